@@ -1,0 +1,1 @@
+"""What every floor shares: dtypes, scalars, einsums, algebra, diagnostics, machine, settings."""

@@ -1,0 +1,72 @@
+"""The errors that leave einturnip. Each carries the exit code the command line gives it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from einturnip.core.diagnostics import Diagnostic
+
+
+class EinturnipError(Exception):
+    """Anything that a user can mend: the program, its inputs, the budget, the machine."""
+
+    exit_code = 1
+
+
+class SourceError(EinturnipError):
+    """The program is wrong. Holds every diagnostic of the stage that failed, not only the first."""
+
+    exit_code = 2
+
+    def __init__(self, diagnostics: Sequence[Diagnostic]) -> None:
+        self.diagnostics = tuple(diagnostics)
+        super().__init__("\n\n".join(d.render() for d in self.diagnostics))
+
+
+class BindError(EinturnipError):
+    """An input, a size or an option given from outside does not fit the program."""
+
+    exit_code = 2
+
+
+class StoreError(EinturnipError):
+    """A file is truncated, unreadable, of the wrong kind, or its disk is full."""
+
+    exit_code = 1
+
+
+class CapacityError(EinturnipError):
+    """The program does not fit. ``needed`` is the least budget, in bytes, that would do (0: unknown)."""
+
+    exit_code = 3
+
+    def __init__(self, message: str, needed: int = 0) -> None:
+        super().__init__(message)
+        self.needed = needed
+
+
+class DeviceError(EinturnipError):
+    """A device is absent or failed; the message says why and what to do."""
+
+    exit_code = 1
+
+
+class RunError(EinturnipError):
+    """A run stopped: an error inside a kernel or a transfer, with the statement it arose in."""
+
+    exit_code = 1
+
+
+class Interrupted(EinturnipError):
+    """The user asked the run to stop (SIGINT or SIGTERM)."""
+
+    exit_code = 130
+
+
+class InternalError(Exception):
+    """A bug in einturnip, never the user's fault. Stands apart from EinturnipError on purpose."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(f"internal error: {message}. This is a bug in einturnip; please report it.")

@@ -1,0 +1,1 @@
+"""EinGraph to Decomposition: how each einsum is cut into tiles."""

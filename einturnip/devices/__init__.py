@@ -1,0 +1,1 @@
+"""Where ops run: the host's arena and kernels."""

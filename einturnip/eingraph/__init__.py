@@ -1,0 +1,1 @@
+"""Program to EinGraph: typed einsums and their rewrites."""

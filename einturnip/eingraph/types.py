@@ -1,0 +1,56 @@
+"""EinGraph: a program as typed, single-assignment einsums over nodes known by integer ids."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from einturnip.core.dtypes import DType
+from einturnip.core.einsum import Einsum
+
+
+@dataclass(frozen=True, slots=True)
+class InputNode:
+    """A tensor that comes from outside: a file or a caller's array. ``line`` is where it is declared."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: DType
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class EinsumNode:
+    """One einsum over earlier nodes. ``name`` is the user's where he gave one, else derived from it (``P.max``)."""
+
+    name: str
+    einsum: Einsum
+    operands: tuple[int, ...]
+    line: int
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the node's tensor."""
+        return self.einsum.shape
+
+    @property
+    def dtype(self) -> DType:
+        """Element type of the node's tensor."""
+        return self.einsum.dtype
+
+
+Node: TypeAlias = InputNode | EinsumNode
+
+
+@dataclass(frozen=True, slots=True)
+class EinGraph:
+    """Nodes in an order where operands come first. ``outputs`` are (name, node id); ``lines`` the source's lines."""
+
+    nodes: tuple[Node, ...]
+    outputs: tuple[tuple[str, int], ...]
+    program: str
+    source: tuple[str, ...] = ()
+
+    def statement(self, line: int) -> str:
+        """The source text of a line (1-based), for messages; empty where there is none."""
+        return self.source[line - 1].strip() if 0 < line <= len(self.source) else ""

@@ -1,0 +1,1 @@
+"""TaskGraph to MemGraph: every tile a place, every transfer an op (TURNIP)."""

@@ -1,0 +1,1 @@
+"""MemGraph to RunReport: the state machine, its policies and the loop."""

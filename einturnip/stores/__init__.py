@@ -1,0 +1,1 @@
+"""Files and arrays, read and written one region at a time."""

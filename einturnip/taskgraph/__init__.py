@@ -1,0 +1,1 @@
+"""Decomposition to TaskGraph: tile tasks and their order."""
