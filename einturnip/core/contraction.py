@@ -1,0 +1,77 @@
+"""Contractions: the einsums that a matrix product can compute, and which label plays which part in it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from einturnip.core.dtypes import DType
+from einturnip.core.einsum import Einsum
+from einturnip.core.scalar import Call, Cast, Const, Operand, Scalar
+
+
+@dataclass(frozen=True, slots=True)
+class Contraction:
+    """``out = alpha * sum over k of left * right``, the parts played by positions in the einsum's ``labels``.
+
+    ``left`` and ``right`` are operand slots. ``batch`` labels stand on both and on the output, ``m`` on left and output,
+    ``n`` on right and output, ``k`` on both and are summed; each in the order of the einsum's labels.
+    ``product`` is the dtype that both operands are converted to and multiplied in; ``accumulator`` that of the sum.
+    ``alpha`` is None where the program has no constant factor.
+    """
+
+    left: int
+    right: int
+    batch: tuple[int, ...]
+    m: tuple[int, ...]
+    n: tuple[int, ...]
+    k: tuple[int, ...]
+    product: DType
+    accumulator: DType
+    alpha: Const | None
+
+
+def _factors(expr: Scalar) -> list[Scalar]:
+    """The factors of a tree of ``mul``, left to right."""
+    if isinstance(expr, Call) and expr.op == "mul":
+        return [f for argument in expr.arguments for f in _factors(argument)]
+    return [expr]
+
+
+def _slot(expr: Scalar) -> int | None:
+    """The slot of an operand, bare or converted."""
+    while isinstance(expr, Cast):
+        expr = expr.argument
+    return expr.slot if isinstance(expr, Operand) else None
+
+
+@lru_cache(maxsize=4096)
+def contraction(einsum: Einsum) -> Contraction | None:
+    """The einsum as a product of two operands summed over what both share, or None where it is nothing of the kind."""
+    if einsum.aggregation is None or einsum.aggregation.op != "sum" or not einsum.aggregated:
+        return None
+    factors = _factors(einsum.join)
+    constants = [f for f in factors if isinstance(f, Const)]
+    slots = [s for s in map(_slot, factors) if s is not None]
+    if len(constants) > 1 or len(slots) != 2 or slots[0] == slots[1] or len(factors) != 2 + len(constants):
+        return None
+    product = einsum.join.dtype
+    if product.kind == "b" or len(einsum.accesses) != 2:
+        return None
+    left, right = (einsum.accesses[s] for s in slots)
+    if len(set(left)) != len(left) or len(set(right)) != len(right):
+        return None
+    out, summed = range(einsum.n_out), einsum.aggregated
+    if any(p not in left and p not in right for p in out) or any(p not in left or p not in right for p in summed):
+        return None
+    return Contraction(
+        left=slots[0],
+        right=slots[1],
+        batch=tuple(p for p in out if p in left and p in right),
+        m=tuple(p for p in out if p in left and p not in right),
+        n=tuple(p for p in out if p in right and p not in left),
+        k=tuple(summed),
+        product=product,
+        accumulator=einsum.aggregation.state[0],
+        alpha=constants[0] if constants else None,
+    )
