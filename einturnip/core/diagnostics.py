@@ -1,0 +1,98 @@
+"""What is wrong with a program, and where: spans and diagnostics with a caret, both places, expected and found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Literal, NamedTuple
+from unicodedata import combining, east_asian_width
+
+Severity = Literal["error", "warning"]
+
+
+class Span(NamedTuple):
+    """A piece of a program's text. Lines and columns count from 1, columns in characters; the end is exclusive."""
+
+    file: str
+    line: int
+    column: int
+    end_line: int
+    end_column: int
+
+    def to(self, other: Span) -> Span:
+        """The span from the start of this one to the end of ``other``."""
+        return Span(self.file, self.line, self.column, other.end_line, other.end_column)
+
+
+@dataclass(frozen=True)
+class Diagnostic:
+    """One finding about a program.
+
+    Shapes:
+        code: stable, ``E001`` ... for errors and ``W001`` ... for warnings.
+        secondary: other places that belong to it, each with what is to be seen there.
+        expected, found: empty where the message says it all.
+        help: how to mend it; where a mended text exists, that text.
+        source: the lines the spans lie on, as (number, text), so that a diagnostic renders on its own.
+    """
+
+    code: str
+    message: str
+    span: Span
+    secondary: tuple[tuple[Span, str], ...] = ()
+    expected: str = ""
+    found: str = ""
+    help: str = ""
+    severity: Severity = "error"
+    source: tuple[tuple[int, str], ...] = ()
+
+    def render(self) -> str:
+        """The diagnostic as text: message, place, source lines with the spans underlined, expected, found, help."""
+        parts = [f"{self.severity}[{self.code}]: {self.message}"]
+        texts = dict(self.source)
+        spans = (self.span, *(place for place, _ in self.secondary))
+        gutter = len(str(max(span.line for span in spans)))
+        parts += _excerpt(self.span, texts, gutter, "-->", "^", "")
+        for place, label in self.secondary:
+            parts += _excerpt(place, texts, gutter, ":::", "-", label)
+        notes = (("expected", self.expected), ("found", self.found), ("help", self.help))
+        parts += [f"{' ' * gutter} = {word}: {text}" for word, text in notes if text]
+        return "\n".join(parts)
+
+
+def with_source(diagnostic: Diagnostic, lines: Sequence[str]) -> Diagnostic:
+    """The same diagnostic holding the texts of the lines its spans stand on, taken from the program's ``lines``."""
+    from dataclasses import replace
+
+    numbers = {diagnostic.span.line, *(place.line for place, _ in diagnostic.secondary)}
+    return replace(diagnostic, source=tuple((n, lines[n - 1]) for n in sorted(numbers) if 0 < n <= len(lines)))
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """``did you mean 'x'?`` for the nearest known name, or nothing."""
+    close = get_close_matches(word, list(known), n=1, cutoff=0.6) or get_close_matches(
+        word.lower(), [k for k in known if k.lower() == word.lower()], n=1, cutoff=0.0
+    )
+    return f"did you mean '{close[0]}'?" if close else ""
+
+
+def _excerpt(span: Span, texts: dict[int, str], gutter: int, arrow: str, mark: str, label: str) -> list[str]:
+    pad = " " * gutter
+    head = f"{pad}{arrow} {span.file}:{span.line}:{span.column}"
+    text = texts.get(span.line)
+    if text is None:
+        return [f"{head} {label}".rstrip()]
+    end = span.end_column if span.end_line == span.line else len(text) + 1
+    before = text[: span.column - 1]
+    covered = text[span.column - 1 : max(end, span.column + 1) - 1]
+    indent = "".join(c if c == "\t" else " " * _width(c) for c in before)
+    underline = mark * max(1, sum(map(_width, covered)))
+    tail = f" {label}" if label else ""
+    return [head, f"{pad} |", f"{span.line:>{gutter}} | {text}", f"{pad} | {indent}{underline}{tail}"]
+
+
+def _width(character: str) -> int:
+    if combining(character):
+        return 0
+    return 2 if east_asian_width(character) in "WF" else 1

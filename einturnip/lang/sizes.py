@@ -1,0 +1,116 @@
+"""Size expressions: their value, their text, the names in them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import assert_never
+
+from einturnip.core.diagnostics import Diagnostic
+from einturnip.core.errors import SourceError
+from einturnip.lang.types import SizeExpr, SizeLiteral, SizeName, SizeOp
+
+LARGEST = 2**62
+
+_SYMBOLS = {"add": "+", "sub": "-", "mul": "*", "div": "/", "floordiv": "//", "mod": "%", "pow": "^"}
+_PRECEDENCE = {"add": 1, "sub": 1, "mul": 2, "div": 2, "floordiv": 2, "mod": 2, "neg": 3, "pow": 4}
+
+
+def size_value(expr: SizeExpr, values: Mapping[str, int]) -> int:
+    """The integer that ``expr`` stands for; may be negative, which the caller judges.
+
+    Raises:
+        KeyError: a name has no value.
+        SourceError: a division that is not exact or by zero, a negative power, or a number past 2^62 (code E050).
+    """
+    match expr:
+        case SizeLiteral(value=value):
+            return value
+        case SizeName(name=name):
+            return values[name]
+        case SizeOp(op=op, arguments=arguments):
+            numbers = [size_value(argument, values) for argument in arguments]
+            result = _apply(expr, op, numbers, values)
+            if abs(result) > LARGEST:
+                raise _error(expr, f"size {size_text(expr)} is too large", values)
+            return result
+        case _:
+            assert_never(expr)
+
+
+def _apply(expr: SizeOp, op: str, numbers: list[int], values: Mapping[str, int]) -> int:
+    a, b = numbers[0], numbers[-1]
+    match op:
+        case "add":
+            return a + b
+        case "sub":
+            return a - b
+        case "mul":
+            return a * b
+        case "min":
+            return min(numbers)
+        case "max":
+            return max(numbers)
+        case "neg":
+            return -a
+        case "pow":
+            if b < 0:
+                raise _error(expr, f"{a} ^ {b} is no integer", values)
+            if abs(a) > 1 and b > 64:
+                raise _error(expr, f"size {size_text(expr)} is too large", values)
+            return int(a**b)
+        case _:
+            if b == 0:
+                raise _error(expr, f"size {size_text(expr)} divides by zero", values)
+            if op == "div" and a % b:
+                raise _error(expr, f"size {size_text(expr)} is not exact: {a} / {b} leaves {a % b}", values)
+            return a % b if op == "mod" else a // b
+
+
+def _error(expr: SizeOp, message: str, values: Mapping[str, int]) -> SourceError:
+    found = ", ".join(f"{name} = {values[name]}" for name in size_names(expr) if name in values)
+    help_text = "write // for the whole part" if "not exact" in message else ""
+    return SourceError((Diagnostic("E050", message, expr.span, found=found, help=help_text),))
+
+
+def size_names(expr: SizeExpr) -> tuple[str, ...]:
+    """The names in ``expr``, each once, in order."""
+    return tuple(dict.fromkeys(_names(expr)))
+
+
+def _names(expr: SizeExpr) -> Iterator[str]:
+    match expr:
+        case SizeLiteral():
+            return
+        case SizeName(name=name):
+            yield name
+        case SizeOp(arguments=arguments):
+            for argument in arguments:
+                yield from _names(argument)
+        case _:
+            assert_never(expr)
+
+
+def size_text(expr: SizeExpr) -> str:
+    """``expr`` as it would be written."""
+    return _text(expr, 0)
+
+
+def _text(expr: SizeExpr, outer: int) -> str:
+    match expr:
+        case SizeLiteral(value=value):
+            return str(value)
+        case SizeName(name=name):
+            return name
+        case SizeOp(op="min" | "max" as op, arguments=arguments):
+            return f"{op}({', '.join(_text(argument, 0) for argument in arguments)})"
+        case SizeOp(op=op, arguments=arguments):
+            mine = _PRECEDENCE[op]
+            if op == "neg":
+                text = f"-{_text(arguments[0], mine)}"
+            elif op == "pow":
+                text = f"{_text(arguments[0], mine + 1)} ^ {_text(arguments[1], 3)}"
+            else:
+                text = f"{_text(arguments[0], mine)} {_SYMBOLS[op]} {_text(arguments[1], mine + 1)}"
+            return f"({text})" if mine < outer else text
+        case _:
+            assert_never(expr)

@@ -1,0 +1,305 @@
+"""Program: an ``.ein`` text, elaborated and typed, but without sizes.
+
+What "elaborated" means here:
+
+- A tensor is known by its *number*, the position of its definition in ``Program.tensors``; a name that is defined again
+  gives a new tensor, and every ``Access`` holds the number of the version it means.
+- A label is known by its number in ``Equation.labels``: the labels on the left first, in the order of the axes, then
+  those that aggregations bind, each aggregation its own (``A[i,j] / sum[j] A[i,j]`` has three labels: i, j, j).
+- Every aggregation is explicit: Einstein's convention has become an ``Aggregate`` with ``implied=True``.
+- Every expression has a dtype, and every conversion is a ``Convert``: the arguments of arithmetic, comparisons, ``min``
+  and ``max`` have one dtype, ``where`` is (bool, t, t) -> t, the body of an ``Aggregate`` has the dtype of its result
+  for the operators that keep it, else what ``core.algebra.aggregation(op, body.dtype, accumulator)`` takes.
+- ``name`` fields are as the user wrote them; spans are kept everywhere, and do not count in comparisons.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal, TypeAlias, assert_never
+
+from einturnip.core.diagnostics import Diagnostic, Span
+from einturnip.core.dtypes import I64, DType
+
+# -- sizes -------------------------------------------------------------------------------------------------------------
+
+SizeOperator = Literal["add", "sub", "mul", "div", "floordiv", "mod", "pow", "min", "max", "neg"]
+
+
+@dataclass(frozen=True, slots=True)
+class SizeLiteral:
+    """A size written as a number."""
+
+    value: int
+    span: Span = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class SizeName:
+    """A ``dim`` by name."""
+
+    name: str
+    span: Span = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class SizeOp:
+    """Integer arithmetic on sizes; ``div`` must be exact. See ``lang.sizes.size_value``."""
+
+    op: SizeOperator
+    arguments: tuple[SizeExpr, ...]
+    span: Span = field(compare=False)
+
+
+SizeExpr: TypeAlias = SizeLiteral | SizeName | SizeOp
+
+# -- scalar expressions ------------------------------------------------------------------------------------------------
+
+Strength = Literal["strong", "weak", "number"]
+"""How a value takes part in promotion. ``number``: a Python number (literals, sizes and what is computed from them
+alone), which takes the other side's dtype unless its kind is higher. ``weak``: an i64, f64 or c128 (or bool) that comes
+from literals, sizes and labels alone, which never widens a float. ``strong``: everything else. Back ends need not look:
+conversions are explicit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A literal or constant, to be taken as ``dtype``; ``value`` is a Python bool, int, float or complex."""
+
+    value: bool | int | float | complex
+    dtype: DType
+    strength: Strength
+    span: Span = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class SizeNumber:
+    """The value of ``dim`` ``name`` used as a number, to be taken as ``dtype``."""
+
+    name: str
+    dtype: DType
+    strength: Strength
+    span: Span = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class LabelNumber:
+    """Label ``label`` of the equation used as a number: its index, from 0."""
+
+    label: int
+    span: Span = field(compare=False)
+    dtype: DType = I64
+    strength: Strength = "weak"
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """The element of tensor number ``tensor`` at ``labels`` (one per axis; a repeat takes a diagonal; () for a scalar).
+
+    A label that the tensor does not carry broadcasts.
+    """
+
+    tensor: int
+    labels: tuple[int, ...]
+    dtype: DType
+    strength: Strength
+    span: Span = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Convert:
+    """``argument`` as ``dtype``. ``explicit`` where the program says so (``f16(x)``), else promotion asked for it."""
+
+    argument: Expr
+    dtype: DType
+    strength: Strength
+    explicit: bool
+    span: Span = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Apply:
+    """An operator or function of ``core.scalar.OPS`` applied to arguments."""
+
+    op: str
+    arguments: tuple[Expr, ...]
+    dtype: DType
+    strength: Strength
+    span: Span = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregate:
+    """``op[labels : accumulator] body``, with op one of ``core.algebra.AGGREGATIONS``; ``labels`` are bound here.
+
+    Body and result: ``dtype`` is ``core.algebra.aggregation(op, body.dtype, accumulator).result``. ``implied`` marks
+    the sum of Einstein's convention, which stands nowhere in the text.
+    """
+
+    op: str
+    labels: tuple[int, ...]
+    body: Expr
+    accumulator: DType | None
+    dtype: DType
+    strength: Strength
+    implied: bool
+    span: Span = field(compare=False)
+
+
+Expr: TypeAlias = Number | SizeNumber | LabelNumber | Access | Convert | Apply | Aggregate
+
+# -- statements --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class FileRef:
+    """A file as the program names it, relative to the program; ``key`` picks an array inside a container."""
+
+    path: str
+    key: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Dim:
+    """A size. Without ``definition`` it is bound by an input's shape or from outside.
+
+    A name that first stands in an input's shape gets its ``Dim`` just before that input, ``implied``.
+    """
+
+    name: str
+    definition: SizeExpr | None
+    implied: bool = field(compare=False)
+    span: Span = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """Tensor number ``number``, from outside. ``default`` is a file, or a number for a scalar."""
+
+    name: str
+    number: int
+    dtype: DType
+    shape: tuple[SizeExpr, ...]
+    default: FileRef | bool | int | float | complex | None
+    span: Span = field(compare=False)
+
+    strength: Strength = "strong"
+
+    @property
+    def rank(self) -> int:
+        """Number of axes."""
+        return len(self.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """A label of one equation.
+
+    ``size`` is the size written where it is bound (``[i: n]``), ``dim`` the ``dim`` that carries its name and so fixes
+    its size; both may be None (then an access sizes it) or set (then they must agree).
+    """
+
+    name: str
+    size: SizeExpr | None
+    dim: str | None
+    span: Span = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Equation:
+    """``name[labels[:n_out]] = value``: tensor number ``number``. ``value.dtype`` is its dtype."""
+
+    name: str
+    number: int
+    labels: tuple[Label, ...]
+    n_out: int
+    value: Expr
+    span: Span = field(compare=False)
+
+    @property
+    def rank(self) -> int:
+        """Number of axes."""
+        return self.n_out
+
+    @property
+    def dtype(self) -> DType:
+        """Element type of the tensor."""
+        return self.value.dtype
+
+    @property
+    def strength(self) -> Strength:
+        """How the tensor takes part in promotion where it is read."""
+        return self.value.strength
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """Tensor number ``tensor`` (the version of ``name`` that was the latest here) is wanted, in ``file`` if given."""
+
+    name: str
+    tensor: int
+    file: FileRef | None
+    span: Span = field(compare=False)
+
+
+Statement: TypeAlias = Dim | Input | Equation | Output
+
+
+@dataclass(frozen=True)
+class Program:
+    """The statements in the order written. ``source`` holds the text's lines; ``warnings`` what the compiler noticed."""
+
+    statements: tuple[Statement, ...]
+    file: str = field(compare=False, default="<text>")
+    source: tuple[str, ...] = field(compare=False, default=(), repr=False)
+    warnings: tuple[Diagnostic, ...] = field(compare=False, default=())
+
+    @cached_property
+    def dims(self) -> Mapping[str, Dim]:
+        """Every size by name, with its definition where it has one, in the order of first mention."""
+        found: dict[str, Dim] = {}
+        for statement in self.statements:
+            if isinstance(statement, Dim):
+                found[statement.name] = statement
+        return found
+
+    @cached_property
+    def tensors(self) -> tuple[Input | Equation, ...]:
+        """Every definition of a tensor, by number."""
+        return tuple(s for s in self.statements if isinstance(s, Input | Equation))
+
+    @cached_property
+    def inputs(self) -> tuple[Input, ...]:
+        """The inputs."""
+        return tuple(s for s in self.statements if isinstance(s, Input))
+
+    @cached_property
+    def outputs(self) -> tuple[Output, ...]:
+        """The outputs."""
+        return tuple(s for s in self.statements if isinstance(s, Output))
+
+
+def children(expr: Expr) -> tuple[Expr, ...]:
+    """The direct subexpressions."""
+    match expr:
+        case Number() | SizeNumber() | LabelNumber() | Access():
+            return ()
+        case Convert(argument=argument):
+            return (argument,)
+        case Apply(arguments=arguments):
+            return arguments
+        case Aggregate(body=body):
+            return (body,)
+        case _:
+            assert_never(expr)
+
+
+def walk(expr: Expr) -> Iterator[Expr]:
+    """Every subexpression, the expression itself first."""
+    stack = [expr]
+    while stack:
+        node = stack.pop()
+        yield node
+        stack.extend(reversed(children(node)))
