@@ -1,1 +1,76 @@
-"""einturnip: tensor programs written as index equations, run in the memory you have."""
+"""einturnip: tensor programs written as index equations, run in the memory you have.
+
+import einturnip as et
+c = et.einsum("ij,jk->ik", a, b, memory="512MiB")
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from einturnip.api import Plan, Program, Result, compile, einsum, open
+    from einturnip.core.errors import (
+        BindError,
+        CapacityError,
+        DeviceError,
+        EinturnipError,
+        InternalError,
+        Interrupted,
+        RunError,
+        SourceError,
+        StoreError,
+    )
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "einturnip.api": ("Plan", "Program", "Result", "compile", "einsum", "open"),
+    "einturnip.core.errors": (
+        "BindError",
+        "CapacityError",
+        "DeviceError",
+        "EinturnipError",
+        "InternalError",
+        "Interrupted",
+        "RunError",
+        "SourceError",
+        "StoreError",
+    ),
+}
+_HOME = {name: module for module, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "BindError",
+    "CapacityError",
+    "DeviceError",
+    "EinturnipError",
+    "InternalError",
+    "Interrupted",
+    "Plan",
+    "Program",
+    "Result",
+    "RunError",
+    "SourceError",
+    "StoreError",
+    "__version__",
+    "compile",
+    "einsum",
+    "open",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Names are loaded when they are first asked for, so that ``import einturnip`` costs next to nothing."""
+    home = _HOME.get(name)
+    if home is None:
+        raise AttributeError(f"module 'einturnip' has no attribute {name!r}")
+    from importlib import import_module
+
+    value = getattr(import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,62 @@
+# Each target does its own set-up: 'make demo' and 'make check' work in a fresh clone with nothing but Python 3.11 or newer.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+WORK ?= build
+DEMO := $(WORK)/demo
+EXAMPLE := docs/examples/diffusion
+
+.PHONY: demo check format lint types layers test docs wheel bench clean
+.DEFAULT_GOAL := check
+
+# The interpreter's name may differ, and a virtual environment made by one that is too old helps nobody: say so first.
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "einturnip needs Python 3.11 or newer; name one: make PYTHON=python3.12 ...")'
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.demo: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet -e '.[demo]'
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet -e '.[dev]'
+	@touch $@ $(VENV)/.demo
+
+# Real data, a matrix six times larger than the memory allowed, and NumPy as the judge of the answer.
+demo: $(VENV)/.demo
+	$(BIN)/python $(EXAMPLE)/prepare.py $(DEMO)
+	$(BIN)/einturnip run $(EXAMPLE)/diffusion.ein -i X=$(DEMO)/digits.npy -o D=$(DEMO)/diffusion.npy --spill $(DEMO) --memory 192MiB
+	$(BIN)/python $(EXAMPLE)/verify.py $(DEMO)
+
+# The one gate; CI runs it too.
+check: format lint types layers test docs wheel
+	@echo "make check: all passed"
+
+format: $(VENV)/.dev
+	$(BIN)/ruff format --check .
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+
+types: $(VENV)/.dev
+	$(BIN)/mypy
+
+layers: $(VENV)/.dev
+	$(BIN)/lint-imports
+
+test: $(VENV)/.dev
+	$(BIN)/python -m pytest -m "not gpu and not slow"
+
+# The examples on the pages are run by tests/test_docs.py, under 'test'.
+docs: $(VENV)/.dev
+	$(BIN)/mkdocs build --quiet --strict --config-file .mkdocs.yml --site-dir $(abspath $(WORK))/site
+
+# The wheel is used from an empty folder, where nothing of the checkout can be found by accident.
+wheel: $(VENV)/.dev
+	rm -rf $(WORK)/wheel && mkdir -p $(WORK)/wheel/empty
+	$(BIN)/python -m pip wheel . --quiet --no-deps --no-build-isolation --wheel-dir $(WORK)/wheel
+	$(BIN)/python -m pip install --quiet --no-deps --target $(WORK)/wheel/site $(WORK)/wheel/*.whl
+	cd $(WORK)/wheel/empty && PYTHONPATH=../site $(abspath $(BIN))/python -P $(CURDIR)/tests/wheel_check.py $(CURDIR)
+
+clean:
+	rm -rf build dist site
