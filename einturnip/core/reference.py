@@ -1,0 +1,306 @@
+"""What an einsum means, in plain NumPy: the reference that every floor and every kernel is held against.
+
+Clear before fast: the whole box of label space is materialised. No run uses it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, assert_never
+
+import numpy as np
+
+from einturnip.core.algebra import Aggregation
+from einturnip.core.dtypes import DType
+from einturnip.core.einsum import Einsum
+from einturnip.core.scalar import Call, Cast, Const, Label, Operand, Scalar
+
+Array = np.ndarray[Any, np.dtype[Any]]
+State = tuple[Array, ...]
+
+
+def evaluate_einsum(
+    einsum: Einsum,
+    operands: Sequence[Array],
+    origins: Sequence[int] | None = None,
+    extents: Sequence[int] | None = None,
+    mode: Literal["result", "state"] = "result",
+) -> State:
+    """The einsum over a box of its label space: its result as a 1-tuple, or the components of its state.
+
+    Shapes:
+        operands: one array a slot, already cut to the box: an axis of label ``p`` has ``extents[p]`` elements.
+        origins, extents: the box's first point and size, for each label; the whole space by default.
+        Each array returned has the extents of the output's labels.
+    """
+    origins = (0,) * len(einsum.labels) if origins is None else tuple(origins)
+    extents = einsum.bounds if extents is None else tuple(extents)
+    with np.errstate(all="ignore"):
+        aligned = [_align(array, access, len(extents)) for array, access in zip(operands, einsum.accesses, strict=True)]
+        values = np.broadcast_to(evaluate_scalar(einsum.join, aligned, origins, extents), extents)
+        if einsum.aggregation is None:
+            return (np.array(values),)
+        state = _fold(einsum, values, origins)
+        return state if mode == "state" else (finish_state(einsum, state),)
+
+
+def evaluate_scalar(expr: Scalar, operands: Sequence[Array], origins: Sequence[int], extents: Sequence[int]) -> Array:
+    """A scalar expression at every point of a box; ``operands`` have one axis a label, of size 1 where it is absent."""
+    match expr:
+        case Const(value, dtype):
+            return np.asarray(_convert(np.asarray(value), dtype))
+        case Operand(slot, _):
+            return operands[slot]
+        case Label(position, dtype):
+            index = np.arange(origins[position], origins[position] + extents[position], dtype=np.int64)
+            return _convert(index, dtype).reshape([-1 if p == position else 1 for p in range(len(extents))])
+        case Cast(argument, dtype):
+            return _convert(evaluate_scalar(argument, operands, origins, extents), dtype)
+        case Call(op, arguments, dtype):
+            return apply(op, [evaluate_scalar(a, operands, origins, extents) for a in arguments], dtype)
+        case _:
+            assert_never(expr)
+
+
+def apply(op: str, arguments: Sequence[Array], dtype: DType) -> Array:
+    """One operator of the language on arrays; f16 and bf16 are computed in f32 and rounded once."""
+    if arguments[0].dtype.itemsize == 2 and arguments[0].dtype.kind not in "iu" and op != "where":
+        arguments = [a.astype(np.float32) for a in arguments]
+    return np.asarray(_OPERATORS[op](*arguments)).astype(dtype.numpy, copy=False)
+
+
+def _convert(array: Array, dtype: DType) -> Array:
+    """``astype``, without the warning that a complex number loses its imaginary part."""
+    if array.dtype.kind == "c" and dtype.kind not in "cb":
+        array = array.real
+    return array.astype(dtype.numpy, copy=False)
+
+
+def _align(array: Array, access: tuple[int, ...], n_labels: int) -> Array:
+    """A view with one axis a label in order, of size 1 where the operand lacks it; repeated labels take the diagonal."""
+    axes = list(access)
+    for position in sorted(set(axes)):
+        while axes.count(position) > 1:
+            first = axes.index(position)
+            second = axes.index(position, first + 1)
+            array = np.diagonal(array, axis1=first, axis2=second)
+            axes = [p for a, p in enumerate(axes) if a not in (first, second)] + [position]
+    array = array.transpose(sorted(range(len(axes)), key=axes.__getitem__))
+    return np.expand_dims(array, tuple(p for p in range(n_labels) if p not in axes))
+
+
+# --- operators --------------------------------------------------------------------------------------------------------
+
+
+def _power(base: Array, exponent: Array) -> Array:
+    """``np.power``; an integer to a negative power is the quotient 1 // base^|e| cut towards zero, 0 for base 0."""
+    if np.result_type(base, exponent).kind not in "iu":
+        return np.asarray(np.power(base, exponent))
+    powers = np.power(base, np.maximum(exponent, 0))
+    odd = exponent % 2 != 0
+    unit = np.where(base == 1, 1, np.where(base == -1, np.where(odd, -1, 1), 0))
+    return np.asarray(np.where(exponent < 0, unit, powers), powers.dtype)
+
+
+def _sigmoid(x: Array) -> Array:
+    return np.asarray(1 / (1 + np.exp(-x)))
+
+
+def _erf(x: Array) -> Array:
+    return np.vectorize(math.erf, otypes=[np.float64])(x).astype(x.dtype)
+
+
+def _gelu(x: Array) -> Array:
+    return np.asarray(0.5 * x * (1 + _erf(x * np.asarray(1 / math.sqrt(2), x.dtype))))
+
+
+_OPERATORS: dict[str, Callable[..., Any]] = {
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "div": np.true_divide,
+    "floordiv": np.floor_divide,
+    "mod": np.remainder,
+    "pow": _power,
+    "min": np.minimum,
+    "max": np.maximum,
+    "lt": np.less,
+    "le": np.less_equal,
+    "gt": np.greater,
+    "ge": np.greater_equal,
+    "eq": np.equal,
+    "ne": np.not_equal,
+    "and": np.logical_and,
+    "or": np.logical_or,
+    "not": np.logical_not,
+    "where": np.where,
+    "neg": np.negative,
+    "exp": np.exp,
+    "log": np.log,
+    "log1p": np.log1p,
+    "expm1": np.expm1,
+    "sqrt": np.sqrt,
+    "rsqrt": lambda x: 1 / np.sqrt(x),
+    "abs": np.abs,
+    "sign": np.sign,
+    "floor": np.floor,
+    "ceil": np.ceil,
+    "round": np.rint,
+    "sin": np.sin,
+    "cos": np.cos,
+    "tan": np.tan,
+    "tanh": np.tanh,
+    "sigmoid": _sigmoid,
+    "relu": lambda x: np.maximum(x, np.zeros((), x.dtype)),
+    "silu": lambda x: x * _sigmoid(x),
+    "gelu": _gelu,
+    "erf": _erf,
+    "softplus": lambda x: np.logaddexp(np.zeros((), x.dtype), x),
+    "conj": np.conj,
+    "real": np.real,
+    "imag": np.imag,
+}
+
+
+# --- aggregations -----------------------------------------------------------------------------------------------------
+
+
+def _least(dtype: DType) -> Any:
+    """The identity of max."""
+    return False if dtype.kind == "b" else np.iinfo(dtype.numpy).min if dtype.is_integer else -np.inf
+
+
+def _greatest(dtype: DType) -> Any:
+    """The identity of min."""
+    return True if dtype.kind == "b" else np.iinfo(dtype.numpy).max if dtype.is_integer else np.inf
+
+
+def identity(aggregation: Aggregation) -> tuple[Any, ...]:
+    """The state of an empty range, one Python number a component."""
+    state = aggregation.state[0]
+    match aggregation.op:
+        case "sum" | "mean":
+            return (0,)
+        case "prod":
+            return (1,)
+        case "max":
+            return (_least(state),)
+        case "min":
+            return (_greatest(state),)
+        case "any":
+            return (False,)
+        case "all":
+            return (True,)
+        case "logsumexp":
+            return (-np.inf, 0)
+        case "argmax":
+            return (_least(state), -1)
+        case "argmin":
+            return (_greatest(state), -1)
+        case op:
+            raise KeyError(op)
+
+
+_FOLDS: dict[str, np.ufunc] = {
+    "sum": np.add,
+    "mean": np.add,
+    "prod": np.multiply,
+    "max": np.maximum,
+    "min": np.minimum,
+    "any": np.logical_or,
+    "all": np.logical_and,
+}
+
+
+def _fold(einsum: Einsum, values: Array, origins: Sequence[int]) -> State:
+    """The state of the join's values, folded over the aggregated labels' axes."""
+    aggregation = einsum.aggregation
+    assert aggregation is not None
+    axes = tuple(einsum.aggregated)
+    if aggregation.op in ("argmax", "argmin"):
+        return _fold_index(einsum, values, origins)
+    values = _convert(values, aggregation.state[0])
+    if aggregation.op == "logsumexp":
+        top = np.maximum.reduce(values, axis=axes, initial=-np.inf, dtype=values.dtype)
+        terms = _scale(values, np.expand_dims(top, axes))
+        return np.asarray(top), np.asarray(np.add.reduce(terms, axis=axes, dtype=values.dtype))
+    start = np.asarray(identity(aggregation)[0]).astype(values.dtype)
+    folded = _FOLDS[aggregation.op].reduce(values, axis=axes, initial=start[()])
+    return (np.asarray(folded).astype(values.dtype, copy=False),)
+
+
+def _scale(x: Array, top: Array) -> Array:
+    """exp(x - top), and 1 where both are the same infinity."""
+    return np.where(x == top, np.ones((), top.dtype), np.exp(x - top))
+
+
+def _fold_index(einsum: Einsum, values: Array, origins: Sequence[int]) -> State:
+    """argmax and argmin: the best value and its flat index over the whole range of the aggregated labels."""
+    aggregation = einsum.aggregation
+    assert aggregation is not None
+    n_out, kept = einsum.n_out, values.shape[: einsum.n_out]
+    box, whole = values.shape[n_out:], einsum.bounds[n_out:]
+    flat = values.reshape((*kept, math.prod(box)))
+    if flat.shape[-1] == 0:
+        return tuple(np.full(kept, v, d.numpy) for v, d in zip(identity(aggregation), aggregation.state, strict=True))
+    best = (np.argmax if aggregation.op == "argmax" else np.argmin)(flat, axis=-1)
+    value = np.take_along_axis(flat, best[..., None], axis=-1)[..., 0]
+    index = np.zeros(kept, np.int64)
+    for digit, origin, bound in zip(np.unravel_index(best, box), origins[n_out:], whole, strict=True):
+        index = index * bound + digit + origin
+    return value, index
+
+
+def combine_states(einsum: Einsum, a: State, b: State) -> State:
+    """The state of two disjoint ranges together."""
+    aggregation = einsum.aggregation
+    assert aggregation is not None
+    with np.errstate(all="ignore"):
+        match aggregation.op:
+            case "argmax" | "argmin":
+                take = _prefer(aggregation.op, a, b)
+                return tuple(np.where(take, y, x) for x, y in zip(a, b, strict=True))
+            case "logsumexp":
+                top = np.maximum(a[0], b[0])
+                return top, a[1] * _scale(a[0], top) + b[1] * _scale(b[0], top)
+            case op:
+                return (np.asarray(_FOLDS[op](a[0], b[0])),)
+
+
+def _prefer(op: str, a: State, b: State) -> Array:
+    """Where the candidate ``b`` beats ``a``: better value, NaN before all, ties to the least index, -1 is nobody."""
+    (x, i), (y, j) = a, b
+    x_nan, y_nan = _is_nan(x), _is_nan(y)
+    better = (y > x if op == "argmax" else y < x) & ~x_nan | (y_nan & ~x_nan)
+    equal = (x == y) | (x_nan & y_nan)
+    return np.asarray((j >= 0) & ((i < 0) | better | (equal & (j < i))))
+
+
+def _is_nan(x: Array) -> Array:
+    return np.asarray(np.isnan(x)) if x.dtype.kind not in "biu" else np.zeros(x.shape, np.bool_)
+
+
+def finish_state(einsum: Einsum, state: State) -> Array:
+    """The result of a state over the whole range; mean divides by the whole range's number of points."""
+    aggregation = einsum.aggregation
+    assert aggregation is not None
+    with np.errstate(all="ignore"):
+        match aggregation.op:
+            case "mean":
+                result = state[0] / np.asarray(math.prod(einsum.bounds[einsum.n_out :])).astype(state[0].dtype)
+            case "logsumexp":
+                result = state[0] + np.log(state[1])
+            case "argmax" | "argmin":
+                result = state[1]
+            case _:
+                result = state[0]
+        return _convert(np.asarray(result), aggregation.result)
+
+
+def identity_state(einsum: Einsum, shape: tuple[int, ...]) -> State:
+    """The state of an empty range as arrays of ``shape``."""
+    aggregation = einsum.aggregation
+    assert aggregation is not None
+    values = zip(identity(aggregation), aggregation.state, strict=True)
+    return tuple(np.full(shape, value, dtype.numpy) for value, dtype in values)

@@ -1,0 +1,47 @@
+"""What an EinGraph means: node by node over whole arrays, in plain NumPy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from einturnip.core.errors import BindError
+from einturnip.core.reference import Array, evaluate_einsum
+from einturnip.eingraph.types import EinGraph, EinsumNode, InputNode, Node
+
+
+def evaluate(graph: EinGraph, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """Every output by name.
+
+    Raises:
+        BindError: an input is missing, or has another shape or dtype than its node.
+    """
+    last_use = {operand: i for i, node in enumerate(graph.nodes) for operand in operands_of(node)}
+    wanted = {node for _, node in graph.outputs}
+    values: dict[int, Array] = {}
+    for i, node in enumerate(graph.nodes):
+        match node:
+            case InputNode():
+                values[i] = _input(node, inputs)
+            case EinsumNode(einsum=einsum, operands=operands):
+                (values[i],) = evaluate_einsum(einsum, [values[o] for o in operands])
+        for operand in operands_of(node):
+            if last_use[operand] == i and operand not in wanted:
+                values.pop(operand, None)
+    return {name: values[node] for name, node in graph.outputs}
+
+
+def operands_of(node: Node) -> tuple[int, ...]:
+    """The nodes that a node reads."""
+    return node.operands if isinstance(node, EinsumNode) else ()
+
+
+def _input(node: InputNode, inputs: Mapping[str, Array]) -> Array:
+    if node.name not in inputs:
+        raise BindError(f"input '{node.name}' has no array")
+    array = np.asarray(inputs[node.name])
+    if array.shape != node.shape or array.dtype != node.dtype.numpy:
+        wanted = f"{node.dtype}{list(node.shape)}"
+        raise BindError(f"input '{node.name}' must be {wanted}, found {array.dtype}{list(array.shape)}")
+    return array
