@@ -78,7 +78,7 @@ def _convert(array: Array, dtype: DType) -> Array:
 
 
 def _align(array: Array, access: tuple[int, ...], n_labels: int) -> Array:
-    """A view with one axis a label in order, of size 1 where the operand lacks it; repeated labels take the diagonal."""
+    """A view with one axis a label, in order, of size 1 where the operand lacks it; a repeated label takes the diagonal."""
     axes = list(access)
     for position in sorted(set(axes)):
         while axes.count(position) > 1:
@@ -108,7 +108,7 @@ def _sigmoid(x: Array) -> Array:
 
 
 def _erf(x: Array) -> Array:
-    return np.vectorize(math.erf, otypes=[np.float64])(x).astype(x.dtype)
+    return np.asarray(np.vectorize(math.erf, otypes=[np.float64])(x), x.dtype)
 
 
 def _gelu(x: Array) -> Array:
@@ -247,7 +247,8 @@ def _fold_index(einsum: Einsum, values: Array, origins: Sequence[int]) -> State:
     best = (np.argmax if aggregation.op == "argmax" else np.argmin)(flat, axis=-1)
     value = np.take_along_axis(flat, best[..., None], axis=-1)[..., 0]
     index = np.zeros(kept, np.int64)
-    for digit, origin, bound in zip(np.unravel_index(best, box), origins[n_out:], whole, strict=True):
+    digits = np.unravel_index(best, box) if box else ()
+    for digit, origin, bound in zip(digits, origins[n_out:], whole, strict=True):
         index = index * bound + digit + origin
     return value, index
 

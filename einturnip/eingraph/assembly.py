@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from einturnip.core.algebra import Aggregation
 from einturnip.core.einsum import Einsum
 from einturnip.core.scalar import Label, Operand, Scalar, rewrite
-from einturnip.eingraph.types import EinsumNode, InputNode, Node
+from einturnip.eingraph.types import EinsumNode, Node
 
 
 class Assembly:
@@ -54,17 +54,30 @@ class Space:
             self.slots.append(key)
         return Operand(self._slot_of[key], self.assembly.nodes[node].dtype)
 
-    def adopt(self, einsum: Einsum, operands: Sequence[int]) -> Scalar:
-        """The join of an einsum with this space's labels, over ``operands``, as an expression of this space."""
-        return self.substitute(einsum.join, einsum.accesses, operands)
+    @classmethod
+    def around(cls, assembly: Assembly, node: EinsumNode) -> Space:
+        """The label space of an existing node, without slots yet."""
+        return cls(assembly, node.einsum.labels, node.einsum.bounds, node.name, node.line)
 
-    def substitute(self, join: Scalar, accesses: Sequence[tuple[int, ...]], operands: Sequence[int]) -> Scalar:
-        """A join whose slots are given by ``accesses`` and ``operands``, in this space's slots."""
+    def substitute(
+        self,
+        join: Scalar,
+        accesses: Sequence[tuple[int, ...]],
+        operands: Sequence[int],
+        labels: Sequence[int] | None = None,
+    ) -> Scalar:
+        """A join whose slots are given by ``accesses`` and ``operands``, in this space's slots.
+
+        ``labels`` are this space's labels for the join's own, where they differ.
+        """
 
         def leaf(expr: Scalar) -> Scalar:
-            if not isinstance(expr, Operand):
-                return expr
-            return self.operand(operands[expr.slot], accesses[expr.slot])
+            match expr:
+                case Operand(slot, _):
+                    return self.operand(operands[slot], accesses[slot])
+                case Label(position, dtype) if labels is not None:
+                    return Label(labels[position], dtype)
+            return expr
 
         return rewrite(join, leaf)
 
@@ -92,6 +105,14 @@ class Space:
         name: str | None = None,
     ) -> int:
         """Add the node ``[out] = aggregation[bound] join``; its id. Without a name it takes one after its operator."""
+        if name is None:
+            name = self.assembly.fresh(f"{self.name}.{aggregation.op if aggregation else 'map'}")
+        return self.assembly.add(self.node(out, bound, join, aggregation, name))
+
+    def node(
+        self, out: Sequence[int], bound: Sequence[int], join: Scalar, aggregation: Aggregation | None, name: str
+    ) -> EinsumNode:
+        """The node ``[out] = aggregation[bound] join``, not yet added."""
         order = (*out, *bound)
         position = {p: i for i, p in enumerate(order)}
         slots: dict[int, int] = {}
@@ -115,9 +136,7 @@ class Space:
             join=renumbered,
             aggregation=aggregation,
         )
-        if name is None:
-            name = self.assembly.fresh(f"{self.name}.{aggregation.op if aggregation else 'map'}")
-        return self.assembly.add(EinsumNode(name, einsum, tuple(node for node, _ in sources), self.line))
+        return EinsumNode(name, einsum, tuple(node for node, _ in sources), self.line)
 
 
 def copy_input(assembly: Assembly, node: int, name: str, line: int) -> int:
@@ -127,8 +146,3 @@ def copy_input(assembly: Assembly, node: int, name: str, line: int) -> int:
     space = Space(assembly, labels, source.shape, name, line)
     axes = tuple(range(len(labels)))
     return space.emit(axes, (), space.operand(node, axes), None, name)
-
-
-def is_input(node: Node) -> bool:
-    """True for a tensor that comes from outside."""
-    return isinstance(node, InputNode)

@@ -18,7 +18,6 @@ from einturnip.core.scalar import (
     Const,
     Label,
     Operand,
-    Scalar,
     walk,
 )
 from einturnip.eingraph.types import EinGraph, EinsumNode, InputNode
@@ -119,8 +118,3 @@ def well_typed(op: str, arguments: tuple[DType, ...], result: DType) -> bool:
     if op in ("abs", "real", "imag") and first in _REAL_OF:
         return result == _REAL_OF[first]
     return result == first and (first.is_inexact or op in _KEEP_KIND)
-
-
-def scalar_size(expr: Scalar) -> int:
-    """Number of operators and leaves of a join."""
-    return sum(1 for _ in walk(expr))

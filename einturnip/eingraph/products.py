@@ -1,0 +1,93 @@
+"""Joins as products: taken apart into factors and divisors, put together, and widened to their accumulator."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import reduce
+
+from einturnip.core.algebra import Aggregation
+from einturnip.core.dtypes import DType
+from einturnip.core.scalar import Call, Cast, Const, Scalar
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """``alpha * factors / divisors``, all of one dtype; ``alpha`` is a Python number."""
+
+    alpha: int | float | complex
+    factors: tuple[Scalar, ...]
+    divisors: tuple[Scalar, ...]
+    dtype: DType
+
+
+def split_product(join: Scalar) -> Product:
+    """A tree of ``mul``, ``div`` and ``neg`` as one product; anything else is a factor."""
+    alpha: int | float | complex = 1
+    factors: list[Scalar] = []
+    divisors: list[Scalar] = []
+    stack = [(join, False)]
+    while stack:
+        expr, below = stack.pop()
+        match expr:
+            case Call("mul", (a, b), _):
+                stack += [(b, below), (a, below)]
+            case Call("div", (a, b), _):
+                stack += [(b, not below), (a, below)]
+            case Call("neg", (a,), _):
+                alpha = -alpha
+                stack.append((a, below))
+            case Const(value, _) if not below or value != 0:
+                alpha = alpha / value if below else alpha * value
+            case _:
+                (divisors if below else factors).append(expr)
+    return Product(alpha, tuple(factors), tuple(divisors), join.dtype)
+
+
+def multiply(factors: Iterable[Scalar], dtype: DType) -> Scalar:
+    """The product of the factors, from the left; 1 for none."""
+    terms = list(factors)
+    return reduce(lambda a, b: Call("mul", (a, b), dtype), terms) if terms else Const(python_number(1, dtype), dtype)
+
+
+def scaled(expr: Scalar, alpha: int | float | complex) -> Scalar:
+    """``expr * alpha``, or ``expr`` itself for 1."""
+    return expr if alpha == 1 else Call("mul", (expr, Const(python_number(alpha, expr.dtype), expr.dtype)), expr.dtype)
+
+
+def divided(expr: Scalar, divisors: Iterable[Scalar]) -> Scalar:
+    """``expr`` divided by each divisor in turn."""
+    return reduce(lambda a, b: Call("div", (a, b), a.dtype), divisors, expr)
+
+
+def python_number(value: bool | int | float | complex, dtype: DType) -> bool | int | float | complex:
+    """A Python number of the dtype's own kind; integers wrap round as they do in arrays."""
+    match dtype.kind:
+        case "b":
+            return bool(value)
+        case "i" | "u":
+            half = 0 if dtype.kind == "u" else 1 << (8 * dtype.itemsize - 1)
+            return (int(value.real) + half) % (1 << 8 * dtype.itemsize) - half
+        case "f":
+            return float(value.real)
+        case "c":
+            return complex(value)
+
+
+def widen(join: Scalar, aggregation: Aggregation) -> tuple[Scalar, Aggregation]:
+    """A sum of inexact products with its factors, not its products, converted to the accumulator's dtype.
+
+    So a contraction of f16 multiplies and adds in f32, as matrix units do, and no product overflows on the way.
+    """
+    wide = aggregation.state[0]
+    if aggregation.op not in ("sum", "mean") or wide == join.dtype or not (wide.is_inexact and join.dtype.is_inexact):
+        return join, aggregation
+    if not (isinstance(join, Call) and join.op in ("mul", "div", "neg")):
+        return join, aggregation
+    return _convert_factors(join, wide), replace(aggregation, value=wide)
+
+
+def _convert_factors(expr: Scalar, wide: DType) -> Scalar:
+    if isinstance(expr, Call) and expr.op in ("mul", "div", "neg"):
+        return Call(expr.op, tuple(_convert_factors(a, wide) for a in expr.arguments), wide)
+    return Cast(expr, wide)

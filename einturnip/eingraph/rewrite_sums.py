@@ -1,0 +1,187 @@
+"""Sums of products: what is free pulled out, what is single summed first, the rest contracted pair by pair."""
+
+from __future__ import annotations
+
+from cmath import isfinite
+from collections.abc import Sequence
+from dataclasses import replace
+from math import prod
+
+from einturnip.core.algebra import Aggregation, aggregation
+from einturnip.core.scalar import Cast, Const, Operand, Scalar
+from einturnip.eingraph.assembly import Assembly, Space
+from einturnip.eingraph.contraction_order import contraction_order
+from einturnip.eingraph.products import divided, multiply, python_number, scaled, split_product
+from einturnip.eingraph.types import EinGraph, EinsumNode
+
+Labels = frozenset[int]
+
+
+def factor_sums(graph: EinGraph, memory_nbytes: int | None) -> EinGraph:
+    """Every sum of a product taken apart, so that what is left of it are contractions of two operands.
+
+    An intermediate past ``memory_nbytes`` is avoided where another order of the contractions does without.
+    A sum is linear: factors and divisors free of its labels go outside, a label that only one factor has is summed
+    within that factor, and the rest goes pair by pair. Integers wrap round, so the same holds for them.
+    """
+    assembly = Assembly(node.name for node in graph.nodes)
+    ids: list[int] = []
+    for node in graph.nodes:
+        if isinstance(node, EinsumNode):
+            moved = replace(node, operands=tuple(ids[o] for o in node.operands))
+            factored = _factor(assembly, moved, memory_nbytes)
+            ids.append(assembly.add(moved) if factored is None else factored)
+        else:
+            ids.append(assembly.add(node))
+    outputs = tuple((name, ids[node]) for name, node in graph.outputs)
+    return replace(graph, nodes=tuple(assembly.nodes), outputs=outputs)
+
+
+def _factor(assembly: Assembly, node: EinsumNode, memory_nbytes: int | None) -> int | None:
+    """The nodes of a sum taken apart and the id of the last; None where it stays as it is."""
+    einsum, operator = node.einsum, node.einsum.aggregation
+    if operator is None or not _is_linear(operator) or 0 in einsum.bounds or not einsum.aggregated:
+        return None
+    space = Space.around(assembly, node)
+    join = space.substitute(einsum.join, einsum.accesses, node.operands)
+    work = _Sum(space, join, range(einsum.n_out), einsum.aggregated)
+    if operator.op == "mean":
+        work.alpha = work.alpha / prod(einsum.bounds[einsum.n_out :])
+    limit = None if memory_nbytes is None else max(1, memory_nbytes // operator.value.itemsize)
+    return work.emit(operator, limit) if work.is_worthwhile() and isfinite(work.alpha) else None
+
+
+def _is_linear(operator: Aggregation) -> bool:
+    """True where a factor may cross the aggregation without a change of dtype on the way."""
+    value = operator.value
+    if operator.state[0] != value:
+        return False
+    return (operator.op == "sum" and value.kind != "b") or (operator.op == "mean" and value.is_inexact)
+
+
+class _Sum:
+    """``alpha * outside / below * sum[bound] groups``; a group holds the factors that stand on the same labels."""
+
+    def __init__(self, space: Space, join: Scalar, out: Sequence[int], bound: Sequence[int]) -> None:
+        product = split_product(join)
+        self.space, self.dtype, self.alpha = space, product.dtype, product.alpha
+        self.out, self.bound = tuple(out), tuple(bound)
+        self.outside: list[Scalar] = []
+        self.groups: dict[Labels, list[Scalar]] = {}
+        inside = [f for f in product.factors if not self._is_free(f)]
+        self.below = [d for d in product.divisors if self._is_free(d)]
+        self._divide(inside, [d for d in product.divisors if not self._is_free(d)])
+        for factor in [f for f in product.factors if self._is_free(f)] + inside:
+            self._place(factor)
+        unused = [p for p in self.bound if not any(p in labels for labels in self.groups)]
+        self.bound = tuple(p for p in self.bound if p not in unused)
+        self.alpha *= prod(space.bounds[p] for p in unused)
+        self.has_unused = bool(unused)
+
+    def _is_free(self, expr: Scalar) -> bool:
+        return not self.space.labels_in(expr) & set(self.bound)
+
+    def _place(self, factor: Scalar) -> None:
+        """Put a factor outside where the sum does not touch it, else with those on its labels."""
+        if self._is_free(factor):
+            self.outside.append(factor)
+        else:
+            self.groups.setdefault(self.space.labels_in(factor), []).append(factor)
+
+    def _divide(self, inside: list[Scalar], divisors: list[Scalar]) -> None:
+        """Divide a factor that stands on all of a divisor's labels, else let the reciprocal be a factor."""
+        one = Const(python_number(1, self.dtype), self.dtype)
+        for divisor in divisors:
+            labels = self.space.labels_in(divisor)
+            hosts = [i for i, factor in enumerate(inside) if labels <= self.space.labels_in(factor)]
+            if hosts:
+                inside[hosts[0]] = divided(inside[hosts[0]], [divisor])
+            else:
+                inside.append(divided(one, [divisor]))
+
+    def _is_plain(self, group: list[Scalar]) -> bool:
+        """True for one access, bare or converted, that no label stands on twice."""
+        expr = group[0]
+        while isinstance(expr, Cast):
+            expr = expr.argument
+        if len(group) > 1 or not isinstance(expr, Operand):
+            return False
+        access = self.space.slots[expr.slot][1]
+        return len(set(access)) == len(access)
+
+    def _stays_fused(self) -> bool:
+        """True where a computed factor spans every label: storing it would cost more than contracting saves."""
+        whole = Labels().union(*self.groups)
+        return len(self.groups) == 1 or any(g == whole and not self._is_plain(f) for g, f in self.groups.items())
+
+    def is_worthwhile(self) -> bool:
+        """True where anything comes out of the sum, or contractions are to be made of it."""
+        return bool(self.outside or self.below or self.has_unused or self._single()) or not self._stays_fused()
+
+    def emit(self, operator: Aggregation, limit: int | None) -> int:
+        """Add the nodes; the id of the last, which carries the sum's name."""
+        self._sum_single_labels()
+        inner = tuple(p for p in self.out if any(p in labels for labels in self.groups))
+        join, bound = self._inner(inner, limit)
+        whole = not (self.outside or self.below) and inner == self.out
+        if bound and whole:
+            total = replace(aggregation("sum", self.dtype), result=operator.result)
+            return self.space.emit(inner, bound, scaled(join, self.alpha), total, self.space.name)
+        alpha = self.alpha
+        if bound:
+            if len(self.groups) > 1:
+                join, alpha = scaled(join, alpha), 1
+            sum_node = self.space.emit(inner, bound, join, aggregation("sum", self.dtype))
+            join = self.space.operand(sum_node, inner)
+        factors = [join, *self.outside] if self.groups else self.outside
+        value = divided(scaled(multiply(factors, self.dtype), alpha), self.below)
+        value = value if value.dtype == operator.result else Cast(value, operator.result)
+        return self.space.emit(self.out, (), value, None, self.space.name)
+
+    def _single(self) -> list[tuple[Labels, tuple[int, ...]]]:
+        """Groups with the summed labels that stand in no other group, where there are other groups."""
+        found = []
+        for labels in self.groups if len(self.groups) > 1 else ():
+            others = Labels().union(*(other for other in self.groups if other != labels))
+            if own := tuple(p for p in self.bound if p in labels - others):
+                found.append((labels, own))
+        return found
+
+    def _sum_single_labels(self) -> None:
+        """Sum each label that only one group has within that group, until none is left."""
+        while single := self._single():
+            labels, own = single[0]
+            kept = tuple(sorted(labels - set(own)))
+            join = multiply(self.groups.pop(labels), self.dtype)
+            node = self.space.emit(kept, own, join, aggregation("sum", self.dtype))
+            self.bound = tuple(p for p in self.bound if p not in own)
+            self._place(self.space.operand(node, kept))
+
+    def _inner(self, out: tuple[int, ...], limit: int | None) -> tuple[Scalar, tuple[int, ...]]:
+        """What is left to do of the sum over the groups: a join, and the labels that it is summed over."""
+        if not self.groups or self._stays_fused():
+            return multiply([f for group in self.groups.values() for f in group], self.dtype), self.bound
+        factors = [(labels, self._stored(labels, group)) for labels, group in self.groups.items()]
+        sizes = dict(enumerate(self.space.bounds))
+        for i, j in contraction_order([labels for labels, _ in factors], Labels(out), sizes, limit):
+            (b_labels, b), (a_labels, a) = factors.pop(j), factors.pop(i)
+            needed = Labels(out).union(*(labels for labels, _ in factors))
+            kept = tuple(sorted((a_labels | b_labels) & needed))
+            bound = tuple(p for p in self.bound if p in (a_labels | b_labels) - needed)
+            join = multiply((a, b), self.dtype)
+            if not factors:
+                return join, bound
+            node = self.space.emit(kept, bound, join, aggregation("sum", self.dtype) if bound else None)
+            factors.append((Labels(kept), self.space.operand(node, kept)))
+        raise AssertionError("a contraction order ends with one factor")
+
+    def _stored(self, labels: Labels, group: list[Scalar]) -> Scalar:
+        """A group as an access: itself if it is one, else that of a node computed before the sum."""
+        if self._is_plain(group):
+            return group[0]
+        axes = tuple(sorted(labels))
+        match group:
+            case [Cast(inner, dtype)] if inner.dtype.itemsize < dtype.itemsize:
+                return Cast(self.space.operand(self.space.emit(axes, (), inner, None), axes), dtype)
+        join = multiply(group, self.dtype)
+        return self.space.operand(self.space.emit(axes, (), join, None), axes)

@@ -1,0 +1,137 @@
+"""An EinGraph made readable: as text, and as the nodes of ``plan --emit einsum``."""
+
+from __future__ import annotations
+
+from typing import Any, assert_never
+
+from einturnip.core.einsum import Einsum
+from einturnip.core.scalar import COMPARISONS, Call, Cast, Const, Label, Operand, Scalar
+from einturnip.eingraph.types import EinGraph, EinsumNode, InputNode
+
+_SYMBOLS = {"add": "+", "sub": "-", "mul": "*", "div": "/", "floordiv": "//", "mod": "%", "pow": "^"}
+_SYMBOLS |= {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!=", "and": "and", "or": "or"}
+_PRECEDENCE = {"or": 1, "and": 2, **dict.fromkeys(COMPARISONS, 4), "add": 5, "sub": 5}
+_PRECEDENCE |= {"mul": 6, "div": 6, "floordiv": 6, "mod": 6, "pow": 8}
+_NOT, _NEG, _ATOM = 3, 7, 9
+
+
+def show(graph: EinGraph) -> str:
+    """One line a node: ``3: S[b,h,s,t] : f32 = sum[d] Q[b,h,s,d]*K[b,h,t,d]``."""
+    outputs: dict[int, list[str]] = {}
+    for name, number in graph.outputs:
+        outputs.setdefault(number, []).append(name)
+    lines = []
+    for i, node in enumerate(graph.nodes):
+        shape = "x".join(map(str, node.shape)) or "scalar"
+        text = f"{i}: {_head(node)} : {node.dtype} {shape} = {_definition(graph, node)}"
+        lines.append(text + (f"  -> output {', '.join(outputs[i])}" if i in outputs else ""))
+    return "\n".join(lines)
+
+
+def _head(node: InputNode | EinsumNode) -> str:
+    labels = node.einsum.labels[: node.einsum.n_out] if isinstance(node, EinsumNode) else ()
+    return f"{node.name}[{','.join(labels)}]" if labels else node.name
+
+
+def _definition(graph: EinGraph, node: InputNode | EinsumNode) -> str:
+    match node:
+        case InputNode():
+            return "input"
+        case EinsumNode(einsum=einsum, operands=operands):
+            names = [_access(graph.nodes[o].name, einsum, slot) for slot, o in enumerate(operands)]
+            join = show_scalar(einsum.join, names, einsum.labels)
+            if einsum.aggregation is None:
+                return join
+            return f"{einsum.aggregation.op}[{','.join(einsum.labels[einsum.n_out :])}] {join}"
+        case _:
+            assert_never(node)
+
+
+def _access(name: str, einsum: Einsum, slot: int) -> str:
+    labels = ",".join(einsum.labels[p] for p in einsum.accesses[slot])
+    return f"{name}[{labels}]" if labels else name
+
+
+def show_scalar(expr: Scalar, operands: list[str], labels: tuple[str, ...], outer: int = 0) -> str:
+    """A join in the language's own notation, operands and labels by their names."""
+
+    def inner(e: Scalar, level: int = 0) -> str:
+        return show_scalar(e, operands, labels, level)
+
+    match expr:
+        case Const(value, _):
+            text, level = _number(value), _NEG if str(value).startswith("-") else _ATOM
+        case Operand(slot, _):
+            text, level = operands[slot], _ATOM
+        case Label(position, _):
+            text, level = labels[position], _ATOM
+        case Cast(argument, dtype):
+            text, level = f"{dtype.name}({inner(argument)})", _ATOM
+        case Call("not", (argument,), _):
+            text, level = f"not {inner(argument, _NOT)}", _NOT
+        case Call("neg", (argument,), _):
+            text, level = f"-{inner(argument, _NEG)}", _NEG
+        case Call("pow", (base, exponent), _):
+            level = _PRECEDENCE["pow"]
+            text = f"{inner(base, level + 1)}^{inner(exponent, _NEG)}"
+        case Call(op, (left, right), _) if op in _SYMBOLS:
+            level = _PRECEDENCE[op]
+            tight = op in ("mul", "div")
+            first = inner(left, level + (op in COMPARISONS))
+            symbol = _SYMBOLS[op] if tight else f" {_SYMBOLS[op]} "
+            text = f"{first}{symbol}{inner(right, level + 1)}"
+        case Call(op, arguments, _):
+            text, level = f"{op}({', '.join(map(inner, arguments))})", _ATOM
+        case _:
+            assert_never(expr)
+    return f"({text})" if level < outer else text
+
+
+def _number(value: bool | int | float | complex) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(int(value)) if isinstance(value, float) and value.is_integer() and abs(value) < 1e15 else str(value)
+
+
+def to_json(graph: EinGraph) -> list[dict[str, Any]]:
+    """The nodes as ``plan --emit einsum --format json`` prints them, inputs of the program included."""
+    return [_node_json(graph, i) for i in range(len(graph.nodes))]
+
+
+def _node_json(graph: EinGraph, i: int) -> dict[str, Any]:
+    node = graph.nodes[i]
+    common: dict[str, Any] = {"id": i, "name": node.name, "line": node.line, "dtype": node.dtype.name}
+    match node:
+        case InputNode(shape=shape):
+            labels = [f"i{axis}" for axis in range(len(shape))]
+            rest = {"labels": labels, "bounds": list(shape), "output": labels, "inputs": []}
+            return common | rest | {"join": None, "aggregation": None, "kind": "input"}
+        case EinsumNode(einsum=einsum, operands=operands):
+            labels = unique_labels(einsum)
+            rest = {"labels": labels, "bounds": list(einsum.bounds), "output": labels[: einsum.n_out]}
+            rest["inputs"] = [
+                {"node": o, "labels": [labels[p] for p in einsum.accesses[slot]]} for slot, o in enumerate(operands)
+            ]
+            names = [graph.nodes[o].name for o in operands]
+            join = show_scalar(einsum.join, _distinct(names, einsum), tuple(labels))
+            operator = einsum.aggregation.op if einsum.aggregation else None
+            return common | rest | {"join": join, "aggregation": operator, "kind": "einsum"}
+        case _:
+            assert_never(node)
+
+
+def unique_labels(einsum: Einsum) -> list[str]:
+    """The labels' names, told apart where two labels of a statement have one name (``A[i,j] / sum[j] A[i,j]``)."""
+    names: list[str] = []
+    for label in einsum.labels:
+        name, n = label, 1
+        while name in names:
+            n += 1
+            name = f"{label}_{n}"
+        names.append(name)
+    return names
+
+
+def _distinct(names: list[str], einsum: Einsum) -> list[str]:
+    """Operands by name alone; with their labels where one tensor is read in two ways."""
+    return [_access(n, einsum, slot) if names.count(n) > 1 else n for slot, n in enumerate(names)]
