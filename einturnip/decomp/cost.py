@@ -1,0 +1,61 @@
+"""What a tile costs: bytes held while its kernel runs, and traffic when a label is cut."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from einturnip.codegen.kernels import compile_kernel
+from einturnip.core.contraction import contraction
+from einturnip.core.einsum import Einsum
+from einturnip.core.machine import Machine
+
+
+def operand_nbytes(einsum: Einsum, slot: int, tiles: Sequence[int]) -> int:
+    """Bytes of the part of operand ``slot`` that one tile of the label space reads."""
+    return math.prod(tiles[p] for p in einsum.accesses[slot]) * einsum.dtypes[slot].itemsize
+
+
+def state_nbytes(einsum: Einsum, tiles: Sequence[int]) -> int:
+    """Bytes of the accumulator of one output tile (each component starts at a multiple of 64 bytes)."""
+    points = math.prod(tiles[: einsum.n_out])
+    return sum(-(-points * d.itemsize // 64) * 64 for d in einsum.state_dtypes)
+
+
+def output_nbytes(einsum: Einsum, tiles: Sequence[int]) -> int:
+    """Bytes of one output tile."""
+    return math.prod(tiles[: einsum.n_out]) * einsum.dtype.itemsize
+
+
+def is_cut(einsum: Einsum, tiles: Sequence[int]) -> bool:
+    """True where an output tile is made by several kernels, so that a state is carried between them."""
+    return any(tiles[p] < einsum.bounds[p] for p in einsum.aggregated)
+
+
+def working_set_nbytes(einsum: Einsum, tiles: Sequence[int]) -> int:
+    """Bytes that must stand in compute memory at once for one tile's kernel, workspace included."""
+    cut = is_cut(einsum, tiles)
+    kernel = compile_kernel(einsum, tuple(tiles), "touch" if cut else "whole")
+    operands = sum(operand_nbytes(einsum, s, tiles) for s in range(len(einsum.accesses)))
+    made = state_nbytes(einsum, tiles) if cut else output_nbytes(einsum, tiles)
+    total = operands + made + kernel.workspace_nbytes
+    if cut and einsum.aggregation is not None and not einsum.aggregation.finish_is_identity:
+        finish = compile_kernel(einsum, tuple(tiles), "finish")
+        total = max(total, made + output_nbytes(einsum, tiles) + finish.workspace_nbytes)
+    return total
+
+
+def kernel_seconds(einsum: Einsum, extents: Sequence[int], machine: Machine) -> float:
+    """Predicted seconds of one tile's kernel on one worker."""
+    points = math.prod(extents)
+    if contraction(einsum) is not None and einsum.join.dtype.is_inexact:
+        narrow = min([d.itemsize for d in einsum.dtypes], default=4) <= 4
+        return machine.op_latency + 2 * points / (machine.gemm_flops * (1.0 if narrow else 0.5))
+    return machine.op_latency + points * (1 + join_ops(einsum)) / machine.scalar_flops
+
+
+def join_ops(einsum: Einsum) -> int:
+    """Scalar operations of the join at one point."""
+    from einturnip.core.scalar import Call, walk
+
+    return sum(isinstance(e, Call) for e in walk(einsum.join))

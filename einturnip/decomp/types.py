@@ -1,0 +1,88 @@
+"""Decomposition: each tensor and each einsum cut into tiles along its labels."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+from typing import TypeAlias
+
+from einturnip.eingraph.types import EinGraph, EinsumNode, InputNode
+
+Box: TypeAlias = tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Partitioning:
+    """How a label space is cut: ``tiles[l]`` is the tile's extent along label l; the last tile may be smaller.
+
+    For an einsum the labels are its own, output's first; for an input they are its axes.
+    """
+
+    bounds: tuple[int, ...]
+    tiles: tuple[int, ...]
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """Tiles along each label. A label of size 0 has none."""
+        return tuple(-(-b // t) for b, t in zip(self.bounds, self.tiles, strict=True))
+
+    def box(self, key: tuple[int, ...]) -> Box:
+        """The (start, stop) of tile ``key`` along each label."""
+        return tuple((k * t, min((k + 1) * t, b)) for k, t, b in zip(key, self.tiles, self.bounds, strict=True))
+
+    def keys(self) -> Iterator[tuple[int, ...]]:
+        """Every tile's key, in row-major order."""
+        return product(*map(range, self.counts))
+
+    def prefix(self, n: int) -> Partitioning:
+        """The partitioning of the first ``n`` labels: that of an einsum's output."""
+        return Partitioning(self.bounds[:n], self.tiles[:n])
+
+    def covering(self, box: Box) -> list[tuple[int, ...]]:
+        """Keys of the tiles that meet ``box``."""
+        return list(product(*(range(lo // t, -(-hi // t)) for (lo, hi), t in zip(box, self.tiles, strict=True))))
+
+
+def uncut(bounds: tuple[int, ...]) -> Partitioning:
+    """One tile that holds everything."""
+    return Partitioning(bounds, tuple(max(b, 1) for b in bounds))
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Tiles per block along each output label, and the output label that streams (None: the aggregated ones do)."""
+
+    tiles: tuple[int, ...]
+    streamed: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Decomposition:
+    """A partitioning for each node of an EinGraph.
+
+    ``blocks`` is the serial order's I/O blocking: for each einsum the tiles per block along each *output* label, and
+    the label that the walk inside a block runs over last, if any; a block's accumulators stay while panels stream past.
+    """
+
+    graph: EinGraph
+    partitionings: tuple[Partitioning, ...]
+    blocks: tuple[Block | None, ...]
+
+    def output(self, node: int) -> Partitioning:
+        """The partitioning of the node's tensor: what its consumers read."""
+        match self.graph.nodes[node]:
+            case InputNode():
+                return self.partitionings[node]
+            case EinsumNode(einsum=einsum):
+                return self.partitionings[node].prefix(einsum.n_out)
+
+    @property
+    def kernel_calls(self) -> int:
+        """Number of tile kernels over the whole graph."""
+        return sum(
+            math.prod(p.counts)
+            for p, n in zip(self.partitionings, self.graph.nodes, strict=True)
+            if isinstance(n, EinsumNode)
+        )

@@ -1,0 +1,287 @@
+"""TaskGraph -> MemGraph: TURNIP's BUILDMEMGRAPH (arXiv 2405.16283), by simulating the serial order to fix addresses.
+
+Two cursors walk the order: allocation runs ahead of completion, so what is loaded for a later task takes bytes that
+were given up long before, and the load need not wait. An extent remembers the ops that must end before it is written
+again; those become memory dependencies of whatever writes it next. Going past the paper: a clean copy stays until its
+bytes are wanted and is then dropped without a write, victims are weighed by bytes moved over time won, and where the
+free bytes are scattered the working set is laid out afresh instead of failing.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+from einturnip.core.errors import CapacityError
+from einturnip.core.machine import Machine
+from einturnip.memgraph.arena import Arena, Segment
+from einturnip.memgraph.columns import OpColumns
+from einturnip.memgraph.spill import SpillSlots
+from einturnip.memgraph.types import COMPUTE, DISK, FILES, MemGraph, OpKind, op_kind
+from einturnip.memgraph.victims import NEVER, Victims
+from einturnip.taskgraph.types import TaskGraph, TaskKind
+
+# Of the capacity, how much the allocation cursor may take for tasks that are not complete yet.
+LOOKAHEAD_SHARE = 0.15
+PAGE = 4096
+
+
+def granule(capacity: int) -> int:
+    """What allocations are rounded to: a page, so that direct I/O works, or a cache line in a tiny arena."""
+    return PAGE if capacity >= 4 << 20 else 64
+
+
+def build(tasks: TaskGraph, capacity: int, machine: Machine) -> MemGraph:
+    """Place every value of ``tasks`` in ``capacity`` bytes.
+
+    Raises:
+        CapacityError: one task's working set is larger than the capacity; ``needed`` is that working set.
+    """
+    return _Builder(tasks, capacity, machine).run()
+
+
+class _Builder:
+    """The simulated arena and the ops so far. Lives inside ``build``; value ids are the task graph's."""
+
+    def __init__(self, tasks: TaskGraph, capacity: int, machine: Machine) -> None:
+        self.t = tasks
+        self.machine = machine
+        self.arena = Arena(capacity, granule(capacity))
+        self.spill = SpillSlots(granule(capacity))
+        self.ops = OpColumns()
+        self.lookahead = int(capacity * LOOKAHEAD_SHARE)
+        self.least_window = 2 * machine.workers
+        n = tasks.n_values
+        self.nbytes = tasks.value_nbytes.tolist()
+        self.size = [self.arena.rounded(b) for b in self.nbytes]
+        self.version = list(range(n))
+        self.origin: list[int] = []
+        self.segment: list[Segment | None] = [None] * n
+        self.writers: list[list[int]] = [[] for _ in range(n)]
+        self.readers: list[list[int]] = [[] for _ in range(n)]
+        self.home: list[tuple[int, tuple[int, ...]] | None] = [None] * n  # (tier, ops that wrote it there)
+        self.base: list[tuple[int, ...]] = [()] * n  # what the state's unit continues
+        self.load_task = [-1] * n
+        self.loaded: set[int] = set()
+        self.victims = Victims(tasks)
+        self.completed = -1
+        self.window: deque[tuple[int, int]] = deque()  # (task, bytes newly taken) between the cursors, oldest first
+        self.window_nbytes = 0
+        self.deaths: dict[int, list[int]] = {}
+        self.scratch: dict[int, tuple[Segment, int]] = {}
+
+    def run(self) -> MemGraph:
+        kinds = self.t.kind.tolist()
+        for i, kind in enumerate(kinds):
+            if kind == TaskKind.LOAD:
+                # Loads happen where their value is first wanted.
+                v = int(self.t.value[i])
+                self.load_task[v] = i
+                self.home[v] = FILES + int(self.t.node[i]), ()
+            else:
+                self._place(i, TaskKind(kind))
+        return self._freeze()
+
+    # One task: allocate, emit its op, note what dies with it.
+
+    def _place(self, i: int, kind: TaskKind) -> None:
+        t = self.t
+        reads = t.read[t.read_ptr[i] : t.read_ptr[i + 1]].tolist()
+        made = -1 if kind == TaskKind.STORE else int(t.value[i])
+        scratch = self.arena.rounded(int(t.workspace[i])) if t.workspace[i] else 0
+        wanted = set(reads) if made < 0 else {*reads, made}
+        total = sum(self.size[v] for v in wanted) + scratch
+        if total > self.arena.capacity:
+            raise CapacityError(f"a tile's kernel holds {total} bytes at once", total)
+        while self.window_nbytes > self.lookahead and len(self.window) > self.least_window:
+            self._complete_next()
+        before = self.arena.free_nbytes
+        for v in wanted:
+            self.victims.pin(v, i)
+        space = self._acquire(i, reads, made, scratch)
+        if space is None:
+            self._lay_out_afresh()
+            space = self._acquire(i, reads, made, scratch)
+            assert space is not None
+        op = self._emit_task(i, kind, reads, made, space if scratch else None)
+        if scratch:
+            assert space is not None
+            self.scratch[i] = space, op
+        self.window.append((i, max(0, before - self.arena.free_nbytes)))
+        self.window_nbytes += self.window[-1][1]
+        for v in wanted:
+            if self.victims.used(v, i, self.size[v]) == NEVER:
+                self.deaths.setdefault(i, []).append(v)
+
+    def _acquire(self, i: int, reads: Sequence[int], made: int, scratch: int) -> Segment | None:
+        """Bytes for all that task ``i`` touches; the scratch segment, or some segment where it needs none."""
+        seg: Segment | None = self.arena.head
+        for v in dict.fromkeys(reads):
+            if self.segment[v] is None:
+                seg = self._allocate(self.size[v], v, i)
+                if seg is None:
+                    return None
+                self._bring_in(v, seg)
+        if made >= 0 and self.segment[made] is None:
+            seg = self._allocate(self.size[made], made, i)
+            if seg is None:
+                return None
+            if self.home[made] is not None:
+                self._bring_in(made, seg)
+            else:
+                self.segment[made] = seg
+        return self._allocate(scratch, -2, i) if scratch else seg
+
+    def _emit_task(self, i: int, kind: TaskKind, reads: list[int], made: int, space: Segment | None) -> int:
+        after = [w for v in reads for w in self.writers[v]]
+        writes: list[tuple[int, int, int, int]] = []
+        unit = -1
+        if made >= 0:
+            seg = self.segment[made]
+            assert seg is not None
+            if kind == TaskKind.TOUCH:
+                unit = self._touch(made)
+                after += self.base[made]
+            after += seg.deps
+            writes.append((COMPUTE, seg.offset, self.nbytes[made], self.version[made]))
+        else:
+            tier = FILES + len(self.t.decomposition.graph.nodes) + int(self.t.node[i])
+            writes.append((tier, 0, self.nbytes[reads[0]], self.version[reads[0]]))
+        if space is not None:
+            after += space.deps
+            writes.append((COMPUTE, space.offset, int(self.t.workspace[i]), -1))
+        held = [(COMPUTE, self._held(v).offset, self.nbytes[v], self.version[v]) for v in reads]
+        op = self.ops.append(op_kind(kind), i, unit, float(self.t.seconds[i]), held, writes, after)
+        for v in set(reads):
+            self.readers[v].append(op)
+        if made >= 0:
+            self.writers[made].append(op)
+        elif self.home[reads[0]] is None:
+            self.home[reads[0]] = writes[0][0], (op,)
+        return op
+
+    def _touch(self, v: int) -> int:
+        """The unit that a touch of state ``v`` belongs to. A state that came back half-made starts its next unit."""
+        if self.home[v] is not None:
+            self._forget_home(v)
+            self.base[v] = tuple(self.writers[v])
+            self.origin.append(v)
+            self.version[v] = self.t.n_values + len(self.origin) - 1
+        return self.version[v]
+
+    # Bytes: take them, fill them, give them up.
+
+    def _allocate(self, size: int, value: int, i: int) -> Segment | None:
+        """``size`` free bytes: given up long ago, or a victim's, or given up just now; None if too scattered."""
+        while True:
+            seg = self.arena.take(size, value)
+            if seg is not None:
+                return seg
+            ahead = i - self.completed
+            victim = self.victims.best(size, i, self.completed, ahead if self.window else 0, self._evictable)
+            if victim is not None:
+                self._evict(victim)
+            elif self.window:
+                self._complete_next()
+            else:
+                chosen = self.arena.windows(size, lambda v: self.victims.price(v, i, self.completed, self._evictable))
+                if chosen is None:
+                    return None
+                for v in chosen:
+                    self._evict(v)
+
+    def _bring_in(self, v: int, seg: Segment) -> None:
+        """Load or reload ``v`` into ``seg``."""
+        home = self.home[v]
+        assert home is not None
+        tier, wrote = home
+        offset = self.spill.offset(v) if tier == DISK else 0
+        first = self.load_task[v] >= 0 and v not in self.loaded
+        kind = OpKind.LOAD if first else OpKind.RELOAD
+        self.loaded.add(v)
+        op = self.ops.append(
+            kind,
+            self.load_task[v],
+            -1,
+            self.machine.op_latency + self.nbytes[v] / self.machine.read_bandwidth,
+            [(tier, offset, self.nbytes[v], self.version[v])],
+            [(COMPUTE, seg.offset, self.nbytes[v], self.version[v])],
+            [*seg.deps, *wrote],
+        )
+        if tier == DISK:
+            self.spill.read_by(v, op)
+        self.segment[v] = seg
+        self.writers[v], self.readers[v], self.base[v] = [op], [], ()
+
+    def _evict(self, v: int) -> None:
+        """Give up the bytes of ``v``; written to the spill file first unless a copy stands elsewhere."""
+        seg = self._held(v)
+        if not self.writers[v]:  # nothing there yet
+            self.segment[v] = None
+            self.arena.release(seg, seg.deps)
+            return
+        if self.home[v] is None:
+            offset, deps = self.spill.take(v, self.size[v])
+            op = self.ops.append(
+                OpKind.OFFLOAD,
+                -1,
+                -1,
+                self.machine.op_latency + self.nbytes[v] / self.machine.write_bandwidth,
+                [(COMPUTE, seg.offset, self.nbytes[v], self.version[v])],
+                [(DISK, offset, self.nbytes[v], self.version[v])],
+                [*self.writers[v], *deps],
+            )
+            self.spill.written_by(v, op)
+            self.readers[v].append(op)
+            self.home[v] = DISK, (op,)
+        self._release(v)
+
+    def _release(self, v: int) -> None:
+        # Every reader comes after every writer, so where there is a reader the readers say it all.
+        seg = self._held(v)
+        self.segment[v] = None
+        self.arena.release(seg, tuple(self.readers[v] or self.writers[v]))
+
+    def _forget_home(self, v: int) -> None:
+        home = self.home[v]
+        if home is not None and home[0] == DISK:
+            self.spill.release(v)
+        self.home[v] = None
+
+    def _complete_next(self) -> None:
+        """Move the completion cursor over one task: what died with it gives up its bytes."""
+        i, taken = self.window.popleft()
+        self.window_nbytes -= taken
+        self.completed = i
+        if i in self.scratch:
+            seg, op = self.scratch.pop(i)
+            self.arena.release(seg, (op,))
+        for v in self.deaths.pop(i, ()):
+            if self.segment[v] is not None:
+                self._release(v)
+            self._forget_home(v)
+
+    def _lay_out_afresh(self) -> None:
+        """Empty the arena: the free bytes are too scattered for a working set that would fit."""
+        while self.window:
+            self._complete_next()
+        for seg in list(self.arena):
+            if seg.value >= 0:
+                self._evict(seg.value)
+        self.arena.merge_all()
+
+    def _held(self, v: int) -> Segment:
+        seg = self.segment[v]
+        assert seg is not None
+        return seg
+
+    def _evictable(self, v: int) -> int:
+        """0: not in memory; 1: a copy stands elsewhere; 2: it must be written first."""
+        if v < 0 or self.segment[v] is None:
+            return 0
+        return 1 if self.home[v] is not None else 2
+
+    def _freeze(self) -> MemGraph:
+        while self.window:
+            self._complete_next()
+        return self.ops.freeze(self.t, self.arena.capacity, self.spill.nbytes, self.arena.peak, self.origin)

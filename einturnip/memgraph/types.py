@@ -1,0 +1,146 @@
+"""MemGraph: every value a place, every transfer an op, and the edges that make any order they allow correct."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from einturnip.taskgraph.types import TaskGraph, TaskKind
+
+Ints = NDArray[np.int64]
+
+
+class OpKind(IntEnum):
+    """What an op does."""
+
+    LOAD = 0
+    KERNEL = 1
+    MOVE = 2
+    AGGREGATE = 3
+    OFFLOAD = 4
+    RELOAD = 5
+    STORE = 6
+
+    @property
+    def lane(self) -> Lane:
+        """The lane that runs ops of this kind."""
+        return _LANES[self]
+
+
+class Lane(IntEnum):
+    """Ops of different lanes overlap: kernels compute, bytes come in, bytes go out."""
+
+    COMPUTE = 0
+    IN = 1
+    OUT = 2
+
+
+_LANES = (Lane.IN, Lane.COMPUTE, Lane.COMPUTE, Lane.COMPUTE, Lane.OUT, Lane.IN, Lane.OUT)
+
+# Tiers: compute memory, the spill file, then a tier for each input and each output.
+COMPUTE, DISK, FILES = 0, 1, 2
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Bytes [offset, offset + nbytes) of a tier, holding ``value``. In a file's tier the box of the value says where."""
+
+    tier: int
+    offset: int
+    nbytes: int
+    value: int
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """One op. ``after``: ops that must have ended before it starts, data and memory dependencies together.
+
+    Ops of one ``unit`` (-1: none) accumulate into one extent, in any order, under one lock; the first initialises it
+    unless the unit continues a half-made state that was reloaded.
+    """
+
+    id: int
+    kind: OpKind
+    task: int
+    unit: int
+    reads: tuple[Access, ...]
+    writes: tuple[Access, ...]
+    after: tuple[int, ...]
+    seconds: float
+
+
+@dataclass(frozen=True)
+class MemGraph:
+    """Ops in the simulated serial order (one of many that ``after`` allows), as read-only columns.
+
+    ``read``, ``write`` rows are (tier, offset, nbytes, value). Value v < taskgraph.n_values is the task graph's; a
+    later one is a half-made state's next version: ``origin[v - n_values]`` is the state it continues.
+    """
+
+    taskgraph: TaskGraph
+    capacity: int
+    spill_nbytes: int
+    peak_nbytes: int
+    kind: NDArray[np.uint8]
+    task: NDArray[np.int32]
+    unit: NDArray[np.int32]
+    seconds: NDArray[np.float64]
+    read_ptr: Ints
+    read: Ints
+    write_ptr: Ints
+    write: Ints
+    after_ptr: Ints
+    after: NDArray[np.int32]
+    origin: NDArray[np.int32]
+    superfluous: int
+
+    def __len__(self) -> int:
+        return len(self.kind)
+
+    def __getitem__(self, i: int) -> Op:
+        return Op(
+            i,
+            OpKind(int(self.kind[i])),
+            int(self.task[i]),
+            int(self.unit[i]),
+            tuple(Access(*row) for row in self.read[self.read_ptr[i] : self.read_ptr[i + 1]].tolist()),
+            tuple(Access(*row) for row in self.write[self.write_ptr[i] : self.write_ptr[i + 1]].tolist()),
+            tuple(self.after[self.after_ptr[i] : self.after_ptr[i + 1]].tolist()),
+            float(self.seconds[i]),
+        )
+
+    def __iter__(self) -> Any:
+        return (self[i] for i in range(len(self)))
+
+    def base(self, value: int) -> int:
+        """The task graph's value that ``value`` is a version of."""
+        n = self.taskgraph.n_values
+        return value if value < n else int(self.origin[value - n])
+
+    def nbytes_by_link(self) -> dict[str, int]:
+        """Bytes that loads, reloads, offloads and stores move, as ``disk->cpu:0`` and ``cpu:0->disk``."""
+        lanes = np.array([k.lane for k in OpKind])[self.kind]
+        nbytes = np.zeros(len(self), dtype=np.int64)
+        moving = lanes != Lane.COMPUTE
+        first = self.read[self.read_ptr[:-1][moving], 2]
+        nbytes[moving] = first
+        return {
+            "disk->cpu:0": int(nbytes[lanes == Lane.IN].sum()),
+            "cpu:0->disk": int(nbytes[lanes == Lane.OUT].sum()),
+        }
+
+
+def op_kind(kind: TaskKind) -> OpKind:
+    """The kind of op that runs a task of ``kind``."""
+    return {
+        TaskKind.LOAD: OpKind.LOAD,
+        TaskKind.KERNEL: OpKind.KERNEL,
+        TaskKind.TOUCH: OpKind.KERNEL,
+        TaskKind.FINISH: OpKind.AGGREGATE,
+        TaskKind.MOVE: OpKind.MOVE,
+        TaskKind.STORE: OpKind.STORE,
+    }[kind]

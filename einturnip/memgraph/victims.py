@@ -1,0 +1,91 @@
+"""Which value gives up its bytes: Belady's choice, weighed by the bytes that bringing it back would move.
+
+Source: Belady (1966) for the farthest next use; a value without a copy elsewhere costs a write as well as a read, so
+it goes only if it is wanted so much later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from heapq import heappop, heappush
+
+import numpy as np
+
+from einturnip.taskgraph.types import TaskGraph, TaskKind
+
+NEVER = 1 << 60
+CANDIDATES = 6
+WRITE_WEIGHT = 2.5
+
+
+class Victims:
+    """Next uses, and the values of each size by how late they are wanted again."""
+
+    def __init__(self, tasks: TaskGraph) -> None:
+        self._ptr, self._uses = _uses(tasks)
+        self._at = self._ptr[:-1].copy()
+        self._next = [NEVER] * tasks.n_values
+        self._pinned = [-1] * tasks.n_values
+        self._heaps: dict[int, list[tuple[int, int]]] = {}
+
+    def pin(self, v: int, i: int) -> None:
+        """``v`` may not go before task ``i`` is complete."""
+        self._pinned[v] = i
+
+    def used(self, v: int, i: int, size: int) -> int:
+        """Task ``i`` uses ``v``; returns the next task that does, or NEVER."""
+        at, end = self._at[v], self._ptr[v + 1]
+        while at < end and self._uses[at] <= i:
+            at += 1
+        self._at[v] = at
+        self._next[v] = self._uses[at] if at < end else NEVER
+        heappush(self._heaps.setdefault(size, []), (-self._next[v], v))
+        return self._next[v]
+
+    def best(
+        self, size: int, i: int, completed: int, least_distance: int, evictable: Callable[[int], int]
+    ) -> int | None:
+        """The best victim of exactly ``size`` bytes that is wanted more than ``least_distance`` tasks after ``i``."""
+        heap = self._heaps.get(size)
+        if not heap:
+            return None
+        aside: list[tuple[int, int]] = []
+        best: tuple[float, int] | None = None
+        found = 0
+        while heap and found < CANDIDATES:
+            entry = heap[0]
+            v = entry[1]
+            if -entry[0] != self._next[v] or not evictable(v):
+                heappop(heap)
+                continue
+            if -entry[0] - i <= least_distance:
+                break
+            aside.append(heappop(heap))
+            price = self.price(v, i, completed, evictable)
+            if price is not None:
+                found += 1
+                if best is None or price < best[0]:
+                    best = price, v
+        for entry in aside:
+            heappush(heap, entry)
+        return None if best is None else best[1]
+
+    def price(self, v: int, i: int, completed: int, evictable: Callable[[int], int]) -> float | None:
+        """Transfers that evicting ``v`` costs per task until it is wanted; None where it may not go."""
+        state = evictable(v)
+        if not state or self._pinned[v] > completed:
+            return None
+        return (1.0 if state == 1 else WRITE_WEIGHT) / max(1, self._next[v] - i)
+
+
+def _uses(tasks: TaskGraph) -> tuple[list[int], list[int]]:
+    """For each value the tasks that use it, in order, as CSR: reads, and the tasks that make or touch it."""
+    counts = np.diff(tasks.read_ptr)
+    readers = np.repeat(np.arange(len(tasks), dtype=np.int64), counts)
+    makes = np.flatnonzero((tasks.kind != TaskKind.LOAD) & (tasks.kind != TaskKind.STORE))
+    values = np.concatenate([tasks.read.astype(np.int64), tasks.value[makes].astype(np.int64)])
+    users = np.concatenate([readers, makes])
+    order = np.lexsort((users, values))
+    ptr = np.zeros(tasks.n_values + 1, dtype=np.int64)
+    np.add.at(ptr, values + 1, 1)
+    return np.cumsum(ptr).tolist(), users[order].tolist()

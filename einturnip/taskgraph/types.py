@@ -1,0 +1,124 @@
+"""TaskGraph: tile tasks in serial order, as read-only columns (10⁶ tasks as objects would be gigabytes)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from einturnip.decomp.types import Box, Decomposition
+
+Ints = NDArray[np.int64]
+
+
+class TaskKind(IntEnum):
+    """What a task does."""
+
+    LOAD = 0  # a tile of an input comes from its file or array
+    KERNEL = 1  # one tile of an einsum, whole
+    TOUCH = 2  # one tile of an einsum, accumulated into its unit's state
+    FINISH = 3  # a state becomes a tile
+    MOVE = 4  # repartition: a box of a tensor assembled from several of its tiles
+    STORE = 5  # a tile of an output goes to its file or array
+
+    @property
+    def word(self) -> str:
+        """The kind's name in printed plans."""
+        return ("load", "kernel", "kernel", "aggregate", "move", "store")[self]
+
+
+class ValueKind(IntEnum):
+    """What a value is."""
+
+    TILE = 0  # a box of a node's tensor
+    STATE = 1  # the accumulator of one output tile: what an aggregation unit makes
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One task. ``value`` is made (touched, or stored); ``reads`` are value ids in operand order; ``key`` its tile."""
+
+    id: int
+    kind: TaskKind
+    node: int
+    key: tuple[int, ...]
+    value: int
+    reads: tuple[int, ...]
+    workspace: int
+    seconds: float
+    flops: int
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """One value: ``box`` of node's tensor, or the state of that box."""
+
+    id: int
+    kind: ValueKind
+    node: int
+    box: Box
+    nbytes: int
+
+
+@dataclass(frozen=True)
+class TaskGraph:
+    """Tasks in serial order: a task's operands are made by earlier tasks, except loads, which come where
+    first needed.
+
+    ``key``, ``read`` and ``box`` are CSR: row i is ``x[x_ptr[i]:x_ptr[i + 1]]``. A ``box`` row is start, stop per axis.
+    """
+
+    decomposition: Decomposition
+    kind: NDArray[np.uint8]
+    node: NDArray[np.int32]
+    value: NDArray[np.int32]
+    workspace: Ints
+    seconds: NDArray[np.float64]
+    flops: Ints
+    key_ptr: Ints
+    key: NDArray[np.int32]
+    read_ptr: Ints
+    read: NDArray[np.int32]
+    value_kind: NDArray[np.uint8]
+    value_node: NDArray[np.int32]
+    value_nbytes: Ints
+    box_ptr: Ints
+    box: Ints
+
+    def __len__(self) -> int:
+        return len(self.kind)
+
+    def __getitem__(self, i: int) -> Task:
+        return Task(
+            i,
+            TaskKind(int(self.kind[i])),
+            int(self.node[i]),
+            tuple(self.key[self.key_ptr[i] : self.key_ptr[i + 1]].tolist()),
+            int(self.value[i]),
+            tuple(self.read[self.read_ptr[i] : self.read_ptr[i + 1]].tolist()),
+            int(self.workspace[i]),
+            float(self.seconds[i]),
+            int(self.flops[i]),
+        )
+
+    def __iter__(self) -> Any:
+        return (self[i] for i in range(len(self)))
+
+    @property
+    def n_values(self) -> int:
+        """Number of values."""
+        return len(self.value_kind)
+
+    def get_value(self, v: int) -> Value:
+        """Value ``v`` as a dataclass."""
+        flat = self.box[self.box_ptr[v] : self.box_ptr[v + 1]].tolist()
+        return Value(
+            v,
+            ValueKind(int(self.value_kind[v])),
+            int(self.value_node[v]),
+            tuple(zip(flat[::2], flat[1::2], strict=True)),
+            int(self.value_nbytes[v]),
+        )
