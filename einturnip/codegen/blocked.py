@@ -1,0 +1,204 @@
+"""A kernel that walks a tile block by block, with all that is temporary in a small workspace."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from einturnip.codegen.assemble import Assembler, Register, Step
+from einturnip.codegen.primitives import Array
+from einturnip.codegen.space import Space
+from einturnip.codegen.status import StatusLog, listening
+
+_ALL = slice(None)
+
+
+@dataclass(frozen=True)
+class Blocked:
+    """Steps over registers, in sections of a loop nest; see Assembler.
+
+    ``accesses`` and ``out_accesses`` give the labels of each operand's and output's axes.
+    ``slots``: by loop level, (register, byte offset, axes that vary) of the values made there.
+    """
+
+    space: Space
+    registers: tuple[Register, ...]
+    sections: tuple[tuple[Step, ...], ...]
+    offsets: dict[int, int]
+    iotas: tuple[int, ...]
+    accesses: tuple[tuple[int, ...], ...]
+    out_accesses: tuple[tuple[int, ...], ...]
+    whole: bool
+    workspace_nbytes: int
+    flops: int
+
+    def __call__(
+        self,
+        outs: tuple[Array, ...],
+        operands: tuple[Array, ...],
+        origins: tuple[int, ...],
+        first: bool,
+        workspace: Array,
+    ) -> int:
+        """Run over one tile; gives what the floating-point unit saw."""
+        log = StatusLog()
+        with listening(log):
+            _Frame(self, outs, operands, origins, first or self.whole, workspace).run(0)
+        return log.bits
+
+
+def blocked(
+    assembler: Assembler,
+    accesses: Sequence[tuple[int, ...]],
+    out_accesses: Sequence[tuple[int, ...]],
+    whole: bool,
+    flops: int,
+) -> Blocked:
+    """Freeze what an assembler built."""
+    offsets, nbytes = assembler.layout()
+    return Blocked(
+        space=assembler.space,
+        registers=tuple(assembler.registers),
+        sections=tuple(map(tuple, assembler.sections)),
+        offsets=offsets,
+        iotas=assembler.iotas,
+        accesses=tuple(accesses),
+        out_accesses=tuple(out_accesses),
+        whole=whole,
+        workspace_nbytes=nbytes,
+        flops=flops,
+    )
+
+
+class _Frame:
+    """One call: registers bound to arrays, the block that the walk stands on."""
+
+    def __init__(
+        self,
+        kernel: Blocked,
+        outs: tuple[Array, ...],
+        operands: tuple[Array, ...],
+        origins: tuple[int, ...],
+        first: bool,
+        workspace: Array,
+    ) -> None:
+        space = kernel.space
+        self.kernel, self.space, self.first, self.workspace = kernel, space, first, workspace
+        self.sizes = list(space.extents[p] if p not in space.loops else space.blocks[p] for p in space.order)
+        self.current = [_ALL] * len(space.order)
+        self.axis = {p: a for a, p in enumerate(space.order)}
+        self.origins = origins
+        n_levels = len(space.loops) + 1
+        self.registers: list[Array | int] = [0] * len(kernel.registers)
+        self.slices: list[list[tuple[int, Array, tuple[bool, ...]]]] = [[] for _ in range(n_levels)]
+        self.slots: list[list[int]] = [[] for _ in range(n_levels)]
+        self.counters: list[list[tuple[int, int, bool]]] = [[] for _ in range(n_levels)]
+        self.shaped: dict[tuple[int, ...], list[tuple[int, Array]]] = {}
+        self.shapes: list[tuple[int, ...]] = [()] * n_levels
+        for index, register in enumerate(kernel.registers):
+            self._bind(index, register, outs, operands)
+        for index in kernel.iotas:
+            _count_up(self._array(index, space.shape(kernel.registers[index].labels)).reshape(-1))
+
+    def _bind(self, index: int, register: Register, outs: tuple[Array, ...], operands: tuple[Array, ...]) -> None:
+        level, space = register.level, self.space
+        match register.kind:
+            case "number":
+                self.registers[index] = register.array
+            case "slot":
+                if index in self.kernel.offsets:
+                    self.slots[level].append(index)
+            case "start" | "size":
+                self.counters[level].append((index, register.index, register.kind == "start"))
+            case "operand" | "out":
+                is_out = register.kind == "out"
+                access = (self.kernel.out_accesses if is_out else self.kernel.accesses)[register.index]
+                view = aligned((outs if is_out else operands)[register.index], access, space.order)
+                self.registers[index] = view
+                if level:
+                    moving = tuple(p in space.loops and p in register.labels for p in space.order)
+                    self.slices[level].append((index, view, moving))
+
+    def _array(self, index: int, shape: tuple[int, ...]) -> Array:
+        register = self.kernel.registers[index]
+        return np.ndarray(shape, register.dtype, self.workspace, self.kernel.offsets[index])
+
+    def run(self, depth: int) -> None:
+        """The nest from loop level ``depth`` on, for the block that the loops outside stand on."""
+        self._enter(depth)
+        kernel, space = self.kernel, self.space
+        self._steps(kernel.sections[depth])
+        innermost = len(space.loops)
+        if depth == innermost:
+            starts = (self.current[self.axis[p]].start for p in space.loops[space.n_out_loops :])
+            fresh = self.first and not any(starts)
+            self._steps(kernel.sections[innermost + (1 if fresh else 2)])
+        else:
+            label = space.loops[depth]
+            axis, extent, block = self.axis[label], space.extents[label], space.blocks[label]
+            for start in range(0, extent, block):
+                stop = min(start + block, extent)
+                self.current[axis] = slice(start, stop)
+                self.sizes[axis] = stop - start
+                self.run(depth + 1)
+        if depth == space.n_out_loops:
+            self._steps(kernel.sections[innermost + 3])
+
+    def _steps(self, steps: tuple[Step, ...]) -> None:
+        registers = self.registers
+        for step in steps:
+            step.operation(*[registers[a] for a in step.arguments], out=registers[step.out])
+
+    def _enter(self, depth: int) -> None:
+        """Bind the registers that the loop just entered moves."""
+        registers, current = self.registers, self.current
+        for index, view, moving in self.slices[depth]:
+            registers[index] = view[tuple([c if m else _ALL for c, m in zip(current, moving, strict=True)])]
+        for index, label, is_start in self.counters[depth]:
+            axis = self.axis[label]
+            registers[index] = self.origins[label] + (current[axis].start or 0) if is_start else self.sizes[axis]
+        shape = tuple(self.sizes)
+        if self.slots[depth] and self.shapes[depth] != shape:
+            self.shapes[depth] = shape
+            found = self.shaped.get((depth, *shape))
+            if found is None:
+                found = self.shaped[(depth, *shape)] = self._shape_slots(depth)
+            for index, array in found:
+                registers[index] = array
+
+    def _shape_slots(self, depth: int) -> list[tuple[int, Array]]:
+        made = []
+        for index in self.slots[depth]:
+            labels = self.kernel.registers[index].labels
+            shape = tuple(n if p in labels else 1 for n, p in zip(self.sizes, self.space.order, strict=True))
+            made.append((index, self._array(index, shape)))
+        return made
+
+
+def aligned(array: Array, access: tuple[int, ...], order: tuple[int, ...]) -> Array:
+    """A view with one axis a label of ``order``, of size 1 where the array lacks it; repeats take the diagonal."""
+    axes = list(access)
+    for label in access:
+        while axes.count(label) > 1:
+            i = axes.index(label)
+            j = axes.index(label, i + 1)
+            array = array.diagonal(axis1=i, axis2=j)
+            axes = [p for k, p in enumerate(axes) if k not in (i, j)] + [label]
+    place = [axes.index(p) for p in order if p in axes]
+    if place != sorted(place):
+        array = array.transpose(place)
+    if len(place) == len(order):
+        return array
+    return array[tuple([_ALL if p in axes else None for p in order])]
+
+
+def _count_up(array: Array) -> None:
+    """0, 1, 2, ... by doubling: NumPy has no ``arange`` into an array."""
+    array[:1] = 0
+    done = 1
+    while done < array.size:
+        more = min(done, array.size - done)
+        np.add(array[:more], done, out=array[done : done + more])
+        done += more

@@ -1,0 +1,86 @@
+"""Kernels without a fold: a join written straight to the result, and the finish of a state."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from einturnip.codegen.assemble import Assembler
+from einturnip.codegen.blocked import Blocked, blocked
+from einturnip.codegen.fold import finished
+from einturnip.codegen.graph import Graph
+from einturnip.codegen.lower import lower
+from einturnip.codegen.primitives import copy
+from einturnip.codegen.space import BLOCK_POINTS, choose_order, cut, must_pack
+from einturnip.core.einsum import Einsum
+from einturnip.core.scalar import Call, walk
+
+_WORKSPACE_NBYTES = 1 << 20  # about a core's second-level cache
+_LEAST_POINTS = 1024
+
+
+def compile_elementwise(einsum: Einsum, extents: tuple[int, ...]) -> Blocked:
+    """The kernel of an einsum that aggregates nothing."""
+    return within_cache(lambda points: _build(einsum, extents, points))
+
+
+def _build(einsum: Einsum, extents: tuple[int, ...], points: int) -> Blocked:
+    order, crossing = choose_order(extents, einsum.n_out, einsum.accesses, program_order=False)
+    assembler = Assembler(cut(order, extents, einsum.n_out, points, crossing))
+    graph, root = join(assembler, einsum)
+    store(assembler, graph, root, tuple(range(einsum.n_out)), None)
+    outs = (tuple(range(einsum.n_out)),)
+    return blocked(assembler, einsum.accesses, outs, True, join_flops(einsum, extents))
+
+
+def compile_finish(einsum: Einsum, extents: tuple[int, ...]) -> Blocked:
+    """The kernel that turns a state into the result."""
+    labels, shape = tuple(range(einsum.n_out)), extents[: einsum.n_out]
+
+    def build(points: int) -> Blocked:
+        assembler = Assembler(cut(labels, shape, einsum.n_out, points))
+        graph = Graph()
+        state = [
+            graph.input(assembler.external("operand", i, dtype.numpy, labels), dtype, labels)
+            for i, dtype in enumerate(einsum.state_dtypes)
+        ]
+        store(assembler, graph, finished(graph, einsum, state), labels, None)
+        return blocked(assembler, (labels,) * len(state), (labels,), True, math.prod(shape))
+
+    return within_cache(build)
+
+
+def within_cache(build: Callable[[int], Blocked]) -> Blocked:
+    """The kernel with the largest blocks whose workspace stays in the cache."""
+    points = BLOCK_POINTS
+    while (kernel := build(points)).workspace_nbytes > _WORKSPACE_NBYTES and points > _LEAST_POINTS:
+        points //= 2
+    return kernel
+
+
+def join(assembler: Assembler, einsum: Einsum) -> tuple[Graph, int]:
+    """The graph of the join over operand registers, and its root."""
+    space, graph = assembler.space, Graph()
+    operands = {}
+    for slot, (access, dtype) in enumerate(zip(einsum.accesses, einsum.dtypes, strict=True)):
+        register = assembler.external("operand", slot, dtype.numpy, access)
+        operands[slot] = graph.input(register, dtype, access)
+        if must_pack(access, space.order, space.extents):
+            operands[slot] = graph.apply("copy", operands[slot])
+    return graph, lower(graph, einsum.join, operands)
+
+
+def store(assembler: Assembler, graph: Graph, root: int, labels: tuple[int, ...], section: int | None) -> None:
+    """Steps that compute ``root`` and write it to the one output, directly where the last step can."""
+    dtype = graph[root].dtype
+    (made,) = assembler.emit(graph, [root], section)
+    out = assembler.external("out", 0, dtype.numpy, labels)
+    if graph[root].labels == frozenset(labels) and assembler.redirect(made, out):
+        return
+    assembler.step(assembler.registers[out].level if section is None else section, copy, (made,), out)
+
+
+def join_flops(einsum: Einsum, extents: tuple[int, ...]) -> int:
+    """One operation for each operator of the join, and one for the fold, at every point."""
+    operators = sum(isinstance(e, Call) for e in walk(einsum.join)) + (einsum.aggregation is not None)
+    return max(1, operators) * math.prod(extents)

@@ -1,0 +1,101 @@
+"""A scalar expression as a graph of primitive array operations, equal subexpressions shared.
+
+Every node knows the labels it varies over: a subexpression over few labels is computed on those alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from einturnip.core.dtypes import BF16, BOOL, F16, F32, F64, I64, DType
+
+NARROW = (F16, BF16)
+_REAL_PART = {"c64": F32, "c128": F64}
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One primitive: a ufunc by name, or input, iota, number, convert, real, imag, select, copy, exp_quiet.
+
+    ``payload`` is the register of an input, the label of an iota, the bytes of a number.
+    """
+
+    op: str
+    arguments: tuple[int, ...]
+    dtype: DType
+    labels: frozenset[int]
+    payload: int | bytes = 0
+
+
+@dataclass(slots=True)
+class Graph:
+    """Nodes in an order where arguments come first. Building a node that is there already gives back its id."""
+
+    nodes: list[Node] = field(default_factory=list)
+    _ids: dict[Node, int] = field(default_factory=dict)
+
+    def __getitem__(self, node: int) -> Node:
+        return self.nodes[node]
+
+    def _add(self, node: Node) -> int:
+        found = self._ids.setdefault(node, len(self.nodes))
+        if found == len(self.nodes):
+            self.nodes.append(node)
+        return found
+
+    def input(self, register: int, dtype: DType, labels: Sequence[int]) -> int:
+        """What a register outside the graph holds."""
+        return self._add(Node("input", (), dtype, frozenset(labels), register))
+
+    def iota(self, label: int) -> int:
+        """The index of a label, as i64."""
+        return self._add(Node("iota", (), I64, frozenset((label,)), label))
+
+    def number(self, value: complex, dtype: DType) -> int:
+        """A constant, converted as ``astype`` does."""
+        return self._add(Node("number", (), dtype, frozenset(), number(value, dtype).tobytes()))
+
+    def value(self, node: int) -> Any:
+        """The Python number that a node is, or None where it is none."""
+        n = self.nodes[node]
+        return np.frombuffer(n.payload, n.dtype.numpy)[0].item() if isinstance(n.payload, bytes) else None
+
+    def apply(self, op: str, *arguments: int, dtype: DType | None = None) -> int:
+        """A ufunc of arguments; its dtype is the first argument's unless stated."""
+        labels = frozenset[int]().union(*(self.nodes[a].labels for a in arguments))
+        return self._add(Node(op, arguments, dtype or self.nodes[arguments[0]].dtype, labels))
+
+    def convert(self, node: int, dtype: DType) -> int:
+        """``astype``; a complex number gives its real part to a real type."""
+        source = self.nodes[node].dtype
+        if source == dtype:
+            return node
+        if source.kind == "c" and dtype.kind not in "cb":
+            return self.convert(self.part("real", node), dtype)
+        return self.apply("convert", node, dtype=dtype)
+
+    def part(self, op: str, node: int) -> int:
+        """The real or imaginary part of a complex node."""
+        return self.apply(op, node, dtype=_REAL_PART[self.nodes[node].dtype.name])
+
+    def select(self, condition: int, yes: int, no: int) -> int:
+        """``where(condition, yes, no)``."""
+        return self.apply("select", self.convert(condition, BOOL), yes, no, dtype=self.nodes[yes].dtype)
+
+    def data_free(self, node: int) -> bool:
+        """True where a node hangs on labels and numbers alone, so that equal values come in long runs."""
+        n = self.nodes[node]
+        return n.op != "input" and all(map(self.data_free, n.arguments))
+
+
+def number(value: complex, dtype: DType) -> np.ndarray[Any, np.dtype[Any]]:
+    """A Python number as a 0-d array of ``dtype``; a real type takes the real part of a complex number."""
+    array = np.asarray(value)
+    if array.dtype.kind == "c" and dtype.kind not in "cb":
+        array = array.real
+    with np.errstate(all="ignore"):
+        return array.astype(dtype.numpy)

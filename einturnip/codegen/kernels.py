@@ -1,0 +1,71 @@
+"""Tile kernels for the host: an einsum, or a part of one, compiled for one tile shape."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+from typing import Literal, Protocol
+
+from einturnip.codegen.elementwise import compile_elementwise, compile_finish
+from einturnip.codegen.empty import NOTHING, compile_empty
+from einturnip.codegen.primitives import Array
+from einturnip.codegen.reduce import compile_reduce
+from einturnip.codegen.status import DIVIDE, INVALID, OVERFLOW
+from einturnip.core.einsum import Einsum
+
+__all__ = ["DIVIDE", "INVALID", "OVERFLOW", "HostKernel", "Mode", "compile_kernel"]
+
+Mode = Literal["whole", "touch", "finish"]
+
+
+class HostKernel(Protocol):
+    """A compiled kernel. It allocates nothing: all that is temporary lies in the workspace it is given."""
+
+    @property
+    def workspace_nbytes(self) -> int:
+        """Bytes of workspace that a call needs, 64-byte aligned; at most 8 MiB whatever the tile."""
+
+    @property
+    def flops(self) -> int:
+        """Scalar operations of a call: 2 a point of a contraction, else the join's operators a point."""
+
+    def __call__(
+        self,
+        outs: tuple[Array, ...],
+        operands: tuple[Array, ...],
+        origins: tuple[int, ...],
+        first: bool,
+        workspace: Array,
+    ) -> int:
+        """Run over one tile and give the bits INVALID, OVERFLOW, DIVIDE of what happened in it.
+
+        Shapes:
+            outs: the result (whole, finish) or the state's components (touch), over the output's labels.
+            operands: one axis per entry of the access, any strides; for finish the state's components.
+            origins: by label, the index of the tile's first point in the whole tensor.
+            first: a touch that initialises; any other adds to what the state holds.
+            workspace: uint8, C-contiguous, at least ``workspace_nbytes``.
+        """
+
+
+def compile_kernel(einsum: Einsum, extents: tuple[int, ...], mode: Mode) -> HostKernel:
+    """The kernel of ``einsum`` over a tile of ``extents`` (by label).
+
+    whole: initialise, fold and finish at once. touch: fold the tile into a state. finish: turn a state into the result.
+    Kernels are kept by value; labels' names do not count.
+    """
+    unnamed = replace(einsum, labels=("",) * len(einsum.labels))
+    return _compile(unnamed, extents, mode)
+
+
+@lru_cache(maxsize=4096)
+def _compile(einsum: Einsum, extents: tuple[int, ...], mode: Mode) -> HostKernel:
+    if 0 in extents[: einsum.n_out]:
+        return NOTHING
+    if mode == "finish":
+        return compile_finish(einsum, extents)
+    if einsum.aggregation is None:
+        return compile_elementwise(einsum, extents)
+    if 0 in extents:
+        return compile_empty(einsum, extents, mode)
+    return compile_reduce(einsum, extents, mode == "whole")

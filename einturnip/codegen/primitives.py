@@ -1,0 +1,97 @@
+"""The array operations that programs are made of: ``operation(*arguments, out=...)``, allocating nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from einturnip.core.dtypes import DType
+
+Array = np.ndarray[Any, np.dtype[Any]]
+Operation = Callable[..., Any]
+
+_INTEGERS: dict[int, np.dtype[Any]] = {
+    1: np.dtype(np.int8),
+    2: np.dtype(np.int16),
+    4: np.dtype(np.int32),
+    8: np.dtype(np.int64),
+}
+
+
+def copy(x: Array, *, out: Array) -> None:
+    """``out[...] = x``, converted."""
+    np.copyto(out, x, casting="unsafe")
+
+
+def real(x: Array, *, out: Array) -> None:
+    """The real part."""
+    np.copyto(out, x.real)
+
+
+def imag(x: Array, *, out: Array) -> None:
+    """The imaginary part."""
+    np.copyto(out, x.imag)
+
+
+def exp_quiet(x: Array, *, out: Array) -> None:
+    """exp, where an infinite result is no news."""
+    with np.errstate(over="ignore"):
+        np.exp(x, out=out)
+
+
+def select_runs(condition: Array, yes: Array, no: Array, *, out: Array) -> None:
+    """``where`` for conditions that keep one value over long runs."""
+    np.copyto(out, no)
+    np.copyto(out, yes, where=condition)
+
+
+def select_bits(condition: Array, yes: Array, no: Array, mask: Array, *, out: Array) -> None:
+    """``where`` by exclusive or under a mask: no branch, whatever the condition. ``mask`` is scratch."""
+    integer = _INTEGERS[out.itemsize]
+    bits, other = out.view(integer), no.view(integer)
+    np.copyto(mask, condition.view(np.int8))
+    np.negative(mask, out=mask)
+    np.bitwise_xor(yes.view(integer), other, out=bits)
+    np.bitwise_and(bits, mask, out=bits)
+    np.bitwise_xor(bits, other, out=bits)
+
+
+def flat_arg(operation: Operation, n_folded: int, x: Array, *, out: Array) -> None:
+    """argmax or argmin over the last ``n_folded`` axes as one; ``x`` and ``out`` are contiguous."""
+    kept = x.shape[: x.ndim - n_folded]
+    operation(x.reshape((*kept, -1)), axis=-1, out=out.reshape(kept))
+
+
+def reduction(ufunc: np.ufunc, axes: tuple[int, ...]) -> Operation:
+    """The reduction of a ufunc over axes, which stay with size 1."""
+    return copy if not axes else partial(ufunc.reduce, axis=axes, keepdims=True)
+
+
+_NAMED: dict[str, Operation] = {
+    "convert": copy,
+    "copy": copy,
+    "real": real,
+    "imag": imag,
+    "exp_quiet": exp_quiet,
+    "select_runs": select_runs,
+    "select_bits": select_bits,
+}
+
+
+def operation(name: str) -> Operation:
+    """The primitive of a graph node's op."""
+    found = _NAMED.get(name)
+    return found if found is not None else getattr(np, name)  # type: ignore[no-any-return]
+
+
+def in_place(name: str) -> bool:
+    """True where the output may lie on an argument of the same type and shape (for select_bits: on ``yes``)."""
+    return name not in ("", "convert", "copy", "real", "imag", "select_runs")
+
+
+def mask_type(dtype: DType) -> np.dtype[Any]:
+    """The integer as wide as ``dtype``, for select_bits."""
+    return _INTEGERS[dtype.itemsize]

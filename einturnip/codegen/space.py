@@ -1,0 +1,119 @@
+"""A tile's label space cut into blocks that fit the cache, and the nest of loops that walks them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+BLOCK_POINTS = 32768
+_INNER_POINTS = 1024  # long enough that NumPy's cost per inner loop is small
+_FOLDED_POINTS = 64  # enough that folding partial results costs little
+
+
+@dataclass(frozen=True)
+class Space:
+    """Blocks of a label space.
+
+    Shapes:
+        order: label positions, outermost first: the axes of every array of a block, of size 1 where it lacks one.
+        extents, blocks: by label position.
+        loops: labels with more than one block; those of the output outermost, the aggregated ones inside.
+        n_out_loops: how many of ``loops`` are the output's.
+    """
+
+    order: tuple[int, ...]
+    extents: tuple[int, ...]
+    blocks: tuple[int, ...]
+    loops: tuple[int, ...]
+    n_out_loops: int
+
+    def level(self, labels: Iterable[int]) -> int:
+        """How many loops must be entered before a value over ``labels`` is fixed."""
+        return max((self.loops.index(p) + 1 for p in labels if p in self.loops), default=0)
+
+    def shape(self, labels: Iterable[int]) -> tuple[int, ...]:
+        """Shape of a whole block of a value over ``labels``."""
+        kept = frozenset(labels)
+        return tuple(self.blocks[p] if p in kept else 1 for p in self.order)
+
+    def axes(self, labels: Iterable[int]) -> tuple[int, ...]:
+        """The axes of labels in a block's arrays."""
+        return tuple(self.order.index(p) for p in labels)
+
+
+def cut(
+    order: Sequence[int], extents: Sequence[int], n_out: int, points: int, crossing: frozenset[int] = frozenset()
+) -> Space:
+    """Blocks of at most about ``points`` points, long along the last of ``order``.
+
+    ``crossing`` are labels that some operand has as its last axis, though they are not the last of ``order``.
+    """
+    blocks = [1] * len(extents)
+    inner = order[-1:]
+    folded = [p for p in reversed(order) if p >= n_out]
+    outputs = [p for p in reversed(order) if p < n_out]
+    _grow(blocks, extents, inner, _INNER_POINTS if not crossing else _INNER_POINTS // 4, points)
+    _grow(blocks, extents, [p for p in folded if p not in inner], _FOLDED_POINTS, points)
+    for label in crossing:
+        _grow(blocks, extents, [label], _FOLDED_POINTS, points)
+    both = [p for p in reversed(order) if p in outputs or p in folded]
+    _grow(blocks, extents, both, points, points)
+    loops = [p for p in order if blocks[p] < extents[p]]
+    outer = [p for p in loops if p < n_out]
+    return Space(tuple(order), tuple(extents), tuple(blocks), (*outer, *(p for p in loops if p >= n_out)), len(outer))
+
+
+def _grow(blocks: list[int], extents: Sequence[int], labels: Sequence[int], most: int, points: int) -> None:
+    """Lengthen the blocks of ``labels`` in turn, to ``most`` points together and ``points`` in all; evenly cut."""
+    for label in labels:
+        among = math.prod(blocks[p] for p in labels) // blocks[label]
+        others = math.prod(blocks) // blocks[label]
+        room = min(most // among, points // others)
+        if room > blocks[label]:
+            count = math.ceil(extents[label] / room)
+            blocks[label] = math.ceil(extents[label] / count)
+
+
+def choose_order(
+    extents: Sequence[int], n_out: int, accesses: Sequence[tuple[int, ...]], program_order: bool
+) -> tuple[tuple[int, ...], frozenset[int]]:
+    """Axis order of the blocks, and the labels in which other operands are contiguous.
+
+    ``program_order`` keeps the aggregated labels last and as they are (argmax counts in that order).
+    """
+    labels = list(range(len(extents)))
+    if program_order or len(labels) < 2:
+        inner = labels[-1] if labels else 0
+        order = labels
+    else:
+        inner = min(reversed(labels), key=lambda p: _inner_cost(p, extents, n_out, accesses))
+        order = [p for p in labels if p != inner] + [inner]
+    ends = {access[-1] for access in accesses if len(access) > 1 and not _is_reused(access, extents)}
+    return tuple(order), frozenset(ends - {inner})
+
+
+def _is_reused(access: tuple[int, ...], extents: Sequence[int]) -> bool:
+    """True where the operand lacks labels, so that each element serves many points."""
+    return math.prod(e for p, e in enumerate(extents) if p not in access) >= 8
+
+
+def _inner_cost(label: int, extents: Sequence[int], n_out: int, accesses: Sequence[tuple[int, ...]]) -> float:
+    """Rough cost of a point with ``label`` innermost; 1 is a contiguous pass."""
+    cost = 300 / max(1, extents[label])
+    tensors = [(a, 5.0) for a in accesses if a]
+    tensors.append((tuple(range(n_out)), 5.0 if n_out == len(extents) else 0.5))
+    for access, strided in tensors:
+        if label not in access:
+            cost += 0.5
+        elif access[-1] == label:
+            cost += 1.0
+        else:
+            cost += 1.2 if _is_reused(access, extents) else strided
+    return cost
+
+
+def must_pack(access: tuple[int, ...], order: Sequence[int], extents: Sequence[int]) -> bool:
+    """True where an operand is read many times across its contiguous axis: a transposed copy of the block pays."""
+    inner = order[-1] if order else -1
+    return len(access) > 1 and inner in access and access[-1] != inner and _is_reused(access, extents)

@@ -1,0 +1,68 @@
+"""What the floating-point unit saw while a kernel ran: invalid operations, overflows, divisions by zero."""
+
+from __future__ import annotations
+
+import ctypes
+import platform
+from functools import lru_cache
+
+import numpy as np
+
+INVALID, OVERFLOW, DIVIDE = 1, 2, 4
+
+_FROM_NUMPY = {1: DIVIDE, 2: OVERFLOW, 8: INVALID}
+# bits of <fenv.h> by architecture: invalid, divide, overflow
+_FENV = {"x86_64": (1, 4, 8), "amd64": (1, 4, 8), "aarch64": (1, 2, 4), "arm64": (1, 2, 4)}
+
+
+class StatusLog:
+    """Collects what NumPy reports; NumPy clears the unit's own flags before each operation and asks them after it."""
+
+    __slots__ = ("bits",)
+
+    def __init__(self) -> None:
+        self.bits = 0
+
+    def __call__(self, _kind: str, flag: int) -> None:
+        for numpy_bit, bit in _FROM_NUMPY.items():
+            if flag & numpy_bit:
+                self.bits |= bit
+
+
+def listening(log: StatusLog) -> np.errstate:
+    """A context in which NumPy neither warns nor raises but tells ``log``."""
+    return np.errstate(divide="call", over="call", invalid="call", under="ignore", call=log)
+
+
+class Unit:
+    """The calling thread's sticky status flags, for code that NumPy does not watch. Without libm it sees nothing."""
+
+    __slots__ = ("_clear", "_mask", "_table", "_test")
+
+    def __init__(self) -> None:
+        bits = _FENV.get(platform.machine().lower())
+        self._mask = 0
+        if bits is None:
+            return
+        libm = ctypes.PyDLL(None)  # Python itself is linked with libm
+        self._clear, self._test = libm.feclearexcept, libm.fetestexcept
+        self._clear.argtypes = self._test.argtypes = [ctypes.c_int]
+        invalid, divide, overflow = bits
+        self._mask = invalid | divide | overflow
+        pairs = ((invalid, INVALID), (divide, DIVIDE), (overflow, OVERFLOW))
+        self._table = tuple(sum(b for f, b in pairs if word & f) for word in range(self._mask + 1))
+
+    def clear(self) -> None:
+        """Forget what happened so far."""
+        if self._mask:
+            self._clear(self._mask)
+
+    def read(self) -> int:
+        """What happened since ``clear``."""
+        return self._table[self._test(self._mask)] if self._mask else 0
+
+
+@lru_cache(maxsize=1)
+def unit() -> Unit:
+    """The floating-point unit; its flags are each thread's own."""
+    return Unit()
