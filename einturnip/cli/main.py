@@ -1,0 +1,124 @@
+"""The command ``einturnip``: its verbs, and how every failure ends (a message and an exit code, never a traceback)."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from importlib import import_module
+
+import click
+
+from einturnip import __version__
+from einturnip.core.diagnostics import did_you_mean
+from einturnip.core.errors import EinturnipError, InternalError
+
+# What a verb does stands here and not in its module, so that --help loads none of them.
+VERBS = {
+    "run": "Run a program and write its outputs.",
+    "check": "Check a program and print every tensor's shape and dtype.",
+    "plan": "Show what would run, without running it.",
+    "doctor": "Show what this machine has, measured.",
+}
+
+BUG_REPORT = (
+    "This is a bug in einturnip, not in your program. Please report it with the program and what --debug prints."
+)
+
+
+class Verbs(click.Group):
+    """A group that imports a verb only to run it."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in VERBS:
+            return None
+        command = import_module(f"einturnip.cli.{cmd_name}").command
+        assert isinstance(command, click.Command)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in VERBS and not args[0].startswith("-"):
+            hint = did_you_mean(args[0], VERBS) or f"the verbs are {', '.join(VERBS)}"
+            if args[0].endswith(".ein"):
+                hint = f"to run a program, write: einturnip run {args[0]}"
+            raise click.UsageError(f"there is no verb '{args[0]}'; {hint}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Verbs"):
+            formatter.write_dl(list(VERBS.items()))
+
+
+@click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="einturnip")
+@click.option("--debug", is_flag=True, help="Show the traceback of an error.")
+@click.pass_context
+def cli(ctx: click.Context, debug: bool) -> None:
+    """Tensor programs written as index equations, run in the memory you have.
+
+    Exit codes: 0 done, 1 the run failed, 2 the program or the command line is wrong, 3 it does not fit in the memory
+    given, 130 interrupted.
+    """
+    ctx.obj = debug
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line and leave the process with its exit code."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    code = run(arguments)
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever read our output has gone; Python must not complain about it when it closes the stream.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(code)
+
+
+def run(arguments: list[str]) -> int:
+    """The exit code of one command line; errors are told on standard error."""
+    debug = "--debug" in arguments
+    try:
+        cli.main(arguments, prog_name="einturnip", standalone_mode=False)
+        return 0
+    except click.exceptions.Exit as stop:
+        return stop.exit_code
+    except click.ClickException as error:
+        error.show()
+        return 2
+    except (KeyboardInterrupt, click.Abort):
+        return _fail("interrupted", 130, debug)
+    except BrokenPipeError:
+        return 0
+    except EinturnipError as error:
+        return _fail(_message(error), error.exit_code, debug)
+    except InternalError as error:
+        return _fail(str(error), 1, debug)
+    except MemoryError:
+        return _fail("error: the system refused memory. help: lower --memory", 1, debug)
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        return _fail(f"error: {where}{error.strerror or error}", 1, debug)
+    except Exception as error:
+        return _fail(f"internal error: {type(error).__name__}: {error}\n{BUG_REPORT}", 1, debug)
+
+
+def _message(error: EinturnipError) -> str:
+    """Diagnostics say 'error' themselves, line by line."""
+    text = str(error)
+    return text if text.startswith(("error", "interrupted")) else f"error: {text}"
+
+
+def _fail(message: str, code: int, debug: bool) -> int:
+    if debug:
+        traceback.print_exc()
+    click.echo(message, err=True)
+    return code
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,129 @@
+"""The options that verbs share, and what their values may be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from einturnip.core.errors import BindError
+from einturnip.core.settings import parse_size
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Size(click.ParamType[int]):
+    """Bytes, written as ``512MB`` or ``2GiB``."""
+
+    name = "SIZE"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        try:
+            return parse_size(value)
+        except BindError as error:
+            self.fail(str(error), param, ctx)
+
+
+class Pair(click.ParamType[tuple[str, str]]):
+    """``NAME=VALUE``."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
+        if isinstance(value, tuple):
+            return value
+        name, equals, right = (part.strip() for part in str(value).partition("="))
+        if not (name and equals and right):
+            self.fail(f"'{value}' is not of the form {self.name}", param, ctx)
+        return name, right
+
+
+class Extent(click.ParamType[tuple[str, int]]):
+    """``n=4096``."""
+
+    name = "NAME=SIZE"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, int]:
+        if isinstance(value, tuple):
+            return value
+        name, _, number = (part.strip() for part in str(value).partition("="))
+        if not name or not number.replace("_", "").isdecimal():
+            self.fail(f"'{value}' is not of the form n=4096", param, ctx)
+        return name, int(number)
+
+
+def _unique(ctx: click.Context, param: click.Parameter, pairs: tuple[tuple[str, Any], ...]) -> dict[str, Any]:
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise click.BadParameter(f"'{twice}' is given twice", ctx, param)
+    return values
+
+
+def _not_yet(ctx: click.Context, param: click.Parameter, value: Any) -> None:
+    if value:
+        raise click.UsageError(f"{param.opts[-1]} is not available yet in this version", ctx)
+
+
+def _device(ctx: click.Context, param: click.Parameter, value: str) -> str:
+    kind = value.partition(":")[0]
+    if kind in ("cuda", "sim"):
+        raise click.UsageError(f"--device {value} is not available yet: this version runs on the CPU", ctx)
+    if value not in ("auto", "cpu"):
+        raise click.BadParameter(f"'{value}' is no device. help: auto, cpu, cuda, cuda:0,1 or sim", ctx, param)
+    return value
+
+
+def _together(*decorators: Callable[[F], F]) -> Callable[[F], F]:
+    def apply(function: F) -> F:
+        for decorator in reversed(decorators):
+            function = decorator(function)
+        return function
+
+    return apply
+
+
+debug = click.option("--debug", is_flag=True, expose_value=False, help="Show the traceback of an error.")
+program = click.argument("program", metavar="PROG.ein", type=click.Path(path_type=Path))
+quiet = click.option("--quiet", "-q", is_flag=True, help="Print nothing but errors.")
+
+inputs = _together(
+    click.option(
+        "-i",
+        "--input",
+        "inputs",
+        type=Pair("NAME=FILE"),
+        multiple=True,
+        callback=_unique,
+        help="Read input NAME from FILE or FILE::KEY.",
+    ),
+    click.option("--dim", "dims", type=Extent(), multiple=True, callback=_unique, help="Give a size: --dim n=4096."),
+)
+outputs = click.option(
+    "-o",
+    "--output",
+    "outputs",
+    type=Pair("NAME=FILE"),
+    multiple=True,
+    callback=_unique,
+    help="Write output NAME to FILE or FILE::KEY.",
+)
+
+budget = _together(
+    click.option("--memory", type=Size(), help="Bound on the memory of the whole process. [half of what is free]"),
+    click.option("--arena", type=Size(), help="Size of the arena alone, instead of --memory."),
+    click.option("--spill", metavar="DIR", type=click.Path(), help="Folder for what does not fit in memory."),
+    click.option("--spill-limit", type=Size(), help="Bound on the spilled bytes."),
+    click.option("--workers", type=click.IntRange(min=1), help="Threads that compute. [one a core]"),
+    click.option("--policy", default="critical-path", show_default=True, metavar="NAME", help="What runs next."),
+    click.option(
+        "--device", default="auto", show_default=True, metavar="DEVICE", callback=_device, help="auto or cpu."
+    ),
+    click.option("--host-memory", type=Size(), expose_value=False, callback=_not_yet, hidden=True),
+    click.option("--reproducible", is_flag=True, expose_value=False, callback=_not_yet, hidden=True),
+)
+trace = click.option("--trace", metavar="FILE", expose_value=False, callback=_not_yet, hidden=True)

@@ -1,0 +1,38 @@
+"""SIGINT and SIGTERM: the first asks the run to stop, a second one does not wait for it."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+
+class Stop:
+    """Set ``event`` to end a run in order. Until ``running`` is set there is no run, and a signal ends the command."""
+
+    def __init__(self) -> None:
+        self.event = threading.Event()
+        self.running = False
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        """Take a signal."""
+        if not self.running or self.event.is_set():
+            raise KeyboardInterrupt
+        self.event.set()
+
+
+@contextmanager
+def on_signals() -> Iterator[Stop]:
+    """While in force, SIGINT and SIGTERM go to the Stop that is given; outside the main thread nothing changes."""
+    stop = Stop()
+    if threading.current_thread() is not threading.main_thread():
+        yield stop
+        return
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

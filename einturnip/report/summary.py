@@ -1,0 +1,75 @@
+"""What a run did, in a few lines: time, rate, memory against its budget, bytes against the least possible, waiting."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from einturnip.core.settings import format_size
+
+if TYPE_CHECKING:
+    from einturnip.runtime.types import NumericWarning, RunReport
+
+_HAPPENINGS = {
+    "nan": "made nan",
+    "overflow": "overflowed",
+    "divide": "divided by zero",
+}
+
+
+def summarise(report: RunReport) -> list[str]:
+    """The lines of a summary, without the outputs."""
+    kernels = report.ops.get("kernel", 0)
+    rate = report.flops / report.wall_seconds / 1e9 if report.wall_seconds > 0 else 0.0
+    return [
+        f"time     {seconds_text(report.wall_seconds)}, {rate:.1f} GFLOP/s "
+        f"({report.flops:.3g} operations in {kernels:,} kernel calls on {report.workers} workers)",
+        f"memory   {_memory(report)}",
+        f"moved    {links_text(report.link_bytes, report.link_bytes_lower_bound)}",
+        f"went to  {_where(report)}",
+    ]
+
+
+def warning_text(warning: NumericWarning) -> str:
+    """One numeric warning, naming its statement."""
+    what = _HAPPENINGS.get(warning.kind, warning.kind)
+    tiles = "one tile" if warning.tiles == 1 else f"{warning.tiles:,} tiles"
+    return f"warning: line {warning.line} {what} in {tiles}: {warning.statement}"
+
+
+def seconds_text(seconds: float) -> str:
+    """A duration with three digits."""
+    if seconds < 1:
+        return f"{seconds * 1e3:.3g} ms"
+    return f"{seconds:.3g} s" if seconds < 600 else f"{seconds / 60:.3g} min"
+
+
+def links_text(moved: Mapping[str, int], bound: Mapping[str, int]) -> str:
+    """Bytes over each link, each beside the least that any schedule must move."""
+    parts = []
+    for link, nbytes in moved.items():
+        least = bound.get(link, 0)
+        against = f" ({nbytes / least:.2f} of the least possible {format_size(least)})" if least else ""
+        parts.append(f"{link} {format_size(nbytes)}{against}")
+    return "; ".join(parts) or "nothing"
+
+
+def _memory(report: RunReport) -> str:
+    arena = f"arena {format_size(report.arena_peak_nbytes)} of {format_size(report.arena_nbytes)}"
+    peak = f"peak {format_size(report.peak_resident_nbytes)}"
+    if report.memory_nbytes is None:
+        return f"{peak}; {arena}"
+    share = report.peak_resident_nbytes / report.memory_nbytes
+    return f"{peak} of the {format_size(report.memory_nbytes)} allowed ({share:.0%}); {arena}"
+
+
+def _where(report: RunReport) -> str:
+    total = report.wall_seconds
+    busy = [f"{lane} {_share(busy, total)}" for lane, busy in report.lanes.items()]
+    waits = [f"{cause} {_share(waited, total)}" for cause, waited in report.stalls.items()]
+    text = ", ".join(busy) or "nothing"
+    return f"{text}; compute waited for {', '.join(waits)}" if waits else text
+
+
+def _share(part: float, total: float) -> str:
+    return f"{seconds_text(part)} ({part / total:.0%})" if total > 0 else seconds_text(part)
