@@ -96,7 +96,7 @@ class _Frame:
         self.slots: list[list[int]] = [[] for _ in range(n_levels)]
         self.counters: list[list[tuple[int, int, bool]]] = [[] for _ in range(n_levels)]
         self.shaped: dict[tuple[int, ...], list[tuple[int, Array]]] = {}
-        self.shapes: list[tuple[int, ...]] = [()] * n_levels
+        self.shapes: list[tuple[int, ...] | None] = [None] * n_levels
         for index, register in enumerate(kernel.registers):
             self._bind(index, register, outs, operands)
         for index in kernel.iotas:

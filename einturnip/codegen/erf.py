@@ -1,7 +1,8 @@
 """The error function from primitives, in one range: erf(x) = sign(x) (1 - exp(-a R(a))), a = |x|.
 
 R(a) = -log(erfc(a)) / a is smooth, and expm1 keeps the relative precision near 0. The polynomials interpolate R at
-points that level its error, weighted by what it does to erf. Largest error: f32 2.7 ulp (0.3 in the mean), f64 3 ulp (0.15).
+points that level its error, weighted by what it does to erf.
+Largest error: f32 2.7 ulp (0.3 in the mean), f64 3 ulp (0.15).
 """
 
 from __future__ import annotations

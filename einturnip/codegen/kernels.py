@@ -54,12 +54,11 @@ def compile_kernel(einsum: Einsum, extents: tuple[int, ...], mode: Mode) -> Host
     whole: initialise, fold and finish at once. touch: fold the tile into a state. finish: turn a state into the result.
     Kernels are kept by value; labels' names do not count.
     """
-    unnamed = replace(einsum, labels=("",) * len(einsum.labels))
-    return _compile(unnamed, extents, mode)
+    return _kept(replace(einsum, labels=("",) * len(einsum.labels)), extents, mode)
 
 
-@lru_cache(maxsize=4096)
-def _compile(einsum: Einsum, extents: tuple[int, ...], mode: Mode) -> HostKernel:
+def compile_tile(einsum: Einsum, extents: tuple[int, ...], mode: Mode) -> HostKernel:
+    """As compile_kernel, made anew."""
     if 0 in extents[: einsum.n_out]:
         return NOTHING
     if mode == "finish":
@@ -69,3 +68,6 @@ def _compile(einsum: Einsum, extents: tuple[int, ...], mode: Mode) -> HostKernel
     if 0 in extents:
         return compile_empty(einsum, extents, mode)
     return compile_reduce(einsum, extents, mode == "whole")
+
+
+_kept = lru_cache(maxsize=4096)(compile_tile)

@@ -84,7 +84,7 @@ _NAMED: dict[str, Operation] = {
 def operation(name: str) -> Operation:
     """The primitive of a graph node's op."""
     found = _NAMED.get(name)
-    return found if found is not None else getattr(np, name)  # type: ignore[no-any-return]
+    return found if found is not None else getattr(np, name)
 
 
 def in_place(name: str) -> bool:

@@ -1,0 +1,130 @@
+"""Kernels against the reference: any join, aggregation, split, order and mode give what the whole einsum means."""
+
+from __future__ import annotations
+
+import itertools
+from unittest import mock
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from einturnip.codegen import elementwise, kernels
+from einturnip.core.algebra import AGGREGATIONS, aggregation
+from einturnip.core.dtypes import BF16, BOOL, C64, C128, F16, F32, F64, I8, I32, I64, U8, DType
+from einturnip.core.einsum import Einsum
+from einturnip.core.reference import evaluate_einsum
+from einturnip.core.scalar import Call, Cast, Const, Label, Operand, Scalar
+
+DTYPES = (BOOL, I8, U8, I32, I64, F16, BF16, F32, F64, C64, C128)
+
+
+def tensor(draw: st.DrawFn, shape: tuple[int, ...], dtype: DType) -> np.ndarray:
+    """Small integers (so that sums are exact), in any memory order, perhaps a slice of something larger."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    steps = draw(st.tuples(*[st.sampled_from((1, 1, 1, 2)) for _ in shape]))
+    order = draw(st.permutations(range(len(shape))))
+    stored = tuple(shape[a] * steps[a] + 1 for a in order)
+    values = rng.integers(0 if dtype.kind in "ub" else -3, 4, stored)
+    base = (values + 1j * rng.integers(-2, 3, stored) if dtype.kind == "c" else values).astype(dtype.numpy)
+    base = base.transpose(np.argsort(order)) if shape else base
+    return base[tuple(slice(0, n * s, s) for n, s in zip(shape, steps, strict=True))]
+
+
+def joins(draw: st.DrawFn, dtypes: tuple[DType, ...], n_labels: int, common: DType) -> Scalar:
+    """A random join of the operands in one dtype, with labels as numbers and masks in it."""
+    terms: list[Scalar] = [Cast(Operand(s, d), common) if d != common else Operand(s, d) for s, d in enumerate(dtypes)]
+    expr = terms[0]
+    for term in terms[1:]:
+        expr = Call(draw(st.sampled_from(("add", "mul", "max", "min"))), (expr, term), common)
+    match draw(st.integers(0, 3)):
+        case 1:
+            positions = st.integers(0, n_labels - 1)
+            mask = Call("le", (Label(draw(positions)), Label(draw(positions))), BOOL)
+            return Call("where", (mask, expr, Const(1, common)), common)
+        case 2 if common.is_integer or common.is_float:
+            return Call("add", (expr, Cast(Label(draw(st.integers(0, n_labels - 1))), common)), common)
+        case 3:
+            return Call("where", (Call("eq", (expr, terms[0]), BOOL), terms[-1], Const(2, common)), common)
+        case _:
+            return expr
+
+
+@st.composite
+def einsums(draw: st.DrawFn, ops: tuple[str | None, ...] = (None, *AGGREGATIONS)) -> Einsum:
+    """Small einsums of every kind: any labels on any operand, diagonals, broadcasts, empty ranges."""
+    n_labels = draw(st.integers(1, 4))
+    op = draw(st.sampled_from(ops))
+    n_out = n_labels if op is None else draw(st.integers(0, n_labels))
+    bounds = draw(st.tuples(*[st.sampled_from((0, 1, 2, 3, 4, 5, 7)) for _ in range(n_labels)]))
+    access = st.lists(st.integers(0, n_labels - 1), max_size=4).map(tuple)
+    accesses = draw(st.lists(access, min_size=1, max_size=3).map(tuple))
+    common = draw(st.sampled_from((F32, F32, F64, I64, I8, F16, BF16) if op != "prod" else (F64, I64)))
+    if op in ("any", "all"):
+        common = BOOL
+    narrower = (BOOL, I8) if common.is_inexact else (common,)
+    dtypes = tuple(draw(st.sampled_from((common, common, *narrower))) for _ in accesses)
+    join = joins(draw, dtypes, n_labels, common)
+    return Einsum(
+        tuple("ijkl"[:n_labels]),
+        bounds,
+        n_out,
+        accesses,
+        dtypes,
+        join,
+        None if op is None else aggregation(op, common),
+    )
+
+
+def run(points: int, einsum: Einsum, extents: tuple[int, ...], mode: str, outs, operands, origins, first=True) -> int:
+    """Compile for blocks of ``points`` and call, in a workspace of exactly the stated size whose end is watched."""
+    with mock.patch.object(elementwise, "BLOCK_POINTS", points):
+        kernel = kernels.compile_tile(einsum, extents, mode)
+    workspace = np.full(kernel.workspace_nbytes + 64, 0xA5, np.uint8)
+    status = kernel(outs, operands, origins, first, workspace[: kernel.workspace_nbytes])
+    assert (workspace[kernel.workspace_nbytes :] == 0xA5).all()
+    return status
+
+
+def check_equal(found: np.ndarray, expected: np.ndarray) -> None:
+    assert found.dtype == expected.dtype and found.shape == expected.shape
+    if found.dtype.kind in "biu":
+        np.testing.assert_array_equal(found, expected)
+    else:
+        np.testing.assert_allclose(found.astype(np.complex128), expected.astype(np.complex128), rtol=1e-5, atol=1e-6)
+
+
+@given(st.data())
+@settings(max_examples=400, deadline=None)
+def test_whole(data: st.DataObject) -> None:
+    einsum = data.draw(einsums())
+    operands = tuple(tensor(data.draw, einsum.operand_shape(s), d) for s, d in enumerate(einsum.dtypes))
+    out = np.empty(einsum.shape, einsum.dtype.numpy)
+    points = data.draw(st.sampled_from((2, 5, 16, 60, 32768)))
+    run(points, einsum, einsum.bounds, "whole", (out,), operands, (0,) * len(einsum.bounds))
+    check_equal(out, evaluate_einsum(einsum, operands)[0])
+
+
+@given(st.data())
+@settings(max_examples=400, deadline=None)
+def test_touches_in_any_order_then_finish(data: st.DataObject) -> None:
+    einsum = data.draw(einsums(tuple(AGGREGATIONS)))
+    operands = tuple(tensor(data.draw, einsum.operand_shape(s), d) for s, d in enumerate(einsum.dtypes))
+    points = data.draw(st.sampled_from((2, 5, 16, 60, 32768)))
+    cuts = [sorted({0, n, data.draw(st.integers(0, n))}) for n in einsum.bounds]
+    ranges = [list(itertools.pairwise(c)) or [(0, 0)] for c in cuts]
+    out = np.empty(einsum.shape, einsum.dtype.numpy)
+    for kept in itertools.product(*ranges[: einsum.n_out]):
+        shape = tuple(b - a for a, b in kept)
+        padding = data.draw(st.integers(0, 2))
+        state = tuple(np.empty((*shape, 1 + padding), d.numpy)[..., 0] for d in einsum.state_dtypes)
+        tiles = data.draw(st.permutations(list(itertools.product(*ranges[einsum.n_out :]))))
+        for n, folded in enumerate(tiles):
+            box = (*kept, *folded)
+            cut = tuple(x[(*(slice(*box[p]) for p in a), ...)] for x, a in zip(operands, einsum.accesses, strict=True))
+            extents = tuple(b - a for a, b in box)
+            run(points, einsum, extents, "touch", state, cut, tuple(a for a, _ in box), first=n == 0)
+        part = out[(*(slice(*r) for r in kept), ...)]
+        extents = (*shape, *einsum.bounds[einsum.n_out :])
+        run(points, einsum, extents, "finish", (part,), state, (0,) * len(einsum.bounds))
+    check_equal(out, evaluate_einsum(einsum, operands)[0])
