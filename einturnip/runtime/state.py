@@ -1,0 +1,90 @@
+"""The scheduler as a state machine: an op ended in, launches out. No clock, no thread, no I/O.
+
+Any op whose dependencies have ended may start; a policy picks among those. Ops of one unit exclude one another: an op
+is launched together with its unit's lock or not at all.
+"""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush
+
+import numpy as np
+
+from einturnip.memgraph.types import Lane, MemGraph, OpKind
+from einturnip.runtime.policies import Ranks
+
+
+class State:
+    """Which ops wait, are ready, run, have ended. ``slots`` is how many ops each lane runs at once."""
+
+    def __init__(self, graph: MemGraph, ranks: Ranks, slots: dict[Lane, int]) -> None:
+        n = len(graph)
+        self.lane = np.array([k.lane for k in OpKind], dtype=np.uint8)[graph.kind].tolist()
+        self.unit: list[int] = graph.unit.tolist()
+        self.rank = ranks
+        self.free = dict(slots)
+        self.waiting: list[int] = np.diff(graph.after_ptr).tolist()
+        self.successor_ptr, self.successor = successors(graph)
+        self.ready: dict[Lane, list[tuple[float, int]]] = {lane: [] for lane in Lane}
+        self.blocked: dict[int, list[int]] = {}
+        self.locked: set[int] = set()
+        self.running: dict[Lane, int] = dict.fromkeys(Lane, 0)
+        self.left = n
+
+    def start(self) -> list[int]:
+        """The first launches."""
+        for op, count in enumerate(self.waiting):
+            if count == 0:
+                self._make_ready(op)
+        return self._launch()
+
+    def ended(self, op: int) -> list[int]:
+        """``op`` has ended: what may start now, in the order to start it."""
+        self.left -= 1
+        lane = Lane(self.lane[op])
+        self.free[lane] += 1
+        self.running[lane] -= 1
+        if self.unit[op] >= 0:
+            self.locked.discard(self.unit[op])
+            for waiter in self.blocked.pop(self.unit[op], ()):
+                self._make_ready(waiter)
+        for at in range(self.successor_ptr[op], self.successor_ptr[op + 1]):
+            s = self.successor[at]
+            self.waiting[s] -= 1
+            if self.waiting[s] == 0:
+                self._make_ready(s)
+        return self._launch()
+
+    @property
+    def done(self) -> bool:
+        """True when every op has ended."""
+        return self.left == 0
+
+    def _make_ready(self, op: int) -> None:
+        heappush(self.ready[Lane(self.lane[op])], (self.rank[op], op))
+
+    def _launch(self) -> list[int]:
+        launches = []
+        for lane, heap in self.ready.items():
+            while heap and self.free[lane] > 0:
+                _, op = heappop(heap)
+                unit = self.unit[op]
+                if unit >= 0:
+                    if unit in self.locked:
+                        self.blocked.setdefault(unit, []).append(op)
+                        continue
+                    self.locked.add(unit)
+                self.free[lane] -= 1
+                self.running[lane] += 1
+                launches.append(op)
+        return launches
+
+
+def successors(graph: MemGraph) -> tuple[list[int], list[int]]:
+    """For each op the ops that wait for it, as CSR."""
+    n = len(graph)
+    op_of_edge = np.repeat(np.arange(n, dtype=np.int64), np.diff(graph.after_ptr))
+    order = np.argsort(graph.after, kind="stable")
+    ptr = np.zeros(n + 1, dtype=np.int64)
+    np.add.at(ptr, graph.after.astype(np.int64) + 1, 1)
+    return np.cumsum(ptr).tolist(), op_of_edge[order].tolist()

@@ -1,0 +1,83 @@
+"""RunReport: what ran, how long, and what it moved."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class NumericWarning:
+    """A statement whose kernels made a nan, overflowed or divided by zero. ``tiles`` of them did."""
+
+    line: int
+    statement: str
+    kind: str
+    tiles: int
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """What a plan expects of its run. Units: seconds, bytes."""
+
+    seconds: float
+    flops: float
+    peak_nbytes: dict[str, int]
+    link_bytes: dict[str, int]
+    link_bytes_lower_bound: dict[str, int]
+
+    def to_json(self) -> dict[str, Any]:
+        """As ``plan --format json`` names the fields."""
+        return {
+            "seconds": self.seconds,
+            "flops": self.flops,
+            "peak_bytes": self.peak_nbytes,
+            "link_bytes": self.link_bytes,
+            "link_bytes_lower_bound": self.link_bytes_lower_bound,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a run is."""
+
+    done_ops: int
+    total_ops: int
+    done_flops: int
+    total_flops: int
+    done_nbytes: int
+    total_nbytes: int
+    elapsed_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class RunReport:
+    """A run in figures.
+
+    Units: seconds, bytes. ``lanes``: busy seconds of each lane, over all its workers. ``stalls``: seconds that compute
+    workers stood still, by what they waited for: reads, writes, or memory (another kernel's bytes or accumulator).
+    ``link_bytes``: what loads and stores moved, counted where they happened.
+    """
+
+    wall_seconds: float
+    flops: float
+    ops: dict[str, int]
+    lanes: dict[str, float]
+    stalls: dict[str, float]
+    link_bytes: dict[str, int]
+    link_bytes_lower_bound: dict[str, int]
+    arena_nbytes: int
+    arena_peak_nbytes: int
+    memory_nbytes: int | None
+    peak_resident_nbytes: int
+    workers: int
+    warnings: tuple[NumericWarning, ...]
+    predicted: Prediction
+    order: tuple[int, ...] = field(default=(), repr=False)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values for json.dump; the order of the ops is left out."""
+        out = asdict(self)
+        del out["order"]
+        out["predicted"] = self.predicted.to_json()
+        return out
