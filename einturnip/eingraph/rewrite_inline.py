@@ -15,6 +15,9 @@ from einturnip.eingraph.types import EinGraph, EinsumNode, Node
 _LARGEST_JOIN, _MOST_SLOTS = 160, 10
 _CHEAP = COMPARISONS | LOGICAL | {"add", "sub", "mul", "div", "min", "max", "neg", "abs", "where", "relu"}
 
+# Reading the operands twice instead of the node is worth it up to this many times the node's bytes: it is not written.
+_READ_AGAIN = 1.25
+
 # Whether a node goes into its consumers, which read it so many times in all.
 Judge = Callable[[EinsumNode, list[EinsumNode], int], bool]
 
@@ -151,4 +154,4 @@ def _saves_storage(node: EinsumNode, consumers: list[EinsumNode], reads: int) ->
         return True
     if not _is_cheap(node.einsum.join):
         return False
-    return len(consumers) == 1 or (len(consumers) == 2 and _operand_nbytes(node) <= _nbytes(node))
+    return len(consumers) == 1 or (len(consumers) == 2 and _operand_nbytes(node) <= _READ_AGAIN * _nbytes(node))
