@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Literal, Protocol
 
+from einturnip.codegen.contraction import compile_contraction
 from einturnip.codegen.elementwise import compile_elementwise, compile_finish
 from einturnip.codegen.empty import NOTHING, compile_empty
 from einturnip.codegen.primitives import Array
@@ -67,7 +68,7 @@ def compile_tile(einsum: Einsum, extents: tuple[int, ...], mode: Mode) -> HostKe
         return compile_elementwise(einsum, extents)
     if 0 in extents:
         return compile_empty(einsum, extents, mode)
-    return compile_reduce(einsum, extents, mode == "whole")
+    return compile_contraction(einsum, extents, mode == "whole") or compile_reduce(einsum, extents, mode == "whole")
 
 
 _kept = lru_cache(maxsize=4096)(compile_tile)

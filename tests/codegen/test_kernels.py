@@ -28,7 +28,7 @@ def tensor(draw: st.DrawFn, shape: tuple[int, ...], dtype: DType) -> np.ndarray:
     values = rng.integers(0 if dtype.kind in "ub" else -3, 4, stored)
     base = (values + 1j * rng.integers(-2, 3, stored) if dtype.kind == "c" else values).astype(dtype.numpy)
     base = base.transpose(np.argsort(order)) if shape else base
-    return base[tuple(slice(0, n * s, s) for n, s in zip(shape, steps, strict=True))]
+    return base[(*(slice(0, n * s, s) for n, s in zip(shape, steps, strict=True)), ...)]
 
 
 def joins(draw: st.DrawFn, dtypes: tuple[DType, ...], n_labels: int, common: DType) -> Scalar:

@@ -1,0 +1,167 @@
+"""Matrix products on raw memory: the CBLAS that NumPy itself has loaded, else np.matmul."""
+
+from __future__ import annotations
+
+import ctypes
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+_ROW_MAJOR, _AS_IS, _TRANSPOSED = 101, 111, 112
+_LETTERS = {"float32": "s", "float64": "d", "complex64": "c", "complex128": "z"}
+_PREFIXES, _SUFFIXES = ("scipy_cblas_", "cblas_"), ("64_", "_64", "")
+
+
+class Matrix(NamedTuple):
+    """A matrix in memory: the address of its first element, its strides in elements."""
+
+    address: int
+    row_stride: int
+    column_stride: int
+
+
+def orientation(rows: int, columns: int, row_stride: int, column_stride: int) -> tuple[bool, int] | None:
+    """(transposed, leading dimension) under which BLAS reads the matrix in place; None where it cannot."""
+    if (columns == 1 or column_stride == 1) and (rows == 1 or row_stride >= columns):
+        return False, max(columns, row_stride if rows > 1 else 1)
+    if (rows == 1 or row_stride == 1) and (columns == 1 or column_stride >= rows):
+        return True, max(rows, column_stride if columns > 1 else 1)
+    return None
+
+
+class Product:
+    """C = alpha A B + beta C in one element type, for matrices that have an orientation.
+
+    ``scratch``: whether beta = 1 needs room for m * n elements, at the address given last.
+    """
+
+    scratch = False
+
+    def __init__(self, dtype: np.dtype[Any], alpha: complex) -> None:
+        self.dtype, self.alpha = dtype, alpha
+
+    def __call__(self, m: int, n: int, k: int, a: Matrix, b: Matrix, beta: int, c: Matrix, scratch: int = 0) -> None:
+        """Multiply (m, k) by (k, n); ``beta`` is 0 or 1."""
+        raise NotImplementedError
+
+
+class CblasProduct(Product):
+    """?gemm and ?gemv of a loaded library. Calls release the interpreter's lock."""
+
+    def __init__(self, dtype: np.dtype[Any], alpha: complex, gemm: Any, gemv: Any) -> None:
+        super().__init__(dtype, alpha)
+        self._gemm, self._gemv = gemm, gemv
+        self._scalars = tuple(map(self._scalar, (0, 1, alpha)))
+
+    def _scalar(self, value: complex) -> Any:
+        """Real types take a number, complex ones an address."""
+        if self.dtype.kind != "c":
+            return float(value.real)
+        real = ctypes.c_float if self.dtype.itemsize == 8 else ctypes.c_double
+        return (real * 2)(value.real, value.imag)
+
+    def __call__(self, m: int, n: int, k: int, a: Matrix, b: Matrix, beta: int, c: Matrix, scratch: int = 0) -> None:
+        """Multiply."""
+        flip_a, lda = _oriented(m, k, a)
+        flip_b, ldb = _oriented(k, n, b)
+        if n == 1 and beta:  # some gemv read what beta = 0 should overwrite
+            self._vector(m, k, a.address, flip_a, lda, b.address, b.row_stride, beta, c.address, c.row_stride)
+        elif m == 1 and beta:
+            self._vector(n, k, b.address, not flip_b, ldb, a.address, a.column_stride, beta, c.address, c.column_stride)
+        else:
+            self._matrix(m, n, k, (a.address, flip_a, lda), (b.address, flip_b, ldb), beta, c)
+
+    def _matrix(
+        self, m: int, n: int, k: int, a: tuple[int, bool, int], b: tuple[int, bool, int], beta: int, c: Matrix
+    ) -> None:
+        flip, ldc = _oriented(m, n, c)
+        if flip:  # the transpose of C is the product of the transposes, the other way round
+            m, n, a, b = n, m, b, a
+        zero_one, alpha = self._scalars[beta], self._scalars[2]
+        ops = [_TRANSPOSED if x[1] != flip else _AS_IS for x in (a, b)]
+        self._gemm(_ROW_MAJOR, *ops, m, n, k, alpha, a[0], a[2], b[0], b[2], zero_one, c.address, ldc)
+
+    def _vector(
+        self, m: int, k: int, a: int, flip: bool, lda: int, x: int, step_x: int, beta: int, y: int, step_y: int
+    ) -> None:
+        """y = alpha A x + beta y for an (m, k) matrix, stored (k, m) where flipped."""
+        rows, columns = (k, m) if flip else (m, k)
+        op = _TRANSPOSED if flip else _AS_IS
+        step_x, step_y = step_x if k > 1 else 1, step_y if m > 1 else 1
+        alpha, zero_one = self._scalars[2], self._scalars[beta]
+        self._gemv(_ROW_MAJOR, op, rows, columns, alpha, a, lda, x, step_x, zero_one, y, step_y)
+
+
+class NumpyProduct(Product):
+    """np.matmul on views of the memory; for installations whose BLAS cannot be called."""
+
+    scratch = True
+
+    def __call__(self, m: int, n: int, k: int, a: Matrix, b: Matrix, beta: int, c: Matrix, scratch: int = 0) -> None:
+        """Multiply."""
+        target = self._view(m, n, c)
+        out = self._view(m, n, Matrix(scratch, n, 1))
+        np.matmul(self._view(m, k, a), self._view(k, n, b), out=out)
+        if self.alpha != 1:
+            np.multiply(out, self.alpha, out=out)
+        if beta:
+            np.add(target, out, out=target)
+        else:
+            np.copyto(target, out)
+
+    def _view(self, rows: int, columns: int, x: Matrix) -> np.ndarray[Any, np.dtype[Any]]:
+        size = self.dtype.itemsize
+        extent = ((rows - 1) * x.row_stride + (columns - 1) * x.column_stride + 1) * size
+        memory: Any = (ctypes.c_char * extent).from_address(x.address)
+        strides = (x.row_stride * size, x.column_stride * size)
+        return np.ndarray((rows, columns), self.dtype, memory, strides=strides)
+
+
+def _oriented(rows: int, columns: int, x: Matrix) -> tuple[bool, int]:
+    found = orientation(rows, columns, x.row_stride, x.column_stride)
+    assert found is not None
+    return found
+
+
+def product(dtype: np.dtype[Any], alpha: complex) -> Product:
+    """The best product of this process for f32, f64, c64 or c128."""
+    functions = _functions(dtype.name)
+    return NumpyProduct(dtype, alpha) if functions is None else CblasProduct(dtype, alpha, *functions)
+
+
+@cache
+def _functions(dtype: str) -> tuple[Any, Any] | None:
+    """?gemm and ?gemv with their argument types set."""
+    found = _library()
+    if found is None:
+        return None
+    library, prefix, suffix = found
+    letter, integer, flag, address = _LETTERS[dtype], _integer(suffix), ctypes.c_int, ctypes.c_void_p
+    scalar = {"s": ctypes.c_float, "d": ctypes.c_double}.get(letter, address)
+    # a function object of its own for each pair of types: ctypes keeps argtypes on the object
+    gemm, gemv = (library[f"{prefix}{letter}{name}{suffix}"] for name in ("gemm", "gemv"))
+    gemm.argtypes = [flag] * 3 + [integer] * 3 + [scalar, *[address, integer] * 2, scalar, address, integer]
+    gemv.argtypes = [flag] * 2 + [integer] * 2 + [scalar, *[address, integer] * 2, scalar, address, integer]
+    gemm.restype = gemv.restype = None
+    return gemm, gemv
+
+
+def _integer(suffix: str) -> Any:
+    """The type of sizes: 64 bits in libraries whose names say so."""
+    return ctypes.c_int64 if "64" in suffix else ctypes.c_int32
+
+
+@cache
+def _library() -> tuple[ctypes.CDLL, str, str] | None:
+    """The loaded library that offers CBLAS, and how it spells its names; NumPy's own before any other."""
+    import threadpoolctl
+
+    paths = [str(i["filepath"]) for i in threadpoolctl.threadpool_info() if i["user_api"] == "blas"]
+    for path in sorted(paths, key=lambda p: "numpy" not in p):
+        library = ctypes.CDLL(path)
+        for prefix in _PREFIXES:
+            for suffix in _SUFFIXES:
+                if hasattr(library, f"{prefix}sgemm{suffix}"):
+                    return library, prefix, suffix
+    return None

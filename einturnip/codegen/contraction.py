@@ -1,0 +1,298 @@
+"""Kernels for contractions: tiles multiplied by BLAS where they lie, or panel by panel through the workspace."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from einturnip.codegen.blas import Matrix, Product, product
+from einturnip.codegen.blocked import aligned
+from einturnip.codegen.graph import number
+from einturnip.codegen.matrices import Plan, Tensor, plan, stride
+from einturnip.codegen.primitives import Array
+from einturnip.codegen.status import StatusLog, listening, unit
+from einturnip.core.contraction import Contraction, contraction
+from einturnip.core.dtypes import DType, promote
+from einturnip.core.einsum import Einsum
+from einturnip.core.scalar import Cast, walk
+
+WORKSPACE_NBYTES = 8 << 20
+_SPARE_NBYTES = 192 << 10  # enough for panels of tiles whose strides were not foreseen
+_POINT_NS = 1.2  # of the general kernels, for four bytes
+_ROLES = ((0, 2), (2, 1), (0, 1))  # rows and columns of left, right and out among the groups m, n, k
+
+StrideKey = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class _Bound:
+    """A plan for tiles of certain strides. ``steps``: (row, column) strides of the three matrices where they lie."""
+
+    plan: Plan
+    steps: tuple[tuple[int, int], tuple[int, int], tuple[int, int]]
+    flipped: tuple[bool, bool, bool]  # panels stored by columns, as the tile is
+    single: tuple[int, int, int] | None  # m, n, k where one product does it all
+
+
+@dataclass(frozen=True)
+class ContractionKernel:
+    """A contraction of tiles of fixed extents, of any strides."""
+
+    accesses: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
+    slots: tuple[int, int]
+    itemsizes: tuple[int, int, int]
+    converts: tuple[bool, bool, bool]
+    groups: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
+    batch: tuple[int, ...]
+    extents: Mapping[int, int]
+    dtype: DType
+    product: Product
+    whole: bool
+    flops: int
+    workspace_nbytes: int = 0
+    _bounds: dict[StrideKey, _Bound] = field(default_factory=dict, init=False, compare=False)
+
+    def __call__(
+        self,
+        outs: tuple[Array, ...],
+        operands: tuple[Array, ...],
+        origins: tuple[int, ...],
+        first: bool,
+        workspace: Array,
+    ) -> int:
+        """Run over one tile; gives what the floating-point unit saw."""
+        arrays = operands[self.slots[0]], operands[self.slots[1]], outs[0]
+        fresh = first or self.whole
+        bound = self.bind((arrays[0].strides, arrays[1].strides, arrays[2].strides))
+        if bound.single is None:
+            return _Walk(self, bound, arrays, fresh, workspace).run()
+        m, n, k = bound.single
+        if fresh and min(m, n) == 1:
+            arrays[2][...] = 0
+            fresh = False
+        left, right, out = [
+            Matrix(array.__array_interface__["data"][0], *steps)
+            for array, steps in zip(arrays, bound.steps, strict=True)
+        ]
+        flags = unit()
+        flags.clear()
+        self.product(m, n, k, left, right, 0 if fresh else 1, out)
+        return flags.read()
+
+    def bind(self, strides: StrideKey) -> _Bound:
+        """The plan for tiles of these strides (bytes by axis), kept for the next call."""
+        found = self._bounds.get(strides)
+        if found is None:
+            found = self._bounds[strides] = self.plan(strides, self.workspace_nbytes)
+        return found
+
+    def plan(self, strides: StrideKey, limit_nbytes: int) -> _Bound:
+        """The plan for tiles of these strides within a workspace."""
+        tensors = tuple(self._tensor(i, s) for i, s in enumerate(strides))
+        made = plan(
+            self.groups,
+            self.batch,
+            self.extents,
+            (tensors[0], tensors[1], tensors[2]),
+            self.dtype.itemsize,
+            self.product.scratch,
+            limit_nbytes,
+        )
+        steps = [[stride(made.groups[g], t.strides) for g in (t.rows, t.columns)] for t in tensors]
+        flipped = [_by_columns(t, made) for t in tensors]
+        m, n, k = (math.prod(self.extents[p] for p in group) for group in made.groups)
+        alone = not made.loops and not any(made.packed) and not self.product.scratch
+        return _Bound(
+            made,
+            ((steps[0][0], steps[0][1]), (steps[1][0], steps[1][1]), (steps[2][0], steps[2][1])),
+            (flipped[0], flipped[1], flipped[2]),
+            (m, n, k) if alone else None,
+        )
+
+    def _tensor(self, index: int, strides: tuple[int, ...]) -> Tensor:
+        size = self.itemsizes[index]
+        elements = {p: s // size for p, s in zip(self.accesses[index], strides, strict=True) if p in self.extents}
+        odd = any(s % size for s in strides)
+        return Tensor(*_ROLES[index], elements, self.converts[index] or odd)
+
+
+def _by_columns(tensor: Tensor, made: Plan) -> bool:
+    """True where the tile's shortest stride runs down the rows of its matrix."""
+    rows, columns = made.groups[tensor.rows], made.groups[tensor.columns]
+    return bool(rows) and (not columns or abs(tensor.strides[rows[-1]]) < abs(tensor.strides[columns[-1]]))
+
+
+class _Walk:
+    """One call that takes more than one product: loops, and panels copied in and out."""
+
+    def __init__(
+        self,
+        kernel: ContractionKernel,
+        bound: _Bound,
+        arrays: tuple[Array, Array, Array],
+        fresh: bool,
+        workspace: Array,
+    ) -> None:
+        self.kernel, self.bound, self.plan, self.fresh, self.workspace = kernel, bound, bound.plan, fresh, workspace
+        self.base = workspace.__array_interface__["data"][0]
+        self.addresses = [a.__array_interface__["data"][0] for a in arrays]
+        self.views: list[Array] = []
+        self.orders: list[tuple[int, ...]] = []
+        self.loose: list[tuple[int, ...]] = []
+        self.strides: list[dict[int, int]] = []
+        for i, array in enumerate(arrays):
+            self._prepare(i, array)
+        self.held: list[tuple[int, ...] | None] = [None, None]
+
+    def _prepare(self, index: int, array: Array) -> None:
+        """A view whose last axes are those of the tensor's matrix, in the order of its panel."""
+        access = self.kernel.accesses[index]
+        rows, columns = (self.plan.groups[g] for g in _ROLES[index])
+        order = (*columns, *rows) if self.bound.flipped[index] else (*rows, *columns)
+        loose = tuple(p for p in access if p not in order)
+        self.views.append(aligned(array, access, (*loose, *order)) if self.plan.packed[index] else array)
+        self.orders.append(order)
+        self.loose.append(loose)
+        self.strides.append(dict(zip(access, array.strides, strict=True)))
+
+    def run(self) -> int:
+        """Every block of every loop."""
+        log, plan = StatusLog(), self.plan
+        extents, blocks, groups = self.kernel.extents, plan.blocks, plan.groups
+        vector = min(math.prod(blocks[p] for p in g) for g in groups[:2]) == 1
+        with listening(log):
+            if vector and self.fresh and not plan.packed[2]:
+                self.views[2][...] = 0
+            inside = [n for n, p in enumerate(plan.loops) if p in self.kernel.groups[2]]
+            for starts in itertools.product(*(range(0, extents[p], blocks[p]) for p in plan.loops)):
+                place = dict(zip(plan.loops, starts, strict=True))
+                sizes = {p: min(blocks[p], extents[p] - place.get(p, 0)) for group in groups for p in group}
+                begins = not any(starts[i] for i in inside)
+                ends = all(starts[i] + blocks[plan.loops[i]] >= extents[plan.loops[i]] for i in inside)
+                log.bits |= self._turn(place, sizes, begins, ends, vector)
+        return log.bits
+
+    def _turn(self, place: Mapping[int, int], sizes: Mapping[int, int], begins: bool, ends: bool, vector: bool) -> int:
+        """One product: panels in, multiply, panel out; gives what the multiplication saw."""
+        m, n, k = (math.prod(sizes[p] for p in group) for group in self.plan.groups)
+        left, right = (self._operand(i, place, sizes) for i in (0, 1))
+        out, beta = self._result(place, sizes, begins, vector)
+        flags = unit()
+        flags.clear()
+        self.kernel.product(m, n, k, left, right, beta, out, self.base + self.plan.offsets[3])
+        seen = flags.read()
+        if ends and self.plan.packed[2]:
+            self._flush(place, sizes)
+        return seen
+
+    def _operand(self, index: int, place: Mapping[int, int], sizes: Mapping[int, int]) -> Matrix:
+        """An operand's matrix, where it lies or copied; a panel still there from the last turn is used again."""
+        if not self.plan.packed[index]:
+            return self._in_place(index, place)
+        key = tuple(place[p] for p in self.plan.loops if p in self.strides[index])
+        if self.held[index] != key:
+            np.copyto(self._panel(index, sizes), self._part(index, place, sizes), casting="unsafe")
+            self.held[index] = key
+        return self._panel_matrix(index, sizes)
+
+    def _result(
+        self, place: Mapping[int, int], sizes: Mapping[int, int], begins: bool, vector: bool
+    ) -> tuple[Matrix, int]:
+        """Where the product goes, and whether it adds to what is there."""
+        if not self.plan.packed[2]:
+            return self._in_place(2, place), 0 if self.fresh and begins and not vector else 1
+        if vector and begins:
+            self._panel(2, sizes).fill(0)
+        return self._panel_matrix(2, sizes), 0 if begins and not vector else 1
+
+    def _flush(self, place: Mapping[int, int], sizes: Mapping[int, int]) -> None:
+        target, panel = self._part(2, place, sizes), self._panel(2, sizes)
+        if self.fresh:
+            np.copyto(target, panel, casting="unsafe")
+        else:
+            np.add(target, panel, out=target)
+
+    def _in_place(self, index: int, place: Mapping[int, int]) -> Matrix:
+        strides = self.strides[index]
+        offset = sum(start * strides[p] for p, start in place.items() if p in strides)
+        return Matrix(self.addresses[index] + offset, *self.bound.steps[index])
+
+    def _part(self, index: int, place: Mapping[int, int], sizes: Mapping[int, int]) -> Array:
+        """The part of a tile that this turn's matrix stands for, with the panel's axes."""
+        corner: list[Any] = [place.get(p, 0) for p in self.loose[index]]
+        box: list[Any] = [slice(place.get(p, 0), place.get(p, 0) + sizes[p]) for p in self.orders[index]]
+        return self.views[index][(*corner, *box, ...)]
+
+    def _panel(self, index: int, sizes: Mapping[int, int]) -> Array:
+        shape = tuple(sizes[p] for p in self.orders[index])
+        return np.ndarray(shape, self.kernel.dtype.numpy, self.workspace, self.plan.offsets[index])
+
+    def _panel_matrix(self, index: int, sizes: Mapping[int, int]) -> Matrix:
+        rows, columns = (math.prod(sizes[p] for p in self.plan.groups[g]) for g in _ROLES[index])
+        address = self.base + self.plan.offsets[index]
+        return Matrix(address, 1, rows) if self.bound.flipped[index] else Matrix(address, columns, 1)
+
+
+def compile_contraction(einsum: Einsum, extents: tuple[int, ...], whole: bool) -> ContractionKernel | None:
+    """The kernel of a contraction, or None where the general kernels do better or it is none."""
+    found = contraction(einsum)
+    if found is None or not _by_blas(einsum, found) or 0 in extents:
+        return None
+    dtype, aggregation = found.accumulator, einsum.aggregation
+    assert aggregation is not None
+    alpha = 1.0 if found.alpha is None else number(found.alpha.value, found.product).item()
+    result = aggregation.result if whole else dtype
+    types = einsum.dtypes[found.left], einsum.dtypes[found.right], result
+    long = {p: n for p, n in enumerate(extents) if n > 1}
+    kernel = ContractionKernel(
+        accesses=(einsum.accesses[found.left], einsum.accesses[found.right], tuple(range(einsum.n_out))),
+        slots=(found.left, found.right),
+        itemsizes=(types[0].itemsize, types[1].itemsize, types[2].itemsize),
+        converts=(types[0] != dtype, types[1] != dtype, types[2] != dtype),
+        groups=(_kept(found.m, long), _kept(found.n, long), _kept(found.k, long)),
+        batch=_kept(found.batch, long),
+        extents=long,
+        dtype=dtype,
+        product=product(dtype.numpy, alpha),
+        whole=whole,
+        flops=2 * math.prod(extents),
+    )
+    return _sized(kernel, types, extents)
+
+
+def _kept(labels: tuple[int, ...], long: Mapping[int, int]) -> tuple[int, ...]:
+    return tuple(p for p in labels if p in long)
+
+
+def _by_blas(einsum: Einsum, found: Contraction) -> bool:
+    """True where BLAS computes what the program says: floats, converted only in ways that lose nothing on the way."""
+    if not found.accumulator.is_inexact or not found.product.is_inexact:
+        return False
+    if promote(found.product, found.accumulator) != found.accumulator:
+        return False
+    return all(promote(e.argument.dtype, e.dtype) == e.dtype for e in walk(einsum.join) if isinstance(e, Cast))
+
+
+def _sized(
+    kernel: ContractionKernel, types: tuple[DType, DType, DType], extents: tuple[int, ...]
+) -> ContractionKernel | None:
+    """The kernel with its workspace settled for contiguous tiles, with room to spare for others."""
+    strides, nbytes = [], 0
+    for access, dtype in zip(kernel.accesses, types, strict=True):
+        shape = [extents[p] for p in access]
+        steps = itertools.accumulate(reversed(shape[1:]), lambda a, b: a * b, initial=dtype.itemsize) if shape else ()
+        strides.append(tuple(reversed(tuple(steps))))
+        nbytes += -(-math.prod(shape) * kernel.dtype.itemsize // 64) * 64
+    key = strides[0], strides[1], strides[2]
+    bound = kernel.plan(key, WORKSPACE_NBYTES)
+    if bound.plan.cost_ns > math.prod(extents) * _POINT_NS * kernel.dtype.itemsize / 4:
+        return None
+    needed = max(bound.plan.workspace_nbytes, min(2 * nbytes + 256, _SPARE_NBYTES))
+    sized = replace(kernel, workspace_nbytes=needed)
+    sized.bind(key)
+    return sized

@@ -1,0 +1,160 @@
+"""How a contraction of tiles becomes matrix products, given their strides: what merges, what is looped over."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from einturnip.codegen.blas import orientation
+
+Strides = Mapping[int, int]  # elements by label
+Groups = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]  # labels of rows (m), columns (n) and the sum (k)
+
+_CALL_NS = 2000.0
+_FLOPS_PER_NS = 60.0
+_PANEL_NBYTES = 1 << 20
+_RESULT_NBYTES = 4 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """One of the three: the groups that make its rows and columns, its strides, whether it must be converted."""
+
+    rows: int
+    columns: int
+    strides: Strides
+    convert: bool
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Matrices of ``groups`` (labels, outermost first), in blocks, for every point of the loops around them.
+
+    ``loops``: labels not done in one go: batch, m, n, then k. ``packed``: which tensors are copied to the workspace.
+    ``offsets``: of their panels, then of the product's scratch.
+    """
+
+    groups: Groups
+    loops: tuple[int, ...]
+    blocks: Mapping[int, int]
+    packed: tuple[bool, bool, bool]
+    offsets: tuple[int, int, int, int]
+    workspace_nbytes: int
+    cost_ns: float
+
+
+def plan(
+    groups: Groups,
+    batch: Sequence[int],
+    extents: Mapping[int, int],
+    tensors: tuple[Tensor, Tensor, Tensor],
+    itemsize: int,
+    scratch: bool,
+    limit_nbytes: int,
+) -> Plan:
+    """The cheapest way that keeps to ``limit_nbytes`` of workspace. Labels of extent 1 are left out beforehand."""
+    rows, columns, sums = (list(_runs(g, i, extents, tensors)) for i, g in enumerate(groups))
+    candidates = itertools.product(rows, columns, sums)
+    cost, chosen = min((_cost(c, groups, batch, extents, tensors), c) for c in candidates)
+    packed = _packed(chosen, extents, tensors)
+    blocks, offsets, nbytes = _fit(chosen, extents, packed, itemsize, scratch, limit_nbytes)
+    blocks |= {p: 1 for p in (*batch, *itertools.chain(*groups)) if p not in blocks}
+    loops = tuple(p for p in (*batch, *itertools.chain(*groups)) if blocks[p] < extents[p])
+    return Plan(chosen, loops, blocks, packed, offsets, nbytes, cost)
+
+
+def _runs(
+    group: tuple[int, ...], index: int, extents: Mapping[int, int], tensors: Sequence[Tensor]
+) -> Iterator[tuple[int, ...]]:
+    """Candidates for one side of the matrices: labels that lie as one axis in both tensors, or all of the group."""
+    holders = [t.strides for t in tensors if index in (t.rows, t.columns)]
+    yield from {tuple(sorted(group, key=lambda p: -strides[p])) for strides in holders}
+    for label in group if len(group) > 1 else ():
+        run = [label]
+        while True:
+            outer = [p for p in group if all(s[p] == extents[run[0]] * s[run[0]] for s in holders)]
+            if not outer or outer[0] in run:
+                break
+            run.insert(0, outer[0])
+        if len(run) < len(group):
+            yield tuple(run)
+
+
+def stride(labels: Sequence[int], strides: Strides) -> int:
+    """Elements from one row (column) to the next, its labels merged."""
+    return strides[labels[-1]] if labels else 1
+
+
+def _merges(labels: Sequence[int], extents: Mapping[int, int], strides: Strides) -> bool:
+    return all(strides[a] == extents[b] * strides[b] for a, b in itertools.pairwise(labels))
+
+
+def _packed(chosen: Groups, extents: Mapping[int, int], tensors: Sequence[Tensor]) -> tuple[bool, bool, bool]:
+    """Which tensors are no matrices where they lie."""
+    found = []
+    for t in tensors:
+        rows, columns = chosen[t.rows], chosen[t.columns]
+        size = _points(rows, extents), _points(columns, extents)
+        merged = _merges(rows, extents, t.strides) and _merges(columns, extents, t.strides)
+        steps = stride(rows, t.strides), stride(columns, t.strides)
+        found.append(t.convert or not merged or orientation(*size, *steps) is None)
+    return found[0], found[1], found[2]
+
+
+def _cost(
+    chosen: Groups, groups: Groups, batch: Sequence[int], extents: Mapping[int, int], tensors: Sequence[Tensor]
+) -> float:
+    """Rough nanoseconds: products, calls, and copies."""
+    m, n, k = (_points(labels, extents) for labels in chosen)
+    rest = [_points(set(g) - set(c), extents) for g, c in zip(groups, chosen, strict=True)]
+    turns = _points(batch, extents) * math.prod(rest)
+    speed = _FLOPS_PER_NS * m / (m + 4) * n / (n + 8) * k / (k + 16)
+    if min(m, n) == 1:
+        speed = 4.0 * max(m, n) / (max(m, n) + 16)
+    cost = turns * (_CALL_NS + 2 * m * n * k / speed)
+    left, right, out = _packed(chosen, extents, tensors)
+    return cost + left * turns * m * k * 1.5 + right * turns * k * n * 1.5 + out * turns / rest[2] * m * n * 2.0
+
+
+def _points(labels: Iterable[int], extents: Mapping[int, int]) -> int:
+    return math.prod(extents[p] for p in labels)
+
+
+def _fit(
+    chosen: Groups,
+    extents: Mapping[int, int],
+    packed: tuple[bool, bool, bool],
+    itemsize: int,
+    scratch: bool,
+    limit_nbytes: int,
+) -> tuple[dict[int, int], tuple[int, int, int, int], int]:
+    """Blocks of the matrices such that what is copied fits: block by label, panels' offsets, bytes in all."""
+    most = [_points(labels, extents) for labels in chosen]
+    while True:
+        cut = [_block(labels, extents, n) for labels, n in zip(chosen, most, strict=True)]
+        m, n, k = (math.prod(c.values()) for c in cut)
+        sizes = [-(-x * itemsize // 64) * 64 for x in (m * k, k * n, m * n, m * n)]
+        used = [s if p else 0 for s, p in zip(sizes, (*packed, scratch), strict=True)]
+        limits = (_PANEL_NBYTES, _PANEL_NBYTES, _RESULT_NBYTES, _RESULT_NBYTES)
+        over = [u > limit for u, limit in zip(used, limits, strict=True)]
+        if not any(over) and sum(used) <= limit_nbytes or m * n * k == 1:
+            offsets = tuple(itertools.accumulate(used, initial=0))
+            return cut[0] | cut[1] | cut[2], (offsets[0], offsets[1], offsets[2], offsets[3]), sum(used)
+        largest = used.index(max(used)) if not any(over) else over.index(True)
+        sides = ((0, 2), (2, 1), (0, 1), (0, 1))[largest]
+        points = (m, n, k)
+        side = max(sides, key=lambda s: points[s] * (4 if s == 2 else 1))  # short sums cost least
+        most[side] = max(1, points[side] // 2) if points[side] > 1 else 1
+
+
+def _block(labels: Sequence[int], extents: Mapping[int, int], most: int) -> dict[int, int]:
+    """Blocks of merged labels with at most ``most`` points: inner ones whole before outer ones grow."""
+    blocks = {}
+    for label in reversed(labels):
+        room = max(1, most)
+        count = -(-extents[label] // room)
+        blocks[label] = -(-extents[label] // count)
+        most = most // blocks[label] if blocks[label] == extents[label] else 1
+    return blocks
