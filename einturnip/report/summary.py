@@ -64,12 +64,14 @@ def _memory(report: RunReport) -> str:
 
 
 def _where(report: RunReport) -> str:
-    total = report.wall_seconds
-    busy = [f"{lane} {_share(busy, total)}" for lane, busy in report.lanes.items()]
-    waits = [f"{cause} {_share(waited, total)}" for cause, waited in report.stalls.items()]
-    text = ", ".join(busy) or "nothing"
-    return f"{text}; compute waited for {', '.join(waits)}" if waits else text
+    """Workers' time: computing or waiting, and for what; the lanes beside them."""
+    available = report.wall_seconds * report.workers
+    parts = [f"computing {_share(report.lanes.get('compute', 0.0), available)}"]
+    parts += [f"waiting for {cause} {_share(seconds, available)}" for cause, seconds in report.stalls.items()]
+    lanes = {"in": "reading", "out": "writing"}
+    moving = [f"{word} {seconds_text(report.lanes[lane])}" for lane, word in lanes.items() if lane in report.lanes]
+    return ", ".join(parts) + (f"; meanwhile {', '.join(moving)}" if moving else "")
 
 
 def _share(part: float, total: float) -> str:
-    return f"{seconds_text(part)} ({part / total:.0%})" if total > 0 else seconds_text(part)
+    return f"{part / total:.0%}" if total > 0 else "0%"

@@ -1,0 +1,67 @@
+"""From a command line to a planned job: what ``run`` and ``plan`` share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from einturnip.core.settings import available_nbytes
+
+if TYPE_CHECKING:
+    from einturnip.api.jobs import Job, Missing
+    from einturnip.lang.types import Program
+    from einturnip.pipeline import Options
+
+
+def planned(
+    path: Path,
+    inputs: dict[str, str],
+    dims: dict[str, int],
+    outputs: dict[str, str],
+    budget: dict[str, Any],
+    missing: Missing,
+    lenient: bool,
+    warn: Callable[[str], None] = lambda text: click.echo(text, err=True),
+) -> Job:
+    """Compile, bind and plan a program as a command line asks.
+
+    ``missing`` stands in for inputs without data; ``lenient`` lets default files be absent.
+    """
+    from einturnip.api.jobs import check_names, close_all, compile_path, complete, open_inputs, plan_job
+    from einturnip.pipeline import bind
+
+    program = compile_path(path)
+    for warning in program.warnings:
+        warn(warning.render())
+    check_names("dim", dims, program.dims)
+    check_names("output", outputs, (output.name for output in program.outputs))
+    sources = open_inputs(program, inputs, path.parent, lenient)
+    try:
+        graph = bind(program, sources, dims)
+        targets = _targets(program, outputs, path.parent)
+        return plan_job(graph, complete(graph, sources, missing), targets, _options(budget))
+    except BaseException:
+        close_all(sources.values())
+        raise
+
+
+def _targets(program: Program, outputs: dict[str, str], folder: Path) -> dict[str, Any]:
+    """A file for each output that has one, on the command line or in the program; None for the others."""
+    from einturnip.api.jobs import file_spec
+
+    named = {o.name: file_spec(o.file, folder) if o.file else None for o in program.outputs}
+    return named | outputs
+
+
+def _options(budget: dict[str, Any]) -> Options:
+    from einturnip.pipeline import Options
+
+    settings = {name: value for name, value in budget.items() if name != "device"}
+    if settings["memory"] is not None and settings["arena"] is not None:
+        raise click.UsageError("--arena sets the arena instead of --memory; give one of them")
+    if settings["memory"] is None and settings["arena"] is None:
+        settings["memory"] = available_nbytes() // 2
+    return Options(**settings)

@@ -1,0 +1,116 @@
+"""``einturnip run``: run a program and write its outputs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from einturnip.cli import options
+from einturnip.cli.progress import shown
+from einturnip.cli.stopping import on_signals
+
+if TYPE_CHECKING:
+    from einturnip.api.jobs import Missing
+    from einturnip.eingraph.types import InputNode
+    from einturnip.stores.generated import Tally
+    from einturnip.stores.types import Sink, Source
+
+
+@click.command("run")
+@options.program
+@options.inputs
+@options.outputs
+@options.budget
+@options.trace
+@click.option(
+    "--random",
+    "seed",
+    type=click.IntRange(min=0),
+    is_flag=False,
+    flag_value=0,
+    metavar="[SEED]",
+    help="Fill inputs that have no file with random numbers.",
+)
+@click.option(
+    "--report",
+    "report_file",
+    type=click.Path(path_type=Path),
+    metavar="FILE.json",
+    help="Write what happened to FILE.json.",
+)
+@options.quiet
+@options.debug
+def command(
+    program: Path,
+    inputs: dict[str, str],
+    dims: dict[str, int],
+    outputs: dict[str, str],
+    seed: int | None,
+    report_file: Path | None,
+    quiet: bool,
+    **budget: Any,
+) -> None:
+    """Run PROG.ein and write its outputs.
+
+    An output that has a file, here or in the program, is written to it. Of any other, the shape, dtype, range and a
+    checksum are printed.
+    """
+    from einturnip.cli.planning import planned
+    from einturnip.report.summary import summarise, warning_text
+
+    with on_signals() as stop:
+        job = planned(program, inputs, dims, outputs, budget, _stand_in(seed), lenient=False)
+        with shown(quiet) as show:
+            stop.running = True
+            report, sinks = job.run(show, stop.event)
+            stop.running = False
+    if report_file is not None:
+        report_file.write_text(json.dumps(report.to_json(), indent=2) + "\n")
+    for warning in report.warnings:
+        click.echo(warning_text(warning), err=True)
+    if not quiet:
+        for line in [*_outputs(sinks, job.targets), *summarise(report)]:
+            click.echo(line)
+
+
+def _stand_in(seed: int | None) -> Missing:
+    """Random numbers for an input without a file, if they are asked for."""
+
+    from einturnip.core.errors import BindError
+    from einturnip.stores.generated import Random
+
+    def missing(node: InputNode) -> Source:
+        if seed is None:
+            raise BindError(
+                f"input {node.name} (line {node.line}) has no file. help: give one, -i {node.name}=FILE, "
+                "or fill such inputs with random numbers: --random"
+            )
+        return Random(node.name, node.shape, node.dtype, seed)
+
+    return missing
+
+
+def _outputs(sinks: Mapping[str, Sink], targets: Mapping[str, Any]) -> list[str]:
+    """One line for each output: what it is, and where it is or what can be said of it."""
+    from einturnip.stores.generated import Tally
+
+    width = max(map(len, sinks), default=0)
+    lines = []
+    for name, sink in sinks.items():
+        shape = ", ".join(map(str, sink.shape))
+        kind = f"{name:<{max(width, 7)}}  {sink.dtype}[{shape}]" if shape else f"{name:<{max(width, 7)}}  {sink.dtype}"
+        lines.append(f"{kind}  {_tally(sink) if isinstance(sink, Tally) else f'written to {targets[name]}'}")
+    return lines
+
+
+def _tally(tally: Tally) -> str:
+    nan = f", {tally.nan:,} nan" if tally.nan else ""
+    if tally.low is None:
+        return f"no numbers{nan}, checksum {tally.checksum}"
+    if tally.low == tally.high:
+        return f"value {tally.low:g}{nan}, checksum {tally.checksum}"
+    return f"from {tally.low:g} to {tally.high:g}{nan}, checksum {tally.checksum}"

@@ -1,0 +1,189 @@
+"""The floors of a plan, printed: as lines for people, as JSON for programs, both piece by piece."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias, assert_never
+
+from einturnip.decomp.movement import movement
+from einturnip.decomp.types import Decomposition
+from einturnip.eingraph.show import show, to_json
+from einturnip.eingraph.types import EinGraph, InputNode
+from einturnip.memgraph.types import COMPUTE, DISK, FILES, Access, MemGraph
+from einturnip.pipeline import Planned
+from einturnip.stores.types import Extent, Region
+from einturnip.taskgraph.types import TaskGraph, TaskKind
+
+Floor: TypeAlias = Literal["einsum", "decomposition", "taskgraph", "memgraph"]
+
+Files: TypeAlias = Mapping[int, "Tier"]
+
+
+@dataclass(frozen=True, slots=True)
+class Tier:
+    """A file, or an array of the caller, that a plan reads or writes; ``extent`` says where a region lies in it."""
+
+    name: str
+    kind: Literal["input", "output"]
+    extent: Callable[[Region], Extent]
+
+
+def emit_json(planned: Planned, floor: Floor, program: str, files: Files) -> Iterator[str]:
+    """One JSON object in pieces (10⁶ ops are 400 MB). ``files``: the tiers of a memory graph's inputs and outputs."""
+    head: dict[str, Any] = {
+        "schema": f"einturnip.{floor}/1",
+        "program": program,
+        "budget": budget(planned),
+        "predicted": planned.prediction.to_json(),
+    }
+    match floor:
+        case "einsum":
+            lists = {"nodes": iter(to_json(planned.graph))}
+        case "decomposition":
+            costs = [movement(planned.decomposition, i) for i in range(len(planned.graph.nodes))]
+            head["parts"] = max(math.prod(cut.counts) for cut in planned.decomposition.partitionings)
+            head["cost_bytes"] = sum(cost.total for cost in costs)
+            lists = {"nodes": _decomposition(planned.decomposition)}
+        case "taskgraph":
+            lists = {"tasks": _tasks(planned.taskgraph)}
+        case "memgraph":
+            head["tiers"] = _tiers(planned.memgraph, files)
+            lists = {"ops": _ops(planned.memgraph, files)}
+        case _:
+            assert_never(floor)
+    yield json.dumps(head)[:-1]
+    for name, items in lists.items():
+        yield f', "{name}": ['
+        for i, item in enumerate(items):
+            yield (",\n" if i else "\n") + json.dumps(item)
+        yield "]"
+    yield "}"
+
+
+def emit_text(planned: Planned, floor: Floor, files: Files) -> Iterator[str]:
+    """The floor in lines."""
+    match floor:
+        case "einsum":
+            yield from show(planned.graph).splitlines()
+        case "decomposition":
+            yield from _decomposition_lines(planned.decomposition)
+        case "taskgraph":
+            yield from map(_task_line, _tasks(planned.taskgraph))
+        case "memgraph":
+            yield from map(_op_line, _ops(planned.memgraph, files))
+        case _:
+            assert_never(floor)
+
+
+def budget(planned: Planned) -> dict[str, int | None]:
+    """The bytes that the plan may use of each kind of memory; ``compute`` is the arena."""
+    given = planned.budget
+    return {"memory": given.memory, "compute": planned.memgraph.capacity, "host": None, "disk": None}
+
+
+def _decomposition(decomposition: Decomposition) -> Iterator[dict[str, Any]]:
+    for node, cut in zip(to_json(decomposition.graph), decomposition.partitionings, strict=True):
+        cost = movement(decomposition, node["id"])
+        costs = {"join": cost.join, "aggregate": cost.aggregate, "repartition": cost.repartition}
+        yield node | {"counts": list(cut.counts), "cost_bytes": costs}
+
+
+def _decomposition_lines(decomposition: Decomposition) -> Iterator[str]:
+    graph: EinGraph = decomposition.graph
+    for i, (text, cut) in enumerate(zip(show(graph).splitlines(), decomposition.partitionings, strict=True)):
+        node = graph.nodes[i]
+        labels = (
+            tuple(f"axis{a}" for a in range(len(node.shape))) if isinstance(node, InputNode) else node.einsum.labels
+        )
+        cuts = [
+            f"{label}: {count} x {tile}"
+            for label, count, tile in zip(labels, cut.counts, cut.tiles, strict=True)
+            if count != 1
+        ]
+        yield f"{text}\n    cut into {', '.join(cuts)}" if cuts else f"{text}\n    whole"
+
+
+def _makers(graph: TaskGraph) -> list[list[int]]:
+    """The tasks that make each value: one, or every touch of a state."""
+    makers: list[list[int]] = [[] for _ in range(graph.n_values)]
+    values = graph.value.tolist()
+    for task, kind in enumerate(graph.kind.tolist()):
+        if kind != TaskKind.STORE:
+            makers[values[task]].append(task)
+    return makers
+
+
+def _tasks(graph: TaskGraph) -> Iterator[dict[str, Any]]:
+    makers = _makers(graph)
+    outputs = [node for _, node in graph.decomposition.graph.outputs]
+    for task in graph:
+        yield {
+            "id": task.id,
+            "kind": task.kind.word,
+            "node": outputs[task.node] if task.kind == TaskKind.STORE else task.node,
+            "key": list(task.key),
+            "device": "cpu:0",
+            "inputs": sorted({maker for value in task.reads for maker in makers[value]}),
+            "nbytes": int(graph.value_nbytes[task.value]),
+            "seconds": task.seconds,
+        }
+
+
+def _task_line(task: Mapping[str, Any]) -> str:
+    inputs = " ".join(map(str, task["inputs"]))
+    return f"{task['id']}: {task['kind']} node {task['node']} tile {task['key']} {task['nbytes']} bytes" + (
+        f" from {inputs}" if inputs else ""
+    )
+
+
+def _tiers(graph: MemGraph, files: Files) -> list[dict[str, Any]]:
+    tiers: list[dict[str, Any]] = [
+        {"id": "cpu:0", "kind": "compute", "capacity": graph.capacity},
+        {"id": "disk", "kind": "store", "capacity": None},
+    ]
+    seen = {"cpu:0", "disk"}
+    for tier in files.values():
+        if tier.name not in seen:
+            seen.add(tier.name)
+            tiers.append({"id": tier.name, "kind": tier.kind, "capacity": None})
+    return tiers
+
+
+def _ops(graph: MemGraph, files: Files) -> Iterator[dict[str, Any]]:
+    for op in graph:
+        yield {
+            "id": op.id,
+            "kind": op.kind.name.lower(),
+            "lane": op.kind.lane.name.lower(),
+            "task": op.task,
+            "reads": [_place(graph, files, op.id, a) for a in op.reads if a.nbytes],
+            "writes": [_place(graph, files, op.id, a) for a in op.writes if a.nbytes],
+            "after": list(op.after),
+            "unit": op.unit if op.unit >= 0 else None,
+            "seconds": op.seconds,
+        }
+
+
+def _place(graph: MemGraph, files: Files, op: int, access: Access) -> list[Any]:
+    """[tier, offset, nbytes, value], and for a region of a file how its runs repeat."""
+    if access.value < 0:
+        # Workspace: a value of its own that nobody reads.
+        return ["cpu:0", access.offset, access.nbytes, graph.taskgraph.n_values + len(graph.origin) + op]
+    if access.tier < FILES:
+        name = {COMPUTE: "cpu:0", DISK: "disk"}[access.tier]
+        return [name, access.offset, access.nbytes, access.value]
+    file = files[access.tier]
+    offset, nbytes, repeats = file.extent(graph.taskgraph.get_value(graph.base(access.value)).box)
+    place = [file.name, offset, nbytes, access.value]
+    return [*place, [list(r) for r in repeats]] if repeats else place
+
+
+def _op_line(op: Mapping[str, Any]) -> str:
+    reads = " ".join(f"{tier}[{offset}:{offset + n}]" for tier, offset, n, *_ in op["reads"])
+    writes = " ".join(f"{tier}[{offset}:{offset + n}]" for tier, offset, n, *_ in op["writes"])
+    after = f" after {' '.join(map(str, op['after']))}" if op["after"] else ""
+    unit = f" unit {op['unit']}" if op["unit"] is not None else ""
+    return f"{op['id']}: {op['kind']} {reads} -> {writes}{unit}{after}"

@@ -1,0 +1,57 @@
+"""A plan in words: what it computes, how it is cut, what it should take."""
+
+from __future__ import annotations
+
+import math
+from typing import assert_never
+
+import numpy as np
+
+from einturnip.core.settings import format_size
+from einturnip.eingraph.types import EinsumNode, InputNode
+from einturnip.memgraph.types import OpKind
+from einturnip.pipeline import Planned
+from einturnip.report.summary import links_text, seconds_text
+
+Cells = tuple[str, str, str, str, str]
+
+
+def explain(planned: Planned) -> str:
+    """The plan as a table of its tensors, then its budget and what it should take."""
+    rows: list[Cells] = [("tensor", "type and shape", "cut into", "tile", "line")]
+    rows += [_row(planned, i) for i in range(len(planned.graph.nodes))]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    table = ["  ".join(f"{cell:<{w}}" for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows]
+    return "\n".join([*table, "", *_totals(planned)])
+
+
+def _row(planned: Planned, i: int) -> Cells:
+    node, cut = planned.graph.nodes[i], planned.decomposition.partitionings[i]
+    shape = f"[{', '.join(map(str, node.shape))}]" if node.shape else ""
+    outputs = [name for name, number in planned.graph.outputs if number == i]
+    match node:
+        case InputNode():
+            name, word = f"input {node.name}", "tiles"
+        case EinsumNode(einsum=einsum):
+            name, word = f"{'output ' if outputs else ''}{node.name}", "kernel calls"
+            if einsum.aggregation is not None:
+                word += f" ({einsum.aggregation.op})"
+        case _:
+            assert_never(node)
+    tiles = " x ".join(str(min(t, b)) for t, b in zip(cut.tiles, cut.bounds, strict=True))
+    return name, f"{node.dtype}{shape}", f"{math.prod(cut.counts):,} {word}", tiles, str(node.line)
+
+
+def _totals(planned: Planned) -> list[str]:
+    memory, arena, predicted = planned.budget.memory, planned.budget.arena, planned.prediction
+    counts = np.bincount(planned.memgraph.kind, minlength=len(OpKind)).tolist()
+    ops = ", ".join(f"{counts[kind]:,} {kind.name.lower()}" for kind in OpKind if counts[kind])
+    budget = f"{format_size(arena)} for tiles, {format_size(planned.memgraph.peak_nbytes)} of them used"
+    rate = predicted.flops / predicted.seconds / 1e9 if predicted.seconds > 0 else 0.0
+    return [
+        f"memory   {budget}" if memory is None else f"memory   {format_size(memory)} in all; {budget}",
+        f"spill    {format_size(planned.memgraph.spill_nbytes)} on disk",
+        f"moves    {links_text(predicted.link_bytes, predicted.link_bytes_lower_bound)}",
+        f"steps    {ops}",
+        f"time     about {seconds_text(predicted.seconds)} on {planned.machine.workers} workers ({rate:.1f} GFLOP/s)",
+    ]
