@@ -249,7 +249,7 @@ Statement: TypeAlias = Dim | Input | Equation | Output
 
 @dataclass(frozen=True)
 class Program:
-    """The statements in the order written. ``source`` holds the text's lines; ``warnings`` what the compiler noticed."""
+    """The statements in the order written. ``source``: the text's lines; ``warnings``: what the compiler noticed."""
 
     statements: tuple[Statement, ...]
     file: str = field(compare=False, default="<text>")

@@ -1,0 +1,129 @@
+"""Calls: casts, functions, and names that are no function."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from einturnip.core.algebra import AGGREGATIONS
+from einturnip.core.diagnostics import did_you_mean
+from einturnip.core.dtypes import DTYPES
+from einturnip.lang import syntax as s
+from einturnip.lang import typing as t
+from einturnip.lang.mistakes import not_supported
+from einturnip.lang.scope import dtype_named
+from einturnip.lang.types import Expr
+from einturnip.lang.words import ELEMENTWISE, FUNCTIONS
+
+if TYPE_CHECKING:
+    from einturnip.lang.equations import Elaboration
+
+_STANDARD = frozenset({"softmax", "rmsnorm", "layernorm", "attention", "causal_attention"})
+_FOREIGN = {
+    "ln": "log(x)",
+    "power": "x ^ y",
+    "pow": "x ^ y",
+    "square": "x ^ 2",
+    "maximum": "max(a, b)",
+    "minimum": "min(a, b)",
+    "if": "where(c, a, b)",
+    "select": "where(c, a, b)",
+    "arctan": "",
+    "einsum": "C[i,k] = A[i,j] * B[j,k]",
+    "range": "a label, as in [i: n]",
+    "dot": "sum[i] x[i] * y[i]",
+    "matmul": "C[i,k] = A[i,j] * B[j,k]",
+    "transpose": "B[j,i] = A[i,j]",
+    "norm": "sqrt(sum[i] x[i]^2)",
+    "var": "mean[i] (x[i] - mean[i] x[i])^2",
+    "count": "sum[i] i64(m[i])",
+}
+_ARITY = {"where": 3, "min": 2, "max": 2}
+_SHAPES = {"where": "where(condition, a, b)", "min": "min(a, b)", "max": "max(a, b)"}
+
+
+def call(at: Elaboration, node: s.Call) -> Expr | None:
+    """A typed call; None, and the problems noted, where it is wrong."""
+    name = node.name
+    if name == "grad":
+        at.scope.problems.append(not_supported("gradients ('grad')", node.name_span))
+        return None
+    if name in _STANDARD and name not in at.scope.tensors:
+        at.scope.problems.append(not_supported(f"the function '{name}' of std.nn", node.name_span))
+        return None
+    for argument in node.arguments:
+        if isinstance(argument, s.Named):
+            at.scope.error("E043", f"'{name}' takes no argument by name", argument.span, "write == to compare")
+            return None
+    if name in AGGREGATIONS and not (name in _ARITY and len(node.arguments) > 1):
+        _aggregation_as_function(at, node)
+        return None
+    if name not in FUNCTIONS and name not in DTYPES:
+        _unknown(at, node)
+        return None
+    return _built_in(at, node)
+
+
+def _built_in(at: Elaboration, node: s.Call) -> Expr | None:
+    name, wanted = node.name, _ARITY.get(node.name, 1)
+    variadic = name in ("min", "max")
+    if len(node.arguments) != wanted and not (variadic and len(node.arguments) > wanted):
+        shape = _SHAPES.get(name, f"{name}(x)")
+        message = f"'{name}' takes {wanted} argument{'s' * (wanted > 1)}"
+        at.scope.error(
+            "E043", message, node.span, f"write {shape}", expected=str(wanted), found=str(len(node.arguments))
+        )
+        return None
+    arguments = [at.expr(argument) for argument in node.arguments]
+    typed = [argument for argument in arguments if argument is not None]
+    if len(typed) < len(arguments):
+        return None
+    return at.attempt(lambda: _apply(name, typed, node))
+
+
+def _apply(name: str, arguments: list[Expr], node: s.Call) -> Expr:
+    if name in DTYPES:
+        return t.cast(arguments[0], DTYPES[name], node.span)
+    if name in ELEMENTWISE:
+        return t.function(name, arguments[0], node.name_span, node.span)
+    if name == "where":
+        return t.choose(arguments[0], arguments[1], arguments[2], node.span)
+    result = arguments[0]
+    for argument in arguments[1:]:
+        result = t.extremum(name, result, argument, node.name_span, node.span)
+    return result
+
+
+def _aggregation_as_function(at: Elaboration, node: s.Call) -> None:
+    """``sum(X[i])``: an aggregation is no function."""
+    argument = node.arguments[0] if node.arguments else None
+    labels = (
+        [index.name for index in argument.indices if isinstance(index, s.Name)]
+        if isinstance(argument, s.Element)
+        else []
+    )
+    example = f"{node.name}[{labels[-1] if labels else 'i'}] ..."
+    also = f", or {node.name}(a, b) for the {node.name} of two values" if node.name in _ARITY else ""
+    message = f"'{node.name}' does not say which labels it runs over"
+    at.scope.error("E007", message, node.name_span, f"name them in brackets: {example}{also}")
+
+
+def _unknown(at: Elaboration, node: s.Call) -> None:
+    name, scope = node.name, at.scope
+    if name in scope.tensors or name in at.bound or name in scope.dims:
+        tensor = scope.tensors.get(name)
+        if name in scope.tensors and tensor is None:
+            return
+        what = "a tensor" if tensor is not None else "a label" if name in at.bound else "a size"
+        help_text = (
+            f"axes stand in brackets: {name}[...]"
+            if tensor is not None and tensor.rank
+            else f"to multiply, write {name} * (...)"
+        )
+        scope.error("E021", f"'{name}' is {what}, not a function", node.name_span, help_text)
+    elif _FOREIGN.get(name):
+        scope.error("E021", f"unknown function '{name}'", node.name_span, f"write {_FOREIGN[name]}")
+    elif dtype_named(name):
+        scope.unknown_dtype(name, node.name_span)
+    else:
+        help_text = did_you_mean(name, [*FUNCTIONS, *DTYPES, *AGGREGATIONS])
+        scope.error("E021", f"unknown function '{name}'", node.name_span, help_text)
