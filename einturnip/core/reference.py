@@ -78,7 +78,7 @@ def _convert(array: Array, dtype: DType) -> Array:
 
 
 def _align(array: Array, access: tuple[int, ...], n_labels: int) -> Array:
-    """A view with one axis a label, in order, of size 1 where the operand lacks it; a repeated label takes the diagonal."""
+    """A view with one axis a label in order, of size 1 where the operand lacks it. Repeated labels take diagonals."""
     axes = list(access)
     for position in sorted(set(axes)):
         while axes.count(position) > 1:
