@@ -1,1 +1,19 @@
-"""Hypothesis strategies and oracles for property tests of tensor programs."""
+"""Hypothesis strategies and oracles for property tests of tensor programs.
+
+``programs`` (a strategy), ``evaluate`` (the oracle) and ``assert_agrees`` are all that most tests need:
+
+    @given(programs())
+    def test_mine(case):
+        expected = evaluate(case.program, case.inputs, case.dims)
+        result = run(case.text, case.inputs, case.dims)
+        for name, answer in expected.items():
+            assert_agrees(result[name], answer)
+
+Needs Hypothesis; nothing else in einturnip loads it.
+"""
+
+from einturnip.testing.agreement import Answer, assert_agrees
+from einturnip.testing.oracle import evaluate
+from einturnip.testing.strategies import Case, arrays, programs
+
+__all__ = ["Answer", "Case", "arrays", "assert_agrees", "evaluate", "programs"]

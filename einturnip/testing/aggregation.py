@@ -1,0 +1,176 @@
+"""The ten aggregations over a list of values, free of any order: where order could change bits, the slack says so."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from einturnip.testing.arithmetic import BOUND, PRECISION, Value, finite, rounded, settle, unit, unknown
+from einturnip.testing.promotion import kind, numpy_dtype
+
+
+def aggregate_values(op: str, values: Sequence[Value], source: str, result: str) -> Value:
+    """``op`` over values of dtype ``source`` in flat order, as dtype ``result``."""
+    match op:
+        case "sum":
+            return _sum(values, result)
+        case "prod":
+            return _product(values, result)
+        case "mean":
+            return _mean(values, result)
+        case "logsumexp":
+            return _logsumexp(values, result)
+        case "max" | "min":
+            return _extreme(values, result, largest=op == "max")
+        case "argmax" | "argmin":
+            return _position(values, largest=op == "argmax")
+        case "any":
+            return _condition(values, decisive=True)
+        case "all":
+            return _condition(values, decisive=False)
+        case _:
+            raise KeyError(op)
+
+
+def _unsure(values: Sequence[Value]) -> bool:
+    return any(math.isinf(x.slack) for x in values)
+
+
+def _sum(values: Sequence[Value], dtype: str) -> Value:
+    if _unsure(values):
+        return unknown(settle(0, dtype))
+    if kind(dtype) in "iu":
+        return Value(settle(sum(int(x.v) for x in values), dtype))
+    if kind(dtype) == "c":
+        return _complex_sum(values, dtype)
+    if not all(finite(x.v) for x in values):
+        total = float(sum(x.v for x in values))
+        made = total != total and not any(x.v != x.v for x in values)
+        return unknown(total) if made else Value(total)
+    total, size, slack = _fold_reals([x.v for x in values]) + (sum(x.slack for x in values),)
+    if slack == 0 and _free_of_order([x.v for x in values], dtype) and settle(total, dtype) == total:
+        return Value(total)
+    return rounded(total, slack + unit(dtype) * size + _kept(values, dtype) * size, dtype, unit(dtype))
+
+
+def _fold_reals(xs: Sequence[float]) -> tuple[float, float]:
+    return math.fsum(xs), math.fsum(abs(x) for x in xs)
+
+
+def _kept(values: Sequence[Value], dtype: str) -> float:
+    """Growth of the rounding error with the number of terms, relative to the sum of magnitudes."""
+    return len(values) * 2.0 ** -PRECISION[dtype]
+
+
+def _free_of_order(xs: Sequence[float], dtype: str) -> bool:
+    """True where every partial sum, in any order and factored, is a whole number of 1/256ths that the dtype holds."""
+    scaled = [x * 256 for x in xs]
+    if not all(s.is_integer() for s in scaled):
+        return False
+    grain = 1 if all(x.is_integer() for x in xs) else 256
+    return bool(sum(abs(x) for x in xs) * grain <= 2 ** PRECISION[dtype])
+
+
+def _complex_sum(values: Sequence[Value], dtype: str) -> Value:
+    if not all(finite(x.v) for x in values):
+        return unknown(settle(math.nan, dtype))
+    total = complex(math.fsum(x.v.real for x in values), math.fsum(x.v.imag for x in values))
+    size, slack = sum(abs(x.v) for x in values), sum(x.slack for x in values)
+    parts = [p for x in values for p in (complex(x.v).real, complex(x.v).imag)]
+    if slack == 0 and _free_of_order(parts, dtype):
+        return Value(total)
+    return rounded(total, slack + (unit(dtype) + _kept(values, dtype)) * size, dtype, unit(dtype))
+
+
+def _product(values: Sequence[Value], dtype: str) -> Value:
+    if _unsure(values):
+        return unknown(settle(1, dtype))
+    if kind(dtype) in "iu":
+        return Value(settle(math.prod(int(x.v) for x in values), dtype))
+    if not all(finite(x.v) for x in values):
+        return unknown(settle(math.nan, dtype)) if len(values) > 1 else Value(values[0].v)
+    total = math.prod(x.v for x in values)
+    size = math.prod(abs(x.v) for x in values)
+    grown = math.prod(abs(x.v) + x.slack for x in values)
+    largest = math.prod(max(abs(x.v), 1.0) for x in values)
+    whole = kind(dtype) == "f" and all(x.v.is_integer() for x in values)
+    if whole and grown == size and largest <= 2 ** PRECISION[dtype]:
+        return Value(total)
+    if not finite(total) or largest > 2.0**100 or (dtype == "f16" and largest > 2**15):
+        return unknown(settle(total, dtype))
+    return rounded(total, grown - size + unit(dtype) * (1 + len(values)) * grown, dtype, unit(dtype))
+
+
+def _mean(values: Sequence[Value], dtype: str) -> Value:
+    if not values:
+        return Value(settle(math.nan, dtype))
+    accumulator = {"f16": "f32", "bf16": "f32"}.get(dtype, dtype)
+    total = _sum([Value(settle(x.v, accumulator), x.slack) for x in values], accumulator)
+    if math.isinf(total.slack) or not finite(total.v):
+        return Value(settle(total.v, dtype), total.slack)
+    return rounded(total.v / len(values), total.slack / len(values), dtype, BOUND[dtype])
+
+
+def _logsumexp(values: Sequence[Value], dtype: str) -> Value:
+    if _unsure(values):
+        return unknown(math.nan)
+    if not values:
+        return Value(-math.inf)
+    top = max((float(x.v) for x in values), key=lambda v: (v != v, v))
+    if not finite(top):
+        return Value(top)
+    x = top + math.log(math.fsum(math.exp(float(x.v) - top) for x in values))
+    return rounded(x, max(x.slack for x in values) + BOUND[dtype] * (1 + abs(top)), dtype, BOUND[dtype])
+
+
+def _least(dtype: str, largest: bool) -> Any:
+    """What an empty max (min) gives: the dtype's least (greatest) number."""
+    match kind(dtype):
+        case "b":
+            return not largest
+        case "i" | "u":
+            limits = np.iinfo(numpy_dtype(dtype))
+            return int(limits.min if largest else limits.max)
+        case "f":
+            return -math.inf if largest else math.inf
+        case _:
+            raise TypeError(f"max of {dtype}")
+
+
+def _extreme(values: Sequence[Value], dtype: str, largest: bool) -> Value:
+    if _unsure(values):
+        return unknown(_least(dtype, largest))
+    if any(x.v != x.v for x in values):
+        return Value(math.nan)
+    if not values:
+        return Value(_least(dtype, largest))
+    best = (max if largest else min)(x.v for x in values)
+    return Value(best, max(x.slack for x in values) if finite(best) else 0.0)
+
+
+def _position(values: Sequence[Value], largest: bool) -> Value:
+    """The first position of the best value, NaN before all; -1 for none."""
+    if not values:
+        return Value(-1)
+    if _unsure(values):
+        return unknown(0)
+    for position, x in enumerate(values):
+        if x.v != x.v:
+            return Value(position)
+    best = (max if largest else min)(range(len(values)), key=lambda p: (values[p].v, -p if largest else p))
+    rivals = [x for p, x in enumerate(values) if p != best and (x.slack or values[best].slack)]
+    close = any(
+        not finite(x.v) or abs(Fraction(x.v) - Fraction(values[best].v)) <= x.slack + values[best].slack for x in rivals
+    )
+    return unknown(best) if close else Value(best)
+
+
+def _condition(values: Sequence[Value], decisive: bool) -> Value:
+    """any (``decisive`` true) or all: one sure decisive value settles it, whatever is unknown."""
+    if any(x.v == decisive and x.slack == 0 for x in values):
+        return Value(decisive)
+    return unknown(not decisive) if _unsure(values) else Value(not decisive)

@@ -1,0 +1,127 @@
+"""The elementwise functions of the language, a number at a time: in double precision, rounded once."""
+
+from __future__ import annotations
+
+import cmath
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from einturnip.testing.arithmetic import BOUND, Value, finite, rounded, settle, unknown
+from einturnip.testing.promotion import kind
+
+
+def _sigmoid(x: float) -> float:
+    return 1 / (1 + math.exp(-x)) if x > -700 else 0.0
+
+
+def _softplus(x: float) -> float:
+    return max(x, 0.0) + math.log1p(math.exp(-abs(x)))
+
+
+def _numpy(function: Callable[[Any], Any]) -> Callable[[float], float]:
+    return lambda x: float(function(np.float64(x)))
+
+
+SMOOTH: dict[str, Callable[[float], float]] = {
+    "exp": _numpy(np.exp),
+    "log": _numpy(np.log),
+    "log1p": _numpy(np.log1p),
+    "expm1": _numpy(np.expm1),
+    "sqrt": _numpy(np.sqrt),
+    "rsqrt": lambda x: 1 / math.sqrt(x) if x > 0 else math.inf if x == 0 else math.nan,
+    "sin": _numpy(np.sin),
+    "cos": _numpy(np.cos),
+    "tan": _numpy(np.tan),
+    "tanh": math.tanh,
+    "sigmoid": _sigmoid,
+    "silu": lambda x: x * _sigmoid(x),
+    "gelu": lambda x: 0.5 * x * (1 + math.erf(x / math.sqrt(2))),
+    "erf": math.erf,
+    "softplus": _softplus,
+}
+"""Functions whose result rounds."""
+
+STEPS: dict[str, Callable[[Any], Any]] = {
+    "sign": lambda x: x if x != x else (x > 0) - (x < 0),
+    "floor": lambda x: math.floor(x) if finite(x) else x,
+    "ceil": lambda x: math.ceil(x) if finite(x) else x,
+    "round": lambda x: round(x) if finite(x) else x,
+}
+"""Functions that jump: unknown where rounding could cross the jump."""
+
+FOLDS: dict[str, Callable[[Any], Any]] = {
+    "-": lambda x: -x,
+    "abs": abs,
+    "relu": lambda x: x if x != x else max(x, 0),
+    "conj": lambda x: x.conjugate(),
+    "real": lambda x: x.real,
+    "imag": lambda x: x.imag,
+}
+"""Functions that keep distances and need no rounding (but for the modulus of a complex number)."""
+
+_COMPLEX: dict[str, Callable[[complex], complex]] = {
+    "exp": cmath.exp,
+    "sqrt": cmath.sqrt,
+    "sin": cmath.sin,
+    "cos": cmath.cos,
+}
+
+_CANCELLING = frozenset({"gelu", "silu", "tan"})
+"""Computed as a product or quotient with one factor that cancels: off by a fraction of the argument too."""
+
+
+def apply_function(name: str, x: Value, dtype: str) -> Value:
+    """A function of one argument that has been converted to ``dtype``'s own precision."""
+    with np.errstate(all="ignore"):
+        if name in FOLDS:
+            return _fold(name, x, dtype)
+        if name in STEPS:
+            return _step(STEPS[name], x, dtype)
+        return _smooth(name, x, dtype) if kind(dtype) == "f" else _smooth_complex(name, x, dtype)
+
+
+def _fold(name: str, x: Value, dtype: str) -> Value:
+    v = FOLDS[name](x.v)
+    if name == "abs" and isinstance(x.v, complex):
+        exact = x.slack == 0 and v.is_integer() and v < 2**11 and v * v == x.v.real**2 + x.v.imag**2
+        return Value(v) if exact else rounded(v, x.slack, dtype, BOUND[dtype])
+    return Value(settle(v, dtype), x.slack)
+
+
+def _step(function: Callable[[Any], Any], x: Value, dtype: str) -> Value:
+    v = settle(function(x.v), dtype)
+    if x.slack == 0:
+        return Value(v)
+    if math.isinf(x.slack) or not finite(x.v) or function(x.v - x.slack) != function(x.v + x.slack):
+        return unknown(v)
+    return Value(v)
+
+
+def _smooth(name: str, x: Value, dtype: str) -> Value:
+    function = SMOOTH[name]
+    if math.isinf(x.slack) or (math.isinf(x.v) and name in _CANCELLING) or (name == "rsqrt" and x.v == 0):
+        return unknown(math.nan)
+    y = function(x.v)
+    if not finite(x.v) or (not finite(y) and x.slack == 0):
+        edge = math.isinf(y) and finite(x.v) and x.v != (-1 if name == "log1p" else 0)
+        return unknown(y) if edge else Value(settle(y, dtype))
+    spread = max(abs(function(x.v + side) - y) for side in (x.slack, -x.slack)) if x.slack else 0.0
+    if x.slack > 0.25 and name in ("sin", "cos", "tan"):
+        return unknown(y)
+    floor = abs(x.v) if name in _CANCELLING else 0.0
+    return rounded(y, 2 * spread + floor * BOUND[dtype], dtype, BOUND[dtype])
+
+
+def _smooth_complex(name: str, x: Value, dtype: str) -> Value:
+    if x.slack or not finite(x.v):
+        return unknown(settle(math.nan, dtype))
+    try:
+        return rounded(_COMPLEX[name](x.v), BOUND[dtype], dtype, BOUND[dtype])
+    except (OverflowError, ValueError):
+        return unknown(settle(math.nan, dtype))
+
+
+COMPLEX_FUNCTIONS = frozenset(_COMPLEX)

@@ -1,0 +1,145 @@
+"""Which dtype a term has, by the rules of the language page; asked of NumPy itself wherever NumPy knows.
+
+A type is a dtype's name and a strength. ``python``: literals, sizes and what is computed from these, which are Python
+numbers to NumPy. ``soft``: an array or label whose dtype comes from such numbers and labels alone; it never widens a
+float, and is i64, f64 or c128 to everything else. ``strong``: everything that a declared dtype or a cast has entered.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+Strength = Literal["strong", "soft", "python"]
+
+
+class Type(NamedTuple):
+    """A dtype of the language and how far it prevails over others."""
+
+    dtype: str
+    strength: Strength = "strong"
+
+
+BOOL = Type("bool")
+LABEL = Type("i64", "soft")
+PYTHON_BOOL, PYTHON_INT = Type("bool", "python"), Type("i64", "python")
+
+_SHORT = {"f16": "f2", "f32": "f4", "f64": "f8", "c64": "c8", "c128": "c16"} | {
+    f"{kind}{8 * n}": f"{kind}{n}" for kind in "iu" for n in (1, 2, 4, 8)
+}
+_SAMPLE: dict[str, bool | int | float | complex] = {"bool": True, "i64": 0, "f64": 0.0, "c128": 0j}
+_WIDTH = list(_SAMPLE)
+
+
+def numpy_dtype(dtype: str) -> np.dtype[Any]:
+    """The NumPy dtype of a language dtype; bf16 is ml_dtypes' own."""
+    if dtype == "bf16":
+        import ml_dtypes
+
+        bf16: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
+        return bf16
+    return np.dtype(_SHORT.get(dtype, dtype))
+
+
+def name_of(dtype: np.dtype[Any]) -> str:
+    """The language's name of a NumPy dtype."""
+    if dtype.name == "bfloat16":
+        return "bf16"
+    return "bool" if dtype.kind == "b" else f"{dtype.kind}{8 * dtype.itemsize}"
+
+
+def kind(dtype: str) -> str:
+    """``b``, ``i``, ``u``, ``f`` or ``c``."""
+    return "f" if dtype == "bf16" else dtype[0]
+
+
+def common(a: Type, b: Type) -> Type:
+    """The type in which an operator takes two operands."""
+    if a.strength != "strong" and b.strength != "strong":
+        wider = max(a.dtype, b.dtype, key=_WIDTH.index)
+        return Type(wider, "python" if a.strength == b.strength == "python" else "soft")
+    if a.strength != "strong":
+        a, b = b, a
+    if b.strength == "strong":
+        return Type(_promote(a.dtype, b.dtype))
+    if b.strength == "python" or kind(a.dtype) in "fc":
+        return Type(_weak(a.dtype, _SAMPLE[b.dtype]))
+    return Type(_promote(a.dtype, b.dtype))
+
+
+def _promote(a: str, b: str) -> str:
+    """``np.promote_types``; bf16 is to other dtypes as f16 is, and the two meet in f32."""
+    if "bf16" in (a, b) and a != b:
+        other = b if a == "bf16" else a
+        result = "f32" if other == "f16" else _promote("f16", other)
+        return "bf16" if result == "f16" else result
+    return a if a == b else name_of(np.promote_types(numpy_dtype(a), numpy_dtype(b)))
+
+
+def _weak(strong: str, number: bool | int | float | complex) -> str:
+    if strong == "bf16":
+        result = _weak("f16", number)
+        return "bf16" if result == "f16" else result
+    return name_of(np.result_type(numpy_dtype(strong), number))
+
+
+def arithmetic(op: str, a: Type, b: Type) -> Type:
+    """The type of ``a op b`` for ``+ - * / // % ^``, and of ``min`` and ``max``.
+
+    Raises:
+        TypeError: the operator does not take these.
+    """
+    both = common(a, b)
+    if both.dtype == "bool" and op not in ("+", "*", "min", "max"):
+        raise TypeError(f"{op} of bools")
+    if kind(both.dtype) == "c" and op in ("//", "%", "min", "max"):
+        raise TypeError(f"{op} of complex numbers")
+    if op == "/" and kind(both.dtype) in "iu":
+        return Type("f64", both.strength)
+    return both
+
+
+_KEEPING = frozenset({"-", "abs", "sign", "floor", "ceil", "round", "relu", "conj", "real", "imag"})
+_REAL_ONLY = frozenset({"sign", "floor", "ceil", "round", "relu", "sigmoid", "silu", "gelu", "erf", "softplus"})
+
+
+def function(name: str, x: Type) -> Type:
+    """The type of an elementwise function of one argument (``-`` too).
+
+    Raises:
+        TypeError: the function does not take this.
+    """
+    if x.dtype == "bool" or (kind(x.dtype) == "c" and name in _REAL_ONLY):
+        raise TypeError(f"{name} of {x.dtype}")
+    if kind(x.dtype) == "c" and name in ("abs", "real", "imag"):
+        return Type("f32" if x.dtype == "c64" else "f64", x.strength)
+    if name in _KEEPING or kind(x.dtype) in "fc":
+        return x
+    return Type(name_of(np.exp(np.zeros(0, numpy_dtype(x.dtype))).dtype), x.strength)
+
+
+_AGGREGATES: dict[str, Any] = {"sum": np.sum, "prod": np.prod, "mean": np.mean, "max": np.max, "min": np.min}
+
+
+def aggregate(op: str, x: Type, asked: str | None) -> Type:
+    """The type of an aggregation of values of type ``x``.
+
+    Raises:
+        TypeError: the aggregation does not take this.
+    """
+    if op in ("any", "all"):
+        if x.dtype != "bool":
+            raise TypeError(f"{op} of {x.dtype}")
+        return BOOL
+    if kind(x.dtype) == "c" and op not in ("sum", "prod", "mean"):
+        raise TypeError(f"{op} of {x.dtype}")
+    if asked is not None:
+        return Type(asked)
+    if op in ("argmax", "argmin"):
+        return Type("i64")
+    strength: Strength = "strong" if x.strength == "strong" else "soft"
+    if kind(x.dtype) in "fc":
+        return Type(x.dtype, strength)
+    numpy_op = _AGGREGATES["mean" if op == "logsumexp" else op]
+    return Type(name_of(numpy_op(np.ones(1, numpy_dtype(x.dtype))).dtype), strength)

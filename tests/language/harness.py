@@ -1,0 +1,41 @@
+"""The one way in which these tests run a program: through the product, on arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from einturnip.eingraph.build import build
+from einturnip.eingraph.evaluate import evaluate
+from einturnip.lang import compile_text
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+def run_program(
+    text: str, inputs: Mapping[str, Any] | None = None, dims: Mapping[str, int] | None = None
+) -> dict[str, Array]:
+    """Every output of the program by name."""
+    arrays = {name: np.asarray(value) for name, value in (inputs or {}).items()}
+    program = compile_text(text, "test.ein")
+    shapes = {name: array.shape for name, array in arrays.items()}
+    graph = build(program, shapes, dims or {}, {name: f"{name}.npy" for name in arrays})
+    return evaluate(graph, arrays)
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """A sentence of the language page, a program that shows it, and what must come out."""
+
+    says: str
+    text: str
+    expected: Mapping[str, Any]
+    inputs: Mapping[str, Any] = field(default_factory=dict)
+    dims: Mapping[str, int] = field(default_factory=dict)
+    exact: bool = True
+
+    def __str__(self) -> str:
+        return self.says

@@ -1,0 +1,236 @@
+"""The oracle itself, on programs written by hand, against NumPy written by hand."""
+
+import math
+
+import numpy as np
+import pytest
+
+from einturnip.testing import Answer, assert_agrees, evaluate
+from einturnip.testing.promotion import numpy_dtype
+from einturnip.testing.terms import (
+    Access,
+    Aggregate,
+    Binary,
+    Bound,
+    Chain,
+    Dim,
+    Function,
+    Index,
+    Input,
+    Number,
+    Program,
+    Size,
+    Statement,
+    Term,
+    Unary,
+)
+
+ROWS = np.array([[1, -2, 3], [0, 4, -5]], np.float32)
+X = Access("X", ("i", "j"))
+NEVER = Chain(("!=",), (Number(1), Number(1)))
+
+
+def bounds(labels: str) -> tuple[Bound, ...]:
+    return tuple(Bound(label) for label in labels)
+
+
+def fold(op: str, labels: str, body: Term, dtype: str | None = None) -> Aggregate:
+    return Aggregate(op, bounds(labels), body, dtype)
+
+
+def answer(body: Term, labels: str = "", **inputs: np.ndarray) -> Answer:
+    """The answer of ``Z[labels] = body``, with each input's dtype and shape taken from its array."""
+    declared = []
+    for name, array in inputs.items():
+        dtype = {"b": "bool"}.get(array.dtype.kind, f"{array.dtype.kind}{8 * array.dtype.itemsize}")
+        dtype = "bf16" if array.dtype.name == "bfloat16" else dtype
+        declared.append(Input(name, dtype, tuple(map(Number, array.shape))))
+    program = Program((), tuple(declared), (Statement("Z", bounds(labels), body),), ("Z",))
+    return evaluate(program, inputs)["Z"]
+
+
+def both(op: str, a: np.ndarray, b: np.ndarray) -> Answer:
+    return answer(Binary(op, Access("A", ("i",)), Access("B", ("i",))), "i", A=a, B=b)
+
+
+REAL = ("i8", "i32", "i64", "u8", "u32", "f16", "f32", "f64")
+
+
+@pytest.mark.parametrize("op, ufunc", [("+", np.add), ("*", np.multiply), ("/", np.divide), ("//", np.floor_divide)])
+@pytest.mark.parametrize("left", REAL)
+@pytest.mark.parametrize("right", REAL)
+def test_arithmetic_promotes_as_numpy(op: str, ufunc: np.ufunc, left: str, right: str) -> None:
+    a, b = np.array([0, 3, 7, 100], numpy_dtype(left)), np.array([1, 2, 3, 100], numpy_dtype(right))
+    assert_agrees(ufunc(a, b), both(op, a, b))
+
+
+def test_integers_wrap_and_divide_by_zero_as_numpy() -> None:
+    a, b = np.array([100, -128, 5, -7], np.int8), np.array([100, -1, 0, 2], np.int8)
+    with np.errstate(all="ignore"):
+        for op, ufunc in (("+", np.add), ("*", np.multiply), ("//", np.floor_divide), ("%", np.remainder)):
+            result = both(op, a, b)
+            assert result.exact
+            assert_agrees(ufunc(a, b), result)
+        assert_agrees(a / b, both("/", a, b))
+
+
+@pytest.mark.parametrize("op", ["sum", "prod", "max", "min", "mean", "argmax", "argmin"])
+@pytest.mark.parametrize("dtype", ["i8", "u16", "i64", "f16", "f32", "f64"])
+def test_aggregations_as_numpys(op: str, dtype: str) -> None:
+    x = np.abs(ROWS).astype(numpy_dtype(dtype))
+    assert_agrees(getattr(np, op)(x, axis=1), answer(fold(op, "j", X), "i", X=x))
+    assert_agrees(getattr(np, op)(x, axis=None), answer(fold(op, "ij", X), X=x))
+
+
+def test_any_all_and_counting() -> None:
+    m = ROWS > 0
+    assert_agrees(m.any(axis=1), answer(fold("any", "j", X), "i", X=m))
+    assert_agrees(m.all(axis=0), answer(fold("all", "i", X), "j", X=m))
+    assert_agrees(m.sum(axis=0), answer(fold("sum", "i", X), "j", X=m))
+
+
+def test_logsumexp_is_stable() -> None:
+    big = ROWS + np.float32(1000)
+    expected = (1000 + np.log(np.exp(ROWS.astype("f8")).sum(axis=1))).astype(np.float32)
+    assert_agrees(expected, answer(fold("logsumexp", "j", X), "i", X=big))
+
+
+def test_empty_ranges() -> None:
+    none = np.zeros((2, 0), np.float32)
+    wanted = {"sum": 0, "prod": 1, "max": -np.inf, "min": np.inf, "mean": np.nan, "logsumexp": -np.inf}
+    for op, value in wanted.items():
+        assert_agrees(np.full(2, value, np.float32), answer(fold(op, "j", X), "i", X=none))
+    for op in ("argmax", "argmin"):
+        assert_agrees(np.full(2, -1), answer(fold(op, "j", X), "i", X=none))
+    assert_agrees(np.full(2, -128, np.int8), answer(fold("max", "j", X), "i", X=none.astype(np.int8)))
+
+
+def test_weak_numbers_keep_dtypes() -> None:
+    x = np.array([1, 2, 3], np.float16)
+    access = Access("X", ("i",))
+    assert_agrees(x * 2, answer(Binary("*", access, Number(2)), "i", X=x))
+    assert_agrees(x * x.dtype.type(0.5), answer(Binary("*", access, Number(0.5)), "i", X=x))
+    assert_agrees(x.astype("i4") * 0.5, answer(Binary("*", access, Number(0.5)), "i", X=x.astype("i4")))
+    assert_agrees(x * np.arange(3).astype("f2"), answer(Binary("*", access, Index("i")), "i", X=x))
+    assert_agrees(x.astype("i1") * np.arange(3), answer(Binary("*", access, Index("i")), "i", X=x.astype("i1")))
+    masked = Function("where", (Chain((">",), (access, Number(1))), Number(0), Unary("-", Number(math.inf))))
+    assert_agrees(np.array([-np.inf, 0, 0]), answer(masked, "i", X=x))
+    assert_agrees(np.array([-np.inf, 2, 3], "f2"), answer(Binary("+", access, masked), "i", X=x))
+
+
+def test_half_precision_sums_in_single() -> None:
+    x = np.full((1, 100), 100, np.float16)
+    x[0, 1::2] = -100
+    x[0, 0] = 2048
+    total = answer(fold("sum", "j", X), "i", X=x)
+    assert_agrees(x.astype(np.float32).sum(axis=1).astype(np.float16), total)
+
+
+def test_bfloat16() -> None:
+    bf16 = numpy_dtype("bf16")
+    a, b = np.array([1, 2, 3], bf16), np.array([1.5, 2.5, 3.5], bf16)
+    assert_agrees(a * b, both("*", a, b))
+    assert both("+", a, b.astype(np.float16)).values.dtype == np.float32
+    assert both("+", a, b.astype(np.int8)).values.dtype == bf16
+    assert both("+", a, b.astype(np.int16)).values.dtype == np.float32
+
+
+def test_einsteins_convention_diagonals_and_broadcasting() -> None:
+    a, b = np.arange(6, dtype="f8").reshape(2, 3), np.arange(12, dtype="f8").reshape(3, 4)
+    product = Binary("*", Access("A", ("i", "j")), Access("B", ("j", "k")))
+    assert_agrees(a @ b, answer(product, "ik", A=a, B=b))
+    assert_agrees((a @ b).sum(axis=0), answer(product, "k", A=a, B=b))
+    square = b[:, :3]
+    assert_agrees(np.diagonal(square), answer(Access("A", ("i", "i")), "i", A=square))
+    assert_agrees(np.trace(square), answer(Access("A", ("i", "i")), A=square))
+    sum_ = Binary("+", Access("A", ("i", "j")), Access("B", ("j",)))
+    assert_agrees(a + b[:, 0], answer(sum_, "ij", A=a, B=b[:, 0]))
+
+
+def test_inner_labels_hide_outer_ones() -> None:
+    normalised = Binary("/", X, fold("sum", "j", X))
+    x = np.abs(ROWS)
+    assert_agrees(x / x.sum(axis=1, keepdims=True), answer(normalised, "ij", X=x))
+    inner = fold("sum", "i", Access("X", ("i",)))
+    total = Aggregate("sum", (Bound("i", Number(3)),), Binary("*", Index("i"), inner))
+    assert_agrees(np.float32(18), answer(total, X=np.array([1, 2, 3], np.float32)))
+
+
+def test_sizes_and_their_definitions() -> None:
+    n = Size("n")
+    program = Program(
+        (Dim("n"), Dim("m", Binary("*", n, Number(2)))),
+        (Input("X", "f64", (n, Size("m"))),),
+        (
+            Statement("s", (), Binary("/", Size("m"), n)),
+            Statement("Z", (Bound("n"), Bound("k", Number(2))), Index("n")),
+        ),
+        ("s", "Z"),
+    )
+    result = evaluate(program, {"X": np.zeros((2, 4))})
+    assert_agrees(np.float64(2), result["s"])
+    assert_agrees(np.array([[0, 0], [1, 1]]), result["Z"])
+    with pytest.raises(ValueError, match="m is 5 and 4"):
+        evaluate(program, {"X": np.zeros((2, 5))})
+
+
+@pytest.mark.parametrize(
+    "name, function",
+    [
+        ("exp", np.exp),
+        ("log", np.log),
+        ("log1p", np.log1p),
+        ("expm1", np.expm1),
+        ("sqrt", np.sqrt),
+        ("sin", np.sin),
+        ("tan", np.tan),
+        ("tanh", np.tanh),
+        ("sigmoid", lambda x: 1 / (1 + np.exp(-x))),
+        ("relu", lambda x: np.maximum(x, x.dtype.type(0))),
+        ("silu", lambda x: x / (1 + np.exp(-x))),
+        ("softplus", lambda x: np.logaddexp(x.dtype.type(0), x)),
+        ("rsqrt", lambda x: 1 / np.sqrt(x)),
+        ("floor", np.floor),
+        ("round", np.round),
+        ("sign", np.sign),
+        ("abs", np.abs),
+    ],
+)
+@pytest.mark.parametrize("dtype", ["f16", "f32", "f64", "i8", "i16", "i32"])
+def test_functions_as_numpys(name: str, function, dtype: str) -> None:
+    x = np.array([-3, 0, 1, 2, 5], numpy_dtype(dtype))
+    if np.dtype(x.dtype).kind == "i" and name in ("sigmoid", "silu", "softplus"):
+        expected = function(x.astype(np.exp(x).dtype))
+    else:
+        with np.errstate(all="ignore"):
+            expected = function(x)
+    result = answer(Function(name, (Access("X", ("i",)),)), "i", X=x)
+    assert_agrees(expected, result)
+    assert np.isinf(result.slack).sum() <= (name == "rsqrt")
+
+
+def test_slack_grows_with_what_was_cancelled() -> None:
+    """exp(1) - exp(1) may be off by a rounding of exp(1), far more than a rounding of the result."""
+    e = Function("exp", (Access("X", ("i",)),))
+    result = answer(Binary("-", e, e), "i", X=np.array([1.0], np.float32))
+    assert result.values == 0 and 2**-24 < result.slack[0] < 2**-14
+
+
+def test_nothing_is_claimed_where_rounding_decides() -> None:
+    x = np.array([3.0], np.float32)
+    third = Binary("/", Access("X", ("i",)), Number(7))
+    assert np.isinf(answer(Chain(("<",), (third, third)), "i", X=x).slack).all()
+    assert np.isinf(answer(Binary("/", Number(1), Access("X", ("i",))), "i", X=0 * x).slack).all()
+    same = Function("where", (Chain(("<",), (third, third)), Number(1), Number(1)))
+    assert answer(same, "i", X=x).exact
+
+
+def test_assert_agrees_tells_apart() -> None:
+    one = np.array([1.0, np.nan, np.inf], np.float32)
+    assert_agrees(one, one.copy())
+    assert_agrees(np.array([0.0]), np.array([-0.0]))
+    near = one * np.float32(1 + 2**-20)
+    assert_agrees(near, one, exact=False)
+    for wrong, exact in ((near, True), (one * 2, False), (one.astype("f8"), False), (one[:2], False), (-one, False)):
+        with pytest.raises(AssertionError):
+            assert_agrees(wrong, one, exact)
