@@ -11,12 +11,13 @@ from einturnip.codegen.fold import finished
 from einturnip.codegen.graph import Graph
 from einturnip.codegen.lower import lower
 from einturnip.codegen.primitives import copy
-from einturnip.codegen.space import BLOCK_POINTS, choose_order, cut, must_pack
+from einturnip.codegen.space import BLOCK_POINTS, choose_order, cut, must_gather
 from einturnip.core.einsum import Einsum
 from einturnip.core.scalar import Call, walk
 
 _WORKSPACE_NBYTES = 1 << 20  # about a core's second-level cache
 _LEAST_POINTS = 1024
+_STREAM_BLOCKS, _STREAM_NBYTES = 32, 64 << 10  # where next to nothing is temporary, blocks only cost calls
 
 
 def compile_elementwise(einsum: Einsum, extents: tuple[int, ...]) -> Blocked:
@@ -52,6 +53,9 @@ def compile_finish(einsum: Einsum, extents: tuple[int, ...]) -> Blocked:
 
 def within_cache(build: Callable[[int], Blocked]) -> Blocked:
     """The kernel with the largest blocks whose workspace stays in the cache."""
+    kernel = build(_STREAM_BLOCKS * BLOCK_POINTS)
+    if kernel.workspace_nbytes <= _STREAM_NBYTES:
+        return kernel
     points = BLOCK_POINTS
     while (kernel := build(points)).workspace_nbytes > _WORKSPACE_NBYTES and points > _LEAST_POINTS:
         points //= 2
@@ -65,8 +69,8 @@ def join(assembler: Assembler, einsum: Einsum) -> tuple[Graph, int]:
     for slot, (access, dtype) in enumerate(zip(einsum.accesses, einsum.dtypes, strict=True)):
         register = assembler.external("operand", slot, dtype.numpy, access)
         operands[slot] = graph.input(register, dtype, access)
-        if must_pack(access, space.order, space.extents):
-            operands[slot] = graph.apply("copy", operands[slot])
+        if must_gather(access, space.order, space.extents):
+            operands[slot] = graph.apply("gather", operands[slot])
     return graph, lower(graph, einsum.join, operands)
 
 

@@ -102,12 +102,14 @@ def _fold_index(assembler: Assembler, section: int, einsum: Einsum, value: int, 
     extremum = reduction(np.maximum if greatest else np.minimum, axes)
     assembler.step(section, extremum, (value,), state[0])
     local = assembler.slot(I64.numpy, out, pinned=True)
-    assembler.step(section, partial(flat_arg, np.argmax if greatest else np.argmin, len(axes)), (value,), local)
+    scratch = assembler.slot(assembler.registers[value].dtype, range(len(einsum.labels)))
+    find = partial(flat_arg, np.argmax if greatest else np.argmin, len(axes))
+    assembler.step(section, find, (value, scratch), local)
     sizes = [assembler.scalar("size", p) for p in einsum.aggregated]
     arguments = [local, *sizes, *(assembler.scalar("start", p) for p in einsum.aggregated)]
-    scratch = [assembler.slot(I64.numpy, out) for _ in range(2)]
+    digits = [assembler.slot(I64.numpy, out) for _ in range(2)]
     bounds = einsum.bounds[einsum.n_out :]
-    assembler.step(section, partial(flat_index, bounds), (*arguments, *scratch), state[1])
+    assembler.step(section, partial(flat_index, bounds), (*arguments, *digits), state[1])
 
 
 def flat_index(bounds: tuple[int, ...], local: Array, *rest: Any, out: Array) -> None:
@@ -116,6 +118,9 @@ def flat_index(bounds: tuple[int, ...], local: Array, *rest: Any, out: Array) ->
     ``rest``: the block's sizes, its first points, and two scratch arrays.
     """
     n = len(bounds)
+    if n == 1:
+        np.add(local, rest[1], out=out)
+        return
     quotient, digit = rest[2 * n :]
     out[...] = 0
     stride = 1

@@ -19,7 +19,7 @@ _REAL_PART = {"c64": F32, "c128": F64}
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One primitive: a ufunc by name, or input, iota, number, convert, real, imag, select, copy, exp_quiet.
+    """One primitive: a ufunc by name, or input, iota, number, convert, real, imag, select, gather, exp_quiet.
 
     ``payload`` is the register of an input, the label of an iota, the bytes of a number.
     """

@@ -13,6 +13,8 @@ from einturnip.core.dtypes import DType
 Array = np.ndarray[Any, np.dtype[Any]]
 Operation = Callable[..., Any]
 
+_LINE_NBYTES = 64
+
 _INTEGERS: dict[int, np.dtype[Any]] = {
     1: np.dtype(np.int8),
     2: np.dtype(np.int16),
@@ -24,6 +26,17 @@ _INTEGERS: dict[int, np.dtype[Any]] = {
 def copy(x: Array, *, out: Array) -> None:
     """``out[...] = x``, converted."""
     np.copyto(out, x, casting="unsafe")
+
+
+def gather(x: Array, *, out: Array) -> None:
+    """A copy of what is not contiguous along the last axis, a cache line of it at a time.
+
+    Whole rows of a transposed power-of-two matrix would fall on a few lines of the cache: 4 times slower.
+    """
+    width = max(1, _LINE_NBYTES // out.itemsize)
+    for start in range(0, out.shape[-1], width):
+        columns = (..., slice(start, start + width))
+        np.copyto(out[columns], x[columns])
 
 
 def real(x: Array, *, out: Array) -> None:
@@ -59,8 +72,11 @@ def select_bits(condition: Array, yes: Array, no: Array, mask: Array, *, out: Ar
     np.bitwise_xor(bits, other, out=bits)
 
 
-def flat_arg(operation: Operation, n_folded: int, x: Array, *, out: Array) -> None:
-    """argmax or argmin over the last ``n_folded`` axes as one; ``x`` and ``out`` are contiguous."""
+def flat_arg(operation: Operation, n_folded: int, x: Array, scratch: Array, *, out: Array) -> None:
+    """argmax or argmin over the last ``n_folded`` axes as one; NumPy would copy what is not contiguous by itself."""
+    if not x.flags.c_contiguous:
+        np.copyto(scratch, x)
+        x = scratch
     kept = x.shape[: x.ndim - n_folded]
     operation(x.reshape((*kept, -1)), axis=-1, out=out.reshape(kept))
 
@@ -72,7 +88,7 @@ def reduction(ufunc: np.ufunc, axes: tuple[int, ...]) -> Operation:
 
 _NAMED: dict[str, Operation] = {
     "convert": copy,
-    "copy": copy,
+    "gather": gather,
     "real": real,
     "imag": imag,
     "exp_quiet": exp_quiet,
@@ -89,7 +105,7 @@ def operation(name: str) -> Operation:
 
 def in_place(name: str) -> bool:
     """True where the output may lie on an argument of the same type and shape (for select_bits: on ``yes``)."""
-    return name not in ("", "convert", "copy", "real", "imag", "select_runs")
+    return name not in ("", "convert", "gather", "real", "imag", "select_runs")
 
 
 def mask_type(dtype: DType) -> np.dtype[Any]:

@@ -25,7 +25,7 @@ def _build(einsum: Einsum, extents: tuple[int, ...], whole: bool, points: int) -
     indexed = aggregation.op in ("argmax", "argmin")
     order, crossing = choose_order(extents, einsum.n_out, einsum.accesses, program_order=indexed)
     assembler = Assembler(cut(order, extents, einsum.n_out, points, crossing))
-    value = _join_values(assembler, einsum, indexed)
+    value = _join_values(assembler, einsum)
     out = tuple(range(einsum.n_out))
     keep = whole and not aggregation.finish_is_identity
     state = [
@@ -41,7 +41,7 @@ def _build(einsum: Einsum, extents: tuple[int, ...], whole: bool, points: int) -
     return blocked(assembler, einsum.accesses, outs, whole, join_flops(einsum, extents))
 
 
-def _join_values(assembler: Assembler, einsum: Einsum, contiguous: bool) -> int:
+def _join_values(assembler: Assembler, einsum: Einsum) -> int:
     """The register that holds a block of join values over all labels, in the type they are folded in."""
     aggregation = einsum.aggregation
     assert aggregation is not None
@@ -50,7 +50,7 @@ def _join_values(assembler: Assembler, einsum: Einsum, contiguous: bool) -> int:
     root = graph.convert(root, value_type(aggregation))
     (made,) = assembler.emit(graph, [root])
     register = assembler.registers[made]
-    if register.labels == labels and (register.kind == "slot" or not contiguous):
+    if register.labels == labels:
         return made
     spread = assembler.slot(register.dtype, labels)
     assembler.step(len(assembler.space.loops), copy, (made,), spread)

@@ -6,9 +6,10 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-BLOCK_POINTS = 32768
+BLOCK_POINTS = 65536
 _INNER_POINTS = 1024  # long enough that NumPy's cost per inner loop is small
 _FOLDED_POINTS = 64  # enough that folding partial results costs little
+_CROSSING_POINTS = (128, 256)  # of a block that one operand meets along its rows and another along its columns
 
 
 @dataclass(frozen=True)
@@ -53,10 +54,10 @@ def cut(
     inner = order[-1:]
     folded = [p for p in reversed(order) if p >= n_out]
     outputs = [p for p in reversed(order) if p < n_out]
-    _grow(blocks, extents, inner, _INNER_POINTS if not crossing else _INNER_POINTS // 4, points)
-    _grow(blocks, extents, [p for p in folded if p not in inner], _FOLDED_POINTS, points)
+    _grow(blocks, extents, inner, _CROSSING_POINTS[0] if crossing else _INNER_POINTS, points)
     for label in crossing:
-        _grow(blocks, extents, [label], _FOLDED_POINTS, points)
+        _grow(blocks, extents, [label], _CROSSING_POINTS[1], points)
+    _grow(blocks, extents, [p for p in folded if p not in inner], 2 * _FOLDED_POINTS, points)
     both = [p for p in reversed(order) if p in outputs or p in folded]
     _grow(blocks, extents, both, points, points)
     loops = [p for p in order if blocks[p] < extents[p]]
@@ -109,11 +110,16 @@ def _inner_cost(label: int, extents: Sequence[int], n_out: int, accesses: Sequen
         elif access[-1] == label:
             cost += 1.0
         else:
-            cost += 1.2 if _is_reused(access, extents) else strided
+            cost += 1.2 if _gathered_once(access, n_out, extents) else strided
     return cost
 
 
-def must_pack(access: tuple[int, ...], order: Sequence[int], extents: Sequence[int]) -> bool:
-    """True where an operand is read many times across its contiguous axis: a transposed copy of the block pays."""
-    inner = order[-1] if order else -1
-    return len(access) > 1 and inner in access and access[-1] != inner and _is_reused(access, extents)
+def _gathered_once(access: tuple[int, ...], n_out: int, extents: Sequence[int]) -> bool:
+    """True where a transposed copy of a block serves many points before the loops inside move on."""
+    folded = math.prod(extents[p] for p in access if p >= n_out)
+    return _is_reused(access, extents) and folded <= 2 * _FOLDED_POINTS
+
+
+def must_gather(access: tuple[int, ...], order: Sequence[int], extents: Sequence[int]) -> bool:
+    """True where an operand is read across its contiguous axis: a transposed copy of the block pays."""
+    return len(access) > 1 and order[-1] in access and access[-1] != order[-1] and extents[order[-1]] > 1

@@ -1,0 +1,95 @@
+"""Kernels allocate nothing worth the name, and their workspace stays small whatever the tile."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+import numpy as np
+import pytest
+
+from einturnip.codegen.kernels import compile_kernel
+from einturnip.core.algebra import aggregation
+from einturnip.core.dtypes import BF16, BOOL, F16, F32, F64, I8, DType
+from einturnip.core.einsum import Einsum
+from einturnip.core.scalar import Call, Cast, Const, Label, Operand, Scalar
+
+X, Y = Operand(0, F32), Operand(1, F32)
+PRODUCT, GAP = Call("mul", (X, Y), F32), Call("sub", (X, Y), F32)
+SQUARE = Call("pow", (GAP, Const(2, F32)), F32)
+MASKED = Call("where", (Call("le", (Label(1), Label(0)), BOOL), X, Const(0, F32)), F32)
+CHOSEN = Call("where", (Call("gt", (X, Y), BOOL), X, Y), F32)
+HALF = Call("gelu", (Call("add", (Operand(0, F16), Operand(1, F16)), F16),), F16)
+WIDE = Call("mul", (Operand(0, BF16), Operand(1, BF16)), BF16)
+JOIN_I8 = Call("mul", (Operand(0, I8), Operand(1, I8)), I8)
+SILU64 = Call("silu", (Cast(GAP, F64),), F64)
+IK, JK, KJ, IJ, JI = (0, 2), (1, 2), (2, 1), (0, 1), (1, 0)
+
+CASES: list[tuple[str, Scalar, tuple[tuple[int, ...], ...], DType, str | None, tuple[int, ...]]] = [
+    ("elementwise", CHOSEN, (IJ, IJ), F32, None, (900, 1100)),
+    ("mask", MASKED, (IJ,), F32, None, (900, 1100)),
+    ("transposed", GAP, (IJ, JI), F32, None, (900, 1100)),
+    ("f16", HALF, (IJ, IJ), F16, None, (500, 600)),
+    ("f64", SILU64, (IJ, JI), F32, None, (500, 600)),
+    *[(op, X, (IJ,), F32, op, (900, 1100)) for op in ("max", "logsumexp", "argmax", "mean")],
+    ("argmax over two", X, ((1, 0, 2),), F32, "argmax", (20, 90, 300)),
+    ("sum of f16", Operand(0, F16), (IJ,), F16, "sum", (900, 700)),
+    ("max of bf16", Operand(0, BF16), (IJ,), BF16, "max", (900, 700)),
+    ("any", Operand(0, BOOL), (IJ,), BOOL, "any", (900, 700)),
+    ("i8", JOIN_I8, (IK, KJ), I8, "sum", (150, 140, 130)),
+    ("quadratic", SQUARE, (IK, JK), F32, "sum", (200, 210, 220)),
+    ("min-plus", Call("add", (X, Y), F32), (IK, KJ), F32, "min", (200, 210, 220)),
+    ("gemm", PRODUCT, (IK, KJ), F32, "sum", (900, 910, 920)),
+    ("gemm bf16", WIDE, (IK, KJ), BF16, "sum", (900, 910, 920)),
+    ("batched", PRODUCT, ((0, 3, 1), (3, 0, 2)), F32, "sum", (8, 210, 220, 230)),
+]
+
+
+@pytest.mark.parametrize(
+    ("join", "accesses", "dtype", "op", "bounds"), [c[1:] for c in CASES], ids=[c[0] for c in CASES]
+)
+@pytest.mark.parametrize("mode", ["whole", "touch"])
+def test_nothing_is_allocated(
+    join: Scalar,
+    accesses: tuple[tuple[int, ...], ...],
+    dtype: DType,
+    op: str | None,
+    bounds: tuple[int, ...],
+    mode: str,
+) -> None:
+    if mode == "touch" and op is None:
+        return
+    n_out = len(bounds) if op is None else (3 if len(bounds) == 4 else 1 if len(bounds) == 2 or "arg" in op else 2)
+    labels = tuple("ijkl"[: len(bounds)])
+    aggregated = None if op is None else aggregation(op, join.dtype)
+    einsum = Einsum(labels, bounds, n_out, accesses, (dtype,) * len(accesses), join, aggregated)
+    kernel = compile_kernel(einsum, bounds, mode)
+    assert kernel.workspace_nbytes <= 8 << 20
+    operands = tuple(np.ones(einsum.operand_shape(s), dtype.numpy) for s in range(len(accesses)))
+    types = (einsum.dtype,) if mode == "whole" else einsum.state_dtypes
+    outs = tuple(np.zeros(einsum.shape, d.numpy) for d in types)
+    workspace = np.empty(kernel.workspace_nbytes, np.uint8)
+    origins = (0,) * len(bounds)
+    kernel(outs, operands, origins, True, workspace)
+    tracemalloc.start()
+    kernel(outs, operands, origins, mode == "whole", workspace)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 24 << 10
+
+
+@pytest.mark.parametrize("n", [100, 400, 1600])
+def test_workspace_does_not_grow_with_the_tile(n: int) -> None:
+    einsum = Einsum(("i", "j", "k"), (n, n, n), 2, (IK, JK), (F32, F32), SQUARE, aggregation("sum", F32))
+    assert compile_kernel(einsum, (n, n, n), "whole").workspace_nbytes <= 1 << 20
+    for dtype in (F32, BF16):
+        product = Call("mul", (Operand(0, dtype), Operand(1, dtype)), dtype)
+        einsum = Einsum(("i", "j", "k"), (n, n, n), 2, (IK, JK), (dtype, dtype), product, aggregation("sum", dtype))
+        for mode in ("whole", "touch"):
+            assert compile_kernel(einsum, (n, n, n), mode).workspace_nbytes <= 8 << 20
+
+
+def test_kernels_are_kept_by_value() -> None:
+    a = Einsum(("i", "j"), (5, 6), 1, (IJ,), (F32,), X, aggregation("sum", F32))
+    b = Einsum(("row", "column"), (5, 6), 1, (IJ,), (F32,), X, aggregation("sum", F32))
+    assert compile_kernel(a, (5, 6), "whole") is compile_kernel(b, (5, 6), "whole")
+    assert compile_kernel(a, (5, 6), "whole") is not compile_kernel(a, (5, 5), "whole")
