@@ -1,0 +1,128 @@
+"""Arrays of the caller as sources and sinks: used where they stand, copied only region by region."""
+
+from __future__ import annotations
+
+import numbers
+from typing import Any
+
+import numpy as np
+
+from einturnip.core.dtypes import DType, from_numpy
+from einturnip.core.errors import BindError
+from einturnip.stores.layout import Layout
+from einturnip.stores.types import Array, Extent, Region, slices
+
+
+class ArraySource:
+    """A NumPy array of any strides and byte order."""
+
+    def __init__(self, name: str, array: Array, dtype: DType) -> None:
+        self.name, self.array, self.dtype = name, array, dtype
+        self.tier = name
+        self.shape: tuple[int, ...] = array.shape
+        low = sum(min(0, stride * (n - 1)) for n, stride in zip(array.shape, array.strides, strict=True) if n)
+        self._layout = Layout(array.shape, array.strides, array.itemsize, -low)
+
+    def read(self, region: Region, out: Array) -> int:
+        """Copy the region into ``out``."""
+        self._layout.check(region)
+        np.copyto(out, self.array[slices(region)])
+        return out.nbytes
+
+    def extent(self, region: Region) -> Extent:
+        """Where the region's bytes lie, counted from the array's lowest address."""
+        return self._layout.extent(region)
+
+    def contiguous_nbytes(self, region: Region) -> int:
+        """Length of the contiguous runs of the region."""
+        return self._layout.extent(region)[1]
+
+    def release(self, region: Region) -> None:
+        """Nothing to do: the memory is the caller's."""
+
+    def close(self) -> None:
+        """Nothing to do: the memory is the caller's."""
+
+
+class ArraySink(ArraySource):
+    """An array of the caller that an output is written into. An abort cannot bring back what it held."""
+
+    def write(self, region: Region, array: Array) -> int:
+        """Copy ``array`` into the region."""
+        self._layout.check(region)
+        self.array[slices(region)] = array
+        return array.nbytes
+
+    def commit(self) -> None:
+        """Nothing to do: what is written is there."""
+
+    def abort(self) -> None:
+        """Nothing to do: what is written cannot be taken back."""
+
+
+def array_source(value: Any, name: str) -> ArraySource:
+    """A source over a NumPy array, a number, or anything that shares its memory by array interface or DLPack.
+
+    Raises:
+        BindError: the value is no array in the CPU's memory, or its dtype has no name in the language.
+    """
+    array = _as_array(value, name)
+    return ArraySource(name, array, _element_type(array, name))
+
+
+def array_sink(out: Any, name: str, shape: tuple[int, ...], dtype: DType) -> ArraySink:
+    """A sink over the caller's array, which must have the output's shape and dtype.
+
+    Raises:
+        BindError: it has not, or cannot be written to.
+    """
+    if not isinstance(out, np.ndarray):
+        raise BindError(f"output {name}: out= takes a NumPy array or a file's name, not {type(out).__name__}")
+    if out.shape != shape or _element_type(out, f"output {name}") != dtype:
+        raise BindError(
+            f"output {name}: is {_typed(dtype.name, shape)}, but the array given for it is "
+            f"{_typed(str(out.dtype), out.shape)}"
+        )
+    if not out.flags.writeable:
+        raise BindError(f"output {name}: the array given for it is read-only; pass a writable one")
+    if any(stride == 0 and n > 1 for n, stride in zip(out.shape, out.strides, strict=True)):
+        raise BindError(
+            f"output {name}: the array given for it is a broadcast view, where elements share memory; copy it"
+        )
+    return ArraySink(name, out, dtype)
+
+
+def _as_array(value: Any, name: str) -> Array:
+    if isinstance(value, np.ndarray):
+        return value
+    if isinstance(value, (numbers.Number, np.generic, list, tuple)):
+        try:
+            return np.asarray(value)
+        except ValueError as error:
+            raise BindError(f"input {name}: the nested lists given are not rectangular ({error})") from error
+    try:
+        if hasattr(value, "__array_interface__"):
+            return np.asarray(value)
+        if hasattr(value, "__dlpack__"):
+            return np.from_dlpack(value)
+    except Exception as error:
+        raise BindError(
+            f"input {name}: the {type(value).__name__} given does not share its memory with NumPy ({error}); "
+            "einturnip's CPU path needs a plain array in CPU memory: detach it, move it to the CPU, or convert it"
+        ) from error
+    raise BindError(
+        f"input {name}: takes a NumPy or DLPack array, a number, or a file's name, not {type(value).__name__}"
+    )
+
+
+def _element_type(array: Array, name: str) -> DType:
+    try:
+        return from_numpy(array.dtype)
+    except KeyError:
+        raise BindError(
+            f"{name}: the array given has dtype {array.dtype}, which einturnip has no type for; convert it with .astype"
+        ) from None
+
+
+def _typed(dtype: str, shape: tuple[int, ...]) -> str:
+    return f"{dtype}[{', '.join(map(str, shape))}]"

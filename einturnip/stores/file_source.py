@@ -1,0 +1,126 @@
+"""A tensor that lies, uncompressed, in a file: read by region with ``preadv``, never mapped."""
+
+from __future__ import annotations
+
+import os
+import threading
+
+import numpy as np
+from numpy.typing import NDArray
+
+from einturnip.core.dtypes import DType
+from einturnip.stores.layout import Layout, blocks, extent_nbytes
+from einturnip.stores.pages import ReleasedPages
+from einturnip.stores.transfer import read_extent
+from einturnip.stores.types import Array, Extent, Region, region_shape
+
+STAGING_NBYTES = 1 << 18
+"""What one thread holds to turn columns into rows; it stays inside the second-level cache."""
+
+_SEQUENTIAL_NBYTES = 1 << 22
+
+_threads = threading.local()
+
+
+def staging() -> Array:
+    """This thread's bytes for reordering, made once."""
+    buffer: Array | None = getattr(_threads, "buffer", None)
+    if buffer is None:
+        buffer = _threads.buffer = np.empty(STAGING_NBYTES, np.uint8)
+    return buffer
+
+
+def as_bytes(array: Array) -> memoryview:
+    """The memory of a C-contiguous array of any dtype (bf16 has no buffer protocol of its own) and any rank."""
+    raw: NDArray[np.uint8] = array.reshape(-1).view(np.uint8)
+    return raw.data
+
+
+class StoredTensor:
+    """Reading side of a file: what sources and half-written sinks share.
+
+    ``fd`` stays the caller's to close. Strided reads go through a second descriptor told ``POSIX_FADV_RANDOM``,
+    or the kernel would read megabytes around every row.
+    """
+
+    def __init__(self, name: str, fd: int, layout: Layout, dtype: DType, swapped: bool = False) -> None:
+        self.name, self.fd, self.layout, self.dtype, self.swapped = name, fd, layout, dtype, swapped
+        self.shape = layout.shape
+        ndim = len(layout.shape)
+        self._mirrored = ndim > 1 and layout.strides[0] < layout.strides[-1]
+        self.file_order = tuple(reversed(range(ndim))) if self._mirrored else tuple(range(ndim))
+        self._random_fd = os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_CLOEXEC)
+        os.posix_fadvise(self._random_fd, 0, 0, os.POSIX_FADV_RANDOM)
+
+    def close(self) -> None:
+        """Close the descriptor of its own; twice is allowed."""
+        if self._random_fd >= 0:
+            os.close(self._random_fd)
+            self._random_fd = -1
+
+    def read(self, region: Region, out: Array) -> int:
+        """Fill ``out`` with the region and return its bytes."""
+        extent = self.layout.extent(region)
+        nbytes = extent_nbytes(extent)
+        if nbytes == 0:
+            return 0
+        if out.flags.c_contiguous and (not self._mirrored or not extent[2] and _is_line(region)):
+            self._fill(out, extent)
+        else:
+            self._read_staged(region, out)
+        return nbytes
+
+    def _fill(self, out: Array, extent: Extent) -> None:
+        run, repeats = extent[1], extent[2]
+        sequential = run >= _SEQUENTIAL_NBYTES or not repeats
+        read_extent(self.fd if sequential else self._random_fd, as_bytes(out), extent, self.name)
+        if self.swapped:
+            out.byteswap(inplace=True)
+
+    def _read_staged(self, region: Region, out: Array) -> None:
+        """Read blocks in the file's order of axes and copy each to where it belongs."""
+        order = self.file_order
+        origin = tuple(region[axis][0] for axis in order)
+        target = out.transpose(order)
+        dtype = self.dtype.numpy
+        for block in blocks(tuple(region[axis] for axis in order), dtype.itemsize, STAGING_NBYTES):
+            shape = region_shape(block)
+            extent = self.layout.extent(tuple(block[order.index(axis)] for axis in range(len(order))))
+            nbytes = extent_nbytes(extent)
+            stage = staging()[:nbytes].view(dtype).reshape(shape)
+            self._fill(stage, extent)
+            window = tuple(slice(a - o, b - o) for (a, b), o in zip(block, origin, strict=True))
+            target[window] = stage
+
+
+class FileSource(StoredTensor):
+    """A source over an open file, which it owns."""
+
+    def __init__(self, name: str, tier: str, fd: int, layout: Layout, dtype: DType, swapped: bool = False) -> None:
+        super().__init__(name, fd, layout, dtype, swapped)
+        self.tier = tier
+        self._pages = ReleasedPages(fd, layout, self.file_order)
+
+    def extent(self, region: Region) -> Extent:
+        """Where the region's bytes lie in the file."""
+        return self.layout.extent(region)
+
+    def contiguous_nbytes(self, region: Region) -> int:
+        """Length of the contiguous runs of the region."""
+        return self.layout.extent(region)[1]
+
+    def release(self, region: Region) -> None:
+        """Let the region's pages leave the page cache."""
+        self._pages.release(region)
+
+    def close(self) -> None:
+        """Drop the pages released, and close the file."""
+        if self.fd >= 0:
+            self._pages.close()
+            super().close()
+            os.close(self.fd)
+            self.fd = -1
+
+
+def _is_line(region: Region) -> bool:
+    return sum(stop - start > 1 for start, stop in region) <= 1

@@ -1,0 +1,90 @@
+"""``FILE::KEY`` as users write it, and the file behind it."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import stat
+
+from einturnip.core.errors import BindError, StoreError
+
+FORMATS = (".npy", ".npz", ".safetensors")
+CONTAINERS = (".npz", ".safetensors")
+
+
+def split(spec: str) -> tuple[str, str | None]:
+    """The file and the key of ``FILE::KEY``; a name that exists as it stands is a file, whatever it contains."""
+    path, separator, key = spec.partition("::")
+    if not separator or os.path.exists(spec):
+        return spec, None
+    return path.strip(), key.strip()
+
+
+def file_format(path: str, role: str) -> str:
+    """The format that the file's ending names.
+
+    Raises:
+        BindError: no format has this ending.
+    """
+    ending = os.path.splitext(path)[1].lower()
+    if ending in FORMATS:
+        return ending
+    raise BindError(f"{role}: {path}: the ending {ending!r} names no format that einturnip knows: {', '.join(FORMATS)}")
+
+
+def open_file(path: str) -> tuple[int, int]:
+    """A descriptor to read from and the file's size in bytes.
+
+    Raises:
+        StoreError: there is no such file, it cannot be read, or it is no regular file.
+    """
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except FileNotFoundError:
+        raise StoreError(f"{path}: there is no such file{_did_you_mean(path)}") from None
+    except OSError as error:
+        raise StoreError(f"{path}: cannot be opened: {error.strerror}; check the path and its permissions") from error
+    status = os.fstat(fd)
+    if not stat.S_ISREG(status.st_mode):
+        os.close(fd)
+        kind = "a directory" if stat.S_ISDIR(status.st_mode) else "not a regular file (a pipe or a device)"
+        raise StoreError(f"{path}: is {kind}; einturnip reads regions of regular files, so name one")
+    return fd, status.st_size
+
+
+def _did_you_mean(path: str) -> str:
+    folder, base = os.path.split(path)
+    try:
+        names = os.listdir(folder or ".")
+    except OSError:
+        return f"; neither is there a directory {folder!r}" if not os.path.isdir(folder) else ""
+    close = difflib.get_close_matches(base, names, n=3, cutoff=0.6)
+    if close:
+        return "; did you mean " + " or ".join(os.path.join(folder, name) for name in close) + "?"
+    stored = sorted(name for name in names if name.lower().endswith(FORMATS))
+    listed = ", ".join(stored[:6]) + (", ..." if len(stored) > 6 else "")
+    return f"; {folder or 'the current directory'} holds {listed}" if stored else ""
+
+
+def pick_key(path: str, key: str | None, keys: list[str], name: str) -> str:
+    """The key asked for, else the only one, else the one called like the input.
+
+    Raises:
+        BindError: the file holds no such array, or several and the choice is open.
+    """
+    listed = ", ".join(keys[:12]) + (f", ... ({len(keys)} in all)" if len(keys) > 12 else "")
+    if key is not None:
+        if key in keys:
+            return key
+        close = difflib.get_close_matches(key, keys, n=3)
+        hint = f"did you mean {' or '.join(close)}? " if close else ""
+        raise BindError(f"{path}::{key}: {path} holds no array {key!r}; {hint}It holds: {listed or 'none'}")
+    if len(keys) == 1:
+        return keys[0]
+    if name in keys:
+        return name
+    example = keys[0] if keys else "KEY"
+    raise BindError(
+        f"{path}: holds {len(keys)} arrays, and none is called {name!r} like the input: say which, "
+        f"as in {path}::{example}. It holds: {listed or 'none'}"
+    )

@@ -1,0 +1,159 @@
+"""Arrays inside a ``.npz``: stored ones are read in place, compressed ones are first unpacked to a nameless file."""
+
+from __future__ import annotations
+
+import os
+import struct
+import threading
+import zipfile
+import zlib
+from typing import IO
+
+from einturnip.core.errors import StoreError
+from einturnip.stores.file_source import FileSource
+from einturnip.stores.layout import Layout, c_layout, f_layout
+from einturnip.stores.location import pick_key
+from einturnip.stores.npy import NpyHeader, read_header
+from einturnip.stores.temporary import nameless_file, out_of_space
+from einturnip.stores.transfer import write_full
+from einturnip.stores.types import Array, Extent, Region, Source, whole
+
+_CHUNK = 1 << 20
+_LOCAL_HEADER = struct.Struct("<4s5H3I2H")
+
+
+def npy_layout(header: NpyHeader, offset: int) -> Layout:
+    """Where a ``.npy``'s data lie if its first byte stands at ``offset``."""
+    make = f_layout if header.fortran_order else c_layout
+    return make(header.shape, header.dtype.itemsize, offset + header.nbytes)
+
+
+def npz_source(path: str, key: str | None, name: str, fd: int, size: int, directory: str) -> Source:
+    """The array ``key`` of an archive that is open as ``fd`` (owned from now on).
+
+    Raises:
+        StoreError: damaged, truncated, encrypted, or an element type that the language lacks.
+        BindError: no such key.
+    """
+    with os.fdopen(os.dup(fd), "rb") as file:
+        try:
+            archive = zipfile.ZipFile(file)
+        except (zipfile.BadZipFile, OSError, EOFError) as error:
+            raise StoreError(f"{path}: is no whole .npz archive ({error}); copy or save it again") from error
+        with archive:
+            members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
+            key = pick_key(path, key, list(members), name)
+            info, shown = members[key], f"{path}::{key}"
+            if info.flag_bits & 0x1:
+                raise StoreError(f"{shown}: is encrypted; save the archive again without a password")
+            with _opened(archive, info, shown) as stream:
+                header = _stream_header(stream, shown)
+    layout = npy_layout(header, 0)
+    needed = layout.offset + layout.nbytes
+    if info.file_size < needed:
+        raise StoreError(f"{shown}: is truncated: needs {needed} bytes, has {info.file_size}; save it again")
+    if info.compress_type != zipfile.ZIP_STORED:
+        return CompressedSource(shown, path, fd, info, header, directory)
+    start = _data_offset(fd, info, shown)
+    if start + needed > size:
+        raise StoreError(f"{path}: is truncated: {key} needs {start + needed} bytes, the file has {size}")
+    return FileSource(shown, path, fd, npy_layout(header, start), header.dtype, header.swapped)
+
+
+def _opened(archive: zipfile.ZipFile, info: zipfile.ZipInfo, shown: str) -> IO[bytes]:
+    try:
+        return archive.open(info)
+    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, OSError) as error:
+        raise StoreError(f"{shown}: cannot be unpacked ({error}); save it again with np.savez") from error
+
+
+def _stream_header(stream: IO[bytes], shown: str) -> NpyHeader:
+    seen = bytearray()
+
+    def read(offset: int, nbytes: int) -> bytes:
+        try:
+            while len(seen) < offset + nbytes and (more := stream.read(offset + nbytes - len(seen))):
+                seen.extend(more)
+        except (zipfile.BadZipFile, zlib.error, EOFError, OSError) as error:
+            raise StoreError(f"{shown}: cannot be unpacked ({error}): the archive is damaged") from error
+        return bytes(seen[offset : offset + nbytes])
+
+    return read_header(read, shown)
+
+
+def _data_offset(fd: int, info: zipfile.ZipInfo, shown: str) -> int:
+    """Where a stored member's bytes begin: the local header's own lengths count, not the directory's."""
+    raw = os.pread(fd, _LOCAL_HEADER.size, info.header_offset)
+    if len(raw) < _LOCAL_HEADER.size or raw[:4] != b"PK\x03\x04":
+        raise StoreError(f"{shown}: its place in the archive holds no member: the archive is damaged")
+    *_, name_nbytes, extra_nbytes = _LOCAL_HEADER.unpack(raw)
+    return info.header_offset + _LOCAL_HEADER.size + int(name_nbytes) + int(extra_nbytes)
+
+
+class CompressedSource:
+    """A compressed member, unpacked at the first read (planning costs nothing); offsets are the unpacked ones."""
+
+    def __init__(self, name: str, path: str, fd: int, info: zipfile.ZipInfo, header: NpyHeader, directory: str) -> None:
+        self.name = self.tier = name
+        self.shape, self.dtype = header.shape, header.dtype
+        self._path, self._fd, self._info, self._header, self._directory = path, fd, info, header, directory
+        self._layout = npy_layout(header, 0)
+        self._lock = threading.Lock()
+        self._unpacked: FileSource | None = None
+
+    def extent(self, region: Region) -> Extent:
+        """Where the region's bytes lie in the unpacked array's file."""
+        return self._layout.extent(region)
+
+    def contiguous_nbytes(self, region: Region) -> int:
+        """Length of the contiguous runs of the region."""
+        return self._layout.extent(region)[1]
+
+    def read(self, region: Region, out: Array) -> int:
+        """Fill ``out``; the first call unpacks the whole array."""
+        with self._lock:
+            if self._unpacked is None:
+                self._unpacked = self._unpack()
+        return self._unpacked.read(region, out)
+
+    def release(self, region: Region) -> None:
+        """Let the region's pages leave the page cache."""
+        if self._unpacked is not None:
+            self._unpacked.release(region)
+
+    def close(self) -> None:
+        """Close the archive, and let the unpacked file vanish."""
+        if self._unpacked is not None:
+            self._unpacked.release(whole(self.shape))
+            self._unpacked.close()
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def _unpack(self) -> FileSource:
+        """Stream the member, a piece at a time, to a file that has no name."""
+        nbytes = self._layout.offset + self._layout.nbytes
+        target = nameless_file(self._directory, nbytes, f"unpacking {self.name}")
+        buffer = bytearray(_CHUNK)
+        try:
+            at = 0
+            with (
+                os.fdopen(os.dup(self._fd), "rb") as file,
+                zipfile.ZipFile(file) as archive,
+                archive.open(self._info) as stream,
+            ):
+                while count := stream.readinto(buffer):  # type: ignore[attr-defined]
+                    write_full(target, memoryview(buffer)[: min(count, max(0, nbytes - at))], at, self._full)
+                    at += count
+            if at < nbytes:
+                raise StoreError(f"{self.name}: is truncated: needs {nbytes} bytes, unpacks to {at}")
+        except (zipfile.BadZipFile, zlib.error, EOFError, OSError) as error:
+            os.close(target)
+            raise StoreError(f"{self.name}: cannot be unpacked ({error}): the archive is damaged") from error
+        except BaseException:
+            os.close(target)
+            raise
+        return FileSource(self.name, self.tier, target, self._layout, self.dtype, self._header.swapped)
+
+    def _full(self, error: OSError) -> StoreError:
+        return out_of_space(error, f"unpacking {self.name}", self._directory, self._layout.nbytes)
