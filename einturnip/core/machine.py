@@ -16,7 +16,7 @@ class Machine:
     gemm_flops: float = 1.0e11
     scalar_flops: float = 6.0e8
     memory_bandwidth: float = 1.0e10
-    read_bandwidth: float = 2.5e9
+    read_bandwidth: float = 1.0e9
     write_bandwidth: float = 1.2e9
     op_latency: float = 2.0e-5
     run_latency: float = 1.5e-6

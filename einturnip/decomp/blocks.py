@@ -17,13 +17,13 @@ from einturnip.decomp.types import Block, Partitioning
 from einturnip.eingraph.types import EinGraph, EinsumNode
 
 # Of the capacity, what a block may hold; the rest prefetches. Less where operands are made by kernels of their own.
-SHARE_STREAMED = 0.8
+SHARE_STREAMED = 0.9
 SHARE_COMPUTED = 0.5
 MOST_CANDIDATES = 20_000
 
 
-def choose_block(graph: EinGraph, i: int, part: Partitioning, capacity: int) -> Block:
-    """The block of einsum node ``i`` that moves the fewest bytes among those that fit."""
+def choose_block(graph: EinGraph, i: int, part: Partitioning, capacity: int) -> tuple[Block, float]:
+    """The block of einsum node ``i`` that reads the fewest bytes among those that fit, and those bytes."""
     node = graph.nodes[i]
     assert isinstance(node, EinsumNode)
     e = node.einsum
@@ -31,8 +31,8 @@ def choose_block(graph: EinGraph, i: int, part: Partitioning, capacity: int) -> 
     cut = is_cut(e, part.tiles)
     computed = any(isinstance(graph.nodes[o], EinsumNode) for o in node.operands)
     room = capacity * (SHARE_COMPUTED if computed else SHARE_STREAMED)
-    one = Block((1,) * e.n_out, None)
-    best, best_cost = one, _traffic(e, part, one, capacity)
+    best = Block((1,) * e.n_out, None)
+    best_cost = _traffic(e, part, best, room - _held(e, part, best, cut), capacity)
     walks: list[int | None] = [None] if cut else [p for p in range(e.n_out) if counts[p] > 1]
     for walk in walks:
         ranges = [[counts[p]] if p == walk else _block_sizes(counts[p]) for p in range(e.n_out)]
@@ -40,12 +40,13 @@ def choose_block(graph: EinGraph, i: int, part: Partitioning, capacity: int) -> 
             ranges = [r if len(r) == 1 else r[:: max(1, len(r) // 8)] for r in ranges]
         for tiles in product(*ranges):
             block = Block(tiles, walk)
-            if _held(e, part, block, cut) > room:
+            slack = room - _held(e, part, block, cut)
+            if slack < 0:
                 continue
-            cost = _traffic(e, part, block, capacity)
+            cost = _traffic(e, part, block, slack, capacity)
             if cost < best_cost:
                 best, best_cost = block, cost
-    return best
+    return best, best_cost
 
 
 def _block_sizes(count: int) -> list[int]:
@@ -54,21 +55,31 @@ def _block_sizes(count: int) -> list[int]:
 
 
 def _held(e: Einsum, part: Partitioning, block: Block, cut: bool) -> float:
-    """Bytes that stand while a block is made: accumulators, and two steps of every operand's panel."""
+    """Bytes that stand while a block is made: accumulators, this step of the panels and half the next."""
     made = state_nbytes(e, part.tiles) * math.prod(block.tiles) if cut else 2 * output_nbytes(e, part.tiles)
-    panels = 0
+    panels = 0.0
     for s, access in enumerate(e.accesses):
         wide = math.prod(block.tiles[p] for p in set(access) if p < e.n_out and p != block.streamed)
-        panels += operand_nbytes(e, s, part.tiles) * wide * (2 if cut or block.streamed in access else 1)
+        panels += operand_nbytes(e, s, part.tiles) * wide * (1.5 if cut or block.streamed in access else 1)
     return made + panels
 
 
-def _traffic(e: Einsum, part: Partitioning, block: Block, capacity: int) -> float:
-    """Bytes read: each operand once a block along the labels it lacks; operands that fit in a corner stay."""
-    counts = part.counts
-    total = 0.0
-    for s, access in enumerate(e.accesses):
-        whole = operand_nbytes(e, s, e.bounds)
-        again = math.prod(-(-counts[p] // block.tiles[p]) for p in range(e.n_out) if p not in access and block.tiles[p])
-        total += whole * (1 if whole < capacity / 16 else again)
-    return total
+def _traffic(e: Einsum, part: Partitioning, block: Block, slack: float, capacity: int) -> float:
+    """Bytes read: each operand once a block along the labels it lacks, but for what is still held at each turn."""
+    blocks = [-(-c // b) if b else 0 for c, b in zip(part.counts, block.tiles, strict=False)]
+    least = total = 0.0
+    whole = [operand_nbytes(e, s, e.bounds) for s in range(len(e.accesses))]
+    for access, nbytes in zip(e.accesses, whole, strict=True):
+        again = math.prod(b for p, b in enumerate(blocks) if p not in access)
+        least += nbytes
+        total += nbytes * (1 if nbytes < capacity / 16 else again)
+    for p in range(e.n_out):
+        # A step along p, between blocks that differ in p alone, shares the panels of the operands that lack p.
+        turns = (blocks[p] - 1) * math.prod(blocks[:p])
+        shared = sum(
+            nbytes / max(1, math.prod(blocks[q] for q in set(access) if q < e.n_out))
+            for access, nbytes in zip(e.accesses, whole, strict=True)
+            if p not in access
+        )
+        total -= max(0, turns) * min(shared, max(0.0, slack))
+    return max(least, total)

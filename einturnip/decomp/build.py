@@ -7,19 +7,20 @@ needed; the largest working set is halved along the class whose cut moves the fe
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from einturnip.core.contraction import contraction
 from einturnip.core.machine import Machine
 from einturnip.decomp.blocks import choose_block
-from einturnip.decomp.cost import operand_nbytes, state_nbytes, working_set_nbytes
+from einturnip.decomp.cost import kernel_seconds, operand_nbytes, state_nbytes, working_set_nbytes
 from einturnip.decomp.types import Decomposition, Partitioning
 from einturnip.eingraph.types import EinGraph, EinsumNode, InputNode
 
-# A tile need not be larger than this for any kernel to run at full rate; smaller ones leave room to overlap.
-LARGEST_WORKING_SET = 48 << 20
 # Halving a class counts as effective if it saves this part of what the best halving saves.
 EFFECTIVE = 0.6
+# Panels of a contraction are not made thinner than this: below, the matrix product loses its rate.
+THINNEST = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,31 +62,26 @@ def label_classes(graph: EinGraph) -> LabelClasses:
     return LabelClasses(tuple(of), tuple(bounds))
 
 
-def decompose(
-    graph: EinGraph, capacity: int, machine: Machine, sets: int = 12, layouts: Mapping[int, Sequence[int]] | None = None
-) -> Decomposition:
-    """Cut every node so that ``sets`` of the largest working set fit ``capacity`` bytes.
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """One step from whole tensors to single points: the tiles, what a kernel holds, how many kernels there are."""
 
-    ``layouts`` gives, for a stored tensor, its axes from slowest to fastest (default: row-major).
+    tiles: tuple[int, ...]
+    working_set: int
+    kernel_calls: int
+
+
+def cuts(
+    graph: EinGraph,
+    classes: LabelClasses,
+    machine: Machine,
+    layouts: Mapping[int, Sequence[int]],
+    most_calls: int,
+) -> list[Cut]:
+    """Ever finer cuts, coarsest first: each halves the worst node's cheapest class.
+
+    The way does not depend on a budget, so what fits a budget fits every larger one. It ends at ``most_calls``.
     """
-    classes = label_classes(graph)
-    target = max(1, min(capacity // sets, LARGEST_WORKING_SET))
-    tiles = _cut_classes(graph, classes, target, machine, layouts or {})
-    parts = tuple(
-        Partitioning(n.shape if isinstance(n, InputNode) else n.einsum.bounds, tuple(tiles[c] for c in classes.of[i]))
-        for i, n in enumerate(graph.nodes)
-    )
-    blocks = tuple(
-        choose_block(graph, i, parts[i], capacity) if isinstance(n, EinsumNode) else None
-        for i, n in enumerate(graph.nodes)
-    )
-    return Decomposition(graph, parts, blocks)
-
-
-def _cut_classes(
-    graph: EinGraph, classes: LabelClasses, target: int, machine: Machine, layouts: Mapping[int, Sequence[int]]
-) -> list[int]:
-    """Tile extent of each class: halve the worst node's cheapest class until every working set meets the target."""
     tiles = [max(b, 1) for b in classes.bounds]
     einsums = {i: n.einsum for i, n in enumerate(graph.nodes) if isinstance(n, EinsumNode)}
 
@@ -97,27 +93,97 @@ def _cut_classes(
         for c in set(classes.of[i]):
             members.setdefault(c, []).append(i)
     sizes = {i: held(i, tiles) for i in einsums}
-    while sizes:
-        worst = max(sizes, key=lambda i: sizes[i])
-        if sizes[worst] <= target:
-            break
+    way: list[Cut] = []
+    while True:
+        calls = kernel_calls(graph, classes, tiles)
+        if way and calls > most_calls:
+            return way
+        way.append(Cut(tuple(tiles), max(sizes.values(), default=0), calls))
+        c = _next_cut(graph, classes, tiles, sizes, held, machine, layouts)
+        if c is None:
+            return way
+        tiles[c] = halved(tiles[c])
+        for i in members[c]:
+            sizes[i] = held(i, tiles)
+
+
+def decompose(graph: EinGraph, classes: LabelClasses, tiles: Sequence[int], capacity: int) -> Decomposition:
+    """The graph with every class cut into ``tiles``, and blocks chosen for ``capacity`` bytes."""
+    parts = partitionings(graph, classes, tiles)
+    blocks = tuple(
+        choose_block(graph, i, parts[i], capacity)[0] if isinstance(n, EinsumNode) else None
+        for i, n in enumerate(graph.nodes)
+    )
+    return Decomposition(graph, parts, blocks)
+
+
+def partitionings(graph: EinGraph, classes: LabelClasses, tiles: Sequence[int]) -> tuple[Partitioning, ...]:
+    """Each node's partitioning where every class is cut into ``tiles``."""
+    return tuple(
+        Partitioning(n.shape if isinstance(n, InputNode) else n.einsum.bounds, tuple(tiles[c] for c in classes.of[i]))
+        for i, n in enumerate(graph.nodes)
+    )
+
+
+def thinner(graph: EinGraph, classes: LabelClasses, cut: Cut) -> Iterator[Cut]:
+    """The cut with the aggregated labels of contractions in ever thinner panels, which leave room for larger blocks."""
+    einsums = {i: n.einsum for i, n in enumerate(graph.nodes) if isinstance(n, EinsumNode)}
+    summed = {classes.of[i][p] for i, e in einsums.items() if contraction(e) is not None for p in e.aggregated}
+    tiles = list(cut.tiles)
+    while True:
+        wide = [c for c in summed if tiles[c] > THINNEST]
+        if not wide:
+            return
+        for c in wide:
+            tiles[c] = halved(tiles[c])
+        held = max(working_set_nbytes(e, [tiles[c] for c in classes.of[i]]) for i, e in einsums.items())
+        yield Cut(tuple(tiles), held, kernel_calls(graph, classes, tiles))
+
+
+def kernel_calls(graph: EinGraph, classes: LabelClasses, tiles: Sequence[int]) -> int:
+    """Number of tile kernels."""
+    return sum(
+        math.prod(-(-b // tiles[c]) for b, c in zip(n.einsum.bounds, classes.of[i], strict=True))
+        for i, n in enumerate(graph.nodes)
+        if isinstance(n, EinsumNode)
+    )
+
+
+def price(graph: EinGraph, classes: LabelClasses, cut: Cut, capacity: int, machine: Machine) -> float:
+    """Seconds that the cut would take by formula: kernels over the workers, and bytes read from files."""
+    parts = partitionings(graph, classes, cut.tiles)
+    total = 0.0
+    for i, node in enumerate(graph.nodes):
+        if isinstance(node, EinsumNode):
+            calls = math.prod(parts[i].counts)
+            total += calls * kernel_seconds(node.einsum, parts[i].tiles, machine) / machine.workers
+            if any(isinstance(graph.nodes[o], InputNode) for o in node.operands):
+                total += choose_block(graph, i, parts[i], capacity)[1] / machine.read_bandwidth
+    return total
+
+
+def _next_cut(
+    graph: EinGraph,
+    classes: LabelClasses,
+    tiles: Sequence[int],
+    sizes: Mapping[int, int],
+    held: Callable[[int, Sequence[int]], int],
+    machine: Machine,
+    layouts: Mapping[int, Sequence[int]],
+) -> int | None:
+    """The class to halve: of those that shrink the largest working set well, the cheapest; None where none is left."""
+    for worst in sorted(sizes, key=lambda i: -sizes[i]):
         saved: dict[int, int] = {}
         for c in set(classes.of[worst]):
             if tiles[c] > 1:
                 trial = list(tiles)
                 trial[c] = halved(tiles[c])
                 saved[c] = sizes[worst] - held(worst, trial)
-        best = max(saved.values(), default=0)
-        if not saved:
-            sizes[worst] = 0  # a single point; nothing left to cut
-            continue
-        choices = [c for c, s in saved.items() if s >= EFFECTIVE * best]
-        c = min(choices, key=lambda c: (_cut_cost(graph, classes, tiles, c, machine, layouts), -tiles[c], c))
-        tiles[c] = halved(tiles[c])
-        for i in members[c]:
-            if sizes[i]:
-                sizes[i] = held(i, tiles)
-    return tiles
+        if saved:
+            best = max(saved.values())
+            choices = [c for c, s in saved.items() if s >= EFFECTIVE * best]
+            return min(choices, key=lambda c: (_cut_cost(graph, classes, tiles, c, machine, layouts), -tiles[c], c))
+    return None
 
 
 def halved(extent: int) -> int:

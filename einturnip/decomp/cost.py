@@ -50,7 +50,9 @@ def kernel_seconds(einsum: Einsum, extents: Sequence[int], machine: Machine) -> 
     points = math.prod(extents)
     if contraction(einsum) is not None and einsum.join.dtype.is_inexact:
         narrow = min([d.itemsize for d in einsum.dtypes], default=4) <= 4
-        return machine.op_latency + 2 * points / (machine.gemm_flops * (1.0 if narrow else 0.5))
+        touched = sum(operand_nbytes(einsum, s, extents) for s in range(2)) + 2 * state_nbytes(einsum, extents)
+        rate = machine.gemm_flops * (1.0 if narrow else 0.5)
+        return machine.op_latency + 2 * points / rate + touched / (4 * machine.memory_bandwidth)
     return machine.op_latency + points * (1 + join_ops(einsum)) / machine.scalar_flops
 
 

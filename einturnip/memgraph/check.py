@@ -156,8 +156,7 @@ class _Sweep:
         continues = unit >= self.graph.taskgraph.n_values
         if continues and not (len(found) == 1 and self.graph.base(found[0].value) == self.graph.base(value)):
             raise InternalError(f"op {x} continues unit {unit}, whose half-made state is not in its extent")
-        mine = unit if value == unit else -1
-        place.replace(_Range(offset, offset + nbytes, value, [x], [], before, mine))
+        place.replace(_Range(offset, offset + nbytes, value, [x], [], before, unit))
 
     def _is_output(self, tier: int) -> bool:
         return tier >= FILES + len(self.graph.taskgraph.decomposition.graph.nodes)
@@ -176,4 +175,5 @@ def _check_races(graph: MemGraph) -> None:
         for row in graph.read[read_ptr[x] : read_ptr[x + 1]].tolist():
             sweep.read(x, reach, row)
         for row in graph.write[write_ptr[x] : write_ptr[x + 1]].tolist():
-            sweep.write(x, reach, row, units[x])
+            # A touch writes its unit's value; its workspace is a write like any other.
+            sweep.write(x, reach, row, units[x] if row[3] == units[x] else -1)

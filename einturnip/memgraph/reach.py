@@ -1,132 +1,103 @@
-"""Which op comes before which: a greedy cover by chains, and for each op how far along every chain it is reached from.
+"""Which op comes before which: a cover by chains, and for each op how far along every chain it is reached from.
 
-Source: chain decomposition of a transitive closure (Jagadish, 1990). Vectors are dropped once the last successor has
-taken them over, so memory follows the frontier, not the graph.
+Source: chain decomposition of a transitive closure (Jagadish, 1990). Chains are grown while the ops are walked: an op
+extends any chain whose last op reaches it, so there are about as many chains as ops that may run at once. A vector is
+dropped when its op's last successor has merged it; memory follows the frontier, not the graph.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import NDArray
 
 Ints = NDArray[np.int64]
-# Up to this many chains a vector is an array; beyond, graphs are wide, each op is reached from few chains: a dict.
-WIDEST_ARRAY = 4096
 
 
-class Chains:
-    """Every op's chain and its position there. Ops are numbered in an order where dependencies come first."""
+class Vector:
+    """For each chain the last position that reaches an op. Holds a span of chains; outside of it nothing does."""
 
-    def __init__(self, ptr: Sequence[int], after: Sequence[int]) -> None:
-        n = len(ptr) - 1
-        self.chain = [0] * n
-        self.position = [0] * n
-        self.successors = [0] * n
-        tails: list[int] = []
-        for x in range(n):
-            best = -1
-            for p in after[ptr[x] : ptr[x + 1]]:
-                self.successors[p] += 1
-                if tails[self.chain[p]] == p and p > best:
-                    best = p
-            if best < 0:
-                self.chain[x] = len(tails)
-                tails.append(x)
-            else:
-                c = self.chain[best]
-                self.chain[x], self.position[x] = c, self.position[best] + 1
-                tails[c] = x
-        self.count = len(tails)
+    __slots__ = ("_at", "_low")
+
+    def __init__(self) -> None:
+        self._low = 0
+        self._at = np.empty(0, np.int32)
+
+    def get(self, chain: int) -> int:
+        """Last position of ``chain`` that reaches the op; -1: none."""
+        i = chain - self._low
+        return int(self._at[i]) if 0 <= i < len(self._at) else -1
+
+    def merge(self, other: Vector, chain: int, position: int) -> None:
+        """Whatever reaches the other op reaches this one, and so does that op itself."""
+        self._cover(other._low, other._low + len(other._at))
+        a = other._low - self._low
+        part = self._at[a : a + len(other._at)]
+        np.maximum(part, other._at, out=part)
+        self._cover(chain, chain + 1)
+        if self._at[chain - self._low] < position:
+            self._at[chain - self._low] = position
+
+    def ended(self, last: NDArray[np.int32]) -> int:
+        """A chain whose last op reaches this one, or -1."""
+        hits = np.flatnonzero(self._at == last[self._low : self._low + len(self._at)])
+        return self._low + int(hits[0]) if len(hits) else -1
+
+    def _cover(self, low: int, high: int) -> None:
+        if low == high:
+            return
+        if not len(self._at):
+            self._low, self._at = low, np.full(high - low, -1, np.int32)
+        elif low < self._low or high > self._low + len(self._at):
+            start, stop = min(low, self._low), max(high, self._low + len(self._at))
+            wider = np.full(stop - start, -1, np.int32)
+            wider[self._low - start : self._low - start + len(self._at)] = self._at
+            self._low, self._at = start, wider
 
 
 class Ancestry:
-    """Walks the ops once, in order; at op x it knows every op that reaches x."""
+    """Walks the ops once, in order; at op x it knows every op that reaches x. Dependencies have lower numbers."""
 
     def __init__(self, ptr: Ints, after: NDArray[np.int32]) -> None:
         self.ptr, self.after = ptr.tolist(), after.tolist()
-        self.chains = Chains(self.ptr, self.after)
-        self._left = list(self.chains.successors)
-        self._live: dict[int, Vector] = {}
+        n = len(ptr) - 1
+        self.chain = [0] * n
+        self.position = [0] * n
+        self.chains = 0
+        self._left = np.bincount(after, minlength=n).tolist()
 
     def __iter__(self) -> Iterator[tuple[int, Vector, list[int]]]:
-        """For each op: its id, how far each chain reaches it, and those of its dependencies that no other implies."""
-        chain, position = self.chains.chain, self.chains.position
-        make = ArrayVector if self.chains.count <= WIDEST_ARRAY else DictVector
+        """For each op: its id, what reaches it, and those of its dependencies that no other implies."""
+        chain, position, left = self.chain, self.position, self._left
+        last = np.full(64, -1, np.int32)
+        live: dict[int, Vector] = {}
         for x in range(len(self.ptr) - 1):
-            reach = make(self.chains.count)
+            reach = Vector()
             needed = []
             # Latest first: whatever another dependency implies has been merged by the time it is met.
             for p in sorted(self.after[self.ptr[x] : self.ptr[x + 1]], reverse=True):
                 if reach.get(chain[p]) < position[p]:
                     needed.append(p)
-                    reach.merge(self._live[p])
-                    reach.put(chain[p], position[p])
-                self._left[p] -= 1
-                if not self._left[p]:
-                    del self._live[p]
-            if self._left[x]:
-                self._live[x] = reach
+                    reach.merge(live[p], chain[p], position[p])
+                left[p] -= 1
+                if not left[p]:
+                    del live[p]
+            c = reach.ended(last)
+            if c < 0:
+                c = self.chains
+                self.chains += 1
+                if c == len(last):
+                    last = np.concatenate([last, np.full(c, -1, np.int32)])
+            last[c] += 1
+            chain[x], position[x] = c, int(last[c])
+            if left[x]:
+                live[x] = reach
             yield x, reach, needed
 
     def reaches(self, u: int, reach: Vector) -> bool:
         """True if op ``u`` comes before the op whose vector is ``reach``, in every order."""
-        return reach.get(self.chains.chain[u]) >= self.chains.position[u]
-
-
-class ArrayVector:
-    """For each chain, the last position that reaches the op; -1: none."""
-
-    __slots__ = ("_at",)
-
-    def __init__(self, count: int) -> None:
-        self._at = np.full(count, -1, np.int32)
-
-    def get(self, chain: int) -> int:
-        """Last position of ``chain`` that reaches the op."""
-        return int(self._at[chain])
-
-    def put(self, chain: int, position: int) -> None:
-        """Note that ``position`` of ``chain`` reaches the op."""
-        if self._at[chain] < position:
-            self._at[chain] = position
-
-    def merge(self, other: Vector) -> None:
-        """Whatever reaches the other op reaches this one."""
-        assert isinstance(other, ArrayVector)
-        np.maximum(self._at, other._at, out=self._at)
-
-
-class DictVector:
-    """The same, for a graph of very many chains: absent means none."""
-
-    __slots__ = ("_at",)
-
-    def __init__(self, count: int) -> None:
-        self._at: dict[int, int] = {}
-
-    def get(self, chain: int) -> int:
-        """Last position of ``chain`` that reaches the op."""
-        return self._at.get(chain, -1)
-
-    def put(self, chain: int, position: int) -> None:
-        """Note that ``position`` of ``chain`` reaches the op."""
-        if self._at.get(chain, -1) < position:
-            self._at[chain] = position
-
-    def merge(self, other: Vector) -> None:
-        """Whatever reaches the other op reaches this one."""
-        assert isinstance(other, DictVector)
-        if not self._at:
-            self._at = dict(other._at)
-            return
-        for c, p in other._at.items():
-            if self._at.get(c, -1) < p:
-                self._at[c] = p
-
-
-Vector = ArrayVector | DictVector
+        return reach.get(self.chain[u]) >= self.position[u]
 
 
 def reduced(ptr: Ints, after: NDArray[np.int32]) -> tuple[Ints, NDArray[np.int32]]:

@@ -1,0 +1,211 @@
+"""The row of calls from a bound program to its report, with the check after each."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from einturnip.core.machine import Machine
+from einturnip.decomp.types import Decomposition
+from einturnip.devices.host import HostArena, available_memory, blas_threads, usable_cores
+from einturnip.eingraph.build import build as build_graph
+from einturnip.eingraph.check import check as check_graph
+from einturnip.eingraph.rewrite import rewrite
+from einturnip.eingraph.types import EinGraph, EinsumNode, InputNode
+from einturnip.lang.types import Program
+from einturnip.memgraph.check import check as check_memgraph
+from einturnip.memgraph.types import MemGraph, OpKind
+from einturnip.planner.budget import Budget, peak_resident_nbytes
+from einturnip.planner.plan import plan
+from einturnip.planner.price import predict, slots
+from einturnip.runtime.execute import HostExecutor
+from einturnip.runtime.loop import Trace, run_ops
+from einturnip.runtime.policies import policy
+from einturnip.runtime.state import State
+from einturnip.runtime.types import NumericWarning, Prediction, Progress, RunReport
+from einturnip.stores.spill import SpillFile
+from einturnip.stores.types import Sink, Source
+from einturnip.taskgraph.types import TaskGraph
+
+WARNINGS = ("nan", "overflow", "divide")
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How a program is to be run. Sizes in bytes.
+
+    ``memory``: the whole process; ``arena``: tiles alone, instead; neither: half of what the machine has free.
+    ``check``: prove the memory graph before it runs.
+    """
+
+    memory: int | None = None
+    arena: int | None = None
+    workers: int | None = None
+    spill: str | None = None
+    spill_limit: int | None = None
+    policy: str = "critical-path"
+    check: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A plan: every floor's value, the budget it keeps, what it will take, where it reads and writes."""
+
+    graph: EinGraph
+    memgraph: MemGraph
+    prediction: Prediction
+    budget: Budget
+    machine: Machine
+    sources: Mapping[str, Source]
+    targets: Mapping[str, str]
+
+    @property
+    def taskgraph(self) -> TaskGraph:
+        """The tile tasks."""
+        return self.memgraph.taskgraph
+
+    @property
+    def decomposition(self) -> Decomposition:
+        """How each einsum is cut."""
+        return self.taskgraph.decomposition
+
+
+def bind(program: Program, sources: Mapping[str, Source], dims: Mapping[str, int]) -> EinGraph:
+    """The program with the sizes that its inputs and ``dims`` give.
+
+    Raises:
+        SourceError, BindError: sizes disagree or are missing.
+    """
+    shapes = {name: source.shape for name, source in sources.items()}
+    origins = {name: source.name for name, source in sources.items()}
+    return build_graph(program, shapes, dims, origins)
+
+
+def make_plan(graph: EinGraph, sources: Mapping[str, Source], targets: Mapping[str, str], options: Options) -> Planned:
+    """Rewrite, decompose, lower, place and price.
+
+    Raises:
+        CapacityError: the budget is too small; says the least that would do.
+    """
+    machine = Machine(workers=options.workers or usable_cores())
+    memory = options.memory
+    if memory is None and options.arena is None:
+        memory = available_memory() // 2
+    rank = policy(options.policy)
+    rewritten = rewrite(graph, options.arena if options.arena is not None else memory)
+    if options.check:
+        check_graph(rewritten)
+    layouts = {
+        i: _axes_slowest_first(sources[n.name])
+        for i, n in enumerate(rewritten.nodes)
+        if isinstance(n, InputNode) and n.name in sources
+    }
+    lowered = plan(rewritten, memory, options.arena, machine, layouts)
+    if options.check:
+        check_memgraph(lowered.memgraph)
+    prediction = predict(lowered.memgraph, machine, rank)
+    return Planned(rewritten, lowered.memgraph, prediction, lowered.budget, machine, sources, targets)
+
+
+def _axes_slowest_first(source: Source) -> tuple[int, ...]:
+    """The axes from the one with the longest stride to the contiguous one: whole rows are read along the last."""
+    axes = range(len(source.shape))
+    unit = [tuple((0, min(n, 2 if a == b else 1)) for b, n in enumerate(source.shape)) for a in axes]
+    return tuple(sorted(axes, key=lambda a: source.contiguous_nbytes(unit[a]) > source.dtype.itemsize))
+
+
+def execute(
+    planned: Planned,
+    sources: Mapping[str, Source],
+    sinks: Mapping[str, Sink],
+    options: Options,
+    progress: Callable[[Progress], None] | None = None,
+    stop: threading.Event | None = None,
+) -> RunReport:
+    """Run a plan; its outputs are committed when every op has ended.
+
+    Raises:
+        RunError, StoreError, Interrupted: nothing is committed; the caller aborts the sinks.
+    """
+    memgraph, machine = planned.memgraph, planned.machine
+    spill = SpillFile(options.spill, options.spill_limit) if memgraph.spill_nbytes else None
+    arena = HostArena(max(memgraph.capacity, os.sysconf("SC_PAGE_SIZE")))
+    try:
+        if spill is not None:
+            spill.reserve(memgraph.spill_nbytes)
+        nodes = planned.graph.nodes
+        by_node = [sources[n.name] if isinstance(n, InputNode) else None for n in nodes]
+        by_output = [sinks[name] for name, _ in planned.graph.outputs]
+        executor = HostExecutor(memgraph, arena, by_node, by_output, spill)
+        lanes = slots(machine.workers)
+        state = State(memgraph, policy(options.policy)(memgraph), lanes)
+        tick = None if progress is None else _Reporter(memgraph, executor, progress)
+        with blas_threads(1):
+            trace = run_ops(memgraph, state, executor.run, executor.describe, lanes, tick, stop)
+        if tick is not None:
+            tick(trace)
+        for sink in sinks.values():
+            sink.commit()
+        return _report(planned, executor, trace)
+    finally:
+        arena.close()
+        if spill is not None:
+            spill.close()
+
+
+class _Reporter:
+    """Turns a trace into Progress."""
+
+    def __init__(self, graph: MemGraph, executor: HostExecutor, progress: Callable[[Progress], None]) -> None:
+        self.graph = graph
+        self.executor = executor
+        self.progress = progress
+        tasks = graph.taskgraph
+        self.flops = np.where(graph.task >= 0, tasks.flops[graph.task], 0)
+        self.total_flops = int(self.flops.sum())
+        self.total_nbytes = sum(graph.nbytes_by_link().values())
+        self.done_flops = 0
+        self.seen = 0
+
+    def __call__(self, trace: Trace) -> None:
+        fresh = trace.order[self.seen :]
+        self.seen += len(fresh)
+        self.done_flops += int(self.flops[fresh].sum())
+        moved = sum(self.executor.moved.values())
+        self.progress(
+            Progress(
+                self.seen, len(self.graph), self.done_flops, self.total_flops, moved, self.total_nbytes, trace.seconds
+            )
+        )
+
+
+def _report(planned: Planned, executor: HostExecutor, trace: Trace) -> RunReport:
+    graph = planned.graph
+    warnings = []
+    for i, counts in sorted(executor.flags.items()):
+        node = graph.nodes[i]
+        assert isinstance(node, EinsumNode)
+        statement = graph.statement(node.line)
+        warnings += [NumericWarning(node.line, statement, w, c) for w, c in zip(WARNINGS, counts, strict=True) if c]
+    kinds = np.bincount(planned.memgraph.kind, minlength=len(OpKind)).tolist()
+    return RunReport(
+        wall_seconds=trace.seconds,
+        flops=planned.prediction.flops,
+        ops={k.name.lower(): kinds[k] for k in OpKind if kinds[k]},
+        lanes={lane.name.lower(): seconds for lane, seconds in trace.busy.items()},
+        stalls=trace.stalls,
+        link_bytes={"disk->cpu:0": executor.moved["in"], "cpu:0->disk": executor.moved["out"]},
+        link_bytes_lower_bound=planned.prediction.link_bytes_lower_bound,
+        arena_nbytes=planned.budget.arena,
+        arena_peak_nbytes=planned.memgraph.peak_nbytes,
+        memory_nbytes=planned.budget.memory,
+        peak_resident_nbytes=peak_resident_nbytes(),
+        workers=planned.machine.workers,
+        warnings=tuple(warnings),
+        predicted=planned.prediction,
+        order=tuple(trace.order),
+    )

@@ -1,0 +1,64 @@
+"""What a budget leaves for the arena, and what the process itself takes."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+from dataclasses import dataclass
+
+MIB = 1 << 20
+# Measured on CPython 3.11 with OpenBLAS: what a run adds to the resident memory before the arena is counted.
+THREAD_NBYTES = 6 * MIB  # a worker: its stack, its BLAS packing buffers, its share of malloc's arenas
+RUN_NBYTES = 8 * MIB  # progress, file staging, the report
+TASK_NBYTES = 1600  # plan and state machine, a task, at their highest
+SLACK_NBYTES = 4 * MIB
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """Bytes: ``memory`` the whole process may hold (None: only the arena was stated), ``arena`` of those for tiles."""
+
+    memory: int | None
+    arena: int
+
+
+def resident_nbytes() -> int:
+    """Resident memory of this process now (Linux: VmRSS; elsewhere the highest so far)."""
+    return _status("VmRSS:") or _highest()
+
+
+def peak_resident_nbytes() -> int:
+    """The most that was ever resident (Linux: VmHWM)."""
+    return _status("VmHWM:") or _highest()
+
+
+def overhead_nbytes(resident: int, workers: int, calls: int) -> int:
+    """What is not arena while a plan of ``calls`` kernel calls is made and run by ``workers``."""
+    return resident + RUN_NBYTES + workers * THREAD_NBYTES + calls * TASK_NBYTES + SLACK_NBYTES
+
+
+def give_back() -> None:
+    """Return to the system what planning no longer needs, so that it does not count against the run."""
+    gc.collect()
+    with contextlib.suppress(OSError, AttributeError):  # not glibc
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+def _status(field: str) -> int:
+    try:
+        with open("/proc/self/status", "rb") as f:
+            for line in f:
+                if line.startswith(field.encode()):
+                    return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    return 0
+
+
+def _highest() -> int:
+    import resource
+    import sys
+
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024

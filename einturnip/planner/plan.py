@@ -1,0 +1,114 @@
+"""The search: ever finer cuts, each with the least budget it needs; the best that fits is lowered and placed.
+
+The cuts do not depend on the budget, so feasibility is monotone: a cut that fits a budget fits every larger one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from einturnip.core.errors import CapacityError
+from einturnip.core.machine import Machine
+from einturnip.core.settings import format_size
+from einturnip.decomp.build import Cut, LabelClasses, cuts, decompose, label_classes, price, thinner
+from einturnip.decomp.types import Decomposition
+from einturnip.eingraph.types import EinGraph
+from einturnip.memgraph.build import build as build_memgraph
+from einturnip.memgraph.build import granule
+from einturnip.memgraph.types import MemGraph
+from einturnip.planner.budget import MIB, Budget, give_back, overhead_nbytes, resident_nbytes
+from einturnip.taskgraph.build import build as build_taskgraph
+
+# Working sets that should fit at once, for overlap and for blocks of accumulators; fewer where memory is short.
+SETS = 12
+# A tile need not be larger for any kernel to run at full rate; smaller ones leave room to overlap.
+LARGEST_WORKING_SET = 48 * MIB
+MOST_CALLS = 400_000
+# Cuts that are priced, and the largest graph for which they are: beyond, the coarsest roomy cut is taken.
+MOST_PRICED = 6
+MOST_NODES_PRICED = 200
+# Page rounding of a task's operands, result and workspace.
+MOST_EXTENTS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Lowered:
+    """A program with its decomposition, and every op placed in the budget's arena."""
+
+    decomposition: Decomposition
+    memgraph: MemGraph
+    budget: Budget
+
+
+def plan(
+    graph: EinGraph,
+    memory: int | None,
+    arena: int | None,
+    machine: Machine,
+    layouts: Mapping[int, Sequence[int]],
+) -> Lowered:
+    """The best plan that fits ``memory`` for the whole process, or ``arena`` for tiles alone.
+
+    Raises:
+        CapacityError: none fits; ``needed`` is the least budget of the kind stated that would do.
+    """
+    classes = label_classes(graph)
+    resident = resident_nbytes()
+    way = cuts(graph, classes, machine, layouts, MOST_CALLS)
+
+    def room(cut: Cut) -> int:
+        """Arena bytes that the budget leaves if the plan is as large as this cut's."""
+        if arena is not None:
+            return arena
+        assert memory is not None
+        return memory - overhead_nbytes(resident, machine.workers, cut.kernel_calls)
+
+    for cut in _candidates(graph, classes, way, machine, room):
+        capacity = room(cut)
+        try:
+            decomposition = decompose(graph, classes, cut.tiles, capacity)
+            memgraph = build_memgraph(build_taskgraph(decomposition, machine), capacity, machine)
+        except CapacityError:
+            continue
+        give_back()
+        return Lowered(decomposition, memgraph, Budget(memory, capacity))
+    raise _does_not_fit(way, memory, arena, resident, machine)
+
+
+def least_arena(cut: Cut) -> int:
+    """Bytes in which the cut can run: its largest working set, with each extent rounded up."""
+    page = granule(cut.working_set)
+    return cut.working_set + MOST_EXTENTS * page
+
+
+def _candidates(
+    graph: EinGraph, classes: LabelClasses, way: Sequence[Cut], machine: Machine, room: Callable[[Cut], int]
+) -> Iterator[Cut]:
+    """The cuts that fit, best first: those of which enough working sets fit, by price; then the finer ones' rest."""
+    fitting = [c for c in way if least_arena(c) <= room(c)]
+    roomy = [c for c in fitting if c.working_set <= min(LARGEST_WORKING_SET, room(c) // SETS)][:MOST_PRICED]
+    roomy += [t for c in roomy for t in thinner(graph, classes, c) if t.kernel_calls <= MOST_CALLS]
+    if len(graph.nodes) <= MOST_NODES_PRICED:
+        roomy.sort(key=lambda c: price(graph, classes, c, room(c), machine))
+    yield from roomy[:3]
+    yield from sorted(fitting, key=lambda c: -c.kernel_calls)
+
+
+def _does_not_fit(
+    way: Sequence[Cut], memory: int | None, arena: int | None, resident: int, machine: Machine
+) -> CapacityError:
+    if arena is not None:
+        needed = min(map(least_arena, way))
+        return CapacityError(
+            f"the program does not fit an arena of {format_size(arena)}; the least that would do is {needed} bytes "
+            f"(--arena {format_size(needed)})",
+            needed,
+        )
+    least = min(least_arena(c) + overhead_nbytes(resident, machine.workers, c.kernel_calls) for c in way)
+    needed = -(-(least + 2 * MIB) // MIB) * MIB
+    return CapacityError(
+        f"the program does not fit in {format_size(memory or 0)}; the least that would do is {format_size(needed)} "
+        f"(of which {format_size(resident)} are Python and its libraries)",
+        needed,
+    )
