@@ -1,0 +1,171 @@
+"""Program to text that means the same program."""
+
+from __future__ import annotations
+
+import cmath
+import math
+from typing import assert_never
+
+from einturnip.lang.sizes import size_text
+from einturnip.lang.types import (
+    Access,
+    Aggregate,
+    Apply,
+    Convert,
+    Dim,
+    Equation,
+    Expr,
+    FileRef,
+    Input,
+    Label,
+    LabelNumber,
+    Number,
+    Output,
+    Program,
+    SizeNumber,
+    Statement,
+)
+
+_COMPARE = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}
+# Python's precedence. An aggregation takes a whole product, so it stands between a sum and a product.
+_OR, _AND, _NOT, _COMPARISON, _SUM, _AGGREGATE, _PRODUCT, _UNARY, _ATOM = 1, 2, 3, 4, 5, 6, 7, 8, 10
+_INFIX = {
+    "or": ("or", _OR),
+    "and": ("and", _AND),
+    "add": ("+", _SUM),
+    "sub": ("-", _SUM),
+    "mul": ("*", _PRODUCT),
+    "div": ("/", _PRODUCT),
+    "floordiv": ("//", _PRODUCT),
+    "mod": ("%", _PRODUCT),
+}
+_POWER = 9
+
+
+def show(program: Program) -> str:
+    """The program as text, one statement a line."""
+    return "".join(f"{show_statement(statement, program)}\n" for statement in program.statements)
+
+
+def show_statement(statement: Statement, program: Program) -> str:
+    """One statement as text."""
+    match statement:
+        case Dim(name=name, definition=definition):
+            return f"dim {name}" if definition is None else f"dim {name} = {size_text(definition)}"
+        case Input(name=name, dtype=dtype, shape=shape, default=default):
+            axes = f"[{', '.join(map(size_text, shape))}]" if shape else ""
+            if isinstance(default, FileRef):
+                return f"input {name} : {dtype}{axes} = {_file(default)}"
+            return f"input {name} : {dtype}{axes}" + ("" if default is None else f" = {number_text(default)}")
+        case Equation(name=name, labels=labels, n_out=n_out, value=value):
+            left = f"[{', '.join(map(_label, labels[:n_out]))}]" if n_out else ""
+            return f"{name}{left} = {_Writer(program, statement).text(value, 0)}"
+        case Output(name=name, file=file):
+            return f"output {name}" + ("" if file is None else f" = {_file(file)}")
+        case _:
+            assert_never(statement)
+
+
+def _file(file: FileRef) -> str:
+    parts = [part for part in (file.path, file.key) if part is not None]
+    return " :: ".join('"' + part.replace("\\", "\\\\").replace('"', '\\"') + '"' for part in parts)
+
+
+def _label(label: Label) -> str:
+    return label.name if label.size is None else f"{label.name}: {size_text(label.size)}"
+
+
+def number_text(value: bool | int | float | complex) -> str:
+    """A number as the language writes it."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, complex):
+        return f"{value.imag!r}j" if not cmath.isnan(value) else "nan"
+    if isinstance(value, float) and not math.isfinite(value):
+        return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
+    return repr(value)
+
+
+class _Writer:
+    """The expressions of one equation. ``outer`` is the least precedence that needs no parentheses."""
+
+    def __init__(self, program: Program, equation: Equation) -> None:
+        self.tensors = program.tensors
+        self.labels = equation.labels
+
+    def text(self, expr: Expr, outer: int) -> str:
+        text, precedence = self._parts(expr)
+        return f"({text})" if precedence < outer else text
+
+    def _parts(self, expr: Expr) -> tuple[str, int]:
+        match expr:
+            case Number(value=value):
+                text = number_text(value)
+                return text, _UNARY if text.startswith("-") else _ATOM
+            case SizeNumber(name=name):
+                return name, _ATOM
+            case LabelNumber(label=label):
+                return self.labels[label].name, _ATOM
+            case Access(tensor=tensor, labels=labels):
+                indices = ", ".join(self.labels[label].name for label in labels)
+                return self.tensors[tensor].name + (f"[{indices}]" if labels else ""), _ATOM
+            case Convert(argument=argument, dtype=dtype, explicit=explicit):
+                return (f"{dtype}({self.text(argument, 0)})", _ATOM) if explicit else self._parts(argument)
+            case Apply():
+                return self._apply(expr)
+            case Aggregate():
+                return self._aggregate(expr)
+            case _:
+                assert_never(expr)
+
+    def _aggregate(self, expr: Aggregate) -> tuple[str, int]:
+        if expr.implied:
+            return self._parts(expr.body)
+        labels = ", ".join(_label(self.labels[label]) for label in expr.labels)
+        accumulator = f" : {expr.accumulator}" if expr.accumulator is not None else ""
+        return f"{expr.op}[{labels}{accumulator}] {self.text(expr.body, _AGGREGATE)}", _AGGREGATE
+
+    def _apply(self, expr: Apply) -> tuple[str, int]:
+        op, arguments = expr.op, expr.arguments
+        if op == "and" and (chain := self._chain(expr)):
+            return chain, _COMPARISON
+        if op in _INFIX:
+            symbol, precedence = _INFIX[op]
+            right = _AGGREGATE if precedence == _SUM else precedence + 1
+            return f"{self.text(arguments[0], precedence)} {symbol} {self.text(arguments[1], right)}", precedence
+        if op in _COMPARE:
+            left, right_text = (self.text(argument, _SUM) for argument in arguments)
+            return f"{left} {_COMPARE[op]} {right_text}", _COMPARISON
+        if op == "pow":
+            return f"{self.text(arguments[0], _ATOM)} ^ {self.text(arguments[1], _UNARY)}", _POWER
+        if op == "neg":
+            return f"-{self.text(arguments[0], _UNARY)}", _UNARY
+        if op == "not":
+            return f"not {self.text(arguments[0], _NOT)}", _NOT
+        return f"{op}({', '.join(self.text(argument, 0) for argument in arguments)})", _ATOM
+
+    def _chain(self, expr: Apply) -> str:
+        """``a < b < c`` where the expression is ``a < b and b < c``; empty where it is not."""
+        first, last = expr.arguments
+        if not (isinstance(first, Apply) and isinstance(last, Apply) and last.op in _COMPARE):
+            return ""
+        link = first.arguments[1] if first.op == "and" else first
+        if not (isinstance(link, Apply) and link.op in _COMPARE):
+            return ""
+        if _bare(link.arguments[1]) != _bare(last.arguments[0]):
+            return ""
+        start = self._chain(first) if first.op == "and" else self.text(first, _COMPARISON)
+        return f"{start} {_COMPARE[last.op]} {self.text(last.arguments[1], _SUM)}" if start else ""
+
+
+def _bare(expr: Expr) -> object:
+    """An expression without what promotion did to it."""
+    while isinstance(expr, Convert) and not expr.explicit:
+        expr = expr.argument
+    match expr:
+        case Number(value=value):
+            return (type(value), value)
+        case SizeNumber(name=name):
+            return name
+        case _:
+            return expr
