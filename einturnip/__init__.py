@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from einturnip.api import Plan, Program, Result, compile, einsum, open
+    from einturnip.api.contraction import einsum
+    from einturnip.api.program import File, Plan, Program, Result, compile, open
     from einturnip.core.errors import (
         BindError,
         CapacityError,
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
-    "einturnip.api": ("Plan", "Program", "Result", "compile", "einsum", "open"),
+    "einturnip.api.contraction": ("einsum",),
+    "einturnip.api.program": ("File", "Plan", "Program", "Result", "compile", "open"),
     "einturnip.core.errors": (
         "BindError",
         "CapacityError",
@@ -45,6 +47,7 @@ __all__ = [
     "CapacityError",
     "DeviceError",
     "EinturnipError",
+    "File",
     "InternalError",
     "Interrupted",
     "Plan",

@@ -13,18 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from einturnip.api.jobs import (
-    Job,
-    check_names,
-    close_all,
-    compile_path,
-    complete,
-    file_spec,
-    needs_data,
-    open_inputs,
-    plan_job,
-    results_nbytes,
-)
+from einturnip.api.inputs import check_names, close_all, compile_path, file_spec, open_inputs
+from einturnip.api.jobs import Job, complete, needs_data, plan_job, results_nbytes
 from einturnip.core.errors import CapacityError, RunError
 from einturnip.core.settings import available_nbytes, format_size, parse_size
 from einturnip.eingraph.types import EinGraph, InputNode

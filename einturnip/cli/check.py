@@ -26,7 +26,7 @@ def command(program: Path, inputs: dict[str, str], dims: dict[str, int]) -> None
 
     Sizes are numbers where --dim, -i or a default file gives them, else the names they have in the program.
     """
-    from einturnip.api.jobs import check_names, close_all, compile_path, open_inputs
+    from einturnip.api.inputs import check_names, close_all, compile_path, open_inputs
     from einturnip.report.signature import rows, table
 
     compiled = compile_path(program)

@@ -54,7 +54,7 @@ class Verbs(click.Group):
             formatter.write_dl(list(VERBS.items()))
 
 
-@click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=Verbs, subcommand_metavar="VERB ...", context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="einturnip")
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
 @click.pass_context
@@ -88,8 +88,8 @@ def run(arguments: list[str]) -> int:
     except click.exceptions.Exit as stop:
         return stop.exit_code
     except click.ClickException as error:
-        error.show()
-        return 2
+        usage = error.ctx.get_usage() + "\n" if isinstance(error, click.UsageError) and error.ctx else ""
+        return _fail(f"{usage}error: {error.format_message()}", 2, debug)
     except (KeyboardInterrupt, click.Abort):
         return _fail("interrupted", 130, debug)
     except BrokenPipeError:

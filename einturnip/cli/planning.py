@@ -30,7 +30,8 @@ def planned(
 
     ``missing`` stands in for inputs without data; ``lenient`` lets default files be absent.
     """
-    from einturnip.api.jobs import check_names, close_all, compile_path, complete, open_inputs, plan_job
+    from einturnip.api.inputs import check_names, close_all, compile_path, open_inputs
+    from einturnip.api.jobs import complete, plan_job
     from einturnip.pipeline import bind
 
     program = compile_path(path)
@@ -50,7 +51,7 @@ def planned(
 
 def _targets(program: Program, outputs: dict[str, str], folder: Path) -> dict[str, Any]:
     """A file for each output that has one, on the command line or in the program; None for the others."""
-    from einturnip.api.jobs import file_spec
+    from einturnip.api.inputs import file_spec
 
     named = {o.name: file_spec(o.file, folder) if o.file else None for o in program.outputs}
     return named | outputs

@@ -1,0 +1,120 @@
+"""What a program is given: its file, its names, the sources of its inputs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from einturnip.core.diagnostics import Diagnostic, did_you_mean, with_source
+from einturnip.core.errors import BindError
+from einturnip.lang import compile_text
+from einturnip.lang.types import FileRef, Input, Program
+from einturnip.stores.open import open_source
+from einturnip.stores.types import Array, Source
+
+
+def compile_path(path: Path) -> Program:
+    """The program in a file.
+
+    Raises:
+        SourceError: the program is wrong. BindError: there is no such file, or it is no text.
+    """
+    try:
+        text = path.read_text("utf-8")
+    except FileNotFoundError:
+        folder = path.parent
+        known = [str(p) for p in folder.glob("*.ein")] if folder.is_dir() else []
+        hint = did_you_mean(str(path), known)
+        raise BindError(f"there is no program {path}" + (f"; {hint}" if hint else "")) from None
+    except UnicodeDecodeError as error:
+        raise BindError(f"{path} is not a program: byte {error.start} is not UTF-8 text") from None
+    except OSError as error:
+        raise BindError(f"the program {path} cannot be read: {error.strerror}") from None
+    return compile_text(text, str(path))
+
+
+def check_names(kind: str, given: Iterable[str], known: Iterable[str]) -> None:
+    """Refuse a name that the program does not have, with the nearest one that it has."""
+    known = tuple(known)
+    for name in given:
+        if name not in known:
+            hint = did_you_mean(name, known) or f"it has {', '.join(known) or 'none'}"
+            raise BindError(f"the program has no {kind} '{name}'; {hint}")
+
+
+def file_spec(reference: FileRef, folder: Path) -> str:
+    """A file that a program names, which is relative to the program."""
+    path = os.path.join(folder, reference.path)
+    return path if reference.key is None else f"{path}::{reference.key}"
+
+
+def open_inputs(program: Program, given: Mapping[str, Any], folder: Path, lenient: bool) -> dict[str, Source]:
+    """The sources of all inputs that are given, or have a default in the program.
+
+    ``lenient``: a default file that does not exist is no error, for it is not going to be read.
+
+    Raises:
+        BindError: an input that the program lacks, or of another dtype. StoreError: a file cannot be read.
+    """
+    check_names("input", given, (tensor.name for tensor in program.inputs))
+    sources: dict[str, Source] = {}
+    try:
+        for tensor in program.inputs:
+            spec = given.get(tensor.name, tensor.default)
+            if isinstance(spec, FileRef):
+                if lenient and not os.path.exists(os.path.join(folder, spec.path)):
+                    continue
+                spec = file_spec(spec, folder)
+            if spec is not None:
+                sources[tensor.name] = _open(tensor, spec, program)
+    except BaseException:
+        close_all(sources.values())
+        raise
+    return sources
+
+
+def _open(tensor: Input, spec: Any, program: Program) -> Source:
+    if isinstance(spec, bool | int | float | complex):
+        spec = _number(tensor, spec)
+    elif isinstance(spec, os.PathLike):
+        spec = os.fspath(spec)
+    source = open_source(spec, tensor.name)
+    if source.dtype != tensor.dtype:
+        source.close()
+        raise BindError(_dtype_text(tensor, source, program))
+    return source
+
+
+def _number(tensor: Input, value: complex) -> Array:
+    """A number as the scalar that an input declares."""
+    try:
+        with np.errstate(over="ignore"):
+            array = np.asarray(value, tensor.dtype.numpy)
+            exact = np.asarray(value).dtype.kind in "fc" or bool(array == value)
+    except (OverflowError, TypeError, ValueError):
+        exact = False
+    if not exact:
+        raise BindError(f"input {tensor.name} is {tensor.dtype}, which cannot hold the number {value}")
+    return array
+
+
+def _dtype_text(tensor: Input, source: Source, program: Program) -> str:
+    diagnostic = Diagnostic(
+        "E208",
+        f"input '{tensor.name}' has another dtype than declared",
+        tensor.span,
+        expected=str(tensor.dtype),
+        found=f"{source.dtype} in {source.name}",
+        help=f"declare it as {source.dtype} (and convert in the program: {tensor.dtype}(x)), or convert the data",
+    )
+    return with_source(diagnostic, program.source).render()
+
+
+def close_all(sources: Iterable[Source]) -> None:
+    """Give back what sources hold."""
+    for source in sources:
+        source.close()
