@@ -10,6 +10,7 @@ import numpy as np
 
 INVALID, OVERFLOW, DIVIDE = 1, 2, 4
 
+_BUFFER_ELEMENTS = 1024
 _FROM_NUMPY = {1: DIVIDE, 2: OVERFLOW, 8: INVALID}
 # bits of <fenv.h> by architecture: invalid, divide, overflow
 _FENV = {"x86_64": (1, 4, 8), "amd64": (1, 4, 8), "aarch64": (1, 2, 4), "arm64": (1, 2, 4)}
@@ -29,9 +30,24 @@ class StatusLog:
                 self.bits |= bit
 
 
+class Listening(np.errstate):
+    """A context in which NumPy neither warns nor raises but tells a log, and takes small buffers (it restores both).
+
+    NumPy sets up buffers for operands that are not contiguous even where it does not use them: 32 KiB each by default,
+    more than the rest of a call takes. With 1024 elements it is also a little faster.
+    """
+
+    def __init__(self, log: StatusLog) -> None:
+        super().__init__(divide="call", over="call", invalid="call", under="ignore", call=log)
+
+    def __enter__(self) -> None:
+        super().__enter__()
+        np.setbufsize(_BUFFER_ELEMENTS)
+
+
 def listening(log: StatusLog) -> np.errstate:
-    """A context in which NumPy neither warns nor raises but tells ``log``."""
-    return np.errstate(divide="call", over="call", invalid="call", under="ignore", call=log)
+    """A context in which NumPy tells ``log`` what the floating-point unit saw."""
+    return Listening(log)
 
 
 class Unit:
