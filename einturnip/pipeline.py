@@ -86,7 +86,7 @@ def bind(program: Program, sources: Mapping[str, Source], dims: Mapping[str, int
 
 
 def make_plan(graph: EinGraph, sources: Mapping[str, Source], targets: Mapping[str, str], options: Options) -> Planned:
-    """Rewrite, decompose, lower, place and price.
+    """Rewrite, decompose, lower, place and price. ``targets``: the outputs that are kept, and where.
 
     Raises:
         CapacityError: the budget is too small; says the least that would do.
@@ -104,7 +104,8 @@ def make_plan(graph: EinGraph, sources: Mapping[str, Source], targets: Mapping[s
         for i, n in enumerate(rewritten.nodes)
         if isinstance(n, InputNode) and n.name in sources
     }
-    lowered = plan(rewritten, memory, options.arena, machine, layouts)
+    readable = frozenset(i for i, (name, _) in enumerate(rewritten.outputs) if name in targets)
+    lowered = plan(rewritten, memory, options.arena, machine, layouts, readable)
     if options.check:
         check_memgraph(lowered.memgraph)
     prediction = predict(lowered.memgraph, machine, rank)

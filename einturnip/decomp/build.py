@@ -181,7 +181,7 @@ def _next_cut(
                 saved[c] = sizes[worst] - held(worst, trial)
         if saved:
             best = max(saved.values())
-            choices = [c for c, s in saved.items() if s >= EFFECTIVE * best]
+            choices = [c for c, s in saved.items() if s >= min(best, EFFECTIVE * best)]
             return min(choices, key=lambda c: (_cut_cost(graph, classes, tiles, c, machine, layouts), -tiles[c], c))
     return None
 

@@ -31,20 +31,23 @@ def granule(capacity: int) -> int:
     return PAGE if capacity >= 4 << 20 else 64
 
 
-def build(tasks: TaskGraph, capacity: int, machine: Machine) -> MemGraph:
-    """Place every value of ``tasks`` in ``capacity`` bytes.
+def build(
+    tasks: TaskGraph, capacity: int, machine: Machine, readable: frozenset[int] = frozenset()
+) -> MemGraph:
+    """Place every value of ``tasks`` in ``capacity`` bytes. ``readable``: outputs whose stored tiles can be read again.
 
     Raises:
         CapacityError: one task's working set is larger than the capacity; ``needed`` is that working set.
     """
-    return _Builder(tasks, capacity, machine).run()
+    return _Builder(tasks, capacity, machine, readable).run()
 
 
 class _Builder:
     """The simulated arena and the ops so far. Lives inside ``build``; value ids are the task graph's."""
 
-    def __init__(self, tasks: TaskGraph, capacity: int, machine: Machine) -> None:
+    def __init__(self, tasks: TaskGraph, capacity: int, machine: Machine, readable: frozenset[int]) -> None:
         self.t = tasks
+        self.readable = readable
         self.machine = machine
         self.arena = Arena(capacity, granule(capacity))
         self.spill = SpillSlots(granule(capacity))
@@ -156,7 +159,7 @@ class _Builder:
             self.readers[v].append(op)
         if made >= 0:
             self.writers[made].append(op)
-        elif self.home[reads[0]] is None:
+        elif self.home[reads[0]] is None and int(self.t.node[i]) in self.readable:
             self.home[reads[0]] = writes[0][0], (op,)
         return op
 

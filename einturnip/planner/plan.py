@@ -47,8 +47,11 @@ def plan(
     arena: int | None,
     machine: Machine,
     layouts: Mapping[int, Sequence[int]],
+    readable: frozenset[int] = frozenset(),
 ) -> Lowered:
     """The best plan that fits ``memory`` for the whole process, or ``arena`` for tiles alone.
+
+    ``layouts``: of stored tensors, by node, their axes slowest first; ``readable``: outputs that can be read again.
 
     Raises:
         CapacityError: none fits; ``needed`` is the least budget of the kind stated that would do.
@@ -68,7 +71,7 @@ def plan(
         capacity = room(cut)
         try:
             decomposition = decompose(graph, classes, cut.tiles, capacity)
-            memgraph = build_memgraph(build_taskgraph(decomposition, machine), capacity, machine)
+            memgraph = build_memgraph(build_taskgraph(decomposition, machine), capacity, machine, readable)
         except CapacityError:
             continue
         give_back()

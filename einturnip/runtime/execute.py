@@ -61,6 +61,8 @@ class HostExecutor:
         self.moved = {"in": 0, "out": 0}
         self.flags: dict[int, list[int]] = {}
         self._empty = np.empty(0, np.uint8)
+        brought = graph.read[(graph.read[:, 0] >= FILES) & (graph.read[:, 0] < FILES + len(self.nodes)), 3]
+        self._uses_left: list[int] = np.bincount(brought, minlength=self.tasks.n_values).tolist()
 
     def run(self, i: int) -> None:
         """Do what op ``i`` says."""
@@ -152,7 +154,14 @@ class HostExecutor:
             self.spill.read(source.offset, self._bytes(made.offset, made.nbytes))
             return made.nbytes
         v = self.tasks.get_value(self.graph.base(made.value))
-        return self._file(source.tier).read(v.box, self._value_array(made.offset, v))
+        store = self._file(source.tier)
+        nbytes = store.read(v.box, self._value_array(made.offset, v))
+        with self.lock:
+            self._uses_left[v.id] -= 1
+            last = self._uses_left[v.id] == 0
+        if last:  # its pages leave the page cache now, not earlier
+            store.release(v.box)
+        return nbytes
 
     def _take_out(self, op: Op) -> int:
         held, to = op.reads[0], op.writes[0]
@@ -162,15 +171,18 @@ class HostExecutor:
             self.spill.write(to.offset, self._bytes(held.offset, held.nbytes))
             return held.nbytes
         v = self.tasks.get_value(self.graph.base(held.value))
-        sink = self._file(to.tier)
-        assert isinstance(sink, Sink)
-        return sink.write(v.box, self._value_array(held.offset, v))
+        return self._sink(to.tier).write(v.box, self._value_array(held.offset, v))
 
     def _file(self, tier: int) -> Source:
         number = tier - FILES
-        store = self.sources[number] if number < len(self.nodes) else self.sinks[number - len(self.nodes)]
-        assert store is not None
-        return store
+        if number >= len(self.nodes):
+            return self._sink(tier)
+        source = self.sources[number]
+        assert source is not None
+        return source
+
+    def _sink(self, tier: int) -> Sink:
+        return self.sinks[tier - FILES - len(self.nodes)]
 
     def _count(self, way: str, nbytes: int) -> None:
         with self.lock:
