@@ -136,7 +136,7 @@ def _functions(dtype: str) -> tuple[Any, Any] | None:
     found = _library()
     if found is None:
         return None
-    library, prefix, suffix = found
+    library, prefix, suffix, _ = found
     letter, integer, flag, address = _LETTERS[dtype], _integer(suffix), ctypes.c_int, ctypes.c_void_p
     scalar = {"s": ctypes.c_float, "d": ctypes.c_double}.get(letter, address)
     # a function object of its own for each pair of types: ctypes keeps argtypes on the object
@@ -153,8 +153,8 @@ def _integer(suffix: str) -> Any:
 
 
 @cache
-def _library() -> tuple[ctypes.CDLL, str, str] | None:
-    """The loaded library that offers CBLAS, and how it spells its names; NumPy's own before any other."""
+def _library() -> tuple[ctypes.CDLL, str, str, str] | None:
+    """The loaded library that offers CBLAS, how it spells its names, and its path; NumPy's own before any other."""
     import threadpoolctl
 
     paths = [str(i["filepath"]) for i in threadpoolctl.threadpool_info() if i["user_api"] == "blas"]
@@ -163,5 +163,11 @@ def _library() -> tuple[ctypes.CDLL, str, str] | None:
         for prefix in _PREFIXES:
             for suffix in _SUFFIXES:
                 if hasattr(library, f"{prefix}sgemm{suffix}"):
-                    return library, prefix, suffix
+                    return library, prefix, suffix, path
     return None
+
+
+def cblas_name() -> str | None:
+    """Path of the library that kernels call, None where they use np.matmul."""
+    found = _library()
+    return None if found is None else found[3]

@@ -1,0 +1,138 @@
+"""The host as a device: its arena, its BLAS, what it is and how fast it is."""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import threadpoolctl
+
+from einturnip.codegen.blas import cblas_name
+from einturnip.devices.limits import available_memory, total_memory, usable_cores
+from einturnip.devices.measure import measure_copy, measure_disk, measure_gemm
+
+__all__ = [
+    "BlasInfo",
+    "HostArena",
+    "HostInfo",
+    "available_memory",
+    "blas_threads",
+    "host_info",
+    "measure_copy",
+    "measure_disk",
+    "measure_gemm",
+    "total_memory",
+    "usable_cores",
+]
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+class HostArena:
+    """All the memory that a run computes in: one private anonymous mapping of ``nbytes``, page-aligned.
+
+    Pages count as resident from their first use on; the mapping never grows.
+    """
+
+    def __init__(self, nbytes: int) -> None:
+        if nbytes <= 0:
+            raise ValueError(f"an arena needs at least one byte, not {nbytes}")
+        self.nbytes = nbytes
+        self._map = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        # arrays made from the mapping itself would not hold it open, and reading them after close would be fatal
+        self._bytes = np.frombuffer(self._map, np.uint8)
+
+    def view(self, offset: int, nbytes: int) -> Array:
+        """Bytes of the arena as a uint8 array.
+
+        Raises:
+            TypeError, ValueError: the bytes are not all in the arena.
+        """
+        return np.ndarray((nbytes,), np.uint8, self._bytes, offset)
+
+    def array(self, offset: int, shape: Sequence[int], dtype: Any, strides: Sequence[int] | None = None) -> Array:
+        """An array over the arena's bytes as they are, C-contiguous unless ``strides`` (bytes) say otherwise.
+
+        Raises:
+            TypeError, ValueError: the array is not all in the arena.
+        """
+        return np.ndarray(shape, dtype, self._bytes, offset, strides)
+
+    def close(self) -> None:
+        """Give the memory back; where arrays over it still live, when the last of them goes."""
+        self._bytes = np.empty(0, np.uint8)
+        with contextlib.suppress(BufferError):
+            self._map.close()
+
+
+@contextlib.contextmanager
+def blas_threads(n: int) -> Iterator[None]:
+    """Within, BLAS calls use at most ``n`` threads, in the whole process; afterwards as many as before."""
+    with threadpoolctl.threadpool_limits(limits=n, user_api="blas"):
+        yield
+
+
+@dataclass(frozen=True, slots=True)
+class BlasInfo:
+    """A BLAS library in this process. ``core`` is the CPU it takes this one for; ``called`` whether kernels call it."""
+
+    name: str
+    version: str
+    core: str
+    threads: int
+    path: str
+    called: bool
+
+
+@dataclass(frozen=True, slots=True)
+class HostInfo:
+    """What this process has of the machine.
+
+    Units: memory in bytes; ``flags`` are the CPU's features that matter to kernels.
+    """
+
+    cpu: str
+    cores: int
+    flags: tuple[str, ...]
+    memory_nbytes: int
+    available_nbytes: int
+    blas: tuple[BlasInfo, ...]
+
+
+_FLAGS = ("sse4_2", "avx", "f16c", "fma", "avx2", "avx512f", "avx512dq", "avx512_bf16", "avx512_fp16", "amx_tile")
+_FLAGS_ARM = ("asimd", "fphp", "asimdhp", "asimddp", "sve", "sve2", "bf16", "i8mm")
+
+
+def host_info() -> HostInfo:
+    """What this process has of the machine, without measuring it."""
+    name, found = _cpu()
+    libraries = tuple(
+        BlasInfo(
+            name=str(i["internal_api"]),
+            version=str(i["version"] or "unknown"),
+            core=str(i.get("architecture", "unknown")),
+            threads=int(i["num_threads"]),
+            path=str(i["filepath"]),
+            called=i["filepath"] == cblas_name(),
+        )
+        for i in threadpoolctl.threadpool_info()
+        if i["user_api"] == "blas"
+    )
+    flags = tuple(f for f in (*_FLAGS, *_FLAGS_ARM) if f in found)
+    return HostInfo(name, usable_cores(), flags, total_memory(), available_memory(), libraries)
+
+
+def _cpu() -> tuple[str, frozenset[str]]:
+    """The CPU's name and features, from /proc/cpuinfo."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return "unknown", frozenset()
+    fields = {k.strip(): v.strip() for k, _, v in (line.partition(":") for line in reversed(lines))}
+    name = fields.get("model name") or fields.get("CPU part") or "unknown"
+    return name, frozenset((fields.get("flags") or fields.get("Features") or "").split())

@@ -1,0 +1,141 @@
+"""The host's arena and limits, and that its measurements mean something."""
+
+from __future__ import annotations
+
+import os
+import resource
+from pathlib import Path
+
+import numpy as np
+import pytest
+import threadpoolctl
+
+from einturnip.devices import limits
+from einturnip.devices.host import (
+    HostArena,
+    available_memory,
+    blas_threads,
+    host_info,
+    measure_copy,
+    measure_disk,
+    measure_gemm,
+    total_memory,
+    usable_cores,
+)
+
+
+def test_arena_arrays_share_its_bytes() -> None:
+    arena = HostArena(1 << 16)
+    a = arena.array(4096, (4, 8), np.dtype(np.float32))
+    a[...] = 7
+    assert arena.view(4096, 128).view(np.float32).tolist() == [7.0] * 32
+    column = arena.array(4096, (4,), np.float32, strides=(32,))
+    column[...] = 1
+    assert a.sum() == 7 * 28 + 4
+    assert a.__array_interface__["data"][0] % 4096 == 0
+    assert arena.view(0, 4096).max() == 0
+    arena.close()
+    assert a[0, 0] == 1  # still there: closing waits for the arrays
+
+
+def test_arena_refuses_what_does_not_fit() -> None:
+    arena = HostArena(1000)
+    assert arena.view(0, 1000).size == 1000
+    assert arena.array(1000, (0,), np.uint8).size == 0
+    for offset, nbytes in ((0, 1001), (999, 2), (1001, 0)):
+        with pytest.raises((TypeError, ValueError)):
+            arena.view(offset, nbytes)
+    with pytest.raises(ValueError, match="at least one byte"):
+        HostArena(0)
+    arena.close()
+
+
+def test_arena_is_resident_only_where_it_was_used() -> None:
+    page = resource.getpagesize()
+
+    def resident() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * page
+
+    before = resident()
+    arena = HostArena(256 << 20)
+    assert resident() - before < 16 << 20
+    arena.view(0, 32 << 20).fill(1)
+    assert 24 << 20 < resident() - before < 128 << 20
+    arena.close()
+    assert resident() - before < 16 << 20
+
+
+def test_blas_threads_are_limited_and_restored() -> None:
+    def threads() -> list[int]:
+        return [i["num_threads"] for i in threadpoolctl.threadpool_info() if i["user_api"] == "blas"]
+
+    before = threads()
+    with blas_threads(1):
+        assert set(threads()) == {1}
+    assert threads() == before
+
+
+def test_host_info_is_about_this_process() -> None:
+    info = host_info()
+    assert 1 <= info.cores <= (os.cpu_count() or 1)
+    assert 0 < info.available_nbytes <= info.memory_nbytes
+    assert sum(b.called for b in info.blas) == 1
+
+
+def test_measurements_are_positive() -> None:
+    assert measure_gemm(n=64) > 1e6
+    assert measure_gemm(np.float64, n=64) > 1e6
+    assert measure_copy(1 << 20) > 1e6
+
+
+def test_disk_is_measured_and_left_clean(tmp_path: Path) -> None:
+    rates = measure_disk(tmp_path, 4 << 20)
+    assert rates.read > 0 and rates.write > 0
+    assert not list(tmp_path.iterdir())
+
+
+def groups(root: Path, monkeypatch: pytest.MonkeyPatch, membership: str, files: dict[str, str]) -> None:
+    """Make ``limits`` see control groups under ``root``."""
+    (root / "own").write_text(membership)
+    for name, text in files.items():
+        path = root / "cgroup" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    monkeypatch.setattr(limits, "_OWN", root / "own")
+    monkeypatch.setattr(limits, "_CGROUPS", root / "cgroup")
+
+
+def test_limits_of_version_2_hold_at_every_level(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stat = "anon 5\ninactive_file 1048576\n"
+    files = {
+        "a/b/memory.max": "max\n",
+        "a/b/memory.current": "1",
+        "a/memory.max": str(64 << 20),
+        "a/memory.current": str(16 << 20),
+        "a/memory.stat": stat,
+        "a/b/cpu.max": "max 100000\n",
+        "a/cpu.max": "100000 100000\n",
+    }
+    groups(tmp_path, monkeypatch, "0::/a/b\n", files)
+    assert total_memory() == 64 << 20
+    assert available_memory() == (64 - 16 + 1) << 20
+    assert usable_cores() == 1
+
+
+def test_limits_of_version_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = {
+        "memory/box/memory.limit_in_bytes": str(32 << 20),
+        "memory/box/memory.usage_in_bytes": str(40 << 20),
+        "memory/memory.limit_in_bytes": "9223372036854771712",
+        "cpu,cpuacct/cpu.cfs_quota_us": "-1",
+        "cpu,cpuacct/cpu.cfs_period_us": "100000",
+    }
+    groups(tmp_path, monkeypatch, "4:memory:/box\n3:cpu,cpuacct:/\n", files)
+    assert total_memory() == 32 << 20
+    assert available_memory() == 0
+    assert usable_cores() == len(os.sched_getaffinity(0))
+
+
+def test_no_control_groups_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "_OWN", tmp_path / "absent")
+    assert 0 < available_memory() <= total_memory()
