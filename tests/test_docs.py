@@ -15,7 +15,8 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROO
 BLOCK = re.compile(
     r"(?:<!-- file: (?P<file>\S+) -->\n\n)?^```(?P<kind>\w*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL
 )
-ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "100", "NO_COLOR": "1"}
+SEARCH = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+ENVIRONMENT = os.environ | {"PYTHONPATH": SEARCH, "COLUMNS": "100", "NO_COLOR": "1"}
 
 
 @dataclass(frozen=True)

@@ -118,7 +118,7 @@ def plan_job(
     Raises:
         CapacityError: it does not fit; the error holds the least budget that would do.
     """
-    tiers = {name: target if isinstance(target, str) else name for name, target in targets.items()}
+    tiers = {name: t if isinstance(t, str) else name for name, t in targets.items() if t is not None}
     return Job(make_plan(graph, sources, tiers, options), sources, targets, options)
 
 

@@ -92,7 +92,8 @@ def run(arguments: list[str]) -> int:
         return _fail(f"{usage}error: {error.format_message()}", 2, debug)
     except (KeyboardInterrupt, click.Abort):
         return _fail("interrupted", 130, debug)
-    except BrokenPipeError:
+    except (BrokenPipeError, SystemExit):
+        # Whoever read our output has seen enough (click turns that into an exit of its own).
         return 0
     except EinturnipError as error:
         return _fail(_message(error), error.exit_code, debug)

@@ -31,15 +31,15 @@ def _row(planned: Planned, i: int) -> Cells:
     outputs = [name for name, number in planned.graph.outputs if number == i]
     match node:
         case InputNode():
-            name, word = f"input {node.name}", "tiles"
+            name, word = f"input {node.name}", "tile"
         case EinsumNode(einsum=einsum):
-            name, word = f"{'output ' if outputs else ''}{node.name}", "kernel calls"
-            if einsum.aggregation is not None:
-                word += f" ({einsum.aggregation.op})"
+            name = f"{'output ' if outputs else ''}{node.name}"
+            word = f"{einsum.aggregation.op} kernel" if einsum.aggregation else "kernel"
         case _:
             assert_never(node)
     tiles = " x ".join(str(min(t, b)) for t, b in zip(cut.tiles, cut.bounds, strict=True))
-    return name, f"{node.dtype}{shape}", f"{math.prod(cut.counts):,} {word}", tiles, str(node.line)
+    count = math.prod(cut.counts)
+    return name, f"{node.dtype}{shape}", f"{count:,} {word}{'' if count == 1 else 's'}", tiles, str(node.line)
 
 
 def _totals(planned: Planned) -> list[str]:

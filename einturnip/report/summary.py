@@ -45,11 +45,11 @@ def seconds_text(seconds: float) -> str:
 
 
 def links_text(moved: Mapping[str, int], bound: Mapping[str, int]) -> str:
-    """Bytes over each link, each beside the least that any schedule must move."""
+    """Bytes over each link, each beside the lower bound on what any order must move."""
     parts = []
     for link, nbytes in moved.items():
         least = bound.get(link, 0)
-        against = f" ({nbytes / least:.2f} of the least possible {format_size(least)})" if least else ""
+        against = f" ({nbytes / least:.2f} x the lower bound of {format_size(least)})" if least else ""
         parts.append(f"{link} {format_size(nbytes)}{against}")
     return "; ".join(parts) or "nothing"
 

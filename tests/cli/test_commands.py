@@ -1,0 +1,230 @@
+"""The command line as a user meets it: output, errors in his own words, exit codes."""
+
+import json
+
+import numpy as np
+import pytest
+
+from einturnip.cli.main import run
+
+PRODUCT = """\
+dim n = 6
+input A : f64[n, k]
+input B : f64[k, m]
+C[i,j] = A[i,p] * B[p,j]
+t = sum[i,j] C[i,j]
+output C
+output t
+"""
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "product.ein").write_text(PRODUCT)
+    rng = np.random.default_rng(0)
+    np.save("a.npy", rng.integers(-5, 5, (6, 7)).astype(float))
+    np.save("b.npy", rng.integers(-5, 5, (7, 4)).astype(float))
+    return tmp_path
+
+
+@pytest.fixture
+def command(capsys):
+    def call(*arguments):
+        code = run([str(a) for a in arguments])
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return call
+
+
+FILES = ("-i", "A=a.npy", "-i", "B=b.npy")
+
+
+def test_run_writes_files_and_tells_of_the_rest(folder, command):
+    code, out, err = command("run", "product.ein", *FILES, "-o", "C=c.npy", "--report", "r.json")
+    assert code == 0, err
+    expected = np.load("a.npy") @ np.load("b.npy")
+    assert (np.load("c.npy") == expected).all()
+    assert "C        f64[6, 4]  written to c.npy" in out
+    assert f"t        f64  value {expected.sum():g}, checksum " in out
+    for word in ("time", "memory", "moved", "went to"):
+        assert f"\n{word} " in out
+    report = json.loads((folder / "r.json").read_text())
+    assert report["wall_seconds"] > 0
+    assert report["predicted"]["link_bytes"].keys() == report["link_bytes"].keys()
+    assert err == ""
+
+
+def test_quiet_prints_nothing(folder, command):
+    assert command("run", "product.ein", *FILES, "--quiet") == (0, "", "")
+
+
+def test_random_inputs_and_checksums_are_the_same_each_time(folder, command):
+    sizes = ("--dim", "k=30", "--dim", "m=40")
+    tallies = []
+    for seed in ((), ("--random",), ("--random", "0"), ("--random", "1")):
+        code, out, err = command("run", "product.ein", *sizes, *seed)
+        tallies.append(out.splitlines()[:1])
+        assert code == (0 if seed else 2), err
+        if not seed:
+            assert "input A (line 2) has no file" in err and "--random" in err
+    assert tallies[1] == tallies[2] != tallies[3]
+
+
+def test_an_output_nobody_keeps_may_be_read_again_by_the_run(folder, command):
+    """C is an output and an operand of t: a plan that has no room for it reads it back from where it stored it."""
+    (folder / "square.ein").write_text(
+        "input A : f64[n, n]\nC[i,j] = A[i,k] * A[k,j]\nD[i,j] = C[i,k] * C[k,j]\noutput C\noutput D\n"
+    )
+    small = command("run", "square.ein", "--random", "--dim", "n=300", "--arena", "600kB", "-o", "D=d.npy")
+    assert small[0] == 0, small[2]
+    large = command("run", "square.ein", "--random", "--dim", "n=300", "-o", "D=e.npy")
+    assert large[0] == 0, large[2]
+    assert np.allclose(np.load("d.npy"), np.load("e.npy"))
+    assert {p.name for p in folder.glob("*.npy")} == {"a.npy", "b.npy", "d.npy", "e.npy"}
+
+
+def test_check_shows_every_tensor_and_what_sizes_are_known(folder, command):
+    assert command("check", "product.ein") == (
+        0,
+        "line 2  input   A[n, k]  f64[6, k]\n"
+        "line 3  input   B[k, m]  f64[k, m]\n"
+        "line 4  output  C[i, j]  f64[6, m]\n"
+        "line 5  output  t        f64\n",
+        "",
+    )
+    code, out, _ = command("check", "product.ein", *FILES)
+    assert code == 0 and "C[i, j]  f64[6, 4]" in out
+    code, out, err = command("check", "product.ein", "-i", "A=b.npy")
+    assert code == 2 and out == "" and "b.npy" in err and "size 'n' is 6" in err
+
+
+def test_plan_needs_sizes_not_data(folder, command):
+    code, out, err = command("plan", "product.ein", "--dim", "k=1000", "--dim", "m=1000", "--arena", "8MiB")
+    assert code == 0, err
+    assert "output C" in out and "f64[6, 1000]" in out
+    code, _, err = command("plan", "product.ein", "--dim", "k=1000")
+    assert code == 2 and "size 'm' has no value" in err
+
+
+@pytest.mark.parametrize("floor", ["einsum", "decomposition", "taskgraph", "memgraph"])
+def test_plans_are_printed_floor_by_floor(folder, command, floor):
+    arguments = ("plan", "product.ein", *FILES, "-o", "C=c.npy", "--arena", "64kB", "--emit", floor)
+    code, out, err = command(*arguments, "--format", "json")
+    assert code == 0, err
+    plan = json.loads(out)
+    assert plan["schema"] == f"einturnip.{floor}/1"
+    assert plan["program"] == "product.ein"
+    assert plan["budget"] == {"memory": None, "compute": 64_000, "host": None, "disk": None}
+    assert plan["predicted"]["flops"] > 0
+    items = plan[{"taskgraph": "tasks", "memgraph": "ops"}.get(floor, "nodes")]
+    assert [item["id"] for item in items] == list(range(len(items)))
+    code, out, err = command(*arguments)
+    assert code == 0, err
+    assert len(out.splitlines()) >= len(items)
+
+
+def test_a_memory_graph_says_where_tiles_lie_in_files(folder, command):
+    out = command(
+        "plan", "product.ein", *FILES, "-o", "C=c.npy", "--arena", "64kB", "--emit", "memgraph", "--format", "json"
+    )
+    plan = json.loads(out[1])
+    kinds = {tier["id"]: tier["kind"] for tier in plan["tiers"]}
+    assert kinds == {
+        "cpu:0": "compute",
+        "disk": "store",
+        "a.npy": "input",
+        "b.npy": "input",
+        "c.npy": "output",
+        "t": "output",
+    }
+    loads = [op for op in plan["ops"] if op["kind"] == "load" and op["reads"][0][0] == "a.npy"]
+    assert sum(op["reads"][0][2] for op in loads) == 6 * 7 * 8
+    assert all(op["reads"][0][1] >= 128 for op in loads)
+    stores = [op for op in plan["ops"] if op["kind"] == "store" and op["writes"][0][0] == "c.npy"]
+    assert sum(op["writes"][0][2] for op in stores) == 6 * 4 * 8
+    assert not (folder / "c.npy").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("run", "prodct.ein"), "there is no program prodct.ein; did you mean 'product.ein'?"),
+        (("run", "product.ein", "-i", "AA=a.npy"), "no input 'AA'; did you mean 'A'?"),
+        (("run", "product.ein", *FILES, "-o", "D=d.npy"), "no output 'D'; it has C, t"),
+        (("run", "product.ein", *FILES, "--dim", "q=3"), "no dim 'q'; it has n, k, m"),
+        (("run", "product.ein", *FILES, "--dim", "k=8"), "size 'k' is 8"),
+        (("run", "product.ein", "-i", "A=a.npy", "-i", "A=b.npy"), "'A' is given twice"),
+        (("run", "product.ein", "-i", "A"), "'A' is not of the form NAME=FILE"),
+        (("run", "product.ein", "--dim", "k=many"), "'k=many' is not of the form n=4096"),
+        (("run", "product.ein", *FILES, "--memory", "1GiB", "--arena", "1MiB"), "give one of them"),
+        (("run", "product.ein", "--memory", "2G"), "write 2GiB or 2GB"),
+        (("run", "product.ein", "--device", "cuda:1"), "--device cuda:1 is not available yet"),
+        (("run", "product.ein", "--device", "abacus"), "'abacus' is no device"),
+        (("run", "product.ein", "--trace", "t.json"), "--trace is not available yet"),
+        (("run", "product.ein", "--reproducible"), "--reproducible is not available yet"),
+        (("run", "product.ein", "--memry", "1GiB"), "--memory"),
+        (("run", "product.ein", *FILES, "--policy", "luck"), "luck"),
+        (("plan", "product.ein", *FILES, "--format", "json"), "--format json needs --emit"),
+        (("rnu", "product.ein"), "did you mean 'run'?"),
+        (("product.ein",), "einturnip run product.ein"),
+        (("check", "broken.ein"), "broken.ein:2:"),
+        (("check", "latin.ein"), "not UTF-8"),
+        (("check", "."), "cannot be read"),
+    ],
+)
+def test_what_is_wrong_with_program_or_command_line_exits_2_in_the_users_words(folder, command, arguments, words):
+    (folder / "broken.ein").write_text("input X : f32[n]\nY[i] = X[i] + Z[i]\noutput Y\n")
+    (folder / "latin.ein").write_bytes(b"# caf\xe9\n")
+    code, out, err = command(*arguments)
+    assert code == 2
+    assert words in err
+    assert out == "" and "Traceback" not in err
+
+
+def test_an_input_of_another_dtype_says_what_to_do(folder, command):
+    np.save("a.npy", np.zeros((6, 7), np.float32))
+    code, _, err = command("run", "product.ein", *FILES)
+    assert code == 2
+    assert "product.ein:2:" in err and "f32 in a.npy" in err and "help:" in err
+
+
+def test_what_does_not_fit_exits_3_with_the_least_that_would(folder, command):
+    code, _, err = command("run", "product.ein", *FILES, "--memory", "1MiB", "-o", "C=c.npy")
+    assert code == 3
+    assert "the least that would do is" in err
+    assert not (folder / "c.npy").exists()
+
+
+def test_a_file_that_is_not_there_exits_1(folder, command):
+    code, _, err = command("run", "product.ein", "-i", "A=c.npy", "-i", "B=b.npy")
+    assert code == 1 and "c.npy" in err and "no such file" in err
+
+
+def test_numeric_trouble_is_a_warning_that_names_its_statement(folder, command):
+    (folder / "log.ein").write_text("input x : f64[n]\ny[i] = log(x[i])\noutput y\n")
+    np.save("x.npy", np.array([1.0, -1.0, 0.0]))
+    code, out, err = command("run", "log.ein", "-i", "x=x.npy")
+    assert code == 0
+    assert "warning: line 2 made nan in one tile: y[i] = log(x[i])" in err
+    assert "1 nan" in out
+
+
+def test_a_bug_of_ours_shows_no_traceback_unless_asked(folder, command, monkeypatch):
+    def broken(*arguments):
+        raise ZeroDivisionError("oh")
+
+    monkeypatch.setattr("einturnip.api.inputs.compile_path", broken)
+    code, _, err = command("check", "product.ein")
+    assert code == 1 and "internal error: ZeroDivisionError: oh" in err and "report" in err and "Traceback" not in err
+    assert "Traceback" in command("check", "product.ein", "--debug")[2]
+
+
+def test_help_of_every_verb(command):
+    code, out, _ = command("--help")
+    assert code == 0
+    for verb in ("run", "check", "plan", "doctor"):
+        assert f"  {verb} " in out
+        assert command(verb, "--help")[0] == 0
+    assert command("--version")[1].startswith("einturnip, version ")
