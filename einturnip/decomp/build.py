@@ -99,11 +99,11 @@ def cuts(
         if way and calls > most_calls:
             return way
         way.append(Cut(tuple(tiles), max(sizes.values(), default=0), calls))
-        c = _next_cut(graph, classes, tiles, sizes, held, machine, layouts)
-        if c is None:
+        cheapest = _next_cut(graph, classes, tiles, sizes, held, machine, layouts)
+        if cheapest is None:
             return way
-        tiles[c] = halved(tiles[c])
-        for i in members[c]:
+        tiles[cheapest] = halved(tiles[cheapest])
+        for i in members[cheapest]:
             sizes[i] = held(i, tiles)
 
 

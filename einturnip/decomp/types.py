@@ -6,11 +6,17 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from einturnip.eingraph.types import EinGraph, EinsumNode, InputNode
 
 Box: TypeAlias = tuple[tuple[int, int], ...]
+
+
+def index(box: Box, outer: Box | None = None) -> tuple[Any, ...]:
+    """``box`` as an index into an array that holds ``outer`` (by default the tensor); a view even of a scalar."""
+    starts = [0] * len(box) if outer is None else [lo for lo, _ in outer]
+    return (*(slice(lo - a, hi - a) for (lo, hi), a in zip(box, starts, strict=True)), ...)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +38,7 @@ class Partitioning:
         """The (start, stop) of tile ``key`` along each label."""
         return tuple((k * t, min((k + 1) * t, b)) for k, t, b in zip(key, self.tiles, self.bounds, strict=True))
 
-    def keys(self) -> Iterator[tuple[int, ...]]:
+    def each(self) -> Iterator[tuple[int, ...]]:
         """Every tile's key, in row-major order."""
         return product(*map(range, self.counts))
 

@@ -71,7 +71,7 @@ class Arena:
         self._offer(seg)
 
     def windows(self, size: int, cost: Callable[[int], float | None]) -> list[int] | None:
-        """Values to evict so that ``size`` contiguous bytes are free, at the least total ``cost`` (None: may not go)."""
+        """Values to evict so that ``size`` contiguous bytes are free, at the least ``cost`` (None: may not go)."""
         best: tuple[float, list[int]] | None = None
         run: list[tuple[int, float, int]] = []
         total, price = 0, 0.0

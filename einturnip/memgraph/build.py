@@ -31,9 +31,7 @@ def granule(capacity: int) -> int:
     return PAGE if capacity >= 4 << 20 else 64
 
 
-def build(
-    tasks: TaskGraph, capacity: int, machine: Machine, readable: frozenset[int] = frozenset()
-) -> MemGraph:
+def build(tasks: TaskGraph, capacity: int, machine: Machine, readable: frozenset[int] = frozenset()) -> MemGraph:
     """Place every value of ``tasks`` in ``capacity`` bytes. ``readable``: outputs whose stored tiles can be read again.
 
     Raises:

@@ -60,7 +60,7 @@ def _check_outputs(graph: MemGraph) -> None:
 
 @dataclass(slots=True)
 class _Range:
-    """Bytes [start, stop): what they hold, who wrote it, who read it since; ``before``: who had to end before a unit."""
+    """Bytes [start, stop): what they hold, who wrote and who read it; ``before``: who had to end before its unit."""
 
     start: int
     stop: int

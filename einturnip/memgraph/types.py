@@ -47,7 +47,7 @@ COMPUTE, DISK, FILES = 0, 1, 2
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Bytes [offset, offset + nbytes) of a tier, holding ``value``. In a file's tier the box of the value says where."""
+    """Bytes [offset, offset + nbytes) of a tier, holding ``value``. In a file the value's box says where."""
 
     tier: int
     offset: int

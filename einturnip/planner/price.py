@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 
 from einturnip.core.contraction import contraction
 from einturnip.core.machine import Machine
@@ -33,7 +32,7 @@ def predict(graph: MemGraph, machine: Machine, policy: Policy) -> Prediction:
     )
 
 
-def link_bound(graph: EinGraph, capacity: int) -> Mapping[str, int]:
+def link_bound(graph: EinGraph, capacity: int) -> dict[str, int]:
     """Bytes that any schedule must move: inputs and outputs once, and for a contraction 2MNK/sqrt(S) elements.
 
     Source: Smith, Lowery, Langou, van de Geijn (arXiv 1702.02017), after Hong and Kung (1981); S: the arena's elements.

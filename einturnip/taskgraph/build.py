@@ -10,10 +10,11 @@ from __future__ import annotations
 from array import array
 from collections.abc import Generator, Iterator, Sequence
 from itertools import product
+from typing import Any
 
 import numpy as np
 
-from einturnip.codegen.kernels import compile_kernel
+from einturnip.codegen.kernels import Mode, compile_kernel
 from einturnip.core.errors import CapacityError
 from einturnip.core.machine import Machine
 from einturnip.decomp.cost import is_cut, kernel_seconds, state_nbytes
@@ -22,6 +23,7 @@ from einturnip.eingraph.types import EinsumNode, InputNode
 from einturnip.taskgraph.types import TaskGraph, TaskKind, ValueKind
 
 Key = tuple[int, ...]
+MODES: dict[TaskKind, Mode] = {TaskKind.KERNEL: "whole", TaskKind.TOUCH: "touch", TaskKind.FINISH: "finish"}
 Demand = Generator["tuple[int, Key]", None, None]
 
 
@@ -165,10 +167,10 @@ class _Lowering:
     ) -> None:
         e, part = node.einsum, self.parts[i]
         extents = tuple(hi - lo for lo, hi in part.box(key))
-        mode = {TaskKind.KERNEL: "whole", TaskKind.TOUCH: "touch", TaskKind.FINISH: "finish"}[kind]
+        mode = MODES[kind]
         known = self.costs.get((i, extents, mode))
         if known is None:
-            kernel = compile_kernel(e, extents, mode)  # type: ignore[arg-type]
+            kernel = compile_kernel(e, extents, mode)
             seconds = kernel_seconds(e, extents, self.machine) if kind != TaskKind.FINISH else self.machine.op_latency
             known = self.costs[i, extents, mode] = (kernel.workspace_nbytes, seconds, kernel.flops)
         if kind == TaskKind.TOUCH:
@@ -229,8 +231,8 @@ class _Lowering:
         return m.op_latency + nbytes / rate
 
     def _freeze(self) -> TaskGraph:
-        def column(a: array[int] | array[float], dtype: type) -> np.ndarray:  # type: ignore[type-arg]
-            out = np.array(a, dtype=dtype)
+        def column(a: array[int] | array[float], dtype: type) -> Any:
+            out: Any = np.array(a, dtype=dtype)
             out.flags.writeable = False
             return out
 

@@ -1,0 +1,24 @@
+"""Proves a decomposition: tiles cover every bound once, and an axis is cut as the labels that index it."""
+
+from __future__ import annotations
+
+from einturnip.core.errors import InternalError
+from einturnip.decomp.types import Decomposition
+from einturnip.eingraph.types import EinsumNode, InputNode
+
+
+def check(decomposition: Decomposition) -> None:
+    """Prove the decomposition.
+
+    Raises:
+        InternalError: naming the node at fault.
+    """
+    graph = decomposition.graph
+    if len(decomposition.partitionings) != len(graph.nodes):
+        raise InternalError("a node has no partitioning")
+    for node, part, block in zip(graph.nodes, decomposition.partitionings, decomposition.blocks, strict=True):
+        bounds = node.shape if isinstance(node, InputNode) else node.einsum.bounds
+        if part.bounds != bounds or len(part.tiles) != len(bounds) or any(t < 1 for t in part.tiles):
+            raise InternalError(f"the tiles of {node.name!r} do not cover it")
+        if isinstance(node, EinsumNode) and (block is None or len(block.tiles) != node.einsum.n_out):
+            raise InternalError(f"the blocks of {node.name!r} are not over its output's labels")

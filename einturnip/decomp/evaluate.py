@@ -1,0 +1,56 @@
+"""What a Decomposition means: every einsum tile by tile, as joins and aggregations of tensor relations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import product
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from einturnip.core.reference import State, combine_states, evaluate_einsum, finish_state
+from einturnip.decomp.types import Decomposition, index
+from einturnip.eingraph.types import EinsumNode, InputNode
+
+Array = NDArray[Any]
+
+
+def evaluate(decomposition: Decomposition, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """Every output by name."""
+    graph = decomposition.graph
+    tensors: list[Array] = []
+    for i, node in enumerate(graph.nodes):
+        match node:
+            case InputNode():
+                tensors.append(np.asarray(inputs[node.name]))
+            case EinsumNode():
+                tensors.append(_node(decomposition, i, node, tensors))
+    return {name: tensors[node] for name, node in graph.outputs}
+
+
+def _node(decomposition: Decomposition, i: int, node: EinsumNode, tensors: list[Array]) -> Array:
+    e, part = node.einsum, decomposition.partitionings[i]
+    out = np.empty(e.shape, e.dtype.numpy)
+    # A label of size 0 has no tile; its fold is over nothing, and is still asked for.
+    inner = list(product(*(range(max(1, part.counts[p])) for p in e.aggregated)))
+    for key in decomposition.output(i).each():
+        states: list[State] = []
+        for k in inner:
+            box = part.box(key + k)
+            operands = [
+                tensors[o][index(tuple(box[p] for p in access))]
+                for o, access in zip(node.operands, e.accesses, strict=True)
+            ]
+            origins, extents = [lo for lo, _ in box], [hi - lo for lo, hi in box]
+            mode: Literal["result", "state"] = "result" if e.aggregation is None else "state"
+            states.append(evaluate_einsum(e, operands, origins, extents, mode))
+        where = index(decomposition.output(i).box(key))
+        if e.aggregation is None:
+            out[where] = states[0][0]
+            continue
+        state = states[0]
+        for other in states[1:]:
+            state = combine_states(e, state, other)
+        out[where] = finish_state(e, state)
+    return out

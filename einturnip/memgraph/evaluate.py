@@ -1,0 +1,82 @@
+"""What a MemGraph means: its ops over one array of bytes, in any order that the dependencies allow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from einturnip.core.reference import combine_states, evaluate_einsum, finish_state
+from einturnip.decomp.types import index
+from einturnip.eingraph.types import InputNode
+from einturnip.memgraph.types import COMPUTE, DISK, FILES, MemGraph, Op, OpKind
+from einturnip.memgraph.views import Call, Views
+
+Array = NDArray[Any]
+
+
+class _Bytes:
+    def __init__(self, nbytes: int) -> None:
+        # Filled with ones: a byte that is read before it is written is a nan or a wild number, never a lucky zero.
+        self.data = np.full(nbytes, 0xFF, np.uint8)
+
+    def array(self, offset: int, shape: tuple[int, ...], dtype: Any) -> Array:
+        return np.ndarray(shape, dtype, self.data, offset) if np.prod(shape, dtype=int) else np.empty(shape, dtype)
+
+
+def evaluate(graph: MemGraph, inputs: Mapping[str, Array], order: Iterable[int] | None = None) -> dict[str, Array]:
+    """Every output by name. ``order``: op ids, by default the serial order; the caller keeps to the dependencies."""
+    eingraph = graph.taskgraph.decomposition.graph
+    outputs = {n: np.empty(eingraph.nodes[i].shape, eingraph.nodes[i].dtype.numpy) for n, i in eingraph.outputs}
+    files = [inputs[n.name] if isinstance(n, InputNode) else None for n in eingraph.nodes]
+    files += list(outputs.values())
+    views = Views(graph, _Bytes(graph.capacity))
+    spill = np.full(graph.spill_nbytes, 0xFF, np.uint8)
+    begun: set[int] = set()
+    for i in range(len(graph)) if order is None else order:
+        op = graph[i]
+        match op.kind:
+            case OpKind.KERNEL | OpKind.AGGREGATE:
+                _kernel(views, op, views.call(op), begun)
+            case OpKind.MOVE:
+                views.move(op)
+            case OpKind.LOAD | OpKind.RELOAD | OpKind.OFFLOAD | OpKind.STORE:
+                _transfer(views, op, files, spill)
+    return outputs
+
+
+def _kernel(views: Views, op: Op, call: Call, begun: set[int]) -> None:
+    e = call.einsum
+    made: tuple[Array, ...]
+    if call.mode == "finish":
+        made = (finish_state(e, call.operands),)
+    elif call.mode == "whole":
+        made = evaluate_einsum(e, call.operands, call.origins, call.extents)
+    else:
+        made = evaluate_einsum(e, call.operands, call.origins, call.extents, "state")
+        if op.unit in begun or views.continues(op.unit):
+            made = combine_states(e, tuple(a.copy() for a in call.outs), made)
+        begun.add(op.unit)
+    # Workspace is anybody's until the op ends: spoil it, so that a value that should not lie there shows.
+    call.workspace[...] = 0xFF
+    for out, array in zip(call.outs, made, strict=True):
+        out[...] = array
+
+
+def _transfer(views: Views, op: Op, files: list[Array | None], spill: Array) -> None:
+    held = op.writes[0] if op.kind in (OpKind.LOAD, OpKind.RELOAD) else op.reads[0]
+    far = op.reads[0] if held is op.writes[0] else op.writes[0]
+    assert held.tier == COMPUTE
+    if far.tier == DISK:
+        here, there = views.bytes(held.offset, held.nbytes), spill[far.offset : far.offset + far.nbytes]
+    else:
+        v = views.value(held.value)
+        file = files[far.tier - FILES]
+        assert file is not None
+        here, there = views.array(held.offset, v), file[index(v.box)]
+    if op.kind in (OpKind.LOAD, OpKind.RELOAD):
+        here[...] = there
+    else:
+        there[...] = here

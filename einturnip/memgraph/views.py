@@ -1,0 +1,123 @@
+"""Ops as arrays over the arena: what a kernel reads and writes, where a value's box lies."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from einturnip.codegen.kernels import Mode
+from einturnip.core.einsum import Einsum
+from einturnip.decomp.types import Box, index
+from einturnip.eingraph.types import EinsumNode
+from einturnip.memgraph.types import MemGraph, Op
+from einturnip.taskgraph.build import MODES
+from einturnip.taskgraph.types import TaskKind, Value
+
+Array = NDArray[Any]
+
+
+class Memory(Protocol):
+    """The arena as ops see it."""
+
+    def array(self, offset: int, shape: tuple[int, ...], dtype: Any) -> Array:
+        """A C-contiguous array over the arena's bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One kernel call: see codegen.kernels.HostKernel for what its arguments hold."""
+
+    node: int
+    einsum: Einsum
+    extents: tuple[int, ...]
+    mode: Mode
+    outs: tuple[Array, ...]
+    operands: tuple[Array, ...]
+    origins: tuple[int, ...]
+    workspace: Array
+
+
+class Views:
+    """The arrays that the ops of a graph work on, made when an op starts."""
+
+    def __init__(self, graph: MemGraph, memory: Memory) -> None:
+        self.graph = graph
+        self.memory = memory
+        self.tasks = graph.taskgraph
+        self.d = self.tasks.decomposition
+        self._none = np.empty(0, np.uint8)
+
+    def call(self, op: Op) -> Call:
+        """The kernel call that a kernel or aggregate op is."""
+        task = self.tasks[op.task]
+        node = self.d.graph.nodes[task.node]
+        assert isinstance(node, EinsumNode)
+        e = node.einsum
+        box = self.d.partitionings[task.node].box(task.key)
+        extents = tuple(hi - lo for lo, hi in box)
+        shape = extents[: e.n_out]
+        made = op.writes[0]
+        scratch = op.writes[1] if len(op.writes) > 1 else None
+        operands: tuple[Array, ...]
+        if task.kind == TaskKind.FINISH:
+            operands = self.components(op.reads[0].offset, shape, e)
+        else:
+            operands = tuple(
+                self.part(access.offset, access.value, tuple(box[p] for p in labels))
+                for access, labels in zip(op.reads, e.accesses, strict=True)
+            )
+        return Call(
+            node=task.node,
+            einsum=e,
+            extents=extents,
+            mode=MODES[task.kind],
+            outs=self.components(made.offset, shape, e)
+            if task.kind == TaskKind.TOUCH
+            else (self.memory.array(made.offset, shape, e.dtype.numpy),),
+            operands=operands,
+            origins=tuple(lo for lo, _ in box),
+            workspace=self._none if scratch is None else self.bytes(scratch.offset, scratch.nbytes),
+        )
+
+    def continues(self, unit: int) -> bool:
+        """True where the unit adds to a state that was reloaded; every other starts from nothing."""
+        return unit >= self.tasks.n_values
+
+    def part(self, offset: int, value: int, need: Box) -> Array:
+        """The part ``need`` of a value that lies at ``offset``."""
+        v = self.value(value)
+        whole = self.array(offset, v)
+        return whole if v.box == need else whole[index(need, v.box)]
+
+    def value(self, value: int) -> Value:
+        """The task graph's value that ``value`` is a version of."""
+        return self.tasks.get_value(self.graph.base(value))
+
+    def array(self, offset: int, v: Value) -> Array:
+        """A tile that lies at ``offset``."""
+        dtype = self.d.graph.nodes[v.node].dtype
+        return self.memory.array(offset, tuple(hi - lo for lo, hi in v.box), dtype.numpy)
+
+    def components(self, offset: int, shape: tuple[int, ...], einsum: Einsum) -> tuple[Array, ...]:
+        """A state's components, one after the other, each from a multiple of 64 bytes."""
+        arrays: list[Array] = []
+        for dtype in einsum.state_dtypes:
+            arrays.append(self.memory.array(offset, shape, dtype.numpy))
+            offset += -(-arrays[-1].nbytes // 64) * 64
+        return tuple(arrays)
+
+    def bytes(self, offset: int, nbytes: int) -> Array:
+        """Bytes of the arena."""
+        return self.memory.array(offset, (nbytes,), np.uint8)
+
+    def move(self, op: Op) -> None:
+        """Do a repartition: copy what each tile has of the box."""
+        out = self.value(op.writes[0].value)
+        made = self.array(op.writes[0].offset, out)
+        for access in op.reads:
+            v = self.value(access.value)
+            box = tuple((max(a, c), min(b, d)) for (a, b), (c, d) in zip(v.box, out.box, strict=True))
+            made[index(box, out.box)] = self.part(access.offset, access.value, box)

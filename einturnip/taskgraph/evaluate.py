@@ -1,0 +1,63 @@
+"""What a TaskGraph means: its tasks in order, over a dictionary of values, in plain NumPy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from einturnip.core.reference import State, combine_states, evaluate_einsum, finish_state
+from einturnip.decomp.types import index
+from einturnip.eingraph.types import EinsumNode
+from einturnip.taskgraph.types import Task, TaskGraph, TaskKind, Value, ValueKind
+
+Array = NDArray[Any]
+
+
+def evaluate(graph: TaskGraph, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """Every output by name."""
+    eingraph = graph.decomposition.graph
+    outputs = {n: np.empty(eingraph.nodes[i].shape, eingraph.nodes[i].dtype.numpy) for n, i in eingraph.outputs}
+    values: dict[int, State] = {}
+    for task in graph:
+        v = graph.get_value(task.value)
+        match task.kind:
+            case TaskKind.LOAD:
+                values[v.id] = (np.asarray(inputs[eingraph.nodes[task.node].name])[index(v.box)],)
+            case TaskKind.STORE:
+                outputs[eingraph.outputs[task.node][0]][index(v.box)] = values[v.id][0]
+            case TaskKind.MOVE:
+                values[v.id] = (_assembled(graph, task, v, values),)
+            case TaskKind.FINISH | TaskKind.KERNEL | TaskKind.TOUCH:
+                values[v.id] = _kernel(graph, task, values)
+    return outputs
+
+
+def _kernel(graph: TaskGraph, task: Task, values: dict[int, State]) -> State:
+    node = graph.decomposition.graph.nodes[task.node]
+    assert isinstance(node, EinsumNode)
+    e = node.einsum
+    if task.kind == TaskKind.FINISH:
+        return (finish_state(e, values[task.reads[0]]),)
+    box = graph.decomposition.partitionings[task.node].box(task.key)
+    operands = []
+    for v, access in zip(task.reads, e.accesses, strict=True):
+        need = tuple(box[p] for p in access)
+        operands.append(values[v][0][index(need, graph.get_value(v).box)])
+    origins, extents = [lo for lo, _ in box], [hi - lo for lo, hi in box]
+    if task.kind == TaskKind.KERNEL:
+        return evaluate_einsum(e, operands, origins, extents)
+    state = evaluate_einsum(e, operands, origins, extents, "state")
+    assert e.aggregation is not None and graph.value_kind[task.value] == ValueKind.STATE
+    return combine_states(e, values[task.value], state) if task.value in values else state
+
+
+def _assembled(graph: TaskGraph, task: Task, out: Value, values: dict[int, State]) -> Array:
+    dtype = graph.decomposition.graph.nodes[task.node].dtype
+    made = np.empty([hi - lo for lo, hi in out.box], dtype.numpy)
+    for v in map(graph.get_value, task.reads):
+        box = tuple((max(a, c), min(b, d)) for (a, b), (c, d) in zip(v.box, out.box, strict=True))
+        made[index(box, out.box)] = values[v.id][0][index(box, v.box)]
+    return made
