@@ -13,7 +13,7 @@ import numpy as np
 from einturnip.codegen.graph import Graph, Node
 from einturnip.codegen.primitives import Operation, in_place, mask_type, operation
 from einturnip.codegen.space import Space
-from einturnip.core.dtypes import I64
+from einturnip.core.dtypes import F32, I64
 
 ALIGNMENT = 64
 RegisterKind = Literal["operand", "out", "slot", "number", "start", "size"]
@@ -120,6 +120,8 @@ class Assembler:
             if name == "select_bits":
                 labels = graph[n.arguments[0]].labels
                 arguments.append(self.slot(mask_type(n.dtype), labels))
+        if name == "narrow_bf16":
+            arguments.append(self.slot(F32.numpy, n.labels))
         out = self.slot(n.dtype.numpy, n.labels)
         self.step(self.registers[out].level if section is None else section, operation(name), arguments, out, name)
         return out

@@ -14,15 +14,15 @@ from einturnip.codegen.blas import Matrix, Product, product
 from einturnip.codegen.blocked import aligned
 from einturnip.codegen.graph import number
 from einturnip.codegen.matrices import Plan, Tensor, plan, stride
-from einturnip.codegen.primitives import Array
+from einturnip.codegen.primitives import BF16_EDGE, Array
 from einturnip.codegen.status import StatusLog, listening, unit
 from einturnip.core.contraction import Contraction, contraction
-from einturnip.core.dtypes import DType, promote
+from einturnip.core.dtypes import BF16, DType, promote
 from einturnip.core.einsum import Einsum
 from einturnip.core.scalar import Cast, walk
 
 WORKSPACE_NBYTES = 8 << 20
-_SPARE_NBYTES = 192 << 10  # enough for panels of tiles whose strides were not foreseen
+_SPARE_NBYTES = 32 << 10  # enough for panels of tiles whose strides were not foreseen
 _POINT_NS = 1.2  # of the general kernels, for four bytes
 _ROLES = ((0, 2), (2, 1), (0, 1))  # rows and columns of left, right and out among the groups m, n, k
 
@@ -54,6 +54,7 @@ class ContractionKernel:
     product: Product
     whole: bool
     flops: int
+    narrow_bf16: bool
     workspace_nbytes: int = 0
     _bounds: dict[StrideKey, _Bound] = field(default_factory=dict, init=False, compare=False)
 
@@ -214,6 +215,8 @@ class _Walk:
         target, panel = self._part(2, place, sizes), self._panel(2, sizes)
         if self.fresh:
             np.copyto(target, panel, casting="unsafe")
+            if self.kernel.narrow_bf16:
+                np.multiply(panel, BF16_EDGE, out=panel)  # the panel is done with; see BF16_EDGE
         else:
             np.add(target, panel, out=target)
 
@@ -261,6 +264,7 @@ def compile_contraction(einsum: Einsum, extents: tuple[int, ...], whole: bool) -
         product=product(dtype.numpy, alpha),
         whole=whole,
         flops=2 * math.prod(extents),
+        narrow_bf16=result == BF16,
     )
     return _sized(kernel, types, extents)
 

@@ -16,13 +16,13 @@ from einturnip.core.einsum import Einsum
 from einturnip.core.scalar import Call, walk
 
 _WORKSPACE_NBYTES = 1 << 20  # about a core's second-level cache
-_LEAST_POINTS = 1024
+_LEAST_POINTS, _TINY_POINTS = 1024, 8192
 _STREAM_BLOCKS, _STREAM_NBYTES = 32, 64 << 10  # where next to nothing is temporary, blocks only cost calls
 
 
 def compile_elementwise(einsum: Einsum, extents: tuple[int, ...]) -> Blocked:
     """The kernel of an einsum that aggregates nothing."""
-    return within_cache(lambda points: _build(einsum, extents, points))
+    return within_cache(lambda points: _build(einsum, extents, points), math.prod(extents))
 
 
 def _build(einsum: Einsum, extents: tuple[int, ...], points: int) -> Blocked:
@@ -48,15 +48,15 @@ def compile_finish(einsum: Einsum, extents: tuple[int, ...]) -> Blocked:
         store(assembler, graph, finished(graph, einsum, state), labels, None)
         return blocked(assembler, (labels,) * len(state), (labels,), True, math.prod(shape))
 
-    return within_cache(build)
+    return within_cache(build, math.prod(shape))
 
 
-def within_cache(build: Callable[[int], Blocked]) -> Blocked:
-    """The kernel with the largest blocks whose workspace stays in the cache."""
+def within_cache(build: Callable[[int], Blocked], tile_points: int) -> Blocked:
+    """The kernel with the largest blocks whose workspace stays in the cache, and small beside all but tiny tiles."""
     kernel = build(_STREAM_BLOCKS * BLOCK_POINTS)
     if kernel.workspace_nbytes <= _STREAM_NBYTES:
         return kernel
-    points = BLOCK_POINTS
+    points = min(BLOCK_POINTS, max(_TINY_POINTS, tile_points // 4))
     while (kernel := build(points)).workspace_nbytes > _WORKSPACE_NBYTES and points > _LEAST_POINTS:
         points //= 2
     return kernel

@@ -19,7 +19,7 @@ _REAL_PART = {"c64": F32, "c128": F64}
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One primitive: a ufunc by name, or input, iota, number, convert, real, imag, select, gather, exp_quiet.
+    """One primitive: input, iota, number, select, or what ``primitives.operation`` names.
 
     ``payload`` is the register of an input, the label of an iota, the bytes of a number.
     """
@@ -76,6 +76,8 @@ class Graph:
             return node
         if source.kind == "c" and dtype.kind not in "cb":
             return self.convert(self.part("real", node), dtype)
+        if dtype == BF16 and source.name in ("f32", "f64"):
+            return self.apply("narrow_bf16", self.convert(node, F32), dtype=BF16)
         return self.apply("convert", node, dtype=dtype)
 
     def part(self, op: str, node: int) -> int:

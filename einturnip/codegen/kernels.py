@@ -55,7 +55,15 @@ def compile_kernel(einsum: Einsum, extents: tuple[int, ...], mode: Mode) -> Host
     whole: initialise, fold and finish at once. touch: fold the tile into a state. finish: turn a state into the result.
     Kernels are kept by value; labels' names do not count.
     """
-    return _kept(replace(einsum, labels=("",) * len(einsum.labels)), extents, mode)
+    key = id(einsum), extents, mode
+    near = _near.get(key)
+    if near is not None and near[0] is einsum:
+        return near[1]
+    kernel = _kept(replace(einsum, labels=("",) * len(einsum.labels)), extents, mode)
+    if len(_near) >= _KEPT:
+        _near.clear()
+    _near[key] = einsum, kernel
+    return kernel
 
 
 def compile_tile(einsum: Einsum, extents: tuple[int, ...], mode: Mode) -> HostKernel:
@@ -71,4 +79,7 @@ def compile_tile(einsum: Einsum, extents: tuple[int, ...], mode: Mode) -> HostKe
     return compile_contraction(einsum, extents, mode == "whole") or compile_reduce(einsum, extents, mode == "whole")
 
 
-_kept = lru_cache(maxsize=4096)(compile_tile)
+_KEPT = 1024  # at 2 to 20 KiB each
+_kept = lru_cache(maxsize=_KEPT)(compile_tile)
+# Hashing an einsum takes longer than a small kernel's call: those met last are known by identity as well.
+_near: dict[tuple[int, tuple[int, ...], Mode], tuple[Einsum, HostKernel]] = {}

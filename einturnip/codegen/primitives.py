@@ -14,6 +14,8 @@ Array = np.ndarray[Any, np.dtype[Any]]
 Operation = Callable[..., Any]
 
 _LINE_NBYTES = 64
+# times this, an f32 overflows just where rounding to bf16 gives infinity: at (1 - 2**-9) 2**128
+BF16_EDGE = np.array(1 / (1 - 2.0**-9), np.float32)
 
 _INTEGERS: dict[int, np.dtype[Any]] = {
     1: np.dtype(np.int8),
@@ -47,6 +49,12 @@ def real(x: Array, *, out: Array) -> None:
 def imag(x: Array, *, out: Array) -> None:
     """The imaginary part."""
     np.copyto(out, x.imag)
+
+
+def narrow_bf16(x: Array, scratch: Array, *, out: Array) -> None:
+    """f32 to bf16. The conversion itself raises no flag: what would round to infinity is made to overflow in f32."""
+    np.multiply(x, BF16_EDGE, out=scratch)
+    np.copyto(out, x, casting="unsafe")
 
 
 def exp_quiet(x: Array, *, out: Array) -> None:
@@ -91,6 +99,7 @@ _NAMED: dict[str, Operation] = {
     "gather": gather,
     "real": real,
     "imag": imag,
+    "narrow_bf16": narrow_bf16,
     "exp_quiet": exp_quiet,
     "select_runs": select_runs,
     "select_bits": select_bits,
@@ -105,7 +114,7 @@ def operation(name: str) -> Operation:
 
 def in_place(name: str) -> bool:
     """True where the output may lie on an argument of the same type and shape (for select_bits: on ``yes``)."""
-    return name not in ("", "convert", "gather", "real", "imag", "select_runs")
+    return name not in ("", "convert", "narrow_bf16", "gather", "real", "imag", "select_runs")
 
 
 def mask_type(dtype: DType) -> np.dtype[Any]:

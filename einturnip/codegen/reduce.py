@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from einturnip.codegen.assemble import Assembler
@@ -16,7 +17,7 @@ from einturnip.core.einsum import Einsum
 
 def compile_reduce(einsum: Einsum, extents: tuple[int, ...], whole: bool) -> Blocked:
     """The kernel that folds a tile into a state (touch), or all the way to the result (whole)."""
-    return within_cache(lambda points: _build(einsum, extents, whole, points))
+    return within_cache(lambda points: _build(einsum, extents, whole, points), math.prod(extents))
 
 
 def _build(einsum: Einsum, extents: tuple[int, ...], whole: bool, points: int) -> Blocked:

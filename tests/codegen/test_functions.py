@@ -188,6 +188,9 @@ def test_casts_that_overflow_are_seen() -> None:
         (F32, F16, INF, 0),
         (F32, I32, NAN, INVALID),
         (F32, F16, NAN, 0),
+        (F32, BF16, 3.4e38, OVERFLOW),
+        (F32, BF16, 3.389e38, 0),
+        (F32, BF16, INF, 0),
     ):
         einsum = elementwise(Cast(Operand(0, source), target), (source,), 9)
         assert call(einsum, np.full(9, value, source.numpy))[1] == expected
@@ -265,3 +268,14 @@ def test_promotion_of_narrow_operands_is_exact() -> None:
     x, y = samples(F16)[16:], samples(BF16)[16:]
     einsum = elementwise(join, (F16, BF16), len(x))
     np.testing.assert_array_equal(call(einsum, x, y)[0], x.astype(np.float32) * y.astype(np.float32))
+
+
+def test_a_product_that_overflows_bf16_is_seen() -> None:
+    join = Call("mul", (Operand(0, BF16), Operand(1, BF16)), BF16)
+    einsum = Einsum(("i", "j", "k"), (40, 40, 40), 2, ((0, 2), (2, 1)), (BF16, BF16), join, aggregation("sum", BF16))
+    a, b = np.zeros((2, 40, 40), BF16.numpy)
+    a[0, 0] = a[0, 1] = 1.5e38
+    b[:2, 0] = 1
+    assert call(einsum, a, b)[1] == 0
+    b[:2, 0] = 1.1328125  # 3.399e38 is an f32, no bf16
+    assert call(einsum, a, b)[1] == OVERFLOW

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from concurrent.futures import ThreadPoolExecutor
 from unittest import mock
 
 import numpy as np
@@ -128,3 +129,23 @@ def test_touches_in_any_order_then_finish(data: st.DataObject) -> None:
         extents = (*shape, *einsum.bounds[einsum.n_out :])
         run(points, einsum, extents, "finish", (part,), state, (0,) * len(einsum.bounds))
     check_equal(out, evaluate_einsum(einsum, operands)[0])
+
+
+def test_one_kernel_on_many_threads() -> None:
+    square = Call("mul", (Operand(0, F32), Operand(1, F32)), F32)
+    product = Einsum(tuple("ijk"), (96, 96, 96), 2, ((0, 2), (2, 1)), (F32, F32), square, aggregation("sum", F32))
+    best = Einsum(tuple("ijk"), (96, 96, 96), 2, ((0, 2), (2, 1)), (F32, F32), square, aggregation("max", F32))
+    rng = np.random.default_rng(0)
+    a, b = rng.integers(-4, 5, (2, 96, 96)).astype(np.float32)
+    for einsum, expected in ((product, a @ b), (best, (a[:, :, None] * b).max(1))):
+        kernel = kernels.compile_kernel(einsum, einsum.bounds, "whole")
+
+        def work(_: int, kernel=kernel, expected=expected) -> bool:
+            out, workspace = np.empty((96, 96), np.float32), np.empty(kernel.workspace_nbytes, np.uint8)
+            return all(
+                kernel((out,), (a, b), (0, 0, 0), True, workspace) == 0 and np.array_equal(out, expected)
+                for _ in range(10)
+            )
+
+        with ThreadPoolExecutor(4) as pool:
+            assert all(pool.map(work, range(4)))
