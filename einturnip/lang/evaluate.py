@@ -118,15 +118,18 @@ class _Statement:
     def _extent(self, number: int) -> int:
         label = self.equation.labels[number]
         found: dict[int, str] = {}
-        if label.size is not None:
-            found.setdefault(size_value(label.size, self.sizes), size_text(label.size))
+        written = None if label.size is None else size_value(label.size, self.sizes)
+        if label.size is not None and written is not None:
+            found[written] = size_text(label.size)
         if label.dim is not None:
             found.setdefault(self.sizes[label.dim], f"dim {label.dim}")
         for expr in walk(self.equation.value):
             if isinstance(expr, Access) and number in expr.labels:
                 for axis, at in enumerate(expr.labels):
-                    if at == number:
-                        found.setdefault(self.tensors[expr.tensor].shape[axis], "a tensor's axis")
+                    extent = self.tensors[expr.tensor].shape[axis]
+                    # A size that is written may be shorter than the axis.
+                    if at == number and (written is None or extent < written):
+                        found.setdefault(extent, "a tensor's axis")
         if len(found) != 1 or min(found) < 0:
             sources = " and ".join(f"{size} ({source})" for size, source in found.items())
             raise BindError(f"line {label.span.line}: label {label.name} has sizes {sources or 'from nowhere'}")
@@ -165,9 +168,13 @@ class _Statement:
 
     def _access(self, expr: Access) -> Array:
         present = sorted(set(expr.labels))
-        array = np.einsum(self.tensors[expr.tensor], list(expr.labels), present) if present else None
-        array = self.tensors[expr.tensor] if array is None else array
-        return np.asarray(array).reshape([self.extents[k] if k in present else 1 for k in range(self.rank)])
+        array = self.tensors[expr.tensor][tuple(slice(self.extents[label]) for label in expr.labels)]
+        names = tuple(self.equation.labels[k].name for k in present)
+        bounds = tuple(self.extents[k] for k in present)
+        slots = (tuple(present.index(label) for label in expr.labels),)
+        einsum = Einsum(names, bounds, len(present), slots, (expr.dtype,), Operand(0, expr.dtype), None)
+        (array,) = evaluate_einsum(einsum, [array])
+        return array.reshape([self.extents[k] if k in present else 1 for k in range(self.rank)])
 
     def _aggregate(self, expr: Aggregate) -> Array:
         operator = aggregation(expr.op, expr.body.dtype, expr.accumulator)

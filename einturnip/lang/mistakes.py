@@ -125,6 +125,8 @@ def explain(tokens: list[Token], position: int, expected: set[str]) -> Diagnosti
     if "NAME" in expected and token.text in RESERVED:
         message = f"'{token.text}' is {describe(token.text)} and cannot be used as a name"
         return Diagnostic("E006", message, token.span, help=f"choose another name, such as {token.text}_")
+    if "_EQUAL" in expected and token.type in OPERATORS and tokens[0].type == "NAME":
+        return _defines_nothing(tokens)
     if before is None and (token.type in OPERATORS or token.type in ("_COMMA", "_EQUAL")):
         message = f"a statement cannot begin with {found}"
         help_text = f"put {found} at the end of the line before, or use parentheses there"
@@ -141,8 +143,7 @@ def _too_short(tokens: list[Token], expected: set[str]) -> Diagnostic:
     if tokens[0].type == "NAME" and not any(token.type == "_EQUAL" for token in tokens):
         if close := did_you_mean(tokens[0].text, STATEMENTS) if len(tokens) == 1 else "":
             return Diagnostic("E003", f"'{last.text}' alone is no statement", end, help=close)
-        message = "this is no statement: nothing is defined"
-        return Diagnostic("E003", message, tokens[0].span.to(end), help="write NAME[labels] = expression")
+        return _defines_nothing(tokens)
     if special := _aggregation([*tokens, Token("END", "", end.file, end.line, end.end_column, False)], len(tokens)):
         return special
     if last.type in OPERATORS or last.type == "_EQUAL":
@@ -150,6 +151,11 @@ def _too_short(tokens: list[Token], expected: set[str]) -> Diagnostic:
     return Diagnostic(
         "E003", "the statement ends too soon", after, expected=_list(expected), found="the end of the statement"
     )
+
+
+def _defines_nothing(tokens: list[Token]) -> Diagnostic:
+    message = "this is no statement: nothing is defined"
+    return Diagnostic("E003", message, tokens[0].span.to(tokens[-1].span), help="write NAME[labels] = expression")
 
 
 def _misspelt(tokens: list[Token], position: int) -> Diagnostic | None:
