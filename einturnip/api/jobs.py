@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import math
-import os
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-import numpy as np
-
-from einturnip.core.dtypes import BF16
 from einturnip.core.errors import BindError
 from einturnip.eingraph.types import EinGraph, InputNode
 from einturnip.memgraph.types import FILES
@@ -20,7 +16,6 @@ from einturnip.runtime.types import Progress, RunReport
 from einturnip.stores.generated import Tally
 from einturnip.stores.layout import c_layout
 from einturnip.stores.open import OutputRequest, open_sinks, planned_offsets
-from einturnip.stores.temporary import default_directory
 from einturnip.stores.types import Array, Sink, Source
 
 Missing = Callable[[InputNode], Source]
@@ -63,31 +58,9 @@ class Job:
     def _open_sinks(self) -> dict[str, Sink]:
         """A sink for each output; files take their room on disk here."""
         requests = output_requests(self.planned.graph, self.targets)
-        kept = {r.name for r in requests if r.spec is not None}
-        again = self._read_again()
-        scratch = self.options.spill or default_directory()
-        stored = [
-            r if r.name in kept else replace(r, spec=_scratch_file(scratch, r))
-            for r in requests
-            if r.name in kept | again
-        ]
-        found: dict[str, Sink] = dict(zip((r.name for r in stored), open_sinks(stored), strict=True))
-        for r in requests:
-            if r.name not in kept:
-                found[r.name] = Tally(r.name, r.shape, r.dtype, found.get(r.name))
-        return found
-
-    def _read_again(self) -> set[str]:
-        """The outputs that the plan reads back, for it holds no other copy of them."""
-        graph, memgraph = self.planned.graph, self.planned.memgraph
-        tiers = set(np.unique(memgraph.read[:, 0]).tolist())
-        return {name for o, (name, _) in enumerate(graph.outputs) if output_tier(graph, o) in tiers}
-
-
-def _scratch_file(folder: str, request: OutputRequest) -> str:
-    """A file that holds an output nobody keeps; it never gets its name. bf16 has no place in a ``.npy``."""
-    ending = ".safetensors" if request.dtype == BF16 else ".npy"
-    return os.path.join(folder, f"{request.name}-{os.getpid()}{ending}")
+        kept = [r for r in requests if r.spec is not None]
+        opened = dict(zip((r.name for r in kept), open_sinks(kept), strict=True))
+        return {r.name: opened.get(r.name) or Tally(r.name, r.shape, r.dtype) for r in requests}
 
 
 def output_tier(graph: EinGraph, output: int) -> int:

@@ -16,11 +16,13 @@ import numpy as np
 from einturnip.api.inputs import check_names, close_all, compile_path, file_spec, open_inputs
 from einturnip.api.jobs import Job, complete, needs_data, plan_job, results_nbytes
 from einturnip.core.errors import CapacityError, RunError
-from einturnip.core.settings import available_nbytes, format_size, parse_size
+from einturnip.core.settings import format_size, parse_size
+from einturnip.devices.limits import available_memory
 from einturnip.eingraph.types import EinGraph, InputNode
 from einturnip.lang import compile_text
 from einturnip.lang import types as lang
 from einturnip.pipeline import Options, bind
+from einturnip.planner.budget import resident_nbytes
 from einturnip.runtime.types import Progress, RunReport
 from einturnip.stores.generated import Absent
 from einturnip.stores.types import Array, Source
@@ -229,7 +231,7 @@ def _process_budget(memory: Size | None, graph: EinGraph, targets: Mapping[str, 
     Raises:
         CapacityError: the results alone pass it; names those that must go to a file.
     """
-    allowed = available_nbytes() // 2 if memory is None else parse_size(memory)
+    allowed = available_memory() // 2 if memory is None else parse_size(memory)
     held = results_nbytes(graph, (name for name, target in targets.items() if target is None))
     total = sum(held.values())
     if total >= allowed:
@@ -241,12 +243,6 @@ def _process_budget(memory: Size | None, graph: EinGraph, targets: Mapping[str, 
             total,
         )
     return resident_nbytes() + allowed - total
-
-
-def resident_nbytes() -> int:
-    """What this process holds in memory now."""
-    with Path("/proc/self/statm").open() as statm:
-        return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 class Plan:

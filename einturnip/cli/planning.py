@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from einturnip.core.settings import available_nbytes
-
 if TYPE_CHECKING:
     from einturnip.api.jobs import Job, Missing
     from einturnip.lang.types import Program
@@ -63,6 +61,4 @@ def _options(budget: dict[str, Any]) -> Options:
     settings = {name: value for name, value in budget.items() if name != "device"}
     if settings["memory"] is not None and settings["arena"] is not None:
         raise click.UsageError("--arena sets the arena instead of --memory; give one of them")
-    if settings["memory"] is None and settings["arena"] is None:
-        settings["memory"] = available_nbytes() // 2
     return Options(**settings)

@@ -1,10 +1,8 @@
-"""Sizes as people write them, and how much memory a run may take when nobody says."""
+"""Sizes as people write them."""
 
 from __future__ import annotations
 
-import os
 import re
-from pathlib import Path
 
 from einturnip.core.errors import BindError
 
@@ -53,69 +51,11 @@ def parse_size(text: str | int) -> int:
 
 def format_size(nbytes: float) -> str:
     """Bytes for a reader, in binary units and at most four digits: ``1.50 GiB``."""
-    size = float(nbytes)
-    for unit in ("B", "KiB", "MiB", "GiB"):
+    size, unit = float(nbytes), "B"
+    for larger in ("KiB", "MiB", "GiB", "TiB"):
         if abs(size) < 1024:
             break
-        size /= 1024
-    else:
-        unit = "TiB"
+        size, unit = size / 1024, larger
     if unit == "B" or abs(size) >= 100:
         return f"{size:.0f} {unit}"
     return f"{size:.1f} {unit}" if abs(size) >= 10 else f"{size:.2f} {unit}"
-
-
-def available_nbytes(root: Path = Path("/")) -> int:
-    """Memory that this machine, or the control group around this process, has free.
-
-    ``root`` stands for the file system's root, for tests.
-    """
-    free = [_meminfo(root / "proc/meminfo"), *_control_groups(root)]
-    known = [f for f in free if f is not None]
-    if known:
-        return max(min(known), 0)
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-
-
-def _meminfo(path: Path) -> int | None:
-    try:
-        found = re.search(r"^MemAvailable:\s+(\d+) kB", path.read_text(), re.MULTILINE)
-    except OSError:
-        return None
-    return int(found[1]) * 1024 if found else None
-
-
-def _control_groups(root: Path) -> list[int | None]:
-    """What each control group from this process's own up to the root still has, of version 2 and version 1."""
-    try:
-        entries = (root / "proc/self/cgroup").read_text().splitlines()
-    except OSError:
-        return []
-    left: list[int | None] = []
-    for entry in entries:
-        _, controllers, path = entry.split(":", 2)
-        if controllers == "":
-            base, limit, used = root / "sys/fs/cgroup", "memory.max", "memory.current"
-        elif "memory" in controllers.split(","):
-            base, limit, used = root / "sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes"
-        else:
-            continue
-        group = base / path.lstrip("/")
-        for folder in [group, *group.parents]:
-            left.append(_left(folder, limit, used))
-            if folder == base:
-                break
-    return left
-
-
-def _left(folder: Path, limit: str, used: str) -> int | None:
-    """What one group has left. Its file cache can be dropped, so it counts as free."""
-    try:
-        bound = (folder / limit).read_text().strip()
-        if bound == "max":
-            return None
-        taken = int((folder / used).read_text())
-        cache = re.search(r"^(?:total_)?inactive_file (\d+)", (folder / "memory.stat").read_text(), re.MULTILINE)
-    except (OSError, ValueError):
-        return None
-    return int(bound) - taken + (int(cache[1]) if cache else 0)

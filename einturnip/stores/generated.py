@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from einturnip.core.dtypes import DType
 from einturnip.core.errors import InternalError, StoreError
 from einturnip.stores.layout import Layout, blocks, c_layout
-from einturnip.stores.types import Array, Extent, Region, Sink, slices
+from einturnip.stores.types import Array, Extent, Region, slices
 
 # Elements worked on at a time, so that what is not the caller's buffer stays small and in the cache.
 _BLOCK = 1 << 15
@@ -81,12 +81,10 @@ class Tally:
     """A sink that keeps no number, only what a reader wants to know of them: range, NaN, and a checksum.
 
     The checksum adds a hash of every element with its position, so it does not depend on tiles or their order.
-    ``scratch`` holds the numbers for a run that reads them back; it is dropped in the end.
     """
 
-    def __init__(self, name: str, shape: tuple[int, ...], dtype: DType, scratch: Sink | None = None) -> None:
+    def __init__(self, name: str, shape: tuple[int, ...], dtype: DType) -> None:
         self._unstored = _Unstored(name, shape, dtype)
-        self._scratch = scratch
         self._lock = threading.Lock()
         self._checksum = 0
         self.low: float | None = None
@@ -110,12 +108,10 @@ class Tally:
         return self._unstored.contiguous_nbytes(region)
 
     def read(self, region: Region, out: Array) -> int:
-        if self._scratch is None:
-            raise InternalError(f"output {self.name} is not kept and cannot be read back")
-        return self._scratch.read(region, out)
+        raise InternalError(f"output {self.name} is not kept and cannot be read back")
 
     def write(self, region: Region, array: Array) -> int:
-        """Take note of the region; no bytes are transferred, but to the scratch file."""
+        """Take note of the region; no bytes are transferred."""
         for block in blocks(region, 1, _BLOCK):
             part = np.ascontiguousarray(array[_within(block, region)])
             hashes = _mixed(_positions(block, self.shape) * _ODD + _bits(part), 0)
@@ -126,22 +122,19 @@ class Tally:
                 if low is not None and high is not None:
                     self.low = low if self.low is None else min(self.low, low)
                     self.high = high if self.high is None else max(self.high, high)
-        return 0 if self._scratch is None else self._scratch.write(region, array)
+        return 0
 
     def release(self, region: Region) -> None:
-        if self._scratch is not None:
-            self._scratch.release(region)
+        return None
 
     def commit(self) -> None:
-        self.abort()
+        return None
 
     def abort(self) -> None:
-        if self._scratch is not None:
-            self._scratch.abort()
+        return None
 
     def close(self) -> None:
-        if self._scratch is not None:
-            self._scratch.close()
+        return None
 
 
 _ODD = np.uint64(0xD1342543DE82EF95)

@@ -1,9 +1,9 @@
-"""Sizes as people write them, and the memory that is free."""
+"""Sizes as people write them."""
 
 import pytest
 
 from einturnip.core.errors import BindError
-from einturnip.core.settings import available_nbytes, format_size, parse_size
+from einturnip.core.settings import format_size, parse_size
 
 
 @pytest.mark.parametrize(
@@ -47,45 +47,3 @@ def test_a_size_that_may_mean_two_things_shows_both():
 )
 def test_sizes_are_shown_short(nbytes, text):
     assert format_size(nbytes) == text
-
-
-def machine(root, files):
-    for name, text in files.items():
-        path = root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    return available_nbytes(root)
-
-
-MEMINFO = {"proc/meminfo": "MemTotal: 9000 kB\nMemAvailable:    8000 kB\n"}
-
-
-def test_free_memory_is_the_machines_where_no_group_bounds_it(tmp_path):
-    assert machine(tmp_path, MEMINFO) == 8000 * 1024
-
-
-def test_free_memory_is_the_tightest_groups(tmp_path):
-    group = "sys/fs/cgroup/a"
-    files = {
-        "proc/self/cgroup": "0::/a/b\n",
-        f"{group}/memory.max": "1000000",
-        f"{group}/memory.current": "400000",
-        f"{group}/memory.stat": "anon 1\ninactive_file 100000\n",
-        f"{group}/b/memory.max": "max",
-    }
-    assert machine(tmp_path, MEMINFO | files) == 700_000
-
-
-def test_free_memory_in_a_group_of_version_one(tmp_path):
-    group = "sys/fs/cgroup/memory/a"
-    files = {
-        "proc/self/cgroup": "5:cpu:/a\n4:memory,x:/a\n",
-        f"{group}/memory.limit_in_bytes": "500000",
-        f"{group}/memory.usage_in_bytes": "400000",
-        f"{group}/memory.stat": "total_inactive_file 0\n",
-    }
-    assert machine(tmp_path, MEMINFO | files) == 100_000
-
-
-def test_free_memory_without_a_proc_is_still_a_number(tmp_path):
-    assert available_nbytes(tmp_path) > 0

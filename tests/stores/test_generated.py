@@ -86,15 +86,6 @@ def test_a_tally_of_a_scalar():
     assert tally(np.array(5), [()]).low == 5
 
 
-def test_a_tally_reads_back_only_from_a_scratch():
-    array = np.arange(6.0).reshape(2, 3)
+def test_a_tally_cannot_be_read_back():
     with pytest.raises(InternalError, match="output Y"):
-        tally(array, [whole(array.shape)]).read(((0, 1), (0, 1)), np.empty((1, 1)))
-    from einturnip.stores.open import open_sink
-
-    kept = np.zeros((2, 3))
-    sink = Tally("Y", (2, 3), F64, open_sink(kept, "Y", (2, 3), F64))
-    sink.write(whole(array.shape), array)
-    out = np.empty((1, 3))
-    sink.read(((1, 2), (0, 3)), out)
-    assert (out == array[1:]).all()
+        tally(np.zeros((2, 3)), [whole((2, 3))]).read(((0, 1), (0, 1)), np.empty((1, 1)))
