@@ -23,6 +23,7 @@ def factor_sums(graph: EinGraph, memory_nbytes: int | None) -> EinGraph:
     An intermediate past ``memory_nbytes`` is avoided where another order of the contractions does without.
     A sum is linear: factors and divisors free of its labels go outside, a label that only one factor has is summed
     within that factor, and the rest goes pair by pair. Integers wrap round, so the same holds for them.
+    Where a factor is infinite, a sum in another order may be NaN instead of infinite, or the other way round.
     """
     assembly = Assembly(node.name for node in graph.nodes)
     ids: list[int] = []

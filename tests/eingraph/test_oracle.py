@@ -1,0 +1,35 @@
+"""Drawn programs: what is built, and what is left of it after rewriting, computes what the language page says."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+from hypothesis import HealthCheck, given, settings
+
+from einturnip.eingraph.build import build
+from einturnip.eingraph.evaluate import evaluate
+from einturnip.eingraph.rewrite import rewrite
+from einturnip.lang import compile_text
+from einturnip.testing import Answer, Case, assert_agrees, programs
+from einturnip.testing import evaluate as oracle
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@given(programs())
+def test_einsums_compute_what_the_program_says(case: Case) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        expected = oracle(case.program, case.inputs, case.dims)
+    graph = build(compile_text(case.text, "drawn.ein"), {n: a.shape for n, a in case.inputs.items()}, case.dims)
+    inputs = {name: np.asarray(array) for name, array in case.inputs.items()}
+    for name, values in evaluate(graph, inputs).items():
+        assert_agrees(values, expected[name])
+    for floor in (rewrite(graph), rewrite(graph, 16)):
+        for name, values in evaluate(floor, inputs).items():
+            assert_agrees(values, finite_part(expected[name]))
+
+
+def finite_part(answer: Answer) -> Answer:
+    """The answer with no demand where it is infinite or NaN: 0 * inf, once factored, may be another of the two."""
+    return Answer(answer.values, np.where(np.isfinite(answer.values), answer.slack, np.inf))
