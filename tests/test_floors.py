@@ -5,51 +5,204 @@ A floor is one function from a drawn case to its outputs. Add one line to FLOORS
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, note
 
-from einturnip.eingraph.build import build
-from einturnip.eingraph.check import check
-from einturnip.eingraph.evaluate import evaluate as graph_values
+import einturnip
+from einturnip import CapacityError
+from einturnip.codegen.kernels import compile_kernel
+from einturnip.core.einsum import Einsum
+from einturnip.core.machine import Machine
+from einturnip.decomp import build as decomp_build
+from einturnip.decomp import check as decomp_check
+from einturnip.decomp import evaluate as decomp_values
+from einturnip.decomp.types import Decomposition
+from einturnip.eingraph import build as eingraph_build
+from einturnip.eingraph import check as eingraph_check
+from einturnip.eingraph import evaluate as eingraph_values
 from einturnip.eingraph.rewrite import rewrite
-from einturnip.eingraph.types import EinGraph
+from einturnip.eingraph.types import EinGraph, InputNode
+from einturnip.lang import check as lang_check
 from einturnip.lang import compile_text
+from einturnip.lang import evaluate as lang_values
+from einturnip.lang import types as lang
+from einturnip.lang.show import show
+from einturnip.memgraph import build as memgraph_build
+from einturnip.memgraph import check as memgraph_check
+from einturnip.memgraph import evaluate as memgraph_values
+from einturnip.memgraph.types import MemGraph
+from einturnip.taskgraph import build as taskgraph_build
+from einturnip.taskgraph import check as taskgraph_check
+from einturnip.taskgraph import evaluate as taskgraph_values
+from einturnip.taskgraph.types import TaskGraph
 from einturnip.testing import Case, assert_agrees, evaluate, programs
 
-Outputs = dict[str, np.ndarray[Any, np.dtype[Any]]]
+Array = np.ndarray[Any, np.dtype[Any]]
+Outputs = dict[str, Array]
+MACHINE = Machine(workers=2)
 
 
-def graph_of(case: Case) -> EinGraph:
-    """The case's program with its sizes bound."""
+# --- one function a floor: the value, after its check -----------------------------------------------------------------
+
+
+def program_of(case: Case) -> lang.Program:
+    program = compile_text(case.text, "drawn.ein")
+    lang_check.check(program)
+    return program
+
+
+def graph_of(case: Case, program: lang.Program | None = None) -> EinGraph:
     shapes = {name: array.shape for name, array in case.inputs.items()}
-    return build(compile_text(case.text, "drawn.ein"), shapes, case.dims, {name: f"{name}.npy" for name in shapes})
+    origins = {name: f"{name}.npy" for name in shapes}
+    graph = eingraph_build.build(program or program_of(case), shapes, case.dims, origins)
+    eingraph_check.check(graph)
+    return graph
 
 
-def evaluate_graph(graph: EinGraph, case: Case) -> Outputs:
-    """A graph's outputs, after its check."""
-    check(graph)
-    return graph_values(graph, case.inputs)
+def rewritten(case: Case, memory: int | None = None) -> EinGraph:
+    graph = rewrite(graph_of(case), memory)
+    eingraph_check.check(graph)
+    return graph
 
 
-def rewritten(case: Case) -> EinGraph:
-    """The graph after every rewrite."""
-    return rewrite(graph_of(case), None)
+def cut(case: Case, tile: int) -> Decomposition:
+    """Every label cut into tiles of one size, where it has as much."""
+    graph = rewritten(case)
+    classes = decomp_build.label_classes(graph)
+    tiles = [max(1, min(bound, tile)) for bound in classes.bounds]
+    decomposition = decomp_build.decompose(graph, classes, tiles, 1 << 16)
+    decomp_check.check(decomposition)
+    return decomposition
+
+
+def tasks(case: Case, tile: int) -> TaskGraph:
+    graph = taskgraph_build.build(cut(case, tile), MACHINE)
+    taskgraph_check.check(graph)
+    return graph
+
+
+def placed(case: Case, tile: int) -> MemGraph:
+    """In the least capacity that does."""
+    task_graph = tasks(case, tile)
+    try:
+        graph = memgraph_build.build(task_graph, 1, MACHINE)
+    except CapacityError as error:
+        graph = memgraph_build.build(task_graph, error.needed + 16 * memgraph_build.granule(error.needed), MACHINE)
+    memgraph_check.check(graph)
+    return graph
+
+
+# --- kernels, over whole tensors and in halves ------------------------------------------------------------------------
+
+
+def run_kernels(graph: EinGraph, case: Case, halved: bool) -> Outputs:
+    """The graph with every einsum computed by compiled kernels."""
+    values: list[Array] = []
+    for node in graph.nodes:
+        if isinstance(node, InputNode):
+            values.append(case.inputs[node.name])
+            continue
+        operands = [values[o] for o in node.operands]
+        out = np.full(node.shape, np.zeros((), node.dtype.numpy))
+        if halved:
+            run_halved(node.einsum, operands, out)
+        else:
+            call(node.einsum, "whole", (out,), operands, [0] * len(node.einsum.bounds), node.einsum.bounds, True)
+        values.append(out)
+    return {name: values[node] for name, node in graph.outputs}
+
+
+def run_halved(einsum: Einsum, operands: Sequence[Array], out: Array) -> None:
+    """Each label's range in two: touches on slices of the state, then one finish."""
+    if einsum.aggregation is None:
+        for box in halves(einsum.bounds):
+            origins, extents = [lo for lo, _ in box], tuple(hi - lo for lo, hi in box)
+            call(einsum, "whole", (out[index(box)],), cut_operands(einsum, operands, box), origins, extents, True)
+        return
+    state = tuple(np.empty(einsum.shape, dtype.numpy) for dtype in einsum.state_dtypes)
+    for outer in halves(einsum.shape):
+        for number, inner in enumerate(halves(einsum.bounds[einsum.n_out :])):
+            box = outer + inner
+            origins, extents = [lo for lo, _ in box], tuple(hi - lo for lo, hi in box)
+            slices = tuple(component[index(outer)] for component in state)
+            call(einsum, "touch", slices, cut_operands(einsum, operands, box), origins, extents, number == 0)
+    call(einsum, "finish", (out,), state, [0] * len(einsum.bounds), einsum.bounds, True)
+
+
+def halves(bounds: Sequence[int]) -> list[tuple[tuple[int, int], ...]]:
+    """Every box of a space cut in two along each axis, where there are two points."""
+    boxes: list[tuple[tuple[int, int], ...]] = [()]
+    for bound in bounds:
+        middle = bound // 2
+        parts = [(0, middle), (middle, bound)] if middle else [(0, bound)]
+        boxes = [(*box, part) for box in boxes for part in parts]
+    return boxes
+
+
+def index(box: Sequence[tuple[int, int]]) -> tuple[Any, ...]:
+    return (*(slice(lo, hi) for lo, hi in box), ...)  # a view even where there are no axes
+
+
+def cut_operands(einsum: Einsum, operands: Sequence[Array], box: Sequence[tuple[int, int]]) -> list[Array]:
+    return [x[index([box[p] for p in access])] for x, access in zip(operands, einsum.accesses, strict=True)]
+
+
+def call(
+    einsum: Einsum,
+    mode: Any,
+    outs: tuple[Array, ...],
+    operands: Sequence[Array],
+    origins: Sequence[int],
+    extents: tuple[int, ...],
+    first: bool,
+) -> None:
+    kernel = compile_kernel(einsum, extents, mode)
+    # Full of ones: what is read from the workspace before it is written is a nan or a wild number.
+    workspace = np.full(kernel.workspace_nbytes + 64, 0xFF, np.uint8)
+    start = -workspace.ctypes.data % 64
+    kernel(outs, tuple(operands), tuple(origins), first, workspace[start : start + kernel.workspace_nbytes])
+
+
+# --- the product ------------------------------------------------------------------------------------------------------
+
+
+def run_in(case: Case, arena: int | None) -> Outputs:
+    """A run by the Python API; in an arena that is too small, in the least one that it then names."""
+    program = einturnip.compile(case.text, dims=case.dims)
+    try:
+        plan = program.plan(arena=arena, workers=2, data=case.inputs)
+    except CapacityError as error:
+        plan = program.plan(arena=error.needed, workers=2, data=case.inputs)
+    return dict(plan.run())
 
 
 FLOORS: dict[str, Callable[[Case], Outputs]] = {
-    "eingraph": lambda case: evaluate_graph(graph_of(case), case),
-    "eingraph, rewritten": lambda case: evaluate_graph(rewritten(case), case),
-    "eingraph, rewritten for little memory": lambda case: evaluate_graph(rewrite(graph_of(case), 256), case),
+    "lang": lambda case: lang_values.evaluate(program_of(case), case.inputs, case.dims),
+    "eingraph": lambda case: eingraph_values.evaluate(graph_of(case), case.inputs),
+    "eingraph of the program printed": lambda case: eingraph_values.evaluate(
+        graph_of(case, compile_text(show(program_of(case)), "shown.ein")), case.inputs
+    ),
+    "eingraph rewritten": lambda case: eingraph_values.evaluate(rewritten(case), case.inputs),
+    "eingraph rewritten for little memory": lambda case: eingraph_values.evaluate(rewritten(case, 256), case.inputs),
+    "kernels": lambda case: run_kernels(rewritten(case), case, halved=False),
+    "kernels in halves": lambda case: run_kernels(rewritten(case), case, halved=True),
+    "decomp": lambda case: decomp_values.evaluate(cut(case, 2), case.inputs),
+    "taskgraph": lambda case: taskgraph_values.evaluate(tasks(case, 2), case.inputs),
+    "memgraph": lambda case: memgraph_values.evaluate(placed(case, 2), case.inputs),
+    "memgraph by points": lambda case: memgraph_values.evaluate(placed(case, 1), case.inputs),
+    "run": lambda case: run_in(case, None),
+    "run in the least arena": lambda case: run_in(case, 1),
 }
 
 
 @pytest.mark.parametrize("floor", FLOORS)
 @given(case=programs())
 def test_floor_agrees_with_the_oracle(floor: str, case: Case) -> None:
+    note(case.text)
     expected = evaluate(case.program, case.inputs, case.dims)
     result = FLOORS[floor](case)
     assert set(result) == set(expected)

@@ -19,10 +19,18 @@ from einturnip.eingraph.types import EinGraph, EinsumNode
 # Of the capacity, what a block may hold; the rest prefetches. Less where operands are made by kernels of their own.
 SHARE_STREAMED = 0.9
 SHARE_COMPUTED = 0.5
+SHARE_KEPT = 0.15  # tiles that are not stored but read by another node, beside whatever that one holds
 MOST_CANDIDATES = 20_000
 
 
-def choose_block(graph: EinGraph, i: int, part: Partitioning, capacity: int) -> tuple[Block, float]:
+def consumed(graph: EinGraph) -> frozenset[int]:
+    """Nodes that another node reads."""
+    return frozenset(o for n in graph.nodes if isinstance(n, EinsumNode) for o in n.operands)
+
+
+def choose_block(
+    graph: EinGraph, i: int, part: Partitioning, capacity: int, intermediates: frozenset[int]
+) -> tuple[Block, float]:
     """The block of einsum node ``i`` that reads the fewest bytes among those that fit, and those bytes."""
     node = graph.nodes[i]
     assert isinstance(node, EinsumNode)
@@ -30,9 +38,10 @@ def choose_block(graph: EinGraph, i: int, part: Partitioning, capacity: int) -> 
     counts = part.counts[: e.n_out]
     cut = is_cut(e, part.tiles)
     computed = any(isinstance(graph.nodes[o], EinsumNode) for o in node.operands)
-    room = capacity * (SHARE_COMPUTED if computed else SHARE_STREAMED)
+    kept = i in intermediates
+    room = capacity * (SHARE_KEPT if kept and not cut else SHARE_COMPUTED if computed or kept else SHARE_STREAMED)
     best = Block((1,) * e.n_out, None)
-    best_cost = _traffic(e, part, best, room - _held(e, part, best, cut), capacity)
+    best_cost = _traffic(e, part, best, room - _held(e, part, best, cut, kept), capacity)
     walks: list[int | None] = [None] if cut else [p for p in range(e.n_out) if counts[p] > 1]
     for walk in walks:
         ranges = [[counts[p]] if p == walk else _block_sizes(counts[p]) for p in range(e.n_out)]
@@ -40,7 +49,7 @@ def choose_block(graph: EinGraph, i: int, part: Partitioning, capacity: int) -> 
             ranges = [r if len(r) == 1 else r[:: max(1, len(r) // 8)] for r in ranges]
         for tiles in product(*ranges):
             block = Block(tiles, walk)
-            slack = room - _held(e, part, block, cut)
+            slack = room - _held(e, part, block, cut, kept)
             if slack < 0:
                 continue
             cost = _traffic(e, part, block, slack, capacity)
@@ -54,9 +63,10 @@ def _block_sizes(count: int) -> list[int]:
     return sorted({-(-count // n) for n in range(1, count + 1)}) or [1]
 
 
-def _held(e: Einsum, part: Partitioning, block: Block, cut: bool) -> float:
-    """Bytes that stand while a block is made: accumulators, this step of the panels and half the next."""
-    made = state_nbytes(e, part.tiles) * math.prod(block.tiles) if cut else 2 * output_nbytes(e, part.tiles)
+def _held(e: Einsum, part: Partitioning, block: Block, cut: bool, kept: bool) -> float:
+    """Bytes that stand while a block is made: accumulators or ``kept`` tiles, this step's panels and half the next."""
+    made = state_nbytes(e, part.tiles) if cut else output_nbytes(e, part.tiles)
+    made *= math.prod(block.tiles) if cut or kept else 2
     panels = 0.0
     for s, access in enumerate(e.accesses):
         wide = math.prod(block.tiles[p] for p in set(access) if p < e.n_out and p != block.streamed)
@@ -72,7 +82,7 @@ def _traffic(e: Einsum, part: Partitioning, block: Block, slack: float, capacity
     for access, nbytes in zip(e.accesses, whole, strict=True):
         again = math.prod(b for p, b in enumerate(blocks) if p not in access)
         least += nbytes
-        total += nbytes * (1 if nbytes < capacity / 16 else again)
+        total += nbytes * (1 if nbytes < capacity / 8 else again)
     for p in range(e.n_out):
         # A step along p, between blocks that differ in p alone, shares the panels of the operands that lack p.
         turns = (blocks[p] - 1) * math.prod(blocks[:p])

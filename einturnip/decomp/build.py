@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from einturnip.core.contraction import contraction
 from einturnip.core.machine import Machine
-from einturnip.decomp.blocks import choose_block
+from einturnip.decomp.blocks import choose_block, consumed
 from einturnip.decomp.cost import kernel_seconds, operand_nbytes, state_nbytes, working_set_nbytes
 from einturnip.decomp.types import Decomposition, Partitioning
 from einturnip.eingraph.types import EinGraph, EinsumNode, InputNode
@@ -110,8 +110,9 @@ def cuts(
 def decompose(graph: EinGraph, classes: LabelClasses, tiles: Sequence[int], capacity: int) -> Decomposition:
     """The graph with every class cut into ``tiles``, and blocks chosen for ``capacity`` bytes."""
     parts = partitionings(graph, classes, tiles)
+    inner = consumed(graph)
     blocks = tuple(
-        choose_block(graph, i, parts[i], capacity)[0] if isinstance(n, EinsumNode) else None
+        choose_block(graph, i, parts[i], capacity, inner)[0] if isinstance(n, EinsumNode) else None
         for i, n in enumerate(graph.nodes)
     )
     return Decomposition(graph, parts, blocks)
@@ -152,13 +153,14 @@ def kernel_calls(graph: EinGraph, classes: LabelClasses, tiles: Sequence[int]) -
 def price(graph: EinGraph, classes: LabelClasses, cut: Cut, capacity: int, machine: Machine) -> float:
     """Seconds that the cut would take by formula: kernels over the workers, and bytes read from files."""
     parts = partitionings(graph, classes, cut.tiles)
+    inner = consumed(graph)
     total = 0.0
     for i, node in enumerate(graph.nodes):
         if isinstance(node, EinsumNode):
             calls = math.prod(parts[i].counts)
             total += calls * kernel_seconds(node.einsum, parts[i].tiles, machine) / machine.workers
             if any(isinstance(graph.nodes[o], InputNode) for o in node.operands):
-                total += choose_block(graph, i, parts[i], capacity)[1] / machine.read_bandwidth
+                total += choose_block(graph, i, parts[i], capacity, inner)[1] / machine.read_bandwidth
     return total
 
 

@@ -30,16 +30,14 @@ def number_value(token: Token) -> int | float | complex:
     """
     text = token.text
     try:
-        if text.endswith("j"):
-            return complex(0.0, float(text[:-1]))
-        if text.isdigit() or text.replace("_", "").isdigit():
+        if text.replace("_", "").isdigit():
             return int(text)
-        value = float(text)
+        value = float(text.removesuffix("j"))
     except ValueError:
         raise BadNumber(token, "underscores stand between digits, and at most 4300 digits make a number") from None
     if value == float("inf"):
         raise BadNumber(token, "it is larger than any f64; write inf for infinity")
-    return value
+    return complex(0.0, value) if text.endswith("j") else value
 
 
 def _string(token: Token) -> str:

@@ -10,6 +10,7 @@ import numpy as np
 from einturnip.core.dtypes import DType, from_numpy
 from einturnip.core.errors import BindError
 from einturnip.stores.layout import Layout
+from einturnip.stores.transfer import copy_blocked
 from einturnip.stores.types import Array, Extent, Region, slices
 
 
@@ -26,7 +27,7 @@ class ArraySource:
     def read(self, region: Region, out: Array) -> int:
         """Copy the region into ``out``."""
         self._layout.check(region)
-        np.copyto(out, self.array[slices(region)])
+        copy_blocked(out, self.array[(*slices(region), ...)])
         return out.nbytes
 
     def extent(self, region: Region) -> Extent:
@@ -50,7 +51,7 @@ class ArraySink(ArraySource):
     def write(self, region: Region, array: Array) -> int:
         """Copy ``array`` into the region."""
         self._layout.check(region)
-        self.array[slices(region)] = array
+        copy_blocked(self.array[(*slices(region), ...)], array)
         return array.nbytes
 
     def commit(self) -> None:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from einturnip.core.dtypes import DType
 from einturnip.stores.layout import Layout, blocks, extent_nbytes
 from einturnip.stores.pages import ReleasedPages
-from einturnip.stores.transfer import read_extent
+from einturnip.stores.transfer import copy_blocked, read_extent
 from einturnip.stores.types import Array, Extent, Region, region_shape
 
 STAGING_NBYTES = 1 << 18
@@ -90,7 +90,7 @@ class StoredTensor:
             stage = staging()[:nbytes].view(dtype).reshape(shape)
             self._fill(stage, extent)
             window = tuple(slice(a - o, b - o) for (a, b), o in zip(block, origin, strict=True))
-            target[window] = stage
+            copy_blocked(target[window], stage)
 
 
 class FileSource(StoredTensor):
@@ -111,7 +111,8 @@ class FileSource(StoredTensor):
 
     def release(self, region: Region) -> None:
         """Let the region's pages leave the page cache."""
-        self._pages.release(region)
+        if self.fd >= 0:
+            self._pages.release(region)
 
     def close(self) -> None:
         """Drop the pages released, and close the file."""

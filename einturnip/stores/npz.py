@@ -16,7 +16,7 @@ from einturnip.stores.location import pick_key
 from einturnip.stores.npy import NpyHeader, read_header
 from einturnip.stores.temporary import nameless_file, out_of_space
 from einturnip.stores.transfer import write_full
-from einturnip.stores.types import Array, Extent, Region, Source, whole
+from einturnip.stores.types import Array, Extent, Region, Source
 
 _CHUNK = 1 << 20
 _LOCAL_HEADER = struct.Struct("<4s5H3I2H")
@@ -124,7 +124,6 @@ class CompressedSource:
     def close(self) -> None:
         """Close the archive, and let the unpacked file vanish."""
         if self._unpacked is not None:
-            self._unpacked.release(whole(self.shape))
             self._unpacked.close()
         if self._fd >= 0:
             os.close(self._fd)

@@ -16,7 +16,7 @@ from einturnip.stores.file_source import StoredTensor, as_bytes, staging
 from einturnip.stores.layout import blocks, c_layout, extent_nbytes
 from einturnip.stores.pages import ReleasedPages, WrittenPages, drop
 from einturnip.stores.temporary import OutputFile
-from einturnip.stores.transfer import read_full, write_extent, write_full
+from einturnip.stores.transfer import copy_blocked, read_full, write_extent, write_full
 from einturnip.stores.types import Array, Extent, Region, region_shape
 
 Tensors = dict[str, tuple[tuple[int, ...], DType]]
@@ -183,5 +183,6 @@ class FileSink(StoredTensor):
         for block in blocks(region, dtype.itemsize, staging().nbytes):
             extent = self.layout.extent(block)
             stage = staging()[: extent_nbytes(extent)].view(dtype).reshape(region_shape(block))
-            stage[...] = array[tuple(slice(a - o, b - o) for (a, b), o in zip(block, origin, strict=True))]
+            window = tuple(slice(a - o, b - o) for (a, b), o in zip(block, origin, strict=True))
+            copy_blocked(stage, array[window])
             write_extent(self.fd, as_bytes(stage), extent, self._container.file.explain)

@@ -98,7 +98,7 @@ class _Lowering:
         self.turned[i] = not self.turned[i]
         if self.turned[i]:
             steps.reverse()
-        if not is_cut(e, part.tiles):
+        if not steps or not is_cut(e, part.tiles):
             # Nothing is carried between kernels; an aggregated label of size 0 has no tile but one kernel all the same.
             inner = (0,) * (len(e.labels) - e.n_out)
             for k in reversed(keys) if self.turned[i] else keys:

@@ -61,11 +61,12 @@ class TermDrawer:
         self.types = {name: tensor.type for name, tensor in names.items()}
 
     def equation(self, rank: int) -> Equation:
-        """Labels on the left, a term over them."""
+        """Labels on the left, mostly the axes of some tensor in any order, and a term over them."""
         scope: dict[str, int] = {}
-        for _ in range(rank):
-            self._new_label(scope, frozenset(scope))
-        body = self._number(scope, 3) if self._pick((True, True, False)) else self._condition(scope, 2)
+        shape = self._pick(self._shapes(rank)) if rank else ()
+        for size in self.draw(st.permutations(shape)) if shape else (None,) * rank:
+            self._new_label(scope, frozenset(scope), size)
+        body = self._number(scope, 3) if self._pick((True,) * 5 + (False,)) else self._condition(scope, 2)
         return self._bounds(scope, body.term, frozenset(scope)), body.term, tuple(scope.values()), body.exact
 
     def einstein(self) -> Equation:
@@ -111,10 +112,16 @@ class TermDrawer:
         """Names a label of that size may have; a dim's name only where the dim is as large. Plenty for einstein."""
         return (*LABELS, *(name for name, s in self.sizes.items() if s == size), "u", "v", "w", "x", "y", "z")
 
-    def _new_label(self, scope: dict[str, int], taken: frozenset[str]) -> str | None:
+    def _shapes(self, rank: int) -> list[tuple[int, ...]]:
+        """Shapes of what could be read, and () for any sizes."""
+        shapes = [t.shape for t in self.names.values() if t.shape]
+        return [*(s for s in shapes if len(s) == rank), *shapes, *shapes, ()]
+
+    def _new_label(self, scope: dict[str, int], taken: frozenset[str], size: int | None = None) -> str | None:
         """Bind one more label in ``scope``, which may hide an outer one; None where there are points enough."""
-        axes = dict.fromkeys(size for tensor in self.names.values() for size in tensor.shape)
-        size = self._pick(tuple(axes) + tuple(self.sizes.values()))
+        if size is None:
+            axes = tuple(size for tensor in self.names.values() for size in tensor.shape)
+            size = self._pick(axes + tuple(self.sizes.values()))
         if math.prod(scope.values()) * size > MOST_POINTS:
             return None
         fitting = [x for x in self._label_names(size)[:-6] if x not in taken]
@@ -215,10 +222,8 @@ class TermDrawer:
         if not self._compatible(a, b):
             return a
         both = common(a.type, b.type)
-        ops = ["*", "+", "-"]
         constant = a.type.strength == b.type.strength == "python"
-        if not constant and not self.exact:
-            ops += ["/", "/"]
+        ops = ["*", "+", "-"] if self.exact or constant else ["/", "*", "+", "-", "/"]
         if not constant and a.exact and b.exact and kind(both.dtype) != "c":
             ops += ["//", "%"]
         if a.type.strength != "python" or isinstance(a.term, Number | Size):
@@ -302,7 +307,8 @@ class TermDrawer:
         return leaf if leaf.exact else self._node(Number(1))
 
     def _aggregate(self, scope: Mapping[str, int], fuel: int) -> Drawn:
-        return self._fold(scope, None, lambda inner: self._summand(inner, fuel))
+        x = self._fold(scope, None, lambda inner: self._summand(inner, fuel))
+        return x if x.type.dtype != "bool" else self._node(Function("i64", (x.term,)), x)
 
     def _summand(self, scope: Mapping[str, int], fuel: int) -> Drawn:
         """What an aggregation takes: mostly a number, and a condition to be counted."""
@@ -331,5 +337,5 @@ class TermDrawer:
             return ["sum"]
         if kind(x.type.dtype) == "c":
             return ["sum", "prod"] + ["mean"] * (not self.exact)
-        ops = ["sum", "max", "min", "prod"] + ["mean", "logsumexp"] * (not self.exact)
+        ops = ["mean", "logsumexp"] * (not self.exact) + ["sum", "max", "min", "prod"]
         return ops + ["argmax", "argmin"] * x.exact

@@ -115,11 +115,13 @@ def type_of(term: Term, names: Mapping[str, Type]) -> Type:
             return type_of(inner, names)
         case Unary(op="-", argument=argument):
             return promotion.function("-", type_of(argument, names))
-        case Unary() | Chain():
-            return promotion.BOOL
+        case Unary(argument=argument):
+            return promotion.condition(type_of(argument, names))
+        case Chain(arguments=arguments):
+            return promotion.condition(*(type_of(a, names) for a in arguments))
         case Binary(op=op, left=left, right=right):
             if op in ("and", "or"):
-                return promotion.BOOL
+                return promotion.condition(type_of(left, names), type_of(right, names))
             return promotion.arithmetic(op, type_of(left, names), type_of(right, names))
         case Function(name=name, arguments=arguments):
             return _function_type(name, [type_of(a, names) for a in arguments])
@@ -133,7 +135,7 @@ def _function_type(name: str, arguments: list[Type]) -> Type:
     if name in CASTS:
         return Type(name)
     if name == "where":
-        return promotion.common(arguments[1], arguments[2])
+        return promotion.choice(*arguments)
     if name in ("min", "max"):
         return promotion.arithmetic(name, *arguments)
     return promotion.function(name, arguments[0])

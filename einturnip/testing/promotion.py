@@ -21,9 +21,8 @@ class Type(NamedTuple):
     strength: Strength = "strong"
 
 
-BOOL = Type("bool")
 LABEL = Type("i64", "soft")
-PYTHON_BOOL, PYTHON_INT = Type("bool", "python"), Type("i64", "python")
+PYTHON_INT = Type("i64", "python")
 
 _SHORT = {"f16": "f2", "f32": "f4", "f64": "f8", "c64": "c8", "c128": "c16"} | {
     f"{kind}{8 * n}": f"{kind}{n}" for kind in "iu" for n in (1, 2, 4, 8)
@@ -84,6 +83,18 @@ def _weak(strong: str, number: bool | int | float | complex) -> str:
     return name_of(np.result_type(numpy_dtype(strong), number))
 
 
+def condition(*operands: Type) -> Type:
+    """The type of a comparison or of ``and or not``: bool, as strong as the strongest operand."""
+    strengths = {x.strength for x in operands}
+    return Type("bool", "strong" if "strong" in strengths else "python" if strengths == {"python"} else "soft")
+
+
+def choice(test: Type, a: Type, b: Type) -> Type:
+    """The type of ``where``; a choice among Python numbers that an array makes is an array."""
+    both = common(a, b)
+    return Type(both.dtype, "soft") if both.strength == "python" != test.strength else both
+
+
 def arithmetic(op: str, a: Type, b: Type) -> Type:
     """The type of ``a op b`` for ``+ - * / // % ^``, and of ``min`` and ``max``.
 
@@ -128,17 +139,17 @@ def aggregate(op: str, x: Type, asked: str | None) -> Type:
     Raises:
         TypeError: the aggregation does not take this.
     """
+    strength: Strength = "strong" if x.strength == "strong" else "soft"
     if op in ("any", "all"):
         if x.dtype != "bool":
             raise TypeError(f"{op} of {x.dtype}")
-        return BOOL
+        return Type("bool", strength)
     if kind(x.dtype) == "c" and op not in ("sum", "prod", "mean"):
         raise TypeError(f"{op} of {x.dtype}")
     if asked is not None:
         return Type(asked)
     if op in ("argmax", "argmin"):
-        return Type("i64")
-    strength: Strength = "strong" if x.strength == "strong" else "soft"
+        return Type("i64", strength)
     if kind(x.dtype) in "fc":
         return Type(x.dtype, strength)
     numpy_op = _AGGREGATES["mean" if op == "logsumexp" else op]

@@ -1,5 +1,8 @@
 """How a diagnostic reads."""
 
+import re
+from pathlib import Path
+
 import pytest
 
 from einturnip.core.diagnostics import Diagnostic, Span, did_you_mean, with_source
@@ -74,3 +77,10 @@ def test_help_shows_the_mended_text(text: str, mended: str) -> None:
     with pytest.raises(SourceError) as error:
         compile_text(text)
     assert mended in error.value.diagnostics[0].help
+
+
+def test_every_code_is_on_the_page() -> None:
+    root = Path(__file__).parents[2]
+    sources = "".join(path.read_text("utf-8") for path in (root / "einturnip/lang").glob("*.py"))
+    page = (root / "docs/language.md").read_text("utf-8")
+    assert set(re.findall(r'"([EW]\d{3})"', sources)) <= set(re.findall(r"[EW]\d{3}", page))

@@ -78,6 +78,7 @@ def compiles_or_says_why(text: str) -> None:
 @example("dim n = 2 ^ 2 ^ 2 ^ 2 ^ 2 ^ 2")
 @example("x[i: 2 ^ 100] = 1\ny[i: 3 / 2] = 1\nz = sum[i: -1] i")
 @example("output")
+@example("x = 1e999j")
 @example("x = 3\n" * 3 + "x = (\n" * 40)
 def test_pieces(text: str) -> None:
     compiles_or_says_why(text)
