@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 
 from einturnip.core.errors import InternalError
@@ -10,7 +10,7 @@ from einturnip.core.errors import InternalError
 _PACKAGE = Path(__file__).resolve().parent.parent
 
 
-@lru_cache(maxsize=None)
+@cache
 def folder(name: str) -> Path:
     """The data folder ``name``: inside the installed package, else in the checkout that holds this file.
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import Protocol
 
 from einturnip.core.algebra import AGGREGATIONS
 from einturnip.core.diagnostics import did_you_mean
@@ -10,12 +11,9 @@ from einturnip.core.dtypes import DTYPES
 from einturnip.lang import syntax as s
 from einturnip.lang import typing as t
 from einturnip.lang.mistakes import not_supported
-from einturnip.lang.scope import dtype_named
+from einturnip.lang.scope import Scope, dtype_named
 from einturnip.lang.types import Expr
 from einturnip.lang.words import ELEMENTWISE, FUNCTIONS
-
-if TYPE_CHECKING:
-    from einturnip.lang.equations import Elaboration
 
 _STANDARD = frozenset({"softmax", "rmsnorm", "layernorm", "attention", "causal_attention"})
 _FOREIGN = {
@@ -41,7 +39,20 @@ _ARITY = {"where": 3, "min": 2, "max": 2}
 _SHAPES = {"where": "where(condition, a, b)", "min": "min(a, b)", "max": "max(a, b)"}
 
 
-def call(at: Elaboration, node: s.Call) -> Expr | None:
+class Elaborating(Protocol):
+    """The equation that a call stands in, as far as a call needs it."""
+
+    scope: Scope
+    bound: dict[str, int]
+
+    def expr(self, node: s.Node) -> Expr | None:
+        """A typed expression."""
+
+    def attempt(self, build: Callable[[], Expr]) -> Expr | None:
+        """The expression, or None and the problem noted."""
+
+
+def call(at: Elaborating, node: s.Call) -> Expr | None:
     """A typed call; None, and the problems noted, where it is wrong."""
     name = node.name
     if name == "grad":
@@ -63,7 +74,7 @@ def call(at: Elaboration, node: s.Call) -> Expr | None:
     return _built_in(at, node)
 
 
-def _built_in(at: Elaboration, node: s.Call) -> Expr | None:
+def _built_in(at: Elaborating, node: s.Call) -> Expr | None:
     name, wanted = node.name, _ARITY.get(node.name, 1)
     variadic = name in ("min", "max")
     if len(node.arguments) != wanted and not (variadic and len(node.arguments) > wanted):
@@ -93,7 +104,7 @@ def _apply(name: str, arguments: list[Expr], node: s.Call) -> Expr:
     return result
 
 
-def _aggregation_as_function(at: Elaboration, node: s.Call) -> None:
+def _aggregation_as_function(at: Elaborating, node: s.Call) -> None:
     """``sum(X[i])``: an aggregation is no function."""
     argument = node.arguments[0] if node.arguments else None
     labels = (
@@ -107,7 +118,7 @@ def _aggregation_as_function(at: Elaboration, node: s.Call) -> None:
     at.scope.error("E007", message, node.name_span, f"name them in brackets: {example}{also}")
 
 
-def _unknown(at: Elaboration, node: s.Call) -> None:
+def _unknown(at: Elaborating, node: s.Call) -> None:
     name, scope = node.name, at.scope
     if name in scope.tensors or name in at.bound or name in scope.dims:
         tensor = scope.tensors.get(name)
