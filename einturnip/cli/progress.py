@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 Show = Callable[["Progress"], None]
 
 # Seconds between two refreshes of the bar, and between two lines.
-_BAR, _LINE = 0.1, 5.0
+_BAR, _LINE = 0.1, 10.0
 
 
 @contextmanager

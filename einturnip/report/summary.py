@@ -68,6 +68,9 @@ def _where(report: RunReport) -> str:
     available = report.wall_seconds * report.workers
     parts = [f"computing {_share(report.lanes.get('compute', 0.0), available)}"]
     parts += [f"waiting for {cause} {_share(seconds, available)}" for cause, seconds in report.stalls.items()]
+    rest = available - report.lanes.get("compute", 0.0) - sum(report.stalls.values())
+    if rest >= 0.01 * available:
+        parts.append(f"between steps {_share(rest, available)}")
     lanes = {"in": "reading", "out": "writing"}
     moving = [f"{word} {seconds_text(report.lanes[lane])}" for lane, word in lanes.items() if lane in report.lanes]
     return ", ".join(parts) + (f"; meanwhile {', '.join(moving)}" if moving else "")

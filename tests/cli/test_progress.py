@@ -37,7 +37,7 @@ def test_quiet_shows_nothing():
 
 
 def test_a_pipe_gets_a_line_now_and_then(monkeypatch, capsys):
-    times = iter((0.0, 1.0, 4.0, 5.0, 6.0, 10.5))
+    times = iter((0.0, 1.0, 9.0, 10.0, 12.0, 20.5))
     monkeypatch.setattr(progress.time, "monotonic", lambda: next(times))
     with progress.shown(quiet=False) as show:
         for _ in range(5):
