@@ -8,9 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from einturnip.eingraph.build import build
-from einturnip.eingraph.evaluate import evaluate
-from einturnip.lang import compile_text
+import einturnip as et
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -19,11 +17,7 @@ def run_program(
     text: str, inputs: Mapping[str, Any] | None = None, dims: Mapping[str, int] | None = None
 ) -> dict[str, Array]:
     """Every output of the program by name."""
-    arrays = {name: np.asarray(value) for name, value in (inputs or {}).items()}
-    program = compile_text(text, "test.ein")
-    shapes = {name: array.shape for name, array in arrays.items()}
-    graph = build(program, shapes, dims or {}, {name: f"{name}.npy" for name in arrays})
-    return evaluate(graph, arrays)
+    return dict(et.compile(text, dims=dims)(data=inputs, workers=1))
 
 
 @dataclass(frozen=True)
