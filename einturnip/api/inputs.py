@@ -48,7 +48,7 @@ def check_names(kind: str, given: Iterable[str], known: Iterable[str]) -> None:
 
 def file_spec(reference: FileRef, folder: Path) -> str:
     """A file that a program names, which is relative to the program."""
-    path = os.path.join(folder, reference.path)
+    path = str(folder / reference.path)
     return path if reference.key is None else f"{path}::{reference.key}"
 
 

@@ -14,8 +14,8 @@ from einturnip.core.scalar import Call, Cast, Const, Operand, Scalar
 class Contraction:
     """``out = alpha * sum over k of left * right``, the parts played by positions in the einsum's ``labels``.
 
-    ``left`` and ``right`` are operand slots. ``batch`` labels stand on both and on the output, ``m`` on left and output,
-    ``n`` on right and output, ``k`` on both and are summed; each in the order of the einsum's labels.
+    ``left`` and ``right`` are operand slots. ``batch`` labels stand on both and on the output, ``m`` on left and
+    output, ``n`` on right and output, ``k`` on both and are summed; each in the order of the einsum's labels.
     ``product`` is the dtype that both operands are converted to and multiplied in; ``accumulator`` that of the sum.
     ``alpha`` is None where the program has no constant factor.
     """

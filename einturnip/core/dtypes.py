@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cache, cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -91,7 +91,7 @@ def from_numpy(dtype: np.dtype[Any]) -> DType:
     return _BY_NUMPY[dtype.name]
 
 
-@lru_cache(maxsize=None)
+@cache
 def promote(a: DType, b: DType) -> DType:
     """The common type of two typed (strong) values, as ``np.promote_types``.
 

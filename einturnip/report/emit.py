@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, assert_never
 
@@ -12,7 +12,7 @@ from einturnip.decomp.movement import movement
 from einturnip.decomp.types import Decomposition
 from einturnip.eingraph.show import show, to_json
 from einturnip.eingraph.types import EinGraph, InputNode
-from einturnip.memgraph.types import COMPUTE, DISK, FILES, Access, MemGraph
+from einturnip.memgraph.types import COMPUTE, DISK, FILES, Access, MemGraph, Op
 from einturnip.pipeline import Planned
 from einturnip.stores.types import Extent, Region
 from einturnip.taskgraph.types import TaskGraph, TaskKind
@@ -159,12 +159,17 @@ def _ops(graph: MemGraph, files: Files) -> Iterator[dict[str, Any]]:
             "kind": op.kind.name.lower(),
             "lane": op.kind.lane.name.lower(),
             "task": op.task,
-            "reads": [_place(graph, files, op.id, a) for a in op.reads if a.nbytes],
+            "reads": [_place(graph, files, op.id, a) for a in (*op.reads, *_accumulated(op)) if a.nbytes],
             "writes": [_place(graph, files, op.id, a) for a in op.writes if a.nbytes],
             "after": list(op.after),
             "unit": op.unit if op.unit >= 0 else None,
             "seconds": op.seconds,
         }
+
+
+def _accumulated(op: Op) -> Iterator[Access]:
+    """The state that an op of a unit adds to: written, and read before."""
+    return (a for a in op.writes if op.unit >= 0 and a.value >= 0)
 
 
 def _place(graph: MemGraph, files: Files, op: int, access: Access) -> list[Any]:
@@ -182,8 +187,15 @@ def _place(graph: MemGraph, files: Files, op: int, access: Access) -> list[Any]:
 
 
 def _op_line(op: Mapping[str, Any]) -> str:
-    reads = " ".join(f"{tier}[{offset}:{offset + n}]" for tier, offset, n, *_ in op["reads"])
-    writes = " ".join(f"{tier}[{offset}:{offset + n}]" for tier, offset, n, *_ in op["writes"])
     after = f" after {' '.join(map(str, op['after']))}" if op["after"] else ""
     unit = f" unit {op['unit']}" if op["unit"] is not None else ""
-    return f"{op['id']}: {op['kind']} {reads} -> {writes}{unit}{after}"
+    return f"{op['id']}: {op['kind']} {_places(op['reads'])} -> {_places(op['writes'])}{unit}{after}"
+
+
+def _places(places: Sequence[Sequence[Any]]) -> str:
+    """``cpu:0[0:2560]``, and for runs that repeat ``x.npy[128:256 x 20]``."""
+    parts = []
+    for tier, offset, nbytes, _, *repeats in places:
+        times = "".join(f" x {count}" for count, _ in repeats[0]) if repeats else ""
+        parts.append(f"{tier}[{offset}:{offset + nbytes}{times}]")
+    return " ".join(parts) or "nothing"
