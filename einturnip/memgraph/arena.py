@@ -36,7 +36,8 @@ class Arena:
         self.free_nbytes = self.capacity
         self.peak = 0
         self.head = Segment(0, self.capacity)
-        self._free: dict[int, list[tuple[int, int, Segment]]] = {}
+        self._free: dict[int, list[tuple[int, int, int, Segment]]] = {}
+        self._offers = 0
         self._offer(self.head)
 
     def rounded(self, nbytes: int) -> int:
@@ -93,7 +94,7 @@ class Arena:
         """The oldest free segment of exactly ``size`` bytes; entries that are no longer so are dropped."""
         heap = self._free[size]
         while heap:
-            newest, offset, seg = heap[0]
+            newest, offset, _, seg = heap[0]
             if seg.value == FREE and seg.size == size and seg.offset == offset and seg.newest == newest:
                 return seg
             heappop(heap)
@@ -101,7 +102,8 @@ class Arena:
         return None
 
     def _offer(self, seg: Segment) -> None:
-        heappush(self._free.setdefault(seg.size, []), (seg.newest, seg.offset, seg))
+        self._offers += 1
+        heappush(self._free.setdefault(seg.size, []), (seg.newest, seg.offset, self._offers, seg))
 
     def _hold(self, seg: Segment, size: int, value: int) -> Segment:
         """Give ``size`` bytes of a free segment to ``value``; the rest stays free with the same deps."""

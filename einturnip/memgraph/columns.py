@@ -7,11 +7,13 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from einturnip.memgraph.reach import reduced
-from einturnip.memgraph.types import MemGraph, OpKind
+from einturnip.memgraph.types import FILES, MemGraph, OpKind
 from einturnip.taskgraph.types import TaskGraph
 
+Ints = NDArray[np.int64]
 Row = tuple[int, int, int, int]
 
 
@@ -51,8 +53,7 @@ class OpColumns:
 
     def freeze(self, tasks: TaskGraph, capacity: int, spill: int, peak: int, origin: list[int]) -> MemGraph:
         """The graph, without the dependencies that other paths imply."""
-        all_ptr, all_after = np.array(self.after_ptr, np.int64), np.array(self.after, np.int32)
-        after_ptr, after = reduced(all_ptr, all_after)
+        after_ptr, after = reduced(*self._conflicting())
         return MemGraph(
             tasks,
             capacity,
@@ -69,8 +70,34 @@ class OpColumns:
             _frozen(after_ptr),
             _frozen(after),
             _frozen(np.array(origin, np.int32)),
-            len(all_after) - len(after),
+            len(self.after) - len(after),
         )
+
+    def _conflicting(self) -> tuple[Ints, NDArray[np.int32]]:
+        """The dependencies between ops that share bytes, one of them writing.
+
+        The arena's segments are coarser than what ops touch: padding, and the rest of a run that was merged.
+        """
+        reads, writes = self._touched(self.read_ptr, self.read), self._touched(self.write_ptr, self.write)
+        kept, ends = array("i"), array("q", [0])
+        for x in range(len(self.kind)):
+            for u in self.after[self.after_ptr[x] : self.after_ptr[x + 1]]:
+                if _meet(writes[u], writes[x]) or _meet(writes[u], reads[x]) or _meet(reads[u], writes[x]):
+                    kept.append(u)
+            ends.append(len(kept))
+        return np.array(ends, np.int64), np.array(kept, np.int32)
+
+    def _touched(self, ptr: array[int], rows: array[int]) -> list[list[tuple[int, int, int]]]:
+        """For each op the (tier, start, stop) that it touches; a stored tile is a place of its own."""
+        table = np.array(rows, np.int64).reshape(-1, 4)
+        start = np.where(table[:, 0] >= FILES, table[:, 3], table[:, 1])
+        stop = np.where(table[:, 0] >= FILES, start + 1, start + table[:, 2])
+        flat = list(zip(table[:, 0].tolist(), start.tolist(), stop.tolist(), strict=True))
+        return [flat[ptr[x] : ptr[x + 1]] for x in range(len(self.kind))]
+
+
+def _meet(a: list[tuple[int, int, int]], b: list[tuple[int, int, int]]) -> bool:
+    return any(t == s and lo < high and low < hi for t, lo, hi in a for s, low, high in b)
 
 
 def _frozen(a: Any) -> Any:

@@ -1,0 +1,139 @@
+"""Memory graphs hold in any order they allow, at any capacity that fits, and every edge that is left is needed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from einturnip.core.errors import CapacityError, InternalError
+from einturnip.decomp.evaluate import evaluate as evaluate_decomposition
+from einturnip.eingraph.evaluate import evaluate as evaluate_graph
+from einturnip.memgraph.build import build
+from einturnip.memgraph.check import check
+from einturnip.memgraph.evaluate import evaluate
+from einturnip.memgraph.types import DISK, MemGraph, OpKind
+from einturnip.taskgraph.build import build as build_tasks
+from einturnip.taskgraph.check import check as check_tasks
+from einturnip.taskgraph.evaluate import evaluate as evaluate_tasks
+from einturnip.taskgraph.types import TaskGraph
+from tests.memgraph.cases import MACHINE, PROGRAMS, Arrays, arrays, decomposed, graph_of
+
+names = st.sampled_from(sorted(PROGRAMS))
+tile_sizes = st.lists(st.lists(st.integers(1, 6), min_size=3, max_size=3), min_size=12, max_size=12)
+
+
+def least_capacity(tasks: TaskGraph) -> int:
+    """The smallest arena that holds every single task."""
+    low, high = 0, 1 << 20
+    while high - low > 64:
+        middle = (low + high) // 2
+        try:
+            build(tasks, middle, MACHINE)
+            high = middle
+        except CapacityError:
+            low = middle
+    return high
+
+
+def assert_same(actual: Arrays, expected: Arrays) -> None:
+    for name in expected:
+        if expected[name].dtype.kind == "f" and name in ("Y", "L", "M"):
+            np.testing.assert_allclose(actual[name], expected[name], rtol=1e-12)
+        else:
+            np.testing.assert_array_equal(actual[name], expected[name])
+
+
+@given(names, tile_sizes, st.data())
+def test_every_floor_agrees_however_the_nodes_are_cut(name: str, tiles: list[list[int]], data: st.DataObject) -> None:
+    graph = graph_of(name)
+    tasks = build_tasks(decomposed(graph, tiles, 2000), MACHINE)
+    check_tasks(tasks)
+    expected = evaluate_graph(graph, arrays(name))
+    assert_same(evaluate_decomposition(tasks.decomposition, arrays(name)), expected)
+    assert_same(evaluate_tasks(tasks, arrays(name)), expected)
+    capacity = least_capacity(tasks) + data.draw(st.integers(0, 40)) * 64
+    placed = build(tasks, capacity, MACHINE, frozenset(data.draw(st.sets(st.integers(0, 3)))))
+    check(placed)
+    assert_same(evaluate(placed, arrays(name), drawn_order(placed, data)), expected)
+
+
+def drawn_order(graph: MemGraph, data: st.DataObject) -> list[int]:
+    """An order that the dependencies allow; a shorter draw is nearer to the serial one."""
+    left = np.diff(graph.after_ptr).tolist()
+    waiters: list[list[int]] = [[] for _ in left]
+    for op in graph:
+        for p in op.after:
+            waiters[p].append(op.id)
+    ready = [i for i, n in enumerate(left) if n == 0]
+    order: list[int] = []
+    swaps = data.draw(st.lists(st.integers(0, 1 << 16), max_size=len(graph)))
+    while ready:
+        ready.sort()
+        pick = swaps[len(order)] % len(ready) if len(order) < len(swaps) else 0
+        op = ready.pop(pick)
+        order.append(op)
+        for w in waiters[op]:
+            left[w] -= 1
+            if left[w] == 0:
+                ready.append(w)
+    assert len(order) == len(graph)
+    return order
+
+
+@lru_cache
+def tight(name: str) -> MemGraph:
+    tiles = [[3, 2, 2]] * 12
+    tasks = build_tasks(decomposed(graph_of(name), tiles, 1500), MACHINE)
+    return build(tasks, least_capacity(tasks) + 128, MACHINE)
+
+
+@pytest.mark.parametrize("name", sorted(PROGRAMS))
+def test_tight_plans_spill_and_reload(name: str) -> None:
+    kinds = {op.kind for op in tight(name)}
+    assert OpKind.RELOAD in kinds
+    if name != "product":
+        assert OpKind.OFFLOAD in kinds and (tight(name).read[:, 0] == DISK).any()
+
+
+@pytest.mark.parametrize("name", sorted(PROGRAMS))
+def test_no_edge_can_be_taken_away(name: str) -> None:
+    graph = tight(name)
+    for edge in range(len(graph.after)):
+        op = int(np.searchsorted(graph.after_ptr, edge, side="right")) - 1
+        ptr = graph.after_ptr.copy()
+        ptr[op + 1 :] -= 1
+        broken = replace(graph, after_ptr=ptr, after=np.delete(graph.after, edge))
+        with pytest.raises(InternalError, match=r"race|continues|touches"):
+            check(broken)
+
+
+@given(names, st.integers(0, 10**6), st.integers(1, 64))
+def test_a_shifted_extent_is_caught(name: str, which: int, shift: int) -> None:
+    graph = tight(name)
+    rows = np.flatnonzero((graph.read[:, 0] == 0) & (graph.read[:, 2] > 0))
+    read = graph.read.copy()
+    read[rows[which % len(rows)], 1] += 64 * shift
+    with pytest.raises(InternalError):
+        check(replace(graph, read=read))
+
+
+def test_a_task_larger_than_the_capacity_is_refused_with_its_size() -> None:
+    tasks = build_tasks(decomposed(graph_of("product"), [[9, 8, 6]] * 3, 1500), MACHINE)
+    with pytest.raises(CapacityError) as refused:
+        build(tasks, 300, MACHINE)
+    build(tasks, refused.value.needed + 64, MACHINE)
+
+
+@settings(max_examples=20)
+@given(names, tile_sizes)
+def test_more_memory_never_moves_more_than_needed_once_all_fits(name: str, tiles: list[list[int]]) -> None:
+    tasks = build_tasks(decomposed(graph_of(name), tiles, 1 << 20), MACHINE)
+    graph = build(tasks, 1 << 20, MACHINE)
+    check(graph)
+    assert graph.spill_nbytes == 0
+    assert not (graph.kind == OpKind.RELOAD).any()

@@ -1,0 +1,80 @@
+"""The state machine launches every op once, after what it waits for, never two of one unit together."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from einturnip.core.errors import Interrupted, RunError
+from einturnip.memgraph.types import Lane
+from einturnip.runtime.loop import run_ops
+from einturnip.runtime.policies import POLICIES
+from einturnip.runtime.simulate import simulate
+from einturnip.runtime.state import State
+from tests.memgraph.cases import PROGRAMS
+from tests.memgraph.test_build import tight
+
+names = st.sampled_from(sorted(PROGRAMS))
+SLOTS = {Lane.COMPUTE: 2, Lane.IN: 2, Lane.OUT: 1}
+
+
+@given(names, st.sampled_from(sorted(POLICIES)), st.data())
+def test_any_order_of_completion_runs_all(name: str, policy: str, data: st.DataObject) -> None:
+    graph = tight(name)
+    state = State(graph, POLICIES[policy](graph), SLOTS)
+    running = state.start()
+    ended: set[int] = set()
+    while running:
+        for op in running:
+            assert set(graph[op].after) <= ended
+        units = [graph[op].unit for op in running if graph[op].unit >= 0]
+        assert len(units) == len(set(units))
+        for lane in Lane:
+            assert sum(graph[op].kind.lane == lane for op in running) <= SLOTS[lane]
+        op = running.pop(data.draw(st.integers(0, len(running) - 1)))
+        ended.add(op)
+        running += state.ended(op)
+    assert state.done and len(ended) == len(graph)
+
+
+@given(names, st.lists(st.floats(0.1, 10), min_size=1, max_size=50))
+def test_the_simulated_order_is_a_linear_extension(name: str, delays: list[float]) -> None:
+    graph = tight(name)
+    seconds, order = simulate(graph, POLICIES["critical-path"], SLOTS, lambda op: delays[op % len(delays)])
+    place = {op: n for n, op in enumerate(order)}
+    assert all(place[p] < place[op.id] for op in graph for p in op.after)
+    assert seconds >= max(delays[op % len(delays)] for op in range(len(graph)))
+
+
+def run(execute: object, stop: threading.Event | None = None) -> object:
+    graph = tight("chain")
+    state = State(graph, POLICIES["fixed"](graph), SLOTS)
+    return run_ops(graph, state, execute, lambda op: f"op {op}", SLOTS, None, stop)  # type: ignore[arg-type]
+
+
+def test_an_error_in_an_op_stops_the_run_and_names_it() -> None:
+    started: list[int] = []
+
+    def execute(op: int) -> None:
+        started.append(op)
+        if op == 5:
+            raise ValueError("no such thing")
+
+    with pytest.raises(RunError, match="op 5: ValueError: no such thing"):
+        run(execute)
+    assert len(started) < len(tight("chain"))
+    assert not [t for t in threading.enumerate() if t.name.startswith("einturnip-")]
+
+
+def test_a_set_event_interrupts() -> None:
+    stop = threading.Event()
+
+    def execute(op: int) -> None:
+        if op == 3:
+            stop.set()
+
+    with pytest.raises(Interrupted):
+        run(execute, stop)
