@@ -27,7 +27,7 @@ class ArraySource:
     def read(self, region: Region, out: Array) -> int:
         """Copy the region into ``out``."""
         self._layout.check(region)
-        copy_blocked(out, self.array[(*slices(region), ...)])
+        copy_blocked(out, self.array[_window(region)])
         return out.nbytes
 
     def extent(self, region: Region) -> Extent:
@@ -51,7 +51,7 @@ class ArraySink(ArraySource):
     def write(self, region: Region, array: Array) -> int:
         """Copy ``array`` into the region."""
         self._layout.check(region)
-        copy_blocked(self.array[(*slices(region), ...)], array)
+        copy_blocked(self.array[_window(region)], array)
         return array.nbytes
 
     def commit(self) -> None:
@@ -59,6 +59,11 @@ class ArraySink(ArraySource):
 
     def abort(self) -> None:
         """Nothing to do: what is written cannot be taken back."""
+
+
+def _window(region: Region) -> tuple[Any, ...]:
+    """The region as an index that gives a view even of a scalar."""
+    return (*slices(region), ...)
 
 
 def array_source(value: Any, name: str) -> ArraySource:
@@ -86,7 +91,7 @@ def array_sink(out: Any, name: str, shape: tuple[int, ...], dtype: DType) -> Arr
         )
     if not out.flags.writeable:
         raise BindError(f"output {name}: the array given for it is read-only; pass a writable one")
-    if any(stride == 0 and n > 1 for n, stride in zip(out.shape, out.strides, strict=True)):
+    if out.size and any(stride == 0 and n > 1 for n, stride in zip(out.shape, out.strides, strict=True)):
         raise BindError(
             f"output {name}: the array given for it is a broadcast view, where elements share memory; copy it"
         )
