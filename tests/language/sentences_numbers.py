@@ -233,6 +233,8 @@ AGGREGATIONS = [
     agg("empty sum", "sum[j] X[i,j]", np.zeros(2, f4), X[:, :0]),
     agg("empty prod", "prod[j] X[i,j]", np.ones(2, f4), X[:, :0]),
     agg("empty max", "max[j] X[i,j]", np.full(2, -np.inf, f4), X[:, :0]),
+    agg("empty max of i8 is its least", "max[j] X[i,j]", np.full(2, -128, np.int8), X[:, :0].astype(np.int8)),
+    agg("empty min of u8 is its greatest", "min[j] X[i,j]", np.full(2, 255, np.uint8), X[:, :0].astype(np.uint8)),
     agg("empty min", "min[j] X[i,j]", np.full(2, np.inf, f4), X[:, :0]),
     agg("empty any", "any[j] X[i,j]", np.zeros(2, bool), X[:, :0] > 0),
     agg("empty all", "all[j] X[i,j]", np.ones(2, bool), X[:, :0] > 0),
