@@ -31,6 +31,8 @@ from einturnip.stores.spill import SpillFile
 from einturnip.stores.types import Sink, Source
 from einturnip.taskgraph.types import TaskGraph
 
+# Ops launched per worker: one runs, the next waits beside it, so that no worker stands still while the loop decides.
+IN_FLIGHT = 2
 WARNINGS = ("nan", "overflow", "divide")
 
 
@@ -143,7 +145,7 @@ def execute(
         by_output = [sinks[name] for name, _ in planned.graph.outputs]
         executor = HostExecutor(memgraph, arena, by_node, by_output, spill)
         lanes = slots(machine.workers)
-        state = State(memgraph, policy(options.policy)(memgraph), lanes)
+        state = State(memgraph, policy(options.policy)(memgraph), {k: IN_FLIGHT * n for k, n in lanes.items()})
         tick = None if progress is None else _Reporter(memgraph, executor, progress)
         with blas_threads(1):
             trace = run_ops(memgraph, state, executor.run, executor.describe, lanes, tick, stop)

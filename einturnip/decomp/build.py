@@ -158,7 +158,10 @@ def price(graph: EinGraph, classes: LabelClasses, cut: Cut, capacity: int, machi
     for i, node in enumerate(graph.nodes):
         if isinstance(node, EinsumNode):
             calls = math.prod(parts[i].counts)
-            total += calls * kernel_seconds(node.einsum, parts[i].tiles, machine) / machine.workers
+            # Kernels of one output tile share an accumulator and take turns.
+            apart = math.prod(parts[i].counts[: node.einsum.n_out])
+            seconds = kernel_seconds(node.einsum, parts[i].tiles, machine)
+            total += calls * seconds / max(1, min(machine.workers, apart))
             if any(isinstance(graph.nodes[o], InputNode) for o in node.operands):
                 total += choose_block(graph, i, parts[i], capacity, inner)[1] / machine.read_bandwidth
     return total

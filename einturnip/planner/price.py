@@ -38,9 +38,11 @@ def link_bound(graph: EinGraph, capacity: int) -> dict[str, int]:
     Source: Smith, Lowery, Langou, van de Geijn (arXiv 1702.02017), after Hong and Kung (1981); S: the arena's elements.
     """
     read = sum(math.prod(n.shape) * n.dtype.itemsize for n in graph.nodes if isinstance(n, InputNode))
+    stored = {i for i, n in enumerate(graph.nodes) if isinstance(n, InputNode)}
     for node in graph.nodes:
         c = contraction(node.einsum) if isinstance(node, EinsumNode) else None
-        if c is None or not isinstance(node, EinsumNode):
+        # An operand that is made on the way need never cross the link, so only stored ones are bound by it.
+        if c is None or not isinstance(node, EinsumNode) or not all(i in stored for i in node.operands):
             continue
         bounds = node.einsum.bounds
         batch, m, n, k = (math.prod(bounds[p] for p in group) for group in (c.batch, c.m, c.n, c.k))
