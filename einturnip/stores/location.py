@@ -49,6 +49,8 @@ def open_file(path: str) -> tuple[int, int]:
         os.close(fd)
         kind = "a directory" if stat.S_ISDIR(status.st_mode) else "not a regular file (a pipe or a device)"
         raise StoreError(f"{path}: is {kind}; einturnip reads regions of regular files, so name one")
+    # even the header's read would otherwise plant the kernel's read-ahead, which then runs along every later read
+    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)
     return fd, status.st_size
 
 

@@ -7,7 +7,7 @@ import os
 import threading
 
 from einturnip.stores.layout import Layout, extent_nbytes, extent_span, rows
-from einturnip.stores.types import Extent, Region
+from einturnip.stores.types import Extent, Region, whole
 
 PENDING_NBYTES = 32 << 20
 """Released (or dirty) bytes after which pages are dropped though their neighbours are not yet done with."""
@@ -35,6 +35,7 @@ class ReleasedPages:
         self._released: dict[tuple[int, int], int] = {}
         self._pending: dict[tuple[int, int], int] = {}
         self._pending_nbytes = 0
+        self._began = False
 
     def release(self, region: Region) -> None:
         """Count the region as done with, and drop what that completes."""
@@ -42,16 +43,18 @@ class ReleasedPages:
         nbytes = extent_nbytes(extent)
         if not nbytes:
             return
+        self._began = True
         if extent[1] >= _LONG_NBYTES:
             for first, count, stride in rows(extent[0], extent[2]):
                 for i in range(count):
                     drop(self._fd, first + i * stride, first + i * stride + extent[1])
             return
         span = extent_span(self._layout.extent(self._slab(region)))
+        cached = nbytes // extent[1] * (-(-(extent[0] % _PAGE + extent[1]) // _PAGE) * _PAGE)
         with self._lock:
             done = self._released.get(span, 0) + nbytes
-            self._pending[span] = self._pending.get(span, 0) + nbytes
-            self._pending_nbytes += nbytes
+            self._pending[span] = self._pending.get(span, 0) + cached
+            self._pending_nbytes += cached
             if done < span[1] - span[0]:
                 self._released[span] = done
                 if self._pending_nbytes >= PENDING_NBYTES:
@@ -62,9 +65,11 @@ class ReleasedPages:
                 drop(self._fd, *span)
 
     def close(self) -> None:
-        """Drop all that was released and not dropped yet."""
+        """Drop all of the tensor's pages if any were released: read-ahead may have left some between."""
         with self._lock:
-            self._drop_pending()
+            if self._began:
+                drop(self._fd, *extent_span(self._layout.extent(whole(self._layout.shape))))
+                self._began = False
 
     def _drop_pending(self) -> None:
         for span in self._pending:

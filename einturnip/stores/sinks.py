@@ -171,11 +171,11 @@ class FileSink(StoredTensor):
 
     def close(self) -> None:
         """Abort, unless it was committed."""
-        if self._random_fd >= 0:
+        if self._sequential_fd >= 0:
             self.abort()
 
     def _check_open(self) -> None:
-        if self._random_fd < 0 or self._container.file.fd < 0:
+        if self._sequential_fd < 0 or self._container.file.fd < 0:
             raise StoreError(f"{self.name}: was committed or aborted already")
 
     def _write_staged(self, region: Region, array: Array) -> None:
