@@ -6,6 +6,7 @@ Source: NumPy Enhancement Proposal 1 and ``numpy.lib.format`` (versions 1.0, 2.0
 from __future__ import annotations
 
 import ast
+import math
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -104,7 +105,7 @@ def make_header(shape: tuple[int, ...], dtype: DType, name: str) -> bytes:
             "as in f32(x)"
         )
     text = repr({"descr": np.lib.format.dtype_to_descr(dtype.numpy), "fortran_order": False, "shape": shape})
-    nbytes = dtype.itemsize * int(np.prod(shape, dtype=object))
+    nbytes = dtype.itemsize * math.prod(shape)
     align = _PAGE if nbytes >= 1 << 20 else 64
     padding = -(len(MAGIC) + 4 + len(text) + 1) % align
     body = text.encode("latin-1") + b" " * padding + b"\n"

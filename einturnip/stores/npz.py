@@ -41,7 +41,11 @@ def npz_source(path: str, key: str | None, name: str, fd: int, size: int, direct
         except (zipfile.BadZipFile, OSError, EOFError) as error:
             raise StoreError(f"{path}: is no whole .npz archive ({error}); copy or save it again") from error
         with archive:
-            members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
+            members = {
+                info.filename.removesuffix(".npy"): info
+                for info in archive.infolist()
+                if info.filename.endswith(".npy")
+            }
             key = pick_key(path, key, list(members), name)
             info, shown = members[key], f"{path}::{key}"
             if info.flag_bits & 0x1:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import threading
 
@@ -14,6 +15,7 @@ PENDING_NBYTES = 32 << 20
 
 _LONG_NBYTES = 1 << 18
 _PAGE = os.sysconf("SC_PAGE_SIZE")
+_NO_RANGES = (errno.ENOSYS, errno.EINVAL, errno.ESPIPE, errno.EOPNOTSUPP)
 _WAIT_BEFORE, _WRITE, _WAIT_AFTER = 1, 2, 4
 
 
@@ -98,7 +100,11 @@ class WrittenPages:
         self._nbytes = 0
 
     def wrote(self, extent: Extent) -> None:
-        """Count the extent's bytes as dirty."""
+        """Count the extent's bytes as dirty.
+
+        Raises:
+            OSError: the disk failed to take earlier ones.
+        """
         start, stop = extent_span(extent)
         with self._lock:
             self._span = (min(start, self._span[0]), max(stop, self._span[1])) if self._nbytes else (start, stop)
@@ -117,8 +123,15 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def write_back(fd: int, start: int, stop: int, wait: bool) -> None:
-    """Send the dirty pages of a range to the disk (``sync_file_range``, or ``fdatasync`` where there is none)."""
+    """Send the dirty pages of a range to the disk (``sync_file_range``, or ``fdatasync`` where there is none).
+
+    Raises:
+        OSError: the disk failed. It tells so only once, so this must not be passed over.
+    """
     call = getattr(_libc, "sync_file_range", None)
     flags = _WAIT_BEFORE | _WRITE | _WAIT_AFTER if wait else _WRITE
-    if call is None or call(fd, ctypes.c_int64(start), ctypes.c_int64(stop - start), flags) != 0:
-        os.fdatasync(fd)
+    if call is not None and call(fd, ctypes.c_int64(start), ctypes.c_int64(stop - start), flags) == 0:
+        return
+    if call is not None and (code := ctypes.get_errno()) not in _NO_RANGES:
+        raise OSError(code, os.strerror(code))
+    os.fdatasync(fd)

@@ -145,7 +145,10 @@ class FileSink(StoredTensor):
             write_extent(self.fd, as_bytes(array), extent, self._container.file.explain)
         else:
             self._write_staged(region, array)
-        self._container.pages.wrote(extent)
+        try:
+            self._container.pages.wrote(extent)
+        except OSError as error:
+            raise self._container.file.explain(error) from error
         return nbytes
 
     def read(self, region: Region, out: Array) -> int:

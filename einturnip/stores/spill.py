@@ -69,7 +69,10 @@ class SpillFile:
         fd = self._descriptor(view, offset)
         write_full(fd, view, offset, self._explain)
         if fd == self._fd:
-            self._pages.wrote((offset, view.nbytes, ()))
+            try:
+                self._pages.wrote((offset, view.nbytes, ()))
+            except OSError as error:
+                raise self._explain(error) from error
         return view.nbytes
 
     def read(self, offset: int, buffer: Any) -> int:

@@ -17,7 +17,7 @@ from einturnip.stores.pages import drop
 _LITTER = re.compile(r"^\..+\.einturnip-\d+-[0-9a-f]{16}\.tmp$")
 _NO_TMPFILE = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT)
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_NO_PREALLOCATION = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
+_UNSUPPORTED = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
 
 
 def default_directory() -> str:
@@ -61,7 +61,7 @@ def preallocate(fd: int, nbytes: int, purpose: str, directory: str) -> None:
         os.posix_fallocate(fd, 0, nbytes)
         return
     except OSError as error:
-        if error.errno not in _NO_PREALLOCATION:
+        if error.errno not in _UNSUPPORTED:
             raise out_of_space(error, purpose, directory, nbytes) from error
     try:
         if nbytes > free_nbytes(directory):
@@ -192,7 +192,7 @@ class OutputFile:
         with contextlib.suppress(OSError):
             fcntl.flock(self.fd, fcntl.LOCK_EX)
         path = self._temporary_name()
-        folder = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        folder = os.open(self.directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             # a directory descriptor makes Python call linkat, which can follow the link to the nameless file
             os.link(f"/proc/self/fd/{self.fd}", path, src_dir_fd=folder, follow_symlinks=True)
@@ -229,9 +229,16 @@ def _open_nameless(directory: str, purpose: str, mode: int = 0o600) -> int | Non
 
 
 def _sync_directory(directory: str) -> None:
-    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    """Make a rename durable, as far as the directory may be opened and its file system knows how."""
+    try:
+        fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except PermissionError:
+        return
     try:
         os.fsync(fd)
+    except OSError as error:
+        if error.errno not in _UNSUPPORTED:
+            raise
     finally:
         os.close(fd)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import mmap
 import os
 import signal
@@ -247,6 +248,19 @@ def cached_nbytes(path: Path) -> int:
         assert libc.mincore(ctypes.c_void_p(address), ctypes.c_size_t(size), resident) == 0
         libc.munmap(ctypes.c_void_p(address), ctypes.c_size_t(size))
         return sum(value & 1 for value in resident) * mmap.PAGESIZE
+
+
+def test_a_disk_that_fails_in_the_background_is_heard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(*args: Any, **kwargs: Any) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    sink = open_sink(tmp_path / "y.npy", "Y", (64,), F64)
+    monkeypatch.setattr(pages, "PENDING_NBYTES", 256)
+    monkeypatch.setattr(pages, "write_back", failing)
+    with pytest.raises(StoreError, match=r"y\.npy: writing in .* failed: Input/output error"):
+        fill(sink, np.ones(64))
+    sink.abort()
+    assert os.listdir(tmp_path) == []
 
 
 @pytest.fixture
