@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator
 from heapq import heappop, heappush
 
 FREE = -1
+# Runs of free segments that are looked at for one request.
+MOST_RUNS = 4
 
 
 class Segment:
@@ -37,6 +39,7 @@ class Arena:
         self.peak = 0
         self.head = Segment(0, self.capacity)
         self._free: dict[int, list[tuple[int, int, int, Segment]]] = {}
+        self._runs: list[tuple[int, int, Segment]] = []
         self._offers = 0
         self._offer(self.head)
 
@@ -104,6 +107,9 @@ class Arena:
     def _offer(self, seg: Segment) -> None:
         self._offers += 1
         heappush(self._free.setdefault(seg.size, []), (seg.newest, seg.offset, self._offers, seg))
+        run = _run_of(seg)
+        if len(run) > 1:
+            heappush(self._runs, (-sum(s.size for s in run), self._offers, seg))
 
     def _hold(self, seg: Segment, size: int, value: int) -> Segment:
         """Give ``size`` bytes of a free segment to ``value``; the rest stays free with the same deps."""
@@ -121,25 +127,28 @@ class Arena:
         return seg
 
     def _merge_run(self, size: int) -> Segment | None:
-        """Merge the run of adjacent free segments, large enough, whose newest op is oldest."""
+        """Merge adjacent free segments that are large enough: of a few such runs, the one whose newest op is oldest."""
         best: tuple[int, list[Segment]] | None = None
-        run: list[Segment] = []
-        total = 0
-        for seg in self:
+        seen: list[tuple[int, int, Segment]] = []
+        found = 0
+        while self._runs and -self._runs[0][0] >= size and found < MOST_RUNS:
+            _, _, seg = heappop(self._runs)
             if seg.value != FREE:
-                run, total = [], 0
                 continue
-            run.append(seg)
-            total += seg.size
-            while total - run[0].size >= size:
-                total -= run.pop(0).size
-            if total >= size:
-                newest = max(s.newest for s in run)
-                if best is None or newest < best[0]:
-                    best = newest, list(run)
-        if best is None:
-            return None
-        return self._merge(best[1])
+            run = _run_of(seg)
+            total = sum(s.size for s in run)
+            if len(run) > 1:
+                self._offers += 1
+                seen.append((-total, self._offers, seg))
+            if total < size:
+                continue
+            found += 1
+            newest, part = _oldest_part(run, size)
+            if best is None or newest < best[0]:
+                best = newest, part
+        for entry in seen:
+            heappush(self._runs, entry)
+        return None if best is None else self._merge(best[1])
 
     def merge_all(self) -> None:
         """Make one free segment of an arena in which nothing is held."""
@@ -157,3 +166,30 @@ class Arena:
             if s.next is not None:
                 s.next.prev = first
         return first
+
+
+def _run_of(seg: Segment) -> list[Segment]:
+    """The free segments around a free one, in address order."""
+    while seg.prev is not None and seg.prev.value == FREE:
+        seg = seg.prev
+    run = [seg]
+    while run[-1].next is not None and run[-1].next.value == FREE:
+        run.append(run[-1].next)
+    return run
+
+
+def _oldest_part(run: list[Segment], size: int) -> tuple[int, list[Segment]]:
+    """Of the contiguous parts of a run that hold ``size`` bytes, the one whose newest op is oldest."""
+    best: tuple[int, list[Segment]] = max(s.newest for s in run), run
+    first, total = 0, 0
+    for last, seg in enumerate(run):
+        total += seg.size
+        while total - run[first].size >= size:
+            total -= run[first].size
+            first += 1
+        if total >= size:
+            part = run[first : last + 1]
+            newest = max(s.newest for s in part)
+            if newest < best[0] or (newest == best[0] and len(part) < len(best[1])):
+                best = newest, part
+    return best
