@@ -18,6 +18,6 @@ class Machine:
     memory_bandwidth: float = 1.0e10
     read_bandwidth: float = 1.0e9
     write_bandwidth: float = 1.2e9
-    op_latency: float = 2.0e-5
+    op_latency: float = 6.0e-5
     run_latency: float = 1.5e-6
     compute: str = "cpu:0"

@@ -150,8 +150,10 @@ def kernel_calls(graph: EinGraph, classes: LabelClasses, tiles: Sequence[int]) -
     )
 
 
-def price(graph: EinGraph, classes: LabelClasses, cut: Cut, capacity: int, machine: Machine) -> float:
-    """Seconds that the cut would take by formula: kernels over the workers, and bytes read from files."""
+def price(
+    graph: EinGraph, classes: LabelClasses, cut: Cut, capacity: int, machine: Machine, blocked: bool = True
+) -> float:
+    """Seconds that the cut would take by formula: kernels over the workers, and, ``blocked``, bytes read from files."""
     parts = partitionings(graph, classes, cut.tiles)
     inner = consumed(graph)
     total = 0.0
@@ -162,7 +164,7 @@ def price(graph: EinGraph, classes: LabelClasses, cut: Cut, capacity: int, machi
             apart = math.prod(parts[i].counts[: node.einsum.n_out])
             seconds = kernel_seconds(node.einsum, parts[i].tiles, machine)
             total += calls * seconds / max(1, min(machine.workers, apart))
-            if any(isinstance(graph.nodes[o], InputNode) for o in node.operands):
+            if blocked and any(isinstance(graph.nodes[o], InputNode) for o in node.operands):
                 total += choose_block(graph, i, parts[i], capacity, inner)[1] / machine.read_bandwidth
     return total
 

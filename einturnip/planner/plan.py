@@ -20,14 +20,17 @@ from einturnip.memgraph.types import MemGraph
 from einturnip.planner.budget import MIB, Budget, give_back, overhead_nbytes, resident_nbytes
 from einturnip.taskgraph.build import build as build_taskgraph
 
-# Working sets that should fit at once, for overlap and for blocks of accumulators; fewer where memory is short.
+# Working sets that should fit at once, for overlap and for blocks of accumulators; the fewest that are tried before a
+# cut is only a last resort; and how much slower a run is taken to be as it nears having just one.
 SETS = 12
+LEAST_SETS = 3
+CROWDING = 0.5
 # A tile need not be larger for any kernel to run at full rate; smaller ones leave room to overlap.
 LARGEST_WORKING_SET = 48 * MIB
 MOST_CALLS = 400_000
-# Cuts that are priced, and the largest graph for which they are: beyond, the coarsest roomy cut is taken.
-MOST_PRICED = 6
-MOST_NODES_PRICED = 200
+# Cuts that are priced, and the largest graph for which I/O blocks are part of the price.
+MOST_PRICED = 10
+MOST_NODES_BLOCKED = 200
 # Page rounding of a task's operands, result and workspace.
 MOST_EXTENTS = 16
 
@@ -88,13 +91,19 @@ def least_arena(cut: Cut) -> int:
 def _candidates(
     graph: EinGraph, classes: LabelClasses, way: Sequence[Cut], machine: Machine, room: Callable[[Cut], int]
 ) -> Iterator[Cut]:
-    """The cuts that fit, best first: those of which enough working sets fit, by price; then the finer ones' rest."""
+    """The cuts that fit, best first: by price those of which several working sets fit, then the finest."""
     fitting = [c for c in way if least_arena(c) <= room(c)]
-    roomy = [c for c in fitting if c.working_set <= min(LARGEST_WORKING_SET, room(c) // SETS)][:MOST_PRICED]
-    roomy += [t for c in roomy for t in thinner(graph, classes, c) if t.kernel_calls <= MOST_CALLS]
-    if len(graph.nodes) <= MOST_NODES_PRICED:
-        roomy.sort(key=lambda c: price(graph, classes, c, room(c), machine))
-    yield from roomy[:3]
+    roomy = [c for c in fitting if c.working_set <= min(LARGEST_WORKING_SET, room(c) // LEAST_SETS)][:MOST_PRICED]
+    if len(graph.nodes) <= MOST_NODES_BLOCKED:
+        roomy += [t for c in roomy for t in thinner(graph, classes, c) if t.kernel_calls <= MOST_CALLS]
+
+    def cost(cut: Cut) -> float:
+        # With few working sets in memory, transfers and kernels wait for each other.
+        crowding = max(0.0, 1 - room(cut) / max(1, cut.working_set) / SETS)
+        blocked = len(graph.nodes) <= MOST_NODES_BLOCKED
+        return price(graph, classes, cut, room(cut), machine, blocked) * (1 + CROWDING * crowding)
+
+    yield from sorted(roomy, key=cost)[:3]
     yield from sorted(fitting, key=lambda c: -c.kernel_calls)
 
 
