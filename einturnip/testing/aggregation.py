@@ -92,7 +92,7 @@ def _product(values: Sequence[Value], dtype: str) -> Value:
     if kind(dtype) in "iu":
         return Value(settle(math.prod(int(x.v) for x in values), dtype))
     if not all(finite(x.v) for x in values):
-        return unknown(settle(math.nan, dtype)) if len(values) > 1 else Value(values[0].v)
+        return Value(values[0].v) if len(values) == 1 and kind(dtype) == "f" else unknown(settle(math.nan, dtype))
     total = math.prod(x.v for x in values)
     size = math.prod(abs(x.v) for x in values)
     grown = math.prod(abs(x.v) + x.slack for x in values)
@@ -107,7 +107,7 @@ def _product(values: Sequence[Value], dtype: str) -> Value:
 
 def _mean(values: Sequence[Value], dtype: str) -> Value:
     if not values:
-        return Value(settle(math.nan, dtype))
+        return Value(math.nan) if kind(dtype) == "f" else unknown(settle(math.nan, dtype))
     accumulator = {"f16": "f32", "bf16": "f32"}.get(dtype, dtype)
     total = _sum([Value(settle(x.v, accumulator), x.slack) for x in values], accumulator)
     if math.isinf(total.slack) or not finite(total.v):
