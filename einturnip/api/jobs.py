@@ -119,5 +119,7 @@ def file_tiers(job: Job) -> dict[int, Tier]:
     for o, r in enumerate(requests):
         layout = c_layout(r.shape, r.dtype.itemsize, begins.get(r.name) or 0)
         name = r.spec.partition("::")[0] if isinstance(r.spec, str) else r.name
+        if any(tier.name == name and tier.kind == "input" for tier in tiers.values()):
+            name += " (new)"  # an output over an input's own file: other bytes until it is whole
         tiers[output_tier(graph, o)] = Tier(name, "output", layout.extent)
     return tiers

@@ -25,6 +25,7 @@ from einturnip.pipeline import Options, bind
 from einturnip.planner.budget import resident_nbytes
 from einturnip.runtime.types import Progress, RunReport
 from einturnip.stores.generated import Absent
+from einturnip.stores.location import written
 from einturnip.stores.types import Array, Source
 
 Size = str | int
@@ -274,7 +275,9 @@ class Plan:
                 targets[name] = np.empty(node.shape, node.dtype.numpy)
         with _running():
             report, _ = Job(job.planned, job.sources, targets, job.options).run(progress, stop)
-        return Result({name: open(t) if isinstance(t, str) else t for name, t in targets.items()}, report)
+        return Result(
+            {name: open(written(t, name)) if isinstance(t, str) else t for name, t in targets.items()}, report
+        )
 
     def __repr__(self) -> str:
         return f"Plan({self._job.planned.graph.program})"

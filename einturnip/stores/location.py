@@ -20,6 +20,12 @@ def split(spec: str) -> tuple[str, str | None]:
     return path.strip(), key.strip()
 
 
+def written(spec: str, name: str) -> str:
+    """How to read again what output ``name`` wrote to ``spec``: in a container without a key its name is the key."""
+    path, key = split(spec)
+    return f"{path}::{name}" if key is None and os.path.splitext(path)[1].lower() in CONTAINERS else spec
+
+
 def file_format(path: str, role: str) -> str:
     """The format that the file's ending names.
 
