@@ -14,7 +14,7 @@ from einturnip.testing.promotion import kind
 
 
 def _sigmoid(x: float) -> float:
-    return 1 / (1 + math.exp(-x)) if x > -700 else 0.0
+    return 0.0 if x < -700 else 1 / (1 + math.exp(-x))
 
 
 def _softplus(x: float) -> float:

@@ -234,3 +234,9 @@ def test_assert_agrees_tells_apart() -> None:
     for wrong, exact in ((near, True), (one * 2, False), (one.astype("f8"), False), (one[:2], False), (-one, False)):
         with pytest.raises(AssertionError):
             assert_agrees(wrong, one, exact)
+
+
+def test_functions_pass_nan_on() -> None:
+    x = np.array([np.nan], np.float32)
+    for name in ("exp", "sigmoid", "silu", "gelu", "softplus", "relu", "tanh", "erf", "floor", "sign", "rsqrt"):
+        assert_agrees(x, answer(Function(name, (Access("X", ("i",)),)), "i", X=x))
