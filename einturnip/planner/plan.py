@@ -33,6 +33,8 @@ MOST_PRICED = 10
 MOST_NODES_BLOCKED = 200
 # Page rounding of a task's operands, result and workspace.
 MOST_EXTENTS = 16
+# Ops from which on what planning left behind is worth collecting before the run.
+LARGE_PLAN = 2000
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +79,8 @@ def plan(
             memgraph = build_memgraph(build_taskgraph(decomposition, machine), capacity, machine, readable)
         except CapacityError:
             continue
-        give_back()
+        if memory is not None and len(memgraph) >= LARGE_PLAN:
+            give_back()
         return Lowered(decomposition, memgraph, Budget(memory, capacity))
     raise _does_not_fit(way, memory, arena, resident, machine)
 
