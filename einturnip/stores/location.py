@@ -42,12 +42,13 @@ def open_file(path: str) -> tuple[int, int]:
     """A descriptor to read from and the file's size in bytes.
 
     Raises:
-        StoreError: there is no such file, it cannot be read, or it is no regular file.
+        BindError: there is no such file.
+        StoreError: it cannot be read, or it is no regular file.
     """
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except FileNotFoundError:
-        raise StoreError(f"{path}: there is no such file{_did_you_mean(path)}") from None
+        raise BindError(f"{path}: there is no such file{_did_you_mean(path)}") from None
     except OSError as error:
         raise StoreError(f"{path}: cannot be opened: {error.strerror}; check the path and its permissions") from error
     status = os.fstat(fd)

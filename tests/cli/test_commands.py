@@ -197,9 +197,9 @@ def test_what_does_not_fit_exits_3_with_the_least_that_would(folder, command):
     assert not (folder / "c.npy").exists()
 
 
-def test_a_file_that_is_not_there_exits_1(folder, command):
+def test_a_file_that_is_not_there_exits_2(folder, command):
     code, _, err = command("run", "product.ein", "-i", "A=c.npy", "-i", "B=b.npy")
-    assert code == 1 and "c.npy" in err and "no such file" in err
+    assert code == 2 and "c.npy" in err and "no such file" in err
 
 
 def test_numeric_trouble_is_a_warning_that_names_its_statement(folder, command):

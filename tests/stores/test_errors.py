@@ -63,9 +63,9 @@ def test_pickles_and_types_without_a_name() -> None:
 
 def test_files_that_are_not_there() -> None:
     np.save("weights.npy", np.zeros(3))
-    refused("weigths.npy", StoreError, "no such file", "did you mean weights.npy?")
-    refused("zz.npy", StoreError, "no such file", "holds weights.npy")
-    refused("nowhere/zz.npy", StoreError, "directory 'nowhere'")
+    refused("weigths.npy", BindError, "no such file", "did you mean weights.npy?")
+    refused("zz.npy", BindError, "no such file", "holds weights.npy")
+    refused("nowhere/zz.npy", BindError, "directory 'nowhere'")
 
 
 def test_what_is_no_npy() -> None:
