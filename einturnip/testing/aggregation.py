@@ -112,7 +112,9 @@ def _mean(values: Sequence[Value], dtype: str) -> Value:
     total = _sum([Value(settle(x.v, accumulator), x.slack) for x in values], accumulator)
     if math.isinf(total.slack) or not finite(total.v):
         return Value(settle(total.v, dtype), total.slack)
-    return rounded(total.v / len(values), total.slack / len(values), dtype, BOUND[dtype])
+    size = sum(abs(x.v) for x in values)  # terms may be divided before they are added
+    slack = total.slack + (unit(accumulator) + _kept(values, accumulator)) * size
+    return rounded(total.v / len(values), slack / len(values), dtype, BOUND[dtype])
 
 
 def _logsumexp(values: Sequence[Value], dtype: str) -> Value:
