@@ -114,7 +114,7 @@ def test_a_result_that_cannot_stand_in_memory_is_refused_by_name(program):
         ({"X": np.zeros((2, 3)), "scale": 1j}, et.BindError, "cannot hold the number 1j"),
         ({"X": np.zeros((2, 3)), "out": {"Z": "z.npy"}}, et.BindError, "no output 'Z'"),
         ({"X": np.zeros((2, 3)), "out": {"Y": np.zeros(2)}}, et.BindError, "output Y"),
-        ({"X": "absent.npy"}, et.StoreError, "absent.npy"),
+        ({"X": "absent.npy"}, et.BindError, "absent.npy"),
         ({"X": np.zeros((2, 3)), "memory": "2G"}, et.BindError, "2GiB or 2GB"),
         ({"X": np.zeros((2, 3)), "arena": 8}, et.CapacityError, "the least that would do"),
     ],
