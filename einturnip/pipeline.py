@@ -193,7 +193,9 @@ def _report(planned: Planned, executor: HostExecutor, trace: Trace) -> RunReport
         node = graph.nodes[i]
         assert isinstance(node, EinsumNode)
         statement = graph.statement(node.line)
-        warnings += [NumericWarning(node.line, statement, w, c) for w, c in zip(WARNINGS, counts, strict=True) if c]
+        merged = graph.merged_into(node.line)
+        found = [(kind, tiles) for kind, tiles in zip(WARNINGS, counts, strict=True) if tiles]
+        warnings += [NumericWarning(node.line, statement, kind, tiles, merged) for kind, tiles in found]
     kinds = np.bincount(planned.memgraph.kind, minlength=len(OpKind)).tolist()
     return RunReport(
         wall_seconds=trace.seconds,

@@ -15,7 +15,7 @@ from einturnip.codegen.blocked import aligned
 from einturnip.codegen.graph import number
 from einturnip.codegen.matrices import Plan, Tensor, plan, stride
 from einturnip.codegen.primitives import BF16_EDGE, Array
-from einturnip.codegen.status import StatusLog, listening, unit
+from einturnip.codegen.status import INVALID, StatusLog, listening, unit
 from einturnip.core.contraction import Contraction, contraction
 from einturnip.core.dtypes import BF16, DType, promote
 from einturnip.core.einsum import Einsum
@@ -71,7 +71,7 @@ class ContractionKernel:
         fresh = first or self.whole
         bound = self.bind((arrays[0].strides, arrays[1].strides, arrays[2].strides))
         if bound.single is None:
-            return _Walk(self, bound, arrays, fresh, workspace).run()
+            return _heard(_Walk(self, bound, arrays, fresh, workspace).run(), arrays[2])
         m, n, k = bound.single
         if fresh and min(m, n) == 1:
             arrays[2][...] = 0
@@ -83,7 +83,7 @@ class ContractionKernel:
         flags = unit()
         flags.clear()
         self.product(m, n, k, left, right, 0 if fresh else 1, out)
-        return flags.read()
+        return _heard(flags.read(), arrays[2])
 
     def bind(self, strides: StrideKey) -> _Bound:
         """The plan for tiles of these strides (bytes by axis), kept for the next call."""
@@ -120,6 +120,15 @@ class ContractionKernel:
         elements = {p: s // size for p, s in zip(self.accesses[index], strides, strict=True) if p in self.extents}
         odd = any(s % size for s in strides)
         return Tensor(*_ROLES[index], elements, self.converts[index] or odd)
+
+
+def _heard(bits: int, out: Array) -> int:
+    """The bits, less an INVALID that left no nan: at its edges BLAS multiplies padding, where inf * 0 is not ours."""
+    if not bits & INVALID:
+        return bits
+    with np.errstate(invalid="ignore"):
+        made = np.isnan(np.minimum.reduce(out, axis=None))
+    return bits if made else bits & ~INVALID
 
 
 def _by_columns(tensor: Tensor, made: Plan) -> bool:
@@ -175,7 +184,8 @@ class _Walk:
                 sizes = {p: min(blocks[p], extents[p] - place.get(p, 0)) for group in groups for p in group}
                 begins = not any(starts[i] for i in inside)
                 ends = all(starts[i] + blocks[plan.loops[i]] >= extents[plan.loops[i]] for i in inside)
-                log.bits |= self._turn(place, sizes, begins, ends, vector)
+                seen = self._turn(place, sizes, begins, ends, vector)  # its copies tell the log meanwhile
+                log.bits |= seen
         return log.bits
 
     def _turn(self, place: Mapping[int, int], sizes: Mapping[int, int], begins: bool, ends: bool, vector: bool) -> int:

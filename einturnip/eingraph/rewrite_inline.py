@@ -42,6 +42,7 @@ def _inline(graph: EinGraph, wanted: Judge) -> EinGraph:
     nodes = list(graph.nodes)
     outputs = {node for _, node in graph.outputs}
     users = _users(nodes)
+    lines = set(graph.merged)
     for i, node in enumerate(nodes):
         if not isinstance(node, EinsumNode) or node.einsum.aggregation is not None or not users[i]:
             continue
@@ -54,12 +55,13 @@ def _inline(graph: EinGraph, wanted: Judge) -> EinGraph:
             continue
         for u, consumer in zip(sorted(users[i]), merged, strict=True):
             nodes[u] = consumer
+            lines.add((node.line, consumer.line))
             for operand in node.operands:
                 users[operand].add(u)
         for operand in node.operands:
             users[operand].discard(i)
         users[i] = set()
-    return replace(graph, nodes=tuple(nodes))
+    return replace(graph, nodes=tuple(nodes), merged=tuple(sorted(lines)))
 
 
 def _users(nodes: list[Node]) -> list[set[int]]:

@@ -44,13 +44,24 @@ Node: TypeAlias = InputNode | EinsumNode
 
 @dataclass(frozen=True, slots=True)
 class EinGraph:
-    """Nodes in an order where operands come first. ``outputs`` are (name, node id); ``lines`` the source's lines."""
+    """Nodes in an order where operands come first. ``outputs`` are (name, node id); ``source`` the program's lines.
+
+    ``merged`` are (line, line): what the first line defines is computed where the second uses it.
+    """
 
     nodes: tuple[Node, ...]
     outputs: tuple[tuple[str, int], ...]
     program: str
     source: tuple[str, ...] = ()
+    merged: tuple[tuple[int, int], ...] = ()
 
     def statement(self, line: int) -> str:
         """The source text of a line (1-based), for messages; empty where there is none."""
         return self.source[line - 1].strip() if 0 < line <= len(self.source) else ""
+
+    def merged_into(self, line: int) -> tuple[int, ...]:
+        """The other lines that are computed with this one, in order."""
+        found, latest = {line}, {line}
+        while latest := {a for a, b in self.merged if b in latest} - found:
+            found |= latest
+        return tuple(sorted(found - {line}))

@@ -34,7 +34,15 @@ def warning_text(warning: NumericWarning) -> str:
     """One numeric warning, naming its statement."""
     what = _HAPPENINGS.get(warning.kind, warning.kind)
     tiles = "one tile" if warning.tiles == 1 else f"{warning.tiles:,} tiles"
-    return f"warning: line {warning.line} {what} in {tiles}: {warning.statement}"
+    return f"warning: line {warning.line}{_merged(warning)} {what} in {tiles}: {warning.statement}"
+
+
+def _merged(warning: NumericWarning) -> str:
+    """Lines that were computed together with the one that a warning names."""
+    if not warning.merged:
+        return ""
+    lines = ", ".join(map(str, warning.merged))
+    return f" (or line{'s' if len(warning.merged) > 1 else ''} {lines}, computed with it)"
 
 
 def seconds_text(seconds: float) -> str:

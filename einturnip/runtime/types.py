@@ -8,12 +8,16 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class NumericWarning:
-    """A statement whose kernels made a nan, overflowed or divided by zero. ``tiles`` of them did."""
+    """A statement whose kernels made a nan, overflowed or divided by zero. ``tiles`` of them did.
+
+    ``merged``: the lines that the same kernels compute, if any; it may have happened in one of those.
+    """
 
     line: int
     statement: str
     kind: str
     tiles: int
+    merged: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
