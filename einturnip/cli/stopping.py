@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM: the first asks the run to stop, a second one does not wait for it."""
+"""SIGINT and SIGTERM: the first asks the run to stop, a second one does not wait for it, more change nothing."""
 
 from __future__ import annotations
 
@@ -15,17 +15,24 @@ class Stop:
     def __init__(self) -> None:
         self.event = threading.Event()
         self.running = False
+        self._insisted = False
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
         """Take a signal."""
-        if not self.running or self.event.is_set():
-            raise KeyboardInterrupt
+        again = self.event.is_set()
         self.event.set()
+        if self.running and (not again or self._insisted):
+            return
+        self._insisted = self.running
+        raise KeyboardInterrupt
 
 
 @contextmanager
 def on_signals() -> Iterator[Stop]:
-    """While in force, SIGINT and SIGTERM go to the Stop that is given; outside the main thread nothing changes."""
+    """While in force, SIGINT and SIGTERM go to the Stop that is given; outside the main thread nothing changes.
+
+    After one came the command is at its end, and no further one may break into its last message.
+    """
     stop = Stop()
     if threading.current_thread() is not threading.main_thread():
         yield stop
@@ -35,4 +42,4 @@ def on_signals() -> Iterator[Stop]:
         yield stop
     finally:
         for number, handler in before.items():
-            signal.signal(number, handler)
+            signal.signal(number, signal.SIG_IGN if stop.event.is_set() else handler)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import mmap
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -70,11 +71,40 @@ class HostArena:
             self._map.close()
 
 
+class _BlasLimits:
+    """The limits in force, oldest first: runs in several threads begin and end in any order."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.limits: list[int] = []
+        self.before: Any = None
+
+    def enter(self, n: int) -> None:
+        with self.lock:
+            set_now = threadpoolctl.threadpool_limits(limits=n, user_api="blas")
+            self.before = self.before if self.limits else set_now
+            self.limits.append(n)
+
+    def leave(self, n: int) -> None:
+        with self.lock:
+            self.limits.remove(n)
+            if self.limits:
+                threadpoolctl.threadpool_limits(limits=self.limits[-1], user_api="blas")
+            else:
+                self.before.restore_original_limits()
+
+
+_blas_limits = _BlasLimits()
+
+
 @contextlib.contextmanager
 def blas_threads(n: int) -> Iterator[None]:
-    """Within, BLAS calls use at most ``n`` threads, in the whole process; afterwards as many as before."""
-    with threadpoolctl.threadpool_limits(limits=n, user_api="blas"):
+    """Within, BLAS calls use at most ``n`` threads, in the whole process; after the last one, as many as before."""
+    _blas_limits.enter(n)
+    try:
         yield
+    finally:
+        _blas_limits.leave(n)
 
 
 @dataclass(frozen=True, slots=True)
