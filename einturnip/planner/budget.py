@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 MIB = 1 << 20
 # Measured on CPython 3.11 with OpenBLAS: what a run adds to the resident memory before the arena is counted.
-THREAD_NBYTES = 6 * MIB  # a worker: its stack, its BLAS packing buffers, its share of malloc's arenas
-RUN_NBYTES = 8 * MIB  # progress, file staging, the report
-TASK_NBYTES = 1600  # plan and state machine, a task, at their highest
-SLACK_NBYTES = 4 * MIB
+THREAD_NBYTES = 5 * MIB  # a worker: its stack, its BLAS packing buffers, its share of malloc's arenas
+RUN_NBYTES = 5 * MIB  # progress, file staging, the report
+TASK_NBYTES = 1200  # plan and state machine, a task, at their highest
+SLACK_NBYTES = 3 * MIB
 
 
 @dataclass(frozen=True, slots=True)
