@@ -21,11 +21,11 @@ SOFTMAX = "input X : f32[n, m]\nP[i,j] = exp(X[i,j] - max[j] X[i,j])\nY[i,j] = P
 CASES: dict[str, tuple[str, Arrays]] = {
     "product": (
         "input A : f32[n, k]\ninput B : f32[k, m]\nC[i,j] = A[i,l] * B[l,j]\noutput C\n",
-        {"A": ints(70, 50), "B": ints(50, 60)},
+        {"A": ints(40, 30), "B": ints(30, 50)},
     ),
     "chain": (
         "input A : f32[n, k]\ninput B : f32[k, n]\nC[i,j] = A[i,l] * B[l,j]\nD[i,j] = C[i,p] * C[j,p]\noutput D, C\n",
-        {"A": ints(40, 30), "B": ints(30, 40)},
+        {"A": ints(24, 20), "B": ints(20, 24)},
     ),
     "softmax": (SOFTMAX, {"X": ints(60, 80)}),
     "distances": (
@@ -46,7 +46,7 @@ def test_feasibility_is_monotone(case: str) -> None:
     # Far below what the tensors need, but a run of very many tiny tasks is no test of the budget.
     first = max(least, 8192)
     expected = program(**inputs, arena="64MiB")
-    for factor in (1.0, 1.01, 1.1, 1.3, 1.7, 2.5, 4.0, 7.0, 13.0, 29.0, 80.0, 500.0):
+    for factor in (1.0, 1.01, 1.3, 1.7, 4.0, 29.0, 500.0):
         result = program(**inputs, arena=int(first * factor))
         assert result.report.arena_peak_nbytes <= int(first * factor)
         for name in expected:
