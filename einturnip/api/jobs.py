@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
+from einturnip.api.inputs import close_all
 from einturnip.core.errors import BindError
 from einturnip.eingraph.types import EinGraph, InputNode
 from einturnip.memgraph.types import FILES
@@ -54,6 +55,10 @@ class Job:
             for sink in sinks.values():
                 sink.abort()
             raise
+
+    def close(self) -> None:
+        """Give back what the sources hold, the pages of their files in the cache too; twice is allowed."""
+        close_all(self.sources.values())
 
     def _open_sinks(self) -> dict[str, Sink]:
         """A sink for each output; files take their room on disk here."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -174,7 +175,10 @@ class Program:
             data=data,
             **inputs,
         )
-        return plan.run(progress=progress)
+        try:
+            return plan.run(progress=progress)
+        finally:
+            plan.close()
 
     def plan(
         self,
@@ -247,10 +251,14 @@ def _process_budget(memory: Size | None, graph: EinGraph, targets: Mapping[str, 
 
 
 class Plan:
-    """A program planned for its inputs and a budget: ``explain`` it, ``run`` it (as often as wanted)."""
+    """A program planned for its inputs and a budget: ``explain`` it, ``run`` it (as often as wanted).
+
+    It holds its inputs' files open until it is closed or forgotten.
+    """
 
     def __init__(self, job: Job) -> None:
         self._job = job
+        self._closing = weakref.finalize(self, job.close)
 
     def explain(self) -> str:
         """What will run, its predicted time, memory and bytes moved, as text."""
@@ -278,6 +286,10 @@ class Plan:
         return Result(
             {name: open(written(t, name)) if isinstance(t, str) else t for name, t in targets.items()}, report
         )
+
+    def close(self) -> None:
+        """Close the inputs' files; the plan cannot run any more. Twice is allowed."""
+        self._closing()
 
     def __repr__(self) -> str:
         return f"Plan({self._job.planned.graph.program})"

@@ -66,7 +66,10 @@ def command(
         job = planned(program, inputs, dims, outputs, budget, _stand_in(seed), lenient=False)
         with shown(quiet) as show:
             stop.running = True
-            report, sinks = job.run(show, stop.event)
+            try:
+                report, sinks = job.run(show, stop.event)
+            finally:
+                job.close()
             stop.running = False
     if report_file is not None:
         report_file.write_text(json.dumps(report.to_json(), indent=2) + "\n")

@@ -1,0 +1,121 @@
+"""An op that fails ends the run soon, names its statement, and gives everything back."""
+
+import gc
+import os
+import threading
+import time
+import weakref
+
+import numpy as np
+import pytest
+
+import einturnip as et
+from einturnip import pipeline
+from einturnip.runtime import execute
+from tests.robustness.programs import GEMM, SPILLING, opened
+
+X = np.random.default_rng(0).random((300, 300)).astype(np.float32)
+
+
+class FailsLater:
+    """Compiles kernels; the fifth call of an elementwise one (or of any) fails, with whatever it is told."""
+
+    def __init__(self, compile_kernel, error, elementwise=False):
+        self.compile_kernel, self.error, self.elementwise = compile_kernel, error, elementwise
+        self.calls = 0
+
+    def __call__(self, einsum, extents, mode):
+        kernel = self.compile_kernel(einsum, extents, mode)
+
+        def call(*arguments):
+            self.calls += einsum.aggregation is None or not self.elementwise
+            if self.calls == 5:
+                raise self.error
+            return kernel(*arguments)
+
+        return call
+
+
+@pytest.fixture
+def arenas(monkeypatch):
+    """The arenas of the runs in a test, as long as anyone holds them."""
+    seen = weakref.WeakSet()
+
+    class Watched(pipeline.HostArena):
+        def __init__(self, nbytes):
+            super().__init__(nbytes)
+            seen.add(self)
+
+    monkeypatch.setattr(pipeline, "HostArena", Watched)
+    return seen
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError("no such luck"), MemoryError(), FloatingPointError("odd")])
+def test_an_error_in_a_kernel_names_its_statement_and_gives_all_back(tmp_path, monkeypatch, arenas, error):
+    monkeypatch.setattr(execute, "compile_kernel", FailsLater(execute.compile_kernel, error, elementwise=True))
+    before, threads = opened(os.getpid()), threading.active_count()
+    (tmp_path / "spill").mkdir()
+    (tmp_path / "c.npy").write_text("older")
+    begin = time.monotonic()
+    with pytest.raises(et.RunError) as caught:
+        et.compile(SPILLING)(X=X, arena="256KiB", spill=tmp_path / "spill", out={"C": str(tmp_path / "c.npy")})
+    assert time.monotonic() - begin < 5
+    assert str(caught.value).startswith("line 3: B[i,j] = exp(X[j,i]): " + type(error).__name__)
+    assert caught.value.__cause__ is error
+    assert sorted(os.listdir(tmp_path)) == ["c.npy", "spill"] and os.listdir(tmp_path / "spill") == []
+    assert (tmp_path / "c.npy").read_text() == "older"
+    assert threading.active_count() == threads
+    del caught
+    error.__traceback__ = None
+    gc.collect()
+    assert sorted(opened(os.getpid())) == sorted(before)
+    assert len(arenas) == 0
+
+
+def test_workers_that_run_when_another_fails_are_waited_for(monkeypatch, arenas):
+    ended = []
+
+    class Slow(FailsLater):
+        def __call__(self, einsum, extents, mode):
+            kernel = super().__call__(einsum, extents, mode)
+
+            def call(*arguments):
+                bits = kernel(*arguments)
+                time.sleep(0.01)
+                ended.append(time.monotonic())
+                return bits
+
+            return call
+
+    monkeypatch.setattr(execute, "compile_kernel", Slow(execute.compile_kernel, ValueError("bad")))
+    with pytest.raises(et.RunError, match=r"line 4: C\[i,j\] = sum\[k\] .*: ValueError: bad"):
+        et.compile(GEMM)(A=X, B=X, arena="128KiB", workers=4)
+    raised = time.monotonic()
+    time.sleep(0.05)
+    assert max(ended) <= raised
+
+
+def test_a_file_that_shrinks_during_the_run(tmp_path, monkeypatch):
+    path = tmp_path / "x.npy"
+    np.save(path, X)
+    plan = et.compile(GEMM).plan(A=str(path), B=X, arena="64KiB", out={"C": str(tmp_path / "c.npy")})
+
+    class Shrinks(FailsLater):
+        def __call__(self, einsum, extents, mode):
+            os.truncate(path, 4096)
+            return self.compile_kernel(einsum, extents, mode)
+
+    monkeypatch.setattr(execute, "compile_kernel", Shrinks(execute.compile_kernel, None))
+    with pytest.raises(et.StoreError, match=r"reading 'A': .*x\.npy"):
+        plan.run()
+    assert os.listdir(tmp_path) == ["x.npy"]
+
+
+def test_a_run_after_a_failed_one_is_right(monkeypatch):
+    program = et.compile(GEMM)
+    with monkeypatch.context() as patch:
+        patch.setattr(execute, "compile_kernel", FailsLater(execute.compile_kernel, ValueError()))
+        with pytest.raises(et.RunError):
+            program(A=X, B=X, arena="128KiB")
+    A = np.arange(12, dtype=np.float32).reshape(3, 4)
+    assert (program(A=A, B=A.T, arena="1MiB")["C"] == A @ A.T).all()

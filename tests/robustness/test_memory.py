@@ -1,0 +1,143 @@
+"""The budget is kept as others measure it: resident memory, with the pages of files that are left in the cache."""
+
+import ctypes
+import mmap
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import einturnip as et
+from einturnip.core.settings import parse_size
+from einturnip.stores.temporary import default_directory
+from tests.robustness.programs import ATTENTION, ENVIRONMENT, GEMM, SOFTMAX
+
+# The command line, and then the most that was resident, which a process knows best itself.
+MEASURED = """
+import sys
+from einturnip.cli.main import run
+code = run(sys.argv[1:])
+print(open("/proc/self/status").read().partition("VmHWM:")[2].split()[0])
+sys.exit(code)
+"""
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def is_memory(path: Path) -> bool:
+    kind = subprocess.run(["stat", "-f", "-c", "%T", str(path)], capture_output=True, text=True).stdout.strip()
+    return kind in ("tmpfs", "ramfs")
+
+
+@pytest.fixture
+def folder():
+    """A folder on a disk with a page cache."""
+    if is_memory(Path(default_directory())):
+        pytest.skip("every temporary directory here is in memory")
+    with tempfile.TemporaryDirectory(dir=default_directory()) as name:
+        yield Path(name)
+
+
+def cached_nbytes(path: Path) -> int:
+    """Bytes of a file in the page cache, by mincore."""
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        nbytes = os.fstat(fd).st_size
+        if not nbytes:
+            return 0
+        with mmap.mmap(fd, nbytes, mmap.MAP_PRIVATE, mmap.PROT_READ | mmap.PROT_WRITE) as held:
+            pages = -(-nbytes // mmap.PAGESIZE)
+            resident = (ctypes.c_ubyte * pages)()
+            address = ctypes.addressof(ctypes.c_char.from_buffer(held))
+            assert _libc.mincore(ctypes.c_void_p(address), ctypes.c_size_t(nbytes), resident) == 0
+            return sum(b & 1 for b in bytes(resident)) * mmap.PAGESIZE
+    finally:
+        os.close(fd)
+
+
+def saved(path: Path, array) -> None:
+    """An .npy file none of which is in the page cache."""
+    np.save(path, array)
+    fd = os.open(path, os.O_RDONLY)
+    os.fsync(fd)
+    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+    os.close(fd)
+    assert cached_nbytes(path) == 0
+
+
+def measured(folder: Path, text: str, memory: str, *arguments: str) -> int:
+    """Run a program; the peak of its resident memory, and the pages of the folder's files that it left in the cache."""
+    (folder / "p.ein").write_text(text)
+    line = [sys.executable, "-c", MEASURED, "run", "p.ein", "--memory", memory, "--spill", ".", "--quiet", *arguments]
+    done = subprocess.run(line, cwd=folder, env=ENVIRONMENT, text=True, capture_output=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return (int(done.stdout.split()[-1]) << 10) + sum(map(cached_nbytes, folder.glob("*.npy")))
+
+
+rng = np.random.default_rng(0)
+
+
+def random(*shape: int):
+    return rng.random(shape, np.float32)
+
+
+@pytest.mark.parametrize("memory", ["96MiB", "160MiB"])
+def test_a_product(folder, memory):
+    A, B = random(3000, 3000), random(3000, 3000)
+    saved(folder / "a.npy", A)
+    saved(folder / "b.npy", B)
+    assert measured(folder, GEMM, memory, "-i", "A=a.npy", "-i", "B=b.npy", "-o", "C=c.npy") <= parse_size(memory)
+    C = np.load(folder / "c.npy", mmap_mode="r")
+    assert np.allclose(C[::500], A[::500] @ B, rtol=1e-4)
+
+
+def test_softmax(folder):
+    X = random(4000, 3000)
+    saved(folder / "x.npy", X)
+    assert measured(folder, SOFTMAX, "80MiB", "-i", "X=x.npy", "-o", "Y=y.npy") <= parse_size("80MiB")
+    rows = np.exp(X[::500].astype(np.float64))
+    assert np.allclose(np.load(folder / "y.npy", mmap_mode="r")[::500], rows / rows.sum(1, keepdims=True), rtol=1e-4)
+
+
+def test_attention(folder):
+    tensors = {name: random(2, 1500, 64) for name in "QKV"}
+    for name, array in tensors.items():
+        saved(folder / f"{name}.npy", array)
+    given = [word for name in tensors for word in ("-i", f"{name}={name}.npy")]
+    assert measured(folder, ATTENTION, "80MiB", *given, "-o", "O=o.npy") <= parse_size("80MiB")
+    Q, K, V = (tensors[name].astype(np.float64) for name in "QKV")
+    row = 700
+    scores = np.exp(np.einsum("hd,htd->ht", Q[:, row], K[:, : row + 1]) / 8)
+    expected = np.einsum("ht,htd->hd", scores / scores.sum(1, keepdims=True), V[:, : row + 1])
+    assert np.allclose(np.load(folder / "o.npy")[:, row], expected, rtol=1e-4)
+
+
+def test_python_allocates_little_while_ops_run(monkeypatch):
+    """What lives on Python's heap at once during the run is some hundred bytes an op, not tiles."""
+    import tracemalloc
+
+    from einturnip import pipeline
+
+    A = random(600, 600)
+    plan = et.compile(GEMM).plan(A=A, B=A, arena="512KiB", out={"C": np.empty((600, 600), np.float32)})
+    plan.run()  # kernels are compiled and kept
+    peaks = []
+    run_ops = pipeline.run_ops
+
+    def traced(graph, *arguments):
+        tracemalloc.start()
+        try:
+            trace = run_ops(graph, *arguments)
+            peaks.append((tracemalloc.get_traced_memory()[1], len(graph)))
+            return trace
+        finally:
+            tracemalloc.stop()
+
+    monkeypatch.setattr(pipeline, "run_ops", traced)
+    plan.run()
+    ((peak, n_ops),) = peaks
+    assert n_ops > 500
+    assert peak < 64 * 1024 + 300 * n_ops
