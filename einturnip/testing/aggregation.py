@@ -69,9 +69,9 @@ def _kept(values: Sequence[Value], dtype: str) -> float:
 def _free_of_order(xs: Sequence[float], dtype: str) -> bool:
     """True where every partial sum, in any order and factored, is a whole number of 1/256ths that the dtype holds."""
     scaled = [x * 256 for x in xs]
-    if not all(s.is_integer() for s in scaled):
+    if not all(float(s).is_integer() for s in scaled):
         return False
-    grain = 1 if all(x.is_integer() for x in xs) else 256
+    grain = 1 if all(float(x).is_integer() for x in xs) else 256
     return bool(sum(abs(x) for x in xs) * grain <= 2 ** PRECISION[dtype])
 
 
@@ -97,7 +97,7 @@ def _product(values: Sequence[Value], dtype: str) -> Value:
     size = math.prod(abs(x.v) for x in values)
     grown = math.prod(abs(x.v) + x.slack for x in values)
     largest = math.prod(max(abs(x.v), 1.0) for x in values)
-    whole = kind(dtype) == "f" and all(x.v.is_integer() for x in values)
+    whole = kind(dtype) == "f" and all(float(x.v).is_integer() for x in values)
     if whole and grown == size and largest <= 2 ** PRECISION[dtype]:
         return Value(total)
     if not finite(total) or largest > 2.0**100 or (dtype == "f16" and largest > 2**15):

@@ -91,7 +91,9 @@ def _exactly(a: Any, b: Any, op: Callable[[Any, Any], Any], result: Any) -> bool
     """Whether a float result of + - * lost no bit."""
     if isinstance(a, complex) or isinstance(b, complex):
         parts = [p for z in (complex(a), complex(b), complex(result)) for p in (z.real, z.imag)]
-        return all(p.is_integer() and abs(p) < 2**11 for p in parts[:4]) and all(p.is_integer() for p in parts[4:])
+        return all(float(p).is_integer() and abs(p) < 2**11 for p in parts[:4]) and all(
+            float(p).is_integer() for p in parts[4:]
+        )
     return bool(op(Fraction(a), Fraction(b)) == Fraction(result))
 
 
@@ -179,7 +181,7 @@ def power(a: Value, b: Value, dtype: str) -> Value:
     if isinstance(x, complex) and kind(dtype) == "f":
         return Value(math.nan) if a.slack + b.slack == 0 else unknown(math.nan)
     v = settle(x, dtype)
-    whole = kind(dtype) == "f" and a.slack + b.slack == 0 and b.v.is_integer() and 0 <= b.v < 8
+    whole = kind(dtype) == "f" and a.slack + b.slack == 0 and float(b.v).is_integer() and 0 <= b.v < 8
     if whole and finite(v) and Fraction(a.v) ** int(b.v) == Fraction(v):
         return Value(v)
     grown = (abs(a.v) + a.slack) ** abs(b.v) - abs(a.v) ** abs(b.v) if a.slack else 0.0
