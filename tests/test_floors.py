@@ -88,10 +88,14 @@ def tasks(case: Case, tile: int) -> TaskGraph:
 def placed(case: Case, tile: int) -> MemGraph:
     """In the least capacity that does."""
     task_graph = tasks(case, tile)
-    try:
-        graph = memgraph_build.build(task_graph, 1, MACHINE)
-    except CapacityError as error:
-        graph = memgraph_build.build(task_graph, error.needed + 16 * memgraph_build.granule(error.needed), MACHINE)
+    capacity = 1
+    while True:
+        try:
+            graph = memgraph_build.build(task_graph, capacity, MACHINE)
+            break
+        except CapacityError as error:  # names the first task that is too large; a later one may be larger
+            assert error.needed > capacity
+            capacity = error.needed + 16 * memgraph_build.granule(error.needed)
     memgraph_check.check(graph)
     return graph
 
