@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from einturnip.core.machine import Machine
+from einturnip.decomp.check import check as check_decomposition
 from einturnip.decomp.types import Decomposition
 from einturnip.devices.host import HostArena, available_memory, blas_threads, usable_cores
 from einturnip.eingraph.build import build as build_graph
@@ -29,6 +30,7 @@ from einturnip.runtime.state import State
 from einturnip.runtime.types import NumericWarning, Prediction, Progress, RunReport
 from einturnip.stores.spill import SpillFile
 from einturnip.stores.types import Sink, Source
+from einturnip.taskgraph.check import check as check_taskgraph
 from einturnip.taskgraph.types import TaskGraph
 
 # Ops launched per worker: one runs, the next waits beside it, so that no worker stands still while the loop decides.
@@ -109,6 +111,8 @@ def make_plan(graph: EinGraph, sources: Mapping[str, Source], targets: Mapping[s
     readable = frozenset(i for i, (name, _) in enumerate(rewritten.outputs) if name in targets)
     lowered = plan(rewritten, memory, options.arena, machine, layouts, readable)
     if options.check:
+        check_decomposition(lowered.decomposition)
+        check_taskgraph(lowered.memgraph.taskgraph)
         check_memgraph(lowered.memgraph)
     prediction = predict(lowered.memgraph, machine, rank)
     return Planned(rewritten, lowered.memgraph, prediction, lowered.budget, machine, sources, targets)

@@ -9,6 +9,7 @@ from einturnip.codegen.kernels import compile_kernel
 from einturnip.core.contraction import contraction
 from einturnip.core.einsum import Einsum
 from einturnip.core.machine import Machine
+from einturnip.core.scalar import Call, walk
 
 
 def operand_nbytes(einsum: Einsum, slot: int, tiles: Sequence[int]) -> int:
@@ -58,6 +59,4 @@ def kernel_seconds(einsum: Einsum, extents: Sequence[int], machine: Machine) -> 
 
 def join_ops(einsum: Einsum) -> int:
     """Scalar operations of the join at one point."""
-    from einturnip.core.scalar import Call, walk
-
     return sum(isinstance(e, Call) for e in walk(einsum.join))

@@ -51,11 +51,6 @@ class Partitioning:
         return list(product(*(range(lo // t, -(-hi // t)) for (lo, hi), t in zip(box, self.tiles, strict=True))))
 
 
-def uncut(bounds: tuple[int, ...]) -> Partitioning:
-    """One tile that holds everything."""
-    return Partitioning(bounds, tuple(max(b, 1) for b in bounds))
-
-
 @dataclass(frozen=True, slots=True)
 class Block:
     """Tiles per block along each output label, and the output label that streams (None: the aggregated ones do)."""
