@@ -59,6 +59,22 @@ class RunError(EinturnipError):
     exit_code = 1
 
 
+class OutOfRange(RunError):
+    """An index that is data lies outside its axis. ``value`` is it, ``size`` the axis' length.
+
+    ``label`` names the axis, ``point`` says where: (label, index) of the point that asked for it. A kernel raises it;
+    the run adds the statement.
+    """
+
+    def __init__(self, value: int, size: int, label: str, point: Sequence[tuple[str, int]] = ()) -> None:
+        at = ", ".join(f"{name} = {index}" for name, index in point)
+        where = f" at {at}" if at else ""
+        super().__init__(
+            f"index {value}{where} is outside 0 .. {size - 1}" if size else f"index {value}{where}: empty axis"
+        )
+        self.value, self.size, self.label, self.point = value, size, label, tuple(point)
+
+
 class Interrupted(EinturnipError):
     """The user asked the run to stop (SIGINT or SIGTERM)."""
 

@@ -16,6 +16,7 @@ from einturnip.eingraph.check import check
 from einturnip.eingraph.products import python_number, widen
 from einturnip.eingraph.sizes import Sizes, bind_sizes, label_sizes
 from einturnip.eingraph.types import EinGraph, InputNode
+from einturnip.lang.sizes import size_text
 from einturnip.lang.types import (
     Access,
     Aggregate,
@@ -104,7 +105,7 @@ class _Statement:
                 return self._size(expr)
             case LabelNumber(label=label, dtype=dtype):
                 return LabelIndex(label, dtype)
-            case Access(tensor=tensor, labels=labels):
+            case Access(tensor=tensor, indices=labels):
                 return self.space.operand(self.nodes[tensor], labels)
             case Convert(argument=argument, dtype=dtype):
                 inner = self._scalar(argument)
@@ -118,10 +119,8 @@ class _Statement:
 
     def _size(self, expr: SizeNumber) -> Const:
         """A dim as a number; an integer type that cannot hold it is an error, as it is for a Python number in NumPy."""
-        size = self.sizes.dims[expr.name]
-        if expr.dtype.is_integer and size.value > np.iinfo(expr.dtype.numpy).max:
-            message = f"size {expr.name} = {size.value} does not fit in {expr.dtype}"
-            self.sizes.report(
-                "E208", message, expr.span, found=str(size), help=f"convert first: i64(...) * {expr.name}"
-            )
-        return Const(python_number(size.value, expr.dtype), expr.dtype)
+        value, text = self.sizes.evaluate(expr.size) or 0, size_text(expr.size)
+        if expr.dtype.is_integer and value > np.iinfo(expr.dtype.numpy).max:
+            message = f"size {text} = {value} does not fit in {expr.dtype}"
+            self.sizes.report("E208", message, expr.span, help=f"convert first: i64(...) * {text}")
+        return Const(python_number(value, expr.dtype), expr.dtype)

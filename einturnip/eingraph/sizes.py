@@ -203,7 +203,7 @@ def _uses(program: Program) -> Iterator[tuple[str, Span, str]]:
                 names = size_names(label.size) if label.size is not None else ()
                 yield from ((name, label.span, "an input") for name in (*names, *([label.dim] if label.dim else [])))
             numbers = (expr for expr in walk(equation.value) if isinstance(expr, SizeNumber))
-            yield from ((number.name, number.span, "an input") for number in numbers)
+            yield from ((name, number.span, "an input") for number in numbers for name in size_names(number.size))
 
 
 def label_sizes(sizes: Sizes, equation: Equation) -> tuple[int, ...]:
@@ -237,7 +237,7 @@ def _claims(sizes: Sizes, equation: Equation, number: int) -> Iterator[Size]:
         yield Size(dim.value, f"dim {label.dim}: {dim.origin}", label.span)
     for expr in walk(equation.value):
         if isinstance(expr, Access):
-            for axis, position in enumerate(expr.labels):
+            for axis, position in enumerate(expr.indices):
                 if position == number:
                     size = sizes.axes[expr.tensor][axis]
                     yield Size(size.value, size.origin, _axis_span(expr.span, axis, sizes.program.source))

@@ -20,6 +20,23 @@ class InputNode:
 
 
 @dataclass(frozen=True, slots=True)
+class Hints:
+    """What the program asks of a node's plan; results do not hang on it.
+
+    ``tiles`` are (label position, extent of a tile). ``keep``: hold it in compute memory. ``recompute``: it may be
+    dropped and made again. ``device``: where it is to be made; empty for anywhere.
+    """
+
+    tiles: tuple[tuple[int, int], ...] = ()
+    keep: bool = False
+    recompute: bool = False
+    device: str = ""
+
+
+NO_HINTS = Hints()
+
+
+@dataclass(frozen=True, slots=True)
 class EinsumNode:
     """One einsum over earlier nodes. ``name`` is the user's where he gave one, else derived from it (``P.max``)."""
 
@@ -27,6 +44,7 @@ class EinsumNode:
     einsum: Einsum
     operands: tuple[int, ...]
     line: int
+    hints: Hints = NO_HINTS
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -39,7 +57,38 @@ class EinsumNode:
         return self.einsum.dtype
 
 
-Node: TypeAlias = InputNode | EinsumNode
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A tensor and its place in another: ``axes[a]`` is the axis there of its axis a, ``offsets`` its first element.
+
+    Along an axis that ``axes`` lacks it is 1 long.
+    """
+
+    operand: int
+    axes: tuple[int, ...]
+    offsets: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ConcatNode:
+    """A tensor put together from others: pieces side by side, or over each other, where the later one counts.
+
+    Together the pieces cover the whole tensor. Nothing is computed: all have its dtype.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: DType
+    pieces: tuple[Piece, ...]
+    line: int
+
+    @property
+    def operands(self) -> tuple[int, ...]:
+        """The pieces' tensors."""
+        return tuple(piece.operand for piece in self.pieces)
+
+
+Node: TypeAlias = InputNode | EinsumNode | ConcatNode
 
 
 @dataclass(frozen=True, slots=True)

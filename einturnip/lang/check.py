@@ -31,7 +31,7 @@ def check(program: Program) -> None:
 def _check_expr(program: Program, equation: Equation, expr: Expr) -> None:
     what = f"in {equation.name}: {type(expr).__name__}"
     match expr:
-        case Access(tensor=tensor, labels=labels, dtype=dtype):
+        case Access(tensor=tensor, indices=labels, dtype=dtype):
             _require(tensor < equation.number, f"{what} of a later tensor")
             _require(len(labels) == program.tensors[tensor].rank, f"{what} of another rank")
             _require(dtype == program.tensors[tensor].dtype, f"{what} of another dtype")

@@ -12,7 +12,18 @@ from einturnip.lang.calls import call
 from einturnip.lang.labels import DEEPEST, is_product, occurrences, term_of, too_deep
 from einturnip.lang.mistakes import not_supported
 from einturnip.lang.scope import Definition, Scope, dtype_named
-from einturnip.lang.types import Access, Equation, Expr, Input, Label, LabelNumber, SizeExpr, SizeNumber, Strength
+from einturnip.lang.types import (
+    Access,
+    Equation,
+    Expr,
+    Input,
+    Label,
+    LabelNumber,
+    SizeExpr,
+    SizeName,
+    SizeNumber,
+    Strength,
+)
 from einturnip.lang.words import CONSTANTS, RESERVED, describe
 
 
@@ -215,7 +226,7 @@ class Elaboration:
             if not tensor.rank:
                 return Access(tensor.number, (), tensor.dtype, tensor.strength, span)
         if name in scope.dims:
-            return SizeNumber(name, DTYPES["i64"], "number", span)
+            return SizeNumber(SizeName(name, span), DTYPES["i64"], "number", span)
         if name in scope.broken_dims:
             return None
         if name in RESERVED:

@@ -124,8 +124,8 @@ class _Statement:
         if label.dim is not None:
             found.setdefault(self.sizes[label.dim], f"dim {label.dim}")
         for expr in walk(self.equation.value):
-            if isinstance(expr, Access) and number in expr.labels:
-                for axis, at in enumerate(expr.labels):
+            if isinstance(expr, Access) and number in expr.indices:
+                for axis, at in enumerate(expr.indices):
                     extent = self.tensors[expr.tensor].shape[axis]
                     # A size that is written may be shorter than the axis.
                     if at == number and (written is None or extent < written):
@@ -147,8 +147,8 @@ class _Statement:
         match expr:
             case Number(value=value, dtype=dtype):
                 return self._scalar(value, dtype)
-            case SizeNumber(name=name, dtype=dtype):
-                return self._scalar(self.sizes[name], dtype)
+            case SizeNumber(size=size, dtype=dtype):
+                return self._scalar(size_value(size, self.sizes), dtype)
             case LabelNumber(label=label, dtype=dtype):
                 index = np.arange(self.extents[label]).astype(dtype.numpy)
                 return index.reshape([-1 if k == label else 1 for k in range(self.rank)])
@@ -167,11 +167,11 @@ class _Statement:
         return _convert(np.asarray(value), dtype).reshape((1,) * self.rank)
 
     def _access(self, expr: Access) -> Array:
-        present = sorted(set(expr.labels))
-        array = self.tensors[expr.tensor][tuple(slice(self.extents[label]) for label in expr.labels)]
+        present = sorted(set(expr.indices))
+        array = self.tensors[expr.tensor][tuple(slice(self.extents[label]) for label in expr.indices)]
         names = tuple(self.equation.labels[k].name for k in present)
         bounds = tuple(self.extents[k] for k in present)
-        slots = (tuple(present.index(label) for label in expr.labels),)
+        slots = (tuple(present.index(label) for label in expr.indices),)
         einsum = Einsum(names, bounds, len(present), slots, (expr.dtype,), Operand(0, expr.dtype), None)
         (array,) = evaluate_einsum(einsum, [array])
         return array.reshape([self.extents[k] if k in present else 1 for k in range(self.rank)])

@@ -41,6 +41,8 @@ def resolve(tree: s.SyntaxTree) -> Program:
                 number += 1
                 if equation is not None:
                     statements.append(equation)
+            case s.Function() | s.Loop() | s.Import():
+                scope.error("E009", "not supported yet", declaration.span)
             case _:
                 assert_never(declaration)
     _check_dims(scope)

@@ -102,11 +102,11 @@ class _Writer:
             case Number(value=value):
                 text = number_text(value)
                 return text, _UNARY if text.startswith("-") else _ATOM
-            case SizeNumber(name=name):
-                return name, _ATOM
+            case SizeNumber(size=size):
+                return size_text(size), _ATOM
             case LabelNumber(label=label):
                 return self.labels[label].name, _ATOM
-            case Access(tensor=tensor, labels=labels):
+            case Access(tensor=tensor, indices=labels):
                 indices = ", ".join(self.labels[label].name for label in labels)
                 return self.tensors[tensor].name + (f"[{indices}]" if labels else ""), _ATOM
             case Convert(argument=argument, dtype=dtype, explicit=explicit):
@@ -165,7 +165,7 @@ def _bare(expr: Expr) -> object:
     match expr:
         case Number(value=value):
             return (type(value), value)
-        case SizeNumber(name=name):
-            return name
+        case SizeNumber(size=size):
+            return size
         case _:
             return expr

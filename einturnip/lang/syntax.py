@@ -150,7 +150,7 @@ class Rest:
     span: Span
 
 
-Index: TypeAlias = Node | Slice | Guarded | Merged | Rest
+Index: TypeAlias = "Node | Slice | Guarded | Merged | Rest | Keyed | Alternatives"
 
 # -- statements --------------------------------------------------------------------------------------------------------
 
@@ -197,6 +197,23 @@ class OutputDeclaration:
 
 
 @dataclass(frozen=True, slots=True)
+class Keyed:
+    """``key : size`` on the left of an equation, where the key is no bare name (that is a Slice): a scatter."""
+
+    key: Node
+    size: Node | None
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Alternatives:
+    """``i | j`` on the left of an equation: a concatenated axis."""
+
+    names: tuple[str, ...]
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
 class Target:
     """The left side of an equation. ``indices`` is None where it has no brackets."""
 
@@ -213,9 +230,74 @@ class Definition:
     targets: tuple[Target, ...]
     value: Node
     span: Span
+    hints: tuple[Hint, ...] = ()
 
 
-Declaration: TypeAlias = DimDeclaration | InputDeclaration | OutputDeclaration | Definition
+@dataclass(frozen=True, slots=True)
+class HintArgument:
+    """``i = 256``, ``j = 4 parts`` (``parts``), or a device's words, ``cuda:0`` (``name`` empty, ``value`` None)."""
+
+    name: str
+    value: Node | None
+    parts: bool
+    text: str
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Hint:
+    """``@kind(arguments)``."""
+
+    kind: str
+    arguments: tuple[HintArgument, ...]
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A function's parameter. ``indices`` (labels and at most one Rest, which is first) is None for a scalar."""
+
+    name: str
+    indices: tuple[Name | Rest, ...] | None
+    default: Node | None
+    name_span: Span
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """``fn name(parameters) = value`` or ``{ body; return values }``; of the one-line form ``body`` is empty."""
+
+    name: str
+    parameters: tuple[Parameter, ...]
+    body: tuple[Declaration, ...]
+    returns: tuple[Node, ...]
+    name_span: Span
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """``for variable in start .. stop { body }``."""
+
+    variable: str
+    start: Node
+    stop: Node
+    body: tuple[Declaration, ...]
+    variable_span: Span
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Import:
+    """``import "file"`` or ``import std.name`` (``path`` is then "std.name" and ``standard`` holds)."""
+
+    path: str
+    standard: bool
+    span: Span
+
+
+Declaration: TypeAlias = DimDeclaration | InputDeclaration | OutputDeclaration | Definition | Function | Loop | Import
 
 
 @dataclass(frozen=True)

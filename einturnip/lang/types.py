@@ -10,12 +10,16 @@ What "elaborated" means here:
 - Every expression has a dtype, and every conversion is a ``Convert``: the arguments of arithmetic, comparisons, ``min``
   and ``max`` have one dtype, ``where`` is (bool, t, t) -> t, the body of an ``Aggregate`` has the dtype of its result
   for the operators that keep it, else what ``core.algebra.aggregation(op, body.dtype, accumulator)`` takes.
+- Functions are gone: a call has become the equations of the function's body (their tensors under names like
+  ``softmax.X``), and the labels that the function names have become sizes of axes (``AxisSize``).
+- A loop is kept as one ``For`` with its body typed once; what it rebinds is ``Carried``.
+- Slices, ``...`` and merged axes on the left are gone: they have become labels, and equations of their own.
 - ``name`` fields are as the user wrote them; spans are kept everywhere, and do not count in comparisons.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal, TypeAlias, assert_never
@@ -38,7 +42,7 @@ class SizeLiteral:
 
 @dataclass(frozen=True, slots=True)
 class SizeName:
-    """A ``dim`` by name."""
+    """A ``dim`` or a loop's variable, by name."""
 
     name: str
     span: Span = field(compare=False)
@@ -53,7 +57,17 @@ class SizeOp:
     span: Span = field(compare=False)
 
 
-SizeExpr: TypeAlias = SizeLiteral | SizeName | SizeOp
+@dataclass(frozen=True, slots=True)
+class AxisSize:
+    """The size of an axis of tensor number ``tensor``: what the label ``name`` of a function's parameter stands for."""
+
+    tensor: int
+    axis: int
+    name: str = field(compare=False)
+    span: Span = field(compare=False)
+
+
+SizeExpr: TypeAlias = SizeLiteral | SizeName | SizeOp | AxisSize
 
 # -- scalar expressions ------------------------------------------------------------------------------------------------
 
@@ -76,9 +90,9 @@ class Number:
 
 @dataclass(frozen=True, slots=True)
 class SizeNumber:
-    """The value of ``dim`` ``name`` used as a number, to be taken as ``dtype``."""
+    """A size used as a number, to be taken as ``dtype``."""
 
-    name: str
+    size: SizeExpr
     dtype: DType
     strength: Strength
     span: Span = field(compare=False)
@@ -95,14 +109,57 @@ class LabelNumber:
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
-    """The element of tensor number ``tensor`` at ``labels`` (one per axis; a repeat takes a diagonal; () for a scalar).
+class Affine:
+    """``(offset + sum of coefficient * label) // divisor % modulus`` as an index; ``terms`` are (label, coefficient).
 
-    A label that the tensor does not carry broadcasts.
+    No divisor and no modulus: None.
+    """
+
+    terms: tuple[tuple[int, SizeExpr], ...]
+    offset: SizeExpr
+    divisor: SizeExpr | None
+    modulus: SizeExpr | None
+    span: Span = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """``(h e)`` as an index: the row-major index of several labels, whose sizes multiply to the axis."""
+
+    labels: tuple[int, ...]
+    span: Span = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Gather:
+    """An integer that is data as an index; ``value`` is i64. Out of bounds is a run-time error."""
+
+    value: Expr
+    span: Span = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Guarded:
+    """``index ? fill``: where it is out of bounds the access is ``fill``, which has the access' dtype."""
+
+    index: int | Affine | Gather
+    fill: Expr
+    span: Span = field(compare=False)
+
+
+Index: TypeAlias = int | Affine | Split | Gather | Guarded
+"""How an access indexes an axis; an int is a label alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """The element of tensor number ``tensor`` at ``indices`` (one an axis; a repeat takes a diagonal; () for a scalar).
+
+    A label that the tensor does not carry broadcasts. ``dtype`` is the tensor's, but for a wider one where a fill asks.
     """
 
     tensor: int
-    labels: tuple[int, ...]
+    indices: tuple[Index, ...]
     dtype: DType
     strength: Strength
     span: Span = field(compare=False)
@@ -208,8 +265,22 @@ class Label:
 
 
 @dataclass(frozen=True, slots=True)
+class Hint:
+    """``@kind(...)`` before a statement. ``tiles`` are (label, size or number of parts, whether parts)."""
+
+    kind: Literal["tile", "place", "keep", "recompute"]
+    tiles: tuple[tuple[int, SizeExpr, bool], ...]
+    device: str
+    span: Span = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Equation:
-    """``name[labels[:n_out]] = value``: tensor number ``number``. ``value.dtype`` is its dtype."""
+    """``name[labels[:n_out]] = value``: tensor number ``number``. ``value.dtype`` is its dtype.
+
+    ``keys`` are (label of the left, i64 expression): a scatter, whose value is an ``Aggregate`` that binds the labels
+    of the keys, and counts at each point of the left only where every key equals its label.
+    """
 
     name: str
     number: int
@@ -217,6 +288,8 @@ class Equation:
     n_out: int
     value: Expr
     span: Span = field(compare=False)
+    keys: tuple[tuple[int, Expr], ...] = ()
+    hints: tuple[Hint, ...] = ()
 
     @property
     def rank(self) -> int:
@@ -235,6 +308,71 @@ class Equation:
 
 
 @dataclass(frozen=True, slots=True)
+class Replace:
+    """Tensor number ``number``: ``base`` with a slice replaced by ``piece``.
+
+    ``at`` has one entry an axis of ``base``: where the slice stands, or None where ``piece`` has that axis.
+    """
+
+    name: str
+    number: int
+    base: int
+    piece: int
+    at: tuple[SizeExpr | None, ...]
+    dtype: DType
+    strength: Strength
+    span: Span = field(compare=False)
+
+    @property
+    def rank(self) -> int:
+        """Number of axes."""
+        return len(self.at)
+
+
+@dataclass(frozen=True, slots=True)
+class Concatenate:
+    """Tensor number ``number``: ``parts``, all of one dtype, one after another along ``axis``."""
+
+    name: str
+    number: int
+    axis: int
+    parts: tuple[int, ...]
+    rank: int
+    dtype: DType
+    strength: Strength
+    span: Span = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """A name that a loop rebinds. Tensor ``number`` is its value where an iteration begins, and after the loop.
+
+    ``initial`` is the tensor before the loop, ``last`` the one that an iteration leaves. They have one dtype and rank.
+    """
+
+    name: str
+    number: int
+    initial: int
+    last: int
+    rank: int
+    dtype: DType
+    strength: Strength
+    span: Span = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class For:
+    """``for variable in start .. stop { body }``; what the body defines and ``carried`` does not name is its own."""
+
+    variable: str
+    start: SizeExpr
+    stop: SizeExpr
+    carried: tuple[Carried, ...]
+    body: tuple[Statement, ...]
+    span: Span = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Output:
     """Tensor number ``tensor`` (the version of ``name`` that was the latest here) is wanted, in ``file`` if given."""
 
@@ -244,7 +382,8 @@ class Output:
     span: Span = field(compare=False)
 
 
-Statement: TypeAlias = Dim | Input | Equation | Output
+Statement: TypeAlias = Dim | Input | Equation | Replace | Concatenate | For | Output
+Tensor: TypeAlias = Input | Equation | Replace | Concatenate | Carried
 
 
 @dataclass(frozen=True)
@@ -266,9 +405,9 @@ class Program:
         return found
 
     @cached_property
-    def tensors(self) -> tuple[Input | Equation, ...]:
-        """Every definition of a tensor, by number."""
-        return tuple(s for s in self.statements if isinstance(s, Input | Equation))
+    def tensors(self) -> tuple[Tensor, ...]:
+        """Every definition of a tensor, by number; those in loops as well."""
+        return tuple(sorted(_tensors(self.statements), key=lambda tensor: tensor.number))
 
     @cached_property
     def inputs(self) -> tuple[Input, ...]:
@@ -281,11 +420,53 @@ class Program:
         return tuple(s for s in self.statements if isinstance(s, Output))
 
 
+def _tensors(statements: Iterable[Statement]) -> Iterator[Tensor]:
+    for statement in statements:
+        match statement:
+            case Dim() | Output():
+                pass
+            case For(carried=carried, body=body):
+                yield from carried
+                yield from _tensors(body)
+            case _:
+                yield statement
+
+
+def index_labels(index: Index) -> tuple[int, ...]:
+    """The labels that an index is made of, but those inside a gather's or a fill's expression."""
+    match index:
+        case int():
+            return (index,)
+        case Affine(terms=terms):
+            return tuple(label for label, _ in terms)
+        case Split(labels=labels):
+            return labels
+        case Gather():
+            return ()
+        case Guarded(index=inner):
+            return index_labels(inner)
+        case _:
+            assert_never(index)
+
+
+def index_expressions(index: Index) -> tuple[Expr, ...]:
+    """The expressions inside an index: what a gather reads, and fills."""
+    match index:
+        case Gather(value=value):
+            return (value,)
+        case Guarded(index=inner, fill=fill):
+            return (*index_expressions(inner), fill)
+        case _:
+            return ()
+
+
 def children(expr: Expr) -> tuple[Expr, ...]:
     """The direct subexpressions."""
     match expr:
-        case Number() | SizeNumber() | LabelNumber() | Access():
+        case Number() | SizeNumber() | LabelNumber():
             return ()
+        case Access(indices=indices):
+            return tuple(e for index in indices if not isinstance(index, int) for e in index_expressions(index))
         case Convert(argument=argument):
             return (argument,)
         case Apply(arguments=arguments):

@@ -84,7 +84,7 @@ def coerce(expr: Expr, dtype: DType, strength: Strength) -> Expr:
     if expr.dtype == dtype:
         return expr
     if isinstance(expr, SizeNumber):
-        return SizeNumber(expr.name, dtype, strength, expr.span)
+        return SizeNumber(expr.size, dtype, strength, expr.span)
     return Convert(expr, dtype, strength, False, expr.span)
 
 
