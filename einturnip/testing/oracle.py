@@ -34,6 +34,7 @@ from einturnip.testing.terms import (
     Statement,
     Term,
     Unary,
+    children,
     free_accesses,
     free_labels,
     is_product,
@@ -52,6 +53,7 @@ class _Tensor:
     shape: tuple[int, ...]
     type: Type
     at: Mapping[tuple[int, ...], Value]
+    made_by: frozenset[str] = frozenset()
 
 
 @dataclass
@@ -66,6 +68,7 @@ class _Scope:
     point: dict[str, int] = field(default_factory=dict)
     types: dict[int, Type] = field(default_factory=dict)
     folded: dict[tuple[int, tuple[int, ...]], Value] = field(default_factory=dict)
+    operators: dict[int, frozenset[str]] = field(default_factory=dict)
 
 
 def evaluate(program: Program, inputs: Mapping[str, Array], dims: Mapping[str, int] | None = None) -> dict[str, Answer]:
@@ -217,7 +220,7 @@ def _evaluate_statement(statement: Statement, sizes: Mapping[str, int], tensors:
     labels = tuple(b.label for b in statement.bounds)
     shape = _extents(statement.bounds, statement.body, scope)
     at = {point: _value(statement.body, scope) for point in _points(labels, shape, scope)}
-    return _Tensor(shape, type, at)
+    return _Tensor(shape, type, at, _operators(statement.body, scope))
 
 
 def _points(labels: tuple[str, ...], shape: tuple[int, ...], scope: _Scope) -> Iterator[tuple[int, ...]]:
@@ -235,6 +238,29 @@ def _type(term: Term, scope: _Scope) -> Type:
         found = type_of(term, {name: tensor.type for name, tensor in scope.tensors.items()})
         scope.types[id(term)] = found
     return found
+
+
+def _operators(term: Term, scope: _Scope) -> frozenset[str]:
+    """Which operators and aggregations went into a term, in this statement or before."""
+    found = scope.operators.get(id(term))
+    if found is None:
+        found = frozenset[str]().union(*(_operators(c, scope) for c in children(term)))
+        if isinstance(term, Access):
+            found |= scope.tensors[term.name].made_by
+        if isinstance(term, Binary | Aggregate):
+            found |= {term.op}
+        scope.operators[id(term)] = found
+    return found
+
+
+def _regrouped(term: Binary | Aggregate, scope: _Scope) -> bool:
+    """True for a sum of products and a product of sums, which may be computed in another grouping.
+
+    A value that is not finite may come out as another one then: 0 * inf is nan, and (0 + 1) * inf is not.
+    """
+    made_by = _operators(term, scope)
+    sums, products = made_by & {"sum", "mean"}, made_by & {"*", "/"}
+    return term.op in ("sum", "mean", "*", "/") and bool(sums and products)
 
 
 def _value(term: Term, scope: _Scope) -> Value:
@@ -278,7 +304,8 @@ def _binary(term: Binary, scope: _Scope) -> Value:
         both = [_value(term.left, scope), _value(term.right, scope)]
         return aggregate_values("all" if term.op == "and" else "any", both, "bool", "bool")
     a, b, dtype = _both(term.left, term.right, scope)
-    return operate(term.op, a, b, dtype)
+    x = operate(term.op, a, b, dtype)
+    return arithmetic.unknown(x.v) if not arithmetic.finite(x.v) and _regrouped(term, scope) else x
 
 
 def operate(op: str, a: Value, b: Value, dtype: str) -> Value:
@@ -335,12 +362,14 @@ def _aggregate(term: Aggregate, scope: _Scope) -> Value:
         labels = tuple(b.label for b in term.bounds)
         extents = _extents(term.bounds, term.body, scope)
         outer = scope.point
-        inner = _Scope(scope.sizes, scope.tensors, dict(outer), scope.types, scope.folded)
+        inner = _Scope(scope.sizes, scope.tensors, dict(outer), scope.types, scope.folded, scope.operators)
         source, result = _type(term.body, scope).dtype, _type(term, scope).dtype
         values = [_value(term.body, inner) for _ in _points(labels, extents, inner)]
         if term.op in ("sum", "prod", "mean", "logsumexp", "max", "min"):
             values = [convert(x, source, _wide(source, result)) for x in values]
-        scope.folded[key] = aggregate_values(term.op, values, source, result)
+        folded = aggregate_values(term.op, values, source, result)
+        tangled = not all(arithmetic.finite(x.v) for x in values) and _regrouped(term, scope)
+        scope.folded[key] = arithmetic.unknown(folded.v) if tangled else folded
     return scope.folded[key]
 
 
