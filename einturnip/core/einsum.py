@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from einturnip.core.algebra import Aggregation
 from einturnip.core.dtypes import DType
-from einturnip.core.scalar import Scalar
+from einturnip.core.scalar import Scalar, labels_of, slots_of
 
 Box: TypeAlias = tuple[tuple[int, int], ...]
 
@@ -70,6 +70,11 @@ class Key:
 Access: TypeAlias = tuple[int | Index, ...]
 
 
+def labels_read(access: Access) -> frozenset[int]:
+    """Positions of the labels that an access hangs on."""
+    return frozenset(q for p in access for q in ((p,) if isinstance(p, int) else (q for q, _ in p.terms)))
+
+
 @dataclass(frozen=True)
 class Einsum:
     """``out[labels[:n_out]] = agg[labels[n_out:]] join(operands...)``.
@@ -126,6 +131,10 @@ class Einsum:
     def plain(self) -> bool:
         """True where every access is of labels alone and no label is a key."""
         return not self.keys and all(isinstance(p, int) for access in self.accesses for p in access)
+
+    def labels_of(self, expr: Scalar) -> frozenset[int]:
+        """Positions of the labels that an expression varies over, through its operands too."""
+        return labels_of(expr).union(*(labels_read(self.accesses[s]) for s in slots_of(expr)))
 
     def operand_shape(self, slot: int) -> tuple[int, ...]:
         """Shape of operand ``slot``."""

@@ -13,7 +13,8 @@ import numpy as np
 
 from einturnip.core.algebra import Aggregation
 from einturnip.core.dtypes import DType
-from einturnip.core.einsum import Einsum
+from einturnip.core.einsum import Einsum, Index, Key
+from einturnip.core.errors import OutOfRange
 from einturnip.core.scalar import Call, Cast, Const, Label, Operand, Scalar
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -30,19 +31,43 @@ def evaluate_einsum(
     """The einsum over a box of its label space: its result as a 1-tuple, or the components of its state.
 
     Shapes:
-        operands: one array a slot, already cut to the box: an axis of label ``p`` has ``extents[p]`` elements.
+        operands: one array a slot, already cut to ``einsum.operand_box`` of the box.
         origins, extents: the box's first point and size, for each label; the whole space by default.
         Each array returned has the extents of the output's labels.
+
+    Raises:
+        OutOfRange: a key's value lies outside its label's whole range.
     """
     origins = (0,) * len(einsum.labels) if origins is None else tuple(origins)
     extents = einsum.bounds if extents is None else tuple(extents)
     with np.errstate(all="ignore"):
-        aligned = [_align(array, access, len(extents)) for array, access in zip(operands, einsum.accesses, strict=True)]
+        aligned = [_aligned(einsum, slot, array, origins, extents) for slot, array in enumerate(operands)]
+        counts = np.broadcast_to(_counting(einsum, aligned, origins, extents), extents)
         values = np.broadcast_to(evaluate_scalar(einsum.join, aligned, origins, extents), extents)
         if einsum.aggregation is None:
             return (np.array(values),)
-        state = _fold(einsum, values, origins)
+        state = _fold(einsum, values, counts, origins)
         return state if mode == "state" else (finish_state(einsum, state),)
+
+
+def _counting(einsum: Einsum, operands: Sequence[Array], origins: Sequence[int], extents: Sequence[int]) -> Array:
+    """True where every key holds."""
+    counts = np.ones((), np.bool_)
+    for key in einsum.keys:
+        value = evaluate_scalar(key.value, operands, origins, extents)
+        _check_range(einsum, key, value, origins)
+        counts = counts & (value == evaluate_scalar(Label(key.label), operands, origins, extents))
+    return counts
+
+
+def _check_range(einsum: Einsum, key: Key, value: Array, origins: Sequence[int]) -> None:
+    """Raise OutOfRange for the first value that is no index of the key's label."""
+    size = einsum.bounds[key.label]
+    wrong = (value < 0) | (value >= size)
+    if wrong.any():
+        place = np.unravel_index(int(np.argmax(wrong)), wrong.shape)
+        point = [(einsum.labels[p], int(place[p]) + origins[p]) for p in sorted(einsum.labels_of(key.value))]
+        raise OutOfRange(int(value[place]), size, einsum.labels[key.label], point)
 
 
 def evaluate_scalar(expr: Scalar, operands: Sequence[Array], origins: Sequence[int], extents: Sequence[int]) -> Array:
@@ -77,17 +102,28 @@ def _convert(array: Array, dtype: DType) -> Array:
     return array.astype(dtype.numpy, copy=False)
 
 
-def _align(array: Array, access: tuple[int, ...], n_labels: int) -> Array:
-    """A view with one axis a label in order, of size 1 where the operand lacks it. Repeated labels take diagonals."""
-    axes = list(access)
-    for position in sorted(set(axes)):
-        while axes.count(position) > 1:
-            first = axes.index(position)
-            second = axes.index(position, first + 1)
-            array = np.diagonal(array, axis1=first, axis2=second)
-            axes = [p for a, p in enumerate(axes) if a not in (first, second)] + [position]
-    array = array.transpose(sorted(range(len(axes)), key=axes.__getitem__))
-    return np.expand_dims(array, tuple(p for p in range(n_labels) if p not in axes))
+def _aligned(einsum: Einsum, slot: int, array: Array, origins: Sequence[int], extents: Sequence[int]) -> Array:
+    """An operand with one axis a label in order, of size 1 where it lacks the label, by plain indexing."""
+    access, labels = einsum.accesses[slot], len(extents)
+    if not access:
+        return array.reshape((1,) * labels)
+    box = tuple((start, start + n) for start, n in zip(origins, extents, strict=True))
+    corner = [start for start, _ in einsum.operand_box(slot, box)]
+    at = [
+        _index_values(Index(((p, 1),)) if isinstance(p, int) else p, size, origins, extents) - start
+        for p, size, start in zip(access, einsum.operand_shape(slot), corner, strict=True)
+    ]
+    return np.asarray(array[tuple(at)])
+
+
+def _index_values(index: Index, size: int, origins: Sequence[int], extents: Sequence[int]) -> Array:
+    """An index into an axis of ``size`` at every point of a box."""
+    value = np.full((1,) * len(extents), index.offset)
+    for position, coefficient in index.terms:
+        value = value + coefficient * evaluate_scalar(Label(position), (), origins, extents)
+    value = value // index.divisor
+    value = value % index.modulus if index.modulus else value
+    return np.clip(value, 0, size - 1) if index.clamped else value
 
 
 # --- operators --------------------------------------------------------------------------------------------------------
@@ -180,8 +216,8 @@ def identity(aggregation: Aggregation) -> tuple[Any, ...]:
     """The state of an empty range, one Python number a component."""
     state = aggregation.state[0]
     match aggregation.op:
-        case "sum" | "mean":
-            return (0,)
+        case "sum" | "mean" | "pick":
+            return (0,) * len(aggregation.state)
         case "prod":
             return (1,)
         case "max":
@@ -213,21 +249,35 @@ _FOLDS: dict[str, np.ufunc] = {
 }
 
 
-def _fold(einsum: Einsum, values: Array, origins: Sequence[int]) -> State:
-    """The state of the join's values, folded over the aggregated labels' axes."""
+def _fold(einsum: Einsum, values: Array, counts: Array, origins: Sequence[int]) -> State:
+    """The state of the join's values where they count, folded over the aggregated labels' axes."""
     aggregation = einsum.aggregation
     assert aggregation is not None
     axes = tuple(einsum.aggregated)
     if aggregation.op in ("argmax", "argmin"):
-        return _fold_index(einsum, values, origins)
-    values = _convert(values, aggregation.state[0])
+        return _fold_index(einsum, values, counts, origins)
+    start = np.asarray(identity(aggregation)[0]).astype(aggregation.state[0].numpy)
+    values = np.where(counts, _convert(values, aggregation.state[0]), start)
+    if aggregation.op == "pick":
+        return (_fold_pick(einsum, values, counts),)
     if aggregation.op == "logsumexp":
         top = np.maximum.reduce(values, axis=axes, initial=-np.inf, dtype=values.dtype)
-        terms = _scale(values, np.expand_dims(top, axes))
+        terms = np.where(counts, _scale(values, np.expand_dims(top, axes)), 0)
         return np.asarray(top), np.asarray(np.add.reduce(terms, axis=axes, dtype=values.dtype))
-    start = np.asarray(identity(aggregation)[0]).astype(values.dtype)
     folded = _FOLDS[aggregation.op].reduce(values, axis=axes, initial=start[()])
-    return (np.asarray(folded).astype(values.dtype, copy=False),)
+    state = np.asarray(folded).astype(values.dtype, copy=False)
+    if len(aggregation.state) == 2:
+        return state, np.asarray(np.add.reduce(counts, axis=axes, dtype=np.int64))
+    return (state,)
+
+
+def _fold_pick(einsum: Einsum, values: Array, counts: Array) -> Array:
+    """The value at the one point that counts, else 0."""
+    kept = values.shape[: einsum.n_out]
+    picked = np.zeros(kept, values.dtype)
+    where = np.nonzero(counts)
+    picked[where[: einsum.n_out]] = values[where]
+    return picked
 
 
 def _scale(x: Array, top: Array) -> Array:
@@ -235,22 +285,29 @@ def _scale(x: Array, top: Array) -> Array:
     return np.where(x == top, np.ones((), top.dtype), np.exp(x - top))
 
 
-def _fold_index(einsum: Einsum, values: Array, origins: Sequence[int]) -> State:
+def _fold_index(einsum: Einsum, values: Array, counts: Array, origins: Sequence[int]) -> State:
     """argmax and argmin: the best value and its flat index over the whole range of the aggregated labels."""
     aggregation = einsum.aggregation
     assert aggregation is not None
     n_out, kept = einsum.n_out, values.shape[: einsum.n_out]
     box, whole = values.shape[n_out:], einsum.bounds[n_out:]
-    flat = values.reshape((*kept, math.prod(box)))
-    if flat.shape[-1] == 0:
-        return tuple(np.full(kept, v, d.numpy) for v, d in zip(identity(aggregation), aggregation.state, strict=True))
-    best = (np.argmax if aggregation.op == "argmax" else np.argmin)(flat, axis=-1)
-    value = np.take_along_axis(flat, best[..., None], axis=-1)[..., 0]
+    nobody = identity_state(einsum, kept)
+    if math.prod(box) == 0:
+        return nobody
+    values = np.where(counts, values, nobody[0][(...,) + (None,) * len(box)])
+    flat, counts = (array.reshape((*kept, math.prod(box))) for array in (values, counts))
+    fold = np.maximum if aggregation.op == "argmax" else np.minimum
+    value = np.asarray(fold.reduce(flat, axis=-1))
+    best = np.argmax(counts & _same(flat, value[..., None]), axis=-1)
     index = np.zeros(kept, np.int64)
     digits = np.unravel_index(best, box) if box else ()
     for digit, origin, bound in zip(digits, origins[n_out:], whole, strict=True):
         index = index * bound + digit + origin
-    return value, index
+    return value, np.where(counts.any(axis=-1), index, nobody[1])
+
+
+def _same(x: Array, y: Array) -> Array:
+    return np.asarray((x == y) | (_is_nan(x) & _is_nan(y)))
 
 
 def combine_states(einsum: Einsum, a: State, b: State) -> State:
@@ -265,8 +322,17 @@ def combine_states(einsum: Einsum, a: State, b: State) -> State:
             case "logsumexp":
                 top = np.maximum(a[0], b[0])
                 return top, a[1] * _scale(a[0], top) + b[1] * _scale(b[0], top)
+            case "pick":
+                return (_union(a[0], b[0]),)
             case op:
-                return (np.asarray(_FOLDS[op](a[0], b[0])),)
+                more = tuple(x + y for x, y in zip(a[1:], b[1:], strict=True))
+                return (np.asarray(_FOLDS[op](a[0], b[0])), *more)
+
+
+def _union(a: Array, b: Array) -> Array:
+    """The bitwise or of the bytes of two arrays of one type."""
+    x, y = (np.ascontiguousarray(v).reshape(-1).view(np.uint8) for v in (a, b))
+    return np.asarray((x | y).view(a.dtype).reshape(a.shape))
 
 
 def _prefer(op: str, a: State, b: State) -> Array:
@@ -274,7 +340,7 @@ def _prefer(op: str, a: State, b: State) -> Array:
     (x, i), (y, j) = a, b
     x_nan, y_nan = _is_nan(x), _is_nan(y)
     better = (y > x if op == "argmax" else y < x) & ~x_nan | (y_nan & ~x_nan)
-    equal = (x == y) | (x_nan & y_nan)
+    equal = _same(x, y)
     return np.asarray((j >= 0) & ((i < 0) | better | (equal & (j < i))))
 
 
@@ -283,13 +349,14 @@ def _is_nan(x: Array) -> Array:
 
 
 def finish_state(einsum: Einsum, state: State) -> Array:
-    """The result of a state over the whole range; mean divides by the whole range's number of points."""
+    """The result of a state over the whole range; mean divides by the number of points."""
     aggregation = einsum.aggregation
     assert aggregation is not None
     with np.errstate(all="ignore"):
         match aggregation.op:
             case "mean":
-                result = state[0] / np.asarray(math.prod(einsum.bounds[einsum.n_out :])).astype(state[0].dtype)
+                points = state[1] if len(state) == 2 else np.asarray(math.prod(einsum.bounds[einsum.n_out :]))
+                result = state[0] / points.astype(state[0].dtype)
             case "logsumexp":
                 result = state[0] + np.log(state[1])
             case "argmax" | "argmin":
