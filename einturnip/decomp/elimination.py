@@ -1,0 +1,238 @@
+"""Choosing one value for each variable so that a sum of terms of few variables is least (min-sum elimination).
+
+Source: Bertele and Brioschi, Nonserial Dynamic Programming (1972).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from heapq import heapify, heappop, heappush
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Table = NDArray[Any]
+
+# Entries of the largest table that an elimination may make.
+LARGEST_TABLE = 4_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A variable as a term sees it: ``of`` gives, for each of its values, the row of the term's table."""
+
+    variable: int
+    number: int
+
+
+@dataclass(frozen=True)
+class Factor:
+    """A term: a table with one axis a view, no two of one variable."""
+
+    scope: tuple[View, ...]
+    table: Table
+
+
+@dataclass
+class Problem:
+    """Variables with the cost of each of their values, and terms of several. Grows while it is described."""
+
+    unary: list[Table]
+    factors: list[Factor] = field(default_factory=list)
+    views: list[Table] = field(default_factory=list)
+    _known: dict[tuple[int, bytes], View] = field(default_factory=dict)
+
+    def view(self, variable: int, of: Table) -> View:
+        """The view of a variable in which value x is row ``of[x]``; equal ones are one."""
+        key = (variable, of.tobytes())
+        if key not in self._known:
+            self._known[key] = View(variable, len(self.views))
+            self.views.append(of)
+        return self._known[key]
+
+
+def minimise(problem: Problem) -> list[int]:
+    """The best value of every variable: exact while tables stay small, else the best that single changes reach."""
+    work = _Elimination(problem)
+    exact = work.run()
+    return work.chosen() if exact else _improve(problem, work.chosen())
+
+
+class _Elimination:
+    """Terms by the variables they hold, while one variable after another goes."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.unary = [u.copy() for u in problem.unary]
+        self.touching: list[list[Factor]] = [[] for _ in problem.unary]
+        for f in problem.factors:
+            self._add(f)
+        self.undone: list[tuple[int, Table, list[Factor]]] = []
+        self.fixed: dict[int, int] = {}
+
+    def run(self) -> bool:
+        """Remove every variable, the one that leaves the smallest table first; whether none had to be guessed."""
+        left = set(range(len(self.unary)))
+        queue = [(self._table_size(x), x) for x in left]
+        heapify(queue)
+        exact = True
+        while left:
+            size, x = heappop(queue)
+            if x not in left:
+                continue
+            now = self._table_size(x)
+            if now != size:
+                heappush(queue, (now, x))
+                continue
+            if size > LARGEST_TABLE:
+                exact = False
+                heappush(queue, (size, x))
+                x = max(left, key=lambda v: (len(self._neighbours(v)), -v))
+            near = self._neighbours(x)
+            left.discard(x)
+            if size > LARGEST_TABLE:
+                self._fix(x)
+            else:
+                self._eliminate(x)
+            for y in near & left:
+                heappush(queue, (self._table_size(y), y))
+        return exact
+
+    def chosen(self) -> list[int]:
+        """The values, found in the opposite order."""
+        values = dict(self.fixed)
+        for x, unary, terms in reversed(self.undone):
+            cost = unary + sum((_row(self.problem, f, x, values) for f in terms), 0.0)
+            values[x] = int(np.argmin(cost))
+        return [values[v] for v in range(len(self.unary))]
+
+    def _add(self, f: Factor) -> None:
+        """Note a term; one of a single variable joins that variable's own cost."""
+        if len(f.scope) == 1:
+            own = f.scope[0]
+            self.unary[own.variable] = self.unary[own.variable] + f.table[self.problem.views[own.number]]
+        elif f.scope:
+            for view in f.scope:
+                self.touching[view.variable].append(f)
+
+    def _take(self, x: int) -> list[Factor]:
+        """The terms that hold ``x``, which leave."""
+        mine = self.touching[x]
+        for f in mine:
+            for view in f.scope:
+                if view.variable != x:
+                    self.touching[view.variable] = [g for g in self.touching[view.variable] if g is not f]
+        self.touching[x] = []
+        return mine
+
+    def _neighbours(self, x: int) -> set[int]:
+        return {view.variable for f in self.touching[x] for view in f.scope} - {x}
+
+    def _scope(self, x: int, factors: list[Factor]) -> dict[int, set[View]]:
+        scope: dict[int, set[View]] = {}
+        for f in factors:
+            for view in f.scope:
+                if view.variable != x:
+                    scope.setdefault(view.variable, set()).add(view)
+        return scope
+
+    def _table_size(self, x: int) -> int:
+        """Entries of the table that eliminating ``x`` makes."""
+        scope = self._scope(x, self.touching[x])
+        return math.prod(min(len(self.unary[v]), math.prod(map(self._rows, views))) for v, views in scope.items())
+
+    def _rows(self, view: View) -> int:
+        return int(self.problem.views[view.number].max(initial=0)) + 1
+
+    def _eliminate(self, x: int) -> None:
+        """Replace the terms with ``x`` by their least over its values, a term of the other variables."""
+        mine, unary = self._take(x), self.unary[x]
+        self.undone.append((x, unary, mine))
+        scope = self._scope(x, mine)
+        merged = {v: _merge(self.problem, v, sorted(views, key=lambda w: w.number)) for v, views in scope.items()}
+        axes = {v: a for a, v in enumerate(merged)}
+        rows = [self._rows(view) for view, _ in merged.values()]
+        best = np.full(rows, np.inf)
+        aligned = [_align(self.problem, f, x, merged, axes) for f in mine]
+        for value, cost in enumerate(unary):
+            here = np.full(rows, float(cost))
+            for of, table in aligned:
+                here += table[of[value]]
+            np.minimum(best, here, out=best)
+        self._add(Factor(tuple(view for view, _ in merged.values()), best))
+
+    def _fix(self, x: int) -> None:
+        """Give ``x`` the value that is best if every other variable could adapt to it alone."""
+        mine = self._take(x)
+        cost = self.unary[x].copy()
+        for f in mine:
+            axis = next(a for a, view in enumerate(f.scope) if view.variable == x)
+            others = tuple(a for a in range(f.table.ndim) if a != axis)
+            cost = cost + f.table.min(axis=others)[self.problem.views[f.scope[axis].number]]
+        self.fixed[x] = value = int(np.argmin(cost))
+        for f in mine:
+            axis = next(a for a, view in enumerate(f.scope) if view.variable == x)
+            row = int(self.problem.views[f.scope[axis].number][value])
+            self._add(Factor(f.scope[:axis] + f.scope[axis + 1 :], f.table.take(row, axis=axis)))
+
+
+def total(problem: Problem, chosen: list[int]) -> float:
+    """The sum of all terms for given values."""
+    own = sum(float(u[x]) for u, x in zip(problem.unary, chosen, strict=True))
+    at = [tuple(problem.views[v.number][chosen[v.variable]] for v in f.scope) for f in problem.factors]
+    return own + sum(float(f.table[i]) for f, i in zip(problem.factors, at, strict=True))
+
+
+def _merge(problem: Problem, variable: int, views: list[View]) -> tuple[View, dict[View, Table]]:
+    """One view that tells apart what any of ``views`` does, and for each of them its row at each row of that one."""
+    if len(views) == 1:
+        rows = int(problem.views[views[0].number].max(initial=0)) + 1
+        return views[0], {views[0]: np.arange(rows)}
+    together = np.stack([problem.views[view.number] for view in views], 1)
+    unique, of = np.unique(together, axis=0, return_inverse=True)
+    return problem.view(variable, of.reshape(-1)), {view: unique[:, k] for k, view in enumerate(views)}
+
+
+def _align(
+    problem: Problem, f: Factor, x: int, merged: dict[int, tuple[View, dict[View, Table]]], axes: dict[int, int]
+) -> tuple[Table, Table]:
+    """A term as a table: ``x``'s rows first, then one axis for each other variable, of size 1 where it has none."""
+    (mine,) = (view for view in f.scope if view.variable == x)
+    others = sorted((view for view in f.scope if view.variable != x), key=lambda view: axes[view.variable])
+    table = f.table.transpose([f.scope.index(view) for view in (mine, *others)])
+    shape = [table.shape[0]] + [1] * len(axes)
+    for k, view in enumerate(others):
+        table = table.take(merged[view.variable][1][view], axis=k + 1)
+        shape[axes[view.variable] + 1] = table.shape[k + 1]
+    return problem.views[mine.number], table.reshape(shape)
+
+
+def _row(problem: Problem, f: Factor, x: int, chosen: dict[int, int]) -> Table:
+    """A term's cost of each value of ``x``, the other variables being chosen."""
+    at = tuple(
+        slice(None) if view.variable == x else int(problem.views[view.number][chosen[view.variable]])
+        for view in f.scope
+    )
+    (mine,) = (view for view in f.scope if view.variable == x)
+    row: Table = f.table[at][problem.views[mine.number]]
+    return row
+
+
+def _improve(problem: Problem, chosen: list[int]) -> list[int]:
+    """Change one variable at a time as long as that helps."""
+    touching: dict[int, list[Factor]] = {}
+    for f in problem.factors:
+        for view in f.scope:
+            touching.setdefault(view.variable, []).append(f)
+    current = dict(enumerate(chosen))
+    changed = True
+    while changed:
+        changed = False
+        for x, unary in enumerate(problem.unary):
+            cost = unary + sum((_row(problem, f, x, current) for f in touching.get(x, ())), 0.0)
+            best = int(np.argmin(cost))
+            if cost[best] < cost[current[x]]:
+                current[x], changed = best, True
+    return [current[v] for v in range(len(chosen))]
