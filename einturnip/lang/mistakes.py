@@ -36,14 +36,6 @@ _FOREIGN = {
     "∞": ("'∞' is not a number here", "write inf"),
 }
 _SMART_QUOTES = "“”„‟«»‘’‚‛`´"
-_NOT_YET = {
-    "_FN": "functions ('fn')",
-    "_FOR": "loops ('for')",
-    "_IMPORT": "'import'",
-    "_STATE": "'state'",
-    "_RETURN": "functions ('return')",
-    "AT": "hints ('@...')",
-}
 _FAR_WORDS = {"def": "fn", "function": "fn", "func": "fn", "out": "output", "return": "output", "param": "input"}
 _ENDS = frozenset({"NAME", "NUMBER", "RSQB", "RPAR", "STRING"})
 _BEGINS = frozenset({"NAME", "NUMBER", "LPAR", "AGGREGATION", "STRING"})
@@ -70,8 +62,8 @@ def before_parsing(tokens: list[Token]) -> list[Diagnostic]:
         if token.type == "BAD":
             return [_bad_character(token)]
     first = tokens[0]
-    if what := _NOT_YET.get(first.type):
-        return [not_supported(what, first.span)]
+    if first.type == "_STATE":
+        return [not_supported("'state'", first.span)]
     for token in tokens:
         if token.type == "ARROW":
             return [not_supported("changing a state ('<-')", token.span)]
@@ -83,12 +75,6 @@ def before_parsing(tokens: list[Token]) -> list[Diagnostic]:
 def not_supported(what: str, span: Span) -> Diagnostic:
     """A part of the language that this version does not have."""
     return Diagnostic("E009", f"not supported yet: {what}", span)
-
-
-def bad_number(token: Token, reason: str) -> Diagnostic:
-    """A literal that is no number."""
-    shown = token.text if len(token.text) <= 40 else token.text[:40] + "..."
-    return Diagnostic("E010", f"'{shown}' is not a number: {reason}", token.span)
 
 
 def _bad_character(token: Token) -> Diagnostic:

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-from lark import Lark
-from lark.exceptions import UnexpectedToken, VisitError
 
 from einturnip.core import resources
 from einturnip.core.diagnostics import Diagnostic, with_source
 from einturnip.core.errors import SourceError
 from einturnip.lang import mistakes
-from einturnip.lang.lex import Chunk, statements, tokenize
+from einturnip.lang.automaton import Automaton, Unexpected
+from einturnip.lang.chunks import OUTSIDE, Block, Chunk, statements
+from einturnip.lang.lex import Token, tokenize
 from einturnip.lang.syntax import Declaration, SyntaxTree
-from einturnip.lang.tree import BadNumber, TreeBuilder
-
-if TYPE_CHECKING:
-    from lark.parsers.lalr_interactive_parser import InteractiveParser
+from einturnip.lang.tree import Return, TreeBuilder, Wrong
 
 
 def parse(text: str, file: str = "<text>") -> SyntaxTree:
@@ -30,53 +26,100 @@ def parse(text: str, file: str = "<text>") -> SyntaxTree:
     """
     text = text.removeprefix("\ufeff").replace("\r\n", "\n")
     lines = tuple(text.split("\n"))
-    declarations: list[Declaration] = []
-    problems: list[Diagnostic] = []
-    for chunk in statements(tokenize(text, file)):
-        found = chunk.problems + mistakes.before_parsing(chunk.tokens)
-        if not found:
-            found = _parse_statement(chunk, declarations)
-        problems += found
-    if problems:
-        raise SourceError([with_source(problem, lines) for problem in problems])
-    return SyntaxTree(tuple(declarations), file, lines)
+    reader = _Reader()
+    declarations, _ = reader.read(statements(tokenize(text, file)), None)
+    if reader.problems:
+        ordered = sorted(reader.problems, key=lambda problem: problem.span[1:3])
+        raise SourceError([with_source(problem, lines) for problem in ordered])
+    return SyntaxTree(declarations, file, lines)
 
 
-def _parse_statement(chunk: Chunk, declarations: list[Declaration]) -> list[Diagnostic]:
-    """Parse one statement; what is wrong with it."""
-    run = _grammar().parse_interactive()
-    fed = 0
-    try:
-        for token in chunk.tokens:
-            run.feed_token(token)  # type: ignore[arg-type]  # Lark asks a token for its type only
-            fed += 1
-        declarations += _finish(run)
-    except UnexpectedToken as problem:
-        return [mistakes.explain(chunk.tokens, fed, set(problem.expected))]
-    except BadNumber as problem:
-        return [mistakes.bad_number(problem.token, problem.reason)]
-    except VisitError as problem:
-        if isinstance(problem.orig_exc, BadNumber):
-            return [mistakes.bad_number(problem.orig_exc.token, problem.orig_exc.reason)]
-        raise problem.orig_exc from None
-    return []
+class _Reader:
+    """Reads statements and collects what is wrong with them."""
 
+    def __init__(self) -> None:
+        self.problems: list[Diagnostic] = []
+        self.automaton = _automaton()
 
-def _finish(run: InteractiveParser) -> list[Any]:
-    result = run.feed_eof()  # type: ignore[no-untyped-call]
-    return list(result)
+    def read(self, chunks: Sequence[Chunk], head: Token | None) -> tuple[tuple[Declaration, ...], Return | None]:
+        """The statements of the block that ``head`` begins, or of the whole text, and the return that ends them."""
+        declarations: list[Declaration] = []
+        returned: Return | None = None
+        for position, chunk in enumerate(chunks):
+            if self._blocks(chunk) or self._misplaced(chunks, position, head):
+                continue
+            found = chunk.problems + mistakes.before_parsing(chunk.tokens)
+            if found:
+                self.problems += found
+                continue
+            result = self._statement(chunk.tokens)
+            if isinstance(result, Return):
+                returned = result
+            else:
+                declarations += result
+        return tuple(declarations), returned
+
+    def _blocks(self, chunk: Chunk) -> bool:
+        """Read the blocks of a statement; whether it then needs no reading, as its block already said what is wrong."""
+        block = chunk.tokens[-1] if chunk.tokens else None
+        if not isinstance(block, Block):
+            return False
+        before = len(self.problems)
+        block.body, returned = self.read(block.chunks, chunk.tokens[0])
+        block.returns = returned.values if returned else None
+        return len(self.problems) > before and block.returns is None and not chunk.problems
+
+    def _misplaced(self, chunks: Sequence[Chunk], position: int, head: Token | None) -> bool:
+        """Report a statement that cannot stand here."""
+        tokens = chunks[position].tokens
+        if not tokens:
+            return False
+        first = tokens[0]
+        if first.type in OUTSIDE and head is not None:
+            message = f"'{first.text}' cannot stand in a block"
+            self.problems.append(Diagnostic("E011", message, first.span, help="move it before or after the block"))
+            return True
+        if first.type != "_RETURN":
+            return False
+        if head is None or head.type == "_FOR":
+            place = "a loop" if head else "a function"
+            message = "'return' stands in the block of a function only"
+            message = message if head is None else f"'return' cannot stand in {place}"
+            help_text = "end a function's block with it" if head else "to name a result of the program, write output"
+            self.problems.append(Diagnostic("E011", message, first.span, help=help_text))
+            return True
+        if position + 1 < len(chunks):
+            message = "'return' is not the last statement of its block"
+            self.problems.append(Diagnostic("E011", message, first.span, help="delete what stands behind it"))
+            return True
+        return False
+
+    def _statement(self, tokens: Sequence[Token]) -> list[Declaration] | Return:
+        """One statement, or what is wrong with it."""
+        try:
+            result: list[Declaration] | Return = self.automaton.parse(tokens)
+            return result
+        except Unexpected as problem:
+            self.problems.append(mistakes.explain(list(tokens), problem.position, problem.expected))
+        except Wrong as problem:
+            self.problems.append(problem.diagnostic)
+        return []
 
 
 @lru_cache(maxsize=1)
-def _grammar() -> Lark:
-    """The parser. Its tables are kept in the user's cache folder, where it can be written, under the grammar's hash."""
-    return Lark(
-        resources.text("grammar", "ein.lark"),
-        parser="lalr",
-        lexer="basic",
-        maybe_placeholders=True,
-        transformer=TreeBuilder(),
-        cache=_cache_file(),
+def _automaton() -> Automaton:
+    """The parser. Lark keeps its tables in the user's cache folder, where it can be written, by the grammar's hash."""
+    from lark import Lark
+
+    return Automaton(
+        Lark(
+            resources.text("grammar", "ein.lark"),
+            parser="lalr",
+            lexer="basic",
+            maybe_placeholders=True,
+            transformer=TreeBuilder(),
+            cache=_cache_file(),
+        )
     )
 
 

@@ -330,6 +330,8 @@ def parts(node: Node | Index) -> tuple[Node | Index, ...]:
             return pieces
         case Slice(start=start, stop=stop):
             return tuple(n for n in (start, stop) if n is not None)
+        case Keyed(key=key, size=size):
+            return (key,) if size is None else (key, size)
         case Guarded(index=index, value=value):
             return (index, value)
         case _:

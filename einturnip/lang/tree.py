@@ -3,30 +3,37 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from lark import Transformer
 
-from einturnip.core.diagnostics import Span
+from einturnip.core.diagnostics import Diagnostic, Span, did_you_mean
 from einturnip.lang import syntax as s
 from einturnip.lang.lex import Token
 
 
-class BadNumber(Exception):
-    """A literal that is no number; ``token`` is it, ``reason`` says why."""
+class Wrong(Exception):
+    """A statement that the grammar takes and the language does not."""
 
-    def __init__(self, token: Token, reason: str) -> None:
-        super().__init__(reason)
-        self.token = token
-        self.reason = reason
+    def __init__(self, diagnostic: Diagnostic) -> None:
+        super().__init__(diagnostic.message)
+        self.diagnostic = diagnostic
+
+
+@dataclass(frozen=True, slots=True)
+class Return:
+    """``return values``: the last statement of a function's block."""
+
+    values: tuple[s.Node, ...]
+    span: Span
 
 
 def number_value(token: Token) -> int | float | complex:
     """The number that a NUMBER token writes.
 
     Raises:
-        BadNumber: misplaced underscores, too many digits, or too large for a float.
+        Wrong: misplaced underscores, too many digits, or too large for a float.
     """
     text = token.text
     try:
@@ -34,10 +41,15 @@ def number_value(token: Token) -> int | float | complex:
             return int(text)
         value = float(text.removesuffix("j"))
     except ValueError:
-        raise BadNumber(token, "underscores stand between digits, and at most 4300 digits make a number") from None
+        raise _bad_number(token, "underscores stand between digits, and at most 4300 digits make a number") from None
     if value == float("inf"):
-        raise BadNumber(token, "it is larger than any f64; write inf for infinity")
+        raise _bad_number(token, "it is larger than any f64; write inf for infinity")
     return complex(0.0, value) if text.endswith("j") else value
+
+
+def _bad_number(token: Token, reason: str) -> Wrong:
+    shown = token.text if len(token.text) <= 40 else token.text[:40] + "..."
+    return Wrong(Diagnostic("E010", f"'{shown}' is not a number: {reason}", token.span))
 
 
 def _string(token: Token) -> str:
@@ -46,6 +58,7 @@ def _string(token: Token) -> str:
 
 
 Children = list[Any]
+_HINTS = {"tile": "@tile(i = 256, j = 4 parts)", "place": "@place(cuda:0)", "keep": "@keep", "recompute": "@recompute"}
 
 
 class TreeBuilder(Transformer[Token, s.Declaration]):
@@ -77,9 +90,23 @@ class TreeBuilder(Transformer[Token, s.Declaration]):
         name, file = c
         return s.OutputDeclaration(name.text, file, name.span)
 
+    def import_file(self, c: Children) -> s.Import:
+        return s.Import(_string(c[0]), False, c[0].span)
+
+    def import_standard(self, c: Children) -> s.Import:
+        span = c[0].span.to(c[-1].span)
+        path = ".".join(name.text for name in c)
+        if c[0].text != "std":
+            message = f"there is no library '{c[0].text}'"
+            help_text = f'write import std.{c[-1].text}, or import "{"/".join(name.text for name in c)}.ein"'
+            raise Wrong(Diagnostic("E003", message, span, help=help_text))
+        return s.Import(path, True, span)
+
+    imports = dims
+
     def equation(self, c: Children) -> Children:
-        targets, value = c
-        return [s.Definition(tuple(targets), value, targets[0].span.to(value.span))]
+        *hints, targets, value = c
+        return [s.Definition(tuple(targets), value, targets[0].span.to(value.span), tuple(hints))]
 
     def targets(self, c: Children) -> Children:
         return c
@@ -88,8 +115,63 @@ class TreeBuilder(Transformer[Token, s.Declaration]):
         name: Token = c[0]
         if c[-1] is None:
             return s.Target(name.text, None, name.span, name.span)
-        indices = tuple(index for index in c[1:-1] if index is not None)
+        indices = tuple(left_index(index) for index in c[1:-1] if index is not None)
         return s.Target(name.text, indices, name.span, name.span.to(c[-1].span))
+
+    # -- hints
+
+    def hint(self, c: Children) -> s.Hint:
+        at, kind, *rest = c
+        arguments = tuple(argument for argument in rest if isinstance(argument, s.HintArgument))
+        end = rest[-1] if rest[-1] is not None else kind
+        return check_hint(s.Hint(kind.text, arguments, at.span.to(end.span)))
+
+    def tile(self, c: Children) -> s.HintArgument:
+        name, value, parts = c
+        if parts is not None and parts.text != "parts":
+            message = f"unexpected '{parts.text}'"
+            raise Wrong(Diagnostic("E012", message, parts.span, help=f"write {name.text} = ... parts"))
+        return s.HintArgument(name.text, value, parts is not None, "", name.span.to((parts or value).span))
+
+    def device(self, c: Children) -> s.HintArgument:
+        kind, _, number = c
+        text = kind.text if number is None else f"{kind.text}:{number.text}"
+        return s.HintArgument("", None, False, text, kind.span.to((number or kind).span))
+
+    # -- functions and loops
+
+    def function(self, c: Children) -> list[s.Function]:
+        name, _, *rest, closed, result = c
+        parameters = tuple(parameter for parameter in rest if parameter is not None)
+        if isinstance(result, list):
+            span = name.span.to(result[-1].span)
+            return [s.Function(name.text, parameters, (), tuple(result), name.span, span)]
+        if result.returns is None:
+            message = f"the block of '{name.text}' does not end with 'return'"
+            raise Wrong(Diagnostic("E011", message, result.end, help="end it with: return NAME[labels]"))
+        span = name.span.to(result.end)
+        return [s.Function(name.text, parameters, result.body, result.returns, name.span, span)]
+
+    def parameter(self, c: Children) -> s.Parameter:
+        name, *indices, default = c
+        end = default if default is not None else next((part for part in reversed(c) if part is not None), name)
+        labels = None
+        if indices[-1] is not None:
+            labels = tuple(s.Name(i.text, i.span) if isinstance(i, Token) else i for i in indices[:-1])
+            _check_parameter(labels)
+        return s.Parameter(name.text, labels, default, name.span, name.span.to(end.span))
+
+    def returns(self, c: Children) -> Return:
+        (values,) = c
+        return Return(tuple(values), values[0].span.to(values[-1].span))
+
+    def values(self, c: Children) -> Children:
+        return c
+
+    def loop(self, c: Children) -> list[s.Loop]:
+        variable, start, stop, block = c
+        span = variable.span.to(block.end)
+        return [s.Loop(variable.text, start, stop, block.body, variable.span, span)]
 
     # -- indices
 
@@ -158,3 +240,47 @@ class TreeBuilder(Transformer[Token, s.Declaration]):
         op, *labels, closed, body = c
         head = op.span.to(closed.span)
         return s.Aggregation(op.text, tuple(labels), body, head, op.span.to(body.span))
+
+
+def left_index(index: s.Index) -> s.Index:
+    """An index as it is meant on the left of an equation."""
+    match index:
+        case s.Slice(start=start, stop=stop, span=span) if start is not None and not isinstance(start, s.Name):
+            return s.Keyed(start, stop, span)
+        case s.Concatenation(parts=parts, span=span):
+            names = tuple(part.name for part in parts if isinstance(part, s.Name))
+            if len(names) < len(parts):
+                raise Wrong(
+                    Diagnostic("E003", "only labels can be joined by '|' here", span, help="write Z[i | j] = ...")
+                )
+            return s.Alternatives(names, span)
+        case s.Guarded(span=span):
+            raise Wrong(Diagnostic("E003", "a guarded index reads; it cannot stand on the left", span))
+        case _:
+            return index
+
+
+def check_hint(hint: s.Hint) -> s.Hint:
+    """The hint, if its arguments are of its kind."""
+    if hint.kind not in _HINTS:
+        help_text = did_you_mean(hint.kind, _HINTS) or f"the hints are {', '.join('@' + kind for kind in _HINTS)}"
+        raise Wrong(Diagnostic("E012", f"there is no hint '@{hint.kind}'", hint.span, help=help_text))
+    arguments = hint.arguments
+    match hint.kind:
+        case "tile":
+            right = bool(arguments) and all(argument.name for argument in arguments)
+        case "place":
+            right = len(arguments) == 1 and not arguments[0].name
+        case _:
+            right = not arguments
+    if not right:
+        message = f"these are no arguments of '@{hint.kind}'"
+        raise Wrong(Diagnostic("E012", message, hint.span, help=f"write {_HINTS[hint.kind]}"))
+    return hint
+
+
+def _check_parameter(labels: tuple[s.Name | s.Rest, ...]) -> None:
+    for label in labels[1:]:
+        if isinstance(label, s.Rest):
+            message = "'...' stands before all labels of a parameter"
+            raise Wrong(Diagnostic("E003", message, label.span, help="write X[..., i]"))

@@ -1,0 +1,112 @@
+"""Lark's LALR tables driven by a loop of our own: the same parser, several times as fast."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from einturnip.lang.lex import Token
+
+if TYPE_CHECKING:
+    from lark import Lark
+
+_ACCEPT = -1
+_END = "$END"
+
+
+class Unexpected(Exception):
+    """A token that cannot stand at ``position`` (the statement's end, if past the last), where ``expected`` could."""
+
+    def __init__(self, position: int, expected: set[str]) -> None:
+        super().__init__(position)
+        self.position = position
+        self.expected = expected
+
+
+class _Reduction(NamedTuple):
+    """Take ``size`` values, put what ``build`` makes of them. ``build`` is None for a rule that stands for its part."""
+
+    size: int
+    rule: str
+    build: Callable[[list[Any]], Any] | None
+
+
+class Automaton:
+    """The states of a parser. ``table[state][token type]`` is the state after a shift, or a reduction."""
+
+    def __init__(self, grammar: Lark) -> None:
+        conf = grammar.parse_interactive().parser_state.parse_conf
+        reductions: dict[Any, _Reduction] = {}
+        self.start: int = conf.start_state
+        self.table: dict[int, dict[str, int | _Reduction]] = {}
+        for state, actions in conf.states.items():
+            row: dict[str, int | _Reduction] = {}
+            for symbol, (_, argument) in actions.items():
+                if isinstance(argument, int):
+                    row[symbol] = argument
+                else:
+                    if argument not in reductions:
+                        reductions[argument] = _reduction(argument, conf.callbacks[argument])
+                    row[symbol] = reductions[argument]
+            self.table[state] = row
+        self.table[conf.end_state][_END] = _ACCEPT
+        self._jumps: dict[tuple[int, int, str], int] = {}
+
+    def parse(self, tokens: Sequence[Token]) -> Any:
+        """What the grammar's rules build of the tokens.
+
+        Raises:
+            Unexpected: they are no statement.
+        """
+        table, jumps = self.table, self._jumps
+        state = self.start
+        states = [state]
+        values: list[Any] = []
+        kinds = [token.type for token in tokens]
+        kinds.append(_END)
+        for position, kind in enumerate(kinds):
+            while True:
+                action = table[state].get(kind)
+                if action.__class__ is int:
+                    break
+                if action is None:
+                    raise Unexpected(position, {symbol for symbol in table[state] if symbol.isupper()})
+                size, rule, build = action  # type: ignore[misc]  # it is no int
+                if build is None:
+                    key = (states[-2], state, kind)
+                    state = jumps[key] if key in jumps else self._jump(key)
+                    states[-1] = state
+                    continue
+                if size:
+                    parts = values[-size:]
+                    del values[-size:], states[-size:]
+                else:
+                    parts = []
+                values.append(build(parts))
+                state = table[states[-1]][rule]  # type: ignore[assignment]  # after a rule stands a state
+                states.append(state)
+            if action == _ACCEPT:
+                return values[-1]
+            state = action
+            states.append(state)
+            values.append(tokens[position])
+
+    def _jump(self, key: tuple[int, int, str]) -> int:
+        """The state after all rules that only stand for their part, one after the other, and remember it."""
+        below, state, kind = key
+        while True:
+            action = self.table[state].get(kind)
+            if not isinstance(action, _Reduction) or action.build is not None:
+                break
+            after = self.table[below][action.rule]
+            assert isinstance(after, int)
+            state = after
+        self._jumps[key] = state
+        return state
+
+
+def _reduction(rule: Any, build: Callable[[list[Any]], Any]) -> _Reduction:
+    expansion = rule.expansion
+    shown = len(expansion) == 1 and not getattr(expansion[0], "filter_out", False)
+    transparent = shown and rule.options.expand1 and not rule.alias
+    return _Reduction(len(expansion), rule.origin.name, None if transparent else build)
