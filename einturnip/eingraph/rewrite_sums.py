@@ -66,6 +66,8 @@ class _Sum:
     def __init__(self, space: Space, join: Scalar, out: Sequence[int], bound: Sequence[int]) -> None:
         product = split_product(join)
         self.space, self.dtype, self.alpha = space, product.dtype, product.alpha
+        # Narrow integers are summed as narrow as the program asked, on the way as at the end.
+        self.total = aggregation("sum", self.dtype, self.dtype)
         self.out, self.bound = tuple(out), tuple(bound)
         self.outside: list[Scalar] = []
         self.groups: dict[Labels, list[Scalar]] = {}
@@ -126,13 +128,13 @@ class _Sum:
         join, bound = self._inner(inner, limit)
         whole = not (self.outside or self.below) and inner == self.out
         if bound and whole:
-            total = replace(aggregation("sum", self.dtype), result=operator.result)
+            total = replace(self.total, result=operator.result)
             return self.space.emit(inner, bound, scaled(join, self.alpha), total, self.space.name)
         alpha = self.alpha
         if bound:
             if len(self.groups) > 1:
                 join, alpha = scaled(join, alpha), 1
-            sum_node = self.space.emit(inner, bound, join, aggregation("sum", self.dtype))
+            sum_node = self.space.emit(inner, bound, join, self.total)
             join = self.space.operand(sum_node, inner)
         factors = [join, *self.outside] if self.groups else self.outside
         value = divided(scaled(multiply(factors, self.dtype), alpha), self.below)
@@ -154,7 +156,7 @@ class _Sum:
             labels, own = single[0]
             kept = tuple(sorted(labels - set(own)))
             join = multiply(self.groups.pop(labels), self.dtype)
-            node = self.space.emit(kept, own, join, aggregation("sum", self.dtype))
+            node = self.space.emit(kept, own, join, self.total)
             self.bound = tuple(p for p in self.bound if p not in own)
             self._place(self.space.operand(node, kept))
 
@@ -172,7 +174,7 @@ class _Sum:
             join = multiply((a, b), self.dtype)
             if not factors:
                 return join, bound
-            node = self.space.emit(kept, bound, join, aggregation("sum", self.dtype) if bound else None)
+            node = self.space.emit(kept, bound, join, self.total if bound else None)
             factors.append((Labels(kept), self.space.operand(node, kept)))
         raise AssertionError("a contraction order ends with one factor")
 
