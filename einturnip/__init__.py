@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from einturnip.api.contraction import einsum
+    from einturnip.api.contraction import contract, einsum
     from einturnip.api.program import File, Plan, Program, Result, compile, open
     from einturnip.core.errors import (
         BindError,
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
-    "einturnip.api.contraction": ("einsum",),
+    "einturnip.api.contraction": ("contract", "einsum"),
     "einturnip.api.program": ("File", "Plan", "Program", "Result", "compile", "open"),
     "einturnip.core.errors": (
         "BindError",
@@ -58,6 +58,7 @@ __all__ = [
     "StoreError",
     "__version__",
     "compile",
+    "contract",
     "einsum",
     "open",
 ]

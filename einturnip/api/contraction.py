@@ -1,4 +1,4 @@
-"""``einsum`` with NumPy's signature."""
+"""``einsum`` with NumPy's signature, ``contract`` with opt_einsum's."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ def einsum(
     *operands: Any,
     out: Target | None = None,
     dtype: Any = None,
+    optimize: Any = True,
     memory: Size | None = None,
     arena: Size | None = None,
     workers: int | None = None,
@@ -26,8 +27,11 @@ def einsum(
 ) -> Any:
     """Einstein's summation, as ``np.einsum``, in no more memory than asked for.
 
+    Subscripts are letters (``"ij,jk->ik"``, opt_einsum's further symbols too), names (``"batch seq, seq dim -> batch
+    dim"``), or lists of numbers or names beside their operands (``a, [0, 1], b, [1, 2], [0, 2]``), as many as you like.
     Operands are arrays, paths or ``et.open`` handles; ``out`` an array or a path. The result has the operands' common
-    dtype, or ``dtype``; f16 and bf16 are summed in f32.
+    dtype, or ``dtype``; f16 and bf16 are summed in f32. Many operands are contracted in pairs, always in the order that
+    einturnip finds best: ``optimize`` is there for calls written for NumPy, and changes nothing.
 
     Raises:
         BindError: subscripts and operands disagree. CapacityError: it does not fit in ``memory``.
@@ -38,7 +42,7 @@ def einsum(
         array([[ 5., 14.],
                [14., 50.]])
     """
-    subscripts, values = parse(operands)
+    readings, values = parse(operands)
     values = [_operand(value) for value in values]
     sources = [open_source(value, f"operand {position}") for position, value in enumerate(values)]
     try:
@@ -47,7 +51,7 @@ def einsum(
     finally:
         for source in sources:
             source.close()
-    contraction = bind(subscripts, shapes)
+    contraction = bind(readings, shapes)
     program = _compiled(program_text(contraction, dtypes, _result_dtype(dtypes, dtype)))
     data = {
         f"operand{position}": _squeezed(value, axes, position)
@@ -62,6 +66,35 @@ def einsum(
         out={} if out is None else {"result": out},
     )["result"]
     return result[()] if out is None and not contraction.output else result
+
+
+def contract(
+    *operands: Any,
+    out: Target | None = None,
+    dtype: Any = None,
+    optimize: Any = True,
+    memory: Size | None = None,
+    arena: Size | None = None,
+    workers: int | None = None,
+    spill: str | os.PathLike[str] | None = None,
+) -> Any:
+    """``opt_einsum.contract`` in no more memory than asked for: ``einsum`` under the name that its calls have.
+
+    >>> import numpy as np, einturnip as et
+    >>> et.contract([1.0, 2.0], ["left"], [3.0, 4.0], ["right"], ["right", "left"])
+    array([[3., 6.],
+           [4., 8.]])
+    """
+    return einsum(
+        *operands,
+        out=out,
+        dtype=dtype,
+        optimize=optimize,
+        memory=memory,
+        arena=arena,
+        workers=workers,
+        spill=spill,
+    )
 
 
 @lru_cache(maxsize=256)

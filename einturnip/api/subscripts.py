@@ -1,28 +1,46 @@
-"""``np.einsum``'s subscripts as an einturnip program."""
+"""``np.einsum``'s subscripts, opt_einsum's and those of names, bound to shapes."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import operator
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from types import EllipsisType
+from typing import Any, TypeAlias
 
 from einturnip.core.dtypes import BOOL, DType
 from einturnip.core.errors import BindError
+from einturnip.lang.words import RESERVED
 
-Labels = tuple[str, ...]
+Label: TypeAlias = str | int
+Labels = tuple[Label, ...]
+Term = tuple[Label | EllipsisType, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Subscripts:
-    """The labels of each operand and of the result; an ellipsis stands as the label ``...``."""
+    """The labels of each operand and of the result, if one is written. ``text``: as the caller wrote them."""
 
-    operands: tuple[Labels, ...]
-    output: Labels | None
+    operands: tuple[Term, ...]
+    output: Term | None
     text: str
 
+    def misfit(self, ranks: Sequence[int]) -> int:
+        """How many axes the operands have too many or too few; 0 where the labels go with them."""
+        return sum(map(_misfit, self.operands, ranks))
 
-def parse(arguments: Sequence[Any]) -> tuple[Subscripts, list[Any]]:
-    """Subscripts and operands of a call in either of NumPy's forms: ``"ij,jk", a, b`` or ``a, [0, 1], b, [1, 2]``.
+
+def _misfit(term: Term, rank: int) -> int:
+    return max(0, len(term) - 1 - rank) if ... in term else abs(len(term) - rank)
+
+
+def parse(arguments: Sequence[Any]) -> tuple[tuple[Subscripts, ...], list[Any]]:
+    """What the subscripts of a call may mean, and the operands.
+
+    The forms: ``"ij,jk->ik", a, b``, ``"row k, k column -> row column", a, b`` and ``a, [0, 1], b, [1, 2], [0, 2]``.
+    A text may read as letters and as names; which of them is meant, the operands' axes decide (``bind``).
 
     Raises:
         BindError: the subscripts are malformed, or do not go with the number of operands.
@@ -30,54 +48,89 @@ def parse(arguments: Sequence[Any]) -> tuple[Subscripts, list[Any]]:
     if not arguments:
         raise BindError("einsum needs subscripts and at least one operand")
     if isinstance(arguments[0], str):
-        subscripts, operands = _from_text(arguments[0]), list(arguments[1:])
+        readings, operands = _from_text(arguments[0]), list(arguments[1:])
     else:
-        subscripts, operands = _from_lists(arguments)
-    if len(subscripts.operands) != len(operands):
-        raise BindError(
-            f"'{subscripts.text}' names {len(subscripts.operands)} operands, but {len(operands)} were given"
-        )
-    return subscripts, operands
+        readings, operands = _from_lists(arguments)
+    named = len(readings[0].operands)
+    if named != len(operands):
+        raise BindError(f"'{readings[0].text}' names {named} operands, but {len(operands)} were given")
+    return readings, operands
 
 
-def _from_text(text: str) -> Subscripts:
-    left, arrow, right = "".join(text.split()).partition("->")
-    operands = tuple(_labels(term, text) for term in left.split(","))
-    return Subscripts(operands, _labels(right, text) if arrow else None, text)
+# -- subscripts as text ------------------------------------------------------------------------------------------------
 
 
-def _labels(term: str, text: str) -> Labels:
+def _from_text(text: str) -> tuple[Subscripts, ...]:
+    left, arrow, right = text.partition("->")
+    if "->" in right:
+        raise BindError(f"'{text}' has more than one '->'")
+    terms = [*left.split(","), *([right] if arrow else [])]
+    if "," in right:
+        raise BindError(f"'{text}' has a comma after '->': there is one result")
+    for term in terms:
+        if term.count(".") != 3 * ("..." in term):
+            raise BindError(f"'{term.strip()}' in '{text}': an ellipsis is three dots, once in each operand")
+    letters = [_split("".join(term.split()), list) for term in terms]
+    names = [_split(term, str.split) for term in terms]
+    strange = next((c for term in letters for c in term if c is not ... and not _is_letter(c)), None)
+    is_names = all(word is ... or word.isidentifier() for term in names for word in term)
+    if strange and not is_names:
+        raise BindError(f"'{strange}' in the subscripts '{text}' is no label. help: labels are letters, or names")
+    readings = [letters] * (not strange) + [names] * (is_names and names != letters)
+    return tuple(Subscripts(tuple(r[: left.count(",") + 1]), r[-1] if arrow else None, text) for r in readings)
+
+
+def _split(term: str, cut: Any) -> tuple[Any, ...]:
     head, dots, tail = term.partition("...")
-    for letter in head + tail:
-        if not letter.isalpha():
-            raise BindError(f"'{letter}' in the subscripts '{text}' is no label. help: labels are single letters")
-    return (*head, *(("...",) if dots else ()), *tail)
+    return (*cut(head), *((...,) if dots else ()), *cut(tail))
 
 
-def _from_lists(arguments: Sequence[Any]) -> tuple[Subscripts, list[Any]]:
-    output = _names(arguments[-1]) if len(arguments) % 2 else None
+def _is_letter(character: str) -> bool:
+    """opt_einsum's symbols past 'z' are any characters."""
+    return character.isalpha() or not character.isascii()
+
+
+# -- subscripts as lists -----------------------------------------------------------------------------------------------
+
+
+def _from_lists(arguments: Sequence[Any]) -> tuple[tuple[Subscripts, ...], list[Any]]:
+    if len(arguments) < 2:
+        raise BindError("einsum needs subscripts and at least one operand")
+    output = _listed(arguments[-1]) if len(arguments) % 2 else None
     pairs = arguments[: len(arguments) // 2 * 2]
-    terms = tuple(_names(labels) for labels in pairs[1::2])
-    text = ",".join("".join(term) for term in terms)
-    return Subscripts(terms, output, text if output is None else f"{text}->{''.join(output)}"), list(pairs[::2])
+    terms = tuple(map(_listed, pairs[1::2]))
+    text = ", ".join(map(_shown, terms))
+    return (Subscripts(terms, output, text if output is None else f"{text} -> {_shown(output)}"),), list(pairs[::2])
 
 
-def _names(labels: Any) -> Labels:
-    if isinstance(labels, str) or not isinstance(labels, Sequence):
+def _listed(labels: Any) -> Term:
+    if isinstance(labels, str | bytes) or not isinstance(labels, Iterable):
         raise BindError(
             "einsum without a subscripts string takes operand, labels, operand, labels, ...: [0, 1] or [0, ...]"
         )
-    names = []
-    for label in labels:
-        if label is not Ellipsis and (not isinstance(label, int) or label < 0):
-            raise BindError(f"the label {label!r} is neither a number from 0 nor an ellipsis")
-        names.append("..." if label is Ellipsis else _letter(label))
-    return tuple(names)
+    term = tuple(map(_label, labels))
+    if term.count(...) > 1:
+        raise BindError(f"the labels {_shown(term)} hold more than one ellipsis")
+    return term
 
 
-def _letter(number: int) -> str:
-    alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-    return alphabet[number] if number < len(alphabet) else f"label{number}"
+def _label(label: Any) -> Label | EllipsisType:
+    if label is ... or (isinstance(label, str) and label and "." not in label):
+        return label
+    try:
+        number = operator.index(label)
+    except TypeError:
+        number = -1
+    if number < 0:
+        raise BindError(f"the label {label!r} is neither a number from 0, a name, nor an ellipsis")
+    return number
+
+
+def _shown(term: Term) -> str:
+    return f"[{', '.join('...' if label is ... else str(label) for label in term)}]"
+
+
+# -- subscripts and shapes ---------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,37 +138,29 @@ class Contraction:
     """Subscripts bound to shapes.
 
     ``terms`` are each operand's labels with the axes dropped that broadcast; ``dropped`` those axes; ``sizes`` of all
-    labels.
+    labels. The axes of an ellipsis are labelled ``...0``, ``...1`` and so on.
     """
 
     terms: tuple[Labels, ...]
     dropped: tuple[tuple[int, ...], ...]
     output: Labels
-    sizes: dict[str, int]
+    sizes: dict[Label, int]
     text: str
 
 
-def bind(subscripts: Subscripts, shapes: Sequence[tuple[int, ...]]) -> Contraction:
+def bind(readings: Sequence[Subscripts], shapes: Sequence[tuple[int, ...]]) -> Contraction:
     """The subscripts with every ellipsis spelled out and every size known.
+
+    Letters come first where both they and names go with the axes: what NumPy accepts, means what it means there.
 
     Raises:
         BindError: a label has two sizes, or the subscripts do not go with an operand's axes.
     """
-    rests = [len(shape) - len(t) + 1 for t, shape in zip(subscripts.operands, shapes, strict=True) if "..." in t]
-    hidden = max(rests, default=0)
-    terms = [_spelled(t, shapes[p], hidden, p, subscripts) for p, t in enumerate(subscripts.operands)]
-    sizes: dict[str, int] = {}
-    owner: dict[str, int] = {}
-    for position, (term, shape) in enumerate(zip(terms, shapes, strict=True)):
-        for label, n in zip(term, shape, strict=True):
-            known = sizes.get(label, 1)
-            if known != 1 and n not in (1, known):
-                raise BindError(
-                    f"label '{label}' of '{subscripts.text}' has size {known} in operand {owner[label]} "
-                    f"of shape {list(shapes[owner[label]])} but {n} in operand {position} of shape {list(shape)}"
-                )
-            if label not in sizes or known == 1:
-                sizes[label], owner[label] = n, position
+    subscripts = min(readings, key=lambda reading: reading.misfit([*map(len, shapes)]))
+    rests = [len(shape) - len(t) + 1 for t, shape in zip(subscripts.operands, shapes, strict=True) if ... in t]
+    hidden = tuple(f"...{k}" for k in range(max(rests, default=0)))
+    terms = [_spelled(position, shape, hidden, subscripts) for position, shape in enumerate(shapes)]
+    sizes = _sizes(terms, shapes, subscripts.text)
     dropped = tuple(
         tuple(axis for axis, label in enumerate(term) if shape[axis] != sizes[label])
         for term, shape in zip(terms, shapes, strict=True)
@@ -127,53 +172,99 @@ def bind(subscripts: Subscripts, shapes: Sequence[tuple[int, ...]]) -> Contracti
     return Contraction(kept, dropped, _output(subscripts, terms, hidden), sizes, subscripts.text)
 
 
-def _spelled(term: Labels, shape: tuple[int, ...], hidden: int, position: int, subscripts: Subscripts) -> Labels:
-    named = len(term) - ("..." in term)
-    if named > len(shape) or ("..." not in term and named != len(shape)):
+def _spelled(position: int, shape: tuple[int, ...], hidden: Labels, subscripts: Subscripts) -> Labels:
+    term = subscripts.operands[position]
+    named = len(term) - (... in term)
+    if _misfit(term, len(shape)):
         raise BindError(
-            f"'{''.join(term)}' in '{subscripts.text}' names {named} axes, "
+            f"'{_written(term)}' in '{subscripts.text}' names {named} axes, "
             f"but operand {position} has {len(shape)}: shape {list(shape)}"
         )
-    rest = len(shape) - named
-    at = term.index("...") if "..." in term else len(term)
-    return (*term[:at], *(f"d{k}" for k in range(hidden - rest, hidden) if "..." in term), *term[at + 1 :])
+    rest = hidden[len(hidden) - (len(shape) - named) :]
+    return tuple(one for label in term for one in (rest if label is ... else (label,)))
 
 
-def _output(subscripts: Subscripts, terms: Sequence[Labels], hidden: int) -> Labels:
-    every = [label for term in terms for label in term]
-    rest = tuple(f"d{k}" for k in range(hidden))
+def _written(term: Term) -> str:
+    """A term as in a text of its kind: letters together, names apart, numbers in brackets."""
+    if any(isinstance(label, int) for label in term):
+        return _shown(term)
+    between = " " if any(isinstance(label, str) and len(label) > 1 for label in term) else ""
+    return between.join("..." if label is ... else str(label) for label in term)
+
+
+def _sizes(terms: Sequence[Labels], shapes: Sequence[tuple[int, ...]], text: str) -> dict[Label, int]:
+    sizes: dict[Label, int] = {}
+    owner: dict[Label, int] = {}
+    for position, (term, shape) in enumerate(zip(terms, shapes, strict=True)):
+        for label, n in zip(term, shape, strict=True):
+            known = sizes.get(label, 1)
+            # Size 1 broadcasts between operands, not along a diagonal.
+            if known != n and (owner.get(label) == position or 1 not in (known, n)):
+                other = owner[label]
+                raise BindError(
+                    f"label '{label}' of '{text}' has size {known} in operand {other} of shape {list(shapes[other])} "
+                    f"but {n} in operand {position} of shape {list(shape)}"
+                )
+            if label not in sizes or known == 1:
+                sizes[label], owner[label] = n, position
+    return sizes
+
+
+def _output(subscripts: Subscripts, terms: Sequence[Labels], hidden: Labels) -> Labels:
+    count = Counter(label for term in terms for label in term)
     if subscripts.output is None:
-        return rest + tuple(sorted(label for label in set(every) - set(rest) if every.count(label) == 1))
-    output: list[str] = []
-    for label in subscripts.output:
-        output += rest if label == "..." else [label]
-    for label in output:
-        if label not in every:
+        once = [label for label in count if count[label] == 1 and label not in hidden]
+        return (*hidden, *sorted(once, key=lambda label: (isinstance(label, str), label)))
+    output = [one for label in subscripts.output for one in (hidden if label is ... else (label,))]
+    for label, times in Counter(output).items():
+        if label not in count:
             raise BindError(f"label '{label}' of the result of '{subscripts.text}' is in no operand")
-        if output.count(label) > 1:
+        if times > 1:
             raise BindError(f"label '{label}' stands twice in the result of '{subscripts.text}'")
-    if "..." not in subscripts.output and hidden:
+    if ... not in subscripts.output and hidden:
         raise BindError(f"the result of '{subscripts.text}' lacks the ellipsis that an operand has")
     return tuple(output)
 
 
+# -- as a program ------------------------------------------------------------------------------------------------------
+
+
 def program_text(contraction: Contraction, dtypes: Sequence[DType], result: DType) -> str:
     """The contraction in the language: operands ``operand0`` ... and ``result``, accumulated in that dtype."""
+    names = _names(contraction.sizes)
     lines, factors = [], []
     for position, (term, dtype) in enumerate(zip(contraction.terms, dtypes, strict=True)):
         axes = ", ".join(str(contraction.sizes[label]) for label in term)
         lines.append(f"input operand{position} : {dtype}" + (f"[{axes}]" if term else ""))
-        access = f"operand{position}" + _indices(term)
+        access = f"operand{position}" + _indices(term, names)
         factors.append(access if dtype == result else f"{result}({access})")
-    product = (" and " if result == BOOL else " * ").join(factors)
+    product = _balanced(factors, " and " if result == BOOL else " * ")
     kept = dict.fromkeys(label for term in contraction.terms for label in term)
-    summed = [label for label in kept if label not in contraction.output]
+    summed = ", ".join(names[label] for label in kept if label not in contraction.output)
     if summed:
-        names = ", ".join(summed)
-        product = f"any[{names}] ({product})" if result == BOOL else f"sum[{names} : {result}] {product}"
-    lines += [f"result{_indices(contraction.output)} = {product}", "output result"]
+        product = f"any[{summed}] ({product})" if result == BOOL else f"sum[{summed} : {result}] {product}"
+    lines += [f"result{_indices(contraction.output, names)} = {product}", "output result"]
     return "\n".join(lines) + "\n"
 
 
-def _indices(labels: Labels) -> str:
-    return f"[{', '.join(labels)}]" if labels else ""
+def _names(labels: Iterable[Label]) -> dict[Label, str]:
+    """A name in the language for each label: its own, or, where that is none or may be taken, a number's."""
+    plain = re.compile(r"[A-Za-z_]+")
+    return {
+        label: label
+        if isinstance(label, str) and plain.fullmatch(label) and label not in RESERVED
+        else f"label{position}"
+        for position, label in enumerate(labels)
+    }
+
+
+def _balanced(factors: Sequence[str], operator: str) -> str:
+    """A product that nests as deep as the logarithm of its length: the language bounds how deep it may."""
+    if len(factors) <= 8:
+        return operator.join(factors)
+    half = len(factors) // 2
+    return f"({_balanced(factors[:half], operator)}){operator}({_balanced(factors[half:], operator)})"
+
+
+def _indices(labels: Labels, names: Mapping[Label, str]) -> str:
+    return f"[{', '.join(names[label] for label in labels)}]" if labels else ""
