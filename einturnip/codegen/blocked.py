@@ -11,6 +11,8 @@ from einturnip.codegen.assemble import Assembler, Register, Step
 from einturnip.codegen.primitives import Array
 from einturnip.codegen.space import Space
 from einturnip.codegen.status import StatusLog, listening
+from einturnip.codegen.window import aligned
+from einturnip.core.einsum import Access
 
 _ALL = slice(None)
 
@@ -28,8 +30,8 @@ class Blocked:
     sections: tuple[tuple[Step, ...], ...]
     offsets: dict[int, int]
     iotas: tuple[int, ...]
-    accesses: tuple[tuple[int, ...], ...]
-    out_accesses: tuple[tuple[int, ...], ...]
+    accesses: tuple[Access, ...]
+    out_accesses: tuple[Access, ...]
     whole: bool
     workspace_nbytes: int
     flops: int
@@ -51,8 +53,8 @@ class Blocked:
 
 def blocked(
     assembler: Assembler,
-    accesses: Sequence[tuple[int, ...]],
-    out_accesses: Sequence[tuple[int, ...]],
+    accesses: Sequence[Access],
+    out_accesses: Sequence[Access],
     whole: bool,
     flops: int,
 ) -> Blocked:
@@ -115,7 +117,7 @@ class _Frame:
             case "operand" | "out":
                 is_out = register.kind == "out"
                 access = (self.kernel.out_accesses if is_out else self.kernel.accesses)[register.index]
-                view = aligned((outs if is_out else operands)[register.index], access, space.order)
+                view = aligned((outs if is_out else operands)[register.index], access, space.order, space.extents)
                 self.registers[index] = view
                 if level:
                     moving = tuple(p in space.loops and p in register.labels for p in space.order)
@@ -175,23 +177,6 @@ class _Frame:
             shape = tuple(n if p in labels else 1 for n, p in zip(self.sizes, self.space.order, strict=True))
             made.append((index, self._array(index, shape)))
         return made
-
-
-def aligned(array: Array, access: tuple[int, ...], order: tuple[int, ...]) -> Array:
-    """A view with one axis a label of ``order``, of size 1 where the array lacks it; repeats take the diagonal."""
-    axes = list(access)
-    for label in access:
-        while axes.count(label) > 1:
-            i = axes.index(label)
-            j = axes.index(label, i + 1)
-            array = array.diagonal(axis1=i, axis2=j)
-            axes = [p for k, p in enumerate(axes) if k not in (i, j)] + [label]
-    place = [axes.index(p) for p in order if p in axes]
-    if place != sorted(place):
-        array = array.transpose(place)
-    if len(place) == len(order):
-        return array
-    return array[tuple([_ALL if p in axes else None for p in order])]
 
 
 def _count_up(array: Array) -> None:

@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 
 from einturnip.codegen.blas import Matrix, Product, product
-from einturnip.codegen.blocked import aligned
 from einturnip.codegen.graph import number
 from einturnip.codegen.matrices import Plan, Tensor, plan, stride
 from einturnip.codegen.primitives import BF16_EDGE, Array
 from einturnip.codegen.status import INVALID, StatusLog, listening, unit
+from einturnip.codegen.window import aligned, label_strides, terms
 from einturnip.core.contraction import Contraction, contraction
 from einturnip.core.dtypes import BF16, DType, promote
-from einturnip.core.einsum import Einsum
+from einturnip.core.einsum import Access, Einsum, labels_read
 from einturnip.core.scalar import Cast, walk
 
 WORKSPACE_NBYTES = 8 << 20
@@ -41,15 +41,22 @@ class _Bound:
 
 @dataclass(frozen=True)
 class ContractionKernel:
-    """A contraction of tiles of fixed extents, of any strides."""
+    """A contraction of tiles of fixed extents, of any strides.
 
-    accesses: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
+    Shapes:
+        accesses, labels: of left, right and out, what their axes read, and the labels of the views taken through it.
+        extents: by label; ``long`` are those of more than one point.
+    """
+
+    accesses: tuple[Access, Access, Access]
+    labels: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
     slots: tuple[int, int]
     itemsizes: tuple[int, int, int]
     converts: tuple[bool, bool, bool]
     groups: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
     batch: tuple[int, ...]
-    extents: Mapping[int, int]
+    extents: tuple[int, ...]
+    long: Mapping[int, int]
     dtype: DType
     product: Product
     whole: bool
@@ -67,7 +74,7 @@ class ContractionKernel:
         workspace: Array,
     ) -> int:
         """Run over one tile; gives what the floating-point unit saw."""
-        arrays = operands[self.slots[0]], operands[self.slots[1]], outs[0]
+        arrays = self._view(0, operands[self.slots[0]]), self._view(1, operands[self.slots[1]]), outs[0]
         fresh = first or self.whole
         bound = self.bind((arrays[0].strides, arrays[1].strides, arrays[2].strides))
         if bound.single is None:
@@ -85,6 +92,12 @@ class ContractionKernel:
         self.product(m, n, k, left, right, 0 if fresh else 1, out)
         return _heard(flags.read(), arrays[2])
 
+    def _view(self, index: int, array: Array) -> Array:
+        """An operand with an axis a label."""
+        if self.labels[index] == self.accesses[index]:
+            return array
+        return aligned(array, self.accesses[index], self.labels[index], self.extents)
+
     def bind(self, strides: StrideKey) -> _Bound:
         """The plan for tiles of these strides (bytes by axis), kept for the next call."""
         found = self._bounds.get(strides)
@@ -98,15 +111,15 @@ class ContractionKernel:
         made = plan(
             self.groups,
             self.batch,
-            self.extents,
+            self.long,
             (tensors[0], tensors[1], tensors[2]),
             self.dtype.itemsize,
             self.product.scratch,
             limit_nbytes,
         )
         steps = [[stride(made.groups[g], t.strides) for g in (t.rows, t.columns)] for t in tensors]
-        flipped = [_by_columns(t, made) for t in tensors]
-        m, n, k = (math.prod(self.extents[p] for p in group) for group in made.groups)
+        flipped = [_by_columns(t, made, self.long) for t in tensors]
+        m, n, k = (math.prod(self.long[p] for p in group) for group in made.groups)
         alone = not made.loops and not any(made.packed) and not self.product.scratch
         return _Bound(
             made,
@@ -117,7 +130,7 @@ class ContractionKernel:
 
     def _tensor(self, index: int, strides: tuple[int, ...]) -> Tensor:
         size = self.itemsizes[index]
-        elements = {p: s // size for p, s in zip(self.accesses[index], strides, strict=True) if p in self.extents}
+        elements = {p: s // size for p, s in zip(self.labels[index], strides, strict=True) if p in self.long}
         odd = any(s % size for s in strides)
         return Tensor(*_ROLES[index], elements, self.converts[index] or odd)
 
@@ -131,10 +144,13 @@ def _heard(bits: int, out: Array) -> int:
     return bits if made else bits & ~INVALID
 
 
-def _by_columns(tensor: Tensor, made: Plan) -> bool:
-    """True where the tile's shortest stride runs down the rows of its matrix."""
+def _by_columns(tensor: Tensor, made: Plan, extents: Mapping[int, int]) -> bool:
+    """True where the tile's shortest stride runs down the rows of its matrix; of equal strides the longer run."""
     rows, columns = made.groups[tensor.rows], made.groups[tensor.columns]
-    return bool(rows) and (not columns or abs(tensor.strides[rows[-1]]) < abs(tensor.strides[columns[-1]]))
+    if not rows or not columns:
+        return bool(rows)
+    row, column = ((abs(tensor.strides[p]), -extents[p]) for p in (rows[-1], columns[-1]))
+    return row < column
 
 
 class _Walk:
@@ -161,11 +177,13 @@ class _Walk:
 
     def _prepare(self, index: int, array: Array) -> None:
         """A view whose last axes are those of the tensor's matrix, in the order of its panel."""
-        access = self.kernel.accesses[index]
+        access = self.kernel.labels[index]
         rows, columns = (self.plan.groups[g] for g in _ROLES[index])
         order = (*columns, *rows) if self.bound.flipped[index] else (*rows, *columns)
         loose = tuple(p for p in access if p not in order)
-        self.views.append(aligned(array, access, (*loose, *order)) if self.plan.packed[index] else array)
+        self.views.append(
+            aligned(array, access, (*loose, *order), self.kernel.extents) if self.plan.packed[index] else array
+        )
         self.orders.append(order)
         self.loose.append(loose)
         self.strides.append(dict(zip(access, array.strides, strict=True)))
@@ -173,7 +191,7 @@ class _Walk:
     def run(self) -> int:
         """Every block of every loop."""
         log, plan = StatusLog(), self.plan
-        extents, blocks, groups = self.kernel.extents, plan.blocks, plan.groups
+        extents, blocks, groups = self.kernel.long, plan.blocks, plan.groups
         vector = min(math.prod(blocks[p] for p in g) for g in groups[:2]) == 1
         with listening(log):
             if vector and self.fresh and not plan.packed[2]:
@@ -261,22 +279,26 @@ def compile_contraction(einsum: Einsum, extents: tuple[int, ...], whole: bool) -
     alpha = 1.0 if found.alpha is None else number(found.alpha.value, found.product).item()
     result = aggregation.result if whole else dtype
     types = einsum.dtypes[found.left], einsum.dtypes[found.right], result
+    out = tuple(range(einsum.n_out))
+    accesses: tuple[Access, Access, Access] = (einsum.accesses[found.left], einsum.accesses[found.right], out)
     long = {p: n for p, n in enumerate(extents) if n > 1}
     kernel = ContractionKernel(
-        accesses=(einsum.accesses[found.left], einsum.accesses[found.right], tuple(range(einsum.n_out))),
+        accesses=accesses,
+        labels=(_labels(accesses[0]), _labels(accesses[1]), out),
         slots=(found.left, found.right),
         itemsizes=(types[0].itemsize, types[1].itemsize, types[2].itemsize),
         converts=(types[0] != dtype, types[1] != dtype, types[2] != dtype),
         groups=(_kept(found.m, long), _kept(found.n, long), _kept(found.k, long)),
         batch=_kept(found.batch, long),
-        extents=long,
+        extents=extents,
+        long=long,
         dtype=dtype,
         product=product(dtype.numpy, alpha),
         whole=whole,
         flops=2 * math.prod(extents),
         narrow_bf16=result == BF16,
     )
-    return _sized(kernel, types, extents)
+    return _sized(kernel, types)
 
 
 def _kept(labels: tuple[int, ...], long: Mapping[int, int]) -> tuple[int, ...]:
@@ -292,19 +314,24 @@ def _by_blas(einsum: Einsum, found: Contraction) -> bool:
     return all(promote(e.argument.dtype, e.dtype) == e.dtype for e in walk(einsum.join) if isinstance(e, Cast))
 
 
-def _sized(
-    kernel: ContractionKernel, types: tuple[DType, DType, DType], extents: tuple[int, ...]
-) -> ContractionKernel | None:
+def _labels(access: Access) -> tuple[int, ...]:
+    """The labels of an operand's view: the access itself where its axes are labels of their own."""
+    plain = tuple(p for p in access if isinstance(p, int))
+    return plain if plain == access and len(set(plain)) == len(plain) else tuple(sorted(labels_read(access)))
+
+
+def _sized(kernel: ContractionKernel, types: tuple[DType, DType, DType]) -> ContractionKernel | None:
     """The kernel with its workspace settled for contiguous tiles, with room to spare for others."""
     strides, nbytes = [], 0
-    for access, dtype in zip(kernel.accesses, types, strict=True):
-        shape = [extents[p] for p in access]
+    for access, labels, dtype in zip(kernel.accesses, kernel.labels, types, strict=True):
+        shape = [1 + sum(abs(c) * (kernel.extents[p] - 1) for p, c in terms(axis)) for axis in access]
         steps = itertools.accumulate(reversed(shape[1:]), lambda a, b: a * b, initial=dtype.itemsize) if shape else ()
-        strides.append(tuple(reversed(tuple(steps))))
+        by_label = label_strides(access, tuple(reversed(tuple(steps))))
+        strides.append(tuple(by_label[p] for p in labels))
         nbytes += -(-math.prod(shape) * kernel.dtype.itemsize // 64) * 64
     key = strides[0], strides[1], strides[2]
     bound = kernel.plan(key, WORKSPACE_NBYTES)
-    if bound.plan.cost_ns > math.prod(extents) * _POINT_NS * kernel.dtype.itemsize / 4:
+    if bound.plan.cost_ns > math.prod(kernel.extents) * _POINT_NS * kernel.dtype.itemsize / 4:
         return None
     needed = max(bound.plan.workspace_nbytes, min(2 * nbytes + 256, _SPARE_NBYTES))
     sized = replace(kernel, workspace_nbytes=needed)

@@ -12,7 +12,7 @@ from einturnip.codegen.graph import Graph
 from einturnip.codegen.lower import lower
 from einturnip.codegen.primitives import copy
 from einturnip.codegen.space import BLOCK_POINTS, choose_order, cut, must_gather
-from einturnip.core.einsum import Einsum
+from einturnip.core.einsum import Einsum, labels_read
 from einturnip.core.scalar import Call, walk
 
 _WORKSPACE_NBYTES = 1 << 20  # about a core's second-level cache
@@ -67,8 +67,9 @@ def join(assembler: Assembler, einsum: Einsum) -> tuple[Graph, int]:
     space, graph = assembler.space, Graph()
     operands = {}
     for slot, (access, dtype) in enumerate(zip(einsum.accesses, einsum.dtypes, strict=True)):
-        register = assembler.external("operand", slot, dtype.numpy, access)
-        operands[slot] = graph.input(register, dtype, access)
+        labels = labels_read(access)
+        register = assembler.external("operand", slot, dtype.numpy, labels)
+        operands[slot] = graph.input(register, dtype, labels)
         if must_gather(access, space.order, space.extents):
             operands[slot] = graph.apply("gather", operands[slot])
     return graph, lower(graph, einsum.join, operands)

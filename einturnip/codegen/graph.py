@@ -5,7 +5,7 @@ Every node knows the labels it varies over: a subexpression over few labels is c
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -47,7 +47,7 @@ class Graph:
             self.nodes.append(node)
         return found
 
-    def input(self, register: int, dtype: DType, labels: Sequence[int]) -> int:
+    def input(self, register: int, dtype: DType, labels: Iterable[int]) -> int:
         """What a register outside the graph holds."""
         return self._add(Node("input", (), dtype, frozenset(labels), register))
 

@@ -12,7 +12,7 @@ from einturnip.codegen.blas import orientation
 Strides = Mapping[int, int]  # elements by label
 Groups = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]  # labels of rows (m), columns (n) and the sum (k)
 
-_CALL_NS = 2000.0
+_CALL_NS = 12000.0
 _FLOPS_PER_NS = 60.0
 _PANEL_NBYTES = 1 << 20
 _RESULT_NBYTES = 4 << 20
@@ -68,18 +68,25 @@ def plan(
 def _runs(
     group: tuple[int, ...], index: int, extents: Mapping[int, int], tensors: Sequence[Tensor]
 ) -> Iterator[tuple[int, ...]]:
-    """Candidates for one side of the matrices: labels that lie as one axis in both tensors, or all of the group."""
+    """Candidates for one side of the matrices: all of the group, or labels that lie as one axis in one tensor or both."""
     holders = [t.strides for t in tensors if index in (t.rows, t.columns)]
-    yield from {tuple(sorted(group, key=lambda p: -strides[p])) for strides in holders}
-    for label in group if len(group) > 1 else ():
-        run = [label]
-        while True:
-            outer = [p for p in group if all(s[p] == extents[run[0]] * s[run[0]] for s in holders)]
-            if not outer or outer[0] in run:
-                break
-            run.insert(0, outer[0])
-        if len(run) < len(group):
-            yield tuple(run)
+    found = {tuple(sorted(group, key=lambda p: -strides[p])): None for strides in holders}
+    for among in (holders, holders[:1], holders[1:]):
+        for label in group if len(group) > 1 else ():
+            run = _run(label, group, extents, among)
+            if len(run) < len(group):
+                found[run] = None
+    yield from found
+
+
+def _run(label: int, group: tuple[int, ...], extents: Mapping[int, int], holders: Sequence[Strides]) -> tuple[int, ...]:
+    """The labels of a group that ``label`` is the innermost of, as one axis in all the holders."""
+    run = [label]
+    while True:
+        outer = [p for p in group if all(s[p] == extents[run[0]] * s[run[0]] for s in holders)]
+        if not outer or outer[0] in run:
+            return tuple(run)
+        run.insert(0, outer[0])
 
 
 def stride(labels: Sequence[int], strides: Strides) -> int:

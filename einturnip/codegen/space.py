@@ -6,6 +6,9 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from einturnip.codegen.window import terms
+from einturnip.core.einsum import Access, labels_read
+
 BLOCK_POINTS = 65536
 _INNER_POINTS = 1024  # long enough that NumPy's cost per inner loop is small
 _FOLDED_POINTS = 64  # enough that folding partial results costs little
@@ -77,7 +80,7 @@ def _grow(blocks: list[int], extents: Sequence[int], labels: Sequence[int], most
 
 
 def choose_order(
-    extents: Sequence[int], n_out: int, accesses: Sequence[tuple[int, ...]], program_order: bool
+    extents: Sequence[int], n_out: int, accesses: Sequence[Access], program_order: bool
 ) -> tuple[tuple[int, ...], frozenset[int]]:
     """Axis order of the blocks, and the labels in which other operands are contiguous.
 
@@ -90,36 +93,44 @@ def choose_order(
     else:
         inner = min(reversed(labels), key=lambda p: _inner_cost(p, extents, n_out, accesses))
         order = [p for p in labels if p != inner] + [inner]
-    ends = {access[-1] for access in accesses if len(access) > 1 and not _is_reused(access, extents)}
-    return tuple(order), frozenset(ends - {inner})
+    ends = [contiguous(access) for access in accesses if len(access) > 1 and not _is_reused(access, extents)]
+    return tuple(order), frozenset(max(e, key=extents.__getitem__) for e in ends if e and inner not in e)
 
 
-def _is_reused(access: tuple[int, ...], extents: Sequence[int]) -> bool:
+def contiguous(access: Access) -> frozenset[int]:
+    """Labels whose step is one element of the operand."""
+    return frozenset(p for p, c in terms(access[-1]) if abs(c) == 1) if access else frozenset()
+
+
+def _is_reused(access: Access, extents: Sequence[int]) -> bool:
     """True where the operand lacks labels, so that each element serves many points."""
-    return math.prod(e for p, e in enumerate(extents) if p not in access) >= 8
+    labels = labels_read(access)
+    return math.prod(e for p, e in enumerate(extents) if p not in labels) >= 8
 
 
-def _inner_cost(label: int, extents: Sequence[int], n_out: int, accesses: Sequence[tuple[int, ...]]) -> float:
+def _inner_cost(label: int, extents: Sequence[int], n_out: int, accesses: Sequence[Access]) -> float:
     """Rough cost of a point with ``label`` innermost; 1 is a contiguous pass."""
     cost = 300 / max(1, extents[label])
     tensors = [(a, 5.0) for a in accesses if a]
     tensors.append((tuple(range(n_out)), 5.0 if n_out == len(extents) else 0.5))
     for access, strided in tensors:
-        if label not in access:
+        if label not in labels_read(access):
             cost += 0.5
-        elif access[-1] == label:
+        elif label in contiguous(access):
             cost += 1.0
         else:
             cost += 1.2 if _gathered_once(access, n_out, extents) else strided
     return cost
 
 
-def _gathered_once(access: tuple[int, ...], n_out: int, extents: Sequence[int]) -> bool:
+def _gathered_once(access: Access, n_out: int, extents: Sequence[int]) -> bool:
     """True where a transposed copy of a block serves many points before the loops inside move on."""
-    folded = math.prod(extents[p] for p in access if p >= n_out)
+    folded = math.prod(extents[p] for p in labels_read(access) if p >= n_out)
     return _is_reused(access, extents) and folded <= 2 * _FOLDED_POINTS
 
 
-def must_gather(access: tuple[int, ...], order: Sequence[int], extents: Sequence[int]) -> bool:
+def must_gather(access: Access, order: Sequence[int], extents: Sequence[int]) -> bool:
     """True where an operand is read across its contiguous axis: a transposed copy of the block pays."""
-    return len(access) > 1 and order[-1] in access and access[-1] != order[-1] and extents[order[-1]] > 1
+    inner = order[-1] if order else -1
+    crossed = inner in labels_read(access) and inner not in contiguous(access)
+    return len(access) > 1 and crossed and extents[inner] > 1

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from einturnip.core.dtypes import DType
-from einturnip.core.einsum import Einsum
+from einturnip.core.einsum import Einsum, labels_read
 from einturnip.core.scalar import Call, Cast, Const, Operand, Scalar
 
 
@@ -15,7 +15,9 @@ class Contraction:
     """``out = alpha * sum over k of left * right``, the parts played by positions in the einsum's ``labels``.
 
     ``left`` and ``right`` are operand slots. ``batch`` labels stand on both and on the output, ``m`` on left and
-    output, ``n`` on right and output, ``k`` on both and are summed; each in the order of the einsum's labels.
+    output, ``n`` on right and output, ``k`` on both and are summed; each in the order of the einsum's labels. A label
+    stands on an operand where it takes part in an affine index: in a convolution, ``X[b, c, i+p, j+q] * W[o, c, p, q]``,
+    X has b, c, i, p, j and q.
     ``product`` is the dtype that both operands are converted to and multiplied in; ``accumulator`` that of the sum.
     ``alpha`` is None where the program has no constant factor.
     """
@@ -48,7 +50,7 @@ def _slot(expr: Scalar) -> int | None:
 @lru_cache(maxsize=4096)
 def contraction(einsum: Einsum) -> Contraction | None:
     """The einsum as a product of two operands summed over what both share, or None where it is nothing of the kind."""
-    if einsum.aggregation is None or einsum.aggregation.op != "sum" or not einsum.aggregated:
+    if einsum.aggregation is None or einsum.aggregation.op != "sum" or not einsum.aggregated or einsum.keys:
         return None
     factors = _factors(einsum.join)
     constants = [f for f in factors if isinstance(f, Const)]
@@ -58,9 +60,9 @@ def contraction(einsum: Einsum) -> Contraction | None:
     product = einsum.join.dtype
     if product.kind == "b" or len(einsum.accesses) != 2:
         return None
-    left, right = (einsum.accesses[s] for s in slots)
-    if len(set(left)) != len(left) or len(set(right)) != len(right):
+    if not all(isinstance(p, int) or p.affine for access in einsum.accesses for p in access):
         return None
+    left, right = (labels_read(einsum.accesses[s]) for s in slots)
     out, summed = range(einsum.n_out), einsum.aggregated
     if any(p not in left and p not in right for p in out) or any(p not in left or p not in right for p in summed):
         return None

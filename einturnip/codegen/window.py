@@ -1,0 +1,85 @@
+"""Views of tiles through affine indices: one axis a label, whose stride is what a step of the label moves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from einturnip.codegen.primitives import Array
+from einturnip.core.einsum import Access, Index
+
+_ALL = slice(None)
+
+
+class _Interface:
+    """Memory as NumPy's array interface describes it; ``base`` is kept alive by the arrays made of it."""
+
+    __slots__ = ("__array_interface__", "base")
+
+    def __init__(self, base: Array, offset: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> None:
+        described = base.__array_interface__
+        address, _ = described["data"]
+        self.base = base
+        self.__array_interface__ = {
+            "version": 3,
+            "typestr": described["typestr"],
+            "shape": shape,
+            "strides": strides,
+            "data": (address + offset, False),
+        }
+
+
+def view(array: Array, offset: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> Array:
+    """An array over the same memory, from ``offset`` bytes past the first element; strides in bytes, of any sign."""
+    made: Array = np.asarray(_Interface(array, offset, shape, strides))
+    return made if made.dtype == array.dtype else made.view(array.dtype)  # ml_dtypes have no type string
+
+
+def is_affine(access: Access) -> bool:
+    """True where each axis is a label or an affine index."""
+    return all(isinstance(p, int) or p.affine for p in access)
+
+
+def terms(axis: int | Index) -> tuple[tuple[int, int], ...]:
+    """(label, coefficient) of an axis."""
+    return ((axis, 1),) if isinstance(axis, int) else axis.terms
+
+
+def label_strides(access: Access, strides: Sequence[int]) -> dict[int, int]:
+    """What a step of each label moves, for an affine access of an array of these strides."""
+    found: dict[int, int] = {}
+    for axis, stride in zip(access, strides, strict=True):
+        for label, coefficient in terms(axis):
+            found[label] = found.get(label, 0) + coefficient * stride
+    return found
+
+
+def first_offset(access: Access, strides: Sequence[int], extents: Mapping[int, int] | Sequence[int]) -> int:
+    """Bytes from a tile's first element to that of its labels' first points: falling indices begin at the far end."""
+    return sum(
+        -coefficient * (extents[label] - 1) * stride
+        for axis, stride in zip(access, strides, strict=True)
+        for label, coefficient in terms(axis)
+        if coefficient < 0
+    )
+
+
+def window(array: Array, access: Access, order: Sequence[int], extents: Sequence[int]) -> Array:
+    """The tile with an axis for each label of ``order`` (of size 1 where it lacks the label), through affine indices."""
+    steps = label_strides(access, array.strides)
+    shape = tuple(extents[p] if p in steps else 1 for p in order)
+    offset = first_offset(access, array.strides, extents)
+    return view(array, offset, shape, tuple(steps.get(p, 0) for p in order))
+
+
+def aligned(array: Array, access: Access, order: Sequence[int], extents: Sequence[int]) -> Array:
+    """As ``window``; by slicing alone where each axis is a label of its own."""
+    if len(set(access)) != len(access) or not all(isinstance(p, int) for p in access):
+        return window(array, access, order, extents)
+    place = [access.index(p) for p in order if p in access]
+    if place != sorted(place):
+        array = array.transpose(place)
+    if len(place) == len(order):
+        return array
+    return array[tuple([_ALL if p in access else None for p in order])]
