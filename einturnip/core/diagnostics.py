@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Literal, NamedTuple
 from unicodedata import combining, east_asian_width
@@ -34,7 +34,7 @@ class Diagnostic:
         secondary: other places that belong to it, each with what is to be seen there.
         expected, found: empty where the message says it all.
         help: how to mend it; where a mended text exists, that text.
-        source: the lines the spans lie on, as (number, text), so that a diagnostic renders on its own.
+        source: the lines the spans lie on, as (file, number, text), so that a diagnostic renders on its own.
     """
 
     code: str
@@ -45,12 +45,12 @@ class Diagnostic:
     found: str = ""
     help: str = ""
     severity: Severity = "error"
-    source: tuple[tuple[int, str], ...] = ()
+    source: tuple[tuple[str, int, str], ...] = ()
 
     def render(self) -> str:
         """The diagnostic as text: message, place, source lines with the spans underlined, expected, found, help."""
         parts = [f"{self.severity}[{self.code}]: {self.message}"]
-        texts = dict(self.source)
+        texts = {(file, number): text for file, number, text in self.source}
         spans = (self.span, *(place for place, _ in self.secondary))
         gutter = len(str(max(span.line for span in spans)))
         parts += _excerpt(self.span, texts, gutter, "-->", "^", "")
@@ -61,12 +61,25 @@ class Diagnostic:
         return "\n".join(parts)
 
 
-def with_source(diagnostic: Diagnostic, lines: Sequence[str]) -> Diagnostic:
-    """The same diagnostic holding the texts of the lines its spans stand on, taken from the program's ``lines``."""
-    from dataclasses import replace
+def with_source(diagnostic: Diagnostic, lines: Sequence[str] | Mapping[str, Sequence[str]]) -> Diagnostic:
+    """The same diagnostic holding the texts of the lines its spans stand on.
 
-    numbers = {diagnostic.span.line, *(place.line for place, _ in diagnostic.secondary)}
-    return replace(diagnostic, source=tuple((n, lines[n - 1]) for n in sorted(numbers) if 0 < n <= len(lines)))
+    Shapes:
+        lines: the program's lines, or those of several files by name.
+    """
+    places = sorted({(s.file, s.line) for s in (diagnostic.span, *(place for place, _ in diagnostic.secondary))})
+    files = lines if isinstance(lines, Mapping) else {file: lines for file, _ in places}
+    found = ((f, n, files[f][n - 1]) for f, n in places if f in files and 0 < n <= len(files[f]))
+    return replace(diagnostic, source=tuple(found))
+
+
+def called(diagnostic: Diagnostic, call: Span) -> Diagnostic:
+    """The same diagnostic with the place of the call, where what it is about stands in the function that was called."""
+    span = diagnostic.span
+    within = span.file == call.file and call[1:3] <= span[1:3] and span[3:] <= call[3:]
+    if within or any(place == call for place, _ in diagnostic.secondary):
+        return diagnostic
+    return replace(diagnostic, secondary=(*diagnostic.secondary, (call, "called here")))
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
@@ -77,10 +90,10 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f"did you mean '{close[0]}'?" if close else ""
 
 
-def _excerpt(span: Span, texts: dict[int, str], gutter: int, arrow: str, mark: str, label: str) -> list[str]:
+def _excerpt(span: Span, texts: dict[tuple[str, int], str], gutter: int, arrow: str, mark: str, label: str) -> list[str]:
     pad = " " * gutter
     head = f"{pad}{arrow} {span.file}:{span.line}:{span.column}"
-    text = texts.get(span.line)
+    text = texts.get((span.file, span.line))
     if text is None:
         return [f"{head} {label}".rstrip()]
     end = span.end_column if span.end_line == span.line else len(text) + 1

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal, TypeAlias, assert_never
 
-from einturnip.core.diagnostics import Diagnostic, Span
+from einturnip.core.diagnostics import Diagnostic, Span, called, with_source
 from einturnip.core.dtypes import I64, DType
 
 # -- sizes -------------------------------------------------------------------------------------------------------------
@@ -254,13 +254,14 @@ class Input:
 class Label:
     """A label of one equation.
 
-    ``size`` is the size written where it is bound (``[i: n]``), ``dim`` the ``dim`` that carries its name and so fixes
-    its size; both may be None (then an access sizes it) or set (then they must agree).
+    ``size`` is the size written where it is bound (``[i: n]``), ``dim`` what carries its name and so fixes its size:
+    the name of a ``dim``, or in a function's body the size that its parameters give that name. Both may be None (then an
+    access sizes it) or set (then they must agree). An axis may be longer than ``size`` but not than ``dim``.
     """
 
     name: str
     size: SizeExpr | None
-    dim: str | None
+    dim: str | SizeExpr | None
     span: Span = field(compare=False)
 
 
@@ -388,12 +389,21 @@ Tensor: TypeAlias = Input | Equation | Replace | Concatenate | Carried
 
 @dataclass(frozen=True)
 class Program:
-    """The statements in the order written. ``source``: the text's lines; ``warnings``: what the compiler noticed."""
+    """The statements in the order written. ``source``: the text's lines; ``warnings``: what the compiler noticed.
+
+    ``files`` are the lines of every file by its name, this one and those imported. The span of a statement that a call
+    brought in is that of the calling statement; what it is made of has its own place, in the function.
+    """
 
     statements: tuple[Statement, ...]
     file: str = field(compare=False, default="<text>")
     source: tuple[str, ...] = field(compare=False, default=(), repr=False)
+    files: Mapping[str, tuple[str, ...]] = field(compare=False, default_factory=dict, repr=False)
     warnings: tuple[Diagnostic, ...] = field(compare=False, default=())
+
+    def located(self, problem: Diagnostic, statement: Span | None = None) -> Diagnostic:
+        """A finding with the lines that it shows; one inside a function that ``statement`` calls shows the call too."""
+        return with_source(problem if statement is None else called(problem, statement), self.files)
 
     @cached_property
     def dims(self) -> Mapping[str, Dim]:

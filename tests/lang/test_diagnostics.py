@@ -44,7 +44,7 @@ def test_one_error_does_not_cause_others() -> None:
 
 
 def test_the_caret_stands_under_wide_characters_and_tabs() -> None:
-    diagnostic = Diagnostic("E001", "here", Span("f", 1, 5, 1, 6), source=((1, "\t名e\u0301x"),))
+    diagnostic = Diagnostic("E001", "here", Span("f", 1, 5, 1, 6), source=(("f", 1, "\t名e\u0301x"),))
     assert diagnostic.render().splitlines()[-1] == "  | \t   ^"
 
 
