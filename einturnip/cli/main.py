@@ -18,6 +18,7 @@ VERBS = {
     "run": "Run a program and write its outputs.",
     "check": "Check a program and print every tensor's shape and dtype.",
     "plan": "Show what would run, without running it.",
+    "fmt": "Write programs in their one canonical form.",
     "doctor": "Show what this machine has, measured.",
 }
 
@@ -83,10 +84,8 @@ def run(arguments: list[str]) -> int:
     """The exit code of one command line; errors are told on standard error."""
     debug = "--debug" in arguments
     try:
-        cli.main(arguments, prog_name="einturnip", standalone_mode=False)
-        return 0
-    except click.exceptions.Exit as stop:
-        return stop.exit_code
+        # Click returns the code of an Exit, and else what the verb returns: None.
+        return cli.main(arguments, prog_name="einturnip", standalone_mode=False) or 0
     except click.ClickException as error:
         usage = error.ctx.get_usage() + "\n" if isinstance(error, click.UsageError) and error.ctx else ""
         return _fail(f"{usage}error: {error.format_message()}", 2, debug)

@@ -58,13 +58,16 @@ class Token:
         return Span(self.file, self.line, self.column, self.line, self.column + len(self.text))
 
 
-def tokenize(text: str, file: str) -> list[Token]:
-    """All tokens of a text. A character that belongs to none gives a token of type BAD."""
+def tokenize(text: str, file: str, comments: list[Token] | None = None) -> list[Token]:
+    """All tokens of a text; a character that belongs to none gives a token of type BAD. Comments go to ``comments``."""
     tokens: list[Token] = []
     line, start, first = 1, 0, True
     for match in _TOKEN.finditer(text):
         kind = match.lastgroup
         if kind == "SPACE":
+            if comments is not None and text[match.start()] == "#":
+                column = match.start() - start + 1
+                comments.append(Token("COMMENT", match.group().rstrip(), file, line, column, first))
             continue
         if kind == "LINE":
             line, start, first = line + 1, match.end(), True

@@ -1,0 +1,83 @@
+"""``einturnip fmt``: programs in their one canonical form."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+import click
+
+from einturnip.cli import options
+from einturnip.core.errors import BindError, EinturnipError
+
+
+@click.command("fmt")
+@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+@click.option("--check", is_flag=True, help="Write nothing; name the files that would change, and exit 1 if any would.")
+@click.option("--stdout", "to_stdout", is_flag=True, help="Write to standard output instead of into the files.")
+@options.debug
+def command(files: tuple[str, ...], check: bool, to_stdout: bool) -> None:
+    """Write each FILE in canonical form: same program, same comments. '-' is standard input, written to the output.
+
+    A file that is no program is left as it is, and what is wrong with it is shown.
+    """
+    failed, changed = [], []
+    for name in files:
+        try:
+            before = _read(name)
+            after = _formatted(before, name)
+        except EinturnipError as error:
+            failed.append(error)
+            continue
+        if check:
+            changed += [name] if before != after else []
+        elif to_stdout or name == "-":
+            click.echo(after, nl=False)
+        elif before != after:
+            write_atomically(Path(name), after)
+            click.echo(f"formatted {name}", err=True)
+    for name in changed:
+        click.echo(f"would change {'<stdin>' if name == '-' else name}")
+    if failed:
+        messages = (str(error) for error in failed)
+        click.echo("\n\n".join(text if text.startswith("error") else f"error: {text}" for text in messages), err=True)
+        raise click.exceptions.Exit(2)
+    if changed:
+        raise click.exceptions.Exit(1)
+
+
+def _formatted(text: str, name: str) -> str:
+    from einturnip.lang.format import format_text
+
+    return format_text(text, "<stdin>" if name == "-" else name)
+
+
+def _read(name: str) -> str:
+    """The text of a file as it stands there, line ends included."""
+    try:
+        if name == "-":
+            return sys.stdin.buffer.read().decode("utf-8")
+        return Path(name).read_bytes().decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise BindError(f"{name} is not a program: byte {error.start} is not UTF-8 text") from None
+    except FileNotFoundError:
+        raise BindError(f"there is no program {name}") from None
+    except OSError as error:
+        raise BindError(f"the program {name} cannot be read: {error.strerror}") from None
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Replace a file's text. Whoever reads it meets the old text or the new; a link stays one, and modes stay."""
+    path = path.resolve()
+    handle, beside = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8", newline="") as file:
+            file.write(text)
+        shutil.copymode(path, beside)
+        os.replace(beside, path)
+    except BaseException:
+        os.unlink(beside)
+        raise
