@@ -9,7 +9,8 @@ from typing import Any, NamedTuple, TypeAlias
 from hypothesis import strategies as st
 
 from einturnip.testing.functions import COMPLEX_FUNCTIONS, SMOOTH
-from einturnip.testing.oracle import type_of
+from einturnip.testing.kinds import type_of
+from einturnip.testing.labels import standing
 from einturnip.testing.promotion import Type, common, kind
 from einturnip.testing.terms import (
     Access,
@@ -24,7 +25,6 @@ from einturnip.testing.terms import (
     Size,
     Term,
     Unary,
-    free_accesses,
 )
 
 Draw: TypeAlias = Callable[[st.SearchStrategy[Any]], Any]
@@ -84,7 +84,7 @@ class TermDrawer:
         number = Drawn(Number(2), Type("i64", "python"), exact=True)
         if body.type.dtype != "bool" and self._pick((False, True)):
             body = self._node(Binary("*", number.term, body.term), body)
-        used = dict.fromkeys(x for _, _, x in free_accesses(body.term))
+        used = dict.fromkeys(x for _, _, x in standing(body.term))
         left = self._pick_some(tuple(used))
         return tuple(Bound(x) for x in left), body.term, tuple(scope[x] for x in left), body.exact
 
@@ -132,10 +132,10 @@ class TermDrawer:
 
     def _bounds(self, scope: Mapping[str, int], body: Term, labels: frozenset[str]) -> tuple[Bound, ...]:
         """The labels as written where they are bound, with a size where nothing else says it, and sometimes anyway."""
-        standing = {x for _, _, x in free_accesses(body)}
+        alone = {x for _, _, x in standing(body)}
         bounds = []
         for label in (x for x in scope if x in labels):
-            known = label in standing or label in self.sizes
+            known = label in alone or label in self.sizes
             bounds.append(
                 Bound(label, None if known and self._pick((True,) * 7 + (False,)) else self._size(scope, label))
             )

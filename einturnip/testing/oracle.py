@@ -7,68 +7,36 @@ value how far a correct run may be from it, found by a running error analysis.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+import math
+from collections.abc import Iterable, Mapping
 from typing import assert_never
 
 import numpy as np
 
-from einturnip.testing import arithmetic, promotion
-from einturnip.testing.aggregation import aggregate_values
+from einturnip.testing import promotion
 from einturnip.testing.agreement import Answer, Array
 from einturnip.testing.arithmetic import Value, convert
-from einturnip.testing.functions import apply_function
+from einturnip.testing.kinds import carried_types, parameter_types, statement_type
+from einturnip.testing.labels import arguments_of, free_labels, label_map, result_labels, returned_labels, scalar_labels
 from einturnip.testing.promotion import Type
+from einturnip.testing.ranges import bind, is_static, size_value
+from einturnip.testing.spelling import Equation, parts_of, spelled_out, statements_of, without_rest
 from einturnip.testing.terms import (
-    Access,
     Aggregate,
-    Binary,
     Bound,
-    Chain,
-    Function,
-    Index,
-    Number,
-    Paren,
+    Call,
+    Joined,
+    Loop,
+    Parameter,
     Program,
-    Size,
+    Several,
     Statement,
+    Step,
     Term,
-    Unary,
-    children,
-    free_accesses,
-    free_labels,
-    is_product,
 )
+from einturnip.testing.values import Held, Scope, fold, ranges_of, value
 
-CASTS = frozenset(
-    ("bool", *(k + b for k in "iu" for b in ("8", "16", "32", "64")), *("f16", "bf16", "f32", "f64", "c64", "c128"))
-)
-"""Every dtype is a function of one argument."""
-
-
-@dataclass(frozen=True)
-class _Tensor:
-    """A tensor as the oracle holds it: Python numbers by point."""
-
-    shape: tuple[int, ...]
-    type: Type
-    at: Mapping[tuple[int, ...], Value]
-    made_by: frozenset[str] = frozenset()
-
-
-@dataclass
-class _Scope:
-    """What names mean while one statement is evaluated.
-
-    What was found about a term is kept by its identity: ``Number(1)`` and ``Number(1.0)`` are equal and differ.
-    """
-
-    sizes: Mapping[str, int]
-    tensors: Mapping[str, _Tensor]
-    point: dict[str, int] = field(default_factory=dict)
-    types: dict[int, Type] = field(default_factory=dict)
-    folded: dict[tuple[int, tuple[int, ...]], Value] = field(default_factory=dict)
-    operators: dict[int, frozenset[str]] = field(default_factory=dict)
+Sizes = Mapping[str, int]
 
 
 def evaluate(program: Program, inputs: Mapping[str, Array], dims: Mapping[str, int] | None = None) -> dict[str, Answer]:
@@ -76,317 +44,204 @@ def evaluate(program: Program, inputs: Mapping[str, Array], dims: Mapping[str, i
 
     Shapes:
         inputs: an array for each input, in its dtype; dims: sizes given from outside.
+
+    Raises:
+        IndexError: an index or a key is out of range.
     """
-    sizes = _bind(program, inputs, dims or {})
+    sizes = bind(program, inputs, dims or {})
     tensors = {i.name: _lift(np.asarray(inputs[i.name]), i.dtype) for i in program.inputs}
-    for statement in program.statements:
-        tensors[statement.name] = _evaluate_statement(statement, sizes, tensors)
+    tensors = _run(program.statements, sizes, tensors)
     return {name: _lower(tensors[name]) for name in program.outputs}
 
 
-def types_of(program: Program) -> dict[str, Type]:
-    """The type of every name, as last defined."""
-    types: dict[str, Type] = {i.name: Type(i.dtype) for i in program.inputs}
-    for statement in program.statements:
-        types[statement.name] = statement_type(statement, types)
-    return types
+# --- statements -------------------------------------------------------------------------------------------------------
 
 
-def statement_type(statement: Statement, names: Mapping[str, Type]) -> Type:
-    """The type of a statement's tensor. What is assigned is a value, no longer a Python number."""
-    of = type_of(with_implied_sum(statement).body, names)
-    return Type(of.dtype, "soft") if of.strength == "python" and statement.bounds else of
+def _run(steps: Iterable[Step], sizes: Sizes, tensors: Mapping[str, Held]) -> dict[str, Held]:
+    """Every tensor after some steps, from those before."""
+    held = dict(tensors)
+    for step in steps:
+        match step:
+            case Statement():
+                held[step.name] = _statement(step, sizes, held)
+            case Several():
+                held |= {s.name: _statement(s, sizes, held) for s in statements_of(step)}
+            case Loop():
+                held = _loop(step, sizes, held)
+            case _:
+                assert_never(step)
+    return held
 
 
-def type_of(term: Term, names: Mapping[str, Type]) -> Type:
-    """The type of a term, from the types of the names in it.
-
-    Raises:
-        TypeError: an operator does not take what it is given.
-    """
-    match term:
-        case Number(value=value):
-            dtype = {bool: "bool", int: "i64", float: "f64", complex: "c128"}[type(value)]
-            return Type(dtype, "python")
-        case Size():
-            return promotion.PYTHON_INT
-        case Index():
-            return promotion.LABEL
-        case Access(name=name):
-            return names[name]
-        case Paren(inner=inner):
-            return type_of(inner, names)
-        case Unary(op="-", argument=argument):
-            return promotion.function("-", type_of(argument, names))
-        case Unary(argument=argument):
-            return promotion.condition(type_of(argument, names))
-        case Chain(arguments=arguments):
-            return promotion.condition(*(type_of(a, names) for a in arguments))
-        case Binary(op=op, left=left, right=right):
-            if op in ("and", "or"):
-                return promotion.condition(type_of(left, names), type_of(right, names))
-            return promotion.arithmetic(op, type_of(left, names), type_of(right, names))
-        case Function(name=name, arguments=arguments):
-            return _function_type(name, [type_of(a, names) for a in arguments])
-        case Aggregate(op=op, body=body, dtype=dtype):
-            return promotion.aggregate(op, type_of(body, names), dtype)
-        case _:
-            assert_never(term)
+def _loop(loop: Loop, sizes: Sizes, tensors: Mapping[str, Held]) -> dict[str, Held]:
+    """What was there before the loop, after it; what the loop defines besides is its own."""
+    types = carried_types(loop, {name: tensor.type for name, tensor in tensors.items()})
+    held = {name: _as(tensor, types[name]) for name, tensor in tensors.items()}
+    for number in range(size_value(loop.start, sizes), size_value(loop.stop, sizes)):
+        after = _run(loop.body, {**sizes, loop.variable: number}, held)
+        for name in held:
+            if after[name].shape != held[name].shape or after[name].type.dtype != types[name].dtype:
+                raise TypeError(f"a loop changes {name}")
+        held = {name: after[name] for name in held}
+    return held
 
 
-def _function_type(name: str, arguments: list[Type]) -> Type:
-    if name in CASTS:
-        return Type(name)
-    if name == "where":
-        return promotion.choice(*arguments)
-    if name in ("min", "max"):
-        return promotion.arithmetic(name, *arguments)
-    return promotion.function(name, arguments[0])
+def _as(tensor: Held, of: Type) -> Held:
+    at = {point: convert(x, tensor.type.dtype, of.dtype) for point, x in tensor.at.items()}
+    return Held(tensor.shape, of, at, tensor.made_by)
 
 
-def with_implied_sum(statement: Statement) -> Statement:
-    """The statement with Einstein's convention spelled out."""
-    left = {b.label for b in statement.bounds}
-    missing = [label for _, _, label in free_accesses(statement.body) if label not in left]
-    if not missing or not is_product(statement.body):
-        return statement
-    bounds = tuple(Bound(label) for label in dict.fromkeys(missing))
-    return Statement(statement.name, statement.bounds, Aggregate("sum", bounds, statement.body))
+def _statement(statement: Statement, sizes: Sizes, tensors: Mapping[str, Held]) -> Held:
+    of = statement_type(statement, {name: tensor.type for name, tensor in tensors.items()})
+    shapes = {name: tensor.shape for name, tensor in tensors.items()}
+    parts = [_equation(spelled_out(part, shapes), sizes, tensors) for part in parts_of(statement)]
+    if not statement.others:
+        return _as(parts[0], of)
+    axis = next(k for k, x in enumerate(statement.bounds) if isinstance(x, Joined))
+    return _joined([_as(part, of) for part in parts], axis)
 
 
-# --- sizes ------------------------------------------------------------------------------------------------------------
+def _joined(parts: list[Held], axis: int) -> Held:
+    """The parts one after another along an axis."""
+    at: dict[tuple[int, ...], Value] = {}
+    offset = 0
+    for part in parts:
+        at |= {(*p[:axis], p[axis] + offset, *p[axis + 1 :]): x for p, x in part.at.items()}
+        offset += part.shape[axis]
+    shapes = {(*p.shape[:axis], offset, *p.shape[axis + 1 :]) for p in parts}
+    if len(shapes) > 1:
+        raise ValueError(f"parts of shapes {[p.shape for p in parts]}")
+    return Held(shapes.pop(), parts[0].type, at, frozenset[str]().union(*(p.made_by for p in parts)))
 
 
-def _bind(program: Program, inputs: Mapping[str, Array], given: Mapping[str, int]) -> dict[str, int]:
-    """Every dim: from outside, from the axes it names, from its definition."""
-    sizes = dict(given)
-    for i in program.inputs:
-        for term, size in zip(i.shape, np.asarray(inputs[i.name]).shape, strict=True):
-            if isinstance(term, Size) and sizes.setdefault(term.name, size) != size:
-                raise ValueError(f"{term.name} is {sizes[term.name]} and {size}")
-    for dim in program.dims:
-        if dim.size is not None:
-            size = size_value(dim.size, sizes)
-            if sizes.setdefault(dim.name, size) != size:
-                raise ValueError(f"{dim.name} is {sizes[dim.name]} and {size}")
-    for i in program.inputs:
-        shape = tuple(size_value(term, sizes) for term in i.shape)
-        if shape != np.asarray(inputs[i.name]).shape:
-            raise ValueError(f"{i.name} is {np.asarray(inputs[i.name]).shape}, declared {shape}")
-    return sizes
+def _equation(equation: Equation, sizes: Sizes, tensors: Mapping[str, Held]) -> Held:
+    scope = Scope(sizes, tensors, _Functions())
+    if equation.keys:
+        shape, at = _scattered(equation, scope)
+    else:
+        extents = ranges_of(equation.bounds, (equation.body,), scope)
+        shape, at = tuple(extents.values()), {p: value(equation.body, scope) for p in scope.points(extents)}
+    terms = (equation.body, *(key for _, key in equation.keys))
+    made_by = frozenset[str]().union(*(scope.made_by(term) for term in terms))
+    return _merged(Held(shape, scope.type(equation.body), at, made_by), equation.groups)
 
 
-def size_value(term: Term, sizes: Mapping[str, int]) -> int:
-    """The value of a size written in the program."""
-    match term:
-        case Number(value=int(value)):
-            return value
-        case Size(name=name):
-            return sizes[name]
-        case Paren(inner=inner):
-            return size_value(inner, sizes)
-        case Binary(op=op, left=left, right=right):
-            a, b = size_value(left, sizes), size_value(right, sizes)
-            return {"+": a + b, "-": a - b, "*": a * b, "//": a // b if b else 0}[op]
-        case _:
-            raise ValueError(f"not a size: {term}")
+def _scattered(equation: Equation, scope: Scope) -> tuple[tuple[int, ...], dict[tuple[int, ...], Value]]:
+    """An aggregation by key: at each point of the left those terms whose keys are the point's."""
+    term, keys = equation.body, dict(equation.keys)
+    if not isinstance(term, Aggregate):
+        raise ValueError("the right side of a scatter is an aggregation")
+    read = (term.body, *keys.values())
+    extents = ranges_of(equation.bounds, (term, *keys.values()), scope)
+    plain = {label: size for label, size in extents.items() if label not in keys}
+    groups: dict[tuple[int, ...], list[tuple[int, Value]]] = {}
+    for _ in scope.points(plain):
+        inner = ranges_of(term.bounds, read, scope)
+        for position, _ in enumerate(scope.points(inner)):
+            scope.point |= {label: _key(key, extents[label], scope) for label, key in keys.items()}
+            point = tuple(scope.point[label] for label in extents)
+            groups.setdefault(point, []).append((position, value(term.body, scope)))
+    at = {}
+    for point in itertools.product(*map(range, extents.values())):
+        hits = groups.get(point, [])
+        x = fold(term, [x for _, x in hits], scope)
+        found = term.op in ("argmax", "argmin") and hits
+        at[point] = x._replace(v=hits[x.v][0]) if found else x
+    return tuple(extents.values()), at
 
 
-def _extents(bounds: tuple[Bound, ...], body: Term, scope: _Scope) -> tuple[int, ...]:
-    """The size of each bound label: written there, the dim's of its name, or the axis it stands on."""
-    standing: dict[str, set[int]] = {}
-    for name, axis, label in free_accesses(body):
-        standing.setdefault(label, set()).add(scope.tensors[name].shape[axis])
-    extents = []
-    for bound in bounds:
-        if bound.size is not None:
-            extents.append(size_value(bound.size, scope.sizes))
-            continue
-        sizes = standing.get(bound.label, set()) | ({scope.sizes[bound.label]} if bound.label in scope.sizes else set())
-        if len(sizes) != 1:
-            raise ValueError(f"label {bound.label} has sizes {sorted(sizes)}")
-        extents.extend(sizes)
-    return tuple(extents)
+def _key(term: Term, size: int, scope: Scope) -> int:
+    key = value(term, scope)
+    if not 0 <= key.v < size:
+        raise IndexError(f"key {key.v} of {size} groups")
+    return int(key.v)
 
 
-# --- values -----------------------------------------------------------------------------------------------------------
+def _merged(tensor: Held, groups: tuple[int, ...]) -> Held:
+    """The tensor with each group of neighbouring axes as one."""
+    if all(n == 1 for n in groups):
+        return tensor
+    ends = list(itertools.accumulate(groups))
+    slices = [slice(end - n, end) for n, end in zip(groups, ends, strict=True)]
+    shape = tuple(math.prod(tensor.shape[s]) for s in slices)
+    at = {tuple(_flat(p[s], tensor.shape[s]) for s in slices): x for p, x in tensor.at.items()}
+    return Held(shape, tensor.type, at, tensor.made_by)
 
 
-def _evaluate_statement(statement: Statement, sizes: Mapping[str, int], tensors: Mapping[str, _Tensor]) -> _Tensor:
-    names = {name: tensor.type for name, tensor in tensors.items()}
-    type = statement_type(statement, names)
-    statement = with_implied_sum(statement)
-    scope = _Scope(sizes, tensors)
-    labels = tuple(b.label for b in statement.bounds)
-    shape = _extents(statement.bounds, statement.body, scope)
-    at = {point: _value(statement.body, scope) for point in _points(labels, shape, scope)}
-    return _Tensor(shape, type, at, _operators(statement.body, scope))
+def _flat(point: tuple[int, ...], shape: tuple[int, ...]) -> int:
+    at = 0
+    for index, size in zip(point, shape, strict=True):
+        at = at * size + index
+    return at
 
 
-def _points(labels: tuple[str, ...], shape: tuple[int, ...], scope: _Scope) -> Iterator[tuple[int, ...]]:
-    """Each point in row-major order, with the scope's labels set to it; what the labels hide comes back at the end."""
-    hidden = dict(scope.point)
-    for point in itertools.product(*map(range, shape)):
-        scope.point.update(zip(labels, point, strict=True))
-        yield point
-    scope.point = hidden
+# --- functions --------------------------------------------------------------------------------------------------------
 
 
-def _type(term: Term, scope: _Scope) -> Type:
-    found = scope.types.get(id(term))
-    if found is None:
-        found = type_of(term, {name: tensor.type for name, tensor in scope.tensors.items()})
-        scope.types[id(term)] = found
-    return found
+class _Functions:
+    """Functions as an equation calls them: evaluated whole for each point of ``...`` and of their scalars' labels."""
+
+    def value(self, call: Call, scope: Scope) -> Value:
+        """What the call is at the scope's point."""
+        own, _ = label_map(call)
+        made = iter(call.made)
+        labels = [own[x] if x in own else next(made) for x in returned_labels(call)]
+        return self.result(call, scope).at[tuple(scope.point[x] for x in labels)]
+
+    def result(self, call: Call, scope: Scope) -> Held:
+        """The tensor that the function returns there."""
+        outer = (*label_map(call)[1], *scalar_labels(call))
+        key = (id(call), tuple(scope.point[x] for x in outer))
+        if key not in scope.results:
+            scope.results[key] = _apply(call, scope)
+        return scope.results[key]
 
 
-def _operators(term: Term, scope: _Scope) -> frozenset[str]:
-    """Which operators and aggregations went into a term, in this statement or before."""
-    found = scope.operators.get(id(term))
-    if found is None:
-        found = frozenset[str]().union(*(_operators(c, scope) for c in children(term)))
-        if isinstance(term, Access):
-            found |= scope.tensors[term.name].made_by
-        if isinstance(term, Binary | Aggregate):
-            found |= {term.op}
-        scope.operators[id(term)] = found
-    return found
+def _apply(call: Call, scope: Scope) -> Held:
+    types = parameter_types(call, {name: tensor.type for name, tensor in scope.tensors.items()})
+    given, own = arguments_of(call), label_map(call)[0]
+    extents = _argument_extents(call, scope)
+    sizes = {mine: extents[callers] for mine, callers in own.items()}
+    tensors = {}
+    for parameter in call.function.parameters:
+        term, axes = given[parameter.name], _axes(parameter, own, extents)
+        at = {point: value(term, scope) for point in scope.points(axes)}
+        tensors[parameter.name] = Held(tuple(axes.values()), types[parameter.name], at, scope.made_by(term))
+        if parameter.labels is None and is_static(term) and not free_labels(term):
+            sizes[parameter.name] = size_value(term, scope.sizes)
+    held = _run(call.function.steps, sizes, tensors)
+    bounds = tuple(Bound(x) for x in returned_labels(call))
+    body = without_rest(call.function.returns[call.result])
+    return _equation(Equation("", bounds, body, (1,) * len(bounds)), sizes, held)
 
 
-def _regrouped(term: Binary | Aggregate, scope: _Scope) -> bool:
-    """True for a sum of products and a product of sums, which may be computed in another grouping.
-
-    A value that is not finite may come out as another one then: 0 * inf is nan, and (0 + 1) * inf is not.
-    """
-    made_by = _operators(term, scope)
-    sums, products = made_by & {"sum", "mean"}, made_by & {"*", "/"}
-    return term.op in ("sum", "mean", "*", "/") and bool(sums and products)
+def _axes(parameter: Parameter, own: Mapping[str, str], extents: Sizes) -> dict[str, int]:
+    """The caller's labels over which an argument is a tensor, with their sizes."""
+    callers = [own[x] for x in parameter.labels or () if isinstance(x, str)]
+    return {label: extents[label] for label in callers}
 
 
-def _value(term: Term, scope: _Scope) -> Value:
-    match term:
-        case Number(value=value):
-            return Value(value)
-        case Size(name=name):
-            return Value(scope.sizes[name])
-        case Index(label=label):
-            return Value(scope.point[label])
-        case Access(name=name, labels=labels):
-            return scope.tensors[name].at[tuple(scope.point[x] for x in labels)]
-        case Paren(inner=inner):
-            return _value(inner, scope)
-        case Unary(op="not", argument=argument):
-            x = _value(argument, scope)
-            return Value(not x.v, x.slack)
-        case Unary(argument=argument):
-            return apply_function("-", _value(argument, scope), _type(term, scope).dtype)
-        case Binary():
-            return _binary(term, scope)
-        case Chain():
-            return _chain(term, scope)
-        case Function():
-            return _function(term, scope)
-        case Aggregate():
-            return _aggregate(term, scope)
-        case _:
-            assert_never(term)
+def _argument_extents(call: Call, scope: Scope) -> dict[str, int]:
+    """The size of each of the caller's labels that a parameter's label stands for."""
+    given, (own, rest) = arguments_of(call), label_map(call)
+    carried = (*result_labels(call), *rest)
+    terms = tuple(given[p.name] for p in call.function.parameters if p.labels is not None)
+    consumed = [Bound(label) for label in dict.fromkeys(own.values()) if label not in carried]
+    return {**scope.extents, **ranges_of(consumed, terms, scope)}
 
 
-def _both(a: Term, b: Term, scope: _Scope) -> tuple[Value, Value, str]:
-    """Two operands converted to their common dtype."""
-    left, right = _type(a, scope), _type(b, scope)
-    dtype = promotion.common(left, right).dtype
-    return convert(_value(a, scope), left.dtype, dtype), convert(_value(b, scope), right.dtype, dtype), dtype
+# --- from arrays and to them ------------------------------------------------------------------------------------------
 
 
-def _binary(term: Binary, scope: _Scope) -> Value:
-    if term.op in ("and", "or"):
-        both = [_value(term.left, scope), _value(term.right, scope)]
-        return aggregate_values("all" if term.op == "and" else "any", both, "bool", "bool")
-    a, b, dtype = _both(term.left, term.right, scope)
-    x = operate(term.op, a, b, dtype)
-    return arithmetic.unknown(x.v) if not arithmetic.finite(x.v) and _regrouped(term, scope) else x
-
-
-def operate(op: str, a: Value, b: Value, dtype: str) -> Value:
-    """An arithmetic operator on two values of one dtype."""
-    match op:
-        case "+" | "-":
-            return arithmetic.add(a, b, dtype, 1 if op == "+" else -1)
-        case "*":
-            return arithmetic.multiply(a, b, dtype)
-        case "/":
-            integers = promotion.kind(dtype) in "iu"
-            return arithmetic.divide(a, b, "f64" if integers else dtype, integers)
-        case "//" | "%":
-            return arithmetic.floor_divide(a, b, dtype, remainder=op == "%")
-        case "^":
-            return arithmetic.power(a, b, dtype)
-        case "min" | "max":
-            return arithmetic.extreme(a, b, largest=op == "max")
-        case _:
-            raise KeyError(op)
-
-
-def _chain(term: Chain, scope: _Scope) -> Value:
-    links = []
-    for op, left, right in zip(term.ops, term.arguments, term.arguments[1:], strict=False):
-        a, b, _ = _both(left, right, scope)
-        links.append(arithmetic.compare(op, a, b))
-    return aggregate_values("all", links, "bool", "bool")
-
-
-def _function(term: Function, scope: _Scope) -> Value:
-    arguments, name, type = term.arguments, term.name, _type(term, scope)
-    if name in CASTS:
-        return convert(_value(arguments[0], scope), _type(arguments[0], scope).dtype, name)
-    if name == "where":
-        condition = _value(arguments[0], scope)
-        branches = [convert(_value(a, scope), _type(a, scope).dtype, type.dtype) for a in arguments[1:]]
-        if condition.slack:
-            same = branches[0] == branches[1] and branches[0].slack == 0
-            return branches[0] if same else arithmetic.unknown(branches[0].v)
-        return branches[0] if condition.v else branches[1]
-    if name in ("min", "max"):
-        a, b, dtype = _both(arguments[0], arguments[1], scope)
-        return operate(name, a, b, dtype)
-    x, source = _value(arguments[0], scope), _type(arguments[0], scope).dtype
-    if promotion.kind(source) in "biu" and promotion.kind(type.dtype) == "f":
-        x, source = convert(x, source, type.dtype), type.dtype
-    return apply_function(name, x, type.dtype)
-
-
-def _aggregate(term: Aggregate, scope: _Scope) -> Value:
-    key = (id(term), tuple(scope.point[x] for x in sorted(free_labels(term))))
-    if key not in scope.folded:
-        labels = tuple(b.label for b in term.bounds)
-        extents = _extents(term.bounds, term.body, scope)
-        outer = scope.point
-        inner = _Scope(scope.sizes, scope.tensors, dict(outer), scope.types, scope.folded, scope.operators)
-        source, result = _type(term.body, scope).dtype, _type(term, scope).dtype
-        values = [_value(term.body, inner) for _ in _points(labels, extents, inner)]
-        if term.op in ("sum", "prod", "mean", "logsumexp", "max", "min"):
-            values = [convert(x, source, _wide(source, result)) for x in values]
-        folded = aggregate_values(term.op, values, source, result)
-        tangled = not all(arithmetic.finite(x.v) for x in values) and _regrouped(term, scope)
-        scope.folded[key] = arithmetic.unknown(folded.v) if tangled else folded
-    return scope.folded[key]
-
-
-def _wide(source: str, result: str) -> str:
-    """The dtype in which terms are added: f16 and bf16 in f32."""
-    return source if promotion.kind(source) == "f" and result in ("f16", "bf16") else result
-
-
-def _lift(array: Array, dtype: str) -> _Tensor:
+def _lift(array: Array, dtype: str) -> Held:
     if array.dtype != promotion.numpy_dtype(dtype):
         raise ValueError(f"declared {dtype}, found {array.dtype}")
     python = {"f": float, "c": complex, "i": int, "u": int, "b": bool}[promotion.kind(dtype)]
     at = {point: Value(python(array[point])) for point in np.ndindex(array.shape)}
-    return _Tensor(array.shape, Type(dtype), at)
+    return Held(array.shape, Type(dtype), at)
 
 
-def _lower(tensor: _Tensor) -> Answer:
+def _lower(tensor: Held) -> Answer:
     values = np.zeros(tensor.shape, promotion.numpy_dtype(tensor.type.dtype))
     slack = np.zeros(tensor.shape)
     with np.errstate(all="ignore"):

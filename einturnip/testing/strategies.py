@@ -16,7 +16,8 @@ from hypothesis.extra import numpy as hnp
 
 from einturnip.testing.agreement import Array
 from einturnip.testing.drawing import Draw, Tensor, TermDrawer
-from einturnip.testing.oracle import statement_type
+from einturnip.testing.kinds import statement_type
+from einturnip.testing.printing import program_text
 from einturnip.testing.promotion import Type, kind, numpy_dtype
 from einturnip.testing.terms import (
     Binary,
@@ -27,7 +28,6 @@ from einturnip.testing.terms import (
     Size,
     Statement,
     Term,
-    program_text,
 )
 
 DTYPES = ("f64", "f32", "i64", "i8", "f16", "bool", "i32", "u8", "i16", "u16", "u32", "u64", "bf16", "c64", "c128")

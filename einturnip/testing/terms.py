@@ -1,14 +1,15 @@
-"""A small syntax of its own for drawn programs, and how it prints as `.ein` text.
+"""A small syntax of its own for drawn programs.
 
-Deliberately not the compiler's: a program drawn here reaches the compiler as text only, so that a mistake in the
-compiler's syntax tree cannot hide in both.
+Deliberately not the compiler's: a program drawn here reaches the compiler as text only (see ``printing``), so that a
+mistake in the compiler's syntax tree cannot hide in both.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TypeAlias, assert_never
+from typing import TypeAlias
+
+# --- what stands in an expression -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +21,7 @@ class Number:
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """A dim used as a number."""
+    """A dim, a loop's variable or a function's size used as a number."""
 
     name: str
 
@@ -37,7 +38,7 @@ class Access:
     """A tensor with all its axes, or a scalar with none."""
 
     name: str
-    labels: tuple[str, ...] = ()
+    indices: tuple[Position, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +99,88 @@ class Paren:
     inner: Term
 
 
-Term: TypeAlias = Number | Size | Index | Access | Unary | Binary | Chain | Function | Aggregate | Paren
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A function of the program applied; ``result`` picks one of several it returns.
+
+    ``made`` is not written: the labels of the statement that the labels made by the function take.
+    """
+
+    function: Fn
+    arguments: tuple[Term, ...]
+    named: tuple[tuple[str, Term], ...] = ()
+    result: int = 0
+    made: tuple[str, ...] = ()
+
+
+Term: TypeAlias = Number | Size | Index | Access | Unary | Binary | Chain | Function | Aggregate | Paren | Call
+
+# --- what stands in an index besides a label (a str) and a term -------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Guarded:
+    """``index ? fill``."""
+
+    index: str | Term
+    fill: Term
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """``start:stop``."""
+
+    start: Term | None = None
+    stop: Term | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """``(h e)``: several labels as one axis, the last fastest; on the left as well."""
+
+    labels: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """``...``: the axes of a function's argument that it does not name; on the left as well."""
+
+
+Position: TypeAlias = str | Term | Guarded | Slice | Group | Rest
+
+# --- what stands on the left of an equation besides a Bound, a Group and a Rest ---------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Colon:
+    """``:``, which goes with a slice of each access."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fixed:
+    """The place of the slice that is replaced."""
+
+    at: Term
+
+
+@dataclass(frozen=True, slots=True)
+class Keyed:
+    """``key: size``."""
+
+    key: Term
+    size: Term
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """``i | j``: each part's own label for the axis along which parts are joined."""
+
+    labels: tuple[str, ...]
+
+
+Left: TypeAlias = Bound | Group | Rest | Colon | Fixed | Keyed | Joined
+
+# --- statements -------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,176 +202,64 @@ class Input:
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """``name[bounds] = body``, or ``name = body`` where there are no bounds."""
+    """``name[bounds] = body``, or ``name = body`` where there are no bounds.
+
+    ``others`` are the further parts where one of the bounds is Joined. ``hints`` stand above it, as text.
+    """
 
     name: str
-    bounds: tuple[Bound, ...]
+    bounds: tuple[Left, ...]
     body: Term
+    others: tuple[Term, ...] = ()
+    hints: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Several:
+    """``A[i, j], b[i] = call``: a name and its bounds for each tensor that the function returns."""
+
+    targets: tuple[tuple[str, tuple[Left, ...]], ...]
+    call: Call
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """``for variable in start .. stop { body }``."""
+
+    variable: str
+    start: Term
+    stop: Term
+    body: tuple[Step, ...]
+
+
+Step: TypeAlias = Statement | Several | Loop
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A tensor with labels (a Rest first, if any), or a scalar (None)."""
+
+    name: str
+    labels: tuple[str | Rest, ...] | None = None
+    default: Term | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Fn:
+    """A function of the program; in one line where there are no steps and one term is returned."""
+
+    name: str
+    parameters: tuple[Parameter, ...]
+    steps: tuple[Step, ...]
+    returns: tuple[Term, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A program of the language core."""
+    """A program of the language."""
 
     dims: tuple[Dim, ...]
     inputs: tuple[Input, ...]
-    statements: tuple[Statement, ...]
+    statements: tuple[Step, ...]
     outputs: tuple[str, ...]
-
-
-def children(term: Term) -> tuple[Term, ...]:
-    """The direct subterms (sizes written in bounds are not among them)."""
-    match term:
-        case Number() | Size() | Index() | Access():
-            return ()
-        case Unary(argument=argument):
-            return (argument,)
-        case Binary(left=left, right=right):
-            return (left, right)
-        case Chain(arguments=arguments) | Function(arguments=arguments):
-            return arguments
-        case Aggregate(body=body):
-            return (body,)
-        case Paren(inner=inner):
-            return (inner,)
-        case _:
-            assert_never(term)
-
-
-def free_accesses(term: Term, hidden: frozenset[str] = frozenset()) -> Iterator[tuple[str, int, str]]:
-    """(tensor, axis, label) for each label that the term does not bind itself, where it stands on an axis."""
-    if isinstance(term, Aggregate):
-        hidden |= {b.label for b in term.bounds}
-    if isinstance(term, Access):
-        yield from ((term.name, axis, x) for axis, x in enumerate(term.labels) if x not in hidden)
-    for child in children(term):
-        yield from free_accesses(child, hidden)
-
-
-def free_labels(term: Term) -> frozenset[str]:
-    """Labels that the term uses, on axes or as numbers, and does not bind itself."""
-    match term:
-        case Index(label=label):
-            return frozenset((label,))
-        case Access(labels=labels):
-            return frozenset(labels)
-        case Aggregate(bounds=bounds, body=body):
-            return free_labels(body) - {b.label for b in bounds}
-        case _:
-            return frozenset[str]().union(*(free_labels(c) for c in children(term)))
-
-
-def is_product(term: Term) -> bool:
-    """True for one product of accesses and label-free factors, which may divide (Einstein's convention applies)."""
-    match term:
-        case Access():
-            return True
-        case Paren(inner=inner):
-            return is_product(inner)
-        case Binary(op="*", left=left, right=right):
-            return is_product(left) and is_product(right)
-        case Binary(op="/", left=left, right=right):
-            return is_product(left) and not free_labels(right)
-        case _:
-            return not free_labels(term)
-
-
-OR, AND, NOT, COMPARE, SUM, PRODUCT, SIGN, POWER, ATOM = range(9)
-_LEVELS = {
-    "or": OR,
-    "and": AND,
-    "+": SUM,
-    "-": SUM,
-    "*": PRODUCT,
-    "/": PRODUCT,
-    "//": PRODUCT,
-    "%": PRODUCT,
-    "^": POWER,
-}
-
-
-def level(term: Term) -> int:
-    """How tightly the printed term holds together, as Python's operators do."""
-    match term:
-        case Unary(op=op):
-            return SIGN if op == "-" else NOT
-        case Binary(op=op):
-            return _LEVELS[op]
-        case Chain():
-            return COMPARE
-        case Aggregate():
-            return PRODUCT
-        case _:
-            return ATOM
-
-
-def ends_open(term: Term) -> bool:
-    """True where the printed term ends in an aggregation, which would swallow a factor that follows."""
-    match term:
-        case Aggregate():
-            return True
-        case Unary(argument=argument):
-            return (isinstance(argument, Aggregate) or level(argument) >= level(term)) and ends_open(argument)
-        case Binary(right=right):
-            bare = level(right) > level(term) or (isinstance(right, Aggregate) and level(term) == PRODUCT)
-            return bare and ends_open(right)
-        case _:
-            return False
-
-
-def text(term: Term) -> str:
-    """The term as `.ein` text, with the fewest parentheses."""
-    match term:
-        case Number(value=value):
-            return repr(value).lower()
-        case Size(name=name) | Index(label=name):
-            return name
-        case Access(name=name, labels=labels):
-            return f"{name}[{', '.join(labels)}]" if labels else name
-        case Unary(op=op, argument=argument):
-            inside = _inside(argument, level(term), aggregate=op == "-")
-            return f"-{inside}" if op == "-" else f"not {inside}"
-        case Binary():
-            return _binary_text(term)
-        case Chain(ops=ops, arguments=arguments):
-            first, *rest = (_inside(a, SUM) for a in arguments)
-            return first + "".join(f" {op} {a}" for op, a in zip(ops, rest, strict=True))
-        case Function(name=name, arguments=arguments):
-            return f"{name}({', '.join(map(text, arguments))})"
-        case Aggregate(op=op, bounds=bounds, body=body, dtype=dtype):
-            inside = ", ".join(map(_bound_text, bounds)) + (f" : {dtype}" if dtype else "")
-            return f"{op}[{inside}] {_inside(body, PRODUCT)}"
-        case Paren(inner=inner):
-            return f"({text(inner)})"
-        case _:
-            assert_never(term)
-
-
-def _inside(term: Term, least: int, *, aggregate: bool = False, closed: bool = False) -> str:
-    """The term as an operand that must hold at least as tightly as ``least``."""
-    plain = level(term) >= least or (aggregate and isinstance(term, Aggregate))
-    return text(term) if plain and not (closed and ends_open(term)) else f"({text(term)})"
-
-
-def _binary_text(term: Binary) -> str:
-    own = _LEVELS[term.op]
-    if own == POWER:
-        return f"{_inside(term.left, ATOM)} ^ {_inside(term.right, SIGN, closed=True)}"
-    left = _inside(term.left, own, closed=own == PRODUCT)
-    return f"{left} {term.op} {_inside(term.right, own + 1, aggregate=own == PRODUCT)}"
-
-
-def _bound_text(bound: Bound) -> str:
-    return bound.label if bound.size is None else f"{bound.label}: {text(bound.size)}"
-
-
-def program_text(program: Program) -> str:
-    """The program as `.ein` text, a statement a line."""
-    lines = [f"dim {d.name}" + (f" = {text(d.size)}" if d.size is not None else "") for d in program.dims]
-    for i in program.inputs:
-        lines.append(f"input {i.name} : {i.dtype}" + (f"[{', '.join(map(text, i.shape))}]" if i.shape else ""))
-    for s in program.statements:
-        labels = f"[{', '.join(map(_bound_text, s.bounds))}]" if s.bounds else ""
-        lines.append(f"{s.name}{labels} = {text(s.body)}")
-    lines.append(f"output {', '.join(program.outputs)}")
-    return "\n".join(lines) + "\n"
+    functions: tuple[Fn, ...] = ()

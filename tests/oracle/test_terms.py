@@ -5,6 +5,8 @@ import ast
 from hypothesis import given
 from hypothesis import strategies as st
 
+from einturnip.testing.labels import is_product
+from einturnip.testing.printing import program_text, text
 from einturnip.testing.terms import (
     Access,
     Aggregate,
@@ -18,9 +20,6 @@ from einturnip.testing.terms import (
     Statement,
     Term,
     Unary,
-    is_product,
-    program_text,
-    text,
 )
 
 A, B, C = Access("A", ("i",)), Access("B", ("i",)), Access("C", ("j",))
@@ -132,4 +131,5 @@ def test_what_einsteins_convention_calls_one_product() -> None:
     assert is_product(Binary("/", A, Size("n")))
     assert not is_product(Binary("/", A, B))
     assert not is_product(Binary("+", A, B))
-    assert not is_product(Unary("-", A))
+    assert not is_product(Binary("^", A, Number(2)))
+    assert is_product(Unary("-", A))

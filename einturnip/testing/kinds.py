@@ -1,0 +1,158 @@
+"""The type of every term and name, found from those of the inputs, without values or sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import reduce
+from typing import assert_never
+
+from einturnip.testing import promotion
+from einturnip.testing.labels import arguments_of
+from einturnip.testing.promotion import Type
+from einturnip.testing.spelling import parts_of, statements_of, with_implied_sum, written_labels
+from einturnip.testing.terms import (
+    Access,
+    Aggregate,
+    Binary,
+    Call,
+    Chain,
+    Fixed,
+    Function,
+    Guarded,
+    Index,
+    Keyed,
+    Loop,
+    Number,
+    Paren,
+    Program,
+    Several,
+    Size,
+    Statement,
+    Step,
+    Term,
+    Unary,
+)
+
+Types = Mapping[str, Type]
+
+CASTS = frozenset(
+    ("bool", *(k + b for k in "iu" for b in ("8", "16", "32", "64")), *("f16", "bf16", "f32", "f64", "c64", "c128"))
+)
+"""Every dtype is a function of one argument."""
+
+
+def types_of(program: Program) -> dict[str, Type]:
+    """The type of every name, as last defined."""
+    return types_after(program.statements, {i.name: Type(i.dtype) for i in program.inputs})
+
+
+def types_after(steps: Iterable[Step], names: Types) -> dict[str, Type]:
+    """The types of all names after some steps, from those before."""
+    types = dict(names)
+    for step in steps:
+        match step:
+            case Statement():
+                types[step.name] = statement_type(step, types)
+            case Several():
+                types |= {s.name: statement_type(s, types) for s in statements_of(step)}
+            case Loop():
+                types |= carried_types(step, types)
+            case _:
+                assert_never(step)
+    return types
+
+
+def carried_types(loop: Loop, names: Types) -> dict[str, Type]:
+    """The types that the names from before a loop have in it and after it.
+
+    They keep what they had; but a dtype from literals alone gives way to what the loop makes of it.
+
+    Raises:
+        TypeError: a loop changes a dtype.
+    """
+    types = dict(names)
+    for _ in range(4):
+        after = types_after(loop.body, types)
+        changed = {name for name in names if after[name] != types[name]}
+        if not changed:
+            return types
+        for name in changed:
+            if types[name].strength == "strong":
+                raise TypeError(f"a loop makes {name} {after[name]}, it was {types[name]}")
+            types[name] = promotion.common(types[name], after[name])
+    raise TypeError("a loop changes a dtype each time")
+
+
+def statement_type(statement: Statement, names: Types) -> Type:
+    """The type of a statement's tensor. What is assigned is a value, no longer a Python number."""
+    of = reduce(promotion.common, (_part_type(part, names) for part in parts_of(statement)))
+    if any(isinstance(x, Fixed) for x in statement.bounds):
+        of = promotion.choice(Type("bool", "soft"), of, names[statement.name])
+    return of
+
+
+def _part_type(part: Statement, names: Types) -> Type:
+    left = [label for x in part.bounds for label in written_labels(x)]
+    keyed = any(isinstance(x, Keyed) for x in part.bounds)
+    of = type_of(part.body if keyed else with_implied_sum(part.body, left), names)
+    return Type(of.dtype, "soft") if of.strength == "python" and part.bounds else of
+
+
+def type_of(term: Term, names: Types) -> Type:
+    """The type of a term, from the types of the names in it.
+
+    Raises:
+        TypeError: an operator does not take what it is given.
+    """
+    match term:
+        case Number(value=value):
+            dtype = {bool: "bool", int: "i64", float: "f64", complex: "c128"}[type(value)]
+            return Type(dtype, "python")
+        case Size():
+            return promotion.PYTHON_INT
+        case Index():
+            return promotion.LABEL
+        case Access(name=name, indices=indices):
+            fills = [type_of(x.fill, names) for x in indices if isinstance(x, Guarded)]
+            return reduce(promotion.common, fills, names[name])
+        case Paren(inner=inner):
+            return type_of(inner, names)
+        case Unary(op="-", argument=argument):
+            return promotion.function("-", type_of(argument, names))
+        case Unary(argument=argument):
+            return promotion.condition(type_of(argument, names))
+        case Chain(arguments=arguments):
+            return promotion.condition(*(type_of(a, names) for a in arguments))
+        case Binary(op=op, left=left, right=right):
+            if op in ("and", "or"):
+                return promotion.condition(type_of(left, names), type_of(right, names))
+            return promotion.arithmetic(op, type_of(left, names), type_of(right, names))
+        case Function(name=name, arguments=arguments):
+            return _function_type(name, [type_of(a, names) for a in arguments])
+        case Aggregate(op=op, body=body, dtype=dtype):
+            return promotion.aggregate(op, type_of(body, names), dtype)
+        case Call(function=function, result=result):
+            return type_of(function.returns[result], types_after(function.steps, parameter_types(term, names)))
+        case _:
+            assert_never(term)
+
+
+def parameter_types(call: Call, names: Types) -> dict[str, Type]:
+    """The types of a function's parameters in one call: what they are given, a tensor being no Python number."""
+    types = {}
+    given = arguments_of(call)
+    for parameter in call.function.parameters:
+        of = type_of(given[parameter.name], names)
+        number = of.strength == "python" and parameter.labels is not None
+        types[parameter.name] = Type(of.dtype, "soft") if number else of
+    return types
+
+
+def _function_type(name: str, arguments: list[Type]) -> Type:
+    if name in CASTS:
+        return Type(name)
+    if name == "where":
+        return promotion.choice(*arguments)
+    if name in ("min", "max"):
+        return promotion.arithmetic(name, *arguments)
+    return promotion.function(name, arguments[0])

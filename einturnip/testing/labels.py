@@ -1,0 +1,276 @@
+"""Which labels a drawn term has: where they stand, in which order, and what a call does with them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import assert_never
+
+from einturnip.testing.terms import (
+    Access,
+    Aggregate,
+    Binary,
+    Call,
+    Chain,
+    Function,
+    Group,
+    Guarded,
+    Index,
+    Number,
+    Paren,
+    Position,
+    Rest,
+    Size,
+    Slice,
+    Term,
+    Unary,
+)
+
+
+def children(term: Term) -> tuple[Term, ...]:
+    """The direct subterms (sizes written in bounds and slices are not among them)."""
+    match term:
+        case Number() | Size() | Index():
+            return ()
+        case Access(indices=indices):
+            return tuple(inner for position in indices for inner in position_terms(position))
+        case Unary(argument=argument):
+            return (argument,)
+        case Binary(left=left, right=right):
+            return (left, right)
+        case Chain(arguments=arguments) | Function(arguments=arguments):
+            return arguments
+        case Aggregate(body=body):
+            return (body,)
+        case Paren(inner=inner):
+            return (inner,)
+        case Call(arguments=arguments, named=named):
+            return (*arguments, *(value for _, value in named))
+        case _:
+            assert_never(term)
+
+
+def position_terms(position: Position) -> tuple[Term, ...]:
+    """The terms in one place of an access's brackets."""
+    match position:
+        case str() | Slice() | Group() | Rest():
+            return ()
+        case Guarded(index=index, fill=fill):
+            return (*position_terms(index), fill)
+        case _:
+            return (position,)
+
+
+def rewritten(term: Term, change: Callable[[Term], Term]) -> Term:
+    """The term with ``change`` made to each subterm, the inner ones first; itself where nothing changes."""
+    inner = tuple(rewritten(c, change) for c in children(term))
+    if any(new is not old for new, old in zip(inner, children(term), strict=True)):
+        term = _with_children(term, inner)
+    return change(term)
+
+
+def _with_children(term: Term, inner: tuple[Term, ...]) -> Term:
+    match term:
+        case Access(indices=indices):
+            rest = list(inner)
+            return replace(term, indices=tuple(_with_terms(p, rest) for p in indices))
+        case Unary():
+            return replace(term, argument=inner[0])
+        case Binary():
+            return replace(term, left=inner[0], right=inner[1])
+        case Chain() | Function():
+            return replace(term, arguments=inner)
+        case Aggregate():
+            return replace(term, body=inner[0])
+        case Paren():
+            return replace(term, inner=inner[0])
+        case Call(arguments=arguments, named=named):
+            values = inner[len(arguments) :]
+            named = tuple((name, value) for (name, _), value in zip(named, values, strict=True))
+            return replace(term, arguments=inner[: len(arguments)], named=named)
+        case _:
+            return term
+
+
+def _with_terms(position: Position, inner: list[Term]) -> Position:
+    """The position with its terms taken off the front of ``inner``."""
+    match position:
+        case str() | Slice() | Group() | Rest():
+            return position
+        case Guarded(index=str()):
+            return replace(position, fill=inner.pop(0))
+        case Guarded():
+            return Guarded(inner.pop(0), inner.pop(0))
+        case _:
+            return inner.pop(0)
+
+
+# --- labels -----------------------------------------------------------------------------------------------------------
+
+
+def shown_labels(term: Term) -> tuple[str, ...]:
+    """The labels that the term does not bind itself, in the order in which its accesses show them."""
+    return tuple(dict.fromkeys(_shown(term, inside=False)))
+
+
+def _shown(term: Term, inside: bool) -> Iterator[str]:
+    match term:
+        case Index(label=label):
+            yield from (label,) if inside else ()
+        case Access(indices=indices):
+            for position in indices:
+                yield from _shown_at(position)
+        case Aggregate(bounds=bounds, body=body):
+            own = {b.label for b in bounds}
+            yield from (x for x in _shown(body, inside) if x not in own)
+        case Call():
+            yield from result_labels(term)
+        case _:
+            for child in children(term):
+                yield from _shown(child, inside)
+
+
+def _shown_at(position: Position) -> Iterator[str]:
+    match position:
+        case str():
+            yield position
+        case Guarded(index=index, fill=fill):
+            yield from _shown_at(index)
+            yield from _shown(fill, inside=False)
+        case Group(labels=labels):
+            yield from labels
+        case Slice() | Rest():
+            return
+        case _:
+            yield from _shown(position, inside=True)
+
+
+def free_labels(term: Term) -> frozenset[str]:
+    """Labels that the term uses, in accesses or as numbers, and does not bind itself."""
+    match term:
+        case Index(label=label):
+            return frozenset((label,))
+        case Aggregate(bounds=bounds, body=body):
+            return free_labels(body) - {b.label for b in bounds}
+        case Call():
+            return frozenset(result_labels(term))
+        case Access(indices=indices):
+            alone = frozenset(x for position in indices for x in _shown_at(position))
+            return alone.union(*(free_labels(c) for c in children(term)))
+        case _:
+            return frozenset[str]().union(*(free_labels(c) for c in children(term)))
+
+
+def accesses(term: Term, hidden: frozenset[str] = frozenset()) -> Iterator[tuple[Access, frozenset[str]]]:
+    """Every access in the term, with the labels that are bound between."""
+    if isinstance(term, Aggregate):
+        hidden |= {b.label for b in term.bounds}
+    if isinstance(term, Call):
+        hidden |= consumed_labels(term)
+    if isinstance(term, Access):
+        yield term, hidden
+    for child in children(term):
+        yield from accesses(child, hidden)
+
+
+def standing(term: Term) -> Iterator[tuple[str, int, str]]:
+    """(tensor, axis, label) for each label that the term does not bind itself, where it stands on an axis alone."""
+    for access, hidden in accesses(term):
+        for axis, position in enumerate(x for x in access.indices if not isinstance(x, Rest)):
+            if isinstance(position, str) and position not in hidden:
+                yield access.name, axis, position
+
+
+def calls(term: Term) -> Iterator[Call]:
+    """Every call in the term, but those inside the functions."""
+    if isinstance(term, Call):
+        yield term
+    for child in children(term):
+        yield from calls(child)
+
+
+def has_rest(term: Term) -> bool:
+    """True where ``...`` stands in the term."""
+    return any(isinstance(x, Rest) for access, _ in accesses(term) for x in access.indices)
+
+
+# --- what a call does with labels -------------------------------------------------------------------------------------
+
+
+def arguments_of(call: Call) -> dict[str, Term]:
+    """What each parameter is given, by place, by name or by default."""
+    given = dict(zip((p.name for p in call.function.parameters), call.arguments, strict=False)) | dict(call.named)
+    return {p.name: given[p.name] if p.name in given else _default(p.default) for p in call.function.parameters}
+
+
+def _default(term: Term | None) -> Term:
+    assert term is not None, "an argument is missing"
+    return term
+
+
+def label_map(call: Call) -> tuple[dict[str, str], tuple[str, ...]]:
+    """The caller's label for each label of the parameters, and those that ``...`` stands for."""
+    given, own_to_callers, rest = arguments_of(call), dict[str, str](), tuple[str, ...]()
+    for parameter in call.function.parameters:
+        if parameter.labels is None:
+            continue
+        shown = shown_labels(given[parameter.name])
+        own = [x for x in parameter.labels if isinstance(x, str)]
+        more = len(shown) - len(own)
+        if more < 0 or (more and len(own) == len(parameter.labels)):
+            raise ValueError(f"{parameter.name} is given labels {shown}")
+        rest = shown[:more] or rest
+        for mine, callers in zip(own, shown[more:], strict=True):
+            if own_to_callers.setdefault(mine, callers) != callers:
+                raise ValueError(f"{mine} stands for {own_to_callers[mine]} and {callers}")
+    return own_to_callers, rest
+
+
+def returned_labels(call: Call) -> tuple[str, ...]:
+    """The function's own labels of what it returns, in the order of its axes; ``...`` not among them."""
+    return shown_labels(call.function.returns[call.result])
+
+
+def made_labels(call: Call) -> tuple[str, ...]:
+    """Those of what the function returns that stand for none of the caller's labels."""
+    own, _ = label_map(call)
+    return tuple(x for x in returned_labels(call) if x not in own)
+
+
+def scalar_labels(call: Call) -> tuple[str, ...]:
+    """The caller's labels in scalar arguments: the function is applied point by point over them."""
+    given = arguments_of(call)
+    scalars = [given[p.name] for p in call.function.parameters if p.labels is None]
+    return tuple(dict.fromkeys(x for term in scalars for x in sorted(free_labels(term))))
+
+
+def result_labels(call: Call) -> tuple[str, ...]:
+    """The labels of a call, once each: the caller's for those returned, and those that the made ones take."""
+    own, rest = label_map(call)
+    made = dict(zip(made_labels(call), call.made, strict=False))
+    term = call.function.returns[call.result]
+    callers = [own[x] if x in own else made[x] for x in returned_labels(call) if x in own or x in made]
+    return tuple(dict.fromkeys([*(rest if has_rest(term) else ()), *callers, *scalar_labels(call)]))
+
+
+def consumed_labels(call: Call) -> frozenset[str]:
+    """The caller's labels that the function binds."""
+    own, rest = label_map(call)
+    return frozenset((*own.values(), *rest)) - set(result_labels(call))
+
+
+def is_product(term: Term) -> bool:
+    """True for one product of accesses and label-free factors, which may divide (Einstein's convention applies)."""
+    match term:
+        case Access():
+            return True
+        case Paren(inner=inner):
+            return is_product(inner)
+        case Unary(op="-", argument=argument):
+            return is_product(argument)
+        case Binary(op="*", left=left, right=right):
+            return is_product(left) and is_product(right)
+        case Binary(op="/", left=left, right=right):
+            return is_product(left) and not free_labels(right)
+        case _:
+            return not free_labels(term)

@@ -1,0 +1,202 @@
+"""How large sizes are, and how far labels range."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from einturnip.testing.agreement import Array
+from einturnip.testing.labels import accesses, calls, children, consumed_labels, free_labels, standing
+from einturnip.testing.terms import (
+    Access,
+    Aggregate,
+    Binary,
+    Bound,
+    Call,
+    Group,
+    Guarded,
+    Index,
+    Number,
+    Paren,
+    Program,
+    Rest,
+    Size,
+    Slice,
+    Term,
+    Unary,
+)
+
+_FAR = 200
+"""A label that may go so far is sized by nothing."""
+
+
+def bind(program: Program, inputs: Mapping[str, Array], given: Mapping[str, int]) -> dict[str, int]:
+    """Every dim: from outside, from the axes it names, from its definition."""
+    sizes = dict(given)
+    for i in program.inputs:
+        for term, size in zip(i.shape, np.asarray(inputs[i.name]).shape, strict=True):
+            if isinstance(term, Size) and sizes.setdefault(term.name, size) != size:
+                raise ValueError(f"{term.name} is {sizes[term.name]} and {size}")
+    for dim in program.dims:
+        if dim.size is not None:
+            size = size_value(dim.size, sizes)
+            if sizes.setdefault(dim.name, size) != size:
+                raise ValueError(f"{dim.name} is {sizes[dim.name]} and {size}")
+    for i in program.inputs:
+        shape = tuple(size_value(term, sizes) for term in i.shape)
+        if shape != np.asarray(inputs[i.name]).shape:
+            raise ValueError(f"{i.name} is {np.asarray(inputs[i.name]).shape}, declared {shape}")
+    return sizes
+
+
+def size_value(term: Term, sizes: Mapping[str, int]) -> int:
+    """The value of a size written in the program, or of an index, where ``sizes`` has its labels too."""
+    match term:
+        case Number(value=int(value)):
+            return value
+        case Size(name=name) | Index(label=name):
+            return sizes[name]
+        case Paren(inner=inner):
+            return size_value(inner, sizes)
+        case Unary(op="-", argument=argument):
+            return -size_value(argument, sizes)
+        case Binary(op=op, left=left, right=right):
+            a, b = size_value(left, sizes), size_value(right, sizes)
+            match op:
+                case "+":
+                    return a + b
+                case "-":
+                    return a - b
+                case "*":
+                    return a * b
+                case "//":
+                    return a // b
+                case "%":
+                    return a % b
+    raise ValueError(f"not a size: {term}")
+
+
+def is_static(term: Term) -> bool:
+    """True for an index or size made of labels, sizes and numbers alone."""
+    match term:
+        case Number(value=value):
+            return type(value) is int
+        case Size() | Index():
+            return True
+        case Paren(inner=inner):
+            return is_static(inner)
+        case Unary(op="-", argument=argument):
+            return is_static(argument)
+        case Binary(op=op, left=left, right=right):
+            return op in ("+", "-", "*", "//", "%") and is_static(left) and is_static(right)
+        case _:
+            return False
+
+
+@dataclass(frozen=True)
+class Context:
+    """What is known where labels are bound: sizes by name, shapes of tensors, ranges of the labels bound around."""
+
+    sizes: Mapping[str, int]
+    shapes: Mapping[str, tuple[int, ...]]
+    around: Mapping[str, int]
+
+
+def ranges(bounds: Iterable[Bound], terms: tuple[Term, ...], context: Context) -> dict[str, int]:
+    """How far each bound label ranges over ``terms``; a label that a call makes is left out.
+
+    The size written with it, or its dim's, else that of an axis where it stands alone, else the largest for which
+    every access is in bounds.
+
+    Raises:
+        ValueError: a label has two sizes, or none.
+    """
+    bounds = tuple(bounds)
+    found: dict[str, int] = {}
+    for bound in bounds:
+        known = _known(bound, terms, context)
+        if known is not None:
+            found[bound.label] = known
+    for bound in bounds:
+        if bound.label not in found:
+            size = _share(bound.label, terms, context, found)
+            if size is not None:
+                found[bound.label] = size
+    made = {x for term in terms for call in calls(term) for x in call.made}
+    for bound in bounds:
+        if bound.label not in found and bound.label not in made:
+            found[bound.label] = _largest(bound.label, terms, context, found)
+    return found
+
+
+def _known(bound: Bound, terms: tuple[Term, ...], context: Context) -> int | None:
+    axes = {context.shapes[name][axis] for t in terms for name, axis, label in standing(t) if label == bound.label}
+    if bound.size is not None:
+        size = size_value(bound.size, context.sizes)
+        if size < 0 or any(axis < size for axis in axes):
+            raise ValueError(f"{bound.label} is {size}, the axes {sorted(axes)}")
+        return size
+    if bound.label in context.sizes:
+        axes.add(context.sizes[bound.label])
+    if len(axes) > 1:
+        raise ValueError(f"label {bound.label} has sizes {sorted(axes)}")
+    return axes.pop() if axes else None
+
+
+def _share(label: str, terms: tuple[Term, ...], context: Context, found: Mapping[str, int]) -> int | None:
+    """The size of a label of a split axis whose other labels are known."""
+    for access, hidden in (pair for t in terms for pair in accesses(t)):
+        for axis, position in enumerate(access.indices):
+            if isinstance(position, Group) and label in position.labels and label not in hidden:
+                others = 1
+                for other in position.labels:
+                    if other != label:
+                        others *= {**context.around, **found}[other]
+                if not others or context.shapes[access.name][axis] % others:
+                    raise ValueError(f"{label} of {position}: {context.shapes[access.name][axis]} / {others}")
+                return context.shapes[access.name][axis] // others
+    return None
+
+
+def _largest(label: str, terms: tuple[Term, ...], context: Context, found: Mapping[str, int]) -> int:
+    around = {**context.around, **found}
+    demands = [d for t in terms for d in _demands(label, t, Context(context.sizes, context.shapes, around))]
+    size = 0
+    while size < _FAR and all(_in_bounds(label, size, *demand, context.sizes) for demand in demands):
+        size += 1
+    if size == _FAR or not demands:
+        raise ValueError(f"nothing sizes label {label}")
+    return size
+
+
+def _demands(label: str, term: Term, context: Context) -> list[tuple[Term, int, dict[str, int]]]:
+    """(index, axis, ranges of its other labels) of every unguarded affine index with the label."""
+    if isinstance(term, Call) and label in consumed_labels(term):
+        return []
+    if isinstance(term, Aggregate):
+        if any(b.label == label for b in term.bounds):
+            return []
+        inner = {b.label: _known(b, (term.body,), context) for b in term.bounds}
+        around = {**context.around, **{x: size for x, size in inner.items() if size is not None}}
+        context = Context(context.sizes, context.shapes, around)
+    found = [demand for inner in children(term) for demand in _demands(label, inner, context)]
+    if isinstance(term, Access):
+        for axis, position in enumerate(term.indices):
+            if isinstance(position, str | Guarded | Group | Slice | Rest) or not is_static(position):
+                continue
+            if label in (labels := free_labels(position)):
+                others = {x: context.around[x] for x in labels - {label}}
+                found.append((position, context.shapes[term.name][axis], others))
+    return found
+
+
+def _in_bounds(
+    label: str, at: int, index: Term, axis: int, others: Mapping[str, int], sizes: Mapping[str, int]
+) -> bool:
+    """Whether the index is on its axis at one place of a label, wherever the others are."""
+    points = itertools.product(*map(range, others.values()))
+    values = (size_value(index, {**sizes, **dict(zip(others, p, strict=True)), label: at}) for p in points)
+    return all(0 <= value < axis for value in values)

@@ -1,0 +1,304 @@
+"""The value of a drawn term at one point, in plain Python."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol, assert_never
+
+from einturnip.testing import arithmetic, promotion
+from einturnip.testing.aggregation import aggregate_values
+from einturnip.testing.arithmetic import Value, convert
+from einturnip.testing.functions import apply_function
+from einturnip.testing.kinds import CASTS, type_of
+from einturnip.testing.labels import calls, children, free_labels, made_labels, returned_labels
+from einturnip.testing.promotion import Type
+from einturnip.testing.ranges import Context, is_static, ranges, size_value
+from einturnip.testing.terms import (
+    Access,
+    Aggregate,
+    Binary,
+    Bound,
+    Call,
+    Chain,
+    Function,
+    Group,
+    Guarded,
+    Index,
+    Number,
+    Paren,
+    Position,
+    Rest,
+    Size,
+    Slice,
+    Term,
+    Unary,
+)
+
+
+@dataclass(frozen=True)
+class Held:
+    """A tensor as the oracle holds it: Python numbers by point. ``made_by``: the operators that went into it."""
+
+    shape: tuple[int, ...]
+    type: Type
+    at: Mapping[tuple[int, ...], Value]
+    made_by: frozenset[str] = frozenset()
+
+
+class Functions(Protocol):
+    """What applies the functions of the program."""
+
+    def value(self, call: Call, scope: Scope) -> Value:
+        """What a call is at the scope's point."""
+
+    def result(self, call: Call, scope: Scope) -> Held:
+        """The tensor that the function returns there, over its own labels."""
+
+
+@dataclass
+class Scope:
+    """What names mean while one equation is evaluated.
+
+    What was found about a term is kept by its identity: ``Number(1)`` and ``Number(1.0)`` are equal and differ.
+    """
+
+    sizes: Mapping[str, int]
+    tensors: Mapping[str, Held]
+    functions: Functions
+    point: dict[str, int] = field(default_factory=dict)
+    extents: dict[str, int] = field(default_factory=dict)
+    types: dict[int, Type] = field(default_factory=dict)
+    folded: dict[tuple[int, tuple[int, ...]], Value] = field(default_factory=dict)
+    operators: dict[int, frozenset[str]] = field(default_factory=dict)
+    results: dict[tuple[int, tuple[int, ...]], Held] = field(default_factory=dict)
+
+    def context(self) -> Context:
+        """What sizes the labels bound inside."""
+        return Context(self.sizes, {name: tensor.shape for name, tensor in self.tensors.items()}, self.extents)
+
+    def type(self, term: Term) -> Type:
+        """The type of a term."""
+        found = self.types.get(id(term))
+        if found is None:
+            found = type_of(term, {name: tensor.type for name, tensor in self.tensors.items()})
+            self.types[id(term)] = found
+        return found
+
+    def points(self, extents: Mapping[str, int]) -> Iterator[tuple[int, ...]]:
+        """Each point in row-major order, with the labels bound to it; what they hide comes back at the end."""
+        hidden = self.point, self.extents
+        self.extents = {**self.extents, **extents}
+        for point in itertools.product(*map(range, extents.values())):
+            self.point = {**hidden[0], **dict(zip(extents, point, strict=True))}
+            yield point
+        self.point, self.extents = hidden
+
+    def made_by(self, term: Term) -> frozenset[str]:
+        """Which operators and aggregations went into a term, in this equation or before."""
+        found = self.operators.get(id(term))
+        if found is None:
+            found = frozenset[str]().union(*(self.made_by(c) for c in children(term)))
+            match term:
+                case Access(name=name):
+                    found |= self.tensors[name].made_by
+                case Binary(op=op) | Aggregate(op=op):
+                    found |= {op}
+                case Call():
+                    found |= {"sum", "*"}  # whatever is in the function
+            self.operators[id(term)] = found
+        return found
+
+
+def value(term: Term, scope: Scope) -> Value:
+    """The value of a term where the scope's labels are.
+
+    Raises:
+        IndexError: an index leaves its axis.
+    """
+    match term:
+        case Number(value=number):
+            return Value(number)
+        case Size(name=name):
+            return Value(scope.sizes[name])
+        case Index(label=label):
+            return Value(scope.point[label])
+        case Access():
+            return _access(term, scope)
+        case Paren(inner=inner):
+            return value(inner, scope)
+        case Unary(op="not", argument=argument):
+            x = value(argument, scope)
+            return Value(not x.v, x.slack)
+        case Unary(argument=argument):
+            return apply_function("-", value(argument, scope), scope.type(term).dtype)
+        case Binary():
+            return _binary(term, scope)
+        case Chain():
+            return _chain(term, scope)
+        case Function():
+            return _function(term, scope)
+        case Aggregate():
+            return _aggregate(term, scope)
+        case Call():
+            return scope.functions.value(term, scope)
+        case _:
+            assert_never(term)
+
+
+# --- accesses ---------------------------------------------------------------------------------------------------------
+
+
+def _access(term: Access, scope: Scope) -> Value:
+    """The tensor's value, or a guard's where its index is out of bounds."""
+    tensor, of = scope.tensors[term.name], scope.type(term).dtype
+    point, unsure = [], False
+    for position, size in zip(term.indices, tensor.shape, strict=True):
+        guard = position if isinstance(position, Guarded) else None
+        at = _index(guard.index if guard else position, scope)
+        unsure |= at.slack > 0
+        if not 0 <= at.v < size:
+            if guard is None:
+                raise IndexError(f"{position} of {term.name} is {at.v}, the axis {size}")
+            return convert(value(guard.fill, scope), scope.type(guard.fill).dtype, of)
+        point.append(at.v)
+    x = convert(tensor.at[tuple(point)], tensor.type.dtype, of)
+    return arithmetic.unknown(x.v) if unsure else x
+
+
+def _index(position: Position, scope: Scope) -> Value:
+    """Where on its axis an access is."""
+    match position:
+        case str():
+            return Value(scope.point[position])
+        case Group(labels=labels):
+            at = 0
+            for label in labels:
+                at = at * scope.extents[label] + scope.point[label]
+            return Value(at)
+        case Slice() | Rest() | Guarded():
+            raise ValueError(f"{position} in an equation spelled out")
+        case _ if is_static(position):
+            return Value(size_value(position, {**scope.sizes, **scope.point}))
+        case _:
+            return value(position, scope)
+
+
+# --- operators and functions ------------------------------------------------------------------------------------------
+
+
+def _both(a: Term, b: Term, scope: Scope) -> tuple[Value, Value, str]:
+    """Two operands converted to their common dtype."""
+    left, right = scope.type(a), scope.type(b)
+    dtype = promotion.common(left, right).dtype
+    return convert(value(a, scope), left.dtype, dtype), convert(value(b, scope), right.dtype, dtype), dtype
+
+
+def _binary(term: Binary, scope: Scope) -> Value:
+    if term.op in ("and", "or"):
+        both = [value(term.left, scope), value(term.right, scope)]
+        return aggregate_values("all" if term.op == "and" else "any", both, "bool", "bool")
+    a, b, dtype = _both(term.left, term.right, scope)
+    x = operate(term.op, a, b, dtype)
+    return arithmetic.unknown(x.v) if not arithmetic.finite(x.v) and _is_regrouped(term, scope) else x
+
+
+def operate(op: str, a: Value, b: Value, dtype: str) -> Value:
+    """An arithmetic operator on two values of one dtype."""
+    match op:
+        case "+" | "-":
+            return arithmetic.add(a, b, dtype, 1 if op == "+" else -1)
+        case "*":
+            return arithmetic.multiply(a, b, dtype)
+        case "/":
+            integers = promotion.kind(dtype) in "iu"
+            return arithmetic.divide(a, b, "f64" if integers else dtype, integers)
+        case "//" | "%":
+            return arithmetic.floor_divide(a, b, dtype, remainder=op == "%")
+        case "^":
+            return arithmetic.power(a, b, dtype)
+        case "min" | "max":
+            return arithmetic.extreme(a, b, largest=op == "max")
+        case _:
+            raise KeyError(op)
+
+
+def _chain(term: Chain, scope: Scope) -> Value:
+    links = []
+    for op, left, right in zip(term.ops, term.arguments, term.arguments[1:], strict=False):
+        a, b, _ = _both(left, right, scope)
+        links.append(arithmetic.compare(op, a, b))
+    return aggregate_values("all", links, "bool", "bool")
+
+
+def _function(term: Function, scope: Scope) -> Value:
+    arguments, name, type = term.arguments, term.name, scope.type(term)
+    if name in CASTS:
+        return convert(value(arguments[0], scope), scope.type(arguments[0]).dtype, name)
+    if name == "where":
+        condition = value(arguments[0], scope)
+        branches = [convert(value(a, scope), scope.type(a).dtype, type.dtype) for a in arguments[1:]]
+        if condition.slack:
+            same = branches[0] == branches[1] and branches[0].slack == 0
+            return branches[0] if same else arithmetic.unknown(branches[0].v)
+        return branches[0] if condition.v else branches[1]
+    if name in ("min", "max"):
+        a, b, dtype = _both(arguments[0], arguments[1], scope)
+        return operate(name, a, b, dtype)
+    x, source = value(arguments[0], scope), scope.type(arguments[0]).dtype
+    if promotion.kind(source) in "biu" and promotion.kind(type.dtype) == "f":
+        x, source = convert(x, source, type.dtype), type.dtype
+    return apply_function(name, x, type.dtype)
+
+
+# --- aggregations -----------------------------------------------------------------------------------------------------
+
+
+def _aggregate(term: Aggregate, scope: Scope) -> Value:
+    key = (id(term), tuple(scope.point[x] for x in sorted(free_labels(term))))
+    if key not in scope.folded:
+        extents = ranges_of(term.bounds, (term.body,), scope)
+        scope.folded[key] = fold(term, [value(term.body, scope) for _ in scope.points(extents)], scope)
+    return scope.folded[key]
+
+
+def ranges_of(bounds: Iterable[Bound], terms: tuple[Term, ...], scope: Scope) -> dict[str, int]:
+    """How far each bound label ranges, in the order written; what a call makes is as large as the call says."""
+    bounds = tuple(bounds)
+    found = ranges(bounds, terms, scope.context())
+    return {b.label: found[b.label] if b.label in found else _made(b.label, terms, found, scope) for b in bounds}
+
+
+def _made(label: str, terms: tuple[Term, ...], found: Mapping[str, int], scope: Scope) -> int:
+    """The size of a label that a call makes, in the first of its results."""
+    call = next(c for term in terms for c in calls(term) if label in c.made)
+    axis = returned_labels(call).index(made_labels(call)[call.made.index(label)])
+    for _ in scope.points(found):
+        return scope.functions.result(call, scope).shape[axis]
+    raise ValueError(f"nothing sizes label {label}")
+
+
+def fold(term: Aggregate, values: list[Value], scope: Scope) -> Value:
+    """The term's aggregation of the values of its body."""
+    source, result = scope.type(term.body).dtype, scope.type(term).dtype
+    if term.op in ("sum", "prod", "mean", "logsumexp", "max", "min"):
+        values = [convert(x, source, _wide(source, result)) for x in values]
+    folded = aggregate_values(term.op, values, source, result)
+    tangled = not all(arithmetic.finite(x.v) for x in values) and _is_regrouped(term, scope)
+    return arithmetic.unknown(folded.v) if tangled else folded
+
+
+def _wide(source: str, result: str) -> str:
+    """The dtype in which terms are added: f16 and bf16 in f32."""
+    return source if promotion.kind(source) == "f" and result in ("f16", "bf16") else result
+
+
+def _is_regrouped(term: Binary | Aggregate, scope: Scope) -> bool:
+    """True for a sum of products and a product of sums, which may be computed in another grouping.
+
+    A value that is not finite may come out as another one then: 0 * inf is nan, and (0 + 1) * inf is not.
+    """
+    made_by = scope.made_by(term)
+    sums, products = made_by & {"sum", "mean"}, made_by & {"*", "/"}
+    return term.op in ("sum", "mean", "*", "/") and bool(sums and products)
