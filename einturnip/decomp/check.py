@@ -1,10 +1,11 @@
-"""Proves a decomposition: tiles cover every bound once, and an axis is cut as the labels that index it."""
+"""Proves a decomposition: the tiles of each node cover its bounds once, and blocks are over its output."""
 
 from __future__ import annotations
 
 from einturnip.core.errors import InternalError
+from einturnip.decomp.classes import label_bounds
 from einturnip.decomp.types import Decomposition
-from einturnip.eingraph.types import EinsumNode, InputNode
+from einturnip.eingraph.types import ConcatNode, EinsumNode
 
 
 def check(decomposition: Decomposition) -> None:
@@ -17,8 +18,10 @@ def check(decomposition: Decomposition) -> None:
     if len(decomposition.partitionings) != len(graph.nodes):
         raise InternalError("a node has no partitioning")
     for node, part, block in zip(graph.nodes, decomposition.partitionings, decomposition.blocks, strict=True):
-        bounds = node.shape if isinstance(node, InputNode) else node.einsum.bounds
+        bounds = label_bounds(node)
         if part.bounds != bounds or len(part.tiles) != len(bounds) or any(t < 1 for t in part.tiles):
             raise InternalError(f"the tiles of {node.name!r} do not cover it")
+        if isinstance(node, ConcatNode) and any(list(p.axes) != sorted(set(p.axes)) for p in node.pieces):
+            raise InternalError(f"a piece of {node.name!r} has its axes in another order")
         if isinstance(node, EinsumNode) and (block is None or len(block.tiles) != node.einsum.n_out):
             raise InternalError(f"the blocks of {node.name!r} are not over its output's labels")

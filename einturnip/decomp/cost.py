@@ -14,7 +14,7 @@ from einturnip.core.scalar import Call, walk
 
 def operand_nbytes(einsum: Einsum, slot: int, tiles: Sequence[int]) -> int:
     """Bytes of the part of operand ``slot`` that one tile of the label space reads."""
-    return math.prod(tiles[p] for p in einsum.accesses[slot]) * einsum.dtypes[slot].itemsize
+    return math.prod(einsum.operand_extents(slot, tiles)) * einsum.dtypes[slot].itemsize
 
 
 def state_nbytes(einsum: Einsum, tiles: Sequence[int]) -> int:
@@ -48,7 +48,8 @@ def working_set_nbytes(einsum: Einsum, tiles: Sequence[int]) -> int:
 
 def kernel_seconds(einsum: Einsum, extents: Sequence[int], machine: Machine) -> float:
     """Predicted seconds of one tile's kernel on one worker."""
-    points = math.prod(extents)
+    keyed = {key.label for key in einsum.keys}  # of a label whose index is data, one point counts
+    points = math.prod(n for p, n in enumerate(extents) if p not in keyed)
     if contraction(einsum) is not None and einsum.join.dtype.is_inexact:
         narrow = min([d.itemsize for d in einsum.dtypes], default=4) <= 4
         touched = sum(operand_nbytes(einsum, s, extents) for s in range(2)) + 2 * state_nbytes(einsum, extents)

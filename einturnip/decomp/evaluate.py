@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import product
-from typing import Any, Literal
+from typing import Any, Literal, assert_never
 
 import numpy as np
 from numpy.typing import NDArray
 
 from einturnip.core.reference import State, combine_states, evaluate_einsum, finish_state
+from einturnip.decomp.pieces import piece_box
 from einturnip.decomp.types import Decomposition, index
-from einturnip.eingraph.types import EinsumNode, InputNode
+from einturnip.eingraph.types import ConcatNode, EinsumNode, InputNode
 
 Array = NDArray[Any]
 
@@ -26,7 +27,21 @@ def evaluate(decomposition: Decomposition, inputs: Mapping[str, Array]) -> dict[
                 tensors.append(np.asarray(inputs[node.name]))
             case EinsumNode():
                 tensors.append(_node(decomposition, i, node, tensors))
+            case ConcatNode():
+                tensors.append(_put_together(node, tensors))
+            case _:
+                assert_never(node)
     return {name: tensors[node] for name, node in graph.outputs}
+
+
+def _put_together(node: ConcatNode, tensors: list[Array]) -> Array:
+    """The pieces in their places, later ones over earlier ones."""
+    out = np.empty(node.shape, node.dtype.numpy)
+    for piece in node.pieces:
+        part = tensors[piece.operand]
+        box = piece_box(node, piece, part.shape)
+        out[index(box)] = part.reshape([hi - lo for lo, hi in box])
+    return out
 
 
 def _node(decomposition: Decomposition, i: int, node: EinsumNode, tensors: list[Array]) -> Array:
@@ -38,10 +53,7 @@ def _node(decomposition: Decomposition, i: int, node: EinsumNode, tensors: list[
         states: list[State] = []
         for k in inner:
             box = part.box(key + k)
-            operands = [
-                tensors[o][index(tuple(box[p] for p in access))]
-                for o, access in zip(node.operands, e.accesses, strict=True)
-            ]
+            operands = [tensors[o][index(e.operand_box(slot, box))] for slot, o in enumerate(node.operands)]
             origins, extents = [lo for lo, _ in box], [hi - lo for lo, hi in box]
             mode: Literal["result", "state"] = "result" if e.aggregation is None else "state"
             states.append(evaluate_einsum(e, operands, origins, extents, mode))

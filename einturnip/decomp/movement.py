@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from einturnip.decomp.cost import operand_nbytes, output_nbytes
 from einturnip.decomp.types import Decomposition, Partitioning
-from einturnip.eingraph.types import EinsumNode, InputNode
+from einturnip.eingraph.types import ConcatNode, EinsumNode, InputNode
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +28,12 @@ class Movement:
 
 
 def movement(decomposition: Decomposition, node: int) -> Movement:
-    """The bytes that node ``node`` moves; an input moves none of its own."""
+    """The bytes that node ``node`` moves; an input moves none of its own, and pieces put together are moved once."""
     made = decomposition.graph.nodes[node]
     if isinstance(made, InputNode):
         return Movement(0, 0, 0)
+    if isinstance(made, ConcatNode):
+        return Movement(0, 0, math.prod(made.shape) * made.dtype.itemsize)
     einsum, cut = made.einsum, decomposition.partitionings[node]
     tiles = tuple(min(t, b) for t, b in zip(cut.tiles, cut.bounds, strict=True))
     calls = math.prod(cut.counts)
@@ -45,9 +47,9 @@ def movement(decomposition: Decomposition, node: int) -> Movement:
 
 def _repartition(decomposition: Decomposition, made: EinsumNode, cut: Partitioning, slot: int) -> int:
     """(|tile| + |tile'|) for each tile of the common refinement; nothing where producer and consumer cut alike."""
-    access = made.einsum.accesses[slot]
     before = decomposition.output(made.operands[slot])
-    after = Partitioning(before.bounds, tuple(cut.tiles[p] for p in access))
+    extents = made.einsum.operand_extents(slot, cut.tiles)
+    after = Partitioning(before.bounds, tuple(max(1, n) for n in extents))
     if before.counts == after.counts:
         return 0
     itemsize = made.einsum.dtypes[slot].itemsize

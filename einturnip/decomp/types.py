@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import product
 from typing import Any, TypeAlias
 
-from einturnip.eingraph.types import EinGraph, EinsumNode, InputNode
+from einturnip.eingraph.types import ConcatNode, EinGraph, EinsumNode, InputNode
 
 Box: TypeAlias = tuple[tuple[int, int], ...]
 
@@ -19,17 +20,17 @@ def index(box: Box, outer: Box | None = None) -> tuple[Any, ...]:
     return (*(slice(lo - a, hi - a) for (lo, hi), a in zip(box, starts, strict=True)), ...)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Partitioning:
     """How a label space is cut: ``tiles[l]`` is the tile's extent along label l; the last tile may be smaller.
 
-    For an einsum the labels are its own, output's first; for an input they are its axes.
+    For an einsum the labels are its own, output's first; for any other node they are its axes.
     """
 
     bounds: tuple[int, ...]
     tiles: tuple[int, ...]
 
-    @property
+    @cached_property
     def counts(self) -> tuple[int, ...]:
         """Tiles along each label. A label of size 0 has none."""
         return tuple(-(-b // t) for b, t in zip(self.bounds, self.tiles, strict=True))
@@ -65,16 +66,18 @@ class Decomposition:
 
     ``blocks`` is the serial order's I/O blocking: for each einsum the tiles per block along each *output* label, and
     the label that the walk inside a block runs over last, if any; a block's accumulators stay while panels stream past.
+    ``notes``: what the program asked for and did not get.
     """
 
     graph: EinGraph
     partitionings: tuple[Partitioning, ...]
     blocks: tuple[Block | None, ...]
+    notes: tuple[str, ...] = ()
 
     def output(self, node: int) -> Partitioning:
         """The partitioning of the node's tensor: what its consumers read."""
         match self.graph.nodes[node]:
-            case InputNode():
+            case InputNode() | ConcatNode():
                 return self.partitionings[node]
             case EinsumNode(einsum=einsum):
                 return self.partitionings[node].prefix(einsum.n_out)

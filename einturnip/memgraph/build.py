@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
+import numpy as np
+
 from einturnip.core.errors import CapacityError
 from einturnip.core.machine import Machine
 from einturnip.memgraph.arena import Arena, Segment
@@ -60,9 +62,13 @@ class _Builder:
         self.segment: list[Segment | None] = [None] * n
         self.writers: list[list[int]] = [[] for _ in range(n)]
         self.readers: list[list[int]] = [[] for _ in range(n)]
-        self.home: list[tuple[int, tuple[int, ...]] | None] = [None] * n  # (tier, ops that wrote it there)
+        # (tier, ops that wrote it there, as which value it stands there)
+        self.home: list[tuple[int, tuple[int, ...], int] | None] = [None] * n
         self.base: list[tuple[int, ...]] = [()] * n  # what the state's unit continues
         self.load_task = [-1] * n
+        # Boxes that several moves make are units, like states that several kernels touch.
+        moved = np.bincount(tasks.value[tasks.kind == TaskKind.MOVE], minlength=n)
+        self.shared: list[bool] = (moved > 1).tolist()
         self.loaded: set[int] = set()
         self.victims = Victims(tasks)
         self.completed = -1
@@ -78,7 +84,7 @@ class _Builder:
                 # Loads happen where their value is first wanted.
                 v = int(self.t.value[i])
                 self.load_task[v] = i
-                self.home[v] = FILES + int(self.t.node[i]), ()
+                self.home[v] = FILES + int(self.t.node[i]), (), v
             else:
                 self._place(i, TaskKind(kind))
         return self._freeze()
@@ -140,14 +146,15 @@ class _Builder:
         if made >= 0:
             seg = self.segment[made]
             assert seg is not None
-            if kind == TaskKind.TOUCH:
+            if kind == TaskKind.TOUCH or self.shared[made]:
                 unit = self._touch(made)
                 after += self.base[made]
             after += seg.deps
             writes.append((COMPUTE, seg.offset, self.nbytes[made], self.version[made]))
         else:
             tier = FILES + len(self.t.decomposition.graph.nodes) + int(self.t.node[i])
-            writes.append((tier, 0, self.nbytes[reads[0]], self.version[reads[0]]))
+            region = int(self.t.value[i])
+            writes.append((tier, 0, self.nbytes[region], self.version[region]))
         if space is not None:
             after += space.deps
             writes.append((COMPUTE, space.offset, int(self.t.workspace[i]), -1))
@@ -157,8 +164,12 @@ class _Builder:
             self.readers[v].append(op)
         if made >= 0:
             self.writers[made].append(op)
-        elif self.home[reads[0]] is None and int(self.t.node[i]) in self.readable:
-            self.home[reads[0]] = writes[0][0], (op,)
+        elif (
+            self.home[reads[0]] is None
+            and int(self.t.node[i]) in self.readable
+            and self.t.value[i] == self.t.seen[self.t.read_ptr[i]]
+        ):
+            self.home[reads[0]] = writes[0][0], (op,), writes[0][3]
         return op
 
     def _touch(self, v: int) -> int:
@@ -195,7 +206,7 @@ class _Builder:
         """Load or reload ``v`` into ``seg``."""
         home = self.home[v]
         assert home is not None
-        tier, wrote = home
+        tier, wrote, known_as = home
         offset = self.spill.offset(v) if tier == DISK else 0
         first = self.load_task[v] >= 0 and v not in self.loaded
         kind = OpKind.LOAD if first else OpKind.RELOAD
@@ -205,7 +216,7 @@ class _Builder:
             self.load_task[v],
             -1,
             self.machine.op_latency + self.nbytes[v] / self.machine.read_bandwidth,
-            [(tier, offset, self.nbytes[v], self.version[v])],
+            [(tier, offset, self.nbytes[v], known_as)],
             [(COMPUTE, seg.offset, self.nbytes[v], self.version[v])],
             [*seg.deps, *wrote],
         )
@@ -234,7 +245,7 @@ class _Builder:
             )
             self.spill.written_by(v, op)
             self.readers[v].append(op)
-            self.home[v] = DISK, (op,)
+            self.home[v] = DISK, (op,), self.version[v]
         self._release(v)
 
     def _release(self, v: int) -> None:

@@ -72,10 +72,10 @@ def _transfer(views: Views, op: Op, files: list[Array | None], spill: Array) -> 
     if far.tier == DISK:
         here, there = views.bytes(held.offset, held.nbytes), spill[far.offset : far.offset + far.nbytes]
     else:
-        v = views.value(held.value)
+        region, here = views.transferred(op)
         file = files[far.tier - FILES]
         assert file is not None
-        here, there = views.array(held.offset, v), file[index(v.box)]
+        there = file[index(region)]
     if op.kind in (OpKind.LOAD, OpKind.RELOAD):
         here[...] = there
     else:

@@ -12,7 +12,7 @@ from einturnip.codegen.kernels import Mode
 from einturnip.core.einsum import Einsum
 from einturnip.decomp.types import Box, index
 from einturnip.eingraph.types import EinsumNode
-from einturnip.memgraph.types import MemGraph, Op
+from einturnip.memgraph.types import Lane, MemGraph, Op, OpKind
 from einturnip.taskgraph.build import MODES
 from einturnip.taskgraph.types import TaskKind, Value
 
@@ -66,8 +66,8 @@ class Views:
             operands = self.components(op.reads[0].offset, shape, e)
         else:
             operands = tuple(
-                self.part(access.offset, access.value, tuple(box[p] for p in labels))
-                for access, labels in zip(op.reads, e.accesses, strict=True)
+                self.part(access.offset, seen, e.operand_box(slot, box))
+                for slot, (access, seen) in enumerate(zip(op.reads, task.seen, strict=True))
             )
         return Call(
             node=task.node,
@@ -87,7 +87,7 @@ class Views:
         return unit >= self.tasks.n_values
 
     def part(self, offset: int, value: int, need: Box) -> Array:
-        """The part ``need`` of a value that lies at ``offset``."""
+        """The part ``need`` of a value, or of a view of it, that lies at ``offset``."""
         v = self.value(value)
         whole = self.array(offset, v)
         return whole if v.box == need else whole[index(need, v.box)]
@@ -114,10 +114,16 @@ class Views:
         return self.memory.array(offset, (nbytes,), np.uint8)
 
     def move(self, op: Op) -> None:
-        """Do a repartition: copy what each tile has of the box."""
+        """Do a move: copy what shows of each value that it reads."""
+        task = self.tasks[op.task]
         out = self.value(op.writes[0].value)
         made = self.array(op.writes[0].offset, out)
-        for access in op.reads:
-            v = self.value(access.value)
-            box = tuple((max(a, c), min(b, d)) for (a, b), (c, d) in zip(v.box, out.box, strict=True))
-            made[index(box, out.box)] = self.part(access.offset, access.value, box)
+        for access, seen, box in zip(op.reads, task.seen, self.tasks.copied(task), strict=True):
+            made[index(box, out.box)] = self.part(access.offset, seen, box)
+
+    def transferred(self, op: Op) -> tuple[Box, Array]:
+        """What a transfer between the arena and a file moves: the file's region, and the array here."""
+        held, far = (op.writes[0], op.reads[0]) if op.kind.lane == Lane.IN else (op.reads[0], op.writes[0])
+        region = self.value(far.value).box
+        seen = self.tasks[op.task].seen[0] if op.kind == OpKind.STORE else far.value
+        return region, self.part(held.offset, seen, region)

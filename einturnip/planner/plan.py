@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from einturnip.core.errors import CapacityError
 from einturnip.core.machine import Machine
 from einturnip.core.settings import format_size
-from einturnip.decomp.build import Cut, LabelClasses, cuts, decompose, label_classes, price, thinner
+from einturnip.decomp.alike import Grouped, grouped
+from einturnip.decomp.build import label_classes, lay_out, price, whole_is_best
+from einturnip.decomp.search import Cut, cuts, thinner
 from einturnip.decomp.types import Decomposition
 from einturnip.eingraph.types import EinGraph
 from einturnip.memgraph.build import build as build_memgraph
@@ -28,9 +30,9 @@ CROWDING = 0.5
 # A tile need not be larger for any kernel to run at full rate; smaller ones leave room to overlap.
 LARGEST_WORKING_SET = 48 * MIB
 MOST_CALLS = 400_000
-# Cuts that are priced, and the largest graph for which I/O blocks are part of the price.
+# Cuts that are priced, and the most kinds of einsum for which I/O blocks are part of the price.
 MOST_PRICED = 10
-MOST_NODES_BLOCKED = 200
+MOST_GROUPS_BLOCKED = 200
 # Page rounding of a task's operands, result and workspace.
 MOST_EXTENTS = 16
 # Ops from which on what planning left behind is worth collecting before the run.
@@ -61,9 +63,8 @@ def plan(
     Raises:
         CapacityError: none fits; ``needed`` is the least budget of the kind stated that would do.
     """
-    classes = label_classes(graph)
+    together = grouped(graph, label_classes(graph))
     resident = resident_nbytes()
-    way = cuts(graph, classes, machine, layouts, MOST_CALLS)
 
     def room(cut: Cut) -> int:
         """Arena bytes that the budget leaves if the plan is as large as this cut's."""
@@ -72,17 +73,18 @@ def plan(
         assert memory is not None
         return memory - overhead_nbytes(resident, machine.workers, cut.kernel_calls)
 
-    for cut in _candidates(graph, classes, way, machine, room):
+    way = Way(cuts(together, machine, layouts, MOST_CALLS))
+    for cut in _candidates(together, way, machine, room):
         capacity = room(cut)
         try:
-            decomposition = decompose(graph, classes, cut.tiles, capacity)
+            decomposition = lay_out(together, cut.tiles, capacity)
             memgraph = build_memgraph(build_taskgraph(decomposition, machine), capacity, machine, readable)
         except CapacityError:
             continue
         if memory is not None and len(memgraph) >= LARGE_PLAN:
             give_back()
         return Lowered(decomposition, memgraph, Budget(memory, capacity))
-    raise _does_not_fit(way, memory, arena, resident, machine)
+    raise _does_not_fit(way.all(), memory, arena, resident, machine)
 
 
 def least_arena(cut: Cut) -> int:
@@ -91,20 +93,36 @@ def least_arena(cut: Cut) -> int:
     return cut.working_set + MOST_EXTENTS * page
 
 
-def _candidates(
-    graph: EinGraph, classes: LabelClasses, way: Sequence[Cut], machine: Machine, room: Callable[[Cut], int]
-) -> Iterator[Cut]:
+class Way:
+    """The cuts, found as far as they are asked for."""
+
+    def __init__(self, cuts: Iterator[Cut]) -> None:
+        self._rest = cuts
+        self.coarsest = next(cuts)
+        self._all: list[Cut] = []
+
+    def all(self) -> Sequence[Cut]:
+        """Every cut, coarsest first."""
+        if not self._all:
+            self._all = [self.coarsest, *self._rest]
+        return self._all
+
+
+def _candidates(graph: Grouped, way: Way, machine: Machine, room: Callable[[Cut], int]) -> Iterator[Cut]:
     """The cuts that fit, best first: by price those of which several working sets fit, then the finest."""
-    fitting = [c for c in way if least_arena(c) <= room(c)]
+    whole = way.coarsest
+    if whole.working_set * SETS <= room(whole) - MOST_EXTENTS * granule(room(whole)) and whole_is_best(graph, machine):
+        yield whole
+    fitting = [c for c in way.all() if least_arena(c) <= room(c)]
     roomy = [c for c in fitting if c.working_set <= min(LARGEST_WORKING_SET, room(c) // LEAST_SETS)][:MOST_PRICED]
-    if len(graph.nodes) <= MOST_NODES_BLOCKED:
-        roomy += [t for c in roomy for t in thinner(graph, classes, c) if t.kernel_calls <= MOST_CALLS]
+    blocked = len(graph.groups) <= MOST_GROUPS_BLOCKED
+    if blocked:
+        roomy += [t for c in roomy for t in thinner(graph, c) if t.kernel_calls <= MOST_CALLS]
 
     def cost(cut: Cut) -> float:
         # With few working sets in memory, transfers and kernels wait for each other.
         crowding = max(0.0, 1 - room(cut) / max(1, cut.working_set) / SETS)
-        blocked = len(graph.nodes) <= MOST_NODES_BLOCKED
-        return price(graph, classes, cut, room(cut), machine, blocked) * (1 + CROWDING * crowding)
+        return price(graph, cut, room(cut), machine, blocked) * (1 + CROWDING * crowding)
 
     yield from sorted(roomy, key=cost)[:3]
     yield from sorted(fitting, key=lambda c: -c.kernel_calls)

@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeAlias, assert_never
 from einturnip.decomp.movement import movement
 from einturnip.decomp.types import Decomposition
 from einturnip.eingraph.show import show, to_json
-from einturnip.eingraph.types import EinGraph, InputNode
+from einturnip.eingraph.types import EinGraph, EinsumNode
 from einturnip.memgraph.types import COMPUTE, DISK, FILES, Access, MemGraph, Op
 from einturnip.pipeline import Planned
 from einturnip.stores.types import Extent, Region
@@ -95,9 +95,8 @@ def _decomposition_lines(decomposition: Decomposition) -> Iterator[str]:
     graph: EinGraph = decomposition.graph
     for i, (text, cut) in enumerate(zip(show(graph).splitlines(), decomposition.partitionings, strict=True)):
         node = graph.nodes[i]
-        labels = (
-            tuple(f"axis{a}" for a in range(len(node.shape))) if isinstance(node, InputNode) else node.einsum.labels
-        )
+        axes = tuple(f"axis{a}" for a in range(len(node.shape)))
+        labels = node.einsum.labels if isinstance(node, EinsumNode) else axes
         cuts = [
             f"{label}: {count} x {tile}"
             for label, count, tile in zip(labels, cut.counts, cut.tiles, strict=True)

@@ -8,7 +8,7 @@ from typing import assert_never
 import numpy as np
 
 from einturnip.core.settings import format_size
-from einturnip.eingraph.types import EinsumNode, InputNode
+from einturnip.eingraph.types import NO_HINTS, ConcatNode, EinsumNode, InputNode
 from einturnip.memgraph.types import OpKind
 from einturnip.pipeline import Planned
 from einturnip.report.summary import links_text, seconds_text
@@ -22,7 +22,7 @@ def explain(planned: Planned) -> str:
     rows += [_row(planned, i) for i in range(len(planned.graph.nodes))]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     table = ["  ".join(f"{cell:<{w}}" for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows]
-    return "\n".join([*table, "", *_totals(planned)])
+    return "\n".join([*table, "", *_totals(planned), *_hints(planned)])
 
 
 def _row(planned: Planned, i: int) -> Cells:
@@ -35,6 +35,8 @@ def _row(planned: Planned, i: int) -> Cells:
         case EinsumNode(einsum=einsum):
             name = f"{'output ' if outputs else ''}{node.name}"
             word = f"{einsum.aggregation.op} kernel" if einsum.aggregation else "kernel"
+        case ConcatNode(pieces=pieces):
+            name, word = f"{'output ' if outputs else ''}{node.name}", f"tile of {len(pieces)} pieces"
         case _:
             assert_never(node)
     tiles = " x ".join(str(min(t, b)) for t, b in zip(cut.tiles, cut.bounds, strict=True))
@@ -55,3 +57,16 @@ def _totals(planned: Planned) -> list[str]:
         f"steps    {ops}",
         f"time     about {seconds_text(predicted.seconds)} on {planned.machine.workers} workers ({rate:.1f} GFLOP/s)",
     ]
+
+
+def _hints(planned: Planned) -> list[str]:
+    """What the program asks of its plan, and what of that the plan does not do."""
+    lines = []
+    for node in planned.graph.nodes:
+        if isinstance(node, EinsumNode) and node.hints != NO_HINTS:
+            h, labels = node.hints, node.einsum.labels
+            asked = [f"tile {', '.join(f'{labels[p]} = {extent}' for p, extent in h.tiles)}"] if h.tiles else []
+            asked += [word for word, wanted in (("keep", h.keep), ("recompute", h.recompute)) if wanted]
+            asked += [f"on {h.device}"] if h.device else []
+            lines.append(f"hint     line {node.line}: {node.name}: {'; '.join(asked)}")
+    return lines + [f"warning  {note}" for note in planned.decomposition.notes]

@@ -2,86 +2,125 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from einturnip.core.errors import SourceError
-from einturnip.lang.sizes import size_text, size_value
-from einturnip.lang.types import Access, Equation, Input, Program, SizeExpr, SizeName, walk
+from einturnip.lang.sizes import size_text
+from einturnip.lang.types import (
+    Carried,
+    Concatenate,
+    Equation,
+    For,
+    Input,
+    Program,
+    Replace,
+    SizeExpr,
+    SizeLiteral,
+    Statement,
+    Tensor,
+)
+from einturnip.report.shapes import shapes
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One tensor. ``axes``: its labels (an input: the sizes declared); ``shape``: numbers, or text where unknown."""
+    """One tensor. ``axes``: its labels (an input: the sizes declared); ``shape``: numbers, or text where unknown.
 
+    ``loops`` are the variables of the loops that it is defined in, outermost first; ``hidden`` holds for what the
+    compiler named: the tensors inside a function that is called, and slices and axes put together.
+    """
+
+    number: int
     line: int
     role: str
     name: str
     axes: tuple[str, ...]
     shape: tuple[int | str, ...]
     dtype: str
+    loops: tuple[str, ...] = ()
+    hidden: bool = False
 
 
 def rows(program: Program, sizes: Mapping[str, int]) -> tuple[Row, ...]:
     """A row for every definition, in order. ``sizes``: those that are known; the others stay symbols."""
-    wanted = {output.tensor for output in program.outputs}
-    known = dict(sizes)
-    for name, dim in program.dims.items():
-        value = _value(dim.definition, known) if dim.definition is not None else None
-        if value is not None:
-            known.setdefault(name, value)
-    shapes: list[tuple[SizeExpr | None, ...]] = []
+    tensors, extents = program.tensors, shapes(program, sizes)
+    wanted = {_left_by(tensors, output.tensor) for output in program.outputs}
     found = []
-    for tensor in program.tensors:
-        if isinstance(tensor, Input):
-            shape: tuple[SizeExpr | None, ...] = tensor.shape
-            axes, role = tuple(map(size_text, tensor.shape)), "input"
-        else:
-            shape = tuple(_size(tensor, number, shapes) for number in range(tensor.n_out))
-            axes, role = tuple(label.name for label in tensor.labels[: tensor.n_out]), ""
-        shapes.append(shape)
-        role = "output" if tensor.number in wanted else role
-        extents = tuple(_shown(expr, known) for expr in shape)
-        found.append(Row(tensor.span.line, role, tensor.name, axes, extents, str(tensor.dtype)))
+    for tensor, loops in _defined(program.statements, ()):
+        role = "output" if tensor.number in wanted else "input" if isinstance(tensor, Input) else ""
+        shape = tuple(map(_shown, extents[tensor.number]))
+        axes = _axes(tensors, tensor)
+        hidden = "." in tensor.name
+        found.append(
+            Row(tensor.number, tensor.span.line, role, tensor.name, axes, shape, str(tensor.dtype), loops, hidden)
+        )
     return tuple(found)
 
 
-def _size(equation: Equation, number: int, shapes: Sequence[tuple[SizeExpr | None, ...]]) -> SizeExpr | None:
-    """What sizes a label: what is written with it, the dim of its name, else the first axis that it stands on."""
-    label = equation.labels[number]
-    if label.size is not None:
-        return label.size
-    if label.dim is not None:
-        return SizeName(label.dim, label.span)
-    for expr in walk(equation.value):
-        if isinstance(expr, Access) and number in expr.labels:
-            return shapes[expr.tensor][expr.labels.index(number)]
-    return None
+def _defined(
+    statements: Sequence[Statement], loops: tuple[str, ...]
+) -> Iterator[tuple[Input | Equation | Replace | Concatenate, tuple[str, ...]]]:
+    """Every definition with the loops around it, in the order of the text."""
+    for statement in statements:
+        match statement:
+            case For(variable=variable, body=body):
+                yield from _defined(body, (*loops, variable))
+            case Input() | Equation() | Replace() | Concatenate():
+                yield statement, loops
+            case _:
+                pass
 
 
-def _value(expr: SizeExpr, sizes: Mapping[str, int]) -> int | None:
-    try:
-        return size_value(expr, sizes)
-    except (KeyError, SourceError):
-        return None
+def _left_by(tensors: Sequence[Tensor], number: int) -> int:
+    """The definition that a tensor is: of a name that a loop rebinds, the last in the loop."""
+    tensor = tensors[number]
+    while isinstance(tensor, Carried):
+        tensor = tensors[tensor.last]
+    return tensor.number
 
 
-def _shown(expr: SizeExpr | None, sizes: Mapping[str, int]) -> int | str:
+def _axes(tensors: Sequence[Tensor], tensor: Tensor) -> tuple[str, ...]:
+    """The labels of a tensor's axes."""
+    match tensor:
+        case Input(shape=shape):
+            return tuple(map(size_text, shape))
+        case Equation(labels=labels, n_out=n_out):
+            return tuple(label.name for label in labels[:n_out])
+        case Replace(base=base):
+            return _axes(tensors, tensors[base])
+        case Carried(initial=initial):
+            return _axes(tensors, tensors[initial])
+        case Concatenate(axis=axis, parts=parts):
+            each = [_axes(tensors, tensors[part]) for part in parts]
+            joined = " | ".join(dict.fromkeys(axes[axis] for axes in each))
+            return (*each[0][:axis], joined, *each[0][axis + 1 :])
+
+
+def _shown(expr: SizeExpr | None) -> int | str:
     if expr is None:
         return "?"
-    value = _value(expr, sizes)
-    return size_text(expr) if value is None else value
+    return expr.value if isinstance(expr, SizeLiteral) else size_text(expr)
 
 
 def table(found: Sequence[Row]) -> list[str]:
-    """The rows as aligned lines: line number, role, tensor with labels, dtype and shape."""
+    """The rows as aligned lines: line number, role, tensor with labels, dtype and shape, the loops around it."""
     cells = [
-        (f"line {row.line}", row.role, row.name + _bracketed(row.axes), row.dtype + _bracketed(row.shape))
+        (
+            f"line {row.line}",
+            row.role,
+            row.name + bracketed(row.axes),
+            row.dtype + bracketed(row.shape),
+            f"for each {', '.join(row.loops)}" if row.loops else "",
+        )
         for row in found
     ]
-    widths = [max((len(cell[i]) for cell in cells), default=0) for i in range(3)]
-    return [f"{a:<{widths[0]}}  {b:<{widths[1]}}  {c:<{widths[2]}}  {d}".rstrip() for a, b, c, d in cells]
+    widths = [max((len(cell[i]) for cell in cells), default=0) for i in range(4)]
+    return [
+        f"{a:<{widths[0]}}  {b:<{widths[1]}}  {c:<{widths[2]}}  {d:<{widths[3]}}  {e}".rstrip()
+        for a, b, c, d, e in cells
+    ]
 
 
-def _bracketed(parts: Sequence[int | str]) -> str:
+def bracketed(parts: Sequence[int | str]) -> str:
+    """``[a, b]``, or nothing for a scalar."""
     return f"[{', '.join(map(str, parts))}]" if parts else ""

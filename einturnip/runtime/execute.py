@@ -49,7 +49,8 @@ class HostExecutor:
         self.moved = {"in": 0, "out": 0}
         self.flags: dict[int, list[int]] = {}
         brought = graph.read[(graph.read[:, 0] >= FILES) & (graph.read[:, 0] < FILES + len(self.nodes)), 3]
-        self._uses_left: list[int] = np.bincount(brought, minlength=self.tasks.n_values).tolist()
+        n_versions = self.tasks.n_values + len(graph.origin)
+        self._uses_left: list[int] = np.bincount(brought, minlength=n_versions).tolist()
 
     def run(self, i: int) -> None:
         """Do what op ``i`` says."""
@@ -84,14 +85,14 @@ class HostExecutor:
             assert self.spill is not None
             self.spill.read(source.offset, self.views.bytes(made.offset, made.nbytes))
             return made.nbytes
-        v = self.views.value(made.value)
         store = self._file(source.tier)
-        nbytes = store.read(v.box, self.views.array(made.offset, v))
+        region, array = self.views.transferred(op)
+        nbytes = store.read(region, array)
         with self.lock:
-            self._uses_left[v.id] -= 1
-            last = self._uses_left[v.id] == 0
+            self._uses_left[source.value] -= 1
+            last = self._uses_left[source.value] == 0
         if last:  # its pages leave the page cache now, not earlier
-            store.release(v.box)
+            store.release(region)
         return nbytes
 
     def _take_out(self, op: Op) -> int:
@@ -101,8 +102,8 @@ class HostExecutor:
             assert self.spill is not None
             self.spill.write(to.offset, self.views.bytes(held.offset, held.nbytes))
             return held.nbytes
-        v = self.views.value(held.value)
-        return self._sink(to.tier).write(v.box, self.views.array(held.offset, v))
+        region, array = self.views.transferred(op)
+        return self._sink(to.tier).write(region, array)
 
     def _file(self, tier: int) -> Source:
         number = tier - FILES

@@ -7,24 +7,43 @@ turns back over what the last one left in memory.
 
 from __future__ import annotations
 
-from array import array
-from collections.abc import Generator, Iterator, Sequence
+import math
+from collections.abc import Callable, Generator, Iterator, Sequence
 from itertools import product
-from typing import Any
-
-import numpy as np
+from operator import itemgetter
+from typing import NamedTuple, TypeAlias, assert_never
 
 from einturnip.codegen.kernels import Mode, compile_kernel
-from einturnip.core.errors import CapacityError
+from einturnip.core.einsum import Box, Einsum
 from einturnip.core.machine import Machine
 from einturnip.decomp.cost import is_cut, kernel_seconds, state_nbytes
-from einturnip.decomp.types import Block, Box, Decomposition, Partitioning
-from einturnip.eingraph.types import EinsumNode, InputNode
+from einturnip.decomp.pieces import Part, Pieces, meet, points
+from einturnip.decomp.types import Block, Decomposition
+from einturnip.eingraph.types import ConcatNode, EinsumNode, InputNode, Piece
+from einturnip.taskgraph.columns import TaskColumns
 from einturnip.taskgraph.types import TaskGraph, TaskKind, ValueKind
 
 Key = tuple[int, ...]
 MODES: dict[TaskKind, Mode] = {TaskKind.KERNEL: "whole", TaskKind.TOUCH: "touch", TaskKind.FINISH: "finish"}
-Demand = Generator["tuple[int, Key]", None, None]
+
+
+class Want(NamedTuple):
+    """What a task still lacks: tile ``key`` of a node or, where it is given, its ``box``."""
+
+    node: int
+    key: Key
+    box: Box | None
+
+
+class Read(NamedTuple):
+    """A value, and the value that says which box of the operand its bytes are."""
+
+    value: int
+    seen: int
+
+
+Demand: TypeAlias = Generator[Want, None, None]
+Slot = tuple[int, Callable[[Key], Key] | None]  # an operand, and where its tiles are read whole, which
 
 
 def build(decomposition: Decomposition, machine: Machine, most_tasks: int = 4_000_000) -> TaskGraph:
@@ -43,57 +62,83 @@ class _Lowering:
         self.d = decomposition
         self.graph = decomposition.graph
         self.machine = machine
-        self.most_tasks = most_tasks
-        self.kind, self.node, self.value = array("B"), array("i"), array("i")
-        self.workspace, self.seconds, self.flops = array("q"), array("d"), array("q")
-        self.key_ptr, self.key = array("q", [0]), array("i")
-        self.read_ptr, self.read = array("q", [0]), array("i")
-        self.value_kind, self.value_node, self.value_nbytes = array("B"), array("i"), array("q")
-        self.box_ptr, self.box = array("q", [0]), array("q")
-        self.tile: dict[tuple[int, Key], int] = {}
-        self.boxes: dict[tuple[int, Box], int] = {}
-        self.turned = [False] * len(self.graph.nodes)
-        self.parts: list[Partitioning] = list(decomposition.partitionings)
-        self.outputs = [decomposition.output(i) for i in range(len(self.graph.nodes))]
-        self.stores: dict[int, list[int]] = {}
-        for number, (_, node) in enumerate(self.graph.outputs):
-            self.stores.setdefault(node, []).append(number)
-        self.costs: dict[tuple[int, Key, str], tuple[int, float, int]] = {}
+        self.columns = TaskColumns(machine, most_tasks)
+        n = len(self.graph.nodes)
+        self.tile: list[dict[Key, int]] = [{} for _ in range(n)]
+        self.boxes: dict[tuple[int, Box], Read] = {}
+        self.turned = [False] * n
+        self.parts = decomposition.partitionings
+        self.outputs = [decomposition.output(i) for i in range(n)]
+        self.slots: dict[int, list[Slot]] = {}
+        self.pieces: dict[int, Pieces] = {}
+        self.costs: dict[tuple[int, Key, TaskKind], tuple[int, float, int]] = {}
+        self.stores: dict[int, list[tuple[int, Part | None]]] = {}
+        self.shown: dict[int, list[Part]] = {}
+        for number, (_, i) in enumerate(self.graph.outputs):
+            if isinstance(self.graph.nodes[i], ConcatNode):
+                self.shown[number] = self._shown(i)
+                for part in self.shown[number]:
+                    self.stores.setdefault(part.operand, []).append((number, part))
+            else:
+                self.stores.setdefault(i, []).append((number, None))
 
     def run(self) -> TaskGraph:
-        for _, node in self.graph.outputs:
-            for key in self._blocks(node):
-                self._settle(node, key)
-        return self._freeze()
+        for number, (_, node) in enumerate(self.graph.outputs):
+            for part in self.shown.get(number, ()):
+                self._settle_part(number, part)
+            if number not in self.shown:
+                for key in self._blocks(node):
+                    if key not in self.tile[node]:
+                        self._settle(Want(node, key, None))
+        return self.columns.freeze(self.d)
 
-    def _settle(self, node: int, key: Key) -> None:
-        """Make tile ``key`` of ``node`` and, first, all that it needs: depth first, with a stack of our own."""
-        if (node, key) in self.tile:
-            return
-        stack = [self._make(node, key)]
+    def _settle(self, want: Want) -> None:
+        """Make what is wanted and, first, all that it needs: depth first, with a stack of our own."""
+        stack = [self._make(want)]
         while stack:
             needed = next(stack[-1], None)
             if needed is None:
                 stack.pop()
-            elif needed not in self.tile:
-                stack.append(self._make(*needed))
+            else:
+                stack.append(self._make(needed))
 
-    def _make(self, i: int, key: Key) -> Demand:
-        """Emit the tasks that make tile ``key`` of node ``i`` with its block; yields the tiles it needs first."""
+    def _make(self, want: Want) -> Demand:
+        """Emit the tasks that make what is wanted; yields what they need first."""
+        i, key, box = want
         node = self.graph.nodes[i]
         match node:
             case InputNode():
-                box = self.outputs[i].box(key)
-                v = self._new_value(ValueKind.TILE, i, box, node.dtype.itemsize)
-                self.tile[i, key] = v
-                self._emit(TaskKind.LOAD, i, key, v, ())
+                if box is not None and points(box) == 0:
+                    yield from self._assemble(i, box, ())
+                else:
+                    self._load(i, key, box)
             case EinsumNode():
-                yield from self._make_block(i, node, key)
+                if box is None:
+                    yield from self._make_block(i, node, key)
+                else:
+                    here = Piece(i, tuple(range(len(box))), (0,) * len(box))
+                    tiles = map(self.outputs[i].box, self.outputs[i].covering(box))
+                    yield from self._assemble(i, box, [Part(here, b) for t in tiles if (b := meet(t, box)) is not None])
+            case ConcatNode():
+                assert box is not None
+                yield from self._make_part(i, box)
+            case _:
+                assert_never(node)
+
+    def _load(self, i: int, key: Key, box: Box | None) -> None:
+        v = self._tile_value(i, self.outputs[i].box(key) if box is None else box)
+        if box is None:
+            self.tile[i][key] = v
+        else:
+            self.boxes[i, box] = Read(v, v)
+        self.columns.transfer(TaskKind.LOAD, i, key, v, (), ())
+
+    # Einsums: a block of tiles at a time.
 
     def _make_block(self, i: int, node: EinsumNode, key: Key) -> Demand:
-        e, part, block = node.einsum, self.parts[i], self.d.blocks[i]
+        e, part, block, tiles = node.einsum, self.parts[i], self.d.blocks[i], self.tile[i]
         assert block is not None
-        keys = [k for k in self._block_keys(i, block, key) if (i, k) not in self.tile]
+        keys = [k for k in self._block_keys(i, block, key) if k not in tiles]
         steps: list[Key] = list(product(*(range(part.counts[p]) for p in e.aggregated)))
         self.turned[i] = not self.turned[i]
         if self.turned[i]:
@@ -102,29 +147,35 @@ class _Lowering:
             # Nothing is carried between kernels; an aggregated label of size 0 has no tile but one kernel all the same.
             inner = (0,) * (len(e.labels) - e.n_out)
             for k in reversed(keys) if self.turned[i] else keys:
-                operands = yield from self._operands(i, node, part.box(k + inner))
-                self._kernel(TaskKind.KERNEL, i, node, k + inner, operands)
+                values, seen = yield from self._operands(i, e, k + inner)
+                tiles[k] = v = self._tile_value(i, self.outputs[i].box(k))
+                self._kernel(TaskKind.KERNEL, i, e, k + inner, v, values, seen)
                 self._store(i, k)
             return
         states: dict[Key, int] = {}
         for inner in steps:
             for k in keys:
-                operands = yield from self._operands(i, node, part.box(k + inner))
+                values, seen = yield from self._operands(i, e, k + inner)
                 if k not in states:
-                    extents = [hi - lo for lo, hi in part.box(k + inner)]
-                    states[k] = self._new_value(ValueKind.STATE, i, self.outputs[i].box(k), state_nbytes(e, extents), 1)
-                self._kernel(TaskKind.TOUCH, i, node, k + inner, operands, states[k])
+                    box = self.outputs[i].box(k)
+                    nbytes = state_nbytes(e, [hi - lo for lo, hi in box])
+                    states[k] = self.columns.new_value(ValueKind.STATE, i, box, nbytes)
+                self._kernel(TaskKind.TOUCH, i, e, k + inner, states[k], values, seen)
             keys = keys[::-1]
         assert e.aggregation is not None
         for k in keys:
             if e.aggregation.finish_is_identity:
-                self.tile[i, k] = states[k]
+                tiles[k] = states[k]
             else:
-                self._kernel(TaskKind.FINISH, i, node, k + (0,) * len(e.aggregated), [states[k]])
+                tiles[k] = v = self._tile_value(i, self.outputs[i].box(k))
+                inner = (0,) * len(e.aggregated)
+                self._kernel(TaskKind.FINISH, i, e, k + inner, v, (states[k],), (states[k],))
             self._store(i, k)
 
     def _block_keys(self, i: int, block: Block, key: Key) -> list[Key]:
         """Keys of the block that holds ``key``: the streamed label outermost, so that its tiles pass once."""
+        if block.streamed is None and math.prod(block.tiles) == 1:
+            return [key]
         counts = self.outputs[i].counts
         ranges = [range(k // b * b, min((k // b + 1) * b, c)) for k, b, c in zip(key, block.tiles, counts, strict=True)]
         if block.streamed is None:
@@ -140,120 +191,198 @@ class _Lowering:
         steps = (1,) * len(counts) if block is None else block.tiles
         yield from serpentine([range(0, c, b) for c, b in zip(counts, steps, strict=True)])
 
-    def _operands(self, i: int, node: EinsumNode, box: Box) -> Generator[tuple[int, Key], None, list[int]]:
-        """Values that hold each operand's part for the tile ``box`` of the label space."""
-        values = []
-        for operand, access in zip(node.operands, node.einsum.accesses, strict=True):
-            need: Box = tuple(box[p] for p in access)
-            keys = self.outputs[operand].covering(need)
-            for key in keys:
-                if (operand, key) not in self.tile:
-                    yield operand, key
-            values.append(self._assemble(operand, need, keys))
-        return values
+    def _operands(self, i: int, e: Einsum, key: Key) -> Generator[Want, None, tuple[list[int], list[int]]]:
+        """Values that hold each operand's part for tile ``key`` of the label space, and what they are seen as."""
+        values: list[int] = []
+        seen: list[int] = []
+        box: Box = ()
+        for slot, (operand, tile_of) in enumerate(self.slots.get(i) or self._slots(i, e)):
+            if tile_of is not None:
+                k = tile_of(key)
+                v = self.tile[operand].get(k)
+                if v is None:
+                    yield Want(operand, k, None)
+                    v = self.tile[operand][k]
+                values.append(v)
+                seen.append(v)
+                continue
+            box = box or self.parts[i].box(key)
+            read = yield from self._part(operand, e.operand_box(slot, box))
+            values.append(read.value)
+            seen.append(read.seen)
+        return values, seen
 
-    def _assemble(self, operand: int, need: Box, keys: list[Key]) -> int:
-        """The one value that holds box ``need``: a tile (read in place), or a repartition of several."""
-        if len(keys) == 1:
-            return self.tile[operand, keys[0]]
-        if (operand, need) not in self.boxes:
-            v = self._new_value(ValueKind.TILE, operand, need, self.graph.nodes[operand].dtype.itemsize)
-            self.boxes[operand, need] = v
-            self._emit(TaskKind.MOVE, operand, (), v, [self.tile[operand, k] for k in keys])
-        return self.boxes[operand, need]
+    def _slots(self, i: int, e: Einsum) -> list[Slot]:
+        """For each operand of node ``i`` the node, and which of its tiles a tile of the label space reads whole."""
+        part, found = self.parts[i], []
+        node = self.graph.nodes[i]
+        assert isinstance(node, EinsumNode)
+        for operand, access in zip(node.operands, e.accesses, strict=True):
+            there = self.outputs[operand]
+            alike = not isinstance(self.graph.nodes[operand], ConcatNode) and all(
+                isinstance(p, int) and n and (part.tiles[p] == t or (n <= t and part.counts[p] == 1))
+                for p, t, n in zip(access, there.tiles, there.bounds, strict=True)
+            )
+            found.append((operand, _picker(access) if alike else None))  # type: ignore[arg-type]
+        self.slots[i] = found
+        return found
 
     def _kernel(
-        self, kind: TaskKind, i: int, node: EinsumNode, key: Key, operands: Sequence[int], state: int = -1
-    ) -> None:
-        e, part = node.einsum, self.parts[i]
-        extents = tuple(hi - lo for lo, hi in part.box(key))
-        mode = MODES[kind]
-        known = self.costs.get((i, extents, mode))
-        if known is None:
-            kernel = compile_kernel(e, extents, mode)
-            seconds = kernel_seconds(e, extents, self.machine) if kind != TaskKind.FINISH else self.machine.op_latency
-            known = self.costs[i, extents, mode] = (kernel.workspace_nbytes, seconds, kernel.flops)
-        if kind == TaskKind.TOUCH:
-            v = state
-        else:
-            k = key[: e.n_out]
-            v = self._new_value(ValueKind.TILE, i, self.outputs[i].box(k), e.dtype.itemsize)
-            self.tile[i, k] = v
-        self._emit(kind, i, key, v, operands, *known)
-
-    def _store(self, i: int, key: Key) -> None:
-        for number in self.stores.get(i, ()):
-            self._emit(TaskKind.STORE, number, key, self.tile[i, key], [self.tile[i, key]])
-
-    def _new_value(self, kind: ValueKind, i: int, box: Box, itemsize: int, points: int | None = None) -> int:
-        v = len(self.value_kind)
-        if points is None:
-            points = 1
-            for lo, hi in box:
-                points *= hi - lo
-        self.value_kind.append(kind)
-        self.value_node.append(i)
-        self.value_nbytes.append(points * itemsize)
-        for bounds in box:
-            self.box.extend(bounds)
-        self.box_ptr.append(len(self.box))
-        return v
-
-    def _emit(
         self,
         kind: TaskKind,
         i: int,
+        e: Einsum,
         key: Key,
         value: int,
         reads: Sequence[int],
-        workspace: int = 0,
-        seconds: float | None = None,
-        flops: int = 0,
+        seen: Sequence[int],
     ) -> None:
-        if len(self.kind) >= self.most_tasks:
-            raise CapacityError(f"the plan needs more than {self.most_tasks:,} tile tasks")
-        if seconds is None:
-            seconds = self._transfer_seconds(kind, self.value_nbytes[value])
-        self.kind.append(kind)
-        self.node.append(i)
-        self.value.append(value)
-        self.key.extend(key)
-        self.key_ptr.append(len(self.key))
-        self.read.extend(reads)
-        self.read_ptr.append(len(self.read))
-        self.workspace.append(workspace)
-        self.seconds.append(seconds)
-        self.flops.append(flops)
+        extents = tuple(hi - lo for lo, hi in self.parts[i].box(key))
+        costs = self.costs.get((id(e), extents, kind))
+        if costs is None:
+            kernel = compile_kernel(e, extents, MODES[kind])
+            seconds = kernel_seconds(e, extents, self.machine) if kind != TaskKind.FINISH else self.machine.op_latency
+            costs = self.costs[id(e), extents, kind] = (kernel.workspace_nbytes, seconds, kernel.flops)
+        self.columns.kernel(kind, i, key, value, reads, seen, costs)
 
-    def _transfer_seconds(self, kind: TaskKind, nbytes: int) -> float:
-        m = self.machine
-        rate = {TaskKind.LOAD: m.read_bandwidth, TaskKind.STORE: m.write_bandwidth}.get(kind, m.memory_bandwidth)
-        return m.op_latency + nbytes / rate
+    # Parts of tensors: tiles read in place, boxes loaded or put together.
 
-    def _freeze(self) -> TaskGraph:
-        def column(a: array[int] | array[float], dtype: type) -> Any:
-            out: Any = np.array(a, dtype=dtype)
-            out.flags.writeable = False
-            return out
+    def _part(self, operand: int, need: Box) -> Generator[Want, None, Read]:
+        """The value that holds box ``need`` of a node: a tile, read in place, or that box alone."""
+        known = self.boxes.get((operand, need))
+        if known is not None:
+            return known
+        there = self.outputs[operand]
+        node = self.graph.nodes[operand]
+        keys = [] if isinstance(node, ConcatNode) else there.covering(need)
+        # Of a stored tensor, a small part of a tile is loaded by itself.
+        if len(keys) == 1 and (isinstance(node, EinsumNode) or 2 * points(need) >= points(there.box(keys[0]))):
+            if keys[0] not in self.tile[operand]:
+                yield Want(operand, keys[0], None)
+            v = self.tile[operand][keys[0]]
+            self.boxes[operand, need] = Read(v, v)
+        else:
+            yield Want(operand, (), need)
+        return self.boxes[operand, need]
 
-        return TaskGraph(
-            self.d,
-            column(self.kind, np.uint8),
-            column(self.node, np.int32),
-            column(self.value, np.int32),
-            column(self.workspace, np.int64),
-            column(self.seconds, np.float64),
-            column(self.flops, np.int64),
-            column(self.key_ptr, np.int64),
-            column(self.key, np.int32),
-            column(self.read_ptr, np.int64),
-            column(self.read, np.int32),
-            column(self.value_kind, np.uint8),
-            column(self.value_node, np.int32),
-            column(self.value_nbytes, np.int64),
-            column(self.box_ptr, np.int64),
-            column(self.box, np.int64),
-        )
+    def _make_part(self, i: int, need: Box) -> Demand:
+        """Box ``need`` of a tensor put together from pieces: a part of one of them as it stands, or a copy."""
+        if i not in self.pieces:
+            self.pieces[i] = Pieces(self.graph, self._concat(i))
+        parts = self.pieces[i].parts(need)
+        if len(parts) == 1 and parts[0].box == need:
+            value, seen = yield from self._part(parts[0].operand, parts[0].within)
+            self.boxes[i, need] = Read(value, self._view(i, parts[0].outside(self.columns.box_of(seen))))
+            return
+        keys = self.outputs[i].covering(need)
+        tile = self.outputs[i].box(keys[0]) if len(keys) == 1 else need
+        if tile != need and 2 * points(need) >= points(tile):
+            self.boxes[i, need] = yield from self._part(i, tile)
+        else:
+            yield from self._assemble(i, need, parts)
+
+    def _assemble(self, i: int, need: Box, parts: Sequence[Part]) -> Demand:
+        """Copy parts into a new value that holds box ``need``: with each task as many as are no larger together."""
+        made = self._tile_value(i, need)
+        nbytes, size = self.columns.value_nbytes, self.columns.value_nbytes[made]
+        reads: list[int] = []
+        seen: list[int] = []
+        key: list[int] = []
+        held = 0
+        for part in parts:
+            value, layout = yield from self._part(part.operand, part.within)
+            if part.operand != i:
+                layout = self._view(i, part.outside(self.columns.box_of(layout)))
+            if reads and held + nbytes[value] > size:
+                self.columns.transfer(TaskKind.MOVE, i, key, made, reads, seen)
+                reads, seen, key, held = [], [], [], 0
+            reads.append(value)
+            seen.append(layout)
+            key += [x for bounds in part.box for x in bounds]
+            held += nbytes[value]
+        if reads or not parts:
+            self.columns.transfer(TaskKind.MOVE, i, key, made, reads, seen)
+        self.boxes[i, need] = Read(made, made)
+
+    # Outputs.
+
+    def _store(self, i: int, key: Key) -> None:
+        """Store tile ``key`` of node ``i`` wherever it shows in an output."""
+        v = self.tile[i][key]
+        for number, part in self.stores.get(i, ()):
+            if part is None:
+                self.columns.transfer(TaskKind.STORE, number, key, v, (v,), (v,))
+            else:
+                self._store_part(number, part, v)
+
+    def _store_part(self, number: int, part: Part, v: int) -> None:
+        """Store what shows of value ``v``."""
+        layout = part.outside(self.columns.box_of(v))
+        shown = meet(layout, part.box)
+        if shown is not None:
+            node = self.graph.outputs[number][1]
+            seen = self._view(node, layout)
+            region = seen if shown == layout else self._view(node, shown)
+            self.columns.transfer(TaskKind.STORE, number, (), region, (v,), (seen,))
+
+    def _settle_part(self, number: int, part: Part) -> None:
+        """Make, and so store, all that shows of one piece of an output."""
+        i, there = part.operand, self.outputs[part.operand]
+        for key in there.covering(part.within):
+            if isinstance(self.graph.nodes[i], InputNode):
+                box = meet(there.box(key), part.within)
+                assert box is not None
+                if (i, box) not in self.boxes:
+                    self._settle(Want(i, (), box))
+                self._store_part(number, part, self.boxes[i, box].value)
+            elif key not in self.tile[i]:
+                self._settle(Want(i, key, None))
+
+    def _shown(self, i: int) -> list[Part]:
+        """What shows in a tensor put together from pieces, of nodes that are not put together themselves."""
+        node = self._concat(i)
+        axes = tuple(range(len(node.shape)))
+        work = [Part(Piece(i, axes, (0,) * len(axes)), tuple((0, n) for n in node.shape))]
+        found = []
+        while work:
+            part = work.pop()
+            inner = self.graph.nodes[part.operand]
+            if isinstance(inner, ConcatNode):
+                if part.operand not in self.pieces:
+                    self.pieces[part.operand] = Pieces(self.graph, inner)
+                for p in reversed(self.pieces[part.operand].parts(part.within)):
+                    work.append(Part(composed(part.piece, p.piece), part.outside(p.box)))
+            else:
+                found.append(part)
+        return found
+
+    def _concat(self, i: int) -> ConcatNode:
+        node = self.graph.nodes[i]
+        assert isinstance(node, ConcatNode)
+        return node
+
+    # Values.
+
+    def _tile_value(self, i: int, box: Box) -> int:
+        return self.columns.new_value(ValueKind.TILE, i, box, points(box) * self.graph.nodes[i].dtype.itemsize)
+
+    def _view(self, i: int, box: Box) -> int:
+        return self.columns.new_value(ValueKind.VIEW, i, box, points(box) * self.graph.nodes[i].dtype.itemsize)
+
+
+def composed(outer: Piece, inner: Piece) -> Piece:
+    """A piece of a piece, as a piece of the whole."""
+    offsets = list(outer.offsets)
+    for axis, lo in zip(outer.axes, inner.offsets, strict=True):
+        offsets[axis] += lo
+    return Piece(inner.operand, tuple(outer.axes[a] for a in inner.axes), tuple(offsets))
+
+
+def _picker(axes: Sequence[int]) -> Callable[[Key], Key]:
+    """What takes the given entries of a key."""
+    if len(axes) > 1:
+        return itemgetter(*axes)
+    return (lambda key: (key[axes[0]],)) if axes else (lambda key: ())
 
 
 def serpentine(ranges: Sequence[range]) -> Iterator[Key]:

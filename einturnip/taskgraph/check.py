@@ -1,12 +1,18 @@
-"""Proves a task graph: operands made before they are read, each value made once, every output tile stored."""
+"""Proves a task graph: operands made before they are read, each value made once, every output stored once."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from itertools import combinations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from einturnip.core.errors import InternalError
+from einturnip.decomp.pieces import meet, points
+from einturnip.decomp.types import Box
+from einturnip.eingraph.types import ConcatNode
 from einturnip.taskgraph.types import TaskGraph, TaskKind, ValueKind
 
 
@@ -22,18 +28,70 @@ def check(graph: TaskGraph) -> None:
     makers = np.flatnonzero(graph.kind != TaskKind.STORE)
     np.minimum.at(made, graph.value[makers], makers)
     np.maximum.at(done, graph.value[makers], makers)
-    single = graph.value_kind != ValueKind.STATE
-    if (made == n).any():
-        raise InternalError(f"value {int(np.argmax(made == n))} is never made")
-    if (made[single] != done[single]).any():
-        raise InternalError("a tile is made twice")
+    views = graph.value_kind == ValueKind.VIEW
+    if ((made == n) != views).any():
+        raise InternalError(f"value {int(np.argmax((made == n) != views))} is never made, or is a view that is")
+    _check_makers(graph, makers)
     users = np.repeat(np.arange(n), np.diff(graph.read_ptr))
     early = np.flatnonzero(done[graph.read] >= users)
     if len(early):
         task = int(users[early[0]])
         raise InternalError(f"task {task} reads value {int(graph.read[early[0]])} before it is whole")
-    d = graph.decomposition
-    for number, (name, node) in enumerate(d.graph.outputs):
-        stores = np.flatnonzero((graph.kind == TaskKind.STORE) & (graph.node == number))
-        if len(stores) != math.prod(d.output(node).counts) or len(np.unique(graph.value[stores])) != len(stores):
-            raise InternalError(f"the tiles of output {name!r} are not stored once each")
+    if (graph.value_nbytes[graph.seen] > graph.value_nbytes[graph.read]).any():
+        raise InternalError("a value is seen as more bytes than it has")
+    for number in range(len(graph.decomposition.graph.outputs)):
+        _check_stored(graph, number)
+
+
+def _check_makers(graph: TaskGraph, makers: NDArray[np.int64]) -> None:
+    """Values are made by one task; a state by its touches, a box by the moves that copy all of it."""
+    several = np.bincount(graph.value[makers], minlength=graph.n_values) > 1
+    moved = np.zeros(graph.n_values, bool)
+    moved[graph.value[graph.kind == TaskKind.MOVE]] = True
+    if (several & ~moved & (graph.value_kind != ValueKind.STATE)).any():
+        raise InternalError("a tile is made twice")
+    copied: dict[int, list[Box]] = {}
+    for i in np.flatnonzero(graph.kind == TaskKind.MOVE).tolist():
+        task = graph[i]
+        copied.setdefault(task.value, []).extend(graph.copied(task))
+    for value, boxes in copied.items():
+        if not tiled(boxes, graph.get_value(value).box):
+            raise InternalError(f"the moves into value {value} do not copy each of its points once")
+
+
+def _check_stored(graph: TaskGraph, number: int) -> None:
+    """Every point of an output is stored once."""
+    name, node = graph.decomposition.graph.outputs[number]
+    stores = np.flatnonzero((graph.kind == TaskKind.STORE) & (graph.node == number))
+    values = graph.value[stores]
+    whole: Box = tuple((0, n) for n in graph.decomposition.graph.nodes[node].shape)
+    if isinstance(graph.decomposition.graph.nodes[node], ConcatNode):
+        stored = tiled([graph.get_value(v).box for v in values.tolist()], whole)
+    else:
+        counts = graph.decomposition.output(node).counts
+        stored = len(stores) == math.prod(counts) and len(np.unique(values)) == len(stores)
+    if not stored:
+        raise InternalError(f"the tiles of output {name!r} are not stored once each")
+
+
+def tiled(boxes: Sequence[Box], whole: Box) -> bool:
+    """True where the boxes are disjoint and their union is ``whole``."""
+    size = [points(b) for b in boxes]
+    inside = all(a <= lo and hi <= b for box in boxes for (lo, hi), (a, b) in zip(box, whole, strict=True))
+    return inside and sum(size) == points(whole) and _disjoint([b for b, n in zip(boxes, size, strict=True) if n], 0)
+
+
+def _disjoint(boxes: list[Box], axis: int) -> bool:
+    """True where no two boxes share a point: they part along one axis after the other, or pair by pair."""
+    if len(boxes) < 2:
+        return True
+    if axis == len(boxes[0]):
+        return all(meet(a, b) is None for a, b in combinations(boxes, 2))
+    groups: list[list[Box]] = []
+    end = -1
+    for box in sorted(boxes, key=lambda b: b[axis]):
+        if box[axis][0] >= end:
+            groups.append([])
+        groups[-1].append(box)
+        end = max(end, box[axis][1])
+    return all(_disjoint(group, axis + 1) for group in groups)

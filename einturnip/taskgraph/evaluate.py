@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from einturnip.core.reference import State, combine_states, evaluate_einsum, finish_state
-from einturnip.decomp.types import index
+from einturnip.decomp.types import Box, index
 from einturnip.eingraph.types import EinsumNode
 from einturnip.taskgraph.types import Task, TaskGraph, TaskKind, Value, ValueKind
 
@@ -27,9 +27,9 @@ def evaluate(graph: TaskGraph, inputs: Mapping[str, Array]) -> dict[str, Array]:
             case TaskKind.LOAD:
                 values[v.id] = (np.asarray(inputs[eingraph.nodes[task.node].name])[index(v.box)],)
             case TaskKind.STORE:
-                outputs[eingraph.outputs[task.node][0]][index(v.box)] = values[v.id][0]
+                outputs[eingraph.outputs[task.node][0]][index(v.box)] = _part(graph, task, 0, v.box, values)
             case TaskKind.MOVE:
-                values[v.id] = (_assembled(graph, task, v, values),)
+                values[v.id] = (_copied(graph, task, v, values),)
             case TaskKind.FINISH | TaskKind.KERNEL | TaskKind.TOUCH:
                 values[v.id] = _kernel(graph, task, values)
     return outputs
@@ -42,10 +42,7 @@ def _kernel(graph: TaskGraph, task: Task, values: dict[int, State]) -> State:
     if task.kind == TaskKind.FINISH:
         return (finish_state(e, values[task.reads[0]]),)
     box = graph.decomposition.partitionings[task.node].box(task.key)
-    operands = []
-    for v, access in zip(task.reads, e.accesses, strict=True):
-        need = tuple(box[p] for p in access)
-        operands.append(values[v][0][index(need, graph.get_value(v).box)])
+    operands = [_part(graph, task, slot, e.operand_box(slot, box), values) for slot in range(len(task.reads))]
     origins, extents = [lo for lo, _ in box], [hi - lo for lo, hi in box]
     if task.kind == TaskKind.KERNEL:
         return evaluate_einsum(e, operands, origins, extents)
@@ -54,10 +51,17 @@ def _kernel(graph: TaskGraph, task: Task, values: dict[int, State]) -> State:
     return combine_states(e, values[task.value], state) if task.value in values else state
 
 
-def _assembled(graph: TaskGraph, task: Task, out: Value, values: dict[int, State]) -> Array:
+def _part(graph: TaskGraph, task: Task, slot: int, need: Box, values: dict[int, State]) -> Array:
+    """Box ``need`` of what the task reads, in the coordinates of what it is seen as."""
+    seen = graph.get_value(task.seen[slot])
+    whole: Array = values[task.reads[slot]][0].reshape([hi - lo for lo, hi in seen.box])
+    return np.asarray(whole[index(need, seen.box)])
+
+
+def _copied(graph: TaskGraph, task: Task, out: Value, values: dict[int, State]) -> Array:
     dtype = graph.decomposition.graph.nodes[task.node].dtype
-    made = np.empty([hi - lo for lo, hi in out.box], dtype.numpy)
-    for v in map(graph.get_value, task.reads):
-        box = tuple((max(a, c), min(b, d)) for (a, b), (c, d) in zip(v.box, out.box, strict=True))
-        made[index(box, out.box)] = values[v.id][0][index(box, v.box)]
+    shape = [hi - lo for lo, hi in out.box]
+    made = values[out.id][0] if out.id in values else np.empty(shape, dtype.numpy)
+    for slot, box in enumerate(graph.copied(task)):
+        made[index(box, out.box)] = _part(graph, task, slot, box, values)
     return made

@@ -21,7 +21,7 @@ class TaskKind(IntEnum):
     KERNEL = 1  # one tile of an einsum, whole
     TOUCH = 2  # one tile of an einsum, accumulated into its unit's state
     FINISH = 3  # a state becomes a tile
-    MOVE = 4  # repartition: a box of a tensor assembled from several of its tiles
+    MOVE = 4  # repartition: parts of a box of a tensor are copied from tiles, or from the pieces that show there
     STORE = 5  # a tile of an output goes to its file or array
 
     @property
@@ -35,11 +35,16 @@ class ValueKind(IntEnum):
 
     TILE = 0  # a box of a node's tensor
     STATE = 1  # the accumulator of one output tile: what an aggregation unit makes
+    VIEW = 2  # the bytes of another value, seen as a box of a tensor that it is a piece of
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One task. ``value`` is made (touched, or stored); ``reads`` are value ids in operand order; ``key`` its tile."""
+    """One task. ``value`` is made (touched, or stored); ``reads`` are value ids in operand order; ``key`` its tile.
+
+    ``seen`` says as which value each of them is seen: itself, or a view. A move's key are the boxes that it copies from
+    each, (start, stop) an axis; a store's ``value`` is the box that it writes.
+    """
 
     id: int
     kind: TaskKind
@@ -47,6 +52,7 @@ class Task:
     key: tuple[int, ...]
     value: int
     reads: tuple[int, ...]
+    seen: tuple[int, ...]
     workspace: int
     seconds: float
     flops: int
@@ -68,7 +74,8 @@ class TaskGraph:
     """Tasks in serial order: a task's operands are made by earlier tasks, except loads, which come where
     first needed.
 
-    ``key``, ``read`` and ``box`` are CSR: row i is ``x[x_ptr[i]:x_ptr[i + 1]]``. A ``box`` row is start, stop per axis.
+    ``key``, ``read`` and ``box`` are CSR: row i is ``x[x_ptr[i]:x_ptr[i + 1]]``; ``seen`` goes with ``read``. A ``box``
+    row is start, stop per axis.
     """
 
     decomposition: Decomposition
@@ -82,6 +89,7 @@ class TaskGraph:
     key: NDArray[np.int32]
     read_ptr: Ints
     read: NDArray[np.int32]
+    seen: NDArray[np.int32]
     value_kind: NDArray[np.uint8]
     value_node: NDArray[np.int32]
     value_nbytes: Ints
@@ -99,6 +107,7 @@ class TaskGraph:
             tuple(self.key[self.key_ptr[i] : self.key_ptr[i + 1]].tolist()),
             int(self.value[i]),
             tuple(self.read[self.read_ptr[i] : self.read_ptr[i + 1]].tolist()),
+            tuple(self.seen[self.read_ptr[i] : self.read_ptr[i + 1]].tolist()),
             int(self.workspace[i]),
             float(self.seconds[i]),
             int(self.flops[i]),
@@ -106,6 +115,13 @@ class TaskGraph:
 
     def __iter__(self) -> Any:
         return (self[i] for i in range(len(self)))
+
+    def copied(self, task: Task) -> tuple[Box, ...]:
+        """The boxes that a move copies, one a read."""
+        flat = task.key
+        n = len(flat) // max(1, len(task.reads))
+        rows = (flat[r * n : (r + 1) * n] for r in range(len(task.reads)))
+        return tuple(tuple(zip(row[::2], row[1::2], strict=True)) for row in rows)
 
     @property
     def n_values(self) -> int:

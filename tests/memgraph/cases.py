@@ -7,11 +7,13 @@ from typing import Any
 import numpy as np
 
 from einturnip.core.machine import Machine
-from einturnip.decomp.blocks import choose_block, consumed
+from einturnip.decomp.alike import grouped
+from einturnip.decomp.blocks import choose_block
+from einturnip.decomp.classes import label_bounds, label_classes
 from einturnip.decomp.types import Decomposition, Partitioning
 from einturnip.eingraph.build import build
 from einturnip.eingraph.rewrite import rewrite
-from einturnip.eingraph.types import EinGraph, EinsumNode, InputNode
+from einturnip.eingraph.types import EinGraph
 from einturnip.lang import compile_text
 
 MACHINE = Machine(workers=2)
@@ -61,11 +63,11 @@ def decomposed(graph: EinGraph, tiles: list[list[int]], capacity: int) -> Decomp
     """Node i's labels cut as ``tiles[i]`` says (its first entries); operands need not be cut alike."""
     parts = []
     for i, node in enumerate(graph.nodes):
-        bounds = node.shape if isinstance(node, InputNode) else node.einsum.bounds
+        bounds = label_bounds(node)
         parts.append(Partitioning(bounds, tuple(max(1, min(b, t)) for b, t in zip(bounds, tiles[i], strict=False))))
-    inner = consumed(graph)
+    together = grouped(graph, label_classes(graph))
     blocks = tuple(
-        choose_block(graph, i, parts[i], capacity, inner)[0] if isinstance(n, EinsumNode) else None
-        for i, n in enumerate(graph.nodes)
+        choose_block(together.groups[number], part, capacity)[0] if number >= 0 else None
+        for number, part in zip(together.of, parts, strict=True)
     )
     return Decomposition(graph, tuple(parts), blocks)

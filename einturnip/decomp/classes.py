@@ -1,0 +1,250 @@
+"""Which labels are cut alike, over a whole graph.
+
+An axis and every label that indexes it form one class, so that no repartition is needed between the nodes. An index
+that is affine in one label, or in one more than in the others, unites too: shifted reads stay on aligned tiles but for
+their halo, and a split or strided axis is cut in proportion.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import TypeAlias
+
+from einturnip.core.einsum import Access, Einsum, Index
+from einturnip.eingraph.types import ConcatNode, EinGraph, EinsumNode, InputNode, Node
+
+Ratio: TypeAlias = int | Fraction
+
+# With more classes than this, einsums of one form are cut alike, so that the search stays short.
+MOST_CLASSES = 500
+# A tensor that is read one index at a time along an axis is made so, if that is this many bytes, and not oftener.
+SLICE_NBYTES = 1 << 16
+MOST_SLICES = 4096
+
+
+def label_bounds(node: Node) -> tuple[int, ...]:
+    """Sizes of what a node's partitioning cuts: an einsum's labels, else the axes."""
+    return node.einsum.bounds if isinstance(node, EinsumNode) else node.shape
+
+
+def positions(access: Access) -> frozenset[int]:
+    """The labels that an access hangs on."""
+    return frozenset(q for p in access for q in ((p,) if isinstance(p, int) else (t for t, _ in p.terms)))
+
+
+@dataclass(frozen=True, slots=True)
+class LabelClasses:
+    """Which labels are cut alike: ``of[node][label]`` is the class, ``bounds[class]`` its size.
+
+    A class counts in the points of its longest labels; ``ratios[node][label]``, where given, is how many points of the
+    label go with one of those (at most 1), and tiles that are multiples of ``steps[class]`` meet in all members.
+    ``coarsest[class]`` is the largest tile; ``fixed`` are classes whose tile the program states; ``notes`` says which
+    statements were not heeded.
+    """
+
+    of: tuple[tuple[int, ...], ...]
+    bounds: tuple[int, ...]
+    coarsest: tuple[int, ...]
+    steps: tuple[int, ...]
+    ratios: Mapping[int, tuple[Ratio, ...]] = field(default_factory=dict)
+    fixed: frozenset[int] = frozenset()
+    notes: tuple[str, ...] = ()
+
+    def tiles(self, node: int, bounds: Sequence[int], tiles: Sequence[int]) -> tuple[int, ...]:
+        """The tile's extent along each label of a node, where the classes are cut into ``tiles``."""
+        ratios = self.ratios.get(node)
+        if ratios is None:
+            return tuple(min(tiles[c], b) or 1 for c, b in zip(self.of[node], bounds, strict=True))
+        return tuple(max(1, min(int(tiles[c] * r), b)) for c, b, r in zip(self.of[node], bounds, ratios, strict=True))
+
+
+def label_classes(graph: EinGraph) -> LabelClasses:
+    """Unite every axis with the labels that index it, over the whole graph."""
+    unions = _Unions(graph)
+    for i, node in enumerate(graph.nodes):
+        if isinstance(node, EinsumNode):
+            for operand, access in zip(node.operands, node.einsum.accesses, strict=True):
+                for axis, p in enumerate(access):
+                    if isinstance(p, int):
+                        unions.unite(unions.first[i] + p, unions.first[operand] + axis)
+    for i, node in enumerate(graph.nodes):
+        if isinstance(node, ConcatNode):
+            _unite_pieces(unions, graph, i, node)
+        elif isinstance(node, EinsumNode) and not node.einsum.plain:
+            _unite_indices(unions, i, node)
+    if unions.count() > MOST_CLASSES:
+        _unite_alike(unions, graph)
+    return _numbered(unions, graph)
+
+
+class _Unions:
+    """Union-find over every label of every node; each knows its tile as a multiple of its parent's."""
+
+    def __init__(self, graph: EinGraph) -> None:
+        self.first: list[int] = []
+        n = 0
+        for node in graph.nodes:
+            self.first.append(n)
+            n += len(label_bounds(node))
+        self.parent = list(range(n))
+        self.ratio: list[Ratio] = [1] * n
+
+    def find(self, x: int) -> int:
+        """The root of ``x``; afterwards it is its parent, and ``ratio[x]`` counts in the root's tile."""
+        parent, ratio = self.parent, self.ratio
+        way = []
+        while parent[x] != x:
+            way.append(x)
+            x = parent[x]
+        for y in reversed(way[:-1]):
+            ratio[y] = ratio[y] * ratio[parent[y]]
+            parent[y] = x
+        return x
+
+    def unite(self, a: int, b: int, ratio: Ratio = 1) -> None:
+        """Make the tile of ``a`` be ``ratio`` times that of ``b``, unless they are of one class already."""
+        root_a, root_b = self.find(a), self.find(b)
+        if root_a != root_b:
+            whole = ratio * self.ratio[b]
+            self.ratio[root_a] = whole if self.ratio[a] == 1 else Fraction(whole) / self.ratio[a]
+            self.parent[root_a] = root_b
+
+    def unite_apart(self, a: int, b: int, ratio: Ratio, others: Iterator[int]) -> None:
+        """Unite, unless that would cut ``a`` like one of the ``others``."""
+        if self.find(a) not in {self.find(x) for x in others if x != b}:
+            self.unite(a, b, ratio)
+
+    def count(self) -> int:
+        """Number of classes."""
+        return sum(x == p for x, p in enumerate(self.parent))
+
+
+def _unite_pieces(unions: _Unions, graph: EinGraph, i: int, node: ConcatNode) -> None:
+    """A piece's axis is cut as the whole's, even where it starts within a tile."""
+    for piece in node.pieces:
+        shape = graph.nodes[piece.operand].shape
+        for a, axis in enumerate(piece.axes):
+            if shape[a] > 1:
+                others = (unions.first[i] + x for x in range(len(node.shape)))
+                unions.unite_apart(unions.first[piece.operand] + a, unions.first[i] + axis, 1, others)
+
+
+def _unite_indices(unions: _Unions, i: int, node: EinsumNode) -> None:
+    """An axis that an index walks along is cut in proportion to the label that takes the index farthest."""
+    e = node.einsum
+    for operand, access in zip(node.operands, e.accesses, strict=True):
+        for axis, p in enumerate(access):
+            if isinstance(p, Index) and p.terms and not p.modulus:
+                label, coefficient = max(p.terms, key=lambda term: abs(term[1]) * (e.bounds[term[0]] - 1))
+                others = (unions.first[i] + q for q in range(len(e.bounds)))
+                step = abs(coefficient)
+                ratio = step // p.divisor if step % p.divisor == 0 else Fraction(step, p.divisor)
+                unions.unite_apart(unions.first[operand] + axis, unions.first[i] + label, ratio, others)
+
+
+def _unite_alike(unions: _Unions, graph: EinGraph) -> None:
+    """Labels that stand at one place of einsums of one form are cut alike."""
+    seen: dict[object, int] = {}
+    for i, node in enumerate(graph.nodes):
+        if isinstance(node, EinsumNode):
+            other = seen.setdefault(form(node.einsum), i)
+            for p in range(len(node.einsum.bounds)):
+                unions.unite(unions.first[i] + p, unions.first[other] + p)
+
+
+def form(e: Einsum) -> tuple[object, ...]:
+    """What the bytes of a tile hang on: all but the join, names, and where affine indices begin."""
+    accesses = tuple(
+        tuple(p if isinstance(p, int) or not p.affine else Index(p.terms) for p in access) for access in e.accesses
+    )
+    return e.bounds, e.n_out, accesses, e.dtypes, e.shapes if not e.plain else (), e.aggregation, e.keys
+
+
+def _numbered(unions: _Unions, graph: EinGraph) -> LabelClasses:
+    """Classes by number, each counted in the points of its longest labels."""
+    numbers: dict[int, int] = {}
+    largest: list[Ratio] = []
+    of, ratios = [], []
+    for i, node in enumerate(graph.nodes):
+        row, own = [], []
+        for x in range(unions.first[i], unions.first[i] + len(label_bounds(node))):
+            c = numbers.setdefault(unions.find(x), len(numbers))
+            ratio = 1 if unions.parent[x] == x else unions.ratio[x]
+            if c == len(largest):
+                largest.append(ratio)
+            elif largest[c] < ratio:
+                largest[c] = ratio
+            row.append(c)
+            own.append(ratio)
+        of.append(tuple(row))
+        ratios.append(tuple(own))
+    bounds, steps = [0] * len(numbers), [1] * len(numbers)
+    scaled: dict[int, tuple[Ratio, ...]] = {}
+    for i, node in enumerate(graph.nodes):
+        for c, ratio, bound in zip(of[i], ratios[i], label_bounds(node), strict=True):
+            if ratio == largest[c]:
+                bounds[c] = max(bounds[c], bound)
+            else:
+                share = Fraction(ratio) / largest[c]
+                steps[c] = math.lcm(steps[c], share.denominator)
+                bounds[c] = max(bounds[c], math.ceil(bound / share))
+        if any(r != largest[c] for c, r in zip(of[i], ratios[i], strict=True)):
+            scaled[i] = tuple(Fraction(r) / largest[c] for c, r in zip(of[i], ratios[i], strict=True))
+    coarsest = [max(1, -(-b // s) * s) for b, s in zip(bounds, steps, strict=True)]
+    fixed, notes = _hinted(graph, of, scaled, bounds, coarsest)
+    _cut_into_slices(graph, of, bounds, coarsest, fixed)
+    return LabelClasses(tuple(of), tuple(bounds), tuple(coarsest), tuple(steps), scaled, fixed, tuple(notes))
+
+
+def _hinted(
+    graph: EinGraph,
+    of: Sequence[tuple[int, ...]],
+    ratios: Mapping[int, tuple[Ratio, ...]],
+    bounds: Sequence[int],
+    coarsest: list[int],
+) -> tuple[frozenset[int], list[str]]:
+    """Classes whose tile a statement fixes, entered in ``coarsest``; of two statements the first counts."""
+    first: dict[int, EinsumNode] = {}
+    notes = []
+    for i, node in enumerate(graph.nodes):
+        if not isinstance(node, EinsumNode):
+            continue
+        for p, extent in node.hints.tiles:
+            c = of[i][p]
+            tile = max(1, math.ceil(extent / ratios[i][p]) if i in ratios else extent)
+            if c not in first:
+                first[c] = node
+                coarsest[c] = min(coarsest[c], tile)
+            elif min(tile, bounds[c]) != coarsest[c]:
+                notes.append(
+                    f"line {node.line}: @tile({node.einsum.labels[p]} = {extent}) gives way to the one of line "
+                    f"{first[c].line}, which cuts the same axes"
+                )
+    return frozenset(first), notes
+
+
+def _cut_into_slices(
+    graph: EinGraph,
+    of: Sequence[tuple[int, ...]],
+    bounds: Sequence[int],
+    coarsest: list[int],
+    fixed: frozenset[int],
+) -> None:
+    """Where large tensors that are made on the way are read at constant indices, make them index by index."""
+    stored = {node for _, node in graph.outputs}
+    for node in graph.nodes:
+        if not isinstance(node, EinsumNode) or node.einsum.plain:
+            continue
+        for operand, access in zip(node.operands, node.einsum.accesses, strict=True):
+            made = graph.nodes[operand]
+            if isinstance(made, InputNode) or operand in stored:
+                continue
+            for axis, p in enumerate(access):
+                c = of[operand][axis]
+                if isinstance(p, int) or p.terms or c in fixed or bounds[c] > MOST_SLICES or bounds[c] == 0:
+                    continue
+                if math.prod(made.shape) // made.shape[axis] * made.dtype.itemsize >= SLICE_NBYTES:
+                    coarsest[c] = 1

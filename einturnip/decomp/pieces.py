@@ -1,0 +1,116 @@
+"""Tensors put together from pieces: what of each piece is seen, and where."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from einturnip.core.einsum import Box
+from einturnip.eingraph.types import ConcatNode, EinGraph, Piece
+
+# With fewer pieces than this, each is asked in turn whether it meets a box.
+FEW = 8
+
+
+def points(box: Box) -> int:
+    """Number of points of a box."""
+    n = 1
+    for lo, hi in box:
+        n *= hi - lo
+    return n
+
+
+def piece_box(node: ConcatNode, piece: Piece, shape: Sequence[int]) -> Box:
+    """Where a piece of the given shape stands in the whole."""
+    sizes = dict(zip(piece.axes, shape, strict=True))
+    return tuple((lo, lo + sizes.get(axis, 1)) for axis, lo in enumerate(piece.offsets))
+
+
+def meet(a: Box, b: Box) -> Box | None:
+    """The points of both boxes; None where there are none."""
+    found = []
+    for (lo, hi), (low, high) in zip(a, b, strict=True):
+        lo, hi = max(lo, low), min(hi, high)
+        if lo >= hi:
+            return None
+        found.append((lo, hi))
+    return tuple(found)
+
+
+def without(a: Box, b: Box) -> list[Box]:
+    """The points of ``a`` outside of ``b``, which lies in it, as disjoint boxes."""
+    left = []
+    for axis, ((lo, hi), (low, high)) in enumerate(zip(a, b, strict=True)):
+        if lo < low:
+            left.append((*b[:axis], (lo, low), *a[axis + 1 :]))
+        if high < hi:
+            left.append((*b[:axis], (high, hi), *a[axis + 1 :]))
+    return left
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A box of the whole and the same points as a box of the operand that shows there."""
+
+    piece: Piece
+    box: Box
+
+    @property
+    def operand(self) -> int:
+        """The piece's node."""
+        return self.piece.operand
+
+    @property
+    def within(self) -> Box:
+        """The box in the operand."""
+        return tuple(
+            (self.box[x][0] - self.piece.offsets[x], self.box[x][1] - self.piece.offsets[x]) for x in self.piece.axes
+        )
+
+    def outside(self, box: Box) -> Box:
+        """A box of the operand, seen in the whole."""
+        found = [(lo, lo + 1) for lo in self.piece.offsets]
+        for x, (lo, hi) in zip(self.piece.axes, box, strict=True):
+            found[x] = lo + self.piece.offsets[x], hi + self.piece.offsets[x]
+        return tuple(found)
+
+
+class Pieces:
+    """The pieces of one node, found by the boxes that they show in."""
+
+    def __init__(self, graph: EinGraph, node: ConcatNode) -> None:
+        self.pieces = node.pieces
+        self.boxes = [piece_box(node, p, graph.nodes[p.operand].shape) for p in node.pieces]
+        self._starts: NDArray[np.int64] | None = None
+        if len(self.boxes) > FEW:
+            table = np.array(self.boxes, np.int64).reshape(len(self.boxes), -1, 2)
+            self._starts, self._stops = table[:, :, 0], table[:, :, 1]
+
+    def parts(self, box: Box) -> list[Part]:
+        """What shows in a box: parts that do not overlap, the pieces' order; later pieces lie over earlier ones."""
+        left, found = [box], []
+        for number in self._meeting(box):
+            rest: list[Box] = []
+            for b in left:
+                common = meet(b, self.boxes[number])
+                if common is None:
+                    rest.append(b)
+                else:
+                    found.append(Part(self.pieces[number], common))
+                    rest += without(b, common)
+            left = rest
+            if not left:
+                break
+        return found[::-1]
+
+    def _meeting(self, box: Box) -> Sequence[int]:
+        """The pieces that meet a box, last first."""
+        if self._starts is None:
+            return range(len(self.boxes) - 1, -1, -1)
+        want = np.array(box, np.int64).reshape(-1, 2)
+        hits = ((self._starts < want[:, 1]) & (self._stops > want[:, 0])).all(axis=1)
+        numbers: list[int] = np.flatnonzero(hits)[::-1].tolist()
+        return numbers

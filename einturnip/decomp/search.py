@@ -1,0 +1,222 @@
+"""Ever finer cuts: the largest working set is halved along the class whose cut moves the fewest bytes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
+
+from einturnip.core.contraction import contraction
+from einturnip.core.machine import Machine
+from einturnip.decomp.alike import Group, Grouped
+from einturnip.decomp.cost import operand_nbytes, state_nbytes
+from einturnip.eingraph.types import InputNode
+
+# Halving a class counts as effective if it saves this part of what the best halving saves.
+EFFECTIVE = 0.6
+# Panels of a contraction are not made thinner than this: below, the matrix product loses its rate.
+THINNEST = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """One step from whole tensors to single points: the tiles, what a kernel holds, how many kernels there are."""
+
+    tiles: tuple[int, ...]
+    working_set: int
+    kernel_calls: int
+
+
+def cuts(graph: Grouped, machine: Machine, layouts: Mapping[int, Sequence[int]], most_calls: int) -> Iterator[Cut]:
+    """Ever finer cuts, coarsest first: each halves the worst node's cheapest class.
+
+    The way does not depend on a budget, so what fits a budget fits every larger one. It ends at ``most_calls``.
+    """
+    search = _Search(graph, machine, layouts)
+    yield search.cut()
+    while (cheapest := search.next_class()) is not None:
+        search.halve(cheapest)
+        if search.calls > most_calls:
+            return
+        yield search.cut()
+
+
+def thinner(graph: Grouped, cut: Cut) -> Iterator[Cut]:
+    """The cut with the aggregated labels of contractions in ever thinner panels, which leave room for larger blocks."""
+    summed = {g.classes[p] for g in graph.groups if contraction(g.einsum) is not None for p in g.einsum.aggregated}
+    tiles = list(cut.tiles)
+    while True:
+        wide = [c for c in summed - graph.classes.fixed if tiles[c] > THINNEST]
+        if not wide:
+            return
+        for c in wide:
+            tiles[c] = halved(tiles[c], graph.classes.steps[c])
+        held = max(graph.held_nbytes(g, tiles) for g in graph.groups)
+        yield Cut(tuple(tiles), held, kernel_calls(graph, tiles))
+
+
+def kernel_calls(graph: Grouped, tiles: Sequence[int]) -> int:
+    """Number of tile kernels."""
+    return sum(len(g.nodes) * _calls(graph, g, tiles) for g in graph.groups)
+
+
+def _calls(graph: Grouped, group: Group, tiles: Sequence[int]) -> int:
+    return math.prod(-(-b // t) for b, t in zip(group.einsum.bounds, graph.tiles(group, tiles), strict=True))
+
+
+def halved(extent: int, step: int = 1) -> int:
+    """Half the extent, rounded up; to a multiple of 16 where that is fine enough, of ``step`` where it is larger."""
+    half = -(-extent // 2)
+    half = half if half < 64 else -(-half // 16) * 16
+    whole = -(-half // step) * step
+    return whole if whole < extent else half
+
+
+class _Search:
+    """The cut so far, with what each group holds and calls. Lives inside ``cuts``."""
+
+    def __init__(self, graph: Grouped, machine: Machine, layouts: Mapping[int, Sequence[int]]) -> None:
+        self.graph = graph
+        self.machine = machine
+        self.steps = graph.classes.steps
+        self.fixed = graph.classes.fixed
+        self.tiles = list(graph.classes.coarsest)
+        self.members: dict[int, list[int]] = {}
+        for n, group in enumerate(graph.groups):
+            for c in group.relevant:
+                self.members.setdefault(c, []).append(n)
+        self.held = [graph.held_nbytes(g, self.tiles) for g in graph.groups]
+        self.worst = [(-h, n) for n, h in enumerate(self.held)]
+        heapify(self.worst)
+        self.group_calls = [len(g.nodes) * _calls(graph, g, self.tiles) for g in graph.groups]
+        self.calls = sum(self.group_calls)
+        self.stored = _stored(graph, layouts)
+
+    def cut(self) -> Cut:
+        """Where the search stands."""
+        while self.worst and -self.worst[0][0] != self.held[self.worst[0][1]]:
+            heappop(self.worst)
+        return Cut(tuple(self.tiles), -self.worst[0][0] if self.worst else 0, self.calls)
+
+    def halve(self, c: int) -> None:
+        """Halve the tiles of class ``c``."""
+        self.tiles[c] = halved(self.tiles[c], self.steps[c])
+        for n in self.members[c]:
+            group = self.graph.groups[n]
+            self.held[n] = self.graph.held_nbytes(group, self.tiles)
+            heappush(self.worst, (-self.held[n], n))
+            calls = len(group.nodes) * _calls(self.graph, group, self.tiles)
+            self.calls += calls - self.group_calls[n]
+            self.group_calls[n] = calls
+
+    def next_class(self) -> int | None:
+        """The class to halve: of those that shrink the largest working set well, the cheapest; None: none is left.
+
+        A tile that the program fixes is cut when nothing else can be.
+        """
+        for fixed in (False, True) if self.fixed else (False,):
+            aside = []
+            found = None
+            while self.worst and found is None:
+                entry = heappop(self.worst)
+                if -entry[0] == self.held[entry[1]]:
+                    aside.append(entry)
+                    found = self._cheapest(entry[1], fixed)
+            for entry in aside:
+                heappush(self.worst, entry)
+            if found is not None:
+                return found
+        return None
+
+    def _cheapest(self, n: int, fixed: bool) -> int | None:
+        saved: dict[int, int] = {}
+        group, tiles = self.graph.groups[n], self.tiles
+        for c in group.relevant:
+            if tiles[c] > 1 and (c in self.fixed) == fixed:
+                before = tiles[c]
+                tiles[c] = halved(before, self.steps[c])
+                saved[c] = self.held[n] - self.graph.held_nbytes(group, tiles)
+                tiles[c] = before
+        if not saved:
+            return None
+        best = max(saved.values())
+        choices = [c for c, s in saved.items() if s >= min(best, EFFECTIVE * best)]
+        return min(choices, key=lambda c: (self._cost(c), -tiles[c], c))
+
+    def _cost(self, cut: int) -> float:
+        """Bytes that halving class ``cut`` adds to what kernels touch, and the price of shorter runs in files."""
+        tiles, bounds = self.tiles, self.graph.classes.bounds
+        total = 0.0
+        for shape, itemsize, axes in self.stored.get(cut, ()):
+            total += self._run_cost(shape, itemsize, axes, cut)
+        for n in self.members[cut]:
+            group = self.graph.groups[n]
+            e, own = group.einsum, group.classes
+            added = 0.0
+            for s, reads in enumerate(group.reads):
+                lacking = set(own) - {own[p] for p in reads}
+                if cut in lacking:
+                    times = math.prod(-(-bounds[c] // tiles[c]) for c in lacking)
+                    added += operand_nbytes(e, s, e.bounds) * times
+            aggregated = {own[p] for p in e.aggregated}
+            if cut in aggregated:
+                added += state_nbytes(e, e.bounds) * math.prod(-(-bounds[c] // tiles[c]) for c in aggregated)
+            added += self._halo_nbytes(group, cut)
+            total += added * len(group.nodes)
+        return total
+
+    def _halo_nbytes(self, group: Group, cut: int) -> float:
+        """Bytes that neighbouring tiles would both read of operands that are indexed beyond labels."""
+        total = 0.0
+        for s in group.shifted:
+            reads = group.reads[s.slot]
+            if not any(group.classes[p] == cut for p in reads):
+                continue
+            before = self.tiles[cut]
+            found = []
+            for tile in (before, halved(before, self.steps[cut])):
+                self.tiles[cut] = tile
+                own = self.graph.tiles(group, self.tiles)
+                times = math.prod(-(-group.einsum.bounds[p] // own[p]) for p in reads)
+                found.append(times * operand_nbytes(group.einsum, s.slot, own))
+            self.tiles[cut] = before
+            total += max(0, found[1] - found[0])
+        return total
+
+    def _run_cost(self, shape: Sequence[int], itemsize: int, axes: Sequence[int], cut: int) -> float:
+        """Bytes that could have been read in the time that halving ``cut`` adds in shorter contiguous runs."""
+        nbytes = math.prod(shape) * itemsize
+        tiles = self.tiles
+
+        def runs() -> float:
+            run = itemsize
+            for c, bound in zip(reversed(axes), reversed(shape), strict=True):
+                run *= min(tiles[c], bound)
+                if tiles[c] < bound:
+                    break
+            return nbytes / run
+
+        whole = runs()
+        before = tiles[cut]
+        tiles[cut] = halved(before, self.steps[cut])
+        shorter = runs()
+        tiles[cut] = before
+        return (shorter - whole) * self.machine.run_latency * self.machine.read_bandwidth
+
+
+Stored = tuple[list[int], int, list[int]]
+
+
+def _stored(graph: Grouped, layouts: Mapping[int, Sequence[int]]) -> dict[int, list[Stored]]:
+    """By class, the shapes, itemsizes and axes' classes of the tensors in files, axes slowest first."""
+    found: dict[int, list[Stored]] = {}
+    outputs = {node for _, node in graph.graph.outputs}
+    for i, node in enumerate(graph.graph.nodes):
+        shape: tuple[int, ...] = node.shape
+        if (isinstance(node, InputNode) or i in outputs) and 0 not in shape:
+            axes, own = layouts.get(i, range(len(node.shape))), graph.classes.of[i]
+            entry = [node.shape[a] for a in axes], node.dtype.itemsize, [own[a] for a in axes]
+            for c in set(entry[2]):
+                found.setdefault(c, []).append(entry)
+    return found

@@ -1,0 +1,215 @@
+"""Every tensor's shape in the sizes' own names, so far as the program tells it without numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import assert_never
+
+from einturnip.core.diagnostics import Span
+from einturnip.core.errors import SourceError
+from einturnip.lang.sizes import size_value
+from einturnip.lang.types import (
+    Access,
+    Affine,
+    AxisSize,
+    Carried,
+    Concatenate,
+    Equation,
+    Index,
+    Input,
+    Program,
+    Replace,
+    SizeExpr,
+    SizeLiteral,
+    SizeName,
+    SizeOp,
+    Split,
+    Tensor,
+    walk,
+)
+
+Shape = tuple[SizeExpr | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A label's size, if the program tells it, and what fixes it, in words."""
+
+    size: SizeExpr | None
+    origin: str
+
+
+def shapes(program: Program, sizes: Mapping[str, int]) -> tuple[Shape, ...]:
+    """The shape of every tensor by number; an axis that cannot be told is None.
+
+    Shapes:
+        sizes: what is known of the dims; an axis made of these alone is a literal.
+    """
+    return _Shapes(program, sizes).found
+
+
+def bounds(program: Program, equation: Equation, sizes: Mapping[str, int]) -> tuple[Bound, ...]:
+    """The size of every label of an equation, and what fixes it."""
+    return _Shapes(program, sizes).bounds(equation)
+
+
+class _Shapes:
+    """Shapes of a program, in the order of its tensors."""
+
+    def __init__(self, program: Program, sizes: Mapping[str, int]) -> None:
+        self.program, self.sizes = program, dict(sizes)
+        for name, dim in program.dims.items():
+            if isinstance(size := self._folded(dim.definition), SizeLiteral):
+                self.sizes.setdefault(name, size.value)
+        self.found: tuple[Shape, ...] = ()
+        made: list[Shape] = []
+        for tensor in program.tensors:
+            self.found = made  # type: ignore[assignment]  # read only, and grows
+            made.append(tuple(map(self._folded, self._shape(tensor))))
+        self.found = tuple(made)
+
+    def _shape(self, tensor: Tensor) -> Shape:
+        match tensor:
+            case Input(shape=shape):
+                return shape
+            case Equation(n_out=n_out):
+                return tuple(bound.size for bound in self.bounds(tensor)[:n_out])
+            case Replace(base=number) | Carried(initial=number):
+                return self.found[number]
+            case Concatenate(axis=axis, parts=parts):
+                lengths = [self.found[part][axis] for part in parts]
+                total = None if None in lengths else linear([(1, size) for size in lengths if size is not None])
+                first = self.found[parts[0]]
+                return (*first[:axis], total, *first[axis + 1 :])
+            case _:
+                assert_never(tensor)
+
+    def bounds(self, equation: Equation) -> tuple[Bound, ...]:
+        """The size of every label of an equation, and what fixes it."""
+        found = [self._written(equation, number) for number in range(len(equation.labels))]
+        expressions = [equation.value, *(key for _, key in equation.keys)]
+        accesses = [e for expression in expressions for e in walk(expression) if isinstance(e, Access)]
+        for access in accesses:
+            for axis, index in enumerate(access.indices):
+                if isinstance(index, int) and found[index].size is None:
+                    found[index] = Bound(self.found[access.tensor][axis], self._origin(access, axis))
+        for access in accesses:
+            for axis, index in enumerate(access.indices):
+                self._solve(found, index, self.found[access.tensor][axis], self._origin(access, axis))
+        return tuple(replace(bound, size=self._folded(bound.size)) for bound in found)
+
+    def _written(self, equation: Equation, number: int) -> Bound:
+        """What is written with a label, or the dim of its name."""
+        label = equation.labels[number]
+        if label.size is not None:
+            return Bound(self._resolved(label.size), "the size written with it")
+        if isinstance(label.dim, str):
+            return Bound(SizeName(label.dim, label.span), f"dim {label.dim}")
+        if label.dim is not None:
+            return Bound(self._resolved(label.dim), f"the size {label.name} of the function")
+        return Bound(None, "")
+
+    def _origin(self, access: Access, axis: int) -> str:
+        return f"axis {axis} of {self.program.tensors[access.tensor].name}"
+
+    def _solve(self, found: list[Bound], index: Index, axis: SizeExpr | None, origin: str) -> None:
+        """The size of the one label that an index leaves open: the largest for which it stays in bounds."""
+        match index:
+            case Affine(terms=terms, offset=offset, divisor=None, modulus=None) if axis is not None:
+                open_ = [(label, c) for label, c in terms if found[label].size is None]
+                scale = self._number(open_[0][1]) if len(open_) == 1 else None
+                known = [(self._number(c), found[label].size) for label, c in terms if (label, c) not in open_]
+                shift = self._resolved(offset)
+                if scale is None or scale < 1 or shift is None or any(c is None or c < 0 for c, _ in known):
+                    return
+                # axis - 1 - offset - sum of c * (size - 1), divided by the scale, and one more.
+                taken = [(-c, size) for c, size in known if c is not None and size is not None]
+                last = [(1, axis), (-1, shift), *taken]
+                rest = sum(-c for c, _ in taken)
+                size = linear(last, rest) if scale == 1 else _strided(linear(last, rest - 1), scale)
+                found[open_[0][0]] = Bound(size, origin)
+            case Split(labels=labels) if axis is not None:
+                unknown = [label for label in labels if found[label].size is None]
+                if len(unknown) == 1:
+                    others = [found[label].size for label in labels if label != unknown[0]]
+                    size = axis
+                    for other in others:
+                        assert other is not None
+                        size = SizeOp("div", (size, other), axis.span)
+                    found[unknown[0]] = Bound(size, origin)
+            case _:
+                pass
+
+    def _number(self, expr: SizeExpr) -> int | None:
+        folded = self._folded(self._resolved(expr))
+        return folded.value if isinstance(folded, SizeLiteral) else None
+
+    def _resolved(self, expr: SizeExpr) -> SizeExpr | None:
+        """The expression with the axes that it names in place of these names."""
+        match expr:
+            case AxisSize(tensor=tensor, axis=axis):
+                return self.found[tensor][axis]
+            case SizeOp(op=op, arguments=arguments):
+                inside = [self._resolved(argument) for argument in arguments]
+                known = tuple(argument for argument in inside if argument is not None)
+                return SizeOp(op, known, expr.span) if len(known) == len(inside) else None
+            case _:
+                return expr
+
+    def _folded(self, expr: SizeExpr | None) -> SizeExpr | None:
+        """A literal where the sizes that are known suffice."""
+        expr = None if expr is None else self._resolved(expr)
+        if expr is None or isinstance(expr, SizeLiteral):
+            return expr
+        try:
+            return SizeLiteral(size_value(expr, self.sizes), expr.span)
+        except (KeyError, SourceError):
+            return expr
+
+
+def linear(terms: Iterable[tuple[int, SizeExpr]], constant: int = 0) -> SizeExpr:
+    """The sum of multiples of sizes and a number, in few terms: n - 2 and not n - 1 - 1."""
+    factors: dict[SizeExpr, int] = {}
+    span: Span | None = None
+    stack = list(reversed(list(terms)))
+    while stack:
+        factor, expr = stack.pop()
+        span = span or expr.span
+        match expr:
+            case SizeLiteral(value=value):
+                constant += factor * value
+            case SizeOp(op="add", arguments=(a, b)):
+                stack += [(factor, b), (factor, a)]
+            case SizeOp(op="sub", arguments=(a, b)):
+                stack += [(-factor, b), (factor, a)]
+            case SizeOp(op="neg", arguments=(a,)):
+                stack.append((-factor, a))
+            case _:
+                factors[expr] = factors.get(expr, 0) + factor
+    assert span is not None
+    positive = [(f, e) for e, f in factors.items() if f > 0]
+    negative = [(-f, e) for e, f in factors.items() if f < 0]
+    total = _sum([_times(f, e) for f, e in positive] + [SizeLiteral(constant, span)] * (constant > 0), span)
+    for expr in [_times(f, e) for f, e in negative] + [SizeLiteral(-constant, span)] * (constant < 0):
+        total = SizeOp("sub", (total, expr), span)
+    return total
+
+
+def _times(factor: int, expr: SizeExpr) -> SizeExpr:
+    return expr if factor == 1 else SizeOp("mul", (SizeLiteral(factor, expr.span), expr), expr.span)
+
+
+def _sum(terms: Sequence[SizeExpr], span: Span) -> SizeExpr:
+    if not terms:
+        return SizeLiteral(0, span)
+    total = terms[0]
+    for term in terms[1:]:
+        total = SizeOp("add", (total, term), span)
+    return total
+
+
+def _strided(last: SizeExpr, scale: int) -> SizeExpr:
+    """``last // scale + 1``: how many steps of that length reach no farther than ``last``."""
+    quotient = SizeOp("floordiv", (last, SizeLiteral(scale, last.span)), last.span)
+    return linear([(1, quotient)], 1)

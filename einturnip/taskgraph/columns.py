@@ -1,0 +1,116 @@
+"""Tasks and values as growing columns, frozen into a TaskGraph."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from einturnip.core.einsum import Box
+from einturnip.core.errors import CapacityError
+from einturnip.core.machine import Machine
+from einturnip.decomp.types import Decomposition
+from einturnip.taskgraph.types import TaskGraph, TaskKind, ValueKind
+
+
+class TaskColumns:
+    """Appends tasks and values; their ids count from 0."""
+
+    def __init__(self, machine: Machine, most_tasks: int) -> None:
+        self.most_tasks = most_tasks
+        self.latency = machine.op_latency
+        self.rates = {
+            TaskKind.LOAD: machine.read_bandwidth,
+            TaskKind.STORE: machine.write_bandwidth,
+            TaskKind.MOVE: machine.memory_bandwidth,
+        }
+        self.kind, self.node, self.value = array("B"), array("i"), array("i")
+        self.workspace, self.seconds, self.flops = array("q"), array("d"), array("q")
+        self.key_ptr, self.key = array("q", [0]), array("i")
+        self.read_ptr, self.read, self.seen = array("q", [0]), array("i"), array("i")
+        self.value_kind, self.value_node, self.value_nbytes = array("B"), array("i"), array("q")
+        self.box_ptr, self.box = array("q", [0]), array("q")
+
+    def new_value(self, kind: ValueKind, node: int, box: Box, nbytes: int) -> int:
+        """Add a value; returns its id."""
+        self.value_kind.append(kind)
+        self.value_node.append(node)
+        self.value_nbytes.append(nbytes)
+        for bounds in box:
+            self.box.extend(bounds)
+        self.box_ptr.append(len(self.box))
+        return len(self.value_kind) - 1
+
+    def box_of(self, value: int) -> Box:
+        """The box of a value."""
+        flat = self.box[self.box_ptr[value] : self.box_ptr[value + 1]]
+        return tuple(zip(flat[::2], flat[1::2], strict=True))
+
+    def kernel(
+        self,
+        kind: TaskKind,
+        node: int,
+        key: Sequence[int],
+        value: int,
+        reads: Iterable[int],
+        seen: Iterable[int],
+        costs: tuple[int, float, int],
+    ) -> None:
+        """Add a kernel; ``costs``: its workspace in bytes, its seconds, its operations.
+
+        Raises:
+            CapacityError: there are too many tasks.
+        """
+        self.kind.append(kind)
+        self.node.append(node)
+        self.value.append(value)
+        self.key.extend(key)
+        self.key_ptr.append(len(self.key))
+        self.read.extend(reads)
+        self.seen.extend(seen)
+        self.read_ptr.append(len(self.read))
+        workspace, seconds, flops = costs
+        self.workspace.append(workspace)
+        self.seconds.append(seconds)
+        self.flops.append(flops)
+        if len(self.kind) > self.most_tasks:
+            raise CapacityError(f"the plan needs more than {self.most_tasks:,} tile tasks")
+
+    def transfer(
+        self, kind: TaskKind, node: int, key: Sequence[int], value: int, reads: Sequence[int], seen: Sequence[int]
+    ) -> None:
+        """Add a load, a store or a move."""
+        moved = value if kind != TaskKind.MOVE or not reads else min(value, *reads, key=self.value_nbytes.__getitem__)
+        seconds = self.latency + self.value_nbytes[moved] / self.rates[kind]
+        self.kernel(kind, node, key, value, reads, seen, (0, seconds, 0))
+
+    def freeze(self, decomposition: Decomposition) -> TaskGraph:
+        """The graph."""
+        read = _column(self.read, np.int32)
+        return TaskGraph(
+            decomposition,
+            _column(self.kind, np.uint8),
+            _column(self.node, np.int32),
+            _column(self.value, np.int32),
+            _column(self.workspace, np.int64),
+            _column(self.seconds, np.float64),
+            _column(self.flops, np.int64),
+            _column(self.key_ptr, np.int64),
+            _column(self.key, np.int32),
+            _column(self.read_ptr, np.int64),
+            read,
+            read if self.seen == self.read else _column(self.seen, np.int32),
+            _column(self.value_kind, np.uint8),
+            _column(self.value_node, np.int32),
+            _column(self.value_nbytes, np.int64),
+            _column(self.box_ptr, np.int64),
+            _column(self.box, np.int64),
+        )
+
+
+def _column(a: array[int] | array[float], dtype: type) -> Any:
+    out: Any = np.array(a, dtype=dtype)
+    out.flags.writeable = False
+    return out
