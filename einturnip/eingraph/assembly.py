@@ -2,12 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from einturnip.core.algebra import Aggregation
-from einturnip.core.einsum import Einsum
-from einturnip.core.scalar import Label, Operand, Scalar, rewrite
-from einturnip.eingraph.types import EinsumNode, Node
+from einturnip.core.dtypes import I64, DType
+from einturnip.core.einsum import Access, Einsum, Index, Key, labels_read
+from einturnip.core.scalar import Cast, Label, Operand, Scalar, rewrite
+from einturnip.eingraph.indices import normal, number
+from einturnip.eingraph.types import NO_HINTS, EinsumNode, Hints, Node
+
+Tensor = tuple[DType, tuple[int, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A node to be: ``operands`` are numbers of tensors from outside, or ~position of an earlier draft.
+
+    ``name`` is what its name ends with (``max``); empty for the one that carries the statement's own.
+    """
+
+    einsum: Einsum
+    operands: tuple[int, ...]
+    name: str = ""
+    hints: Hints = NO_HINTS
+
+
+class Drafts:
+    """The nodes of one statement in the making. Frozen into a tuple, they are placed as often as they are needed."""
+
+    def __init__(self, tensors: Iterable[Tensor] = ()) -> None:
+        self.tensors = list(tensors)
+        self.nodes: list[Draft] = []
+
+    def tensor(self, number: int) -> Tensor:
+        """Element type and shape of a tensor from outside, or of a draft."""
+        if number >= 0:
+            return self.tensors[number]
+        einsum = self.nodes[~number].einsum
+        return einsum.dtype, einsum.shape
+
+    def add(self, draft: Draft) -> int:
+        """Append a draft; the number by which others read it."""
+        self.nodes.append(draft)
+        return ~(len(self.nodes) - 1)
 
 
 class Assembly:
@@ -16,6 +54,7 @@ class Assembly:
     def __init__(self, names: Iterable[str] = ()) -> None:
         self.nodes: list[Node] = []
         self._names = set(names)
+        self._counts: dict[str, int] = {}
 
     def add(self, node: Node) -> int:
         """Append a node; its id."""
@@ -25,50 +64,71 @@ class Assembly:
 
     def fresh(self, name: str) -> str:
         """A name no node has yet: ``name``, ``name2``, ``name3``..., which is then taken."""
-        candidate, n = name, 1
+        candidate, n = name, self._counts.get(name, 1)
+        if n > 1:
+            candidate = f"{name}{n}"
         while candidate in self._names:
             n += 1
             candidate = f"{name}{n}"
+        self._counts[name] = n
         self._names.add(candidate)
         return candidate
 
+    def place(self, drafts: Sequence[Draft], outside: Sequence[int], name: str, line: int) -> int:
+        """Add the nodes of drafts over the nodes ``outside``; the id of the last."""
+        first = len(self.nodes)
+        for draft in drafts:
+            operands = tuple(outside[n] if n >= 0 else first + ~n for n in draft.operands)
+            full = self.fresh(f"{name}.{draft.name}") if draft.name else name
+            self.add(EinsumNode(full, draft.einsum, operands, line, draft.hints))
+        return len(self.nodes) - 1
+
 
 class Space:
-    """Labels with bounds, and scalar expressions over them that read earlier nodes.
+    """Labels with bounds, and scalar expressions over them that read tensors.
 
-    An ``Operand`` of the space stands for one (node, access); the same pair is the same slot. ``emit`` makes a node of
-    an expression, with just the labels and slots that it needs.
+    An ``Operand`` of the space stands for one (tensor, access); the same pair is the same slot. ``emit`` makes a draft
+    of an expression, with just the labels and slots that it needs. ``tiles`` are a hint's extents of labels.
     """
 
-    def __init__(self, assembly: Assembly, labels: Sequence[str], bounds: Sequence[int], name: str, line: int) -> None:
-        self.assembly, self.name, self.line = assembly, name, line
-        self.labels, self.bounds = tuple(labels), tuple(bounds)
-        self.slots: list[tuple[int, tuple[int, ...]]] = []
-        self._slot_of: dict[tuple[int, tuple[int, ...]], int] = {}
+    def __init__(
+        self, drafts: Drafts, labels: Sequence[str], bounds: Sequence[int], tiles: Mapping[int, int] | None = None
+    ) -> None:
+        self.drafts = drafts
+        self.labels, self.bounds = list(labels), list(bounds)
+        self.tiles, self.device = dict(tiles or {}), ""
+        self.slots: list[tuple[int, Access]] = []
+        self._slot_of: dict[tuple[int, Access], int] = {}
 
-    def operand(self, node: int, access: tuple[int, ...]) -> Operand:
-        """The element of ``node`` at the labels of ``access``."""
-        key = (node, access)
+    def add_label(self, name: str, bound: int) -> int:
+        """One more label; its position."""
+        self.labels.append(name)
+        self.bounds.append(bound)
+        return len(self.labels) - 1
+
+    def operand(self, tensor: int, access: Access) -> Operand:
+        """The element of ``tensor`` at the indices of ``access``, each brought to its simplest form."""
+        dtype, shape = self.drafts.tensor(tensor)
+        key = tensor, tuple(normal(index, self.bounds, size) for index, size in zip(access, shape, strict=True))
         if key not in self._slot_of:
             self._slot_of[key] = len(self.slots)
             self.slots.append(key)
-        return Operand(self._slot_of[key], self.assembly.nodes[node].dtype)
+        return Operand(self._slot_of[key], dtype)
 
     @classmethod
-    def around(cls, assembly: Assembly, node: EinsumNode) -> Space:
-        """The label space of an existing node, without slots yet."""
-        return cls(assembly, node.einsum.labels, node.einsum.bounds, node.name, node.line)
+    def over(cls, einsum: Einsum, operands: Sequence[int] | None = None) -> Space:
+        """The label space of an einsum, without slots yet, over tensors by number: those of its slots, or its slots."""
+        known: dict[int, Tensor] = {}
+        for slot, tensor in enumerate(range(len(einsum.accesses)) if operands is None else operands):
+            known[tensor] = einsum.dtypes[slot], einsum.operand_shape(slot)
+        return cls(Drafts(known[tensor] for tensor in range(len(known))), einsum.labels, einsum.bounds)
 
     def substitute(
-        self,
-        join: Scalar,
-        accesses: Sequence[tuple[int, ...]],
-        operands: Sequence[int],
-        labels: Sequence[int] | None = None,
+        self, join: Scalar, accesses: Sequence[Access], operands: Sequence[int], labels: Access | None = None
     ) -> Scalar:
         """A join whose slots are given by ``accesses`` and ``operands``, in this space's slots.
 
-        ``labels`` are this space's labels for the join's own, where they differ.
+        ``labels`` are this space's indices for the join's own labels, where they differ.
         """
 
         def leaf(expr: Scalar) -> Scalar:
@@ -76,7 +136,10 @@ class Space:
                 case Operand(slot, _):
                     return self.operand(operands[slot], accesses[slot])
                 case Label(position, dtype) if labels is not None:
-                    return Label(labels[position], dtype)
+                    if isinstance(at := labels[position], int):
+                        return Label(at, dtype)
+                    value = number(at)
+                    return value if dtype == I64 else Cast(value, dtype)
             return expr
 
         return rewrite(join, leaf)
@@ -88,7 +151,7 @@ class Space:
         def leaf(e: Scalar) -> Scalar:
             match e:
                 case Operand(slot, _):
-                    found.update(self.slots[slot][1])
+                    found.update(labels_read(self.slots[slot][1]))
                 case Label(position, _):
                     found.add(position)
             return e
@@ -103,16 +166,26 @@ class Space:
         join: Scalar,
         aggregation: Aggregation | None,
         name: str | None = None,
+        keys: Sequence[tuple[int, Scalar]] = (),
     ) -> int:
-        """Add the node ``[out] = aggregation[bound] join``; its id. Without a name it takes one after its operator."""
+        """Add the draft ``[out] = aggregation[bound] join``; its number. Without a name it is called by operator."""
         if name is None:
-            name = self.assembly.fresh(f"{self.name}.{aggregation.op if aggregation else 'map'}")
-        return self.assembly.add(self.node(out, bound, join, aggregation, name))
+            name = aggregation.op if aggregation else "map"
+        einsum, operands = self.einsum(out, bound, join, aggregation, keys)
+        order = (*out, *bound)
+        tiles = tuple((i, self.tiles[p]) for i, p in enumerate(order) if p in self.tiles) if self.tiles else ()
+        hints = Hints(tiles=tiles, device=self.device) if tiles or self.device else NO_HINTS
+        return self.drafts.add(Draft(einsum, operands, name, hints))
 
-    def node(
-        self, out: Sequence[int], bound: Sequence[int], join: Scalar, aggregation: Aggregation | None, name: str
-    ) -> EinsumNode:
-        """The node ``[out] = aggregation[bound] join``, not yet added."""
+    def einsum(
+        self,
+        out: Sequence[int],
+        bound: Sequence[int],
+        join: Scalar,
+        aggregation: Aggregation | None,
+        keys: Sequence[tuple[int, Scalar]] = (),
+    ) -> tuple[Einsum, tuple[int, ...]]:
+        """The einsum ``[out] = aggregation[bound] join`` and the tensors in its slots."""
         order = (*out, *bound)
         position = {p: i for i, p in enumerate(order)}
         slots: dict[int, int] = {}
@@ -126,23 +199,35 @@ class Space:
             return expr
 
         renumbered = rewrite(join, leaf)
+        renumbered_keys = tuple(Key(position[p], rewrite(value, leaf)) for p, value in keys)
         sources = [self.slots[s] for s in slots]
+        tensors = [self.drafts.tensor(tensor) for tensor, _ in sources]
+        accesses = tuple(tuple(_at(index, position) for index in access) for _, access in sources)
+        alone = all(isinstance(index, int) for access in accesses for index in access)
         einsum = Einsum(
             labels=tuple(self.labels[p] for p in order),
             bounds=tuple(self.bounds[p] for p in order),
             n_out=len(out),
-            accesses=tuple(tuple(position[p] for p in access) for _, access in sources),
-            dtypes=tuple(self.assembly.nodes[node].dtype for node, _ in sources),
+            accesses=accesses,
+            dtypes=tuple(dtype for dtype, _ in tensors),
             join=renumbered,
             aggregation=aggregation,
+            shapes=() if alone else tuple(shape for _, shape in tensors),
+            keys=renumbered_keys,
         )
-        return EinsumNode(name, einsum, tuple(node for node, _ in sources), self.line)
+        return einsum, tuple(tensor for tensor, _ in sources)
 
 
-def copy_input(assembly: Assembly, node: int, name: str, line: int) -> int:
-    """A node of its own with the values of another, for an output that is an input."""
-    source = assembly.nodes[node]
-    labels = tuple(f"i{axis}" for axis in range(len(source.shape)))
-    space = Space(assembly, labels, source.shape, name, line)
-    axes = tuple(range(len(labels)))
-    return space.emit(axes, (), space.operand(node, axes), None, name)
+def _at(index: int | Index, position: Mapping[int, int]) -> int | Index:
+    if isinstance(index, int):
+        return position[index]
+    terms = tuple(sorted((position[p], c) for p, c in index.terms))
+    return Index(terms, index.offset, index.divisor, index.modulus, index.clamped)
+
+
+def copy_of(dtype: DType, shape: tuple[int, ...]) -> Draft:
+    """A draft with the values of tensor 0, for an output that is an input."""
+    space = Space(Drafts([(dtype, shape)]), [f"i{axis}" for axis in range(len(shape))], shape)
+    axes = tuple(range(len(shape)))
+    space.emit(axes, (), space.operand(0, axes), None, "")
+    return space.drafts.nodes[0]

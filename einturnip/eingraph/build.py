@@ -1,35 +1,22 @@
-"""Program to EinGraph: sizes bound, each statement split at its aggregations."""
+"""Program to EinGraph: sizes bound, loops unrolled, each statement split at its aggregations."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from typing import assert_never
 
-import numpy as np
-
-from einturnip.core.algebra import aggregation
 from einturnip.core.errors import SourceError
-from einturnip.core.scalar import Call, Cast, Const, Scalar
-from einturnip.core.scalar import Label as LabelIndex
-from einturnip.eingraph.assembly import Assembly, Space, copy_input
+from einturnip.eingraph.assembly import Assembly, Draft, Drafts, Space, copy_of
 from einturnip.eingraph.check import check
-from einturnip.eingraph.products import python_number, widen
-from einturnip.eingraph.sizes import Sizes, bind_sizes, label_sizes
-from einturnip.eingraph.types import EinGraph, InputNode
-from einturnip.lang.sizes import size_text
-from einturnip.lang.types import (
-    Access,
-    Aggregate,
-    Apply,
-    Convert,
-    Equation,
-    Expr,
-    Input,
-    LabelNumber,
-    Number,
-    Program,
-    SizeNumber,
-)
+from einturnip.eingraph.forms import Forms
+from einturnip.eingraph.joining import concatenation, replacement
+from einturnip.eingraph.mentions import Mentions, mentions
+from einturnip.eingraph.ranges import label_sizes
+from einturnip.eingraph.sizes import Size, Sizes, bind_sizes
+from einturnip.eingraph.statement import Statement
+from einturnip.eingraph.types import ConcatNode, EinGraph, InputNode
+from einturnip.lang.types import Concatenate, Dim, Equation, For, Input, Output, Program, Replace
+from einturnip.lang.types import Statement as ProgramStatement
 
 
 def build(
@@ -46,81 +33,149 @@ def build(
 
     Raises:
         BindError: sizes from outside disagree with the program or each other, or are missing.
-        SourceError: a statement's labels have two sizes, or none.
+        SourceError: a statement's labels have two sizes, or none, or an index leaves its axis.
     """
     sizes = bind_sizes(program, shapes, dims or {}, origins or {})
-    assembly = Assembly()
-    nodes: list[int] = []
-    for tensor in program.tensors:
-        match tensor:
-            case Input():
-                shape = tuple(size.value for size in sizes.axes[tensor.number])
-                nodes.append(assembly.add(InputNode(tensor.name, shape, tensor.dtype, tensor.span.line)))
-            case Equation():
-                nodes.append(_Statement(assembly, sizes, nodes, tensor).emit())
-            case _:
-                assert_never(tensor)
+    unrolled = _Unrolled(sizes)
+    unrolled.run(program.statements)
     if sizes.problems:
         raise SourceError(sizes.rendered())
+    assembly = unrolled.assembly
     outputs = []
     for output in program.outputs:
-        node = nodes[output.tensor]
-        if isinstance(assembly.nodes[node], InputNode):
-            node = copy_input(assembly, node, output.name, output.span.line)
+        node = unrolled.nodes[output.tensor]
+        if isinstance(source := assembly.nodes[node], InputNode):
+            node = assembly.place([copy_of(source.dtype, source.shape)], [node], output.name, output.span.line)
         outputs.append((output.name, node))
     graph = EinGraph(tuple(assembly.nodes), tuple(outputs), program.file, program.source)
     check(graph)
     return graph
 
 
-class _Statement:
-    """One equation on its way to nodes."""
+class _Unrolled:
+    """The program's statements carried out on shapes: the node of every tensor, by number, as it is at the moment."""
 
-    def __init__(self, assembly: Assembly, sizes: Sizes, nodes: list[int], equation: Equation) -> None:
-        self.sizes, self.nodes, self.equation = sizes, nodes, equation
-        bounds = label_sizes(sizes, equation)
-        names = tuple(label.name for label in equation.labels)
-        self.space = Space(assembly, names, bounds, equation.name, equation.span.line)
+    def __init__(self, sizes: Sizes) -> None:
+        self.sizes = sizes
+        self.assembly = Assembly()
+        self.nodes: dict[int, int] = {}
+        self._forms = Forms()
+        self._mentions: dict[int, Mentions] = {}
+        self._lowered: dict[Hashable, tuple[tuple[Draft, ...], tuple[Size, ...]]] = {}
 
-    def emit(self) -> int:
-        """The statement's nodes; the id of the last, which is its tensor."""
-        value, name, out = self.equation.value, self.equation.name, tuple(range(self.equation.n_out))
-        if not isinstance(value, Aggregate):
-            return self.space.emit(out, (), self._scalar(value), None, name)
-        node, free = self._aggregate(value, out)
-        return node if free == out else self.space.emit(out, (), self.space.operand(node, free), None, name)
+    def run(self, statements: Iterable[ProgramStatement]) -> None:
+        """Carry out statements in order."""
+        for statement in statements:
+            match statement:
+                case Dim() | Output():
+                    pass
+                case Input(name=name, number=number, dtype=dtype, span=span):
+                    shape = tuple(size.value for size in self.sizes.axes[number])
+                    self.nodes[number] = self.assembly.add(InputNode(name, shape, dtype, span.line))
+                case Equation():
+                    self._equation(statement)
+                case Replace() | Concatenate():
+                    self._put_together(statement)
+                case For():
+                    self._loop(statement)
+                case _:
+                    assert_never(statement)
 
-    def _aggregate(self, expr: Aggregate, out: tuple[int, ...] | None = None) -> tuple[int, tuple[int, ...]]:
-        """The node of an aggregation and the labels free in it; it is the statement's own where these are ``out``."""
-        join = self._scalar(expr.body)
-        free = tuple(sorted(self.space.labels_in(join) - set(expr.labels)))
-        join, operator = widen(join, aggregation(expr.op, join.dtype, expr.accumulator))
-        return self.space.emit(free, expr.labels, join, operator, self.equation.name if free == out else None), free
+    def _equation(self, equation: Equation) -> None:
+        if equation.number not in self._mentions:
+            self._mentions[equation.number] = mentions(equation)
+        found = self._mentions[equation.number]
+        if self._is_unsized(equation, found.tensors):
+            return
+        outside = [self.nodes[number] for number in found.tensors]
+        variables = tuple(self.sizes.loops.get(name) for name in found.names)
+        key = (equation.number, variables, tuple(self.assembly.nodes[node].shape for node in outside))
+        if key not in self._lowered:
+            self._lowered[key] = self._lower(equation, found.tensors, outside), self.sizes.axes[equation.number]
+        drafts, self.sizes.axes[equation.number] = self._lowered[key]
+        if drafts:
+            name, line = equation.name, equation.span.line
+            self.nodes[equation.number] = self.assembly.place(drafts, outside, name, line)
+        else:
+            self._stand_in(equation)
 
-    def _scalar(self, expr: Expr) -> Scalar:
-        match expr:
-            case Number(value=value, dtype=dtype):
-                return Const(python_number(value, dtype), dtype)
-            case SizeNumber():
-                return self._size(expr)
-            case LabelNumber(label=label, dtype=dtype):
-                return LabelIndex(label, dtype)
-            case Access(tensor=tensor, indices=labels):
-                return self.space.operand(self.nodes[tensor], labels)
-            case Convert(argument=argument, dtype=dtype):
-                inner = self._scalar(argument)
-                return inner if inner.dtype == dtype else Cast(inner, dtype)
-            case Apply(op=op, arguments=arguments, dtype=dtype):
-                return Call(op, tuple(self._scalar(a) for a in arguments), dtype)
-            case Aggregate():
-                return self.space.operand(*self._aggregate(expr))
-            case _:
-                assert_never(expr)
+    def _lower(self, equation: Equation, tensors: tuple[int, ...], outside: list[int]) -> tuple[Draft, ...]:
+        """The drafts of an equation over the tensors that it reads; none where it is wrong."""
+        problems = len(self.sizes.problems)
+        bounds = label_sizes(self.sizes, equation)
+        if len(self.sizes.problems) > problems:
+            return ()
+        nodes = [self.assembly.nodes[node] for node in outside]
+        drafts = Drafts((node.dtype, node.shape) for node in nodes)
+        space = Space(drafts, [label.name for label in equation.labels], bounds)
+        Statement(self.sizes, equation, space, tensors.index).emit()
+        if len(self.sizes.problems) > problems:
+            return ()
+        return tuple(self._forms.draft(draft) for draft in drafts.nodes)
 
-    def _size(self, expr: SizeNumber) -> Const:
-        """A dim as a number; an integer type that cannot hold it is an error, as it is for a Python number in NumPy."""
-        value, text = self.sizes.evaluate(expr.size) or 0, size_text(expr.size)
-        if expr.dtype.is_integer and value > np.iinfo(expr.dtype.numpy).max:
-            message = f"size {text} = {value} does not fit in {expr.dtype}"
-            self.sizes.report("E208", message, expr.span, help=f"convert first: i64(...) * {text}")
-        return Const(python_number(value, expr.dtype), expr.dtype)
+    def _put_together(self, statement: Replace | Concatenate) -> None:
+        sizes = self.sizes
+        read = (statement.base, statement.piece) if isinstance(statement, Replace) else statement.parts
+        if self._is_unsized(statement, read):
+            return
+        if isinstance(statement, Replace):
+            shape, pieces = replacement(sizes, statement, self.nodes)
+        else:
+            shape, pieces = concatenation(sizes, statement, self.nodes)
+        node = ConcatNode(statement.name, shape, statement.dtype, pieces, statement.span.line)
+        self.nodes[statement.number] = self.assembly.add(node)
+
+    def _loop(self, loop: For) -> None:
+        """Unroll a loop. An iteration with an error is the last, so that each is reported once."""
+        sizes = self.sizes
+        start, stop = sizes.integer(loop.start), sizes.integer(loop.stop)
+        for carried in loop.carried:
+            self._let(carried.number, carried.initial)
+        if start is None or stop is None:
+            return
+        problems = len(sizes.problems)
+        for value in range(start, stop):
+            sizes.loops[loop.variable] = value
+            self.run(loop.body)
+            for carried in loop.carried:
+                before, after = sizes.axes[carried.number], sizes.axes[carried.last]
+                if carried.last not in sizes.unsized and not _same(before, after):
+                    message = f"'{carried.name}' changes its shape in the loop"
+                    sizes.report("E212", message, carried.span, expected=_text(before), found=_text(after))
+            if len(sizes.problems) > problems:
+                break
+            last = [(carried.number, carried.last, self.nodes[carried.last]) for carried in loop.carried]
+            for number, source, node in last:
+                self.nodes[number] = node
+                if source in sizes.unsized:
+                    sizes.unsized.add(number)
+        sizes.loops.pop(loop.variable, None)
+
+    def _let(self, number: int, source: int) -> None:
+        """Tensor ``number`` is ``source``."""
+        self.nodes[number], self.sizes.axes[number] = self.nodes[source], self.sizes.axes[source]
+        if source in self.sizes.unsized:
+            self.sizes.unsized.add(number)
+
+    def _is_unsized(self, statement: Equation | Replace | Concatenate, read: Iterable[int]) -> bool:
+        """True where a statement hangs on a tensor without a size: that was an error, and it is none of its own."""
+        if self.sizes.unsized.isdisjoint(read):
+            return False
+        self.sizes.axes[statement.number] = (Size(0, "unknown"),) * statement.rank
+        self.sizes.unsized.add(statement.number)
+        self._stand_in(statement)
+        return True
+
+    def _stand_in(self, statement: Equation | Replace | Concatenate) -> None:
+        """A node in the place of one that could not be made; the graph is not used then."""
+        shape = tuple(size.value for size in self.sizes.axes[statement.number])
+        node = InputNode(statement.name, shape, statement.dtype, statement.span.line)
+        self.nodes[statement.number] = self.assembly.add(node)
+
+
+def _same(before: tuple[Size, ...], after: tuple[Size, ...]) -> bool:
+    return [size.value for size in before] == [size.value for size in after]
+
+
+def _text(axes: tuple[Size, ...]) -> str:
+    return f"[{', '.join(map(str, axes))}]"

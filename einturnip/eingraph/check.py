@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import assert_never
 
 from einturnip.core.algebra import AGGREGATIONS
-from einturnip.core.dtypes import BOOL, C64, C128, F32, F64, DType
-from einturnip.core.einsum import Einsum
+from einturnip.core.dtypes import BOOL, C64, C128, F32, F64, I64, DType
+from einturnip.core.einsum import Einsum, Index
 from einturnip.core.errors import InternalError
 from einturnip.core.scalar import (
     ARITHMETIC,
@@ -20,31 +20,40 @@ from einturnip.core.scalar import (
     Operand,
     walk,
 )
-from einturnip.eingraph.types import EinGraph, EinsumNode, InputNode
+from einturnip.eingraph.indices import normal, span
+from einturnip.eingraph.pieces import boxes_of, seen
+from einturnip.eingraph.types import ConcatNode, EinGraph, EinsumNode, InputNode
 
 _REAL_OF = {C64: F32, C128: F64}
 _KEEP_KIND = frozenset({"neg", "abs", "sign", "floor", "ceil", "round", "relu", "conj", "real", "imag"})
 
 
 def check(graph: EinGraph) -> None:
-    """Single assignment, operands earlier and as declared, one bound a label, a typed join, a known aggregation.
+    """Single assignment, operands earlier and as declared, one bound a label, indices inside, pieces that cover.
 
     Raises:
         InternalError: an invariant is broken; the message names the node.
     """
+    proven: set[int] = set()
     for i, node in enumerate(graph.nodes):
         match node:
             case InputNode(name=name, shape=shape):
                 _require(all(n >= 0 for n in shape), f"input {name}: negative size in {shape}")
             case EinsumNode():
-                _check_node(graph, i, node)
+                where = f"node {i} ({node.name})"
+                if id(node.einsum) not in proven:
+                    _check_einsum(where, node.einsum)
+                    proven.add(id(node.einsum))
+                _check_operands(graph, i, where, node)
+            case ConcatNode():
+                _check_pieces(graph, i, node)
             case _:
                 assert_never(node)
     names = [name for name, _ in graph.outputs]
     _require(len(set(names)) == len(names), f"outputs named twice: {names}")
     for name, i in graph.outputs:
         _require(0 <= i < len(graph.nodes), f"output {name}: no node {i}")
-        _require(isinstance(graph.nodes[i], EinsumNode), f"output {name}: is an input itself")
+        _require(not isinstance(graph.nodes[i], InputNode), f"output {name}: is an input itself")
 
 
 def _require(holds: bool, message: str) -> None:
@@ -52,24 +61,84 @@ def _require(holds: bool, message: str) -> None:
         raise InternalError(message)
 
 
-def _check_node(graph: EinGraph, i: int, node: EinsumNode) -> None:
-    where, einsum = f"node {i} ({node.name})", node.einsum
-    n_slots = len(node.operands)
-    _require(n_slots == len(einsum.accesses) == len(einsum.dtypes), f"{where}: slots, operands and dtypes differ")
-    _require(len(einsum.labels) == len(einsum.bounds), f"{where}: labels and bounds differ")
-    _require(0 <= einsum.n_out <= len(einsum.labels), f"{where}: n_out")
-    _require(all(n >= 0 for n in einsum.bounds), f"{where}: negative bound in {einsum.bounds}")
+def _check_operands(graph: EinGraph, i: int, where: str, node: EinsumNode) -> None:
+    einsum = node.einsum
+    _require(len(node.operands) == len(einsum.accesses), f"{where}: slots, operands and dtypes differ")
     for slot, operand in enumerate(node.operands):
         _require(0 <= operand < i, f"{where}: operand {operand} is not an earlier node")
         source = graph.nodes[operand]
-        _require(all(0 <= p < len(einsum.labels) for p in einsum.accesses[slot]), f"{where}: access of slot {slot}")
         found, expected = source.shape, einsum.operand_shape(slot)
         _require(found == expected, f"{where}: operand {source.name} has shape {found}, labels say {expected}")
         _require(source.dtype == einsum.dtypes[slot], f"{where}: operand {source.name} is {source.dtype}")
-    pairs = list(zip(node.operands, einsum.accesses, strict=True))
-    _require(len(set(pairs)) == len(pairs), f"{where}: one access in two slots")
+    pairs = set(zip(node.operands, einsum.accesses, strict=True))
+    _require(len(pairs) == len(node.operands), f"{where}: one access in two slots")
+    for position, extent in node.hints.tiles:
+        _require(0 <= position < len(einsum.labels) and extent > 0, f"{where}: hint {position}: {extent}")
+
+
+def _check_einsum(where: str, einsum: Einsum) -> None:
+    _require(len(einsum.accesses) == len(einsum.dtypes), f"{where}: slots, operands and dtypes differ")
+    _require(len(einsum.labels) == len(einsum.bounds), f"{where}: labels and bounds differ")
+    _require(0 <= einsum.n_out <= len(einsum.labels), f"{where}: n_out")
+    _require(all(n >= 0 for n in einsum.bounds), f"{where}: negative bound in {einsum.bounds}")
+    alone = all(isinstance(index, int) for access in einsum.accesses for index in access)
+    _require(alone or len(einsum.shapes) == len(einsum.accesses), f"{where}: shapes of operands are missing")
+    for slot, access in enumerate(einsum.accesses):
+        labels = {p for index in access for p in ([index] if isinstance(index, int) else [q for q, _ in index.terms])}
+        _require(labels <= set(range(len(einsum.labels))), f"{where}: access of slot {slot}")
+        for index, size in zip(access, einsum.operand_shape(slot), strict=True):
+            _check_index(f"{where}, slot {slot}", einsum, index, size)
     _check_join(where, einsum)
     _check_aggregation(where, einsum)
+    _check_keys(where, einsum)
+
+
+def _check_index(where: str, einsum: Einsum, index: int | Index, size: int) -> None:
+    """An index stays inside its axis; a label alone spans it, and is not written otherwise."""
+    if isinstance(index, int):
+        _require(einsum.bounds[index] == size, f"{where}: labels say {einsum.bounds[index]} for an axis of {size}")
+        return
+    labels = [p for p, _ in index.terms]
+    _require(labels == sorted(set(labels)) and all(c for _, c in index.terms), f"{where}: terms {index.terms}")
+    _require(index.divisor >= 1 and index.modulus >= 0, f"{where}: divisor or modulus of {index}")
+    _require(not isinstance(normal(index, einsum.bounds, size), int), f"{where}: {index} is a label alone")
+    ends = span(index, einsum.bounds)
+    if index.clamped:
+        _require(einsum.aggregation is None, f"{where}: a clamped index in an aggregation")
+        _require(size > 0 or ends is None, f"{where}: a clamped index into an empty axis")
+    else:
+        _require(ends is None or 0 <= ends[0] <= ends[1] < size, f"{where}: index {ends} of an axis of {size}")
+
+
+def _check_keys(where: str, einsum: Einsum) -> None:
+    keyed = [key.label for key in einsum.keys]
+    _require(len(set(keyed)) == len(keyed), f"{where}: two keys of one label")
+    _require(not keyed or einsum.aggregation is not None, f"{where}: keys without an aggregation")
+    picks = einsum.aggregation is not None and einsum.aggregation.op == "pick"
+    _require(not picks or set(keyed) == set(einsum.aggregated), f"{where}: pick by {keyed}")
+    for key in einsum.keys:
+        _require(key.value.dtype == I64, f"{where}: a key of dtype {key.value.dtype}")
+        _require(key.label not in einsum.labels_of(key.value), f"{where}: a key that hangs on its own label")
+        _require(0 <= key.label < (len(einsum.labels) if picks else einsum.n_out), f"{where}: key of {key.label}")
+
+
+def _check_pieces(graph: EinGraph, i: int, node: ConcatNode) -> None:
+    """Pieces stand inside the whole, and together cover it."""
+    where = f"node {i} ({node.name})"
+    for piece in node.pieces:
+        _require(0 <= piece.operand < i, f"{where}: operand {piece.operand} is not an earlier node")
+        source = graph.nodes[piece.operand]
+        _require(source.dtype == node.dtype, f"{where}: piece {source.name} is {source.dtype}")
+        _require(len(piece.offsets) == len(node.shape), f"{where}: offsets of {source.name}")
+        _require(len(piece.axes) == len(source.shape), f"{where}: axes of {source.name}")
+        _require(len(set(piece.axes)) == len(piece.axes), f"{where}: axes {piece.axes} of {source.name}")
+        _require(set(piece.axes) <= set(range(len(node.shape))), f"{where}: axes {piece.axes} of {source.name}")
+    boxes = boxes_of(node, graph.nodes)
+    for box in boxes:
+        inside = all(start >= 0 and stop <= n for (start, stop), n in zip(box, node.shape, strict=True))
+        _require(inside, f"{where}: a piece at {box} of {node.shape}")
+    covered = any(all(ends == (0, n) for ends, n in zip(box, node.shape, strict=True)) for box in boxes)
+    _require(covered or seen(node.shape, boxes)[1], f"{where}: its pieces leave a gap")
 
 
 def _check_aggregation(where: str, einsum: Einsum) -> None:
@@ -77,13 +146,13 @@ def _check_aggregation(where: str, einsum: Einsum) -> None:
     if aggregation is None:
         _require(not einsum.aggregated, f"{where}: labels {einsum.labels[einsum.n_out :]} are not aggregated")
         return
-    _require(aggregation.op in AGGREGATIONS, f"{where}: unknown aggregation {aggregation.op}")
+    _require(aggregation.op in (*AGGREGATIONS, "pick"), f"{where}: unknown aggregation {aggregation.op}")
     _require(aggregation.value == einsum.join.dtype, f"{where}: join is {einsum.join.dtype}, not {aggregation.value}")
 
 
 def _check_join(where: str, einsum: Einsum) -> None:
     used: set[int] = set()
-    for expr in walk(einsum.join):
+    for expr in (e for scalar in (einsum.join, *(key.value for key in einsum.keys)) for e in walk(scalar)):
         match expr:
             case Operand(slot, dtype):
                 _require(0 <= slot < len(einsum.dtypes), f"{where}: no slot {slot}")
@@ -99,7 +168,7 @@ def _check_join(where: str, einsum: Einsum) -> None:
                 pass
             case _:
                 assert_never(expr)
-    _require(used == set(range(len(einsum.dtypes))), f"{where}: slots that the join does not read")
+    _require(used == set(range(len(einsum.dtypes))), f"{where}: slots that the join and keys do not read")
 
 
 def well_typed(op: str, arguments: tuple[DType, ...], result: DType) -> bool:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import assert_never
 
 import numpy as np
 
 from einturnip.core.errors import BindError
 from einturnip.core.reference import Array, evaluate_einsum
-from einturnip.eingraph.types import EinGraph, EinsumNode, InputNode, Node
+from einturnip.eingraph.pieces import piece_box
+from einturnip.eingraph.types import ConcatNode, EinGraph, EinsumNode, InputNode, Node
 
 
 def evaluate(graph: EinGraph, inputs: Mapping[str, Array]) -> dict[str, Array]:
@@ -26,6 +28,10 @@ def evaluate(graph: EinGraph, inputs: Mapping[str, Array]) -> dict[str, Array]:
                 values[i] = _input(node, inputs)
             case EinsumNode(einsum=einsum, operands=operands):
                 (values[i],) = evaluate_einsum(einsum, [values[o] for o in operands])
+            case ConcatNode():
+                values[i] = _put_together(node, values)
+            case _:
+                assert_never(node)
         for operand in operands_of(node):
             if last_use[operand] == i and operand not in wanted:
                 values.pop(operand, None)
@@ -34,7 +40,20 @@ def evaluate(graph: EinGraph, inputs: Mapping[str, Array]) -> dict[str, Array]:
 
 def operands_of(node: Node) -> tuple[int, ...]:
     """The nodes that a node reads."""
-    return node.operands if isinstance(node, EinsumNode) else ()
+    return () if isinstance(node, InputNode) else node.operands
+
+
+def _put_together(node: ConcatNode, values: Mapping[int, Array]) -> Array:
+    """The pieces in their places, the later ones over the earlier."""
+    whole = np.empty(node.shape, node.dtype.numpy)
+    for piece in node.pieces:
+        array = values[piece.operand]
+        box = piece_box(piece, array.shape)
+        order = sorted(range(array.ndim), key=piece.axes.__getitem__)
+        whole[tuple(slice(*ends) for ends in box)] = array.transpose(order).reshape(
+            [stop - start for start, stop in box]
+        )
+    return whole
 
 
 def _input(node: InputNode, inputs: Mapping[str, Array]) -> Array:

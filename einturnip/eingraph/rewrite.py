@@ -3,33 +3,51 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from einturnip.eingraph.check import check
+from einturnip.eingraph.forms import Forms
 from einturnip.eingraph.rewrite_inline import inline_copies, inline_elementwise, inline_products
+from einturnip.eingraph.rewrite_pieces import flatten_pieces, read_pieces
 from einturnip.eingraph.rewrite_sharing import simplify
 from einturnip.eingraph.rewrite_sums import factor_sums
-from einturnip.eingraph.types import EinGraph
+from einturnip.eingraph.types import ConcatNode, EinGraph, EinsumNode
 
 
 def rewrite(graph: EinGraph, memory_nbytes: int | None = None) -> EinGraph:
     """The same outputs for less work: shared values, contractions of two operands in order, fewer tensors stored.
 
+    Equal einsums are one object in what comes out.
+
     Units: ``memory_nbytes`` bounds the intermediates of a contraction of many tensors where an order allows it.
     """
-    graph = _until_settled(graph, inline_copies)
-    graph = _until_settled(graph, inline_elementwise)
-    graph = _until_settled(graph, inline_products)
-    graph = simplify(factor_sums(graph, memory_nbytes))
-    graph = _until_settled(graph, inline_elementwise)
+    forms = Forms()
+    graph = simplify(_with_forms(graph, forms), forms)
+    graph = _until_settled(graph, forms, inline_copies)
+    if any(isinstance(node, ConcatNode) for node in graph.nodes):
+        graph = simplify(flatten_pieces(read_pieces(graph, forms)), forms)
+        graph = _until_settled(graph, forms, inline_copies)
+    graph = _until_settled(graph, forms, inline_elementwise)
+    graph = _until_settled(graph, forms, inline_products)
+    graph = simplify(factor_sums(graph, forms, memory_nbytes), forms)
+    graph = _until_settled(graph, forms, inline_elementwise)
     check(graph)
     return graph
 
 
-def _until_settled(graph: EinGraph, step: Callable[[EinGraph], EinGraph]) -> EinGraph:
+def _with_forms(graph: EinGraph, forms: Forms) -> EinGraph:
+    """The graph with one object for equal einsums."""
+    nodes = (replace(n, einsum=forms.one(n.einsum)) if isinstance(n, EinsumNode) else n for n in graph.nodes)
+    return replace(graph, nodes=tuple(nodes))
+
+
+def _until_settled(graph: EinGraph, forms: Forms, step: Callable[[EinGraph, Forms], EinGraph]) -> EinGraph:
     """The step, then what it made superfluous dropped, until that drops nothing more."""
-    graph = simplify(graph)
     while True:
-        smaller = simplify(step(graph))
+        smaller = step(graph, forms)
+        if smaller is graph:
+            return graph
+        smaller = simplify(smaller, forms)
         if len(smaller.nodes) >= len(graph.nodes):
             return smaller
         graph = smaller

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from math import prod
+from operator import is_
 
-from einturnip.core.scalar import COMPARISONS, LOGICAL, Call, Cast, Operand, Scalar, labels_of, rewrite, slots_of, walk
-from einturnip.eingraph.assembly import Assembly, Space
+from einturnip.core.einsum import Access, Einsum, Index, labels_read
+from einturnip.core.scalar import COMPARISONS, LOGICAL, Call, Cast, Operand, Scalar, labels_of, rewrite, walk
+from einturnip.eingraph.assembly import Drafts, Space
+from einturnip.eingraph.evaluate import operands_of
+from einturnip.eingraph.forms import Forms, distinct, pattern
+from einturnip.eingraph.indices import inside_all
 from einturnip.eingraph.products import split_product
-from einturnip.eingraph.types import EinGraph, EinsumNode, Node
+from einturnip.eingraph.types import NO_HINTS, ConcatNode, EinGraph, EinsumNode, Node, Piece
 
 # A join past these bounds would make a kernel that is slow to compile and short of registers.
 _LARGEST_JOIN, _MOST_SLOTS = 160, 10
@@ -19,25 +24,25 @@ _CHEAP = COMPARISONS | LOGICAL | {"add", "sub", "mul", "div", "min", "max", "neg
 _READ_AGAIN = 1.25
 
 # Whether a node goes into its consumers, which read it so many times in all.
-Judge = Callable[[EinsumNode, list[EinsumNode], int], bool]
+Judge = Callable[[Einsum, list[Einsum], int], bool]
 
 
-def inline_copies(graph: EinGraph) -> EinGraph:
-    """Nodes that only permute or repeat axes are read at their source."""
-    return _inline(graph, lambda node, consumers, reads: _is_copy(node))
+def inline_copies(graph: EinGraph, forms: Forms) -> EinGraph:
+    """Nodes that only permute, repeat or pick axes are read at their source."""
+    return _inline(graph, forms, _always, copies=True)
 
 
-def inline_elementwise(graph: EinGraph) -> EinGraph:
+def inline_elementwise(graph: EinGraph, forms: Forms) -> EinGraph:
     """Elementwise nodes go into a sole consumer, cheap ones into two, where that adds no work and stores less."""
-    return _inline(graph, _saves_storage)
+    return _inline(graph, forms, _saves_storage)
 
 
-def inline_products(graph: EinGraph) -> EinGraph:
+def inline_products(graph: EinGraph, forms: Forms) -> EinGraph:
     """Products larger than their factors go into the sums over them, which then contract the factors instead."""
-    return _inline(graph, lambda node, consumers, reads: _is_large_product(node) and all(map(_is_sum, consumers)))
+    return _inline(graph, forms, _is_factored)
 
 
-def _inline(graph: EinGraph, wanted: Judge) -> EinGraph:
+def _inline(graph: EinGraph, forms: Forms, wanted: Judge, copies: bool = False) -> EinGraph:
     """Substitute each elementwise node that is ``wanted`` there into all its consumers; unused nodes stay behind."""
     nodes = list(graph.nodes)
     outputs = {node for _, node in graph.outputs}
@@ -46,100 +51,196 @@ def _inline(graph: EinGraph, wanted: Judge) -> EinGraph:
     for i, node in enumerate(nodes):
         if not isinstance(node, EinsumNode) or node.einsum.aggregation is not None or not users[i]:
             continue
-        consumers = [user for u in sorted(users[i]) if isinstance(user := nodes[u], EinsumNode)]
-        reads = sum(_reads(consumer, i) for consumer in consumers)
-        if (i in outputs and not _is_copy(node)) or not wanted(node, consumers, reads):
+        einsum = node.einsum
+        if node.hints != NO_HINTS or forms.once(_is_copy, id(einsum), einsum) != copies:
             continue
-        merged = [_substituted(nodes, consumer, i, node) for consumer in consumers]
-        if any(_is_too_large(m) for m in merged):
+        if (i in outputs and not copies) or not _is_wanted(forms, nodes, i, sorted(users[i]), wanted):
             continue
-        for u, consumer in zip(sorted(users[i]), merged, strict=True):
+        merged = {u: _merged(forms, nodes[u], i, node) for u in sorted(users[i])}
+        found = [(u, fresh) for u, fresh in merged.items() if fresh is not None]
+        if not found or len(found) < len(merged):
+            continue
+        for u, consumer in found:
             nodes[u] = consumer
             lines.add((node.line, consumer.line))
-            for operand in node.operands:
-                users[operand].add(u)
         for operand in node.operands:
             users[operand].discard(i)
+            users[operand] |= users[i]
         users[i] = set()
-    return replace(graph, nodes=tuple(nodes), merged=tuple(sorted(lines)))
+    return (
+        graph if all(map(is_, nodes, graph.nodes)) else replace(graph, nodes=tuple(nodes), merged=tuple(sorted(lines)))
+    )
 
 
 def _users(nodes: list[Node]) -> list[set[int]]:
     users: list[set[int]] = [set() for _ in nodes]
     for i, node in enumerate(nodes):
-        for operand in node.operands if isinstance(node, EinsumNode) else ():
+        for operand in operands_of(node):
             users[operand].add(i)
     return users
 
 
-def _reads(consumer: EinsumNode, number: int) -> int:
-    """How many times the consumer's join reads node ``number``."""
-    leaves = (e for e in walk(consumer.einsum.join) if isinstance(e, Operand))
-    return sum(consumer.operands[e.slot] == number for e in leaves)
+def _is_wanted(forms: Forms, nodes: list[Node], number: int, users: list[int], wanted: Judge) -> bool:
+    """Ask the judge, whose answer hangs on the einsums alone; a node that is a piece of another must exist."""
+    node, consumers = nodes[number], [nodes[u] for u in users]
+    assert isinstance(node, EinsumNode)
+    einsums = [c.einsum for c in consumers if isinstance(c, EinsumNode)]
+    if len(einsums) < len(consumers):
+        return _is_copy(node.einsum)
+    slots = [tuple(s for s, o in enumerate(c.operands) if o == number) for c in consumers if isinstance(c, EinsumNode)]
+    reads = sum(forms.once(_reads, (id(e), s), e, s) for e, s in zip(einsums, slots, strict=True))
+    return forms.once(wanted, (id(node.einsum), reads, *map(id, einsums)), node.einsum, einsums, reads)
 
 
-def _substituted(nodes: list[Node], consumer: EinsumNode, number: int, node: EinsumNode) -> EinsumNode:
-    """``consumer`` with the join of ``node`` wherever it read it."""
-    assembly = Assembly()
-    assembly.nodes = nodes
-    space = Space.around(assembly, consumer)
+def _reads(einsum: Einsum, slots: Sequence[int]) -> int:
+    """How many times an einsum's join and keys read some of its slots."""
+    scalars = (einsum.join, *(key.value for key in einsum.keys))
+    return sum(isinstance(e, Operand) and e.slot in slots for scalar in scalars for e in walk(scalar))
+
+
+def _merged(forms: Forms, consumer: Node, number: int, node: EinsumNode) -> Node | None:
+    """``consumer`` with the join of node ``number`` wherever it read it; None where that cannot be, or is too large."""
+    if isinstance(consumer, ConcatNode):
+        return _merged_piece(consumer, number, node)
+    assert isinstance(consumer, EinsumNode)
     outer, inner = consumer.einsum, node.einsum
+    operands = (*consumer.operands, *node.operands)
+    same = pattern(operands)
+    slots = tuple(s for s, o in enumerate(consumer.operands) if o == number)
+    found = forms.once(_substituted, (id(outer), id(inner), slots, same), outer, inner, slots, same)
+    if found is None:
+        return None
+    tensors = distinct(operands)
+    left = tuple(tensors[n] for n in found[1])
+    return EinsumNode(consumer.name, forms.one(found[0]), left, consumer.line, consumer.hints)
+
+
+def _merged_piece(consumer: ConcatNode, number: int, node: EinsumNode) -> ConcatNode | None:
+    """A tensor put together of what a permuted copy was made of, instead of the copy."""
+    einsum = node.einsum
+    access = einsum.accesses[0]
+    labels = [p for p in access if isinstance(p, int)]
+    if len(labels) < len(access) or sorted(labels) != list(range(einsum.n_out)):
+        return None
+    pieces = (
+        Piece(node.operands[0], tuple(p.axes[label] for label in labels), p.offsets) if p.operand == number else p
+        for p in consumer.pieces
+    )
+    return replace(consumer, pieces=tuple(pieces))
+
+
+def _substituted(
+    outer: Einsum, inner: Einsum, slots: Sequence[int], operands: Sequence[int]
+) -> tuple[Einsum, tuple[int, ...]] | None:
+    """``outer`` with the join of ``inner`` in some of its slots, over tensors by number; and the numbers it reads."""
+    space = _joint_space(outer, inner, operands)
+    outside = operands[len(outer.accesses) :]
+    inlined: dict[int, Scalar] = {}
+    for slot in slots:
+        access = outer.accesses[slot]
+        accesses = _composed(outer, inner, access)
+        if accesses is None:
+            return None
+        inlined[slot] = space.substitute(inner.join, accesses, outside, access)
 
     def leaf(expr: Scalar) -> Scalar:
         if not isinstance(expr, Operand):
             return expr
-        access = outer.accesses[expr.slot]
-        if consumer.operands[expr.slot] != number:
-            return space.operand(consumer.operands[expr.slot], access)
-        accesses = [tuple(access[p] for p in a) for a in inner.accesses]
-        return space.substitute(inner.join, accesses, node.operands, access)
+        if expr.slot in inlined:
+            return inlined[expr.slot]
+        return space.operand(operands[expr.slot], outer.accesses[expr.slot])
 
-    join = rewrite(outer.join, leaf)
-    return space.node(range(outer.n_out), outer.aggregated, join, outer.aggregation, consumer.name)
-
-
-def _is_too_large(node: EinsumNode) -> bool:
-    return len(node.operands) > _MOST_SLOTS or sum(1 for _ in walk(node.einsum.join)) > _LARGEST_JOIN
+    join, keys = rewrite(outer.join, leaf), [(key.label, rewrite(key.value, leaf)) for key in outer.keys]
+    found, left = space.einsum(range(outer.n_out), outer.aggregated, join, outer.aggregation, keys)
+    if len(left) > _MOST_SLOTS or sum(1 for _ in walk(join)) > _LARGEST_JOIN or not _keeps_form(outer, found):
+        return None
+    return found, left
 
 
-def _is_copy(node: EinsumNode) -> bool:
+def _joint_space(outer: Einsum, inner: Einsum, operands: Sequence[int]) -> Space:
+    """The label space of ``outer`` over the tensors of both."""
+    tensors = {}
+    slots = [(e, slot) for e in (outer, inner) for slot in range(len(e.accesses))]
+    for number, (einsum, slot) in zip(operands, slots, strict=True):
+        tensors[number] = einsum.dtypes[slot], einsum.operand_shape(slot)
+    return Space(Drafts(tensors[n] for n in range(len(tensors))), outer.labels, outer.bounds)
+
+
+def _composed(outer: Einsum, inner: Einsum, access: Access) -> list[Access] | None:
+    """The accesses of ``inner`` where it is read at ``access``; None where they are none, or its join needs more."""
+    indices = [index for a in (access, *inner.accesses) for index in a if isinstance(index, Index)]
+    if any(index.clamped for index in indices) and outer.aggregation is not None:
+        return None
+    if any(isinstance(i := access[p], Index) and i.clamped for p in labels_of(inner.join)):
+        return None
+    found = [inside_all(a, access) for a in inner.accesses]
+    return None if None in found else [a for a in found if a is not None]
+
+
+def _keeps_form(before: Einsum, after: Einsum) -> bool:
+    """True unless a contraction or a gather would lose the plain operands that make it fast."""
+    picks = after.aggregation is not None and after.aggregation.op == "pick"
+    if picks:
+        keyed = set(after.aggregated)
+        loose = (index for access in after.accesses for index in access if isinstance(index, Index))
+        return isinstance(after.join, Operand) and keyed.isdisjoint(labels_read(tuple(loose)))
+    if not _is_contraction(after):
+        return True
+    return sum(1 for _ in _spread(after)) <= sum(1 for _ in _spread(before))
+
+
+def _spread(einsum: Einsum) -> Iterator[Index]:
+    """The indices of an einsum that are neither a number nor a label plus a number."""
+    for index in (index for access in einsum.accesses for index in access):
+        if isinstance(index, Index) and not (index.affine and [c for _, c in index.terms] in ([], [1])):
+            yield index
+
+
+def _is_copy(einsum: Einsum) -> bool:
     """True for ``Z[...] = X[...]`` that takes no diagonal."""
-    einsum = node.einsum
-    access = einsum.accesses[0] if einsum.accesses else ()
-    return isinstance(einsum.join, Operand) and len(set(access)) == len(access)
+    if not isinstance(einsum.join, Operand) or einsum.aggregation is not None:
+        return False
+    labels = [p for index in einsum.accesses[0] for p in sorted(labels_read((index,)))]
+    return len(set(labels)) == len(labels)
 
 
 def _is_cheap(expr: Scalar) -> bool:
     return all(not isinstance(e, Call) or e.op in _CHEAP for e in walk(expr))
 
 
-def _is_sum(node: EinsumNode) -> bool:
-    return node.einsum.aggregation is not None and node.einsum.aggregation.op in ("sum", "mean")
+def _is_sum(einsum: Einsum) -> bool:
+    return einsum.aggregation is not None and einsum.aggregation.op in ("sum", "mean")
 
 
-def _is_contraction(node: EinsumNode) -> bool:
+def _is_contraction(einsum: Einsum) -> bool:
     """True for a sum of a product over different labels: its factors are best read from memory, by a matrix product."""
-    product = split_product(node.einsum.join)
-    return _is_sum(node) and len({_labels(node, f) for f in (*product.factors, *product.divisors)}) > 1
+    if not _is_sum(einsum):
+        return False
+    product = split_product(einsum.join)
+    return len({einsum.labels_of(f) for f in (*product.factors, *product.divisors)}) > 1
 
 
-def _labels(node: EinsumNode, expr: Scalar) -> frozenset[int]:
-    return labels_of(expr).union(*(node.einsum.accesses[slot] for slot in slots_of(expr)))
+def _operand_nbytes(einsum: Einsum) -> int:
+    """The bytes that an einsum reads of its operands."""
+    return sum(prod(einsum.operand_extents(s, einsum.bounds)) * d.itemsize for s, d in enumerate(einsum.dtypes))
 
 
-def _operand_nbytes(node: EinsumNode) -> int:
-    return sum(prod(node.einsum.operand_shape(s)) * d.itemsize for s, d in enumerate(node.einsum.dtypes))
+def _nbytes(einsum: Einsum) -> int:
+    return prod(einsum.shape) * einsum.dtype.itemsize
 
 
-def _nbytes(node: EinsumNode) -> int:
-    return prod(node.shape) * node.dtype.itemsize
+def _points(einsum: Einsum) -> int:
+    """The points at which an einsum's join counts: a key leaves one of its label's range."""
+    keyed = {key.label for key in einsum.keys}
+    return prod(n for p, n in enumerate(einsum.bounds) if p not in keyed)
 
 
-def _is_large_product(node: EinsumNode) -> bool:
-    product = split_product(node.einsum.join)
+def _is_large_product(einsum: Einsum) -> bool:
+    """True for a product of operands that has more bytes than they."""
+    product = split_product(einsum.join)
     factors = (*product.factors, *product.divisors)
     plain = all(isinstance(_uncast(f), Operand) for f in factors)
-    return plain and len(factors) > 1 and _operand_nbytes(node) < _nbytes(node)
+    return plain and len(factors) > 1 and _operand_nbytes(einsum) < _nbytes(einsum)
 
 
 def _uncast(expr: Scalar) -> Scalar:
@@ -148,12 +249,21 @@ def _uncast(expr: Scalar) -> Scalar:
     return expr
 
 
-def _saves_storage(node: EinsumNode, consumers: list[EinsumNode], reads: int) -> bool:
+def _always(node: Einsum, consumers: list[Einsum], reads: int) -> bool:
+    return True
+
+
+def _is_factored(node: Einsum, consumers: list[Einsum], reads: int) -> bool:
+    """True for a large product that is only summed."""
+    return _is_large_product(node) and all(map(_is_sum, consumers))
+
+
+def _saves_storage(node: Einsum, consumers: list[Einsum], reads: int) -> bool:
     """True where every consumer has no more points than the node, and nothing dear is computed twice."""
-    if any(_is_contraction(c) or c.einsum.points > max(1, node.einsum.points) for c in consumers):
+    if any(_is_contraction(c) or _points(c) > max(1, node.points) for c in consumers):
         return False
     if reads == 1:
         return True
-    if not _is_cheap(node.einsum.join):
+    if not _is_cheap(node.join):
         return False
     return len(consumers) == 1 or (len(consumers) == 2 and _operand_nbytes(node) <= _READ_AGAIN * _nbytes(node))

@@ -2,40 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import assert_never
 
 import numpy as np
 
+from einturnip.core.einsum import Einsum
 from einturnip.core.reference import evaluate_scalar
 from einturnip.core.scalar import Call, Cast, Const, Label, Operand, Scalar, rewrite
-from einturnip.eingraph.assembly import Assembly, Space
+from einturnip.eingraph.assembly import Space
 from einturnip.eingraph.evaluate import operands_of
+from einturnip.eingraph.forms import Forms, distinct, pattern
 from einturnip.eingraph.products import python_number
-from einturnip.eingraph.types import EinGraph, EinsumNode, InputNode, Node
+from einturnip.eingraph.types import ConcatNode, EinGraph, EinsumNode, InputNode, Node, Piece
 
 _COMMUTATIVE = frozenset({"add", "mul", "and", "or", "eq", "ne"})
 
 
-def simplify(graph: EinGraph) -> EinGraph:
+def simplify(graph: EinGraph, forms: Forms) -> EinGraph:
     """Fold constants, share equal nodes, drop dead ones; slots of one access become one."""
-    assembly = Assembly()
+    nodes: list[Node] = []
     ids: list[int] = []
     constants: dict[int, Const] = {}
     seen: dict[Hashable, int] = {}
     for node in graph.nodes:
-        fresh: Node = node
-        if isinstance(node, EinsumNode):
-            fresh = _folded(assembly, node, tuple(ids[o] for o in node.operands), constants)
-        key = _key(fresh)
-        if key not in seen:
-            seen[key] = assembly.add(fresh)
-            if isinstance(fresh, EinsumNode) and isinstance(fresh.einsum.join, Const) and fresh.einsum.labels == ():
-                constants[seen[key]] = fresh.einsum.join
-        ids.append(seen[key])
+        fresh = with_operands(node, ids)
+        if isinstance(fresh, EinsumNode):
+            fresh = _folded(forms, fresh, constants)
+        key = _key(forms, fresh)
+        number = seen.setdefault(key, len(nodes))
+        if number == len(nodes):
+            nodes.append(fresh)
+            if isinstance(fresh, EinsumNode) and isinstance(fresh.einsum.join, Const) and not fresh.einsum.aggregation:
+                constants[number] = fresh.einsum.join
+        ids.append(number)
     outputs = tuple((name, ids[node]) for name, node in graph.outputs)
-    return drop_dead(replace(graph, nodes=tuple(assembly.nodes), outputs=outputs))
+    return drop_dead(replace(graph, nodes=tuple(nodes), outputs=outputs))
 
 
 def drop_dead(graph: EinGraph) -> EinGraph:
@@ -44,30 +47,59 @@ def drop_dead(graph: EinGraph) -> EinGraph:
     for i in reversed(range(len(graph.nodes))):
         if i in live:
             live.update(operands_of(graph.nodes[i]))
+    if len(live) == len(graph.nodes):
+        return graph
     ids = {old: new for new, old in enumerate(sorted(live))}
-    nodes = tuple(_with_operands(graph.nodes[i], ids) for i in sorted(live))
+    nodes = tuple(with_operands(graph.nodes[i], ids) for i in sorted(live))
     return replace(graph, nodes=nodes, outputs=tuple((name, ids[node]) for name, node in graph.outputs))
 
 
-def _with_operands(node: Node, ids: dict[int, int]) -> Node:
-    if isinstance(node, EinsumNode):
-        return replace(node, operands=tuple(ids[o] for o in node.operands))
-    return node
+def with_operands(node: Node, ids: Mapping[int, int] | Sequence[int]) -> Node:
+    """The node over other nodes: ``ids`` gives the new id of each."""
+    match node:
+        case InputNode():
+            return node
+        case EinsumNode(operands=operands):
+            moved = tuple(ids[o] for o in operands)
+            return node if moved == operands else EinsumNode(node.name, node.einsum, moved, node.line, node.hints)
+        case ConcatNode(pieces=pieces):
+            return replace(node, pieces=tuple(Piece(ids[p.operand], p.axes, p.offsets) for p in pieces))
+        case _:
+            assert_never(node)
 
 
-def _folded(assembly: Assembly, node: EinsumNode, operands: tuple[int, ...], constants: dict[int, Const]) -> EinsumNode:
-    """The node over the new ``operands``, with constants in the place of those that are constant."""
-    einsum = node.einsum
+def _folded(forms: Forms, node: EinsumNode, constants: Mapping[int, Const]) -> EinsumNode:
+    """The node with constants in the place of operands that are constant, and each access in one slot."""
+    values = tuple(constants.get(o) for o in node.operands)
+    words = tuple(v and (repr(v.value), v.dtype.name) for v in values)
+    same = pattern(node.operands)
+    einsum, operands = forms.once(_fold_einsum, (id(node.einsum), same, words), node.einsum, same, values)
+    einsum = forms.one(einsum)
+    if einsum is node.einsum and len(operands) == len(node.operands):
+        return node
+    tensors = distinct(node.operands)
+    return EinsumNode(node.name, einsum, tuple(tensors[n] for n in operands), node.line, node.hints)
+
+
+def _fold_einsum(
+    einsum: Einsum, operands: tuple[int, ...], values: tuple[Const | None, ...]
+) -> tuple[Einsum, tuple[int, ...]]:
+    """An einsum over tensors by number, folded; and the numbers of the operands that are left."""
 
     def leaf(expr: Scalar) -> Scalar:
-        return constants.get(operands[expr.slot], expr) if isinstance(expr, Operand) else expr
+        return values[expr.slot] or expr if isinstance(expr, Operand) else expr
 
-    space = Space.around(assembly, node)
-    join = fold(space.substitute(rewrite(einsum.join, leaf), einsum.accesses, operands))
+    def folded(expr: Scalar) -> Scalar:
+        return fold(space.substitute(rewrite(expr, leaf), einsum.accesses, operands))
+
+    space = Space.over(einsum, operands)
+    join, keys = folded(einsum.join), [(key.label, folded(key.value)) for key in einsum.keys]
     aggregation = einsum.aggregation
-    if aggregation is not None and not einsum.aggregated and aggregation.finish_is_identity:
+    if aggregation is not None and not einsum.aggregated and not keys and aggregation.finish_is_identity:
         aggregation = None if join.dtype == aggregation.result else aggregation
-    return space.node(range(einsum.n_out), einsum.aggregated, join, aggregation, node.name)
+    found, left = space.einsum(range(einsum.n_out), einsum.aggregated, join, aggregation, keys)
+    # What is as it was stays the same object.
+    return (einsum if found == einsum else found), left
 
 
 def fold(expr: Scalar) -> Scalar:
@@ -107,16 +139,31 @@ def _shortened(call: Call) -> Scalar:
     return call
 
 
-def _key(node: Node) -> Hashable:
+def _key(forms: Forms, node: Node) -> Hashable:
     """What two nodes have in common exactly when they hold one value: names of labels and nodes do not count."""
-    if isinstance(node, InputNode):
-        return ("input", node.name)
-    einsum = node.einsum
+    match node:
+        case InputNode(name=name):
+            return ("input", name)
+        case ConcatNode(shape=shape, pieces=pieces):
+            return ("concat", shape, pieces)
+        case EinsumNode(einsum=einsum, operands=operands):
+            tensors = sorted(set(operands))
+            ranks = tuple(map(tensors.index, operands))
+            form = forms.once(_form_number, (id(einsum), ranks), forms, einsum, ranks)
+            return (form, *tensors, node.hints)
+        case _:
+            assert_never(node)
+
+
+def _form_number(forms: Forms, einsum: Einsum, ranks: tuple[int, ...]) -> int:
+    """A number for an einsum but for the names of its labels, over tensors by rank."""
 
     def operand(slot: int) -> Hashable:
-        return (node.operands[slot], einsum.accesses[slot])
+        return (ranks[slot], einsum.accesses[slot])
 
-    return (einsum.bounds, einsum.n_out, einsum.aggregation, _expression_key(einsum.join, operand))
+    keys = tuple((key.label, _expression_key(key.value, operand)) for key in einsum.keys)
+    join = _expression_key(einsum.join, operand)
+    return forms.number((einsum.bounds, einsum.n_out, einsum.aggregation, keys, join))
 
 
 def _expression_key(expr: Scalar, operand: Callable[[int], Hashable]) -> Hashable:

@@ -8,16 +8,19 @@ from dataclasses import replace
 from math import prod
 
 from einturnip.core.algebra import Aggregation, aggregation
-from einturnip.core.scalar import Cast, Const, Operand, Scalar
-from einturnip.eingraph.assembly import Assembly, Space
+from einturnip.core.einsum import Einsum, labels_read
+from einturnip.core.scalar import Cast, Const, Operand, Scalar, labels_of, rewrite, slots_of
+from einturnip.eingraph.assembly import Assembly, Draft, Space
 from einturnip.eingraph.contraction_order import contraction_order
+from einturnip.eingraph.forms import Forms
 from einturnip.eingraph.products import divided, multiply, python_number, scaled, split_product
-from einturnip.eingraph.types import EinGraph, EinsumNode
+from einturnip.eingraph.rewrite_sharing import with_operands
+from einturnip.eingraph.types import EinGraph, EinsumNode, Hints
 
 Labels = frozenset[int]
 
 
-def factor_sums(graph: EinGraph, memory_nbytes: int | None) -> EinGraph:
+def factor_sums(graph: EinGraph, forms: Forms, memory_nbytes: int | None) -> EinGraph:
     """Every sum of a product taken apart, so that what is left of it are contractions of two operands.
 
     An intermediate past ``memory_nbytes`` is avoided where another order of the contractions does without.
@@ -28,28 +31,37 @@ def factor_sums(graph: EinGraph, memory_nbytes: int | None) -> EinGraph:
     assembly = Assembly(node.name for node in graph.nodes)
     ids: list[int] = []
     for node in graph.nodes:
-        if isinstance(node, EinsumNode):
-            moved = replace(node, operands=tuple(ids[o] for o in node.operands))
-            factored = _factor(assembly, moved, memory_nbytes)
-            ids.append(assembly.add(moved) if factored is None else factored)
+        moved = with_operands(node, ids)
+        drafts = None
+        if isinstance(moved, EinsumNode):
+            einsum, hints = moved.einsum, moved.hints
+            drafts = forms.once(_factor, (id(einsum), hints), einsum, hints, memory_nbytes)
+        if drafts is None or not isinstance(moved, EinsumNode):
+            ids.append(assembly.add(moved))
         else:
-            ids.append(assembly.add(node))
+            drafts = [forms.draft(draft) for draft in drafts]
+            ids.append(assembly.place(drafts, moved.operands, moved.name, moved.line))
     outputs = tuple((name, ids[node]) for name, node in graph.outputs)
     return replace(graph, nodes=tuple(assembly.nodes), outputs=outputs)
 
 
-def _factor(assembly: Assembly, node: EinsumNode, memory_nbytes: int | None) -> int | None:
-    """The nodes of a sum taken apart and the id of the last; None where it stays as it is."""
-    einsum, operator = node.einsum, node.einsum.aggregation
-    if operator is None or not _is_linear(operator) or 0 in einsum.bounds or not einsum.aggregated:
+def _factor(einsum: Einsum, hints: Hints, memory_nbytes: int | None) -> list[Draft] | None:
+    """The drafts of a sum taken apart, over its slots; None where it stays as it is."""
+    operator = einsum.aggregation
+    if operator is None or not _is_linear(operator) or 0 in einsum.bounds or not einsum.aggregated or einsum.keys:
         return None
-    space = Space.around(assembly, node)
-    join = space.substitute(einsum.join, einsum.accesses, node.operands)
+    space = Space.over(einsum)
+    space.tiles, space.device = dict(hints.tiles), hints.device
+    join = space.substitute(einsum.join, einsum.accesses, range(len(einsum.accesses)))
     work = _Sum(space, join, range(einsum.n_out), einsum.aggregated)
     if operator.op == "mean":
         work.alpha = work.alpha / prod(einsum.bounds[einsum.n_out :])
     limit = None if memory_nbytes is None else max(1, memory_nbytes // operator.value.itemsize)
-    return work.emit(operator, limit) if work.is_worthwhile() and isfinite(work.alpha) else None
+    if not (work.is_worthwhile() and isfinite(work.alpha)):
+        return None
+    work.emit(operator, limit)
+    *others, last = space.drafts.nodes
+    return [*others, replace(last, hints=replace(last.hints, keep=hints.keep, recompute=hints.recompute))]
 
 
 def _is_linear(operator: Aggregation) -> bool:
@@ -103,14 +115,14 @@ class _Sum:
                 inside.append(divided(one, [divisor]))
 
     def _is_plain(self, group: list[Scalar]) -> bool:
-        """True for one access, bare or converted, that no label stands on twice."""
+        """True for one access, bare or converted, that no label stands on twice and no index is divided in."""
         expr = group[0]
         while isinstance(expr, Cast):
             expr = expr.argument
         if len(group) > 1 or not isinstance(expr, Operand):
             return False
         access = self.space.slots[expr.slot][1]
-        return len(set(access)) == len(access)
+        return len(set(access)) == len(access) and all(isinstance(index, int) or index.affine for index in access)
 
     def _stays_fused(self) -> bool:
         """True where a computed factor spans every label: storing it would cost more than contracting saves."""
@@ -129,7 +141,7 @@ class _Sum:
         whole = not (self.outside or self.below) and inner == self.out
         if bound and whole:
             total = replace(self.total, result=operator.result)
-            return self.space.emit(inner, bound, scaled(join, self.alpha), total, self.space.name)
+            return self.space.emit(inner, bound, scaled(join, self.alpha), total, "")
         alpha = self.alpha
         if bound:
             if len(self.groups) > 1:
@@ -139,7 +151,7 @@ class _Sum:
         factors = [join, *self.outside] if self.groups else self.outside
         value = divided(scaled(multiply(factors, self.dtype), alpha), self.below)
         value = value if value.dtype == operator.result else Cast(value, operator.result)
-        return self.space.emit(self.out, (), value, None, self.space.name)
+        return self.space.emit(self.out, (), value, None, "")
 
     def _single(self) -> list[tuple[Labels, tuple[int, ...]]]:
         """Groups with the summed labels that stand in no other group, where there are other groups."""
@@ -182,9 +194,26 @@ class _Sum:
         """A group as an access: itself if it is one, else that of a node computed before the sum."""
         if self._is_plain(group):
             return group[0]
+        if (expr := self._at_source(group)) is not None:
+            return expr
         axes = tuple(sorted(labels))
         match group:
             case [Cast(inner, dtype)] if inner.dtype.itemsize < dtype.itemsize:
                 return Cast(self.space.operand(self.space.emit(axes, (), inner, None), axes), dtype)
         join = multiply(group, self.dtype)
         return self.space.operand(self.space.emit(axes, (), join, None), axes)
+
+    def _at_source(self, group: list[Scalar]) -> Scalar | None:
+        """A function of one operand that is read at ``i + p``: computed once for each of its elements, then read so."""
+        join, space = multiply(group, self.dtype), self.space
+        slots = slots_of(join)
+        if len(slots) != 1 or labels_of(join):
+            return None
+        tensor, access = space.slots[min(slots)]
+        shape = space.drafts.tensor(tensor)[1]
+        if prod(shape) >= prod(space.bounds[p] for p in labels_read(access)):
+            return None
+        axes = tuple(space.add_label(f"i{axis}", n) for axis, n in enumerate(shape))
+        read = space.operand(tensor, axes)
+        whole = rewrite(join, lambda e: read if isinstance(e, Operand) else e)
+        return space.operand(space.emit(axes, (), whole, None), access)

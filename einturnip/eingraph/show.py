@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, assert_never
 
-from einturnip.core.einsum import Einsum
+from einturnip.core.einsum import Access, Einsum, Index
 from einturnip.core.scalar import COMPARISONS, Call, Cast, Const, Label, Operand, Scalar
-from einturnip.eingraph.types import EinGraph, EinsumNode, InputNode
+from einturnip.eingraph.types import ConcatNode, EinGraph, EinsumNode, InputNode, Node
 
 _SYMBOLS = {"add": "+", "sub": "-", "mul": "*", "div": "/", "floordiv": "//", "mod": "%", "pow": "^"}
 _SYMBOLS |= {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!=", "and": "and", "or": "or"}
@@ -28,12 +29,12 @@ def show(graph: EinGraph) -> str:
     return "\n".join(lines)
 
 
-def _head(node: InputNode | EinsumNode) -> str:
+def _head(node: Node) -> str:
     labels = node.einsum.labels[: node.einsum.n_out] if isinstance(node, EinsumNode) else ()
     return f"{node.name}[{','.join(labels)}]" if labels else node.name
 
 
-def _definition(graph: EinGraph, node: InputNode | EinsumNode) -> str:
+def _definition(graph: EinGraph, node: Node) -> str:
     match node:
         case InputNode():
             return "input"
@@ -42,14 +43,37 @@ def _definition(graph: EinGraph, node: InputNode | EinsumNode) -> str:
             join = show_scalar(einsum.join, names, einsum.labels)
             if einsum.aggregation is None:
                 return join
-            return f"{einsum.aggregation.op}[{','.join(einsum.labels[einsum.n_out :])}] {join}"
+            keys = [f"{einsum.labels[k.label]} = {show_scalar(k.value, names, einsum.labels)}" for k in einsum.keys]
+            held = f"where {', '.join(keys)}: " if keys else ""
+            return f"{einsum.aggregation.op}[{','.join(einsum.labels[einsum.n_out :])}] {held}{join}"
+        case ConcatNode(pieces=pieces):
+            return " | ".join(f"{graph.nodes[p.operand].name} at {list(p.offsets)}" for p in pieces)
         case _:
             assert_never(node)
 
 
 def _access(name: str, einsum: Einsum, slot: int) -> str:
-    labels = ",".join(einsum.labels[p] for p in einsum.accesses[slot])
-    return f"{name}[{labels}]" if labels else name
+    indices = show_indices(einsum.accesses[slot], einsum.labels)
+    return f"{name}[{','.join(indices)}]" if indices else name
+
+
+def show_indices(access: Access, labels: Sequence[str]) -> list[str]:
+    """Each index of an access in the language's own notation."""
+    return [labels[index] if isinstance(index, int) else _index(index, labels) for index in access]
+
+
+def _index(index: Index, labels: Sequence[str]) -> str:
+    text = ""
+    for p, c in index.terms:
+        term = labels[p] if abs(c) == 1 else f"{abs(c)}*{labels[p]}"
+        text += (" + " if c > 0 else " - ") + term if text else (term if c > 0 else f"-{term}")
+    if index.offset or not text:
+        n = index.offset
+        text = f"{text} {'+' if n > 0 else '-'} {abs(n)}" if text else str(n)
+    for sign, n, none in (("//", index.divisor, 1), ("%", index.modulus, 0)):
+        if n != none:
+            text = f"({text}) {sign} {n}" if " " in text or "-" in text else f"{text} {sign} {n}"
+    return f"clamp({text})" if index.clamped else text
 
 
 def show_scalar(expr: Scalar, operands: list[str], labels: tuple[str, ...], outer: int = 0) -> str:
@@ -110,12 +134,23 @@ def _node_json(graph: EinGraph, i: int) -> dict[str, Any]:
             labels = unique_labels(einsum)
             rest = {"labels": labels, "bounds": list(einsum.bounds), "output": labels[: einsum.n_out]}
             rest["inputs"] = [
-                {"node": o, "labels": [labels[p] for p in einsum.accesses[slot]]} for slot, o in enumerate(operands)
+                {"node": o, "labels": show_indices(einsum.accesses[slot], labels)} for slot, o in enumerate(operands)
             ]
             names = [graph.nodes[o].name for o in operands]
             join = show_scalar(einsum.join, _distinct(names, einsum), tuple(labels))
             operator = einsum.aggregation.op if einsum.aggregation else None
+            if einsum.keys:
+                values = [show_scalar(k.value, _distinct(names, einsum), tuple(labels)) for k in einsum.keys]
+                pairs = zip((labels[k.label] for k in einsum.keys), values, strict=True)
+                rest["keys"] = [{"label": label, "value": value} for label, value in pairs]
             return common | rest | {"join": join, "aggregation": operator, "kind": "einsum"}
+        case ConcatNode(shape=shape, pieces=pieces):
+            labels = [f"i{axis}" for axis in range(len(shape))]
+            rest = {"labels": labels, "bounds": list(shape), "output": labels}
+            rest["inputs"] = [
+                {"node": p.operand, "labels": [labels[a] for a in p.axes], "offsets": list(p.offsets)} for p in pieces
+            ]
+            return common | rest | {"join": None, "aggregation": None, "kind": "concat"}
         case _:
             assert_never(node)
 

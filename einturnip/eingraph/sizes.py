@@ -1,14 +1,15 @@
-"""Binding sizes: what every ``dim`` and every label is, where that came from, and what disagrees."""
+"""Binding sizes: what every ``dim`` and every axis of an input is, where that came from, and what disagrees."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
 from einturnip.core.diagnostics import Diagnostic, Span, did_you_mean, with_source
 from einturnip.core.errors import BindError, SourceError
+from einturnip.eingraph.mentions import sizes_in
 from einturnip.lang.sizes import size_names, size_text, size_value
-from einturnip.lang.types import Access, Equation, Input, Program, SizeExpr, SizeName, SizeNumber, SizeOp, walk
+from einturnip.lang.types import AxisSize, For, Input, Program, SizeExpr, SizeLiteral, SizeName, SizeOp, Statement
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,35 +26,69 @@ class Size:
 
 @dataclass
 class Sizes:
-    """The sizes of one program: dims by name, axes by tensor number. Grows while the program is read."""
+    """The sizes of one program: dims by name, axes by tensor number. Grows while the program is read.
+
+    ``loops`` are the variables of the loops that are being unrolled, with their values; ``unsized`` the tensors whose
+    size could not be told.
+    """
 
     program: Program
     dims: dict[str, Size] = field(default_factory=dict)
-    axes: list[tuple[Size, ...]] = field(default_factory=list)
+    axes: dict[int, tuple[Size, ...]] = field(default_factory=dict)
+    loops: dict[str, int] = field(default_factory=dict)
+    unsized: set[int] = field(default_factory=set)
     problems: list[Diagnostic] = field(default_factory=list)
 
     @property
     def values(self) -> dict[str, int]:
-        """The dims as plain numbers."""
-        return {name: size.value for name, size in self.dims.items()}
+        """The dims and loop variables as plain numbers."""
+        return {name: size.value for name, size in self.dims.items()} | self.loops
 
     def report(self, code: str, message: str, span: Span, **details: str | tuple[tuple[Span, str], ...]) -> None:
         """Note an error."""
-        self.problems.append(Diagnostic(code, message, span, **details))  # type: ignore[arg-type]
+        self._note(Diagnostic(code, message, span, **details))  # type: ignore[arg-type]
 
-    def evaluate(self, expr: SizeExpr) -> int | None:
+    def _note(self, problem: Diagnostic) -> None:
+        if self.loops:
+            iteration = ", ".join(f"{name} = {value}" for name, value in self.loops.items())
+            problem = replace(problem, message=f"{problem.message}, in the iteration {iteration}")
+        if problem not in self.problems:
+            self.problems.append(problem)
+
+    def integer(self, expr: SizeExpr) -> int | None:
         """The value of a size expression, or None where it is wrong (noted) or hangs on a size that is unknown."""
+        match expr:
+            case SizeLiteral(value=value):
+                return value
+            case SizeName(name=name):
+                return self.loops[name] if name in self.loops else self.dims[name].value if name in self.dims else None
+            case AxisSize(tensor=tensor, axis=axis):
+                return self.axes[tensor][axis].value if tensor in self.axes else None
         try:
-            value = size_value(expr, self.values)
+            return size_value(self._plain(expr), self.values)
         except KeyError:
             return None
         except SourceError as error:
-            self.problems.extend(d for d in error.diagnostics if d not in self.problems)
+            for problem in error.diagnostics:
+                self._note(problem)
             return None
-        if value < 0:
+
+    def evaluate(self, expr: SizeExpr) -> int | None:
+        """``integer``, where only a number from 0 on will do."""
+        value = self.integer(expr)
+        if value is not None and value < 0:
             self.report("E201", f"size {size_text(expr)} is negative", expr.span, found=str(value))
             return None
         return value
+
+    def _plain(self, expr: SizeExpr) -> SizeExpr:
+        """The expression with the sizes of axes as numbers."""
+        match expr:
+            case AxisSize(tensor=tensor, axis=axis, span=span) if tensor in self.axes:
+                return SizeLiteral(self.axes[tensor][axis].value, span)
+            case SizeOp(arguments=arguments):
+                return replace(expr, arguments=tuple(map(self._plain, arguments)))
+        return expr
 
     def rendered(self) -> tuple[Diagnostic, ...]:
         """The errors so far, each once, with the lines that they stand on."""
@@ -84,7 +119,8 @@ def bind_sizes(
     if not sizes.problems:
         _check_bound(sizes)
     if sizes.problems:
-        raise BindError("\n\n".join(d.render() for d in sizes.rendered()))
+        found = sizes.rendered()
+        raise BindError("\n\n".join(d.render() for d in found), found)
     return sizes
 
 
@@ -166,10 +202,7 @@ def _solve(expr: SizeExpr, value: int, sizes: Sizes) -> int | None:
 
 def _check_axes(sizes: Sizes, shapes: Mapping[str, tuple[int, ...]], origins: Mapping[str, str]) -> None:
     """Hold computed axes against the shapes found, and note each input's axes."""
-    for tensor in sizes.program.tensors:
-        if not isinstance(tensor, Input):
-            sizes.axes.append(())
-            continue
+    for tensor in sizes.program.inputs:
         found = dict(enumerate(size for _, size in _axes_given(tensor, shapes, origins)))
         axes = []
         for axis, expr in enumerate(tensor.shape):
@@ -181,7 +214,7 @@ def _check_axes(sizes: Sizes, shapes: Mapping[str, tuple[int, ...]], origins: Ma
                 message = f"axis {axis} of input '{tensor.name}' has another size"
                 sizes.report("E204", message, expr.span, expected=expected, found=str(size))
             axes.append(size)
-        sizes.axes.append(tuple(axes))
+        sizes.axes[tensor.number] = tuple(axes)
 
 
 def _check_bound(sizes: Sizes) -> None:
@@ -197,70 +230,15 @@ def _uses(program: Program) -> Iterator[tuple[str, Span, str]]:
     for tensor in program.inputs:
         for expr in tensor.shape:
             yield from ((name, expr.span, tensor.name) for name in size_names(expr))
-    for equation in program.tensors:
-        if isinstance(equation, Equation):
-            for label in equation.labels:
-                names = size_names(label.size) if label.size is not None else ()
-                yield from ((name, label.span, "an input") for name in (*names, *([label.dim] if label.dim else [])))
-            numbers = (expr for expr in walk(equation.value) if isinstance(expr, SizeNumber))
-            yield from ((name, number.span, "an input") for number in numbers for name in size_names(number.size))
+    for statement, variables in _in_loops(program.statements, frozenset()):
+        for leaf, span in sizes_in(statement):
+            if isinstance(leaf, SizeName) and leaf.name not in variables:
+                yield leaf.name, span, "an input"
 
 
-def label_sizes(sizes: Sizes, equation: Equation) -> tuple[int, ...]:
-    """The size of each label of an equation; what disagrees is noted, and the equation's own axes are recorded."""
-    chosen = []
-    for number, label in enumerate(equation.labels):
-        claims = list(_claims(sizes, equation, number))
-        if not claims:
-            text = f"label '{label.name}' has no size"
-            sizes.report("E206", text, label.span, help=f"write its size where it is bound: [{label.name}: n]")
-            claims = [Size(0, "unknown", label.span)]
-        first = claims[0]
-        for claim in claims[1:]:
-            if claim.value != first.value and first.origin != "unknown":
-                _disagree(sizes, label.name, first, claim)
-        chosen.append(first.value)
-    sizes.axes[equation.number] = tuple(
-        Size(chosen[p], f"axis {p} of {equation.name}, label '{label.name}' on line {label.span.line}", label.span)
-        for p, label in enumerate(equation.labels[: equation.n_out])
-    )
-    return tuple(chosen)
-
-
-def _claims(sizes: Sizes, equation: Equation, number: int) -> Iterator[Size]:
-    """Everything that fixes a label's size, the most binding first: what is written, the dim of its name, its axes."""
-    label = equation.labels[number]
-    if label.size is not None and (value := sizes.evaluate(label.size)) is not None:
-        yield Size(value, f"written as [{label.name}: {size_text(label.size)}]", label.span)
-    if label.dim is not None and label.dim in sizes.dims:
-        dim = sizes.dims[label.dim]
-        yield Size(dim.value, f"dim {label.dim}: {dim.origin}", label.span)
-    for expr in walk(equation.value):
-        if isinstance(expr, Access):
-            for axis, position in enumerate(expr.indices):
-                if position == number:
-                    size = sizes.axes[expr.tensor][axis]
-                    yield Size(size.value, size.origin, _axis_span(expr.span, axis, sizes.program.source))
-
-
-def _disagree(sizes: Sizes, label: str, first: Size, claim: Size) -> None:
-    assert claim.span is not None
-    elsewhere = first.span is not None and first.span != claim.span
-    places = ((first.span, f"{first.value} here"),) if elsewhere and first.span is not None else ()
-    message = f"label '{label}' has two sizes, {first.value} and {claim.value}"
-    sizes.report("E207", message, claim.span, secondary=places, expected=str(first), found=str(claim))
-
-
-def _axis_span(span: Span, axis: int, source: tuple[str, ...]) -> Span:
-    """The place of one index inside an access, read from the text; the whole access where it spans lines."""
-    if span.line != span.end_line or not 0 < span.line <= len(source):
-        return span
-    text = source[span.line - 1]
-    start = text.find("[", span.column - 1, span.end_column - 1)
-    end = text.rfind("]", span.column - 1, span.end_column - 1)
-    indices = text[start + 1 : end].split(",") if 0 <= start < end else []
-    if axis >= len(indices):
-        return span
-    index = indices[axis]
-    column = start + 2 + sum(len(i) + 1 for i in indices[:axis]) + len(index) - len(index.lstrip())
-    return Span(span.file, span.line, column, span.line, column + len(index.strip()))
+def _in_loops(statements: Iterable[Statement], variables: frozenset[str]) -> Iterator[tuple[Statement, frozenset[str]]]:
+    """Every statement, with the variables of the loops around it."""
+    for statement in statements:
+        yield statement, variables
+        if isinstance(statement, For):
+            yield from _in_loops(statement.body, variables | {statement.variable})

@@ -13,7 +13,7 @@ from einturnip.core.dtypes import F32
 from einturnip.core.errors import InternalError
 from einturnip.core.reference import Array
 from einturnip.core.scalar import Const, Operand
-from einturnip.eingraph.assembly import Assembly, Space
+from einturnip.eingraph.assembly import Assembly, copy_of
 from einturnip.eingraph.build import build
 from einturnip.eingraph.check import check
 from einturnip.eingraph.contraction_order import contraction_order
@@ -166,8 +166,7 @@ def test_the_einsums_of_a_plan_as_json() -> None:
 def test_check_finds_what_is_broken() -> None:
     assembly = Assembly()
     x = assembly.add(InputNode("x", (3,), F32, 1))
-    space = Space(assembly, ("i",), (3,), "y", 2)
-    y = space.emit((0,), (), space.operand(x, (0,)), None, "y")
+    y = assembly.place([copy_of(F32, (3,))], [x], "y", 2)
     good = EinGraph(tuple(assembly.nodes), (("y", y),), "p")
     check(good)
     node = good.nodes[y]
@@ -178,7 +177,7 @@ def test_check_finds_what_is_broken() -> None:
         (replace(node, einsum=replace(node.einsum, bounds=(4,))), "labels say"),
         (replace(node, einsum=replace(node.einsum, n_out=0)), "not aggregated"),
         (replace(node, einsum=replace(node.einsum, join=Operand(1, F32))), "no slot 1"),
-        (replace(node, einsum=replace(node.einsum, join=Const(1, F32))), "does not read"),
+        (replace(node, einsum=replace(node.einsum, join=Const(1, F32))), "do not read"),
     ]
     for bad, words in broken:
         with pytest.raises(InternalError, match=words):

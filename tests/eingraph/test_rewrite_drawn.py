@@ -8,34 +8,55 @@ from hypothesis import strategies as st
 
 from einturnip.core.algebra import aggregation
 from einturnip.core.dtypes import BOOL, F16, F32, F64, I32, I64, DType
+from einturnip.core.einsum import Index
 from einturnip.core.reference import Array
 from einturnip.core.scalar import Call, Cast, Const, Label, Scalar
-from einturnip.eingraph.assembly import Assembly, Space
+from einturnip.eingraph.assembly import Assembly, Drafts, Space
 from einturnip.eingraph.check import check
 from einturnip.eingraph.evaluate import evaluate
 from einturnip.eingraph.products import widen
 from einturnip.eingraph.rewrite import rewrite
-from einturnip.eingraph.types import EinGraph, EinsumNode, InputNode
+from einturnip.eingraph.types import ConcatNode, EinGraph, InputNode, Node, Piece
 
 SIZES = {"i": 2, "j": 3, "k": 2, "l": 1}
 NAMES = tuple(SIZES)
 
 
 @st.composite
-def expressions(draw: st.DrawFn, space: Space, tensors: list[int], dtype: DType, depth: int) -> Scalar:
+def indices(draw: st.DrawFn, bounds: list[int], size: int, clamped: bool) -> int | Index:
+    """An index that stays in an axis of ``size``: a label, or labels with coefficients, divided, taken modulo."""
+    alone = [p for p, n in enumerate(bounds) if n == size]
+    if alone and draw(st.booleans()):
+        return draw(st.sampled_from(alone))
+    labels = draw(st.lists(st.integers(0, len(bounds) - 1), max_size=2, unique=True))
+    terms = tuple((p, draw(st.sampled_from([-2, -1, 1, 2, 3]))) for p in sorted(labels))
+    divisor, modulus = draw(st.sampled_from([1, 1, 1, 2, 3])), draw(st.sampled_from([0, 0, 0, 2, size]))
+    index = Index(terms, draw(st.integers(-1, 3)), divisor, modulus, clamped)
+    if not clamped:
+        start, stop = index.interval([(0, n) for n in bounds], size)
+        if start < 0 or stop > size:
+            index = Index(terms, index.offset - divisor * (start - draw(st.integers(0, 1))), divisor)
+            start, stop = index.interval([(0, n) for n in bounds], size)
+        if start < 0 or stop > size:
+            return Index((), draw(st.integers(0, size - 1)))
+    return index
+
+
+@st.composite
+def expressions(draw: st.DrawFn, space: Space, dtype: DType, depth: int, clamped: bool) -> Scalar:
     kind = draw(st.sampled_from(["access", "access", "mul", "mul", "const", "label", "add", "where", "neg", "max"]))
     if depth == 0 or kind == "access":
-        node = draw(st.sampled_from(tensors))
-        shape = space.assembly.nodes[node].shape
-        access = tuple(draw(st.sampled_from([p for p, n in enumerate(space.bounds) if n == size])) for size in shape)
-        operand = space.operand(node, access)
+        tensor = draw(st.integers(0, len(space.drafts.tensors) - 1))
+        shape = space.drafts.tensors[tensor][1]
+        guard = clamped and draw(st.booleans())
+        operand = space.operand(tensor, tuple(draw(indices(space.bounds, size, guard)) for size in shape))
         return operand if operand.dtype == dtype else Cast(operand, dtype)
     if kind == "const":
         value = draw(st.integers(-2, 2))
         return Const(float(value) if dtype.is_float else value, dtype)
     if kind == "label":
         return Cast(Label(draw(st.integers(0, len(space.labels) - 1))), dtype)
-    inner = expressions(space, tensors, dtype, depth - 1)
+    inner = expressions(space, dtype, depth - 1, clamped)
     if kind == "neg":
         return Call("neg", (draw(inner),), dtype)
     if kind == "where":
@@ -45,31 +66,85 @@ def expressions(draw: st.DrawFn, space: Space, tensors: list[int], dtype: DType,
 
 
 @st.composite
+def statements(draw: st.DrawFn, tensors: list[tuple[DType, tuple[int, ...]]]) -> Drafts:
+    """One einsum over tensors: a map (which may clamp), an aggregation, a scatter or a gather."""
+    labels = draw(st.permutations(NAMES))
+    drafts = Drafts(tensors)
+    space = Space(drafts, labels, [SIZES[label] for label in labels])
+    dtype = draw(st.sampled_from([F64, F64, I64, F32]))
+    op = draw(st.sampled_from([None, None, "sum", "sum", "sum", "max", "argmax", "mean", "scatter", "gather"]))
+    join = draw(expressions(space, dtype, 3, op is None))
+    if op is None:
+        out = sorted(space.labels_in(join) | set(range(draw(st.integers(0, 2)))))
+        space.emit(out, (), join, None, "")
+        return drafts
+    n_out = draw(st.integers(0, 4))
+    out, bound = list(range(n_out)), list(range(n_out, 4))
+    keyed = None
+    if op == "scatter":
+        keyed = space.add_label("u", draw(st.integers(1, 3)))
+        out.append(keyed)
+    if op == "gather":
+        tensor = draw(st.integers(0, len(tensors) - 1))
+        shape = tensors[tensor][1]
+        keyed = space.add_label("v", shape[0]) if shape else None
+        access = [draw(indices(space.bounds[:4], n, False)) for n in shape[1:]] if shape else []
+        join = space.operand(tensor, (keyed, *access) if keyed is not None else ())
+        out, bound = list(range(4)), [] if keyed is None else [keyed]
+    key = []
+    if keyed is not None:
+        free = [p for p in range(len(labels)) if p != keyed]
+        value = Cast(draw(expressions(space, I64, 1, False)), I64)
+        value = value if keyed not in space.labels_in(value) else Label(draw(st.sampled_from(free)))
+        key = [(keyed, Call("mod", (value, Const(space.bounds[keyed], I64)), I64))]
+    if op == "gather" and keyed is None:
+        space.emit(out, (), join, None, "")
+        return drafts
+    name = {"scatter": draw(st.sampled_from(["sum", "mean", "max"])), "gather": "pick"}.get(op, op)
+    join, operator = widen(join, aggregation(name, join.dtype, keyed=bool(key)))
+    space.emit(out, bound, join, operator, "", key)
+    return drafts
+
+
+@st.composite
+def pieces(draw: st.DrawFn, nodes: list[Node]) -> ConcatNode | None:
+    """A tensor with a slice or a part replaced, or two side by side, of nodes that there are."""
+    base = draw(st.integers(0, len(nodes) - 1))
+    shape, dtype = nodes[base].shape, nodes[base].dtype
+    alike = [i for i, n in enumerate(nodes) if n.dtype == dtype]
+    whole = Piece(base, tuple(range(len(shape))), (0,) * len(shape))
+    if shape and draw(st.booleans()):
+        other = draw(st.sampled_from([i for i in alike if nodes[i].shape[1:] == shape[1:] and nodes[i].shape]))
+        total = (shape[0] + nodes[other].shape[0], *shape[1:])
+        return ConcatNode("Z", total, dtype, (whole, Piece(other, whole.axes, (shape[0], *whole.offsets[1:]))), 1)
+    piece = draw(st.sampled_from(alike))
+    axes = draw(st.permutations(range(len(shape))))[: len(nodes[piece].shape)]
+    lengths = [1] * len(shape)
+    for axis, n in zip(axes, nodes[piece].shape, strict=False):
+        lengths[axis] = n
+    if len(axes) < len(nodes[piece].shape) or any(n > m for n, m in zip(lengths, shape, strict=True)):
+        return None
+    offsets = tuple(draw(st.integers(0, m - n)) for n, m in zip(lengths, shape, strict=True))
+    return ConcatNode("Z", shape, dtype, (whole, Piece(piece, tuple(axes), offsets)), 1)
+
+
+@st.composite
 def graphs(draw: st.DrawFn) -> EinGraph:
     assembly = Assembly()
     for name in ("A", "B", "C", "s"):
         labels = draw(st.lists(st.sampled_from(NAMES), max_size=2)) if name != "s" else []
         dtype = draw(st.sampled_from([F64, F32, F16, I32]))
         assembly.add(InputNode(name, tuple(SIZES[label] for label in labels), dtype, 1))
-    n_statements = draw(st.integers(1, 5))
-    for number in range(n_statements):
-        labels = draw(st.permutations(NAMES))
-        space = Space(assembly, labels, [SIZES[label] for label in labels], f"T{number}", number + 2)
-        dtype = draw(st.sampled_from([F64, F64, I64, F32]))
-        join = draw(expressions(space, list(range(len(assembly.nodes))), dtype, 3))
-        op = draw(st.sampled_from([None, "sum", "sum", "sum", "max", "argmax", "mean"]))
-        used = space.labels_in(join)
-        n_out = draw(st.integers(0, 4)) if op else 4
-        out, bound = range(n_out), range(n_out, 4)
-        if op is None:
-            out, bound = sorted(used | set(range(draw(st.integers(0, 2))))), ()
-            space.emit(out, bound, join, None, f"T{number}")
-        else:
-            join, operator = widen(join, aggregation(op, dtype))
-            space.emit(out, bound, join, operator, f"T{number}")
-    statements = [i for i, node in enumerate(assembly.nodes) if isinstance(node, EinsumNode)]
-    outputs = draw(st.lists(st.sampled_from(statements), min_size=1, max_size=2, unique=True))
-    wanted = tuple((assembly.nodes[i].name, i) for i in sorted({*outputs, statements[-1]}))
+    for number in range(draw(st.integers(1, 6))):
+        node = draw(pieces(assembly.nodes)) if draw(st.integers(0, 2)) == 0 else None
+        if node is not None:
+            assembly.add(node)
+            continue
+        drafts = draw(statements([(n.dtype, n.shape) for n in assembly.nodes]))
+        assembly.place(drafts.nodes, range(len(assembly.nodes)), f"T{number}", number + 2)
+    made = [i for i, node in enumerate(assembly.nodes) if not isinstance(node, InputNode)]
+    outputs = draw(st.lists(st.sampled_from(made), min_size=1, max_size=2, unique=True))
+    wanted = tuple((f"{assembly.nodes[i].name}_{i}", i) for i in sorted({*outputs, made[-1]}))
     return EinGraph(tuple(assembly.nodes), wanted, "drawn")
 
 

@@ -19,14 +19,7 @@ SENTENCES = [
 ]
 
 
-NOT_YET = frozenset({"a written size may be shorter than the axis"})  # comes with index arithmetic
-
-
-@pytest.mark.parametrize(
-    "sentence",
-    [pytest.param(s, marks=pytest.mark.xfail(strict=True)) if s.says in NOT_YET else s for s in SENTENCES],
-    ids=str,
-)
+@pytest.mark.parametrize("sentence", SENTENCES, ids=str)
 def test_sentence(sentence: Sentence) -> None:
     result = run_program(sentence.text, sentence.inputs, sentence.dims)
     assert list(result) == list(sentence.expected)

@@ -1,0 +1,43 @@
+"""Pieces of a tensor as boxes in it: which of them are seen, and whether they cover it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+import numpy as np
+
+from einturnip.core.einsum import Box
+from einturnip.eingraph.types import ConcatNode, Node, Piece
+
+
+def piece_box(piece: Piece, shape: Sequence[int]) -> Box:
+    """Where a piece of this shape stands: (start, stop) of each axis of the whole."""
+    lengths = [1] * len(piece.offsets)
+    for axis, n in zip(piece.axes, shape, strict=True):
+        lengths[axis] = n
+    return tuple((start, start + n) for start, n in zip(piece.offsets, lengths, strict=True))
+
+
+def boxes_of(node: ConcatNode, nodes: Sequence[Node]) -> list[Box]:
+    """Where each piece stands."""
+    return [piece_box(piece, nodes[piece.operand].shape) for piece in node.pieces]
+
+
+def seen(shape: Sequence[int], boxes: Sequence[Box]) -> tuple[list[int], bool]:
+    """Positions of the boxes that are not wholly under later ones, and whether they cover the shape.
+
+    The coordinates where boxes begin and end cut the whole into cells; each belongs to the last box that holds it.
+    """
+    if prod(shape) == 0:
+        return [], True
+    whole = tuple((0, n) for n in shape)
+    if len(boxes) == 1:
+        return [0], boxes[0] == whole
+    cuts = [np.unique([0, n, *(end for box in boxes for end in box[axis])]) for axis, n in enumerate(shape)]
+    owner = np.full([len(c) - 1 for c in cuts], -1)
+    for position, box in enumerate(boxes):
+        cells = tuple(slice(*np.searchsorted(c, ends)) for c, ends in zip(cuts, box, strict=True))
+        owner[cells] = position
+    found = np.unique(owner).tolist()
+    return [p for p in found if p >= 0], -1 not in found

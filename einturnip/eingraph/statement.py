@@ -1,0 +1,134 @@
+"""One equation with its sizes as drafts of nodes: split at its aggregations, its guards and its gathers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import assert_never
+
+import numpy as np
+
+from einturnip.core.algebra import aggregation
+from einturnip.core.scalar import Call, Cast, Const, Scalar
+from einturnip.core.scalar import Label as LabelIndex
+from einturnip.eingraph.assembly import Space
+from einturnip.eingraph.products import python_number, widen
+from einturnip.eingraph.ranges import static_index
+from einturnip.eingraph.reads import Read
+from einturnip.eingraph.sizes import Sizes
+from einturnip.eingraph.types import Hints
+from einturnip.lang.sizes import size_text
+from einturnip.lang.types import (
+    Access,
+    Aggregate,
+    Apply,
+    Convert,
+    Equation,
+    Expr,
+    Gather,
+    Guarded,
+    LabelNumber,
+    Number,
+    SizeNumber,
+)
+
+
+class Statement:
+    """One equation on its way to drafts. ``space`` holds its labels first; ``tensor`` numbers what it reads there."""
+
+    def __init__(self, sizes: Sizes, equation: Equation, space: Space, tensor: Callable[[int], int]) -> None:
+        self.sizes, self.equation, self.space, self.tensor = sizes, equation, space, tensor
+
+    def emit(self) -> None:
+        """The statement's drafts, of which the last is its tensor."""
+        equation, out = self.equation, tuple(range(self.equation.n_out))
+        hints = self._hints()
+        value = equation.value
+        if equation.keys:
+            assert isinstance(value, Aggregate)
+            self._scatter(value, out)
+        elif isinstance(value, Aggregate):
+            node, free = self._aggregate(value, out)
+            if free != out:
+                self.space.emit(out, (), self.space.operand(node, free), None, "")
+        else:
+            self.space.emit(out, (), self._scalar(value), None, "")
+        if hints.keep or hints.recompute:
+            last = self.space.drafts.nodes[-1]
+            kept = replace(last.hints, keep=hints.keep, recompute=hints.recompute)
+            self.space.drafts.nodes[-1] = replace(last, hints=kept)
+
+    def _hints(self) -> Hints:
+        """What is asked of the statement's tensor; tiles and a device hold for all nodes of the statement."""
+        space, hints = self.space, self.equation.hints
+        for hint in hints:
+            for label, size, parts in hint.tiles:
+                value = self.sizes.integer(size)
+                if value is None or value < 1:
+                    message = f"a tile hint needs a number from 1 on, not {size_text(size)}"
+                    self.sizes.report("E213", message, hint.span, found=str(value))
+                else:
+                    bound = max(1, space.bounds[label])
+                    space.tiles[label] = min(bound, -(-bound // value) if parts else value)
+        space.device = next((hint.device for hint in hints if hint.kind == "place"), "")
+        kinds = {hint.kind for hint in hints}
+        return Hints(keep="keep" in kinds, recompute="recompute" in kinds)
+
+    def _scatter(self, value: Aggregate, out: tuple[int, ...]) -> None:
+        keys = [(label, self._scalar(key)) for label, key in self.equation.keys]
+        join = self._scalar(value.body)
+        join, operator = widen(join, aggregation(value.op, join.dtype, value.accumulator, keyed=True))
+        self.space.emit(out, value.labels, join, operator, "", keys)
+
+    def _aggregate(self, expr: Aggregate, out: tuple[int, ...] | None = None) -> tuple[int, tuple[int, ...]]:
+        """The node of an aggregation and the labels free in it; it is the statement's own where these are ``out``."""
+        join = self._scalar(expr.body)
+        free = tuple(sorted(self.space.labels_in(join) - set(expr.labels)))
+        join, operator = widen(join, aggregation(expr.op, join.dtype, expr.accumulator))
+        return self.space.emit(free, expr.labels, join, operator, "" if free == out else None), free
+
+    def _scalar(self, expr: Expr) -> Scalar:
+        match expr:
+            case Number(value=value, dtype=dtype):
+                return Const(python_number(value, dtype), dtype)
+            case SizeNumber():
+                return self._size(expr)
+            case LabelNumber(label=label, dtype=dtype):
+                return LabelIndex(label, dtype)
+            case Access():
+                return self._access(expr)
+            case Convert(argument=argument, dtype=dtype):
+                inner = self._scalar(argument)
+                return inner if inner.dtype == dtype else Cast(inner, dtype)
+            case Apply(op=op, arguments=arguments, dtype=dtype):
+                return Call(op, tuple(self._scalar(a) for a in arguments), dtype)
+            case Aggregate():
+                return self.space.operand(*self._aggregate(expr))
+            case _:
+                assert_never(expr)
+
+    def _size(self, expr: SizeNumber) -> Const:
+        """A size as a number; an integer type that cannot hold it is an error, as for a Python number in NumPy."""
+        value, text = self.sizes.integer(expr.size) or 0, size_text(expr.size)
+        if expr.dtype.is_integer:
+            limits = np.iinfo(expr.dtype.numpy)
+            if not limits.min <= value <= limits.max:
+                message = f"size {text} = {value} does not fit in {expr.dtype}"
+                self.sizes.report("E208", message, expr.span, help=f"convert first: i64(...) * {text}")
+        return Const(python_number(value, expr.dtype), expr.dtype)
+
+    def _access(self, expr: Access) -> Scalar:
+        """An access as an operand, of a node of its own where it gathers or guards."""
+        space, tensor = self.space, self.tensor(expr.tensor)
+        read = Read(space, tensor, expr.dtype, self.sizes.program.tensors[expr.tensor].name)
+        for axis, index in enumerate(expr.indices):
+            inner = index.index if isinstance(index, Guarded) else index
+            if isinstance(inner, Gather):
+                read.data[axis] = self._scalar(inner.value)
+            else:
+                found = inner if isinstance(inner, int) else static_index(self.sizes, inner, space.bounds)
+                assert found is not None
+                read.at[axis] = found
+            if isinstance(index, Guarded):
+                read.guard(axis, self._scalar(index.fill))
+        return read.value()
