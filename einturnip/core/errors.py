@@ -26,9 +26,16 @@ class SourceError(EinturnipError):
 
 
 class BindError(EinturnipError):
-    """An input, a size or an option given from outside does not fit the program."""
+    """An input, a size or an option given from outside does not fit the program.
+
+    Holds the diagnostics that point into the program, where the message is made of them.
+    """
 
     exit_code = 2
+
+    def __init__(self, message: str, diagnostics: Sequence[Diagnostic] = ()) -> None:
+        super().__init__(message)
+        self.diagnostics = tuple(diagnostics)
 
 
 class StoreError(EinturnipError):
