@@ -64,28 +64,34 @@ def open_inputs(program: Program, given: Mapping[str, Any], folder: Path, lenien
     sources: dict[str, Source] = {}
     try:
         for tensor in program.inputs:
-            spec = given.get(tensor.name, tensor.default)
-            if isinstance(spec, FileRef):
-                if lenient and not os.path.exists(os.path.join(folder, spec.path)):
-                    continue
-                spec = file_spec(spec, folder)
-            if spec is not None:
-                sources[tensor.name] = _open(tensor, spec, program)
+            source = open_input(tensor, given.get(tensor.name, tensor.default), program, folder, lenient)
+            if source is not None:
+                sources[tensor.name] = source
     except BaseException:
         close_all(sources.values())
         raise
     return sources
 
 
-def _open(tensor: Input, spec: Any, program: Program) -> Source:
-    if isinstance(spec, bool | int | float | complex):
-        spec = _number(tensor, spec)
+def open_input(tensor: Input, spec: Any, program: Program, folder: Path, lenient: bool) -> Source | None:
+    """The source of one input; None where there is nothing to open. The rest is as for ``open_inputs``."""
+    if isinstance(spec, FileRef):
+        if lenient and not os.path.exists(os.path.join(folder, spec.path)):
+            return None
+        spec = file_spec(spec, folder)
     elif isinstance(spec, os.PathLike):
         spec = os.fspath(spec)
+    elif isinstance(spec, np.generic) and not tensor.rank:
+        spec = spec.item()
+    if isinstance(spec, bool | int | float | complex):
+        spec = _number(tensor, spec)
+    if spec is None:
+        return None
     source = open_source(spec, tensor.name)
     if source.dtype != tensor.dtype:
         source.close()
-        raise BindError(_dtype_text(tensor, source, program))
+        finding = _dtype_finding(tensor, source, program)
+        raise BindError(finding.render(), (finding,))
     return source
 
 
@@ -102,8 +108,8 @@ def _number(tensor: Input, value: complex) -> Array:
     return array
 
 
-def _dtype_text(tensor: Input, source: Source, program: Program) -> str:
-    diagnostic = Diagnostic(
+def _dtype_finding(tensor: Input, source: Source, program: Program) -> Diagnostic:
+    finding = Diagnostic(
         "E208",
         f"input '{tensor.name}' has another dtype than declared",
         tensor.span,
@@ -111,7 +117,7 @@ def _dtype_text(tensor: Input, source: Source, program: Program) -> str:
         found=f"{source.dtype} in {source.name}",
         help=f"declare it as {source.dtype} (and convert in the program: {tensor.dtype}(x)), or convert the data",
     )
-    return with_source(diagnostic, program.source).render()
+    return with_source(finding, program.source)
 
 
 def close_all(sources: Iterable[Source]) -> None:

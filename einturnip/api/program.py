@@ -134,9 +134,19 @@ class Program:
         return tuple(tensor.name for tensor in self._program.inputs)
 
     @property
+    def required(self) -> tuple[str, ...]:
+        """The names of the inputs that have no default: a call must give them."""
+        return tuple(tensor.name for tensor in self._program.inputs if tensor.default is None)
+
+    @property
     def outputs(self) -> tuple[str, ...]:
         """The outputs' names."""
         return tuple(output.name for output in self._program.outputs)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What the compiler noticed that may be meant otherwise, each with its place."""
+        return tuple(warning.render() for warning in self._program.warnings)
 
     def __repr__(self) -> str:
         return f"Program(inputs: {', '.join(self.inputs) or 'none'}, outputs: {', '.join(self.outputs) or 'none'})"

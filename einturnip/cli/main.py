@@ -19,6 +19,7 @@ VERBS = {
     "check": "Check a program and print every tensor's shape and dtype.",
     "plan": "Show what would run, without running it.",
     "fmt": "Write programs in their one canonical form.",
+    "lsp": "Serve an editor: errors, shapes, completion.",
     "doctor": "Show what this machine has, measured.",
 }
 

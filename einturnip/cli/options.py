@@ -99,7 +99,7 @@ inputs = _together(
         type=Pair("NAME=FILE"),
         multiple=True,
         callback=_unique,
-        help="Read input NAME from FILE or FILE::KEY.",
+        help="Read input NAME from FILE or FILE::KEY; a scalar may be a number: -i a=3.",
     ),
     click.option("--dim", "dims", type=Extent(), multiple=True, callback=_unique, help="Give a size: --dim n=4096."),
 )

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from einturnip.core.errors import BindError
+
 if TYPE_CHECKING:
     from einturnip.api.jobs import Job, Missing
     from einturnip.lang.types import Program
@@ -37,7 +39,7 @@ def planned(
         warn(warning.render())
     check_names("dim", dims, program.dims)
     check_names("output", outputs, (output.name for output in program.outputs))
-    sources = open_inputs(program, inputs, path.parent, lenient)
+    sources = open_inputs(program, scalars(program, inputs), path.parent, lenient)
     try:
         graph = bind(program, sources, dims)
         targets = _targets(program, outputs, path.parent)
@@ -45,6 +47,25 @@ def planned(
     except BaseException:
         close_all(sources.values())
         raise
+
+
+def scalars(program: Program, inputs: dict[str, str]) -> dict[str, Any]:
+    """The inputs, with a number in place of a text that writes one, for those that are scalars: ``-i a=3``."""
+    ranks = {tensor.name: tensor.rank for tensor in program.inputs}
+    return {name: text if ranks.get(name, 1) else _scalar(name, text) for name, text in inputs.items()}
+
+
+def _scalar(name: str, text: str) -> str | bool | int | float | complex:
+    if text in ("true", "false"):
+        return text == "true"
+    for kind in (int, float, complex):
+        try:
+            return kind(text)
+        except ValueError:
+            pass
+    if not Path(text.partition("::")[0]).suffix:
+        raise BindError(f"input {name} is a scalar, and '{text}' is neither a number nor a file. help: -i {name}=3.5")
+    return text
 
 
 def _targets(program: Program, outputs: dict[str, str], folder: Path) -> dict[str, Any]:

@@ -40,6 +40,8 @@ def read_header(read: Callable[[int, int], bytes], name: str) -> NpyHeader:
         StoreError: not a ``.npy``, damaged, or of an element type that the language lacks.
     """
     start = read(0, 12)
+    if not start:
+        raise StoreError(f"{name}: is empty, it has 0 bytes: copy or save it again")
     if start[:6] != MAGIC:
         raise StoreError(
             f"{name}: is no .npy array: it begins with {start[:6]!r}, not with {MAGIC!r}{_looks_like(start)}"

@@ -1,0 +1,1 @@
+"""The language server: what an editor shows of a program while it is written."""

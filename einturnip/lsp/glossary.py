@@ -1,0 +1,93 @@
+"""One line on every word that the language reserves."""
+
+from __future__ import annotations
+
+from einturnip.core.dtypes import DTYPES
+
+# fmt: off
+_KEYWORDS = {
+    "dim": "A size: `dim n`, `dim n = 4096`. Without a value the inputs or `--dim n=4096` bind it.",
+    "input": "A tensor from outside: `input X : f32[n, d]`, with a default file, or a number for a scalar.",
+    "output": "A tensor that is wanted: `output Y`, `output Y = \"y.npy\"`. Only what outputs need is computed.",
+    "import": "Bring in the functions of a file, `import \"layers.ein\"`, or of the standard library, `import std.nn`.",
+    "fn": "A function: `fn name(X[s, d], eps = 1e-5) = ...`, or `{ ... return Y[s, d] }`. Calls are inlined.",
+    "for": "A loop, unrolled: `for l in 0 .. L { ... }`, with l from 0 to L - 1.",
+    "in": "Between a loop's variable and its range: `for l in 0 .. L { ... }`.",
+    "state": "A tensor that lives from step to step: `state W : f32[d, e] = \"w.npy\"`.",
+    "return": "What a function gives: `return Y[s, e]`.",
+    "and": "Both conditions hold.",
+    "or": "One condition holds, or both.",
+    "not": "The condition does not hold.",
+}
+_AGGREGATIONS = {
+    "sum": "`sum[i] X[i]`: the sum over i; 0 over an empty range. It takes the whole product after it.",
+    "prod": "`prod[i] X[i]`: the product over i; 1 over an empty range.",
+    "min": "`min[i] X[i]`: the least over i; inf over an empty range. `min(a, b)`: the lesser.",
+    "max": "`max[i] X[i]`: the greatest over i; -inf over an empty range. `max(a, b)`: the greater.",
+    "any": "`any[i] c[i]`: whether it holds for some i.",
+    "all": "`all[i] c[i]`: whether it holds for every i.",
+    "mean": "`mean[i] X[i]`: the mean over i; nan over an empty range.",
+    "logsumexp": "`logsumexp[i] X[i]`: log(sum[i] exp(X[i])), without overflow.",
+    "argmax": "`argmax[i] X[i]`: the first i where X is greatest; over several labels the flat index; -1 for none.",
+    "argmin": "`argmin[i] X[i]`: the first i where X is least; over several labels the flat index; -1 for none.",
+}
+_FUNCTIONS = {
+    "exp": "e to the power of x.",
+    "log": "The natural logarithm.",
+    "log1p": "log(1 + x), exact for small x.",
+    "expm1": "exp(x) - 1, exact for small x.",
+    "sqrt": "The square root.",
+    "rsqrt": "1 / sqrt(x).",
+    "abs": "The absolute value; of a complex number its length.",
+    "sign": "-1, 0 or 1.",
+    "floor": "The next whole number below.",
+    "ceil": "The next whole number above.",
+    "round": "The nearest whole number, halves to the even one.",
+    "sin": "The sine.",
+    "cos": "The cosine.",
+    "tan": "The tangent.",
+    "tanh": "The hyperbolic tangent.",
+    "sigmoid": "1 / (1 + exp(-x)).",
+    "relu": "max(x, 0).",
+    "silu": "x * sigmoid(x).",
+    "gelu": "x * (1 + erf(x / sqrt(2))) / 2.",
+    "erf": "The error function.",
+    "softplus": "log(1 + exp(x)).",
+    "conj": "The complex conjugate.",
+    "real": "The real part.",
+    "imag": "The imaginary part.",
+    "where": "`where(c, a, b)`: a where the condition holds, else b.",
+    "grad": "`grad(loss, W[d, e])`: the derivative of a scalar.",
+}
+_CONSTANTS = {
+    "pi": "3.14159...",
+    "inf": "Infinity.",
+    "nan": "Not a number.",
+    "true": "The condition that always holds.",
+    "false": "The condition that never holds.",
+}
+HINTS = {
+    "tile": "`@tile(i = 256, j = 4 parts)`: how the statement below is cut. Never changes results.",
+    "place": "`@place(cuda:0)`: the device of the statement below. Never changes results.",
+    "keep": "`@keep`: the tensor below stays in compute memory. Never changes results.",
+    "recompute": "`@recompute`: the tensor below may be dropped and computed again. Never changes results.",
+}
+# fmt: on
+_KINDS = {"b": "true or false", "i": "signed integers", "u": "unsigned integers", "f": "floating point"}
+
+
+def _dtype(name: str) -> str:
+    dtype = DTYPES[name]
+    kind = _KINDS.get(dtype.kind, "complex numbers")
+    extra = " with the range of f32" if name == "bf16" else ""
+    return f"Element type: {kind}, {8 * dtype.itemsize} bits{extra}. As a function, `{name}(x)`, it converts."
+
+
+GLOSSARY = {
+    **_KEYWORDS,
+    **_AGGREGATIONS,
+    **_FUNCTIONS,
+    **_CONSTANTS,
+    **{name: _dtype(name) for name in DTYPES},
+}
+"""Every reserved word with its line, in Markdown."""

@@ -1,0 +1,167 @@
+"""What a word in a program means where it stands: a tensor's version, a label, a size, a function."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from einturnip.core.diagnostics import Span
+from einturnip.lang.lex import Token
+from einturnip.lang.types import (
+    Access,
+    Aggregate,
+    Concatenate,
+    Dim,
+    Equation,
+    Expr,
+    For,
+    Input,
+    Program,
+    Replace,
+    Statement,
+    walk,
+)
+from einturnip.lang.words import RESERVED
+from einturnip.lsp.glossary import HINTS
+from einturnip.lsp.names import Name, in_force, standard
+from einturnip.lsp.reading import Reading
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """Tensor number ``number`` of the program."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """Label ``number`` of an equation."""
+
+    equation: Equation
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """A dim of the program."""
+
+    dim: Dim
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """A word of the language; a hint's begins with '@'."""
+
+    text: str
+
+
+Meaning = Tensor | Label | Size | Name | Word
+
+
+def meaning(reading: Reading, line: int, column: int) -> tuple[Meaning, Token] | None:
+    """What the word at a place means, and the word; None where there is none, or nobody knows."""
+    token = reading.word(line, column)
+    if token is None:
+        return None
+    found = _meaning(reading, token)
+    return None if found is None else (found, token)
+
+
+def _meaning(reading: Reading, token: Token) -> Meaning | None:
+    word = token.text
+    if word in RESERVED:
+        return Word(word)
+    if word in HINTS and reading.lines[token.line - 1][: token.column - 1].rstrip().endswith("@"):
+        return Word("@" + word)
+    program = reading.program
+    if program is not None:
+        found = _in_statements(program, program.statements, token)
+        if found is not None:
+            return found
+    # A definition's own names count from its end on.
+    name = in_force(reading.tree, token.line, token.column).get(word) or _defined_here(reading, token)
+    if name is not None and name.kind == "dim" and program is not None and word in program.dims:
+        return Size(program.dims[word])
+    return name or next((f for names in standard().values() for f in names if f.name == word), None)
+
+
+def _defined_here(reading: Reading, token: Token) -> Name | None:
+    """A name where it is given."""
+    end = len(reading.lines[token.line - 1]) + 1
+    name = in_force(reading.tree, token.line + 1, 1).get(token.text) or in_force(reading.tree, token.line, end).get(
+        token.text
+    )
+    return name if name and name.span[1:3] == (token.line, token.column) else None
+
+
+def _in_statements(program: Program, statements: Sequence[Statement], token: Token) -> Meaning | None:
+    """What a word means in the statement that it stands in."""
+    for statement in statements:
+        if not _holds(statement.span, token) and not isinstance(statement, For):
+            continue
+        match statement:
+            case For(body=body):
+                found = _in_statements(program, body, token)
+            case Equation(name=name) if "." not in name:
+                found = _in_equation(program, statement, token)
+            case Input(number=number, name=name) if name == token.text:
+                found = Tensor(number)
+            case Replace(number=number, name=name) | Concatenate(number=number, name=name):
+                found = Tensor(number) if name == token.text and _begins(statement.span, token) else None
+            case _:
+                found = None
+        if found is not None:
+            return found
+    return None
+
+
+def _in_equation(program: Program, equation: Equation, token: Token) -> Meaning | None:
+    word = token.text
+    if word == equation.name and _begins(equation.span, token):
+        return Tensor(equation.number)
+    parts = [e for whole in (equation.value, *(key for _, key in equation.keys)) for e in walk(whole)]
+    for part in parts:
+        if isinstance(part, Access) and program.tensors[part.tensor].name == word and _begins(part.span, token):
+            return Tensor(part.tensor)
+    labels = equation.labels
+    for number in (*_bound_around(parts, token), *range(equation.n_out)):
+        if labels[number].name == word:
+            return Label(equation, number)
+    return next((Label(equation, n) for n, label in enumerate(labels) if label.name == word), None)
+
+
+def _bound_around(parts: Sequence[Expr], token: Token) -> Iterator[int]:
+    """The labels that the aggregations around a word bind, innermost first."""
+    around = [part for part in parts if isinstance(part, Aggregate) and _holds(part.span, token)]
+    for aggregate in reversed(around):
+        yield from aggregate.labels
+
+
+def _holds(span: Span, token: Token) -> bool:
+    start, end = (token.line, token.column), (token.line, token.column + len(token.text))
+    return span.file == token.file and span[1:3] <= start and end <= span[3:]
+
+
+def _begins(span: Span, token: Token) -> bool:
+    return span.file == token.file and span[1:3] == (token.line, token.column)
+
+
+def definition(reading: Reading, found: Meaning) -> Span | None:
+    """Where a meaning was given its name."""
+    match found:
+        case Tensor(number=number):
+            assert reading.program is not None
+            tensor = reading.program.tensors[number]
+            # A loop's variable of a name begins as what was before the loop.
+            while not isinstance(tensor, Input | Equation | Replace | Concatenate):
+                tensor = reading.program.tensors[tensor.initial]
+            return tensor.span
+        case Label(equation=equation, number=number):
+            return equation.labels[number].span
+        case Size(dim=dim):
+            return dim.span
+        case Name(span=span):
+            return span
+        case Word():
+            return None

@@ -1,0 +1,118 @@
+"""A program's text as an editor holds it: read as far as it goes, with everything that is to be said of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from einturnip.api.inputs import close_all, open_input
+from einturnip.api.sizes import known_sizes
+from einturnip.core.diagnostics import Diagnostic, Span
+from einturnip.core.errors import BindError, EinturnipError, SourceError
+from einturnip.lang import compile_text
+from einturnip.lang.lex import Token, tokenize
+from einturnip.lang.parse import parse
+from einturnip.lang.syntax import SyntaxTree
+from einturnip.lang.types import Program
+from einturnip.report.signature import Row, rows
+from einturnip.stores.types import Source
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One version of a text.
+
+    ``tree`` holds the statements that are well formed; ``program`` is None where the text is none. ``sizes`` are the
+    dims that the program, its default files and the editor's settings give.
+    """
+
+    file: str
+    text: str
+    tree: SyntaxTree
+    program: Program | None
+    sizes: Mapping[str, int]
+    findings: tuple[Diagnostic, ...]
+
+    @cached_property
+    def lines(self) -> tuple[str, ...]:
+        """The lines, without their ends."""
+        return tuple(self.text.split("\n"))
+
+    @cached_property
+    def tokens(self) -> list[Token]:
+        """The words of the text; comments are none."""
+        return tokenize(self.text, self.file)
+
+    @cached_property
+    def rows(self) -> tuple[Row, ...]:
+        """What is known of every tensor, with numbers where they are known."""
+        return rows(self.program, self.sizes) if self.program else ()
+
+    @cached_property
+    def named_rows(self) -> tuple[Row, ...]:
+        """Likewise, in the names of sizes."""
+        return rows(self.program, {}) if self.program else ()
+
+    def word(self, line: int, column: int) -> Token | None:
+        """The word that a place touches; lines and columns count from 1."""
+        for token in self.tokens:
+            if token.line == line and token.column <= column <= token.column + len(token.text):
+                if token.text[0].isalpha() or token.text[0] == "_":
+                    return token
+            elif token.line > line:
+                break
+        return None
+
+
+def read(text: str, file: str, dims: Mapping[str, int]) -> Reading:
+    """Read a text. ``dims``: sizes that an editor's settings give; names that the program lacks are passed over."""
+    text = text.replace("\r\n", "\n")
+    try:
+        program = compile_text(text, file)
+    except SourceError as error:
+        return Reading(file, text, well_formed(text, file), None, {}, error.diagnostics)
+    findings = list(program.warnings)
+    given = {name: value for name, value in dims.items() if name in program.dims}
+    sources = _defaults(program, Path(file).parent, findings)
+    try:
+        sizes = known_sizes(program, sources, given)
+    except (SourceError, BindError) as error:
+        sizes = given
+        findings += error.diagnostics or [_at_start(str(error), file)]
+    finally:
+        close_all(sources.values())
+    return Reading(file, text, parse(text, file), program, sizes, tuple(findings))
+
+
+def well_formed(text: str, file: str) -> SyntaxTree:
+    """The statements of a text that are well formed, where they stand."""
+    lines = text.split("\n")
+    while True:
+        try:
+            return parse("\n".join(lines), file)
+        except SourceError as error:
+            places = [d.span for d in error.diagnostics]
+            numbers = {n for span in places for n in range(span.line, span.end_line + 1) if lines[n - 1].strip()}
+            for number in numbers or range(1, len(lines) + 1):
+                lines[number - 1] = ""
+
+
+def _defaults(program: Program, folder: Path, findings: list[Diagnostic]) -> dict[str, Source]:
+    """The default files of the inputs; one that is absent is not missed, one that is damaged is a finding."""
+    sources: dict[str, Source] = {}
+    for tensor in program.inputs:
+        try:
+            source = open_input(tensor, tensor.default, program, folder, lenient=True)
+        except EinturnipError as error:
+            diagnostics = error.diagnostics if isinstance(error, BindError) else ()
+            findings += diagnostics or [Diagnostic("E299", str(error), tensor.span)]
+        else:
+            if source is not None:
+                sources[tensor.name] = source
+    return sources
+
+
+def _at_start(message: str, file: str) -> Diagnostic:
+    return Diagnostic("E299", message, Span(file, 1, 1, 1, 2))

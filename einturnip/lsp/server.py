@@ -1,0 +1,218 @@
+"""The server: editors' requests on one side, readings of their texts on the other."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from lsprotocol import types as lsp
+from pygls.lsp.server import LanguageServer
+from pygls.workspace import PositionCodec
+
+from einturnip import __version__
+from einturnip.core.diagnostics import Diagnostic, Span
+from einturnip.core.errors import SourceError
+from einturnip.lang.format import format_text
+from einturnip.lsp.completion import Candidate, candidates
+from einturnip.lsp.hover import hover
+from einturnip.lsp.meaning import definition, meaning
+from einturnip.lsp.reading import Reading, read
+
+# Seconds without a keystroke until a changed text is read again.
+_PAUSE = 0.1
+_KINDS = {
+    "dim": lsp.CompletionItemKind.Constant,
+    "input": lsp.CompletionItemKind.Variable,
+    "tensor": lsp.CompletionItemKind.Variable,
+    "function": lsp.CompletionItemKind.Function,
+    "parameter": lsp.CompletionItemKind.Variable,
+    "loop variable": lsp.CompletionItemKind.Variable,
+    "keyword": lsp.CompletionItemKind.Keyword,
+    "aggregation": lsp.CompletionItemKind.Operator,
+    "built-in": lsp.CompletionItemKind.Function,
+    "constant": lsp.CompletionItemKind.Constant,
+    "dtype": lsp.CompletionItemKind.TypeParameter,
+    "label": lsp.CompletionItemKind.Field,
+    "module": lsp.CompletionItemKind.Module,
+    "hint": lsp.CompletionItemKind.Keyword,
+}
+
+
+class EinServer(LanguageServer):
+    """The server with the latest reading of each text, and the sizes that the editor's settings give."""
+
+    def __init__(self) -> None:
+        super().__init__("einturnip", __version__)
+        self.dims: dict[str, int] = {}
+        self.readings: dict[str, tuple[str, Reading]] = {}
+
+    def reading(self, uri: str) -> Reading:
+        """The text as it is now, read."""
+        document = self.workspace.get_text_document(uri)
+        text, reading = self.readings.get(uri, ("", None))
+        if reading is None or text != document.source:
+            reading = read(document.source, document.path or uri, self.dims)
+            self.readings[uri] = document.source, reading
+        return reading
+
+    def publish(self, uri: str) -> None:
+        """Tell the editor what is to be said of a text."""
+        reading = self.reading(uri)
+        places = Places(reading.lines, self.workspace.position_codec)
+        found = [places.diagnostic(finding, reading.file, uri) for finding in reading.findings]
+        version = self.workspace.get_text_document(uri).version
+        self.text_document_publish_diagnostics(lsp.PublishDiagnosticsParams(uri, found, version))
+
+
+class Places:
+    """Places in one text, as the editor counts them and as we do."""
+
+    def __init__(self, lines: tuple[str, ...], codec: PositionCodec) -> None:
+        self.lines, self.codec = list(lines), codec
+
+    def ours(self, position: lsp.Position) -> tuple[int, int]:
+        """Line and column, counted from 1, in characters."""
+        line = min(position.line, len(self.lines) - 1)
+        found = self.codec.position_from_client_units(self.lines, lsp.Position(line, position.character))
+        return line + 1, found.character + 1
+
+    def theirs(self, span: Span) -> lsp.Range:
+        """A span as the editor counts; never empty, never past a line's end."""
+        start = self._position(span.line, span.column)
+        end = self._position(span.end_line, span.end_column)
+        return lsp.Range(start, max(end, start))
+
+    def _position(self, line: int, column: int) -> lsp.Position:
+        number = min(line, len(self.lines)) - 1
+        text = self.lines[number]
+        return lsp.Position(number, self.codec.client_num_units(text[: column - 1]))
+
+    def diagnostic(self, finding: Diagnostic, file: str, uri: str) -> lsp.Diagnostic:
+        """A finding as the editor shows it. One inside a file that is imported stands where it is called."""
+        spans = [(finding.span, finding.message), *finding.secondary]
+        here = next((span for span, _ in spans if span.file == file), Span(file, 1, 1, 1, 1))
+        notes = (("expected", finding.expected), ("found", finding.found), ("help", finding.help))
+        message = "\n".join([finding.message, *(f"{word}: {text}" for word, text in notes if text)])
+        related = [
+            lsp.DiagnosticRelatedInformation(lsp.Location(_uri(span.file, file, uri), self._related(span, file)), label)
+            for span, label in spans
+            if span is not here
+        ]
+        severity = lsp.DiagnosticSeverity.Error if finding.severity == "error" else lsp.DiagnosticSeverity.Warning
+        return lsp.Diagnostic(
+            self.theirs(here), message, severity, finding.code, source="einturnip", related_information=related or None
+        )
+
+    def _related(self, span: Span, file: str) -> lsp.Range:
+        return self.theirs(span) if span.file == file else _plain_range(span)
+
+
+def _plain_range(span: Span) -> lsp.Range:
+    """A span in a text that is not at hand, whose columns are as good as the editor's but for rare characters."""
+    return lsp.Range(lsp.Position(span.line - 1, span.column - 1), lsp.Position(span.end_line - 1, span.end_column - 1))
+
+
+def _uri(name: str, file: str, uri: str) -> str:
+    return uri if name == file else Path(name).absolute().as_uri()
+
+
+def _item(candidate: Candidate, first_line: lsp.Range) -> lsp.CompletionItem:
+    edits = [lsp.TextEdit(first_line, f"import {candidate.module}\n")] if candidate.module else None
+    about = candidate.about + (f" ({candidate.module})" if candidate.module else "")
+    return lsp.CompletionItem(
+        candidate.name,
+        kind=_KINDS[candidate.kind],
+        detail=candidate.detail or candidate.kind,
+        documentation=lsp.MarkupContent(lsp.MarkupKind.Markdown, about) if about else None,
+        additional_text_edits=edits,
+    )
+
+
+def serve() -> None:
+    """Serve one editor over standard input and output, until it says good-bye."""
+    _server().start_io()
+
+
+def _server() -> EinServer:
+    server = EinServer()
+
+    @server.feature(lsp.INITIALIZE)
+    def _(ls: EinServer, params: lsp.InitializeParams) -> None:
+        ls.dims = _dims(params.initialization_options)
+
+    @server.feature(lsp.TEXT_DOCUMENT_DID_OPEN)
+    def _(ls: EinServer, params: lsp.DidOpenTextDocumentParams) -> None:
+        ls.publish(params.text_document.uri)
+
+    @server.feature(lsp.TEXT_DOCUMENT_DID_CHANGE)
+    async def _(ls: EinServer, params: lsp.DidChangeTextDocumentParams) -> None:
+        await asyncio.sleep(_PAUSE)
+        uri, version = params.text_document.uri, params.text_document.version
+        documents = ls.workspace.text_documents
+        if uri in documents and documents[uri].version == version:
+            ls.publish(uri)
+
+    @server.feature(lsp.TEXT_DOCUMENT_DID_SAVE)
+    def _(ls: EinServer, params: lsp.DidSaveTextDocumentParams) -> None:
+        # What is saved may be imported by the other texts.
+        ls.readings.clear()
+        for uri in ls.workspace.text_documents:
+            ls.publish(uri)
+
+    @server.feature(lsp.TEXT_DOCUMENT_DID_CLOSE)
+    def _(ls: EinServer, params: lsp.DidCloseTextDocumentParams) -> None:
+        uri = params.text_document.uri
+        ls.readings.pop(uri, None)
+        ls.text_document_publish_diagnostics(lsp.PublishDiagnosticsParams(uri, []))
+
+    @server.feature(lsp.TEXT_DOCUMENT_HOVER)
+    def _(ls: EinServer, params: lsp.HoverParams) -> lsp.Hover | None:
+        reading = ls.reading(params.text_document.uri)
+        places = Places(reading.lines, ls.workspace.position_codec)
+        found = meaning(reading, *places.ours(params.position))
+        if found is None:
+            return None
+        content = lsp.MarkupContent(lsp.MarkupKind.Markdown, hover(reading, found[0]))
+        return lsp.Hover(content, places.theirs(found[1].span))
+
+    @server.feature(lsp.TEXT_DOCUMENT_DEFINITION)
+    def _(ls: EinServer, params: lsp.DefinitionParams) -> lsp.Location | None:
+        uri = params.text_document.uri
+        reading = ls.reading(uri)
+        places = Places(reading.lines, ls.workspace.position_codec)
+        found = meaning(reading, *places.ours(params.position))
+        span = None if found is None else definition(reading, found[0])
+        if span is None:
+            return None
+        here = span.file == reading.file
+        return lsp.Location(_uri(span.file, reading.file, uri), places.theirs(span) if here else _plain_range(span))
+
+    @server.feature(lsp.TEXT_DOCUMENT_COMPLETION, lsp.CompletionOptions(trigger_characters=["@", ".", ":"]))
+    def _(ls: EinServer, params: lsp.CompletionParams) -> list[lsp.CompletionItem]:
+        reading = ls.reading(params.text_document.uri)
+        places = Places(reading.lines, ls.workspace.position_codec)
+        top = lsp.Range(lsp.Position(0, 0), lsp.Position(0, 0))
+        return [_item(candidate, top) for candidate in candidates(reading, *places.ours(params.position))]
+
+    @server.feature(lsp.TEXT_DOCUMENT_FORMATTING)
+    def _(ls: EinServer, params: lsp.DocumentFormattingParams) -> list[lsp.TextEdit] | None:
+        document = ls.workspace.get_text_document(params.text_document.uri)
+        try:
+            formatted = format_text(document.source, document.path or document.uri)
+        except SourceError:
+            return None  # What is wrong with it is told already.
+        if formatted == document.source:
+            return []
+        whole = lsp.Range(lsp.Position(0, 0), lsp.Position(len(document.source.split("\n")), 0))
+        return [lsp.TextEdit(whole, formatted)]
+
+    return server
+
+
+def _dims(options: Any) -> dict[str, int]:
+    """The sizes in an editor's settings."""
+    given = options.get("dims") if isinstance(options, Mapping) else getattr(options, "dims", None)
+    pairs = given.items() if isinstance(given, Mapping) else vars(given).items() if given is not None else ()
+    return {name: value for name, value in pairs if isinstance(value, int) and value >= 0}
