@@ -32,7 +32,10 @@ class _Reduction(NamedTuple):
 
 
 class Automaton:
-    """The states of a parser. ``table[state][token type]`` is the state after a shift, or a reduction."""
+    """The states of a parser.
+
+    ``table[state][token type]`` is the state after a shift, or a reduction; ``table[state][rule]`` the state after it.
+    """
 
     def __init__(self, grammar: Lark) -> None:
         conf = grammar.parse_interactive().parser_state.parse_conf
@@ -50,6 +53,7 @@ class Automaton:
                     row[symbol] = reductions[argument]
             self.table[state] = row
         self.table[conf.end_state][_END] = _ACCEPT
+        self.kinds = {kind for row in self.table.values() for kind in row if kind.isupper() or kind == _END}
         self._jumps: dict[tuple[int, int, str], int] = {}
 
     def parse(self, tokens: Sequence[Token]) -> Any:
@@ -70,7 +74,7 @@ class Automaton:
                 if action.__class__ is int:
                     break
                 if action is None:
-                    raise Unexpected(position, {symbol for symbol in table[state] if symbol.isupper()})
+                    raise Unexpected(position, self._expected(kinds[:position]))
                 size, rule, build = action  # type: ignore[misc]  # it is no int
                 if build is None:
                     key = (states[-2], state, kind)
@@ -90,6 +94,27 @@ class Automaton:
             state = action
             states.append(state)
             values.append(tokens[position])
+
+    def _expected(self, kinds: Sequence[str]) -> set[str]:
+        """The types of tokens that can follow these."""
+        states = [self.start]
+        for kind in kinds:
+            self._step(states, kind)
+        return {kind for kind in self.kinds if self._step(states.copy(), kind)}
+
+    def _step(self, states: list[int], kind: str) -> bool:
+        """Take a token, building nothing; whether it can stand there."""
+        while True:
+            action = self.table[states[-1]].get(kind)
+            if action is None:
+                return False
+            if isinstance(action, int):
+                states.append(action)
+                return True
+            del states[len(states) - action.size :]
+            after = self.table[states[-1]][action.rule]
+            assert isinstance(after, int)
+            states.append(after)
 
     def _jump(self, key: tuple[int, int, str]) -> int:
         """The state after all rules that only stand for their part, one after the other, and remember it."""

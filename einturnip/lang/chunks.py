@@ -87,12 +87,13 @@ class _Cutter:
         brackets: list[Token] = []
         begin = self._after_hints(start, limit)
         head = begin < limit and tokens[begin].type in _HEADS
+        name = begin < limit and tokens[begin].type == "NAME"
         defined = False
         position = start
         while position < limit:
             token = tokens[position]
             kind = token.type
-            if token.first and position > begin and self._ends_before(position, brackets, head):
+            if token.first and position > begin and self._ends_before(position, brackets, head, defined and name):
                 break
             if kind == "LBRACE" and (head or not defined and not brackets):
                 position = self._block(chunk, position, limit, depth)
@@ -125,7 +126,7 @@ class _Cutter:
                 position += position < limit and tokens[position].type == "RPAR"
         return position
 
-    def _ends_before(self, position: int, brackets: list[Token], head: bool) -> bool:
+    def _ends_before(self, position: int, brackets: list[Token], head: bool, equation: bool) -> bool:
         kind, before = self.tokens[position].type, self.tokens[position - 1].type
         if kind in _STARTS:
             return True
@@ -133,7 +134,10 @@ class _Cutter:
             return False
         if brackets:
             return self.eager and self._defines(position)
-        return before not in CONTINUES or (head and before == "COLON")
+        if before not in CONTINUES or (head and before == "COLON"):
+            return True
+        # An equation that lacks its last value does not take the next one for it.
+        return equation and before != "_COMMA" and self._defines(position)
 
     def _block(self, chunk: Chunk, position: int, limit: int, depth: int) -> int:
         """Add the block that begins here to a statement; where it ends."""

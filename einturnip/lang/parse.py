@@ -15,6 +15,7 @@ from einturnip.core.errors import SourceError
 from einturnip.lang import mistakes
 from einturnip.lang.automaton import Automaton, Unexpected
 from einturnip.lang.chunks import OUTSIDE, Block, Chunk, statements
+from einturnip.lang.heads import FUNCTION_WORDS
 from einturnip.lang.lex import Token, tokenize
 from einturnip.lang.syntax import Declaration, SyntaxTree
 from einturnip.lang.tree import Return, TreeBuilder, Wrong
@@ -35,6 +36,39 @@ def parse(text: str, file: str = "<text>") -> SyntaxTree:
         ordered = sorted(reader.problems, key=lambda problem: problem.span[1:3])
         raise SourceError([with_source(problem, lines) for problem in ordered])
     return SyntaxTree(declarations, file, lines)
+
+
+def _misplaced(chunks: Sequence[Chunk], position: int, head: Token | None, block: Block | None) -> Diagnostic | None:
+    """What is wrong with where a statement stands: in the block that ``head`` begins, or in none."""
+    first = chunks[position].tokens[0] if chunks[position].tokens else None
+    if first is None:
+        return None
+    if first.type in OUTSIDE and head is not None:
+        message = f"'{first.text}' cannot stand in a block"
+        return Diagnostic("E011", message, first.span, help="move it before or after the block")
+    if first.type != "_RETURN":
+        return None
+    if head is not None and head.type == "_FOR":
+        message = "'return' cannot stand in a loop"
+        return Diagnostic("E011", message, first.span, help="end the block of the function with it")
+    if head is None and not _after_lost_head(chunks, position):
+        message = "'return' stands in the block of a function only"
+        return Diagnostic("E011", message, first.span, help="to name a result of the program, write output")
+    if block is not None and block.close is not None and position + 1 < len(chunks):
+        message = "'return' is not the last statement of its block"
+        return Diagnostic("E011", message, first.span, help="delete what stands behind it")
+    return None
+
+
+def _after_lost_head(chunks: Sequence[Chunk], position: int) -> bool:
+    """Whether a function whose block was not found begins before, so that it is enough to report that."""
+    for chunk in reversed(chunks[:position]):
+        if not chunk.tokens or isinstance(chunk.tokens[-1], Block) or chunk.tokens[0].type == "_RETURN":
+            return False
+        first = chunk.tokens[0]
+        if first.type == "_FN" or first.text in FUNCTION_WORDS:
+            return True
+    return False
 
 
 @contextmanager
@@ -61,12 +95,17 @@ class _Reader:
         self.problems: list[Diagnostic] = []
         self.automaton = _automaton()
 
-    def read(self, chunks: Sequence[Chunk], head: Token | None) -> tuple[tuple[Declaration, ...], Return | None]:
+    def read(
+        self, chunks: Sequence[Chunk], head: Token | None, block: Block | None = None
+    ) -> tuple[tuple[Declaration, ...], Return | None]:
         """The statements of the block that ``head`` begins, or of the whole text, and the return that ends them."""
         declarations: list[Declaration] = []
         returned: Return | None = None
         for position, chunk in enumerate(chunks):
-            if self._blocks(chunk) or self._misplaced(chunks, position, head):
+            if self._block(chunk):
+                continue
+            if problem := _misplaced(chunks, position, head, block):
+                self.problems.append(problem)
                 continue
             found = chunk.problems + mistakes.before_parsing(chunk.tokens)
             if found:
@@ -79,40 +118,15 @@ class _Reader:
                 declarations += result
         return tuple(declarations), returned
 
-    def _blocks(self, chunk: Chunk) -> bool:
-        """Read the blocks of a statement; whether it then needs no reading, as its block already said what is wrong."""
+    def _block(self, chunk: Chunk) -> bool:
+        """Read the block that ends a statement; whether what is wrong in it says enough of the statement too."""
         block = chunk.tokens[-1] if chunk.tokens else None
         if not isinstance(block, Block):
             return False
         before = len(self.problems)
-        block.body, returned = self.read(block.chunks, chunk.tokens[0])
+        block.body, returned = self.read(block.chunks, chunk.tokens[0], block)
         block.returns = returned.values if returned else None
         return len(self.problems) > before and block.returns is None and not chunk.problems
-
-    def _misplaced(self, chunks: Sequence[Chunk], position: int, head: Token | None) -> bool:
-        """Report a statement that cannot stand here."""
-        tokens = chunks[position].tokens
-        if not tokens:
-            return False
-        first = tokens[0]
-        if first.type in OUTSIDE and head is not None:
-            message = f"'{first.text}' cannot stand in a block"
-            self.problems.append(Diagnostic("E011", message, first.span, help="move it before or after the block"))
-            return True
-        if first.type != "_RETURN":
-            return False
-        if head is None or head.type == "_FOR":
-            place = "a loop" if head else "a function"
-            message = "'return' stands in the block of a function only"
-            message = message if head is None else f"'return' cannot stand in {place}"
-            help_text = "end a function's block with it" if head else "to name a result of the program, write output"
-            self.problems.append(Diagnostic("E011", message, first.span, help=help_text))
-            return True
-        if position + 1 < len(chunks):
-            message = "'return' is not the last statement of its block"
-            self.problems.append(Diagnostic("E011", message, first.span, help="delete what stands behind it"))
-            return True
-        return False
 
     def _statement(self, tokens: Sequence[Token]) -> list[Declaration] | Return:
         """One statement, or what is wrong with it."""

@@ -97,8 +97,8 @@ class TreeBuilder(Transformer[Token, s.Declaration]):
         span = c[0].span.to(c[-1].span)
         path = ".".join(name.text for name in c)
         if c[0].text != "std":
-            message = f"there is no library '{c[0].text}'"
-            help_text = f'write import std.{c[-1].text}, or import "{"/".join(name.text for name in c)}.ein"'
+            message = "a file to import stands in quotes" if c[-1].text == "ein" else f"there is no library '{path}'"
+            help_text = f'write import "{path}"' if c[-1].text == "ein" else f"write import std.{c[-1].text}"
             raise Wrong(Diagnostic("E003", message, span, help=help_text))
         return s.Import(path, True, span)
 
@@ -263,7 +263,8 @@ def left_index(index: s.Index) -> s.Index:
 def check_hint(hint: s.Hint) -> s.Hint:
     """The hint, if its arguments are of its kind."""
     if hint.kind not in _HINTS:
-        help_text = did_you_mean(hint.kind, _HINTS) or f"the hints are {', '.join('@' + kind for kind in _HINTS)}"
+        known = [f"@{kind}" for kind in _HINTS]
+        help_text = did_you_mean(f"@{hint.kind}", known) or f"the hints are {', '.join(known)}"
         raise Wrong(Diagnostic("E012", f"there is no hint '@{hint.kind}'", hint.span, help=help_text))
     arguments = hint.arguments
     match hint.kind:
@@ -275,6 +276,8 @@ def check_hint(hint: s.Hint) -> s.Hint:
             right = not arguments
     if not right:
         message = f"these are no arguments of '@{hint.kind}'"
+        if not arguments:
+            message = f"'@{hint.kind}' takes its arguments in parentheses"
         raise Wrong(Diagnostic("E012", message, hint.span, help=f"write {_HINTS[hint.kind]}"))
     return hint
 

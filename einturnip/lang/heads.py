@@ -1,0 +1,241 @@
+"""Mistakes in statements that begin with a word: loops, functions, imports, hints, declarations."""
+
+from __future__ import annotations
+
+from einturnip.core.diagnostics import Diagnostic
+from einturnip.core.dtypes import DTYPES
+from einturnip.lang.spot import Spot
+
+# Words that begin statements elsewhere, and what to do here.
+FAR_WORDS = {
+    "out": "write output",
+    "param": "write input",
+    "let": "delete let",
+    "var": "delete var",
+    "const": "write dim for a size, and nothing for a scalar",
+    "if": "choose by where(condition, a, b)",
+    "elif": "choose by where(condition, a, b)",
+    "else": "choose by where(condition, a, b)",
+    "while": "a loop counts: for i in 0 .. n {",
+    "foreach": "write for i in 0 .. n {",
+    "print": "write output NAME",
+    "from": "write import std.nn",
+    "using": "write import std.nn",
+    "include": 'write import "file.ein"',
+    "class": "there are tensors and functions only",
+    "assert": "there are no assertions",
+    "end": "a block ends with }",
+    "done": "a block ends with }",
+    "pass": "a block may be empty: { }",
+    "function": "write fn",
+    "func": "write fn",
+    "def": "write fn",
+}
+FUNCTION_WORDS = frozenset({"def", "function", "func"})
+
+
+def explain_head(spot: Spot) -> Diagnostic | None:
+    """What is wrong with a statement that begins with a word."""
+    match spot.first.type:
+        case "_FOR":
+            return _loop(spot)
+        case "_FN":
+            return _function(spot)
+        case "_IMPORT":
+            return _import(spot)
+        case "_DIM" | "_INPUT" | "_OUTPUT":
+            return _declaration(spot)
+        case "AT":
+            return _hint(spot)
+        case "NAME" if spot.first.text in FAR_WORDS and spot.token.type not in ("_EQUAL", "_LSQB"):
+            return _far_word(spot)
+        case _:
+            return None
+
+
+def _far_word(spot: Spot) -> Diagnostic | None:
+    word = spot.first.text
+    if spot.position > 1 and not (spot.position > 2 and word in FUNCTION_WORDS):
+        return None
+    help_text = FAR_WORDS[word]
+    opened = spot.find("LPAR")
+    closed = spot.closing(opened) if opened == 2 else -1
+    if word in FUNCTION_WORDS and closed > 0:
+        help_text = f"write fn {spot.text(1, closed + 1)} {{ ... return ... }}"
+    if word == "print" and spot.at(1).type == "NAME":
+        help_text = f"write output {spot.at(1).text}"
+    return spot.wrong(f"no statement begins with '{word}'", help_text, span=spot.first.span)
+
+
+# -- loops -------------------------------------------------------------------------------------------------------------
+
+
+def _loop(spot: Spot) -> Diagnostic:
+    """Every mistake in the head of a loop is answered with the head it should be."""
+    name = next((token.text for token in spot.tokens if token.type == "NAME"), "i")
+    begin = spot.find("_IN", "_EQUAL") + 1
+    stop = spot.find("BLOCK", start=begin)
+    stop = len(spot.tokens) if stop < 0 else stop
+    if spot.tokens[stop - 1].type == "COLON" or spot.tokens[stop - 1].text == "do":
+        stop -= 1
+    first, last = _range(spot, begin, stop) if begin else ("0", "n")
+    help_text = f"write for {name} in {first} .. {last} {{"
+    token = spot.token
+    if begin and spot.tokens[begin].text == "range":
+        span = spot.span(begin, stop) if stop > begin else spot.tokens[begin].span
+        return spot.wrong("a range is written FIRST .. END", help_text, span=span)
+    if token.type == "END" or (token.type == "COLON" and spot.at(1).type == "END"):
+        return spot.wrong("the block of the loop is missing: it stands in { }", help_text)
+    if token.type == "ELLIPSIS":
+        return spot.wrong("a range has two dots; its end is not in it", help_text)
+    if token.type == "COLON":
+        return spot.wrong("a range is written with '..', not ':'", help_text)
+    if token.type == "BLOCK":
+        return spot.wrong("the loop has no range: FIRST .. END", help_text)
+    return spot.wrong(f"unexpected '{token.text}' in the head of a loop", help_text)
+
+
+def _range(spot: Spot, begin: int, stop: int) -> tuple[str, str]:
+    """The first number and the end that a range is meant to have."""
+    tokens = spot.tokens
+    if stop - begin > 2 and tokens[begin].type == "NAME" and tokens[begin + 1].type == "LPAR":
+        end = spot.closing(begin + 1)
+        parts = spot.split(begin + 2, end if end > 0 else stop, "_COMMA")
+    elif begin < stop and tokens[begin].type == "_LSQB":
+        return "0", "n"
+    else:
+        parts = spot.split(begin, stop, "COLON", "_RANGE", "ELLIPSIS", "_COMMA")
+    parts = [part for part in parts if part]
+    if not parts:
+        return "0", "n"
+    return ("0", parts[0]) if len(parts) == 1 else (parts[0], parts[1])
+
+
+# -- functions ---------------------------------------------------------------------------------------------------------
+
+
+def _function(spot: Spot) -> Diagnostic | None:
+    token, position = spot.token, spot.position
+    if position == 1:
+        return (
+            spot.wrong("a function needs a name", "write fn f(X[i]) = ...") if token.type in ("LPAR", "END") else None
+        )
+    name = spot.tokens[1].text
+    if position == 2:
+        return spot.wrong("the parameters of a function stand in parentheses", f"write fn {name}(X[i], a) = ...")
+    opened = 2
+    closed = spot.closing(opened)
+    if closed < 0 or position <= closed:
+        return _parameter(spot)
+    head = f"fn {name}{spot.text(opened, closed + 1)}"
+    if position == closed + 1:
+        return _body_missing(spot, head, name)
+    if spot.before.type == "_EQUAL" and token.type == "BLOCK":
+        return spot.wrong("a block follows the parameters at once", f"delete =: {head} {{", span=spot.before.span)
+    if token.type == "_RETURN":
+        return spot.wrong("after '=' stands the value itself", f"write {head} = ...")
+    if spot.before.type == "_EQUAL" and token.text == ">":
+        return spot.wrong("a function is written with '='", f"write {head} = ...", span=spot.before.span.to(token.span))
+    return None
+
+
+def _body_missing(spot: Spot, head: str, name: str) -> Diagnostic:
+    token = spot.token
+    if token.type == "END" or (token.type == "COLON" and spot.at(1).type == "END"):
+        help_text = f"write {head} {{ ... return ... }} or {head} = ..."
+        return spot.wrong(f"the body of '{name}' is missing", help_text)
+    skip = 2 if token.text == "-" and spot.at(1).text == ">" else 1 if token.type == "COLON" else 0
+    body = spot.text(spot.position + skip, len(spot.tokens))
+    span = token.span.to(spot.at(1).span) if skip == 2 else None
+    return spot.wrong("'=' or a block is expected after the parameters", f"write {head} = {body}", span=span)
+
+
+def _parameter(spot: Spot) -> Diagnostic | None:
+    token, before = spot.token, spot.before
+    if token.type == "COLON" and before.type in ("NAME", "RSQB"):
+        words = [t.text for t in spot.tokens[spot.position + 1 : spot.position + 2]]
+        said = f": {words[0]}" if words else ":"
+        return spot.wrong("parameters have no dtype: a function takes any", f"delete '{said}'")
+    if spot.expected >= {"RSQB", "_COMMA"} and "NAME" not in spot.expected:
+        return spot.wrong("the labels of a parameter are bare names", f"write {before.text} alone, or another name")
+    if before.text in DTYPES and token.type == "NAME":
+        help_text = f"delete '{before.text}'"
+        return spot.wrong("parameters have no dtype: a function takes any", help_text, span=before.span)
+    return None
+
+
+# -- imports, hints and declarations -----------------------------------------------------------------------------------
+
+
+def _import(spot: Spot) -> Diagnostic | None:
+    words = [token.text for token in spot.tokens[1:] if token.type == "NAME"]
+    rest = spot.tokens[1:]
+    if not rest:
+        return spot.wrong("'import' names a library or a file", 'write import std.nn or import "file.ein"')
+    if rest[0].type == "STRING":
+        if spot.token.text == "as":
+            return spot.wrong("what is imported keeps its names", "delete what stands behind the file")
+        return None
+    if rest[0].type != "NAME":
+        return None
+    if rest[0].text == "std":
+        name = words[1] if len(words) > 1 else "nn"
+        return spot.wrong("a library's name is written with a dot", f"write import std.{name}")
+    if "as" in words:
+        message = "libraries of Python cannot be imported; the functions of the language need none"
+        return spot.wrong(message, "delete this line", span=spot.span(1, len(spot.tokens)))
+    message = f"'{rest[0].text}' is neither a library, std.NAME, nor a file in quotes"
+    return spot.wrong(message, f'write import std.{words[0]} or import "{words[0]}.ein"', span=rest[0].span)
+
+
+def _hint(spot: Spot) -> Diagnostic:
+    """A mistake in a hint, or right behind it."""
+    if spot.position == 1 or spot.tokens[1].first:
+        return spot.wrong(
+            "'@' begins a hint: @tile, @place, @keep or @recompute", "write @keep", "E012", spot.first.span
+        )
+    kind = spot.tokens[1].text
+    opened = spot.find("LPAR")
+    closed = spot.closing(opened) if opened == 2 else 1
+    if 0 <= closed < spot.position:
+        return spot.wrong("a hint stands before an equation, and nothing else", f"delete @{kind}", "E012")
+    forms = {"tile": "@tile(i = 256, j = 4 parts)", "place": "@place(cuda:0)"}
+    return spot.wrong(f"unexpected '{spot.token.text}' in a hint", f"write {forms.get(kind, '@keep')}", "E012")
+
+
+def _declaration(spot: Spot) -> Diagnostic | None:
+    token, before = spot.token, spot.before
+    match spot.first.type:
+        case "_DIM" if before.type == "NAME" and token.type in ("COLON", "NUMBER"):
+            value = spot.at(1).text if token.type == "COLON" else token.text
+            return spot.wrong("a size is given its value by '='", f"write {before.text} = {value}")
+        case "_OUTPUT" if before.type == "NAME" and token.type == "COLON":
+            return spot.wrong("an output has the dtype of its equation", f"delete ': {spot.at(1).text}'")
+        case "_OUTPUT" if before.type == "NAME" and (token.type == "STRING" or token.text in ("as", "to")):
+            file = next((t.text for t in spot.tokens[spot.position :] if t.type == "STRING"), '"file.npy"')
+            return spot.wrong("an output's file follows '='", f"write output {before.text} = {file}")
+        case "_INPUT":
+            return _input(spot)
+        case _:
+            return None
+
+
+def _input(spot: Spot) -> Diagnostic | None:
+    token, before = spot.token, spot.before
+    if before.text in DTYPES and token.type == "NAME" and spot.position > 1:
+        return spot.wrong(f"the dtype follows the name: {token.text} : {before.text}[...]", _in_order(spot))
+    if token.text in DTYPES and before.type == "NAME":
+        return spot.wrong("a ':' stands between name and dtype", f"write {before.text} : {token.text}")
+    if before.text in DTYPES and token.type == "LPAR":
+        end = spot.closing(spot.position)
+        sizes = spot.text(spot.position + 1, end) if end > 0 else "n"
+        return spot.wrong("the sizes of an input stand in brackets", f"write {before.text}[{sizes}]")
+    if before.type == "NAME" and "COLON" in spot.expected:
+        return spot.wrong("an input has a dtype", f"write input {before.text} : f32[n]")
+    return None
+
+
+def _in_order(spot: Spot) -> str:
+    end = spot.closing(spot.position + 1) if spot.at(1).type == "_LSQB" else -1
+    shape = spot.text(spot.position + 1, end + 1) if end > 0 else ""
+    return f"write {spot.token.text} : {spot.before.text}{shape}"
