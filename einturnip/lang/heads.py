@@ -81,9 +81,8 @@ def _loop(spot: Spot) -> Diagnostic:
     first, last = _range(spot, begin, stop) if begin else ("0", "n")
     help_text = f"write for {name} in {first} .. {last} {{"
     token = spot.token
-    if begin and spot.tokens[begin].text == "range":
-        span = spot.span(begin, stop) if stop > begin else spot.tokens[begin].span
-        return spot.wrong("a range is written FIRST .. END", help_text, span=span)
+    if 0 < begin < stop and spot.tokens[begin].text == "range":
+        return spot.wrong("a range is written FIRST .. END", help_text, span=spot.span(begin, stop))
     if token.type == "END" or (token.type == "COLON" and spot.at(1).type == "END"):
         return spot.wrong("the block of the loop is missing: it stands in { }", help_text)
     if token.type == "ELLIPSIS":

@@ -35,11 +35,15 @@ def pieces(tokens: Sequence[Token]) -> list[Piece]:
 
 
 class _Bracket(NamedTuple):
-    """A bracket that is open. ``names`` where it holds nothing but names, as in ``X[i,j]``, and is no shape."""
+    """A bracket that is open. ``names`` where it holds nothing but names, as in ``X[i,j]``, and is no shape.
+
+    ``cost`` is what a break in it costs more than one outside of all brackets.
+    """
 
     text: str
     aggregation: bool
     names: bool
+    cost: int
 
 
 class _Writer:
@@ -78,13 +82,14 @@ class _Writer:
         return Piece(token.text, space, len(self.brackets), cost)
 
     def _bracket(self, tokens: Sequence[Token], position: int) -> _Bracket:
-        before = self.before
+        before, cost = self.before, self._cost(0)
         if tokens[position].type == "LPAR" or before is None:
-            return _Bracket("(", False, False)
+            return _Bracket("(", False, False, cost + _DEPTH_RANK)
         end = position + 1
         while tokens[end].type in ("NAME", "_COMMA"):
             end += 1
-        return _Bracket("[", before.type == "AGGREGATION", tokens[end].type == "RSQB" and before.text not in DTYPES)
+        names = tokens[end].type == "RSQB" and before.text not in DTYPES
+        return _Bracket("[", before.type == "AGGREGATION", names, cost + _INDEX_RANK)
 
     def _went(self, token: Token, operand_next: bool, tight: bool) -> None:
         self.before, self.operand_next, self.tight = token, operand_next, tight
@@ -120,7 +125,7 @@ class _Writer:
         return self.brackets[-1].text == "[" and not self.defined and not alone
 
     def _cost(self, rank: int) -> int:
-        return rank + sum(_DEPTH_RANK if bracket.text == "(" else _INDEX_RANK for bracket in self.brackets)
+        return rank + (self.brackets[-1].cost if self.brackets else 0)
 
 
 def joined(line: Sequence[Piece]) -> str:

@@ -1,11 +1,18 @@
-"""Any text gives a program or diagnostics, never anything else."""
+"""Any text gives a program or diagnostics, never anything else, and soon."""
 
+import random
+import time
+
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from einturnip.core.errors import SourceError
 from einturnip.lang import compile_text
 from einturnip.lang.check import check
+from einturnip.lang.format import format_text
+from einturnip.lang.lex import tokenize
+from tests.lang.test_format import MESSY, PROGRAMS
 from tests.lang.test_show import PROGRAM
 
 PIECES = [
@@ -51,6 +58,26 @@ PIECES = [
     "1+" * 300,
     "sum[i]" * 250,
     "0<" * 300,
+    "@tile(i = 4 parts)\n",
+    "@",
+    "fn f(X[..., j], a = 2) = ",
+    "fn f(x) {\n",
+    "for l in 0 .. n {\n",
+    "for l in 0..3 { " * 60,
+    "import std.nn\n",
+    "return ",
+    "}\n",
+    "{" * 300,
+    "[" * 300,
+    "X[" * 300,
+    "f(" * 300,
+    "a | b",
+    "[i-1 ? 0]",
+    "(h e)",
+    "∑",
+    "if x else",
+    "\\sum_",
+    "range(",
 ]
 
 
@@ -99,3 +126,100 @@ def test_mutations_of_a_program(data: st.DataObject) -> None:
 @given(st.text(max_size=60))
 def test_texts(text: str) -> None:
     compiles_or_says_why(text)
+
+
+# -- programs of this repository, cut and sewn together ----------------------------------------------------------------
+
+CORPUS = [MESSY, PROGRAM, *(path.read_text(encoding="utf-8") for path in PROGRAMS)]
+SECONDS_A_KILOBYTE = 1.0
+
+
+def mutated(draw: random.Random) -> str:
+    """A program with some of its tokens or lines deleted, doubled, exchanged or taken from another."""
+    text = draw.choice(CORPUS)
+    for _ in range(draw.choice((1, 1, 1, 2, 3, 6))):
+        kind = draw.randrange(7)
+        other = draw.choice(CORPUS)
+        start = draw.randint(0, len(text))
+        if kind == 0:
+            text = text[:start] + draw.choice(PIECES) + text[start + draw.randint(0, 4) :]
+        elif kind == 1:
+            text = text[:start] + text[start + draw.randint(1, 30) :]
+        elif kind == 2:
+            cut = draw.randint(0, len(other))
+            text = text[:start] + other[cut : cut + draw.randint(1, 80)] + text[start:]
+        elif kind == 3:
+            text = text[:start] if draw.randrange(2) else text[start:]
+        else:
+            text = _tokens_mutated(text, other, draw)
+    return text
+
+
+def _tokens_mutated(text: str, other: str, draw: random.Random) -> str:
+    tokens, others = tokenize(text, ""), tokenize(other, "")
+    if not tokens or not others:
+        return text
+    lines = text.split("\n")
+    token, source = draw.choice(tokens), draw.choice(draw.choice((tokens, others)))
+    line = lines[token.line - 1]
+    before, after = line[: token.column - 1], line[token.column - 1 + len(token.text) :]
+    new = draw.choice(("", f"{token.text} {token.text}", source.text, f" {source.text} {token.text}"))
+    lines[token.line - 1] = before + new + after
+    return "\n".join(lines)
+
+
+def prompt(text: str) -> None:
+    """It compiles or says why, within the time there is; where its grammar is right, it has a canonical form."""
+    start = time.process_time()
+    compiles_or_says_why(text)
+    assert time.process_time() - start < SECONDS_A_KILOBYTE * (1 + len(text) / 1000)
+    try:
+        formatted = format_text(text)
+    except SourceError:
+        return
+    assert format_text(formatted) == formatted
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_seeded_mutations(seed: int) -> None:
+    draw = random.Random(seed)
+    for _ in range(10):
+        prompt(mutated(draw))
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.randoms(use_true_random=False))
+def test_drawn_mutations(draw: random.Random) -> None:
+    prompt(mutated(draw))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "y = " + "(" * 5000 + "1" + ")" * 5000,
+        "y = " + "-" * 5000 + "1",
+        "y = " + "1 + " * 5000 + "1",
+        "y = " + "f(" * 3000 + "1" + ")" * 3000,
+        "X" + "[X" * 3000 + "]" * 3000 + " = 1",
+        "for l in 0 .. 2 {\n" * 3000 + "}\n" * 3000,
+        "for l in 0 .. 2 {\n" * 3000,
+        "}\n" * 5000,
+        "(\n" * 5000,
+        "return 1\n" * 3000,
+        "fn f(x)\nreturn x\n" * 1500,
+        "@keep\n" * 5000,
+        "@tile(\n" * 3000,
+        "y = a b\n" * 2000,
+        "y = " + "a, " * 5000,
+        "x" * 100_000 + " = 1",
+        'y = "' + "a" * 100_000,
+        "#" * 100_000,
+        "y = " + "sum[i] " * 3000 + "1",
+        "∑" * 5000,
+        "y = 1" + "0" * 5000,
+        "fn f(" + "x, " * 5000 + "x) = 1",
+    ],
+    ids=lambda text: repr(text[:12]),
+)
+def test_long_texts_take_no_longer_than_they_are(text: str) -> None:
+    prompt(text)
