@@ -100,7 +100,9 @@ def _number(tensor: Input, value: complex) -> Array:
     try:
         with np.errstate(over="ignore"):
             array = np.asarray(value, tensor.dtype.numpy)
-            exact = np.asarray(value).dtype.kind in "fc" or bool(array == value)
+        # A float may be rounded, anything else not; and nothing becomes infinite.
+        rounds = isinstance(value, float | complex) and tensor.dtype.is_inexact
+        exact = bool(np.isinf(array) == np.isinf(value)) if rounds else bool(array == value)
     except (OverflowError, TypeError, ValueError):
         exact = False
     if not exact:

@@ -26,6 +26,7 @@ from einturnip.lang.types import (
     SizeOp,
     Split,
     Tensor,
+    index_labels,
     walk,
 )
 
@@ -52,6 +53,15 @@ def shapes(program: Program, sizes: Mapping[str, int]) -> tuple[Shape, ...]:
 def bounds(program: Program, equation: Equation, sizes: Mapping[str, int]) -> tuple[Bound, ...]:
     """The size of every label of an equation, and what fixes it."""
     return _Shapes(program, sizes).bounds(equation)
+
+
+@dataclass(frozen=True, slots=True)
+class _Use:
+    """An index of an access, and the axis that it reads."""
+
+    index: Index
+    axis: SizeExpr | None
+    origin: str
 
 
 class _Shapes:
@@ -86,17 +96,20 @@ class _Shapes:
                 assert_never(tensor)
 
     def bounds(self, equation: Equation) -> tuple[Bound, ...]:
-        """The size of every label of an equation, and what fixes it."""
+        """The size of every label of an equation, and what fixes it: see ``eingraph.ranges``, which has the numbers."""
         found = [self._written(equation, number) for number in range(len(equation.labels))]
         expressions = [equation.value, *(key for _, key in equation.keys)]
         accesses = [e for expression in expressions for e in walk(expression) if isinstance(e, Access)]
-        for access in accesses:
-            for axis, index in enumerate(access.indices):
-                if isinstance(index, int) and found[index].size is None:
-                    found[index] = Bound(self.found[access.tensor][axis], self._origin(access, axis))
-        for access in accesses:
-            for axis, index in enumerate(access.indices):
-                self._solve(found, index, self.found[access.tensor][axis], self._origin(access, axis))
+        uses = [
+            _Use(index, self.found[access.tensor][axis], f"axis {axis} of {self.program.tensors[access.tensor].name}")
+            for access in accesses
+            for axis, index in enumerate(access.indices)
+        ]
+        for use in uses:
+            if isinstance(use.index, int) and found[use.index].size is None:
+                found[use.index] = Bound(use.axis, use.origin)
+        while self._split(found, uses) or self._limit(found, uses):
+            pass
         return tuple(replace(bound, size=self._folded(bound.size)) for bound in found)
 
     def _written(self, equation: Equation, number: int) -> Bound:
@@ -110,36 +123,57 @@ class _Shapes:
             return Bound(self._resolved(label.dim), f"the size {label.name} of the function")
         return Bound(None, "")
 
-    def _origin(self, access: Access, axis: int) -> str:
-        return f"axis {axis} of {self.program.tensors[access.tensor].name}"
-
-    def _solve(self, found: list[Bound], index: Index, axis: SizeExpr | None, origin: str) -> None:
-        """The size of the one label that an index leaves open: the largest for which it stays in bounds."""
-        match index:
-            case Affine(terms=terms, offset=offset, divisor=None, modulus=None) if axis is not None:
-                open_ = [(label, c) for label, c in terms if found[label].size is None]
-                scale = self._number(open_[0][1]) if len(open_) == 1 else None
-                known = [(self._number(c), found[label].size) for label, c in terms if (label, c) not in open_]
-                shift = self._resolved(offset)
-                if scale is None or scale < 1 or shift is None or any(c is None or c < 0 for c, _ in known):
-                    return
-                # axis - 1 - offset - sum of c * (size - 1), divided by the scale, and one more.
-                taken = [(-c, size) for c, size in known if c is not None and size is not None]
-                last = [(1, axis), (-1, shift), *taken]
-                rest = sum(-c for c, _ in taken)
-                size = linear(last, rest) if scale == 1 else _strided(linear(last, rest - 1), scale)
-                found[open_[0][0]] = Bound(size, origin)
-            case Split(labels=labels) if axis is not None:
-                unknown = [label for label in labels if found[label].size is None]
+    def _split(self, found: list[Bound], uses: Sequence[_Use]) -> bool:
+        """Give the one label that a split leaves open what the others leave of the axis."""
+        for use in uses:
+            if isinstance(use.index, Split) and use.axis is not None:
+                unknown = [label for label in use.index.labels if found[label].size is None]
                 if len(unknown) == 1:
-                    others = [found[label].size for label in labels if label != unknown[0]]
-                    size = axis
-                    for other in others:
-                        assert other is not None
-                        size = SizeOp("div", (size, other), axis.span)
-                    found[unknown[0]] = Bound(size, origin)
-            case _:
-                pass
+                    size = use.axis
+                    for label in use.index.labels:
+                        if (other := found[label].size) is not None:
+                            size = SizeOp("div", (size, other), size.span)
+                    found[unknown[0]] = Bound(size, use.origin)
+                    return True
+        return False
+
+    def _limit(self, found: list[Bound], uses: Sequence[_Use]) -> bool:
+        """Give a label the largest size for which every index that it stands in stays in bounds."""
+        for label, bound in enumerate(found):
+            mine = [u for u in uses if isinstance(u.index, Affine) and label in index_labels(u.index)]
+            if bound.size is None and mine:
+                limits = [self._largest(found, use.index, label, use.axis) for use in mine]
+                known = tuple(dict.fromkeys(limit for limit in limits if limit is not None))
+                if len(known) and None not in limits:
+                    size = known[0] if len(known) == 1 else SizeOp("min", known, known[0].span)
+                    found[label] = Bound(size, mine[0].origin)
+                    return True
+        return False
+
+    def _largest(self, found: Sequence[Bound], index: Index, label: int, axis: SizeExpr | None) -> SizeExpr | None:
+        """The largest size of a label for which one index stays in bounds."""
+        if not isinstance(index, Affine) or index.modulus is not None or axis is None:
+            return None
+        steps = [(other, self._number(c)) for other, c in index.terms]
+        step = next((c for other, c in steps if other == label), None)
+        offset = self._resolved(index.offset)
+        if not step or offset is None:
+            return None
+        # The other labels push the index the way that this label does, as far as they go.
+        pushed: list[tuple[int, SizeExpr]] = []
+        constant = 0
+        for other, c in steps:
+            size = found[other].size
+            if c is None or other != label and size is None:
+                return None
+            if other != label and size is not None and c * step > 0:
+                pushed.append((-abs(c), size))
+                constant += abs(c)
+        if step > 0:
+            divisor = SizeLiteral(1, axis.span) if index.divisor is None else index.divisor
+            whole = axis if index.divisor is None else SizeOp("mul", (axis, divisor), axis.span)
+            return _steps([(1, whole), (-1, offset), *pushed], constant - 1, step)
+        return _steps([(1, offset), *pushed], constant, -step)
 
     def _number(self, expr: SizeExpr) -> int | None:
         folded = self._folded(self._resolved(expr))
@@ -209,7 +243,9 @@ def _sum(terms: Sequence[SizeExpr], span: Span) -> SizeExpr:
     return total
 
 
-def _strided(last: SizeExpr, scale: int) -> SizeExpr:
-    """``last // scale + 1``: how many steps of that length reach no farther than ``last``."""
-    quotient = SizeOp("floordiv", (last, SizeLiteral(scale, last.span)), last.span)
-    return linear([(1, quotient)], 1)
+def _steps(room: Iterable[tuple[int, SizeExpr]], constant: int, step: int) -> SizeExpr:
+    """``room // step + 1``: how many steps of that length there are from 0 to ``room``."""
+    if step == 1:
+        return linear(room, constant + 1)
+    last = linear(room, constant)
+    return linear([(1, SizeOp("floordiv", (last, SizeLiteral(step, last.span)), last.span))], 1)

@@ -1,4 +1,4 @@
-"""einsum and contract beside NumPy's and opt_einsum's: drawn contractions, forms of subscripts, hundreds of operands."""
+"""einsum and contract beside NumPy's and opt_einsum's: drawn contractions, forms of subscripts, many operands."""
 
 import string
 

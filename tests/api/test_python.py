@@ -71,6 +71,18 @@ def test_results_go_to_files_and_arrays_of_the_caller(program, X, tmp_path):
     assert isinstance(result["Y"], et.File) and (np.asarray(result["Y"], np.float32) == centred(X)).all()
 
 
+@pytest.mark.parametrize("scale", [2, 2.0, np.float32(2), np.int8(2), True + 1, np.array(2.0)])
+def test_a_scalar_is_given_as_a_number(program, X, scale):
+    assert (program(X=X, scale=scale)["Y"] == 2 * centred(X)).all()
+
+
+def test_what_a_program_needs_and_warns_of(program):
+    assert program.inputs == ("X", "scale") and program.required == ("X",) and program.outputs == ("Y",)
+    assert program.warnings == ()
+    (warning,) = et.compile("dim d = 4\ninput X : f64[n, d]\ns[i] = sum[d] X[i,d] * d\noutput s\n").warnings
+    assert warning.startswith("warning[W001]: 'd' is the label here")
+
+
 def test_an_input_whose_name_is_taken_goes_through_data():
     program = et.compile("input memory : f64[n]\ns = sum[i] memory[i]\noutput s\n")
     assert program(data={"memory": [1.0, 2.0]})["s"] == 3

@@ -202,6 +202,49 @@ def test_a_file_that_is_not_there_exits_2(folder, command):
     assert code == 2 and "c.npy" in err and "no such file" in err
 
 
+@pytest.mark.parametrize(
+    ("dtype", "written", "told"),
+    [
+        ("f64", "3", "value 3,"),
+        ("f32", "-1.5e1", "value -15,"),
+        ("i64", "1_000", "value 1000,"),
+        ("bool", "true", "value 1,"),
+        ("f64", "inf", "value inf,"),
+        ("f64", "a.npy", "value 7,"),
+    ],
+)
+def test_a_scalar_input_takes_a_number_or_a_file(folder, command, dtype, written, told):
+    (folder / "scalar.ein").write_text(f"input a : {dtype}\nb = a\noutput b\n")
+    np.save("a.npy", np.float64(7))
+    code, out, err = command("run", "scalar.ein", "-i", f"a={written}")
+    assert code == 0 and told in out, err
+    for verb in ("check", "plan"):
+        assert command(verb, "scalar.ein", "-i", f"a={written}")[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("dtype", "written", "words"),
+    [
+        ("i8", "1000", "input a is i8, which cannot hold the number 1000"),
+        ("i64", "1.5", "input a is i64, which cannot hold the number 1.5"),
+        ("f64", "2j", "input a is f64, which cannot hold the number 2j"),
+        ("f64", "seven", "input a is a scalar, and 'seven' is neither a number nor a file. help: -i a=3.5"),
+        ("f64", "seven.npy", "seven.npy: there is no such file"),
+        ("f32", "1e300", "input a is f32, which cannot hold the number 1e+300"),
+    ],
+)
+def test_a_scalar_that_is_none_is_refused(folder, command, dtype, written, words):
+    (folder / "scalar.ein").write_text(f"input a : {dtype}\nb = a\noutput b\n")
+    code, _, err = command("run", "scalar.ein", "-i", f"a={written}")
+    assert code == 2 and words in err
+
+
+def test_an_empty_file_is_called_empty(folder, command):
+    (folder / "a.npy").write_bytes(b"")
+    code, _, err = command("run", "product.ein", *FILES)
+    assert code == 1 and "a.npy: is empty, it has 0 bytes" in err
+
+
 def test_numeric_trouble_is_a_warning_that_names_its_statement(folder, command):
     (folder / "log.ein").write_text("input x : f64[n]\ny[i] = log(x[i])\noutput y\n")
     np.save("x.npy", np.array([1.0, -1.0, 0.0]))
@@ -224,7 +267,7 @@ def test_a_bug_of_ours_shows_no_traceback_unless_asked(folder, command, monkeypa
 def test_help_of_every_verb(command):
     code, out, _ = command("--help")
     assert code == 0
-    for verb in ("run", "check", "plan", "doctor"):
+    for verb in ("run", "check", "plan", "fmt", "lsp", "doctor"):
         assert f"  {verb} " in out
         assert command(verb, "--help")[0] == 0
     assert command("--version")[1].startswith("einturnip, version ")
