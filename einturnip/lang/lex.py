@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
+from unicodedata import normalize
 
 from einturnip.core.algebra import AGGREGATIONS
 from einturnip.core.diagnostics import Span
 from einturnip.lang.words import KEYWORDS
 
-_TOKEN = re.compile(
-    r"""(?P<SPACE>[ \t\r\f]+|\#[^\n]*)
-      | (?P<NAME>[^\W\d]\w*)
+_TOKEN = r"""
+        (?P<SPACE>[ \t\r\f]+|\#[^\n]*)
+      | (?P<NAME>[^\W\d][\wMARKS]*)
       | (?P<NUMBER>(?:[0-9][0-9_]*(?:\.(?!\.)[0-9_]*)?|\.[0-9][0-9_]*)(?:[eE][+-]?[0-9]+)?j?)
       | (?P<LINE>\n)
       | (?P<SYMBOL>//|<=|>=|==|!=|<-|::|\.\.\.|\.\.|(?<!\*)\*(?!\*)|(?<!\|)\|(?!\|)|[-+/%^<>=,:\[\](){}?@.])
       | (?P<STRING>"(?:[^"\\\n]|\\.)*"|'[^'\n]*')
-      | (?P<BAD>\*\*|&&|\|\||.)""",
-    re.VERBOSE,
-)
+      | (?P<BAD>\*\*|&&|\|\||.)"""
 
 # fmt: off
 _SYMBOLS = {
@@ -62,7 +62,7 @@ def tokenize(text: str, file: str, comments: list[Token] | None = None) -> list[
     """All tokens of a text; a character that belongs to none gives a token of type BAD. Comments go to ``comments``."""
     tokens: list[Token] = []
     line, start, first = 1, 0, True
-    for match in _TOKEN.finditer(text):
+    for match in _scanner(_marks(text)).finditer(text):
         kind = match.lastgroup
         if kind == "SPACE":
             if comments is not None and text[match.start()] == "#":
@@ -74,9 +74,30 @@ def tokenize(text: str, file: str, comments: list[Token] | None = None) -> list[
             continue
         word = match.group()
         if kind == "NAME":
-            kind = _WORDS.get(word) or ("NAME" if word.isascii() or word.isidentifier() else "BAD")
+            if not word.isascii():
+                # As Python has it: letters that only look different, as the two mu, are one.
+                plain = normalize("NFKC", word)
+                kind, word = ("NAME", plain) if word.isidentifier() else ("BAD", word)
+            kind = _WORDS.get(word, kind)
         elif kind == "SYMBOL":
             kind = _SYMBOLS[word]
         tokens.append(Token(kind or "BAD", word, file, line, match.start() - start + 1, first))
         first = False
     return tokens
+
+
+def _marks(text: str) -> str:
+    """What a text has of the characters that go on with a Python identifier and are no letters, such as accents.
+
+    Without the middle dot, which Python takes too: in a formula it multiplies.
+    """
+    if text.isascii():
+        return ""
+    return "".join(
+        sorted(c for c in set(text) - {"\u00b7", "\u0387"} if not (c.isalnum() or c == "_") and f"a{c}".isidentifier())
+    )
+
+
+@lru_cache(maxsize=8)
+def _scanner(marks: str) -> re.Pattern[str]:
+    return re.compile(_TOKEN.replace("MARKS", marks), re.VERBOSE)

@@ -48,6 +48,7 @@ def only(text: str) -> tuple[str, str]:
         ("y = sum[j in 0..n] j", "in", "write j: n"),
         ("y = sum[j=1:n] j", "=", "write j: n"),
         ("y = x − 1", "−", "write -"),
+        ("y = x·y", "·", "write *"),
         ("y = x² + 1", "x²", "write x^2"),
         ("y = x ² + 1", "²", "write ^2"),
         ("y = 3 if x > 2 else 4", "if", "write where(x > 2, 3, 4)"),

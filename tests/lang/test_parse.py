@@ -164,3 +164,8 @@ def test_a_size_may_get_its_value_after_it_was_met() -> None:
     program = compile_text("input X : f32[n]\ndim n = 4\nY[n] = X[n]\noutput Y\n")
     check(program)
     assert program.dims["n"].definition is not None
+
+
+def test_names_are_pythons() -> None:
+    program = compile_text("\u00b5_\u00e9 = 1\n\u03bc_e\u0301 = \u03bc_\u00e9 + 1\noutput \u00b5_\u00e9\n")
+    assert [tensor.name for tensor in program.tensors] == ["\u03bc_\u00e9", "\u03bc_\u00e9"]
