@@ -93,8 +93,8 @@ def well_formed(text: str, file: str) -> SyntaxTree:
         try:
             return parse("\n".join(lines), file)
         except SourceError as error:
-            places = [d.span for d in error.diagnostics]
-            numbers = {n for span in places for n in range(span.line, span.end_line + 1) if lines[n - 1].strip()}
+            broken = {n for d in error.diagnostics for n in range(d.span.line, d.span.end_line + 1)}
+            numbers = {n for n in broken if n <= len(lines) and lines[n - 1].strip()}
             for number in numbers or range(1, len(lines) + 1):
                 lines[number - 1] = ""
 

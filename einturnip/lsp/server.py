@@ -203,7 +203,7 @@ def _server() -> EinServer:
             formatted = format_text(document.source, document.path or document.uri)
         except SourceError:
             return None  # What is wrong with it is told already.
-        if formatted == document.source:
+        if formatted == document.source.replace("\r\n", "\n"):
             return []
         whole = lsp.Range(lsp.Position(0, 0), lsp.Position(len(document.source.split("\n")), 0))
         return [lsp.TextEdit(whole, formatted)]

@@ -1,6 +1,7 @@
 """The command line as a user meets it: output, errors in his own words, exit codes."""
 
 import json
+import sys
 
 import numpy as np
 import pytest
@@ -262,6 +263,13 @@ def test_a_bug_of_ours_shows_no_traceback_unless_asked(folder, command, monkeypa
     code, _, err = command("check", "product.ein")
     assert code == 1 and "internal error: ZeroDivisionError: oh" in err and "report" in err and "Traceback" not in err
     assert "Traceback" in command("check", "product.ein", "--debug")[2]
+
+
+def test_the_language_server_says_what_it_needs(command, monkeypatch):
+    monkeypatch.delitem(sys.modules, "einturnip.lsp.server", raising=False)
+    monkeypatch.setitem(sys.modules, "pygls", None)
+    code, _, err = command("lsp")
+    assert code == 2 and "help: pip install 'einturnip[lsp]'" in err
 
 
 def test_help_of_every_verb(command):
