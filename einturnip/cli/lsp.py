@@ -14,8 +14,9 @@ def command() -> None:
     try:
         from einturnip.lsp.server import serve
     except ModuleNotFoundError as error:
-        if error.name not in ("pygls", "lsprotocol"):
+        package = str(error.name).partition(".")[0]
+        if package not in ("pygls", "lsprotocol"):
             raise
-        message = f"the language server needs {error.name}. help: pip install 'einturnip[lsp]'"
+        message = f"the language server needs {package}. help: pip install 'einturnip[lsp]'"
         raise click.UsageError(message) from None
     serve()
