@@ -143,6 +143,7 @@ class TreeBuilder(Transformer[Token, s.Declaration]):
     def function(self, c: Children) -> list[s.Function]:
         name, _, *rest, closed, result = c
         parameters = tuple(parameter for parameter in rest if parameter is not None)
+        _check_distinct(parameters)
         if isinstance(result, list):
             span = name.span.to(result[-1].span)
             return [s.Function(name.text, parameters, (), tuple(result), name.span, span)]
@@ -280,6 +281,16 @@ def check_hint(hint: s.Hint) -> s.Hint:
             message = f"'@{hint.kind}' takes its arguments in parentheses"
         raise Wrong(Diagnostic("E012", message, hint.span, help=f"write {_HINTS[hint.kind]}"))
     return hint
+
+
+def _check_distinct(parameters: tuple[s.Parameter, ...]) -> None:
+    found: dict[str, Span] = {}
+    for parameter in parameters:
+        if parameter.name in found:
+            message = f"'{parameter.name}' is a parameter already"
+            place = ((found[parameter.name], "here"),)
+            raise Wrong(Diagnostic("E023", message, parameter.name_span, place, help="give one another name"))
+        found[parameter.name] = parameter.name_span
 
 
 def _check_parameter(labels: tuple[s.Name | s.Rest, ...]) -> None:

@@ -1,0 +1,73 @@
+"""Our loop over Lark's tables does what Lark's own does."""
+
+import random
+from collections.abc import Iterator, Sequence
+
+import pytest
+from lark import Lark
+from lark.exceptions import UnexpectedToken
+
+from einturnip.core import resources
+from einturnip.lang.automaton import Automaton, Unexpected
+from einturnip.lang.chunks import Block, Chunk, statements
+from einturnip.lang.lex import Token, tokenize
+from einturnip.lang.tree import TreeBuilder
+from tests.lang.test_format import MESSY, TIDY
+from tests.lang.test_show import PROGRAM
+
+LARK = Lark(resources.text("grammar", "ein.lark"), parser="lalr", lexer="basic", transformer=TreeBuilder())
+AUTOMATON = Automaton(LARK)
+
+
+def every(chunks: Sequence[Chunk]) -> Iterator[list[Token]]:
+    for chunk in chunks:
+        if isinstance(block := chunk.tokens[-1], Block):
+            block.returns = ()
+            yield from every(block.chunks)
+        yield chunk.tokens
+
+
+STATEMENTS = [tokens for text in (MESSY, TIDY, PROGRAM) for tokens in every(statements(tokenize(text, "")))]
+
+
+def larks(tokens: Sequence[Token]) -> object:
+    """What Lark's own driver makes of tokens: their tree, or where it stops and what could stand there."""
+    run = LARK.parse_interactive()
+    for position, token in enumerate(tokens):
+        expected = run.accepts()
+        try:
+            run.feed_token(token)  # type: ignore[arg-type]
+        except UnexpectedToken:
+            return position, expected
+    expected = run.accepts()
+    try:
+        return run.feed_eof()
+    except UnexpectedToken:
+        return len(tokens), expected
+
+
+def ours(tokens: Sequence[Token]) -> object:
+    try:
+        return AUTOMATON.parse(tokens)
+    except Unexpected as stopped:
+        return stopped.position, stopped.expected
+
+
+@pytest.mark.parametrize("number", range(len(STATEMENTS)))
+def test_same_trees_and_same_stops(number: int) -> None:
+    tokens = STATEMENTS[number]
+    assert ours(tokens) == larks(tokens)
+    draw = random.Random(number)
+    for _ in range(8):
+        place = draw.randrange(len(tokens))
+        other = draw.choice(draw.choice(STATEMENTS))
+        changed = [*tokens[:place], *draw.choice(([], [other], [tokens[place], other])), *tokens[place + 1 :]]
+        assert outcome(ours, changed) == outcome(larks, changed)
+
+
+def outcome(parse: object, tokens: Sequence[Token]) -> object:
+    """A tree, a stop, or the words of a builder that refuses."""
+    try:
+        return parse(tokens)  # type: ignore[operator]
+    except Exception as refused:
+        return str(refused)
