@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Protocol
-
 from einturnip.core.algebra import AGGREGATIONS
 from einturnip.core.diagnostics import did_you_mean
 from einturnip.core.dtypes import DTYPES
 from einturnip.lang import syntax as s
 from einturnip.lang import typing as t
+from einturnip.lang.context import Elaborating
+from einturnip.lang.functions import call_function
+from einturnip.lang.imports import modules_with
+from einturnip.lang.labels import is_program_function
 from einturnip.lang.mistakes import not_supported
-from einturnip.lang.scope import Scope, dtype_named
+from einturnip.lang.scope import dtype_named
 from einturnip.lang.types import Expr
 from einturnip.lang.words import ELEMENTWISE, FUNCTIONS
 
-_STANDARD = frozenset({"softmax", "rmsnorm", "layernorm", "attention", "causal_attention"})
 _FOREIGN = {
     "ln": "log(x)",
     "power": "x ^ y",
@@ -39,28 +39,15 @@ _ARITY = {"where": 3, "min": 2, "max": 2}
 _SHAPES = {"where": "where(condition, a, b)", "min": "min(a, b)", "max": "max(a, b)"}
 
 
-class Elaborating(Protocol):
-    """The equation that a call stands in, as far as a call needs it."""
-
-    scope: Scope
-    bound: dict[str, int]
-
-    def expr(self, node: s.Node) -> Expr | None:
-        """A typed expression."""
-
-    def attempt(self, build: Callable[[], Expr]) -> Expr | None:
-        """The expression, or None and the problem noted."""
-
-
 def call(at: Elaborating, node: s.Call) -> Expr | None:
     """A typed call; None, and the problems noted, where it is wrong."""
     name = node.name
     if name == "grad":
         at.scope.problems.append(not_supported("gradients ('grad')", node.name_span))
         return None
-    if name in _STANDARD and name not in at.scope.tensors:
-        at.scope.problems.append(not_supported(f"the function '{name}' of std.nn", node.name_span))
-        return None
+    function = at.scope.find_function(name) if is_program_function(name) else None
+    if function is not None:
+        return call_function(at, node, function)
     for argument in node.arguments:
         if isinstance(argument, s.Named):
             at.scope.error("E043", f"'{name}' takes no argument by name", argument.span, "write == to compare")
@@ -120,21 +107,32 @@ def _aggregation_as_function(at: Elaborating, node: s.Call) -> None:
 
 def _unknown(at: Elaborating, node: s.Call) -> None:
     name, scope = node.name, at.scope
-    if name in scope.tensors or name in at.bound or name in scope.dims:
-        tensor = scope.tensors.get(name)
-        if name in scope.tensors and tensor is None:
+    later = (scope.outside or scope).draft.functions.get(name, [])
+    if name == scope.function:
+        message = f"'{name}' calls itself: recursion is not possible"
+        scope.error("E065", message, node.name_span, "repeat with a loop: for t in 0 .. n { ... }")
+    elif name in scope.tensors or name in at.bound or name in scope.dims or name in scope.constants:
+        known = scope.tensors.get(name)
+        if name in scope.tensors and known is None:
             return
-        what = "a tensor" if tensor is not None else "a label" if name in at.bound else "a size"
+        what = "a tensor" if known is not None else "a label" if name in at.bound else "a size"
         help_text = (
             f"axes stand in brackets: {name}[...]"
-            if tensor is not None and tensor.rank
+            if known is not None and known.rank
             else f"to multiply, write {name} * (...)"
         )
         scope.error("E021", f"'{name}' is {what}, not a function", node.name_span, help_text)
+    elif later:
+        message = f"the function '{name}' is used before it is defined"
+        span = later[-1].syntax.name_span
+        scope.conflict("E021", message, node.name_span, span, "defined here", "move its definition up")
     elif _FOREIGN.get(name):
         scope.error("E021", f"unknown function '{name}'", node.name_span, f"write {_FOREIGN[name]}")
     elif dtype_named(name):
         scope.unknown_dtype(name, node.name_span)
+    elif modules := modules_with(name):
+        help_text = f"it is in {modules[0]}; begin with: import {modules[0]}"
+        scope.error("E021", f"unknown function '{name}'", node.name_span, help_text)
     else:
-        help_text = did_you_mean(name, [*FUNCTIONS, *DTYPES, *AGGREGATIONS])
+        help_text = did_you_mean(name, [*scope.draft.functions, *FUNCTIONS, *DTYPES, *AGGREGATIONS])
         scope.error("E021", f"unknown function '{name}'", node.name_span, help_text)

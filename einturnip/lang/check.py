@@ -2,40 +2,143 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import assert_never
+
 from einturnip.core.algebra import aggregation
-from einturnip.core.dtypes import BOOL
+from einturnip.core.dtypes import BOOL, I64
 from einturnip.core.errors import EinturnipError, InternalError
 from einturnip.core.scalar import ARITHMETIC, COMPARISONS, LOGICAL
 from einturnip.lang.show import show, show_statement
-from einturnip.lang.types import Access, Aggregate, Apply, Equation, Expr, LabelNumber, Program, walk
+from einturnip.lang.types import (
+    Access,
+    Aggregate,
+    Apply,
+    AxisSize,
+    Concatenate,
+    Dim,
+    Equation,
+    Expr,
+    For,
+    Gather,
+    Guarded,
+    Input,
+    LabelNumber,
+    Output,
+    Program,
+    Replace,
+    SizeExpr,
+    SizeOp,
+    Statement,
+    Tensor,
+    index_labels,
+    walk,
+)
 
 
 def check(program: Program) -> None:
-    """Prove that the program is well formed and prints back to the same program.
+    """Prove that the program is well formed and, where nothing in it is hidden, prints back to the same program.
 
     Raises:
         InternalError: it does not.
     """
     for number, tensor in enumerate(program.tensors):
         _require(tensor.number == number, f"tensor {tensor.name} is number {number}, not {tensor.number}")
-        if isinstance(tensor, Equation):
-            bound = set(range(tensor.n_out))
-            for expr in walk(tensor.value):
-                if isinstance(expr, Aggregate):
-                    bound |= set(expr.labels)
-                _check_expr(program, tensor, expr)
-            _require(bound == set(range(len(tensor.labels))), f"a label of {tensor.name} is bound nowhere")
-    _check_text(program)
+    _check_block(program, program.statements, set())
+    if not any(_is_hidden(tensor) for tensor in program.tensors):
+        _check_text(program)
 
 
-def _check_expr(program: Program, equation: Equation, expr: Expr) -> None:
+def _check_block(program: Program, statements: Iterable[Statement], known: set[int]) -> None:
+    """Prove that each statement reads tensors that are ``known`` where it stands."""
+    for statement in statements:
+        match statement:
+            case Dim():
+                pass
+            case Output(name=name, tensor=tensor):
+                _require(tensor in known, f"output {name} of a tensor that is not there")
+            case Input(number=number):
+                known.add(number)
+            case Equation(number=number):
+                _check_equation(program, statement, known)
+                known.add(number)
+            case Replace() | Concatenate():
+                _check_pieces(program, statement, known)
+                known.add(statement.number)
+            case For():
+                _check_loop(program, statement, known)
+            case _:
+                assert_never(statement)
+
+
+def _check_equation(program: Program, equation: Equation, known: set[int]) -> None:
+    bound = set(range(equation.n_out))
+    for root in (equation.value, *(key for _, key in equation.keys)):
+        for expr in walk(root):
+            if isinstance(expr, Aggregate):
+                bound |= set(expr.labels)
+            _check_expr(program, equation, expr, known)
+    _require(bound == set(range(len(equation.labels))), f"a label of {equation.name} is bound nowhere")
+    for label in equation.labels:
+        for size in (label.size, label.dim):
+            for leaf in () if size is None or isinstance(size, str) else _axes_of(size):
+                _require(leaf.tensor in known, f"label {label.name} of {equation.name} has the size of a later tensor")
+    for label_number, key in equation.keys:
+        _require(isinstance(equation.value, Aggregate), f"{equation.name} has a key and no aggregation")
+        _require(label_number < equation.n_out and key.dtype == I64, f"{equation.name} has a key that is none")
+    for hint in equation.hints:
+        _require(all(k < len(equation.labels) for k, _, _ in hint.tiles), f"a hint of {equation.name} on no label")
+
+
+def _check_pieces(program: Program, statement: Replace | Concatenate, known: set[int]) -> None:
+    name, tensors = statement.name, program.tensors
+    whole = (statement.base,) if isinstance(statement, Replace) else statement.parts
+    parts = (*whole, statement.piece) if isinstance(statement, Replace) else whole
+    _require(all(part in known for part in parts), f"{name} has a part that is not there")
+    _require({tensors[part].dtype for part in parts} == {statement.dtype}, f"the parts of {name} have other dtypes")
+    _require(all(tensors[part].rank == statement.rank for part in whole), f"the parts of {name} have other ranks")
+    if isinstance(statement, Replace):
+        free = sum(size is None for size in statement.at)
+        _require(tensors[statement.piece].rank == free < statement.rank, f"the piece of {name} has another rank")
+    else:
+        _require(0 <= statement.axis < statement.rank, f"{name} is joined along no axis")
+
+
+def _check_loop(program: Program, loop: For, known: set[int]) -> None:
+    tensors = program.tensors
+    inside = known | {carried.number for carried in loop.carried}
+    _check_block(program, loop.body, inside)
+    for carried in loop.carried:
+        _require(carried.initial in known, f"{carried.name} begins as nothing")
+        _require(carried.last in inside, f"{carried.name} ends an iteration as nothing")
+        for end in (tensors[carried.initial], tensors[carried.last]):
+            _require((end.dtype, end.rank) == (carried.dtype, carried.rank), f"{carried.name} changes in its loop")
+        known.add(carried.number)
+
+
+def _axes_of(size: SizeExpr) -> tuple[AxisSize, ...]:
+    match size:
+        case AxisSize():
+            return (size,)
+        case SizeOp(arguments=arguments):
+            return tuple(leaf for argument in arguments for leaf in _axes_of(argument))
+        case _:
+            return ()
+
+
+def _check_expr(program: Program, equation: Equation, expr: Expr, known: set[int]) -> None:
     what = f"in {equation.name}: {type(expr).__name__}"
     match expr:
-        case Access(tensor=tensor, indices=labels, dtype=dtype):
-            _require(tensor < equation.number, f"{what} of a later tensor")
-            _require(len(labels) == program.tensors[tensor].rank, f"{what} of another rank")
-            _require(dtype == program.tensors[tensor].dtype, f"{what} of another dtype")
+        case Access(tensor=tensor, indices=indices, dtype=dtype):
+            _require(tensor in known, f"{what} of a tensor that is not there")
+            _require(len(indices) == program.tensors[tensor].rank, f"{what} of another rank")
+            fills = [index.fill for index in indices if isinstance(index, Guarded)]
+            _require(bool(fills) or dtype == program.tensors[tensor].dtype, f"{what} of another dtype")
+            _require(all(fill.dtype == dtype for fill in fills), f"{what} with a fill of another dtype")
+            labels = [label for index in indices for label in index_labels(index)]
             _require(all(0 <= label < len(equation.labels) for label in labels), f"{what} by no label")
+            data = (index.index if isinstance(index, Guarded) else index for index in indices)
+            _require(all(not isinstance(i, Gather) or i.value.dtype == I64 for i in data), f"{what} by no integer")
         case LabelNumber(label=label):
             _require(0 <= label < len(equation.labels), f"{what} of no label")
         case Apply(op=op, arguments=arguments, dtype=dtype):
@@ -50,6 +153,17 @@ def _check_expr(program: Program, equation: Equation, expr: Expr) -> None:
             _require(aggregation(op, body.dtype, accumulator).result == dtype, f"{what} {op} gives {dtype}")
         case _:
             pass
+
+
+def _is_hidden(tensor: Tensor) -> bool:
+    """Whether a tensor or a label of it has no name that the language could write."""
+    if isinstance(tensor, Replace | Concatenate) or "." in tensor.name:
+        return True
+    labels = tensor.labels if isinstance(tensor, Equation) else ()
+    keys = {number for number, _ in tensor.keys} if isinstance(tensor, Equation) else set()
+    names = (label.name for number, label in enumerate(labels) if number not in keys)
+    sizes = any(not (label.dim is None or isinstance(label.dim, str)) for label in labels)
+    return sizes or not all(map(str.isidentifier, names))
 
 
 def _check_text(program: Program) -> None:

@@ -9,105 +9,42 @@ from einturnip.core.dtypes import BOOL, DTYPES, DType
 from einturnip.lang import syntax as s
 from einturnip.lang import typing as t
 from einturnip.lang.calls import call
-from einturnip.lang.labels import DEEPEST, is_product, occurrences, term_of, too_deep
-from einturnip.lang.mistakes import not_supported
-from einturnip.lang.scope import Definition, Scope, dtype_named
-from einturnip.lang.types import (
-    Access,
-    Equation,
-    Expr,
-    Input,
-    Label,
-    LabelNumber,
-    SizeExpr,
-    SizeName,
-    SizeNumber,
-    Strength,
-)
+from einturnip.lang.context import Offer, rest_names, rest_of
+from einturnip.lang.indices import access, scalar, whole_number, wrong_rank
+from einturnip.lang.labels import is_product, occurrences, term_of
+from einturnip.lang.scope import Scope, dtype_named
+from einturnip.lang.types import Aggregate, Expr, Label, LabelNumber, SizeExpr
 from einturnip.lang.words import CONSTANTS, RESERVED, describe
 
-
-def define(scope: Scope, definition: s.Definition, number: int, source: Sequence[str]) -> Equation | None:
-    """The equation that a definition means; None, and the problems in ``scope``, where it is wrong."""
-    before = len(scope.problems)
-    target = definition.targets[0]
-    equation = None
-    if len(definition.targets) > 1:
-        scope.problems.append(not_supported("several results of one function", definition.targets[1].span))
-    elif too_deep(definition.value) or any(too_deep(index) for index in target.indices or ()):
-        scope.error("E008", f"this nests deeper than {DEEPEST}", definition.value.span, "name a part of it first")
-    else:
-        elaboration = Elaboration(scope, source)
-        labels_fit = elaboration.bind_left(target)
-        value = elaboration.value(definition.value)
-        if labels_fit and value is not None and len(scope.problems) == before:
-            labels, n_out = tuple(elaboration.labels), len(target.indices or ())
-            equation = Equation(target.name, number, labels, n_out, value, definition.span)
-    for each in definition.targets:
-        if each.name not in RESERVED:
-            scope.tensors[each.name] = equation
-    return equation
+Keys = Sequence[tuple[int, s.Node]]
+"""The keys on the left: the label of each and what it is equal to."""
 
 
 class Elaboration:
     """The state of one equation's elaboration. Methods note problems in the scope and then return None."""
 
-    def __init__(self, scope: Scope, source: Sequence[str]) -> None:
+    def __init__(self, scope: Scope, labels: list[Label] | None = None, sized: set[int] | None = None) -> None:
         self.scope = scope
-        self.source = source
-        self.labels: list[Label] = []
+        self.labels: list[Label] = [] if labels is None else labels
         self.bound: dict[str, int] = {}
-        self.sized: set[int] = set()
+        self.left: tuple[str, ...] = ()
+        self.sized: set[int] = set() if sized is None else sized
         self.warned: set[int] = set()
         self.comparing = 0
+        self.offer: Offer | None = None
+        self.path = ""
+        self.rest: int | None = None
+        self.root: s.Node | None = None
+
+    def beside(self, scope: Scope, labels: list[Label] | None = None, sized: set[int] | None = None) -> Elaboration:
+        """Another elaboration: of an equation of its own, or over the given labels."""
+        return Elaboration(scope, labels, sized)
 
     # -- labels
 
-    def bind_left(self, target: s.Target) -> bool:
-        """Bind the labels of the left side; whether it is well formed."""
-        scope, name = self.scope, target.name
-        fits = scope.usable(name, target.name_span)
-        if target.indices is None and name in scope.dims:
-            help_text = f"give the scalar another name, such as {name}_"
-            scope.conflict(
-                "E023",
-                f"'{name}' is a size already",
-                target.name_span,
-                scope.dims[name].span,
-                "declared here",
-                help_text,
-            )
-            fits = False
-        for index in target.indices or ():
-            fits = self._bind_index(index) and fits
-        return fits
-
-    def _bind_index(self, index: s.Index) -> bool:
-        match index:
-            case s.Name(name=name, span=span):
-                return self.bind(name, None, span)
-            case s.Slice(start=s.Name(name=name, span=span), stop=stop) if stop is not None:
-                size = self.scope.size(stop)
-                return self.bind(name, size, span) and size is not None
-        what = {
-            s.Slice: "slices",
-            s.Element: "scatter (a key on the left)",
-            s.Literal: "writing one slice of a tensor",
-            s.Merged: "merging axes",
-            s.Rest: "'...'",
-            s.Concatenation: "concatenation ('|')",
-        }.get(type(index))
-        if isinstance(index, s.Slice) and index.start is not None:
-            what = "scatter (a key on the left)"
-        if what is not None:
-            self.scope.problems.append(not_supported(what, index.span))
-        else:
-            self.scope.error("E034", "the left side of an equation names labels", index.span, expected="a label")
-        return False
-
     def bind(self, name: str, size: SizeExpr | None, span: Span) -> bool:
-        """A new label of the equation, in force from here."""
-        if not self.scope.usable(name, span):
+        """A new label of the left side, in force from here."""
+        if not self._can_bind(name, span):
             return False
         if name in self.bound:
             first = self.labels[self.bound[name]].span
@@ -116,59 +53,120 @@ class Elaboration:
                 "E033", f"label '{name}' stands twice on the left", span, first, "first here", help_text
             )
             return False
-        self.bound[name] = self._new_label(name, size, span)
+        self.bound[name] = self.new_label(name, size, span)
+        self.left = (*self.left, name)
         return True
 
-    def _new_label(self, name: str, size: SizeExpr | None, span: Span) -> int:
-        self.labels.append(Label(name, size, name if name in self.scope.dims else None, span))
+    def _can_bind(self, name: str, span: Span) -> bool:
+        if not self.scope.usable(name, span):
+            return False
+        constant = self.scope.constants.get(name)
+        if constant is None or not constant.is_variable:
+            return True
+        message = f"'{name}' is a loop's variable, so it is no label in the loop"
+        self.scope.conflict("E039", message, span, constant.span, "the loop", f"give the label another name: {name}_")
+        return False
+
+    def new_label(self, name: str, size: SizeExpr | None, span: Span) -> int:
+        """A label that no name means yet."""
+        scope = self.scope
+        dim: str | SizeExpr | None = scope.ambient.get(name)
+        if dim is None and name in scope.dims:
+            dim = scope.size_of(name, span) if scope.function else name
+        self.labels.append(Label(f"{self.path}{name}", size, dim, span))
         return len(self.labels) - 1
+
+    def label(self, name: str, span: Span) -> int | None:
+        """The label that a name means; None, and nothing noted, where it means none."""
+        number = self.bound.get(name)
+        return self.offer(name, span) if number is None and self.offer is not None else number
 
     def value(self, node: s.Node) -> Expr | None:
         """The right side, with Einstein's sum where the convention holds."""
-        left = dict(self.bound)
+        self.root = node
+        left = len(self.labels)
         free: dict[str, Span] = {}
-        for occurrence in occurrences(node):
-            if occurrence.is_index and occurrence.name not in left and not self._is_point(occurrence.name):
-                free.setdefault(occurrence.name, occurrence.span)
-        free = {name: span for name, span in free.items() if name not in RESERVED}
-        if free and not is_product(node, frozenset(left) | frozenset(free)):
+        for name, span, place in occurrences(node):
+            if place != "index" or name in self.bound:
+                continue
+            if name == "...":
+                self.rest = rest_of(self.scope, node) if self.rest is None else self.rest
+                for rest in rest_names(self.rest):
+                    if rest not in self.bound:
+                        free.setdefault(rest, span)
+            elif self.scope.is_label(name):
+                free.setdefault(name, span)
+        if any(name.startswith("...") for name in free):
+            span = next(span for name, span in free.items() if name.startswith("..."))
+            self.scope.error("E031", "'...' is not on the left", span, "write '...' on the left as well")
+            return None
+        if free and not is_product(node, frozenset(self.bound) | frozenset(free)):
             for name, span in free.items():
                 self._unbound(name, span, node)
-        implied = tuple(self._new_label(name, None, span) for name, span in free.items())
+        implied = tuple(self.new_label(name, None, span) for name, span in free.items())
         self.bound.update(zip(free, implied, strict=True))
         result = self.expr(node)
         if result is None:
             return None
-        self._check_sizes(range(len(left)), "on the left")
+        self.check_sizes(range(left), "on the left")
         if implied:
             return self.attempt(lambda: t.aggregate("sum", implied, result, None, node.span, node.span, True))
         return self.attempt(lambda: t.settle(result))
 
-    def _is_point(self, name: str) -> bool:
-        """Whether a bare name in an index is an integer scalar, not a label."""
-        tensor = self.scope.tensors.get(name)
-        return tensor is not None and tensor.rank == 0 and tensor.dtype.is_integer
+    def scatter(self, node: s.Node, keys: Keys) -> tuple[Expr, tuple[tuple[int, Expr], ...]] | None:
+        """The right side of an equation with keys on the left, and the keys."""
+        self.root = node
+        scope, left = self.scope, len(self.labels)
+        if not isinstance(node, s.Aggregation):
+            names = {o.name for _, key in keys for o in occurrences(key) if o.place == "index"} - set(self.bound)
+            text = scope.draft.text(node.span) or "..."
+            help_text = f"write sum[{', '.join(sorted(names))}] {text}, or another aggregation" if names else ""
+            scope.error("E046", "a key on the left takes one aggregation on the right", node.span, help_text)
+            return None
+        found: list[Expr | None] = []
+
+        def bind_keys() -> None:
+            for _, key in keys:
+                found.append(self._key(key, node))
+
+        result = self._aggregation(node, bind_keys)
+        if result is None or None in found:
+            return None
+        self.check_sizes([k for k in range(left) if k not in {label for label, _ in keys}], "on the left")
+        labels = [label for label, _ in keys]
+        return result, tuple((k, e) for k, e in zip(labels, found, strict=True) if e is not None)
+
+    def _key(self, key: s.Node, node: s.Aggregation) -> Expr | None:
+        free = [o for o in occurrences(key) if o.place == "index" and o.name not in self.bound]
+        wrong = [o for o in free if self.scope.is_label(o.name)]
+        for name, span, _ in wrong:
+            bound = ", ".join(label.name for label in node.labels)
+            help_text = f"bind it: {node.op}[{bound}, {name}] ..."
+            message = f"label '{name}' of the key is neither on the left nor bound by the aggregation"
+            self.scope.error("E046", message, span, help_text)
+        return None if wrong else whole_number(self, key, "a key")
 
     def _unbound(self, name: str, span: Span, node: s.Node) -> None:
         term = term_of(node, name)
-        text = self._text(term.span)
+        text = self.scope.draft.text(term.span)
         help_text = f"say how to aggregate it: sum[{name}] {text}" if text else f"aggregate it: sum[{name}] ..."
         message = f"label '{name}' is neither on the left nor bound by an aggregation"
         self.scope.error("E031", message, span, help_text)
 
-    def _text(self, span: Span) -> str:
-        if span.line != span.end_line:
-            return ""
-        return self.source[span.line - 1][span.column - 1 : span.end_column - 1]
-
-    def _check_sizes(self, numbers: Sequence[int], where: str) -> None:
+    def check_sizes(self, numbers: Sequence[int], where: str) -> None:
+        """Note the labels that nothing gives a size."""
         for number in numbers:
             label = self.labels[number]
             if label.size is None and label.dim is None and number not in self.sized:
-                message = f"label '{label.name}' {where} has no size: no tensor has it as an axis"
-                help_text = f"write its size: [{label.name}: n]"
+                name = label.name.removeprefix(self.path)
+                if not name.isidentifier():
+                    message = f"the axis '{name.rstrip('0123456789')}' {where} has no size"
+                    self.scope.error("E032", message, label.span, "name the label and write its size: [i: n]")
+                    continue
+                message = f"label '{name}' {where} has no size: no tensor has it as an axis"
+                help_text = f"write its size: [{name}: n]"
                 if any(other.name == label.name and k != number for k, other in enumerate(self.labels)):
-                    help_text += f"; the '{label.name}' that an aggregation binds is another label"
+                    help_text += f"; the '{name}' that an aggregation binds is another label"
                 self.scope.error("E032", message, label.span, help_text)
 
     # -- expressions
@@ -189,7 +187,7 @@ class Elaboration:
             case s.Name():
                 return self._name(node)
             case s.Element():
-                return self._element(node)
+                return access(self, node)
             case s.Unary():
                 return self._unary(node)
             case s.Binary():
@@ -201,7 +199,10 @@ class Elaboration:
             case s.Aggregation():
                 return self._aggregation(node)
             case s.Concatenation(span=span):
-                self.scope.problems.append(not_supported("concatenation ('|')", span))
+                help_text = (
+                    "'|' joins the right sides of one equation, with as many labels on the left: Z[i | j] = X[i]"
+                )
+                self.scope.error("E038", "'|' cannot stand here", span, f"{help_text} | Y[j]")
                 return None
             case s.Named(name=name, span=span):
                 self.scope.error("E043", f"'{name} = ...' is no argument here", span, "write == to compare")
@@ -216,29 +217,31 @@ class Elaboration:
             return LabelNumber(number, span)
         if name in CONSTANTS:
             return t.literal(CONSTANTS[name], span)
+        if name in scope.constants:
+            return scope.number_of(name, span)
         if name in scope.tensors:
-            tensor = scope.tensors[name]
-            if tensor is None:
+            known = scope.tensors[name]
+            if known is None:
                 return None
-            if tensor.rank and name not in scope.dims:
-                self._wrong_rank(tensor, 0, span)
+            if known.rank and name not in scope.dims:
+                wrong_rank(self, known, 0, span)
                 return None
-            if not tensor.rank:
-                return Access(tensor.number, (), tensor.dtype, tensor.strength, span)
-        if name in scope.dims:
-            return SizeNumber(SizeName(name, span), DTYPES["i64"], "number", span)
-        if name in scope.broken_dims:
-            return None
+            if not known.rank:
+                return scalar(self, known, span)
+        number_expr = scope.number_of(name, span)
+        if number_expr is not None or name in scope.broken_dims:
+            return number_expr
         if name in RESERVED:
             scope.error("E020", f"'{name}' is {describe(name)}, not a value", span, f"write {name}(...)")
         else:
-            scope.unknown("name", name, span, [*self.bound, *scope.known_names()])
+            labels = [label for label in self.bound if label.isidentifier()]
+            scope.unknown("name", name, span, [*labels, *scope.known_names()])
         return None
 
     def _warn_hidden(self, name: str, number: int, span: Span) -> None:
         scope = self.scope
-        tensor = scope.tensors.get(name)
-        hidden = scope.dims[name].span if name in scope.dims else tensor.span if tensor and not tensor.rank else None
+        known = scope.tensors.get(name)
+        hidden = scope.dims[name].span if name in scope.dims else known.span if known and not known.rank else None
         if hidden is None or self.comparing or number in self.warned:
             return
         self.warned.add(number)
@@ -247,68 +250,6 @@ class Elaboration:
         help_text = f"for the {what}, compute apart: {name}_ = {name}, in a statement where it is no label"
         place = ((hidden, f"the {what} that is hidden"),)
         scope.warnings.append(Diagnostic("W001", message, span, place, help=help_text, severity="warning"))
-
-    def _element(self, node: s.Element) -> Expr | None:
-        scope, name = self.scope, node.name
-        labels = [self._index(index) for index in node.indices]
-        if name not in scope.tensors:
-            if name in RESERVED:
-                help_text = f"{describe(name)} takes parentheses: {name}(...)"
-                scope.error("E020", f"'{name}' is {describe(name)}, not a tensor", node.name_span, help_text)
-            elif name in scope.dims:
-                scope.error("E020", f"'{name}' is a size, not a tensor", node.name_span)
-            else:
-                scope.unknown("tensor", name, node.name_span, scope.tensors)
-            return None
-        tensor = scope.tensors[name]
-        if tensor is None or None in labels:
-            return None
-        if tensor.rank != len(labels):
-            self._wrong_rank(tensor, len(labels), node.span)
-            self.sized.update(label for label in labels if label is not None)
-            return None
-        numbers = tuple(label for label in labels if label is not None)
-        self.sized.update(numbers)
-        strength: Strength = "weak" if tensor.strength == "number" and numbers else tensor.strength
-        return Access(tensor.number, numbers, tensor.dtype, strength, node.span)
-
-    def _index(self, index: s.Index) -> int | None:
-        if isinstance(index, s.Name):
-            name, span = index.name, index.span
-            if name in self.bound:
-                return self.bound[name]
-            if self._is_point(name):
-                self.scope.problems.append(not_supported(f"the scalar '{name}' as an index", span))
-            elif self.scope.usable(name, span):
-                self.scope.unknown("label", name, span, self.bound)
-            return None
-        what = {s.Slice: "slices", s.Merged: "splitting axes", s.Rest: "'...'", s.Concatenation: "'|' in an index"}.get(
-            type(index)
-        )
-        if what is None:
-            gathers = isinstance(index, s.Element | s.Call | s.Aggregation)
-            what = "gather (a tensor's element as an index)" if gathers else "index arithmetic"
-        self.scope.problems.append(not_supported(what, index.span))
-        return None
-
-    def _wrong_rank(self, tensor: Definition, found: int, span: Span) -> None:
-        axes = f"{tensor.rank} ax{'i' if tensor.rank == 1 else 'e'}s" if tensor.rank else "no axes"
-        if isinstance(tensor, Input):
-            names = [_axis_name(self._text(size.span), k) for k, size in enumerate(tensor.shape)]
-        else:
-            names = [label.name for label in tensor.labels[: tensor.n_out]]
-        written = f"{tensor.name}[{', '.join(names)}]" if names else tensor.name
-        self.scope.problems.append(
-            Diagnostic(
-                "E030",
-                f"'{tensor.name}' has {axes}, but {found or 'none'} {'is' if found == 1 else 'are'} written",
-                span,
-                secondary=((tensor.span, "defined here"),),
-                expected=f"{tensor.rank} labels" if tensor.rank != 1 else "1 label",
-                found=str(found),
-                help=f"write {written}",
-            )
-        )
 
     def _unary(self, node: s.Unary) -> Expr | None:
         a = self.expr(node.argument)
@@ -343,7 +284,8 @@ class Elaboration:
             result = link if result is None else t.logical("and", (result, link), node.operands[0].span.to(b.span))
         return result
 
-    def _aggregation(self, node: s.Aggregation) -> Expr | None:
+    def _aggregation(self, node: s.Aggregation, inside: Callable[[], None] | None = None) -> Aggregate | None:
+        """``op[labels] body``; ``inside`` is called where the labels are in force."""
         outer = dict(self.bound)
         numbers: list[int] = []
         accumulator: DType | None = None
@@ -351,7 +293,7 @@ class Elaboration:
         fine = True
         for bound in node.labels:
             size, dtype, good = self._annotations(bound)
-            fine = fine and good and self.scope.usable(bound.name, bound.span)
+            fine = fine and good and self._can_bind(bound.name, bound.span)
             if dtype is not None and accumulator is not None:
                 self.scope.error("E044", "an aggregation has one accumulator", bound.span)
                 fine = False
@@ -362,19 +304,27 @@ class Elaboration:
                 self.scope.conflict("E033", message, bound.span, first, "first here", f"delete one '{bound.name}'")
                 fine = False
                 continue
-            name_span = Span(bound.span.file, bound.span.line, bound.span.column, bound.span.line, 0)
-            name_span = name_span._replace(end_column=bound.span.column + len(bound.name))
-            mine[bound.name] = self._new_label(bound.name, size, name_span)
+            end = bound.span.column + len(bound.name)
+            name_span = bound.span._replace(end_line=bound.span.line, end_column=end)
+            mine[bound.name] = self.new_label(bound.name, size, name_span)
             numbers.append(mine[bound.name])
         self.bound.update(mine)
         comparing, self.comparing = self.comparing, 0
         body = self.expr(node.body)
+        if inside is not None:
+            inside()
         self.comparing = comparing
-        self.bound = outer
+        for name in mine:
+            del self.bound[name]
+        self.bound.update((name, outer[name]) for name in mine if name in outer)
         if body is None or not fine:
             return None
-        self._check_sizes(numbers, f"of '{node.op}'")
-        return self.attempt(lambda: t.aggregate(node.op, tuple(numbers), body, accumulator, node.head, node.span))
+        self.check_sizes(numbers, f"of '{node.op}'")
+        try:
+            return t.aggregate(node.op, tuple(numbers), body, accumulator, node.head, node.span)
+        except t.TypeProblem as problem:
+            self.scope.problems.append(problem.diagnostic)
+            return None
 
     def _annotations(self, bound: s.Bound) -> tuple[SizeExpr | None, DType | None, bool]:
         """The size and the accumulator's dtype written after a label, and whether both are right."""
@@ -394,12 +344,9 @@ class Elaboration:
         return size, dtype, True
 
     def _means_dtype(self, name: str) -> bool:
-        return name in DTYPES or (name not in self.scope.dims and dtype_named(name))
+        known = name in self.scope.dims or name in self.scope.constants
+        return name in DTYPES or (not known and dtype_named(name))
 
 
 def _comparison(op: str, a: Expr, b: Expr, span: Span) -> Callable[[], Expr]:
     return lambda: t.compare(op, a, b, span)
-
-
-def _axis_name(text: str, position: int) -> str:
-    return text if text.isidentifier() else "ijklmnpq"[position % 8]

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from einturnip.core.diagnostics import Span
 from einturnip.lang import syntax as s
+from einturnip.lang.words import BUILT_IN
 
 DEEPEST = 200
 """How deep an expression may nest: every floor below walks it by recursion."""
 
 
 class Occurrence(NamedTuple):
-    """A bare name outside every aggregation that would bind it. ``is_index``: it stands as an index of a tensor."""
+    """A bare name outside every aggregation that would bind it.
+
+    ``place``: it is an index of a tensor, stands in arithmetic that is one, or is a number. ``...`` counts as a name.
+    """
 
     name: str
     span: Span
-    is_index: bool
+    place: Literal["index", "arithmetic", "number"]
 
 
 def too_deep(root: s.Node | s.Index) -> s.Node | s.Index | None:
@@ -34,21 +38,42 @@ def too_deep(root: s.Node | s.Index) -> s.Node | s.Index | None:
     return None
 
 
-def occurrences(root: s.Node | s.Index) -> Iterator[Occurrence]:
-    """The free names of an expression, in the order of the text."""
-    stack: list[tuple[s.Node | s.Index, frozenset[str], bool]] = [(root, frozenset(), False)]
+def occurrences(root: s.Node | s.Index, calls: bool = False) -> Iterator[Occurrence]:
+    """The free names of an expression, in the order of the text; in the arguments of functions only with ``calls``.
+
+    A function may bind the labels of its arguments, so that they are not free outside.
+    """
+    stack: list[tuple[s.Node | s.Index, frozenset[str], Literal["index", "arithmetic", "number"]]] = [
+        (root, frozenset(), "number")
+    ]
     while stack:
-        node, bound, index = stack.pop()
+        node, bound, place = stack.pop()
         match node:
             case s.Name(name=name, span=span):
                 if name not in bound:
-                    yield Occurrence(name, span, index)
+                    yield Occurrence(name, span, place)
             case s.Element(indices=indices):
-                stack += [(part, bound, True) for part in reversed(indices)]
+                stack += [(part, bound, "index") for part in reversed(indices)]
+            case s.Rest(span=span):
+                yield Occurrence("...", span, "index")
+            case s.Merged(names=names, span=span):
+                yield from (Occurrence(name, span, "index") for name in names if name not in bound)
+            case s.Slice():
+                pass
+            case s.Guarded(index=index, value=value):
+                stack += [(value, bound, "number"), (index, bound, "index")]
             case s.Aggregation(labels=labels, body=body):
-                stack.append((body, bound | {label.name for label in labels}, False))
+                stack.append((body, bound | {label.name for label in labels}, "number"))
+            case s.Call(name=name) if not calls and is_program_function(name):
+                pass
             case _:
-                stack += [(part, bound, False) for part in reversed(s.parts(node))]
+                inside: Literal["arithmetic", "number"] = "number" if place == "number" else "arithmetic"
+                stack += [(part, bound, inside) for part in reversed(s.parts(node))]
+
+
+def is_program_function(name: str) -> bool:
+    """Whether what is called under a name is a function of the program, none of the language."""
+    return name not in BUILT_IN
 
 
 def is_product(node: s.Node, labels: frozenset[str]) -> bool:
@@ -68,7 +93,7 @@ def is_product(node: s.Node, labels: frozenset[str]) -> bool:
 
 def is_label_free(node: s.Node, labels: frozenset[str]) -> bool:
     """Whether the value of an expression does not depend on the labels."""
-    return not any(occurrence.name in labels for occurrence in occurrences(node))
+    return not any(occurrence.name in labels for occurrence in occurrences(node, calls=True))
 
 
 def term_of(root: s.Node, label: str) -> s.Node:
@@ -82,8 +107,8 @@ def term_of(root: s.Node, label: str) -> s.Node:
                 inside = [
                     part
                     for part in s.parts(node)
-                    if not isinstance(part, s.Slice | s.Guarded | s.Merged | s.Rest)
-                    and any(o.name == label for o in occurrences(part))
+                    if not isinstance(part, s.Slice | s.Guarded | s.Merged | s.Rest | s.Keyed | s.Alternatives)
+                    and any(o.name == label for o in occurrences(part, calls=True))
                 ]
                 if not inside:
                     return node

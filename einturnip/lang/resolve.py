@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from graphlib import CycleError, TopologicalSorter
+from collections.abc import Iterator
 from typing import assert_never
 
-from einturnip.core.diagnostics import Diagnostic, Span, with_source
-from einturnip.core.dtypes import DTYPES
+from einturnip.core.diagnostics import Diagnostic, Span
 from einturnip.core.errors import SourceError
 from einturnip.lang import syntax as s
-from einturnip.lang.equations import define
-from einturnip.lang.labels import DEEPEST, too_deep
+from einturnip.lang.declarations import check_dims, declare_dim, declare_input, declare_output
+from einturnip.lang.draft import Draft
+from einturnip.lang.imports import Imports
+from einturnip.lang.loops import loop
+from einturnip.lang.parameters import declare_function
 from einturnip.lang.scope import Scope
-from einturnip.lang.sizes import size_names, size_text, size_value
-from einturnip.lang.types import Dim, FileRef, Input, Number, Output, Program, SizeExpr, Statement
-from einturnip.lang.typing import TypeProblem, fits, literal, negate
-from einturnip.lang.words import CONSTANTS
+from einturnip.lang.targets import define
+from einturnip.lang.types import Program
 
 
 def resolve(tree: s.SyntaxTree) -> Program:
@@ -24,223 +24,130 @@ def resolve(tree: s.SyntaxTree) -> Program:
     Raises:
         SourceError: with every problem found.
     """
-    scope = Scope(_definitions(tree))
-    statements: list[Statement] = []
-    number = 0
+    draft = Draft({tree.file: tree.source})
+    scope = Scope(draft, dict(_definitions(tree.declarations)), _block)
+    imports = Imports(draft, open=[tree.file])
     for declaration in tree.declarations:
+        draft.place = declaration.span
         match declaration:
             case s.DimDeclaration():
-                _dim(scope, declaration, statements)
+                declare_dim(scope, declaration)
             case s.InputDeclaration():
-                _input(scope, declaration, number, statements)
-                number += 1
+                declare_input(scope, declaration)
             case s.OutputDeclaration():
-                _output(scope, declaration, statements)
-            case s.Definition():
-                equation = define(scope, declaration, number, tree.source)
-                number += 1
-                if equation is not None:
-                    statements.append(equation)
-            case s.Function() | s.Loop() | s.Import():
-                scope.error("E009", "not supported yet", declaration.span)
+                declare_output(scope, declaration)
+            case s.Function():
+                declare_function(scope, declaration, tree.file)
+            case s.Import():
+                _import(scope, imports, declaration, tree.file)
+            case s.Definition() | s.Loop():
+                _statement(scope, declaration)
             case _:
                 assert_never(declaration)
-    _check_dims(scope)
-    if scope.problems:
-        ordered = sorted(scope.problems, key=lambda problem: problem.span[1:3])
-        raise SourceError([with_source(problem, tree.source) for problem in ordered])
-    if not any(isinstance(statement, Output) for statement in statements):
+    check_dims(scope)
+    if draft.problems:
+        raise SourceError(_ordered(draft))
+    program = Program(tuple(draft.statements), tree.file, tree.source, files=draft.files)
+    if not draft.outputs:
         _warn_without_output(scope, tree)
-    warnings = tuple(with_source(warning, tree.source) for warning in scope.warnings)
-    return Program(tuple(statements), tree.file, tree.source, warnings)
+    warnings = tuple(dict.fromkeys(program.located(warning) for warning in draft.warnings))
+    return Program(program.statements, tree.file, tree.source, draft.files, warnings)
 
 
-def _definitions(tree: s.SyntaxTree) -> dict[str, Span]:
+def _ordered(draft: Draft) -> list[Diagnostic]:
+    """The problems in the order of the text, each once though a function is called often."""
+    main = next(iter(draft.files))
+    first: dict[tuple[str, str, Span], Diagnostic] = {}
+    for problem in draft.problems:
+        first.setdefault((problem.code, problem.message, problem.span), problem)
+    located = Program((), files=draft.files).located
+    return [located(p) for p in sorted(first.values(), key=lambda p: (p.span.file != main, p.span))]
+
+
+def _definitions(declarations: tuple[s.Declaration, ...]) -> Iterator[tuple[str, Span]]:
     """Where each name is defined first, to tell an early use from an unknown name."""
-    found: dict[str, Span] = {}
-    for declaration in tree.declarations:
+    for declaration in reversed(declarations):
         match declaration:
             case s.DimDeclaration(name=name, name_span=span) | s.InputDeclaration(name=name, name_span=span):
-                found.setdefault(name, span)
+                yield name, span
             case s.Definition(targets=targets):
-                for target in targets:
-                    found.setdefault(target.name, target.name_span)
+                yield from ((target.name, target.name_span) for target in reversed(targets))
             case _:
                 pass
-    return found
+
+
+def _statement(scope: Scope, declaration: s.Definition | s.Loop) -> None:
+    """One statement; deep calls of deep expressions may be too much for it."""
+    problems = len(scope.problems)
+    try:
+        if isinstance(declaration, s.Loop):
+            loop(scope, declaration)
+        else:
+            define(scope, declaration)
+    except RecursionError:
+        del scope.problems[problems:]
+        message = "the calls and expressions in this statement nest too deep"
+        scope.error("E008", message, declaration.span, "name a part of it first")
+
+
+def _block(scope: Scope, body: tuple[s.Declaration, ...]) -> None:
+    """The statements of a loop's body or a function's."""
+    outer = scope.draft.place
+    for declaration in body:
+        if not scope.function:
+            scope.draft.place = declaration.span
+        match declaration:
+            case s.Definition():
+                define(scope, declaration)
+            case s.Loop():
+                loop(scope, declaration)
+            case s.DimDeclaration() if scope.function:
+                declare_dim(scope, declaration)
+            case s.DimDeclaration() | s.InputDeclaration() | s.OutputDeclaration() | s.Function() | s.Import():
+                what = _WORDS[type(declaration)]
+                where = f"the function '{scope.function}'" if scope.function else "a loop"
+                scope.error("E049", f"{what} cannot stand in {where}", declaration.span, "move it out, before it")
+            case _:
+                assert_never(declaration)
+    scope.draft.place = outer
+
+
+_WORDS: dict[type[s.Declaration], str] = {
+    s.DimDeclaration: "a size",
+    s.InputDeclaration: "an input",
+    s.OutputDeclaration: "an output",
+    s.Function: "a function",
+    s.Import: "an import",
+}
+
+
+def _import(scope: Scope, imports: Imports, node: s.Import, importer: str) -> None:
+    """Declare the functions of an imported file, those that it imports first."""
+    tree = imports.tree(node, importer)
+    if tree is None or tree.file in imports.done:
+        return
+    imports.open.append(tree.file)
+    ignored: list[Span] = []
+    for declaration in tree.declarations:
+        match declaration:
+            case s.Import():
+                _import(scope, imports, declaration, tree.file)
+            case s.Function():
+                declare_function(scope, declaration, tree.file)
+            case _:
+                ignored.append(declaration.span)
+    imports.open.pop()
+    imports.done.add(tree.file)
+    if ignored:
+        message = f"an import takes functions only; the rest of '{node.path}' is left out"
+        place = ((ignored[0], "this, for one"),)
+        scope.warnings.append(Diagnostic("W003", message, node.span, place, severity="warning"))
 
 
 def _warn_without_output(scope: Scope, tree: s.SyntaxTree) -> None:
     last = next((d for d in reversed(tree.declarations) if isinstance(d, s.Definition)), None)
     if last is None:
         return
-    name = last.targets[0].name
+    name, span = last.targets[0].name, last.targets[0].name_span
     message = "nothing is an output, so nothing will be computed"
-    span = last.targets[0].name_span
     scope.warnings.append(Diagnostic("W002", message, span, help=f"add: output {name}", severity="warning"))
-
-
-# -- sizes -------------------------------------------------------------------------------------------------------------
-
-
-def _dim(scope: Scope, declaration: s.DimDeclaration, statements: list[Statement]) -> None:
-    name, span = declaration.name, declaration.name_span
-    if not scope.usable(name, span):
-        return
-    tensor = scope.tensors.get(name)
-    if tensor is not None and tensor.rank == 0:
-        scope.conflict("E023", f"'{name}' is a scalar already", span, tensor.span, "defined here")
-        return
-    before = scope.dims.get(name)
-    definition = None
-    if declaration.value is not None:
-        if too_deep(declaration.value):
-            scope.error("E008", f"this nests deeper than {DEEPEST}", declaration.value.span)
-        else:
-            definition = scope.size(declaration.value)
-        if definition is None:
-            scope.broken_dims.add(name)
-            return
-    if before is not None and before.definition is not None and definition is not None:
-        message = f"size '{name}' is defined twice"
-        scope.conflict("E023", message, span, before.span, "defined here first", "give the second another name")
-        return
-    if before is None or definition is not None:
-        dim = Dim(name, definition, False, span)
-        scope.dims[name] = dim
-        statements.append(dim)
-
-
-def _check_dims(scope: Scope) -> None:
-    """Sizes defined through themselves, and what is wrong with those known already."""
-    definitions = {name: dim.definition for name, dim in scope.dims.items() if dim.definition is not None}
-    graph = {name: size_names(definition) for name, definition in definitions.items()}
-    try:
-        order = list(TopologicalSorter(graph).static_order())
-    except CycleError as problem:
-        cycle = problem.args[1]
-        message = f"size '{cycle[0]}' is defined through itself: {' -> '.join(reversed(cycle))}"
-        scope.error("E027", message, scope.dims[cycle[0]].span)
-        return
-    values: dict[str, int] = {}
-    for name in order:
-        if name in definitions:
-            value = _constant(scope, name, definitions[name], values)
-            if value is not None:
-                values[name] = value
-
-
-def _constant(scope: Scope, name: str, definition: SizeExpr, values: dict[str, int]) -> int | None:
-    try:
-        value = size_value(definition, values)
-    except KeyError:
-        return None
-    except SourceError as problem:
-        scope.problems += problem.diagnostics
-        return None
-    if value < 0:
-        found = "" if size_text(definition) == str(value) else f"{name} = {size_text(definition)} = {value}"
-        scope.error("E051", f"size '{name}' is negative", definition.span, found=found)
-        return None
-    return value
-
-
-# -- inputs and outputs ------------------------------------------------------------------------------------------------
-
-
-def _input(scope: Scope, declaration: s.InputDeclaration, number: int, statements: list[Statement]) -> None:
-    name, span = declaration.name, declaration.name_span
-    implied: list[Dim] = []
-    dtype = DTYPES.get(declaration.dtype)
-    if dtype is None:
-        scope.unknown_dtype(declaration.dtype, declaration.dtype_span)
-    shape = []
-    for axis in declaration.shape:
-        if too_deep(axis):
-            scope.error("E008", f"this nests deeper than {DEEPEST}", axis.span)
-        elif (size := scope.size(axis, implied)) is not None:
-            shape.append(size)
-    statements += implied
-    if not scope.usable(name, span) or not _unused(scope, declaration):
-        return
-    scope.tensors[name] = None
-    if dtype is None or len(shape) < len(declaration.shape):
-        return
-    default: FileRef | bool | int | float | complex | None = None
-    match declaration.default:
-        case None:
-            pass
-        case s.File(path=path, key=key):
-            default = FileRef(path, key)
-        case node:
-            value = _number(scope, node)
-            if value is None:
-                return
-            if shape:
-                help_text = f'a tensor comes from a file, = "{name}.npy", or is filled by an equation'
-                scope.error("E053", "only a scalar input may have a number as its default", node.span, help_text)
-                return
-            kinds = {bool: "b", int: "u", float: "f", complex: "c"}
-            if "buifc".index(kinds[type(value)]) > "buifc".index(dtype.kind.replace("i", "u")) or (
-                dtype.is_integer and not fits(value, dtype)
-            ):
-                scope.error("E042", f"{value} does not fit {dtype}", node.span, expected=str(dtype), found=str(value))
-                return
-            default = value
-    tensor = Input(name, number, dtype, tuple(shape), default, declaration.span)
-    scope.tensors[name] = tensor
-    statements.append(tensor)
-
-
-def _unused(scope: Scope, declaration: s.InputDeclaration) -> bool:
-    name, span = declaration.name, declaration.name_span
-    if name in scope.tensors:
-        before = scope.tensors[name]
-        if before is not None:
-            message = f"'{name}' is defined already"
-            scope.conflict("E023", message, span, before.span, "defined here first", "give the input another name")
-        return False
-    if name in scope.dims and not declaration.shape:
-        scope.conflict("E023", f"'{name}' is a size already", span, scope.dims[name].span, "declared here")
-        return False
-    return True
-
-
-def _number(scope: Scope, node: s.Node) -> bool | int | float | complex | None:
-    """A number with a sign, as a default."""
-    try:
-        match node:
-            case s.Literal(value=value):
-                return value
-            case s.Name(name=name) if name in CONSTANTS:
-                return CONSTANTS[name]
-            case s.Unary(op="-" | "+" as op, argument=argument):
-                inner = _number(scope, argument)
-                if inner is None or op == "+" or isinstance(inner, bool):
-                    return inner
-                negated = negate(literal(inner, node.span), node.span)
-                return negated.value if isinstance(negated, Number) else None
-            case _:
-                scope.error("E053", "a default is a number or a file name in quotes", node.span)
-    except TypeProblem as problem:
-        scope.problems.append(problem.diagnostic)
-    return None
-
-
-def _output(scope: Scope, declaration: s.OutputDeclaration, statements: list[Statement]) -> None:
-    name, span = declaration.name, declaration.span
-    twice = next((st for st in statements if isinstance(st, Output) and st.name == name), None)
-    if twice is not None:
-        scope.conflict(
-            "E025", f"'{name}' is an output already", span, twice.span, "here", "give one of them another name"
-        )
-    elif name in scope.tensors:
-        tensor = scope.tensors[name]
-        if tensor is not None:
-            file = declaration.file
-            ref = FileRef(file.path, file.key) if file else None
-            statements.append(Output(name, tensor.number, ref, span))
-    elif name in scope.dims or name in scope.broken_dims:
-        scope.error("E024", f"'{name}' is a size, not a tensor", span, f"compute a scalar: {name}_ = {name}")
-    else:
-        scope.unknown("output", name, span, scope.tensors, code="E024")

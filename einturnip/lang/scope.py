@@ -1,18 +1,28 @@
-"""What a program has named so far, and the problems found in it."""
+"""What a program or the body of a function has named so far, and the problems found in it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 
 from einturnip.core.diagnostics import Diagnostic, Span, did_you_mean
-from einturnip.core.dtypes import DTYPES
+from einturnip.core.dtypes import DTYPES, I64, DType
 from einturnip.lang import syntax as s
-from einturnip.lang.types import Dim, Equation, Input, SizeExpr, SizeLiteral, SizeName, SizeOp, SizeOperator
+from einturnip.lang.draft import Draft, FunctionDefinition
+from einturnip.lang.types import (
+    Dim,
+    Expr,
+    SizeExpr,
+    SizeLiteral,
+    SizeName,
+    SizeNumber,
+    SizeOp,
+    SizeOperator,
+    Strength,
+    Tensor,
+)
 from einturnip.lang.words import BUILT_IN, RESERVED, describe
-
-Definition = Input | Equation
 
 # fmt: off
 _FOREIGN_DTYPES = {
@@ -33,16 +43,88 @@ _SIZE_OPS: dict[str, SizeOperator] = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A tensor as a text sees it: with ``rank`` axes.
+
+    In a function it may have more, which come first and which the text does not show: labels that its scalars carry.
+    """
+
+    tensor: Tensor
+    rank: int
+    carried: tuple[str, ...] = ()
+
+    @property
+    def number(self) -> int:
+        """The tensor's number."""
+        return self.tensor.number
+
+    @property
+    def dtype(self) -> DType:
+        """The tensor's element type."""
+        return self.tensor.dtype
+
+    @property
+    def strength(self) -> Strength:
+        """How it takes part in promotion."""
+        return self.tensor.strength
+
+    @property
+    def span(self) -> Span:
+        """Where it is defined."""
+        return self.tensor.span
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A name that stands for a number known when the sizes are: a loop's variable, a function's scalar.
+
+    ``size`` is None where the number is no whole one.
+    """
+
+    size: SizeExpr | None
+    number: Expr
+    span: Span
+    is_variable: bool
+
+
 @dataclass
 class Scope:
-    """Names in the order of the text. ``tensors`` maps a name to its latest version, None where that one is wrong."""
+    """Names in the order of the text. ``tensors`` maps a name to its latest version, None where that one is wrong.
 
+    In the body of a function ``function`` is its name and ``path`` begins the names of its tensors; its ``dims`` stand
+    for their definitions, and ``ambient`` are the labels that its scalars carry, with their sizes. ``limit``: it sees
+    the functions of a lower order. ``gone`` are names that were a loop's own, with its place. ``outside`` is the
+    program, which a function does not see. ``block`` elaborates the statements of a body.
+    """
+
+    draft: Draft
     later: dict[str, Span]
+    block: Callable[[Scope, tuple[s.Declaration, ...]], None]
     dims: dict[str, Dim] = field(default_factory=dict)
-    tensors: dict[str, Definition | None] = field(default_factory=dict)
-    problems: list[Diagnostic] = field(default_factory=list)
-    warnings: list[Diagnostic] = field(default_factory=list)
+    tensors: dict[str, Known | None] = field(default_factory=dict)
+    constants: dict[str, Constant] = field(default_factory=dict)
     broken_dims: set[str] = field(default_factory=set)
+    gone: dict[str, Span] = field(default_factory=dict)
+    ambient: dict[str, SizeExpr] = field(default_factory=dict)
+    function: str = ""
+    path: str = ""
+    limit: int = 1 << 60
+    outside: Scope | None = None
+
+    @property
+    def problems(self) -> list[Diagnostic]:
+        """The errors found so far."""
+        return self.draft.problems
+
+    @property
+    def warnings(self) -> list[Diagnostic]:
+        """The warnings so far."""
+        return self.draft.warnings
+
+    def find_function(self, name: str) -> FunctionDefinition | None:
+        """The function that a name means here."""
+        return self.draft.function(name, self.limit)
 
     def error(self, code: str, message: str, span: Span, help_text: str = "", **more: str) -> None:
         """Note an error."""
@@ -53,10 +135,19 @@ class Scope:
         self.problems.append(Diagnostic(code, message, span, secondary=((other, label),), help=help_text))
 
     def unknown(self, what: str, name: str, span: Span, known: Iterable[str], code: str = "E020") -> None:
-        """Note an unknown name, with the nearest known one or the place where it is defined later."""
-        if name in self.later and self.later[name] > span:
+        """Note an unknown name: where it was or will be defined, else the nearest known one."""
+        outside = self.outside
+        if name in self.gone:
+            help_text = f"to keep it, define {name} before the loop"
+            message = f"'{name}' is the loop's own and ends with it"
+            self.conflict(code, message, span, self.gone[name], "it ends here", help_text)
+        elif name in self.later and self.later[name] > span:
             message = f"'{name}' is used before it is defined"
             self.conflict(code, message, span, self.later[name], "defined here", "move the definition up")
+        elif outside is not None and (name in outside.tensors or name in outside.dims or name in outside.constants):
+            message = f"'{name}' is not known in the function '{self.function}'"
+            help_text = f"a function sees its parameters and earlier functions only: make '{name}' a parameter"
+            self.error(code, message, span, help_text)
         else:
             self.error(code, f"unknown {what} '{name}'", span, did_you_mean(name, known))
 
@@ -75,7 +166,51 @@ class Scope:
         help_text = f"did you mean '{better}'?" if better else ""
         self.error("E022", f"unknown dtype '{name}'", span, help_text, expected=" ".join(DTYPES))
 
+    def is_label(self, name: str) -> bool:
+        """Whether a bare name in an index, bound nowhere, is a label: not a loop's variable or an integer scalar."""
+        if name in self.constants or name in RESERVED:
+            return False
+        known = self.tensors.get(name)
+        return known is None or known.rank > 0 or not known.dtype.is_integer
+
     # -- sizes
+
+    def size_of(self, name: str, span: Span) -> SizeExpr | None:
+        """The size that a name stands for, if it stands for one."""
+        constant = self.constants.get(name)
+        if constant is not None:
+            return constant.size
+        dim = self.dims.get(name)
+        if dim is None:
+            return None
+        if not self.function:
+            return SizeName(name, span)
+        return None if dim.definition is None else replace(dim.definition, span=span)
+
+    def number_of(self, name: str, span: Span) -> Expr | None:
+        """The number that a name of a size or constant stands for, if it is one."""
+        constant = self.constants.get(name)
+        if constant is not None:
+            return replace(constant.number, span=span)
+        size = self.size_of(name, span)
+        return None if size is None else SizeNumber(size, I64, "number", span)
+
+    def is_size(self, node: s.Node) -> bool:
+        """Whether an expression is made of known sizes alone, so that ``size`` gives it."""
+        match node:
+            case s.Literal(value=value):
+                return isinstance(value, int)
+            case s.Name(name=name):
+                constant = self.constants.get(name)
+                return constant.size is not None if constant is not None else name in self.dims
+            case s.Binary(op=op, left=left, right=right):
+                return op in _SIZE_OPS and self.is_size(left) and self.is_size(right)
+            case s.Unary(op="-" | "+", argument=argument):
+                return self.is_size(argument)
+            case s.Call(name="min" | "max", arguments=arguments):
+                return bool(arguments) and all(map(self.is_size, arguments))
+            case _:
+                return False
 
     def size(self, node: s.Node, implied: list[Dim] | None = None) -> SizeExpr | None:
         """A size expression; names that are new join ``implied`` where it is given, and are errors elsewhere."""
@@ -106,18 +241,22 @@ class Scope:
         return SizeOp(op, arguments, span) if len(arguments) == len(sizes) else None
 
     def _size_name(self, name: str, span: Span, implied: list[Dim] | None) -> SizeExpr | None:
-        if name in self.dims:
-            return SizeName(name, span)
-        if name in self.broken_dims:
-            return None
+        size = self.size_of(name, span)
+        if size is not None or name in self.broken_dims:
+            return size
         tensor = self.tensors.get(name)
-        if tensor is not None and (tensor.rank == 0 or implied is None):
+        if name in self.constants:
+            message = f"'{name}' is a number here, not a size"
+            self.conflict("E052", message, span, self.constants[name].span, "given here", "give it a whole number")
+        elif tensor is not None and (tensor.rank == 0 or implied is None):
             message = f"'{name}' is a tensor, not a size"
             self.conflict("E052", message, span, tensor.span, "defined here", f"declare the size: dim {name}_")
+        elif name in self.tensors and implied is None:
+            return None
         elif name in RESERVED:
             self.usable(name, span)
         elif implied is None:
-            self.unknown("size", name, span, self.dims)
+            self.unknown("size", name, span, [*self.dims, *self.constants])
         else:
             dim = Dim(name, None, True, span)
             self.dims[name] = dim
@@ -127,7 +266,7 @@ class Scope:
 
     def known_names(self) -> list[str]:
         """Everything that an expression could name."""
-        return [*self.tensors, *self.dims, *BUILT_IN]
+        return [*self.tensors, *self.dims, *self.constants, *BUILT_IN]
 
 
 def dtype_named(name: str) -> bool:

@@ -6,23 +6,36 @@ import cmath
 import math
 from typing import assert_never
 
-from einturnip.lang.sizes import size_text
+from einturnip.lang.sizes import add, multiply, negate, size_text, subtract
 from einturnip.lang.types import (
     Access,
+    Affine,
     Aggregate,
     Apply,
+    Concatenate,
     Convert,
     Dim,
     Equation,
     Expr,
     FileRef,
+    For,
+    Gather,
+    Guarded,
+    Hint,
+    Index,
     Input,
     Label,
     LabelNumber,
     Number,
     Output,
     Program,
+    Replace,
+    SizeExpr,
+    SizeLiteral,
+    SizeName,
     SizeNumber,
+    SizeOp,
+    Split,
     Statement,
 )
 
@@ -48,7 +61,7 @@ def show(program: Program) -> str:
 
 
 def show_statement(statement: Statement, program: Program) -> str:
-    """One statement as text."""
+    """One statement as text; a loop takes several lines."""
     match statement:
         case Dim(name=name, definition=definition):
             return f"dim {name}" if definition is None else f"dim {name} = {size_text(definition)}"
@@ -57,13 +70,46 @@ def show_statement(statement: Statement, program: Program) -> str:
             if isinstance(default, FileRef):
                 return f"input {name} : {dtype}{axes} = {_file(default)}"
             return f"input {name} : {dtype}{axes}" + ("" if default is None else f" = {number_text(default)}")
-        case Equation(name=name, labels=labels, n_out=n_out, value=value):
-            left = f"[{', '.join(map(_label, labels[:n_out]))}]" if n_out else ""
-            return f"{name}{left} = {_Writer(program, statement).text(value, 0)}"
+        case Equation():
+            return _equation(statement, program)
+        case Replace(name=name, at=at, piece=piece):
+            free = iter("ijklmnpqrs")
+            places = ", ".join(next(free) if size is None else size_text(size) for size in at)
+            axes = ", ".join("ijklmnpqrs"[: sum(size is None for size in at)])
+            return f"{name}[{places}] = {program.tensors[piece].name}" + (f"[{axes}]" if axes else "")
+        case Concatenate(name=name, axis=axis, rank=rank, parts=parts):
+            labels = [[f"i{k}" for k in range(rank)] for _ in parts]
+            for k, each in enumerate(labels):
+                each[axis] = f"j{k}"
+            places = ", ".join(" | ".join(e[k] for e in labels) if k == axis else f"i{k}" for k in range(rank))
+            right = (f"{program.tensors[p].name}[{', '.join(e)}]" for p, e in zip(parts, labels, strict=True))
+            return f"{name}[{places}] = {' | '.join(right)}"
+        case For(variable=variable, start=start, stop=stop, body=body):
+            lines = [line for inner in body for line in show_statement(inner, program).split("\n")]
+            head = f"for {variable} in {size_text(start)} .. {size_text(stop)} {{"
+            return "\n".join([head, *(f"  {line}" for line in lines), "}"])
         case Output(name=name, file=file):
             return f"output {name}" + ("" if file is None else f" = {_file(file)}")
         case _:
             assert_never(statement)
+
+
+def _equation(equation: Equation, program: Program) -> str:
+    writer = _Writer(program, equation)
+    keys = dict(equation.keys)
+    places = [_label(label) for label in equation.labels[: equation.n_out]]
+    for k, key in keys.items():
+        size = equation.labels[k].size
+        places[k] = writer.text(key, 0) + ("" if size is None else f": {size_text(size)}")
+    left = f"[{', '.join(places)}]" if places else ""
+    hints = "".join(f"{_hint(hint, equation)} " for hint in equation.hints)
+    return f"{hints}{equation.name}{left} = {writer.text(equation.value, 0)}"
+
+
+def _hint(hint: Hint, equation: Equation) -> str:
+    tiles = (f"{equation.labels[k].name} = {size_text(n)}{' parts' if parts else ''}" for k, n, parts in hint.tiles)
+    inside = ", ".join(tiles) or hint.device
+    return f"@{hint.kind}({inside})" if inside else f"@{hint.kind}"
 
 
 def _file(file: FileRef) -> str:
@@ -107,8 +153,8 @@ class _Writer:
             case LabelNumber(label=label):
                 return self.labels[label].name, _ATOM
             case Access(tensor=tensor, indices=labels):
-                indices = ", ".join(self.labels[label].name for label in labels)
-                return self.tensors[tensor].name + (f"[{indices}]" if labels else ""), _ATOM
+                text = ", ".join(map(self._index, labels))
+                return self.tensors[tensor].name + (f"[{text}]" if labels else ""), _ATOM
             case Convert(argument=argument, dtype=dtype, explicit=explicit):
                 return (f"{dtype}({self.text(argument, 0)})", _ATOM) if explicit else self._parts(argument)
             case Apply():
@@ -117,6 +163,42 @@ class _Writer:
                 return self._aggregate(expr)
             case _:
                 assert_never(expr)
+
+    def _index(self, index: Index) -> str:
+        match index:
+            case int():
+                return self.labels[index].name
+            case Affine():
+                return self._affine(index)
+            case Split(labels=labels):
+                return f"({' '.join(self.labels[label].name for label in labels)})"
+            case Gather(value=value):
+                return self.text(value, 0)
+            case Guarded(index=inner, fill=fill):
+                return f"{self._index(inner)} ? {self.text(fill, 0)}"
+            case _:
+                assert_never(index)
+
+    def _affine(self, index: Affine) -> str:
+        """An affine index, written as the size that it would be if its labels were sizes."""
+        span = index.span
+        total: SizeExpr = SizeLiteral(0, span)
+        taken: list[SizeExpr] = []
+        for label, coefficient in index.terms:
+            name, opposite = SizeName(self.labels[label].name, span), negate(coefficient, span)
+            if _is_negation(coefficient):
+                taken.append(multiply(opposite, name, span))
+            else:
+                total = add(total, multiply(coefficient, name, span), span)
+        if _is_negation(index.offset):
+            taken.insert(0, negate(index.offset, span))
+        else:
+            total = add(total, index.offset, span)
+        for size in taken:
+            total = subtract(total, size, span)
+        if index.divisor is not None:
+            total = SizeOp("floordiv", (total, index.divisor), span)
+        return size_text(total if index.modulus is None else SizeOp("mod", (total, index.modulus), span))
 
     def _aggregate(self, expr: Aggregate) -> tuple[str, int]:
         if expr.implied:
@@ -156,6 +238,10 @@ class _Writer:
             return ""
         start = self._chain(first) if first.op == "and" else self.text(first, _COMPARISON)
         return f"{start} {_COMPARE[last.op]} {self.text(last.arguments[1], _SUM)}" if start else ""
+
+
+def _is_negation(size: SizeExpr) -> bool:
+    return (isinstance(size, SizeLiteral) and size.value < 0) or (isinstance(size, SizeOp) and size.op == "neg")
 
 
 def _bare(expr: Expr) -> object:

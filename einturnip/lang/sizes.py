@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import assert_never
+from collections.abc import Callable, Iterator, Mapping
+from typing import Literal, assert_never
 
-from einturnip.core.diagnostics import Diagnostic
+from einturnip.core.diagnostics import Diagnostic, Span
 from einturnip.core.errors import SourceError
-from einturnip.lang.types import SizeExpr, SizeLiteral, SizeName, SizeOp
+from einturnip.lang.types import AxisSize, SizeExpr, SizeLiteral, SizeName, SizeOp
 
 LARGEST = 2**62
 
@@ -15,11 +15,13 @@ _SYMBOLS = {"add": "+", "sub": "-", "mul": "*", "div": "/", "floordiv": "//", "m
 _PRECEDENCE = {"add": 1, "sub": 1, "mul": 2, "div": 2, "floordiv": 2, "mod": 2, "neg": 3, "pow": 4}
 
 
-def size_value(expr: SizeExpr, values: Mapping[str, int]) -> int:
+def size_value(expr: SizeExpr, values: Mapping[str, int], axes: Callable[[int, int], int] | None = None) -> int:
     """The integer that ``expr`` stands for; may be negative, which the caller judges.
 
+    ``axes`` gives the size of an axis of a tensor.
+
     Raises:
-        KeyError: a name has no value.
+        KeyError: a name has no value, or there is an axis and no ``axes``.
         SourceError: a division that is not exact or by zero, a negative power, or a number past 2^62 (code E050).
     """
     match expr:
@@ -27,8 +29,12 @@ def size_value(expr: SizeExpr, values: Mapping[str, int]) -> int:
             return value
         case SizeName(name=name):
             return values[name]
+        case AxisSize(tensor=tensor, axis=axis, name=name):
+            if axes is None:
+                raise KeyError(name)
+            return axes(tensor, axis)
         case SizeOp(op=op, arguments=arguments):
-            numbers = [size_value(argument, values) for argument in arguments]
+            numbers = [size_value(argument, values, axes) for argument in arguments]
             result = _apply(expr, op, numbers, values)
             if abs(result) > LARGEST:
                 raise _error(expr, f"size {size_text(expr)} is too large", values)
@@ -79,7 +85,7 @@ def size_names(expr: SizeExpr) -> tuple[str, ...]:
 
 def _names(expr: SizeExpr) -> Iterator[str]:
     match expr:
-        case SizeLiteral():
+        case SizeLiteral() | AxisSize():
             return
         case SizeName(name=name):
             yield name
@@ -88,6 +94,52 @@ def _names(expr: SizeExpr) -> Iterator[str]:
                 yield from _names(argument)
         case _:
             assert_never(expr)
+
+
+# -- building sizes ---------------------------------------------------------------------------------------------------
+
+
+def is_literal(expr: SizeExpr, value: int) -> bool:
+    """Whether a size is the number ``value`` as it stands."""
+    return isinstance(expr, SizeLiteral) and expr.value == value
+
+
+def add(a: SizeExpr, b: SizeExpr, span: Span) -> SizeExpr:
+    """``a + b``, computed where both are literals."""
+    if is_literal(a, 0) or is_literal(b, 0):
+        return b if is_literal(a, 0) else a
+    if isinstance(b, SizeOp) and b.op == "neg":
+        return subtract(a, b.arguments[0], span)
+    return _build("add", a, b, span)
+
+
+def subtract(a: SizeExpr, b: SizeExpr, span: Span) -> SizeExpr:
+    """``a - b``, computed where both are literals."""
+    if is_literal(b, 0):
+        return a
+    return negate(b, span) if is_literal(a, 0) else _build("sub", a, b, span)
+
+
+def multiply(a: SizeExpr, b: SizeExpr, span: Span) -> SizeExpr:
+    """``a * b``, computed where both are literals."""
+    if is_literal(a, 1) or is_literal(b, 1):
+        return b if is_literal(a, 1) else a
+    if is_literal(a, 0) or is_literal(b, 0):
+        return SizeLiteral(0, span)
+    return _build("mul", a, b, span)
+
+
+def negate(a: SizeExpr, span: Span) -> SizeExpr:
+    """``-a``, computed where it is a literal."""
+    if isinstance(a, SizeLiteral):
+        return SizeLiteral(-a.value, span)
+    return a.arguments[0] if isinstance(a, SizeOp) and a.op == "neg" else SizeOp("neg", (a,), span)
+
+
+def _build(op: Literal["add", "sub", "mul"], a: SizeExpr, b: SizeExpr, span: Span) -> SizeExpr:
+    if isinstance(a, SizeLiteral) and isinstance(b, SizeLiteral):
+        return SizeLiteral({"add": a.value + b.value, "sub": a.value - b.value, "mul": a.value * b.value}[op], span)
+    return SizeOp(op, (a, b), span)
 
 
 def size_text(expr: SizeExpr) -> str:
@@ -99,7 +151,7 @@ def _text(expr: SizeExpr, outer: int) -> str:
     match expr:
         case SizeLiteral(value=value):
             return str(value)
-        case SizeName(name=name):
+        case SizeName(name=name) | AxisSize(name=name):
             return name
         case SizeOp(op="min" | "max" as op, arguments=arguments):
             return f"{op}({', '.join(_text(argument, 0) for argument in arguments)})"

@@ -255,8 +255,8 @@ class Label:
     """A label of one equation.
 
     ``size`` is the size written where it is bound (``[i: n]``), ``dim`` what carries its name and so fixes its size:
-    the name of a ``dim``, or in a function's body the size that its parameters give that name. Both may be None (then an
-    access sizes it) or set (then they must agree). An axis may be longer than ``size`` but not than ``dim``.
+    the name of a ``dim``, or in a function's body the size that its parameters give that name. Both may be None (then
+    an access sizes it) or set (then they must agree). An axis may be longer than ``size`` but not than ``dim``.
     """
 
     name: str

@@ -1,0 +1,131 @@
+"""A program while it is elaborated: the statements so far, the numbers of tensors, hidden names, findings."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from einturnip.core.diagnostics import Diagnostic, Span
+from einturnip.lang import syntax as s
+from einturnip.lang.types import (
+    AxisSize,
+    Carried,
+    Concatenate,
+    Equation,
+    Input,
+    Output,
+    Replace,
+    SizeExpr,
+    SizeName,
+    Statement,
+    Tensor,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionDefinition:
+    """A function of the program or of a file; it sees those of a lower ``order``. ``origin``: the file it is from."""
+
+    syntax: s.Function
+    order: int
+    origin: str
+
+
+@dataclass
+class Draft:
+    """What the elaboration of one program has made so far.
+
+    ``statements`` is the block being made, the program's or a loop's. ``place`` is the program's statement that is
+    being elaborated, which stands for all that its calls bring in.
+    """
+
+    files: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    tensors: list[Tensor] = field(default_factory=list)
+    statements: list[Statement] = field(default_factory=list)
+    problems: list[Diagnostic] = field(default_factory=list)
+    warnings: list[Diagnostic] = field(default_factory=list)
+    functions: dict[str, list[FunctionDefinition]] = field(default_factory=dict)
+    outputs: dict[str, Output] = field(default_factory=dict)
+    calls: Counter[str] = field(default_factory=Counter)
+    depth: int = 0
+    place: Span | None = None
+
+    @property
+    def number(self) -> int:
+        """The number of the next tensor."""
+        return len(self.tensors)
+
+    def emit(self, statement: Statement) -> None:
+        """Add a statement to the block."""
+        self.statements.append(statement)
+        if isinstance(statement, Input | Equation | Replace | Concatenate):
+            self.tensors.append(statement)
+        elif isinstance(statement, Output):
+            self.outputs[statement.name] = statement
+
+    @contextmanager
+    def body(self) -> Iterator[list[Statement]]:
+        """A block of its own: what is emitted goes to the list."""
+        outer, self.statements = self.statements, []
+        try:
+            yield self.statements
+        finally:
+            self.statements = outer
+
+    def attempt(self) -> Callable[[], None]:
+        """Mark this state; the call of what is returned goes back to it. Blocks are the caller's to drop."""
+        tensors, problems, warnings = len(self.tensors), len(self.problems), len(self.warnings)
+        calls = Counter(self.calls)
+
+        def back() -> None:
+            del self.tensors[tensors:], self.problems[problems:], self.warnings[warnings:]
+            self.calls = calls.copy()
+
+        return back
+
+    def frame(self, function: str) -> str:
+        """The name of one more call of a function: ``softmax``, then ``softmax.2``."""
+        self.calls[function] += 1
+        count = self.calls[function]
+        return function if count == 1 else f"{function}.{count}"
+
+    def text(self, span: Span) -> str:
+        """The program's text at a place, if that is in one line."""
+        lines = self.files.get(span.file, ())
+        if span.line != span.end_line or not 0 < span.line <= len(lines):
+            return ""
+        return lines[span.line - 1][span.column - 1 : span.end_column - 1]
+
+    def declare_function(self, name: str, definition: FunctionDefinition) -> None:
+        """A function that is in force from here."""
+        self.functions.setdefault(name, []).append(definition)
+
+    def function(self, name: str, limit: int) -> FunctionDefinition | None:
+        """The latest function of that name with an order below ``limit``."""
+        return next((f for f in reversed(self.functions.get(name, ())) if f.order < limit), None)
+
+    def axis_size(self, number: int, axis: int) -> SizeExpr | None:
+        """The size of a tensor's axis as far as the program's text tells it; None where it takes the sizes to tell."""
+        while True:
+            match self.tensors[number]:
+                case Input(shape=shape):
+                    return shape[axis]
+                case Equation() as equation:
+                    label = equation.labels[axis]
+                    if label.size is not None:
+                        return label.size
+                    if isinstance(label.dim, str):
+                        return SizeName(label.dim, label.span)
+                    if not isinstance(label.dim, AxisSize):
+                        return label.dim
+                    number, axis = label.dim.tensor, label.dim.axis
+                case Replace(base=base):
+                    number = base
+                case Concatenate(axis=joined, parts=parts):
+                    if axis == joined:
+                        return None
+                    number = parts[0]
+                case Carried(initial=initial):
+                    number = initial

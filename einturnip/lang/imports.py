@@ -1,0 +1,111 @@
+"""``import``: the functions of another file, or of the standard library."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from functools import cache
+from pathlib import Path
+
+from einturnip.core import resources
+from einturnip.core.diagnostics import Diagnostic, Span
+from einturnip.core.errors import InternalError, SourceError
+from einturnip.lang import syntax as s
+from einturnip.lang.draft import Draft
+from einturnip.lang.parse import parse
+
+
+@dataclass
+class Imports:
+    """The files read so far, by path; those ``open`` are being elaborated, those ``done`` have been."""
+
+    draft: Draft
+    trees: dict[str, s.SyntaxTree] = field(default_factory=dict)
+    open: list[str] = field(default_factory=list)
+    done: set[str] = field(default_factory=set)
+
+    def tree(self, node: s.Import, importer: str) -> s.SyntaxTree | None:
+        """The syntax tree of an imported file; None, and the problem noted, where there is none.
+
+        Shapes:
+            importer: the file that imports; relative paths count from its folder.
+        """
+        path = node.path if node.standard else _path(node.path, importer)
+        if path in self.open:
+            chain = " imports ".join(f"'{_shown(p)}'" for p in (*self.open[self.open.index(path) :], path))
+            self._error("E071", f"these files import each other: {chain}", node.span, "move what both need to a third")
+            return None
+        if path not in self.trees:
+            found = self._read(node, path)
+            if found is None:
+                return None
+            self.trees[path] = found
+            self.draft.files[found.file] = found.source
+        return self.trees[path]
+
+    def _read(self, node: s.Import, path: str) -> s.SyntaxTree | None:
+        try:
+            if node.standard:
+                return _standard_tree(node.path.removeprefix("std."))
+            return parse(Path(path).read_text(encoding="utf-8"), path)
+        except SourceError as problem:
+            self.draft.problems += problem.diagnostics
+        except FileNotFoundError:
+            near = get_close_matches(Path(path).name, _programs(Path(path).parent), n=1)
+            help_text = f"did you mean '{near[0]}'?" if near else "the path counts from the folder of this file"
+            self._error("E070", f"there is no file '{node.path}' to import", node.span, help_text)
+        except (OSError, UnicodeDecodeError) as problem:
+            reason = getattr(problem, "strerror", None) or "it is no text in UTF-8"
+            self._error("E070", f"'{node.path}' cannot be read: {reason}", node.span)
+        except KeyError:
+            known = standard_modules()
+            near = get_close_matches(node.path.removeprefix("std."), [m.removeprefix("std.") for m in known], n=1)
+            help_text = f"did you mean 'std.{near[0]}'?" if near else f"there are {', '.join(known)}"
+            self._error("E070", f"there is no '{node.path}' in the standard library", node.span, help_text)
+        return None
+
+    def _error(self, code: str, message: str, span: Span, help_text: str = "") -> None:
+        self.draft.problems.append(Diagnostic(code, message, span, help=help_text))
+
+
+def _path(path: str, importer: str) -> str:
+    """Where a relative path leads: from the folder of the importing file, or from the current one for a text."""
+    folder = os.path.dirname(importer) if os.path.isfile(importer) else ""
+    return os.path.normpath(os.path.join(folder, path))
+
+
+def _shown(path: str) -> str:
+    return os.path.basename(path)
+
+
+def _programs(folder: Path) -> list[str]:
+    try:
+        return sorted(entry.name for entry in folder.iterdir())
+    except OSError:
+        return []
+
+
+@cache
+def standard_modules() -> tuple[str, ...]:
+    """The names of the standard library's files: ``std.nn`` and the others."""
+    try:
+        folder = resources.folder("grammar") / "std"
+    except InternalError:
+        return ()
+    return tuple(sorted(f"std.{path.stem}" for path in folder.glob("*.ein")))
+
+
+@cache
+def _standard_tree(name: str) -> s.SyntaxTree:
+    if f"std.{name}" not in standard_modules():
+        raise KeyError(name)
+    return parse(resources.text("grammar", f"std/{name}.ein"), f"std.{name}")
+
+
+def modules_with(function: str) -> tuple[str, ...]:
+    """The files of the standard library that have a function of that name."""
+    pattern = re.compile(rf"^fn {re.escape(function)}\b", re.MULTILINE)
+    names = (module.removeprefix("std.") for module in standard_modules())
+    return tuple(f"std.{name}" for name in names if pattern.search(resources.text("grammar", f"std/{name}.ein")))

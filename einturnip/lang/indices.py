@@ -1,0 +1,403 @@
+"""Accesses: a tensor and its indices, which are labels, affine, split, data, guarded, slices or ``...``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from einturnip.core.diagnostics import Diagnostic, Span
+from einturnip.core.dtypes import I64
+from einturnip.lang import syntax as s
+from einturnip.lang import typing as t
+from einturnip.lang.context import Elaborating, axis_names, rest_names, rest_of, slice_name
+from einturnip.lang.scope import Known
+from einturnip.lang.sizes import add, is_literal, multiply, negate, size_text, subtract
+from einturnip.lang.types import (
+    Access,
+    Affine,
+    AxisSize,
+    Expr,
+    Gather,
+    Guarded,
+    Index,
+    SizeExpr,
+    SizeLiteral,
+    Split,
+    Strength,
+)
+from einturnip.lang.words import RESERVED, describe
+
+
+def access(at: Elaborating, node: s.Element) -> Access | None:
+    """The access that ``name[indices]`` means; None, and the problems noted, where it is wrong."""
+    known = _tensor(at, node)
+    if known is None:
+        return None
+    indices = _spread(at, node, known)
+    if indices is None:
+        return None
+    found: list[Index | None] = []
+    slices = 0
+    for axis, index in enumerate(indices):
+        if isinstance(index, s.Slice):
+            found.append(_slice(at, index, slices, known, axis))
+            slices += 1
+        else:
+            found.append(index_of(at, index))
+    carried = _carried(at, known, node.span)
+    good = tuple(index for index in found if index is not None)
+    if carried is None or len(good) < len(found):
+        return None
+    strength: Strength = "weak" if known.strength == "number" and (good or carried) else known.strength
+    plain = Access(known.number, (*carried, *good), known.dtype, strength, node.span)
+    return _filled(at, plain) if any(isinstance(index, Guarded) for index in good) else plain
+
+
+def scalar(at: Elaborating, known: Known, span: Span) -> Access | None:
+    """The access of a scalar, which in a function may carry labels."""
+    carried = _carried(at, known, span)
+    if carried is None:
+        return None
+    strength: Strength = "weak" if known.strength == "number" and carried else known.strength
+    return Access(known.number, carried, known.dtype, strength, span)
+
+
+def _carried(at: Elaborating, known: Known, span: Span) -> tuple[int, ...] | None:
+    numbers = [at.label(name, span) for name in known.carried]
+    good = tuple(number for number in numbers if number is not None)
+    at.sized.update(good)
+    return good if len(good) == len(numbers) else None
+
+
+def _tensor(at: Elaborating, node: s.Element) -> Known | None:
+    scope, name = at.scope, node.name
+    if name in scope.tensors:
+        return scope.tensors[name]
+    if name in RESERVED:
+        help_text = f"{describe(name)} takes parentheses: {name}(...)"
+        scope.error("E020", f"'{name}' is {describe(name)}, not a tensor", node.name_span, help_text)
+    elif name in scope.dims or name in scope.constants:
+        what = "a number" if name in scope.constants else "a size"
+        scope.error("E020", f"'{name}' is {what}, not a tensor", node.name_span)
+    elif scope.find_function(name) is not None:
+        help_text = f"the arguments of a function stand in parentheses: {name}(...)"
+        scope.error("E020", f"'{name}' is a function, not a tensor", node.name_span, help_text)
+    else:
+        scope.unknown("tensor", name, node.name_span, scope.tensors)
+    return None
+
+
+def _spread(at: Elaborating, node: s.Element, known: Known) -> Sequence[s.Index] | None:
+    """The indices, one an axis, with ``...`` taken apart."""
+    places = [k for k, index in enumerate(node.indices) if isinstance(index, s.Rest)]
+    if not places:
+        if len(node.indices) == known.rank:
+            return node.indices
+        wrong_rank(at, known, len(node.indices), node.span)
+        return None
+    if len(places) > 1:
+        at.scope.error("E035", "'...' stands once in an access", node.indices[places[1]].span)
+        return None
+    count = known.rank - len(node.indices) + 1
+    if count < 0:
+        wrong_rank(at, known, len(node.indices) - 1, node.span)
+        return None
+    if at.rest is None:
+        at.rest = rest_of(at.scope, node if at.root is None else at.root)
+    span = node.indices[places[0]].span
+    if count not in (0, at.rest):
+        message = f"'...' stands for {_axes(count)} of '{node.name}', but for {_axes(at.rest)} elsewhere"
+        at.scope.error("E035", message, span, "it is the same axes, or none, throughout a statement")
+        return None
+    rest = [s.Name(name, span) for name in rest_names(count)]
+    return [*node.indices[: places[0]], *rest, *node.indices[places[0] + 1 :]]
+
+
+def _axes(count: int) -> str:
+    return f"{count} ax{'i' if count == 1 else 'e'}s"
+
+
+def wrong_rank(at: Elaborating, known: Known, found: int, span: Span) -> None:
+    """Note that a tensor is written with a wrong number of axes."""
+    axes = _axes(known.rank) if known.rank else "no axes"
+    name = known.tensor.name.removeprefix(at.scope.path)
+    names = axis_names(at.scope, known)
+    written = f"{name}[{', '.join(names)}]" if names else name
+    at.scope.problems.append(
+        Diagnostic(
+            "E030",
+            f"'{name}' has {axes}, but {found or 'none'} {'is' if found == 1 else 'are'} written",
+            span,
+            secondary=((known.span, "defined here"),),
+            expected=f"{known.rank} labels" if known.rank != 1 else "1 label",
+            found=str(found),
+            help=f"write {written}",
+        )
+    )
+
+
+def _filled(at: Elaborating, plain: Access) -> Access | None:
+    """An access with guards: it and its fills meet in one dtype."""
+    dtype, strength = plain.dtype, plain.strength
+    fills = [index.fill for index in plain.indices if isinstance(index, Guarded)]
+    try:
+        for fill in fills:
+            dtype, strength = t.common(replace(plain, dtype=dtype, strength=strength), fill)
+        indices = tuple(
+            replace(index, fill=t.coerce(index.fill, dtype, strength)) if isinstance(index, Guarded) else index
+            for index in plain.indices
+        )
+    except t.TypeProblem as problem:
+        at.scope.problems.append(problem.diagnostic)
+        return None
+    return Access(plain.tensor, indices, dtype, strength, plain.span)
+
+
+# -- one index ---------------------------------------------------------------------------------------------------------
+
+
+def index_of(at: Elaborating, node: s.Index) -> Index | None:
+    """What one index means, slices and ``...`` apart; None, and the problem noted, where it is wrong."""
+    match node:
+        case s.Name():
+            return _name(at, node)
+        case s.Merged(names=names, span=span):
+            numbers = [_known_label(at, name, span) for name in names]
+            good = tuple(number for number in numbers if number is not None)
+            at.sized.update(good)
+            return Split(good, span) if len(good) == len(numbers) else None
+        case s.Guarded(index=index, value=value, span=span):
+            return _guarded(at, index, value, span)
+        case s.Slice() | s.Rest() | s.Keyed() | s.Alternatives():
+            at.scope.error("E035", "this cannot stand here", node.span)
+            return None
+        case s.Concatenation(span=span):
+            help_text = "'|' joins the right sides of one equation: Z[i | j] = X[i] | Y[j]"
+            at.scope.error("E038", "'|' cannot stand in an index", span, help_text)
+            return None
+        case _:
+            form = _static(at, node)
+            if form is None:
+                return gather(at, node)
+            if form.modulus is None:
+                at.sized.update(form.terms)
+            return _index(form, node.span)
+
+
+def _name(at: Elaborating, node: s.Name) -> Index | None:
+    name, span = node.name, node.span
+    if name not in at.bound and not at.scope.is_label(name):
+        constant = at.scope.constants.get(name)
+        if constant is not None and constant.size is not None:
+            return Affine((), constant.size, None, None, span)
+        if constant is not None or name in at.scope.tensors:
+            return gather(at, node)
+    number = _known_label(at, name, span)
+    if number is not None:
+        at.sized.add(number)
+    return number
+
+
+def _known_label(at: Elaborating, name: str, span: Span) -> int | None:
+    number = at.label(name, span)
+    if number is None and at.scope.usable(name, span):
+        known = at.scope.tensors.get(name)
+        if known is not None and known.rank == 0:
+            dtype_help = f"an index is a whole number, and '{name}' is {known.dtype}"
+            at.scope.error("E045", f"'{name}' is no label here", span, dtype_help)
+        elif name.isidentifier():
+            at.scope.unknown("label", name, span, [n for n in at.bound if n.isidentifier()])
+        else:
+            help_text = "write ':' there as well, or name the label" if name.startswith(":") else ""
+            shown = "..." if name.startswith("...") else ":" if name.startswith(":") else name
+            at.scope.error("E035", f"'{shown}' is not on the left", span, help_text)
+    return number
+
+
+def _guarded(at: Elaborating, node: s.Node, value: s.Node, span: Span) -> Guarded | None:
+    """``index ? value``: it sizes no label."""
+    sized = set(at.sized)
+    inner = index_of(at, node)
+    if not isinstance(inner, Gather):
+        at.sized.intersection_update(sized)
+    fill = at.expr(value)
+    if inner is None or fill is None:
+        return None
+    if isinstance(inner, Split | Guarded):
+        at.scope.error("E035", "a guard stands on one index", span)
+        return None
+    return Guarded(inner, fill, span)
+
+
+def gather(at: Elaborating, node: s.Node) -> Gather | None:
+    """An index that is data."""
+    value = whole_number(at, node, "an index")
+    return None if value is None else Gather(value, node.span)
+
+
+def whole_number(at: Elaborating, node: s.Node, what: str) -> Expr | None:
+    """An integer expression, as i64."""
+    at.comparing += 1
+    value = at.expr(node)
+    at.comparing -= 1
+    if value is None:
+        return None
+    if not value.dtype.is_integer:
+        divides = isinstance(node, s.Binary) and node.op == "/"
+        text = at.scope.draft.text(node.span)
+        help_text = "write // for the whole part" if divides else f"convert it: i64({text or '...'})"
+        at.scope.error(
+            "E045", f"{what} is a whole number", node.span, help_text, expected="an integer", found=value.dtype.name
+        )
+        return None
+    return at.attempt(lambda: t.coerce(value, I64, "strong"))
+
+
+# -- affine indices ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """``(offset + sum of coefficient * label) // divisor % modulus``."""
+
+    terms: dict[int, SizeExpr]
+    offset: SizeExpr
+    divisor: SizeExpr | None = None
+    modulus: SizeExpr | None = None
+
+    @property
+    def is_plain(self) -> bool:
+        return self.divisor is None and self.modulus is None
+
+
+Form: TypeAlias = "_Form | None"
+
+
+def _index(form: _Form, span: Span) -> Index:
+    terms = tuple(sorted((label, c) for label, c in form.terms.items() if not is_literal(c, 0)))
+    if form.is_plain and len(terms) == 1 and is_literal(terms[0][1], 1) and is_literal(form.offset, 0):
+        return terms[0][0]
+    return Affine(terms, form.offset, form.divisor, form.modulus, span)
+
+
+def _static(at: Elaborating, node: s.Node) -> Form:
+    """The affine form of an expression, if it has one."""
+    span = node.span
+    match node:
+        case s.Name(name=name) if name in at.bound:
+            return _Form({at.bound[name]: SizeLiteral(1, span)}, SizeLiteral(0, span))
+        case s.Unary(op="-" | "+" as op, argument=argument) if not _is_size(at, node):
+            inner = _static(at, argument)
+            return inner if op == "+" else _scaled(inner, SizeLiteral(-1, span), span)
+        case s.Binary(op=op, left=left, right=right) if not _is_size(at, node):
+            return _combined(op, _static(at, left), _static(at, right), span)
+    if not _is_size(at, node):
+        return None
+    size = at.scope.size(node)
+    return None if size is None else _Form({}, size)
+
+
+def _is_size(at: Elaborating, node: s.Node) -> bool:
+    """Whether an expression is made of sizes, none of them hidden by a label."""
+    if not at.scope.is_size(node):
+        return False
+    stack: list[s.Node | s.Index] = [node]
+    while stack:
+        part = stack.pop()
+        if isinstance(part, s.Name) and part.name in at.bound:
+            return False
+        stack += s.parts(part)
+    return True
+
+
+def _combined(op: str, a: Form, b: Form, span: Span) -> Form:
+    if a is None or b is None:
+        return None
+    match op:
+        case "+" | "-":
+            b = b if op == "+" else _scaled(b, SizeLiteral(-1, span), span)
+            if b is None:
+                return None
+            if a.is_plain and b.is_plain:
+                terms = dict(a.terms)
+                for label, c in b.terms.items():
+                    terms[label] = add(terms[label], c, span) if label in terms else c
+                return _Form(terms, add(a.offset, b.offset, span))
+            divided, constant = (a, b) if b.is_plain else (b, a)
+            if divided.modulus is None and divided.divisor is not None and constant.is_plain and not constant.terms:
+                shift = multiply(constant.offset, divided.divisor, span)
+                return replace(divided, offset=add(divided.offset, shift, span))
+            return None
+        case "*":
+            if a.is_plain and not a.terms:
+                return _scaled(b, a.offset, span)
+            return _scaled(a, b.offset, span) if b.is_plain and not b.terms else None
+        case "//" if a.is_plain and b.is_plain and not b.terms:
+            return replace(a, divisor=b.offset)
+        case "%" if a.modulus is None and b.is_plain and not b.terms:
+            return replace(a, modulus=b.offset)
+        case _:
+            return None
+
+
+def _scaled(form: Form, factor: SizeExpr, span: Span) -> Form:
+    if form is None or not form.is_plain:
+        return None
+    minus = is_literal(factor, -1)
+    terms = {k: negate(c, span) if minus else multiply(c, factor, span) for k, c in form.terms.items()}
+    return _Form(terms, negate(form.offset, span) if minus else multiply(factor, form.offset, span))
+
+
+# -- slices ------------------------------------------------------------------------------------------------------------
+
+
+def _slice(at: Elaborating, node: s.Slice, position: int, known: Known, axis: int) -> Index | None:
+    """The ``position``-th slice of an access goes with that ``:`` on the left, which it sizes."""
+    scope, span = at.scope, node.span
+    number = at.label(slice_name(position), span)
+    if number is None:
+        count = sum(name.startswith(":") for name in at.bound)
+        found = f"{count} ':' on the left" if count else "no ':' on the left"
+        text = scope.draft.text(node.start.span) if node.start is not None else ""
+        named = f"i + {text}" if text and text != "0" else "i"
+        help_text = f"a slice goes with a ':' on the left, as in Y[:] = X[a:b]; or name a label: ...[{named}]"
+        scope.error("E036", "this slice has no ':' on the left to go with", span, help_text, found=found)
+        return None
+    at.sized.add(number)
+    whole = AxisSize(known.number, len(known.carried) + axis, scope.draft.text(span) or ":", span)
+    if node.start is None and node.stop is None:
+        _fix(at, number, whole)
+        return number
+    ends = [None if end is None else _end(at, end, known) for end in (node.start, node.stop)]
+    if any(end is None and written is not None for end, written in zip(ends, (node.start, node.stop), strict=True)):
+        return None
+    start = ends[0] or SizeLiteral(0, span)
+    size = subtract(ends[1] or replace(whole, name=known.tensor.name), start, span)
+    label = at.labels[number]
+    if label.size is None:
+        at.labels[number] = replace(label, size=size)
+    elif label.size != size:
+        if isinstance(label.size, SizeLiteral) and isinstance(size, SizeLiteral):
+            message = f"this slice has {size_text(size)} elements, another {size_text(label.size)}"
+            scope.conflict("E037", message, span, label.size.span, "the other")
+            return None
+        _fix(at, number, size)
+    return _index(_Form({number: SizeLiteral(1, span)}, start), span)
+
+
+def _fix(at: Elaborating, number: int, size: SizeExpr) -> None:
+    """A size that a label must have."""
+    if at.labels[number].dim is None:
+        at.labels[number] = replace(at.labels[number], dim=size)
+
+
+def _end(at: Elaborating, node: s.Node, known: Known) -> SizeExpr | None:
+    size = at.scope.size(node)
+    negative = isinstance(node, s.Unary) and node.op == "-" and isinstance(node.argument, s.Literal)
+    if size is None or not negative:
+        return size
+    text = at.scope.draft.text(node.span)
+    message = "nothing counts from the end of an axis"
+    at.scope.error("E036", message, node.span, f"write the size of the axis: n - {text[1:].strip()}")
+    return None

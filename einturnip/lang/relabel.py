@@ -1,0 +1,92 @@
+"""Expressions with other numbers for their labels, and the order in which they show them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import assert_never
+
+from einturnip.lang.types import (
+    Access,
+    Affine,
+    Aggregate,
+    Apply,
+    Convert,
+    Expr,
+    Gather,
+    Guarded,
+    Index,
+    LabelNumber,
+    Number,
+    SizeNumber,
+    Split,
+    children,
+    index_labels,
+)
+
+
+def relabel(expr: Expr, numbers: Mapping[int, int]) -> Expr:
+    """The same expression where each label has a new number."""
+    match expr:
+        case Number() | SizeNumber():
+            return expr
+        case LabelNumber(label=label):
+            return replace(expr, label=numbers[label])
+        case Access(indices=indices):
+            return replace(expr, indices=tuple(_relabel_index(index, numbers) for index in indices))
+        case Convert(argument=argument):
+            return replace(expr, argument=relabel(argument, numbers))
+        case Apply(arguments=arguments):
+            return replace(expr, arguments=tuple(relabel(argument, numbers) for argument in arguments))
+        case Aggregate(labels=labels, body=body):
+            return replace(expr, labels=tuple(numbers[label] for label in labels), body=relabel(body, numbers))
+        case _:
+            assert_never(expr)
+
+
+def _relabel_index(index: Index, numbers: Mapping[int, int]) -> Index:
+    match index:
+        case int():
+            return numbers[index]
+        case Affine(terms=terms):
+            return replace(index, terms=tuple(sorted((numbers[label], c) for label, c in terms)))
+        case Split(labels=labels):
+            return replace(index, labels=tuple(numbers[label] for label in labels))
+        case Gather(value=value):
+            return replace(index, value=relabel(value, numbers))
+        case Guarded(index=inner, fill=fill):
+            found = _relabel_index(inner, numbers)
+            assert not isinstance(found, Split | Guarded)
+            return replace(index, index=found, fill=relabel(fill, numbers))
+        case _:
+            assert_never(index)
+
+
+def shown_labels(expr: Expr) -> tuple[int, ...]:
+    """The labels of an expression: those of its accesses in the order of the text, then those used as numbers alone."""
+    numbers = (number for place, number in _labels(expr) if place == "number")
+    indices = (number for place, number in _labels(expr) if place == "index")
+    return tuple(dict.fromkeys((*indices, *numbers)))
+
+
+def _labels(expr: Expr) -> Iterator[tuple[str, int]]:
+    match expr:
+        case LabelNumber(label=label):
+            yield "number", label
+        case Access(indices=indices):
+            for index in indices:
+                yield from _index_labels(index)
+        case _:
+            for child in children(expr):
+                yield from _labels(child)
+
+
+def _index_labels(index: Index) -> Iterator[tuple[str, int]]:
+    match index:
+        case Gather(value=value):
+            yield from _labels(value)
+        case Guarded(index=inner, fill=fill):
+            yield from _index_labels(inner)
+            yield from _labels(fill)
+        case _:
+            yield from (("index", label) for label in index_labels(index))
