@@ -6,8 +6,10 @@ the newest op of all its parts.
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator
 from heapq import heappop, heappush
+from operator import itemgetter
 
 FREE = -1
 # Runs of free segments that are looked at for one request.
@@ -39,7 +41,10 @@ class Arena:
         self.peak = 0
         self.head = Segment(0, self.capacity)
         self._free: dict[int, list[tuple[int, int, int, Segment]]] = {}
+        self._sizes: list[int] = []  # those of _free, in order
         self._runs: list[tuple[int, int, Segment]] = []
+        self._held: list[int] = []  # where held segments begin, in order
+        self._ends: dict[int, int] = {}  # where each of them ends
         self._offers = 0
         self._offer(self.head)
 
@@ -56,9 +61,7 @@ class Arena:
     def take(self, size: int, value: int) -> Segment | None:
         """A free segment of ``size`` bytes: of those large enough, the one whose newest op is oldest; else a run."""
         best: Segment | None = None
-        for s in sorted(self._free):
-            if s < size:
-                continue
+        for s in self._sizes[bisect_left(self._sizes, size) :]:
             seg = self._top(s)
             if seg is not None and (best is None or seg.newest < best.newest):
                 best = seg
@@ -72,6 +75,8 @@ class Arena:
         seg.deps = deps
         seg.newest = max(deps, default=-1)
         self.free_nbytes += seg.size
+        del self._held[bisect_left(self._held, seg.offset)]
+        del self._ends[seg.offset]
         self._offer(seg)
 
     def windows(self, size: int, cost: Callable[[int], float | None]) -> list[int] | None:
@@ -102,17 +107,31 @@ class Arena:
                 return seg
             heappop(heap)
         del self._free[size]
+        del self._sizes[bisect_left(self._sizes, size)]
         return None
 
     def _offer(self, seg: Segment) -> None:
         self._offers += 1
-        heappush(self._free.setdefault(seg.size, []), (seg.newest, seg.offset, self._offers, seg))
-        run = _run_of(seg)
-        if len(run) > 1:
-            heappush(self._runs, (-sum(s.size for s in run), self._offers, seg))
+        heap = self._free.get(seg.size)
+        if heap is None:
+            heap = self._free[seg.size] = []
+            insort(self._sizes, seg.size)
+        heappush(heap, (seg.newest, seg.offset, self._offers, seg))
+        if (seg.prev is not None and seg.prev.value == FREE) or (seg.next is not None and seg.next.value == FREE):
+            heappush(self._runs, (-self._run_nbytes(seg), self._offers, seg))
+
+    def _run_nbytes(self, seg: Segment) -> int:
+        """Bytes of the free segments around a free one, together."""
+        at = bisect_left(self._held, seg.offset)
+        start = self._ends[self._held[at - 1]] if at else 0
+        return (self._held[at] if at < len(self._held) else self.capacity) - start
 
     def _hold(self, seg: Segment, size: int, value: int) -> Segment:
         """Give ``size`` bytes of a free segment to ``value``; the rest stays free with the same deps."""
+        seg.value = value
+        insort(self._held, seg.offset)
+        self._ends[seg.offset] = seg.offset + size
+        self.free_nbytes -= size
         if seg.size > size:
             rest = Segment(seg.offset + size, seg.size - size, seg.deps)
             rest.prev, rest.next = seg, seg.next
@@ -121,34 +140,26 @@ class Arena:
             seg.next = rest
             seg.size = size
             self._offer(rest)
-        seg.value = value
-        self.free_nbytes -= size
         self.peak = max(self.peak, seg.offset + size)
         return seg
 
     def _merge_run(self, size: int) -> Segment | None:
         """Merge adjacent free segments that are large enough: of a few such runs, the one whose newest op is oldest."""
-        best: tuple[int, list[Segment]] | None = None
-        seen: list[tuple[int, int, Segment]] = []
-        found = 0
-        while self._runs and -self._runs[0][0] >= size and found < MOST_RUNS:
+        starts = [seg for s in tuple(self._sizes) if (seg := self._top(s)) is not None]
+        starts = [seg for seg in sorted(starts, key=_newest) if self._run_nbytes(seg) >= size][:MOST_RUNS]
+        while not starts and self._runs and -self._runs[0][0] >= size:
             _, _, seg = heappop(self._runs)
             if seg.value != FREE:
                 continue
-            run = _run_of(seg)
-            total = sum(s.size for s in run)
-            if len(run) > 1:
+            total = self._run_nbytes(seg)
+            if total > seg.size:
                 self._offers += 1
-                seen.append((-total, self._offers, seg))
-            if total < size:
-                continue
-            found += 1
-            newest, part = _oldest_part(run, size)
-            if best is None or newest < best[0]:
-                best = newest, part
-        for entry in seen:
-            heappush(self._runs, entry)
-        return None if best is None else self._merge(best[1])
+                heappush(self._runs, (-total, self._offers, seg))
+            if total >= size:
+                starts.append(seg)
+        if not starts:
+            return None
+        return self._merge(min((_oldest_part(_around(seg, size), size) for seg in starts), key=itemgetter(0))[1])
 
     def merge_all(self) -> None:
         """Make one free segment of an arena in which nothing is held."""
@@ -168,14 +179,26 @@ class Arena:
         return first
 
 
-def _run_of(seg: Segment) -> list[Segment]:
-    """The free segments around a free one, in address order."""
-    while seg.prev is not None and seg.prev.value == FREE:
-        seg = seg.prev
-    run = [seg]
-    while run[-1].next is not None and run[-1].next.value == FREE:
-        run.append(run[-1].next)
-    return run
+def _newest(seg: Segment) -> int:
+    return seg.newest
+
+
+def _around(seg: Segment, size: int) -> list[Segment]:
+    """The free segments around a free one, in address order, on either side as many as hold ``size`` bytes."""
+    left, right, total = seg, [seg], 0
+    while total < size and left.prev is not None and left.prev.value == FREE:
+        left = left.prev
+        total += left.size
+    total = 0
+    while total < size and right[-1].next is not None and right[-1].next.value == FREE:
+        right.append(right[-1].next)
+        total += right[-1].size
+    found = []
+    while left is not seg:
+        found.append(left)
+        assert left.next is not None
+        left = left.next
+    return found + right
 
 
 def _oldest_part(run: list[Segment], size: int) -> tuple[int, list[Segment]]:

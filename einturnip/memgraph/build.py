@@ -72,7 +72,8 @@ class _Builder:
         self.loaded: set[int] = set()
         self.victims = Victims(tasks)
         self.completed = -1
-        self.window: deque[tuple[int, int]] = deque()  # (task, bytes newly taken) between the cursors, oldest first
+        # (task, bytes newly taken, values used) between the cursors, oldest first
+        self.window: deque[tuple[int, int, set[int]]] = deque()
         self.window_nbytes = 0
         self.deaths: dict[int, list[int]] = {}
         self.scratch: dict[int, tuple[Segment, int]] = {}
@@ -114,10 +115,11 @@ class _Builder:
         if scratch:
             assert space is not None
             self.scratch[i] = space, op
-        self.window.append((i, max(0, before - self.arena.free_nbytes)))
-        self.window_nbytes += self.window[-1][1]
+        taken = max(0, before - self.arena.free_nbytes)
+        self.window.append((i, taken, wanted))
+        self.window_nbytes += taken
         for v in wanted:
-            if self.victims.used(v, i, self.size[v]) == NEVER:
+            if self.victims.used(v, i) == NEVER:
                 self.deaths.setdefault(i, []).append(v)
 
     def _acquire(self, i: int, reads: Sequence[int], made: int, scratch: int) -> Segment | None:
@@ -262,9 +264,11 @@ class _Builder:
 
     def _complete_next(self) -> None:
         """Move the completion cursor over one task: what died with it gives up its bytes."""
-        i, taken = self.window.popleft()
+        i, taken, used = self.window.popleft()
         self.window_nbytes -= taken
         self.completed = i
+        for v in used:
+            self.victims.completed(v, i, self.size[v])
         if i in self.scratch:
             seg, op = self.scratch.pop(i)
             self.arena.release(seg, (op,))

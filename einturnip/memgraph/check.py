@@ -8,13 +8,13 @@ those it conflicts with, and by induction after all earlier ones. Touches of one
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from dataclasses import dataclass, field
+from array import array
+from bisect import bisect_left, bisect_right
 
 import numpy as np
 
 from einturnip.core.errors import InternalError
-from einturnip.memgraph.reach import Ancestry, Vector
+from einturnip.memgraph.reach import unordered
 from einturnip.memgraph.types import COMPUTE, DISK, FILES, MemGraph, OpKind
 from einturnip.taskgraph.types import TaskKind
 
@@ -55,20 +55,22 @@ def _check_outputs(graph: MemGraph) -> None:
         raise InternalError("an output's tile is not stored exactly once")
 
 
-@dataclass(slots=True)
 class _Range:
     """Bytes [start, stop): what they hold, who wrote and who read it; ``before``: who had to end before its unit."""
 
-    start: int
-    stop: int
-    value: int
-    writers: list[int]
-    readers: list[int] = field(default_factory=list)
-    before: list[int] = field(default_factory=list)
-    unit: int = -1
+    __slots__ = ("before", "readers", "start", "stop", "unit", "value", "writers")
+
+    def __init__(self, start: int, stop: int, value: int, writers: list[int]) -> None:
+        self.start, self.stop, self.value, self.writers = start, stop, value, writers
+        self.readers: list[int] = []
+        self.before: list[int] = []
+        self.unit = -1
 
     def part(self, start: int, stop: int) -> _Range:
-        return _Range(start, stop, self.value, list(self.writers), list(self.readers), list(self.before), self.unit)
+        """The same over fewer bytes."""
+        found = _Range(start, stop, self.value, list(self.writers))
+        found.readers, found.before, found.unit = list(self.readers), list(self.before), self.unit
+        return found
 
 
 class _Tier:
@@ -76,101 +78,124 @@ class _Tier:
 
     def __init__(self) -> None:
         self.starts: list[int] = []
-        self.ranges: list[_Range] = []
+        self.ranges: dict[int, _Range] = {}
 
     def overlapping(self, start: int, stop: int) -> list[_Range]:
         """The ranges that meet [start, stop)."""
-        i = max(0, bisect_right(self.starts, start) - 1)
-        out = []
-        while i < len(self.ranges) and self.ranges[i].start < stop:
-            if self.ranges[i].stop > start:
-                out.append(self.ranges[i])
-            i += 1
-        return out
+        same = self.ranges.get(start)
+        if same is not None and same.stop == stop:
+            return [same]
+        found = []
+        for at in range(max(0, bisect_right(self.starts, start) - 1), len(self.starts)):
+            r = self.ranges[self.starts[at]]
+            if r.start >= stop:
+                break
+            if r.stop > start:
+                found.append(r)
+        return found
 
-    def replace(self, new: _Range) -> None:
-        """Put ``new`` in place of whatever stood on its bytes."""
-        old = self.overlapping(new.start, new.stop)
+    def replace(self, new: _Range, old: list[_Range]) -> None:
+        """Put ``new`` in place of whatever stood on its bytes: the ranges ``old``, in order."""
+        if len(old) == 1 and old[0].start == new.start and old[0].stop == new.stop:
+            self.ranges[new.start] = new
+            return
         pieces = [new]
         for r in old:
             if r.start < new.start:
                 pieces.insert(0, r.part(r.start, new.start))
             if r.stop > new.stop:
                 pieces.append(r.part(new.stop, r.stop))
-        i = bisect_right(self.starts, old[0].start) - 1 if old else bisect_right(self.starts, new.start)
-        self.ranges[i : i + len(old)] = pieces
+        i = bisect_left(self.starts, old[0].start) if old else bisect_right(self.starts, new.start)
+        for r in old:
+            del self.ranges[r.start]
         self.starts[i : i + len(old)] = [p.start for p in pieces]
+        for p in pieces:
+            self.ranges[p.start] = p
 
 
 class _Sweep:
-    def __init__(self, graph: MemGraph, ancestry: Ancestry) -> None:
+    """Walks the ops in serial order; ``asked`` collects, for each op, those that must come before it in every order."""
+
+    def __init__(self, graph: MemGraph) -> None:
         self.graph = graph
-        self.ancestry = ancestry
-        self.tiers: dict[int, _Tier] = {}
+        self.n_values = graph.taskgraph.n_values
+        self.outputs = FILES + len(graph.taskgraph.decomposition.graph.nodes)
+        self.tiers = {COMPUTE: _Tier(), DISK: _Tier()}
+        self.files: dict[tuple[int, int], _Range] = {}
+        self.asked = array("q")
+        self.asked_ptr = array("q", [0])
 
-    def ordered(self, x: int, reach: Vector, earlier: list[int], what: str) -> None:
-        for u in earlier:
-            if u != x and not self.ancestry.reaches(u, reach):
-                raise InternalError(f"race: op {x} {what} bytes of op {u}, and nothing makes it wait for that op")
+    def run(self) -> None:
+        """Collect what must come before what.
 
-    def read(self, x: int, reach: Vector, row: list[int]) -> None:
+        Raises:
+            InternalError: bytes are read that hold another value or none, or are written twice where once is allowed.
+        """
+        read, write = self.graph.read.tolist(), self.graph.write.tolist()
+        read_ptr, write_ptr = self.graph.read_ptr.tolist(), self.graph.write_ptr.tolist()
+        for x, unit in enumerate(self.graph.unit.tolist()):
+            for row in read[read_ptr[x] : read_ptr[x + 1]]:
+                self.read(x, row)
+            for row in write[write_ptr[x] : write_ptr[x + 1]]:
+                # A touch writes its unit's value; its workspace is a write like any other.
+                self.write(x, row, unit if row[3] == unit else -1)
+            self.asked_ptr.append(len(self.asked))
+
+    def ordered(self, x: int, earlier: list[int]) -> None:
+        """``earlier`` must come before ``x``."""
+        self.asked.extend([u for u in earlier if u != x])
+
+    def read(self, x: int, row: list[int]) -> None:
         tier, offset, nbytes, value = row
-        if nbytes == 0 or (tier >= FILES and not self._is_output(tier)):
+        if nbytes == 0 or FILES <= tier < self.outputs:
             return
-        key = value if tier >= FILES else -1
-        place = self.tiers.get(tier if key < 0 else self._file(tier, key))
-        found = place.overlapping(offset, offset + nbytes) if place else []
-        if sum(min(r.stop, offset + nbytes) - max(r.start, offset) for r in found) < nbytes:
+        stop = offset + nbytes
+        if tier < FILES:
+            found = self.tiers[tier].overlapping(offset, stop)
+        else:
+            found = [self.files[tier, value]] if (tier, value) in self.files else []
+        if sum([min(r.stop, stop) - max(r.start, offset) for r in found]) < nbytes:
             raise InternalError(f"op {x} reads bytes that nothing wrote (value {value}, tier {tier})")
         for r in found:
             if r.value != value:
                 raise InternalError(f"op {x} reads value {value} where value {r.value} stands (tier {tier})")
-            self.ordered(x, reach, r.writers, "reads")
+            self.ordered(x, r.writers)
             r.readers.append(x)
 
-    def write(self, x: int, reach: Vector, row: list[int], unit: int) -> None:
+    def write(self, x: int, row: list[int], unit: int) -> None:
         tier, offset, nbytes, value = row
         if nbytes == 0:
             return
-        where = self._file(tier, value) if tier >= FILES else tier
-        place = self.tiers.setdefault(where, _Tier())
-        found = place.overlapping(offset, offset + nbytes)
-        if tier >= FILES and found:
-            raise InternalError(f"op {x} writes value {value} of an output a second time")
+        new = _Range(offset, offset + nbytes, value, [x])
+        if tier >= FILES:
+            # A stored box is a place of its own: the boxes of one output do not overlap.
+            if (tier, value) in self.files:
+                raise InternalError(f"op {x} writes value {value} of an output a second time")
+            self.files[tier, value] = new
+            return
+        found = self.tiers[tier].overlapping(offset, offset + nbytes)
         if unit >= 0 and len(found) == 1 and found[0].unit == unit and found[0].value == value:
             r = found[0]
             if (r.start, r.stop) != (offset, offset + nbytes) or r.readers:
                 raise InternalError(f"op {x} touches unit {unit} out of its extent or after it was read")
-            self.ordered(x, reach, r.before, "touches")
+            self.ordered(x, r.before)
             r.writers.append(x)
             return
-        before: list[int] = []
         for r in found:
             # Readers come after writers, so behind a reader the writers need not be asked.
-            earlier = r.readers or r.writers
-            self.ordered(x, reach, earlier, "overwrites")
-            before += earlier
-        continues = unit >= self.graph.taskgraph.n_values
+            new.before += r.readers or r.writers
+        self.ordered(x, new.before)
+        continues = unit >= self.n_values
         if continues and not (len(found) == 1 and self.graph.base(found[0].value) == self.graph.base(value)):
             raise InternalError(f"op {x} continues unit {unit}, whose half-made state is not in its extent")
-        place.replace(_Range(offset, offset + nbytes, value, [x], [], before, unit))
-
-    def _is_output(self, tier: int) -> bool:
-        return tier >= FILES + len(self.graph.taskgraph.decomposition.graph.nodes)
-
-    def _file(self, tier: int, value: int) -> int:
-        """A stored tile is a place of its own: tiles of one tensor never overlap."""
-        return -(tier * (self.graph.taskgraph.n_values + len(self.graph.origin)) + value) - 1
+        new.unit = unit
+        self.tiers[tier].replace(new, found)
 
 
 def _check_races(graph: MemGraph) -> None:
-    ancestry = Ancestry(graph.after_ptr, graph.after)
-    sweep = _Sweep(graph, ancestry)
-    read_ptr, write_ptr = graph.read_ptr.tolist(), graph.write_ptr.tolist()
-    units = graph.unit.tolist()
-    for x, reach, _ in ancestry:
-        for row in graph.read[read_ptr[x] : read_ptr[x + 1]].tolist():
-            sweep.read(x, reach, row)
-        for row in graph.write[write_ptr[x] : write_ptr[x + 1]].tolist():
-            # A touch writes its unit's value; its workspace is a write like any other.
-            sweep.write(x, reach, row, units[x] if row[3] == units[x] else -1)
+    sweep = _Sweep(graph)
+    sweep.run()
+    asked = np.array(sweep.asked, np.int64)
+    race = unordered(graph.after_ptr, graph.after, np.array(sweep.asked_ptr, np.int64), asked)
+    if race is not None:
+        raise InternalError(f"race: op {race[0]} uses bytes of op {race[1]}, and nothing makes it wait for that op")

@@ -15,6 +15,7 @@ from einturnip.taskgraph.types import TaskGraph
 
 Ints = NDArray[np.int64]
 Row = tuple[int, int, int, int]
+EDGES_AT_ONCE = 1 << 17
 
 
 class OpColumns:
@@ -78,26 +79,39 @@ class OpColumns:
 
         The arena's segments are coarser than what ops touch: padding, and the rest of a run that was merged.
         """
-        reads, writes = self._touched(self.read_ptr, self.read), self._touched(self.write_ptr, self.write)
-        kept, ends = array("i"), array("q", [0])
-        for x in range(len(self.kind)):
-            for u in self.after[self.after_ptr[x] : self.after_ptr[x + 1]]:
-                if _meet(writes[u], writes[x]) or _meet(writes[u], reads[x]) or _meet(reads[u], writes[x]):
-                    kept.append(u)
-            ends.append(len(kept))
-        return np.array(ends, np.int64), np.array(kept, np.int32)
+        reads, writes = _Touched(self.read_ptr, self.read), _Touched(self.write_ptr, self.write)
+        after = np.array(self.after, np.int64)
+        ops = np.repeat(np.arange(len(self.kind)), np.diff(np.array(self.after_ptr, np.int64)))
+        kept = np.zeros(len(after), bool)
+        for start in range(0, len(after), EDGES_AT_ONCE):
+            part = slice(start, start + EDGES_AT_ONCE)
+            u, x = after[part], ops[part]
+            kept[part] = writes.meet(u, writes, x) | writes.meet(u, reads, x) | reads.meet(u, writes, x)
+        ends = np.concatenate([[0], np.cumsum(np.bincount(ops[kept], minlength=len(self.kind)))])
+        return ends.astype(np.int64), after[kept].astype(np.int32)
 
-    def _touched(self, ptr: array[int], rows: array[int]) -> list[list[tuple[int, int, int]]]:
-        """For each op the (tier, start, stop) that it touches; a stored tile is a place of its own."""
+
+class _Touched:
+    """For each op the (tier, start, stop) that it reads, or writes; a stored box is a place of its own."""
+
+    def __init__(self, ptr: array[int], rows: array[int]) -> None:
         table = np.array(rows, np.int64).reshape(-1, 4)
-        start = np.where(table[:, 0] >= FILES, table[:, 3], table[:, 1])
-        stop = np.where(table[:, 0] >= FILES, start + 1, start + table[:, 2])
-        flat = list(zip(table[:, 0].tolist(), start.tolist(), stop.tolist(), strict=True))
-        return [flat[ptr[x] : ptr[x + 1]] for x in range(len(self.kind))]
+        stored = table[:, 0] >= FILES
+        self.tier = table[:, 0]
+        self.start = np.where(stored, table[:, 3], table[:, 1])
+        self.stop = np.where(stored, self.start + 1, self.start + table[:, 2])
+        self.first = np.array(ptr, np.int64)
+        self.count = np.diff(self.first)
 
-
-def _meet(a: list[tuple[int, int, int]], b: list[tuple[int, int, int]]) -> bool:
-    return any(t == s and lo < high and low < hi for t, lo, hi in a for s, low, high in b)
+    def meet(self, u: Ints, other: _Touched, x: Ints) -> NDArray[np.bool_]:
+        """For each pair of ops whether a row of ``u`` here shares bytes with a row of ``x`` in the other."""
+        pairs = self.count[u] * other.count[x]
+        pair = np.repeat(np.arange(len(u)), pairs)
+        at = np.arange(len(pair)) - np.repeat(np.cumsum(pairs) - pairs, pairs)
+        a = self.first[u][pair] + at // np.maximum(1, other.count[x])[pair]
+        b = other.first[x][pair] + at % np.maximum(1, other.count[x])[pair]
+        shared = (self.tier[a] == other.tier[b]) & (self.start[a] < other.stop[b]) & (other.start[b] < self.stop[a])
+        return np.bincount(pair[shared], minlength=len(u)) > 0
 
 
 def _frozen(a: Any) -> Any:

@@ -1,8 +1,8 @@
-"""Which op comes before which: a cover by chains, and for each op how far along every chain it is reached from.
+"""Which op comes before which, in every order that the dependencies allow.
 
-Source: chain decomposition of a transitive closure (Jagadish, 1990). Chains are grown while the ops are walked: an op
-extends any chain whose last op reaches it, so there are about as many chains as ops that may run at once. A vector is
-dropped when its op's last successor has merged it; memory follows the frontier, not the graph.
+For each op that is still of interest the set of such ops that reach it, as the bits of one integer: of interest are ops
+that wait to be merged into a successor, or that will be asked for. A bit is used again when its op is of no interest
+any more, once it has been cleared from all sets, so a set is as long as the frontier is wide, not as the graph.
 """
 
 from __future__ import annotations
@@ -13,98 +13,87 @@ import numpy as np
 from numpy.typing import NDArray
 
 Ints = NDArray[np.int64]
+# Bits are cleared from the sets no sooner than this many of them are to be used again.
+FEWEST_CLEARED = 64
 
 
-class Vector:
-    """For each chain the last position that reaches an op. Holds a span of chains; outside of it nothing does."""
+def ancestry(ptr: Ints, after: NDArray[np.int32], last_asked: Ints) -> Iterator[tuple[int, int, list[int], list[int]]]:
+    """Walk the ops in order; dependencies have lower numbers. Op ``u`` is asked for until op ``last_asked[u]``.
 
-    __slots__ = ("_at", "_low")
-
-    def __init__(self) -> None:
-        self._low = 0
-        self._at = np.empty(0, np.int32)
-
-    def get(self, chain: int) -> int:
-        """Last position of ``chain`` that reaches the op; -1: none."""
-        i = chain - self._low
-        return int(self._at[i]) if 0 <= i < len(self._at) else -1
-
-    def merge(self, other: Vector, chain: int, position: int) -> None:
-        """Whatever reaches the other op reaches this one, and so does that op itself."""
-        self._cover(other._low, other._low + len(other._at))
-        a = other._low - self._low
-        part = self._at[a : a + len(other._at)]
-        np.maximum(part, other._at, out=part)
-        self._cover(chain, chain + 1)
-        if self._at[chain - self._low] < position:
-            self._at[chain - self._low] = position
-
-    def ended(self, last: NDArray[np.int32]) -> int:
-        """A chain whose last op reaches this one, or -1."""
-        hits = np.flatnonzero(self._at == last[self._low : self._low + len(self._at)])
-        return self._low + int(hits[0]) if len(hits) else -1
-
-    def _cover(self, low: int, high: int) -> None:
-        if low == high:
-            return
-        if not len(self._at):
-            self._low, self._at = low, np.full(high - low, -1, np.int32)
-        elif low < self._low or high > self._low + len(self._at):
-            start, stop = min(low, self._low), max(high, self._low + len(self._at))
-            wider = np.full(stop - start, -1, np.int32)
-            wider[self._low - start : self._low - start + len(self._at)] = self._at
-            self._low, self._at = start, wider
-
-
-class Ancestry:
-    """Walks the ops once, in order; at op x it knows every op that reaches x. Dependencies have lower numbers."""
-
-    def __init__(self, ptr: Ints, after: NDArray[np.int32]) -> None:
-        self.ptr, self.after = ptr.tolist(), after.tolist()
-        n = len(ptr) - 1
-        self.chain = [0] * n
-        self.position = [0] * n
-        self.chains = 0
-        self._left = np.bincount(after, minlength=n).tolist()
-
-    def __iter__(self) -> Iterator[tuple[int, Vector, list[int]]]:
-        """For each op: its id, what reaches it, and those of its dependencies that no other implies."""
-        chain, position, left = self.chain, self.position, self._left
-        last = np.full(64, -1, np.int32)
-        live: dict[int, Vector] = {}
-        for x in range(len(self.ptr) - 1):
-            reach = Vector()
-            needed = []
+    Yields, for each op: its id, the set of what reaches it, the dependencies that no other implies, latest first, and
+    for every op the set that holds it alone (0 where it has no bit).
+    """
+    starts, edges = ptr.tolist(), after.tolist()
+    n = len(starts) - 1
+    last = np.asarray(last_asked, np.int64).copy()
+    np.maximum.at(last, after, np.repeat(np.arange(n), np.diff(ptr)))
+    expiring = _by_last(last)
+    left = np.bincount(after, minlength=n).tolist()
+    reach: dict[int, int] = {}  # of ops that a successor will merge
+    alone = [0] * n
+    free: list[int] = []
+    cleared: list[int] = []
+    used = 0
+    last_of = last.tolist()
+    for x in range(n):
+        found = 0
+        needed = []
+        for p in sorted(edges[starts[x] : starts[x + 1]], reverse=True):
             # Latest first: whatever another dependency implies has been merged by the time it is met.
-            for p in sorted(self.after[self.ptr[x] : self.ptr[x + 1]], reverse=True):
-                if reach.get(chain[p]) < position[p]:
-                    needed.append(p)
-                    reach.merge(live[p], chain[p], position[p])
-                left[p] -= 1
-                if not left[p]:
-                    del live[p]
-            c = reach.ended(last)
-            if c < 0:
-                c = self.chains
-                self.chains += 1
-                if c == len(last):
-                    last = np.concatenate([last, np.full(c, -1, np.int32)])
-            last[c] += 1
-            chain[x], position[x] = c, int(last[c])
+            if not found & alone[p]:
+                needed.append(p)
+                found |= reach[p]
+            left[p] -= 1
+            if not left[p]:
+                del reach[p]
+        yield x, found, needed, alone
+        for p in expiring.get(x, ()):
+            cleared.append(alone[p])
+            alone[p] = 0
+        if last_of[x] > x:
+            if not free and len(cleared) >= max(FEWEST_CLEARED, used // 2):
+                mask = ~sum(cleared)
+                for op in reach:
+                    reach[op] &= mask
+                found &= mask
+                free, cleared = cleared, []
+            if free:
+                alone[x] = free.pop()
+            else:
+                alone[x] = 1 << used
+                used += 1
             if left[x]:
-                live[x] = reach
-            yield x, reach, needed
+                reach[x] = found | alone[x]
 
-    def reaches(self, u: int, reach: Vector) -> bool:
-        """True if op ``u`` comes before the op whose vector is ``reach``, in every order."""
-        return reach.get(self.chain[u]) >= self.position[u]
+
+def _by_last(last: Ints) -> dict[int, list[int]]:
+    """For each op those that are asked for there for the last time."""
+    order = np.argsort(last, kind="stable")
+    found: dict[int, list[int]] = {}
+    for op, x in zip(order.tolist(), last[order].tolist(), strict=True):
+        if x > op:
+            found.setdefault(x, []).append(op)
+    return found
 
 
 def reduced(ptr: Ints, after: NDArray[np.int32]) -> tuple[Ints, NDArray[np.int32]]:
     """The transitive reduction: the same order with no dependency that a longer path implies."""
     kept: list[int] = []
     ends = [0]
-    for _, _, needed in Ancestry(ptr, after):
+    for _, _, needed, _ in ancestry(ptr, after, np.full(len(ptr) - 1, -1, np.int64)):
         kept.extend(reversed(needed))
         ends.append(len(kept))
     return np.array(ends, np.int64), np.array(kept, np.int32)
+
+
+def unordered(ptr: Ints, after: NDArray[np.int32], asked_ptr: Ints, asked: NDArray[np.int64]) -> tuple[int, int] | None:
+    """The first op x, with the first op u that ``asked[asked_ptr[x]:]`` says must reach it and does not; else None."""
+    n = len(ptr) - 1
+    last = np.full(n, -1, np.int64)
+    np.maximum.at(last, asked, np.repeat(np.arange(n), np.diff(asked_ptr)))
+    starts, pairs = asked_ptr.tolist(), asked.tolist()
+    for x, found, _, alone in ancestry(ptr, after, last):
+        for u in pairs[starts[x] : starts[x + 1]]:
+            if not found & alone[u]:
+                return x, u
+    return None

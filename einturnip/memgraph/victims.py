@@ -11,36 +11,46 @@ from heapq import heappop, heappush
 
 import numpy as np
 
+from einturnip.eingraph.types import EinsumNode
 from einturnip.taskgraph.types import TaskGraph, TaskKind
 
 NEVER = 1 << 60
 CANDIDATES = 6
 WRITE_WEIGHT = 2.5
+KEPT_WEIGHT = 1e9  # of what the program wants kept: it goes when nothing else can
 
 
 class Victims:
-    """Next uses, and the values of each size by how late they are wanted again."""
+    """Next uses, and the values of each size that no task under way uses, by how late they are wanted again."""
 
     def __init__(self, tasks: TaskGraph) -> None:
         self._ptr, self._uses = _uses(tasks)
-        self._at = self._ptr[:-1].copy()
+        self._at = self._ptr[:-1]
         self._next = [NEVER] * tasks.n_values
         self._pinned = [-1] * tasks.n_values
         self._heaps: dict[int, list[tuple[int, int]]] = {}
+        self._kept = _kept(tasks)
 
     def pin(self, v: int, i: int) -> None:
         """``v`` may not go before task ``i`` is complete."""
         self._pinned[v] = i
 
-    def used(self, v: int, i: int, size: int) -> int:
+    def used(self, v: int, i: int) -> int:
         """Task ``i`` uses ``v``; returns the next task that does, or NEVER."""
-        at, end = self._at[v], self._ptr[v + 1]
-        while at < end and self._uses[at] <= i:
+        at, end, uses = self._at[v], self._ptr[v + 1], self._uses
+        while at < end and uses[at] <= i:
             at += 1
         self._at[v] = at
-        self._next[v] = self._uses[at] if at < end else NEVER
-        heappush(self._heaps.setdefault(size, []), (-self._next[v], v))
-        return self._next[v]
+        found = self._next[v] = uses[at] if at < end else NEVER
+        return found
+
+    def completed(self, v: int, i: int, size: int) -> None:
+        """Task ``i``, which uses ``v``, is complete: unless a later one under way does, ``v`` may go."""
+        if self._pinned[v] == i and v not in self._kept:
+            heap = self._heaps.get(size)
+            if heap is None:
+                heap = self._heaps[size] = []
+            heappush(heap, (-self._next[v], v))
 
     def best(
         self, size: int, i: int, completed: int, least_distance: int, evictable: Callable[[int], int]
@@ -51,21 +61,18 @@ class Victims:
             return None
         aside: list[tuple[int, int]] = []
         best: tuple[float, int] | None = None
-        found = 0
-        while heap and found < CANDIDATES:
+        while heap and len(aside) < CANDIDATES:
             entry = heap[0]
             v = entry[1]
-            if -entry[0] != self._next[v] or not evictable(v):
-                heappop(heap)
+            if -entry[0] != self._next[v] or self._pinned[v] > completed or not evictable(v):
+                heappop(heap)  # used again since, or gone; it comes back when that use is complete
                 continue
             if -entry[0] - i <= least_distance:
                 break
             aside.append(heappop(heap))
             price = self.price(v, i, completed, evictable)
-            if price is not None:
-                found += 1
-                if best is None or price < best[0]:
-                    best = price, v
+            if price is not None and (best is None or price < best[0]):
+                best = price, v
         for entry in aside:
             heappush(heap, entry)
         return None if best is None else best[1]
@@ -75,7 +82,15 @@ class Victims:
         state = evictable(v)
         if not state or self._pinned[v] > completed:
             return None
-        return (1.0 if state == 1 else WRITE_WEIGHT) / max(1, self._next[v] - i)
+        weight = KEPT_WEIGHT if v in self._kept else 1.0
+        return weight * (1.0 if state == 1 else WRITE_WEIGHT) / max(1, self._next[v] - i)
+
+
+def _kept(tasks: TaskGraph) -> frozenset[int]:
+    """Values of the tensors that the program wants kept in memory."""
+    nodes = tasks.decomposition.graph.nodes
+    keep = [i for i, node in enumerate(nodes) if isinstance(node, EinsumNode) and node.hints.keep]
+    return frozenset(np.flatnonzero(np.isin(tasks.value_node, keep)).tolist()) if keep else frozenset()
 
 
 def _uses(tasks: TaskGraph) -> tuple[list[int], list[int]]:
