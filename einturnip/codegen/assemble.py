@@ -16,7 +16,7 @@ from einturnip.codegen.space import Space
 from einturnip.core.dtypes import F32, I64
 
 ALIGNMENT = 64
-RegisterKind = Literal["operand", "out", "slot", "number", "start", "size"]
+RegisterKind = Literal["operand", "raw", "out", "raw_out", "slot", "number", "start", "size"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +24,7 @@ class Register:
     """A value's place.
 
     ``index`` is the operand's or output's, or the label whose start or size in the block it holds; ``array`` a number.
+    ``raw`` is an operand's whole tile, ``raw_out`` an output's.
     """
 
     kind: RegisterKind
@@ -72,7 +73,7 @@ class Assembler:
         return len(self.space.loops) + 1
 
     def external(self, kind: RegisterKind, index: int, dtype: np.dtype[Any], labels: Iterable[int]) -> int:
-        """A register for an operand or an output."""
+        """A register for an operand, an output, or the whole tile of one."""
         return self._new(Register(kind, dtype, frozenset(labels), self.space.level(labels), index))
 
     def slot(self, dtype: np.dtype[Any], labels: Iterable[int], pinned: bool = False) -> int:
@@ -96,9 +97,8 @@ class Assembler:
 
     def emit(self, graph: Graph, roots: Sequence[int], section: int | None = None) -> list[int]:
         """Steps for what the roots need, each at its own loop level or all in ``section``; gives their registers."""
-        needed = _needed(graph, roots)
         placed: dict[int, int] = {}
-        for node in needed:
+        for node in needed(graph, roots):
             placed[node] = self._emit_node(graph, node, placed, section)
         return [placed[r] for r in roots]
 
@@ -115,6 +115,8 @@ class Assembler:
             assert isinstance(n.payload, int)
             return self._emit_iota(n.payload, section)
         arguments, name = [placed[a] for a in n.arguments], n.op
+        if name in ("check", "fetch"):
+            return self._emit_special(n, arguments, section)
         if n.op == "select":
             name = _select_kind(graph, n)
             if name == "select_bits":
@@ -125,6 +127,23 @@ class Assembler:
         out = self.slot(n.dtype.numpy, n.labels)
         self.step(self.registers[out].level if section is None else section, operation(name), arguments, out, name)
         return out
+
+    def _emit_special(self, node: Node, arguments: list[int], section: int | None) -> int:
+        """A step with a state of its own; a check gives the register that it looked at."""
+        run = node.payload
+        assert not isinstance(run, int | bytes)
+        arguments += [self.scalar("start", p) for p in run.starts]
+        if run.scratch is not None:
+            arguments += self.two_places(run.scratch)
+        out = arguments[0] if node.op == "check" else self.slot(node.dtype.numpy, node.labels)
+        rows = run.scratch is not None and not self.space.is_dense(sorted(node.labels))
+        name = "fetch" if node.op == "fetch" and not rows else ""
+        self.step(self.registers[out].level if section is None else section, run, arguments, out, name)
+        return out
+
+    def two_places(self, labels: Iterable[int]) -> list[int]:
+        """Two slots for positions."""
+        return [self.slot(I64.numpy, labels) for _ in range(2)]
 
     def _emit_iota(self, label: int, section: int | None) -> int:
         """The label's index: 0, 1, ... of the block, filled once a call, plus the block's place."""
@@ -217,7 +236,7 @@ def _gap(taken: list[tuple[int, int]], nbytes: int) -> int:
     return start
 
 
-def _needed(graph: Graph, roots: Sequence[int]) -> list[int]:
+def needed(graph: Graph, roots: Sequence[int]) -> list[int]:
     """Nodes that the roots hang on, arguments first."""
     seen = set(roots)
     for node in range(max(roots, default=-1), -1, -1):

@@ -11,7 +11,7 @@ from einturnip.codegen.assemble import Assembler, Register, Step
 from einturnip.codegen.primitives import Array
 from einturnip.codegen.space import Space
 from einturnip.codegen.status import StatusLog, listening
-from einturnip.codegen.window import aligned
+from einturnip.codegen.window import Tile, aligned
 from einturnip.core.einsum import Access
 
 _ALL = slice(None)
@@ -22,7 +22,7 @@ class Blocked:
     """Steps over registers, in sections of a loop nest; see Assembler.
 
     ``accesses`` and ``out_accesses`` give the labels of each operand's and output's axes.
-    ``slots``: by loop level, (register, byte offset, axes that vary) of the values made there.
+    ``cleared``: what each output holds before a first touch, where the sections add to it alone.
     """
 
     space: Space
@@ -35,6 +35,7 @@ class Blocked:
     whole: bool
     workspace_nbytes: int
     flops: int
+    cleared: tuple[Array, ...] = ()
 
     def __call__(
         self,
@@ -46,6 +47,9 @@ class Blocked:
     ) -> int:
         """Run over one tile; gives what the floating-point unit saw."""
         log = StatusLog()
+        if first or self.whole:
+            for out, number in zip(outs, self.cleared, strict=False):
+                np.copyto(out, number)
         with listening(log):
             _Frame(self, outs, operands, origins, first or self.whole, workspace).run(0)
         return log.bits
@@ -57,6 +61,7 @@ def blocked(
     out_accesses: Sequence[Access],
     whole: bool,
     flops: int,
+    cleared: Sequence[Array] = (),
 ) -> Blocked:
     """Freeze what an assembler built."""
     offsets, nbytes = assembler.layout()
@@ -71,6 +76,7 @@ def blocked(
         whole=whole,
         workspace_nbytes=nbytes,
         flops=flops,
+        cleared=tuple(cleared),
     )
 
 
@@ -93,7 +99,7 @@ class _Frame:
         self.axis = {p: a for a, p in enumerate(space.order)}
         self.origins = origins
         n_levels = len(space.loops) + 1
-        self.registers: list[Array | int] = [0] * len(kernel.registers)
+        self.registers: list[Array | Tile | int] = [0] * len(kernel.registers)
         self.slices: list[list[tuple[int, Array, tuple[bool, ...]]]] = [[] for _ in range(n_levels)]
         self.slots: list[list[int]] = [[] for _ in range(n_levels)]
         self.counters: list[list[tuple[int, int, bool]]] = [[] for _ in range(n_levels)]
@@ -114,6 +120,10 @@ class _Frame:
                     self.slots[level].append(index)
             case "start" | "size":
                 self.counters[level].append((index, register.index, register.kind == "start"))
+            case "raw":
+                self.registers[index] = Tile(operands[register.index], self.origins)
+            case "raw_out":
+                self.registers[index] = Tile(outs[register.index], self.origins)
             case "operand" | "out":
                 is_out = register.kind == "out"
                 access = (self.kernel.out_accesses if is_out else self.kernel.accesses)[register.index]

@@ -9,10 +9,10 @@ from einturnip.codegen.assemble import Assembler
 from einturnip.codegen.blocked import Blocked, blocked
 from einturnip.codegen.fold import finished
 from einturnip.codegen.graph import Graph
-from einturnip.codegen.lower import lower
+from einturnip.codegen.join import Join, free_extents, keyed_space
 from einturnip.codegen.primitives import copy
-from einturnip.codegen.space import BLOCK_POINTS, choose_order, cut, must_gather
-from einturnip.core.einsum import Einsum, labels_read
+from einturnip.codegen.space import BLOCK_POINTS, cut
+from einturnip.core.einsum import Einsum
 from einturnip.core.scalar import Call, walk
 
 _WORKSPACE_NBYTES = 1 << 20  # about a core's second-level cache
@@ -26,10 +26,9 @@ def compile_elementwise(einsum: Einsum, extents: tuple[int, ...]) -> Blocked:
 
 
 def _build(einsum: Einsum, extents: tuple[int, ...], points: int) -> Blocked:
-    order, crossing = choose_order(extents, einsum.n_out, einsum.accesses, program_order=False)
-    assembler = Assembler(cut(order, extents, einsum.n_out, points, crossing))
-    graph, root = join(assembler, einsum)
-    store(assembler, graph, root, tuple(range(einsum.n_out)), None)
+    assembler = Assembler(keyed_space(einsum, extents, points))
+    join = Join(assembler, einsum, extents)
+    store(assembler, join.graph, join.value(einsum.join), tuple(range(einsum.n_out)), None)
     outs = (tuple(range(einsum.n_out)),)
     return blocked(assembler, einsum.accesses, outs, True, join_flops(einsum, extents))
 
@@ -62,19 +61,6 @@ def within_cache(build: Callable[[int], Blocked], tile_points: int) -> Blocked:
     return kernel
 
 
-def join(assembler: Assembler, einsum: Einsum) -> tuple[Graph, int]:
-    """The graph of the join over operand registers, and its root."""
-    space, graph = assembler.space, Graph()
-    operands = {}
-    for slot, (access, dtype) in enumerate(zip(einsum.accesses, einsum.dtypes, strict=True)):
-        labels = labels_read(access)
-        register = assembler.external("operand", slot, dtype.numpy, labels)
-        operands[slot] = graph.input(register, dtype, labels)
-        if must_gather(access, space.order, space.extents):
-            operands[slot] = graph.apply("gather", operands[slot])
-    return graph, lower(graph, einsum.join, operands)
-
-
 def store(assembler: Assembler, graph: Graph, root: int, labels: tuple[int, ...], section: int | None) -> None:
     """Steps that compute ``root`` and write it to the one output, directly where the last step can."""
     dtype = graph[root].dtype
@@ -86,6 +72,6 @@ def store(assembler: Assembler, graph: Graph, root: int, labels: tuple[int, ...]
 
 
 def join_flops(einsum: Einsum, extents: tuple[int, ...]) -> int:
-    """One operation for each operator of the join, and one for the fold, at every point."""
+    """One operation for each operator of the join, and one for the fold, at every point that counts."""
     operators = sum(isinstance(e, Call) for e in walk(einsum.join)) + (einsum.aggregation is not None)
-    return max(1, operators) * math.prod(extents)
+    return max(1, operators) * math.prod(free_extents(einsum, extents))

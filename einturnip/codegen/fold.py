@@ -39,7 +39,7 @@ def identity(aggregation: Aggregation) -> tuple[complex, ...]:
         case "logsumexp":
             return (-math.inf, 0)
         case _:
-            return (0,)
+            return (0,) * len(aggregation.state)
 
 
 def _extreme(dtype: DType, least: bool) -> complex:
@@ -196,8 +196,10 @@ def finished(graph: Graph, einsum: Einsum, state: Sequence[int]) -> int:
         case "argmax" | "argmin":
             result = state[1]
         case "mean":
-            points = math.prod(einsum.bounds[einsum.n_out :])
-            result = graph.apply("true_divide", state[0], graph.number(points, dtype))
+            points = graph.number(math.prod(einsum.bounds[einsum.n_out :]), dtype)
+            if len(state) == 2:
+                points = graph.convert(state[1], dtype)
+            result = graph.apply("true_divide", state[0], points)
         case "logsumexp":
             zero, one = graph.number(0, dtype), graph.number(1, dtype)
             positive = graph.select(graph.apply("equal", state[1], zero, dtype=BOOL), one, state[1])

@@ -5,30 +5,51 @@ Every node knows the labels it varies over: a subexpression over few labels is c
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
+from einturnip.codegen.primitives import Operation
 from einturnip.core.dtypes import BF16, BOOL, F16, F32, F64, I64, DType
 
 NARROW = (F16, BF16)
 _REAL_PART = {"c64": F32, "c128": F64}
 
 
+class Special(Hashable, Protocol):
+    """An operation with a state of its own.
+
+    Its arguments are followed by the block's first point along each label of ``starts`` and, if ``scratch`` is not
+    None, by two i64 arrays over its labels.
+    """
+
+    @property
+    def starts(self) -> tuple[int, ...]:
+        """Labels."""
+
+    @property
+    def scratch(self) -> tuple[int, ...] | None:
+        """Labels."""
+
+    @property
+    def __call__(self) -> Operation:
+        """Do it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One primitive: input, iota, number, select, or what ``primitives.operation`` names.
+    """One primitive: input, iota, number, select, check, fetch, or what ``primitives.operation`` names.
 
-    ``payload`` is the register of an input, the label of an iota, the bytes of a number.
+    ``payload`` is the register of an input, the label of an iota, the bytes of a number, the operation of a special.
     """
 
     op: str
     arguments: tuple[int, ...]
     dtype: DType
     labels: frozenset[int]
-    payload: int | bytes = 0
+    payload: int | bytes | Special = 0
 
 
 @dataclass(slots=True)
@@ -68,6 +89,11 @@ class Graph:
         """A ufunc of arguments; its dtype is the first argument's unless stated."""
         labels = frozenset[int]().union(*(self.nodes[a].labels for a in arguments))
         return self._add(Node(op, arguments, dtype or self.nodes[arguments[0]].dtype, labels))
+
+    def special(self, op: str, operation: Special, *arguments: int, labels: frozenset[int] | None = None) -> int:
+        """``check``, which gives its argument back, or ``fetch``; over the argument's labels unless stated."""
+        first = self.nodes[arguments[0]]
+        return self._add(Node(op, arguments, first.dtype, first.labels if labels is None else labels, operation))
 
     def convert(self, node: int, dtype: DType) -> int:
         """``astype``; a complex number gives its real part to a real type."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from functools import lru_cache
 from typing import Literal, Protocol
@@ -9,6 +10,7 @@ from typing import Literal, Protocol
 from einturnip.codegen.contraction import compile_contraction
 from einturnip.codegen.elementwise import compile_elementwise, compile_finish
 from einturnip.codegen.empty import NOTHING, compile_empty
+from einturnip.codegen.keyed import compile_keyed
 from einturnip.codegen.primitives import Array
 from einturnip.codegen.reduce import compile_reduce
 from einturnip.codegen.status import DIVIDE, INVALID, OVERFLOW
@@ -24,7 +26,10 @@ class HostKernel(Protocol):
 
     @property
     def workspace_nbytes(self) -> int:
-        """Bytes of workspace that a call needs, 64-byte aligned; at most 8 MiB whatever the tile."""
+        """Bytes of workspace that a call needs, 64-byte aligned; at most 8 MiB whatever the tile.
+
+        Only a scatter that is done whole needs more where its state is not its result: it holds the state.
+        """
 
     @property
     def flops(self) -> int:
@@ -42,10 +47,14 @@ class HostKernel(Protocol):
 
         Shapes:
             outs: the result (whole, finish) or the state's components (touch), over the output's labels.
-            operands: one axis per entry of the access, any strides; for finish the state's components.
+            operands: the part of each that the tile reads (``Einsum.operand_box``), any strides; for finish the
+                state's components.
             origins: by label, the index of the tile's first point in the whole tensor.
             first: a touch that initialises; any other adds to what the state holds.
             workspace: uint8, C-contiguous, at least ``workspace_nbytes``.
+
+        Raises:
+            OutOfRange: a key's value is no index of its label.
         """
 
 
@@ -53,13 +62,13 @@ def compile_kernel(einsum: Einsum, extents: tuple[int, ...], mode: Mode) -> Host
     """The kernel of ``einsum`` over a tile of ``extents`` (by label).
 
     whole: initialise, fold and finish at once. touch: fold the tile into a state. finish: turn a state into the result.
-    Kernels are kept by value; labels' names do not count.
+    Kernels are kept by value; labels' names count only where an error may name them.
     """
     key = id(einsum), extents, mode
     near = _near.get(key)
     if near is not None and near[0] is einsum:
         return near[1]
-    kernel = _kept(replace(einsum, labels=("",) * len(einsum.labels)), extents, mode)
+    kernel = _kept(einsum if einsum.keys else replace(einsum, labels=("",) * len(einsum.labels)), extents, mode)
     if len(_near) >= _KEPT:
         _near.clear()
     _near[key] = einsum, kernel
@@ -68,10 +77,12 @@ def compile_kernel(einsum: Einsum, extents: tuple[int, ...], mode: Mode) -> Host
 
 def compile_tile(einsum: Einsum, extents: tuple[int, ...], mode: Mode) -> HostKernel:
     """As compile_kernel, made anew."""
+    if mode == "finish":
+        return compile_finish(einsum, extents) if math.prod(extents[: einsum.n_out]) else NOTHING
+    if einsum.keys:
+        return compile_keyed(einsum, extents, mode)
     if 0 in extents[: einsum.n_out]:
         return NOTHING
-    if mode == "finish":
-        return compile_finish(einsum, extents)
     if einsum.aggregation is None:
         return compile_elementwise(einsum, extents)
     if 0 in extents:

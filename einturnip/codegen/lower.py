@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import assert_never
 
 from einturnip.codegen.erf import erf
@@ -11,19 +11,19 @@ from einturnip.core.dtypes import BOOL, F32, DType, promote
 from einturnip.core.scalar import ARITHMETIC, COMPARISONS, Call, Cast, Const, Label, Operand, Scalar
 
 
-def lower(graph: Graph, expr: Scalar, operands: Mapping[int, int]) -> int:
-    """The node that computes ``expr``; ``operands`` gives the node of each operand slot."""
+def lower(graph: Graph, expr: Scalar, operand: Callable[[int], int], label: Callable[[int], int]) -> int:
+    """The node that computes ``expr``; ``operand`` gives the node of a slot, ``label`` that of a label's index."""
     match expr:
         case Const(value, dtype):
             return graph.number(value, dtype)
         case Operand(slot, dtype):
-            return graph.convert(operands[slot], dtype)
+            return graph.convert(operand(slot), dtype)
         case Label(position, dtype):
-            return graph.convert(graph.iota(position), dtype)
+            return graph.convert(label(position), dtype)
         case Cast(argument, dtype):
-            return graph.convert(lower(graph, argument, operands), dtype)
+            return graph.convert(lower(graph, argument, operand, label), dtype)
         case Call(op, arguments, dtype):
-            return _call(graph, op, [lower(graph, a, operands) for a in arguments], dtype)
+            return _call(graph, op, [lower(graph, a, operand, label) for a in arguments], dtype)
         case _:
             assert_never(expr)
 

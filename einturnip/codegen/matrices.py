@@ -68,7 +68,7 @@ def plan(
 def _runs(
     group: tuple[int, ...], index: int, extents: Mapping[int, int], tensors: Sequence[Tensor]
 ) -> Iterator[tuple[int, ...]]:
-    """Candidates for one side of the matrices: all of the group, or labels that lie as one axis in one tensor or both."""
+    """Candidates for one side of the matrices: all of the group, or labels that are one axis in a tensor or both."""
     holders = [t.strides for t in tensors if index in (t.rows, t.columns)]
     found = {tuple(sorted(group, key=lambda p: -strides[p])): None for strides in holders}
     for among in (holders, holders[:1], holders[1:]):

@@ -114,7 +114,7 @@ def operation(name: str) -> Operation:
 
 def in_place(name: str) -> bool:
     """True where the output may lie on an argument of the same type and shape (for select_bits: on ``yes``)."""
-    return name not in ("", "convert", "narrow_bf16", "gather", "real", "imag", "select_runs")
+    return name not in ("", "fetch", "convert", "narrow_bf16", "gather", "real", "imag", "select_runs")
 
 
 def mask_type(dtype: DType) -> np.dtype[Any]:

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 from einturnip.codegen.assemble import Assembler
 from einturnip.codegen.blocked import Blocked, blocked
-from einturnip.codegen.elementwise import join, join_flops, store, within_cache
-from einturnip.codegen.fold import combine, finished, fold_block, value_type
+from einturnip.codegen.elementwise import join_flops, store, within_cache
+from einturnip.codegen.fold import combine, finished, fold_block, identity, value_type
 from einturnip.codegen.graph import Graph
+from einturnip.codegen.join import Join, key_labels, keyed_space
 from einturnip.codegen.primitives import copy
-from einturnip.codegen.space import choose_order, cut
 from einturnip.core.einsum import Einsum
 
 
@@ -24,9 +24,8 @@ def _build(einsum: Einsum, extents: tuple[int, ...], whole: bool, points: int) -
     aggregation = einsum.aggregation
     assert aggregation is not None
     indexed = aggregation.op in ("argmax", "argmin")
-    order, crossing = choose_order(extents, einsum.n_out, einsum.accesses, program_order=indexed)
-    assembler = Assembler(cut(order, extents, einsum.n_out, points, crossing))
-    value = _join_values(assembler, einsum)
+    assembler = Assembler(keyed_space(einsum, extents, points, program_order=indexed))
+    value = _join_values(assembler, einsum, extents)
     out = tuple(range(einsum.n_out))
     keep = whole and not aggregation.finish_is_identity
     state = [
@@ -42,14 +41,20 @@ def _build(einsum: Einsum, extents: tuple[int, ...], whole: bool, points: int) -
     return blocked(assembler, einsum.accesses, outs, whole, join_flops(einsum, extents))
 
 
-def _join_values(assembler: Assembler, einsum: Einsum) -> int:
-    """The register that holds a block of join values over all labels, in the type they are folded in."""
+def _join_values(assembler: Assembler, einsum: Einsum, extents: tuple[int, ...]) -> int:
+    """The register that holds a block of join values over all labels, in the type they are folded in.
+
+    Where a key misses the tile it holds the identity.
+    """
     aggregation = einsum.aggregation
     assert aggregation is not None
-    labels = frozenset(range(len(einsum.labels)))
-    graph, root = join(assembler, einsum)
-    root = graph.convert(root, value_type(aggregation))
-    (made,) = assembler.emit(graph, [root])
+    labels = frozenset(range(len(einsum.labels))) - key_labels(einsum)
+    join = Join(assembler, einsum, extents)
+    graph, hit = join.graph, join.hit()
+    root = graph.convert(join.value(einsum.join), value_type(aggregation))
+    if hit is not None:
+        root = graph.select(hit, root, graph.number(identity(aggregation)[0], graph[root].dtype))
+    made, *_ = assembler.emit(graph, [root, *(join.key(k.label) for k in einsum.keys)])
     register = assembler.registers[made]
     if register.labels == labels:
         return made

@@ -41,6 +41,13 @@ class Space:
         kept = frozenset(labels)
         return tuple(self.blocks[p] if p in kept else 1 for p in self.order)
 
+    def is_dense(self, labels: Sequence[int]) -> bool:
+        """True where a block lies in one run in a contiguous tensor with these axes."""
+        long = [p for p in labels if self.extents[p] > 1]
+        cut = [self.blocks[p] < self.extents[p] for p in long]
+        ahead = [self.blocks[p] for p in long[: 1 + max((i for i, c in enumerate(cut) if c), default=-1)]][:-1]
+        return long == [p for p in self.order if p in long] and all(n == 1 for n in ahead)
+
     def axes(self, labels: Iterable[int]) -> tuple[int, ...]:
         """The axes of labels in a block's arrays."""
         return tuple(self.order.index(p) for p in labels)

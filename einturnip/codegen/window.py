@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -10,6 +11,14 @@ from einturnip.codegen.primitives import Array
 from einturnip.core.einsum import Access, Index
 
 _ALL = slice(None)
+Shape: TypeAlias = tuple[int, ...]
+
+
+class Tile(NamedTuple):
+    """A tile as it was handed to the kernel, and the first point of its labels."""
+
+    array: Array
+    origins: tuple[int, ...]
 
 
 class _Interface:
@@ -17,23 +26,23 @@ class _Interface:
 
     __slots__ = ("__array_interface__", "base")
 
-    def __init__(self, base: Array, offset: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> None:
-        described = base.__array_interface__
-        address, _ = described["data"]
+    def __init__(self, base: Array, typestr: str, address: int, shape: Shape, strides: Shape) -> None:
         self.base = base
         self.__array_interface__ = {
             "version": 3,
-            "typestr": described["typestr"],
+            "typestr": typestr,
             "shape": shape,
             "strides": strides,
-            "data": (address + offset, False),
+            "data": (address, False),
         }
 
 
-def view(array: Array, offset: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> Array:
+def view(array: Array, offset: int, shape: Shape, strides: Shape, dtype: np.dtype[Any] | None = None) -> Array:
     """An array over the same memory, from ``offset`` bytes past the first element; strides in bytes, of any sign."""
-    made: Array = np.asarray(_Interface(array, offset, shape, strides))
-    return made if made.dtype == array.dtype else made.view(array.dtype)  # ml_dtypes have no type string
+    dtype = array.dtype if dtype is None else dtype
+    address = array.__array_interface__["data"][0] + offset
+    made: Array = np.asarray(_Interface(array, dtype.str, address, shape, strides))
+    return made if made.dtype == dtype else made.view(dtype)  # ml_dtypes have no type string of their own
 
 
 def is_affine(access: Access) -> bool:
@@ -66,7 +75,7 @@ def first_offset(access: Access, strides: Sequence[int], extents: Mapping[int, i
 
 
 def window(array: Array, access: Access, order: Sequence[int], extents: Sequence[int]) -> Array:
-    """The tile with an axis for each label of ``order`` (of size 1 where it lacks the label), through affine indices."""
+    """The tile with an axis for each label of ``order`` (of size 1 where it lacks it), through affine indices."""
     steps = label_strides(access, array.strides)
     shape = tuple(extents[p] if p in steps else 1 for p in order)
     offset = first_offset(access, array.strides, extents)

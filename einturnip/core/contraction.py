@@ -15,9 +15,8 @@ class Contraction:
     """``out = alpha * sum over k of left * right``, the parts played by positions in the einsum's ``labels``.
 
     ``left`` and ``right`` are operand slots. ``batch`` labels stand on both and on the output, ``m`` on left and
-    output, ``n`` on right and output, ``k`` on both and are summed; each in the order of the einsum's labels. A label
-    stands on an operand where it takes part in an affine index: in a convolution, ``X[b, c, i+p, j+q] * W[o, c, p, q]``,
-    X has b, c, i, p, j and q.
+    output, ``n`` on right and output, ``k`` on both and are summed; each in the order of the einsum's labels.
+    An operand has the labels of its affine indices: ``X[b, c, i+p, j+q]``, of a convolution, b, c, i, p, j and q.
     ``product`` is the dtype that both operands are converted to and multiplied in; ``accumulator`` that of the sum.
     ``alpha`` is None where the program has no constant factor.
     """

@@ -13,7 +13,7 @@ import numpy as np
 
 from einturnip.core.algebra import Aggregation
 from einturnip.core.dtypes import DType
-from einturnip.core.einsum import Einsum, Index, Key
+from einturnip.core.einsum import Box, Einsum, Index, Key
 from einturnip.core.errors import OutOfRange
 from einturnip.core.scalar import Call, Cast, Const, Label, Operand, Scalar
 
@@ -28,18 +28,20 @@ def evaluate_einsum(
     extents: Sequence[int] | None = None,
     mode: Literal["result", "state"] = "result",
 ) -> State:
-    """The einsum over a box of its label space: its result as a 1-tuple, or the components of its state.
+    """The einsum over a box of its label space, by default all of it: its result as a 1-tuple, or its state.
 
     Shapes:
-        operands: one array a slot, already cut to ``einsum.operand_box`` of the box.
+        operands: one array a slot, already cut to ``einsum.operand_box`` of the box; whole ones where no box is given.
         origins, extents: the box's first point and size, for each label; the whole space by default.
         Each array returned has the extents of the output's labels.
 
     Raises:
         OutOfRange: a key's value lies outside its label's whole range.
     """
-    origins = (0,) * len(einsum.labels) if origins is None else tuple(origins)
-    extents = einsum.bounds if extents is None else tuple(extents)
+    if origins is None or extents is None:
+        origins, extents = (0,) * len(einsum.labels), einsum.bounds
+        box = [(0, n) for n in extents]
+        operands = [array[_slices(einsum.operand_box(s, box))] for s, array in enumerate(operands)]
     with np.errstate(all="ignore"):
         aligned = [_aligned(einsum, slot, array, origins, extents) for slot, array in enumerate(operands)]
         counts = np.broadcast_to(_counting(einsum, aligned, origins, extents), extents)
@@ -48,6 +50,10 @@ def evaluate_einsum(
             return (np.array(values),)
         state = _fold(einsum, values, counts, origins)
         return state if mode == "state" else (finish_state(einsum, state),)
+
+
+def _slices(box: Box) -> Any:
+    return (*(slice(start, stop) for start, stop in box), ...)
 
 
 def _counting(einsum: Einsum, operands: Sequence[Array], origins: Sequence[int], extents: Sequence[int]) -> Array:
@@ -273,11 +279,13 @@ def _fold(einsum: Einsum, values: Array, counts: Array, origins: Sequence[int]) 
 
 def _fold_pick(einsum: Einsum, values: Array, counts: Array) -> Array:
     """The value at the one point that counts, else 0."""
-    kept = values.shape[: einsum.n_out]
-    picked = np.zeros(kept, values.dtype)
-    where = np.nonzero(counts)
-    picked[where[: einsum.n_out]] = values[where]
-    return picked
+    shape = (*values.shape[: einsum.n_out], math.prod(values.shape[einsum.n_out :]))
+    if shape[-1] == 0:
+        return np.zeros(shape[:-1], values.dtype)
+    values, counts = values.reshape(shape), counts.reshape(shape)
+    where = np.argmax(counts, axis=-1)[..., None]
+    picked = np.take_along_axis(values, where, axis=-1)[..., 0]
+    return np.where(counts.any(axis=-1), picked, np.zeros((), values.dtype))
 
 
 def _scale(x: Array, top: Array) -> Array:

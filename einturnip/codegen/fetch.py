@@ -1,0 +1,197 @@
+"""Blocks of operands whose indices are not affine, copied to where the join can walk them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from einturnip.codegen.pieces import Piece, pieces, splits
+from einturnip.codegen.primitives import Array
+from einturnip.codegen.window import Tile, terms, view
+from einturnip.core.einsum import Access, Index
+
+
+@dataclass(frozen=True)
+class Fetch:
+    """What every way to fetch knows of an operand.
+
+    Shapes:
+        access, shape: of the operand in the whole tensor.
+        order: labels of a block's axes.
+        extents: of the tile, by label.
+    """
+
+    access: Access
+    shape: tuple[int, ...]
+    order: tuple[int, ...]
+    extents: tuple[int, ...]
+
+    def corner(self, origins: Sequence[int]) -> list[int]:
+        """The index of the tile's first element in the whole operand."""
+        box = [(a, a + n) for a, n in zip(origins, self.extents, strict=True)]
+        indexed = zip(self.access, self.shape, strict=True)
+        return [box[p][0] if isinstance(p, int) else p.interval(box, n)[0] for p, n in indexed]
+
+
+@dataclass(frozen=True)
+class FetchPieces(Fetch):
+    """By strided copies, one for each piece of the block in which every index is affine.
+
+    ``starts`` are the block's labels, whose first points a call is given; ``cut`` those that are cut into pieces, each
+    with the axes that cut it.
+    """
+
+    starts: tuple[int, ...]
+    cut: tuple[tuple[int, tuple[int, ...]], ...]
+    scratch: None = None
+
+    def __call__(self, tile: Tile, *first: int, out: Array) -> None:
+        """Fetch the block that begins at ``first``."""
+        start = dict(zip(self.starts, first, strict=True))
+        size = {p: out.shape[axis] for axis, p in enumerate(self.order)}
+        step = {p: out.strides[axis] for axis, p in enumerate(self.order)}
+        corner, strides = self.corner(tile.origins), tile.array.strides
+        ranges: list[list[Piece]] = []
+        for label, axes in self.cut:
+            indices = [a for i in axes if isinstance(a := self.access[i], Index)]
+            sizes = [self.shape[i] for i in axes]
+            ranges.append(list(pieces(indices, sizes, start[label], start[label] + size[label])))
+        plain = {p: Piece((size[p],), start[p], (1,), (), ()) for p in self.starts}
+        for chosen in product(*ranges):
+            of = plain | {label: piece for (label, _), piece in zip(self.cut, chosen, strict=True)}
+            source = -sum(c * s for c, s in zip(corner, strides, strict=True))
+            moves = {p: [0] * len(piece.sizes) for p, piece in of.items()}
+            source += self._linear(of, strides, moves) + self._cut(of, strides, moves)
+            target = sum((of[p].first - start[p]) * step[p] for p in self.starts)
+            shape = tuple(n for p in self.starts for n in of[p].sizes)
+            to = tuple(s * step[p] for p in self.starts for s in of[p].steps)
+            by = tuple(s for p in self.starts for s in moves[p])
+            np.copyto(view(out, target, shape, to), view(tile.array, source, shape, by))
+
+    def _linear(self, of: Mapping[int, Piece], strides: Sequence[int], moves: Mapping[int, list[int]]) -> int:
+        """What the affine axes add to the moves of the digits; gives the bytes at which they begin."""
+        cutting = {axis for _, axes in self.cut for axis in axes}
+        begin = 0
+        for axis, p in enumerate(self.access):
+            if axis in cutting:
+                continue
+            begin += 0 if isinstance(p, int) else p.offset * strides[axis]
+            for label, c in terms(p):
+                begin += c * of[label].first * strides[axis]
+                for digit, s in enumerate(of[label].steps):
+                    moves[label][digit] += c * s * strides[axis]
+        return begin
+
+    def _cut(self, of: Mapping[int, Piece], strides: Sequence[int], moves: Mapping[int, list[int]]) -> int:
+        """The same for the axes that cut their label."""
+        begin = 0
+        for label, axes in self.cut:
+            piece = of[label]
+            for axis, first, steps in zip(axes, piece.firsts, piece.index_steps, strict=True):
+                begin += first * strides[axis]
+                for digit, s in enumerate(steps):
+                    moves[label][digit] += s * strides[axis]
+        return begin
+
+
+@dataclass(frozen=True)
+class FetchRows(Fetch):
+    """By positions: the first ``n_indexed`` axes are given as arrays of indices, the rest are rows taken whole.
+
+    The rest are labels of their own, last in the block's order as in the operand. ``scratch``: labels of the indices.
+    """
+
+    n_indexed: int
+    scratch: tuple[int, ...]
+    starts: tuple[int, ...] = ()
+
+    def __call__(self, tile: Tile, *arguments: Any, out: Array) -> None:
+        """Fetch; the arguments are the indices of each axis, then two arrays for positions."""
+        *indices, at, scratch = arguments
+        rows = self.rows(tile, indices, at, scratch, out)
+        if rows.dense:
+            source, target = rows.runs()
+            np.take(source, rows.at, out=target, mode="clip")
+        else:
+            rows.copy(range(rows.at.size))
+
+    def rows(self, tile: Tile, indices: Sequence[Array], at: Array, scratch: Array, out: Array) -> Rows:
+        """Where the rows lie that a block wants, and where they go."""
+        array, rest = tile.array, self.access[self.n_indexed :]
+        out = out[(*(slice(None) if p in self.scratch or p in rest else 0 for p in self.order), ...)]
+        shape, strides = out.shape[out.ndim - len(rest) :], array.strides[self.n_indexed :]
+        run = math.prod(shape) * array.itemsize
+        dense = _is_dense(shape, strides, array.itemsize) and out.flags.c_contiguous
+        unit = math.gcd(run, *array.strides[: self.n_indexed]) if dense else array.itemsize
+        steps, corner = [s // unit for s in array.strides[: self.n_indexed]], self.corner(tile.origins)
+        at.fill(0)
+        for index, first, step in zip(indices, corner, steps, strict=False):
+            np.subtract(index, first, out=scratch)
+            np.multiply(scratch, step, out=scratch)
+            np.add(at, scratch, out=at)
+        return Rows(array, at.reshape(-1), unit, shape, strides, out, dense and unit == run)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows of an operand on their way to a block: ``at``, in units of bytes from the tile's first element.
+
+    ``dense``: a row is one unit, there and in the block. What lies outside the tile is some of its bytes.
+    """
+
+    array: Array
+    at: Array
+    unit: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    out: Array
+    dense: bool
+
+    def runs(self) -> tuple[Array, Array]:
+        """Tile and block as vectors of rows."""
+        kind = self.array.dtype if self.unit == self.array.itemsize else np.dtype((np.void, self.unit))
+        n = max(1, self._last(self.array.shape, self.array.strides) // self.unit)
+        source = view(self.array, 0, (n,), (self.unit,), kind)
+        return source, view(self.out, 0, (self.at.size,), (self.unit,), kind)
+
+    def copy(self, rows: Iterable[int]) -> None:
+        """One by one, whatever the strides."""
+        lead: Any = self.out.shape[: self.out.ndim - len(self.shape)]
+        last = self._last(self.array.shape, self.array.strides) - self._last(self.shape, self.strides)
+        for row in rows:
+            offset = min(max(int(self.at[row]) * self.unit, 0), last)
+            place: Any = np.unravel_index(row, lead)
+            target = self.out[(*place, ...)]
+            np.copyto(target, view(self.array, offset, self.shape, self.strides))
+
+    def _last(self, shape: Sequence[int], strides: Sequence[int]) -> int:
+        """Bytes from the first element's to the last one's end."""
+        return sum((n - 1) * s for n, s in zip(shape, strides, strict=True)) + self.array.itemsize
+
+
+def _is_dense(shape: Sequence[int], strides: Sequence[int], item: int) -> bool:
+    """True where the axes lie as one run of elements."""
+    for n, s in zip(reversed(shape), reversed(strides), strict=True):
+        if n > 1 and s != item:
+            return False
+        item *= n
+    return True
+
+
+def cuts(access: Access) -> dict[int, tuple[int, ...]] | None:
+    """By label, the axes that are not affine; None where one of them takes no cutting into pieces."""
+    found: dict[int, list[int]] = {}
+    for axis, p in enumerate(access):
+        if not isinstance(p, int) and not p.affine:
+            if len(p.terms) != 1:
+                return None
+            found.setdefault(p.terms[0][0], []).append(axis)
+    for axes in found.values():
+        if not splits([i for a in axes if isinstance(i := access[a], Index)]):
+            return None
+    return {label: tuple(axes) for label, axes in found.items()}

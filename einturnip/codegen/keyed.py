@@ -1,0 +1,206 @@
+"""Kernels of einsums with keys: gathers, and scatters into a state whose place is data."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from einturnip.codegen.assemble import Assembler
+from einturnip.codegen.blocked import Blocked, blocked
+from einturnip.codegen.elementwise import compile_finish, join_flops, within_cache
+from einturnip.codegen.empty import NOTHING, Fill, compile_empty
+from einturnip.codegen.fold import FOLDS, identity
+from einturnip.codegen.graph import number
+from einturnip.codegen.join import Join, free_extents, key_labels, walked
+from einturnip.codegen.pick import compile_pick
+from einturnip.codegen.primitives import Array, copy, reduction
+from einturnip.codegen.reduce import compile_reduce
+from einturnip.codegen.scatter import Scatter, scratch_names
+from einturnip.codegen.space import Space, choose_order, cut
+from einturnip.core.dtypes import BOOL, I64, DType
+from einturnip.core.einsum import Einsum
+
+
+@dataclass(frozen=True)
+class Finished:
+    """Folds into a state that lies in the workspace, then finishes it."""
+
+    fold: Blocked
+    finish: Blocked
+    state: tuple[tuple[int, ...], tuple[DType, ...]]
+
+    @property
+    def workspace_nbytes(self) -> int:
+        """The state, and what the larger of the two kernels needs."""
+        return sum(self._sizes()) + max(self.fold.workspace_nbytes, self.finish.workspace_nbytes)
+
+    @property
+    def flops(self) -> int:
+        """Those of both."""
+        return self.fold.flops + self.finish.flops
+
+    def _sizes(self) -> list[int]:
+        shape, dtypes = self.state
+        return [-(-math.prod(shape) * d.itemsize // 64) * 64 for d in dtypes]
+
+    def __call__(
+        self,
+        outs: tuple[Array, ...],
+        operands: tuple[Array, ...],
+        origins: tuple[int, ...],
+        first: bool,
+        workspace: Array,
+    ) -> int:
+        """Run over one tile."""
+        shape, dtypes = self.state
+        state, offset = [], 0
+        for dtype, nbytes in zip(dtypes, self._sizes(), strict=True):
+            state.append(np.ndarray(shape, dtype.numpy, workspace, offset))
+            offset += nbytes
+        bits = self.fold(tuple(state), operands, origins, True, workspace[offset:])
+        return bits | self.finish(outs, tuple(state), origins, True, workspace[offset:])
+
+
+@dataclass(frozen=True)
+class Checked:
+    """Looks at the keys of a tile in which no point can count."""
+
+    keys: Blocked
+    fill: Fill
+    flops: int = 0
+
+    @property
+    def workspace_nbytes(self) -> int:
+        """What the check needs."""
+        return self.keys.workspace_nbytes
+
+    def __call__(
+        self,
+        outs: tuple[Array, ...],
+        operands: tuple[Array, ...],
+        origins: tuple[int, ...],
+        first: bool,
+        workspace: Array,
+    ) -> int:
+        """Run over one tile."""
+        self.keys((), operands, origins, first, workspace)
+        return self.fill(outs, operands, origins, first, workspace)
+
+
+def compile_keyed(
+    einsum: Einsum, extents: tuple[int, ...], mode: Literal["whole", "touch"]
+) -> Blocked | Fill | Finished | Checked:
+    """The kernel of an einsum with keys."""
+    aggregation = einsum.aggregation
+    assert aggregation is not None
+    if 0 in extents:
+        fill = NOTHING if 0 in extents[: einsum.n_out] else compile_empty(einsum, extents, mode)
+        behind = frozenset(p for k in einsum.keys for p in einsum.labels_of(k.value))
+        return fill if any(extents[p] == 0 for p in behind) else Checked(_compile_checks(einsum, extents), fill)
+    if any(k.label < einsum.n_out for k in einsum.keys):
+        whole, tile = mode == "whole", math.prod(free_extents(einsum, extents))
+        fold = within_cache(lambda points: _build_scatter(einsum, extents, whole, points), tile)
+        if not whole or aggregation.finish_is_identity:
+            return fold
+        return Finished(fold, compile_finish(einsum, extents), (extents[: einsum.n_out], aggregation.state))
+    if aggregation.op == "pick":
+        return compile_pick(einsum, extents)
+    return compile_reduce(einsum, extents, mode == "whole")
+
+
+def _compile_checks(einsum: Einsum, extents: tuple[int, ...]) -> Blocked:
+    """A kernel that does nothing but look at the keys."""
+    behind = frozenset(p for k in einsum.keys for p in einsum.labels_of(k.value))
+    seen = tuple(n if p in behind else 1 for p, n in enumerate(extents))
+
+    def build(points: int) -> Blocked:
+        order = tuple(range(len(seen)))
+        assembler = Assembler(cut(order, seen, einsum.n_out, points))
+        join = Join(assembler, einsum, extents)
+        assembler.emit(join.graph, [join.key(k.label) for k in einsum.keys])
+        return blocked(assembler, einsum.accesses, (), True, 0)
+
+    return within_cache(build, math.prod(seen))
+
+
+def _scatter_space(einsum: Einsum, extents: tuple[int, ...], points: int) -> tuple[Space, frozenset[int]]:
+    """Blocks of rows by columns, and the labels of the rows: those that the keys' values vary over."""
+    keys, free = key_labels(einsum), free_extents(einsum, extents)
+    rows = frozenset(p for k in einsum.keys for p in einsum.labels_of(k.value))
+    order, crossing = choose_order(free, einsum.n_out, walked(einsum), program_order=False)
+    ranked = sorted(order, key=lambda p: (p not in keys, p not in rows))
+    return cut(ranked, free, einsum.n_out, points, crossing - keys - rows), rows
+
+
+def _build_scatter(einsum: Einsum, extents: tuple[int, ...], whole: bool, points: int) -> Blocked:
+    aggregation = einsum.aggregation
+    assert aggregation is not None
+    space, rows = _scatter_space(einsum, extents, points)
+    assembler, dtypes = Assembler(space), aggregation.state
+    join, indexed = Join(assembler, einsum, extents), aggregation.op in ("argmax", "argmin")
+    graph, keys, innermost = join.graph, key_labels(einsum), len(space.loops)
+    value = graph.convert(join.value(einsum.join), dtypes[0])
+    hit = join.hit()
+    row_labels = (*sorted(keys & set(range(einsum.n_out))), *(p for p in range(einsum.n_out) if p in rows))
+    column_labels = tuple(p for p in range(einsum.n_out) if p not in rows and p not in keys)
+    nodes = [value, *(join.label(p) for p in (*row_labels, *column_labels)), *(() if hit is None else (hit,))]
+    nodes += [_flat_index(join)] if indexed else []
+    made = assembler.emit(graph, [*nodes, *(join.key(k.label) for k in einsum.keys)])[: len(nodes)]
+    labels = frozenset(range(len(einsum.labels))) - keys
+    made[0], labels = _folded(assembler, einsum, made[0], labels, rows)
+    if indexed:
+        made[-1] = _spread(assembler, made[-1], labels)
+    states = [assembler.external("raw_out", i, d.numpy, ()) for i, d in enumerate(dtypes)]
+    names = scratch_names(aggregation.op, hit is not None, indexed)
+    scratch = [_scratch(assembler, name, dtypes[0], labels, rows) for name in names]
+    run = Scatter(aggregation.op, row_labels, column_labels, len(states), hit is not None, indexed, names)
+    assembler.step(innermost, run, [*made, *states[1:], *scratch], states[0])
+    cleared = [number(v, d) for v, d in zip(identity(aggregation), dtypes, strict=True)]
+    return blocked(assembler, einsum.accesses, (), whole, join_flops(einsum, extents), cleared)
+
+
+def _flat_index(join: Join) -> int:
+    """The node of the flat index over the aggregated labels, as the program binds them."""
+    graph, einsum = join.graph, join.einsum
+    node = graph.number(0, I64)
+    for p in einsum.aggregated:
+        node = graph.apply("multiply", node, graph.number(einsum.bounds[p], I64))
+        node = graph.apply("add", node, join.label(p))
+    return node
+
+
+def _folded(
+    assembler: Assembler, einsum: Einsum, value: int, labels: frozenset[int], rows: frozenset[int]
+) -> tuple[int, frozenset[int]]:
+    """The values over all labels; where it is one ufunc's work, already folded over those that place nothing."""
+    aggregation = einsum.aggregation
+    assert aggregation is not None
+    value = _spread(assembler, value, labels)
+    loose = frozenset(einsum.aggregated) & labels - rows
+    if not loose or aggregation.op not in FOLDS or aggregation.op == "mean":
+        return value, labels
+    less = labels - loose
+    out = assembler.slot(aggregation.state[0].numpy, less)
+    fold = reduction(FOLDS[aggregation.op], assembler.space.axes(loose))
+    assembler.step(len(assembler.space.loops), fold, (value,), out)
+    return out, less
+
+
+def _spread(assembler: Assembler, value: int, labels: frozenset[int]) -> int:
+    """The value with a copy for each point of the labels it lacks."""
+    register = assembler.registers[value]
+    if register.labels == labels:
+        return value
+    spread = assembler.slot(register.dtype, labels)
+    assembler.step(len(assembler.space.loops), copy, (value,), spread)
+    return spread
+
+
+def _scratch(assembler: Assembler, name: str, dtype: DType, labels: frozenset[int], rows: frozenset[int]) -> int:
+    """An array that a Scatter works in."""
+    over = rows if name in ("rows", "row", "mask") else labels - rows if name in ("columns", "column") else labels
+    boolean, valued = name in ("mask", "test", "other"), name in ("values", "taken", "old", "new")
+    return assembler.slot((BOOL if boolean else dtype if valued else I64).numpy, over)

@@ -1,0 +1,189 @@
+"""Blocks of values folded into a state at places that are data; those that meet at one place by the ufuncs' ``at``.
+
+A block is rows by columns: rows are points of the labels that the keys' values vary over, columns those of the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from einturnip.codegen.primitives import Array
+from einturnip.codegen.window import Tile, view
+
+_HITS = 1024  # rows whose hits are found together
+_NOBODY = np.uint64(2**64 - 1)  # -1, and the last of all indices
+_FOLDS: dict[str, np.ufunc] = {
+    "sum": np.add,
+    "mean": np.add,
+    "prod": np.multiply,
+    "max": np.maximum,
+    "min": np.minimum,
+    "any": np.maximum,
+    "all": np.minimum,
+}
+
+
+@dataclass(frozen=True)
+class Scatter:
+    """Folds a block into the tiles of a state's components.
+
+    ``rows`` and ``columns`` are the output's labels that the place of a row hangs on, and of a column. A row counts
+    where the mask says so, if there is one; ``indexed``: flat indices are given, for argmax. ``scratch`` names arrays.
+    """
+
+    op: str
+    rows: tuple[int, ...]
+    columns: tuple[int, ...]
+    states: int
+    masked: bool
+    indexed: bool
+    scratch: tuple[str, ...]
+
+    def __call__(self, value: Array, *arguments: Any, out: Tile) -> None:
+        """Fold a block.
+
+        After the values: what ``rows`` and ``columns`` are, mask, flat indices, the state's other components, scratch.
+        """
+        rest = iter(arguments)
+        by_row, by_column = [next(rest) for _ in self.rows], [next(rest) for _ in self.columns]
+        mask = next(rest) if self.masked else None
+        index = next(rest) if self.indexed else None
+        tiles = [out, *(next(rest) for _ in range(self.states - 1))]
+        of = dict(zip(self.scratch, rest, strict=True))
+        at_row = _places(self.rows, by_row, out, of["rows"], of["row"]).reshape(-1, 1)
+        at_column = _places(self.columns, by_column, out, of["columns"], of["column"]).reshape(1, -1)
+        shape = at_row.size, at_column.size
+        values = _dense(value, of["values"]).reshape(shape)
+        indices = None if index is None else _dense(index, of["indices"]).reshape(shape)
+        states = [_flat(tile.array) for tile in tiles]
+        fold = _ARGUED.get(self.op, _fold)
+        if mask is None:
+            np.add(at_row, at_column, out=of["place"].reshape(shape))
+            fold(self.op, states, of["place"].reshape(-1), values.reshape(-1), indices, of)
+            return
+        np.copyto(of["mask"], mask)
+        counts = of["mask"].reshape(-1)
+        for start in range(0, shape[0], _HITS):
+            hits = np.flatnonzero(counts[start : start + _HITS])
+            n = len(hits) * shape[1]
+            if n:
+                hits += start
+                place = of["place"].reshape(-1)[:n]
+                np.add(at_row[hits], at_column, out=place.reshape(-1, shape[1]))
+                taken = _taken(values, hits, of["taken"])
+                argued = None if indices is None else _taken(indices, hits, of["argued"])
+                fold(self.op, states, place, taken, argued, of)
+
+
+def _flat(array: Array) -> Array:
+    """All the memory from an array's first element to its last as one run of elements."""
+    last = sum((n - 1) * s for n, s in zip(array.shape, array.strides, strict=True)) // array.itemsize
+    return view(array, 0, (last + 1,), (array.itemsize,))
+
+
+def _places(labels: Sequence[int], indices: Sequence[Array], out: Tile, at: Array, scratch: Array) -> Array:
+    """Elements from the tile's first one, for indices of its axes over the whole tensor; into ``at``."""
+    at.fill(0)
+    for label, index in zip(labels, indices, strict=True):
+        np.subtract(index, out.origins[label], out=scratch)
+        np.multiply(scratch, out.array.strides[label] // out.array.itemsize, out=scratch)
+        np.add(at, scratch, out=at)
+    return at
+
+
+def _dense(array: Array, scratch: Array) -> Array:
+    """The array itself where it is one run of as many elements, else a copy."""
+    if array.size == scratch.size and array.flags.c_contiguous:
+        return array
+    np.copyto(scratch, array)
+    return scratch
+
+
+def _taken(array: Array, rows: Array, scratch: Array) -> Array:
+    """The rows of a matrix as a vector."""
+    n = len(rows) * array.shape[1]
+    out = scratch.reshape(-1)[:n]
+    np.take(array, rows, axis=0, out=out.reshape(-1, array.shape[1]), mode="clip")
+    return out
+
+
+Scratch = Mapping[str, Array]
+
+
+def _fold(op: str, states: list[Array], place: Array, value: Array, index: Array | None, of: Scratch) -> None:
+    state = states[0]
+    if state.dtype == np.bool_:  # no fast loop of its own
+        state, value = state.view(np.uint8), value.view(np.uint8)
+    _FOLDS[op].at(state, place, value)
+    if len(states) == 2:
+        np.add.at(states[1], place, 1)
+
+
+def _fold_logsumexp(op: str, states: list[Array], place: Array, value: Array, index: Array | None, of: Scratch) -> None:
+    """(max, sum of exp(x - max)): what has been summed is scaled to the new max wherever a value falls."""
+    (top, total), n = states, len(place)
+    old, new = (of[name].reshape(-1)[:n] for name in ("old", "new"))
+    limit = np.finfo(top.dtype).max
+    np.take(top, place, out=old, mode="clip")
+    np.maximum.at(top, place, value)
+    np.take(top, place, out=new, mode="clip")
+    for x in (old, new):  # no inf - inf; differences of a quarter cannot overflow
+        np.clip(x, -limit / 4, limit / 4, out=x)
+    np.subtract(old, new, out=old)
+    np.exp(old, out=old)
+    np.take(total, place, out=new, mode="clip")
+    np.multiply(new, old, out=new)
+    total[place] = new  # of several values at one place each writes the same
+    np.take(top, place, out=new, mode="clip")
+    np.clip(new, -limit, limit, out=new)
+    np.subtract(value, new, out=new)
+    np.exp(new, out=new)
+    np.add.at(total, place, new)
+
+
+def _fold_index(op: str, states: list[Array], place: Array, value: Array, index: Array | None, of: Scratch) -> None:
+    """The best value and its least flat index: where a better one falls the index begins anew."""
+    assert index is not None
+    index = index.reshape(-1).view(np.uint64)
+    (best, where), n = states, len(place)
+    old, new, test = (of[name].reshape(-1)[:n] for name in ("old", "new", "test"))
+    least = of["least"].reshape(-1)[:n].view(np.uint64)
+    nearest = where.view(np.uint64)
+    np.take(best, place, out=old, mode="clip")
+    (np.maximum if op == "argmax" else np.minimum).at(best, place, value)
+    np.take(best, place, out=new, mode="clip")
+    np.take(nearest, place, out=least, mode="clip")
+    _differ(old, new, of, out=test)
+    np.copyto(least, _NOBODY, where=test)
+    nearest[place] = least
+    _differ(value, new, of, out=test)
+    np.copyto(least, index)
+    np.copyto(least, _NOBODY, where=test)
+    np.minimum.at(nearest, place, least)
+
+
+def _differ(x: Array, y: Array, of: Scratch, *, out: Array) -> None:
+    """Where two values are not the same; NaN is NaN."""
+    other = of["other"].reshape(-1)[: len(x)]
+    np.equal(x, x, out=out)
+    np.equal(y, y, out=other)
+    np.logical_or(out, other, out=other)
+    np.not_equal(x, y, out=out)
+    np.logical_and(out, other, out=out)
+
+
+Fold = Callable[[str, list[Array], Array, Array, "Array | None", Scratch], None]
+_ARGUED: dict[str, Fold] = {"logsumexp": _fold_logsumexp, "argmax": _fold_index, "argmin": _fold_index}
+
+
+def scratch_names(op: str, masked: bool, indexed: bool) -> tuple[str, ...]:
+    """What a Scatter wants: rows, row, mask over the rows' labels; columns, column; all others over both."""
+    names = ["rows", "row", "columns", "column", "place", "values"]
+    names += ["mask", "taken"] if masked else []
+    names += ["old", "new"] if op == "logsumexp" or indexed else []
+    names += ["indices", "least", "test", "other"] if indexed else []
+    return (*names, "argued") if masked and indexed else tuple(names)
