@@ -81,8 +81,12 @@ def _meaning(reading: Reading, token: Token) -> Meaning | None:
             return found
     # A definition's own names count from its end on.
     name = in_force(reading.tree, token.line, token.column).get(word) or _defined_here(reading, token)
-    if name is not None and name.kind == "dim" and program is not None and word in program.dims:
-        return Size(program.dims[word])
+    if name is not None and program is not None:
+        if name.kind == "dim" and word in program.dims:
+            return Size(program.dims[word])
+        # What a call is given is read inside the function, so that no access stands here.
+        given = (t.number for t in program.tensors if t.name == word and t.span[:3] == name.span[:3])
+        return next(map(Tensor, given), name)
     return name or next((f for names in standard().values() for f in names if f.name == word), None)
 
 

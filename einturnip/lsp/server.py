@@ -12,9 +12,11 @@ from pygls.lsp.server import LanguageServer
 from pygls.workspace import PositionCodec
 
 from einturnip import __version__
+from einturnip.core import resources
 from einturnip.core.diagnostics import Diagnostic, Span
 from einturnip.core.errors import SourceError
 from einturnip.lang.format import format_text
+from einturnip.lang.imports import standard_modules
 from einturnip.lsp.completion import Candidate, candidates
 from einturnip.lsp.hover import hover
 from einturnip.lsp.meaning import definition, meaning
@@ -115,7 +117,11 @@ def _plain_range(span: Span) -> lsp.Range:
 
 
 def _uri(name: str, file: str, uri: str) -> str:
-    return uri if name == file else Path(name).absolute().as_uri()
+    if name == file:
+        return uri
+    if name in standard_modules():
+        return (resources.folder("grammar") / "std" / f"{name.removeprefix('std.')}.ein").as_uri()
+    return Path(name).absolute().as_uri()
 
 
 def _item(candidate: Candidate, first_line: lsp.Range) -> lsp.CompletionItem:

@@ -222,25 +222,26 @@ def linear(terms: Iterable[tuple[int, SizeExpr]], constant: int = 0) -> SizeExpr
             case _:
                 factors[expr] = factors.get(expr, 0) + factor
     assert span is not None
-    positive = [(f, e) for e, f in factors.items() if f > 0]
-    negative = [(-f, e) for e, f in factors.items() if f < 0]
-    total = _sum([_times(f, e) for f, e in positive] + [SizeLiteral(constant, span)] * (constant > 0), span)
-    for expr in [_times(f, e) for f, e in negative] + [SizeLiteral(-constant, span)] * (constant < 0):
-        total = SizeOp("sub", (total, expr), span)
-    return total
+    pieces = [(factor, _times(abs(factor), expr)) for expr, factor in factors.items() if factor]
+    number = (constant, SizeLiteral(abs(constant), span))
+    # What is added stands before what is taken away, and the number last, unless it alone is added.
+    pieces.sort(key=lambda piece: piece[0] < 0)
+    pieces.insert(len(pieces) if pieces and pieces[0][0] > 0 else 0, number)
+    total: SizeExpr | None = None
+    for sign, expr in pieces:
+        if expr != SizeLiteral(0, span):
+            total = _joined(total, sign, expr)
+    return total or SizeLiteral(0, span)
+
+
+def _joined(total: SizeExpr | None, sign: int, expr: SizeExpr) -> SizeExpr:
+    if total is None:
+        return expr if sign > 0 else SizeOp("neg", (expr,), expr.span)
+    return SizeOp("add" if sign > 0 else "sub", (total, expr), expr.span)
 
 
 def _times(factor: int, expr: SizeExpr) -> SizeExpr:
     return expr if factor == 1 else SizeOp("mul", (SizeLiteral(factor, expr.span), expr), expr.span)
-
-
-def _sum(terms: Sequence[SizeExpr], span: Span) -> SizeExpr:
-    if not terms:
-        return SizeLiteral(0, span)
-    total = terms[0]
-    for term in terms[1:]:
-        total = SizeOp("add", (total, term), span)
-    return total
 
 
 def _steps(room: Iterable[tuple[int, SizeExpr]], constant: int, step: int) -> SizeExpr:

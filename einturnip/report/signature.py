@@ -7,8 +7,10 @@ from dataclasses import dataclass
 
 from einturnip.lang.sizes import size_text
 from einturnip.lang.types import (
+    Access,
     Carried,
     Concatenate,
+    Convert,
     Equation,
     For,
     Input,
@@ -84,8 +86,10 @@ def _axes(tensors: Sequence[Tensor], tensor: Tensor) -> tuple[str, ...]:
     match tensor:
         case Input(shape=shape):
             return tuple(map(size_text, shape))
+        case Equation(name=name, value=Convert(argument=Access(tensor=source))) if "." in name:
+            return _axes(tensors, tensors[source])
         case Equation(labels=labels, n_out=n_out):
-            return tuple(label.name for label in labels[:n_out])
+            return tuple(":" if label.name.startswith(":") else label.name for label in labels[:n_out])
         case Replace(base=base):
             return _axes(tensors, tensors[base])
         case Carried(initial=initial):

@@ -244,3 +244,15 @@ def test_names_that_are_not_there():
     with pytest.raises(AttributeError, match="no attribute 'compute'"):
         et.compute  # noqa: B018
     assert {"compile", "einsum", "open", "SourceError"} <= set(dir(et))
+
+
+def test_a_program_imports_from_beside_itself_and_a_text_from_here(tmp_path, monkeypatch):
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub/twice.ein").write_text("fn twice(x) = 2 * x\n")
+    text = 'import "{}twice.ein"\ninput x : f64[n]\ny[i] = twice(x[i])\noutput y\n'
+    (tmp_path / "sub/p.ein").write_text(text.format(""))
+    monkeypatch.chdir(tmp_path)
+    for program in (et.compile("sub/p.ein"), et.compile(tmp_path / "sub/p.ein"), et.compile(text.format("sub/"))):
+        assert (program(x=[1.0, 2.0])["y"] == [2, 4]).all()
+    with pytest.raises(et.SourceError, match="there is no file 'twice.ein' to import"):
+        et.compile(text.format(""))

@@ -279,3 +279,56 @@ def test_help_of_every_verb(command):
         assert f"  {verb} " in out
         assert command(verb, "--help")[0] == 0
     assert command("--version")[1].startswith("einturnip, version ")
+
+
+PIECES = """\
+import std.nn
+import "parts/layers.ein"
+input X : f64[s, d] = "x.npy"
+input W : f64[2, d, d]
+for l in 0 .. 2 {
+  X[a, b] = dense(X[a, c], W[l, c, b])
+}
+P[i, j] = softmax(X[i, j])
+output X
+output P
+"""
+
+
+@pytest.fixture
+def pieces(folder):
+    """A program in a folder of its own, with an import and a default file that are relative to it."""
+    (folder / "net/parts").mkdir(parents=True)
+    (folder / "net/net.ein").write_text(PIECES)
+    (folder / "net/parts/layers.ein").write_text(
+        'import "deeper/more.ein"\nfn dense(A[i, k], B[k, j]) = half(sum[k] A[i, k] * B[k, j])\n'
+    )
+    (folder / "net/parts/deeper").mkdir()
+    (folder / "net/parts/deeper/more.ein").write_text("fn half(x) = x / 2\n")
+    np.save(folder / "net/x.npy", np.arange(6.0).reshape(2, 3))
+    np.save("w.npy", np.stack([np.eye(3) * 2, np.ones((3, 3))]))
+    return folder
+
+
+def test_imports_and_default_files_are_relative_to_the_program(pieces, command):
+    code, out, err = command("run", "net/net.ein", "-i", "W=w.npy", "-o", "X=x.npy", "-o", "P=p.npy")
+    assert code == 0, err
+    expected = np.arange(6.0).reshape(2, 3) @ np.ones((3, 3)) / 2
+    assert (np.load("x.npy") == expected).all() and np.allclose(np.load("p.npy"), 1 / 3)
+    assert command("plan", "net/net.ein", "--dim", "d=3")[0] == 0
+    code, out, err = command("check", "net/net.ein")
+    assert code == 0, err
+    assert out.splitlines() == [
+        "line 3  input   X[s, d]     f64[2, 3]",
+        "line 4  input   W[2, d, d]  f64[2, 3, 3]",
+        "line 6  output  X[a, b]     f64[2, 3]     for each l",
+        "line 8  output  P[i, j]     f64[2, 3]",
+    ]
+    code, every, err = command("check", "net/net.ein", "--all")
+    assert code == 0 and set(out.splitlines()) != set(every.splitlines()) and "dense" in every
+
+
+def test_an_import_that_is_not_there_is_named(pieces, command):
+    (pieces / "net/parts/layers.ein").unlink()
+    code, out, err = command("check", "net/net.ein")
+    assert code == 2 and out == "" and "net/net.ein:2:" in err and "parts/layers.ein" in err
