@@ -43,11 +43,12 @@ class FetchPieces(Fetch):
     """By strided copies, one for each piece of the block in which every index is affine.
 
     ``starts`` are the block's labels, whose first points a call is given; ``cut`` those that are cut into pieces, each
-    with the axes that cut it.
+    with the axes that cut it. ``fill``: the bytes of what stands where an index is clamped, unless the axis' end does.
     """
 
     starts: tuple[int, ...]
     cut: tuple[tuple[int, tuple[int, ...]], ...]
+    fill: bytes | None = None
     scratch: None = None
 
     def __call__(self, tile: Tile, *first: int, out: Array) -> None:
@@ -69,9 +70,11 @@ class FetchPieces(Fetch):
             source += self._linear(of, strides, moves) + self._cut(of, strides, moves)
             target = sum((of[p].first - start[p]) * step[p] for p in self.starts)
             shape = tuple(n for p in self.starts for n in of[p].sizes)
-            to = tuple(s * step[p] for p in self.starts for s in of[p].steps)
-            by = tuple(s for p in self.starts for s in moves[p])
-            np.copyto(view(out, target, shape, to), view(tile.array, source, shape, by))
+            to = view(out, target, shape, tuple(s * step[p] for p in self.starts for s in of[p].steps))
+            if self.fill is not None and not all(piece.inside for piece in chosen):
+                np.copyto(to, np.frombuffer(self.fill, out.dtype)[0])
+            else:
+                np.copyto(to, view(tile.array, source, shape, tuple(s for p in self.starts for s in moves[p])))
 
     def _linear(self, of: Mapping[int, Piece], strides: Sequence[int], moves: Mapping[int, list[int]]) -> int:
         """What the affine axes add to the moves of the digits; gives the bytes at which they begin."""

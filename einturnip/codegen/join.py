@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from einturnip.codegen.assemble import Assembler
 from einturnip.codegen.check import Check
 from einturnip.codegen.fetch import FetchPieces, FetchRows, cuts
-from einturnip.codegen.graph import Graph
+from einturnip.codegen.graph import Graph, number
+from einturnip.codegen.guard import guarded
 from einturnip.codegen.lower import lower
 from einturnip.codegen.space import Space, choose_order, cut, must_gather
 from einturnip.codegen.window import is_affine, terms
@@ -28,7 +29,15 @@ class Join:
 
     def value(self, expr: Scalar) -> int:
         """The node of an expression."""
-        return lower(self.graph, expr, self.operand, self.label)
+        return lower(self.graph, expr, self)
+
+    def guarded(self, expr: Scalar) -> int | None:
+        """The node of an operand's guarded read, None for any other expression."""
+        found = guarded(self.einsum, expr)
+        if found is None or by_position(self.einsum.accesses[found[0]], self.keys):
+            return None
+        slot, fill = found
+        return self._fetched(slot, self.einsum.accesses[slot], number(fill.value, fill.dtype).tobytes())
 
     def label(self, position: int) -> int:
         """The node of a label's index, over the whole tensor."""
@@ -74,13 +83,13 @@ class Join:
         node = self.graph.input(register, dtype, labels)
         return self.graph.apply("gather", node) if must_gather(access, space.order, space.extents) else node
 
-    def _fetched(self, slot: int, access: Access) -> int:
+    def _fetched(self, slot: int, access: Access, fill: bytes | None = None) -> int:
         graph, order, dtype = self.graph, self.assembler.space.order, self.einsum.dtypes[slot]
         raw = graph.input(self.assembler.external("raw", slot, dtype.numpy, ()), dtype, ())
         shape = self.einsum.operand_shape(slot)
         if not by_position(access, self.keys):
             labels = tuple(p for p in order if p in labels_read(access))
-            pieces = FetchPieces(access, shape, order, self.extents, labels, tuple((cuts(access) or {}).items()))
+            pieces = FetchPieces(access, shape, order, self.extents, labels, tuple((cuts(access) or {}).items()), fill)
             return graph.special("fetch", pieces, raw, labels=frozenset(labels))
         indexed = len(access) - self._suffix(access)
         indices = [self._index(p, n) for p, n in zip(access[:indexed], shape, strict=False)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import assert_never
+from typing import Protocol, assert_never
 
 from einturnip.codegen.erf import erf
 from einturnip.codegen.graph import NARROW, Graph
@@ -11,19 +11,33 @@ from einturnip.core.dtypes import BOOL, F32, DType, promote
 from einturnip.core.scalar import ARITHMETIC, COMPARISONS, Call, Cast, Const, Label, Operand, Scalar
 
 
-def lower(graph: Graph, expr: Scalar, operand: Callable[[int], int], label: Callable[[int], int]) -> int:
-    """The node that computes ``expr``; ``operand`` gives the node of a slot, ``label`` that of a label's index."""
+class Leaves(Protocol):
+    """What an expression is made of, as nodes."""
+
+    def operand(self, slot: int) -> int:
+        """The node of an operand."""
+
+    def label(self, position: int) -> int:
+        """The node of a label's index."""
+
+    def guarded(self, expr: Scalar) -> int | None:
+        """The node of an expression that is known as a whole, if it is."""
+
+
+def lower(graph: Graph, expr: Scalar, leaves: Leaves) -> int:
+    """The node that computes ``expr``."""
     match expr:
         case Const(value, dtype):
             return graph.number(value, dtype)
         case Operand(slot, dtype):
-            return graph.convert(operand(slot), dtype)
+            return graph.convert(leaves.operand(slot), dtype)
         case Label(position, dtype):
-            return graph.convert(label(position), dtype)
+            return graph.convert(leaves.label(position), dtype)
         case Cast(argument, dtype):
-            return graph.convert(lower(graph, argument, operand, label), dtype)
+            return graph.convert(lower(graph, argument, leaves), dtype)
         case Call(op, arguments, dtype):
-            return _call(graph, op, [lower(graph, a, operand, label) for a in arguments], dtype)
+            known = leaves.guarded(expr) if op == "where" else None
+            return _call(graph, op, [lower(graph, a, leaves) for a in arguments], dtype) if known is None else known
         case _:
             assert_never(expr)
 

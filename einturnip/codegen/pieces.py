@@ -21,6 +21,7 @@ class Piece:
         sizes: extents of the digits, outermost first.
         first, steps: the label's value at digit 0 everywhere, and what a step of each digit adds to it.
         firsts, index_steps: the same for each index.
+        inside: False where an index is clamped.
     """
 
     sizes: tuple[int, ...]
@@ -28,6 +29,7 @@ class Piece:
     steps: tuple[int, ...]
     firsts: tuple[int, ...]
     index_steps: tuple[tuple[int, ...], ...]
+    inside: bool = True
 
 
 def splits(indices: Sequence[Index]) -> bool:
@@ -54,8 +56,9 @@ def pieces(indices: Sequence[Index], sizes: Sequence[int], start: int, stop: int
             edges.update(x for x in _clamp_edges(index, size) if start < x < stop)
     ordered = sorted(edges)
     for a, b in zip(ordered, ordered[1:], strict=False):
-        inside = [_unclamped(i, n, a) for i, n in zip(indices, sizes, strict=True)]
-        yield from _within(inside, a, b)
+        held = [_unclamped(i, n, a) for i, n in zip(indices, sizes, strict=True)]
+        inside = all(i.terms for i in held)
+        yield from (replace(p, inside=inside) for p in _within(held, a, b))
 
 
 def value(index: Index, x: int) -> int:

@@ -16,7 +16,7 @@ from einturnip.core.algebra import AGGREGATIONS, aggregation
 from einturnip.core.dtypes import BF16, BOOL, C64, F16, F32, F64, I8, I64, DType
 from einturnip.core.einsum import Access, Einsum, Index
 from einturnip.core.reference import combine_states, evaluate_einsum
-from einturnip.core.scalar import Call, Operand
+from einturnip.core.scalar import Call, Const, Label, Operand, Scalar
 
 from .test_contraction import forced
 from .test_kernels import check_equal, joins, run, tensor
@@ -107,6 +107,61 @@ def test_any_static_index(affine: bool, data: st.DataObject) -> None:
     einsum = data.draw(indexed((None, None, *LANGUAGE), affine))
     operands = tuple(tensor(data.draw, einsum.operand_shape(s), d) for s, d in enumerate(einsum.dtypes))
     check_tiles(data, einsum, operands)
+
+
+def index_value(index: Index) -> Scalar:
+    """An index as a number, before it is clamped."""
+    total: Scalar = Const(index.offset, I64)
+    for p, c in index.terms:
+        total = Call("add", (total, Call("mul", (Label(p), Const(c, I64)), I64)), I64)
+    return Call("floordiv", (total, Const(index.divisor, I64)), I64) if index.divisor > 1 else total
+
+
+@st.composite
+def padded(draw: st.DrawFn) -> Einsum:
+    """Guarded reads, most of them by just the guard that clamping needs."""
+    bounds = draw(st.tuples(*[st.sampled_from((1, 3, 6)) for _ in range(draw(st.integers(1, 3)))]))
+    access: list[int | Index] = []
+    shape = []
+    join: Scalar = Operand(0, F32)
+    for p, bound in enumerate(bounds):
+        if draw(st.integers(0, 3)) == 0:
+            access.append(p)
+            shape.append(bound)
+            continue
+        size, c = draw(st.integers(1, 5)), draw(st.sampled_from((1, 1, -1, 2)))
+        index = Index(((p, c),), draw(st.integers(-3, 6)), draw(st.sampled_from((1, 1, 2))) if abs(c) == 1 else 1)
+        low, high = draw(st.sampled_from(((0, 0),) * 3 + ((0, 1), (-1, 0), (1, 0))))
+        value = index_value(index)
+        above = Call("ge", (value, Const(low, I64)), BOOL)
+        below = Call("lt", (value, Const(size + high, I64)), BOOL)
+        join = Call(
+            "where", (Call("and", (above, below), BOOL), join, Const(draw(st.sampled_from((9, 9, 8))), F32)), F32
+        )
+        access.append(replace(index, clamped=True))
+        shape.append(size)
+    order = draw(st.permutations(range(len(bounds))))
+    read, stored = tuple(access[p] for p in order), tuple(shape[p] for p in order)
+    return Einsum(tuple("ijk"[: len(bounds)]), bounds, len(bounds), (read,), (F32,), join, None, (stored,))
+
+
+@given(data=st.data())
+@settings(max_examples=200, deadline=None)
+def test_padding(data: st.DataObject) -> None:
+    einsum = data.draw(padded())
+    check_tiles(data, einsum, (tensor(data.draw, einsum.operand_shape(0), F32),))
+
+
+def test_padding_is_a_copy() -> None:
+    einsum = Einsum(("i",), (6,), 1, ((Index(((0, 1),), -1, clamped=True),),), (F32,), Operand(0, F32), None, ((4,),))
+    value = index_value(Index(((0, 1),), -1))
+    inside = Call("and", (Call("ge", (value, Const(0, I64)), BOOL), Call("lt", (value, Const(4, I64)), BOOL)), BOOL)
+    einsum = replace(einsum, join=Call("where", (inside, Operand(0, F32), Const(7.0, F32)), F32))
+    kernel = kernels.compile_kernel(einsum, (6,), "whole")
+    out = np.empty(6, np.float32)
+    assert kernel.workspace_nbytes == 0
+    kernel((out,), (np.arange(4, dtype=np.float32),), (0,), True, np.empty(0, np.uint8))
+    assert out.tolist() == [7, 0, 1, 2, 3, 7]
 
 
 @st.composite
