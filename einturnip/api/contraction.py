@@ -53,12 +53,8 @@ def einsum(
             source.close()
     contraction = bind(readings, shapes)
     program = _compiled(program_text(contraction, dtypes, _result_dtype(dtypes, dtype)))
-    data = {
-        f"operand{position}": _squeezed(value, axes, position)
-        for position, (value, axes) in enumerate(zip(values, contraction.dropped, strict=True))
-    }
     result = program(
-        data=data,
+        data={f"operand{position}": value for position, value in enumerate(values)},
         memory=memory,
         arena=arena,
         workers=workers,
@@ -115,12 +111,3 @@ def _result_dtype(dtypes: list[DType], asked: Any) -> DType:
         return from_numpy(np.dtype(asked))
     except (KeyError, TypeError):
         raise BindError(f"einsum cannot give dtype {asked!r}") from None
-
-
-def _squeezed(value: Any, axes: tuple[int, ...], position: int) -> Any:
-    """The operand without the axes of size 1 that broadcast."""
-    if not axes:
-        return value
-    if isinstance(value, str):
-        raise BindError(f"operand {position}, {value}, has axes of size 1 that broadcast; load it as an array instead")
-    return np.squeeze(np.asarray(value), axes)

@@ -137,12 +137,11 @@ def _shown(term: Term) -> str:
 class Contraction:
     """Subscripts bound to shapes.
 
-    ``terms`` are each operand's labels with the axes dropped that broadcast; ``dropped`` those axes; ``sizes`` of all
-    labels. The axes of an ellipsis are labelled ``...0``, ``...1`` and so on.
+    ``terms`` are each operand's labels, None for an axis of size 1 that broadcasts; ``sizes`` of all labels. The axes
+    of an ellipsis are labelled ``...0``, ``...1`` and so on.
     """
 
-    terms: tuple[Labels, ...]
-    dropped: tuple[tuple[int, ...], ...]
+    terms: tuple[tuple[Label | None, ...], ...]
     output: Labels
     sizes: dict[Label, int]
     text: str
@@ -161,15 +160,11 @@ def bind(readings: Sequence[Subscripts], shapes: Sequence[tuple[int, ...]]) -> C
     hidden = tuple(f"...{k}" for k in range(max(rests, default=0)))
     terms = [_spelled(position, shape, hidden, subscripts) for position, shape in enumerate(shapes)]
     sizes = _sizes(terms, shapes, subscripts.text)
-    dropped = tuple(
-        tuple(axis for axis, label in enumerate(term) if shape[axis] != sizes[label])
+    kept = tuple(
+        tuple(label if sizes[label] == n else None for label, n in zip(term, shape, strict=True))
         for term, shape in zip(terms, shapes, strict=True)
     )
-    kept = tuple(
-        tuple(label for axis, label in enumerate(term) if axis not in gone)
-        for term, gone in zip(terms, dropped, strict=True)
-    )
-    return Contraction(kept, dropped, _output(subscripts, terms, hidden), sizes, subscripts.text)
+    return Contraction(kept, _output(subscripts, terms, hidden), sizes, subscripts.text)
 
 
 def _spelled(position: int, shape: tuple[int, ...], hidden: Labels, subscripts: Subscripts) -> Labels:
@@ -234,13 +229,12 @@ def program_text(contraction: Contraction, dtypes: Sequence[DType], result: DTyp
     names = _names(contraction.sizes)
     lines, factors = [], []
     for position, (term, dtype) in enumerate(zip(contraction.terms, dtypes, strict=True)):
-        axes = ", ".join(str(contraction.sizes[label]) for label in term)
+        axes = ", ".join("1" if label is None else str(contraction.sizes[label]) for label in term)
         lines.append(f"input operand{position} : {dtype}" + (f"[{axes}]" if term else ""))
         access = f"operand{position}" + _indices(term, names)
         factors.append(access if dtype == result else f"{result}({access})")
     product = _balanced(factors, " and " if result == BOOL else " * ")
-    kept = dict.fromkeys(label for term in contraction.terms for label in term)
-    summed = ", ".join(names[label] for label in kept if label not in contraction.output)
+    summed = ", ".join(names[label] for label in contraction.sizes if label not in contraction.output)
     if summed:
         product = f"any[{summed}] ({product})" if result == BOOL else f"sum[{summed} : {result}] {product}"
     lines += [f"result{_indices(contraction.output, names)} = {product}", "output result"]
@@ -266,5 +260,5 @@ def _balanced(factors: Sequence[str], operator: str) -> str:
     return f"({_balanced(factors[:half], operator)}){operator}({_balanced(factors[half:], operator)})"
 
 
-def _indices(labels: Labels, names: Mapping[Label, str]) -> str:
-    return f"[{', '.join(names[label] for label in labels)}]" if labels else ""
+def _indices(labels: Sequence[Label | None], names: Mapping[Label, str]) -> str:
+    return f"[{', '.join('0' if label is None else names[label] for label in labels)}]" if labels else ""

@@ -236,6 +236,8 @@ def test_einsum_takes_numpys_other_arguments(tmp_path):
     np.save(tmp_path / "a.npy", a)
     streamed = et.einsum("ij,jk->ik", tmp_path / "a.npy", b, out=tmp_path / "c.npy", memory="256MiB")
     assert (np.asarray(streamed) == a @ b).all()
+    np.save(tmp_path / "row.npy", a[:1])
+    assert (et.einsum("ij,ij->ij", a, tmp_path / "row.npy") == a * a[:1]).all()
     with pytest.raises(et.BindError, match="label 'j' of 'ij,jk->ik' has size 6 in operand 0"):
         et.einsum("ij,jk->ik", a, a)
 
