@@ -28,9 +28,6 @@ def declare_dim(scope: Scope, declaration: s.DimDeclaration) -> None:
         return
     before = scope.dims.get(name)
     definition = None
-    if scope.function and declaration.value is None:
-        scope.error("E049", "a size in a function has a value", span, f"write dim {name} = ..., or make it a parameter")
-        return
     if declaration.value is not None:
         if too_deep(declaration.value):
             scope.error("E008", f"this nests deeper than {DEEPEST}", declaration.value.span)
@@ -46,8 +43,7 @@ def declare_dim(scope: Scope, declaration: s.DimDeclaration) -> None:
     if before is None or definition is not None:
         dim = Dim(name, definition, False, span)
         scope.dims[name] = dim
-        if not scope.function:
-            scope.draft.emit(dim)
+        scope.draft.emit(dim)
 
 
 def check_dims(scope: Scope) -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from einturnip.core.diagnostics import Diagnostic, Span
 from einturnip.lang import syntax as s
 from einturnip.lang.types import (
+    Access,
     AxisSize,
     Carried,
     Concatenate,
@@ -21,6 +22,7 @@ from einturnip.lang.types import (
     SizeName,
     Statement,
     Tensor,
+    walk,
 )
 
 
@@ -113,14 +115,10 @@ class Draft:
                 case Input(shape=shape):
                     return shape[axis]
                 case Equation() as equation:
-                    label = equation.labels[axis]
-                    if label.size is not None:
-                        return label.size
-                    if isinstance(label.dim, str):
-                        return SizeName(label.dim, label.span)
-                    if not isinstance(label.dim, AxisSize):
-                        return label.dim
-                    number, axis = label.dim.tensor, label.dim.axis
+                    found = _label_size(equation, axis)
+                    if not isinstance(found, AxisSize):
+                        return found
+                    number, axis = found.tensor, found.axis
                 case Replace(base=base):
                     number = base
                 case Concatenate(axis=joined, parts=parts):
@@ -129,3 +127,16 @@ class Draft:
                     number = parts[0]
                 case Carried(initial=initial):
                     number = initial
+
+
+def _label_size(equation: Equation, number: int) -> SizeExpr | None:
+    """The size that a label has by what is written, by its name, or by an axis on which it stands alone."""
+    label = equation.labels[number]
+    if label.size is not None:
+        return label.size
+    if label.dim is not None:
+        return SizeName(label.dim, label.span) if isinstance(label.dim, str) else label.dim
+    for expr in walk(equation.value):
+        if isinstance(expr, Access) and number in expr.indices:
+            return AxisSize(expr.tensor, expr.indices.index(number), label.name, label.span)
+    return None

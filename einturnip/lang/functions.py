@@ -10,9 +10,9 @@ from einturnip.lang import syntax as s
 from einturnip.lang.arguments import Argument, as_constant, as_tensor
 from einturnip.lang.context import Elaborating, bind_shown, carried_in, rest_names
 from einturnip.lang.draft import FunctionDefinition
-from einturnip.lang.labels import occurrences
+from einturnip.lang.labels import DEEPEST, occurrences
 from einturnip.lang.scope import Known, Scope
-from einturnip.lang.types import AxisSize, Dim, Equation, Expr
+from einturnip.lang.types import Access, AxisSize, Dim, Equation, Expr, Label, children
 
 DEEPEST_CALL = 40
 """How deep calls may stand in each other."""
@@ -55,7 +55,7 @@ def enter(at: Elaborating, node: s.Call, function: FunctionDefinition) -> Frame 
         return None
     name = draft.frame(node.name)
     outside = at.scope.outside or at.scope
-    later = dict(_defined(function.syntax.body))
+    later = dict(definitions(function.syntax.body))
     scope = Scope(
         draft, later, at.scope.block, function=node.name, path=f"{name}.", limit=function.order, outside=outside
     )
@@ -79,7 +79,8 @@ def _mark_call(problems: list[Diagnostic], before: int, call: Span) -> None:
     problems[before:] = [called(problem, call) for problem in problems[before:]]
 
 
-def _defined(body: Sequence[s.Declaration]) -> Iterator[tuple[str, Span]]:
+def definitions(body: Sequence[s.Declaration]) -> Iterator[tuple[str, Span]]:
+    """The names that a body defines, with the place where each is first."""
     for declaration in reversed(body):
         if isinstance(declaration, s.Definition):
             yield from ((target.name, target.name_span) for target in declaration.targets)
@@ -212,8 +213,6 @@ def _wrong_axes(at: Elaborating, frame: Frame, parameter: s.Parameter, value: s.
 
 def _permuted(at: Elaborating, frame: Frame, argument: Argument, name: str) -> Known:
     """The argument with the axes of ``...`` in the order of the first argument that has them."""
-    from einturnip.lang.types import Access, Label
-
     known, labels = argument
     count = len(frame.rest)
     order = (*known.carried, *frame.rest, *labels[count:])
@@ -298,9 +297,23 @@ def result(at: Elaborating, frame: Frame, position: int) -> Expr | None:
         inner.label(name, node.span)
     if len(scope.problems) == before:
         bind_shown(inner, node)
+    scope.draft.depth += 1
     value = inner.expr(node) if len(scope.problems) == before else None
+    scope.draft.depth -= 1
+    if value is not None and scope.draft.depth == 0 and _depth(value) > DEEPEST:
+        message = f"with its calls written out, this nests deeper than {DEEPEST}"
+        at.scope.error("E008", message, frame.call.span, "name a part of it first")
     _mark_call(scope.problems, before, frame.call.span)
     return value
+
+
+def _depth(expr: Expr) -> int:
+    deepest, stack = 0, [(expr, 1)]
+    while stack:
+        part, depth = stack.pop()
+        deepest = max(deepest, depth)
+        stack += [(child, depth + 1) for child in children(part)]
+    return deepest
 
 
 def _made(at: Elaborating, frame: Frame, inner: Elaborating, name: str) -> int | None:

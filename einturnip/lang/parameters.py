@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+from einturnip.core.diagnostics import Diagnostic
+from einturnip.core.dtypes import F32, I64
 from einturnip.lang import syntax as s
-from einturnip.lang.draft import FunctionDefinition
-from einturnip.lang.scope import Scope
+from einturnip.lang.arguments import as_tensor
+from einturnip.lang.draft import Draft, FunctionDefinition
+from einturnip.lang.equations import Elaboration
+from einturnip.lang.functions import definitions
+from einturnip.lang.scope import Constant, Known, Scope
+from einturnip.lang.types import AxisSize, Dim, Input, SizeLiteral, SizeNumber
+from einturnip.lang.typing import literal
+
+# What hangs on the dtypes and numbers that a call gives, or on its left side.
+_HANGS_ON_CALL = frozenset({"E032", "E040", "E041", "E042", "E044", "E045", "E046", "E048", "E050", "E051", "E052"})
 
 
 def declare_function(scope: Scope, node: s.Function, file: str) -> None:
@@ -22,7 +32,40 @@ def declare_function(scope: Scope, node: s.Function, file: str) -> None:
         return
     if all([_check_parameter(scope, node, k) for k in range(len(node.parameters))]) and _check_returns(scope, node):
         order = sum(map(len, draft.functions.values()))
-        draft.declare_function(node.name, FunctionDefinition(node, order, file))
+        definition = FunctionDefinition(node, order, file)
+        if not file.startswith("std."):
+            draft.problems += _problems_of(scope, definition)
+        draft.declare_function(node.name, definition)
+
+
+def _problems_of(outside: Scope, definition: FunctionDefinition) -> list[Diagnostic]:
+    """What is wrong with a function's body whoever calls it, found by a call with tensors of f32."""
+    node = definition.syntax
+    draft = Draft(outside.draft.files, functions=outside.draft.functions)
+    later = dict(definitions(node.body))
+    path = f"{node.name}."
+    scope = Scope(draft, later, outside.block, function=node.name, path=path, limit=definition.order, outside=outside)
+    for parameter in node.parameters:
+        name, span = parameter.name, parameter.span
+        if parameter.indices is None:
+            default = parameter.default.value if isinstance(parameter.default, s.Literal) else 1
+            size = SizeLiteral(default, span) if isinstance(default, int) else None
+            number = SizeNumber(size, I64, "number", span) if size is not None else literal(default, span)
+            scope.constants[name] = Constant(size, number, span, False)
+            continue
+        labels = [index for index in parameter.indices if isinstance(index, s.Name)]
+        tensor = Input(name, draft.number, F32, tuple(SizeLiteral(1, index.span) for index in labels), None, span)
+        draft.emit(tensor)
+        scope.tensors[name] = Known(tensor, len(labels))
+        for axis, index in enumerate(labels):
+            axis_size = AxisSize(tensor.number, axis, index.name, index.span)
+            scope.dims.setdefault(index.name, Dim(index.name, axis_size, False, index.span))
+    scope.block(scope, node.body)
+    at = Elaboration(scope)
+    at.left = tuple(f"{scope.path}{k}" for k in range(16))
+    for value in node.returns if not draft.problems else ():
+        as_tensor(at, value, f"{scope.path}return")
+    return [problem for problem in draft.problems if problem.code not in _HANGS_ON_CALL]
 
 
 def _check_parameter(scope: Scope, node: s.Function, position: int) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import assert_never
 
 from einturnip.core.diagnostics import Diagnostic, Span
-from einturnip.core.errors import SourceError
+from einturnip.core.errors import InternalError, SourceError
 from einturnip.lang import syntax as s
 from einturnip.lang.declarations import check_dims, declare_dim, declare_input, declare_output
 from einturnip.lang.draft import Draft
@@ -101,24 +101,9 @@ def _block(scope: Scope, body: tuple[s.Declaration, ...]) -> None:
                 define(scope, declaration)
             case s.Loop():
                 loop(scope, declaration)
-            case s.DimDeclaration() if scope.function:
-                declare_dim(scope, declaration)
-            case s.DimDeclaration() | s.InputDeclaration() | s.OutputDeclaration() | s.Function() | s.Import():
-                what = _WORDS[type(declaration)]
-                where = f"the function '{scope.function}'" if scope.function else "a loop"
-                scope.error("E049", f"{what} cannot stand in {where}", declaration.span, "move it out, before it")
             case _:
-                assert_never(declaration)
+                raise InternalError(f"a {type(declaration).__name__} stands in a block")
     scope.draft.place = outer
-
-
-_WORDS: dict[type[s.Declaration], str] = {
-    s.DimDeclaration: "a size",
-    s.InputDeclaration: "an input",
-    s.OutputDeclaration: "an output",
-    s.Function: "a function",
-    s.Import: "an import",
-}
 
 
 def _import(scope: Scope, imports: Imports, node: s.Import, importer: str) -> None:
