@@ -97,6 +97,8 @@ def test_check_shows_every_tensor_and_what_sizes_are_known(folder, command):
     )
     code, out, _ = command("check", "product.ein", *FILES)
     assert code == 0 and "C[i, j]  f64[6, 4]" in out
+    code, out, _ = command("check", "product.ein", "-i", "B=b.npy")
+    assert code == 0 and "C[i, j]  f64[6, 4]" in out
     code, out, err = command("check", "product.ein", "-i", "A=b.npy")
     assert code == 2 and out == "" and "b.npy" in err and "size 'n' is 6" in err
 
