@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from einturnip.core.einsum import Einsum
 from einturnip.core.scalar import Scalar, walk
-from einturnip.decomp.classes import LabelClasses, Ratio, form, positions
-from einturnip.decomp.cost import working_set_nbytes
+from einturnip.decomp.classes import LabelClasses, Ratio, form
+from einturnip.decomp.cost import COPIED_AT_ONCE, copies_tiles, positions, working_set_nbytes
 from einturnip.eingraph.types import ConcatNode, EinGraph, EinsumNode, InputNode
 
 
@@ -70,7 +70,7 @@ class Grouped:
         total = working_set_nbytes(e, own)
         most = 0
         for s in group.shifted:
-            if s.kind is InputNode:
+            if s.kind is InputNode and not copies_tiles(e, s.slot, own):
                 continue
             # A part within one tile is read in place; else it is copied out of one tile after the other.
             cut = (max(1, min(int(tiles[c] * r), n)) for c, r, n in zip(s.classes, s.ratios, s.shape, strict=True))
@@ -78,7 +78,7 @@ class Grouped:
             tile = min(tile, 2 * part) if s.kind is ConcatNode else tile
             itemsize = e.dtypes[s.slot].itemsize
             total += max(0, tile - part) * itemsize
-            most = max(most, (part + tile) * itemsize)
+            most = max(most, (part + max(tile, int(part * COPIED_AT_ONCE))) * itemsize)
         return max(total, most)
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TypeAlias
 
-from einturnip.core.einsum import Access, Einsum, Index
+from einturnip.core.einsum import Einsum, Index
 from einturnip.eingraph.types import ConcatNode, EinGraph, EinsumNode, InputNode, Node
 
 Ratio: TypeAlias = int | Fraction
@@ -28,11 +28,6 @@ MOST_SLICES = 4096
 def label_bounds(node: Node) -> tuple[int, ...]:
     """Sizes of what a node's partitioning cuts: an einsum's labels, else the axes."""
     return node.einsum.bounds if isinstance(node, EinsumNode) else node.shape
-
-
-def positions(access: Access) -> frozenset[int]:
-    """The labels that an access hangs on."""
-    return frozenset(q for p in access for q in ((p,) if isinstance(p, int) else (t for t, _ in p.terms)))
 
 
 @dataclass(frozen=True, slots=True)

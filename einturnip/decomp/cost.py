@@ -7,14 +7,37 @@ from collections.abc import Sequence
 
 from einturnip.codegen.kernels import compile_kernel
 from einturnip.core.contraction import contraction
-from einturnip.core.einsum import Einsum
+from einturnip.core.einsum import Access, Einsum
 from einturnip.core.machine import Machine
 from einturnip.core.scalar import Call, walk
+
+# What copying a byte in memory takes of the time that reading it from a file takes.
+COPY_COST = 0.125
+# Of a box, what the tiles may take together that one task copies into it, unless it is one tile.
+COPIED_AT_ONCE = 0.25
+
+
+def positions(access: Access) -> frozenset[int]:
+    """The labels that an access hangs on."""
+    return frozenset(q for p in access for q in ((p,) if isinstance(p, int) else (t for t, _ in p.terms)))
 
 
 def operand_nbytes(einsum: Einsum, slot: int, tiles: Sequence[int]) -> int:
     """Bytes of the part of operand ``slot`` that one tile of the label space reads."""
     return math.prod(einsum.operand_extents(slot, tiles)) * einsum.dtypes[slot].itemsize
+
+
+def overlap(einsum: Einsum, slot: int, tiles: Sequence[int]) -> float:
+    """How many times the parts of an operand that the tiles read are, together, what the whole einsum reads of it."""
+    whole = math.prod(einsum.operand_extents(slot, einsum.bounds))
+    reads = positions(einsum.accesses[slot])
+    parts = math.prod(-(-einsum.bounds[p] // tiles[p]) for p in reads)
+    return parts * math.prod(einsum.operand_extents(slot, tiles)) / whole if whole else 1.0
+
+
+def copies_tiles(einsum: Einsum, slot: int, tiles: Sequence[int]) -> bool:
+    """True where parts of a stored operand overlap so much that they are copied from its tiles, each loaded once."""
+    return overlap(einsum, slot, tiles) > 1 + COPY_COST
 
 
 def state_nbytes(einsum: Einsum, tiles: Sequence[int]) -> int:

@@ -10,7 +10,7 @@ from heapq import heapify, heappop, heappush
 from einturnip.core.contraction import contraction
 from einturnip.core.machine import Machine
 from einturnip.decomp.alike import Group, Grouped
-from einturnip.decomp.cost import operand_nbytes, state_nbytes
+from einturnip.decomp.cost import COPY_COST, operand_nbytes, overlap, state_nbytes
 from einturnip.eingraph.types import InputNode
 
 # Halving a class counts as effective if it saves this part of what the best halving saves.
@@ -167,21 +167,19 @@ class _Search:
         return total
 
     def _halo_nbytes(self, group: Group, cut: int) -> float:
-        """Bytes that neighbouring tiles would both read of operands that are indexed beyond labels."""
+        """Bytes of parts that overlap, of operands that are indexed beyond labels: read again or, cheaper, copied."""
         total = 0.0
         for s in group.shifted:
-            reads = group.reads[s.slot]
-            if not any(group.classes[p] == cut for p in reads):
+            if not any(group.classes[p] == cut for p in group.reads[s.slot]):
                 continue
-            before = self.tiles[cut]
-            found = []
+            e, before = group.einsum, self.tiles[cut]
+            times = []
             for tile in (before, halved(before, self.steps[cut])):
                 self.tiles[cut] = tile
-                own = self.graph.tiles(group, self.tiles)
-                times = math.prod(-(-group.einsum.bounds[p] // own[p]) for p in reads)
-                found.append(times * operand_nbytes(group.einsum, s.slot, own))
+                parts = overlap(e, s.slot, self.graph.tiles(group, self.tiles))
+                times.append(min(parts - 1, COPY_COST * parts) if s.kind is InputNode else COPY_COST * parts)
             self.tiles[cut] = before
-            total += max(0, found[1] - found[0])
+            total += max(0.0, times[1] - times[0]) * operand_nbytes(e, s.slot, e.bounds)
         return total
 
     def _run_cost(self, shape: Sequence[int], itemsize: int, axes: Sequence[int], cut: int) -> float:

@@ -81,7 +81,7 @@ class OpColumns:
         """
         reads, writes = _Touched(self.read_ptr, self.read), _Touched(self.write_ptr, self.write)
         after = np.array(self.after, np.int64)
-        ops = np.repeat(np.arange(len(self.kind)), np.diff(np.array(self.after_ptr, np.int64)))
+        ops: Ints = np.repeat(np.arange(len(self.kind)), np.diff(np.asarray(self.after_ptr)))
         kept = np.zeros(len(after), bool)
         for start in range(0, len(after), EDGES_AT_ONCE):
             part = slice(start, start + EDGES_AT_ONCE)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from einturnip.core.contraction import contraction
 from einturnip.core.einsum import Box, Einsum, Index
-from einturnip.decomp.classes import positions
+from einturnip.decomp.cost import positions
 from einturnip.decomp.pieces import meet, points, without
 from einturnip.eingraph.types import ConcatNode, EinGraph, EinsumNode, InputNode
 

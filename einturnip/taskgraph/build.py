@@ -16,7 +16,7 @@ from typing import NamedTuple, TypeAlias, assert_never
 from einturnip.codegen.kernels import Mode, compile_kernel
 from einturnip.core.einsum import Box, Einsum
 from einturnip.core.machine import Machine
-from einturnip.decomp.cost import is_cut, kernel_seconds, state_nbytes
+from einturnip.decomp.cost import COPIED_AT_ONCE, copies_tiles, is_cut, kernel_seconds, state_nbytes
 from einturnip.decomp.pieces import Part, Pieces, meet, points
 from einturnip.decomp.types import Block, Decomposition
 from einturnip.eingraph.types import ConcatNode, EinsumNode, InputNode, Piece
@@ -71,6 +71,7 @@ class _Lowering:
         self.outputs = [decomposition.output(i) for i in range(n)]
         self.slots: dict[int, list[Slot]] = {}
         self.pieces: dict[int, Pieces] = {}
+        self.copied = _copied(decomposition)
         self.costs: dict[tuple[int, Key, TaskKind], tuple[int, float, int]] = {}
         self.stores: dict[int, list[tuple[int, Part | None]]] = {}
         self.shown: dict[int, list[Part]] = {}
@@ -108,17 +109,15 @@ class _Lowering:
         node = self.graph.nodes[i]
         match node:
             case InputNode():
-                if box is not None and points(box) == 0:
-                    yield from self._assemble(i, box, ())
+                if box is not None and (i in self.copied or points(box) == 0):
+                    yield from self._assemble(i, box, self._by_tile(i, box))
                 else:
                     self._load(i, key, box)
             case EinsumNode():
                 if box is None:
                     yield from self._make_block(i, node, key)
                 else:
-                    here = Piece(i, tuple(range(len(box))), (0,) * len(box))
-                    tiles = map(self.outputs[i].box, self.outputs[i].covering(box))
-                    yield from self._assemble(i, box, [Part(here, b) for t in tiles if (b := meet(t, box)) is not None])
+                    yield from self._assemble(i, box, self._by_tile(i, box))
             case ConcatNode():
                 assert box is not None
                 yield from self._make_part(i, box)
@@ -256,7 +255,8 @@ class _Lowering:
         node = self.graph.nodes[operand]
         keys = [] if isinstance(node, ConcatNode) else there.covering(need)
         # Of a stored tensor, a small part of a tile is loaded by itself.
-        if len(keys) == 1 and (isinstance(node, EinsumNode) or 2 * points(need) >= points(there.box(keys[0]))):
+        small = isinstance(node, InputNode) and operand not in self.copied
+        if len(keys) == 1 and not (small and 2 * points(need) < points(there.box(keys[0]))):
             if keys[0] not in self.tile[operand]:
                 yield Want(operand, keys[0], None)
             v = self.tile[operand][keys[0]]
@@ -281,10 +281,17 @@ class _Lowering:
         else:
             yield from self._assemble(i, need, parts)
 
+    def _by_tile(self, i: int, box: Box) -> list[Part]:
+        """What the tiles of node ``i`` have of a box."""
+        here = Piece(i, tuple(range(len(box))), (0,) * len(box))
+        tiles = map(self.outputs[i].box, self.outputs[i].covering(box))
+        return [Part(here, common) for t in tiles if (common := meet(t, box)) is not None]
+
     def _assemble(self, i: int, need: Box, parts: Sequence[Part]) -> Demand:
-        """Copy parts into a new value that holds box ``need``: with each task as many as are no larger together."""
+        """Copy parts into a new value that holds box ``need``: with each task one, or as many small ones as fit."""
         made = self._tile_value(i, need)
-        nbytes, size = self.columns.value_nbytes, self.columns.value_nbytes[made]
+        nbytes = self.columns.value_nbytes
+        room = nbytes[made] * COPIED_AT_ONCE
         reads: list[int] = []
         seen: list[int] = []
         key: list[int] = []
@@ -293,7 +300,7 @@ class _Lowering:
             value, layout = yield from self._part(part.operand, part.within)
             if part.operand != i:
                 layout = self._view(i, part.outside(self.columns.box_of(layout)))
-            if reads and held + nbytes[value] > size:
+            if reads and held + nbytes[value] > room:
                 self.columns.transfer(TaskKind.MOVE, i, key, made, reads, seen)
                 reads, seen, key, held = [], [], [], 0
             reads.append(value)
@@ -368,6 +375,19 @@ class _Lowering:
 
     def _view(self, i: int, box: Box) -> int:
         return self.columns.new_value(ValueKind.VIEW, i, box, points(box) * self.graph.nodes[i].dtype.itemsize)
+
+
+def _copied(d: Decomposition) -> frozenset[int]:
+    """Inputs whose parts are put together from tiles, so that what neighbours share is read from its file once."""
+    found = set()
+    for node, part in zip(d.graph.nodes, d.partitionings, strict=True):
+        if isinstance(node, EinsumNode) and not node.einsum.plain:
+            for slot, operand in enumerate(node.operands):
+                if isinstance(d.graph.nodes[operand], InputNode) and operand not in found:
+                    access = node.einsum.accesses[slot]
+                    if not all(isinstance(p, int) for p in access) and copies_tiles(node.einsum, slot, part.tiles):
+                        found.add(operand)
+    return frozenset(found)
 
 
 def composed(outer: Piece, inner: Piece) -> Piece:

@@ -1,0 +1,170 @@
+"""What plans move: halos once, slices alone, rows of a loop in proportion to its steps, pieces without a copy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from einturnip.core.einsum import Index
+from einturnip.decomp.build import decompose, label_classes
+from einturnip.eingraph.types import EinGraph, Hints, Piece
+from einturnip.memgraph.build import build as place
+from einturnip.memgraph.check import check as check_memgraph
+from einturnip.memgraph.evaluate import evaluate as evaluate_memgraph
+from einturnip.memgraph.types import OpKind
+from einturnip.planner.bound import link_bound
+from einturnip.planner.plan import Lowered, plan
+from einturnip.taskgraph.build import build
+from einturnip.taskgraph.check import check
+from einturnip.taskgraph.types import TaskKind
+from tests.memgraph.cases import MACHINE
+from tests.taskgraph.graphs import Maker, arrays, reference
+
+IN, OUT = "disk->cpu:0", "cpu:0->disk"
+
+
+def planned(graph: EinGraph, arena: int) -> Lowered:
+    """The plan, proven on every floor; its values are compared where the graph is small."""
+    lowered = plan(graph, None, arena, MACHINE, {})
+    check(lowered.memgraph.taskgraph)
+    check_memgraph(lowered.memgraph)
+    if len(lowered.memgraph) < 1000:
+        inputs = arrays(graph)
+        result = evaluate_memgraph(lowered.memgraph, inputs)
+        for name, expected in reference(graph, inputs).items():
+            np.testing.assert_array_equal(result[name], expected)
+    return lowered
+
+
+def count(lowered: Lowered, kind: OpKind) -> int:
+    return int((lowered.memgraph.kind == kind).sum())
+
+
+def convolution(n: int, k: int) -> EinGraph:
+    make = Maker()
+    x, w = make.input(n, n), make.input(k, k)
+    size = n - k + 1
+    window = (Index(((0, 1), (2, 1))), Index(((1, 1), (3, 1))))
+    return make.graph(make.einsum((size, size, k, k), 2, [(x, window), (w, (2, 3))], "sum"))
+
+
+@pytest.mark.parametrize("arena", [64 << 10, 256 << 10, 8 << 20])
+def test_a_convolution_reads_its_input_about_once(arena: int) -> None:
+    graph = convolution(128, 5)
+    moved = planned(graph, arena).memgraph.nbytes_by_link()
+    bound = link_bound(graph, arena)
+    assert bound[IN] == (128 * 128 + 25) * 8
+    assert bound[IN] <= moved[IN] <= 1.25 * bound[IN]
+    assert bound[OUT] <= moved[OUT] <= 1.25 * bound[OUT]
+
+
+def recurrence(steps: int, width: int) -> tuple[EinGraph, int]:
+    """``H[t, d] = sum[e] W[l, d, e] * H[t-1, e]``, where each step has its W and all of H is wanted."""
+    make = Maker()
+    start, w = make.input(width), make.input(steps, width, width)
+    h = make.einsum((width,), 1, [(start, (0,))])
+    rows = []
+    for t in range(steps):
+        h = make.einsum((width, width), 1, [(w, (Index((), t), 0, 1)), (h, (1,))], "sum")
+        rows.append(Piece(h, (1,), (t, 0)))
+    return make.graph(make.concat((steps, width), rows)), h
+
+
+@pytest.mark.parametrize("arena", [6 << 10, 1 << 20])
+def test_the_steps_of_a_loop_move_what_is_new_in_each(arena: int) -> None:
+    graph, _ = recurrence(200, 16)
+    lowered = planned(graph, arena)
+    assert lowered.memgraph.nbytes_by_link() == {IN: (16 + 200 * 256) * 8, OUT: 200 * 16 * 8}
+    assert lowered.memgraph.nbytes_by_link() == link_bound(graph, arena)
+    assert not (lowered.memgraph.taskgraph.kind == TaskKind.MOVE).any()
+
+
+def test_a_replaced_row_costs_one_tile() -> None:
+    """``X[t, :] = 2 x``, X read whole each time: other tiles are the old ones."""
+    make = Maker()
+    n, width = 64, 8
+    source = make.input(n, width)
+    x = make.einsum((n, width), 2, [(source, (0, 1))], hints=Hints(tiles=((0, 4),)))
+    sums = []
+    for t in range(0, n, 4):
+        row = make.einsum((width,), 1, [(x, (Index((), t), 0)), (x, (Index((), t), 0))][:1])
+        whole = Piece(x, (0, 1), (0, 0))
+        x = make.concat((n, width), [whole, Piece(row, (1,), (t, 0))])
+        sums.append(make.einsum((width, n), 1, [(x, (1, 0))], "sum"))
+    lowered = planned(make.graph(*sums), 1 << 20)
+    tasks = lowered.memgraph.taskgraph
+    moves = np.flatnonzero(tasks.kind == TaskKind.MOVE)
+    assert len(np.unique(tasks.value[moves])) == len(sums)
+    assert (tasks.value_nbytes[tasks.value[moves]] == 4 * width * 8).all()
+
+
+def test_pieces_of_an_output_are_stored_where_they_stand() -> None:
+    make = Maker()
+    a, b = make.input(40, 8), make.input(24, 8)
+    left = make.einsum((40, 8), 2, [(a, (0, 1))])
+    right = make.einsum((24, 8), 2, [(b, (0, 1))])
+    pieces = [Piece(left, (0, 1), (0, 0)), Piece(b, (0, 1), (40, 0)), Piece(right, (0, 1), (64, 0))]
+    lowered = planned(make.graph(make.concat((88, 8), pieces)), 2 << 10)
+    assert not count(lowered, OpKind.MOVE)
+    assert lowered.memgraph.nbytes_by_link() == {IN: (40 + 24 + 24) * 64, OUT: 88 * 64}
+
+
+def test_a_box_of_many_tiles_needs_one_of_them_at_a_time() -> None:
+    """The copy of a large part holds the part and one tile, so it fits where the kernel fits."""
+    make = Maker()
+    x = make.input(64, 64)
+    y = make.einsum((64, 64), 2, [(x, (0, 1))], hints=Hints(tiles=((0, 2), (1, 2))))
+    # An index by a modulus leaves the labels to themselves: they are not cut with the axes.
+    around = (Index(((0, 1),), 0, 1, 64), Index(((1, 1),), 0, 1, 64))
+    graph = make.graph(make.einsum((64, 64), 1, [(y, around)], "sum"))
+    lowered = planned(graph, 40 << 10)
+    tasks = lowered.memgraph.taskgraph
+    moves = np.flatnonzero(tasks.kind == TaskKind.MOVE)
+    assert len(moves) > len(np.unique(tasks.value[moves]))
+
+
+def test_a_large_tensor_read_row_by_row_is_made_row_by_row() -> None:
+    make = Maker()
+    n, width = 8, 128
+    w = make.input(n, width, width)
+    twice = make.einsum((n, width, width), 3, [(w, (0, 1, 2)), (w, (0, 2, 1))])
+    outs = [make.einsum((width, width), 1, [(twice, (Index((), t), 0, 1))], "sum") for t in (2, 5)]
+    lowered = planned(make.graph(*outs), 2 << 20)
+    assert lowered.decomposition.partitionings[twice].tiles[0] == 1
+    assert lowered.memgraph.nbytes_by_link()[IN] == 2 * width * width * 8
+
+
+def test_hints_fix_tiles_until_they_do_not_fit() -> None:
+    make = Maker()
+    x = make.input(256, 256)
+    y = make.einsum((256, 256), 2, [(x, (0, 1))], hints=Hints(tiles=((0, 32), (1, 256))))
+    z = make.einsum((256, 256), 2, [(y, (0, 1))], hints=Hints(tiles=((0, 16),)))
+    graph = make.graph(z)
+    lowered = planned(graph, 4 << 20)
+    assert lowered.decomposition.partitionings[z].tiles == (32, 256)
+    assert lowered.decomposition.notes == (
+        "line 3: @tile(a = 16) gives way to the one of line 2, which cuts the same axes",
+    )
+    small = planned(graph, 32 << 10)
+    assert any("does not fit" in note for note in small.decomposition.notes)
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_a_kept_tensor_stays_where_others_can_go(keep: bool) -> None:
+    """Of six that idle through a chain of steps, the one wanted last goes first, unless it is kept."""
+    make = Maker()
+    shape = (64, 16)
+    idle = [make.einsum(shape, 2, [(make.input(*shape), (0, 1))], hints=Hints(keep=keep and n == 5)) for n in range(6)]
+    last = make.einsum(shape, 2, [(make.input(*shape), (0, 1))])
+    for node in idle * 2:
+        last = make.einsum(shape, 2, [(last, (0, 1)), (node, (0, 1))])
+    graph = make.graph(last)
+    classes = label_classes(graph)
+    capacity = 64 << 10
+    tasks = build(decompose(graph, classes, classes.coarsest, capacity), MACHINE)
+    placed = place(tasks, capacity, MACHINE)
+    check_memgraph(placed)
+    brought = placed.read[placed.read_ptr[:-1][placed.kind == OpKind.RELOAD], 3]
+    reloads = np.bincount(tasks.value_node[brought], minlength=len(graph.nodes))[idle]
+    assert reloads.sum() > 0
+    assert (reloads[5] == 0) == keep
