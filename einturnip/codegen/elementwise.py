@@ -52,8 +52,9 @@ def compile_finish(einsum: Einsum, extents: tuple[int, ...]) -> Blocked:
 
 def within_cache(build: Callable[[int], Blocked], tile_points: int) -> Blocked:
     """The kernel with the largest blocks whose workspace stays in the cache, and small beside all but tiny tiles."""
-    kernel = build(_STREAM_BLOCKS * BLOCK_POINTS)
-    if kernel.workspace_nbytes <= _STREAM_NBYTES:
+    points = _STREAM_BLOCKS * BLOCK_POINTS
+    kernel = build(points)
+    if kernel.workspace_nbytes <= max(_STREAM_NBYTES, min(points, tile_points) // 4):
         return kernel
     points = min(BLOCK_POINTS, max(_TINY_POINTS, tile_points // 4))
     while (kernel := build(points)).workspace_nbytes > _WORKSPACE_NBYTES and points > _LEAST_POINTS:

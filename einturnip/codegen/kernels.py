@@ -33,7 +33,7 @@ class HostKernel(Protocol):
 
     @property
     def flops(self) -> int:
-        """Scalar operations of a call: 2 a point of a contraction, else the join's operators a point."""
+        """Scalar operations of a call: 2 a point of a contraction, else the join's operators a point that counts."""
 
     def __call__(
         self,

@@ -22,6 +22,7 @@ from einturnip.codegen.scatter import Scatter, scratch_names
 from einturnip.codegen.space import Space, choose_order, cut
 from einturnip.core.dtypes import BOOL, I64, DType
 from einturnip.core.einsum import Einsum
+from einturnip.core.errors import InternalError
 
 
 @dataclass(frozen=True)
@@ -108,6 +109,8 @@ def compile_keyed(
         return Finished(fold, compile_finish(einsum, extents), (extents[: einsum.n_out], aggregation.state))
     if aggregation.op == "pick":
         return compile_pick(einsum, extents)
+    if aggregation.op in ("argmax", "argmin", "mean"):
+        raise InternalError(f"{aggregation.op} over a label whose index is data")
     return compile_reduce(einsum, extents, mode == "whole")
 
 

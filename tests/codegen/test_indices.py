@@ -181,6 +181,8 @@ def convolutions(draw: st.DrawFn) -> Einsum:
             terms = tuple((p, draw(st.sampled_from((1, 1, -1, 2)))) for p in taken)
             least = sum(min(0, c * (bounds[p] - 1)) for p, c in terms)
             access.append(taken[0] if terms == ((taken[0], 1),) else Index(terms, -least))
+        if draw(st.booleans()):
+            access.insert(draw(st.integers(0, len(access))), Index((), 0))
         accesses.append(tuple(access))
         box = [(0, n) for n in bounds]
         shapes.append(tuple(bounds[p] if isinstance(p, int) else p.interval(box, 0)[1] for p in access))

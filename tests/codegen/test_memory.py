@@ -10,7 +10,7 @@ import pytest
 from einturnip.codegen.kernels import compile_kernel
 from einturnip.core.algebra import aggregation
 from einturnip.core.dtypes import BF16, BOOL, F16, F32, F64, I8, DType
-from einturnip.core.einsum import Einsum
+from einturnip.core.einsum import Access, Einsum, Index
 from einturnip.core.scalar import Call, Cast, Const, Label, Operand, Scalar
 
 X, Y = Operand(0, F32), Operand(1, F32)
@@ -21,6 +21,7 @@ CHOSEN = Call("where", (Call("gt", (X, Y), BOOL), X, Y), F32)
 HALF = Call("gelu", (Call("add", (Operand(0, F16), Operand(1, F16)), F16),), F16)
 WIDE = Call("mul", (Operand(0, BF16), Operand(1, BF16)), BF16)
 JOIN_I8 = Call("mul", (Operand(0, I8), Operand(1, I8)), I8)
+SILU = Call("silu", (X,), F32)
 SILU64 = Call("silu", (Cast(GAP, F64),), F64)
 IK, JK, KJ, IJ, JI = (0, 2), (1, 2), (2, 1), (0, 1), (1, 0)
 
@@ -75,6 +76,37 @@ def test_nothing_is_allocated(
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 24 << 10
+
+
+U, V = 0, 1
+INDEXED: list[tuple[str, Access, tuple[int, ...], tuple[int, ...]]] = [
+    ("merged", (Index(((U, 1),), 0, 50), Index(((U, 1),), 0, 1, 50), V), (20, 50, 900), (1000, 900)),
+    ("split", (V, Index(((U, 30), (2, 1)))), (300, 1200), (40, 300, 30)),
+    ("repeated", (Index(((U, 1),), 0, 2), Index(((V, 1),), 0, 3)), (450, 400), (900, 1200)),
+    ("padded", (Index(((U, 1),), -1, clamped=True), Index(((V, 1),), -2, clamped=True)), (900, 900), (902, 904)),
+    ("positions", (Index(((U, 1), (V, 2)), 0, 3), Index(((U, 1),), 0, 1, 7)), (900, 7), (900, 900)),
+    ("window", (Index(((U, 1), (V, 1))),), (1900,), (900, 1001)),
+]
+
+
+@pytest.mark.parametrize(("access", "shape", "bounds"), [c[1:] for c in INDEXED], ids=[c[0] for c in INDEXED])
+@pytest.mark.parametrize("join", [X, SILU], ids=["copy", "silu"])
+def test_nothing_is_allocated_for_indices(
+    join: Scalar, access: Access, shape: tuple[int, ...], bounds: tuple[int, ...]
+) -> None:
+    einsum = Einsum(tuple("uvw"[: len(bounds)]), bounds, len(bounds), (access,), (F32,), join, None, (shape,))
+    extents, origins = tuple(n - 5 for n in bounds), tuple(3 for _ in bounds)
+    kernel = compile_kernel(einsum, extents, "whole")
+    assert kernel.workspace_nbytes <= 2 << 20
+    box = [(a, a + n) for a, n in zip(origins, extents, strict=True)]
+    operand = np.ones([hi - lo for lo, hi in einsum.operand_box(0, box)], np.float32)
+    out, workspace = np.empty(extents, np.float32), np.empty(kernel.workspace_nbytes, np.uint8)
+    kernel((out,), (operand,), origins, True, workspace)
+    tracemalloc.start()
+    kernel((out,), (operand,), origins, True, workspace)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 64 << 10  # tuples and views, which Python keeps for the next ones
 
 
 @pytest.mark.parametrize("n", [100, 400, 1600])
