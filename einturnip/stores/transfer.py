@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from collections.abc import Callable
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
 
 from einturnip.core.errors import StoreError
 from einturnip.stores.layout import rows
@@ -16,7 +20,12 @@ AHEAD = 256
 LONG_NBYTES = 1 << 18
 """Runs of this length are read one by one: asking for several ahead gains nothing."""
 
+SIEVED_STRIDE = 4096
+"""Runs no further apart than this share the pages that hold them: they are read with what lies between."""
+
+_SIEVE_NBYTES = 1 << 17
 _NOWAIT = getattr(os, "RWF_NOWAIT", 0)
+_threads = threading.local()
 
 
 def read_full(fd: int, view: memoryview, offset: int, name: str) -> None:
@@ -56,6 +65,8 @@ def read_extent(fd: int, view: memoryview, extent: Extent, name: str) -> None:
         if run >= LONG_NBYTES:
             for i in range(count):
                 read_full(fd, view[at + i * run : at + (i + 1) * run], first + i * stride, name)
+        elif count > 1 and stride <= SIEVED_STRIDE:
+            _read_sieved(fd, view[at : at + count * run], run, first, count, stride, name)
         else:
             _read_short_runs(fd, view[at : at + count * run], run, first, count, stride, name)
         at += count * run
@@ -80,6 +91,23 @@ def _read_short_runs(fd: int, view: memoryview, run: int, offset: int, count: in
             read_full(fd, view[at + got : at + run], offset + got, name)
         at += run
         offset += stride
+
+
+def _read_sieved(fd: int, view: memoryview, run: int, offset: int, count: int, stride: int, name: str) -> None:
+    """Read runs together with what lies between them, and keep the runs: one system call for hundreds.
+
+    Source: data sieving, Thakur, Gropp and Lusk, "Data sieving and collective I/O in ROMIO" (1999).
+    """
+    sieve: Array | None = getattr(_threads, "sieve", None)
+    if sieve is None:
+        sieve = _threads.sieve = np.empty(_SIEVE_NBYTES, np.uint8)
+    target = np.frombuffer(view, np.uint8).reshape(count, run)
+    together = (_SIEVE_NBYTES - run) // stride + 1
+    for at in range(0, count, together):
+        n = min(together, count - at)
+        span = (n - 1) * stride + run
+        read_full(fd, sieve.data[:span], offset + at * stride, name)
+        target[at : at + n] = as_strided(sieve, (n, run), (stride, 1))
 
 
 def copy_blocked(target: Array, source: Array) -> None:

@@ -43,7 +43,7 @@ def test_a_truncated_file() -> None:
     os.truncate("x.npy", 9)
     refused("x.npy", StoreError, "header")
     os.truncate("x.npy", 0)
-    refused("x.npy", StoreError, "is no .npy")
+    refused("x.npy", StoreError, "is empty")
 
 
 def test_pickles_and_types_without_a_name() -> None:
