@@ -45,7 +45,7 @@ def check(program: Program) -> None:
     for number, tensor in enumerate(program.tensors):
         _require(tensor.number == number, f"tensor {tensor.name} is number {number}, not {tensor.number}")
     _check_block(program, program.statements, set())
-    if not any(_is_hidden(tensor) for tensor in program.tensors):
+    if not any(_is_hidden(tensor) for tensor in program.tensors) and not _reads_older(program, program.statements, {}):
         _check_text(program)
 
 
@@ -164,6 +164,28 @@ def _is_hidden(tensor: Tensor) -> bool:
     names = (label.name for number, label in enumerate(labels) if number not in keys)
     sizes = any(not (label.dim is None or isinstance(label.dim, str)) for label in labels)
     return sizes or not all(map(str.isidentifier, names))
+
+
+def _reads_older(program: Program, statements: Iterable[Statement], latest: dict[str, int]) -> bool:
+    """Whether a statement reads a version of a tensor that its name does not mean any more: ``a, b = f(a, b)``."""
+    for statement in statements:
+        match statement:
+            case For(carried=carried, body=body):
+                numbers = {each.name: each.number for each in carried}
+                if _reads_older(program, body, latest | numbers):
+                    return True
+                latest.update(numbers)
+            case Equation():
+                roots = (statement.value, *(key for _, key in statement.keys))
+                accesses = (expr for root in roots for expr in walk(root) if isinstance(expr, Access))
+                if any(latest[program.tensors[expr.tensor].name] != expr.tensor for expr in accesses):
+                    return True
+                latest[statement.name] = statement.number
+            case Input(name=name, number=number):
+                latest[name] = number
+            case _:
+                pass
+    return False
 
 
 def _check_text(program: Program) -> None:

@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 
 from einturnip.core import resources
-from einturnip.core.diagnostics import Diagnostic, Span
+from einturnip.core.diagnostics import Diagnostic, Span, did_you_mean
 from einturnip.core.errors import InternalError, SourceError
 from einturnip.lang import syntax as s
 from einturnip.lang.draft import Draft
@@ -61,8 +61,7 @@ class Imports:
             self._error("E070", f"'{node.path}' cannot be read: {reason}", node.span)
         except KeyError:
             known = standard_modules()
-            near = get_close_matches(node.path.removeprefix("std."), [m.removeprefix("std.") for m in known], n=1)
-            help_text = f"did you mean 'std.{near[0]}'?" if near else f"there are {', '.join(known)}"
+            help_text = did_you_mean(node.path, known) or f"there are {', '.join(known)}"
             self._error("E070", f"there is no '{node.path}' in the standard library", node.span, help_text)
         return None
 
