@@ -11,9 +11,9 @@ import numpy as np
 
 from einturnip.codegen.assemble import Assembler
 from einturnip.codegen.graph import Graph
-from einturnip.codegen.primitives import Array, copy, flat_arg, reduction
+from einturnip.codegen.primitives import Array, copy, first_along, flat_arg, reduction
 from einturnip.core.algebra import Aggregation
-from einturnip.core.dtypes import BOOL, F32, I64, U64, DType
+from einturnip.core.dtypes import BOOL, F32, I64, U16, U32, U64, DType
 from einturnip.core.einsum import Einsum
 
 FOLDS: dict[str, np.ufunc] = {
@@ -102,9 +102,15 @@ def _fold_index(assembler: Assembler, section: int, einsum: Einsum, value: int, 
     extremum = reduction(np.maximum if greatest else np.minimum, axes)
     assembler.step(section, extremum, (value,), state[0])
     local = assembler.slot(I64.numpy, out, pinned=True)
-    scratch = assembler.slot(assembler.registers[value].dtype, range(len(einsum.labels)))
-    find = partial(flat_arg, np.argmax if greatest else np.argmin, len(axes))
-    assembler.step(section, find, (value, scratch), local)
+    labels = range(len(einsum.labels))
+    if len(axes) == 1 and axes[0] < len(space.order) - 1:
+        rank = (U16 if space.blocks[einsum.n_out] < 1 << 16 else U32).numpy
+        scratch = [assembler.slot(d, over) for over in (labels, out) for d in (BOOL.numpy, rank)]
+        assembler.step(section, partial(first_along, axes[0]), (value, state[0], *scratch), local)
+    else:
+        scratch = [assembler.slot(assembler.registers[value].dtype, labels)]
+        find = partial(flat_arg, np.argmax if greatest else np.argmin, len(axes))
+        assembler.step(section, find, (value, *scratch), local)
     sizes = [assembler.scalar("size", p) for p in einsum.aggregated]
     arguments = [local, *sizes, *(assembler.scalar("start", p) for p in einsum.aggregated)]
     digits = [assembler.slot(I64.numpy, out) for _ in range(2)]

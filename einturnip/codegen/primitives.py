@@ -89,6 +89,26 @@ def flat_arg(operation: Operation, n_folded: int, x: Array, scratch: Array, *, o
     operation(x.reshape((*kept, -1)), axis=-1, out=out.reshape(kept))
 
 
+def first_along(
+    axis: int, x: Array, best: Array, same: Array, ranks: Array, lost: Array, top: Array, *, out: Array
+) -> None:
+    """Along an axis that is not the last: where the extremum ``best`` first stands. The others are scratch.
+
+    Points that hold it are ranked, the first highest, and the ranks' maximum taken: all passes are contiguous.
+    """
+    n = x.shape[axis]
+    np.equal(x, best, out=same)
+    np.not_equal(best, best, out=lost)
+    if lost.any():  # NaN is the extremum wherever there is one
+        np.not_equal(x, x, out=same, where=lost)
+    falling = np.arange(n, 0, -1, dtype=ranks.dtype).reshape([n if a == axis else 1 for a in range(x.ndim)])
+    np.copyto(ranks, same)
+    np.multiply(ranks, falling, out=ranks)
+    np.maximum.reduce(ranks, axis=axis, keepdims=True, out=top)
+    np.copyto(out, top)
+    np.subtract(n, out, out=out)
+
+
 def reduction(ufunc: np.ufunc, axes: tuple[int, ...]) -> Operation:
     """The reduction of a ufunc over axes, which stay with size 1."""
     return copy if not axes else partial(ufunc.reduce, axis=axes, keepdims=True)

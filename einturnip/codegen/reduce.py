@@ -24,7 +24,7 @@ def _build(einsum: Einsum, extents: tuple[int, ...], whole: bool, points: int) -
     aggregation = einsum.aggregation
     assert aggregation is not None
     indexed = aggregation.op in ("argmax", "argmin")
-    assembler = Assembler(keyed_space(einsum, extents, points, program_order=indexed))
+    assembler = Assembler(keyed_space(einsum, extents, points, program_order=indexed and len(einsum.aggregated) > 1))
     value = _join_values(assembler, einsum, extents)
     out = tuple(range(einsum.n_out))
     keep = whole and not aggregation.finish_is_identity
