@@ -1,0 +1,41 @@
+"""Every program under docs/examples against an independent reference, in ample memory and in the least that does.
+
+The reference of ``docs/examples/FIELD/NAME.ein`` is the function NAME of ``tests/examples/FIELD.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import einturnip as et
+from tests.examples.harness import Example, assert_close, runs
+
+FOLDER = Path(__file__).parents[2] / "docs/examples"
+PROGRAMS = [path for path in sorted(FOLDER.glob("*/*.ein")) if path.parent.name != "diffusion"]  # has tests of its own
+
+
+@pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_example(path: Path) -> None:
+    reference: Callable[[np.random.Generator], Example]
+    reference = getattr(import_module(f"tests.examples.{path.parent.name}"), path.stem)
+    example = reference(np.random.default_rng(7))
+    results = runs(et.compile(path, dims=example.dims), example.inputs)
+    for result in results.values():
+        assert list(result) == list(example.expected)
+        for name, expected in example.expected.items():
+            assert_close(result[name], expected, example.looser)
+
+
+@pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_example_says_what_it_computes(path: Path) -> None:
+    assert path.read_text().startswith("# ")
+    assert not et.compile(path)._program.warnings
+
+
+def test_there_are_many_from_many_fields() -> None:
+    assert len(PROGRAMS) >= 30 and len({path.parent for path in PROGRAMS}) >= 6
