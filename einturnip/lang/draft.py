@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import assert_never
 
 from einturnip.core.diagnostics import Diagnostic, Span
 from einturnip.lang import syntax as s
@@ -40,7 +41,7 @@ class Draft:
     """What the elaboration of one program has made so far.
 
     ``statements`` is the block being made, the program's or a loop's. ``place`` is the program's statement that is
-    being elaborated, which stands for all that its calls bring in.
+    being elaborated, which stands for all that its calls bring in. ``sizes`` are those of axes found so far.
     """
 
     files: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -51,6 +52,7 @@ class Draft:
     functions: dict[str, list[FunctionDefinition]] = field(default_factory=dict)
     outputs: dict[str, Output] = field(default_factory=dict)
     calls: Counter[str] = field(default_factory=Counter)
+    sizes: dict[tuple[int, int], SizeExpr | None] = field(default_factory=dict)
     depth: int = 0
     place: Span | None = None
 
@@ -84,6 +86,7 @@ class Draft:
         def back() -> None:
             del self.tensors[tensors:], self.problems[problems:], self.warnings[warnings:]
             self.calls = calls.copy()
+            self.sizes.clear()
 
         return back
 
@@ -110,23 +113,33 @@ class Draft:
 
     def axis_size(self, number: int, axis: int) -> SizeExpr | None:
         """The size of a tensor's axis as far as the program's text tells it; None where it takes the sizes to tell."""
-        while True:
-            match self.tensors[number]:
-                case Input(shape=shape):
-                    return shape[axis]
-                case Equation() as equation:
-                    found = _label_size(equation, axis)
-                    if not isinstance(found, AxisSize):
-                        return found
-                    number, axis = found.tensor, found.axis
-                case Replace(base=base):
-                    number = base
-                case Concatenate(axis=joined, parts=parts):
-                    if axis == joined:
-                        return None
-                    number = parts[0]
-                case Carried(initial=initial):
-                    number = initial
+        passed = []
+        found: SizeExpr | None = AxisSize(number, axis, "", self.tensors[number].span)
+        while isinstance(found, AxisSize):
+            place = (found.tensor, found.axis)
+            if place in self.sizes:
+                found = self.sizes[place]
+            else:
+                passed.append(place)
+                found = self._source(found)
+        self.sizes.update(dict.fromkeys(passed, found))
+        return found
+
+    def _source(self, size: AxisSize) -> SizeExpr | None:
+        """What gives an axis its size: another axis, or a size."""
+        match self.tensors[size.tensor]:
+            case Input(shape=shape):
+                return shape[size.axis]
+            case Equation() as equation:
+                return _label_size(equation, size.axis)
+            case Replace(base=base):
+                return replace(size, tensor=base)
+            case Concatenate(axis=joined, parts=parts):
+                return None if size.axis == joined else replace(size, tensor=parts[0])
+            case Carried(initial=initial):
+                return replace(size, tensor=initial)
+            case other:
+                assert_never(other)
 
 
 def _label_size(equation: Equation, number: int) -> SizeExpr | None:

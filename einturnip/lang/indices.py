@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import TypeAlias
+from dataclasses import replace
 
 from einturnip.core.diagnostics import Diagnostic, Span
 from einturnip.core.dtypes import I64
 from einturnip.lang import syntax as s
 from einturnip.lang import typing as t
+from einturnip.lang.affine import Form, index_of_form, static_form
 from einturnip.lang.context import Elaborating, axis_names, rest_names, rest_of, slice_name
 from einturnip.lang.scope import Known
-from einturnip.lang.sizes import add, is_literal, multiply, negate, size_text, subtract
+from einturnip.lang.sizes import size_text, subtract
 from einturnip.lang.types import (
     Access,
     Affine,
@@ -177,12 +177,12 @@ def index_of(at: Elaborating, node: s.Index) -> Index | None:
             at.scope.error("E038", "'|' cannot stand in an index", span, help_text)
             return None
         case _:
-            form = _static(at, node)
+            form = static_form(at, node)
             if form is None:
                 return gather(at, node)
             if form.modulus is None:
                 at.sized.update(form.terms)
-            return _index(form, node.span)
+            return index_of_form(form, node.span)
 
 
 def _name(at: Elaborating, node: s.Name) -> Index | None:
@@ -254,101 +254,6 @@ def whole_number(at: Elaborating, node: s.Node, what: str) -> Expr | None:
     return at.attempt(lambda: t.coerce(value, I64, "strong"))
 
 
-# -- affine indices ----------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class _Form:
-    """``(offset + sum of coefficient * label) // divisor % modulus``."""
-
-    terms: dict[int, SizeExpr]
-    offset: SizeExpr
-    divisor: SizeExpr | None = None
-    modulus: SizeExpr | None = None
-
-    @property
-    def is_plain(self) -> bool:
-        return self.divisor is None and self.modulus is None
-
-
-Form: TypeAlias = "_Form | None"
-
-
-def _index(form: _Form, span: Span) -> Index:
-    terms = tuple(sorted((label, c) for label, c in form.terms.items() if not is_literal(c, 0)))
-    if form.is_plain and len(terms) == 1 and is_literal(terms[0][1], 1) and is_literal(form.offset, 0):
-        return terms[0][0]
-    return Affine(terms, form.offset, form.divisor, form.modulus, span)
-
-
-def _static(at: Elaborating, node: s.Node) -> Form:
-    """The affine form of an expression, if it has one."""
-    span = node.span
-    match node:
-        case s.Name(name=name) if name in at.bound:
-            return _Form({at.bound[name]: SizeLiteral(1, span)}, SizeLiteral(0, span))
-        case s.Unary(op="-" | "+" as op, argument=argument) if not _is_size(at, node):
-            inner = _static(at, argument)
-            return inner if op == "+" else _scaled(inner, SizeLiteral(-1, span), span)
-        case s.Binary(op=op, left=left, right=right) if not _is_size(at, node):
-            return _combined(op, _static(at, left), _static(at, right), span)
-    if not _is_size(at, node):
-        return None
-    size = at.scope.size(node)
-    return None if size is None else _Form({}, size)
-
-
-def _is_size(at: Elaborating, node: s.Node) -> bool:
-    """Whether an expression is made of sizes, none of them hidden by a label."""
-    if not at.scope.is_size(node):
-        return False
-    stack: list[s.Node | s.Index] = [node]
-    while stack:
-        part = stack.pop()
-        if isinstance(part, s.Name) and part.name in at.bound:
-            return False
-        stack += s.parts(part)
-    return True
-
-
-def _combined(op: str, a: Form, b: Form, span: Span) -> Form:
-    if a is None or b is None:
-        return None
-    match op:
-        case "+" | "-":
-            b = b if op == "+" else _scaled(b, SizeLiteral(-1, span), span)
-            if b is None:
-                return None
-            if a.is_plain and b.is_plain:
-                terms = dict(a.terms)
-                for label, c in b.terms.items():
-                    terms[label] = add(terms[label], c, span) if label in terms else c
-                return _Form(terms, add(a.offset, b.offset, span))
-            divided, constant = (a, b) if b.is_plain else (b, a)
-            if divided.modulus is None and divided.divisor is not None and constant.is_plain and not constant.terms:
-                shift = multiply(constant.offset, divided.divisor, span)
-                return replace(divided, offset=add(divided.offset, shift, span))
-            return None
-        case "*":
-            if a.is_plain and not a.terms:
-                return _scaled(b, a.offset, span)
-            return _scaled(a, b.offset, span) if b.is_plain and not b.terms else None
-        case "//" if a.is_plain and b.is_plain and not b.terms:
-            return replace(a, divisor=b.offset)
-        case "%" if a.modulus is None and b.is_plain and not b.terms:
-            return replace(a, modulus=b.offset)
-        case _:
-            return None
-
-
-def _scaled(form: Form, factor: SizeExpr, span: Span) -> Form:
-    if form is None or not form.is_plain:
-        return None
-    minus = is_literal(factor, -1)
-    terms = {k: negate(c, span) if minus else multiply(c, factor, span) for k, c in form.terms.items()}
-    return _Form(terms, negate(form.offset, span) if minus else multiply(factor, form.offset, span))
-
-
 # -- slices ------------------------------------------------------------------------------------------------------------
 
 
@@ -383,7 +288,7 @@ def _slice(at: Elaborating, node: s.Slice, position: int, known: Known, axis: in
             scope.conflict("E037", message, span, label.size.span, "the other")
             return None
         _fix(at, number, size)
-    return _index(_Form({number: SizeLiteral(1, span)}, start), span)
+    return index_of_form(Form({number: SizeLiteral(1, span)}, start), span)
 
 
 def _fix(at: Elaborating, number: int, size: SizeExpr) -> None:

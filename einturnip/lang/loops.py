@@ -10,8 +10,8 @@ from einturnip.core.dtypes import I64, DType
 from einturnip.lang import syntax as s
 from einturnip.lang import typing as t
 from einturnip.lang.labels import DEEPEST, too_deep
+from einturnip.lang.pieces import shaped, whole
 from einturnip.lang.scope import Constant, Known, Scope
-from einturnip.lang.targets import shaped, whole
 from einturnip.lang.types import Carried, Equation, For, SizeExpr, SizeName, SizeNumber, Strength
 
 

@@ -8,6 +8,7 @@ from typing import assert_never
 from einturnip.core.diagnostics import Diagnostic, Span
 from einturnip.core.errors import InternalError, SourceError
 from einturnip.lang import syntax as s
+from einturnip.lang.collection import without_collection
 from einturnip.lang.declarations import check_dims, declare_dim, declare_input, declare_output
 from einturnip.lang.draft import Draft
 from einturnip.lang.imports import Imports
@@ -24,6 +25,11 @@ def resolve(tree: s.SyntaxTree) -> Program:
     Raises:
         SourceError: with every problem found.
     """
+    with without_collection():
+        return _resolve(tree)
+
+
+def _resolve(tree: s.SyntaxTree) -> Program:
     draft = Draft({tree.file: tree.source})
     scope = Scope(draft, dict(_definitions(tree.declarations)), _block)
     imports = Imports(draft, open=[tree.file])

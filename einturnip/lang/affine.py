@@ -1,0 +1,101 @@
+"""Indices known when the sizes are: sums of labels and sizes, divided and wrapped round."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from einturnip.core.diagnostics import Span
+from einturnip.lang import syntax as s
+from einturnip.lang.context import Elaborating
+from einturnip.lang.sizes import add, is_literal, multiply, negate
+from einturnip.lang.types import Affine, Index, SizeExpr, SizeLiteral
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """``(offset + sum of coefficient * label) // divisor % modulus``."""
+
+    terms: dict[int, SizeExpr]
+    offset: SizeExpr
+    divisor: SizeExpr | None = None
+    modulus: SizeExpr | None = None
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is a sum, and nothing divided."""
+        return self.divisor is None and self.modulus is None
+
+
+def index_of_form(form: Form, span: Span) -> Index:
+    terms = tuple(sorted((label, c) for label, c in form.terms.items() if not is_literal(c, 0)))
+    if form.is_plain and len(terms) == 1 and is_literal(terms[0][1], 1) and is_literal(form.offset, 0):
+        return terms[0][0]
+    return Affine(terms, form.offset, form.divisor, form.modulus, span)
+
+
+def static_form(at: Elaborating, node: s.Node) -> Form | None:
+    """The affine form of an expression, if it has one."""
+    span = node.span
+    match node:
+        case s.Name(name=name) if name in at.bound:
+            return Form({at.bound[name]: SizeLiteral(1, span)}, SizeLiteral(0, span))
+        case s.Unary(op="-" | "+" as op, argument=argument) if not _is_size(at, node):
+            inner = static_form(at, argument)
+            return inner if op == "+" else _scaled(inner, SizeLiteral(-1, span), span)
+        case s.Binary(op=op, left=left, right=right) if not _is_size(at, node):
+            return _combined(op, static_form(at, left), static_form(at, right), span)
+    if not _is_size(at, node):
+        return None
+    size = at.scope.size(node)
+    return None if size is None else Form({}, size)
+
+
+def _is_size(at: Elaborating, node: s.Node) -> bool:
+    """Whether an expression is made of sizes, none of them hidden by a label."""
+    if not at.scope.is_size(node):
+        return False
+    stack: list[s.Node | s.Index] = [node]
+    while stack:
+        part = stack.pop()
+        if isinstance(part, s.Name) and part.name in at.bound:
+            return False
+        stack += s.parts(part)
+    return True
+
+
+def _combined(op: str, a: Form | None, b: Form | None, span: Span) -> Form | None:
+    if a is None or b is None:
+        return None
+    match op:
+        case "+" | "-":
+            b = b if op == "+" else _scaled(b, SizeLiteral(-1, span), span)
+            if b is None:
+                return None
+            if a.is_plain and b.is_plain:
+                terms = dict(a.terms)
+                for label, c in b.terms.items():
+                    terms[label] = add(terms[label], c, span) if label in terms else c
+                return Form(terms, add(a.offset, b.offset, span))
+            divided, constant = (a, b) if b.is_plain else (b, a)
+            if divided.modulus is None and divided.divisor is not None and constant.is_plain and not constant.terms:
+                shift = multiply(constant.offset, divided.divisor, span)
+                return replace(divided, offset=add(divided.offset, shift, span))
+            return None
+        case "*":
+            if a.is_plain and not a.terms:
+                return _scaled(b, a.offset, span)
+            return _scaled(a, b.offset, span) if b.is_plain and not b.terms else None
+        case "//" if a.is_plain and b.is_plain and not b.terms:
+            return replace(a, divisor=b.offset)
+        case "%" if a.modulus is None and b.is_plain and not b.terms:
+            return replace(a, modulus=b.offset)
+        case _:
+            return None
+
+
+def _scaled(form: Form | None, factor: SizeExpr, span: Span) -> Form | None:
+    if form is None or not form.is_plain:
+        return None
+    minus = is_literal(factor, -1)
+    terms = {k: negate(c, span) if minus else multiply(c, factor, span) for k, c in form.terms.items()}
+    return Form(terms, negate(form.offset, span) if minus else multiply(factor, form.offset, span))
