@@ -132,12 +132,22 @@ class FetchRows(Fetch):
         dense = _is_dense(shape, strides, array.itemsize) and out.flags.c_contiguous
         unit = math.gcd(run, *array.strides[: self.n_indexed]) if dense else array.itemsize
         steps, corner = [s // unit for s in array.strides[: self.n_indexed]], self.corner(tile.origins)
-        at.fill(0)
-        for index, first, step in zip(indices, corner, steps, strict=False):
-            np.subtract(index, first, out=scratch)
-            np.multiply(scratch, step, out=scratch)
-            np.add(at, scratch, out=at)
-        return Rows(array, at.reshape(-1), unit, shape, strides, out, dense and unit == run)
+        places = _places(indices, corner, steps, at, scratch)
+        return Rows(array, places.reshape(-1), unit, shape, strides, out, dense and unit == run)
+
+
+def _places(indices: Sequence[Array], corner: Sequence[int], steps: Sequence[int], at: Array, scratch: Array) -> Array:
+    """Sums of (index - first) * step, over the shape of ``at``; an index itself where it is one."""
+    index, first, step = indices[0], corner[0], steps[0]
+    if len(indices) == 1 and (first, step) == (0, 1) and index.size == at.size and index.flags.c_contiguous:
+        return index
+    np.subtract(index, first, out=at)
+    np.multiply(at, step, out=at)
+    for index, first, step in zip(indices[1:], corner[1:], steps[1:], strict=False):
+        np.subtract(index, first, out=scratch)
+        np.multiply(scratch, step, out=scratch)
+        np.add(at, scratch, out=at)
+    return at
 
 
 @dataclass(frozen=True)
