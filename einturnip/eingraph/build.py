@@ -66,6 +66,7 @@ class _Unrolled:
     def run(self, statements: Iterable[ProgramStatement]) -> None:
         """Carry out statements in order."""
         for statement in statements:
+            self.sizes.statement = statement.span
             match statement:
                 case Dim() | Output():
                     pass
@@ -137,11 +138,9 @@ class _Unrolled:
         for value in range(start, stop):
             sizes.loops[loop.variable] = value
             self.run(loop.body)
-            for carried in loop.carried:
-                before, after = sizes.axes[carried.number], sizes.axes[carried.last]
-                if carried.last not in sizes.unsized and not _same(before, after):
-                    message = f"'{carried.name}' changes its shape in the loop"
-                    sizes.report("E212", message, carried.span, expected=_text(before), found=_text(after))
+            if len(sizes.problems) == problems:
+                sizes.statement = loop.span
+                self._check_shapes(loop)
             if len(sizes.problems) > problems:
                 break
             last = [(carried.number, carried.last, self.nodes[carried.last]) for carried in loop.carried]
@@ -150,6 +149,14 @@ class _Unrolled:
                 if source in sizes.unsized:
                     sizes.unsized.add(number)
         sizes.loops.pop(loop.variable, None)
+
+    def _check_shapes(self, loop: For) -> None:
+        for carried in loop.carried:
+            before, after = self.sizes.axes[carried.number], self.sizes.axes[carried.last]
+            if [size.value for size in before] != [size.value for size in after]:
+                expected, found = (f"[{', '.join(map(str, axes))}]" for axes in (before, after))
+                message = f"'{carried.name}' changes its shape in the loop"
+                self.sizes.report("E212", message, carried.span, expected=expected, found=found)
 
     def _let(self, number: int, source: int) -> None:
         """Tensor ``number`` is ``source``."""
@@ -171,11 +178,3 @@ class _Unrolled:
         shape = tuple(size.value for size in self.sizes.axes[statement.number])
         node = InputNode(statement.name, shape, statement.dtype, statement.span.line)
         self.nodes[statement.number] = self.assembly.add(node)
-
-
-def _same(before: tuple[Size, ...], after: tuple[Size, ...]) -> bool:
-    return [size.value for size in before] == [size.value for size in after]
-
-
-def _text(axes: tuple[Size, ...]) -> str:
-    return f"[{', '.join(map(str, axes))}]"

@@ -73,8 +73,10 @@ def _equation_sizes(equation: Equation) -> Iterator[tuple[Leaf, Span]]:
     for label in equation.labels:
         if label.size is not None:
             yield from ((leaf, label.span) for leaf in leaves(label.size))
-        if label.dim is not None:
+        if isinstance(label.dim, str):
             yield SizeName(label.dim, label.span), label.span
+        elif label.dim is not None:
+            yield from ((leaf, label.span) for leaf in leaves(label.dim))
     for hint in equation.hints:
         yield from ((leaf, hint.span) for _, size, _ in hint.tiles for leaf in leaves(size))
     for expr in expressions(equation):

@@ -19,6 +19,14 @@ def piece_box(piece: Piece, shape: Sequence[int]) -> Box:
     return tuple((start, start + n) for start, n in zip(piece.offsets, lengths, strict=True))
 
 
+def inner_piece(outer: Piece, inner: Piece) -> Piece:
+    """``inner``, a piece of ``outer``'s tensor, as a piece of what ``outer`` is a piece of."""
+    offsets = list(outer.offsets)
+    for axis, offset in zip(outer.axes, inner.offsets, strict=True):
+        offsets[axis] += offset
+    return Piece(inner.operand, tuple(outer.axes[a] for a in inner.axes), tuple(offsets))
+
+
 def boxes_of(node: ConcatNode, nodes: Sequence[Node]) -> list[Box]:
     """Where each piece stands."""
     return [piece_box(piece, nodes[piece.operand].shape) for piece in node.pieces]

@@ -76,12 +76,12 @@ class _Ranges:
         alone: dict[int, list[Size]] = {}
         for use in self.uses:
             if isinstance(use.index, int):
-                place = axis_span(use.span, use.axis, self.sizes.program.source)
+                place = axis_span(use.span, use.axis, self.sizes.lines(use.span))
                 alone.setdefault(use.index, []).append(Size(use.size.value, use.size.origin, place))
         for p, label in enumerate(self.equation.labels):
             written, named = self._written(label), self._named(label)
             claims = [c for c in (written, named) if c is not None]
-            if written is None or _is_dim(label):
+            if written is None or label.dim is not None:
                 claims += alone.get(p, [])
             for claim in claims[1:]:
                 if claim.value != claims[0].value:
@@ -96,8 +96,23 @@ class _Ranges:
         return Size(value, f"written as [{label.name}: {size_text(label.size)}]", label.span)
 
     def _named(self, label: Label) -> Size | None:
-        dim = None if label.dim is None else self.sizes.dims.get(label.dim)
-        return None if dim is None else Size(dim.value, f"dim {label.dim}: {dim.origin}", label.span)
+        if label.dim is None:
+            return None
+        if isinstance(label.dim, str):
+            dim = self.sizes.dims.get(label.dim)
+            return None if dim is None else Size(dim.value, f"dim {label.dim}: {dim.origin}", label.span)
+        value = self.sizes.evaluate(label.dim)
+        return None if value is None else Size(value, self._origin(label), label.span)
+
+    def _origin(self, label: Label) -> str:
+        """Where the size of a function's label comes from."""
+        match label.dim:
+            case AxisSize(tensor=tensor, axis=axis):
+                return self.sizes.axes[tensor][axis].origin
+            case str() | None:
+                return f"dim {label.dim}"
+            case expr:
+                return f"{label.name} = {size_text(expr)}"
 
     def _split(self) -> bool:
         """Give the one unknown label of a split what the others leave of its axis; True where one was found."""
@@ -180,7 +195,7 @@ class _Ranges:
         reach = str(ends[0]) if ends[0] == ends[1] else f"{ends[0]} .. {ends[1]}"
         given = [f"{self._name(p)} in 0 .. {self.known[p].value - 1} ({self.known[p].origin})" for p in labels
                  if p not in without] + [f"{self._name(p)} = 0" for p in without]  # fmt: skip
-        place = axis_span(use.span, use.axis, self.sizes.program.source) if isinstance(use.index, int) else use.span
+        place = axis_span(use.span, use.axis, self.sizes.lines(use.span)) if isinstance(use.index, int) else use.span
         text = self._text(use)
         axis = f"0 .. {last}" if last >= 0 else "empty"
         message = f"index '{text}' leaves axis {use.axis} of {name}: it is {reach}, the axis is {axis}"
@@ -208,7 +223,7 @@ class _Ranges:
             return self._name(use.index)
         if isinstance(use.index, Split):
             return f"({' '.join(map(self._name, use.index.labels))})"
-        source, at = self.sizes.program.source, use.span
+        source, at = self.sizes.lines(use.span), use.span
         if at.line == at.end_line and 0 < at.line <= len(source):
             return source[at.line - 1][at.column - 1 : at.end_column - 1]
         return " + ".join(map(self._name, _labels(use.index))) or "the number"
@@ -219,11 +234,6 @@ class _Ranges:
         places = ((first.span, f"{first.value} here"),) if elsewhere and first.span is not None else ()
         message = f"label '{label}' has two sizes, {first.value} and {claim.value}"
         self.sizes.report("E207", message, claim.span, secondary=places, expected=str(first), found=str(claim))
-
-
-def _is_dim(label: Label) -> bool:
-    """True for a label that carries the name of a function's parameter's label, which is a dim there."""
-    return isinstance(label.size, AxisSize) and label.size.name == label.name
 
 
 def _labels(index: int | Affine | Split) -> tuple[int, ...]:

@@ -17,11 +17,11 @@ class Read:
     """An access on its way to an operand of ``space``; its value has ``dtype``.
 
     ``at`` are the indices known at planning, by axis; ``data`` the others, as i64. A guard gives the value where its
-    index is outside; of several the first counts.
+    index is outside; of several the first counts. A node over just the labels ``out`` has its axes in their order.
     """
 
-    def __init__(self, space: Space, tensor: int, dtype: DType, name: str) -> None:
-        self.space, self.tensor, self.dtype, self.name = space, tensor, dtype, name
+    def __init__(self, space: Space, tensor: int, dtype: DType, name: str, out: tuple[int, ...]) -> None:
+        self.space, self.tensor, self.dtype, self.name, self.out = space, tensor, dtype, name, out
         self.shape = space.drafts.tensor(tensor)[1]
         self.at: dict[int, int | Index] = {}
         self.data: dict[int, Scalar] = {}
@@ -46,17 +46,21 @@ class Read:
         if not self.data and not self._fills:
             return self._converted(self.space.operand(self.tensor, tuple(self.at[a] for a in range(len(self.shape)))))
         packed = self._pack()
-        out = self._labels(range(len(self.shape)))
-        tensor, access = self.tensor, tuple(self._clamped(axis) for axis in range(len(self.shape)))
+        labels = self._labels(range(len(self.shape)))
         if self.data:
-            tensor, access = self._gather(out)
+            tensor, access = self._gather(labels)
+        else:
+            tensor, access = self.tensor, tuple(self._clamped(axis) for axis in range(len(self.shape)))
         if self._fills:
-            extra = frozenset[int]().union(*map(self.space.labels_in, self._fills.values())) - set(out)
+            extra = frozenset[int]().union(*map(self.space.labels_in, self._fills.values())) - set(labels)
             value = self._guarded(self._converted(self.space.operand(tensor, access)))
-            access = (*out, *sorted(extra))
-            tensor = self.space.emit(tuple(p for p in access if isinstance(p, int)), (), value, None)
+            order = self._ordered((*labels, *sorted(extra)))
+            tensor, access = self.space.emit(order, (), value, None), order
         final = tuple(packed.get(p, p) if isinstance(p, int) else p for p in access)
         return self._converted(self.space.operand(tensor, final))
+
+    def _ordered(self, labels: tuple[int, ...]) -> tuple[int, ...]:
+        return self.out if sorted(labels) == list(self.out) else labels
 
     def _converted(self, value: Scalar) -> Scalar:
         return value if value.dtype == self.dtype else Cast(value, self.dtype)
@@ -97,7 +101,7 @@ class Read:
         index = as_index(index)
         return Index(index.terms, index.offset, index.divisor, index.modulus, clamped=True)
 
-    def _gather(self, out: tuple[int, ...]) -> tuple[int, Access]:
+    def _gather(self, labels: tuple[int, ...]) -> tuple[int, Access]:
         """The node that picks by the indices that are data, and how it is read; guarded axes it keeps whole."""
         space, last = self.space, [n - 1 for n in self.shape]
         access: list[int | Index] = []
@@ -119,7 +123,7 @@ class Read:
         join = space.operand(self.tensor, tuple(access))
         bound = [label for label, _ in keys]
         kept = space.labels_in(join).union(*(space.labels_in(value) for _, value in keys)) - set(bound)
-        order = [*(p for p in out if p in kept), *whole]
+        order = self._ordered((*(p for p in labels if p in kept), *whole))
         node = space.emit(order, bound, join, aggregation("pick", join.dtype), None, keys)
         return node, tuple(whole.get(p, p) for p in order)
 

@@ -9,7 +9,7 @@ from einturnip.eingraph.check import check
 from einturnip.eingraph.forms import Forms
 from einturnip.eingraph.rewrite_inline import inline_copies, inline_elementwise, inline_products
 from einturnip.eingraph.rewrite_pieces import flatten_pieces, read_pieces
-from einturnip.eingraph.rewrite_sharing import simplify
+from einturnip.eingraph.rewrite_sharing import drop_dead, simplify
 from einturnip.eingraph.rewrite_sums import factor_sums
 from einturnip.eingraph.types import ConcatNode, EinGraph, EinsumNode
 
@@ -47,7 +47,7 @@ def _until_settled(graph: EinGraph, forms: Forms, step: Callable[[EinGraph, Form
         smaller = step(graph, forms)
         if smaller is graph:
             return graph
-        smaller = simplify(smaller, forms)
+        smaller = simplify(drop_dead(smaller), forms)
         if len(smaller.nodes) >= len(graph.nodes):
             return smaller
         graph = smaller

@@ -107,6 +107,9 @@ def _merged(forms: Forms, consumer: Node, number: int, node: EinsumNode) -> Node
     operands = (*consumer.operands, *node.operands)
     same = pattern(operands)
     slots = tuple(s for s, o in enumerate(consumer.operands) if o == number)
+    grown = forms.once(_reads, (id(outer), slots), outer, slots) * (forms.once(_size, id(inner), inner) - 1)
+    if forms.once(_size, id(outer), outer) + grown > _LARGEST_JOIN:
+        return None
     found = forms.once(_substituted, (id(outer), id(inner), slots, same), outer, inner, slots, same)
     if found is None:
         return None
@@ -152,9 +155,14 @@ def _substituted(
 
     join, keys = rewrite(outer.join, leaf), [(key.label, rewrite(key.value, leaf)) for key in outer.keys]
     found, left = space.einsum(range(outer.n_out), outer.aggregated, join, outer.aggregation, keys)
-    if len(left) > _MOST_SLOTS or sum(1 for _ in walk(join)) > _LARGEST_JOIN or not _keeps_form(outer, found):
+    if len(left) > _MOST_SLOTS or not _keeps_form(outer, found):
         return None
     return found, left
+
+
+def _size(einsum: Einsum) -> int:
+    """How many nodes an einsum's join has."""
+    return sum(1 for _ in walk(einsum.join))
 
 
 def _joint_space(outer: Einsum, inner: Einsum, operands: Sequence[int]) -> Space:

@@ -6,74 +6,27 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
 
-from einturnip.core.einsum import Access, Box, Einsum
+from einturnip.core.einsum import Access, Einsum
 from einturnip.core.scalar import Const
 from einturnip.eingraph.assembly import Drafts, Space
 from einturnip.eingraph.evaluate import operands_of
 from einturnip.eingraph.forms import Forms, distinct, pattern
 from einturnip.eingraph.indices import as_index, shifted
-from einturnip.eingraph.pieces import boxes_of, piece_box, seen
+from einturnip.eingraph.pieces import boxes_of, inner_piece, seen
 from einturnip.eingraph.products import python_number
 from einturnip.eingraph.rewrite_sharing import drop_dead, with_operands
 from einturnip.eingraph.types import ConcatNode, EinGraph, EinsumNode, InputNode, Node, Piece
+from einturnip.eingraph.versions import Sources
 
 
 def read_pieces(graph: EinGraph, forms: Forms) -> EinGraph:
     """What lies wholly in one piece is read there, down the versions of a tensor that a loop fills slice by slice."""
-    source = _Sources(graph.nodes)
+    source = Sources(graph.nodes)
     nodes = [_read_at_source(forms, node, source) if isinstance(node, EinsumNode) else node for node in graph.nodes]
     return drop_dead(replace(graph, nodes=tuple(nodes)))
 
 
-class _Sources:
-    """Where the elements of a box of a node's tensor come from: found once for each box."""
-
-    def __init__(self, nodes: Sequence[Node]) -> None:
-        self.nodes = nodes
-        self._found: dict[tuple[int, Box], Piece] = {}
-
-    def of(self, number: int, box: Box) -> Piece:
-        """The node that holds the box, as a piece of node ``number``; itself where no piece holds it."""
-        path: list[tuple[tuple[int, Box], Piece]] = []
-        key = number, box
-        while key not in self._found:
-            step = self._step(*key)
-            if step is None:
-                rank = len(key[1])
-                self._found[key] = Piece(key[0], tuple(range(rank)), (0,) * rank)
-                break
-            path.append((key, step))
-            within = tuple((key[1][a][0] - step.offsets[a], key[1][a][1] - step.offsets[a]) for a in step.axes)
-            key = step.operand, within
-        found = self._found[key]
-        for key, step in reversed(path):
-            found = self._found[key] = inner_piece(step, found)
-        return found
-
-    def _step(self, number: int, box: Box) -> Piece | None:
-        """The piece that holds the whole box; None where there is none."""
-        node = self.nodes[number]
-        if not isinstance(node, ConcatNode) or any(start >= stop for start, stop in box):
-            return None
-        for piece in reversed(node.pieces):
-            place = piece_box(piece, self.nodes[piece.operand].shape)
-            pairs = list(zip(box, place, strict=True))
-            if all(p[0] <= b[0] and b[1] <= p[1] for b, p in pairs):
-                return piece
-            if not any(b[1] <= p[0] or p[1] <= b[0] for b, p in pairs):
-                return None
-        return None
-
-
-def inner_piece(outer: Piece, inner: Piece) -> Piece:
-    """``inner``, a piece of ``outer``'s tensor, as a piece of what ``outer`` is a piece of."""
-    offsets = list(outer.offsets)
-    for axis, offset in zip(outer.axes, inner.offsets, strict=True):
-        offsets[axis] += offset
-    return Piece(inner.operand, tuple(outer.axes[a] for a in inner.axes), tuple(offsets))
-
-
-def _read_at_source(forms: Forms, node: EinsumNode, source: _Sources) -> EinsumNode:
+def _read_at_source(forms: Forms, node: EinsumNode, source: Sources) -> EinsumNode:
     """The node with each access to a part of one piece made to that piece."""
     if not any(isinstance(source.nodes[operand], ConcatNode) for operand in node.operands):
         return node

@@ -87,10 +87,12 @@ def _fold_einsum(
     """An einsum over tensors by number, folded; and the numbers of the operands that are left."""
 
     def leaf(expr: Scalar) -> Scalar:
-        return values[expr.slot] or expr if isinstance(expr, Operand) else expr
+        if not isinstance(expr, Operand):
+            return expr
+        return values[expr.slot] or space.operand(operands[expr.slot], einsum.accesses[expr.slot])
 
     def folded(expr: Scalar) -> Scalar:
-        return fold(space.substitute(rewrite(expr, leaf), einsum.accesses, operands))
+        return fold(rewrite(expr, leaf))
 
     space = Space.over(einsum, operands)
     join, keys = folded(einsum.join), [(key.label, folded(key.value)) for key in einsum.keys]
@@ -161,23 +163,23 @@ def _form_number(forms: Forms, einsum: Einsum, ranks: tuple[int, ...]) -> int:
     def operand(slot: int) -> Hashable:
         return (ranks[slot], einsum.accesses[slot])
 
-    keys = tuple((key.label, _expression_key(key.value, operand)) for key in einsum.keys)
-    join = _expression_key(einsum.join, operand)
+    keys = tuple((key.label, _expression_number(forms, key.value, operand)) for key in einsum.keys)
+    join = _expression_number(forms, einsum.join, operand)
     return forms.number((einsum.bounds, einsum.n_out, einsum.aggregation, keys, join))
 
 
-def _expression_key(expr: Scalar, operand: Callable[[int], Hashable]) -> Hashable:
+def _expression_number(forms: Forms, expr: Scalar, operand: Callable[[int], Hashable]) -> int:
     match expr:
         case Const(value, dtype):
-            return ("const", repr(value), dtype.name)
+            return forms.number(("const", repr(value), dtype.name))
         case Operand(slot, _):
-            return ("operand", operand(slot))
+            return forms.number(("operand", operand(slot)))
         case Label(position, dtype):
-            return ("label", position, dtype.name)
+            return forms.number(("label", position, dtype.name))
         case Cast(argument, dtype):
-            return ("cast", dtype.name, _expression_key(argument, operand))
+            return forms.number(("cast", dtype.name, _expression_number(forms, argument, operand)))
         case Call(op, arguments, dtype):
-            keys = [_expression_key(a, operand) for a in arguments]
-            return (op, dtype.name, *(sorted(keys, key=repr) if op in _COMMUTATIVE else keys))
+            numbers = [_expression_number(forms, a, operand) for a in arguments]
+            return forms.number((op, dtype.name, *(sorted(numbers) if op in _COMMUTATIVE else numbers)))
         case _:
             assert_never(expr)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from einturnip.core.diagnostics import Diagnostic, Span, did_you_mean, with_source
+from einturnip.core.diagnostics import Diagnostic, Span, called, did_you_mean, with_source
 from einturnip.core.errors import BindError, SourceError
 from einturnip.eingraph.mentions import sizes_in
 from einturnip.lang.sizes import size_names, size_text, size_value
@@ -29,7 +29,7 @@ class Sizes:
     """The sizes of one program: dims by name, axes by tensor number. Grows while the program is read.
 
     ``loops`` are the variables of the loops that are being unrolled, with their values; ``unsized`` the tensors whose
-    size could not be told.
+    size could not be told; ``statement`` is the place of the statement that is being read.
     """
 
     program: Program
@@ -37,6 +37,7 @@ class Sizes:
     axes: dict[int, tuple[Size, ...]] = field(default_factory=dict)
     loops: dict[str, int] = field(default_factory=dict)
     unsized: set[int] = field(default_factory=set)
+    statement: Span | None = None
     problems: list[Diagnostic] = field(default_factory=list)
 
     @property
@@ -52,8 +53,13 @@ class Sizes:
         if self.loops:
             iteration = ", ".join(f"{name} = {value}" for name, value in self.loops.items())
             problem = replace(problem, message=f"{problem.message}, in the iteration {iteration}")
+        problem = problem if self.statement is None else called(problem, self.statement)
         if problem not in self.problems:
             self.problems.append(problem)
+
+    def lines(self, span: Span) -> tuple[str, ...]:
+        """The lines of the file that a place is in."""
+        return self.program.files.get(span.file, self.program.source)
 
     def integer(self, expr: SizeExpr) -> int | None:
         """The value of a size expression, or None where it is wrong (noted) or hangs on a size that is unknown."""
@@ -92,7 +98,8 @@ class Sizes:
 
     def rendered(self) -> tuple[Diagnostic, ...]:
         """The errors so far, each once, with the lines that they stand on."""
-        return tuple(dict.fromkeys(with_source(p, self.program.source) for p in self.problems))
+        files = {span.file: self.lines(span) for p in self.problems for span in (p.span, *(s for s, _ in p.secondary))}
+        return tuple(dict.fromkeys(with_source(p, files) for p in self.problems))
 
 
 def bind_sizes(
@@ -119,8 +126,8 @@ def bind_sizes(
     if not sizes.problems:
         _check_bound(sizes)
     if sizes.problems:
-        found = sizes.rendered()
-        raise BindError("\n\n".join(d.render() for d in found), found)
+        problems = sizes.rendered()
+        raise BindError("\n\n".join(d.render() for d in problems), problems)
     return sizes
 
 

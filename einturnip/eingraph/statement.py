@@ -9,7 +9,7 @@ from typing import assert_never
 import numpy as np
 
 from einturnip.core.algebra import aggregation
-from einturnip.core.scalar import Call, Cast, Const, Scalar
+from einturnip.core.scalar import Call, Cast, Const, Operand, Scalar
 from einturnip.core.scalar import Label as LabelIndex
 from einturnip.eingraph.assembly import Space
 from einturnip.eingraph.products import python_number, widen
@@ -52,11 +52,19 @@ class Statement:
             if free != out:
                 self.space.emit(out, (), self.space.operand(node, free), None, "")
         else:
-            self.space.emit(out, (), self._scalar(value), None, "")
+            self._map(self._scalar(value), out)
         if hints.keep or hints.recompute:
             last = self.space.drafts.nodes[-1]
             kept = replace(last.hints, keep=hints.keep, recompute=hints.recompute)
             self.space.drafts.nodes[-1] = replace(last, hints=kept)
+
+    def _map(self, value: Scalar, out: tuple[int, ...]) -> None:
+        """The statement's tensor; where that is just what the last draft made for a gather or a guard, it is that."""
+        drafts = self.space.drafts.nodes
+        if drafts and isinstance(value, Operand) and self.space.slots[value.slot] == (~(len(drafts) - 1), out):
+            drafts[-1] = replace(drafts[-1], name="")
+        else:
+            self.space.emit(out, (), value, None, "")
 
     def _hints(self) -> Hints:
         """What is asked of the statement's tensor; tiles and a device hold for all nodes of the statement."""
@@ -120,7 +128,8 @@ class Statement:
     def _access(self, expr: Access) -> Scalar:
         """An access as an operand, of a node of its own where it gathers or guards."""
         space, tensor = self.space, self.tensor(expr.tensor)
-        read = Read(space, tensor, expr.dtype, self.sizes.program.tensors[expr.tensor].name)
+        name, out = self.sizes.program.tensors[expr.tensor].name, tuple(range(self.equation.n_out))
+        read = Read(space, tensor, expr.dtype, name, out)
         for axis, index in enumerate(expr.indices):
             inner = index.index if isinstance(index, Guarded) else index
             if isinstance(inner, Gather):

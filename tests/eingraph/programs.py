@@ -1,0 +1,186 @@
+"""Programs made by hand, and what they compute, before and after rewriting."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from einturnip.core.algebra import aggregation
+from einturnip.core.diagnostics import Span
+from einturnip.core.dtypes import BOOL, F64, I64, DType
+from einturnip.core.reference import Array
+from einturnip.eingraph.build import build
+from einturnip.eingraph.evaluate import evaluate
+from einturnip.eingraph.rewrite import rewrite
+from einturnip.eingraph.types import EinGraph
+from einturnip.lang.types import (
+    Access,
+    Affine,
+    Aggregate,
+    Apply,
+    Dim,
+    Equation,
+    Expr,
+    Gather,
+    Guarded,
+    Hint,
+    Index,
+    Input,
+    Label,
+    LabelNumber,
+    Number,
+    Output,
+    Program,
+    SizeExpr,
+    SizeLiteral,
+    SizeName,
+    SizeNumber,
+    SizeOp,
+    Statement,
+)
+
+HERE = Span("p.ein", 1, 1, 1, 2)
+
+
+def at(line: int) -> Span:
+    """A place on a line."""
+    return Span("p.ein", line, 1, line, 2)
+
+
+def size(value: int | str | SizeExpr) -> SizeExpr:
+    """A size: a number, a name, or what is one already."""
+    match value:
+        case int():
+            return SizeLiteral(value, HERE)
+        case str():
+            return SizeName(value, HERE)
+    return value
+
+
+def op(name: str, *arguments: int | str | SizeExpr) -> SizeOp:
+    """Arithmetic on sizes."""
+    return SizeOp(name, tuple(map(size, arguments)), HERE)  # type: ignore[arg-type]
+
+
+def at_index(
+    *terms: tuple[int, int | str] | int,
+    offset: int | str | SizeExpr = 0,
+    divisor: int | str | None = None,
+    modulus: int | str | None = None,
+    line: int = 1,
+) -> Affine:
+    """An affine index of labels by number, each with its coefficient."""
+    pairs = [(t, 1) if isinstance(t, int) else t for t in terms]
+    return Affine(
+        tuple((p, size(c)) for p, c in pairs),
+        size(offset),
+        None if divisor is None else size(divisor),
+        None if modulus is None else size(modulus),
+        at(line),
+    )
+
+
+def read(tensor: int, *indices: Index, dtype: DType = F64) -> Access:
+    """An access."""
+    return Access(tensor, indices, dtype, "strong", HERE)
+
+
+def data(value: Expr) -> Gather:
+    """An index that is data."""
+    return Gather(value, HERE)
+
+
+def guarded(index: int | Affine | Gather, fill: float | Expr) -> Guarded:
+    """``index ? fill``."""
+    return Guarded(index, number(fill) if isinstance(fill, int | float) else fill, HERE)
+
+
+def number(value: float, dtype: DType = F64) -> Number:
+    """A literal."""
+    return Number(value, dtype, "number", HERE)
+
+
+def sized(name: str | SizeExpr, dtype: DType = F64) -> SizeNumber:
+    """A size as a number."""
+    return SizeNumber(size(name), dtype, "number", HERE)
+
+
+def index_of(label: int) -> LabelNumber:
+    """A label as a number."""
+    return LabelNumber(label, HERE)
+
+
+def call(name: str, *arguments: Expr, dtype: DType | None = None) -> Apply:
+    """An operator."""
+    found = BOOL if name in ("lt", "le", "eq") else arguments[-1].dtype
+    return Apply(name, arguments, dtype or found, "strong", HERE)
+
+
+def aggregate(name: str, labels: Sequence[int], body: Expr) -> Aggregate:
+    """An aggregation."""
+    result = aggregation(name, body.dtype).result
+    return Aggregate(name, tuple(labels), body, None, result, "strong", False, HERE)
+
+
+def label(name: str, written: int | str | SizeExpr | None = None, dim: str | SizeExpr | None = None) -> Label:
+    """A label of an equation."""
+    return Label(name, None if written is None else size(written), dim, HERE)
+
+
+def equation(
+    name: str,
+    tensor: int,
+    labels: Sequence[str | Label],
+    n_out: int,
+    value: Expr,
+    keys: Sequence[tuple[int, Expr]] = (),
+    hints: Sequence[Hint] = (),
+    line: int = 1,
+) -> Equation:
+    """``name[labels[:n_out]] = value``."""
+    made = tuple(label(one) if isinstance(one, str) else one for one in labels)
+    return Equation(name, tensor, made, n_out, value, at(line), tuple(keys), tuple(hints))
+
+
+def given(name: str, tensor: int, *shape: int | str | SizeExpr, dtype: DType = F64) -> Input:
+    """An input."""
+    return Input(name, tensor, dtype, tuple(map(size, shape)), None, HERE)
+
+
+def dim(name: str, value: int | SizeExpr | None = None) -> Dim:
+    """A size by name."""
+    return Dim(name, None if value is None else size(value), False, HERE)
+
+
+def program(*statements: Statement, outputs: Mapping[str, int]) -> Program:
+    """A program whose sizes without a statement are implied."""
+    known = {s.name for s in statements if isinstance(s, Dim)}
+    names = [e.name for s in statements if isinstance(s, Input) for e in s.shape if isinstance(e, SizeName)]
+    implied = [Dim(n, None, True, HERE) for n in dict.fromkeys(names) if n not in known]
+    wanted = [Output(name, tensor, None, HERE) for name, tensor in outputs.items()]
+    return Program((*implied, *statements, *wanted), "p.ein")
+
+
+def graph_of(made: Program, **arrays: Array) -> EinGraph:
+    """The program with sizes."""
+    return build(made, {name: array.shape for name, array in arrays.items()})
+
+
+def results(made: Program, **arrays: Array) -> dict[str, Array]:
+    """The outputs, which rewriting leaves as they are."""
+    graph = graph_of(made, **arrays)
+    found = evaluate(graph, arrays)
+    after = evaluate(rewrite(graph), arrays)
+    for name, value in found.items():
+        np.testing.assert_array_equal(after[name], value, err_msg=name)
+        assert after[name].dtype == value.dtype and after[name].shape == value.shape
+    return found
+
+
+def integers(*shape: int, dtype: str = "float64", seed: int = 0) -> Array:
+    """Small integers, so that every sum is exact."""
+    return np.random.default_rng(seed + len(shape)).integers(-3, 4, shape).astype(dtype)
+
+
+LONG = I64
