@@ -29,6 +29,7 @@ from einturnip.testing.terms import (
     Loop,
     Parameter,
     Program,
+    Rest,
     Several,
     Statement,
     Step,
@@ -97,7 +98,8 @@ def _statement(statement: Statement, sizes: Sizes, tensors: Mapping[str, Held]) 
     parts = [_equation(spelled_out(part, shapes), sizes, tensors) for part in parts_of(statement)]
     if not statement.others:
         return _as(parts[0], of)
-    axis = next(k for k, x in enumerate(statement.bounds) if isinstance(x, Joined))
+    axes = (x for x in statement.bounds if not isinstance(x, Rest))
+    axis = next(k for k, x in enumerate(axes) if isinstance(x, Joined))
     return _joined([_as(part, of) for part in parts], axis)
 
 

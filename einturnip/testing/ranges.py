@@ -96,6 +96,21 @@ def is_static(term: Term) -> bool:
             return False
 
 
+def is_affine(term: Term) -> bool:
+    """True for a static index without a product of labels, a quotient or a remainder."""
+    match term:
+        case Paren(inner=inner) | Unary(argument=inner):
+            return is_affine(inner)
+        case Binary(op="+" | "-", left=left, right=right):
+            return is_affine(left) and is_affine(right)
+        case Binary(op="*", left=left, right=right):
+            return is_affine(left) and is_affine(right) and not (free_labels(left) and free_labels(right))
+        case Binary():
+            return is_static(term) and not free_labels(term)
+        case _:
+            return is_static(term)
+
+
 @dataclass(frozen=True)
 class Context:
     """What is known where labels are bound: sizes by name, shapes of tensors, ranges of the labels bound around."""
@@ -185,7 +200,7 @@ def _demands(label: str, term: Term, context: Context) -> list[tuple[Term, int, 
     found = [demand for inner in children(term) for demand in _demands(label, inner, context)]
     if isinstance(term, Access):
         for axis, position in enumerate(term.indices):
-            if isinstance(position, str | Guarded | Group | Slice | Rest) or not is_static(position):
+            if isinstance(position, str | Guarded | Group | Slice | Rest) or not is_affine(position):
                 continue
             if label in (labels := free_labels(position)):
                 others = {x: context.around[x] for x in labels - {label}}

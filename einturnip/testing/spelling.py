@@ -77,7 +77,7 @@ def spelled_out(statement: Statement, shapes: Shapes) -> Equation:
     bounds: list[Left] = [x for x in statement.bounds if not isinstance(x, Rest)]
     body = without_rest(statement.body)
     bounds, body = _without_slices(bounds, body, shapes)
-    keys = tuple((f"key {k}", x.key) for k, x in enumerate(bounds) if isinstance(x, Keyed))
+    keys = tuple((f"key {k}", without_rest(x.key)) for k, x in enumerate(bounds) if isinstance(x, Keyed))
     labels: list[Left] = [Bound(f"key {k}", x.size) if isinstance(x, Keyed) else x for k, x in enumerate(bounds)]
     left = [label for x in labels for label in written_labels(x)]
     body = with_made_labels(body, left)

@@ -1,4 +1,4 @@
-"""Random valid programs of the language core, with inputs, as Hypothesis strategies.
+"""Random valid programs of the language, with inputs, as Hypothesis strategies.
 
 ``programs()`` draws a ``Case``: a program in ``terms``' syntax, its text, and small-integer inputs. Choices are ordered
 so that a failing case shrinks to few statements, short terms and small sizes.
@@ -7,21 +7,23 @@ so that a failing case shrinks to few statements, short terms and small sizes.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from einturnip.testing.agreement import Array
-from einturnip.testing.drawing import Draw, Tensor, TermDrawer
-from einturnip.testing.kinds import statement_type
+from einturnip.testing.drawing_base import Draw, Tensor, World
+from einturnip.testing.drawing_functions import draw_function
+from einturnip.testing.drawing_steps import StepDrawer
 from einturnip.testing.printing import program_text
 from einturnip.testing.promotion import Type, kind, numpy_dtype
 from einturnip.testing.terms import (
     Binary,
     Dim,
+    Fn,
     Input,
     Number,
     Program,
@@ -60,32 +62,55 @@ def arrays(dtype: str, shape: tuple[int, ...]) -> st.SearchStrategy[Array]:
     return st.tuples(whole, whole).map(lambda ab: (ab[0] + 1j * ab[1]).astype(numpy_dtype(dtype)))
 
 
+FEATURES = (
+    "indices",
+    "guards",
+    "gathers",
+    "scatters",
+    "slices",
+    "replacements",
+    "concatenation",
+    "reshaping",
+    "functions",
+    "loops",
+    "hints",
+)
+"""What a drawn program may have besides the core of the language."""
+
+SETTLED = ("concatenation", "reshaping")
+"""Those drawn unless others are asked for."""
+
+
 @st.composite
-def programs(draw: Draw, exact: bool | None = None, max_statements: int = 4) -> Case:
-    """Programs with inputs; ``exact`` asks for programs whose every bit is prescribed (or the contrary)."""
+def programs(
+    draw: Draw, exact: bool | None = None, max_statements: int = 4, features: Collection[str] = SETTLED
+) -> Case:
+    """Programs with inputs; ``exact`` asks for programs whose every bit is prescribed (or the contrary).
+
+    Each has only some of the features, so that those it has meet each other.
+    """
     if exact is None:
         exact = draw(st.booleans()) is False
-    drawing = _ProgramDrawer(draw, exact)
+    n = draw(st.sampled_from((2, 1, 3, 0, 5, 8)))
+    few = draw(st.permutations(tuple(features)))[:n] if features else []
+    drawing = _ProgramDrawer(draw, exact, frozenset(few))
     drawing.draw_sizes()
     drawing.draw_inputs()
     drawing.settle_dims()
-    for _ in range(draw(st.integers(1, max_statements))):
-        drawing.draw_statement()
-    return drawing.finish()
+    return drawing.finish(*drawing.draw_steps(draw(st.integers(1, max_statements))))
 
 
 class _ProgramDrawer:
     """Builds one program; lives inside ``programs``."""
 
-    def __init__(self, draw: Draw, exact: bool) -> None:
-        self.draw, self.exact = draw, exact
+    def __init__(self, draw: Draw, exact: bool, features: frozenset[str]) -> None:
+        self.draw, self.exact, self.features = draw, exact, features
         self.sizes: dict[str, int] = {}
         self.dims: list[Dim] = []
         self.given: dict[str, int] = {}
         self.inputs: list[Input] = []
         self.arrays: dict[str, Array] = {}
         self.names: dict[str, Tensor] = {}
-        self.statements: list[Statement] = []
 
     def draw_sizes(self) -> None:
         for name in ("n", "m", "p")[: self.draw(st.integers(1, 3))]:
@@ -94,12 +119,20 @@ class _ProgramDrawer:
     def draw_inputs(self) -> None:
         palette = self.draw(st.lists(st.sampled_from(DTYPES), min_size=1, max_size=3, unique=True))
         for name in ("A", "B", "C", "D")[: self.draw(st.integers(1, 4))]:
-            dtype = self.draw(st.sampled_from(palette))
-            shape = tuple(self._axis() for _ in range(self.draw(st.sampled_from((1, 2, 2, 3, 0)))))
-            extents = tuple(self._extent(term) for term in shape)
-            self.inputs.append(Input(name, dtype, shape))
-            self.arrays[name] = self.draw(arrays(dtype, extents))
-            self.names[name] = Tensor(extents, Type(dtype), exact=True)
+            self._draw_input(name, self.draw(st.sampled_from(palette)), None)
+        if self.features & {"gathers", "scatters"}:
+            below = self.draw(st.sampled_from((*[s for s in self.sizes.values() if s], 2, 3)))
+            self._draw_input("K", self.draw(st.sampled_from(("i64", "i32", "u8", "i8", "u16"))), below)
+
+    def _draw_input(self, name: str, dtype: str, below: int | None) -> None:
+        shape = tuple(self._axis() for _ in range(self.draw(st.sampled_from((1, 2, 2, 3, 0)))))
+        extents = tuple(self._extent(term) for term in shape)
+        self.inputs.append(Input(name, dtype, shape))
+        values = arrays(dtype, extents)
+        if below is not None:
+            values = hnp.arrays(numpy_dtype(dtype), extents, elements=st.integers(0, below - 1))
+        self.arrays[name] = self.draw(values)
+        self.names[name] = Tensor(extents, Type(dtype), exact=True, below=below)
 
     def _axis(self) -> Term:
         size = self.draw(st.sampled_from((*self.sizes, *self.sizes, 1, 3, "+", "*")))
@@ -148,24 +181,22 @@ class _ProgramDrawer:
         less = size < self.sizes[base]
         return Binary("-" if less else "+", Size(base), Number(abs(size - self.sizes[base])))
 
-    def draw_statement(self) -> None:
-        kinds = ("equation", "equation", "equation", "einstein", "scalar")
-        kind_ = self.draw(st.sampled_from(kinds))
-        drawer = TermDrawer(self.draw, self.sizes, self.names, self.exact)
-        if kind_ == "einstein":
-            bounds, body, extents, exact = drawer.einstein()
-        else:
-            rank = 0 if kind_ == "scalar" else self.draw(st.integers(1, 3))
-            bounds, body, extents, exact = drawer.equation(rank)
-        new = f"{'Z' if bounds else 's'}{len(self.statements)}"
-        name = self.draw(st.sampled_from((new, new, *self.names)))
-        statement = Statement(name, bounds, body)
-        self.statements.append(statement)
-        of = statement_type(statement, {k: t.type for k, t in self.names.items()})
-        self.names[name] = Tensor(extents, of, exact)
+    def draw_steps(self, n: int) -> tuple[StepDrawer, tuple[Fn, ...]]:
+        """Some functions, and statements that may call them."""
+        world = World(self.sizes, self.names, self.exact, self.features)
+        for name in ("f", "g")[: self.draw(st.integers(1, 2))] if "functions" in self.features else ():
+            drawn = draw_function(self.draw, world, name)
+            world = replace(world, functions=(*world.functions, drawn) if drawn else world.functions)
+        steps = StepDrawer(self.draw, world)
+        for _ in range(n):
+            steps.step()
+        return steps, tuple(f.function for f in world.functions)
 
-    def finish(self) -> Case:
-        defined = list(dict.fromkeys(s.name for s in reversed(self.statements)))
+    def finish(self, steps: StepDrawer, functions: tuple[Fn, ...]) -> Case:
+        """The program with some of what it defines as outputs."""
+        if not steps.defined:
+            steps.define("s", Statement("", (), Number(1)), (), exact=True)
+        defined = list(dict.fromkeys(reversed(steps.defined)))
         wanted = defined[: self.draw(st.integers(1, len(defined)))]
-        program = Program(tuple(self.dims), tuple(self.inputs), tuple(self.statements), tuple(wanted))
+        program = Program(tuple(self.dims), tuple(self.inputs), tuple(steps.steps), tuple(wanted), functions)
         return Case(program, program_text(program), self.arrays, self.given, self.exact)

@@ -12,7 +12,15 @@ from einturnip.testing.aggregation import aggregate_values
 from einturnip.testing.arithmetic import Value, convert
 from einturnip.testing.functions import apply_function
 from einturnip.testing.kinds import CASTS, type_of
-from einturnip.testing.labels import calls, children, free_labels, made_labels, returned_labels
+from einturnip.testing.labels import (
+    calls,
+    children,
+    free_labels,
+    label_map,
+    made_labels,
+    returned_labels,
+    scalar_labels,
+)
 from einturnip.testing.promotion import Type
 from einturnip.testing.ranges import Context, is_static, ranges, size_value
 from einturnip.testing.terms import (
@@ -274,8 +282,12 @@ def _made(label: str, terms: tuple[Term, ...], found: Mapping[str, int], scope: 
     """The size of a label that a call makes, in the first of its results."""
     call = next(c for term in terms for c in calls(term) if label in c.made)
     axis = returned_labels(call).index(made_labels(call)[call.made.index(label)])
-    for _ in scope.points(found):
-        return scope.functions.result(call, scope).shape[axis]
+    outer = {*label_map(call)[1], *scalar_labels(call)}
+    around, scope.extents = scope.extents, {**scope.extents, **found}
+    for _ in scope.points({x: size for x, size in found.items() if x in outer}):
+        size = scope.functions.result(call, scope).shape[axis]
+        scope.extents = around
+        return size
     raise ValueError(f"nothing sizes label {label}")
 
 

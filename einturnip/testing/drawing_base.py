@@ -1,0 +1,198 @@
+"""What every drawing of a term needs: choices, labels and how they are sized, and which types go together."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeAlias
+
+from hypothesis import strategies as st
+
+from einturnip.testing.kinds import type_of
+from einturnip.testing.labels import standing
+from einturnip.testing.promotion import Type, kind
+from einturnip.testing.ranges import Context, ranges
+from einturnip.testing.terms import Access, Bound, Fn, Index, Number, Size, Term
+
+Draw: TypeAlias = Callable[[st.SearchStrategy[Any]], Any]
+
+LABELS = ("i", "j", "k", "l", "o", "q")
+MOST_POINTS = 150
+"""Points of one scope's label space: the oracle visits each."""
+
+
+class Tensor(NamedTuple):
+    """A name that an equation may read; ``exact`` where no rounding function went into it.
+
+    ``below``: its values are integers from 0 up to here, where that is known.
+    """
+
+    shape: tuple[int, ...]
+    type: Type
+    exact: bool
+    below: int | None = None
+
+
+class Drawn(NamedTuple):
+    """A term with what its neighbours must know of it."""
+
+    term: Term
+    type: Type
+    exact: bool
+
+
+class Applicable(NamedTuple):
+    """A function with what it was drawn for: it is called with arguments of these shapes and types again.
+
+    ``given``: a tensor for each parameter, without the axes of ``...``, of which there are ``rest``; ``numbers``: the
+    literals that stand for scalars. ``made``: the sizes of labels it makes. ``exact`` says so of each result.
+    """
+
+    function: Fn
+    given: Mapping[str, Tensor]
+    numbers: Mapping[str, Term]
+    rest: tuple[int, ...]
+    exact: tuple[bool, ...]
+    made: Mapping[str, int]
+
+
+@dataclass
+class World:
+    """What a statement may use. ``counts``: numbers that are sizes and no labels, from their least to their most."""
+
+    sizes: Mapping[str, int]
+    names: Mapping[str, Tensor]
+    exact: bool
+    features: frozenset[str] = frozenset()
+    counts: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    functions: tuple[Applicable, ...] = ()
+
+
+class Drawer:
+    """Draws for one statement of one world."""
+
+    def __init__(self, draw: Draw, world: World) -> None:
+        self.draw, self.world = draw, world
+        self.sizes, self.names, self.exact, self.counts = world.sizes, world.names, world.exact, world.counts
+        self.types = {name: tensor.type for name, tensor in world.names.items()}
+        self.shapes = {name: tensor.shape for name, tensor in world.names.items()}
+        self.ragged: frozenset[str] = frozenset()
+        """Labels in scope that do not range as far each time."""
+        # Labels named as dims, or dims in index arithmetic: there a name that is a label somewhere means the label.
+        self.labels_as_dims = "indices" not in world.features or self.pick((True, False))
+
+    # --- small choices ----------------------------------------------------------------------------------------------
+
+    def pick(self, choices: Iterable[Any]) -> Any:
+        """One of these, the first for choice."""
+        return self.draw(st.sampled_from(tuple(choices)))
+
+    def seldom(self, n: int = 7) -> bool:
+        """True once in n + 1 times."""
+        return bool(self.pick((False,) * n + (True,)))
+
+    def may(self, feature: str, n: int = 2) -> bool:
+        """True now and then, where the feature is wanted."""
+        return feature in self.world.features and self.seldom(n)
+
+    def pick_some(self, choices: tuple[str, ...]) -> tuple[str, ...]:
+        """At most three of these in any order."""
+        order = self.draw(st.permutations(choices)) if choices else []
+        return tuple(order[: self.draw(st.integers(0, min(3, len(order))))])
+
+    # --- labels -----------------------------------------------------------------------------------------------------
+
+    def label_names(self, size: int) -> tuple[str, ...]:
+        """Names a label of that size may have; a dim's name only where the dim is as large."""
+        dims = tuple(name for name, s in self.sizes.items() if s == size) if self.labels_as_dims else ()
+        return (*(x for x in LABELS if x not in self.sizes), *dims)
+
+    def new_label(self, scope: dict[str, int], taken: frozenset[str], size: int | None = None) -> str | None:
+        """Bind one more label in ``scope``, which may hide an outer one; None where there are enough."""
+        if size is None:
+            axes = tuple(size for tensor in self.names.values() for size in tensor.shape)
+            size = self.pick(axes + tuple(self.sizes.values()) or (2,))
+            if "indices" in self.world.features and size > 1 and self.seldom(3):
+                size -= 1
+        if math.prod(scope.values()) * size > MOST_POINTS:
+            return None
+        names = [x for x in self.label_names(size) if x not in taken]
+        if not names:
+            return None
+        label: str = self.pick(names)
+        scope.pop(label, None)
+        scope[label] = size
+        return label
+
+    def bounds(self, scope: Mapping[str, int], terms: tuple[Term, ...], labels: Iterable[str]) -> tuple[Bound, ...]:
+        """The labels as written where they are bound, with a size where nothing else says it, and sometimes anyway."""
+        wanted = [x for x in scope if x in frozenset(labels)]
+        known = {x: size for x, size in scope.items() if x not in wanted}
+        known |= {x: scope[x] for x in wanted if self.is_sized(x, {x: scope[x]}, terms)}
+        bounds = []
+        for label in wanted:
+            unsized = self.is_sized(label, {**known, label: scope[label]}, terms) and not self.seldom()
+            known[label] = scope[label]
+            bounds.append(Bound(label, None if unsized else self.size_term(scope[label], scope)))
+        return tuple(bounds)
+
+    def is_sized(self, label: str, scope: Mapping[str, int], terms: tuple[Term, ...]) -> bool:
+        """Whether a label has its size without one written, where the other labels have theirs."""
+        axes = {self.shapes[name][axis] for t in terms for name, axis, x in standing(t) if x == label}
+        if axes or label in self.sizes:
+            return axes <= {scope[label]}
+        around = {x: size for x, size in scope.items() if x != label}
+        try:
+            return ranges((Bound(label),), terms, Context(self.sizes, self.shapes, around)) == {label: scope[label]}
+        except (ValueError, KeyError):
+            return False
+
+    def are_sized(self, scope: Mapping[str, int], *terms: Term) -> bool:
+        """Whether all labels have their sizes with none written."""
+        return all(self.is_sized(x, {x: size}, terms) for x, size in scope.items())
+
+    def size_term(self, size: int, scope: Mapping[str, int]) -> Term:
+        """A size as a number or, where no label hides it, as a name."""
+        names = [name for name, s in self.sizes.items() if s == size and name not in scope]
+        names += [name for name, (least, most) in self.counts.items() if least == most == size]
+        return self.pick((*map(Size, names), Number(size)))  # type: ignore[no-any-return]
+
+    # --- what goes with what ----------------------------------------------------------------------------------------
+
+    def node(self, term: Term, *parts: Drawn, exact: bool = True) -> Drawn:
+        """A term made of parts."""
+        return Drawn(term, type_of(term, self.types), exact and all(p.exact for p in parts))
+
+    def compatible(self, a: Drawn, b: Drawn) -> bool:
+        """Whether an arithmetic operator may join two terms, and the language page says to which dtype."""
+        types = (a.type, b.type)
+        if "bool" in (a.type.dtype, b.type.dtype):
+            return all(t.strength == "strong" for t in types) and a.type.dtype != b.type.dtype
+        if "u64" in (a.type.dtype, b.type.dtype) and a.type != b.type:
+            return all(kind(t.dtype) not in "i" or t.strength == "python" for t in types) and self._small(a, b)
+        return self._small(a, b)
+
+    def _small(self, a: Drawn, b: Drawn) -> bool:
+        """False where a Python number might not fit the other's integers, or a soft one's width is in doubt."""
+        for weak, strong in ((a, b), (b, a)):
+            if strong.type.strength != "strong" or kind(strong.type.dtype) in "fc":
+                continue
+            if weak.type.strength == "python" and not isinstance(weak.term, Number | Size):
+                return False
+            if weak.type.strength == "soft" and not isinstance(weak.term, Index) and strong.type.dtype != "i64":
+                return False
+        return True
+
+    def tensors(self) -> list[Drawn]:
+        """Every name that may be read, without its labels."""
+        return [Drawn(Access(name), t.type, t.exact) for name, t in self.names.items()]
+
+    def name(self, drawn: Drawn) -> str:
+        """The name of a tensor."""
+        assert isinstance(drawn.term, Access)
+        return drawn.term.name
+
+    def shape(self, drawn: Drawn) -> tuple[int, ...]:
+        """The shape of a tensor."""
+        return self.names[self.name(drawn)].shape

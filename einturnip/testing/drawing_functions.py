@@ -1,0 +1,170 @@
+"""Drawing a function for tensors that are there, to be called with these and others like them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from einturnip.testing.drawing_base import Applicable, Draw, Drawer, Drawn, Tensor, World
+from einturnip.testing.drawing_steps import StepDrawer
+from einturnip.testing.kinds import type_of
+from einturnip.testing.labels import accesses, free_labels, has_rest, rewritten, shown_labels
+from einturnip.testing.terms import (
+    Access,
+    Fixed,
+    Fn,
+    Keyed,
+    Number,
+    Parameter,
+    Rest,
+    Statement,
+    Step,
+    Term,
+)
+
+OWN = ("a", "i", "b", "n", "c", "d", "e", "f", "g", "h")
+"""Labels of parameters: some that callers use as well, and one that is a dim outside."""
+
+
+@dataclass
+class _Signature:
+    """The parameters as they are drawn."""
+
+    parameters: list[Parameter] = field(default_factory=list)
+    given: dict[str, Tensor] = field(default_factory=dict)
+    sizes: dict[str, int] = field(default_factory=dict)
+    numbers: dict[str, Term] = field(default_factory=dict)
+    counts: dict[str, tuple[int, int]] = field(default_factory=dict)
+    rest: tuple[int, ...] | None = None
+
+    @property
+    def resting(self) -> frozenset[str]:
+        """The parameters with ``...``."""
+        return frozenset(p.name for p in self.parameters if p.labels and isinstance(p.labels[0], Rest))
+
+
+def draw_function(draw: Draw, world: World, name: str) -> Applicable | None:
+    """A function over tensors like some that there are; None where there are none."""
+    drawer = Drawer(draw, world)
+    signature = _Signature()
+    for parameter in ("A", "X", "Y")[: drawer.pick((1, 2, 3))]:
+        _add_tensor(drawer, signature, parameter)
+    if not signature.parameters:
+        return None
+    _add_scalars(drawer, signature)
+    numbers = {
+        name: Tensor((), type_of(number, {}), exact=True)
+        for name, number in signature.numbers.items()
+        if name not in signature.counts
+    }
+    given = {**signature.given, **numbers}
+    features = world.features - {"functions", "hints"} - ({"loops"} if signature.resting else set())
+    functions = () if signature.resting else world.functions
+    inner = World(signature.sizes, given, world.exact, features, signature.counts, functions)
+    steps = StepDrawer(draw, inner, frozenset((signature.parameters[0].name,)))
+    for _ in range(drawer.pick((0, 1, 2))):
+        steps.step()
+    returns = [_returned(steps, signature) for _ in range(drawer.pick((1, 1, 1, 2)))]
+    if len(returns) > 1 and any(made for _, made in returns):
+        returns = returns[:1]
+    drawn = _with_rest(steps.steps, signature.resting)
+    if drawn is None:
+        return None
+    terms = tuple(_at_rest(r.term, drawn[1]) for r, _ in returns)
+    if signature.rest and not all(map(has_rest, terms)):
+        return None
+    function = Fn(name, tuple(signature.parameters), tuple(drawn[0]), terms)
+    exact = tuple(r.exact for r, _ in returns)
+    return Applicable(function, given, signature.numbers, signature.rest or (), exact, returns[0][1])
+
+
+def _add_tensor(drawer: Drawer, signature: _Signature, name: str) -> None:
+    """A parameter like one of the tensors, its leading axis perhaps among ``...``."""
+    fitting = [t for t in drawer.names.values() if t.shape and t.type.strength != "python"]
+    if not fitting:
+        return
+    tensor = drawer.pick(fitting)
+    shape, labels = tensor.shape, list[str | Rest]()
+    if signature.rest is None and not signature.parameters and len(shape) > 1 and drawer.pick((True, False)):
+        signature.rest = shape[:1]
+    if signature.rest and shape[:1] == signature.rest and len(shape) > 1:
+        shape, labels = shape[1:], [Rest()]
+    for size in shape:
+        known = [x for x, s in signature.sizes.items() if s == size and x not in labels]
+        free = [x for x in OWN if x not in signature.sizes]
+        label = drawer.pick((*known, *free[:2]))
+        signature.sizes[label] = size
+        labels.append(label)
+    signature.parameters.append(Parameter(name, tuple(labels)))
+    signature.given[name] = Tensor(shape, tensor.type, tensor.exact)
+
+
+def _add_scalars(drawer: Drawer, signature: _Signature) -> None:
+    """Perhaps a scalar that takes labels point by point, a number, and a size."""
+    points = [t for t in drawer.names.values() if t.type.strength == "strong" and t.type.dtype != "bool"]
+    if points and drawer.seldom(3):
+        signature.parameters.append(Parameter("x"))
+        signature.given["x"] = drawer.pick(points)._replace(shape=(), below=None)
+    numbers: list[Parameter] = []
+    if drawer.seldom(3):
+        value = drawer.pick((Number(0.5), Number(2)))
+        numbers.append(Parameter("eps", None, drawer.pick((value, None, Number(1.5)))))
+        signature.numbers["eps"] = value
+    if drawer.seldom(3):
+        size = drawer.pick((2, 1, 3))
+        numbers.append(Parameter("w", None, drawer.pick((None, Number(size)))))
+        signature.numbers["w"], signature.counts["w"] = drawer.size_term(size, {}), (size, size)
+    signature.parameters += sorted(numbers, key=lambda p: p.default is not None)
+
+
+def _returned(steps: StepDrawer, signature: _Signature) -> tuple[Drawn, dict[str, int]]:
+    """A term over some labels of the parameters and perhaps a label that the function makes, with its size."""
+    drawer = steps.drawer()
+    labels = drawer.pick_some(tuple(signature.sizes))
+    scope = {x: signature.sizes[x] for x in labels}
+    made = drawer.new_label(scope, frozenset((*scope, *signature.sizes))) if drawer.seldom(3) else None
+    term = drawer.number_term(scope, 2)
+    shown = shown_labels(term.term)
+    sized = made not in shown or drawer.is_sized(str(made), scope, (term.term,))
+    rests = not signature.rest or any(a.name in signature.resting for a, _ in accesses(term.term))
+    if free_labels(term.term) <= set(shown) and sized and rests:
+        return term, {x: scope[x] for x in shown if x not in signature.sizes}
+    first = signature.parameters[0]
+    access = Access(first.name, tuple(x for x in first.labels or () if isinstance(x, str)))
+    return drawer.node(access, Drawn(access, signature.given[first.name].type, signature.given[first.name].exact)), {}
+
+
+# --- '...' ------------------------------------------------------------------------------------------------------------
+
+
+def _with_rest(steps: list[Step], resting: frozenset[str]) -> tuple[list[Step], frozenset[str]] | None:
+    """The steps with ``...`` wherever a tensor is made of one that has it, and the names of these; None if in vain."""
+    drawn: list[Step] = []
+    for step in steps:
+        if not resting:
+            return steps, resting
+        assert isinstance(step, Statement)
+        parts = [any(a.name in resting for a, _ in accesses(t)) for t in (step.body, *step.others)]
+        keyed = any(a.name in resting for x in step.bounds if isinstance(x, Keyed) for a, _ in accesses(x.key))
+        touched, replaced = any(parts) or keyed, any(isinstance(x, Fixed) for x in step.bounds)
+        if (step.others and len(set(parts)) > 1) or (replaced and touched and step.name not in resting):
+            return None
+        if touched or (replaced and step.name in resting):
+            bounds = tuple(replace(x, key=_at_rest(x.key, resting)) if isinstance(x, Keyed) else x for x in step.bounds)
+            terms = [_at_rest(t, resting) for t in (step.body, *step.others)]
+            drawn.append(Statement(step.name, (Rest(), *bounds), terms[0], tuple(terms[1:])))
+            resting |= {step.name}
+        else:
+            drawn.append(step)
+            resting -= {step.name}
+    return drawn, resting
+
+
+def _at_rest(term: Term, resting: frozenset[str]) -> Term:
+    """The term with ``...`` in every access to a tensor that has it."""
+
+    def change(term: Term) -> Term:
+        if isinstance(term, Access) and term.name in resting:
+            return replace(term, indices=(Rest(), *term.indices))
+        return term
+
+    return rewritten(term, change)

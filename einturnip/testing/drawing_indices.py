@@ -1,0 +1,155 @@
+"""Drawing what stands between the brackets of an access."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from einturnip.testing.drawing_base import Drawer, Drawn
+from einturnip.testing.promotion import kind
+from einturnip.testing.terms import Access, Binary, Group, Guarded, Index, Number, Position, Size, Term, Unary
+
+
+class IndexDrawer(Drawer):
+    """Draws accesses over the labels in scope."""
+
+    def integer(self, scope: Mapping[str, int]) -> Drawn:
+        """An integer term without rounding, whatever its range."""
+        raise NotImplementedError
+
+    def access(self, drawn: Drawn, scope: Mapping[str, int], guards: bool = True) -> Drawn:
+        """A tensor at labels in scope, or at indices made of them."""
+        assert isinstance(drawn.term, Access)
+        positions = tuple(self.position(size, scope, drawn, guards) for size in self.shape(drawn))
+        return self.node(Access(drawn.term.name, positions), drawn)
+
+    def can_access(self, drawn: Drawn, scope: Mapping[str, int]) -> bool:
+        """Whether there is an index for each axis."""
+        sizes = set(scope.values())
+        return all(size in sizes or (size and "indices" in self.world.features) for size in self.shape(drawn))
+
+    def position(self, size: int, scope: Mapping[str, int], of: Drawn, guards: bool) -> Position:
+        """An index for an axis; mostly a label alone."""
+        alone = [x for x, s in scope.items() if s == size]
+        if guards and self.may("guards", 9):
+            return self.guarded(scope, of)
+        if size and self.may("gathers", 6):
+            return self.gathered(size, scope)
+        makers = [maker for maker in self._affine_makers(size, scope) if "indices" in self.world.features]
+        if alone and not (makers and self.seldom(3)):
+            return self.pick(alone)  # type: ignore[no-any-return]
+        maker: Callable[[], Position] = self.pick(makers)
+        return maker()
+
+    def _affine_makers(self, size: int, scope: Mapping[str, int]) -> list[Callable[[], Position]]:
+        """What may index an axis without leaving it, the simplest first."""
+        if size == 0 or 0 in scope.values():
+            return [lambda: self.constant(size)] if size else []
+        makers: list[Callable[[], Position]] = [lambda: self.constant(size)]
+        for label, extent in scope.items():
+            if extent < size and label not in self.sizes:
+                makers.append(lambda label=label: label)  # type: ignore[misc]
+            if extent <= size:
+                makers.append(lambda label=label, extent=extent: self.shifted(label, extent, size))  # type: ignore[misc]
+            if 2 * extent - 1 <= size:
+                makers.append(lambda label=label, extent=extent: self.strided(label, extent, size))  # type: ignore[misc]
+            makers.append(lambda label=label, extent=extent: self.divided(label, extent, size))  # type: ignore[misc]
+            makers += self._pair_makers(label, extent, size, scope)
+        return makers
+
+    def _pair_makers(
+        self, label: str, extent: int, size: int, scope: Mapping[str, int]
+    ) -> list[Callable[[], Position]]:
+        makers: list[Callable[[], Position]] = []
+        for other, more in scope.items():
+            if other != label and extent + more - 1 <= size:
+                makers.append(lambda other=other: Binary("+", Index(label), Index(other)))  # type: ignore[misc]
+            if (
+                other != label
+                and extent * more == size
+                and not self.ragged & {label, other}
+                and "reshaping" in self.world.features
+            ):
+                makers.append(lambda other=other: Group((label, other)))  # type: ignore[misc]
+        return makers
+
+    # --- affine indices ---------------------------------------------------------------------------------------------
+
+    def constant(self, size: int) -> Term:
+        """A number on the axis; a loop's variable where it is."""
+        counts = [name for name, (_, most) in self.counts.items() if most < size]
+        if counts and self.pick((True, True, False)):
+            return Size(self.pick(counts))
+        return self.number(self.pick(range(size)))
+
+    def number(self, value: int) -> Term:
+        """A number in index arithmetic, perhaps by a size."""
+        if self.labels_as_dims or not self.sizes or not self.seldom(4):
+            return Number(value) if value >= 0 else Unary("-", Number(-value))
+        name = self.pick(self.sizes)
+        less = self.sizes[name] - value
+        if less == 0:
+            return Binary("*", Size(name), Number(1))
+        return Binary("-" if less > 0 else "+", Size(name), Number(abs(less)))
+
+    def shifted(self, label: str, extent: int, size: int) -> Term:
+        """``i + 2``, ``i + t`` or ``3 - i``."""
+        room = size - extent
+        fitting = [name for name, (_, most) in self.counts.items() if most <= room]
+        if fitting and self.pick((True, False)):
+            return Binary("+", Index(label), Size(self.pick(fitting)))
+        offset = self.pick(range(room + 1))
+        if offset == 0 or self.pick((False, False, True)):
+            return Binary("-", self.number(offset + extent - 1), Index(label))
+        return Binary("+", Index(label), self.number(offset))
+
+    def strided(self, label: str, extent: int, size: int) -> Term:
+        """``2 * i + 1``."""
+        offset = self.pick(range(size - 2 * extent + 2))
+        term = Binary("*", Number(2), Index(label))
+        return Binary("+", term, self.number(offset)) if offset else term
+
+    def divided(self, label: str, extent: int, size: int) -> Term:
+        """``i // 2`` or ``i % 3``."""
+        if self.pick((False, True)):
+            return Binary("%", Index(label), Number(self.pick(range(1, size + 1))))
+        least = max(2, math.ceil(extent / size))
+        return Binary("//", Index(label), Number(least + self.pick((0, 1))))
+
+    # --- indices that are data, or leave the axis -------------------------------------------------------------------
+
+    def guarded(self, scope: Mapping[str, int], of: Drawn) -> Position:
+        """``i - 1 ? 0``."""
+        index: str | Term
+        if not scope:
+            index = Number(self.pick((0, 1, 2)))
+        else:
+            label = self.pick(scope)
+            choices: list[Any] = [label, Binary("-", Index(label), Number(1)), Binary("+", Index(label), Number(2))]
+            choices += [
+                Binary("-", Binary("*", Number(2), Index(label)), Number(1)),
+                Binary("-", Number(1), Index(label)),
+            ]
+            choices += [Binary("+", Index(label), Size(name)) for name in self.counts]
+            index = self.pick(choices)
+        fills: tuple[Term, ...] = (Number(0), Number(1))
+        if of.type.dtype == "bool":
+            fills = (Number(False), Number(True))
+        elif kind(of.type.dtype) == "f" and not self.exact:
+            fills = (Number(0), Number(0.5), Unary("-", Number(math.inf)))
+        return Guarded(index, self.pick(fills))
+
+    def gathered(self, size: int, scope: Mapping[str, int]) -> Position:
+        """``ids[s]``, or any integers modulo the size of the axis."""
+        known = [x for x in self.tensors() if self.is_below(x, size) and self.can_access(x, scope)]
+        if known and self.pick((True, True, False)):
+            return self.access(self.pick(known), scope, guards=False).term
+        found = self.integer(scope).term
+        return Binary("%", found, Number(size))
+
+    def is_below(self, drawn: Drawn, size: int) -> bool:
+        """Whether a tensor's values are known to index an axis of that size."""
+        assert isinstance(drawn.term, Access)
+        below = self.names[drawn.term.name].below
+        return below is not None and below <= size

@@ -1,0 +1,195 @@
+"""Drawing terms: grown from their leaves, so that every operator gets operands that it takes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from einturnip.testing.drawing_base import MOST_POINTS, Drawn
+from einturnip.testing.drawing_calls import CallDrawer
+from einturnip.testing.functions import COMPLEX_FUNCTIONS, SMOOTH
+from einturnip.testing.promotion import Type, common, kind
+from einturnip.testing.ranges import is_static
+from einturnip.testing.terms import Aggregate, Binary, Bound, Chain, Function, Index, Number, Paren, Size, Unary
+
+
+class TermDrawer(CallDrawer):
+    """Draws terms over the labels in scope."""
+
+    def integer(self, scope: Mapping[str, int]) -> Drawn:
+        found = self.number_term(scope, self.pick((0, 1)))
+        divides = isinstance(found.term, Binary) and found.term.op in ("//", "%") and is_static(found.term)
+        fits = found.exact and kind(found.type.dtype) in "iu" and not divides
+        return found if fits else self.node(Number(1))
+
+    def number_term(self, scope: Mapping[str, int], fuel: int) -> Drawn:
+        """A term that is no condition."""
+        if fuel <= 0:
+            return self._leaf(scope)
+        grow = self.pick(
+            (self._leaf, *(self._binary, self._aggregate, self._function) * 2, self._where, self._extreme, self._cast)
+            if math.prod(scope.values()) * 2 < MOST_POINTS
+            else (self._leaf, self._binary, self._function, self._cast)
+        )
+        drawn: Drawn = grow(scope) if grow == self._leaf else grow(scope, fuel - 1)
+        return drawn._replace(term=Paren(drawn.term)) if self.pick((False,) * 9 + (True,)) else drawn
+
+    def _leaf(self, scope: Mapping[str, int]) -> Drawn:
+        accesses = self._accesses(scope, lambda t: t.dtype != "bool")
+        choices: list[Any] = ["access"] * 6 * bool(accesses) + ["number"] + ["index"] * bool(scope)
+        hidden = [name for name in (*self.counts, *self.sizes) if name not in scope]
+        called = self.call(scope) if self.world.functions and self.seldom(2) else None
+        if called and called.type.dtype != "bool":
+            return called
+        match self.pick(choices + ["size"] * bool(hidden)):
+            case "access":
+                return self.access(self.pick(accesses), scope)
+            case "index":
+                return self.node(Index(self.pick(tuple(scope))))
+            case "size":
+                return self.node(Size(self.pick(hidden)))
+            case _:
+                return self.node(
+                    Number(self.pick((1, 2, 0, 3, 0.5, 1.5, 2.0) if self.exact else (1, 2, 0.5, 0.1, math.pi)))
+                )
+
+    def _accesses(self, scope: Mapping[str, int], wanted: Callable[[Type], bool]) -> list[Drawn]:
+        """Tensors that can be read at the labels in scope."""
+        return [x for x in self.tensors() if wanted(x.type) and self.can_access(x, scope)]
+
+    def _binary(self, scope: Mapping[str, int], fuel: int) -> Drawn:
+        a, b = self.number_term(scope, fuel), self.number_term(scope, fuel)
+        if not self.compatible(a, b):
+            return a
+        both = common(a.type, b.type)
+        constant = a.type.strength == b.type.strength == "python"
+        ops = ["*", "+", "-"] if self.exact or constant else ["/", "*", "+", "-", "/"]
+        if not constant and a.exact and b.exact and kind(both.dtype) != "c":
+            ops += ["//", "%"]
+        if a.type.strength != "python" or isinstance(a.term, Number | Size):
+            ops += ["^"]
+        op = self.pick(ops)
+        if op == "^":
+            return self.node(Binary(op, a.term, Number(self.pick((2, 1, 0, 3)))), a)
+        return self.node(Binary(op, a.term, b.term), a, b, exact=op != "/")
+
+    def _extreme(self, scope: Mapping[str, int], fuel: int) -> Drawn:
+        a, b = self.number_term(scope, fuel), self.number_term(scope, fuel)
+        if not self.compatible(a, b) or kind(common(a.type, b.type).dtype) in "bc":
+            return a
+        return self.node(Function(self.pick(("max", "min")), (a.term, b.term)), a, b)
+
+    def _where(self, scope: Mapping[str, int], fuel: int) -> Drawn:
+        a, b = self.number_term(scope, fuel), self.number_term(scope, fuel)
+        if not self.exact and self.pick((False, False, True)):
+            b = self.node(Unary("-", Number(math.inf)))
+        if not self.compatible(a, b):
+            return a
+        c = self.condition(scope, fuel)
+        return self.node(Function("where", (c.term, a.term, b.term)), a, b, c)
+
+    def _function(self, scope: Mapping[str, int], fuel: int) -> Drawn:
+        x = self.number_term(scope, fuel)
+        of = kind(x.type.dtype)
+        names = ["-", "abs"]
+        names += ["conj", "real", "imag"] if of == "c" else ["relu"]
+        if x.exact and of != "c":
+            names += ["sign", "floor", "ceil", "round"]
+        if not self.exact:
+            names = [*(COMPLEX_FUNCTIONS if of == "c" else SMOOTH), *names]
+        name = self.pick(sorted(names) if of == "c" else names)
+        if name == "-":
+            return self.node(Unary("-", x.term), x)
+        return self.node(Function(name, (x.term,)), x, exact=name not in SMOOTH)
+
+    def _cast(self, scope: Mapping[str, int], fuel: int) -> Drawn:
+        x = self.number_term(scope, fuel)
+        if kind(x.type.dtype) == "c":
+            return self.node(Function("c128", (x.term,)), x)
+        targets = ("f32", "f64", "f16", "bf16", "c64") + (("i64", "i8", "i32", "u8", "i16") if x.exact else ())
+        return self.node(Function(self.pick(targets), (x.term,)), x)
+
+    def condition(self, scope: Mapping[str, int], fuel: int) -> Drawn:
+        """A term of dtype bool."""
+        accesses = self._accesses(scope, lambda t: t.dtype == "bool")
+        choices = ["compare", "compare"] + ["access"] * bool(accesses)
+        choices += ["and", "or", "not", "any", "all", "chain"] if fuel > 0 else []
+        match self.pick(choices):
+            case "access":
+                return self.access(self.pick(accesses), scope)
+            case "not":
+                x = self.condition(scope, fuel - 1)
+                return self.node(Unary("not", x.term), x)
+            case "and" | "or" as op:
+                a, b = self.condition(scope, fuel - 1), self.condition(scope, fuel - 1)
+                return self.node(Binary(op, a.term, b.term), a, b)
+            case "any" | "all" as op:
+                return self.fold(scope, op, lambda inner: self.condition(inner, fuel - 1))
+            case "chain":
+                return self._comparison(scope, fuel - 1, 3)
+            case _:
+                return self._comparison(scope, fuel - 1, 2)
+
+    def _comparison(self, scope: Mapping[str, int], fuel: int, length: int) -> Drawn:
+        """A chain of comparisons of exact terms: what rounding may turn tells nothing."""
+        first = self._exact_leaf(scope)
+        terms, ops = [first], []
+        while len(terms) < length:
+            x = self.number_term(scope, fuel) if fuel > 0 else self._leaf(scope)
+            x = x if x.exact and self.compatible(terms[-1], x) else terms[-1]
+            equality = "c" in (kind(x.type.dtype), kind(terms[-1].type.dtype))
+            ops.append(self.pick(("==", "!=") if equality else ("<", "<=", ">", ">=", "==", "!=")))
+            terms.append(x)
+        return self.node(Chain(tuple(ops), tuple(t.term for t in terms)), *terms)
+
+    def _exact_leaf(self, scope: Mapping[str, int]) -> Drawn:
+        leaf = self._leaf(scope)
+        return leaf if leaf.exact else self.node(Number(1))
+
+    def _aggregate(self, scope: Mapping[str, int], fuel: int) -> Drawn:
+        x = self.fold(scope, None, lambda inner: self._summand(inner, fuel))
+        return x if x.type.dtype != "bool" else self.node(Function("i64", (x.term,)), x)
+
+    def _summand(self, scope: Mapping[str, int], fuel: int) -> Drawn:
+        """What an aggregation takes: mostly a number, and a condition to be counted."""
+        return self.number_term(scope, fuel) if self.pick((True,) * 5 + (False,)) else self.condition(scope, fuel)
+
+    def fold(self, scope: Mapping[str, int], op: str | None, body: Callable[[Mapping[str, int]], Drawn]) -> Drawn:
+        """An aggregation over one or two labels of its own."""
+        inner, own = dict(scope), list[str]()
+        for _ in range(self.pick((1, 2))):
+            label = self.new_label(inner, frozenset(own))
+            own += [label] if label else []
+        written = self._varying(inner, own)
+        outside, self.ragged = self.ragged, self.ragged - frozenset(own) | frozenset(written)
+        x = body(inner)
+        self.ragged = outside
+        if not own:
+            return x
+        op = op or self.pick(self.operators(x))
+        asked = None
+        if op in ("sum", "mean") and len(own) == 1 and kind(x.type.dtype) != "c":
+            asked = self.pick((None,) * 5 + ("f64", "f32"))
+        bounds = tuple(written.get(b.label, b) for b in self.bounds(inner, (x.term,), own))
+        if asked and any(b.size for b in bounds):
+            asked = None
+        return self.node(Aggregate(op, bounds, x.term, asked), x, exact=op not in ("mean", "logsumexp"))
+
+    def _varying(self, inner: dict[str, int], own: list[str]) -> dict[str, Bound]:
+        """Perhaps a loop's variable as the size of the last label, which then ranges as far as it ever does."""
+        fitting = [name for name, (_, most) in self.counts.items() if most <= 4]
+        if not (own and fitting and own[-1] not in self.sizes and self.seldom(2)):
+            return {}
+        name, more = self.pick(fitting), self.pick((1, 0))
+        inner[own[-1]] = self.counts[name][1] + more
+        return {own[-1]: Bound(own[-1], Binary("+", Size(name), Number(1)) if more else Size(name))}
+
+    def operators(self, x: Drawn) -> list[str]:
+        """The aggregations that take a term."""
+        if x.type.dtype == "bool":
+            return ["sum"]
+        if kind(x.type.dtype) == "c":
+            return ["sum", "prod"] + ["mean"] * (not self.exact)
+        ops = ["mean", "logsumexp"] * (not self.exact) + ["sum", "max", "min", "prod"]
+        return ops + ["argmax", "argmin"] * x.exact
