@@ -58,11 +58,11 @@ def components(rng: np.random.Generator) -> Example:
 
 
 def spectral(rng: np.random.Generator) -> Example:
-    A = np.zeros((10, 10))
-    A[:5, :5] = A[5:, 5:] = 1
-    A[4, 5] = A[5, 4] = A[0, 9] = A[9, 0] = 1
+    A = np.zeros((6, 6))
+    A[:3, :3] = A[3:, 3:] = 1
+    A[2, 3] = A[3, 2] = 1
     np.fill_diagonal(A, 0)
-    begin = rng.normal(size=10)
+    begin = rng.normal(size=6)
     fiedler = np.linalg.eigh(csgraph.laplacian(A))[1][:, 1]
     side = fiedler * np.sign(fiedler @ begin) > 0
-    return Example({"A": A, "begin": begin}, {"side": side, "crossing": np.asarray(2.0)}, {"steps": 60})
+    return Example({"A": A, "begin": begin}, {"side": side, "crossing": np.asarray(1.0)}, {"steps": 20})

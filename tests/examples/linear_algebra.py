@@ -48,8 +48,8 @@ def cp_als(rng: np.random.Generator) -> Example:
 
 
 def tucker(rng: np.random.Generator) -> Example:
-    T = rng.normal(size=(6, 5, 4, 7)).astype(np.float32)
-    bases = [np.linalg.qr(rng.normal(size=(n, 3)))[0].astype(np.float32) for n in T.shape]
+    T = rng.normal(size=(4, 3, 3, 2)).astype(np.float32)
+    bases = [np.linalg.qr(rng.normal(size=(n, 2)))[0].astype(np.float32) for n in T.shape]
     G = R = T.astype(np.float64)
     for axis, basis in enumerate(bases):
         G = np.moveaxis(np.tensordot(G, basis.astype(np.float64), (axis, 0)), -1, axis)

@@ -51,7 +51,7 @@ def orbital_integrals(rng: np.random.Generator) -> Example:
 
 def ccd_residual(rng: np.random.Generator) -> Example:
     """The diagrams of coupled cluster doubles, each term written out and antisymmetrised by its permutations."""
-    o, v = 3, 4
+    o, v = 2, 3
     orbitals = range(o + v)
     A = rng.normal(size=(len(orbitals),) * 4)
     A = A - A.transpose(1, 0, 2, 3)

@@ -63,13 +63,13 @@ def autocorrelation(rng: np.random.Generator) -> Example:
 
 
 def optical_flow(rng: np.random.Generator) -> Example:
-    smooth = scipy.ndimage.gaussian_filter(rng.normal(size=(16, 17)), 2)
+    smooth = scipy.ndimage.gaussian_filter(rng.normal(size=(14, 15)), 2)
     smooth = smooth / smooth.std()
-    A, B = smooth[2:14, 2:15].astype(np.float32), smooth[2:14, 1:14].astype(np.float32)
+    A, B = smooth[2:11, 2:12].astype(np.float32), smooth[2:11, 1:11].astype(np.float32)
     Dy, Dx = (d[1:-1, 1:-1].astype(np.float64) for d in np.gradient(A))
     Dt = (B - A)[1:-1, 1:-1].astype(np.float64)
-    U, V = np.zeros((6, 7)), np.zeros((6, 7))
-    for i, j in np.ndindex(6, 7):
+    U, V = np.zeros((3, 4)), np.zeros((3, 4))
+    for i, j in np.ndindex(3, 4):
         dx, dy, dt = (D[i : i + 5, j : j + 5].ravel() for D in (Dx, Dy, Dt))
         M = np.array([[dx @ dx, dx @ dy], [dx @ dy, dy @ dy]])
         det = np.linalg.det(M) + 1e-6
