@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
+from unittest import mock
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from einturnip.codegen import kernels
+from einturnip.codegen import blas, kernels
 from einturnip.codegen.contraction import ContractionKernel
 from einturnip.core.algebra import AGGREGATIONS, aggregation
 from einturnip.core.dtypes import BF16, BOOL, C64, F16, F32, F64, I8, I64, DType
@@ -194,12 +195,15 @@ def convolutions(draw: st.DrawFn) -> Einsum:
     return Einsum(names, bounds, n_out, (accesses[0], accesses[1]), (dtype,) * 2, join, added, tuple(shapes))
 
 
+@pytest.mark.parametrize("library", ["cblas", "numpy"])
 @given(data=st.data())
-@settings(max_examples=150, deadline=None)
-def test_convolutions_by_blas(data: st.DataObject) -> None:
+@settings(max_examples=100, deadline=None)
+def test_convolutions_by_products(library: str, data: st.DataObject) -> None:
     einsum = data.draw(convolutions())
     panel, result = data.draw(st.sampled_from(((1 << 20, 1 << 20), (128, 64), (64, 256))))
-    kernel = forced(einsum, einsum.bounds, False, panel, result)
+    lookup = blas._functions if library == "cblas" else lambda dtype: None
+    with mock.patch.object(blas, "_functions", lookup):
+        kernel = forced(einsum, einsum.bounds, False, panel, result)
     operands = tuple(tensor(data.draw, einsum.operand_shape(s), d) for s, d in enumerate(einsum.dtypes))
     out = tensor(data.draw, einsum.shape, einsum.state_dtypes[0])
     expected = combine_states(einsum, (out.copy(),), evaluate_einsum(einsum, operands, mode="state"))
