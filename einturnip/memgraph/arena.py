@@ -17,9 +17,12 @@ MOST_RUNS = 4
 
 
 class Segment:
-    """Bytes [offset, offset + size). ``value`` holds it, or FREE; ``deps`` must end before it is written again."""
+    """Bytes [offset, offset + size). ``value`` holds it, or FREE; ``deps`` must end before it is written again.
 
-    __slots__ = ("deps", "newest", "next", "offset", "prev", "size", "value")
+    ``exact``: the first byte is one that each of ``deps`` touches.
+    """
+
+    __slots__ = ("deps", "exact", "newest", "next", "offset", "prev", "size", "value")
 
     def __init__(self, offset: int, size: int, deps: tuple[int, ...] = ()) -> None:
         self.offset = offset
@@ -27,6 +30,7 @@ class Segment:
         self.value = FREE
         self.deps = deps
         self.newest = max(deps, default=-1)
+        self.exact = False
         self.prev: Segment | None = None
         self.next: Segment | None = None
 
@@ -69,8 +73,9 @@ class Arena:
             best = self._merge_run(size)
         return None if best is None else self._hold(best, size, value)
 
-    def release(self, seg: Segment, deps: tuple[int, ...]) -> None:
+    def release(self, seg: Segment, deps: tuple[int, ...], exact: bool) -> None:
         """Make a held segment free; ``deps`` must end before its bytes are written again."""
+        seg.exact = exact
         seg.value = FREE
         seg.deps = deps
         seg.newest = max(deps, default=-1)
@@ -168,6 +173,7 @@ class Arena:
     def _merge(self, run: list[Segment]) -> Segment:
         first, *others = run
         first.deps = tuple(sorted({d for s in run for d in s.deps}))
+        first.exact = False
         first.newest = max(first.deps, default=-1)
         for s in others:
             first.size += s.size

@@ -23,6 +23,7 @@ from einturnip.memgraph.types import COMPUTE, DISK, FILES, MemGraph, OpKind, op_
 from einturnip.memgraph.victims import NEVER, Victims
 from einturnip.taskgraph.types import TaskGraph, TaskKind
 
+OP_KINDS = [op_kind(kind) for kind in TaskKind]
 # Of the capacity, how much the allocation cursor may take for tasks that are not complete yet.
 LOOKAHEAD_SHARE = 0.15
 PAGE = 4096
@@ -54,6 +55,9 @@ class _Builder:
         self.ops = OpColumns()
         self.lookahead = int(capacity * LOOKAHEAD_SHARE)
         self.least_window = 2 * machine.workers
+        self.kind, self.node, self.value = tasks.kind.tolist(), tasks.node.tolist(), tasks.value.tolist()
+        self.workspace, self.seconds = tasks.workspace.tolist(), tasks.seconds.tolist()
+        self.read_ptr, self.read = tasks.read_ptr.tolist(), tasks.read.tolist()
         n = tasks.n_values
         self.nbytes = tasks.value_nbytes.tolist()
         self.size = [self.arena.rounded(b) for b in self.nbytes]
@@ -79,33 +83,32 @@ class _Builder:
         self.scratch: dict[int, tuple[Segment, int]] = {}
 
     def run(self) -> MemGraph:
-        kinds = self.t.kind.tolist()
-        for i, kind in enumerate(kinds):
+        for i, kind in enumerate(self.kind):
             if kind == TaskKind.LOAD:
                 # Loads happen where their value is first wanted.
-                v = int(self.t.value[i])
+                v = self.value[i]
                 self.load_task[v] = i
-                self.home[v] = FILES + int(self.t.node[i]), (), v
+                self.home[v] = FILES + self.node[i], (), v
             else:
-                self._place(i, TaskKind(kind))
+                self._place(i, kind)
         return self._freeze()
 
     # One task: allocate, emit its op, note what dies with it.
 
-    def _place(self, i: int, kind: TaskKind) -> None:
-        t = self.t
-        reads = t.read[t.read_ptr[i] : t.read_ptr[i + 1]].tolist()
-        made = -1 if kind == TaskKind.STORE else int(t.value[i])
-        scratch = self.arena.rounded(int(t.workspace[i])) if t.workspace[i] else 0
-        wanted = set(reads) if made < 0 else {*reads, made}
-        total = sum(self.size[v] for v in wanted) + scratch
-        if total > self.arena.capacity:
+    def _place(self, i: int, kind: int) -> None:
+        reads = self.read[self.read_ptr[i] : self.read_ptr[i + 1]]
+        made = -1 if kind == TaskKind.STORE else self.value[i]
+        wanted = {*reads} if made < 0 else {*reads, made}
+        arena, size, victims = self.arena, self.size, self.victims
+        scratch = arena.rounded(self.workspace[i]) if self.workspace[i] else 0
+        total = sum([size[v] for v in wanted]) + scratch
+        if total > arena.capacity:
             raise CapacityError(f"a tile's kernel holds {total} bytes at once", total)
         while self.window_nbytes > self.lookahead and len(self.window) > self.least_window:
             self._complete_next()
-        before = self.arena.free_nbytes
+        before = arena.free_nbytes
         for v in wanted:
-            self.victims.pin(v, i)
+            victims.pin(v, i)
         space = self._acquire(i, reads, made, scratch)
         if space is None:
             self._lay_out_afresh()
@@ -113,19 +116,18 @@ class _Builder:
             assert space is not None
         op = self._emit_task(i, kind, reads, made, space if scratch else None)
         if scratch:
-            assert space is not None
             self.scratch[i] = space, op
-        taken = max(0, before - self.arena.free_nbytes)
+        taken = max(0, before - arena.free_nbytes)
         self.window.append((i, taken, wanted))
         self.window_nbytes += taken
         for v in wanted:
-            if self.victims.used(v, i) == NEVER:
+            if victims.used(v, i) == NEVER:
                 self.deaths.setdefault(i, []).append(v)
 
     def _acquire(self, i: int, reads: Sequence[int], made: int, scratch: int) -> Segment | None:
         """Bytes for all that task ``i`` touches; the scratch segment, or some segment where it needs none."""
         seg: Segment | None = self.arena.head
-        for v in dict.fromkeys(reads):
+        for v in reads:
             if self.segment[v] is None:
                 seg = self._allocate(self.size[v], v, i)
                 if seg is None:
@@ -141,38 +143,44 @@ class _Builder:
                 self.segment[made] = seg
         return self._allocate(scratch, -2, i) if scratch else seg
 
-    def _emit_task(self, i: int, kind: TaskKind, reads: list[int], made: int, space: Segment | None) -> int:
-        after = [w for v in reads for w in self.writers[v]]
-        writes: list[tuple[int, int, int, int]] = []
+    def _emit_task(self, i: int, kind: int, reads: list[int], made: int, space: Segment | None) -> int:
+        after: list[int] = []
+        doubtful: tuple[int, ...] = ()
+        held: list[int] = []
+        nbytes, version = self.nbytes, self.version
+        for v in reads:
+            if nbytes[v]:
+                after += self.writers[v]
+            held += (COMPUTE, self._held(v).offset, nbytes[v], version[v])
         unit = -1
         if made >= 0:
-            seg = self.segment[made]
-            assert seg is not None
+            seg = self._held(made)
             if kind == TaskKind.TOUCH or self.shared[made]:
                 unit = self._touch(made)
                 after += self.base[made]
-            after += seg.deps
-            writes.append((COMPUTE, seg.offset, self.nbytes[made], self.version[made]))
+            if seg.exact and nbytes[made]:
+                after += seg.deps
+            else:
+                doubtful = seg.deps
+            writes = [COMPUTE, seg.offset, nbytes[made], version[made]]
         else:
-            tier = FILES + len(self.t.decomposition.graph.nodes) + int(self.t.node[i])
-            region = int(self.t.value[i])
-            writes.append((tier, 0, self.nbytes[region], self.version[region]))
+            tier = FILES + len(self.t.decomposition.graph.nodes) + self.node[i]
+            writes = [tier, 0, nbytes[self.value[i]], version[self.value[i]]]
         if space is not None:
-            after += space.deps
-            writes.append((COMPUTE, space.offset, int(self.t.workspace[i]), -1))
-        held = [(COMPUTE, self._held(v).offset, self.nbytes[v], self.version[v]) for v in reads]
-        op = self.ops.append(op_kind(kind), i, unit, float(self.t.seconds[i]), held, writes, after)
-        for v in set(reads):
+            doubtful += space.deps
+            writes += (COMPUTE, space.offset, self.workspace[i], -1)
+        op = self.ops.append(OP_KINDS[kind], i, unit, self.seconds[i], held, writes, after, doubtful)
+        for v in {*reads}:
             self.readers[v].append(op)
         if made >= 0:
             self.writers[made].append(op)
-        elif (
-            self.home[reads[0]] is None
-            and int(self.t.node[i]) in self.readable
-            and self.t.value[i] == self.t.seen[self.t.read_ptr[i]]
-        ):
-            self.home[reads[0]] = writes[0][0], (op,), writes[0][3]
+        elif self.home[reads[0]] is None and self._can_be_read_again(i):
+            self.home[reads[0]] = writes[0], (op,), writes[3]
         return op
+
+    def _can_be_read_again(self, i: int) -> bool:
+        """True where store ``i`` leaves all of its value in a file that can be read."""
+        return self.node[i] in self.readable and self.value[i] == self.t.seen[self.read_ptr[i]]
 
     def _touch(self, v: int) -> int:
         """The unit that a touch of state ``v`` belongs to. A state that came back half-made starts its next unit."""
@@ -213,14 +221,16 @@ class _Builder:
         first = self.load_task[v] >= 0 and v not in self.loaded
         kind = OpKind.LOAD if first else OpKind.RELOAD
         self.loaded.add(v)
+        exact = seg.exact and self.nbytes[v] > 0
         op = self.ops.append(
             kind,
             self.load_task[v],
             -1,
             self.machine.op_latency + self.nbytes[v] / self.machine.read_bandwidth,
-            [(tier, offset, self.nbytes[v], known_as)],
-            [(COMPUTE, seg.offset, self.nbytes[v], self.version[v])],
-            [*seg.deps, *wrote],
+            [tier, offset, self.nbytes[v], known_as],
+            [COMPUTE, seg.offset, self.nbytes[v], self.version[v]],
+            [*seg.deps, *wrote] if exact else wrote if self.nbytes[v] else (),
+            () if exact else seg.deps,
         )
         if tier == DISK:
             self.spill.read_by(v, op)
@@ -232,7 +242,7 @@ class _Builder:
         seg = self._held(v)
         if not self.writers[v]:  # nothing there yet
             self.segment[v] = None
-            self.arena.release(seg, seg.deps)
+            self.arena.release(seg, seg.deps, seg.exact)
             return
         if self.home[v] is None:
             offset, deps = self.spill.take(v, self.size[v])
@@ -241,9 +251,9 @@ class _Builder:
                 -1,
                 -1,
                 self.machine.op_latency + self.nbytes[v] / self.machine.write_bandwidth,
-                [(COMPUTE, seg.offset, self.nbytes[v], self.version[v])],
-                [(DISK, offset, self.nbytes[v], self.version[v])],
-                [*self.writers[v], *deps],
+                [COMPUTE, seg.offset, self.nbytes[v], self.version[v]],
+                [DISK, offset, self.nbytes[v], self.version[v]],
+                [*self.writers[v], *deps] if self.nbytes[v] else (),
             )
             self.spill.written_by(v, op)
             self.readers[v].append(op)
@@ -254,7 +264,7 @@ class _Builder:
         # Every reader comes after every writer, so where there is a reader the readers say it all.
         seg = self._held(v)
         self.segment[v] = None
-        self.arena.release(seg, tuple(self.readers[v] or self.writers[v]))
+        self.arena.release(seg, tuple(self.readers[v] or self.writers[v]), self.nbytes[v] > 0)
 
     def _forget_home(self, v: int) -> None:
         home = self.home[v]
@@ -271,7 +281,7 @@ class _Builder:
             self.victims.completed(v, i, self.size[v])
         if i in self.scratch:
             seg, op = self.scratch.pop(i)
-            self.arena.release(seg, (op,))
+            self.arena.release(seg, (op,), True)
         for v in self.deaths.pop(i, ()):
             if self.segment[v] is not None:
                 self._release(v)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,6 @@ from einturnip.memgraph.types import FILES, MemGraph, OpKind
 from einturnip.taskgraph.types import TaskGraph
 
 Ints = NDArray[np.int64]
-Row = tuple[int, int, int, int]
 EDGES_AT_ONCE = 1 << 17
 
 
@@ -26,6 +25,7 @@ class OpColumns:
         self.read_ptr, self.read = array("q", [0]), array("q")
         self.write_ptr, self.write = array("q", [0]), array("q")
         self.after_ptr, self.after = array("q", [0]), array("i")
+        self.doubtful_ptr, self.doubtful = array("q", [0]), array("i")
 
     def append(
         self,
@@ -33,23 +33,29 @@ class OpColumns:
         task: int,
         unit: int,
         seconds: float,
-        reads: Iterable[Row],
-        writes: Iterable[Row],
+        reads: Sequence[int],
+        writes: Sequence[int],
         after: Iterable[int],
+        doubtful: Iterable[int] = (),
     ) -> int:
-        """Add one op; returns its id."""
+        """Add one op; returns its id. ``reads`` and ``writes``: (tier, offset, nbytes, value), one after the other.
+
+        ``after``: ops that share bytes with it and end before it starts; ``doubtful``: those that may share some.
+        """
         self.kind.append(kind)
         self.task.append(task)
         self.unit.append(unit)
         self.seconds.append(seconds)
-        for row in reads:
-            self.read.extend(row)
+        self.read.extend(reads)
         self.read_ptr.append(len(self.read) // 4)
-        for row in writes:
-            self.write.extend(row)
+        self.write.extend(writes)
         self.write_ptr.append(len(self.write) // 4)
-        self.after.extend(sorted(set(after)))
+        certain = {*after}
+        self.after.extend(certain)
         self.after_ptr.append(len(self.after))
+        if doubtful:
+            self.doubtful.extend({*doubtful} - certain)
+        self.doubtful_ptr.append(len(self.doubtful))
         return len(self.kind) - 1
 
     def freeze(self, tasks: TaskGraph, capacity: int, spill: int, peak: int, origin: list[int]) -> MemGraph:
@@ -71,7 +77,7 @@ class OpColumns:
             _frozen(after_ptr),
             _frozen(after),
             _frozen(np.array(origin, np.int32)),
-            len(self.after) - len(after),
+            len(self.after) + len(self.doubtful) - len(after),
         )
 
     def _conflicting(self) -> tuple[Ints, NDArray[np.int32]]:
@@ -80,15 +86,19 @@ class OpColumns:
         The arena's segments are coarser than what ops touch: padding, and the rest of a run that was merged.
         """
         reads, writes = _Touched(self.read_ptr, self.read), _Touched(self.write_ptr, self.write)
-        after = np.array(self.after, np.int64)
-        ops: Ints = np.repeat(np.arange(len(self.kind)), np.diff(np.asarray(self.after_ptr)))
+        n = len(self.kind)
+        numbers = np.arange(n, dtype=np.int32)
+        after = np.array(self.doubtful, np.int32)
+        ops = np.repeat(numbers, np.diff(np.asarray(self.doubtful_ptr)))
         kept = np.zeros(len(after), bool)
         for start in range(0, len(after), EDGES_AT_ONCE):
             part = slice(start, start + EDGES_AT_ONCE)
             u, x = after[part], ops[part]
             kept[part] = writes.meet(u, writes, x) | writes.meet(u, reads, x) | reads.meet(u, writes, x)
-        ends = np.concatenate([[0], np.cumsum(np.bincount(ops[kept], minlength=len(self.kind)))])
-        return ends.astype(np.int64), after[kept].astype(np.int32)
+        after = np.concatenate([after[kept], np.array(self.after, np.int32)])
+        ops = np.concatenate([ops[kept], np.repeat(numbers, np.diff(np.asarray(self.after_ptr)))])
+        order = np.lexsort((after, ops))
+        return np.concatenate([[0], np.cumsum(np.bincount(ops, minlength=n))]), after[order]
 
 
 class _Touched:
@@ -103,7 +113,7 @@ class _Touched:
         self.first = np.array(ptr, np.int64)
         self.count = np.diff(self.first)
 
-    def meet(self, u: Ints, other: _Touched, x: Ints) -> NDArray[np.bool_]:
+    def meet(self, u: NDArray[np.int32], other: _Touched, x: NDArray[np.int32]) -> NDArray[np.bool_]:
         """For each pair of ops whether a row of ``u`` here shares bytes with a row of ``x`` in the other."""
         pairs = self.count[u] * other.count[x]
         pair = np.repeat(np.arange(len(u)), pairs)

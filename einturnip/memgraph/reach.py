@@ -28,7 +28,9 @@ def ancestry(ptr: Ints, after: NDArray[np.int32], last_asked: Ints) -> Iterator[
     last = np.asarray(last_asked, np.int64).copy()
     np.maximum.at(last, after, np.repeat(np.arange(n), np.diff(ptr)))
     expiring = _by_last(last)
-    left = np.bincount(after, minlength=n).tolist()
+    merged = np.zeros(n, bool)
+    merged[after] = True
+    has_successor = merged.tolist()
     reach: dict[int, int] = {}  # of ops that a successor will merge
     alone = [0] * n
     free: list[int] = []
@@ -43,13 +45,11 @@ def ancestry(ptr: Ints, after: NDArray[np.int32], last_asked: Ints) -> Iterator[
             if not found & alone[p]:
                 needed.append(p)
                 found |= reach[p]
-            left[p] -= 1
-            if not left[p]:
-                del reach[p]
         yield x, found, needed, alone
         for p in expiring.get(x, ()):
             cleared.append(alone[p])
             alone[p] = 0
+            reach.pop(p, 0)
         if last_of[x] > x:
             if not free and len(cleared) >= max(FEWEST_CLEARED, used // 2):
                 mask = ~sum(cleared)
@@ -62,7 +62,7 @@ def ancestry(ptr: Ints, after: NDArray[np.int32], last_asked: Ints) -> Iterator[
             else:
                 alone[x] = 1 << used
                 used += 1
-            if left[x]:
+            if has_successor[x]:
                 reach[x] = found | alone[x]
 
 
