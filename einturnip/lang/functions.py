@@ -62,8 +62,8 @@ def enter(at: Elaborating, node: s.Call, function: FunctionDefinition) -> Frame 
     frame = Frame(function.syntax, node, scope)
     tensors = [(p, v) for p, v in given if p.indices is not None]
     scalars = [(p, v) for p, v in given if p.indices is None]
-    good = [_take_tensor(at, frame, parameter, value) for parameter, value in tensors if value is not None]
-    if not all(good):
+    taken = {p.name: _take_tensor(at, frame, p, value) for p, value in tensors if value is not None}
+    if not all(taken.values()):
         return None
     if not all([_take_scalar(at, frame, parameter, value) for parameter, value in scalars]):
         return None
@@ -172,18 +172,18 @@ def _take_tensor(at: Elaborating, frame: Frame, parameter: s.Parameter, value: s
         return False
     elif count and labels[:count] != frame.rest:
         known = _permuted(at, frame, argument, parameter.name)
-    ok = True
     carried = tuple(_carry(frame, known, k, name) for k, name in enumerate(known.carried))
     for axis, (name, label) in enumerate(zip(own, labels[count:], strict=True), len(known.carried) + count):
         if frame.outer.setdefault(name, label) != label:
-            message = f"'{name}' of '{frame.call.name}' is '{frame.outer[name]}' in one argument and '{label}' here"
-            help_text = f"it stands for one label: write '{frame.outer[name]}' in both"
-            at.scope.conflict("E063", message, value.span, parameter.span, f"'{name}' here", help_text)
-            ok = False
+            other = frame.outer[name]
+            message = f"'{name}' of '{frame.call.name}' stands for '{other}' in one argument and for '{label}' here"
+            help_text = f"it is one label: write '{other}' in both, or swap the axes here"
+            at.scope.conflict("E063", message, value.span, parameter.span, "the parameter", help_text)
+            return False
         span = indices[axis - len(known.carried) - count + has_rest].span
         scope.dims.setdefault(name, Dim(name, AxisSize(known.number, axis, name, span), False, span))
     scope.tensors[parameter.name] = Known(known.tensor, len(labels), carried)
-    return ok
+    return True
 
 
 def _list(labels: Sequence[str]) -> str:

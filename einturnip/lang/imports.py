@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 
 from einturnip.core import resources
-from einturnip.core.diagnostics import Diagnostic, Span, did_you_mean
+from einturnip.core.diagnostics import Diagnostic, Span
 from einturnip.core.errors import InternalError, SourceError
 from einturnip.lang import syntax as s
 from einturnip.lang.draft import Draft
@@ -61,7 +61,9 @@ class Imports:
             self._error("E070", f"'{node.path}' cannot be read: {reason}", node.span)
         except KeyError:
             known = standard_modules()
-            help_text = did_you_mean(node.path, known) or f"there are {', '.join(known)}"
+            name, names = node.path.removeprefix("std."), [module.removeprefix("std.") for module in known]
+            near = get_close_matches(name, names, n=1, cutoff=0.5)
+            help_text = f"did you mean 'std.{near[0]}'?" if near else f"there are {', '.join(known)}"
             self._error("E070", f"there is no '{node.path}' in the standard library", node.span, help_text)
         return None
 

@@ -80,9 +80,6 @@ def _tensor(at: Elaborating, node: s.Element) -> Known | None:
     elif name in scope.dims or name in scope.constants:
         what = "a number" if name in scope.constants else "a size"
         scope.error("E020", f"'{name}' is {what}, not a tensor", node.name_span)
-    elif scope.find_function(name) is not None:
-        help_text = f"the arguments of a function stand in parentheses: {name}(...)"
-        scope.error("E020", f"'{name}' is a function, not a tensor", node.name_span, help_text)
     else:
         scope.unknown("tensor", name, node.name_span, scope.tensors)
     return None
@@ -180,6 +177,9 @@ def index_of(at: Elaborating, node: s.Index) -> Index | None:
             form = static_form(at, node)
             if form is None:
                 return gather(at, node)
+            if not form.terms and isinstance(form.offset, SizeLiteral) and form.offset.value < 0:
+                _from_the_end(at, node)
+                return None
             if form.modulus is None:
                 at.sized.update(form.terms)
             return index_of_form(form, node.span)
@@ -274,7 +274,7 @@ def _slice(at: Elaborating, node: s.Slice, position: int, known: Known, axis: in
     if node.start is None and node.stop is None:
         _fix(at, number, whole)
         return number
-    ends = [None if end is None else _end(at, end, known) for end in (node.start, node.stop)]
+    ends = [None if end is None else _end(at, end) for end in (node.start, node.stop)]
     if any(end is None and written is not None for end, written in zip(ends, (node.start, node.stop), strict=True)):
         return None
     start = ends[0] or SizeLiteral(0, span)
@@ -297,12 +297,15 @@ def _fix(at: Elaborating, number: int, size: SizeExpr) -> None:
         at.labels[number] = replace(at.labels[number], dim=size)
 
 
-def _end(at: Elaborating, node: s.Node, known: Known) -> SizeExpr | None:
+def _end(at: Elaborating, node: s.Node) -> SizeExpr | None:
     size = at.scope.size(node)
-    negative = isinstance(node, s.Unary) and node.op == "-" and isinstance(node.argument, s.Literal)
-    if size is None or not negative:
-        return size
-    text = at.scope.draft.text(node.span)
-    message = "nothing counts from the end of an axis"
-    at.scope.error("E036", message, node.span, f"write the size of the axis: n - {text[1:].strip()}")
-    return None
+    if isinstance(node, s.Unary) and node.op == "-" and isinstance(node.argument, s.Literal):
+        _from_the_end(at, node)
+        return None
+    return size
+
+
+def _from_the_end(at: Elaborating, node: s.Node) -> None:
+    text = at.scope.draft.text(node.span).removeprefix("-").strip()
+    help_text = f"count from the size of the axis: n - {text}" if text.isdigit() else ""
+    at.scope.error("E036", "nothing counts from the end of an axis", node.span, help_text)

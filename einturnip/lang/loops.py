@@ -42,7 +42,8 @@ def loop(scope: Scope, node: s.Loop) -> None:
         with draft.body() as body:
             carried = _carry(scope, starts)
             scope.block(scope, node.body)
-            fine = len(draft.problems) == problems
+            # A name that was wrong before the loop makes others wrong in it, without another word.
+            fine = len(draft.problems) == problems and None not in map(scope.tensors.get, starts)
             changes = _changes(scope, starts) if fine else {}
             if fine and not changes:
                 _close(scope, starts)
@@ -171,7 +172,9 @@ def _close(scope: Scope, starts: Mapping[str, _Start]) -> None:
 
 
 def _changed(scope: Scope, name: str, start: _Start, last: Known, what: str, expected: str, found: str) -> None:
-    help_text = f"cast it: {name} = {expected}(...)" if what == "dtype" else "give the new tensor another name"
+    left = scope.draft.text(last.span).split(" =")[0] or name
+    part = "real(...)" if last.dtype.kind == "c" and start.dtype.kind != "c" else "..."
+    help_text = f"cast it: {left} = {expected}({part})" if what == "dtype" else "give the new tensor another name"
     scope.problems.append(
         Diagnostic(
             "E048",

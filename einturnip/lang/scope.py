@@ -139,8 +139,8 @@ class Scope:
         outside = self.outside
         if name in self.gone:
             help_text = f"to keep it, define {name} before the loop"
-            message = f"'{name}' is the loop's own and ends with it"
-            self.conflict(code, message, span, self.gone[name], "it ends here", help_text)
+            message = f"'{name}' is the loop's own, and not known after it"
+            self.conflict(code, message, span, self.gone[name], "the loop", help_text)
         elif name in self.later and self.later[name] > span:
             message = f"'{name}' is used before it is defined"
             self.conflict(code, message, span, self.later[name], "defined here", "move the definition up")
@@ -148,6 +148,9 @@ class Scope:
             message = f"'{name}' is not known in the function '{self.function}'"
             help_text = f"a function sees its parameters and earlier functions only: make '{name}' a parameter"
             self.error(code, message, span, help_text)
+        elif self.find_function(name) is not None:
+            help_text = f"its arguments stand in parentheses: {name}(...)"
+            self.error(code, f"'{name}' is a function, not a {what}", span, help_text)
         else:
             self.error(code, f"unknown {what} '{name}'", span, did_you_mean(name, known))
 

@@ -247,10 +247,10 @@ def _several(scope: Scope, definition: s.Definition) -> list[Known | None]:
     at.root = node
     for target in definition.targets:
         for index in _named(scope, target, _rest(scope, target, node)):
-            name = label_name(index, 0)
-            if name not in at.bound and isinstance(index, s.Name | s.Slice):
-                size = index.stop if isinstance(index, s.Slice) else None
-                at.bind(name, None if size is None else scope.size(size), index.span)
+            size = scope.size(index.stop) if isinstance(index, s.Slice) and index.stop is not None else None
+            for name in _labels_named(scope, index):
+                if name not in at.bound and not at.bind(name, size, index.span):
+                    return none
     frame = enter(at, node, function)
     if frame is None:
         return none
@@ -258,6 +258,17 @@ def _several(scope: Scope, definition: s.Definition) -> list[Known | None]:
         _single(scope, definition, target, node, _result(frame, position))
         for position, target in enumerate(definition.targets)
     ]
+
+
+def _labels_named(scope: Scope, index: s.Index) -> tuple[str, ...]:
+    """The labels that an index on the left names."""
+    match index:
+        case s.Merged(names=names):
+            return names
+        case s.Name() | s.Slice() if not is_number(scope, index):
+            return (label_name(index, 0),)
+        case _:
+            return ()
 
 
 def _result(frame: Frame, position: int) -> Value:
