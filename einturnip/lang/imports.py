@@ -72,8 +72,11 @@ class Imports:
 
 
 def _path(path: str, importer: str) -> str:
-    """Where a relative path leads: from the folder of the importing file, or from the current one for a text."""
-    folder = os.path.dirname(importer) if os.path.isfile(importer) else ""
+    """Where a relative path leads: from the folder of the importing file, which need not be saved yet.
+
+    A text without a file has no folder in its name, so its paths count from the current one.
+    """
+    folder = os.path.dirname(importer)
     return os.path.normpath(os.path.join(folder, path))
 
 

@@ -398,6 +398,12 @@ def test_a_finding_in_an_imported_file_stands_where_it_is_brought_in(editor):
     assert found.code == "E070" and found.range.start.line == 0
 
 
+def test_a_text_that_was_never_saved_imports_from_its_folder(editor, whole):
+    (editor.folder / "whole.ein").unlink()
+    piece = lsp.Range(lsp.Position(0, 0), lsp.Position(0, 0))
+    assert editor.change(whole, lsp.TextDocumentContentChangePartial(piece, "# new\n")) == []
+
+
 def test_saving_a_file_reads_those_that_import_it_anew(editor):
     (editor.folder / "part.ein").write_text("fn f(x) = x\n")
     uri, found = editor.open('import "part.ein"\ninput x : f32\ny = g(x)\noutput y\n')
