@@ -143,6 +143,14 @@ def serve() -> None:
 
 def _server() -> EinServer:
     server = EinServer()
+    _tell(server)
+    _answer(server)
+    _complete_and_format(server)
+    return server
+
+
+def _tell(server: EinServer) -> None:
+    """What happens to texts, and the diagnostics that follow."""
 
     @server.feature(lsp.INITIALIZE)
     def _(ls: EinServer, params: lsp.InitializeParams) -> None:
@@ -173,6 +181,10 @@ def _server() -> EinServer:
         ls.readings.pop(uri, None)
         ls.text_document_publish_diagnostics(lsp.PublishDiagnosticsParams(uri, []))
 
+
+def _answer(server: EinServer) -> None:
+    """Questions about the word at a place."""
+
     @server.feature(lsp.TEXT_DOCUMENT_HOVER)
     def _(ls: EinServer, params: lsp.HoverParams) -> lsp.Hover | None:
         reading = ls.reading(params.text_document.uri)
@@ -195,6 +207,10 @@ def _server() -> EinServer:
         here = span.file == reading.file
         return lsp.Location(_uri(span.file, reading.file, uri), places.theirs(span) if here else _plain_range(span))
 
+
+def _complete_and_format(server: EinServer) -> None:
+    """What may be written, and how."""
+
     @server.feature(lsp.TEXT_DOCUMENT_COMPLETION, lsp.CompletionOptions(trigger_characters=["@", ".", ":"]))
     def _(ls: EinServer, params: lsp.CompletionParams) -> list[lsp.CompletionItem]:
         reading = ls.reading(params.text_document.uri)
@@ -213,8 +229,6 @@ def _server() -> EinServer:
             return []
         whole = lsp.Range(lsp.Position(0, 0), lsp.Position(len(document.source.split("\n")), 0))
         return [lsp.TextEdit(whole, formatted)]
-
-    return server
 
 
 def _dims(options: Any) -> dict[str, int]:
