@@ -10,11 +10,10 @@ from einturnip.lang import typing as t
 from einturnip.lang.context import Elaborating
 from einturnip.lang.functions import call_function
 from einturnip.lang.imports import modules_with
-from einturnip.lang.labels import is_program_function
 from einturnip.lang.mistakes import not_supported
 from einturnip.lang.scope import dtype_named
 from einturnip.lang.types import Expr
-from einturnip.lang.words import ELEMENTWISE, FUNCTIONS
+from einturnip.lang.words import BUILT_IN, ELEMENTWISE, FUNCTIONS
 
 _FOREIGN = {
     "ln": "log(x)",
@@ -45,9 +44,12 @@ def call(at: Elaborating, node: s.Call) -> Expr | None:
     if name == "grad":
         at.scope.problems.append(not_supported("gradients ('grad')", node.name_span))
         return None
-    function = at.scope.find_function(name) if is_program_function(name) else None
+    function = at.scope.find_function(name)
     if function is not None:
         return call_function(at, node, function)
+    if name not in BUILT_IN:
+        _unknown(at, node)
+        return None
     for argument in node.arguments:
         if isinstance(argument, s.Named):
             at.scope.error("E043", f"'{name}' takes no argument by name", argument.span, "write == to compare")

@@ -150,6 +150,11 @@ class Elaboration:
         term = term_of(node, name)
         text = self.scope.draft.text(term.span)
         help_text = f"say how to aggregate it: sum[{name}] {text}" if text else f"aggregate it: sum[{name}] ..."
+        known = self.scope.tensors.get(name)
+        if known is not None and known.rank == 0:
+            help_text = (
+                f"the scalar '{name}' is {known.dtype}, and an index a whole number: name i64({name}) and use that"
+            )
         message = f"label '{name}' is neither on the left nor bound by an aggregation"
         self.scope.error("E031", message, span, help_text)
 

@@ -30,7 +30,7 @@ def declare_function(scope: Scope, node: s.Function, file: str) -> None:
         place = same.syntax.name_span
         scope.conflict("E023", message, node.name_span, place, "defined here first", help_text)
         return
-    if all([_check_parameter(scope, node, k) for k in range(len(node.parameters))]) and _check_returns(scope, node):
+    if all([_check_parameter(scope, node, k) for k in range(len(node.parameters))]):
         order = sum(map(len, draft.functions.values()))
         definition = FunctionDefinition(node, order, file)
         if not file.startswith("std."):
@@ -72,17 +72,11 @@ def _check_parameter(scope: Scope, node: s.Function, position: int) -> bool:
     parameter = node.parameters[position]
     name, span = parameter.name, parameter.name_span
     good = scope.usable(name, span)
-    first = next((p for p in node.parameters[:position] if p.name == name), None)
-    if first is not None:
-        scope.conflict("E067", f"parameter '{name}' stands twice", span, first.name_span, "first here")
-        good = False
     labels: dict[str, s.Name] = {}
-    for place, index in enumerate(parameter.indices or ()):
+    for index in parameter.indices or ():
         if isinstance(index, s.Rest):
-            if place:
-                scope.error("E067", "'...' stands first among the axes of a parameter", index.span)
-                good = False
-        elif index.name in labels:
+            continue
+        if index.name in labels:
             other = labels[index.name].span
             help_text = "a parameter's axes have different labels"
             scope.conflict("E067", f"label '{index.name}' stands twice", index.span, other, "first here", help_text)
@@ -113,13 +107,3 @@ def _check_sizes(scope: Scope, node: s.Function, parameter: s.Parameter) -> bool
                 scope.conflict("E067", message, parameter.name_span, index.span, "the label", help_text)
                 return False
     return True
-
-
-def _check_returns(scope: Scope, node: s.Function) -> bool:
-    if node.returns:
-        return True
-    last = next((d for d in reversed(node.body) if isinstance(d, s.Definition)), None)
-    shown = scope.draft.text(last.targets[0].span) if last is not None else ""
-    help_text = f"end it with: return {shown or '...'}"
-    scope.error("E068", f"the function '{node.name}' returns nothing", node.name_span, help_text)
-    return False

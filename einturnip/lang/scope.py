@@ -10,6 +10,7 @@ from einturnip.core.diagnostics import Diagnostic, Span, did_you_mean
 from einturnip.core.dtypes import DTYPES, I64, DType
 from einturnip.lang import syntax as s
 from einturnip.lang.draft import Draft, FunctionDefinition
+from einturnip.lang.sizes import negate
 from einturnip.lang.types import (
     Dim,
     Expr,
@@ -225,7 +226,8 @@ class Scope:
             case s.Binary(op=op, left=left, right=right, span=span) if op in _SIZE_OPS:
                 return self._size_op(_SIZE_OPS[op], (left, right), span, implied)
             case s.Unary(op="-", argument=argument, span=span):
-                return self._size_op("neg", (argument,), span, implied)
+                inner = self.size(argument, implied)
+                return None if inner is None else negate(inner, span)
             case s.Unary(op="+", argument=argument):
                 return self.size(argument, implied)
             case s.Call(name="min" | "max" as name, arguments=arguments, span=span) if arguments:

@@ -18,6 +18,7 @@ from einturnip.lang.scope import Known, Scope
 from einturnip.lang.types import (
     Equation,
     Expr,
+    Hint,
     Label,
 )
 from einturnip.lang.words import RESERVED
@@ -166,8 +167,6 @@ def _bind(at: Elaboration, index: s.Index, keys: list[tuple[int, s.Node]]) -> bo
         case s.Slice(span=span):
             help_text = "on the left stands ':' for a whole axis, or a label with its size, [i: n]"
             scope.error("E034", "a part of an axis cannot stand on the left", span, help_text)
-        case s.Guarded(span=span):
-            scope.error("E034", "a guard stands on the right only", span)
         case s.Element(span=span) | s.Call(span=span):
             text = scope.draft.text(span) or "key"
             help_text = f"to aggregate by a key write how many groups there are: [{text}: n]"
@@ -208,11 +207,17 @@ def _finish(left: Left, at: Elaboration, value: Expr, keys: tuple[tuple[int, Exp
     """Emit the equation."""
     carried = tuple(name for name in at.left if name in left.scope.ambient and not _is_written(left, name))
     n_out = len(carried) + len(left.indices)
-    hints = hints_of(left.scope, left.definition.hints, at.labels)
+    hints = _hints(left, at) if left.definition.hints else ()
     draft = left.scope.draft
     equation = Equation(left.name, draft.number, tuple(at.labels), n_out, value, left.span, keys, hints)
     draft.emit(equation)
     return Known(equation, len(left.indices), carried)
+
+
+def _hints(left: Left, at: Elaboration) -> tuple[Hint, ...]:
+    indices = (index for target in left.definition.targets for index in target.indices or ())
+    names = (_labels_named(left.scope, index) for index in indices)
+    return hints_of(left.scope, left.definition.hints, at.labels, frozenset(name for some in names for name in some))
 
 
 def _is_written(left: Left, name: str) -> bool:
@@ -248,7 +253,7 @@ def _several(scope: Scope, definition: s.Definition) -> list[Known | None]:
     for target in definition.targets:
         for index in _named(scope, target, _rest(scope, target, node)):
             size = scope.size(index.stop) if isinstance(index, s.Slice) and index.stop is not None else None
-            for name in _labels_named(scope, index):
+            for name in _labels_named(scope, index) if not isinstance(index, s.Alternatives) else ():
                 if name not in at.bound and not at.bind(name, size, index.span):
                     return none
     frame = enter(at, node, function)
@@ -263,7 +268,7 @@ def _several(scope: Scope, definition: s.Definition) -> list[Known | None]:
 def _labels_named(scope: Scope, index: s.Index) -> tuple[str, ...]:
     """The labels that an index on the left names."""
     match index:
-        case s.Merged(names=names):
+        case s.Merged(names=names) | s.Alternatives(names=names):
             return names
         case s.Name() | s.Slice() if not is_number(scope, index):
             return (label_name(index, 0),)
