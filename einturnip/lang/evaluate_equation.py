@@ -195,8 +195,8 @@ class _Statement:
         """An aggregation by key: at each point of the left the values whose keys are equal to its labels."""
         expr, n_out = self.equation.value, self.equation.n_out
         assert isinstance(expr, Aggregate)
-        bound = {label for label, _ in self.equation.keys}
-        space = [1 if k in bound else extent for k, extent in enumerate(self.extents)]
+        kept = {*range(n_out), *expr.labels} - {label for label, _ in self.equation.keys}
+        space = [extent if k in kept else 1 for k, extent in enumerate(self.extents)]
         terms = np.broadcast_to(self._terms(expr), space)
         picked = np.ones(self.extents[:n_out] + space[n_out:], np.bool_)
         for label, key in self.equation.keys:
@@ -215,6 +215,7 @@ class _Statement:
     def _fold(self, expr: Aggregate, terms: Array, picked: Array) -> Any:
         """The aggregation of the values that are picked; argmax and argmin count among all of them."""
         order = [k - self.equation.n_out for k in expr.labels]
+        order += [axis for axis in range(picked.ndim) if axis not in order]  # of aggregations inside: 1 long
         mask = picked.transpose(order).reshape(-1)
         values = terms.transpose(order).reshape(-1)[mask]
         operator = aggregation(expr.op, expr.body.dtype, expr.accumulator)
