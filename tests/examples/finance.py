@@ -51,8 +51,8 @@ def asian_option(rng: np.random.Generator) -> Example:
 
 
 def portfolio(rng: np.random.Generator) -> Example:
-    returns = rng.normal(size=(40, 4)) @ np.diag([0.01, 0.02, 0.015, 0.01])
-    weight = np.array([0.4, 0.3, 0.2, 0.1])
+    returns = rng.normal(size=(15, 3)) @ np.diag([0.01, 0.02, 0.015])
+    weight = np.array([0.5, 0.3, 0.2])
     C = np.cov(returns.T)
     variance = weight @ C @ weight
     x = np.linalg.inv(C).sum(1)
@@ -65,7 +65,7 @@ def portfolio(rng: np.random.Generator) -> Example:
 
 
 def value_at_risk(rng: np.random.Generator) -> Example:
-    returns, position = rng.normal(size=(60, 3)), np.array([10.0, 20, 5])
+    returns, position = rng.normal(size=(15, 3)), np.array([10.0, 20, 5])
     worst = np.sort(-returns @ position)[-3:]
     expected = {"value_at_risk": worst.min(), "shortfall": worst.mean()}
     return Example({"returns": returns, "position": position}, expected, {"worst": 3})

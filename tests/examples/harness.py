@@ -26,14 +26,20 @@ class Example:
     looser: float = 1  # how many times the tolerance, where a method amplifies rounding
 
 
-def runs(program: et.Program, inputs: Mapping[str, Any]) -> dict[str, dict[str, Array]]:
+def runs(program: et.Program, inputs: Mapping[str, Any], least: bool = True) -> dict[str, dict[str, Array]]:
     """The outputs with ample memory, and in the least arena that a plan can do with."""
-    ample = program.plan(workers=1, data=inputs)
+    results = {"ample": dict(program.plan(workers=1, data=inputs).run())}
+    if least:
+        results["least"] = dict(least_plan(program, inputs).run())
+    return results
+
+
+def least_plan(program: et.Program, inputs: Mapping[str, Any]) -> et.Plan:
+    """In the least arena that does."""
     try:
-        least = program.plan(arena=1, workers=1, data=inputs)
+        return program.plan(arena=1, workers=1, data=inputs)
     except et.CapacityError as error:
-        least = program.plan(arena=error.needed, workers=1, data=inputs)
-    return {"ample": dict(ample.run()), "least": dict(least.run())}
+        return program.plan(arena=error.needed, workers=1, data=inputs)
 
 
 def assert_close(found: Array, expected: Any, looser: float = 1) -> None:

@@ -9,10 +9,10 @@ from tests.examples.harness import Array, Example
 
 
 def conjugate_gradient(rng: np.random.Generator) -> Example:
-    M = rng.normal(size=(12, 12))
-    A = M @ M.T + 12 * np.eye(12)
-    b = rng.normal(size=12)
-    x, residual = np.zeros(12), b.copy()
+    M = rng.normal(size=(8, 8))
+    A = M @ M.T + 8 * np.eye(8)
+    b = rng.normal(size=8)
+    x, residual = np.zeros(8), b.copy()
     basis = [b]
     for _ in range(4):
         basis.append(A @ basis[-1])
@@ -23,8 +23,8 @@ def conjugate_gradient(rng: np.random.Generator) -> Example:
 
 
 def randomized_range(rng: np.random.Generator) -> Example:
-    A = rng.normal(size=(14, 4)) @ rng.normal(size=(4, 9)) + 0.01 * rng.normal(size=(14, 9))
-    Omega = rng.normal(size=(9, 4))
+    A = rng.normal(size=(7, 3)) @ rng.normal(size=(3, 5)) + 0.01 * rng.normal(size=(7, 5))
+    Omega = rng.normal(size=(5, 3))
     Q, R = np.linalg.qr(A @ (A.T @ (A @ Omega)))
     Q = Q * np.sign(np.diag(R))
     B = Q.T @ A
@@ -33,16 +33,16 @@ def randomized_range(rng: np.random.Generator) -> Example:
 
 
 def cp_als(rng: np.random.Generator) -> Example:
-    T = rng.normal(size=(5, 4, 6))
-    A, B, C = rng.normal(size=(5, 3)), rng.normal(size=(4, 3)), rng.normal(size=(6, 3))
+    T = rng.normal(size=(3, 4, 3))
+    A, B, C = rng.normal(size=(3, 2)), rng.normal(size=(4, 2)), rng.normal(size=(3, 2))
     inputs = {"T": T, "A": A, "B": B, "C": C}
 
     def factor(unfolded: Array, first: Array, second: Array) -> Array:
         return np.linalg.lstsq(scipy.linalg.khatri_rao(first, second), unfolded.T, rcond=None)[0].T
 
-    A = factor(T.reshape(5, 24), B, C)
-    B = factor(T.transpose(1, 0, 2).reshape(4, 30), A, C)
-    C = factor(T.transpose(2, 0, 1).reshape(6, 20), A, B)
+    A = factor(T.reshape(3, 12), B, C)
+    B = factor(T.transpose(1, 0, 2).reshape(4, 9), A, C)
+    C = factor(T.transpose(2, 0, 1).reshape(3, 12), A, B)
     missed = np.linalg.norm(T - np.einsum("ir,jr,kr->ijk", A, B, C))
     return Example(inputs, {"A": A, "B": B, "C": C, "missed": np.asarray(missed)}, looser=1e3)
 

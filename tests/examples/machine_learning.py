@@ -28,7 +28,7 @@ def attention(rng: np.random.Generator) -> Example:
 
 
 def transformer(rng: np.random.Generator) -> Example:
-    b, s, v, d, h, g, f, layers = 2, 5, 11, 8, 4, 2, 6, 2
+    b, s, v, d, h, g, f, layers = 2, 3, 5, 8, 4, 2, 3, 2
     wide = d // h
     sizes = {
         "E": (v, d),
@@ -78,16 +78,16 @@ def transformer(rng: np.random.Generator) -> Example:
 
 
 def kmeans(rng: np.random.Generator) -> Example:
-    X = np.concatenate([rng.normal(size=(12, 2)) + centre for centre in ([0, 0], [6, 1], [1, 7])])
-    begin = np.concatenate([X[[0, 1, 20]], [[1000.0, 1000.0]]])  # the last is near to nobody
+    X = np.concatenate([rng.normal(size=(5, 2)) + centre for centre in ([0, 0], [6, 1], [1, 7])])
+    begin = np.concatenate([X[[0, 1, 10]], [[1000.0, 1000.0]]])  # the last is near to nobody
     C = begin.copy()
-    for _ in range(4):
+    for _ in range(3):
         near = scipy.spatial.distance.cdist(X, C).argmin(1)
         for k in set(near):
             C[k] = X[near == k].mean(0)
     near = scipy.spatial.distance.cdist(X, C).argmin(1)
     inertia = (scipy.spatial.distance.cdist(X, C).min(1) ** 2).sum()
-    return Example({"X": X, "C": begin}, {"C": C, "near": near, "inertia": np.asarray(inertia)}, {"steps": 4})
+    return Example({"X": X, "C": begin}, {"C": C, "near": near, "inertia": np.asarray(inertia)}, {"steps": 3})
 
 
 def nearest_neighbour(rng: np.random.Generator) -> Example:
@@ -98,24 +98,24 @@ def nearest_neighbour(rng: np.random.Generator) -> Example:
 
 
 def logistic_regression(rng: np.random.Generator) -> Example:
-    X, y, begin = rng.normal(size=(15, 4)), rng.integers(3, size=15), rng.normal(size=(4, 3))
+    X, y, begin = rng.normal(size=(8, 3)), rng.integers(3, size=8), rng.normal(size=(3, 3))
 
     def loss_at(w: Array) -> float:
-        return float(-scipy.special.log_softmax(X @ w.reshape(4, 3), -1)[np.arange(15), y].mean())
+        return float(-scipy.special.log_softmax(X @ w.reshape(3, 3), -1)[np.arange(8), y].mean())
 
     W = begin
     for _ in range(3):
-        W = W - 0.5 * scipy.optimize.approx_fprime(W.ravel(), loss_at, 1e-7).reshape(4, 3)
+        W = W - 0.5 * scipy.optimize.approx_fprime(W.ravel(), loss_at, 1e-7).reshape(3, 3)
     accuracy = ((X @ W).argmax(1) == y).mean()
     expected = {"W": W, "loss": np.asarray(loss_at(W)), "accuracy": np.asarray(accuracy)}
     return Example({"X": X, "y": y, "W": begin}, expected, {"steps": 3}, looser=1e5)
 
 
 def graph_network(rng: np.random.Generator) -> Example:
-    v = 8
+    v = 5
     pairs = np.array([(i, j) for i in range(v) for j in range(i) if rng.random() < 0.4])
     source, target = np.concatenate([pairs, pairs[:, ::-1]]).T.copy()
-    X, W1, W2 = (f32(rng.normal(size=shape)) for shape in [(v, 5), (5, 4), (4, 3)])
+    X, W1, W2 = (f32(rng.normal(size=shape)) for shape in [(v, 3), (3, 2), (2, 3)])
     A = np.eye(v)
     A[source, target] = 1
     root = np.diag(1 / np.sqrt(A.sum(0)))
@@ -136,10 +136,10 @@ def lstm(rng: np.random.Generator) -> Example:
 
 
 def convnet(rng: np.random.Generator) -> Example:
-    X, W1, W2, W = (f32(rng.normal(size=s)) for s in [(2, 3, 9, 8), (4, 3, 3, 3), (5, 4, 3, 3), (5, 6)])
+    X, W1, W2, W = (f32(rng.normal(size=s)) for s in [(2, 2, 7, 6), (3, 2, 3, 3), (2, 3, 3, 3), (2, 3)])
     first = np.stack([[correlate(x, kernel, "same") for kernel in W1] for x in X])
-    A = np.maximum(first, 0)[:, :, :8, :]
-    B = A.reshape(2, 4, 4, 2, 4, 2).max((3, 5))
+    A = np.maximum(first, 0)[:, :, :6, :]
+    B = A.reshape(2, 3, 3, 2, 3, 2).max((3, 5))
     C = np.maximum(np.stack([[correlate(x, kernel, "valid") for kernel in W2] for x in B]), 0)
     P = scipy.special.softmax(C.mean((2, 3)) @ W, -1)
     return Example({"X": X, "W1": W1, "W2": W2, "W": W}, {"P": f32(P)})
@@ -183,18 +183,18 @@ def gaussian_mixture(rng: np.random.Generator) -> Example:
 
 
 def gaussian_process(rng: np.random.Generator) -> Example:
-    X, Z, y = rng.normal(size=(10, 2)), rng.normal(size=(4, 2)), rng.normal(size=10)
+    X, Z, y = rng.normal(size=(6, 2)), rng.normal(size=(3, 2)), rng.normal(size=6)
 
     def kernel(a: Array, b: Array) -> Array:
         return np.asarray(np.exp(-0.5 * scipy.spatial.distance.cdist(a, b, "sqeuclidean")))
 
-    mean = kernel(Z, X) @ np.linalg.solve(kernel(X, X) + 0.01 * np.eye(10), y)
+    mean = kernel(Z, X) @ np.linalg.solve(kernel(X, X) + 0.01 * np.eye(6), y)
     return Example({"X": X, "y": y, "Z": Z}, {"mean_at": mean}, looser=1e4)
 
 
 def boosting_stump(rng: np.random.Generator) -> Example:
-    X = rng.normal(size=(20, 3))
-    y = np.where(X[:, 1] > 0.3, 2.0, -1.0) + 0.1 * rng.normal(size=20)
+    X = rng.normal(size=(12, 3))
+    y = np.where(X[:, 1] > 0.3, 2.0, -1.0) + 0.1 * rng.normal(size=12)
     best = (np.inf, 0, 0.0)
     for feature in range(3):
         for threshold in X[:, feature]:

@@ -44,8 +44,8 @@ def fock(rng: np.random.Generator) -> Example:
 
 
 def orbital_integrals(rng: np.random.Generator) -> Example:
-    integrals, C = rng.normal(size=(4, 4, 4, 4)), rng.normal(size=(4, 3))
-    V = (np.kron(C, C).T @ integrals.reshape(16, 16) @ np.kron(C, C)).reshape(3, 3, 3, 3)
+    integrals, C = rng.normal(size=(3, 3, 3, 3)), rng.normal(size=(3, 2))
+    V = (np.kron(C, C).T @ integrals.reshape(9, 9) @ np.kron(C, C)).reshape(2, 2, 2, 2)
     return Example({"I": integrals, "C": C}, {"V": V})
 
 

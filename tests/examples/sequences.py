@@ -25,11 +25,11 @@ def edit_distance(rng: np.random.Generator) -> Example:
 
 
 def smith_waterman(rng: np.random.Generator) -> Example:
-    a, b = rng.integers(4, size=9), rng.integers(4, size=7)
+    a, b = rng.integers(4, size=6), rng.integers(4, size=5)
     S = np.where(np.eye(4), 3, -1).astype(np.float32)
-    H = np.zeros((10, 8), np.float32)
-    for i in range(1, 10):
-        for j in range(1, 8):
+    H = np.zeros((7, 6), np.float32)
+    for i in range(1, 7):
+        for j in range(1, 6):
             H[i, j] = max(0, H[i - 1, j - 1] + S[a[i - 1], b[j - 1]], H[i - 1, j] - 2, H[i, j - 1] - 2)
     row, column = np.unravel_index(H.argmax(), H.shape)
     return Example({"a": a, "b": b, "S": S}, {"H": H, "score": H.max(), "row": row, "column": column})

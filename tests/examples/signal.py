@@ -10,11 +10,11 @@ from tests.examples.harness import Example
 
 
 def fourier(rng: np.random.Generator) -> Example:
-    t = np.arange(24)
-    x = np.sin(2 * np.pi * 5 * t / 24) + 0.3 * rng.normal(size=24)
+    t = np.arange(12)
+    x = np.sin(2 * np.pi * 5 * t / 12) + 0.3 * rng.normal(size=12)
     F = np.fft.fft(x)
     power = np.abs(F) ** 2
-    return Example({"x": x}, {"F": F, "power": power, "strongest": 1 + power[1:13].argmax()}, {"a": 4, "b": 6})
+    return Example({"x": x}, {"F": F, "power": power, "strongest": 1 + power[1:7].argmax()}, {"a": 3, "b": 4})
 
 
 def filter(rng: np.random.Generator) -> Example:
@@ -25,8 +25,8 @@ def filter(rng: np.random.Generator) -> Example:
 
 
 def edges(rng: np.random.Generator) -> Example:
-    X = np.zeros((12, 14), np.float32)
-    X[3:9, 4:10] = 1
+    X = np.zeros((9, 8), np.float32)
+    X[3:7, 2:6] = 1
     X += 0.01 * rng.normal(size=X.shape).astype(np.float32)
     B = scipy.ndimage.gaussian_filter(X.astype(np.float64), 1.0, mode="constant", radius=3)
     G = np.hypot(scipy.ndimage.sobel(B, 0), scipy.ndimage.sobel(B, 1))[1:-1, 1:-1]
@@ -54,12 +54,12 @@ def haar(rng: np.random.Generator) -> Example:
 
 
 def autocorrelation(rng: np.random.Generator) -> Example:
-    x = np.sin(2 * np.pi * np.arange(60) / 9) + 0.2 * rng.normal(size=60)
+    x = np.sin(2 * np.pi * np.arange(30) / 7) + 0.2 * rng.normal(size=30)
     z = x - x.mean()
-    r = np.correlate(z, z[:40], "valid")[:20]
+    r = np.correlate(z, z[:18], "valid")[:12]
     a = r / r[0]
     dip = int((a < 0).argmax())
-    return Example({"x": x}, {"a": a, "period": np.asarray(dip + 1 + a[dip + 1 :].argmax())}, {"lags": 20})
+    return Example({"x": x}, {"a": a, "period": np.asarray(dip + 1 + a[dip + 1 :].argmax())}, {"lags": 12})
 
 
 def optical_flow(rng: np.random.Generator) -> Example:

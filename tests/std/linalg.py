@@ -12,10 +12,10 @@ from tests.std.harness import Call
 
 rng = np.random.default_rng(12)
 A, B = rng.normal(size=(4, 5)), rng.normal(size=(5, 3))
-S = rng.normal(size=(5, 5))
+S = rng.normal(size=(4, 4))
 T = rng.normal(size=(3, 4, 4))
-P = S @ S.T + 5 * np.eye(5)
-x, y = rng.normal(size=5), rng.normal(size=3)
+P = S @ S.T + 5 * np.eye(4)
+x, y = rng.normal(size=4), rng.normal(size=3)
 X, Y = rng.normal(size=(6, 3)), rng.normal(size=(4, 3))
 values, vectors = np.linalg.eigh(P)
 leading = vectors[:, -1] * np.sign(vectors[:, -1] @ x)
@@ -55,20 +55,20 @@ CALLS = [
     linalg("D[i,j] = chebyshev_distances(X[i,c], Y[j,c])", cdist(X, Y, "chebyshev"), X=X, Y=Y),
     linalg("D[i,j] = cosine_similarities(X[i,c], Y[j,c])", 1 - cdist(X, Y, "cosine"), X=X, Y=Y),
     linalg("C[i,j] = matrix_power(A[i,j], 3)", S @ S @ S, 10, A=S),
-    linalg("C[i,j] = matrix_power(1 * A[i,j], 0) + 0 * A[i,j]", np.eye(5), A=S),
+    linalg("C[i,j] = matrix_power(1 * A[i,j], 0) + 0 * A[i,j]", np.eye(4), A=S),
     linalg("C[i,j] = matrix_squarings(A[i,j], 2)", np.linalg.matrix_power(S, 4), 10, A=S),
     linalg("x[i] = conjugate_gradient(A[i,j], b[i], 5)", np.linalg.solve(P, x), 100, A=P, b=x),
-    linalg("x[i] = conjugate_gradient(A[i,j], b[i], 2)", np.zeros(5), A=P, b=0 * x),
+    linalg("x[i] = conjugate_gradient(A[i,j], b[i], 2)", np.zeros(4), A=P, b=0 * x),
     Call(
         "linalg",
         "power_iteration",
-        "v[i], value = power_iteration(A[i,j], x[i], 60)",
+        "v[i], value = power_iteration(A[i,j], x[i], 30)",
         {"A": P, "x": x},
         {"v": leading, "value": values[-1]},
         looser=100,
     ),
-    linalg("V[i,j] = newton_inverse(A[i,j], 40)", np.linalg.inv(P), 100, A=P),
-    linalg("V[j,i] = newton_inverse(A[i,j], 40)", np.linalg.pinv(A), 1000, A=A),
+    linalg("V[i,j] = newton_inverse(A[i,j], 12)", np.linalg.inv(P), 100, A=P),
+    linalg("V[j,i] = newton_inverse(A[i,j], 20)", np.linalg.pinv(A[:3, :2]), 100, A=A[:3, :2].copy()),
     linalg("z[i] = solve_lower(L[i,j], b[i])", np.linalg.solve(L, x), 10, L=L, b=x),
     linalg("C[i,j] = cholesky(A[i,j])", L, 10, A=P),
 ]

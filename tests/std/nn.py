@@ -10,11 +10,11 @@ import scipy.special as sp
 from tests.std.harness import Array, Call
 
 rng = np.random.default_rng(11)
-X, Y, Z = rng.normal(size=(3, 4, 6)), rng.normal(size=(3, 4, 6)), 5 * rng.normal(size=(4, 6))
-g, b = rng.normal(size=6), rng.normal(size=6)
-W, V = rng.normal(size=(6, 5)), rng.normal(size=(6, 5))
+X, Y, Z = rng.normal(size=(2, 3, 4)), rng.normal(size=(2, 3, 4)), 5 * rng.normal(size=(3, 4))
+g, b = rng.normal(size=4), rng.normal(size=4)
+W, V = rng.normal(size=(4, 3)), rng.normal(size=(4, 3))
 x = np.linspace(-4, 4, 17)
-Q, K, U = rng.normal(size=(2, 5, 4)), rng.normal(size=(2, 7, 4)), rng.normal(size=(2, 7, 3))
+Q, K, U = rng.normal(size=(2, 4, 3)), rng.normal(size=(2, 5, 3)), rng.normal(size=(2, 5, 2))
 
 
 def mixed(q: Array, k: Array, v: Array, allowed: Any = True) -> Array:
@@ -46,11 +46,11 @@ def tanh_gelu(x: Array) -> Array:
     return x / 2 * (1 + np.tanh(0.7978845608028654 * (x + 0.044715 * x**3)))
 
 
-early, late = np.arange(5)[:, None], np.arange(7)
-mask = rng.random((5, 7)) < 0.5
+early, late = np.arange(4)[:, None], np.arange(5)
+mask = rng.random((4, 5)) < 0.5
 mask[:, 2] = True
-H, KV, VV = rng.normal(size=(2, 6, 5, 4)), rng.normal(size=(2, 3, 5, 4)), rng.normal(size=(2, 3, 5, 2))
-ids, E, y = rng.integers(9, size=(3, 4)), rng.normal(size=(9, 5)), rng.integers(6, size=4)
+H, KV, VV = rng.normal(size=(1, 4, 3, 4)), rng.normal(size=(1, 2, 3, 4)), rng.normal(size=(1, 2, 3, 2))
+ids, E, y = rng.integers(9, size=(3, 4)), rng.normal(size=(9, 5)), rng.integers(4, size=3)
 target = (rng.random(17) < 0.5).astype(np.float64)
 
 CALLS = [
@@ -73,8 +73,8 @@ CALLS = [
     nn("Y[s,d] = layernorm(X[s,d] + Z[s,d], g[d], b[d])", normal(X[0] + Z) * g + b, X=X[0], Z=Z, g=g, b=b),
     nn("Y[a,b,c] = rmsnorm(X[a,b,c], g[c])", square(X) * g, X=X, g=g),
     nn("Y[a,b] = rmsnorm(X[a,b], g[b], eps = 0.1)", square(Z, 0.1) * g, X=Z, g=g),
-    nn("Y[n,t,e] = linear(X[n,t,d], W[d,e], b[e])", X @ W + b[:5], X=X, W=W, b=b[:5]),
-    nn("Y[n,e] = linear(X[n,d], W[d,e], b[e])", Z @ W + b[:5], X=Z, W=W, b=b[:5]),
+    nn("Y[n,t,e] = linear(X[n,t,d], W[d,e], b[e])", X @ W + b[:3], X=X, W=W, b=b[:3]),
+    nn("Y[n,e] = linear(X[n,d], W[d,e], b[e])", Z @ W + b[:3], X=Z, W=W, b=b[:3]),
     nn("Y[n,t,f] = swiglu(X[n,t,d], W[d,f], V[d,f])", X @ W * sp.expit(X @ W) * (X @ V), X=X, W=W, V=V),
     nn("Y[t,f] = geglu(X[t,d], W[d,f], V[d,f])", Z @ W * sp.ndtr(Z @ W) * (Z @ V), X=Z, W=W, V=V),
     nn("Y[b,s,d] = embedding(ids[b,s], E[v,d])", E[ids], ids=ids, E=E),
@@ -89,7 +89,7 @@ CALLS = [
         K=K,
         V=U,
     ),
-    nn("Y[s,d] = causal_attention(X[s,d], X[s,d], X[s,d])", mixed(X[0], X[0], X[0], np.tri(4) > 0), X=X[0]),
+    nn("Y[s,d] = causal_attention(X[s,d], X[s,d], X[s,d])", mixed(X[0], X[0], X[0], np.tri(3) > 0), X=X[0]),
     nn(
         "O[h,s,e] = window_attention(Q[h,s,d], K[h,t,d], V[h,t,e], 2)",
         mixed(Q, K, U, (late <= early) & (late > early - 2)),
@@ -107,7 +107,7 @@ CALLS = [
     ),
     nn(
         "O[b,h,s,e] = grouped_attention(Q[b,h,s,d], K[b,g,t,d], V[b,g,t,e])",
-        mixed(H, np.repeat(KV, 2, 1), np.repeat(VV, 2, 1), np.tri(5) > 0),
+        mixed(H, np.repeat(KV, 2, 1), np.repeat(VV, 2, 1), np.tri(3) > 0),
         Q=H,
         K=KV,
         V=VV,
