@@ -17,11 +17,13 @@ Ints = NDArray[np.int64]
 FEWEST_CLEARED = 64
 
 
-def ancestry(ptr: Ints, after: NDArray[np.int32], last_asked: Ints) -> Iterator[tuple[int, int, list[int], list[int]]]:
+def ancestry(
+    ptr: Ints, after: NDArray[np.int32], last_asked: Ints, reduce: bool
+) -> Iterator[tuple[int, int, list[int], list[int]]]:
     """Walk the ops in order; dependencies have lower numbers. Op ``u`` is asked for until op ``last_asked[u]``.
 
-    Yields, for each op: its id, the set of what reaches it, the dependencies that no other implies, latest first, and
-    for every op the set that holds it alone (0 where it has no bit).
+    Yields, for each op: its id, the set of what reaches it, its dependencies, latest first (where ``reduce``, those that
+    no other implies), and for every op the set that holds it alone (0 where it has no bit).
     """
     starts, edges = ptr.tolist(), after.tolist()
     n = len(starts) - 1
@@ -39,11 +41,16 @@ def ancestry(ptr: Ints, after: NDArray[np.int32], last_asked: Ints) -> Iterator[
     last_of = last.tolist()
     for x in range(n):
         found = 0
-        needed = []
-        for p in sorted(edges[starts[x] : starts[x + 1]], reverse=True):
-            # Latest first: whatever another dependency implies has been merged by the time it is met.
-            if not found & alone[p]:
-                needed.append(p)
+        needed = sorted(edges[starts[x] : starts[x + 1]], reverse=True)
+        if reduce and len(needed) > 1:
+            edges_here, needed = needed, []
+            for p in edges_here:
+                # Latest first: whatever another dependency implies has been merged by the time it is met.
+                if not found & alone[p]:
+                    needed.append(p)
+                    found |= reach[p]
+        else:
+            for p in needed:
                 found |= reach[p]
         yield x, found, needed, alone
         for p in expiring.get(x, ()):
@@ -51,7 +58,7 @@ def ancestry(ptr: Ints, after: NDArray[np.int32], last_asked: Ints) -> Iterator[
             alone[p] = 0
             reach.pop(p, 0)
         if last_of[x] > x:
-            if not free and len(cleared) >= max(FEWEST_CLEARED, used // 2):
+            if not free and len(cleared) >= max(FEWEST_CLEARED, used // 8):
                 mask = ~sum(cleared)
                 for op in reach:
                     reach[op] &= mask
@@ -80,20 +87,27 @@ def reduced(ptr: Ints, after: NDArray[np.int32]) -> tuple[Ints, NDArray[np.int32
     """The transitive reduction: the same order with no dependency that a longer path implies."""
     kept: list[int] = []
     ends = [0]
-    for _, _, needed, _ in ancestry(ptr, after, np.full(len(ptr) - 1, -1, np.int64)):
+    for _, _, needed, _ in ancestry(ptr, after, np.full(len(ptr) - 1, -1, np.int64), True):
         kept.extend(reversed(needed))
         ends.append(len(kept))
     return np.array(ends, np.int64), np.array(kept, np.int32)
 
 
-def unordered(ptr: Ints, after: NDArray[np.int32], asked_ptr: Ints, asked: NDArray[np.int64]) -> tuple[int, int] | None:
+def unordered(ptr: Ints, after: NDArray[np.int32], asked_ptr: Ints, asked: Ints) -> tuple[int, int] | None:
     """The first op x, with the first op u that ``asked[asked_ptr[x]:]`` says must reach it and does not; else None."""
     n = len(ptr) - 1
+    ops = np.arange(n)
+    edges = np.sort(np.repeat(ops, np.diff(ptr)) * n + after)
+    askers = np.repeat(ops, np.diff(asked_ptr))
+    pairs = askers * n + asked
+    at = np.minimum(np.searchsorted(edges, pairs), len(edges) - 1)
+    open_ = edges[at] != pairs if len(edges) else np.ones(len(pairs), bool)  # an edge answers at once
     last = np.full(n, -1, np.int64)
-    np.maximum.at(last, asked, np.repeat(np.arange(n), np.diff(asked_ptr)))
-    starts, pairs = asked_ptr.tolist(), asked.tolist()
-    for x, found, _, alone in ancestry(ptr, after, last):
-        for u in pairs[starts[x] : starts[x + 1]]:
+    np.maximum.at(last, asked[open_], askers[open_])
+    starts = np.searchsorted(askers[open_], np.arange(n + 1)).tolist()
+    asked_of = asked[open_].tolist()
+    for x, found, _, alone in ancestry(ptr, after, last, False):
+        for u in asked_of[starts[x] : starts[x + 1]]:
             if not found & alone[u]:
                 return x, u
     return None
