@@ -75,8 +75,59 @@ def labels_read(access: Access) -> frozenset[int]:
     return frozenset(q for p in access for q in ((p,) if isinstance(p, int) else (q for q, _ in p.terms)))
 
 
+class TileSpace:
+    """A label space that is cut into tiles, and the operands that its points read."""
+
+    labels: tuple[str, ...]
+    bounds: tuple[int, ...]
+    n_out: int
+    accesses: tuple[Access, ...]
+    dtypes: tuple[DType, ...]
+    shapes: tuple[tuple[int, ...], ...]
+    keys: tuple[Key, ...]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the output."""
+        return self.bounds[: self.n_out]
+
+    @cached_property
+    def points(self) -> int:
+        """Number of points of the label space, that is of join evaluations."""
+        return math.prod(self.bounds)
+
+    @cached_property
+    def plain(self) -> bool:
+        """True where every access is of labels alone and no label is a key."""
+        return not self.keys and all(isinstance(p, int) for access in self.accesses for p in access)
+
+    def operand_shape(self, slot: int) -> tuple[int, ...]:
+        """Shape of operand ``slot``."""
+        return self.shapes[slot] if self.shapes else self.operand_extents(slot, self.bounds)
+
+    def operand_box(self, slot: int, box: Sequence[tuple[int, int]]) -> Box:
+        """The part of operand ``slot`` that the points of a box of labels read: (start, stop) of each axis."""
+        access = self.accesses[slot]
+        sizes = self.shapes[slot] if self.shapes else (0,) * len(access)
+        return tuple(box[p] if isinstance(p, int) else p.interval(box, n) for p, n in zip(access, sizes, strict=True))
+
+    def operand_extents(self, slot: int, extents: Sequence[int]) -> tuple[int, ...]:
+        """The largest part of operand ``slot`` that any box of these extents reads: its extent along each axis."""
+        found = []
+        for axis, p in enumerate(self.accesses[slot]):
+            if isinstance(p, int):
+                found.append(extents[p])
+                continue
+            points = [extents[q] for q, _ in p.terms]
+            span = 0 if 0 in points else sum(abs(c) * (n - 1) for (_, c), n in zip(p.terms, points, strict=True))
+            span = (span + p.divisor - 1) // p.divisor + 1 if 0 not in points else 0
+            span = min(span, p.modulus) if p.modulus and span > 1 else span
+            found.append(min(span, self.shapes[slot][axis]))
+        return tuple(found)
+
+
 @dataclass(frozen=True)
-class Einsum:
+class Einsum(TileSpace):
     """``out[labels[:n_out]] = agg[labels[n_out:]] join(operands...)``.
 
     Labels are known by their position in ``labels``: the output's first, in the order of its axes, then the aggregated
@@ -108,11 +159,6 @@ class Einsum:
         return self.join.dtype if self.aggregation is None else self.aggregation.result
 
     @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of the output."""
-        return self.bounds[: self.n_out]
-
-    @property
     def aggregated(self) -> range:
         """Positions of the aggregated labels."""
         return range(self.n_out, len(self.labels))
@@ -122,40 +168,10 @@ class Einsum:
         """Element types of the accumulator's components; the output's own where nothing is aggregated."""
         return (self.dtype,) if self.aggregation is None else self.aggregation.state
 
-    @cached_property
-    def points(self) -> int:
-        """Number of points of the label space, that is of join evaluations."""
-        return math.prod(self.bounds)
-
-    @cached_property
-    def plain(self) -> bool:
-        """True where every access is of labels alone and no label is a key."""
-        return not self.keys and all(isinstance(p, int) for access in self.accesses for p in access)
+    def components(self, extents: Sequence[int]) -> tuple[tuple[tuple[int, ...], DType], ...]:
+        """Shape and dtype of each component of the state of a tile of these extents."""
+        return tuple((tuple(extents[: self.n_out]), dtype) for dtype in self.state_dtypes)
 
     def labels_of(self, expr: Scalar) -> frozenset[int]:
         """Positions of the labels that an expression varies over, through its operands too."""
         return labels_of(expr).union(*(labels_read(self.accesses[s]) for s in slots_of(expr)))
-
-    def operand_shape(self, slot: int) -> tuple[int, ...]:
-        """Shape of operand ``slot``."""
-        return self.shapes[slot] if self.shapes else self.operand_extents(slot, self.bounds)
-
-    def operand_box(self, slot: int, box: Sequence[tuple[int, int]]) -> Box:
-        """The part of operand ``slot`` that the points of a box of labels read: (start, stop) of each axis."""
-        access = self.accesses[slot]
-        sizes = self.shapes[slot] if self.shapes else (0,) * len(access)
-        return tuple(box[p] if isinstance(p, int) else p.interval(box, n) for p, n in zip(access, sizes, strict=True))
-
-    def operand_extents(self, slot: int, extents: Sequence[int]) -> tuple[int, ...]:
-        """The largest part of operand ``slot`` that any box of these extents reads: its extent along each axis."""
-        found = []
-        for axis, p in enumerate(self.accesses[slot]):
-            if isinstance(p, int):
-                found.append(extents[p])
-                continue
-            points = [extents[q] for q, _ in p.terms]
-            span = 0 if 0 in points else sum(abs(c) * (n - 1) for (_, c), n in zip(p.terms, points, strict=True))
-            span = (span + p.divisor - 1) // p.divisor + 1 if 0 not in points else 0
-            span = min(span, p.modulus) if p.modulus and span > 1 else span
-            found.append(min(span, self.shapes[slot][axis]))
-        return tuple(found)
