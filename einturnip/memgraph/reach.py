@@ -22,8 +22,8 @@ def ancestry(
 ) -> Iterator[tuple[int, int, list[int], list[int]]]:
     """Walk the ops in order; dependencies have lower numbers. Op ``u`` is asked for until op ``last_asked[u]``.
 
-    Yields, for each op: its id, the set of what reaches it, its dependencies, latest first (where ``reduce``, those that
-    no other implies), and for every op the set that holds it alone (0 where it has no bit).
+    Yields, for each op: its id, the set of what reaches it, its dependencies, latest first (``reduce``: those that no
+    other implies), and for every op the set that holds it alone (0 where it has no bit).
     """
     starts, edges = ptr.tolist(), after.tolist()
     n = len(starts) - 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from typing import assert_never
 
 import numpy as np
@@ -19,7 +20,9 @@ Cells = tuple[str, str, str, str, str]
 def explain(planned: Planned) -> str:
     """The plan as a table of its tensors, then its budget and what it should take."""
     rows: list[Cells] = [("tensor", "type and shape", "cut into", "tile", "line")]
-    rows += [_row(planned, i) for i in range(len(planned.graph.nodes))]
+    # The steps of a loop make tensors alike: one row says it for all.
+    alike = Counter(_row(planned, i) for i in range(len(planned.graph.nodes)))
+    rows += [(f"{row[0]} ({times:,} times)" if times > 1 else row[0], *row[1:]) for row, times in alike.items()]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     table = ["  ".join(f"{cell:<{w}}" for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows]
     return "\n".join([*table, "", *_totals(planned), *_hints(planned)])
@@ -36,12 +39,13 @@ def _row(planned: Planned, i: int) -> Cells:
             name = f"{'output ' if outputs else ''}{node.name}"
             word = f"{einsum.aggregation.op} kernel" if einsum.aggregation else "kernel"
         case ConcatNode(pieces=pieces):
-            name, word = f"{'output ' if outputs else ''}{node.name}", f"tile of {len(pieces)} pieces"
+            name, word = f"{'output ' if outputs else ''}{node.name}", f"tile of {len(pieces):,} pieces"
         case _:
             assert_never(node)
     tiles = " x ".join(str(min(t, b)) for t, b in zip(cut.tiles, cut.bounds, strict=True))
     count = math.prod(cut.counts)
-    return name, f"{node.dtype}{shape}", f"{count:,} {word}{'' if count == 1 else 's'}", tiles, str(node.line)
+    many = word if count == 1 else word.replace("kernel", "kernels").replace("tile", "tiles")
+    return name, f"{node.dtype}{shape}", f"{count:,} {many}", tiles, str(node.line)
 
 
 def _totals(planned: Planned) -> list[str]:
