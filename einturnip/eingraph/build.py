@@ -139,7 +139,6 @@ class _Unrolled:
             sizes.loops[loop.variable] = value
             self.run(loop.body)
             if len(sizes.problems) == problems:
-                sizes.statement = loop.span
                 self._check_shapes(loop)
             if len(sizes.problems) > problems:
                 break
@@ -156,7 +155,9 @@ class _Unrolled:
             if [size.value for size in before] != [size.value for size in after]:
                 expected, found = (f"[{', '.join(map(str, axes))}]" for axes in (before, after))
                 message = f"'{carried.name}' changes its shape in the loop"
-                self.sizes.report("E212", message, carried.span, expected=expected, found=found)
+                self.sizes.statement = None
+                place, start = self.sizes.program.tensors[carried.last].span, (carried.span, "its shape before")
+                self.sizes.report("E212", message, place, secondary=(start,), expected=expected, found=found)
 
     def _let(self, number: int, source: int) -> None:
         """Tensor ``number`` is ``source``."""

@@ -33,7 +33,8 @@ class Forms:
 
     def draft(self, draft: Draft) -> Draft:
         """A draft whose einsum stands for all equal ones."""
-        return replace(draft, einsum=self.one(draft.einsum))
+        einsum = self.one(draft.einsum)
+        return draft if einsum is draft.einsum else replace(draft, einsum=einsum)
 
     def once(self, find: Callable[..., T], key: Hashable, *arguments: object) -> T:
         """What ``find`` gave when it was first asked for; in ``key`` einsums that came from ``one`` stand by id."""

@@ -36,7 +36,8 @@ def span(index: Index, bounds: Sequence[int]) -> tuple[int, int] | None:
     """The least and greatest value over the whole range of labels, before any clamping; None for an empty range."""
     if any(bounds[p] == 0 for p, _ in index.terms):
         return None
-    start, stop = replace(index, clamped=False).interval([(0, n) for n in bounds], 0)
+    index = replace(index, clamped=False) if index.clamped else index
+    start, stop = index.interval([(0, n) for n in bounds], 0)
     return start, stop - 1
 
 

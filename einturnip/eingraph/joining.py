@@ -32,7 +32,7 @@ def replacement(sizes: Sizes, statement: Replace, nodes: Mapping[int, int]) -> P
             if value is not None and not 0 <= value < size.value:
                 range_ = f"0 .. {size.value - 1}" if size.value else "empty"
                 message = f"index '{size_text(at)}' leaves axis {axis} of {name}: it is {value}, the axis is {range_}"
-                sizes.report("E209", message, at.span, expected=f"{range_}: {size}", found=str(value))
+                sizes.report("E209", message, statement.span, expected=f"{range_}: {size}", found=str(value))
     whole = tuple(range(len(axes)))
     pieces = (
         Piece(nodes[statement.base], whole, (0,) * len(axes)),

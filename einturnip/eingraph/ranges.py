@@ -42,25 +42,23 @@ class _Ranges:
         self.sizes, self.equation = sizes, equation
         self.uses = list(self._uses())
         self.known: dict[int, Size] = {}
-        self.indices: dict[int, Index | None] = {}
 
     def found(self) -> tuple[int, ...]:
         """The ranges, checked."""
         problems = len(self.sizes.problems)
         self._take_fixed()
         self._split()
-        while self._limit() or self._split():
+        while len(self.known) < len(self.equation.labels) and (self._limit() or self._split()):
             pass
         self._report_unknown()
         if len(self.sizes.problems) == problems:
             for use in self.uses:
                 self._check(use)
-        equation = self.equation
-        self.sizes.axes[equation.number] = tuple(
-            Size(self.known[p].value, f"axis {p} of {equation.name}, label '{label.name}' on line {label.span.line}",
-                 label.span)
-            for p, label in enumerate(equation.labels[: equation.n_out])
-        )  # fmt: skip
+        equation, axes = self.equation, []
+        for p, label in enumerate(equation.labels[: equation.n_out]):
+            origin = f"axis {p} of {equation.name}, label '{label.name}' on line {label.span.line}"
+            axes.append(Size(self.known[p].value, origin, label.span))
+        self.sizes.axes[equation.number] = tuple(axes)
         return tuple(self.known[p].value for p in range(len(equation.labels)))
 
     def _uses(self) -> Iterator[_Use]:
@@ -149,6 +147,19 @@ class _Ranges:
 
     def _largest(self, p: int, use: _Use) -> Size | None:
         """The largest range of label ``p`` for which one index stays in bounds; None where it sets no limit."""
+        found = self._room(p, use)
+        if found is None:
+            return None
+        at_start, room = found
+        if at_start is not None:
+            self._report_outside(use, at_start, (p,))
+        return Size(room, f"so that {self._text(use)} stays in {use.size}", use.span)
+
+    def _room(self, p: int, use: _Use) -> tuple[tuple[int, int] | None, int] | None:
+        """How far label ``p`` may go before an index leaves its axis; and the index at 0 where that is outside by then.
+
+        None where no range of the label is too large.
+        """
         index = self._index(use)
         if index is None or index.modulus:
             return None
@@ -158,10 +169,10 @@ class _Ranges:
         if others is None or step == 0:
             return None
         lowest, highest = others[0], others[1] - (use.size.value * index.divisor - 1)
-        if lowest < 0 and step > 0 or highest > 0 and step < 0:
-            self._report_outside(use, (others[0] // index.divisor, others[1] // index.divisor), (p,))
         room = -highest // step if step > 0 else lowest // -step
-        return Size(max(0, room + 1), f"so that {self._text(use)} stays in {use.size}", use.span)
+        outside = (lowest < 0) if step > 0 else (highest > 0)
+        start = (others[0] // index.divisor, others[1] // index.divisor)
+        return start if outside else None, max(0, room + 1)
 
     def _report_unknown(self) -> None:
         for p, label in enumerate(self.equation.labels):
@@ -177,6 +188,8 @@ class _Ranges:
 
     def _check(self, use: _Use) -> None:
         """Note an index that leaves its axis."""
+        if isinstance(use.index, int) and self.known[use.index].value <= use.size.value:
+            return
         if isinstance(use.index, Split) and prod(self.known[p].value for p in use.index.labels) != use.size.value:
             product = " * ".join(f"{self._name(p)} = {self.known[p].value}" for p in use.index.labels)
             self._report_split(use, f"is not {product}")
@@ -191,23 +204,34 @@ class _Ranges:
 
     def _report_outside(self, use: _Use, ends: tuple[int, int], without: tuple[int, ...] = ()) -> None:
         name, last = self.sizes.program.tensors[use.tensor].name, use.size.value - 1
-        labels = _labels(use.index)
         reach = str(ends[0]) if ends[0] == ends[1] else f"{ends[0]} .. {ends[1]}"
-        given = [f"{self._name(p)} in 0 .. {self.known[p].value - 1} ({self.known[p].origin})" for p in labels
-                 if p not in without] + [f"{self._name(p)} = 0" for p in without]  # fmt: skip
+        named = [p for p in _labels(use.index) if not self._name(p).startswith(":")]
+        ranges = (f"0 .. {self.known[p].value - 1} ({self.known[p].origin})" if p not in without else "" for p in named)
+        given = [f"{self._name(p)} in {r}" if r else f"{self._name(p)} = 0" for p, r in zip(named, ranges, strict=True)]
         place = axis_span(use.span, use.axis, self.sizes.lines(use.span)) if isinstance(use.index, int) else use.span
         text = self._text(use)
         axis = f"0 .. {last}" if last >= 0 else "empty"
         message = f"index '{text}' leaves axis {use.axis} of {name}: it is {reach}, the axis is {axis}"
-        shorter = f"write a smaller range, [{self._name(labels[0])}: n], or " if labels else ""
         self.sizes.report(
             "E209",
             message,
             place,
             expected=f"{axis}: {use.size}",
             found=f"{reach}{' with ' if given else ''}{', '.join(given)}",
-            help=f"{shorter}a value to read outside: {name}[... {text} ? 0 ...]",
+            help=self._mended(use, text, name),
         )
+
+    def _mended(self, use: _Use, text: str, name: str) -> str:
+        """What to write instead of an index that leaves its axis."""
+        labels = _labels(use.index)
+        if any(self._name(p).startswith(":") for p in labels):
+            return f"axis {use.axis} of {name} has {use.size.value} elements"
+        fill = f"a value to read outside: {text} ? 0"
+        for p in labels:
+            found = self._room(p, use)
+            if found is not None and found[0] is None and p in self.known and found[1] < self.known[p].value:
+                return f"write a smaller range, [{self._name(p)}: {found[1]}], or {fill}"
+        return f"write {fill}"
 
     def _report_split(self, use: _Use, why: str) -> None:
         name = self.sizes.program.tensors[use.tensor].name

@@ -23,8 +23,11 @@ _CHEAP = COMPARISONS | LOGICAL | {"add", "sub", "mul", "div", "min", "max", "neg
 # Reading the operands twice instead of the node is worth it up to this many times the node's bytes: it is not written.
 _READ_AGAIN = 1.25
 
-# Whether a node goes into its consumers, which read it so many times in all.
-Judge = Callable[[Einsum, list[Einsum], int], bool]
+# How many operators more a point may cost where a node is computed at each place that a consumer reads it at.
+_COMPUTE_AGAIN = 8
+
+# Whether a node goes into its consumers, which read it in these slots.
+Judge = Callable[[Einsum, list[Einsum], list[tuple[int, ...]]], bool]
 
 
 def inline_copies(graph: EinGraph, forms: Forms) -> EinGraph:
@@ -88,8 +91,8 @@ def _is_wanted(forms: Forms, nodes: list[Node], number: int, users: list[int], w
     if len(einsums) < len(consumers):
         return _is_copy(node.einsum)
     slots = [tuple(s for s, o in enumerate(c.operands) if o == number) for c in consumers if isinstance(c, EinsumNode)]
-    reads = sum(forms.once(_reads, (id(e), s), e, s) for e, s in zip(einsums, slots, strict=True))
-    return forms.once(wanted, (id(node.einsum), reads, *map(id, einsums)), node.einsum, einsums, reads)
+    key = id(node.einsum), *slots, *map(id, einsums)
+    return forms.once(wanted, key, node.einsum, einsums, slots)
 
 
 def _reads(einsum: Einsum, slots: Sequence[int]) -> int:
@@ -141,7 +144,7 @@ def _substituted(
     inlined: dict[int, Scalar] = {}
     for slot in slots:
         access = outer.accesses[slot]
-        accesses = _composed(outer, inner, access)
+        accesses = _composed(inner, access)
         if accesses is None:
             return None
         inlined[slot] = space.substitute(inner.join, accesses, outside, access)
@@ -174,11 +177,8 @@ def _joint_space(outer: Einsum, inner: Einsum, operands: Sequence[int]) -> Space
     return Space(Drafts(tensors[n] for n in range(len(tensors))), outer.labels, outer.bounds)
 
 
-def _composed(outer: Einsum, inner: Einsum, access: Access) -> list[Access] | None:
+def _composed(inner: Einsum, access: Access) -> list[Access] | None:
     """The accesses of ``inner`` where it is read at ``access``; None where they are none, or its join needs more."""
-    indices = [index for a in (access, *inner.accesses) for index in a if isinstance(index, Index)]
-    if any(index.clamped for index in indices) and outer.aggregation is not None:
-        return None
     if any(isinstance(i := access[p], Index) and i.clamped for p in labels_of(inner.join)):
         return None
     found = [inside_all(a, access) for a in inner.accesses]
@@ -257,21 +257,22 @@ def _uncast(expr: Scalar) -> Scalar:
     return expr
 
 
-def _always(node: Einsum, consumers: list[Einsum], reads: int) -> bool:
+def _always(node: Einsum, consumers: list[Einsum], slots: list[tuple[int, ...]]) -> bool:
     return True
 
 
-def _is_factored(node: Einsum, consumers: list[Einsum], reads: int) -> bool:
+def _is_factored(node: Einsum, consumers: list[Einsum], slots: list[tuple[int, ...]]) -> bool:
     """True for a large product that is only summed."""
     return _is_large_product(node) and all(map(_is_sum, consumers))
 
 
-def _saves_storage(node: Einsum, consumers: list[Einsum], reads: int) -> bool:
+def _saves_storage(node: Einsum, consumers: list[Einsum], slots: list[tuple[int, ...]]) -> bool:
     """True where every consumer has no more points than the node, and nothing dear is computed twice."""
     if any(_is_contraction(c) or _points(c) > max(1, node.points) for c in consumers):
         return False
-    if reads == 1:
+    if sum(_reads(consumer, read) for consumer, read in zip(consumers, slots, strict=True)) == 1:
         return True
-    if not _is_cheap(node.join):
+    operators = sum(isinstance(e, Call) for e in walk(node.join))
+    if not _is_cheap(node.join) or operators * (max(map(len, slots)) - 1) > _COMPUTE_AGAIN:
         return False
     return len(consumers) == 1 or (len(consumers) == 2 and _operand_nbytes(node) <= _READ_AGAIN * _nbytes(node))

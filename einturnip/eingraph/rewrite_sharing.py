@@ -132,12 +132,18 @@ def _shortened(call: Call) -> Scalar:
     match call.op, call.arguments:
         case "where", (Const(value, _), then, otherwise):
             return then if value else otherwise
+        case "where", (_, then, otherwise) if then == otherwise and repr(then) == repr(otherwise):
+            return then
         case ("mul", (x, Const(1, _))) | ("mul", (Const(1, _), x)) | ("div", (x, Const(1, _))):
             return x
         case ("and", (x, Const(value, _))) | ("and", (Const(value, _), x)):
             return x if value else Const(False, call.dtype)
         case ("or", (x, Const(value, _))) | ("or", (Const(value, _), x)):
             return Const(True, call.dtype) if value else x
+        case ("add" | "sub", (x, Const(0, dtype))) | ("add", (Const(0, dtype), x)) if dtype.is_integer:
+            return x
+        case "mod", (_, Const(1, dtype)) if dtype.is_integer:
+            return Const(0, dtype)
     return call
 
 

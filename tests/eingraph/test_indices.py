@@ -99,7 +99,7 @@ def test_differences_and_a_window_of_two_labels_with_one_written() -> None:
 @pytest.mark.parametrize(
     ("value", "labels", "words"),
     [
-        (read(0, at_index(0, offset=1)), [label("i", "n")], ["E209", "1 .. 5", "axis 0 of X", "0 .. 4", "[i: n]"]),
+        (read(0, at_index(0, offset=1)), [label("i", "n")], ["E209", "1 .. 5", "axis 0 of X", "0 .. 4", "[i: 4]"]),
         (read(0, at_index(0, offset=-1)), ["i"], ["E209", "-1", "0 .. 4"]),
         (read(0, at_index((0, -1), offset="n")), ["i"], ["E209", "it is 5"]),
         (read(0, at_index(offset=5)), [label("i", 2)], ["E209", "it is 5", "0 .. 4"]),
