@@ -8,6 +8,7 @@ their halo, and a split or strided axis is cut in proportion.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -59,12 +60,18 @@ class LabelClasses:
 def label_classes(graph: EinGraph) -> LabelClasses:
     """Unite every axis with the labels that index it, over the whole graph."""
     unions = _Unions(graph)
+    stored: list[tuple[int, int, int]] = []
     for i, node in enumerate(graph.nodes):
         if isinstance(node, EinsumNode):
             for operand, access in zip(node.operands, node.einsum.accesses, strict=True):
                 for axis, p in enumerate(access):
-                    if isinstance(p, int):
+                    if not isinstance(p, int):
+                        continue
+                    if isinstance(graph.nodes[operand], InputNode):
+                        stored.append((unions.first[operand] + axis, i, p))
+                    else:
                         unions.unite(unions.first[i] + p, unions.first[operand] + axis)
+    _unite_through_inputs(unions, graph, stored)
     for i, node in enumerate(graph.nodes):
         if isinstance(node, ConcatNode):
             _unite_pieces(unions, graph, i, node)
@@ -115,6 +122,29 @@ class _Unions:
     def count(self) -> int:
         """Number of classes."""
         return sum(x == p for x, p in enumerate(self.parent))
+
+
+def _unite_through_inputs(unions: _Unions, graph: EinGraph, uses: Sequence[tuple[int, int, int]]) -> None:
+    """Unite (axis of an input, node, label) where no node's labels fall together by it that do not share an axis.
+
+    An input can be read in other tiles than its own, so that labels of a node that meet only through the uses of one
+    elsewhere, as i and a where T is read as T[i,j] and as T[j,a], stay free.
+    """
+    nodes: dict[int, set[int]] = {}
+    for i, node in enumerate(graph.nodes):
+        for x in range(unions.first[i], unions.first[i] + len(label_bounds(node))):
+            nodes.setdefault(unions.find(x), set()).add(i)
+    together = {(axis, i) for (axis, i), n in Counter((axis, i) for axis, i, _ in uses).items() if n > 1}
+    for axis, i, p in uses:
+        a, b = unions.find(axis), unions.find(unions.first[i] + p)
+        if a == b:
+            continue
+        small, large = sorted((nodes[a], nodes[b]), key=len)
+        if any(k in large and (axis, k) not in together for k in small):
+            continue
+        unions.unite(unions.first[i] + p, axis)
+        large |= small
+        nodes[unions.find(axis)] = large
 
 
 def _unite_pieces(unions: _Unions, graph: EinGraph, i: int, node: ConcatNode) -> None:
