@@ -63,10 +63,8 @@ def _takes_axis(at: Elaborating, known: Known, axis: int, name: str) -> bool:
 
 
 def _same(scope: Scope, a: SizeExpr, b: SizeExpr) -> bool:
-    if a == b:
-        return True
-    plain = [scope.draft.axis_size(x.tensor, x.axis) if isinstance(x, AxisSize) else x for x in (a, b)]
-    return plain[0] is not None and plain[0] == plain[1]
+    first, second = (scope.draft.axis_size(x.tensor, x.axis) if isinstance(x, AxisSize) else x for x in (a, b))
+    return first == second
 
 
 def _equation(at: Elaborating, node: s.Node, name: str) -> Argument | None:

@@ -52,7 +52,7 @@ class Draft:
     functions: dict[str, list[FunctionDefinition]] = field(default_factory=dict)
     outputs: dict[str, Output] = field(default_factory=dict)
     calls: Counter[str] = field(default_factory=Counter)
-    sizes: dict[tuple[int, int], SizeExpr | None] = field(default_factory=dict)
+    sizes: dict[tuple[int, int], SizeExpr] = field(default_factory=dict)
     depth: int = 0
     place: Span | None = None
 
@@ -111,17 +111,17 @@ class Draft:
         """The latest function of that name with an order below ``limit``."""
         return next((f for f in reversed(self.functions.get(name, ())) if f.order < limit), None)
 
-    def axis_size(self, number: int, axis: int) -> SizeExpr | None:
-        """The size of a tensor's axis as far as the program's text tells it; None where it takes the sizes to tell."""
+    def axis_size(self, number: int, axis: int) -> SizeExpr:
+        """What gives a tensor's axis its size, as far back as the program's text tells it."""
         passed = []
-        found: SizeExpr | None = AxisSize(number, axis, "", self.tensors[number].span)
+        found: SizeExpr = AxisSize(number, axis, "", self.tensors[number].span)
         while isinstance(found, AxisSize):
             place = (found.tensor, found.axis)
-            if place in self.sizes:
-                found = self.sizes[place]
-            else:
-                passed.append(place)
-                found = self._source(found)
+            passed.append(place)
+            source = self.sizes[place] if place in self.sizes else self._source(found)
+            if source is None or source == found:
+                break
+            found = source
         self.sizes.update(dict.fromkeys(passed, found))
         return found
 
