@@ -133,14 +133,16 @@ def _unite_through_inputs(unions: _Unions, graph: EinGraph, uses: Sequence[tuple
     nodes: dict[int, set[int]] = {}
     for i, node in enumerate(graph.nodes):
         for x in range(unions.first[i], unions.first[i] + len(label_bounds(node))):
-            nodes.setdefault(unions.find(x), set()).add(i)
+            own = nodes.setdefault(unions.find(x), set())
+            if not isinstance(node, InputNode):
+                own.add(i)
     together = {(axis, i) for (axis, i), n in Counter((axis, i) for axis, i, _ in uses).items() if n > 1}
     for axis, i, p in uses:
         a, b = unions.find(axis), unions.find(unions.first[i] + p)
         if a == b:
             continue
         small, large = sorted((nodes[a], nodes[b]), key=len)
-        if any(k in large and (axis, k) not in together for k in small):
+        if (axis, i) not in together and not small.isdisjoint(large):
             continue
         unions.unite(unions.first[i] + p, axis)
         large |= small
