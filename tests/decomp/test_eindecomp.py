@@ -77,7 +77,7 @@ def found(graph: EinGraph, parts: int) -> int:
 def least(graph: EinGraph, parts: int) -> int | None:
     """The least cost of all choices; None where there are too many to try."""
     einsums = {i: candidates(n.einsum.bounds, parts) for i, n in enumerate(graph.nodes) if isinstance(n, EinsumNode)}
-    if math.prod(map(len, einsums.values())) > 30_000:
+    if math.prod(map(len, einsums.values())) > 4_000:
         return None
     rows = [[tuple(map(int, row)) for row in table] for table in einsums.values()]
     return min(cost(graph, dict(zip(einsums, choice, strict=True))) for choice in product(*rows))
@@ -139,14 +139,14 @@ def drawn(draw: random.Random, shared: bool) -> EinGraph:
 @pytest.mark.parametrize("shared", [False, True])
 def test_as_good_as_trying_everything(shared: bool) -> None:
     tried = 0
-    for seed in range(150):
+    for seed in range(200):
         draw = random.Random(seed)
         graph, parts = drawn(draw, shared), draw.choice([2, 3, 4, 6])
         best = least(graph, parts)
         if best is not None:
             tried += 1
             assert found(graph, parts) == best, f"seed {seed}"
-    assert tried > 50
+    assert tried > 40
 
 
 def test_counts_need_not_divide_the_bound_and_short_labels_take_what_they_can() -> None:
