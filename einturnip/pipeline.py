@@ -20,7 +20,7 @@ from einturnip.eingraph.types import EinGraph, EinsumNode, InputNode
 from einturnip.lang.types import Program
 from einturnip.memgraph.check import check as check_memgraph
 from einturnip.memgraph.types import MemGraph, OpKind
-from einturnip.planner.budget import Budget, peak_resident_nbytes
+from einturnip.planner.budget import Budget, peak_resident_nbytes, uncollected
 from einturnip.planner.plan import plan
 from einturnip.planner.price import predict, slots
 from einturnip.runtime.execute import HostExecutor
@@ -78,6 +78,7 @@ class Planned:
         return self.taskgraph.decomposition
 
 
+@uncollected()
 def bind(program: Program, sources: Mapping[str, Source], dims: Mapping[str, int]) -> EinGraph:
     """The program with the sizes that its inputs and ``dims`` give.
 
@@ -89,6 +90,7 @@ def bind(program: Program, sources: Mapping[str, Source], dims: Mapping[str, int
     return build_graph(program, shapes, dims, origins)
 
 
+@uncollected()
 def make_plan(graph: EinGraph, sources: Mapping[str, Source], targets: Mapping[str, str], options: Options) -> Planned:
     """Rewrite, decompose, lower, place and price. ``targets``: the outputs that are kept, and where.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -49,6 +49,39 @@ def without(a: Box, b: Box) -> list[Box]:
         if high < hi:
             left.append((*b[:axis], (high, hi), *a[axis + 1 :]))
     return left
+
+
+def apart(boxes: Iterable[Box], axis: int) -> list[list[Box]]:
+    """The boxes in groups that have no coordinate along ``axis`` in common."""
+    groups: list[list[Box]] = []
+    end = -1
+    for box in sorted(boxes, key=lambda b: b[axis]):
+        if box[axis][0] >= end:
+            groups.append([])
+        groups[-1].append(box)
+        end = max(end, box[axis][1])
+    return groups
+
+
+def union_points(boxes: Sequence[Box], axis: int = 0) -> int:
+    """Number of points of a union of boxes: group by group along one axis after the other, then box by box."""
+    if len(boxes) < 2:
+        return sum(map(points, boxes))
+    if axis < len(boxes[0]):
+        return sum(union_points(group, axis + 1) for group in apart(boxes, axis))
+    kept: list[Box] = []
+    for box in sorted(boxes, key=points, reverse=True):
+        left = [box]
+        for other in kept:
+            rest: list[Box] = []
+            for b in left:
+                common = meet(b, other)
+                rest += [b] if common is None else without(b, common)
+            left = rest
+            if not left:
+                break
+        kept += left
+    return sum(map(points, kept))
 
 
 @dataclass(frozen=True, slots=True)

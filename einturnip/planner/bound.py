@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 
 from einturnip.core.contraction import contraction
 from einturnip.core.einsum import Box, Einsum, Index
 from einturnip.decomp.cost import positions
-from einturnip.decomp.pieces import meet, points, without
+from einturnip.decomp.pieces import points, union_points
 from einturnip.eingraph.types import ConcatNode, EinGraph, EinsumNode, InputNode
 
 # Reads of one tensor by this many different boxes are told apart; of more, the largest counts alone.
@@ -59,7 +58,7 @@ def _read_nbytes(graph: EinGraph) -> int:
                 if least == points(box) and len(found) < MOST_BOXES:
                     found[box] = None
                 fewest[operand] = max(fewest.get(operand, 0), least)
-    return sum(max(_union(boxes[i]), fewest.get(i, 0)) * graph.nodes[i].dtype.itemsize for i in boxes)
+    return sum(max(union_points(tuple(boxes[i])), fewest.get(i, 0)) * graph.nodes[i].dtype.itemsize for i in boxes)
 
 
 def _elements(e: Einsum, slot: int) -> int:
@@ -77,20 +76,3 @@ def _elements(e: Einsum, slot: int) -> int:
     if len({p for p in e.accesses[slot] if isinstance(p, int)}) < sum(isinstance(p, int) for p in e.accesses[slot]):
         return min(total, math.prod(e.bounds[p] for p in positions(e.accesses[slot])))
     return total
-
-
-def _union(boxes: Iterable[Box]) -> int:
-    """Number of points of a union of boxes."""
-    apart: list[Box] = []
-    for box in sorted(boxes, key=points, reverse=True):
-        left = [box]
-        for other in apart:
-            rest: list[Box] = []
-            for b in left:
-                common = meet(b, other)
-                rest += [b] if common is None else without(b, common)
-            left = rest
-            if not left:
-                break
-        apart += left
-    return sum(map(points, apart))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import gc
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 MIB = 1 << 20
@@ -36,6 +37,18 @@ def peak_resident_nbytes() -> int:
 def overhead_nbytes(resident: int, workers: int, calls: int) -> int:
     """What is not arena while a plan of ``calls`` kernel calls is made and run by ``workers``."""
     return resident + RUN_NBYTES + workers * THREAD_NBYTES + calls * TASK_NBYTES + SLACK_NBYTES
+
+
+@contextlib.contextmanager
+def uncollected() -> Iterator[None]:
+    """Make a large value without the collector: it would walk all of it again and again, and find no garbage."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def give_back() -> None:

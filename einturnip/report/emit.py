@@ -43,9 +43,8 @@ def emit_json(planned: Planned, floor: Floor, program: str, files: Files) -> Ite
         case "einsum":
             lists = {"nodes": iter(to_json(planned.graph))}
         case "decomposition":
-            costs = [movement(planned.decomposition, i) for i in range(len(planned.graph.nodes))]
             head["parts"] = max(math.prod(cut.counts) for cut in planned.decomposition.partitionings)
-            head["cost_bytes"] = sum(cost.total for cost in costs)
+            head["cost_bytes"] = _cost_nbytes(planned.decomposition)
             lists = {"nodes": _decomposition(planned.decomposition)}
         case "taskgraph":
             lists = {"tasks": _tasks(planned.taskgraph)}
@@ -54,6 +53,37 @@ def emit_json(planned: Planned, floor: Floor, program: str, files: Files) -> Ite
             lists = {"ops": _ops(planned.memgraph, files)}
         case _:
             assert_never(floor)
+    yield from _pieces(head, lists)
+
+
+def emit_parts_json(decomposition: Decomposition, parts: int, program: str) -> Iterator[str]:
+    """A decomposition into ``parts`` that regards no memory, in the form of a plan's."""
+    none = {"seconds": None, "flops": None, "peak_bytes": {}, "link_bytes": {}, "link_bytes_lower_bound": {}}
+    head: dict[str, Any] = {
+        "schema": "einturnip.decomposition/1",
+        "program": program,
+        "budget": dict.fromkeys(("memory", "compute", "host", "disk")),
+        "predicted": none,
+        "parts": parts,
+        "cost_bytes": _cost_nbytes(decomposition),
+    }
+    yield from _pieces(head, {"nodes": _decomposition(decomposition)})
+
+
+def emit_parts_text(decomposition: Decomposition) -> Iterator[str]:
+    """The same in lines, with what each node moves."""
+    for i, line in enumerate("\n".join(_decomposition_lines(decomposition)).split("\n")):
+        cost = movement(decomposition, i // 2)
+        moved = f"; join {cost.join}, aggregate {cost.aggregate}, repartition {cost.repartition} bytes"
+        yield line + moved if i % 2 and cost.total else line
+    yield f"in all {_cost_nbytes(decomposition)} bytes"
+
+
+def _cost_nbytes(decomposition: Decomposition) -> int:
+    return sum(movement(decomposition, i).total for i in range(len(decomposition.graph.nodes)))
+
+
+def _pieces(head: Mapping[str, Any], lists: Mapping[str, Iterator[dict[str, Any]]]) -> Iterator[str]:
     yield json.dumps(head)[:-1]
     for name, items in lists.items():
         yield f', "{name}": ['

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from typing import assert_never
 
 import numpy as np
@@ -21,8 +20,11 @@ def explain(planned: Planned) -> str:
     """The plan as a table of its tensors, then its budget and what it should take."""
     rows: list[Cells] = [("tensor", "type and shape", "cut into", "tile", "line")]
     # The steps of a loop make tensors alike: one row says it for all.
-    alike = Counter(_row(planned, i) for i in range(len(planned.graph.nodes)))
-    rows += [(f"{row[0]} ({times:,} times)" if times > 1 else row[0], *row[1:]) for row, times in alike.items()]
+    alike: dict[Cells, list[str]] = {}
+    for row in (_row(planned, i) for i in range(len(planned.graph.nodes))):
+        numbered = "." in row[0]  # a name of ours: f.max, f.max2, f.max3
+        alike.setdefault((row[0].rstrip("0123456789") if numbered else row[0], *row[1:]), []).append(row[0])
+    rows += [(f"{n[0]} ({len(n):,} times)" if len(n) > 1 else n[0], *row[1:]) for row, n in alike.items()]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     table = ["  ".join(f"{cell:<{w}}" for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows]
     return "\n".join([*table, "", *_totals(planned), *_hints(planned)])

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from einturnip.core.errors import InternalError
-from einturnip.decomp.pieces import meet, points
+from einturnip.decomp.pieces import apart, meet, points
 from einturnip.decomp.types import Box
 from einturnip.eingraph.types import ConcatNode
 from einturnip.taskgraph.types import TaskGraph, TaskKind, ValueKind
@@ -87,11 +87,4 @@ def _disjoint(boxes: list[Box], axis: int) -> bool:
         return True
     if axis == len(boxes[0]):
         return all(meet(a, b) is None for a, b in combinations(boxes, 2))
-    groups: list[list[Box]] = []
-    end = -1
-    for box in sorted(boxes, key=lambda b: b[axis]):
-        if box[axis][0] >= end:
-            groups.append([])
-        groups[-1].append(box)
-        end = max(end, box[axis][1])
-    return all(_disjoint(group, axis + 1) for group in groups)
+    return all(_disjoint(group, axis + 1) for group in apart(boxes, axis))
