@@ -28,6 +28,12 @@ if TYPE_CHECKING:
 @click.option(
     "--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True, help="How to show it."
 )
+@click.option(
+    "--parts",
+    type=click.IntRange(min=1),
+    metavar="P",
+    help="With --emit decomposition: cut every node into P kernel calls that move the fewest bytes, memory aside.",
+)
 @options.debug
 def command(
     program: Path,
@@ -36,6 +42,7 @@ def command(
     outputs: dict[str, str],
     emit: Floor | None,
     form: str,
+    parts: int | None,
     **budget: Any,
 ) -> None:
     """Show what PROG.ein would do: its steps, predicted time, bytes over each link and peak memory.
@@ -48,6 +55,9 @@ def command(
     from einturnip.report.explain import explain
     from einturnip.stores.generated import Absent
 
+    if parts is not None:
+        _emit_parts(program, inputs, dims, emit, form, parts)
+        return
     if form == "json" and emit is None:
         raise click.UsageError("--format json needs --emit einsum, decomposition, taskgraph or memgraph")
     job = planned(program, inputs, dims, outputs, budget, lambda node: Absent(node.name, node.shape, node.dtype), True)
@@ -59,4 +69,25 @@ def command(
         sys.stdout.write("\n")
     else:
         for line in emit_text(job.planned, emit, file_tiers(job)):
+            click.echo(line)
+
+
+def _emit_parts(
+    program: Path, inputs: dict[str, str], dims: dict[str, int], emit: str | None, form: str, parts: int
+) -> None:
+    """Show EinDecomp's decomposition, which regards devices and not memory."""
+    from einturnip.cli.planning import bound
+    from einturnip.decomp.eindecomp import eindecomp
+    from einturnip.eingraph.rewrite import rewrite
+    from einturnip.report.emit import emit_parts_json, emit_parts_text
+
+    if emit not in (None, "decomposition"):
+        raise click.UsageError("--parts goes with --emit decomposition")
+    decomposition = eindecomp(rewrite(bound(program, inputs, dims), None), parts)
+    if form == "json":
+        for piece in emit_parts_json(decomposition, parts, os.fspath(program)):
+            sys.stdout.write(piece)
+        sys.stdout.write("\n")
+    else:
+        for line in emit_parts_text(decomposition):
             click.echo(line)

@@ -12,6 +12,7 @@ from einturnip.core.errors import BindError
 
 if TYPE_CHECKING:
     from einturnip.api.jobs import Job, Missing
+    from einturnip.eingraph.types import EinGraph
     from einturnip.lang.types import Program
     from einturnip.pipeline import Options
 
@@ -47,6 +48,20 @@ def planned(
     except BaseException:
         close_all(sources.values())
         raise
+
+
+def bound(path: Path, inputs: dict[str, str], dims: dict[str, int]) -> EinGraph:
+    """Compile a program and bind its sizes, from files that need not exist or from ``dims``."""
+    from einturnip.api.inputs import check_names, close_all, compile_path, open_inputs
+    from einturnip.pipeline import bind
+
+    program = compile_path(path)
+    check_names("dim", dims, program.dims)
+    sources = open_inputs(program, scalars(program, inputs), path.parent, True)
+    try:
+        return bind(program, sources, dims)
+    finally:
+        close_all(sources.values())
 
 
 def scalars(program: Program, inputs: dict[str, str]) -> dict[str, Any]:

@@ -46,7 +46,12 @@ def movement(decomposition: Decomposition, node: int) -> Movement:
 
 
 def _repartition(decomposition: Decomposition, made: EinsumNode, cut: Partitioning, slot: int) -> int:
-    """(|tile| + |tile'|) for each tile of the common refinement; nothing where producer and consumer cut alike."""
+    """(|tile| + |tile'|) for each tile of the common refinement; nothing where producer and consumer cut alike.
+
+    Nor where the operand is an input: of a file any part can be read.
+    """
+    if isinstance(decomposition.graph.nodes[made.operands[slot]], InputNode):
+        return 0
     before = decomposition.output(made.operands[slot])
     extents = made.einsum.operand_extents(slot, cut.tiles)
     after = Partitioning(before.bounds, tuple(max(1, n) for n in extents))

@@ -58,7 +58,13 @@ def emit_json(planned: Planned, floor: Floor, program: str, files: Files) -> Ite
 
 def emit_parts_json(decomposition: Decomposition, parts: int, program: str) -> Iterator[str]:
     """A decomposition into ``parts`` that regards no memory, in the form of a plan's."""
-    none = {"seconds": None, "flops": None, "peak_bytes": {}, "link_bytes": {}, "link_bytes_lower_bound": {}}
+    none: dict[str, Any] = {
+        "seconds": None,
+        "flops": None,
+        "peak_bytes": {},
+        "link_bytes": {},
+        "link_bytes_lower_bound": {},
+    }
     head: dict[str, Any] = {
         "schema": "einturnip.decomposition/1",
         "program": program,

@@ -1,0 +1,42 @@
+"""``einturnip plan --parts``: the paper's decomposition, as tools read it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from einturnip.cli.main import run
+
+PRODUCT = "input A : f32[n, m]\ninput B : f32[m, p]\nC[i,k] = A[i,j] * B[j,k]\noutput C\n"
+
+
+@pytest.fixture
+def plan(tmp_path, capsys):
+    def call(*options):
+        (tmp_path / "p.ein").write_text(PRODUCT)
+        dims = [word for name in "nmp" for word in ("--dim", f"{name}=256")]
+        code = run(["plan", str(tmp_path / "p.ein"), *dims, *options])
+        captured = capsys.readouterr()
+        return code, captured.out + captured.err
+
+    return call
+
+
+def test_counts_and_costs_of_a_product(plan):
+    code, text = plan("--parts", "8", "--emit", "decomposition", "--format", "json")
+    found = json.loads(text)
+    product = found["nodes"][2]
+    assert code == 0 and found["schema"] == "einturnip.decomposition/1" and found["parts"] == 8
+    assert product["counts"] == [2, 2, 2]
+    assert found["cost_bytes"] == sum(product["cost_bytes"].values()) == 5 * 256 * 256 * 4
+
+
+def test_in_words(plan):
+    code, text = plan("--parts", "8")
+    assert code == 0 and "i: 2 x 128, k: 2 x 128, j: 2 x 128" in text and "in all 1310720 bytes" in text
+
+
+def test_other_floors_have_no_parts(plan):
+    code, text = plan("--parts", "8", "--emit", "memgraph")
+    assert code == 2 and "--emit decomposition" in text
