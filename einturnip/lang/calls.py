@@ -109,7 +109,9 @@ def _aggregation_as_function(at: Elaborating, node: s.Call) -> None:
 
 def _unknown(at: Elaborating, node: s.Call) -> None:
     name, scope = node.name, at.scope
-    later = (scope.outside or scope).draft.functions.get(name, [])
+    later = scope.draft.functions.get(name, [])
+    if name in scope.draft.broken_functions and name != scope.function:
+        return
     if name == scope.function:
         message = f"'{name}' calls itself: recursion is not possible"
         scope.error("E065", message, node.name_span, "repeat with a loop: for t in 0 .. n { ... }")

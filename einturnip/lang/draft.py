@@ -50,6 +50,7 @@ class Draft:
     problems: list[Diagnostic] = field(default_factory=list)
     warnings: list[Diagnostic] = field(default_factory=list)
     functions: dict[str, list[FunctionDefinition]] = field(default_factory=dict)
+    broken_functions: set[str] = field(default_factory=set)
     outputs: dict[str, Output] = field(default_factory=dict)
     calls: Counter[str] = field(default_factory=Counter)
     sizes: dict[tuple[int, int], SizeExpr] = field(default_factory=dict)

@@ -23,6 +23,7 @@ def declare_function(scope: Scope, node: s.Function, file: str) -> None:
     before = draft.functions.get(node.name, [])
     if not scope.usable(node.name, node.name_span):
         return
+    draft.broken_functions.add(node.name)
     same = next((f for f in before if f.origin == file), None)
     if same is not None:
         message = f"the function '{node.name}' is defined twice"
@@ -36,12 +37,14 @@ def declare_function(scope: Scope, node: s.Function, file: str) -> None:
         if not file.startswith("std."):
             draft.problems += _problems_of(scope, definition)
         draft.declare_function(node.name, definition)
+        draft.broken_functions.discard(node.name)
 
 
 def _problems_of(outside: Scope, definition: FunctionDefinition) -> list[Diagnostic]:
     """What is wrong with a function's body whoever calls it, found by a call with tensors of f32."""
     node = definition.syntax
-    draft = Draft(outside.draft.files, functions=outside.draft.functions)
+    known = outside.draft
+    draft = Draft(known.files, functions=known.functions, broken_functions=known.broken_functions)
     later = dict(definitions(node.body))
     path = f"{node.name}."
     scope = Scope(draft, later, outside.block, function=node.name, path=path, limit=definition.order, outside=outside)

@@ -35,21 +35,7 @@ def _resolve(tree: s.SyntaxTree) -> Program:
     imports = Imports(draft, open=[tree.file])
     for declaration in tree.declarations:
         draft.place = declaration.span
-        match declaration:
-            case s.DimDeclaration():
-                declare_dim(scope, declaration)
-            case s.InputDeclaration():
-                declare_input(scope, declaration)
-            case s.OutputDeclaration():
-                declare_output(scope, declaration)
-            case s.Function():
-                declare_function(scope, declaration, tree.file)
-            case s.Import():
-                _import(scope, imports, declaration, tree.file)
-            case s.Definition() | s.Loop():
-                _statement(scope, declaration)
-            case _:
-                assert_never(declaration)
+        _guarded(scope, imports, declaration, tree.file)
     check_dims(scope)
     if draft.problems:
         raise SourceError(_ordered(draft))
@@ -82,18 +68,37 @@ def _definitions(declarations: tuple[s.Declaration, ...]) -> Iterator[tuple[str,
                 pass
 
 
-def _statement(scope: Scope, declaration: s.Definition | s.Loop) -> None:
-    """One statement; deep calls of deep expressions may be too much for it."""
-    problems = len(scope.problems)
+def _guarded(scope: Scope, imports: Imports, declaration: s.Declaration, file: str) -> None:
+    """One statement of the program; deep calls of deep expressions may be too much for it."""
+    draft = scope.draft
+    problems, depth = len(draft.problems), draft.depth
     try:
-        if isinstance(declaration, s.Loop):
-            loop(scope, declaration)
-        else:
-            define(scope, declaration)
+        _statement(scope, imports, declaration, file)
     except RecursionError:
-        del scope.problems[problems:]
-        message = "the calls and expressions in this statement nest too deep"
+        draft.depth = depth
+        del draft.problems[problems:]
+        message = "the calls and expressions in this nest too deep"
         scope.error("E008", message, declaration.span, "name a part of it first")
+
+
+def _statement(scope: Scope, imports: Imports, declaration: s.Declaration, file: str) -> None:
+    match declaration:
+        case s.DimDeclaration():
+            declare_dim(scope, declaration)
+        case s.InputDeclaration():
+            declare_input(scope, declaration)
+        case s.OutputDeclaration():
+            declare_output(scope, declaration)
+        case s.Function():
+            declare_function(scope, declaration, file)
+        case s.Import():
+            _import(scope, imports, declaration, file)
+        case s.Definition():
+            define(scope, declaration)
+        case s.Loop():
+            loop(scope, declaration)
+        case _:
+            assert_never(declaration)
 
 
 def _block(scope: Scope, body: tuple[s.Declaration, ...]) -> None:

@@ -320,6 +320,16 @@ def test_calls_that_nest_too_deep() -> None:
     assert one("fn g0(x) = x\n" + "".join(f"fn g{k}(x) = g{k - 1}(x) + 1\n" for k in range(1, 30)), "y = g29(1)") == 30
 
 
+def test_calls_and_expressions_that_nest_too_deep() -> None:
+    deep = "-(" * 150 + "g{}(x)" + ")" * 150
+    text = message("fn g0(x) = x\n" + "".join(f"fn g{k}(x) = {deep.format(k - 1)}\n" for k in range(1, 12)))
+    assert set(line[6:10] for line in text.split("\n") if line.startswith("error")) == {"E008"}
+
+
+def test_a_wrong_head_is_said_once() -> None:
+    assert message("fn f(x[i], i) = x[i]\nfn g(x) = f(x, 2)\ny = f(1, 2) + g(3)\n").count("error[") == 1
+
+
 def test_the_example_of_the_page(tmp_path: Path) -> None:
     (tmp_path / "layers.ein").write_text(SOFTMAX + LAYER)
     (tmp_path / "main.ein").write_text('import "layers.ein"\ninput x : f32[n, m]\ny[i,j] = softmax(x[i,j])\noutput y\n')
