@@ -104,8 +104,7 @@ def _check_index(where: str, einsum: Einsum, index: int | Index, size: int) -> N
     _require(not isinstance(normal(index, einsum.bounds, size), int), f"{where}: {index} is a label alone")
     ends = span(index, einsum.bounds)
     if index.clamped:
-        picks = einsum.aggregation is not None and einsum.aggregation.op == "pick"
-        _require(not picks, f"{where}: a clamped index where elements are picked")
+        _require(not einsum.keys, f"{where}: a clamped index beside keys")
         _require(size > 0 or ends is None, f"{where}: a clamped index into an empty axis")
     else:
         _require(ends is None or 0 <= ends[0] <= ends[1] < size, f"{where}: index {ends} of an axis of {size}")

@@ -187,11 +187,13 @@ def _composed(inner: Einsum, access: Access) -> list[Access] | None:
 
 def _keeps_form(before: Einsum, after: Einsum) -> bool:
     """True unless a contraction or a gather would lose the plain operands that make it fast."""
-    picks = after.aggregation is not None and after.aggregation.op == "pick"
-    if picks:
-        keyed = set(after.aggregated)
-        loose = (index for access in after.accesses for index in access if isinstance(index, Index))
-        return isinstance(after.join, Operand) and keyed.isdisjoint(labels_read(tuple(loose)))
+    if after.keys:
+        indices = tuple(index for access in after.accesses for index in access if isinstance(index, Index))
+        if any(index.clamped for index in indices):
+            return False
+        picks = after.aggregation is not None and after.aggregation.op == "pick"
+        alone = {key.label for key in after.keys}.isdisjoint(labels_read(indices))
+        return not picks or (isinstance(after.join, Operand) and alone)
     if not _is_contraction(after):
         return True
     return sum(1 for _ in _spread(after)) <= sum(1 for _ in _spread(before))
