@@ -142,7 +142,7 @@ def _power(base: Array, exponent: Array) -> Array:
     powers = np.power(base, np.maximum(exponent, 0))
     odd = exponent % 2 != 0
     unit = np.where(base == 1, 1, np.where(base == -1, np.where(odd, -1, 1), 0))
-    return np.asarray(np.where(exponent < 0, unit, powers), powers.dtype)
+    return np.asarray(np.where(exponent < 0, unit.astype(powers.dtype), powers))
 
 
 def _sigmoid(x: Array) -> Array:
