@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import assert_never
 
 from einturnip.core.algebra import aggregation
@@ -28,10 +28,12 @@ from einturnip.lang.types import (
     Program,
     Replace,
     SizeExpr,
+    SizeNumber,
     SizeOp,
     Statement,
     Tensor,
     index_labels,
+    index_sizes,
     walk,
 )
 
@@ -45,7 +47,8 @@ def check(program: Program) -> None:
     for number, tensor in enumerate(program.tensors):
         _require(tensor.number == number, f"tensor {tensor.name} is number {number}, not {tensor.number}")
     _check_block(program, program.statements, set())
-    if not any(_is_hidden(tensor) for tensor in program.tensors) and not _reads_older(program, program.statements, {}):
+    loops = any(_axes_of(end) for loop in _loops(program.statements) for end in (loop.start, loop.stop))
+    if not loops and not any(map(_is_hidden, program.tensors)) and not _reads_older(program, program.statements, {}):
         _check_text(program)
 
 
@@ -79,10 +82,9 @@ def _check_equation(program: Program, equation: Equation, known: set[int]) -> No
                 bound |= set(expr.labels)
             _check_expr(program, equation, expr, known)
     _require(bound == set(range(len(equation.labels))), f"a label of {equation.name} is bound nowhere")
-    for label in equation.labels:
-        for size in (label.size, label.dim):
-            for leaf in () if size is None or isinstance(size, str) else _axes_of(size):
-                _require(leaf.tensor in known, f"label {label.name} of {equation.name} has the size of a later tensor")
+    dims = (label.dim for label in equation.labels if label.dim is not None and not isinstance(label.dim, str))
+    for size in (*dims, *_sizes_of(equation)):
+        _require(all(leaf.tensor in known for leaf in _axes_of(size)), f"{equation.name} has a later tensor's size")
     for label_number, key in equation.keys:
         _require(isinstance(equation.value, Aggregate), f"{equation.name} has a key and no aggregation")
         _require(label_number < equation.n_out and key.dtype == I64, f"{equation.name} has a key that is none")
@@ -155,15 +157,35 @@ def _check_expr(program: Program, equation: Equation, expr: Expr, known: set[int
             pass
 
 
+def _loops(statements: Iterable[Statement]) -> Iterator[For]:
+    for statement in statements:
+        if isinstance(statement, For):
+            yield statement
+            yield from _loops(statement.body)
+
+
 def _is_hidden(tensor: Tensor) -> bool:
-    """Whether a tensor or a label of it has no name that the language could write."""
+    """Whether a tensor, a label or a size in it has no name that the language could write."""
     if isinstance(tensor, Replace | Concatenate) or "." in tensor.name:
         return True
-    labels = tensor.labels if isinstance(tensor, Equation) else ()
-    keys = {number for number, _ in tensor.keys} if isinstance(tensor, Equation) else set()
-    names = (label.name for number, label in enumerate(labels) if number not in keys)
-    sizes = any(not (label.dim is None or isinstance(label.dim, str)) for label in labels)
-    return sizes or not all(map(str.isidentifier, names))
+    if not isinstance(tensor, Equation):
+        return False
+    keys = {number for number, _ in tensor.keys}
+    names = (label.name for number, label in enumerate(tensor.labels) if number not in keys)
+    dims = any(not (label.dim is None or isinstance(label.dim, str)) for label in tensor.labels)
+    return dims or not all(map(str.isidentifier, names)) or any(_axes_of(size) for size in _sizes_of(tensor))
+
+
+def _sizes_of(equation: Equation) -> Iterator[SizeExpr]:
+    """The sizes that an equation mentions."""
+    yield from (label.size for label in equation.labels if label.size is not None)
+    yield from (size for hint in equation.hints for _, size, _ in hint.tiles)
+    for root in (equation.value, *(key for _, key in equation.keys)):
+        for expr in walk(root):
+            if isinstance(expr, SizeNumber):
+                yield expr.size
+            elif isinstance(expr, Access):
+                yield from (size for index in expr.indices for size in index_sizes(index))
 
 
 def _reads_older(program: Program, statements: Iterable[Statement], latest: dict[str, int]) -> bool:

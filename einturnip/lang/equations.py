@@ -11,7 +11,7 @@ from einturnip.lang import typing as t
 from einturnip.lang.calls import call
 from einturnip.lang.context import Offer, rest_names, rest_of
 from einturnip.lang.indices import access, scalar, whole_number, wrong_rank
-from einturnip.lang.labels import is_product, occurrences, term_of
+from einturnip.lang.labels import is_product, is_program_function, occurrences, term_of
 from einturnip.lang.scope import Scope, dtype_named
 from einturnip.lang.types import Aggregate, Expr, Label, LabelNumber, SizeExpr
 from einturnip.lang.words import CONSTANTS, RESERVED, describe
@@ -168,7 +168,9 @@ class Elaboration:
                     message = f"the axis '{name.rstrip('0123456789')}' {where} has no size"
                     self.scope.error("E032", message, label.span, "name the label and write its size: [i: n]")
                     continue
-                message = f"label '{name}' {where} has no size: no tensor has it as an axis"
+                call_name = None if self.root is None else _called(self.root)
+                also = "" if call_name is None else f" and no result of '{call_name}'"
+                message = f"label '{name}' {where} has no size: no tensor{also} has it as an axis"
                 help_text = f"write its size: [{name}: n]"
                 if any(other.name == label.name and k != number for k, other in enumerate(self.labels)):
                     help_text += f"; the '{name}' that an aggregation binds is another label"
@@ -351,6 +353,17 @@ class Elaboration:
     def _means_dtype(self, name: str) -> bool:
         known = name in self.scope.dims or name in self.scope.constants
         return name in DTYPES or (not known and dtype_named(name))
+
+
+def _called(root: s.Node) -> str | None:
+    """The first function of the program that an expression calls."""
+    stack: list[s.Node | s.Index] = [root]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, s.Call) and is_program_function(node.name):
+            return node.name
+        stack += reversed(s.parts(node))
+    return None
 
 
 def _comparison(op: str, a: Expr, b: Expr, span: Span) -> Callable[[], Expr]:

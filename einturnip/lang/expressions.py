@@ -207,6 +207,18 @@ def index_labels(index: Index) -> tuple[int, ...]:
             assert_never(index)
 
 
+def index_sizes(index: Index) -> tuple[SizeExpr, ...]:
+    """The sizes in an index, but those inside a gather's or a fill's expression."""
+    match index:
+        case Affine(terms=terms, offset=offset, divisor=divisor, modulus=modulus):
+            ends = (size for size in (divisor, modulus) if size is not None)
+            return (*(coefficient for _, coefficient in terms), offset, *ends)
+        case Guarded(index=inner):
+            return index_sizes(inner)
+        case _:
+            return ()
+
+
 def index_expressions(index: Index) -> tuple[Expr, ...]:
     """The expressions inside an index: what a gather reads, and fills."""
     match index:

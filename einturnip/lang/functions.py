@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from einturnip.core.diagnostics import Diagnostic, Span, called, did_you_mean
 from einturnip.lang import syntax as s
@@ -300,6 +300,10 @@ def result(at: Elaborating, frame: Frame, position: int) -> Expr | None:
     scope.draft.depth += 1
     value = inner.expr(node) if len(scope.problems) == before else None
     scope.draft.depth -= 1
+    for name, number in inner.bound.items():
+        bound = at.labels[number]
+        if name in scope.dims and number not in at.sized and bound.size is None and bound.dim is None:
+            at.labels[number] = replace(bound, dim=scope.size_of(name, bound.span))
     if value is not None and scope.draft.depth == 0 and _depth(value) > DEEPEST:
         message = f"with its calls written out, this nests deeper than {DEEPEST}"
         at.scope.error("E008", message, frame.call.span, "name a part of it first")

@@ -50,6 +50,7 @@ from einturnip.lang.expressions import (
     children,
     index_expressions,
     index_labels,
+    index_sizes,
     walk,
 )
 
@@ -91,6 +92,7 @@ __all__ = [
     "children",
     "index_expressions",
     "index_labels",
+    "index_sizes",
     "walk",
 ]
 

@@ -326,6 +326,14 @@ def test_calls_and_expressions_that_nest_too_deep() -> None:
     assert set(line[6:10] for line in text.split("\n") if line.startswith("error")) == {"E008"}
 
 
+def test_a_label_of_the_result_has_the_size_of_the_parameter() -> None:
+    y = ints(4)
+    text = "fn f(X[i], k) = X[i ? 7] * k\nfn last(X[i]) = X[i - 1]\n"
+    np.testing.assert_array_equal(one(text, "z[i] = f(y[i], 2)", y=y), 2 * y)
+    assert one(text, "z = last(y[i])", y=y) == y[-1]
+    assert "no result of 'last' has it" in message(f"input y : f32[n]\n{text}z[i] = last(y[i])\n")
+
+
 def test_a_wrong_head_is_said_once() -> None:
     assert message("fn f(x[i], i) = x[i]\nfn g(x) = f(x, 2)\ny = f(1, 2) + g(3)\n").count("error[") == 1
 
