@@ -79,7 +79,7 @@ class _Ranges:
         for p, label in enumerate(self.equation.labels):
             written, named = self._written(label), self._named(label)
             claims = [c for c in (written, named) if c is not None]
-            if written is None or label.dim is not None:
+            if written is None or (label.dim is not None and not label.name.startswith(":")):  # a slice may be a part
                 claims += alone.get(p, [])
             for claim in claims[1:]:
                 if claim.value != claims[0].value:
