@@ -40,6 +40,11 @@ def build(tasks: TaskGraph, capacity: int, machine: Machine, readable: frozenset
     Raises:
         CapacityError: one task's working set is larger than the capacity; ``needed`` is that working set.
     """
+    return _placed(tasks, capacity, machine, readable).freeze(tasks)
+
+
+def _placed(tasks: TaskGraph, capacity: int, machine: Machine, readable: frozenset[int]) -> OpColumns:
+    """The ops; nothing else of the builder outlives this call."""
     return _Builder(tasks, capacity, machine, readable).run()
 
 
@@ -82,7 +87,7 @@ class _Builder:
         self.deaths: dict[int, list[int]] = {}
         self.scratch: dict[int, tuple[Segment, int]] = {}
 
-    def run(self) -> MemGraph:
+    def run(self) -> OpColumns:
         for i, kind in enumerate(self.kind):
             if kind == TaskKind.LOAD:
                 # Loads happen where their value is first wanted.
@@ -91,7 +96,10 @@ class _Builder:
                 self.home[v] = FILES + self.node[i], (), v
             else:
                 self._place(i, kind)
-        return self._freeze()
+        while self.window:
+            self._complete_next()
+        self.ops.close(self.arena.capacity, self.spill.nbytes, self.arena.peak, self.origin)
+        return self.ops
 
     # One task: allocate, emit its op, note what dies with it.
 
@@ -306,8 +314,3 @@ class _Builder:
         if v < 0 or self.segment[v] is None:
             return 0
         return 1 if self.home[v] is not None else 2
-
-    def _freeze(self) -> MemGraph:
-        while self.window:
-            self._complete_next()
-        return self.ops.freeze(self.t, self.arena.capacity, self.spill.nbytes, self.arena.peak, self.origin)

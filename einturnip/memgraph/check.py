@@ -18,6 +18,9 @@ from einturnip.memgraph.reach import unordered
 from einturnip.memgraph.types import COMPUTE, DISK, FILES, MemGraph, OpKind
 from einturnip.taskgraph.types import TaskKind
 
+# Rows of a graph's columns are made into Python numbers for this many ops at a time.
+OPS_AT_ONCE = 4096
+
 
 def check(graph: MemGraph) -> None:
     """Prove the graph.
@@ -131,15 +134,20 @@ class _Sweep:
         Raises:
             InternalError: bytes are read that hold another value or none, or are written twice where once is allowed.
         """
-        read, write = self.graph.read.tolist(), self.graph.write.tolist()
-        read_ptr, write_ptr = self.graph.read_ptr.tolist(), self.graph.write_ptr.tolist()
-        for x, unit in enumerate(self.graph.unit.tolist()):
-            for row in read[read_ptr[x] : read_ptr[x + 1]]:
-                self.read(x, row)
-            for row in write[write_ptr[x] : write_ptr[x + 1]]:
-                # A touch writes its unit's value; its workspace is a write like any other.
-                self.write(x, row, unit if row[3] == unit else -1)
-            self.asked_ptr.append(len(self.asked))
+        g = self.graph
+        read_ptr, write_ptr, units = g.read_ptr.tolist(), g.write_ptr.tolist(), g.unit.tolist()
+        for start in range(0, len(g), OPS_AT_ONCE):
+            stop = min(start + OPS_AT_ONCE, len(g))
+            read = g.read[read_ptr[start] : read_ptr[stop]].tolist()
+            write = g.write[write_ptr[start] : write_ptr[stop]].tolist()
+            first_read, first_write = read_ptr[start], write_ptr[start]
+            for x in range(start, stop):
+                for row in read[read_ptr[x] - first_read : read_ptr[x + 1] - first_read]:
+                    self.read(x, row)
+                for row in write[write_ptr[x] - first_write : write_ptr[x + 1] - first_write]:
+                    # A touch writes its unit's value; its workspace is a write like any other.
+                    self.write(x, row, units[x] if row[3] == units[x] else -1)
+                self.asked_ptr.append(len(self.asked))
 
     def ordered(self, x: int, earlier: list[int]) -> None:
         """``earlier`` must come before ``x``."""

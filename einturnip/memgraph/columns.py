@@ -26,6 +26,7 @@ class OpColumns:
         self.write_ptr, self.write = array("q", [0]), array("q")
         self.after_ptr, self.after = array("q", [0]), array("i")
         self.doubtful_ptr, self.doubtful = array("q", [0]), array("i")
+        self.close(0, 0, 0, [])
 
     def append(
         self,
@@ -58,14 +59,18 @@ class OpColumns:
         self.doubtful_ptr.append(len(self.doubtful))
         return len(self.kind) - 1
 
-    def freeze(self, tasks: TaskGraph, capacity: int, spill: int, peak: int, origin: list[int]) -> MemGraph:
+    def close(self, capacity: int, spill: int, peak: int, origin: list[int]) -> None:
+        """Say what the ops took: bytes of the arena, of the spill file, the most held; and states' later versions."""
+        self.capacity, self.spill, self.peak, self.origin = capacity, spill, peak, origin
+
+    def freeze(self, tasks: TaskGraph) -> MemGraph:
         """The graph, without the dependencies that other paths imply."""
         after_ptr, after = reduced(*self._conflicting())
         return MemGraph(
             tasks,
-            capacity,
-            spill,
-            peak,
+            self.capacity,
+            self.spill,
+            self.peak,
             _frozen(np.array(self.kind, np.uint8)),
             _frozen(np.array(self.task, np.int32)),
             _frozen(np.array(self.unit, np.int32)),
@@ -76,7 +81,7 @@ class OpColumns:
             _frozen(np.array(self.write, np.int64).reshape(-1, 4)),
             _frozen(after_ptr),
             _frozen(after),
-            _frozen(np.array(origin, np.int32)),
+            _frozen(np.array(self.origin, np.int32)),
             len(self.after) + len(self.doubtful) - len(after),
         )
 
