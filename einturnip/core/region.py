@@ -50,8 +50,11 @@ class Region(TileSpace):
     A step whose output has a streamed label is *tiled*: its value exists for one tile, inside the kernel. One that
     aggregates the streamed labels is *carried*: its state (of its einsum's aggregation) is a component of the region's.
     The rest, which see no streamed label, are *final* and run when every tile has been seen; the last is the output.
+    They read values of steps alone, and no label as a number, so that a state is all it takes to finish.
     Tiled steps see the carried ones before them as they are so far, which ``rescales`` makes up for. Inner labels are
     bound inside single steps and are never cut; nor is a streamed label bound by only some of the carried steps.
+    ``uncut`` are labels of the output that should not be cut either: a tiled or carried step lacks them, and would be
+    computed again for each of their tiles.
     """
 
     labels: tuple[str, ...]
@@ -64,6 +67,7 @@ class Region(TileSpace):
     rescales: tuple[Rescale, ...]
     shapes: tuple[tuple[int, ...], ...] = ()
     keys: tuple[Key, ...] = ()
+    uncut: tuple[int, ...] = ()
 
     @property
     def dtype(self) -> DType:

@@ -8,7 +8,8 @@ from typing import assert_never
 import numpy as np
 
 from einturnip.core.errors import BindError
-from einturnip.core.reference import Array, evaluate_einsum
+from einturnip.core.reference import Array
+from einturnip.core.region_reference import evaluate_space
 from einturnip.eingraph.pieces import piece_box
 from einturnip.eingraph.types import ConcatNode, EinGraph, EinsumNode, InputNode, Node
 
@@ -27,7 +28,7 @@ def evaluate(graph: EinGraph, inputs: Mapping[str, Array]) -> dict[str, Array]:
             case InputNode():
                 values[i] = _input(node, inputs)
             case EinsumNode(einsum=einsum, operands=operands):
-                (values[i],) = evaluate_einsum(einsum, [values[o] for o in operands])
+                (values[i],) = evaluate_space(einsum, [values[o] for o in operands])
             case ConcatNode():
                 values[i] = _put_together(node, values)
             case _:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from einturnip.core.einsum import Einsum
 from einturnip.eingraph.check import check
 from einturnip.eingraph.forms import Forms
 from einturnip.eingraph.rewrite_inline import inline_copies, inline_elementwise, inline_products
 from einturnip.eingraph.rewrite_pieces import flatten_pieces, read_pieces
 from einturnip.eingraph.rewrite_sharing import drop_dead, simplify
 from einturnip.eingraph.rewrite_sums import factor_sums
-from einturnip.eingraph.types import ConcatNode, EinGraph, EinsumNode
+from einturnip.eingraph.types import ConcatNode, EinGraph, EinsumNode, Node
 
 
 def rewrite(graph: EinGraph, memory_nbytes: int | None = None) -> EinGraph:
@@ -37,8 +38,13 @@ def rewrite(graph: EinGraph, memory_nbytes: int | None = None) -> EinGraph:
 
 def _with_forms(graph: EinGraph, forms: Forms) -> EinGraph:
     """The graph with one object for equal einsums."""
-    nodes = (replace(n, einsum=forms.one(n.einsum)) if isinstance(n, EinsumNode) else n for n in graph.nodes)
-    return replace(graph, nodes=tuple(nodes))
+
+    def shared(node: Node) -> Node:
+        if isinstance(node, EinsumNode) and isinstance(node.einsum, Einsum):
+            return replace(node, einsum=forms.one(node.einsum))
+        return node
+
+    return replace(graph, nodes=tuple(map(shared, graph.nodes)))
 
 
 def _until_settled(graph: EinGraph, forms: Forms, step: Callable[[EinGraph, Forms], EinGraph]) -> EinGraph:

@@ -52,9 +52,11 @@ def _inline(graph: EinGraph, forms: Forms, wanted: Judge, copies: bool = False) 
     users = _users(nodes)
     lines = set(graph.merged)
     for i, node in enumerate(nodes):
-        if not isinstance(node, EinsumNode) or node.einsum.aggregation is not None or not users[i]:
+        if not isinstance(node, EinsumNode) or not users[i]:
             continue
         einsum = node.einsum
+        if not isinstance(einsum, Einsum) or einsum.aggregation is not None:
+            continue
         if node.hints != NO_HINTS or forms.once(_is_copy, id(einsum), einsum) != copies:
             continue
         if (i in outputs and not copies) or not _is_wanted(forms, nodes, i, sorted(users[i]), wanted):
@@ -86,7 +88,7 @@ def _users(nodes: list[Node]) -> list[set[int]]:
 def _is_wanted(forms: Forms, nodes: list[Node], number: int, users: list[int], wanted: Judge) -> bool:
     """Ask the judge, whose answer hangs on the einsums alone; a node that is a piece of another must exist."""
     node, consumers = nodes[number], [nodes[u] for u in users]
-    assert isinstance(node, EinsumNode)
+    assert isinstance(node, EinsumNode) and isinstance(node.einsum, Einsum)
     einsums = [c.einsum for c in consumers if isinstance(c, EinsumNode)]
     if len(einsums) < len(consumers):
         return _is_copy(node.einsum)

@@ -34,8 +34,9 @@ def simplify(graph: EinGraph, forms: Forms) -> EinGraph:
         number = seen.setdefault(key, len(nodes))
         if number == len(nodes):
             nodes.append(fresh)
-            if isinstance(fresh, EinsumNode) and isinstance(fresh.einsum.join, Const) and not fresh.einsum.aggregation:
-                constants[number] = fresh.einsum.join
+            einsum = fresh.einsum if isinstance(fresh, EinsumNode) else None
+            if isinstance(einsum, Einsum) and isinstance(einsum.join, Const) and not einsum.aggregation:
+                constants[number] = einsum.join
         ids.append(number)
     outputs = tuple((name, ids[node]) for name, node in graph.outputs)
     return drop_dead(replace(graph, nodes=tuple(nodes), outputs=outputs))

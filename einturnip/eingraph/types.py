@@ -7,6 +7,7 @@ from typing import TypeAlias
 
 from einturnip.core.dtypes import DType
 from einturnip.core.einsum import Einsum
+from einturnip.core.region import Region
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +39,17 @@ NO_HINTS = Hints()
 
 @dataclass(frozen=True, slots=True)
 class EinsumNode:
-    """One einsum over earlier nodes. ``name`` is the user's where he gave one, else derived from it (``P.max``)."""
+    """One einsum over earlier nodes. ``name`` is the user's where he gave one, else derived from it (``P.max``).
+
+    Or a region of several that run together; ``steps`` are then the name and line of each.
+    """
 
     name: str
-    einsum: Einsum
+    einsum: Einsum | Region
     operands: tuple[int, ...]
     line: int
     hints: Hints = NO_HINTS
+    steps: tuple[tuple[str, int], ...] = ()
 
     @property
     def shape(self) -> tuple[int, ...]:
