@@ -168,3 +168,18 @@ def test_a_kept_tensor_stays_where_others_can_go(keep: bool) -> None:
     reloads = np.bincount(tasks.value_node[brought], minlength=len(graph.nodes))[idle]
     assert reloads.sum() > 0
     assert (reloads[5] == 0) == keep
+
+
+def test_heads_split_and_merged_are_cut_alike() -> None:
+    """``(h e)`` is cut where h is, so that no tile is put together from others."""
+    make = Maker()
+    s, h, e = 32, 4, 8
+    x = make.einsum((s, h * e), 2, [(make.input(s, h * e), (0, 1))])
+    split = Index(((0, e), (3, 1)))
+    scores = make.einsum((h, s, s, e), 3, [(x, (1, split)), (x, (2, split))], "sum")
+    heads = make.einsum((h, s, e, s), 3, [(scores, (0, 1, 3)), (x, (3, Index(((0, e), (2, 1)))))], "sum")
+    merged = (Index(((1, 1),), 0, e), 0, Index(((1, 1),), 0, 1, e))
+    graph = make.graph(make.einsum((s, h * e), 2, [(heads, merged)]))
+    lowered = planned(graph, 24 << 10)
+    assert max(part.counts[0] for part in lowered.decomposition.partitionings) > 1
+    assert not count(lowered, OpKind.MOVE)
