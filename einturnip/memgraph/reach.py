@@ -26,7 +26,7 @@ def ancestry(
     Yields, for each op: its id, the set of what reaches it, its dependencies, latest first (``reduce``: those that no
     other implies), and for every op the set that holds it alone (0 where it has no bit).
     """
-    starts, edges = array("q", ptr.tobytes()), array("i", after.astype(np.int32).tobytes())
+    starts, edges = ptr.tolist(), array("i", after.astype(np.int32).tobytes())
     n = len(starts) - 1
     last = np.asarray(last_asked, np.int64).copy()
     np.maximum.at(last, after, np.repeat(np.arange(n), np.diff(ptr)))
@@ -106,7 +106,7 @@ def unordered(ptr: Ints, after: NDArray[np.int32], asked_ptr: Ints, asked: Ints)
     last = np.full(n, -1, np.int64)
     np.maximum.at(last, asked[open_], askers[open_])
     starts = np.searchsorted(askers[open_], np.arange(n + 1)).tolist()
-    asked_of = array("q", asked[open_].tobytes())
+    asked_of = asked[open_].tolist()
     for x, found, _, alone in ancestry(ptr, after, last, False):
         for u in asked_of[starts[x] : starts[x + 1]]:
             if not found & alone[u]:

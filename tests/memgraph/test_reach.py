@@ -1,0 +1,55 @@
+"""Who comes before whom, against following every path."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from einturnip.memgraph.reach import reduced, unordered
+
+
+@st.composite
+def dags(draw: st.DrawFn) -> list[list[int]]:
+    """For each op the earlier ones that it waits for; long enough that bits are used again."""
+    n = draw(st.integers(1, 400))
+    rng = np.random.default_rng(draw(st.integers(0, 1 << 32)))
+    reach = draw(st.sampled_from([2, 10, 400]))
+    return [
+        sorted({int(p) for p in rng.integers(max(0, x - reach), x, rng.integers(0, 4))} if x else ()) for x in range(n)
+    ]
+
+
+def csr(rows: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:
+    return np.cumsum([0, *map(len, rows)]), np.array([v for row in rows for v in row], np.int32)
+
+
+def ancestors(rows: list[list[int]]) -> list[set[int]]:
+    found: list[set[int]] = []
+    for row in rows:
+        found.append(set(row).union(*(found[p] for p in row)))
+    return found
+
+
+@given(dags())
+def test_a_reduction_keeps_the_order_and_no_edge_too_many(rows: list[list[int]]) -> None:
+    ptr, after = reduced(*csr(rows))
+    kept = [after[a:b].tolist() for a, b in zip(ptr, ptr[1:], strict=False)]
+    before = ancestors(rows)
+    assert ancestors(kept) == before
+    for row in kept:
+        assert not any(p in before[q] for p in row for q in row)
+
+
+@given(dags(), st.integers(0, 1 << 32))
+def test_the_first_pair_without_an_order_is_found(rows: list[list[int]], seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    before = ancestors(rows)
+    asked = [[int(u) for u in rng.permutation(sorted(s))[:3]] for s in before]
+    ptr, after = csr(rows)
+    assert unordered(ptr, after, *map(np.asarray, csr(asked))) is None
+    wrong = [(x, u) for x in range(len(rows)) for u in range(x) if u not in before[x]]
+    if wrong:
+        x, u = wrong[int(rng.integers(len(wrong)))]
+        asked[x].append(u)
+        assert unordered(ptr, after, *map(np.asarray, csr(asked))) == (x, u)
