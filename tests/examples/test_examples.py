@@ -5,8 +5,10 @@ The reference of ``docs/examples/FIELD/NAME.ein`` is the function NAME of ``test
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from importlib import import_module
+from itertools import takewhile
 from pathlib import Path
 
 import numpy as np
@@ -39,3 +41,13 @@ def test_example_says_what_it_computes(path: Path) -> None:
 
 def test_there_are_many_from_many_fields() -> None:
     assert len(PROGRAMS) >= 30 and len({path.parent for path in PROGRAMS}) >= 6
+
+
+def test_the_page_lists_every_program_as_it_introduces_itself() -> None:
+    page = (FOLDER.parent / "examples.md").read_text()
+    rows = dict(re.findall(r"^\| `(.+?)` \| (.+) \|$", page, re.MULTILINE))
+    introductions = {}
+    for path in PROGRAMS:
+        comment = takewhile(lambda line: line.startswith("# "), path.read_text().splitlines())
+        introductions[f"{path.parent.name}/{path.name}"] = " ".join(line[2:] for line in comment).replace("|", "\\|")
+    assert rows == introductions

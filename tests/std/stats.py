@@ -20,7 +20,7 @@ means = np.stack([X[k == c].mean(0) if c < 3 else np.full(4, np.nan) for c in ra
 
 
 def stats(equation: str, expected: Any, looser: float = 1, **inputs: Any) -> Call:
-    function = equation.split("= ")[1].split("(")[0]
+    function = equation.split("= ")[1].split("(")[0].split(" ")[-1]
     return Call("stats", function, equation, inputs, {equation.split("=")[0].split("[")[0].strip(): expected}, looser)
 
 
@@ -37,6 +37,9 @@ CALLS = [
     stats("r[i,j] = ranks(X[i,j])", ss.rankdata(whole, "min", axis=1).astype(np.int64) - 1, X=whole),
     stats("q[i] = order_statistic(X[i,j], 3)", np.sort(whole, 1)[:, 3], X=whole),
     stats("q = order_statistic(x[i], 5)", np.median(x), x=x),
+    stats("S[i,j] = running_sum(X[i,j], 3)", whole.cumsum(1), X=whole),
+    stats("S = sum[i] running_sum(x[i], 4)", x.cumsum().sum(), 10, x=x),
+    stats("S[i,j] = running_max(X[i,j], 3)", np.maximum.accumulate(whole, 1), X=whole),
     stats("Z[i,j] = standardise(X[i,j])", ss.zscore(X), 10, X=X),
     stats("C[i,j] = covariance(X[n,i])", np.cov(X.T), 10, X=X),
     stats("C[i,j] = covariance(X[n,i], ddof = 0)", np.cov(X.T, ddof=0), 10, X=X),
