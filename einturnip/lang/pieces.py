@@ -55,7 +55,8 @@ def replaced(left: Left) -> Known | None:
     if not isinstance(piece.tensor, Equation | Concatenate):
         scope.error("E034", "this cannot stand beside a number on the left", target.span)
         return None
-    dtype, strength = _meet(base, piece)
+    number = replace(whole(piece, piece.span), strength=piece.strength)  # as in where(u == t, 1, H[u]), which keeps H
+    dtype, strength = t.common(whole(base, base.span), number)
     base, piece = _shaped(left, base, dtype, strength, piece.carried), _shaped(left, piece, dtype, strength, ())
     if any(name not in piece.carried for name in base.carried):
         piece = _shaped(left, piece, dtype, strength, base.carried)
@@ -64,11 +65,6 @@ def replaced(left: Left) -> Known | None:
     tensor = Replace(left.name, draft.number, base.number, piece.number, places, dtype, strength, left.span)
     draft.emit(tensor)
     return Known(tensor, base.rank, base.carried)
-
-
-def _meet(a: Known, b: Known) -> tuple[DType, Strength]:
-    """The dtype of two tensors together, and how strongly it holds."""
-    return t.common(whole(a, a.span), whole(b, b.span))
 
 
 def whole(known: Known, span: Span) -> Access:
