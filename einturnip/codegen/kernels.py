@@ -13,8 +13,10 @@ from einturnip.codegen.empty import NOTHING, compile_empty
 from einturnip.codegen.keyed import compile_keyed
 from einturnip.codegen.primitives import Array
 from einturnip.codegen.reduce import compile_reduce
+from einturnip.codegen.region import compile_region
 from einturnip.codegen.status import DIVIDE, INVALID, OVERFLOW
 from einturnip.core.einsum import Einsum
+from einturnip.core.region import Region
 
 __all__ = ["DIVIDE", "INVALID", "OVERFLOW", "HostKernel", "Mode", "compile_kernel"]
 
@@ -58,8 +60,8 @@ class HostKernel(Protocol):
         """
 
 
-def compile_kernel(einsum: Einsum, extents: tuple[int, ...], mode: Mode) -> HostKernel:
-    """The kernel of ``einsum`` over a tile of ``extents`` (by label).
+def compile_kernel(einsum: Einsum | Region, extents: tuple[int, ...], mode: Mode) -> HostKernel:
+    """The kernel of an einsum or a region over a tile of ``extents`` (by label).
 
     whole: initialise, fold and finish at once. touch: fold the tile into a state. finish: turn a state into the result.
     Kernels are kept by value; labels' names count only where an error may name them.
@@ -75,8 +77,10 @@ def compile_kernel(einsum: Einsum, extents: tuple[int, ...], mode: Mode) -> Host
     return kernel
 
 
-def compile_tile(einsum: Einsum, extents: tuple[int, ...], mode: Mode) -> HostKernel:
+def compile_tile(einsum: Einsum | Region, extents: tuple[int, ...], mode: Mode) -> HostKernel:
     """As compile_kernel, made anew."""
+    if isinstance(einsum, Region):
+        return compile_region(einsum, extents, mode, compile_kernel)
     if mode == "finish":
         return compile_finish(einsum, extents) if math.prod(extents[: einsum.n_out]) else NOTHING
     if einsum.keys:
@@ -93,4 +97,4 @@ def compile_tile(einsum: Einsum, extents: tuple[int, ...], mode: Mode) -> HostKe
 _KEPT = 1024  # at 2 to 20 KiB each
 _kept = lru_cache(maxsize=_KEPT)(compile_tile)
 # Hashing an einsum takes longer than a small kernel's call: those met last are known by identity as well.
-_near: dict[tuple[int, tuple[int, ...], Mode], tuple[Einsum, HostKernel]] = {}
+_near: dict[tuple[int, tuple[int, ...], Mode], tuple[Einsum | Region, HostKernel]] = {}

@@ -1,0 +1,210 @@
+"""Kernels of regions: a tile walked in blocks that stay in the cache; what passes between the steps never leaves it."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal
+
+import numpy as np
+
+from einturnip.codegen.graph import number
+from einturnip.codegen.mask import Held, Mask
+from einturnip.codegen.primitives import Array
+from einturnip.codegen.region_build import Builder, Compile, needed
+from einturnip.codegen.region_program import Frame, Program
+from einturnip.codegen.region_space import choose_blocks, lay_out, rounded
+from einturnip.codegen.status import StatusLog, listening
+from einturnip.core.contraction import contraction
+from einturnip.core.einsum import Einsum
+from einturnip.core.errors import InternalError
+from einturnip.core.reference import identity
+from einturnip.core.region import Region
+from einturnip.core.scalar import Call, walk
+
+_SCRATCH_NBYTES = 256 << 10  # room for kernels of blocks at the edges, which may need more than those of whole blocks
+
+Box = tuple[tuple[int, int], ...]
+
+
+def compile_region(
+    region: Region, extents: tuple[int, ...], mode: Literal["whole", "touch", "finish"], compile_step: Compile
+) -> RegionKernel:
+    """The kernel of a region over a tile of ``extents``; ``compile_step`` compiles those of its steps."""
+    return RegionKernel(region, extents, mode, compile_step)
+
+
+class RegionKernel:
+    """A region over tiles of fixed extents."""
+
+    def __init__(
+        self,
+        region: Region,
+        extents: tuple[int, ...],
+        mode: Literal["whole", "touch", "finish"],
+        compile_step: Compile,
+    ) -> None:
+        self.region, self.extents, self.mode, self.compile = region, extents, mode, compile_step
+        self.mask = Mask(region)
+        self.blocks = choose_blocks(region, extents, mode == "whole")
+        self.layout = lay_out(region, self.blocks, mode == "whole")
+        self.programs: dict[tuple[tuple[int, ...], Held | None], Program | None] = {}
+        unknown: Held = (None,) * len(self.mask.conditions)
+        first = [] if mode == "finish" or 0 in self.blocks else [self._program(self.blocks, unknown)]
+        first += [] if mode == "touch" or 0 in self.blocks[: region.n_out] else [self._finish(self.blocks)]
+        self.scratch_nbytes = rounded(max([_SCRATCH_NBYTES, *(p.scratch_nbytes for p in first if p is not None)]))
+        self.workspace_nbytes = self.layout.nbytes + self.scratch_nbytes
+        folded = [k for k in range(len(region.steps)) if k in needed(region, region.carried)]
+        counted = range(len(region.steps)) if mode == "whole" else folded
+        counted = [k for k in range(len(region.steps)) if k not in folded] if mode == "finish" else counted
+        self.flops = sum(step_flops(region, k, extents) for k in counted)
+        self._states = _split(region)
+        self._nothing = [
+            _identities(region.steps[k].einsum) if k in region.carried else () for k in range(len(region.steps))
+        ]
+
+    def __call__(
+        self,
+        outs: tuple[Array, ...],
+        operands: tuple[Array, ...],
+        origins: tuple[int, ...],
+        first: bool,
+        workspace: Array,
+    ) -> int:
+        """Run over one tile; gives what the floating-point unit saw."""
+        region, mode = self.region, self.mode
+        tile = tuple([(o, o + n) for o, n in zip(origins, self.extents, strict=True)])
+        frame = Frame(
+            operands=operands,
+            corners=tuple([tuple([lo for lo, _ in region.operand_box(s, tile)]) for s in range(len(region.accesses))])
+            if mode != "finish"
+            else (),
+            workspace=workspace,
+            scratch=workspace[self.layout.nbytes :],
+            values=[workspace] * len(region.steps),
+            states=[()] * len(region.steps),
+            out=outs[0],
+        )
+        log, bits = StatusLog(), 0
+        with listening(log):
+            for out_box in self._walk(tile, range(region.n_out)):
+                bits |= self._rows(frame, out_box, tile, outs, first)
+        return bits | log.bits
+
+    def _rows(self, frame: Frame, box: Box, tile: Box, outs: tuple[Array, ...], first: bool) -> int:
+        """A block of the output, over all that the tile has of the streamed labels."""
+        region, mode, bits = self.region, self.mode, 0
+        self._stand(frame, box, tile)
+        self._bind(frame, frame.operands if mode == "finish" else outs)
+        frame.fresh = True
+        if mode != "finish":
+            if first or mode == "whole":
+                for states, values in zip(frame.states, self._nothing, strict=True):
+                    for state, value in zip(states, values, strict=True):
+                        np.copyto(state, value)
+            for block in self._walk(box, region.aggregated):
+                bits |= self._block(frame, block, tile)
+        if mode != "touch":
+            self._stand(frame, box, tile)
+            at: Any = (*frame.cuts[: region.n_out], ...)
+            frame.out = outs[0][at]
+            bits |= self._finish(tuple([hi - lo for lo, hi in box]))(frame)
+        return bits
+
+    def _block(self, frame: Frame, box: Box, tile: Box) -> int:
+        """One block; halved where its kernels need more scratch than there is."""
+        extents = tuple([hi - lo for lo, hi in box])
+        if 0 in extents:
+            return 0
+        program = self._program(extents, self.mask.held(box))
+        if program is None:
+            return 0
+        if program.scratch_nbytes > self.scratch_nbytes:
+            program = self._program(extents, (None,) * len(self.mask.conditions))
+            if program is None or program.scratch_nbytes > self.scratch_nbytes:
+                raise InternalError(f"a block of {extents} needs more workspace than one of {self.blocks}")
+        self._stand(frame, box, tile)
+        bits = program(frame)
+        frame.fresh = False
+        return bits
+
+    def _program(self, extents: tuple[int, ...], held: Held) -> Program | None:
+        """What to do with a block where conditions hold so; None: it adds nothing."""
+        key = extents, held
+        if key not in self.programs:
+            variant = self.mask.variant(held)
+            idle = variant.idle.issuperset(self.region.carried)
+            builder = Builder(self.region, self.layout, extents, self.compile)
+            self.programs[key] = None if idle else builder.block(variant)
+        return self.programs[key]
+
+    def _finish(self, extents: tuple[int, ...]) -> Program:
+        """What makes the result of the states of a block of the output."""
+        key = extents, None
+        found = self.programs.get(key)
+        if found is None:
+            variant = self.mask.variant((None,) * len(self.mask.conditions))
+            found = self.programs[key] = Builder(self.region, self.layout, extents, self.compile).finish(variant)
+        return found
+
+    def _stand(self, frame: Frame, box: Box, tile: Box) -> None:
+        frame.box = box
+        frame.cuts = tuple([slice(lo - o, hi - o) for (lo, hi), (o, _) in zip(box, tile, strict=True)])
+
+    def _bind(self, frame: Frame, components: tuple[Array, ...]) -> None:
+        """The states of the block that the frame stands on."""
+        region, cuts, extents = self.region, frame.cuts, [hi - lo for lo, hi in frame.box]
+        for k, numbers in self._states.items():
+            step = region.steps[k]
+            labels = step.labels[: step.einsum.n_out]
+            if self.mode == "whole":
+                shape = tuple([extents[p] for p in labels])
+                frame.states[k] = tuple(
+                    [
+                        frame.place(self.layout.states[i], shape, d.numpy)
+                        for i, d in zip(numbers, step.einsum.state_dtypes, strict=True)
+                    ]
+                )
+            else:
+                at: Any = (*[cuts[p] for p in labels], ...)
+                frame.states[k] = tuple([components[i][at] for i in numbers])
+
+    def _walk(self, box: Box, labels: Sequence[int]) -> Iterator[Box]:
+        """The boxes into which blocks cut a box along ``labels``."""
+        ranges = []
+        for p in labels:
+            lo, hi = box[p]
+            step = max(1, self.blocks[p])
+            ranges.append([(n, min(n + step, hi)) for n in range(lo, hi, step)])
+        for ends in itertools.product(*ranges):
+            found = list(box)
+            for p, end in zip(labels, ends, strict=True):
+                found[p] = end
+            yield tuple(found)
+
+
+def _split(region: Region) -> dict[int, range]:
+    """By carried step, the numbers of the components of its state."""
+    found, start = {}, 0
+    for k in region.carried:
+        n = len(region.steps[k].einsum.state_dtypes)
+        found[k] = range(start, start + n)
+        start += n
+    return found
+
+
+def _identities(einsum: Einsum) -> tuple[Array, ...]:
+    aggregation = einsum.aggregation
+    assert aggregation is not None
+    return tuple(number(v, d) for v, d in zip(identity(aggregation), aggregation.state, strict=True))
+
+
+def step_flops(region: Region, k: int, extents: Sequence[int]) -> int:
+    """Scalar operations of a step over a tile: 2 a point of a contraction, else the join's operators and the fold."""
+    e = region.steps[k].einsum
+    keyed = {key.label for key in e.keys}
+    points = math.prod(extents[p] for q, p in enumerate(region.steps[k].labels) if q not in keyed)
+    if contraction(e) is not None and e.join.dtype.is_inexact:
+        return 2 * points
+    return max(1, sum(isinstance(x, Call) for x in walk(e.join)) + (e.aggregation is not None)) * points

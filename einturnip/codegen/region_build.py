@@ -1,0 +1,229 @@
+"""From a region to the programs of its blocks: what is computed where, and what may be written over."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Any, Literal
+
+import numpy as np
+
+from einturnip.codegen.mask import Variant
+from einturnip.codegen.primitives import Array
+from einturnip.codegen.region_program import (
+    Action,
+    Compiled,
+    Compute,
+    Finish,
+    Fold,
+    FoldRows,
+    Move,
+    Program,
+    Read,
+    Take,
+    Track,
+)
+from einturnip.codegen.region_space import Layout, folds_rows, out_shape
+from einturnip.core.dtypes import BF16, F16, DType
+from einturnip.core.einsum import Access, Einsum
+from einturnip.core.errors import InternalError
+from einturnip.core.reference import identity
+from einturnip.core.region import Region, Step
+from einturnip.core.scalar import Call, Operand, Scalar, rewrite, slots_of
+
+# Joins whose last operation may write where its argument lies.
+_IN_PLACE = frozenset({"add", "sub", "mul", "div", "neg", "exp", "log", "sqrt", "abs", "tanh", "min", "max"})
+
+Compile = Callable[[Einsum, tuple[int, ...], Literal["whole", "touch", "finish"]], Compiled]
+
+
+@lru_cache(maxsize=64)
+def _ones(n: int, dtype: DType) -> Array:
+    return np.ones(n, dtype.numpy)
+
+
+def needed(region: Region, roots: Sequence[int]) -> frozenset[int]:
+    """Steps whose values the roots hang on, the roots too; of carried ones it is their states that are there."""
+    found, work = set(roots), list(roots)
+    while work:
+        for o in region.steps[work.pop()].operands:
+            if o < 0 and ~o not in found:
+                found.add(~o)
+                if ~o not in region.carried:
+                    work.append(~o)
+    return frozenset(found)
+
+
+@dataclass
+class Builder:
+    """Builds the programs of a region for blocks of one size. Lives while a program is built."""
+
+    region: Region
+    layout: Layout
+    extents: tuple[int, ...]
+    compile: Compile
+    actions: list[Action] = field(default_factory=list)
+    aliases: dict[int, Read] = field(default_factory=dict)
+    scratch: int = 0
+
+    def block(self, variant: Variant) -> Program:
+        """A block is folded into the states."""
+        region = self.region
+        active = [k for k in region.carried if k not in variant.idle]
+        wanted = needed(region, active)
+        tracked = {r.of for r in region.rescales}
+        for k, step in enumerate(region.steps):
+            if k in region.carried:
+                if k in tracked and (k in wanted or k in active):
+                    self._track(k, step, variant, k in active)
+                elif k in active:
+                    self._fold(k, step, variant)
+                if k in wanted and k not in tracked:
+                    self.actions.append(Take(k))
+            elif k in wanted and k not in variant.numbers:
+                self._value(k, step, variant)
+        return Program(tuple(self.actions), self.scratch)
+
+    def finish(self, variant: Variant) -> Program:
+        """The states become the result."""
+        region, last = self.region, len(self.region.steps) - 1
+        wanted = needed(region, [last]) if last not in region.carried else {last}
+        for k, step in enumerate(region.steps):
+            if k not in wanted:
+                continue
+            aggregation = step.einsum.aggregation
+            if k not in region.carried:
+                self._value(k, step, variant, k == last)
+            elif aggregation is not None and aggregation.finish_is_identity and k != last:
+                self.actions.append(Take(k))
+            else:
+                own = tuple([self.extents[p] for p in step.labels])
+                kernel = self._kernel(step.einsum, own, "finish")
+                shape, dtype = out_shape(step, self.extents), step.einsum.dtype.numpy
+                self.actions.append(Finish(k, kernel, shape, dtype, self.layout.values[k], k == last))
+        return Program(tuple(self.actions), self.scratch)
+
+    def _kernel(self, einsum: Einsum, extents: tuple[int, ...], mode: Literal["whole", "touch", "finish"]) -> Compiled:
+        kernel = self.compile(einsum, extents, mode)
+        self.scratch = max(self.scratch, kernel.workspace_nbytes)
+        return kernel
+
+    def _einsum(self, k: int, step: Step, variant: Variant) -> tuple[Einsum, tuple[Read, ...]]:
+        """The step with the join that is left, and what that reads."""
+        e, join = step.einsum, variant.joins[k]
+        if join is e.join:
+            slots: Sequence[int] = range(len(e.accesses))
+        else:
+            slots = sorted(slots_of(join).union(*(slots_of(key.value) for key in e.keys)))
+            e = _pruned(e, join, tuple(slots))
+        return e, tuple(self._read(step, s) for s in slots)
+
+    def _read(self, step: Step, slot: int) -> Read:
+        source, e = step.operands[slot], step.einsum
+        if source < 0 and ~source in self.aliases:
+            return self.aliases[~source]
+        access: Access = tuple(_placed(p, step.labels) for p in e.accesses[slot])
+        plain = all(isinstance(p, int) for p in access)
+        if source < 0 and access != self.region.steps[~source].labels[: self.region.steps[~source].einsum.n_out]:
+            raise InternalError(f"a step of a region reads another along {access}")
+        return Read(source, access, e.shapes[slot] if e.shapes else (), plain)
+
+    def _value(self, k: int, step: Step, variant: Variant, result: bool = False) -> None:
+        region = self.region
+        join, last = variant.joins[k], len(region.steps) - 1
+        same = isinstance(join, Operand) and step.einsum.aggregation is None and not result
+        if same and isinstance(join, Operand) and step.einsum.accesses[join.slot] == tuple(range(step.einsum.n_out)):
+            self.aliases[k] = self._read(step, join.slot)
+            return
+        einsum, reads = self._einsum(k, step, variant)
+        extents = tuple([self.extents[p] for p in step.labels])
+        over = None if result else self._replaced(k, step, einsum, reads)
+        once = k not in region.tiled and k != last and not result
+        self.actions.append(
+            Compute(
+                k,
+                self._kernel(einsum, extents, "whole"),
+                reads,
+                step.labels,
+                out_shape(step, self.extents),
+                einsum.dtype.numpy,
+                self.layout.values[k],
+                over,
+                once,
+                result,
+            )
+        )
+
+    def _replaced(self, k: int, step: Step, einsum: Einsum, reads: tuple[Read, ...]) -> int | None:
+        """The tiled value that nobody reads after step ``k``, of its type and labels, where it may be overwritten."""
+        join = einsum.join
+        if einsum.aggregation is not None or einsum.keys or not isinstance(join, Call) or join.op not in _IN_PLACE:
+            return None
+        for slot, read in enumerate(reads):
+            j = ~read.source
+            if read.source >= 0 or j not in self.region.tiled or einsum.dtype != einsum.dtypes[slot]:
+                continue
+            if einsum.dtype in (F16, BF16) or einsum.accesses[slot] != tuple(range(einsum.n_out)):
+                continue
+            family = {j, *(a for a, r in self.aliases.items() if r.source == read.source)}
+            later = {~o for s in self.region.steps[k + 1 :] for o in s.operands if o < 0}
+            if not family & later and [r.source for r in reads].count(read.source) == 1:
+                return j
+        return None
+
+    def _fold(self, k: int, step: Step, variant: Variant) -> None:
+        einsum, reads = self._einsum(k, step, variant)
+        extents = tuple([self.extents[p] for p in step.labels])
+        whole = tuple(range(len(einsum.labels)))
+        rows = isinstance(einsum.join, Operand) and folds_rows(step) and einsum.accesses == (whole,)
+        if rows and reads[0].source < 0 and 0 not in extents:
+            m, n = math.prod(extents[: einsum.n_out]), math.prod(extents[einsum.n_out :])
+            self.actions.append(FoldRows(k, reads[0], m, _ones(n, einsum.dtype), self.layout.sums[k]))
+        else:
+            self.actions.append(Fold(k, self._kernel(einsum, extents, "touch"), reads, step.labels))
+
+    def _track(self, k: int, step: Step, variant: Variant, active: bool) -> None:
+        region, aggregation = self.region, step.einsum.aggregation
+        assert aggregation is not None
+        shape, dtype = out_shape(step, self.extents), aggregation.state[0]
+        offsets, wide = self.layout.moved[k], dtype.accumulator.numpy
+        if active:
+            self.actions.append(Track(k, shape, wide, offsets[0]))
+            self._fold(k, step, variant)
+        nothing = np.asarray(identity(aggregation)[0]).astype(wide)
+        sums = tuple((r.step, r.coefficient, _spread(region.steps[r.step], step)) for r in region.rescales if r.of == k)
+        self.actions.append(Move(k, shape, dtype.numpy, wide, offsets, nothing, sums, active))
+
+
+def _spread(wider: Step, step: Step) -> tuple[Any, ...]:
+    """How a step's output is transposed and indexed to go with that of one with more labels."""
+    mine, other = step.labels[: step.einsum.n_out], wider.labels[: wider.einsum.n_out]
+    order = tuple(mine.index(p) for p in other if p in mine)
+    return order, (*(slice(None) if p in mine else None for p in other), ...)
+
+
+def _placed(axis: Any, labels: Sequence[int]) -> Any:
+    """An axis' index over the region's labels."""
+    if isinstance(axis, int):
+        return labels[axis]
+    return replace(axis, terms=tuple(sorted((labels[p], c) for p, c in axis.terms)))
+
+
+@lru_cache(maxsize=1024)
+def _pruned(e: Einsum, join: Scalar, slots: tuple[int, ...]) -> Einsum:
+    """The einsum with another join, without the operands that it does not read."""
+    number = {s: n for n, s in enumerate(slots)}
+
+    def renumbered(expr: Scalar) -> Scalar:
+        return rewrite(expr, lambda x: Operand(number[x.slot], x.dtype) if isinstance(x, Operand) else x)
+
+    return replace(
+        e,
+        accesses=tuple(e.accesses[s] for s in slots),
+        dtypes=tuple(e.dtypes[s] for s in slots),
+        shapes=tuple(e.shapes[s] for s in slots) if e.shapes else (),
+        join=renumbered(join),
+        keys=tuple(replace(key, value=renumbered(key.value)) for key in e.keys),
+    )

@@ -1,0 +1,258 @@
+"""What a region does with one block of a tile, as a list of kernel calls over views of operands, states and values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from einturnip.codegen.primitives import Array
+from einturnip.codegen.status import unit
+from einturnip.core.einsum import Access
+
+
+class Compiled(Protocol):
+    """A kernel of one step."""
+
+    @property
+    def workspace_nbytes(self) -> int:
+        """Bytes of workspace that a call needs."""
+
+    def __call__(
+        self,
+        outs: tuple[Array, ...],
+        operands: tuple[Array, ...],
+        origins: tuple[int, ...],
+        first: bool,
+        workspace: Array,
+    ) -> int:
+        """Run, and give what the floating-point unit saw."""
+
+
+@dataclass(slots=True)
+class Frame:
+    """One call of a region's kernel, and the block that it stands on.
+
+    ``corners``: where each operand's part starts. ``box``: (start, stop) of the block by label; ``cuts``: the same
+    within the tile. ``states``: of the block, by step. ``fresh``: the block is the first of its range.
+    """
+
+    operands: tuple[Array, ...]
+    corners: tuple[tuple[int, ...], ...]
+    workspace: Array
+    scratch: Array
+    values: list[Array]
+    states: list[tuple[Array, ...]]
+    out: Array
+    box: tuple[tuple[int, int], ...] = ()
+    cuts: tuple[slice, ...] = ()
+    fresh: bool = True
+
+    def place(self, offset: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+        """A value in the workspace."""
+        return np.ndarray(shape, dtype, self.workspace, offset)
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """What a step reads: operand ``source`` of the region, or the value of step ``~source``.
+
+    ``access`` is over the region's labels; ``shape``: the operand's, for indices that are no labels.
+    """
+
+    source: int
+    access: Access
+    shape: tuple[int, ...]
+    plain: bool
+
+    def __call__(self, frame: Frame) -> Array:
+        """The part of the block."""
+        if self.source < 0:
+            return frame.values[~self.source]
+        if self.plain:
+            cuts = frame.cuts
+            return _cut(frame.operands[self.source], [cuts[p] for p in self.access])  # type: ignore[index]
+        corner = frame.corners[self.source]
+        found: list[slice] = []
+        for p, size, start in zip(self.access, self.shape, corner, strict=True):
+            lo, hi = frame.box[p] if isinstance(p, int) else p.interval(frame.box, size)
+            found.append(slice(lo - start, hi - start))
+        return _cut(frame.operands[self.source], found)
+
+
+def _cut(array: Any, cuts: Sequence[slice]) -> Array:
+    """A part of an array; a view even of a scalar."""
+    found: Array = array[(*cuts, ...)]
+    return found
+
+
+class Action(Protocol):
+    """One thing that a program does."""
+
+    def __call__(self, frame: Frame) -> int:
+        """Do it; gives what the floating-point unit saw."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compute:
+    """A step's value: over the value of step ``over``, in a place of its own, or the result itself."""
+
+    step: int
+    kernel: Compiled
+    reads: tuple[Read, ...]
+    labels: tuple[int, ...]
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    offset: int
+    over: int | None = None
+    once: bool = False
+    result: bool = False
+
+    def __call__(self, frame: Frame) -> int:
+        if self.once and not frame.fresh:
+            return 0
+        operands = tuple([read(frame) for read in self.reads])
+        if self.result:
+            out = frame.out
+        elif self.over is not None:
+            out = frame.values[self.over]
+        else:
+            out = frame.place(self.offset, self.shape, self.dtype)
+        box = frame.box
+        bits = self.kernel((out,), operands, tuple([box[p][0] for p in self.labels]), True, frame.scratch)
+        frame.values[self.step] = out
+        return bits
+
+
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """Adds the block to a carried step's state."""
+
+    step: int
+    kernel: Compiled
+    reads: tuple[Read, ...]
+    labels: tuple[int, ...]
+
+    def __call__(self, frame: Frame) -> int:
+        operands = tuple([read(frame) for read in self.reads])
+        box = frame.box
+        origins = tuple([box[p][0] for p in self.labels])
+        return self.kernel(frame.states[self.step], operands, origins, False, frame.scratch)
+
+
+@dataclass(frozen=True, slots=True)
+class FoldRows:
+    """Adds the sums of the rows of a value, as a matrix times ones."""
+
+    step: int
+    read: Read
+    rows: int
+    ones: Array
+    offset: int
+
+    def __call__(self, frame: Frame) -> int:
+        state = frame.states[self.step][0]
+        sums = frame.place(self.offset, (self.rows,), state.dtype)
+        flags = unit()
+        flags.clear()
+        np.dot(self.read(frame).reshape(self.rows, -1), self.ones, out=sums)
+        bits = flags.read()
+        np.add(state, sums.reshape(state.shape), out=state)
+        return bits
+
+
+@dataclass(frozen=True, slots=True)
+class Track:
+    """What a maximum (minimum) was before the block is folded."""
+
+    step: int
+    shape: tuple[int, ...]
+    wide: np.dtype[Any]
+    offset: int
+
+    def __call__(self, frame: Frame) -> int:
+        np.copyto(frame.place(self.offset, self.shape, self.wide), frame.states[self.step][0], casting="unsafe")
+        return 0
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """The maximum has moved: the sums so far are multiplied, and steps see it, with 0 where there is no term yet.
+
+    ``sums``: step, coefficient and the axes that its state has beside those of the maximum, as an index.
+    """
+
+    step: int
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    wide: np.dtype[Any]
+    offsets: tuple[int, ...]
+    nothing: Array
+    sums: tuple[tuple[int, float, tuple[Any, ...]], ...]
+    moves: bool
+
+    def __call__(self, frame: Frame) -> int:
+        state = frame.states[self.step][0]
+        old, new = (frame.place(self.offsets[i], self.shape, self.wide) for i in (0, 1))
+        none = frame.place(self.offsets[2], self.shape, np.dtype(np.bool_))
+        np.equal(state, self.nothing, out=none)
+        np.copyto(new, state, casting="unsafe")
+        np.copyto(new, 0, where=none)
+        seen = frame.place(self.offsets[3], self.shape, self.dtype)
+        np.copyto(seen, new, casting="unsafe")
+        frame.values[self.step] = seen
+        if self.moves:
+            np.equal(old, self.nothing, out=none)
+            np.copyto(old, new, where=none)
+            np.subtract(new, old, out=new)
+            for step, coefficient, axes in self.sums:
+                np.multiply(new, coefficient, out=old)
+                np.exp(old, out=old)
+                sums = frame.states[step][0]
+                np.multiply(sums, old.transpose(axes[0])[axes[1]], out=sums)
+        return 0
+
+
+@dataclass(frozen=True, slots=True)
+class Take:
+    """A state that is its value already."""
+
+    step: int
+
+    def __call__(self, frame: Frame) -> int:
+        frame.values[self.step] = frame.states[self.step][0]
+        return 0
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """A carried step's value from its state."""
+
+    step: int
+    kernel: Compiled
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    offset: int
+    result: bool
+
+    def __call__(self, frame: Frame) -> int:
+        out = frame.out if self.result else frame.place(self.offset, self.shape, self.dtype)
+        frame.values[self.step] = out
+        states = frame.states[self.step]
+        return self.kernel((out,), states, (0,) * len(self.shape), True, frame.scratch)
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """Actions in order, and the bytes of scratch that the largest needs."""
+
+    actions: tuple[Action, ...]
+    scratch_nbytes: int
+
+    def __call__(self, frame: Frame) -> int:
+        bits = 0
+        for action in self.actions:
+            bits |= action(frame)
+        return bits

@@ -1,0 +1,145 @@
+"""How a region's tile is walked: blocks whose values stay in the cache, and where each value lies in the workspace."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from einturnip.core.dtypes import BOOL, F32, F64
+from einturnip.core.region import Region, Step
+
+VALUE_NBYTES = 512 << 10  # of one tiled value: half a core's second-level cache
+TILED_NBYTES = 3 << 20  # of all of them
+STATE_NBYTES = 2 << 20  # of the states of one block, where the workspace holds them
+STREAMED_POINTS = 512  # along the streamed labels, enough for matrix products to run at their rate
+
+
+def uncut(region: Region) -> frozenset[int]:
+    """Labels that no tile and no block may cut: inner ones, and streamed ones that some carried step does not fold."""
+    inner = frozenset(range(region.n_out + region.n_streamed, len(region.labels)))
+    folded = [{s.labels[p] for p in s.einsum.aggregated} for s in (region.steps[k] for k in region.carried)]
+    bound = {s.labels[p] for k, s in enumerate(region.steps) if k not in region.carried for p in s.einsum.aggregated}
+    return inner | {p for p in region.aggregated if p in bound or not all(p in f for f in folded)}
+
+
+def tiled_labels(region: Region) -> frozenset[int]:
+    """The labels of the output over which tiled values extend; what is cut along another is computed again."""
+    return frozenset(p for k in region.tiled for p in _out(region.steps[k])) & frozenset(range(region.n_out))
+
+
+def choose_blocks(region: Region, extents: Sequence[int], whole: bool) -> tuple[int, ...]:
+    """The extents of a block of a tile, by label: whole along inner labels, square-like along the tiled ones."""
+    fixed, rows = uncut(region), tiled_labels(region)
+    blocks = [n if p in fixed or (p < region.n_out and p not in rows) else min(n, 1) for p, n in enumerate(extents)]
+
+    def fits() -> bool:
+        values = [held_nbytes(region, k, blocks) for k in range(len(region.steps))]
+        state = state_nbytes(region, blocks) if whole else 0
+        return max(values, default=0) <= VALUE_NBYTES and sum(values) <= TILED_NBYTES and state <= STATE_NBYTES
+
+    while not fits() and any(n > 1 for n in blocks[: region.n_out]):
+        longest = max(range(region.n_out), key=blocks.__getitem__)
+        blocks[longest] = -(-blocks[longest] // 2)
+    streamed = [p for p in region.aggregated if p not in fixed]
+    for labels, most in ((streamed, STREAMED_POINTS), (sorted(rows), 1 << 62), (streamed, 1 << 62)):
+        for p in reversed(labels):
+            _grow(blocks, p, extents[p], max(1, most // math.prod(blocks[q] for q in labels if q != p)), fits)
+    return tuple(blocks)
+
+
+def _grow(blocks: list[int], label: int, extent: int, most: int, fits: object) -> None:
+    """Lengthen the block along a label while it fits, in halvings of the extent that cut it evenly."""
+    assert callable(fits)
+    before, count = blocks[label], max(1, -(-extent // most))
+    while True:
+        room = -(-extent // count)
+        if count > 1 and room > 16:
+            room = min(extent, -(-room // 16) * 16)
+        if room <= before:
+            blocks[label] = before
+            return
+        blocks[label] = room
+        if fits():
+            return
+        count += max(1, count // 8)
+
+
+def _out(step: Step) -> tuple[int, ...]:
+    """The region's labels of a step's output."""
+    return step.labels[: step.einsum.n_out]
+
+
+def out_shape(step: Step, extents: Sequence[int]) -> tuple[int, ...]:
+    """Shape of a step's output over a block."""
+    return tuple([extents[p] for p in _out(step)])
+
+
+def nbytes(step: Step, extents: Sequence[int]) -> int:
+    """Bytes of a step's output over a block."""
+    return math.prod(out_shape(step, extents)) * step.einsum.dtype.itemsize
+
+
+def held_nbytes(region: Region, k: int, extents: Sequence[int]) -> int:
+    """Bytes of the place that a step's value needs: none for the result, or where a state is the value."""
+    step = region.steps[k]
+    aggregation = step.einsum.aggregation
+    stated = k in region.carried and aggregation is not None and aggregation.finish_is_identity
+    return 0 if stated or k == len(region.steps) - 1 else nbytes(step, extents)
+
+
+def state_nbytes(region: Region, extents: Sequence[int]) -> int:
+    """Bytes of the states over a block, each component from a multiple of 64 bytes."""
+    return sum(rounded(math.prod(shape) * dtype.itemsize) for shape, dtype in region.components(extents))
+
+
+def rounded(n: int) -> int:
+    """Bytes up to the next multiple of 64."""
+    return -(-n // 64) * 64
+
+
+def folds_rows(step: Step) -> bool:
+    """True for sums in f32 or f64 of what may be the rows of a matrix."""
+    aggregation = step.einsum.aggregation
+    if aggregation is None or aggregation.op != "sum" or aggregation.value != aggregation.state[0]:
+        return False
+    return aggregation.value in (F32, F64) and not step.einsum.keys
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Offsets in the workspace.
+
+    ``values``: by step. ``moved``: of a step that others are rescaled by, what it was and is, where it is nothing yet,
+    and what other steps see. ``sums``: by step, room for one block's. ``states``: by component.
+    """
+
+    values: tuple[int, ...]
+    moved: tuple[tuple[int, ...], ...]
+    sums: tuple[int, ...]
+    states: tuple[int, ...]
+    nbytes: int
+
+
+def lay_out(region: Region, blocks: Sequence[int], whole: bool) -> Layout:
+    """Every value a place of its own; ``whole``: the states too."""
+    total = 0
+
+    def place(n: int) -> int:
+        nonlocal total
+        total += rounded(n)
+        return total - rounded(n)
+
+    values, moved, sums = [], [], []
+    of = {r.of for r in region.rescales}
+    for k, step in enumerate(region.steps):
+        points, dtype = math.prod(out_shape(step, blocks)), step.einsum.dtype
+        values.append(place(held_nbytes(region, k, blocks)))
+        wide = points * dtype.accumulator.itemsize
+        moved.append(
+            (place(wide), place(wide), place(points * BOOL.itemsize), place(nbytes(step, blocks))) if k in of else ()
+        )
+        sums.append(place(wide) if folds_rows(step) else 0)
+    components = region.components(blocks) if whole else ()
+    states = tuple(place(math.prod(shape) * dtype.itemsize) for shape, dtype in components)
+    return Layout(tuple(values), tuple(moved), tuple(sums), states, total)
