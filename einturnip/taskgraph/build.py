@@ -7,8 +7,7 @@ turns back over what the last one left in memory.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from itertools import product
 from operator import itemgetter
 from typing import NamedTuple, TypeAlias, assert_never
@@ -18,9 +17,10 @@ from einturnip.core.einsum import Box, Einsum
 from einturnip.core.machine import Machine
 from einturnip.decomp.cost import COPIED_AT_ONCE, copies_tiles, is_cut, kernel_seconds, state_nbytes
 from einturnip.decomp.pieces import Part, Pieces, meet, points
-from einturnip.decomp.types import Block, Decomposition
+from einturnip.decomp.types import Decomposition
 from einturnip.eingraph.types import ConcatNode, EinsumNode, InputNode, Piece
 from einturnip.taskgraph.columns import TaskColumns
+from einturnip.taskgraph.order import block_keys, block_starts
 from einturnip.taskgraph.types import TaskGraph, TaskKind, ValueKind
 
 Key = tuple[int, ...]
@@ -88,7 +88,7 @@ class _Lowering:
             for part in self.shown.get(number, ()):
                 self._settle_part(number, part)
             if number not in self.shown:
-                for key in self._blocks(node):
+                for key in block_starts(self.outputs[node].counts, self.d.blocks[node]):
                     if key not in self.tile[node]:
                         self._settle(Want(node, key, None))
         return self.columns.freeze(self.d)
@@ -137,7 +137,7 @@ class _Lowering:
     def _make_block(self, i: int, node: EinsumNode, key: Key) -> Demand:
         e, part, block, tiles = node.einsum, self.parts[i], self.d.blocks[i], self.tile[i]
         assert block is not None
-        keys = [k for k in self._block_keys(i, block, key) if k not in tiles]
+        keys = [k for k in block_keys(self.outputs[i].counts, block, key) if k not in tiles]
         steps: list[Key] = list(product(*(range(part.counts[p]) for p in e.aggregated)))
         self.turned[i] = not self.turned[i]
         if self.turned[i]:
@@ -170,25 +170,6 @@ class _Lowering:
                 inner = (0,) * len(e.aggregated)
                 self._kernel(TaskKind.FINISH, i, e, k + inner, v, (states[k],), (states[k],))
             self._store(i, k)
-
-    def _block_keys(self, i: int, block: Block, key: Key) -> list[Key]:
-        """Keys of the block that holds ``key``: the streamed label outermost, so that its tiles pass once."""
-        if block.streamed is None and math.prod(block.tiles) == 1:
-            return [key]
-        counts = self.outputs[i].counts
-        ranges = [range(k // b * b, min((k // b + 1) * b, c)) for k, b, c in zip(key, block.tiles, counts, strict=True)]
-        if block.streamed is None:
-            return list(product(*ranges))
-        order = [block.streamed, *(p for p in range(len(ranges)) if p != block.streamed)]
-        back = sorted(range(len(order)), key=order.__getitem__)
-        return [tuple(k[b] for b in back) for k in product(*(ranges[p] for p in order))]
-
-    def _blocks(self, i: int) -> Iterator[Key]:
-        """The first key of every block of node ``i``, each line walked back over the one before."""
-        counts = self.outputs[i].counts
-        block = self.d.blocks[i]
-        steps = (1,) * len(counts) if block is None else block.tiles
-        yield from serpentine([range(0, c, b) for c, b in zip(counts, steps, strict=True)])
 
     def _operands(self, i: int, e: Einsum, key: Key) -> Generator[Want, None, tuple[list[int], list[int]]]:
         """Values that hold each operand's part for tile ``key`` of the label space, and what they are seen as."""
@@ -403,14 +384,3 @@ def _picker(axes: Sequence[int]) -> Callable[[Key], Key]:
     if len(axes) > 1:
         return itemgetter(*axes)
     return (lambda key: (key[axes[0]],)) if axes else (lambda key: ())
-
-
-def serpentine(ranges: Sequence[range]) -> Iterator[Key]:
-    """Every tuple of the ranges' product, each step changing one coordinate to its neighbour (boustrophedon)."""
-    if not ranges:
-        yield ()
-        return
-    forward = list(serpentine(ranges[1:]))
-    for n, first in enumerate(ranges[0]):
-        for rest in forward if n % 2 == 0 else reversed(forward):
-            yield (first, *rest)

@@ -1,0 +1,41 @@
+"""The order in which a node's tiles are walked: block by block, and what each block holds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from itertools import product
+from typing import TypeAlias
+
+from einturnip.decomp.types import Block
+
+Key: TypeAlias = tuple[int, ...]
+
+
+def block_keys(counts: Sequence[int], block: Block, key: Key) -> list[Key]:
+    """Keys of the block that holds ``key``: the streamed label outermost, so that its tiles pass once."""
+    if block.streamed is None and math.prod(block.tiles) == 1:
+        return [key]
+    ranges = [range(k // b * b, min((k // b + 1) * b, c)) for k, b, c in zip(key, block.tiles, counts, strict=True)]
+    if block.streamed is None:
+        return list(product(*ranges))
+    order = [block.streamed, *(p for p in range(len(ranges)) if p != block.streamed)]
+    back = sorted(range(len(order)), key=order.__getitem__)
+    return [tuple(k[b] for b in back) for k in product(*(ranges[p] for p in order))]
+
+
+def block_starts(counts: Sequence[int], block: Block | None) -> Iterator[Key]:
+    """The first key of every block, each line walked back over the one before."""
+    steps = (1,) * len(counts) if block is None else block.tiles
+    yield from serpentine([range(0, c, b) for c, b in zip(counts, steps, strict=True)])
+
+
+def serpentine(ranges: Sequence[range]) -> Iterator[Key]:
+    """Every tuple of the ranges' product, each step changing one coordinate to its neighbour (boustrophedon)."""
+    if not ranges:
+        yield ()
+        return
+    forward = list(serpentine(ranges[1:]))
+    for n, first in enumerate(ranges[0]):
+        for rest in forward if n % 2 == 0 else reversed(forward):
+            yield (first, *rest)
