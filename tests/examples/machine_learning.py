@@ -28,7 +28,7 @@ def attention(rng: np.random.Generator) -> Example:
 
 
 def transformer(rng: np.random.Generator) -> Example:
-    b, s, v, d, h, g, f, layers = 2, 3, 5, 8, 4, 2, 3, 2
+    b, s, v, d, h, g, f, layers = 2, 3, 4, 4, 2, 1, 2, 2
     wide = d // h
     sizes = {
         "E": (v, d),
@@ -136,10 +136,10 @@ def lstm(rng: np.random.Generator) -> Example:
 
 
 def convnet(rng: np.random.Generator) -> Example:
-    X, W1, W2, W = (f32(rng.normal(size=s)) for s in [(2, 2, 7, 6), (3, 2, 3, 3), (2, 3, 3, 3), (2, 3)])
+    X, W1, W2, W = (f32(rng.normal(size=s)) for s in [(1, 2, 7, 6), (2, 2, 3, 3), (2, 2, 3, 3), (2, 3)])
     first = np.stack([[correlate(x, kernel, "same") for kernel in W1] for x in X])
     A = np.maximum(first, 0)[:, :, :6, :]
-    B = A.reshape(2, 3, 3, 2, 3, 2).max((3, 5))
+    B = A.reshape(1, 2, 3, 2, 3, 2).max((3, 5))
     C = np.maximum(np.stack([[correlate(x, kernel, "valid") for kernel in W2] for x in B]), 0)
     P = scipy.special.softmax(C.mean((2, 3)) @ W, -1)
     return Example({"X": X, "W1": W1, "W2": W2, "W": W}, {"P": f32(P)})

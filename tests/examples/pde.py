@@ -32,13 +32,13 @@ def wave(rng: np.random.Generator) -> Example:
 
 
 def life(rng: np.random.Generator) -> Example:
-    begin = rng.random((7, 8)) < 0.4
+    begin = rng.random((5, 6)) < 0.4
     B, alive = begin, [begin.sum()]
-    for _ in range(4):
+    for _ in range(3):
         around = scipy.ndimage.convolve(B.astype(int), np.array([[1, 1, 1], [1, 0, 1], [1, 1, 1]]), mode="wrap")
         B = (around == 3) | (B & (around == 2))
         alive.append(B.sum())
-    return Example({"B": begin}, {"B": B, "alive": np.array(alive)}, {"generations": 4})
+    return Example({"B": begin}, {"B": B, "alive": np.array(alive)}, {"generations": 3})
 
 
 def poisson(rng: np.random.Generator) -> Example:

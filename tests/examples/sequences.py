@@ -60,12 +60,12 @@ def knapsack(rng: np.random.Generator) -> Example:
 
 
 def kmers(rng: np.random.Generator) -> Example:
-    genome = rng.integers(4, size=50).astype(np.uint8)
+    genome = rng.integers(4, size=25).astype(np.uint8)
     count = np.zeros((4, 4, 4), np.int64)
     for word in np.lib.stride_tricks.sliding_window_view(genome, 3):
         count[tuple(word)] += 1
-    p = np.bincount(genome, minlength=4) / 50
-    expected = 48 * np.einsum("a,b,c->abc", p, p, p)
+    p = np.bincount(genome, minlength=4) / 25
+    expected = 23 * np.einsum("a,b,c->abc", p, p, p)
     ratio = np.log(np.maximum(count, 1) / expected) * (count > 0)
     return Example({"genome": genome}, {"count": count.ravel(), "ratio": ratio})
 

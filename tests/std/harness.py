@@ -15,7 +15,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 SHORT = {"float16": "f16", "float32": "f32", "float64": "f64", "int64": "i64", "bool": "bool"}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Call:
     """``equation`` calls ``module.function`` on arrays in f64 or of other kinds; what its targets must hold."""
 
