@@ -10,15 +10,18 @@ from typing import Any, Literal
 
 import numpy as np
 
+from einturnip.codegen.fold import FOLDS
 from einturnip.codegen.mask import Variant
 from einturnip.codegen.primitives import Array
 from einturnip.codegen.region_program import (
     Action,
+    Chain,
     Compiled,
     Compute,
     Finish,
     Fold,
     FoldRows,
+    Link,
     Move,
     Program,
     Read,
@@ -26,15 +29,27 @@ from einturnip.codegen.region_program import (
     Track,
 )
 from einturnip.codegen.region_space import Layout, folds_rows, out_shape
-from einturnip.core.dtypes import BF16, F16, DType
+from einturnip.core.dtypes import BF16, F16, F32, F64, DType
 from einturnip.core.einsum import Access, Einsum
 from einturnip.core.errors import InternalError
 from einturnip.core.reference import identity
 from einturnip.core.region import Region, Step
-from einturnip.core.scalar import Call, Operand, Scalar, rewrite, slots_of
+from einturnip.core.scalar import Call, Const, Operand, Scalar, rewrite, slots_of, walk
 
-# Joins whose last operation may write where its argument lies.
-_IN_PLACE = frozenset({"add", "sub", "mul", "div", "neg", "exp", "log", "sqrt", "abs", "tanh", "min", "max"})
+# Joins whose last operation may write where its argument lies, as a ufunc of f32 and f64.
+_IN_PLACE: dict[str, np.ufunc] = {
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "div": np.true_divide,
+    "neg": np.negative,
+    "exp": np.exp,
+    "log": np.log,
+    "sqrt": np.sqrt,
+    "abs": np.absolute,
+    "min": np.minimum,
+    "max": np.maximum,
+}
 
 Compile = Callable[[Einsum, tuple[int, ...], Literal["whole", "touch", "finish"]], Compiled]
 
@@ -141,6 +156,12 @@ class Builder:
         extents = tuple([self.extents[p] for p in step.labels])
         over = None if result else self._replaced(k, step, einsum, reads)
         once = k not in region.tiled and k != last and not result
+        again = len([e for e in walk(einsum.join) if isinstance(e, Operand)]) > len(reads)
+        chain = None if once or (again and over is not None) else _chain(einsum, reads)
+        if chain is not None:
+            shape, dtype = out_shape(step, self.extents), einsum.dtype.numpy
+            self.actions.append(Chain(k, *chain, shape, dtype, self.layout.values[k], over, result))
+            return
         self.actions.append(
             Compute(
                 k,
@@ -178,9 +199,11 @@ class Builder:
         extents = tuple([self.extents[p] for p in step.labels])
         whole = tuple(range(len(einsum.labels)))
         rows = isinstance(einsum.join, Operand) and folds_rows(step) and einsum.accesses == (whole,)
-        if rows and reads[0].source < 0 and 0 not in extents:
+        if rows and reads[0].source < 0 and 0 not in extents and einsum.aggregation is not None:
             m, n = math.prod(extents[: einsum.n_out]), math.prod(extents[einsum.n_out :])
-            self.actions.append(FoldRows(k, reads[0], m, _ones(n, einsum.dtype), self.layout.sums[k]))
+            ufunc = FOLDS[einsum.aggregation.op]
+            ones = _ones(n, einsum.dtype) if ufunc is np.add else None
+            self.actions.append(FoldRows(k, reads[0], m, ufunc, ones, self.layout.sums[k]))
         else:
             self.actions.append(Fold(k, self._kernel(einsum, extents, "touch"), reads, step.labels))
 
@@ -195,6 +218,39 @@ class Builder:
         nothing = np.asarray(identity(aggregation)[0]).astype(wide)
         sums = tuple((r.step, r.coefficient, _spread(region.steps[r.step], step)) for r in region.rescales if r.of == k)
         self.actions.append(Move(k, shape, dtype.numpy, wide, offsets, nothing, sums, active))
+
+
+def _chain(einsum: Einsum, reads: Sequence[Read]) -> tuple[Read, tuple[Link, ...]] | None:
+    """A map in f32 or f64 as operations one after the other, if it begins with one operand over all its labels."""
+    if einsum.aggregation is not None or einsum.keys or einsum.dtype not in (F32, F64):
+        return None
+    whole = tuple(range(einsum.n_out))
+    links: list[Link] = []
+    expr = einsum.join
+    while isinstance(expr, Call) and expr.op in _IN_PLACE and expr.dtype == einsum.dtype:
+        inner: list[Scalar] = [a for a in expr.arguments if isinstance(a, Call)]
+        inner = inner or [a for a in expr.arguments if isinstance(a, Operand) and einsum.accesses[a.slot] == whole]
+        arguments = [None if a is inner[0] else _argument(einsum, reads, a) for a in expr.arguments if inner]
+        if not inner or any(a is None and b is not inner[0] for a, b in zip(arguments, expr.arguments, strict=True)):
+            return None
+        links.append(Link(_IN_PLACE[expr.op], tuple(arguments)))
+        expr = inner[0]
+    if not isinstance(expr, Operand) or expr.dtype != einsum.dtype or not links:
+        return None
+    return reads[expr.slot], tuple(reversed(links))
+
+
+def _argument(einsum: Einsum, reads: Sequence[Read], expr: Scalar) -> Any:
+    """A number, or an operand and how it is spread over the output; None for anything else."""
+    if isinstance(expr, Const):
+        return np.asarray(expr.value, expr.dtype.numpy)
+    if not isinstance(expr, Operand) or expr.dtype != einsum.dtype or not reads[expr.slot].plain:
+        return None
+    access = einsum.accesses[expr.slot]
+    if len(set(access)) != len(access):
+        return None
+    order = tuple(access.index(p) for p in range(einsum.n_out) if p in access)
+    return reads[expr.slot], (order, (*(slice(None) if p in access else None for p in range(einsum.n_out)), ...))
 
 
 def _spread(wider: Step, step: Step) -> tuple[Any, ...]:

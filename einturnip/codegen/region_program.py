@@ -144,23 +144,72 @@ class Fold:
 
 @dataclass(frozen=True, slots=True)
 class FoldRows:
-    """Adds the sums of the rows of a value, as a matrix times ones."""
+    """Folds the rows of a value: a ufunc along them, or for sums (``ones``) a matrix times ones."""
 
     step: int
     read: Read
     rows: int
-    ones: Array
+    ufunc: np.ufunc
+    ones: Array | None
     offset: int
 
     def __call__(self, frame: Frame) -> int:
         state = frame.states[self.step][0]
-        sums = frame.place(self.offset, (self.rows,), state.dtype)
-        flags = unit()
-        flags.clear()
-        np.dot(self.read(frame).reshape(self.rows, -1), self.ones, out=sums)
-        bits = flags.read()
-        np.add(state, sums.reshape(state.shape), out=state)
+        made = frame.place(self.offset, (self.rows,), state.dtype)
+        matrix = self.read(frame).reshape(self.rows, -1)
+        bits = 0
+        if self.ones is None:
+            self.ufunc.reduce(matrix, axis=1, out=made)
+        else:
+            flags = unit()
+            flags.clear()
+            np.dot(matrix, self.ones, out=made)
+            bits = flags.read()
+        self.ufunc(state, made.reshape(state.shape), out=state)
         return bits
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """One operation of a chain: of what the last one made (None, in ``arguments``), numbers, and reads as spread."""
+
+    ufunc: np.ufunc
+    arguments: tuple[Array | tuple[Read, tuple[Any, ...]] | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """A step's value as operations one after the other, each over the last one's result.
+
+    As ``Compute``; ``links`` begin with what ``read`` reads.
+    """
+
+    step: int
+    read: Read
+    links: tuple[Link, ...]
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    offset: int
+    over: int | None
+    result: bool
+
+    def __call__(self, frame: Frame) -> int:
+        last = self.read(frame)
+        if self.result:
+            out = frame.out
+        elif self.over is not None:
+            out = frame.values[self.over]
+        else:
+            out = frame.place(self.offset, self.shape, self.dtype)
+        for link in self.links:
+            arguments = [
+                last if a is None else a[0](frame).transpose(a[1][0])[a[1][1]] if isinstance(a, tuple) else a
+                for a in link.arguments
+            ]
+            link.ufunc(*arguments, out=out)
+            last = out
+        frame.values[self.step] = out
+        return 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from einturnip.core.dtypes import BOOL, F32, F64
 from einturnip.core.region import Region, Step
 
-VALUE_NBYTES = 512 << 10  # of one tiled value: half a core's second-level cache
+VALUE_NBYTES = 1 << 20  # of one tiled value: about a core's second-level cache
 TILED_NBYTES = 3 << 20  # of all of them
 STATE_NBYTES = 2 << 20  # of the states of one block, where the workspace holds them
 STREAMED_POINTS = 512  # along the streamed labels, enough for matrix products to run at their rate
@@ -99,11 +99,11 @@ def rounded(n: int) -> int:
 
 
 def folds_rows(step: Step) -> bool:
-    """True for sums in f32 or f64 of what may be the rows of a matrix."""
+    """True for folds in f32 or f64 of what may be the rows of a matrix."""
     aggregation = step.einsum.aggregation
-    if aggregation is None or aggregation.op != "sum" or aggregation.value != aggregation.state[0]:
+    if aggregation is None or aggregation.op not in ("sum", "max", "min") or step.einsum.keys:
         return False
-    return aggregation.value in (F32, F64) and not step.einsum.keys
+    return aggregation.value in (F32, F64) and aggregation.value == aggregation.state[0]
 
 
 @dataclass(frozen=True)
