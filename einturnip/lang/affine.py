@@ -8,7 +8,7 @@ from einturnip.core.diagnostics import Span
 from einturnip.lang import syntax as s
 from einturnip.lang.context import Elaborating
 from einturnip.lang.sizes import add, is_literal, multiply, negate
-from einturnip.lang.types import Affine, Index, SizeExpr, SizeLiteral
+from einturnip.lang.types import Affine, Index, SizeExpr, SizeLiteral, SizeName, SizeOp
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,10 +27,22 @@ class Form:
 
 
 def index_of_form(form: Form, span: Span) -> Index:
-    terms = tuple(sorted((label, c) for label, c in form.terms.items() if not is_literal(c, 0)))
+    terms = tuple(sorted(form.terms.items()))
     if form.is_plain and len(terms) == 1 and is_literal(terms[0][1], 1) and is_literal(form.offset, 0):
         return terms[0][0]
-    return Affine(terms, form.offset, form.divisor, form.modulus, span)
+    if terms:
+        return Affine(terms, form.offset, form.divisor, form.modulus, span)
+    return Affine((), folded(form, span), None, None, span)
+
+
+def folded(form: Form, span: Span) -> SizeExpr:
+    """The index where every label has cancelled: a size. One by its bare name would read as a label: ``n + 0``."""
+    offset = form.offset
+    if form.is_plain and isinstance(offset, SizeName):
+        return SizeOp("add", (offset, SizeLiteral(0, span)), span)
+    if form.divisor is not None:
+        offset = SizeOp("floordiv", (offset, form.divisor), span)
+    return offset if form.modulus is None else SizeOp("mod", (offset, form.modulus), span)
 
 
 def static_form(at: Elaborating, node: s.Node) -> Form | None:
@@ -75,7 +87,8 @@ def _combined(op: str, a: Form | None, b: Form | None, span: Span) -> Form | Non
                 terms = dict(a.terms)
                 for label, c in b.terms.items():
                     terms[label] = add(terms[label], c, span) if label in terms else c
-                return Form(terms, add(a.offset, b.offset, span))
+                left = {label: c for label, c in terms.items() if not is_literal(c, 0)}
+                return Form(left, add(a.offset, b.offset, span))
             divided, constant = (a, b) if b.is_plain else (b, a)
             if divided.modulus is None and divided.divisor is not None and constant.is_plain and not constant.terms:
                 shift = multiply(constant.offset, divided.divisor, span)
@@ -98,4 +111,5 @@ def _scaled(form: Form | None, factor: SizeExpr, span: Span) -> Form | None:
         return None
     minus = is_literal(factor, -1)
     terms = {k: negate(c, span) if minus else multiply(c, factor, span) for k, c in form.terms.items()}
+    terms = {k: c for k, c in terms.items() if not is_literal(c, 0)}
     return Form(terms, negate(form.offset, span) if minus else multiply(factor, form.offset, span))

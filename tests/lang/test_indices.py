@@ -233,3 +233,12 @@ def test_an_empty_axis_and_guards() -> None:
 def test_mistakes(text: str, code: str, says: str) -> None:
     shown = message(text)
     assert f"error[{code}]" in shown and says in shown, shown
+
+
+@pytest.mark.parametrize("index", ["i + n - i", "0 * i + n", "(i - i + n) % (n + 1)", "(n + i - i) // 1"])
+def test_labels_that_cancel_leave_a_size(index: str) -> None:
+    text = f"input A : f64[m]\ndim n\nY[i: 3] = A[{index}] * i\noutput Y\n"
+    program = compile_text(text)
+    check(program)
+    a = np.arange(6.0)
+    assert evaluate(program, {"A": a}, {"n": 4})["Y"].tolist() == [0, 4, 8]
