@@ -62,7 +62,7 @@ def with_operands(node: Node, ids: Mapping[int, int] | Sequence[int]) -> Node:
             return node
         case EinsumNode(operands=operands):
             moved = tuple(ids[o] for o in operands)
-            return node if moved == operands else EinsumNode(node.name, node.einsum, moved, node.line, node.hints)
+            return node if moved == operands else replace(node, operands=moved)
         case ConcatNode(pieces=pieces):
             return replace(node, pieces=tuple(Piece(ids[p.operand], p.axes, p.offsets) for p in pieces))
         case _:

@@ -1,0 +1,133 @@
+"""The laws of aggregations and scalar functions: what fusion derives its regions from.
+
+- ``LINEAR``: agg(c * x) = c * agg(x) for a c that is free of the labels bound.
+- ``BOUNDS``: x <= max x and x >= min x, for the whole range and so for any part of it.
+- exp(a + b) = exp(a) * exp(b), and so for b^x: ``exponent``.
+- where(c, x, 0) * y = where(c, x * y, 0), and exp(where(c, x, -inf)) = where(c, exp(x), 0): ``factors``, ``linear``.
+
+Together: the terms exp(k * (x - max x)) * y, k > 0, are exp(-k * max x) times what no maximum is in, and none of them
+overflows where the maximum is that of a part of the range. So a sum of them can begin before the maximum is known.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from einturnip.core.dtypes import BOOL, DType
+from einturnip.core.scalar import Call, Cast, Const, Scalar
+
+LINEAR = frozenset({"sum", "mean"})
+BOUNDS = {"max": 1, "min": -1}
+
+# Coefficients that should cancel and were rounded on the way.
+_ROUNDING = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Factor:
+    """``expr`` to the power 1 or -1; the product is 0 where a condition of ``where`` does not hold."""
+
+    expr: Scalar
+    power: int
+    where: frozenset[Scalar]
+
+
+def factors(expr: Scalar, power: int = 1, where: frozenset[Scalar] = frozenset()) -> Iterator[Factor]:
+    """An expression as a product, signs left out: of ``mul``, ``div``, ``neg``, ``where(c, x, 0)``, wider floats."""
+    match expr:
+        case Call("mul", (a, b), _):
+            yield from factors(a, power, where)
+            yield from factors(b, power, where)
+        case Call("div", (a, b), _):
+            yield from factors(a, power, where)
+            yield from factors(b, -power, where)
+        case Call("neg", (a,), _):
+            yield from factors(a, power, where)
+        case Call("where", (c, x, Const(0, _)), _) if power == 1:
+            yield from factors(x, power, where | _conjuncts(c))
+        case Call("where", (c, Const(0, _), x), _) if power == 1:
+            yield from factors(x, power, where | {_negated(c)})
+        case Cast(x, dtype) if _widens(x.dtype, dtype):
+            yield from factors(x, power, where)
+        case _:
+            yield Factor(expr, power, where)
+
+
+def exponent(factor: Factor) -> tuple[Scalar, float] | None:
+    """(x, k) where the factor is exp(k * x); None where it is no exponential."""
+    match factor.expr:
+        case Call("exp", (x,), dtype) if dtype.is_float:
+            return x, float(factor.power)
+        case Call("pow", (Const(base, _), x), dtype) if dtype.is_float and isinstance(base, float) and base > 0:
+            return x, factor.power * math.log(base)
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Linear:
+    """``constant`` + the sum of coefficient * term, and -inf where a condition of ``where`` does not hold."""
+
+    terms: dict[Scalar, float] = field(default_factory=dict)
+    where: frozenset[Scalar] = frozenset()
+    constant: float = 0.0
+
+    def without(self, other: Linear, times: float) -> Linear:
+        """``self - times * other``; what cancels is gone. The conditions are those of ``self``."""
+        terms = dict(self.terms)
+        for term, coefficient in other.terms.items():
+            have = terms.pop(term, 0.0)
+            left = have - times * coefficient
+            if abs(left) > _ROUNDING * (abs(have) + abs(times * coefficient)):
+                terms[term] = left
+        return Linear(terms, self.where, self.constant - times * other.constant)
+
+
+def linear(expr: Scalar, scale: float = 1.0) -> Linear:
+    """``scale * expr`` as a sum, taken apart at ``+ - neg``, products with numbers, wider floats and masks."""
+    match expr:
+        case Const(bool() | int() | float() as value, _):
+            return Linear(constant=scale * value)
+        case Call("add", (a, b), _):
+            return _added(linear(a, scale), linear(b, scale))
+        case Call("sub", (a, b), _):
+            return _added(linear(a, scale), linear(b, -scale))
+        case Call("neg", (a,), _):
+            return linear(a, -scale)
+        case Call("mul", (a, Const(int() | float() as c, _)), _) | Call("mul", (Const(int() | float() as c, _), a), _):
+            return linear(a, scale * c)
+        case Call("div", (a, Const(int() | float() as c, _)), _) if c != 0:
+            return linear(a, scale / c)
+        case Call("where", (c, a, Const(float() as v, _)), _) if scale * v == -math.inf:
+            return _masked(linear(a, scale), _conjuncts(c))
+        case Call("where", (c, Const(float() as v, _), a), _) if scale * v == -math.inf:
+            return _masked(linear(a, scale), frozenset({_negated(c)}))
+        case Cast(a, dtype) if _widens(a.dtype, dtype):
+            return linear(a, scale)
+    return Linear({expr: scale})
+
+
+def _added(a: Linear, b: Linear) -> Linear:
+    total = a.without(b, -1.0)
+    return Linear(total.terms, a.where | b.where, total.constant)
+
+
+def _masked(inner: Linear, where: frozenset[Scalar]) -> Linear:
+    return Linear(inner.terms, inner.where | where, inner.constant)
+
+
+def _conjuncts(condition: Scalar) -> frozenset[Scalar]:
+    match condition:
+        case Call("and", (a, b), _):
+            return _conjuncts(a) | _conjuncts(b)
+    return frozenset({condition})
+
+
+def _negated(condition: Scalar) -> Scalar:
+    return Call("not", (condition,), BOOL)
+
+
+def _widens(source: DType, target: DType) -> bool:
+    """True for a conversion between real floats that rounds nothing."""
+    return source.is_float and target.is_float and (source == target or source.itemsize < target.itemsize)

@@ -1,0 +1,142 @@
+"""Fusion: nodes that hand tiles on to one another become one region, so that what passes between them is not stored.
+
+A candidate is a tensor that is only read, element by element, by nodes that fold it or hand it on (``fusion_group``).
+It becomes a region where the laws of the operators allow it and nothing dear is computed twice (``fusion_region``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from einturnip.core.einsum import Einsum
+from einturnip.core.region import Region
+from einturnip.eingraph.evaluate import operands_of
+from einturnip.eingraph.forms import Forms, distinct, pattern
+from einturnip.eingraph.fusion_group import Group, Growth, View, is_plain
+from einturnip.eingraph.fusion_region import Member, derive
+from einturnip.eingraph.rewrite_sharing import drop_dead
+from einturnip.eingraph.types import EinGraph, EinsumNode, Node
+
+# Fusion that spares fewer bytes than this is not worth a kernel of its own.
+_LEAST_SAVED_NBYTES = 64 << 10
+
+# Uncut labels make tiles long and thin: past the first of these a contraction does better with what it reads stored,
+# and past the second always.
+_LONGEST, _LONGEST_OF_LARGE = 512, 1 << 14
+
+Fused = tuple[Region, tuple[int, ...]]
+
+
+def fuse(graph: EinGraph, forms: Forms, memory_nbytes: int | None = None) -> EinGraph:
+    """The graph with regions where less is stored or read by them.
+
+    Units: ``memory_nbytes`` is what tensors may take together; to spare one that is larger, tiles may be thin.
+    """
+    users: list[set[int]] = [set() for _ in graph.nodes]
+    for i, node in enumerate(graph.nodes):
+        for operand in operands_of(node):
+            users[operand].add(i)
+    view = View(graph.nodes, users, frozenset(node for _, node in graph.outputs))
+    nodes = list(graph.nodes)
+    taken: set[int] = set()
+    lines = set(graph.merged)
+    for group in sorted(_groups(view), key=lambda g: (-g.saved_nbytes, g.members)):
+        if group.saved_nbytes < _LEAST_SAVED_NBYTES or not taken.isdisjoint(group.members):
+            continue
+        large = memory_nbytes is not None and group.saved_nbytes > memory_nbytes
+        fused = _region(view, forms, group, _LONGEST_OF_LARGE if large else _LONGEST)
+        if fused is not None:
+            taken.update(group.members)
+            nodes[group.members[-1]] = last = _node(view, group, fused)
+            lines |= {(line, last.line) for _, line in last.steps if line != last.line}
+    if not taken:
+        return graph
+    return drop_dead(replace(graph, nodes=tuple(nodes), merged=tuple(sorted(lines))))
+
+
+def _groups(view: View) -> Iterable[Group]:
+    """Every group that grows from some node; a node may be in several."""
+    for seed in _tileable(view):
+        for absorbs in (True, False):
+            growth = Growth(view, seed)
+            if growth.tile() and (group := _grown(growth, absorbs)):
+                yield group
+    for seed in range(len(view.nodes)):
+        if _is_large_fold(view, seed):
+            growth = Growth(view, seed)
+            if growth.fold() and (group := _grown(growth, True)):
+                yield group
+
+
+def _grown(growth: Growth, absorbs: bool) -> Group | None:
+    if absorbs:
+        growth.absorb()
+    group = growth.group() if growth.finish(absorbs) else None
+    return group if group is not None and len(group.members) > 1 else None
+
+
+def _tileable(view: View) -> list[int]:
+    """Nodes that are read label by label, and only by folds and by maps of which the same holds."""
+    found: set[int] = set()
+    for k in reversed(range(len(view.nodes))):
+        einsum = view.einsum(k)
+        if einsum is None or not einsum.n_out or k in view.outputs or not view.users[k]:
+            continue
+        if all(_reads_plainly(view, u, k) and (_is_fold(view, u) or u in found) for u in view.users[k]):
+            found.add(k)
+    return sorted(found)
+
+
+def _is_fold(view: View, k: int) -> bool:
+    einsum = view.einsum(k)
+    return einsum is not None and einsum.aggregation is not None
+
+
+def _reads_plainly(view: View, user: int, k: int) -> bool:
+    einsum = view.einsum(user)
+    return einsum is not None and all(
+        is_plain(access) for o, access in zip(view.operands(user), einsum.accesses, strict=True) if o == k
+    )
+
+
+def _is_large_fold(view: View, k: int) -> bool:
+    """True for an aggregation of an operand with enough bytes that others fold too."""
+    einsum = view.einsum(k)
+    if einsum is None or einsum.aggregation is None or k in view.outputs:
+        return False
+    return any(len(view.users[o]) > 1 and _nbytes(view.nodes[o]) >= _LEAST_SAVED_NBYTES for o in view.operands(k))
+
+
+def _nbytes(node: Node) -> int:
+    count = node.dtype.itemsize
+    for n in node.shape:
+        count *= n
+    return count
+
+
+def _region(view: View, forms: Forms, group: Group, longest: int) -> Fused | None:
+    """The region of a group and the nodes that it reads; equal groups share one."""
+    place = {k: i for i, k in enumerate(group.members)}
+    einsums = [view.einsum(k) for k in group.members]
+    outside = [o for k in group.members for o in view.operands(k) if o not in place]
+    numbers = iter(pattern(outside))
+    operands = tuple(tuple(~place[o] if o in place else next(numbers) for o in view.operands(k)) for k in group.members)
+    key = *map(id, einsums), operands, group.classes, group.streamed, longest
+    found = forms.once(_derived, key, einsums, operands, group, longest)
+    if found is None:
+        return None
+    tensors = distinct(outside)
+    return found[0], tuple(tensors[n] for n in found[1])
+
+
+def _derived(einsums: list[Einsum], operands: tuple[tuple[int, ...], ...], group: Group, longest: int) -> Fused | None:
+    members = [Member(*parts) for parts in zip(einsums, operands, group.classes, strict=True)]
+    return derive(members, group.streamed, longest)
+
+
+def _node(view: View, group: Group, fused: Fused) -> EinsumNode:
+    members = [node for k in group.members if isinstance(node := view.nodes[k], EinsumNode)]
+    last = members[-1]
+    steps = tuple((node.name, node.line) for node in members)
+    return EinsumNode(last.name, fused[0], fused[1], last.line, last.hints, steps)
