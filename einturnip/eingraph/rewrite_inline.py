@@ -124,16 +124,10 @@ def _merged(forms: Forms, consumer: Node, number: int, node: EinsumNode) -> Node
 
 
 def _merged_piece(consumer: ConcatNode, number: int, node: EinsumNode) -> ConcatNode | None:
-    """A tensor put together of what a permuted copy was made of, instead of the copy."""
-    einsum = node.einsum
-    access = einsum.accesses[0]
-    labels = [p for p in access if isinstance(p, int)]
-    if len(labels) < len(access) or sorted(labels) != list(range(einsum.n_out)):
+    """A tensor put together of what a copy was made of, instead of the copy; pieces are moved, never transposed."""
+    if node.einsum.accesses[0] != tuple(range(node.einsum.n_out)):
         return None
-    pieces = (
-        Piece(node.operands[0], tuple(p.axes[label] for label in labels), p.offsets) if p.operand == number else p
-        for p in consumer.pieces
-    )
+    pieces = (Piece(node.operands[0], p.axes, p.offsets) if p.operand == number else p for p in consumer.pieces)
     return replace(consumer, pieces=tuple(pieces))
 
 

@@ -6,6 +6,7 @@ import pytest
 from einturnip.testing import assert_agrees
 from tests.language import sentences_core as core
 from tests.language import sentences_numbers as numbers
+from tests.language import sentences_pieces as pieces
 from tests.language.harness import Sentence, run_program
 
 SENTENCES = [
@@ -16,6 +17,7 @@ SENTENCES = [
     *numbers.DTYPES,
     *numbers.FUNCTIONS,
     *numbers.AGGREGATIONS,
+    *pieces.JOINING,
 ]
 
 
