@@ -246,6 +246,13 @@ class TreeBuilder(Transformer[Token, s.Declaration]):
 def left_index(index: s.Index) -> s.Index:
     """An index as it is meant on the left of an equation."""
     match index:
+        case s.Slice(start=start, stop=stop, span=span) if isinstance(start, s.Concatenation) or isinstance(
+            stop, s.Concatenation
+        ):
+            sized = start.parts[-1] if isinstance(start, s.Concatenation) else start
+            name = sized.name if isinstance(sized, s.Name) else "i"
+            help_text = f"let a dim carry the label's name, such as dim {name} = 2, and write {name} alone"
+            raise Wrong(Diagnostic("E038", "labels that are joined stand without sizes", span, help=help_text))
         case s.Slice(start=start, stop=stop, span=span) if start is not None and not isinstance(start, s.Name):
             return s.Keyed(start, stop, span)
         case s.Concatenation(parts=parts, span=span):
