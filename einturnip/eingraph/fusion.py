@@ -42,13 +42,14 @@ def fuse(graph: EinGraph, forms: Forms, memory_nbytes: int | None = None) -> Ein
     taken: set[int] = set()
     lines = set(graph.merged)
     for group in sorted(_groups(view), key=lambda g: (-g.saved_nbytes, g.members)):
-        if group.saved_nbytes < _LEAST_SAVED_NBYTES or not taken.isdisjoint(group.members):
+        changed = {*group.members, *([group.rest[0]] if group.rest else [])}
+        if group.saved_nbytes < _LEAST_SAVED_NBYTES or not taken.isdisjoint(changed):
             continue
         large = memory_nbytes is not None and group.saved_nbytes > memory_nbytes
-        fused = _region(view, forms, group, _LONGEST_OF_LARGE if large else _LONGEST)
+        fused = _region(forms, group, _LONGEST_OF_LARGE if large else _LONGEST)
         if fused is not None:
-            taken.update(group.members)
-            nodes[group.members[-1]] = last = _node(view, group, fused)
+            taken |= changed
+            last = _place(nodes, group, fused)
             lines |= {(line, last.line) for _, line in last.steps if line != last.line}
     if not taken:
         return graph
@@ -115,13 +116,13 @@ def _nbytes(node: Node) -> int:
     return count
 
 
-def _region(view: View, forms: Forms, group: Group, longest: int) -> Fused | None:
+def _region(forms: Forms, group: Group, longest: int) -> Fused | None:
     """The region of a group and the nodes that it reads; equal groups share one."""
     place = {k: i for i, k in enumerate(group.members)}
-    einsums = [view.einsum(k) for k in group.members]
-    outside = [o for k in group.members for o in view.operands(k) if o not in place]
+    einsums = [forms.one(node.einsum) for node in group.nodes if isinstance(node.einsum, Einsum)]
+    outside = [o for node in group.nodes for o in node.operands if o not in place]
     numbers = iter(pattern(outside))
-    operands = tuple(tuple(~place[o] if o in place else next(numbers) for o in view.operands(k)) for k in group.members)
+    operands = tuple(tuple(~place[o] if o in place else next(numbers) for o in node.operands) for node in group.nodes)
     key = *map(id, einsums), operands, group.classes, group.streamed, longest
     found = forms.once(_derived, key, einsums, operands, group, longest)
     if found is None:
@@ -135,8 +136,17 @@ def _derived(einsums: list[Einsum], operands: tuple[tuple[int, ...], ...], group
     return derive(members, group.streamed, longest)
 
 
-def _node(view: View, group: Group, fused: Fused) -> EinsumNode:
-    members = [node for k in group.members if isinstance(node := view.nodes[k], EinsumNode)]
-    last = members[-1]
-    steps = tuple((node.name, node.line) for node in members)
-    return EinsumNode(last.name, fused[0], fused[1], last.line, last.hints, steps)
+def _place(nodes: list[Node], group: Group, fused: Fused) -> EinsumNode:
+    """Put a group's region where its last node stood; gives it."""
+    region, operands = fused
+    last = group.nodes[-1]
+    steps = tuple((node.name, node.line) for node in group.nodes)
+    node = EinsumNode(last.name, region, operands, last.line, last.hints, steps)
+    if group.rest is None:
+        nodes[group.members[-1]] = node
+        return node
+    place = group.members[-2]
+    nodes[place] = node
+    user, rest = group.rest
+    nodes[user] = replace(rest, operands=tuple(place if o == group.members[-1] else o for o in rest.operands))
+    return node

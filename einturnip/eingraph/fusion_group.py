@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from math import prod
 
 from einturnip.core.einsum import Access, Einsum, Index
 from einturnip.core.scalar import labels_of
+from einturnip.eingraph.fusion_split import split
 from einturnip.eingraph.types import NO_HINTS, EinsumNode, Node
 
 # More steps than this would make a kernel that holds too much at once.
@@ -22,25 +23,33 @@ class Group:
     """Nodes that may be one region, in order, the last its output. ``classes``: for each, the class of each label.
 
     ``streamed`` are the classes that are folded. ``saved_nbytes``: what need not be written, or read again.
+    ``rest``: the node, and what becomes of it, whose part the last member is, which is not in the graph yet.
     """
 
     members: tuple[int, ...]
+    nodes: tuple[EinsumNode, ...]
     classes: tuple[tuple[int, ...], ...]
     streamed: tuple[int, ...]
     saved_nbytes: int
+    rest: tuple[int, EinsumNode] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A graph's nodes, which nodes read each, and which are outputs."""
+    """A graph's nodes, which nodes read each, and which are outputs; ``parts`` are nodes that may come to be."""
 
     nodes: Sequence[Node]
     users: Sequence[set[int]]
     outputs: frozenset[int]
+    parts: dict[int, EinsumNode] = field(default_factory=dict)
+
+    def node(self, k: int) -> Node:
+        """A node of the graph, or one that would be part of another."""
+        return self.parts[k] if k in self.parts else self.nodes[k]
 
     def einsum(self, k: int) -> Einsum | None:
         """The einsum of a node that may be a step; None for any other node."""
-        node = self.nodes[k]
+        node = self.node(k)
         if not isinstance(node, EinsumNode) or not isinstance(node.einsum, Einsum) or node.hints != NO_HINTS:
             return None
         einsum = node.einsum
@@ -53,7 +62,7 @@ class View:
 
     def operands(self, k: int) -> tuple[int, ...]:
         """The nodes that an einsum node reads, by slot."""
-        node = self.nodes[k]
+        node = self.node(k)
         assert isinstance(node, EinsumNode)
         return node.operands
 
@@ -73,6 +82,7 @@ class Growth:
         self.classes: dict[Spot, int] = {}
         self.streamed: frozenset[int] = frozenset()
         self._folded: set[Spot] = set()
+        self._rest: tuple[int, EinsumNode] | None = None
 
     def tile(self) -> bool:
         """Take in every user of the seed, of what is tiled with it, and so on; False where one cannot be."""
@@ -110,8 +120,10 @@ class Growth:
             outside = sorted(set[int]().union(*(self.view.users[k] for k in leaving)).difference(self.members))
             if len(leaving) == 1 and (leaving[0] in self.view.outputs or len(outside) != 1):
                 return True
-            if self.view.outputs.intersection(leaving) or not self._take_final(outside[0], absorbs):
-                return len(leaving) == 1
+            if self.view.outputs.intersection(leaving):
+                return False
+            if not self._take_final(outside[0], absorbs):
+                return len(leaving) == 1 or (len(outside) == 1 and self._split(outside[0], leaving))
         return False
 
     def group(self) -> Group | None:
@@ -131,7 +143,9 @@ class Growth:
         if result & self.streamed:
             return None
         classes = tuple(tuple(self.classes[k, p] for p in range(len(self._einsum(k).labels))) for k in self.members)
-        return Group(tuple(self.members), classes, tuple(sorted(self.streamed)), self._saved_nbytes())
+        nodes = tuple(node for k in self.members if isinstance(node := self.view.node(k), EinsumNode))
+        saved = self._saved_nbytes()
+        return Group(tuple(self.members), nodes, classes, tuple(sorted(self.streamed)), saved, self._rest)
 
     def _einsum(self, k: int) -> Einsum:
         einsum = self.view.einsum(k)
@@ -147,7 +161,8 @@ class Growth:
         return [k for k in self.members if self._labels(k, out=True) & self.streamed]
 
     def _leaves(self, k: int) -> bool:
-        return k in self.view.outputs or bool(self.view.users[k].difference(self.members))
+        outside = {self._rest[0]} if self._rest else set()
+        return k in self.view.outputs or bool(self.view.users[k].difference(self.members, outside))
 
     def _settle(self) -> bool:
         """Find which labels are one; False where two labels of one node would be."""
@@ -207,6 +222,34 @@ class Growth:
         self._settle()
         return False
 
+    def _split(self, user: int, folds: Sequence[int]) -> bool:
+        """Take in that part of a node which is made of folds alone."""
+        einsum, node = self.view.einsum(user), self.view.node(user)
+        if einsum is None or not isinstance(node, EinsumNode) or not self._settle():
+            return False
+        slots = {s: o for s, o in enumerate(node.operands) if o in folds}
+        n_out = {o: self._einsum(o).n_out for o in folds}
+        known = {
+            self.classes[o, p]: (self._einsum(o).labels[p], self._einsum(o).bounds[p])
+            for o in folds
+            for p in range(n_out[o])
+        }
+        read = {s: [self.classes[o, p] for p in range(n_out[o])] for s, o in slots.items()}
+        found = split(einsum, read, known)
+        if found is None or any(len(set(classes)) < len(classes) for classes in read.values()):
+            return False
+        part, reads, rest, left = found
+        if prod(part.shape) > prod(einsum.bounds):
+            return False
+        number = len(self.view.nodes) + user
+        self.view.parts[number] = EinsumNode(
+            f"{node.name}.part", part, tuple(node.operands[s] for s in reads), node.line
+        )
+        operands = (*node.operands, number)
+        self._rest = user, replace(node, einsum=rest, operands=tuple(operands[s] for s in left))
+        self.members = [*self.members, number]
+        return self._settle()
+
     def _saved_nbytes(self) -> int:
         """Bytes of tiled values, written and read; and of operands that are read by several steps."""
         shapes = (self._einsum(k) for k in self._tiled())
@@ -215,7 +258,7 @@ class Growth:
         for k in self.members:
             for operand in set(self.view.operands(k)).difference(self.members):
                 reads[operand] = reads.get(operand, 0) + 1
-        sources = ((self.view.nodes[o], n) for o, n in reads.items())
+        sources = ((self.view.node(o), n) for o, n in reads.items())
         return saved + sum((n - 1) * prod(node.shape) * node.dtype.itemsize for node, n in sources)
 
 
