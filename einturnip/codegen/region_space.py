@@ -15,14 +15,6 @@ STATE_NBYTES = 2 << 20  # of the states of one block, where the workspace holds 
 STREAMED_POINTS = 512  # along the streamed labels, enough for matrix products to run at their rate
 
 
-def uncut(region: Region) -> frozenset[int]:
-    """Labels that no tile and no block may cut: inner ones, and streamed ones that some carried step does not fold."""
-    inner = frozenset(range(region.n_out + region.n_streamed, len(region.labels)))
-    folded = [{s.labels[p] for p in s.einsum.aggregated} for s in (region.steps[k] for k in region.carried)]
-    bound = {s.labels[p] for k, s in enumerate(region.steps) if k not in region.carried for p in s.einsum.aggregated}
-    return inner | {p for p in region.aggregated if p in bound or not all(p in f for f in folded)}
-
-
 def tiled_labels(region: Region) -> frozenset[int]:
     """The labels of the output over which tiled values extend; what is cut along another is computed again."""
     return frozenset(p for k in region.tiled for p in _out(region.steps[k])) & frozenset(range(region.n_out))
@@ -30,7 +22,7 @@ def tiled_labels(region: Region) -> frozenset[int]:
 
 def choose_blocks(region: Region, extents: Sequence[int], whole: bool) -> tuple[int, ...]:
     """The extents of a block of a tile, by label: whole along inner labels, square-like along the tiled ones."""
-    fixed, rows = uncut(region), tiled_labels(region)
+    fixed, rows = region.whole, tiled_labels(region)
     blocks = [n if p in fixed or (p < region.n_out and p not in rows) else min(n, 1) for p, n in enumerate(extents)]
 
     def fits() -> bool:

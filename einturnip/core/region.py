@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeAlias
 
 from einturnip.core.dtypes import DType
 from einturnip.core.einsum import Access, Einsum, Key, TileSpace
@@ -93,6 +94,14 @@ class Region(TileSpace):
         streamed = set(self.aggregated)
         return tuple(k for k, step in enumerate(self.steps) if streamed & set(step.labels[: step.einsum.n_out]))
 
+    @cached_property
+    def whole(self) -> frozenset[int]:
+        """Labels that are never cut: inner ones, and streamed ones that not every carried step folds."""
+        inner = frozenset(range(self.n_out + self.n_streamed, len(self.labels)))
+        bound = [{s.labels[p] for p in s.einsum.aggregated} for s in self.steps]
+        within = {p for k in self.tiled for p in bound[k]}
+        return inner | {p for p in self.aggregated if p in within or not all(p in bound[k] for k in self.carried)}
+
     @property
     def state_dtypes(self) -> tuple[DType, ...]:
         """Element types of the state's components."""
@@ -105,3 +114,6 @@ class Region(TileSpace):
             for k in self.carried
             for component in self.steps[k].einsum.components([extents[p] for p in self.steps[k].labels])
         )
+
+
+Space: TypeAlias = Einsum | Region

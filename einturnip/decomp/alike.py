@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from einturnip.core.einsum import Einsum
+from einturnip.core.region import Region, Space
 from einturnip.core.scalar import Scalar, walk
 from einturnip.decomp.classes import LabelClasses, Ratio, form
 from einturnip.decomp.cost import COPIED_AT_ONCE, copies_tiles, positions, working_set_nbytes
@@ -32,7 +32,7 @@ class Group:
     """Nodes alike. ``node`` is one of them; ``reads``: the labels that each operand hangs on."""
 
     nodes: tuple[int, ...]
-    einsum: Einsum
+    einsum: Space
     classes: tuple[int, ...]
     reads: tuple[frozenset[int], ...]
     shifted: tuple[Shifted, ...]
@@ -97,7 +97,7 @@ def grouped(graph: EinGraph, classes: LabelClasses) -> Grouped:
             continue
         e = node.einsum
         if id(e) not in forms:
-            forms[id(e)] = known.setdefault((form(e), _kinds(e.join)), len(known))
+            forms[id(e)] = known.setdefault((form(e), () if isinstance(e, Region) else _kinds(e.join)), len(known))
         operands = [graph.nodes[o] for o in node.operands]
         shifted = () if e.plain else _shifted(graph, classes, node)
         files = any(isinstance(o, InputNode) for o in operands)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from einturnip.core.errors import InternalError
+from einturnip.core.region import Region
 from einturnip.decomp.classes import label_bounds
 from einturnip.decomp.types import Decomposition
 from einturnip.eingraph.types import ConcatNode, EinsumNode
@@ -23,5 +24,8 @@ def check(decomposition: Decomposition) -> None:
             raise InternalError(f"the tiles of {node.name!r} do not cover it")
         if isinstance(node, ConcatNode) and any(list(p.axes) != sorted(set(p.axes)) for p in node.pieces):
             raise InternalError(f"a piece of {node.name!r} has its axes in another order")
+        inner = node.einsum.whole if isinstance(node, EinsumNode) and isinstance(node.einsum, Region) else frozenset()
+        if any(part.tiles[p] < bounds[p] for p in inner):
+            raise InternalError(f"{node.name!r} is cut along a label of its insides")
         if isinstance(node, EinsumNode) and (block is None or len(block.tiles) != node.einsum.n_out):
             raise InternalError(f"the blocks of {node.name!r} are not over its output's labels")

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TypeAlias
 
-from einturnip.core.einsum import Einsum, Index
+from einturnip.core.einsum import Index
+from einturnip.core.region import Region, Space
 from einturnip.eingraph.types import ConcatNode, EinGraph, EinsumNode, InputNode, Node
 
 Ratio: TypeAlias = int | Fraction
@@ -37,8 +38,8 @@ class LabelClasses:
 
     A class counts in the points of its longest labels; ``ratios[node][label]``, where given, is how many points of the
     label go with one of those (at most 1), and tiles that are multiples of ``steps[class]`` meet in all members.
-    ``coarsest[class]`` is the largest tile; ``fixed`` are classes whose tile the program states; ``notes`` says which
-    statements were not heeded.
+    ``coarsest[class]`` is the largest tile; ``fixed`` are classes whose tile the program states, ``kept`` those that
+    are cut when nothing else can be, ``whole`` those that never are; ``notes`` says which statements were not heeded.
     """
 
     of: tuple[tuple[int, ...], ...]
@@ -48,10 +49,14 @@ class LabelClasses:
     ratios: Mapping[int, tuple[Ratio, ...]] = field(default_factory=dict)
     fixed: frozenset[int] = frozenset()
     notes: tuple[str, ...] = ()
+    kept: frozenset[int] = frozenset()
+    whole: frozenset[int] = frozenset()
 
     def tiles(self, node: int, bounds: Sequence[int], tiles: Sequence[int]) -> tuple[int, ...]:
         """The tile's extent along each label of a node, where the classes are cut into ``tiles``."""
         ratios = self.ratios.get(node)
+        if self.whole:
+            tiles = [self.coarsest[c] if c in self.whole else n for c, n in enumerate(tiles)]
         if ratios is None:
             return tuple(min(tiles[c], b) or 1 for c, b in zip(self.of[node], bounds, strict=True))
         return tuple(max(1, min(int(tiles[c] * r), b)) for c, b, r in zip(self.of[node], bounds, ratios, strict=True))
@@ -63,9 +68,10 @@ def label_classes(graph: EinGraph) -> LabelClasses:
     stored: list[tuple[int, int, int]] = []
     for i, node in enumerate(graph.nodes):
         if isinstance(node, EinsumNode):
+            apart = _never_cut(node.einsum)
             for operand, access in zip(node.operands, node.einsum.accesses, strict=True):
                 for axis, p in enumerate(access):
-                    if not isinstance(p, int):
+                    if not isinstance(p, int) or p in apart:
                         continue
                     if isinstance(graph.nodes[operand], InputNode):
                         stored.append((unions.first[operand] + axis, i, p))
@@ -80,6 +86,11 @@ def label_classes(graph: EinGraph) -> LabelClasses:
     if unions.count() > MOST_CLASSES:
         _unite_alike(unions, graph)
     return _numbered(unions, graph)
+
+
+def _never_cut(e: Space) -> frozenset[int]:
+    """Labels of a region that stand alone, so that no other node has them cut."""
+    return e.whole if isinstance(e, Region) else frozenset()
 
 
 class _Unions:
@@ -166,6 +177,8 @@ def _unite_indices(unions: _Unions, i: int, node: EinsumNode) -> None:
         for axis, p in enumerate(access):
             if isinstance(p, Index) and p.terms and not p.modulus:
                 label, coefficient = max(p.terms, key=lambda term: abs(term[1]) * (e.bounds[term[0]] - 1))
+                if label in _never_cut(e):
+                    continue
                 others = (unions.first[i] + q for q in range(len(e.bounds)))
                 step = abs(coefficient)
                 ratio = step // p.divisor if step % p.divisor == 0 else Fraction(step, p.divisor)
@@ -182,12 +195,13 @@ def _unite_alike(unions: _Unions, graph: EinGraph) -> None:
                 unions.unite(unions.first[i] + p, unions.first[other] + p)
 
 
-def form(e: Einsum) -> tuple[object, ...]:
+def form(e: Space) -> tuple[object, ...]:
     """What the bytes of a tile hang on: all but the join, names, and where affine indices begin."""
     accesses = tuple(
         tuple(p if isinstance(p, int) or not p.affine else Index(p.terms) for p in access) for access in e.accesses
     )
-    return e.bounds, e.n_out, accesses, e.dtypes, e.shapes if not e.plain else (), e.aggregation, e.keys
+    does = (e.n_streamed, e.steps, e.rescales) if isinstance(e, Region) else (e.aggregation,)
+    return e.bounds, e.n_out, accesses, e.dtypes, e.shapes if not e.plain else (), *does, e.keys
 
 
 def _numbered(unions: _Unions, graph: EinGraph) -> LabelClasses:
@@ -223,7 +237,12 @@ def _numbered(unions: _Unions, graph: EinGraph) -> LabelClasses:
     coarsest = [max(1, -(-b // s) * s) for b, s in zip(bounds, steps, strict=True)]
     fixed, notes = _hinted(graph, of, scaled, bounds, coarsest)
     _cut_into_slices(graph, of, bounds, coarsest, fixed)
-    return LabelClasses(tuple(of), tuple(bounds), tuple(coarsest), tuple(steps), scaled, fixed, tuple(notes))
+    regions = [(of[i], n.einsum) for i, n in enumerate(graph.nodes) if isinstance(n, EinsumNode)]
+    whole = frozenset(row[p] for row, e in regions for p in _never_cut(e))
+    kept = frozenset(row[p] for row, e in regions if isinstance(e, Region) for p in e.uncut)
+    return LabelClasses(
+        tuple(of), tuple(bounds), tuple(coarsest), tuple(steps), scaled, fixed - whole, tuple(notes), kept, whole
+    )
 
 
 def _hinted(

@@ -21,7 +21,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from einturnip.core.einsum import Access, Einsum
+from einturnip.core.einsum import Access
+from einturnip.core.region import Region, Space
 from einturnip.decomp.elimination import Factor, Problem, minimise
 from einturnip.decomp.types import Decomposition, Partitioning
 from einturnip.eingraph.types import ConcatNode, EinGraph, EinsumNode, InputNode, Node
@@ -102,8 +103,9 @@ def _operands(node: Node) -> tuple[int, ...]:
 
 
 @lru_cache(maxsize=4096)
-def _einsum_space(einsum: Einsum, parts: int) -> _Space:
-    counts = candidates(einsum.bounds, parts)
+def _einsum_space(einsum: Space, parts: int) -> _Space:
+    whole = einsum.whole if isinstance(einsum, Region) else ()
+    counts = candidates(tuple(1 if p in whole else n for p, n in enumerate(einsum.bounds)), parts)
     tiles = -(-np.array(einsum.bounds, np.int64)[None, :] // counts)
     calls = counts.prod(1)
     taken = np.zeros(len(counts))
@@ -116,7 +118,7 @@ def _einsum_space(einsum: Einsum, parts: int) -> _Space:
     return _Space(einsum.bounds, counts, unary, einsum.dtype.itemsize, einsum.n_out, einsum.shape, einsum.accesses)
 
 
-def _extent(einsum: Einsum, slot: int, axis: int, tiles: Counts) -> Costs:
+def _extent(einsum: Space, slot: int, axis: int, tiles: Counts) -> Costs:
     """Elements along one axis of an operand that each candidate's tile reads."""
     index = einsum.accesses[slot][axis]
     if isinstance(index, int):

@@ -9,7 +9,9 @@ from typing import Any, Literal, assert_never
 import numpy as np
 from numpy.typing import NDArray
 
-from einturnip.core.reference import State, combine_states, evaluate_einsum, finish_state
+from einturnip.core.einsum import Einsum
+from einturnip.core.reference import State
+from einturnip.core.region_reference import combine_spaces, evaluate_space, finish_space
 from einturnip.decomp.pieces import piece_box
 from einturnip.decomp.types import Decomposition, index
 from einturnip.eingraph.types import ConcatNode, EinsumNode, InputNode
@@ -49,20 +51,22 @@ def _node(decomposition: Decomposition, i: int, node: EinsumNode, tensors: list[
     out = np.empty(e.shape, e.dtype.numpy)
     # A label of size 0 has no tile; its fold is over nothing, and is still asked for.
     inner = list(product(*(range(max(1, part.counts[p])) for p in e.aggregated)))
+    rest = (0,) * (len(e.labels) - e.n_out - len(e.aggregated))
+    once = isinstance(e, Einsum) and e.aggregation is None
     for key in decomposition.output(i).each():
         states: list[State] = []
         for k in inner:
-            box = part.box(key + k)
+            box = part.box(key + k + rest)
             operands = [tensors[o][index(e.operand_box(slot, box))] for slot, o in enumerate(node.operands)]
             origins, extents = [lo for lo, _ in box], [hi - lo for lo, hi in box]
-            mode: Literal["result", "state"] = "result" if e.aggregation is None else "state"
-            states.append(evaluate_einsum(e, operands, origins, extents, mode))
+            mode: Literal["result", "state"] = "result" if once else "state"
+            states.append(evaluate_space(e, operands, origins, extents, mode))
         where = index(decomposition.output(i).box(key))
-        if e.aggregation is None:
+        if once:
             out[where] = states[0][0]
             continue
         state = states[0]
         for other in states[1:]:
-            state = combine_states(e, state, other)
-        out[where] = finish_state(e, state)
+            state = combine_spaces(e, state, other)
+        out[where] = finish_space(e, state)
     return out

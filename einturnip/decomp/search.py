@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 
 from einturnip.core.contraction import contraction
+from einturnip.core.einsum import Einsum
 from einturnip.core.machine import Machine
+from einturnip.core.region import Space
 from einturnip.decomp.alike import Group, Grouped
 from einturnip.decomp.cost import COPY_COST, operand_nbytes, overlap, state_nbytes
 from einturnip.eingraph.types import InputNode
@@ -44,16 +46,20 @@ def cuts(graph: Grouped, machine: Machine, layouts: Mapping[int, Sequence[int]],
 
 def thinner(graph: Grouped, cut: Cut) -> Iterator[Cut]:
     """The cut with the aggregated labels of contractions in ever thinner panels, which leave room for larger blocks."""
-    summed = {g.classes[p] for g in graph.groups if contraction(g.einsum) is not None for p in g.einsum.aggregated}
+    summed = {g.classes[p] for g in graph.groups if _is_product(g.einsum) for p in g.einsum.aggregated}
     tiles = list(cut.tiles)
     while True:
-        wide = [c for c in summed - graph.classes.fixed if tiles[c] > THINNEST]
+        wide = [c for c in summed - graph.classes.fixed - graph.classes.kept if tiles[c] > THINNEST]
         if not wide:
             return
         for c in wide:
             tiles[c] = halved(tiles[c], graph.classes.steps[c])
         held = max(graph.held_nbytes(g, tiles) for g in graph.groups)
         yield Cut(tuple(tiles), held, kernel_calls(graph, tiles))
+
+
+def _is_product(e: Space) -> bool:
+    return isinstance(e, Einsum) and contraction(e) is not None
 
 
 def kernel_calls(graph: Grouped, tiles: Sequence[int]) -> int:
@@ -80,7 +86,8 @@ class _Search:
         self.graph = graph
         self.machine = machine
         self.steps = graph.classes.steps
-        self.fixed = graph.classes.fixed
+        self.fixed = graph.classes.fixed | graph.classes.kept
+        self.whole = graph.classes.whole
         self.tiles = list(graph.classes.coarsest)
         self.members: dict[int, list[int]] = {}
         for n, group in enumerate(graph.groups):
@@ -133,7 +140,7 @@ class _Search:
         saved: dict[int, int] = {}
         group, tiles = self.graph.groups[n], self.tiles
         for c in group.relevant:
-            if tiles[c] > 1 and (c in self.fixed) == fixed:
+            if tiles[c] > 1 and c not in self.whole and (c in self.fixed) == fixed:
                 before = tiles[c]
                 tiles[c] = halved(before, self.steps[c])
                 saved[c] = self.held[n] - self.graph.held_nbytes(group, tiles)

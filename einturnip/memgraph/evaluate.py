@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from einturnip.core.reference import combine_states, evaluate_einsum, finish_state
+from einturnip.core.region_reference import combine_spaces, evaluate_space, finish_space
 from einturnip.decomp.types import index
 from einturnip.eingraph.types import InputNode
 from einturnip.memgraph.types import COMPUTE, DISK, FILES, MemGraph, Op, OpKind
@@ -51,13 +51,13 @@ def _kernel(views: Views, op: Op, call: Call, begun: set[int]) -> None:
     e = call.einsum
     made: tuple[Array, ...]
     if call.mode == "finish":
-        made = (finish_state(e, call.operands),)
+        made = (finish_space(e, call.operands),)
     elif call.mode == "whole":
-        made = evaluate_einsum(e, call.operands, call.origins, call.extents)
+        made = evaluate_space(e, call.operands, call.origins, call.extents)
     else:
-        made = evaluate_einsum(e, call.operands, call.origins, call.extents, "state")
+        made = evaluate_space(e, call.operands, call.origins, call.extents, "state")
         if op.unit in begun or views.continues(op.unit):
-            made = combine_states(e, tuple(a.copy() for a in call.outs), made)
+            made = combine_spaces(e, tuple(a.copy() for a in call.outs), made)
         begun.add(op.unit)
     # Workspace is anybody's until the op ends: spoil it, so that a value that should not lie there shows.
     call.workspace[...] = 0xFF

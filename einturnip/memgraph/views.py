@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from einturnip.codegen.kernels import Mode
-from einturnip.core.einsum import Einsum
+from einturnip.core.region import Space
 from einturnip.decomp.types import Box, index
 from einturnip.eingraph.types import EinsumNode
 from einturnip.memgraph.types import Lane, MemGraph, Op, OpKind
@@ -31,7 +31,7 @@ class Call:
     """One kernel call: see codegen.kernels.HostKernel for what its arguments hold."""
 
     node: int
-    einsum: Einsum
+    einsum: Space
     extents: tuple[int, ...]
     mode: Mode
     outs: tuple[Array, ...]
@@ -63,7 +63,7 @@ class Views:
         scratch = op.writes[1] if len(op.writes) > 1 else None
         operands: tuple[Array, ...]
         if task.kind == TaskKind.FINISH:
-            operands = self.components(op.reads[0].offset, shape, e)
+            operands = self.components(op.reads[0].offset, extents, e)
         else:
             operands = tuple(
                 self.part(access.offset, seen, e.operand_box(slot, box))
@@ -74,7 +74,7 @@ class Views:
             einsum=e,
             extents=extents,
             mode=MODES[task.kind],
-            outs=self.components(made.offset, shape, e)
+            outs=self.components(made.offset, extents, e)
             if task.kind == TaskKind.TOUCH
             else (self.memory.array(made.offset, shape, e.dtype.numpy),),
             operands=operands,
@@ -101,10 +101,10 @@ class Views:
         dtype = self.d.graph.nodes[v.node].dtype
         return self.memory.array(offset, tuple(hi - lo for lo, hi in v.box), dtype.numpy)
 
-    def components(self, offset: int, shape: tuple[int, ...], einsum: Einsum) -> tuple[Array, ...]:
-        """A state's components, one after the other, each from a multiple of 64 bytes."""
+    def components(self, offset: int, extents: tuple[int, ...], einsum: Space) -> tuple[Array, ...]:
+        """A state's components for a tile of ``extents``, one after the other, each from a multiple of 64 bytes."""
         arrays: list[Array] = []
-        for dtype in einsum.state_dtypes:
+        for shape, dtype in einsum.components(extents):
             arrays.append(self.memory.array(offset, shape, dtype.numpy))
             offset += -(-arrays[-1].nbytes // 64) * 64
         return tuple(arrays)

@@ -6,6 +6,7 @@ import math
 
 from einturnip.core.contraction import contraction
 from einturnip.core.einsum import Box, Einsum, Index
+from einturnip.core.region import Region, Space
 from einturnip.decomp.cost import positions
 from einturnip.decomp.pieces import points, union_points
 from einturnip.eingraph.types import ConcatNode, EinGraph, EinsumNode, InputNode
@@ -24,6 +25,8 @@ def link_bound(graph: EinGraph, capacity: int) -> dict[str, int]:
     for node in graph.nodes:
         # An operand that is made on the way need never cross the link, so only stored ones are bound by it.
         if isinstance(node, EinsumNode) and all(isinstance(graph.nodes[i], InputNode) for i in node.operands):
+            if isinstance(node.einsum, Region):
+                continue
             if id(node.einsum) not in products:
                 products[id(node.einsum)] = _product_nbytes(node.einsum, capacity)
             read = max(read, products[id(node.einsum)])
@@ -61,7 +64,7 @@ def _read_nbytes(graph: EinGraph) -> int:
     return sum(max(union_points(tuple(boxes[i])), fewest.get(i, 0)) * graph.nodes[i].dtype.itemsize for i in boxes)
 
 
-def _elements(e: Einsum, slot: int) -> int:
+def _elements(e: Space, slot: int) -> int:
     """The fewest different elements of an operand that a node can read."""
     total = 1
     keys = {key.label: key for key in e.keys}

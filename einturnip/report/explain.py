@@ -7,6 +7,7 @@ from typing import assert_never
 
 import numpy as np
 
+from einturnip.core.region import Region
 from einturnip.core.settings import format_size
 from einturnip.eingraph.types import NO_HINTS, ConcatNode, EinsumNode, InputNode
 from einturnip.memgraph.types import OpKind
@@ -39,7 +40,11 @@ def _row(planned: Planned, i: int) -> Cells:
             name, word = f"input {node.name}", "tile"
         case EinsumNode(einsum=einsum):
             name = f"{'output ' if outputs else ''}{node.name}"
-            word = f"{einsum.aggregation.op} kernel" if einsum.aggregation else "kernel"
+            word = "kernel"
+            if isinstance(einsum, Region):
+                word = f"kernel of {len(einsum.steps)} steps in one"
+            elif einsum.aggregation:
+                word = f"{einsum.aggregation.op} kernel"
         case ConcatNode(pieces=pieces):
             name, word = f"{'output ' if outputs else ''}{node.name}", f"tile of {len(pieces):,} pieces"
         case _:

@@ -13,14 +13,16 @@ from operator import itemgetter
 from typing import NamedTuple, TypeAlias, assert_never
 
 from einturnip.codegen.kernels import Mode, compile_kernel
-from einturnip.core.einsum import Box, Einsum
+from einturnip.codegen.mask import Mask
+from einturnip.core.einsum import Box
 from einturnip.core.machine import Machine
-from einturnip.decomp.cost import COPIED_AT_ONCE, copies_tiles, is_cut, kernel_seconds, state_nbytes
+from einturnip.core.region import Space
+from einturnip.decomp.cost import COPIED_AT_ONCE, copies_tiles, is_cut, is_finished, kernel_seconds, state_nbytes
 from einturnip.decomp.pieces import Part, Pieces, meet, points
 from einturnip.decomp.types import Decomposition
 from einturnip.eingraph.types import ConcatNode, EinsumNode, InputNode, Piece
 from einturnip.taskgraph.columns import TaskColumns
-from einturnip.taskgraph.order import block_keys, block_starts
+from einturnip.taskgraph.order import block_keys, block_starts, idle_tiles
 from einturnip.taskgraph.types import TaskGraph, TaskKind, ValueKind
 
 Key = tuple[int, ...]
@@ -72,6 +74,7 @@ class _Lowering:
         self.slots: dict[int, list[Slot]] = {}
         self.pieces: dict[int, Pieces] = {}
         self.copied = _copied(decomposition)
+        self.masks: dict[int, Mask] = {}
         self.costs: dict[tuple[int, Key, TaskKind], tuple[int, float, int]] = {}
         self.stores: dict[int, list[tuple[int, Part | None]]] = {}
         self.shown: dict[int, list[Part]] = {}
@@ -139,6 +142,8 @@ class _Lowering:
         assert block is not None
         keys = [k for k in block_keys(self.outputs[i].counts, block, key) if k not in tiles]
         steps: list[Key] = list(product(*(range(part.counts[p]) for p in e.aggregated)))
+        uncut = (0,) * (len(e.labels) - e.n_out - len(e.aggregated))
+        steps = [inner + uncut for inner in steps] if uncut else steps
         self.turned[i] = not self.turned[i]
         if self.turned[i]:
             steps.reverse()
@@ -152,26 +157,34 @@ class _Lowering:
                 self._store(i, k)
             return
         states: dict[Key, int] = {}
+        idle = self._idle(i, e, keys, steps)
         for inner in steps:
             for k in keys:
+                if k + inner in idle:
+                    continue
                 values, seen = yield from self._operands(i, e, k + inner)
                 if k not in states:
                     box = self.outputs[i].box(k)
-                    nbytes = state_nbytes(e, [hi - lo for lo, hi in box])
+                    nbytes = state_nbytes(e, [hi - lo for lo, hi in part.box(k + inner)])
                     states[k] = self.columns.new_value(ValueKind.STATE, i, box, nbytes)
                 self._kernel(TaskKind.TOUCH, i, e, k + inner, states[k], values, seen)
             keys = keys[::-1]
-        assert e.aggregation is not None
         for k in keys:
-            if e.aggregation.finish_is_identity:
+            if not is_finished(e):
                 tiles[k] = states[k]
             else:
                 tiles[k] = v = self._tile_value(i, self.outputs[i].box(k))
-                inner = (0,) * len(e.aggregated)
+                inner = (0,) * (len(e.labels) - e.n_out)
                 self._kernel(TaskKind.FINISH, i, e, k + inner, v, (states[k],), (states[k],))
             self._store(i, k)
 
-    def _operands(self, i: int, e: Einsum, key: Key) -> Generator[Want, None, tuple[list[int], list[int]]]:
+    def _idle(self, i: int, e: Space, keys: Sequence[Key], steps: Sequence[Key]) -> frozenset[Key]:
+        mask = self.masks.get(id(e))
+        if mask is None:
+            mask = self.masks[id(e)] = Mask(e)
+        return idle_tiles(mask, self.parts[i], keys, steps)
+
+    def _operands(self, i: int, e: Space, key: Key) -> Generator[Want, None, tuple[list[int], list[int]]]:
         """Values that hold each operand's part for tile ``key`` of the label space, and what they are seen as."""
         values: list[int] = []
         seen: list[int] = []
@@ -192,7 +205,7 @@ class _Lowering:
             seen.append(read.seen)
         return values, seen
 
-    def _slots(self, i: int, e: Einsum) -> list[Slot]:
+    def _slots(self, i: int, e: Space) -> list[Slot]:
         """For each operand of node ``i`` the node, and which of its tiles a tile of the label space reads whole."""
         part, found = self.parts[i], []
         node = self.graph.nodes[i]
@@ -211,7 +224,7 @@ class _Lowering:
         self,
         kind: TaskKind,
         i: int,
-        e: Einsum,
+        e: Space,
         key: Key,
         value: int,
         reads: Sequence[int],

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from einturnip.core.reference import State, combine_states, evaluate_einsum, finish_state
+from einturnip.core.reference import State
+from einturnip.core.region_reference import combine_spaces, evaluate_space, finish_space
 from einturnip.decomp.types import Box, index
 from einturnip.eingraph.types import EinsumNode
 from einturnip.taskgraph.types import Task, TaskGraph, TaskKind, Value, ValueKind
@@ -40,15 +41,15 @@ def _kernel(graph: TaskGraph, task: Task, values: dict[int, State]) -> State:
     assert isinstance(node, EinsumNode)
     e = node.einsum
     if task.kind == TaskKind.FINISH:
-        return (finish_state(e, values[task.reads[0]]),)
+        return (finish_space(e, values[task.reads[0]]),)
     box = graph.decomposition.partitionings[task.node].box(task.key)
     operands = [_part(graph, task, slot, e.operand_box(slot, box), values) for slot in range(len(task.reads))]
     origins, extents = [lo for lo, _ in box], [hi - lo for lo, hi in box]
     if task.kind == TaskKind.KERNEL:
-        return evaluate_einsum(e, operands, origins, extents)
-    state = evaluate_einsum(e, operands, origins, extents, "state")
-    assert e.aggregation is not None and graph.value_kind[task.value] == ValueKind.STATE
-    return combine_states(e, values[task.value], state) if task.value in values else state
+        return evaluate_space(e, operands, origins, extents)
+    state = evaluate_space(e, operands, origins, extents, "state")
+    assert graph.value_kind[task.value] == ValueKind.STATE
+    return combine_spaces(e, values[task.value], state) if task.value in values else state
 
 
 def _part(graph: TaskGraph, task: Task, slot: int, need: Box, values: dict[int, State]) -> Array:

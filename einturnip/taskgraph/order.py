@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from itertools import product
 from typing import TypeAlias
 
-from einturnip.decomp.types import Block
+from einturnip.codegen.mask import Mask
+from einturnip.decomp.types import Block, Partitioning
 
 Key: TypeAlias = tuple[int, ...]
 
@@ -39,3 +40,14 @@ def serpentine(ranges: Sequence[range]) -> Iterator[Key]:
     for n, first in enumerate(ranges[0]):
         for rest in forward if n % 2 == 0 else reversed(forward):
             yield (first, *rest)
+
+
+def idle_tiles(mask: Mask, part: Partitioning, keys: Sequence[Key], steps: Sequence[Key]) -> frozenset[Key]:
+    """Tiles of which a mask leaves nothing; for each output tile one stays all the same, to begin its state."""
+    if not mask.conditions:
+        return frozenset()
+    found: set[Key] = set()
+    for k in keys:
+        nothing = [k + inner for inner in steps if mask.idle(part.box(k + inner))]
+        found.update(nothing if len(nothing) < len(steps) else nothing[1:])
+    return frozenset(found)

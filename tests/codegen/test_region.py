@@ -44,7 +44,7 @@ def cut(region: Region, operands: Sequence[Array], box: Box) -> list[Array]:
 
 def in_tiles(made: Made, pieces: Sequence[int], order: st.DataObject | None) -> Array:
     """Every output tile in touches, in any order, then one finish."""
-    region, fixed = made.region, region_space.uncut(made.region)
+    region, fixed = made.region, made.region.whole
     step = [n if p in fixed else max(1, -(-n // pieces[p])) for p, n in enumerate(region.bounds)]
     ends = [[(lo, min(lo + w, n)) for lo in range(0, n, w)] for n, w in zip(region.bounds, step, strict=True)]
     out = np.full(region.shape, np.nan).astype(region.dtype.numpy)
