@@ -122,9 +122,13 @@ def fold(expr: Scalar) -> Scalar:
             assert_never(expr)
 
 
-def _constant(expr: Scalar) -> Const:
-    with np.errstate(all="ignore"):
-        value = evaluate_scalar(expr, (), (), ())
+def _constant(expr: Scalar) -> Scalar:
+    """The value of an expression of constants; itself where a run should warn of how it comes about."""
+    try:
+        with np.errstate(all="raise", under="ignore"):
+            value = evaluate_scalar(expr, (), (), ())
+    except FloatingPointError:
+        return expr
     return Const(python_number(value.item(), expr.dtype), expr.dtype)
 
 

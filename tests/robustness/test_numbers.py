@@ -122,3 +122,27 @@ def test_statements_computed_together_are_named_together():
     (warning,) = et.compile(text)(x=-np.ones(5), arena="1MiB").report.warnings
     assert (warning.line, warning.merged, warning.kind) == (3, (2,), "nan")
     assert warning.statement == "y[i] = l[i] + 1"
+
+
+CONSTANT = [
+    ("1 / 0", ["divide"]),
+    ("5 // 0", ["divide"]),
+    ("log(0)", ["divide"]),
+    ("sqrt(-1)", ["nan"]),
+    ("f16(100000)", ["overflow"]),
+    ("1e300 * 1e300", ["overflow"]),
+    ("x[0] * (0 / 0)", ["nan"]),
+    ("-inf + x[0]", []),
+    ("where(x[0] > 0, 1, nan)", []),
+    ("exp(-1e4)", []),
+]
+
+
+@pytest.mark.parametrize(("expression", "kinds"), CONSTANT)
+def test_what_is_constant_is_told_too(expression, kinds):
+    text = f"input x : f64[n]\ny = {expression}\noutput y\n"
+    assert warned(text, x=np.ones(2)) == [(2, kind) for kind in kinds]
+
+
+def test_a_division_by_zero_in_a_loop_of_numbers_is_told():
+    assert warned("y = 1.0\nfor t in 0 .. 4 {\n  y = y / (2 - t)\n}\noutput y\n") == [(3, "divide")]
