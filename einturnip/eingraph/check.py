@@ -6,8 +6,9 @@ from typing import assert_never
 
 from einturnip.core.algebra import AGGREGATIONS
 from einturnip.core.dtypes import BOOL, C64, C128, F32, F64, I64, DType
-from einturnip.core.einsum import Einsum, Index
+from einturnip.core.einsum import Einsum, Index, TileSpace, labels_read
 from einturnip.core.errors import InternalError
+from einturnip.core.region import Region
 from einturnip.core.scalar import (
     ARITHMETIC,
     COMPARISONS,
@@ -20,6 +21,7 @@ from einturnip.core.scalar import (
     Operand,
     walk,
 )
+from einturnip.eingraph.check_region import check_region
 from einturnip.eingraph.indices import normal, span
 from einturnip.eingraph.pieces import boxes_of, seen
 from einturnip.eingraph.types import ConcatNode, EinGraph, EinsumNode, InputNode
@@ -42,7 +44,7 @@ def check(graph: EinGraph) -> None:
             case EinsumNode():
                 where = f"node {i} ({node.name})"
                 if id(node.einsum) not in proven:
-                    _check_einsum(where, node.einsum)
+                    _check_either(where, node.einsum)
                     proven.add(id(node.einsum))
                 _check_operands(graph, i, where, node)
             case ConcatNode():
@@ -72,28 +74,50 @@ def _check_operands(graph: EinGraph, i: int, where: str, node: EinsumNode) -> No
         _require(source.dtype == einsum.dtypes[slot], f"{where}: operand {source.name} is {source.dtype}")
     pairs = set(zip(node.operands, einsum.accesses, strict=True))
     _require(len(pairs) == len(node.operands), f"{where}: one access in two slots")
+    n_steps = len(einsum.steps) if isinstance(einsum, Region) else 0
+    _require(len(node.steps) == n_steps, f"{where}: {len(node.steps)} names of {n_steps} steps")
     for position, extent in node.hints.tiles:
         _require(0 <= position < len(einsum.labels) and extent > 0, f"{where}: hint {position}: {extent}")
 
 
+def _check_either(where: str, space: Einsum | Region) -> None:
+    match space:
+        case Einsum():
+            _check_einsum(where, space)
+        case Region():
+            _check_space(where, space)
+            check_region(where, space)
+            for k, step in enumerate(space.steps):
+                _check_einsum(f"{where}, step {k}", step.einsum)
+        case _:
+            assert_never(space)
+
+
 def _check_einsum(where: str, einsum: Einsum) -> None:
-    _require(len(einsum.accesses) == len(einsum.dtypes), f"{where}: slots, operands and dtypes differ")
-    _require(len(einsum.labels) == len(einsum.bounds), f"{where}: labels and bounds differ")
-    _require(0 <= einsum.n_out <= len(einsum.labels), f"{where}: n_out")
-    _require(all(n >= 0 for n in einsum.bounds), f"{where}: negative bound in {einsum.bounds}")
-    alone = all(isinstance(index, int) for access in einsum.accesses for index in access)
-    _require(alone or len(einsum.shapes) == len(einsum.accesses), f"{where}: shapes of operands are missing")
-    for slot, access in enumerate(einsum.accesses):
-        labels = {p for index in access for p in ([index] if isinstance(index, int) else [q for q, _ in index.terms])}
-        _require(labels <= set(range(len(einsum.labels))), f"{where}: access of slot {slot}")
-        for index, size in zip(access, einsum.operand_shape(slot), strict=True):
-            _check_index(f"{where}, slot {slot}", einsum, index, size)
+    _check_space(where, einsum)
     _check_join(where, einsum)
     _check_aggregation(where, einsum)
     _check_keys(where, einsum)
+    for slot, access in enumerate(einsum.accesses):
+        clamped = any(isinstance(index, Index) and index.clamped for index in access)
+        _require(not clamped or einsum.aggregation is None, f"{where}, slot {slot}: a clamped index in an aggregation")
 
 
-def _check_index(where: str, einsum: Einsum, index: int | Index, size: int) -> None:
+def _check_space(where: str, space: TileSpace) -> None:
+    """Labels have bounds, and every index stays in its axis."""
+    _require(len(space.accesses) == len(space.dtypes), f"{where}: slots, operands and dtypes differ")
+    _require(len(space.labels) == len(space.bounds), f"{where}: labels and bounds differ")
+    _require(0 <= space.n_out <= len(space.labels), f"{where}: n_out")
+    _require(all(n >= 0 for n in space.bounds), f"{where}: negative bound in {space.bounds}")
+    alone = all(isinstance(index, int) for access in space.accesses for index in access)
+    _require(alone or len(space.shapes) == len(space.accesses), f"{where}: shapes of operands are missing")
+    for slot, access in enumerate(space.accesses):
+        _require(labels_read(access) <= set(range(len(space.labels))), f"{where}: access of slot {slot}")
+        for index, size in zip(access, space.operand_shape(slot), strict=True):
+            _check_index(f"{where}, slot {slot}", space, index, size)
+
+
+def _check_index(where: str, einsum: TileSpace, index: int | Index, size: int) -> None:
     """An index stays inside its axis; a label alone spans it, and is not written otherwise."""
     if isinstance(index, int):
         _require(einsum.bounds[index] == size, f"{where}: labels say {einsum.bounds[index]} for an axis of {size}")

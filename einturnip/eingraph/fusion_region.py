@@ -33,9 +33,9 @@ def derive(members: Sequence[Member], streamed: Sequence[int], longest: int) -> 
     ``longest``: how many elements uncut labels of the output, and inner ones, may span.
     """
     order = _label_order(members, streamed)
-    known = {c: (m.einsum.labels[p], m.einsum.bounds[p]) for m in members for p, c in enumerate(m.classes)}
-    last = members[-1]
-    known |= {c: (last.einsum.labels[p], last.einsum.bounds[p]) for p, c in enumerate(last.classes)}
+    # A label is called as in the output, else as in the first step that has it.
+    last, called = members[-1], (*reversed(members), members[-1])
+    known = {c: (m.einsum.labels[p], m.einsum.bounds[p]) for m in called for p, c in enumerate(m.classes)}
     steps, reads = _steps(members, {c: i for i, c in enumerate(order)})
     plain = all(isinstance(index, int) for read in reads for index in read.access)
     region = Region(

@@ -8,7 +8,7 @@ from dataclasses import replace
 from einturnip.core.einsum import Einsum
 from einturnip.eingraph.check import check
 from einturnip.eingraph.forms import Forms
-from einturnip.eingraph.rewrite_inline import inline_copies, inline_elementwise, inline_products
+from einturnip.eingraph.rewrite_inline import inline_copies, inline_elementwise, inline_products, inline_scaled
 from einturnip.eingraph.rewrite_pieces import flatten_pieces, read_pieces
 from einturnip.eingraph.rewrite_sharing import drop_dead, simplify
 from einturnip.eingraph.rewrite_sums import factor_sums
@@ -30,6 +30,7 @@ def rewrite(graph: EinGraph, memory_nbytes: int | None = None) -> EinGraph:
         graph = _until_settled(graph, forms, inline_copies)
     graph = _until_settled(graph, forms, inline_elementwise)
     graph = _until_settled(graph, forms, inline_products)
+    graph = _until_settled(graph, forms, inline_scaled)
     graph = simplify(factor_sums(graph, forms, memory_nbytes), forms)
     graph = _until_settled(graph, forms, inline_elementwise)
     check(graph)

@@ -45,6 +45,11 @@ def inline_products(graph: EinGraph, forms: Forms) -> EinGraph:
     return _inline(graph, forms, _is_factored)
 
 
+def inline_scaled(graph: EinGraph, forms: Forms) -> EinGraph:
+    """Tensors with a factor that the sums over them can leave outside, as weights made to sum to 1, go into those."""
+    return _inline(graph, forms, _is_scaled)
+
+
 def _inline(graph: EinGraph, forms: Forms, wanted: Judge, copies: bool = False) -> EinGraph:
     """Substitute each elementwise node that is ``wanted`` there into all its consumers; unused nodes stay behind."""
     nodes = list(graph.nodes)
@@ -274,3 +279,22 @@ def _saves_storage(node: Einsum, consumers: list[Einsum], slots: list[tuple[int,
     if not _is_cheap(node.join) or operators * (max(map(len, slots)) - 1) > _COMPUTE_AGAIN:
         return False
     return len(consumers) == 1 or (len(consumers) == 2 and _operand_nbytes(node) <= _READ_AGAIN * _nbytes(node))
+
+
+def _is_scaled(node: Einsum, consumers: list[Einsum], slots: list[tuple[int, ...]]) -> bool:
+    """True for a product of which every consumer, a sum with the node as a factor, can leave the same part outside."""
+    product = split_product(node.join)
+    parts = [node.labels_of(f) for f in (*product.factors, *product.divisors)]
+    if len(parts) < 2:
+        return False
+    bound: set[int] = set()
+    for consumer, (slot, *more) in zip(consumers, slots, strict=True):
+        operator = consumer.aggregation
+        if more or operator is None or not _is_sum(consumer) or operator.state != (node.dtype,) or consumer.keys:
+            return False
+        if Operand(slot, node.dtype) not in split_product(consumer.join).factors:
+            return False
+        access = consumer.accesses[slot]
+        bound |= {p for p, index in enumerate(access) if not labels_read((index,)).isdisjoint(consumer.aggregated)}
+    free = [labels for labels in parts if labels.isdisjoint(bound)]
+    return node.dtype.is_inexact and 0 < len(free) < len(parts) and any(free)

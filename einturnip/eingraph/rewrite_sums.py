@@ -213,6 +213,8 @@ class _Sum:
         shape = space.drafts.tensor(tensor)[1]
         if prod(shape) >= prod(space.bounds[p] for p in labels_read(access)):
             return None
+        if isinstance(join, Operand):
+            return join
         axes = tuple(space.add_label(f"i{axis}", n) for axis, n in enumerate(shape))
         read = space.operand(tensor, axes)
         whole = rewrite(join, lambda e: read if isinstance(e, Operand) else e)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, assert_never
 
-from einturnip.core.einsum import Access, Einsum, Index
+from einturnip.core.einsum import Access, Einsum, Index, TileSpace
+from einturnip.core.region import Region, Step
 from einturnip.core.scalar import COMPARISONS, Call, Cast, Const, Label, Operand, Scalar
 from einturnip.eingraph.types import ConcatNode, EinGraph, EinsumNode, InputNode, Node
 
@@ -38,22 +39,48 @@ def _definition(graph: EinGraph, node: Node) -> str:
     match node:
         case InputNode():
             return "input"
+        case EinsumNode(einsum=Region() as region):
+            return _region(graph, node, region)
         case EinsumNode(einsum=einsum, operands=operands):
-            names = [_access(graph.nodes[o].name, einsum, slot) for slot, o in enumerate(operands)]
-            join = show_scalar(einsum.join, names, einsum.labels)
-            if einsum.aggregation is None:
-                return join
-            keys = [f"{einsum.labels[k.label]} = {show_scalar(k.value, names, einsum.labels)}" for k in einsum.keys]
-            held = f"where {', '.join(keys)}: " if keys else ""
-            return f"{einsum.aggregation.op}[{','.join(einsum.labels[einsum.n_out :])}] {held}{join}"
+            assert isinstance(einsum, Einsum)
+            return _formula(einsum, [graph.nodes[o].name for o in operands], einsum.labels)
         case ConcatNode(pieces=pieces):
             return " | ".join(f"{graph.nodes[p.operand].name} at {list(p.offsets)}" for p in pieces)
         case _:
             assert_never(node)
 
 
-def _access(name: str, einsum: Einsum, slot: int) -> str:
-    indices = show_indices(einsum.accesses[slot], einsum.labels)
+def _region(graph: EinGraph, node: EinsumNode, region: Region) -> str:
+    """``along t: S[s,t] = ...; P[s,t] = ...; O[s,e] = ...``."""
+    labels, steps = unique_labels(region), []
+    for (name, _), (step, tensors, own) in zip(node.steps, _body(graph, node, region), strict=True):
+        indices = ",".join(own[: step.einsum.n_out])
+        steps.append(f"{name}[{indices}] = " if indices else f"{name} = ")
+        steps[-1] += _formula(step.einsum, tensors, own)
+    return f"along {','.join(labels[p] for p in region.aggregated)}: {'; '.join(steps)}"
+
+
+def _formula(einsum: Einsum, tensors: list[str], labels: Sequence[str]) -> str:
+    """An einsum's right side, each operand with its indices."""
+    names = [_access(name, einsum, slot, labels) for slot, name in enumerate(tensors)]
+    join = show_scalar(einsum.join, names, tuple(labels))
+    if einsum.aggregation is None:
+        return join
+    keys = [f"{labels[k.label]} = {show_scalar(k.value, names, tuple(labels))}" for k in einsum.keys]
+    held = f"where {', '.join(keys)}: " if keys else ""
+    return f"{einsum.aggregation.op}[{','.join(labels[einsum.n_out :])}] {held}{join}"
+
+
+def _body(graph: EinGraph, node: EinsumNode, region: Region) -> Iterator[tuple[Step, list[str], list[str]]]:
+    """The steps of a region, the names of what each reads, and those of its labels."""
+    labels = unique_labels(region)
+    for step in region.steps:
+        sources = [node.steps[~o][0] if o < 0 else graph.nodes[node.operands[o]].name for o in step.operands]
+        yield step, sources, [labels[p] for p in step.labels]
+
+
+def _access(name: str, einsum: Einsum, slot: int, labels: Sequence[str]) -> str:
+    indices = show_indices(einsum.accesses[slot], labels)
     return f"{name}[{','.join(indices)}]" if indices else name
 
 
@@ -130,20 +157,12 @@ def _node_json(graph: EinGraph, i: int) -> dict[str, Any]:
             labels = [f"i{axis}" for axis in range(len(shape))]
             rest = {"labels": labels, "bounds": list(shape), "output": labels, "inputs": []}
             return common | rest | {"join": None, "aggregation": None, "kind": "input"}
+        case EinsumNode(einsum=Region() as region):
+            return common | _region_json(graph, node, region)
         case EinsumNode(einsum=einsum, operands=operands):
-            labels = unique_labels(einsum)
-            rest = {"labels": labels, "bounds": list(einsum.bounds), "output": labels[: einsum.n_out]}
-            rest["inputs"] = [
-                {"node": o, "labels": show_indices(einsum.accesses[slot], labels)} for slot, o in enumerate(operands)
-            ]
-            names = [graph.nodes[o].name for o in operands]
-            join = show_scalar(einsum.join, _distinct(names, einsum), tuple(labels))
-            operator = einsum.aggregation.op if einsum.aggregation else None
-            if einsum.keys:
-                values = [show_scalar(k.value, _distinct(names, einsum), tuple(labels)) for k in einsum.keys]
-                pairs = zip((labels[k.label] for k in einsum.keys), values, strict=True)
-                rest["keys"] = [{"label": label, "value": value} for label, value in pairs]
-            return common | rest | {"join": join, "aggregation": operator, "kind": "einsum"}
+            assert isinstance(einsum, Einsum)
+            names, sources = [graph.nodes[o].name for o in operands], [{"node": o} for o in operands]
+            return common | _einsum_json(einsum, unique_labels(einsum), sources, names)
         case ConcatNode(shape=shape, pieces=pieces):
             labels = [f"i{axis}" for axis in range(len(shape))]
             rest = {"labels": labels, "bounds": list(shape), "output": labels}
@@ -155,7 +174,42 @@ def _node_json(graph: EinGraph, i: int) -> dict[str, Any]:
             assert_never(node)
 
 
-def unique_labels(einsum: Einsum) -> list[str]:
+def _region_json(graph: EinGraph, node: EinsumNode, region: Region) -> dict[str, Any]:
+    """What stands in JSON for a region: its label space, and in ``body`` its steps, each as a node."""
+    labels = unique_labels(region)
+    found: dict[str, Any] = {"labels": labels, "bounds": list(region.bounds), "output": labels[: region.n_out]}
+    accesses = [show_indices(access, labels) for access in region.accesses]
+    found["inputs"] = [{"node": o, "labels": access} for o, access in zip(node.operands, accesses, strict=True)]
+    found |= {"join": None, "aggregation": None, "kind": "region", "streamed": [labels[p] for p in region.aggregated]}
+    return found | {"body": [_step_json(node, k, *parts) for k, parts in enumerate(_body(graph, node, region))]}
+
+
+def _step_json(node: EinsumNode, k: int, step: Step, tensors: list[str], labels: list[str]) -> dict[str, Any]:
+    """A step in the form of a node; ``"step"`` is the number of an earlier step where an input is none of the graph."""
+    name, line = node.steps[k]
+    sources = [{"node": node.operands[o]} if o >= 0 else {"step": ~o} for o in step.operands]
+    head: dict[str, Any] = {"id": k, "name": name, "line": line, "dtype": step.einsum.dtype.name}
+    return head | _einsum_json(step.einsum, labels, sources, tensors)
+
+
+def _einsum_json(
+    einsum: Einsum, labels: list[str], sources: Sequence[dict[str, Any]], tensors: list[str]
+) -> dict[str, Any]:
+    """What stands in JSON for an einsum; ``sources`` say which tensor each slot reads, ``tensors`` its name."""
+    accesses = [show_indices(access, labels) for access in einsum.accesses]
+    names = _distinct(tensors, einsum, labels)
+    found: dict[str, Any] = {"labels": labels, "bounds": list(einsum.bounds), "output": labels[: einsum.n_out]}
+    found["inputs"] = [source | {"labels": access} for source, access in zip(sources, accesses, strict=True)]
+    if einsum.keys:
+        values = [show_scalar(k.value, names, tuple(labels)) for k in einsum.keys]
+        pairs = zip((labels[k.label] for k in einsum.keys), values, strict=True)
+        found["keys"] = [{"label": label, "value": value} for label, value in pairs]
+    found["join"] = show_scalar(einsum.join, names, tuple(labels))
+    found["aggregation"] = einsum.aggregation.op if einsum.aggregation else None
+    return found | {"kind": "einsum"}
+
+
+def unique_labels(einsum: TileSpace) -> list[str]:
     """The labels' names, told apart where two labels of a statement have one name (``A[i,j] / sum[j] A[i,j]``)."""
     names: list[str] = []
     for label in einsum.labels:
@@ -167,6 +221,6 @@ def unique_labels(einsum: Einsum) -> list[str]:
     return names
 
 
-def _distinct(names: list[str], einsum: Einsum) -> list[str]:
+def _distinct(names: list[str], einsum: Einsum, labels: Sequence[str]) -> list[str]:
     """Operands by name alone; with their labels where one tensor is read in two ways."""
-    return [_access(n, einsum, slot) if names.count(n) > 1 else n for slot, n in enumerate(names)]
+    return [_access(n, einsum, slot, labels) if names.count(n) > 1 else n for slot, n in enumerate(names)]

@@ -1,0 +1,105 @@
+"""The invariants of a region: each step in its place, and no carried value seen on its way that is not made up for."""
+
+from __future__ import annotations
+
+from einturnip.core.einsum import Access, Index, labels_read
+from einturnip.core.errors import InternalError
+from einturnip.core.region import Region
+from einturnip.core.scalar import labels_of
+
+
+def check_region(where: str, region: Region) -> None:
+    """Labels, operands and classes of the steps, and the rescales that their dependences ask for.
+
+    Raises:
+        InternalError: an invariant is broken.
+    """
+    _require(bool(region.steps) and bool(region.carried), f"{where}: a region without carried steps")
+    _require(region.n_out + region.n_streamed <= len(region.labels), f"{where}: n_streamed")
+    last = region.steps[-1]
+    out = last.labels[: last.einsum.n_out]
+    _require(out == tuple(range(region.n_out)), f"{where}: the last step has labels {out}")
+    read: set[int] = set()
+    for k, step in enumerate(region.steps):
+        name = f"{where}, step {k}"
+        _require(len(step.labels) == len(step.einsum.labels) == len(set(step.labels)), f"{name}: labels")
+        bounds = tuple(region.bounds[p] for p in step.labels)
+        _require(bounds == step.einsum.bounds, f"{name}: bounds {bounds} and {step.einsum.bounds}")
+        _check_operands(name, region, k)
+        _check_class(name, region, k)
+        read.update(step.operands)
+    _require(read >= set(range(len(region.accesses))), f"{where}: slots that no step reads")
+    unread = [k for k in range(len(region.steps) - 1) if ~k not in read]
+    _require(not unread, f"{where}: nobody reads steps {unread}")
+    _check_rescales(where, region)
+
+
+def _require(holds: bool, message: str) -> None:
+    if not holds:
+        raise InternalError(message)
+
+
+def _check_operands(name: str, region: Region, k: int) -> None:
+    """What a step reads has the type, shape and labels that its own einsum says."""
+    step = region.steps[k]
+    _require(len(step.operands) == len(step.einsum.accesses), f"{name}: slots and operands differ")
+    for slot, source in enumerate(step.operands):
+        access: Access = tuple(_moved(index, step.labels) for index in step.einsum.accesses[slot])
+        if source >= 0:
+            _require(source < len(region.accesses), f"{name}: no slot {source}")
+            shapes = region.operand_shape(source), step.einsum.operand_shape(slot)
+            dtype, expected = region.dtypes[source], region.accesses[source]
+        else:
+            _require(~source < k, f"{name}: reads step {~source}")
+            other = region.steps[~source]
+            shapes = other.einsum.shape, step.einsum.operand_shape(slot)
+            dtype, expected = other.einsum.dtype, other.labels[: other.einsum.n_out]
+        _require(shapes[0] == shapes[1], f"{name}: shapes {shapes} of slot {slot}")
+        _require(access == expected, f"{name}: reads slot {slot} at {access}, not {expected}")
+        _require(dtype == step.einsum.dtypes[slot], f"{name}: slot {slot} is {dtype}")
+
+
+def _moved(index: int | Index, labels: tuple[int, ...]) -> int | Index:
+    if isinstance(index, int):
+        return labels[index]
+    terms = tuple(sorted((labels[p], c) for p, c in index.terms))
+    return Index(terms, index.offset, index.divisor, index.modulus, index.clamped)
+
+
+def _check_class(name: str, region: Region, k: int) -> None:
+    """A tiled step has labels of the output and streamed ones, a carried one of the output, a final one needs none."""
+    step = region.steps[k]
+    out, streamed = set(range(region.n_out)), set(region.aggregated)
+    own, bound = set(step.labels[: step.einsum.n_out]), {step.labels[p] for p in step.einsum.aggregated}
+    tiled, carried = k in region.tiled, k in region.carried
+    _require(own <= out | streamed and not bound & out, f"{name}: labels {step.labels}")
+    _require(not (tiled and carried), f"{name}: is tiled and carried")
+    if not tiled and not carried:
+        free = not labels_of(step.einsum.join) and step.einsum.aggregation is None
+        _require(free, f"{name}: a final step that aggregates or takes a label as a number")
+        finals = all(source < 0 and ~source not in region.tiled for source in step.operands)
+        _require(finals, f"{name}: a final step that reads operands or tiles")
+    inner = set(range(region.n_out + region.n_streamed, len(region.labels)))
+    read = {p for access in step.einsum.accesses for p in labels_read(access)}
+    _require(not inner & own and {step.labels[p] for p in read} <= own | bound, f"{name}: labels that it reads")
+
+
+def _check_rescales(where: str, region: Region) -> None:
+    """A carried step that sees others on their way is a sum, and has a rescale for no others than these."""
+    seen: list[set[int]] = []
+    carried = set(region.carried)
+    for step in region.steps:
+        before = [~source for source in step.operands if source < 0]
+        seen.append({k for k in before if k in carried}.union(*(seen[k] for k in before if k not in carried)))
+    pairs = [(r.step, r.of) for r in region.rescales]
+    _require(len(set(pairs)) == len(pairs), f"{where}: rescales {pairs}")
+    for step_number, of in pairs:
+        known = step_number in carried and of in carried and of in seen[step_number]
+        _require(known, f"{where}: step {step_number} is rescaled by step {of}, which it does not see")
+    for k in carried:
+        aggregation = region.steps[k].einsum.aggregation
+        linear = aggregation is not None and aggregation.op in ("sum", "mean")
+        _require(linear or not seen[k], f"{where}: step {k} sees steps {seen[k]} on their way")
+        for m in seen[k]:
+            of_m = region.steps[m].einsum.aggregation
+            _require(of_m is not None and of_m.op in ("max", "min"), f"{where}: step {k} sees step {m} on its way")
