@@ -269,10 +269,12 @@ class _Builder:
         self._release(v)
 
     def _release(self, v: int) -> None:
-        # Every reader comes after every writer, so where there is a reader the readers say it all.
         seg = self._held(v)
         self.segment[v] = None
-        self.arena.release(seg, tuple(self.readers[v] or self.writers[v]), self.nbytes[v] > 0)
+        if self.nbytes[v]:  # every reader comes after every writer, so where there is a reader the readers say it all
+            self.arena.release(seg, tuple(self.readers[v] or self.writers[v]), True)
+        else:  # nobody touched the bytes: they wait for those who did before
+            self.arena.release(seg, seg.deps, seg.exact)
 
     def _forget_home(self, v: int) -> None:
         home = self.home[v]
