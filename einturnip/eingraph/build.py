@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import assert_never
 
 from einturnip.core.errors import SourceError
 from einturnip.eingraph.assembly import Assembly, Draft, Drafts, Space, copy_of
 from einturnip.eingraph.check import check
-from einturnip.eingraph.forms import Forms
+from einturnip.eingraph.forms import Forms, distinct, pattern
 from einturnip.eingraph.joining import concatenation, replacement
 from einturnip.eingraph.mentions import Mentions, mentions
 from einturnip.eingraph.ranges import label_sizes
@@ -88,11 +88,13 @@ class _Unrolled:
         found = self._mentions[equation.number]
         if self._is_unsized(equation, found.tensors):
             return
-        outside = [self.nodes[number] for number in found.tensors]
+        read = [self.nodes[number] for number in found.tensors]
+        places, outside = pattern(read), distinct(read)  # a loop's tensor may be one that is read beside it
         variables = tuple(self.sizes.loops.get(name) for name in found.names)
-        key = (equation.number, variables, tuple(self.assembly.nodes[node].shape for node in outside))
+        key = (equation.number, variables, places, tuple(self.assembly.nodes[node].shape for node in outside))
         if key not in self._lowered:
-            self._lowered[key] = self._lower(equation, found.tensors, outside), self.sizes.axes[equation.number]
+            numbers = dict(zip(found.tensors, places, strict=True))
+            self._lowered[key] = self._lower(equation, numbers, outside), self.sizes.axes[equation.number]
         drafts, self.sizes.axes[equation.number] = self._lowered[key]
         if drafts:
             name, line = equation.name, equation.span.line
@@ -100,8 +102,8 @@ class _Unrolled:
         else:
             self._stand_in(equation)
 
-    def _lower(self, equation: Equation, tensors: tuple[int, ...], outside: list[int]) -> tuple[Draft, ...]:
-        """The drafts of an equation over the tensors that it reads; none where it is wrong."""
+    def _lower(self, equation: Equation, numbers: Mapping[int, int], outside: Sequence[int]) -> tuple[Draft, ...]:
+        """The drafts of an equation over the nodes that it reads, as ``numbers`` says; none where it is wrong."""
         problems = len(self.sizes.problems)
         bounds = label_sizes(self.sizes, equation)
         if len(self.sizes.problems) > problems:
@@ -109,7 +111,7 @@ class _Unrolled:
         nodes = [self.assembly.nodes[node] for node in outside]
         drafts = Drafts((node.dtype, node.shape) for node in nodes)
         space = Space(drafts, [label.name for label in equation.labels], bounds)
-        Statement(self.sizes, equation, space, tensors.index).emit()
+        Statement(self.sizes, equation, space, numbers.__getitem__).emit()
         if len(self.sizes.problems) > problems:
             return ()
         return tuple(self._forms.draft(draft) for draft in drafts.nodes)
