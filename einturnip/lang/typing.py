@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
+from math import log2
 
 from einturnip.core.algebra import aggregation
 from einturnip.core.diagnostics import Diagnostic, Span
@@ -34,6 +36,16 @@ _KEEPS_INTEGERS = frozenset({"abs", "sign", "floor", "ceil", "round", "relu", "c
 _ORDERED = frozenset({"lt", "le", "gt", "ge", "floordiv", "mod", "min", "max"})
 _BOOL_OPS = {"add": "or", "mul": "and", "max": "or", "min": "and"}
 _KINDS = "bufc"
+_EXACT = {
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
+    "floordiv": operator.floordiv,
+    "mod": operator.mod,
+    "pow": operator.pow,
+}
+# No dtype holds a number of more bits.
+_MOST_BITS = 1023
 
 
 class TypeProblem(Exception):
@@ -138,12 +150,29 @@ def arithmetic(symbol: str, a: Expr, b: Expr, op_span: Span, span: Span) -> Expr
         TypeProblem: the operator is not defined for these dtypes (E041), or a literal does not fit (E042).
     """
     op = ARITHMETIC[symbol]
+    whole = _of_literals(op, a, b, span)
+    if whole is not None:
+        return whole
     dtype, strength = common(a, b)
     if op == "pow":
         return _power(a, b, dtype, strength, op_span, span)
     if op == "div" and not dtype.is_inexact:
         dtype = F64
     return _pair(op, symbol, a, b, dtype, strength, op_span, span)
+
+
+def _of_literals(op: str, a: Expr, b: Expr, span: Span) -> Number | None:
+    """Two whole literals are one, as in Python: exact, however large it is on the way."""
+    if not (isinstance(a, Number) and isinstance(b, Number) and op in _EXACT):
+        return None
+    x, y = a.value, b.value
+    if type(x) is not int or type(y) is not int or (y == 0 and op in ("floordiv", "mod")) or (y < 0 and op == "pow"):
+        return None
+    large = op == "pow" and abs(x) > 1 and (y > _MOST_BITS or y * log2(abs(x)) > _MOST_BITS)
+    value = 0 if large else _EXACT[op](x, y)
+    if large or value.bit_length() > _MOST_BITS:
+        raise TypeProblem(Diagnostic("E042", "this number is larger than any dtype can hold", span))
+    return literal(value, span)
 
 
 def extremum(op: str, a: Expr, b: Expr, name_span: Span, span: Span) -> Expr:

@@ -64,6 +64,11 @@ DTYPES = [
     of(I4, "c64(x[i])", I4.astype(np.complex64)),
     of(V, "x[i] == i + 1", np.array([True, False, True])),
     Sentence(
+        "whole literals among themselves are exact",
+        "a = 2 ^ 63 - 1\nb = 2.0 ^ 0 * 2 ^ 70\nc = u64(2 ^ 63)\nd = -7 // 2 + -7 % 3\noutput a, b, c, d\n",
+        {"a": i8(2**63 - 1), "b": f8(2.0**70), "c": np.uint64(2**63), "d": i8(-2)},
+    ),
+    Sentence(
         "f32 * scale is f32",
         "dim d = 4\ninput x : f32[n]\nscale = 1 / sqrt(d)\nZ[i] = x[i] * scale\noutput Z, scale\n",
         {"Z": V / 2, "scale": f8(0.5)},
