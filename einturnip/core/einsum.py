@@ -121,7 +121,7 @@ class TileSpace:
             points = [extents[q] for q, _ in p.terms]
             span = 0 if 0 in points else sum(abs(c) * (n - 1) for (_, c), n in zip(p.terms, points, strict=True))
             span = (span + p.divisor - 1) // p.divisor + 1 if 0 not in points else 0
-            span = min(span, p.modulus) if p.modulus and span > 1 else span
+            span = p.modulus if p.modulus and span > 1 else span  # it may wrap round
             found.append(min(span, self.shapes[slot][axis]))
         return tuple(found)
 

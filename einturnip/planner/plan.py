@@ -109,7 +109,10 @@ class Way:
 
 
 def _candidates(graph: Grouped, way: Way, machine: Machine, room: Callable[[Cut], int]) -> Iterator[Cut]:
-    """The cuts that fit, best first: by price those of which several working sets fit, then the finest."""
+    """The cuts that fit, best first: by price those of which several working sets fit, then ever finer ones.
+
+    A cut whose largest working set fits may fail all the same, for tiles of other nodes that must stay beside it.
+    """
     whole = way.coarsest
     if whole.working_set * SETS <= room(whole) - MOST_EXTENTS * granule(room(whole)) and whole_is_best(graph, machine):
         yield whole
@@ -124,8 +127,14 @@ def _candidates(graph: Grouped, way: Way, machine: Machine, room: Callable[[Cut]
         crowding = max(0.0, 1 - room(cut) / max(1, cut.working_set) / SETS)
         return price(graph, cut, room(cut), machine, blocked) * (1 + CROWDING * crowding)
 
-    yield from sorted(roomy, key=cost)[:3]
-    yield from sorted(fitting, key=lambda c: -c.kernel_calls)
+    best = sorted(roomy, key=cost)[:3]
+    yield from best
+    calls = 0
+    for cut in fitting[:-1]:
+        if cut.kernel_calls >= 2 * calls and cut not in best:
+            calls = cut.kernel_calls
+            yield cut
+    yield from fitting[-1:]
 
 
 def _does_not_fit(
