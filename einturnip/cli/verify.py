@@ -1,0 +1,57 @@
+"""``einturnip verify``: a memory graph that somebody planned, held against every rule."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import click
+
+from einturnip.cli import options
+
+
+@click.command("verify")
+@click.argument("plan", metavar="PLAN.json", type=click.Path(path_type=Path, allow_dash=True))
+@click.option(
+    "--stored",
+    type=options.Pair("OUTPUT=SIZE"),
+    multiple=True,
+    help="Bytes that an output must have in all: --stored C.npy=4MiB. A file's missing end shows by this alone.",
+)
+@click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="Faults that are shown.")
+@click.option(
+    "--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True, help="How to show it."
+)
+@options.debug
+def command(plan: Path, stored: tuple[tuple[str, str], ...], limit: int, form: str) -> None:
+    """Prove a memory graph: acyclic, within its memory, free of races, every output stored once.
+
+    PLAN.json is what 'einturnip plan PROG --emit memgraph --format json' prints, by einturnip or by another planner;
+    '-' reads it from standard input. Exit codes: 0 valid, 1 invalid, 2 not a plan.
+    """
+    from einturnip.core.settings import parse_size
+    from einturnip.verify.check import check
+    from einturnip.verify.read import read
+    from einturnip.verify.show import show
+    from einturnip.verify.types import NotAPlan
+
+    expected = {name: parse_size(size) for name, size in stored}
+    if str(plan) == "-":
+        found = read(sys.stdin.buffer, "standard input")
+    else:
+        try:
+            with plan.open("rb") as stream:
+                found = read(stream, str(plan))
+        except FileNotFoundError:
+            raise NotAPlan(f"there is no plan {plan}") from None
+        except IsADirectoryError:
+            raise NotAPlan(f"{plan} is a folder, not a plan") from None
+    verdict = check(found, expected, limit)
+    if form == "json":
+        click.echo(json.dumps(verdict.to_json(), indent=1))
+    else:
+        for line in show(verdict, limit):
+            click.echo(line)
+    if not verdict.valid:
+        raise click.exceptions.Exit(1)

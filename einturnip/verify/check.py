@@ -1,0 +1,163 @@
+"""The verdict on a plan: every rule, every break of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from einturnip.verify.names import Names, names
+from einturnip.verify.order import serial
+from einturnip.verify.outputs import check_outputs
+from einturnip.verify.reach import Questions, answer
+from einturnip.verify.read import in_order
+from einturnip.verify.sweep import Sweep, Swept
+from einturnip.verify.types import DROP, Faults, Ints, NotAPlan, Place, Plan, Rows, Rule, Use, Verdict
+from einturnip.verify.words import extent, op_name, value, whole
+
+# Of each rule so many faults are put in words.
+LIMIT = 20
+
+
+def check(plan: Plan, expected: Mapping[str, int] | None = None, limit: int = LIMIT) -> Verdict:
+    """Hold a plan against every rule. ``expected``: bytes that outputs must have in all, by tier.
+
+    Raises:
+        NotAPlan: ``expected`` names a tier that is no output.
+    """
+    expected = expected or {}
+    for name in expected:
+        if name not in {tier.name for tier in plan.tiers if tier.kind == "output"}:
+            raise NotAPlan(f"the plan has no output '{name}'")
+    faults = Faults(limit)
+    order = serial(plan, faults)
+    if order is not None and not np.array_equal(order, np.arange(len(plan))):
+        plan = in_order(plan, order)
+    _check_capacity(plan, faults)
+    said = names(plan, faults)
+    check_outputs(plan, expected, faults)
+    implied = None
+    if order is not None:
+        questions = Questions(plan)
+        swept = Sweep(plan, said, faults, questions.ask).run()
+        implied = _check_order(plan, swept, questions, faults)
+        _check_used(plan, said, swept, faults)
+    return Verdict(
+        program=plan.program,
+        n_ops=len(plan),
+        n_values=len(plan.values),
+        n_dependencies=len(plan.after) + plan.repeated,
+        implied=implied,
+        uses=_uses(plan),
+        faults=tuple(sorted(faults.kept, key=lambda f: (f.rule is not Rule.CYCLE, max(f.ops, default=-1)))),
+        counts=dict(faults.counts),
+        ids=plan.ids,
+        kind=plan.kind,
+        task=plan.task,
+    )
+
+
+def _check_capacity(plan: Plan, faults: Faults) -> None:
+    """Addresses within a tier's capacity bound what is held at any moment of any order."""
+    largest = np.iinfo(np.int64).max
+    limits = np.array([largest if tier.capacity is None else tier.capacity for tier in plan.tiers] or [0], np.int64)
+    for verb, rows in (("reads", plan.read), ("writes", plan.write)):
+        stop, ops = plan.stop(rows), rows.op
+        for row in np.flatnonzero((rows.start < 0) | (stop > limits[rows.tier])).tolist():
+            if faults.wants(Rule.CAPACITY):
+                tier, x = plan.tiers[rows.tier[row]], int(ops[row])
+                bound = f"ends {stop[row] - limits[rows.tier[row]]} bytes past its capacity of {tier.capacity}"
+                if rows.start[row] < 0:
+                    bound = "begins before its first byte"
+                text = f"{op_name(plan, x)} {verb} {extent(plan, rows, row)}, which {bound}"
+                faults.add(Rule.CAPACITY, (x,), whole(plan, rows, row), text)
+
+
+def _check_order(plan: Plan, swept: Swept, questions: Questions, faults: Faults) -> int:
+    """The questions of the walk answered; returns how many dependencies others imply."""
+    x, u = questions.pairs()
+    ordered, implied = answer(plan, x, u)
+    races = set()
+    for b, a in zip(x[~ordered].tolist(), u[~ordered].tolist(), strict=True):
+        shared = _shared(plan, a, b)
+        # A read that is wrong counts for all of the ranges that it meets, also where it ends within one.
+        if shared is None:
+            continue
+        races.add((a, b))
+        if faults.wants(Rule.RACE):
+            place, one, two = shared
+            text = f"{op_name(plan, a)} {one} and {op_name(plan, b)} {two}: both use {place}, and neither waits"
+            faults.add(Rule.RACE, (a, b), place, f"{text} for the other")
+    for b, others, place, text in swept.misreads:
+        # That they race says it already: in this order the read finds another's bytes, in another its own.
+        if not any((a, b) in races for a in others) and faults.wants(Rule.WRONG_VALUE):
+            faults.add(Rule.WRONG_VALUE, (*others[:1], b), place, text)
+    return implied
+
+
+def _shared(plan: Plan, a: int, b: int) -> tuple[Place, str, str] | None:
+    """The bytes that two ops use, one of them writing, and how each does; the longest run of them."""
+    found: list[tuple[Place, str, str]] = []
+    for verb, rows, row in _accesses(plan, a):
+        for other_verb, other_rows, other in _accesses(plan, b):
+            start = max(int(rows.start[row]), int(other_rows.start[other]))
+            stop = min(plan.stop_of(rows, row), plan.stop_of(other_rows, other))
+            apart = rows.tier[row] != other_rows.tier[other] or start >= stop
+            if not apart and not verb == other_verb == "reads":
+                place = Place(plan.tiers[rows.tier[row]].name, start, stop)
+                stories = [
+                    f"{v} {value(plan, int(r.value[k]))} at {extent(plan, r, k)}"
+                    for v, r, k in ((verb, rows, row), (other_verb, other_rows, other))
+                ]
+                found.append((place, stories[0], stories[1]))
+    return max(found, key=lambda f: f[0].stop - f[0].start, default=None)
+
+
+def _accesses(plan: Plan, x: int) -> list[tuple[str, Rows, int]]:
+    """Reads and writes of an op. A drop ends what it reads, like a write."""
+    verb = "gives up" if plan.kind[x] == DROP else "reads"
+    sides = ((verb, plan.read), ("writes", plan.write))
+    return [(v, rows, row) for v, rows in sides for row in range(*rows.ptr[x : x + 2].tolist())]
+
+
+def _check_used(plan: Plan, said: Names, swept: Swept, faults: Faults) -> None:
+    """What an op makes, and what a unit makes, is read by something that does more than carry it."""
+    content = said.content
+    read_op, write_op = plan.read.op, plan.write.op
+    stores = np.zeros(len(plan), bool)
+    stores[write_op[plan.is_tier(plan.write, "output")]] = True
+    using = ~said.summed_read & (stores | (~said.copies & (plan.kind != DROP)))[read_op]
+    used = np.zeros(len(plan.values), bool)
+    used[content[plan.read.value[using]]] = True
+    used[list(swept.continued)] = True
+    made = ~said.summed_write & ~said.copies[write_op]
+    idle = np.zeros(len(plan), bool)
+    idle[write_op[made]] = True
+    idle[write_op[made & used[content[plan.write.value]]]] = False
+    idle &= ~stores & (plan.unit < 0)
+    for x in np.flatnonzero(idle).tolist():
+        if faults.wants(Rule.LOST):
+            row = int(plan.write.ptr[x])
+            text = f"{op_name(plan, x)} makes {value(plan, int(plan.write.value[row]))}, which nothing uses"
+            faults.add(Rule.LOST, (x,), whole(plan, plan.write, row), text)
+    known = np.flatnonzero(said.unit_content >= 0)
+    for unit in known[~used[said.unit_content[known]]].tolist():
+        if faults.wants(Rule.LOST):
+            ops: Ints = np.flatnonzero(plan.unit == unit)
+            v = value(plan, int(said.unit_content[unit]))
+            text = (
+                f"unit {plan.units[unit]} ({len(ops)} ops) accumulates {v}, which nothing uses and no unit goes on with"
+            )
+            faults.add(Rule.LOST, tuple(ops[:2].tolist()), None, text)
+
+
+def _uses(plan: Plan) -> tuple[Use, ...]:
+    """Of each tier the bytes up to the highest one touched; of outputs those stored."""
+    highest = np.zeros(len(plan.tiers), np.int64)
+    stored = np.zeros(len(plan.tiers), np.int64)
+    for rows in (plan.read, plan.write):
+        np.maximum.at(highest, rows.tier, plan.stop(rows))
+    np.add.at(stored, plan.write.tier, plan.size(plan.write))
+    return tuple(
+        Use(tier, int(stored[i] if tier.kind == "output" else highest[i])) for i, tier in enumerate(plan.tiers)
+    )

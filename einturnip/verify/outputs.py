@@ -1,0 +1,146 @@
+"""Each byte of an output is stored once, and no byte is left out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from einturnip.verify.boxes import (
+    Boxes,
+    Range,
+    address,
+    boxes,
+    chained,
+    holders,
+    nested,
+    overlaps_itself,
+    run_starts,
+    uneven,
+)
+from einturnip.verify.types import Faults, Ints, Place, Plan, Rule, Tier
+from einturnip.verify.words import op_name
+
+# Files of several arrays, with bytes of their own between them.
+CONTAINERS = (".npz", ".zip")
+
+
+def check_outputs(plan: Plan, expected: Mapping[str, int], faults: Faults) -> None:
+    """Hold the stores of each output against each other. ``expected``: bytes that outputs must have in all."""
+    ops = plan.write.op
+    for number, tier in enumerate(plan.tiers):
+        if tier.kind == "output":
+            rows = np.flatnonzero(plan.write.tier == number)
+            _Output(plan, tier, rows, ops[rows], faults).check(expected.get(tier.name))
+
+
+class _Output:
+    """The rows that write one output, and the op of each."""
+
+    def __init__(self, plan: Plan, tier: Tier, rows: Ints, ops: Ints, faults: Faults) -> None:
+        self.plan, self.tier, self.faults = plan, tier, faults
+        order = np.argsort(plan.write.start[rows], kind="stable")
+        self.rows, self.ops = rows[order], ops[order]
+
+    def check(self, expected: int | None) -> None:
+        total = int(self.plan.size(self.plan.write)[self.rows].sum())
+        if expected is not None and total != expected:
+            self._missing(None, f"{total} bytes are stored in {self.tier.name}; they should be {expected}")
+        if not len(self.rows):
+            # An empty output has no stores either; its capacity tells them apart.
+            if self.tier.capacity:
+                self._hole(0, self.tier.capacity, ())
+            return
+        self._check_self()
+        starts, stops = self.plan.write.start[self.rows], self.plan.stop(self.plan.write)[self.rows]
+        reach = np.maximum.accumulate(stops)
+        begins = np.flatnonzero(np.concatenate([[True], starts[1:] >= reach[:-1]]))
+        for first, last in zip(begins.tolist(), [*begins[1:].tolist(), len(starts)], strict=True):
+            self._check_part(slice(first, last))
+            if first and not self.tier.name.lower().endswith(CONTAINERS) and starts[first] > reach[first - 1]:
+                self._hole(int(reach[first - 1]), int(starts[first]), (int(self.ops[first - 1]), int(self.ops[first])))
+        if self.tier.capacity is not None and reach[-1] < self.tier.capacity:
+            self._hole(int(reach[-1]), self.tier.capacity, (int(self.ops[-1]),))
+
+    def _ranges(self, part: slice) -> list[Range]:
+        w, rows = self.plan.write, self.rows[part]
+        axes = self.plan.repeats.axes
+        columns = w.start[rows].tolist(), w.nbytes[rows].tolist(), w.repeat[rows].tolist()
+        return [(start, nbytes, axes[repeat]) for start, nbytes, repeat in zip(*columns, strict=True)]
+
+    def _check_self(self) -> None:
+        w = self.plan.write
+        found: dict[tuple[int, int], bool] = {}
+        repeated = np.flatnonzero(w.repeat[self.rows] > 0).tolist()
+        for i in repeated:
+            row = self.rows[i]
+            key = int(w.repeat[row]), int(w.nbytes[row])
+            if key not in found:
+                found[key] = overlaps_itself(self.plan.repeats.axes[key[0]], key[1])
+            if found[key] and self.faults.wants(Rule.STORED_TWICE):
+                text = f"{op_name(self.plan, int(self.ops[i]))} writes runs that overlap each other"
+                place = Place(self.tier.name, int(w.start[row]), self.plan.stop_of(w, row))
+                self.faults.add(Rule.STORED_TWICE, (int(self.ops[i]),), place, text)
+
+    def _check_part(self, part: slice) -> None:
+        """Ranges whose spans overlap; no other range comes near them."""
+        w, rows = self.plan.write, self.rows[part]
+        if len(rows) == 1 and not w.repeat[rows[0]]:
+            return
+        ranges = self._ranges(part)
+        forms = {(axes, nbytes) for _, nbytes, axes in ranges}
+        strides = chained({axes for axes, _ in forms})
+        if strides is None or not all(nested(*form) for form in forms):
+            self._check_runs(part, ranges)
+            return
+        found = boxes(ranges, strides)
+        for low, high, more in uneven(found):
+            start = address(found, low)
+            width = high[-1] - low[-1]
+            if more < 0:
+                self._hole(start, start + width, self._near(found, low, part))
+            else:
+                ops = [int(self.ops[part][i]) for i in holders(found, low)]
+                self._twice(start, start + width, ops)
+
+    def _near(self, found: Boxes, low: tuple[int, ...], part: slice) -> tuple[int, ...]:
+        """The op that stores the byte before a hole."""
+        before = address(found, low) - 1 - found.base
+        digits = []
+        for stride in found.strides:
+            digits.append(before // stride)
+            before %= stride
+        return tuple(int(self.ops[part][i]) for i in holders(found, (*digits, before))[:1])
+
+    def _check_runs(self, part: slice, ranges: list[Range]) -> None:
+        """Run by run, for strides that make no grid."""
+        starts = [run_starts(start, axes) for start, _, axes in ranges]
+        of = np.repeat(np.arange(len(ranges)), [len(s) for s in starts])
+        start = np.concatenate(starts)
+        stop = start + np.array([nbytes for _, nbytes, _ in ranges])[of]
+        order = np.argsort(start, kind="stable")
+        start, stop, of = start[order], stop[order], of[order]
+        reach = np.maximum.accumulate(stop)
+        for i in np.flatnonzero(start[1:] != reach[:-1]).tolist():
+            ops = [int(self.ops[part][of[j]]) for j in (i, i + 1)]
+            if start[i + 1] > reach[i]:
+                self._hole(int(reach[i]), int(start[i + 1]), tuple(ops))
+            else:
+                ops[0] = int(self.ops[part][of[int(np.argmax(stop[: i + 1]))]])
+                self._twice(int(start[i + 1]), int(min(reach[i], stop[i + 1])), ops)
+
+    def _hole(self, start: int, stop: int, ops: tuple[int, ...]) -> None:
+        place = Place(self.tier.name, start, stop)
+        self._missing(place, f"no op stores {place}", ops)
+
+    def _missing(self, place: Place | None, text: str, ops: tuple[int, ...] = ()) -> None:
+        if self.faults.wants(Rule.NOT_STORED):
+            near = f"; {op_name(self.plan, ops[0])} stores what lies before" if ops else ""
+            self.faults.add(Rule.NOT_STORED, ops, place, text + near)
+
+    def _twice(self, start: int, stop: int, ops: list[int]) -> None:
+        if len(set(ops)) > 1 and self.faults.wants(Rule.STORED_TWICE):
+            place = Place(self.tier.name, start, stop)
+            names = " and ".join(op_name(self.plan, x) for x in ops[:2])
+            more = f" and {len(ops) - 2} others" if len(ops) > 2 else ""
+            self.faults.add(Rule.STORED_TWICE, tuple(ops), place, f"{names}{more} store {place}")

@@ -1,0 +1,262 @@
+"""A memory graph as its JSON says it, in columns, and what is found wrong with it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from einturnip.core.errors import EinturnipError
+
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+KINDS = ("load", "kernel", "move", "aggregate", "offload", "reload", "drop", "store")
+LOAD, KERNEL, MOVE, AGGREGATE, OFFLOAD, RELOAD, DROP, STORE = range(len(KINDS))
+TRANSFERS = (LOAD, OFFLOAD, RELOAD, STORE)
+
+TIER_KINDS = ("compute", "host", "store", "input", "output")
+
+
+class NotAPlan(EinturnipError):
+    """The text is not a memory graph in the fixed format; the message holds the path of the bad field."""
+
+    exit_code = 2
+
+
+class Rule(Enum):
+    """What a plan must keep to. The value is the rule's name in reports."""
+
+    CYCLE = "cycle"
+    CAPACITY = "capacity"
+    SIZE = "size"
+    TRANSFER = "transfer"
+    MADE_TWICE = "made twice"
+    INPUT = "input written"
+    UNIT = "unit"
+    OVERLAP = "overlap"
+    RACE = "race"
+    WRONG_VALUE = "wrong value"
+    HALF_MADE = "half-made"
+    STORED_TWICE = "stored twice"
+    NOT_STORED = "not stored"
+    LOST = "lost"
+
+    @property
+    def meaning(self) -> str:
+        """The rule, said in full."""
+        return _MEANINGS[self]
+
+
+_MEANINGS = {
+    Rule.CYCLE: "no op waits for itself",
+    Rule.CAPACITY: "every extent lies within its tier",
+    Rule.SIZE: "a value has one size wherever it stands",
+    Rule.TRANSFER: "a transfer carries one value from one extent to another",
+    Rule.MADE_TWICE: "a value is made once; every other write of it is a copy",
+    Rule.INPUT: "inputs are only read",
+    Rule.UNIT: "the ops of a unit accumulate one value in one extent",
+    Rule.OVERLAP: "an op's own extents do not share bytes",
+    Rule.RACE: "of two ops that share bytes, one of them writing, one waits for the other",
+    Rule.WRONG_VALUE: "a read finds the value that it names, whole",
+    Rule.HALF_MADE: "a unit's value is read only after all ops of the unit",
+    Rule.STORED_TWICE: "a byte of an output is stored once",
+    Rule.NOT_STORED: "an output has no hole",
+    Rule.LOST: "what an op makes is used",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Tier:
+    """One memory or file. ``capacity`` in bytes; None: not stated."""
+
+    name: str
+    kind: str
+    capacity: int | None
+
+
+@dataclass(frozen=True)
+class Repeats:
+    """The ways in which runs repeat; number 0 is a run alone. ``axes`` are (count, stride), outermost first."""
+
+    axes: tuple[tuple[tuple[int, int], ...], ...]
+    times: Ints
+    reach: Ints  # from the first byte of the first run to the first byte of the last one
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Accesses of all ops, op after op: op ``i`` has rows ``ptr[i]:ptr[i + 1]``. None is empty."""
+
+    ptr: Ints
+    tier: NDArray[np.int32]
+    start: Ints
+    nbytes: Ints
+    value: NDArray[np.int32]
+    repeat: NDArray[np.int32]
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    @property
+    def op(self) -> Ints:
+        """The op of each row."""
+        return np.repeat(np.arange(len(self.ptr) - 1), np.diff(self.ptr))
+
+    def take(self, ops: Ints) -> Rows:
+        """The rows of the ops, in their new order."""
+        ptr, rows = taken(self.ptr, ops)
+        return Rows(ptr, self.tier[rows], self.start[rows], self.nbytes[rows], self.value[rows], self.repeat[rows])
+
+
+def taken(ptr: Ints, ops: Ints) -> tuple[Ints, Ints]:
+    """The rows of ``ops`` in a CSR column, and where each op's begin."""
+    counts = np.diff(ptr)[ops]
+    new = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+    return new, np.arange(new[-1]) - np.repeat(new[:-1] - ptr[:-1][ops], counts)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Ops by position; ``ids``, ``values`` and ``units`` hold the numbers that the plan gives to them.
+
+    ``after`` are positions, sorted and without doubles for each op; ``repeated`` counts the doubles left out.
+    """
+
+    program: str
+    tiers: tuple[Tier, ...]
+    repeats: Repeats
+    ids: Ints
+    kind: NDArray[np.uint8]
+    task: Ints
+    unit: NDArray[np.int32]
+    read: Rows
+    write: Rows
+    after_ptr: Ints
+    after: NDArray[np.int32]
+    repeated: int
+    values: Ints
+    units: Ints
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def size(self, rows: Rows) -> Ints:
+        """Bytes of each row, all its runs together."""
+        return rows.nbytes * self.repeats.times[rows.repeat]
+
+    def stop(self, rows: Rows) -> Ints:
+        """The byte after the last one of each row."""
+        return rows.start + rows.nbytes + self.repeats.reach[rows.repeat]
+
+    def stop_of(self, rows: Rows, row: int) -> int:
+        """``stop`` of one row."""
+        return int(rows.start[row] + rows.nbytes[row] + self.repeats.reach[rows.repeat[row]])
+
+    def is_tier(self, rows: Rows, *kinds: str) -> Bools:
+        """Which rows lie in a tier of one of the kinds."""
+        found: Bools = np.array([tier.kind in kinds for tier in self.tiers], bool)[rows.tier]
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Bytes [start, stop) of a tier."""
+
+    tier: str
+    start: int
+    stop: int
+
+    def __str__(self) -> str:
+        return f"{self.tier}[{self.start}:{self.stop}]"
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One break of a rule: positions of the ops at fault, the bytes, and why, in words."""
+
+    rule: Rule
+    ops: tuple[int, ...]
+    place: Place | None
+    text: str
+
+
+@dataclass
+class Faults:
+    """Collects faults, the first ``limit`` of each rule with their words, the others counted."""
+
+    limit: int
+    counts: Counter[Rule] = field(default_factory=Counter)
+    kept: list[Fault] = field(default_factory=list)
+
+    def wants(self, rule: Rule) -> bool:
+        """Count one more break of ``rule``; True where it is to be put in words."""
+        self.counts[rule] += 1
+        return self.counts[rule] <= self.limit
+
+    def add(self, rule: Rule, ops: tuple[int, ...], place: Place | None, text: str) -> None:
+        """Keep a fault that was wanted."""
+        self.kept.append(Fault(rule, ops, place, text))
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """What a plan uses of a tier: bytes up to the highest one touched; of an output the bytes stored."""
+
+    tier: Tier
+    nbytes: int
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What was found. ``implied``: dependencies that others imply, None where a cycle leaves no order."""
+
+    program: str
+    n_ops: int
+    n_values: int
+    n_dependencies: int
+    implied: int | None
+    uses: tuple[Use, ...]
+    faults: tuple[Fault, ...]
+    counts: dict[Rule, int]
+    ids: Ints
+    kind: NDArray[np.uint8]
+    task: Ints
+
+    @property
+    def valid(self) -> bool:
+        """True where nothing is wrong."""
+        return not self.counts
+
+    def to_json(self) -> dict[str, Any]:
+        """The verdict for programs."""
+        return {
+            "schema": "einturnip.verdict/1",
+            "program": self.program,
+            "valid": self.valid,
+            "ops": self.n_ops,
+            "values": self.n_values,
+            "dependencies": self.n_dependencies,
+            "implied": self.implied,
+            "tiers": [
+                {"id": u.tier.name, "kind": u.tier.kind, "capacity": u.tier.capacity, "nbytes": u.nbytes}
+                for u in self.uses
+            ],
+            "counts": {rule.value: n for rule, n in self.counts.items()},
+            "faults": [
+                {
+                    "rule": fault.rule.value,
+                    "ops": [
+                        {"id": int(self.ids[x]), "kind": KINDS[self.kind[x]], "task": int(self.task[x])}
+                        for x in fault.ops
+                    ],
+                    "bytes": [fault.place.tier, fault.place.start, fault.place.stop] if fault.place else None,
+                    "text": fault.text,
+                }
+                for fault in self.faults
+            ],
+        }
