@@ -10,6 +10,7 @@ from einturnip.lang import typing as t
 from einturnip.lang.context import Elaborating
 from einturnip.lang.functions import call_function
 from einturnip.lang.imports import modules_with
+from einturnip.lang.labels import lacks_labels, occurrences
 from einturnip.lang.mistakes import not_supported
 from einturnip.lang.scope import dtype_named
 from einturnip.lang.types import Expr
@@ -54,7 +55,7 @@ def call(at: Elaborating, node: s.Call) -> Expr | None:
         if isinstance(argument, s.Named):
             at.scope.error("E043", f"'{name}' takes no argument by name", argument.span, "write == to compare")
             return None
-    if name in AGGREGATIONS and not (name in _ARITY and len(node.arguments) > 1):
+    if lacks_labels(node):
         _aggregation_as_function(at, node)
         return None
     if name not in FUNCTIONS and name not in DTYPES:
@@ -96,12 +97,10 @@ def _apply(name: str, arguments: list[Expr], node: s.Call) -> Expr:
 def _aggregation_as_function(at: Elaborating, node: s.Call) -> None:
     """``sum(X[i])``: an aggregation is no function."""
     argument = node.arguments[0] if node.arguments else None
-    labels = (
-        [index.name for index in argument.indices if isinstance(index, s.Name)]
-        if isinstance(argument, s.Element)
-        else []
-    )
-    example = f"{node.name}[{labels[-1] if labels else 'i'}] ..."
+    used = [o.name for o in occurrences(argument) if o.place == "index"] if argument is not None else []
+    labels = [name for name in dict.fromkeys(used) if name not in at.bound] or used[-1:] or ["i"]
+    body = at.scope.draft.text(argument.span) if isinstance(argument, s.Element | s.Call) else ""
+    example = f"{node.name}[{', '.join(labels)}] {body or '...'}"
     also = f", or {node.name}(a, b) for the {node.name} of two values" if node.name in _ARITY else ""
     message = f"'{node.name}' does not say which labels it runs over"
     at.scope.error("E007", message, node.name_span, f"name them in brackets: {example}{also}")

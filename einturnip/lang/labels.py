@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
+from einturnip.core.algebra import AGGREGATIONS
 from einturnip.core.diagnostics import Span
 from einturnip.lang import syntax as s
-from einturnip.lang.words import BUILT_IN
+from einturnip.lang.words import BUILT_IN, FUNCTIONS
 
 DEEPEST = 200
 """How deep an expression may nest: every floor below walks it by recursion."""
@@ -64,7 +65,7 @@ def occurrences(root: s.Node | s.Index, calls: bool = False) -> Iterator[Occurre
                 stack += [(value, bound, "number"), (index, bound, "index")]
             case s.Aggregation(labels=labels, body=body):
                 stack.append((body, bound | {label.name for label in labels}, "number"))
-            case s.Call(name=name) if not calls and is_program_function(name):
+            case s.Call(name=name) if not calls and (is_program_function(name) or lacks_labels(node)):
                 pass
             case _:
                 inside: Literal["arithmetic", "number"] = "number" if place == "number" else "arithmetic"
@@ -74,6 +75,11 @@ def occurrences(root: s.Node | s.Index, calls: bool = False) -> Iterator[Occurre
 def is_program_function(name: str) -> bool:
     """Whether what is called under a name is a function of the program, none of the language."""
     return name not in BUILT_IN
+
+
+def lacks_labels(node: s.Call) -> bool:
+    """Whether an aggregation is called as if it were a function, without the labels that it binds."""
+    return node.name in AGGREGATIONS and not (node.name in FUNCTIONS and len(node.arguments) > 1)
 
 
 def is_product(node: s.Node, labels: frozenset[str]) -> bool:
