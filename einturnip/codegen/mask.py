@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from einturnip.core.einsum import Einsum
 from einturnip.core.predicates import adds_nothing, conditions, settled, truth
 from einturnip.core.region import Region, Step
-from einturnip.core.scalar import Const, Label, Scalar, rewrite, slots_of
+from einturnip.core.scalar import Call, Cast, Const, Label, Operand, Scalar, children, labels_of, rewrite, slots_of
 
 Held = tuple[bool | None, ...]
 """For each condition: it holds at every point of a box, at none, or that cannot be said."""
@@ -19,12 +19,14 @@ class Variant:
     """Steps where some conditions are decided.
 
     ``joins``: each step's join. ``numbers``: steps that are one number everywhere. ``idle``: carried steps to which
-    nothing is added.
+    nothing is added. ``veiled``: steps whose value counts only where a condition over the region's labels holds, and
+    is the number elsewhere; the joins read it as if it were so.
     """
 
     joins: tuple[Scalar, ...]
     numbers: Mapping[int, Const]
     idle: frozenset[int]
+    veiled: Mapping[int, tuple[Scalar, Const]]
 
 
 class Mask:
@@ -70,11 +72,63 @@ class Mask:
                     idle.add(k)
             elif isinstance(join, Const) and step.einsum.aggregation is None and k not in self._keyed:
                 numbers[k] = join
-        return Variant(tuple(joins), numbers, frozenset(idle))
+        veiled = self._veil(joins, idle)
+        return Variant(tuple(joins), numbers, frozenset(idle), veiled)
+
+    def _veil(self, joins: list[Scalar], idle: set[int]) -> dict[int, tuple[Scalar, Const]]:
+        """Values that are read under one condition only: that is found here, and taken out of the joins."""
+        found: dict[int, set[tuple[Scalar, Const] | None]] = {}
+        for k, step in enumerate(self.steps):
+            for slot, o in enumerate(step.operands):
+                if o < 0 and k not in idle:
+                    found.setdefault(~o, set()).update(_veils(joins[k], slot, step.labels))
+        veiled = {}
+        for k, veils in found.items():
+            (veil, *others) = veils or {None}
+            own = set(self.steps[k].labels[: self.steps[k].einsum.n_out])
+            apart = k in self.carried or k in self._keyed
+            if veil is not None and not others and not apart and labels_of(veil[0]) <= own:
+                veiled[k] = veil
+        for k, step in enumerate(self.steps):
+            slots = frozenset(s for s, o in enumerate(step.operands) if o < 0 and ~o in veiled)
+            joins[k] = _unveiled(joins[k], slots) if slots else joins[k]
+        return veiled
 
 
 def _alone(einsum: Einsum) -> Step:
     return Step(einsum, tuple(range(len(einsum.labels))), tuple(range(len(einsum.accesses))))
+
+
+def _is_veil(expr: Scalar) -> bool:
+    """True for ``where(condition on labels, operand, number)``."""
+    if not isinstance(expr, Call) or expr.op != "where" or slots_of(expr.arguments[0]):
+        return False
+    return isinstance(expr.arguments[1], Operand) and isinstance(expr.arguments[2], Const)
+
+
+def _veils(expr: Scalar, slot: int, labels: Sequence[int]) -> Iterator[tuple[Scalar, Const] | None]:
+    """The conditions under which an operand is read, and what counts elsewhere; None where it is read bare."""
+    match expr:
+        case Operand(found, _) if found == slot:
+            yield None
+        case Call("where", (condition, Operand(found, _), Const() as number), _) if found == slot and _is_veil(expr):
+            yield _placed(condition, labels), number
+        case _:
+            for inner in children(expr):
+                yield from _veils(inner, slot, labels)
+
+
+def _unveiled(expr: Scalar, slots: frozenset[int]) -> Scalar:
+    """The expression with the bare operand where it is read under a condition."""
+    match expr:
+        case Call("where", (_, Operand(slot, _) as operand, Const()), _) if slot in slots:
+            return operand
+        case Call(_, arguments, _):
+            return replace(expr, arguments=tuple(_unveiled(a, slots) for a in arguments))
+        case Cast(argument, _):
+            return replace(expr, argument=_unveiled(argument, slots))
+        case _:
+            return expr
 
 
 def _placed(condition: Scalar, labels: Sequence[int]) -> Scalar:

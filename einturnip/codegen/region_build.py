@@ -27,14 +27,15 @@ from einturnip.codegen.region_program import (
     Read,
     Take,
     Track,
+    Veil,
 )
 from einturnip.codegen.region_space import Layout, folds_rows, out_shape
-from einturnip.core.dtypes import BF16, F16, F32, F64, DType
+from einturnip.core.dtypes import BF16, BOOL, F16, F32, F64, DType
 from einturnip.core.einsum import Access, Einsum
 from einturnip.core.errors import InternalError
 from einturnip.core.reference import identity
 from einturnip.core.region import Region, Step
-from einturnip.core.scalar import Call, Const, Operand, Scalar, rewrite, slots_of, walk
+from einturnip.core.scalar import Call, Const, Label, Operand, Scalar, labels_of, rewrite, slots_of, walk
 
 # Joins whose last operation may write where its argument lies, as a ufunc of f32 and f64.
 _IN_PLACE: dict[str, np.ufunc] = {
@@ -99,6 +100,8 @@ class Builder:
                     self.actions.append(Take(k))
             elif k in wanted and k not in variant.numbers:
                 self._value(k, step, variant)
+                if k in variant.veiled:
+                    self._veil(k, step, *variant.veiled[k])
         return Program(tuple(self.actions), self.scratch)
 
     def finish(self, variant: Variant) -> Program:
@@ -148,7 +151,7 @@ class Builder:
     def _value(self, k: int, step: Step, variant: Variant, result: bool = False) -> None:
         region = self.region
         join, last = variant.joins[k], len(region.steps) - 1
-        same = isinstance(join, Operand) and step.einsum.aggregation is None and not result
+        same = isinstance(join, Operand) and step.einsum.aggregation is None and not result and k not in variant.veiled
         if same and isinstance(join, Operand) and step.einsum.accesses[join.slot] == tuple(range(step.einsum.n_out)):
             self.aliases[k] = self._read(step, join.slot)
             return
@@ -176,6 +179,17 @@ class Builder:
                 result,
             )
         )
+
+    def _veil(self, k: int, step: Step, condition: Scalar, number: Const) -> None:
+        """Write the number over a step's value where the condition fails."""
+        own = step.labels[: step.einsum.n_out]
+        labels = tuple(p for p in own if p in labels_of(condition))
+        einsum = _fails(condition, labels, tuple(self.region.bounds[p] for p in labels))
+        shape = tuple([self.extents[p] for p in labels])
+        axes = tuple(slice(None) if p in labels else None for p in own)
+        value = np.asarray(number.value, step.einsum.dtype.numpy)
+        kernel = self._kernel(einsum, shape, "whole")
+        self.actions.append(Veil(k, kernel, labels, shape, axes, value, self.layout.masks[k]))
 
     def _replaced(self, k: int, step: Step, einsum: Einsum, reads: tuple[Read, ...]) -> int | None:
         """The tiled value that nobody reads after step ``k``, of its type and labels, where it may be overwritten."""
@@ -251,6 +265,17 @@ def _argument(einsum: Einsum, reads: Sequence[Read], expr: Scalar) -> Any:
         return None
     order = tuple(access.index(p) for p in range(einsum.n_out) if p in access)
     return reads[expr.slot], (order, (*(slice(None) if p in access else None for p in range(einsum.n_out)), ...))
+
+
+@lru_cache(maxsize=256)
+def _fails(condition: Scalar, labels: tuple[int, ...], bounds: tuple[int, ...]) -> Einsum:
+    """Where a condition on labels fails."""
+
+    def placed(expr: Scalar) -> Scalar:
+        return Label(labels.index(expr.position), expr.dtype) if isinstance(expr, Label) else expr
+
+    join = Call("not", (rewrite(condition, placed),), BOOL)
+    return Einsum(("",) * len(labels), bounds, len(labels), (), (), join, None)
 
 
 def _spread(wider: Step, step: Step) -> tuple[Any, ...]:

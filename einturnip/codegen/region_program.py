@@ -127,6 +127,29 @@ class Compute:
 
 
 @dataclass(frozen=True, slots=True)
+class Veil:
+    """Writes a number over a value wherever a condition on labels fails.
+
+    ``kernel`` gives where, over ``labels``; ``axes`` index that to go with the value.
+    """
+
+    step: int
+    kernel: Compiled
+    labels: tuple[int, ...]
+    shape: tuple[int, ...]
+    axes: tuple[Any, ...]
+    number: Array
+    offset: int
+
+    def __call__(self, frame: Frame) -> int:
+        box = frame.box
+        where = frame.place(self.offset, self.shape, np.dtype(np.bool_))
+        self.kernel((where,), (), tuple([box[p][0] for p in self.labels]), True, frame.scratch)
+        np.copyto(frame.values[self.step], self.number, where=where[self.axes])
+        return 0
+
+
+@dataclass(frozen=True, slots=True)
 class Fold:
     """Adds the block to a carried step's state."""
 

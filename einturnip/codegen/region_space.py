@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from einturnip.core.dtypes import BOOL, F32, F64
+from einturnip.core.predicates import conditions
 from einturnip.core.region import Region, Step
 
 VALUE_NBYTES = 1 << 20  # of one tiled value: about a core's second-level cache
@@ -103,12 +104,13 @@ class Layout:
     """Offsets in the workspace.
 
     ``values``: by step. ``moved``: of a step that others are rescaled by, what it was and is, where it is nothing yet,
-    and what other steps see. ``sums``: by step, room for one block's. ``states``: by component.
+    and what other steps see. ``sums``, ``masks``: by step, room for one block's. ``states``: by component.
     """
 
     values: tuple[int, ...]
     moved: tuple[tuple[int, ...], ...]
     sums: tuple[int, ...]
+    masks: tuple[int, ...]
     states: tuple[int, ...]
     nbytes: int
 
@@ -122,7 +124,8 @@ def lay_out(region: Region, blocks: Sequence[int], whole: bool) -> Layout:
         total += rounded(n)
         return total - rounded(n)
 
-    values, moved, sums = [], [], []
+    values, moved, sums, masks = [], [], [], []
+    masked = any(conditions(s.einsum.join) for s in region.steps)
     of = {r.of for r in region.rescales}
     for k, step in enumerate(region.steps):
         points, dtype = math.prod(out_shape(step, blocks)), step.einsum.dtype
@@ -132,6 +135,7 @@ def lay_out(region: Region, blocks: Sequence[int], whole: bool) -> Layout:
             (place(wide), place(wide), place(points * BOOL.itemsize), place(nbytes(step, blocks))) if k in of else ()
         )
         sums.append(place(wide) if folds_rows(step) else 0)
+        masks.append(place(points) if masked and k in region.tiled else 0)
     components = region.components(blocks) if whole else ()
     states = tuple(place(math.prod(shape) * dtype.itemsize) for shape, dtype in components)
-    return Layout(tuple(values), tuple(moved), tuple(sums), states, total)
+    return Layout(tuple(values), tuple(moved), tuple(sums), tuple(masks), states, total)
