@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from einturnip.core.diagnostics import Diagnostic
 from einturnip.core.dtypes import DTYPES
+from einturnip.lang.lex import OPERATORS
 from einturnip.lang.spot import Spot
 
 # Words that begin statements elsewhere, and what to do here.
@@ -213,6 +214,10 @@ def _declaration(spot: Spot) -> Diagnostic | None:
         case "_OUTPUT" if before.type == "NAME" and (token.type == "STRING" or token.text in ("as", "to")):
             file = next((t.text for t in spot.tokens[spot.position :] if t.type == "STRING"), '"file.npy"')
             return spot.wrong("an output's file follows '='", f"write output {before.text} = {file}")
+        case "_OUTPUT" if before.type == "NAME" and token.type == "_LSQB":
+            return spot.wrong("an output is written without its labels", f"write output {before.text}")
+        case "_OUTPUT" if before.type == "NAME" and (token.type in OPERATORS or token.type == "LPAR"):
+            return spot.wrong("an output is a name", "define what is wanted by an equation, and name it here")
         case "_INPUT":
             return _input(spot)
         case _:

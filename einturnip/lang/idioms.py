@@ -94,6 +94,8 @@ def _indices(spot: Spot) -> Diagnostic | None:
             span = spot.span(opened - 1, closed + 1)
             message = "all indices stand in one pair of brackets"
             return spot.wrong(message, f"write {spot.tokens[opened - 1].text}[{inner}]", span=span)
+    if token.type == "RSQB" and before.type == "_LSQB" and spot.at(-2).type == "NAME":
+        return spot.wrong("a scalar has no brackets", f"write {spot.at(-2).text}", span=before.span.to(token.span))
     if token.type == "LPAR" and spot.position == 1 and spot.first.type == "NAME":
         closed = spot.closing(1)
         after = spot.tokens[closed + 1].type if 0 < closed < len(spot.tokens) - 1 else "END"
@@ -245,6 +247,9 @@ def _comment(spot: Spot) -> Diagnostic | None:
         text = spot.token.text + (spot.at(1).text if spot.token.text in ("/", "-") else "")
         if text in ("//", "/*", "--", "%"):
             return spot.wrong("a comment begins with '#'", f"write # in place of {text}")
+    behind = spot.at(-2)
+    if behind.text == "//" and spot.before.type in _VALUE_ENDS and _begins_value(spot):
+        return spot.wrong("a comment begins with '#'", "write # in place of //", span=behind.span)
     return None
 
 
