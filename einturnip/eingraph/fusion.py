@@ -19,7 +19,7 @@ from einturnip.eingraph.rewrite_sharing import drop_dead
 from einturnip.eingraph.types import EinGraph, EinsumNode, Node
 
 # Fusion that spares fewer bytes than this is not worth a kernel of its own.
-_LEAST_SAVED_NBYTES = 64 << 10
+LEAST_SAVED_NBYTES = 64 << 10
 
 # Uncut labels make tiles long and thin: past the first of these a contraction does better with what it reads stored,
 # and past the second always.
@@ -28,8 +28,10 @@ _LONGEST, _LONGEST_OF_LARGE = 512, 1 << 14
 Fused = tuple[Region, tuple[int, ...]]
 
 
-def fuse(graph: EinGraph, forms: Forms, memory_nbytes: int | None = None) -> EinGraph:
-    """The graph with regions where less is stored or read by them.
+def fuse(
+    graph: EinGraph, forms: Forms, memory_nbytes: int | None = None, least_nbytes: int = LEAST_SAVED_NBYTES
+) -> EinGraph:
+    """The graph with regions where that spares the writing and reading of ``least_nbytes``.
 
     Units: ``memory_nbytes`` is what tensors may take together; to spare one that is larger, tiles may be thin.
     """
@@ -41,9 +43,9 @@ def fuse(graph: EinGraph, forms: Forms, memory_nbytes: int | None = None) -> Ein
     nodes = list(graph.nodes)
     taken: set[int] = set()
     lines = set(graph.merged)
-    for group in sorted(_groups(view), key=lambda g: (-g.saved_nbytes, g.members)):
+    for group in sorted(_groups(view, least_nbytes), key=lambda g: (-g.saved_nbytes, g.members)):
         changed = {*group.members, *([group.rest[0]] if group.rest else [])}
-        if group.saved_nbytes < _LEAST_SAVED_NBYTES or not taken.isdisjoint(changed):
+        if group.saved_nbytes < least_nbytes or not taken.isdisjoint(changed):
             continue
         large = memory_nbytes is not None and group.saved_nbytes > memory_nbytes
         fused = _region(forms, group, _LONGEST_OF_LARGE if large else _LONGEST)
@@ -56,7 +58,7 @@ def fuse(graph: EinGraph, forms: Forms, memory_nbytes: int | None = None) -> Ein
     return drop_dead(replace(graph, nodes=tuple(nodes), merged=tuple(sorted(lines))))
 
 
-def _groups(view: View) -> Iterable[Group]:
+def _groups(view: View, least_nbytes: int) -> Iterable[Group]:
     """Every group that grows from some node; a node may be in several."""
     for seed in _tileable(view):
         for absorbs in (True, False):
@@ -64,7 +66,7 @@ def _groups(view: View) -> Iterable[Group]:
             if growth.tile() and (group := _grown(growth, absorbs)):
                 yield group
     for seed in range(len(view.nodes)):
-        if _is_large_fold(view, seed):
+        if _is_large_fold(view, seed, least_nbytes):
             growth = Growth(view, seed)
             if growth.fold() and (group := _grown(growth, True)):
                 yield group
@@ -101,12 +103,12 @@ def _reads_plainly(view: View, user: int, k: int) -> bool:
     )
 
 
-def _is_large_fold(view: View, k: int) -> bool:
+def _is_large_fold(view: View, k: int, least_nbytes: int) -> bool:
     """True for an aggregation of an operand with enough bytes that others fold too."""
     einsum = view.einsum(k)
     if einsum is None or einsum.aggregation is None or k in view.outputs:
         return False
-    return any(len(view.users[o]) > 1 and _nbytes(view.nodes[o]) >= _LEAST_SAVED_NBYTES for o in view.operands(k))
+    return any(len(view.users[o]) > 1 and _nbytes(view.nodes[o]) >= least_nbytes for o in view.operands(k))
 
 
 def _nbytes(node: Node) -> int:

@@ -11,6 +11,7 @@ from einturnip.eingraph.forms import Forms
 from einturnip.eingraph.fusion import fuse
 from einturnip.eingraph.rewrite_inline import inline_copies, inline_elementwise, inline_products, inline_scaled
 from einturnip.eingraph.rewrite_pieces import flatten_pieces, read_pieces
+from einturnip.eingraph.rewrite_reuse import reuse_maps
 from einturnip.eingraph.rewrite_sharing import drop_dead, simplify
 from einturnip.eingraph.rewrite_sums import factor_sums
 from einturnip.eingraph.types import ConcatNode, EinGraph, EinsumNode, Node
@@ -36,7 +37,7 @@ def rewrite(graph: EinGraph, memory_nbytes: int | None = None) -> EinGraph:
     graph = _until_settled(graph, forms, inline_scaled)
     graph = simplify(factor_sums(graph, forms, memory_nbytes), forms)
     graph = _until_settled(graph, forms, inline_elementwise)
-    graph = fuse(graph, forms, memory_nbytes)
+    graph = fuse(reuse_maps(graph, forms), forms, memory_nbytes)
     check(graph)
     return graph
 

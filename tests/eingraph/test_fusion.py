@@ -1,0 +1,387 @@
+"""Which programs become regions and which do not, and that regions, in any tiles, compute what was written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from einturnip.core.errors import InternalError
+from einturnip.core.reference import Array
+from einturnip.core.region import Region
+from einturnip.core.region_reference import combine_spaces, evaluate_space, finish_space, identity_space
+from einturnip.eingraph.build import build
+from einturnip.eingraph.check import check
+from einturnip.eingraph.check_region import check_region
+from einturnip.eingraph.evaluate import evaluate
+from einturnip.eingraph.forms import Forms
+from einturnip.eingraph.fusion import fuse
+from einturnip.eingraph.rewrite import rewrite
+from einturnip.eingraph.show import show, to_json
+from einturnip.eingraph.types import EinGraph, EinsumNode, InputNode
+from einturnip.lang import compile_text
+
+Shapes = Mapping[str, tuple[int, ...]]
+
+
+def graphs(text: str, shapes: Shapes, least_nbytes: int = 0) -> tuple[EinGraph, EinGraph]:
+    """A program rewritten, too small to be fused, and fused all the same."""
+    before = rewrite(build(compile_text(text, "p.ein"), shapes))
+    after = fuse(before, Forms(), None, least_nbytes)
+    check(after)
+    return before, after
+
+
+def regions(graph: EinGraph) -> list[EinsumNode]:
+    return [n for n in graph.nodes if isinstance(n, EinsumNode) and isinstance(n.einsum, Region)]
+
+
+def drawn_inputs(graph: EinGraph, seed: int) -> dict[str, Array]:
+    """Small integers; of them exact sums are made, and exponentials that differ."""
+    rng = np.random.default_rng(seed)
+    nodes = [n for n in graph.nodes if isinstance(n, InputNode)]
+    return {n.name: rng.integers(0 if n.dtype.kind != "f" else -3, 4, n.shape).astype(n.dtype.numpy) for n in nodes}
+
+
+def in_tiles(region: Region, operands: Sequence[Array], cuts: Mapping[int, Sequence[int]], seed: int) -> Array:
+    """The region's result of states of boxes, cut along streamed labels and combined in any order."""
+    boxes: list[list[tuple[int, int]]] = [[]]
+    for p, n in enumerate(region.bounds):
+        ends = sorted({0, n, *(c for c in cuts.get(p, ()) if c < n)})
+        boxes = [[*box, edge] for box in boxes for edge in pairwise(ends)]
+    states = [identity_space(region, region.shape)]
+    for box in boxes:
+        parts = [x[tuple(slice(*e) for e in region.operand_box(s, box))] for s, x in enumerate(operands)]
+        states.append(evaluate_space(region, parts, [a for a, _ in box], [b - a for a, b in box], "state"))
+    rng = np.random.default_rng(seed)
+    while len(states) > 1:
+        i, j = rng.choice(len(states), 2, replace=False)
+        both = combine_spaces(region, states[i], states[j])
+        states = [state for k, state in enumerate(states) if k not in (i, j)] + [both]
+    return finish_space(region, states[0])
+
+
+def agree(
+    before: EinGraph, after: EinGraph, inputs: Mapping[str, Array], cuts: Sequence[int], seed: int, close: float = 1e-5
+) -> None:
+    """The graph with regions computes the same: whole, and each region in tiles."""
+    expected, found = evaluate(before, inputs), evaluate(after, inputs)
+    for name, value in expected.items():
+        np.testing.assert_allclose(found[name], value, rtol=close, atol=close, err_msg=name)
+        assert found[name].dtype == value.dtype
+    values: dict[int, Array] = {}
+    for i, node in enumerate(after.nodes):
+        if isinstance(node, InputNode):
+            values[i] = inputs[node.name]
+            continue
+        assert isinstance(node, EinsumNode)
+        operands = [values[o] for o in node.operands]
+        (values[i],) = evaluate_space(node.einsum, operands)
+        if isinstance(node.einsum, Region):
+            tiles = {p: cuts for p in set(node.einsum.aggregated) - node.einsum.whole}
+            tiled = in_tiles(node.einsum, operands, tiles, seed)
+            np.testing.assert_allclose(tiled, values[i], rtol=close, atol=close, err_msg=show(after))
+
+
+ATTENTION = """
+input Q : f32[b, h, s, d]
+input K : f32[b, h, t, d]
+input V : f32[b, h, t, d]
+scale = 1 / sqrt(d)
+S[b,h,s,t] = sum[d] Q[b,h,s,d] * K[b,h,t,d] * scale
+A[b,h,s,t] = where(t <= s, S[b,h,s,t], -inf)
+P[b,h,s,t] = exp(A[b,h,s,t] - max[t] A[b,h,s,t])
+O[b,h,s,d] = sum[t] P[b,h,s,t] * V[b,h,t,d] / sum[t] P[b,h,s,t]
+output O
+"""
+QKV = {name: (2, 2, 7, 4) for name in "QKV"}
+SCORES = "input Q: f32[s, d]\ninput K: f32[t, d]\nS[s,t] = sum[d] Q[s,d] * K[t,d]\n"
+VALUES = "input V: f32[t, e]\n"
+SIZES = {"Q": (5, 3), "K": (7, 3), "V": (7, 2), "M": (5, 7), "B": (5, 7), "X": (6, 8), "Y": (5, 8), "y": (5,)}
+
+
+def library(call: str, more: str = "") -> str:
+    return f"import std.nn\ninput Q: f32[s,d]\ninput K: f32[t,d]\n{VALUES}{more}O[s,e] = {call}\noutput O"
+
+
+# name: program, steps of its one region, sizes where they differ
+FUSED: dict[str, tuple[str, int]] = {
+    "attention": (library("attention(Q[s,d], K[t,d], V[t,e])"), 6),
+    "causal": (library("causal_attention(Q[s,d], K[t,d], V[t,e])"), 6),
+    "window": (library("window_attention(Q[s,d], K[t,d], V[t,e], 3)"), 6),
+    "masked": (library("masked_attention(Q[s,d], K[t,d], V[t,e], M[s,t])", "input M: bool[s,t]\n"), 6),
+    "softmax, then a product": (
+        f"import std.nn\n{SCORES}{VALUES}P[s,t] = softmax(S[s,t])\nO[s,e] = sum[t] P[s,t] * V[t,e]\noutput O",
+        6,
+    ),
+    "base 2": (
+        f"{SCORES}{VALUES}P[s,t] = 2^(S[s,t] - max[t] S[s,t])\n"
+        "O[s,e] = (sum[t] P[s,t] * V[t,e]) / sum[t] P[s,t]\noutput O",
+        6,
+    ),
+    "least, in a divisor": (
+        f"{SCORES}{VALUES}P[s,t] = 1 / exp((S[s,t] - min[t] S[s,t]) / 2)\n"
+        "O[s,e] = (sum[t] P[s,t] * V[t,e]) / sum[t] P[s,t]\noutput O",
+        6,
+    ),
+    "logsumexp by hand": (
+        f"{SCORES}m[s] = max[t] S[s,t]\nO[s] = m[s] + log(sum[t] exp(S[s,t] - m[s]))\noutput O",
+        4,
+    ),
+    "logsumexp of distances": (
+        "input X: f32[i,k]\ninput Y: f32[j,k]\nO[j] = logsumexp[i] -sum[k] (X[i,k] - Y[j,k])^2\noutput O",
+        2,
+    ),
+    "nearest": ("input X: f32[i,k]\ninput Y: f32[j,k]\nO[j] = argmin[i] sum[k] (X[i,k] - Y[j,k])^2\noutput O", 2),
+    "mean and square": (f"{SCORES}O[t] = (mean[s] S[s,t]^2) - (mean[s] S[s,t])^2\noutput O", 4),
+    "a row read twice": (
+        "input X: f32[i,k]\nm[i] = max[k] X[i,k]\nO[i] = log(sum[k] exp(X[i,k] - m[i])) + m[i]\noutput O",
+        3,
+    ),
+    "two layers": (
+        "input Q: f32[s,d]\ninput W: f32[d,f]\ninput U: f32[f,e]\n"
+        "H[s,f] = gelu(sum[d] Q[s,d] * W[d,f])\nO[s,e] = sum[f] H[s,f] * U[f,e]\noutput O",
+        3,
+    ),
+    "beside other terms": (
+        f"{SCORES}{VALUES}input R: f32[s,e]\nP[s,t] = exp(S[s,t] - max[t] S[s,t])\n"
+        "O[s,e] = R[s,e] + (sum[t] P[s,t] * V[t,e]) / sum[t] P[s,t]\noutput O",
+        6,
+    ),
+    "cross entropy": (
+        "import std.nn\ninput Q: f32[s,d]\ninput W: f32[d,f]\ninput y: i64[s]\nZ[s,f] = Q[s,d] * W[d,f]\n"
+        "O = mean[s] cross_entropy(Z[s,f], y[s])\noutput O",
+        4,
+    ),
+}
+SIZES |= {"W": (3, 6), "U": (6, 2), "R": (5, 2)}
+
+
+def shapes_of(text: str) -> dict[str, tuple[int, ...]]:
+    return {name: shape for name, shape in SIZES.items() if f"input {name}:" in text}
+
+
+@pytest.mark.parametrize("name", FUSED)
+@pytest.mark.parametrize("seed", [0, 1])
+def test_one_region_forms(name: str, seed: int) -> None:
+    text, n_steps = FUSED[name]
+    before, after = graphs(text, shapes_of(text))
+    (region,) = regions(after)
+    assert len(region.steps) == n_steps, show(after)
+    inputs = drawn_inputs(before, seed)
+    if "M" in inputs:
+        inputs["M"][1] = False
+    agree(before, after, inputs, [1, 2, 5], seed)
+
+
+def test_attention_is_one_node() -> None:
+    before, after = graphs(ATTENTION, QKV)
+    (node,) = regions(after)
+    assert len(after.nodes) == 4
+    region = node.einsum
+    assert isinstance(region, Region)
+    assert [name for name, _ in node.steps] == ["S", "P.max", "P", "O.sum", "O.sum2", "O"]
+    assert (region.tiled, region.carried) == ((0, 2), (1, 3, 4))
+    assert [(r.step, r.of, r.coefficient) for r in region.rescales] == [(3, 1, -1.0), (4, 1, -1.0)]
+    # The scores lack the output's d: its tiles would compute them again.
+    assert region.uncut == (3,)
+    agree(before, after, drawn_inputs(before, 3), [1, 3, 4], 0)
+
+
+def test_grouped_heads_are_fused() -> None:
+    text = "import std.nn\ninput Q: f32[h,s,d]\ninput K: f32[g,t,d]\ninput V: f32[g,t,e]\n"
+    own = text + "O[h,s,e] = grouped_attention(Q[h,s,d], K[g,t,d], V[g,t,e])\noutput O"
+    shapes = {"Q": (4, 5, 3), "K": (2, 5, 3), "V": (2, 5, 2)}
+    before, after = graphs(own, shapes)
+    assert [len(node.steps) for node in regions(after)] == [6]
+    agree(before, after, drawn_inputs(before, 0), [2], 0)
+    by_division = text + (
+        "dim r = h / g\nS[h,s,t] = sum[d] Q[h,s,d] * K[h // r,t,d]\nP[h,s,t] = softmax(S[h,s,t])\n"
+        "O[h,s,e] = sum[t] P[h,s,t] * V[h // r,t,e]\noutput O"
+    )
+    before, after = graphs(by_division, shapes)
+    assert [len(node.operands) for node in regions(after)] == [3]
+    agree(before, after, drawn_inputs(before, 0), [2], 0)
+
+
+ALONE = {
+    "weights that are an output": f"{SCORES}P[s,t] = exp(S[s,t] - max[t] S[s,t])\nO[s] = sum[t] P[s,t]\noutput O, P",
+    "scores read both ways round": (
+        "input K: f32[t, d]\nS[s,t] = sum[d] K[s,d] * K[t,d]\nO = sum[s,t] exp(S[s,t]) * S[t,s]\noutput O"
+    ),
+    "sums of rows and of columns": f"{SCORES}a[s] = sum[t] S[s,t]\nb[t] = max[s] S[s,t]\noutput a, b",
+    "a bound of something else": (
+        f"{SCORES}input B: f32[s,t]\nm[s] = max[t] B[s,t]\nO[s] = sum[t] exp(S[s,t] - m[s])\noutput O"
+    ),
+    "deviations from the mean": (
+        "input X: f32[i,k]\nm[i] = mean[k] X[i,k]\nO[i] = mean[k] (X[i,k] - m[i])^2\noutput O"
+    ),
+    "a kept tensor": f"{SCORES}@keep\nP[s,t] = exp(S[s,t])\nO[s] = sum[t] P[s,t] * S[s,t]\noutput O",
+}
+
+
+@pytest.mark.parametrize("name", ALONE)
+def test_no_region_forms(name: str) -> None:
+    text = ALONE[name]
+    before, after = graphs(text, shapes_of(text))
+    found = [show(after)] if regions(after) else []
+    steps = [[step for step, _ in node.steps] for node in regions(after)]
+    # The maximum of something else is no member; the sum of the exponentials still is one, without it.
+    if name == "a bound of something else":
+        assert [(len(s), "m" in s) for s in steps] == [(2, False)]
+    else:
+        assert not found
+    agree(before, after, drawn_inputs(before, 0), [2], 0)
+
+
+def terms(weight: str) -> str:
+    return f"{SCORES}m[s] = max[t] S[s,t]\nW[s,t] = {weight}\nO[s] = (sum[t] W[s,t]) / max[t] W[s,t]\noutput O"
+
+
+@pytest.mark.parametrize(
+    "weight",
+    [
+        "m[s] * exp(S[s,t] - m[s])",
+        "exp(m[s] - S[s,t])",
+        "exp(S[s,t] - 2 * m[s])",
+        "exp(2 * S[s,t] - m[s])",
+        "abs(S[s,t] - m[s])",
+    ],
+)
+def test_a_moving_maximum_is_not_seen(weight: str) -> None:
+    """Where no law makes up for it, or terms might overflow on the way, the maximum is computed first."""
+    text = terms(weight)
+    before, after = graphs(text, shapes_of(text))
+    members = {name for node in regions(after) for name, _ in node.steps}
+    assert not {"m", "W"} <= members
+    agree(before, after, drawn_inputs(before, 0), [2], 0)
+
+
+def test_what_is_small_or_would_be_computed_again_is_left_alone() -> None:
+    assert not regions(graphs(ATTENTION, QKV, least_nbytes=64 << 10)[1])
+    shapes = {"Q": (1, 2, 96, 8), "K": (1, 2, 96, 8), "V": (1, 2, 96, 8)}
+    assert len(regions(graphs(ATTENTION, shapes, least_nbytes=64 << 10)[1])) == 1
+    text = FUSED["two layers"][0]
+    wide = {"Q": (64, 8), "W": (8, 64), "U": (64, 1024)}
+    assert not regions(graphs(text, wide)[1])
+
+
+def test_fused_nodes_print_their_steps() -> None:
+    _, after = graphs(ATTENTION, QKV)
+    (printed,) = [node for node in to_json(after) if node["kind"] == "region"]
+    assert [step["name"] for step in printed["body"]] == ["S", "P.max", "P", "O.sum", "O.sum2", "O"]
+    assert printed["labels"] == ["b", "h", "s", "d", "t", "d_2"]
+    assert printed["streamed"] == ["t"]
+    weights = printed["body"][2]
+    assert weights["inputs"] == [
+        {"step": 0, "labels": ["b", "h", "s", "t"]},
+        {"step": 1, "labels": ["b", "h", "s"]},
+    ]
+    assert weights["line"] == 8
+    assert "along t: S[b,h,s,t] = sum[d_2] " in show(after)
+
+
+def test_exponentials_are_computed_once() -> None:
+    """Whoever writes ``softmax`` and then a product names the weights nowhere."""
+    text, _ = FUSED["softmax, then a product"]
+    before, _ = graphs(text, shapes_of(text))
+    assert show(before).count("exp(") == 1
+    # Over the columns of what the weights are stored for; the map is computed before the fold that now reads it.
+    text = (
+        "input B: f32[s,t]\ninput K: f32[t,d]\nO[t] = sum[s] exp(B[s,t])\n"
+        "R[d,s] = sum[t] exp(B[s,t]) * K[t,d]\noutput O, R"
+    )
+    before, _ = graphs(text, shapes_of(text))
+    assert show(before).count("exp(") == 1
+    inputs = drawn_inputs(before, 0)
+    plain, found = evaluate(build(compile_text(text, "p.ein"), shapes_of(text)), inputs), evaluate(before, inputs)
+    np.testing.assert_allclose(found["O"], plain["O"], rtol=1e-6)
+    np.testing.assert_allclose(found["R"], plain["R"], rtol=1e-6)
+
+
+def test_layers_share_one_region() -> None:
+    layers = "\n".join(
+        f"S{k}[s,t] = sum[d] X{k}[s,d] * X{k}[t,d]\nP{k}[s,t] = exp(S{k}[s,t] - max[t] S{k}[s,t])\n"
+        f"X{k + 1}[s,d] = (sum[t] P{k}[s,t] * X{k}[t,d]) / sum[t] P{k}[s,t]"
+        for k in range(3)
+    )
+    _, after = graphs(f"input X0: f32[s,d]\n{layers}\noutput X3", {"X0": (6, 4)})
+    found = regions(after)
+    assert len(found) == 3
+    assert len({id(node.einsum) for node in found}) == 1
+
+
+MASKS = {
+    "": "S[s,t]",
+    "causal": "where(t <= s, S[s,t], -inf)",
+    "data": "where(M[s,t], S[s,t], -inf)",
+    "both": "where(t <= s + 2 and M[s,t], S[s,t] + B[s,t], -inf)",
+    "added": "S[s,t] + where(M[s,t], 0, -inf)",
+    "negated": "where(not M[s,t], -inf, S[s,t] / 2)",
+}
+WEIGHTS = (
+    "exp(A[s,t] - max[t] A[s,t])",
+    "exp((A[s,t] - max[t] A[s,t]) / 3) * B[s,t]",
+    "where(t <= s + 1, exp(A[s,t] - max[t] A[s,t]), 0)",
+    "exp(0.5 * A[s,t] - 0.5 * max[t] A[s,t] + 1)",
+    "exp(A[s,t])",
+    "relu(A[s,t])",
+)
+FOLDS = (
+    "sum[t] W[s,t]",
+    "sum[t] W[s,t] * V[t,e]",
+    "mean[t] W[s,t] * V[t,e]",
+    "sum[t] W[s,t]^2 * V[t,e]",
+    "max[t] A[s,t]",
+    "logsumexp[t] A[s,t]",
+    "argmax[t] A[s,t]",
+    "any[t] (A[s,t] > 1)",
+)
+
+
+@given(
+    mask=st.sampled_from(sorted(MASKS)),
+    weight=st.sampled_from(WEIGHTS),
+    folds=st.lists(st.sampled_from(FOLDS), min_size=1, max_size=3, unique=True),
+    cuts=st.lists(st.integers(1, 6), max_size=3),
+    seed=st.integers(0, 99),
+    dtype=st.sampled_from(["f32", "f64", "f16"]),
+)
+@settings(max_examples=60, deadline=None)
+def test_drawn_programs(mask: str, weight: str, folds: list[str], cuts: list[int], seed: int, dtype: str) -> None:
+    """One region or none, the same values: rows without a key that counts, too."""
+    made = "\n".join(
+        f"F{i}[s{',e' if 'e]' in fold else ''}] = {fold}" for i, fold in enumerate(dict.fromkeys([*folds, FOLDS[1]]))
+    )
+    total = " + ".join(
+        f"F{i}[s{',e' if 'e]' in fold else ''}]" if "any" not in fold else f"where(F{i}[s], 2, 3)"
+        for i, fold in enumerate(dict.fromkeys([*folds, FOLDS[1]]))
+    )
+    text = (
+        f"{SCORES}{VALUES}input M: bool[s,t]\ninput B: f32[s,t]\nA[s,t] = {MASKS[mask]}\nW[s,t] = {weight}\n"
+        f"{made}\nO[s,e] = {total}\noutput O"
+    ).replace("f32", dtype)
+    before, after = graphs(text, shapes_of(text))
+    assert len(regions(after)) == 1, show(after)
+    inputs = drawn_inputs(before, seed)
+    agree(before, after, inputs, cuts, seed, {"f16": 2e-2, "f32": 1e-5, "f64": 1e-12}[dtype])
+
+
+def test_broken_regions_are_found() -> None:
+    _, after = graphs(ATTENTION, QKV)
+    (node,) = regions(after)
+    region = node.einsum
+    assert isinstance(region, Region)
+    for broken in (
+        dict(steps=region.steps[:-1]),
+        dict(n_streamed=0),
+        dict(steps=(*region.steps[:5], region.steps[3])),
+        dict(bounds=(*region.bounds[:-1], 9)),
+    ):
+        fields = {name: getattr(region, name) for name in Region.__dataclass_fields__}
+        with pytest.raises(InternalError):
+            check_region("node", Region(**(fields | broken)))
