@@ -89,7 +89,7 @@ def open(path: str | os.PathLike[str]) -> File:
     """A tensor in a file (``x.npy``, ``w.safetensors::layer.0``), to be given to a program and read tile by tile.
 
     Raises:
-        StoreError: there is no such file, or it cannot be read.
+        BindError: there is no such file. StoreError: it cannot be read.
     """
     source = _open(os.fspath(path))
     try:

@@ -12,6 +12,7 @@ import click
 from einturnip.cli import options
 from einturnip.cli.progress import shown
 from einturnip.cli.stopping import on_signals
+from einturnip.core.errors import BindError
 
 if TYPE_CHECKING:
     from einturnip.api.jobs import Missing
@@ -62,6 +63,8 @@ def command(
     from einturnip.cli.planning import planned
     from einturnip.report.summary import summarise, warning_text
 
+    if report_file is not None and not report_file.parent.is_dir():
+        raise BindError(f"{report_file}: there is no directory {report_file.parent}; create it first")
     with on_signals() as stop:
         job = planned(program, inputs, dims, outputs, budget, _stand_in(seed), lenient=False)
         with shown(quiet) as show:
@@ -83,7 +86,6 @@ def command(
 def _stand_in(seed: int | None) -> Missing:
     """Random numbers for an input without a file, if they are asked for."""
 
-    from einturnip.core.errors import BindError
     from einturnip.stores.generated import Random
 
     def missing(node: InputNode) -> Source:

@@ -87,7 +87,7 @@ def pick_key(path: str, key: str | None, keys: list[str], name: str) -> str:
             return key
         close = difflib.get_close_matches(key, keys, n=3)
         hint = f"did you mean {' or '.join(close)}? " if close else ""
-        raise BindError(f"{path}::{key}: {path} holds no array {key!r}; {hint}It holds: {listed or 'none'}")
+        raise BindError(f"{path}::{key}: {path} holds no array {key!r}; {hint}it holds {listed or 'none'}")
     if len(keys) == 1:
         return keys[0]
     if name in keys:

@@ -23,7 +23,7 @@ def open_source(spec: Any, name: str, directory: str | None = None) -> Source:
     ``directory`` takes what must be unpacked; left out, the system's temporary directory (never one in memory).
 
     Raises:
-        StoreError: the file is missing, damaged, truncated or of an element type that the language lacks.
+        StoreError: the file is damaged, truncated or of an element type that the language lacks.
         BindError: the spec names nothing that can be read.
     """
     if isinstance(spec, bytes) or not isinstance(spec, (str, os.PathLike)):
@@ -81,7 +81,7 @@ def open_sinks(requests: Sequence[OutputRequest]) -> tuple[Sink, ...]:
 
     Raises:
         StoreError: a disk has no room or a directory refuses; nothing stays behind.
-        BindError: two outputs want one place, or a file cannot hold an output's element type.
+        BindError: two outputs want one place, there is no such directory, or a file cannot hold an element type.
     """
     opened: dict[str, OutputContainer] = {}
     try:

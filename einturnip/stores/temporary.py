@@ -11,7 +11,7 @@ import secrets
 import stat
 import tempfile
 
-from einturnip.core.errors import StoreError
+from einturnip.core.errors import BindError, StoreError
 from einturnip.stores.pages import drop
 
 _LITTER = re.compile(r"^\..+\.einturnip-\d+-[0-9a-f]{16}\.tmp$")
@@ -159,11 +159,11 @@ class OutputFile:
 
     def _check_target(self) -> None:
         if not os.path.isdir(self.directory):
-            raise StoreError(f"{self.path}: there is no directory {self.directory}; create it first")
+            raise BindError(f"{self.path}: there is no directory {self.directory}; create it first")
         if os.path.isdir(self._target):
-            raise StoreError(f"{self.path}: is a directory; name a file in it")
+            raise BindError(f"{self.path}: is a directory; name a file in it")
         if os.path.exists(self._target) and not os.path.isfile(self._target):
-            raise StoreError(f"{self.path}: is not a regular file (a pipe or a device); name a file")
+            raise BindError(f"{self.path}: is not a regular file (a pipe or a device); name a file")
 
     def _keep_mode(self) -> None:
         with contextlib.suppress(FileNotFoundError, PermissionError):
