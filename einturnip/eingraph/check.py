@@ -98,9 +98,6 @@ def _check_einsum(where: str, einsum: Einsum) -> None:
     _check_join(where, einsum)
     _check_aggregation(where, einsum)
     _check_keys(where, einsum)
-    for slot, access in enumerate(einsum.accesses):
-        clamped = any(isinstance(index, Index) and index.clamped for index in access)
-        _require(not clamped or einsum.aggregation is None, f"{where}, slot {slot}: a clamped index in an aggregation")
 
 
 def _check_space(where: str, space: TileSpace) -> None:
