@@ -116,7 +116,7 @@ def _dtype_finding(tensor: Input, source: Source, program: Program) -> Diagnosti
         f"input '{tensor.name}' has another dtype than declared",
         tensor.span,
         expected=str(tensor.dtype),
-        found=f"{source.dtype} in {source.name}",
+        found=f"{source.dtype}{f' in {source.name}' if source.name != tensor.name else ''}",
         help=f"declare it as {source.dtype} (and convert in the program: {tensor.dtype}(x)), or convert the data",
     )
     return with_source(finding, program.source)

@@ -150,10 +150,15 @@ def _check_ranks(sizes: Sizes, shapes: Mapping[str, tuple[int, ...]], origins: M
     for tensor in sizes.program.inputs:
         shape = shapes.get(tensor.name)
         if shape is not None and len(shape) != tensor.rank:
-            declared = f"{tensor.rank} axes, [{', '.join(map(size_text, tensor.shape))}]"
-            found = f"{len(shape)} axes, {list(shape)} ({origins.get(tensor.name, 'given')})"
+            where = origins.get(tensor.name, tensor.name)
+            declared = f"{_axes(tensor.rank)}, [{', '.join(map(size_text, tensor.shape))}]"
+            found = f"{_axes(len(shape))}, {list(shape)}{f' ({where})' if where != tensor.name else ''}"
             message = f"input '{tensor.name}' has another number of axes"
             sizes.report("E202", message, tensor.span, expected=declared, found=found)
+
+
+def _axes(count: int) -> str:
+    return f"{count} ax{'i' if count == 1 else 'e'}s"
 
 
 def _axes_given(
@@ -163,8 +168,9 @@ def _axes_given(
     shape = shapes.get(tensor.name)
     if shape is not None and len(shape) == tensor.rank:
         for axis, (expr, value) in enumerate(zip(tensor.shape, shape, strict=True)):
-            where = origins.get(tensor.name)
-            yield expr, Size(value, f"axis {axis} of {tensor.name}{f', {where}' if where else ''}", expr.span)
+            where = origins.get(tensor.name, tensor.name)
+            file = f", {where}" if where != tensor.name else ""
+            yield expr, Size(value, f"axis {axis} of {tensor.name}{file}", expr.span)
 
 
 def _bind(sizes: Sizes, name: str, found: Size) -> None:
@@ -228,7 +234,8 @@ def _check_bound(sizes: Sizes) -> None:
     """Note every size that the program uses and nothing binds."""
     for name, span, place in _uses(sizes.program):
         if name not in sizes.dims and not any(f"'{name}'" in p.message for p in sizes.problems):
-            remedy = f"give {place} a file, or {name} a value: --dim {name}=..."
+            value = f'--dim {name}=..., in Python dims={{"{name}": ...}}'
+            remedy = f"give {place} a file or an array, or {name} a value: {value}"
             sizes.report("E205", f"size '{name}' has no value", span, help=remedy)
 
 

@@ -143,6 +143,19 @@ def test_a_wrong_program_shows_the_place():
         et.compile("nowhere.ein")
 
 
+def test_arrays_are_told_of_as_arrays():
+    product = et.compile("input A : f64[n, k]\ninput B : f64[k, m]\nC[i,j] = A[i,p] * B[p,j]\noutput C\n")
+    with pytest.raises(et.BindError) as error:
+        product(A=np.ones((2, 3)), B=np.ones((4, 2)))
+    assert "size 'k' is 3 by axis 1 of A, but 4 by axis 0 of B\n" in str(error.value)
+    with pytest.raises(et.BindError) as error:
+        product(A=np.ones(3), B=np.ones((4, 2)))
+    assert "found: 1 axis, [3]\n" in f"{error.value}\n"
+    with pytest.raises(et.BindError) as error:
+        product(A=np.ones((2, 3)))
+    assert 'give B a file or an array, or m a value: --dim m=..., in Python dims={"m": ...}' in str(error.value)
+
+
 def test_threads_share_a_program(program):
     arrays = [np.full((5, 3), float(k)) + np.arange(3) for k in range(8)]
     with ThreadPoolExecutor(4) as pool:
