@@ -61,10 +61,11 @@ def fuse(
 def _groups(view: View, least_nbytes: int) -> Iterable[Group]:
     """Every group that grows from some node; a node may be in several."""
     for seed in _tileable(view):
-        for absorbs in (True, False):
-            growth = Growth(view, seed)
-            if growth.tile() and (group := _grown(growth, absorbs)):
-                yield group
+        growth, lesser = Growth(view, seed), Growth(view, seed)
+        if growth.tile() and (group := _grown(growth, True)):
+            yield group
+        if growth.links and lesser.tile() and (group := _grown(lesser, False)):
+            yield group
     for seed in range(len(view.nodes)):
         if _is_large_fold(view, seed, least_nbytes):
             growth = Growth(view, seed)

@@ -36,12 +36,16 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A graph's nodes, which nodes read each, and which are outputs; ``parts`` are nodes that may come to be."""
+    """A graph's nodes, which nodes read each, and which are outputs; ``parts`` are nodes that may come to be.
+
+    ``steps``: what ``einsum`` found.
+    """
 
     nodes: Sequence[Node]
     users: Sequence[set[int]]
     outputs: frozenset[int]
     parts: dict[int, EinsumNode] = field(default_factory=dict)
+    steps: dict[int, Einsum | None] = field(default_factory=dict)
 
     def node(self, k: int) -> Node:
         """A node of the graph, or one that would be part of another."""
@@ -49,22 +53,27 @@ class View:
 
     def einsum(self, k: int) -> Einsum | None:
         """The einsum of a node that may be a step; None for any other node."""
-        node = self.node(k)
-        if not isinstance(node, EinsumNode) or not isinstance(node.einsum, Einsum) or node.hints != NO_HINTS:
-            return None
-        einsum = node.einsum
-        if 0 in einsum.bounds or (einsum.aggregation is not None and not einsum.aggregated):
-            return None
-        if any(key.label < einsum.n_out for key in einsum.keys):
-            return None
-        clamped = any(isinstance(i, Index) and i.clamped for access in einsum.accesses for i in access)
-        return None if clamped else einsum
+        if k not in self.steps:
+            self.steps[k] = _step(self.node(k))
+        return self.steps[k]
 
     def operands(self, k: int) -> tuple[int, ...]:
         """The nodes that an einsum node reads, by slot."""
         node = self.node(k)
         assert isinstance(node, EinsumNode)
         return node.operands
+
+
+def _step(node: Node) -> Einsum | None:
+    if not isinstance(node, EinsumNode) or not isinstance(node.einsum, Einsum) or node.hints != NO_HINTS:
+        return None
+    einsum = node.einsum
+    if 0 in einsum.bounds or (einsum.aggregation is not None and not einsum.aggregated):
+        return None
+    if any(key.label < einsum.n_out for key in einsum.keys):
+        return None
+    clamped = any(isinstance(i, Index) and i.clamped for access in einsum.accesses for i in access)
+    return None if clamped else einsum
 
 
 def is_plain(access: Access) -> bool:
@@ -242,6 +251,7 @@ class Growth:
         if prod(part.shape) > prod(einsum.bounds):
             return False
         number = len(self.view.nodes) + user
+        self.view.steps.pop(number, None)
         self.view.parts[number] = EinsumNode(
             f"{node.name}.part", part, tuple(node.operands[s] for s in reads), node.line
         )
