@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 from collections.abc import Callable, Mapping
@@ -9,12 +10,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from einturnip.core.errors import CapacityError
 from einturnip.core.machine import Machine
 from einturnip.decomp.check import check as check_decomposition
 from einturnip.decomp.types import Decomposition
 from einturnip.devices.host import HostArena, available_memory, blas_threads, usable_cores
 from einturnip.eingraph.build import build as build_graph
 from einturnip.eingraph.check import check as check_graph
+from einturnip.eingraph.forms import Forms
+from einturnip.eingraph.fusion import fuse
 from einturnip.eingraph.rewrite import rewrite
 from einturnip.eingraph.types import EinGraph, EinsumNode, InputNode
 from einturnip.lang.types import Program
@@ -22,7 +26,7 @@ from einturnip.memgraph.check import check as check_memgraph
 from einturnip.memgraph.types import MemGraph, OpKind
 from einturnip.planner.budget import Budget, peak_resident_nbytes, uncollected
 from einturnip.planner.plan import plan
-from einturnip.planner.price import predict, slots
+from einturnip.planner.price import least_seconds, predict, slots
 from einturnip.runtime.execute import HostExecutor
 from einturnip.runtime.loop import Trace, run_ops
 from einturnip.runtime.policies import policy
@@ -43,7 +47,7 @@ class Options:
     """How a program is to be run. Sizes in bytes.
 
     ``memory``: the whole process; ``arena``: tiles alone, instead; neither: half of what the machine has free.
-    ``check``: prove the memory graph before it runs.
+    ``check``: prove the memory graph before it runs. ``fuse``: einsums may run together where that spares bytes.
     """
 
     memory: int | None = None
@@ -53,6 +57,7 @@ class Options:
     spill_limit: int | None = None
     policy: str = "critical-path"
     check: bool = True
+    fuse: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,23 +106,50 @@ def make_plan(graph: EinGraph, sources: Mapping[str, Source], targets: Mapping[s
     memory = options.memory
     if memory is None and options.arena is None:
         memory = available_memory() // 2
-    rank = policy(options.policy)
-    rewritten = rewrite(graph, options.arena if options.arena is not None else memory)
+    limit = options.arena if options.arena is not None else memory
+    rewritten = rewrite(graph, limit)
+    fused = fuse(rewritten, Forms(), limit) if options.fuse else rewritten
+
+    def planned(graph: EinGraph) -> Planned:
+        layouts = {
+            i: _axes_slowest_first(sources[n.name])
+            for i, n in enumerate(graph.nodes)
+            if isinstance(n, InputNode) and n.name in sources
+        }
+        readable = frozenset(i for i, (name, _) in enumerate(graph.outputs) if name in targets)
+        lowered = plan(graph, memory, options.arena, machine, layouts, readable)
+        prediction = predict(lowered.memgraph, machine, policy(options.policy))
+        return Planned(graph, lowered.memgraph, prediction, lowered.budget, machine, sources, targets)
+
+    best = planned(rewritten) if fused is rewritten else _better(planned, fused, rewritten)
     if options.check:
-        check_graph(rewritten)
-    layouts = {
-        i: _axes_slowest_first(sources[n.name])
-        for i, n in enumerate(rewritten.nodes)
-        if isinstance(n, InputNode) and n.name in sources
-    }
-    readable = frozenset(i for i, (name, _) in enumerate(rewritten.outputs) if name in targets)
-    lowered = plan(rewritten, memory, options.arena, machine, layouts, readable)
-    if options.check:
-        check_decomposition(lowered.decomposition)
-        check_taskgraph(lowered.memgraph.taskgraph)
-        check_memgraph(lowered.memgraph)
-    prediction = predict(lowered.memgraph, machine, rank)
-    return Planned(rewritten, lowered.memgraph, prediction, lowered.budget, machine, sources, targets)
+        check_graph(best.graph)
+        check_decomposition(best.decomposition)
+        check_taskgraph(best.taskgraph)
+        check_memgraph(best.memgraph)
+    return best
+
+
+def _better(planned: Callable[[EinGraph], Planned], fused: EinGraph, apart: EinGraph) -> Planned:
+    """The plan of the graph with regions, or of that without where only it fits or it is predicted to be faster.
+
+    Where tensors that fusion spares would not fit, they are not planned for: that plan alone could fill the memory.
+    """
+    try:
+        found = planned(fused)
+    except CapacityError as small:
+        try:
+            return planned(apart)
+        except CapacityError as error:
+            raise error if error.needed < small.needed else small from None
+    stored = sum(math.prod(n.shape) * n.dtype.itemsize for n in apart.nodes if not isinstance(n, InputNode))
+    if 2 * stored > found.budget.arena or found.prediction.seconds <= least_seconds(apart, found.machine):
+        return found
+    try:
+        other = planned(apart)
+    except CapacityError:
+        return found
+    return other if other.prediction.seconds < found.prediction.seconds else found
 
 
 def _axes_slowest_first(source: Source) -> tuple[int, ...]:
