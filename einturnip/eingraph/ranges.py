@@ -208,14 +208,13 @@ class _Ranges:
         named = [p for p in _labels(use.index) if not self._name(p).startswith(":")]
         ranges = (f"0 .. {self.known[p].value - 1} ({self.known[p].origin})" if p not in without else "" for p in named)
         given = [f"{self._name(p)} in {r}" if r else f"{self._name(p)} = 0" for p, r in zip(named, ranges, strict=True)]
-        place = axis_span(use.span, use.axis, self.sizes.lines(use.span)) if isinstance(use.index, int) else use.span
         text = self._text(use)
         axis = f"0 .. {last}" if last >= 0 else "empty"
         message = f"index '{text}' leaves axis {use.axis} of {name}: it is {reach}, the axis is {axis}"
         self.sizes.report(
             "E209",
             message,
-            place,
+            self._place(use),
             expected=f"{axis}: {use.size}",
             found=f"{reach}{' with ' if given else ''}{', '.join(given)}",
             help=self._mended(use, text, name),
@@ -241,13 +240,19 @@ class _Ranges:
     def _name(self, p: int) -> str:
         return self.equation.labels[p].name
 
+    def _place(self, use: _Use) -> Span:
+        """Where an index stands."""
+        if isinstance(use.index, int):
+            return axis_span(use.span, use.axis, self.sizes.lines(use.span))
+        return use.span
+
     def _text(self, use: _Use) -> str:
         """An index as the program writes it, where it stands on one line."""
-        if isinstance(use.index, int):
+        if isinstance(use.index, int) and not self._name(use.index).startswith(":"):
             return self._name(use.index)
         if isinstance(use.index, Split):
             return f"({' '.join(map(self._name, use.index.labels))})"
-        source, at = self.sizes.lines(use.span), use.span
+        source, at = self.sizes.lines(use.span), self._place(use)
         if at.line == at.end_line and 0 < at.line <= len(source):
             return source[at.line - 1][at.column - 1 : at.end_column - 1]
         return " + ".join(map(self._name, _labels(use.index))) or "the number"

@@ -104,7 +104,8 @@ def _indices(spot: Spot) -> Diagnostic | None:
             help_text = f"write {name}[{inner}] = ..., or for a function: fn {name}({inner}) = ..."
             return spot.wrong("the labels of a tensor stand in brackets", help_text, span=spot.span(0, closed + 1))
         return spot.wrong("nothing is defined by a call alone", f"write y = {spot.first.text}(...)")
-    if token.type in ("_DCOLON", "COLON") and spot.find("_EQUAL") >= 0 and "RSQB" in spot.expected:
+    sliced = token.type == "_DCOLON" and before.type in ("_LSQB", "_COMMA")
+    if sliced or (token.type in ("_DCOLON", "COLON") and spot.find("_EQUAL") >= 0 and "RSQB" in spot.expected):
         return spot.wrong("slices have no step", "write the index: X[2*i] takes every second")
     return None
 

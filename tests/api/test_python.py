@@ -156,6 +156,12 @@ def test_arrays_are_told_of_as_arrays():
     assert 'give B a file or an array, or m a value: --dim m=..., in Python dims={"m": ...}' in str(error.value)
 
 
+def test_a_slice_that_leaves_its_axis_is_named_as_it_is_written():
+    text = "input X : f64[n, m]\nY[:] = X[0, 0:7]\noutput Y\n"
+    with pytest.raises(et.EinturnipError, match=r"index '0:7' leaves axis 1 of X: it is 0 .. 6, the axis is 0 .. 2"):
+        et.compile(text)(X=np.ones((2, 3)))
+
+
 def test_threads_share_a_program(program):
     arrays = [np.full((5, 3), float(k)) + np.arange(3) for k in range(8)]
     with ThreadPoolExecutor(4) as pool:

@@ -68,6 +68,7 @@ def only(text: str) -> tuple[str, str]:
         ("print(x)", "print", "write output x"),
         ("// why", "//", "write # in place of //"),
         ("y = x // a comment", "//", "write # in place of //"),
+        ("Y[:] = X[0, ::2]", "::", "write the index: X[2*i] takes every second"),
         ("s[] = 1", "[]", "write s"),
         ("output y[i,j]", "[", "write output y"),
         ("output y * 2", "*", "define what is wanted by an equation, and name it here"),
