@@ -169,3 +169,9 @@ def test_a_size_may_get_its_value_after_it_was_met() -> None:
 def test_names_are_pythons() -> None:
     program = compile_text("\u00b5_\u00e9 = 1\n\u03bc_e\u0301 = \u03bc_\u00e9 + 1\noutput \u00b5_\u00e9\n")
     assert [tensor.name for tensor in program.tensors] == ["\u03bc_\u00e9", "\u03bc_\u00e9"]
+
+
+@pytest.mark.parametrize("text", ['import "a\0b.ein"\n', 'input x : f32[n] = "a\0b.npy"\noutput x\n'])
+def test_no_path_holds_a_nul(text: str) -> None:
+    with pytest.raises(SourceError):
+        compile_text(text)
