@@ -8,7 +8,6 @@ from dataclasses import replace
 from einturnip.core.einsum import Einsum
 from einturnip.eingraph.check import check
 from einturnip.eingraph.forms import Forms
-from einturnip.eingraph.fusion import fuse
 from einturnip.eingraph.rewrite_inline import inline_copies, inline_elementwise, inline_products, inline_scaled
 from einturnip.eingraph.rewrite_pieces import flatten_pieces, read_pieces
 from einturnip.eingraph.rewrite_reuse import reuse_maps
@@ -19,8 +18,6 @@ from einturnip.eingraph.types import ConcatNode, EinGraph, EinsumNode, Node
 
 def rewrite(graph: EinGraph, memory_nbytes: int | None = None) -> EinGraph:
     """The same outputs for less work: shared values, contractions of two operands in order, fewer tensors stored.
-
-    Where einsums would pass large tensors on, they are fused into regions.
 
     Equal einsums are one object in what comes out.
 
@@ -37,7 +34,7 @@ def rewrite(graph: EinGraph, memory_nbytes: int | None = None) -> EinGraph:
     graph = _until_settled(graph, forms, inline_scaled)
     graph = simplify(factor_sums(graph, forms, memory_nbytes), forms)
     graph = _until_settled(graph, forms, inline_elementwise)
-    graph = fuse(reuse_maps(graph, forms), forms, memory_nbytes)
+    graph = reuse_maps(graph, forms)
     check(graph)
     return graph
 
