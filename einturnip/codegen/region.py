@@ -23,7 +23,7 @@ from einturnip.core.reference import identity
 from einturnip.core.region import Region
 from einturnip.core.scalar import Call, walk
 
-_SCRATCH_NBYTES = 256 << 10  # room for kernels of blocks at the edges, which may need more than those of whole blocks
+_SPARE_NBYTES = 4 << 10  # room for kernels of blocks at the edges, which may need more than those of whole blocks
 
 Box = tuple[tuple[int, int], ...]
 
@@ -53,7 +53,8 @@ class RegionKernel:
         unknown: Held = (None,) * len(self.mask.conditions)
         first = [] if mode == "finish" or 0 in self.blocks else [self._program(self.blocks, unknown)]
         first += [] if mode == "touch" or 0 in self.blocks[: region.n_out] else [self._finish(self.blocks)]
-        self.scratch_nbytes = rounded(max([_SCRATCH_NBYTES, *(p.scratch_nbytes for p in first if p is not None)]))
+        most = max([0, *(p.scratch_nbytes for p in first if p is not None)])
+        self.scratch_nbytes = rounded(most + min(most, _SPARE_NBYTES))
         self.workspace_nbytes = self.layout.nbytes + self.scratch_nbytes
         folded = [k for k in range(len(region.steps)) if k in needed(region, region.carried)]
         counted = range(len(region.steps)) if mode == "whole" else folded
@@ -121,13 +122,21 @@ class RegionKernel:
         if program is None:
             return 0
         if program.scratch_nbytes > self.scratch_nbytes:
-            program = self._program(extents, (None,) * len(self.mask.conditions))
-            if program is None or program.scratch_nbytes > self.scratch_nbytes:
-                raise InternalError(f"a block of {extents} needs more workspace than one of {self.blocks}")
+            return self._halves(frame, box, tile)
         self._stand(frame, box, tile)
         bits = program(frame)
         frame.fresh = False
         return bits
+
+    def _halves(self, frame: Frame, box: Box, tile: Box) -> int:
+        walked = [p for p in self.region.aggregated if p not in self.region.whole]
+        longest = max(walked, key=lambda p: box[p][1] - box[p][0], default=-1)
+        lo, hi = box[longest]
+        if longest < 0 or hi - lo < 2:
+            raise InternalError(f"a block of {box} needs more workspace than one of {self.blocks}")
+        parts = ((lo, (lo + hi) // 2), ((lo + hi) // 2, hi))
+        halves = [(*box[:longest], part, *box[longest + 1 :]) for part in parts]
+        return self._block(frame, halves[0], tile) | self._block(frame, halves[1], tile)
 
     def _program(self, extents: tuple[int, ...], held: Held) -> Program | None:
         """What to do with a block where conditions hold so; None: it adds nothing."""

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
+import einturnip
+from einturnip import pipeline
 from einturnip.core.dtypes import BOOL, F32
 from einturnip.core.einsum import Einsum
 from einturnip.core.errors import CapacityError
@@ -20,6 +23,8 @@ from einturnip.decomp import check as decomp_check
 from einturnip.decomp import evaluate as decomp_values
 from einturnip.decomp.eindecomp import eindecomp
 from einturnip.decomp.types import Decomposition
+from einturnip.eingraph.forms import Forms
+from einturnip.eingraph.fusion import fuse
 from einturnip.eingraph.types import EinGraph, EinsumNode, InputNode
 from einturnip.memgraph import build as memgraph_build
 from einturnip.memgraph import check as memgraph_check
@@ -33,6 +38,7 @@ from einturnip.taskgraph import build as taskgraph_build
 from einturnip.taskgraph import check as taskgraph_check
 from einturnip.taskgraph import evaluate as taskgraph_values
 from einturnip.taskgraph.types import TaskGraph, TaskKind
+from einturnip.testing import Case, assert_agrees, evaluate, programs
 from tests.codegen.regions import CASES, Made, attention, call, einsum
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -159,3 +165,55 @@ def test_an_einsum_under_a_mask() -> None:
     np.testing.assert_array_equal(taskgraph_values.evaluate(lowered, {"X": x})["Y"], expected)
     results, _ = run(graph, {"X": x}, 4096)
     np.testing.assert_array_equal(results["Y"], expected)
+
+
+# --- programs, fused wherever a law allows it -------------------------------------------------------------------------
+
+
+def fuse_all(graph: EinGraph, forms: Forms, memory: int | None) -> EinGraph:
+    return fuse(graph, forms, memory, 0)
+
+
+def fused_only(planned: Any, fused: EinGraph, apart: EinGraph) -> Planned:
+    return planned(fused)
+
+
+@pytest.mark.parametrize("arena", [None, 1])
+@given(case=programs())
+def test_drawn_programs_fused(arena: int | None, case: Case) -> None:
+    note(case.text)
+    expected = evaluate(case.program, case.inputs, case.dims)
+    with mock.patch.multiple(pipeline, fuse=fuse_all, _better=fused_only):
+        program = einturnip.compile(case.text, dims=case.dims)
+        try:
+            plan = program.plan(arena=arena, workers=2, data=case.inputs)
+        except CapacityError as error:
+            plan = program.plan(arena=error.needed, workers=2, data=case.inputs)
+        result = plan.run()
+    for name, answer in expected.items():
+        assert_agrees(result[name], answer)
+
+
+PROGRAMS = {
+    "attention": "M[s, t] = where(t <= s, sum[d] A[s, d] * B[t, d], -inf)\nm[s] = max[t] M[s, t]\n"
+    "P[s, t] = exp(M[s, t] - m[s])\nZ[s] = sum[t] P[s, t]\nO[s, d] = (sum[t] P[s, t] * B[t, d]) / Z[s]",
+    "variance": "m[s] = mean[d] A[s, d]\nO[s] = mean[d] (A[s, d] - m[s])^2",
+    "logsumexp of distances": "O[s] = logsumexp[t] -sum[d] (A[s, d] - B[t, d])^2",
+    "nearest": "D[s, t] = sum[d] (A[s, d] - B[t, d])^2\nO[s] = argmin[t] D[s, t]",
+    "softmax": "m[s] = max[d] A[s, d]\nZ[s] = sum[d] exp(A[s, d] - m[s])\nO[s] = log(Z[s]) + m[s]",
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("arena", ["64KiB", "8MiB"])
+def test_programs_fused(name: str, arena: str) -> None:
+    text = f"input A : f64[s, d]\ninput B : f64[t, d]\n{PROGRAMS[name]}\noutput O\n"
+    rng = np.random.default_rng(0)
+    inputs = {"A": rng.integers(-3, 4, (150, 16)) / 4, "B": rng.integers(-3, 4, (150, 16)) / 4}
+    program = einturnip.compile(text)
+    plan = program.plan(arena=arena, workers=2, data=inputs)
+    fused = any(isinstance(getattr(n, "einsum", None), Region) for n in plan._job.planned.graph.nodes)
+    with mock.patch.object(pipeline, "fuse", lambda graph, *_: graph):
+        expected = program.plan(arena="8MiB", workers=2, data=inputs).run()["O"]
+    np.testing.assert_allclose(plan.run()["O"], expected, rtol=1e-10)
+    assert fused or name in ("variance", "softmax")
