@@ -108,6 +108,11 @@ class Drawer:
         dims = tuple(name for name, s in self.sizes.items() if s == size) if self.labels_as_dims else ()
         return (*(x for x in LABELS if x not in self.sizes), *dims)
 
+    def more_names(self) -> tuple[str, ...]:
+        """Further names of labels; a scalar's name in an index is the scalar."""
+        scalars = {name for name, tensor in self.names.items() if not tensor.shape}
+        return tuple(x for x in ("u", "v", "x", "y", "z") if x not in scalars)
+
     def new_label(self, scope: dict[str, int], taken: frozenset[str], size: int | None = None) -> str | None:
         """Bind one more label in ``scope``, which may hide an outer one; None where there are enough."""
         if size is None:

@@ -21,10 +21,20 @@ class CallDrawer(IndexDrawer):
         fitting = [f for f in self.world.functions if len(f.function.returns) == 1 and not f.made]
         return self.applied(self.pick(fitting), (0,), scope) if fitting else None
 
-    def applied(self, applicable: Applicable, results: tuple[int, ...], scope: Mapping[str, int]) -> Drawn | None:
-        """A call of the function, its results at labels in scope (but for those that it makes)."""
+    def applied(
+        self,
+        applicable: Applicable,
+        results: tuple[int, ...],
+        scope: Mapping[str, int],
+        taken: frozenset[str] = frozenset(),
+    ) -> Drawn | None:
+        """A call of the function, its results at labels in scope (but for those that it makes).
+
+        ``taken``: further labels of the statement.
+        """
+        taken |= frozenset(scope)
         scope = {x: size for x, size in scope.items() if x not in self.ragged}
-        mapped = self._labels_for(applicable, results, scope)
+        mapped = self._labels_for(applicable, results, scope, taken)
         if mapped is None:
             return None
         own, rest = mapped
@@ -83,7 +93,7 @@ class CallDrawer(IndexDrawer):
         return any(has_rest(applicable.function.returns[result]) for result in results)
 
     def _labels_for(
-        self, applicable: Applicable, results: tuple[int, ...], scope: Mapping[str, int]
+        self, applicable: Applicable, results: tuple[int, ...], scope: Mapping[str, int], taken: frozenset[str]
     ) -> tuple[Labels, tuple[str, ...]] | None:
         """The caller's label for each of the function's, and those for ``...``."""
         sizes = self.own_sizes(applicable)
@@ -102,7 +112,7 @@ class CallDrawer(IndexDrawer):
             own[mine] = label
         for mine, size in sizes.items():
             if mine not in own:
-                own[mine] = self._consumed(mine, size, own, rest, applicable, scope)
+                own[mine] = self._consumed(mine, size, own, rest, applicable, scope, taken)
         return own, tuple(rest)
 
     def _take(self, free: dict[str, int], size: int) -> str | None:
@@ -121,6 +131,7 @@ class CallDrawer(IndexDrawer):
         rest: list[str],
         applicable: Applicable,
         scope: Mapping[str, int],
+        taken: frozenset[str],
     ) -> str:
         """A label for one that the function binds: a new one, or again one that stands for another of its labels."""
         together = [p.labels for p in applicable.function.parameters if p.labels is not None and mine in p.labels]
@@ -129,8 +140,8 @@ class CallDrawer(IndexDrawer):
         again = [x for x in own.values() if scope.get(x) == size and x not in beside]
         if again and self.pick((False, True)):
             return self.pick(again)  # type: ignore[no-any-return]
-        taken = {*own.values(), *rest, *scope}
-        every = (*self.label_names(size), "u", "v", "x", "y", "z", "a", "b", "c")
+        taken |= {*own.values(), *rest}
+        every = (*self.label_names(size), *self.more_names(), "a", "b", "c")
         names = [x for x in every if x not in taken and self.sizes.get(x, size) == size]
         return self.pick(names)  # type: ignore[no-any-return]
 
@@ -143,7 +154,10 @@ class CallDrawer(IndexDrawer):
         scope: Mapping[str, int],
     ) -> Drawn | None:
         if parameter.name in applicable.numbers:
-            return self.node(applicable.numbers[parameter.name])
+            number = applicable.numbers[parameter.name]
+            if isinstance(number, Number) and type(number.value) is int:
+                number = self.size_term(number.value, scope)
+            return self.node(number)
         wanted = applicable.given[parameter.name]
         if parameter.labels is None:
             points = [x for x in self.tensors() if x.type == wanted.type and self._is_plain(x, scope)]

@@ -120,7 +120,7 @@ class EquationDrawer(TermDrawer):
                 a, b = self.pick(pairs)
                 positions.append(Binary("+", Index(a), Index(b)))
                 continue
-            names = (*self.label_names(size), "u", "v", "w", "x", "y", "z")
+            names = (*self.label_names(size), *self.more_names())
             label = self.pick((*fitting, *[x for x in names if x not in scope][:1]))
             scope[label] = size
             positions.append(label)
@@ -335,14 +335,12 @@ class EquationDrawer(TermDrawer):
             return None
         applicable = self.pick(fitting)
         carried = self.carried_scope(applicable, (0,))
-        if carried is None:
-            return None
-        call = self.applied(applicable, (0,), carried)
-        if call is None:
+        if carried is None or (applicable.made and 0 in carried.values()):
             return None
         scope = dict(carried)
         made = [self.new_label(scope, frozenset(scope), applicable.made[x]) for x in self.made(applicable, 0)]
-        if None in made:
+        call = self.applied(applicable, (0,), carried, frozenset(scope))
+        if call is None or None in made:
             return None
         order = self.draw(st.permutations(tuple(scope)))
         shape, sizes = [], iter([applicable.made[x] for x in self.made(applicable, 0)])

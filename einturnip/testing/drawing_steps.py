@@ -28,11 +28,19 @@ from einturnip.testing.terms import (
 class StepDrawer:
     """Draws the statements of a program, a function or a loop.
 
-    ``kept``: the names from before a loop, which keep shape and dtype in it. ``depth``: of loops.
+    ``kept``: the names from before a loop, which keep shape and dtype in it. ``fixed``: names that are not defined
+    anew. ``depth``: of loops.
     """
 
-    def __init__(self, draw: Draw, world: World, kept: frozenset[str] = frozenset(), depth: int = 0) -> None:
-        self.draw, self.world, self.kept, self.depth = draw, world, kept, depth
+    def __init__(
+        self,
+        draw: Draw,
+        world: World,
+        kept: frozenset[str] = frozenset(),
+        fixed: frozenset[str] = frozenset(),
+        depth: int = 0,
+    ) -> None:
+        self.draw, self.world, self.kept, self.fixed, self.depth = draw, world, kept, fixed, depth
         self.names: dict[str, Tensor] = dict(world.names)
         self.steps: list[Step] = []
         self.defined: list[str] = []
@@ -69,21 +77,23 @@ class StepDrawer:
 
     def _equation(self) -> None:
         drawer = self.drawer()
-        rebound = [name for name in self.kept if self.names[name].below is None]
+        rebound = self.kept - self.fixed
         drawn: Equation | None = None
         if rebound and drawer.pick((True, False)):
             name = drawer.pick(sorted(rebound))
             drawn = drawer.rebinding(name)
         elif rebound and drawer.may("replacements"):
-            drawn = drawer.replacement(frozenset(rebound))
+            drawn = drawer.replacement(rebound)
         if drawn is None:
             drawn = drawer.statement()
+        if drawn.replaces in self.fixed:
+            return
         if drawn.replaces in self.kept:
             of = statement_type(replace(drawn.statement, name=drawn.replaces), drawer.types)
-            if of != self.names[drawn.replaces].type or drawn.replaces not in rebound:
+            if of != self.names[drawn.replaces].type:
                 return
         new = self._new_name(bool(drawn.statement.bounds))
-        others = [name for name in self.names if name not in self.kept]
+        others = [name for name in self.names if name not in self.kept | self.fixed]
         self.define(drawn.replaces or drawer.pick((new, new, *others)), *drawn[:3])
 
     def _several(self) -> None:
@@ -117,7 +127,8 @@ class StepDrawer:
         outer = {name: t for name, t in self.names.items() if name != total}
         counts = {**self.world.counts, variable: (start, max(start, stop - 1))}
         world = replace(self.world, names=outer, counts=counts)
-        inner = StepDrawer(self.draw, world, frozenset(outer), self.depth + 1)
+        indexing = frozenset(name for name, tensor in outer.items() if tensor.below is not None)
+        inner = StepDrawer(self.draw, world, frozenset(outer), self.fixed | indexing, self.depth + 1)
         for _ in range(drawer.pick((1, 2))):
             inner.step()
         if total:

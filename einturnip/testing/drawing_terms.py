@@ -9,9 +9,15 @@ from typing import Any
 from einturnip.testing.drawing_base import MOST_POINTS, Drawn
 from einturnip.testing.drawing_calls import CallDrawer
 from einturnip.testing.functions import COMPLEX_FUNCTIONS, SMOOTH
+from einturnip.testing.labels import children
 from einturnip.testing.promotion import Type, common, kind
 from einturnip.testing.ranges import is_static
-from einturnip.testing.terms import Aggregate, Binary, Bound, Chain, Function, Index, Number, Paren, Size, Unary
+from einturnip.testing.terms import Aggregate, Binary, Bound, Chain, Function, Index, Number, Paren, Size, Term, Unary
+
+
+def _divides(term: Term) -> bool:
+    """Whether there is a quotient or remainder in a term, which a label or size of 0 may make nothing of."""
+    return (isinstance(term, Binary) and term.op in ("//", "%")) or any(map(_divides, children(term)))
 
 
 class TermDrawer(CallDrawer):
@@ -19,8 +25,7 @@ class TermDrawer(CallDrawer):
 
     def integer(self, scope: Mapping[str, int]) -> Drawn:
         found = self.number_term(scope, self.pick((0, 1)))
-        divides = isinstance(found.term, Binary) and found.term.op in ("//", "%") and is_static(found.term)
-        fits = found.exact and kind(found.type.dtype) in "iu" and not divides
+        fits = found.exact and kind(found.type.dtype) in "iu" and not (is_static(found.term) and _divides(found.term))
         return found if fits else self.node(Number(1))
 
     def number_term(self, scope: Mapping[str, int], fuel: int) -> Drawn:

@@ -86,7 +86,7 @@ def apply_function(name: str, x: Value, dtype: str) -> Value:
 def _fold(name: str, x: Value, dtype: str) -> Value:
     v = FOLDS[name](x.v)
     if name == "abs" and isinstance(x.v, complex):
-        exact = x.slack == 0 and v.is_integer() and v < 2**11 and v * v == x.v.real**2 + x.v.imag**2
+        exact = x.slack == 0 and 0 in (x.v.real, x.v.imag)
         return Value(v) if exact else rounded(v, x.slack, dtype, BOUND[dtype])
     return Value(settle(v, dtype), x.slack)
 

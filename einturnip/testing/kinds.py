@@ -95,7 +95,8 @@ def _part_type(part: Statement, names: Types) -> Type:
     left = [label for x in part.bounds for label in written_labels(x)]
     keyed = any(isinstance(x, Keyed) for x in part.bounds)
     of = type_of(part.body if keyed else with_implied_sum(part.body, left), names)
-    return Type(of.dtype, "soft") if of.strength == "python" and part.bounds else of
+    replaces = any(isinstance(x, Fixed) for x in part.bounds)
+    return Type(of.dtype, "soft") if of.strength == "python" and part.bounds and not replaces else of
 
 
 def type_of(term: Term, names: Types) -> Type:

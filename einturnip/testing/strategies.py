@@ -16,15 +16,20 @@ from hypothesis.extra import numpy as hnp
 
 from einturnip.testing.agreement import Array
 from einturnip.testing.drawing_base import Draw, Tensor, World
+from einturnip.testing.drawing_equations import Equation
 from einturnip.testing.drawing_functions import draw_function
 from einturnip.testing.drawing_steps import StepDrawer
 from einturnip.testing.printing import program_text
 from einturnip.testing.promotion import Type, kind, numpy_dtype
 from einturnip.testing.terms import (
+    Access,
+    Aggregate,
     Binary,
+    Bound,
     Dim,
     Fn,
     Input,
+    Keyed,
     Number,
     Program,
     Size,
@@ -77,13 +82,10 @@ FEATURES = (
 )
 """What a drawn program may have besides the core of the language."""
 
-SETTLED = ("concatenation", "reshaping")
-"""Those drawn unless others are asked for."""
-
 
 @st.composite
 def programs(
-    draw: Draw, exact: bool | None = None, max_statements: int = 4, features: Collection[str] = SETTLED
+    draw: Draw, exact: bool | None = None, max_statements: int = 4, features: Collection[str] = FEATURES
 ) -> Case:
     """Programs with inputs; ``exact`` asks for programs whose every bit is prescribed (or the contrary).
 
@@ -100,6 +102,17 @@ def programs(
     return drawing.finish(*drawing.draw_steps(draw(st.integers(1, max_statements))))
 
 
+@st.composite
+def failing_programs(draw: Draw) -> Case:
+    """Programs with a statement that reads, or groups by, an index that leaves its axis."""
+    drawing = _ProgramDrawer(draw, True, frozenset())
+    drawing.draw_sizes(least=1)
+    drawing.draw_inputs()
+    drawing.draw_index()
+    drawing.settle_dims()
+    return drawing.finish(*drawing.draw_steps(draw(st.integers(0, 1)), drawing.failure()))
+
+
 class _ProgramDrawer:
     """Builds one program; lives inside ``programs``."""
 
@@ -111,21 +124,26 @@ class _ProgramDrawer:
         self.inputs: list[Input] = []
         self.arrays: dict[str, Array] = {}
         self.names: dict[str, Tensor] = {}
+        self.wanted: list[str] = []
 
-    def draw_sizes(self) -> None:
+    def draw_sizes(self, least: int = 0) -> None:
         for name in ("n", "m", "p")[: self.draw(st.integers(1, 3))]:
-            self.sizes[name] = self.draw(st.sampled_from((2, 3, 4, 1, 2, 3, 5, 0)))
+            self.sizes[name] = max(least, self.draw(st.sampled_from((2, 3, 4, 1, 2, 3, 5, 0))))
 
     def draw_inputs(self) -> None:
         palette = self.draw(st.lists(st.sampled_from(DTYPES), min_size=1, max_size=3, unique=True))
         for name in ("A", "B", "C", "D")[: self.draw(st.integers(1, 4))]:
             self._draw_input(name, self.draw(st.sampled_from(palette)), None)
         if self.features & {"gathers", "scatters"}:
-            below = self.draw(st.sampled_from((*[s for s in self.sizes.values() if s], 2, 3)))
-            self._draw_input("K", self.draw(st.sampled_from(("i64", "i32", "u8", "i8", "u16"))), below)
+            self.draw_index()
 
-    def _draw_input(self, name: str, dtype: str, below: int | None) -> None:
-        shape = tuple(self._axis() for _ in range(self.draw(st.sampled_from((1, 2, 2, 3, 0)))))
+    def draw_index(self) -> None:
+        """An input of integers from 0, known to stay below some size."""
+        below = self.draw(st.sampled_from((*[s for s in self.sizes.values() if s], 2, 3)))
+        self._draw_input("K", self.draw(st.sampled_from(("i64", "i32", "u8", "i8", "u16"))), below, (1, 2, 3))
+
+    def _draw_input(self, name: str, dtype: str, below: int | None, ranks: tuple[int, ...] = (1, 2, 2, 3, 0)) -> None:
+        shape = tuple(self._axis() for _ in range(self.draw(st.sampled_from(ranks))))
         extents = tuple(self._extent(term) for term in shape)
         self.inputs.append(Input(name, dtype, shape))
         values = arrays(dtype, extents)
@@ -181,22 +199,45 @@ class _ProgramDrawer:
         less = size < self.sizes[base]
         return Binary("-" if less else "+", Size(base), Number(abs(size - self.sizes[base])))
 
-    def draw_steps(self, n: int) -> tuple[StepDrawer, tuple[Fn, ...]]:
-        """Some functions, and statements that may call them."""
+    def draw_steps(self, n: int, first: Equation | None = None) -> tuple[StepDrawer, tuple[Fn, ...]]:
+        """Some functions, and statements that may call them, after a first one that is an output."""
         world = World(self.sizes, self.names, self.exact, self.features)
         for name in ("f", "g")[: self.draw(st.integers(1, 2))] if "functions" in self.features else ():
             drawn = draw_function(self.draw, world, name)
             world = replace(world, functions=(*world.functions, drawn) if drawn else world.functions)
-        steps = StepDrawer(self.draw, world)
+        self.wanted = ["first"] if first else []
+        steps = StepDrawer(self.draw, world, fixed=frozenset(self.wanted))
+        if first:
+            steps.define("first", *first[:3])
         for _ in range(n):
             steps.step()
         return steps, tuple(f.function for f in world.functions)
+
+    def failure(self) -> Equation:
+        """``Z[i] = A[K[i] + 2]`` or ``Z[K[i] + 2: 3] = sum[i] 1``, where at least one index is outside."""
+        keys = self.arrays["K"]
+        labels = ("i", "j", "k")[: keys.ndim]
+        read = self.draw(st.sampled_from([None, *(i.name for i in self.inputs if self.names[i.name].shape)]))
+        size = self.draw(st.integers(1, 3)) if read is None else self.names[read].shape[0]
+        index: Term = Access("K", labels)
+        if self.draw(st.booleans()) and kind(self.names["K"].type.dtype) == "i":
+            index = Binary("-", index, Number(int(keys.min()) + 1))
+        elif keys.max() < size:
+            index = Binary("+", index, Number(size - int(keys.max())))
+        bounds = tuple(map(Bound, labels))
+        if read is None:
+            count = Aggregate("sum", bounds, Number(1))
+            return Equation(Statement("", (Keyed(index, Number(size)),), count), (size,), exact=True)
+        shape = self.names[read].shape
+        others = ("u", "v")[: len(shape) - 1]
+        statement = Statement("", (*bounds, *map(Bound, others)), Access(read, (index, *others)))
+        return Equation(statement, (*keys.shape, *shape[1:]), exact=True)
 
     def finish(self, steps: StepDrawer, functions: tuple[Fn, ...]) -> Case:
         """The program with some of what it defines as outputs."""
         if not steps.defined:
             steps.define("s", Statement("", (), Number(1)), (), exact=True)
         defined = list(dict.fromkeys(reversed(steps.defined)))
-        wanted = defined[: self.draw(st.integers(1, len(defined)))]
+        wanted = dict.fromkeys((*defined[: self.draw(st.integers(1, len(defined)))], *self.wanted))
         program = Program(tuple(self.dims), tuple(self.inputs), tuple(steps.steps), tuple(wanted), functions)
         return Case(program, program_text(program), self.arrays, self.given, self.exact)
