@@ -249,6 +249,7 @@ def terms(weight: str) -> str:
         "exp(m[s] - S[s,t])",
         "exp(S[s,t] - 2 * m[s])",
         "exp(2 * S[s,t] - m[s])",
+        "exp(S[s,t] - min(m[s], 0))",
         "abs(S[s,t] - m[s])",
     ],
 )
@@ -259,6 +260,20 @@ def test_a_moving_maximum_is_not_seen(weight: str) -> None:
     members = {name for node in regions(after) for name, _ in node.steps}
     assert not {"m", "W"} <= members
     agree(before, after, drawn_inputs(before, 0), [2], 0)
+
+
+def test_a_maximum_of_what_is_masked_bounds_only_that() -> None:
+    masked = f"{SCORES}m[s] = max[t] where(t <= s, S[s,t], -inf)\n"
+    for weight, fused in (
+        ("exp(S[s,t] - m[s])", False),
+        ("where(t <= s, exp(S[s,t] - m[s]), 0)", True),
+        ("where(t <= s and t > 1, exp(S[s,t] - m[s]), 0)", True),
+        ("where(t > s, exp(S[s,t] - m[s]), 0)", False),
+    ):
+        text = f"{masked}O[s] = log(sum[t] {weight}) + m[s]\noutput O"
+        before, after = graphs(text, shapes_of(text))
+        assert [len(node.steps) for node in regions(after)] == [4] * fused, show(after)
+        agree(before, after, drawn_inputs(before, 0), [1, 3], 0)
 
 
 def test_what_is_small_or_would_be_computed_again_is_left_alone() -> None:
