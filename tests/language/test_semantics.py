@@ -5,6 +5,8 @@ import pytest
 
 from einturnip.testing import assert_agrees
 from tests.language import sentences_core as core
+from tests.language import sentences_functions as functions
+from tests.language import sentences_indices as indices
 from tests.language import sentences_numbers as numbers
 from tests.language import sentences_pieces as pieces
 from tests.language.harness import Sentence, run_program
@@ -17,7 +19,17 @@ SENTENCES = [
     *numbers.DTYPES,
     *numbers.FUNCTIONS,
     *numbers.AGGREGATIONS,
-    *pieces.JOINING,
+    *indices.INDICES,
+    *indices.GATHERS,
+    *indices.SCATTERS,
+    *pieces.SLICES,
+    *pieces.REPLACED,
+    *pieces.JOINED,
+    *pieces.RESHAPED,
+    *functions.FUNCTIONS,
+    *functions.STANDARD,
+    *functions.LOOPS,
+    *functions.HINTS,
 ]
 
 
