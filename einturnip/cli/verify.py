@@ -37,12 +37,13 @@ def command(plan: Path, stored: tuple[tuple[str, str], ...], limit: int, form: s
     from einturnip.verify.types import NotAPlan
 
     expected = {name: parse_size(size) for name, size in stored}
+    name = "standard input" if str(plan) == "-" else str(plan)
     if str(plan) == "-":
-        found = read(sys.stdin.buffer, "standard input")
+        found = read(sys.stdin.buffer, name)
     else:
         try:
             with plan.open("rb") as stream:
-                found = read(stream, str(plan))
+                found = read(stream, name)
         except FileNotFoundError:
             raise NotAPlan(f"there is no plan {plan}") from None
         except IsADirectoryError:
@@ -51,7 +52,7 @@ def command(plan: Path, stored: tuple[tuple[str, str], ...], limit: int, form: s
     if form == "json":
         click.echo(json.dumps(verdict.to_json(), indent=1))
     else:
-        for line in show(verdict, limit):
+        for line in show(verdict, name, limit):
             click.echo(line)
     if not verdict.valid:
         raise click.exceptions.Exit(1)

@@ -129,7 +129,7 @@ def uneven(found: Boxes) -> Iterator[tuple[tuple[int, ...], tuple[int, ...], int
         low, high, weight = work.pop()
         borders = [np.unique(np.concatenate([low[:, a], high[:, a]])) for a in range(low.shape[1])]
         longest = max(range(len(borders)), key=lambda a: len(borders[a]))
-        if math.prod(map(len, borders)) > CELLS_AT_ONCE:
+        if math.prod(map(len, borders)) > CELLS_AT_ONCE and len(borders[longest]) > 2:
             border = borders[longest]
             middle = border[len(border) // 2]
             for ends in ((border[0], middle), (middle, border[-1])):

@@ -66,7 +66,8 @@ def _check_capacity(plan: Plan, faults: Faults) -> None:
         for row in np.flatnonzero((rows.start < 0) | (stop > limits[rows.tier])).tolist():
             if faults.wants(Rule.CAPACITY):
                 tier, x = plan.tiers[rows.tier[row]], int(ops[row])
-                bound = f"ends {stop[row] - limits[rows.tier[row]]} bytes past its capacity of {tier.capacity}"
+                over = int(stop[row] - limits[rows.tier[row]])
+                bound = f"ends {over} byte{'' if over == 1 else 's'} past its capacity of {tier.capacity}"
                 if rows.start[row] < 0:
                     bound = "begins before its first byte"
                 text = f"{op_name(plan, x)} {verb} {extent(plan, rows, row)}, which {bound}"

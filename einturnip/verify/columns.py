@@ -67,28 +67,34 @@ class RowColumns:
         self.counts.extend(map(len, lists))
 
     def _repeated(self, nbytes: int, axes: Any) -> tuple[int, int]:
-        """Bytes of one run and the number of how it repeats, with runs that touch made one."""
-        merged: list[tuple[int, int]] = []
+        """Bytes of one run and the number of how it repeats."""
         if type(axes) is not list:
             raise TypeError
-        for count, stride in reversed(axes):
+        for count, stride in axes:
             if type(count) is not int or type(stride) is not int or count < 0 or stride < 0:
                 raise ValueError
-            if count == 1:
-                continue
-            if count == 0:
-                nbytes = 0
-            if not merged and stride == nbytes:
-                nbytes *= count
-            elif merged and stride == merged[-1][0] * merged[-1][1]:
-                merged[-1] = merged[-1][0] * count, merged[-1][1]
-            else:
-                merged.append((count, stride))
-        key = tuple(reversed(merged)) if nbytes else ()
+        nbytes, key = merged(nbytes, axes)
         times, reach = repeated(key)
         if max(nbytes * times, reach) > LARGEST:
             raise ValueError
         return nbytes, self.repeats.setdefault(key, len(self.repeats))
+
+
+def merged(nbytes: int, axes: list[list[int]]) -> tuple[int, tuple[tuple[int, int], ...]]:
+    """Bytes of one run and how it repeats, with runs that touch made one."""
+    found: list[tuple[int, int]] = []
+    for count, stride in reversed(axes):
+        if count == 0:
+            return 0, ()
+        if count == 1:
+            continue
+        if not found and stride == nbytes:
+            nbytes *= count
+        elif found and stride == found[-1][0] * found[-1][1]:
+            found[-1] = found[-1][0] * count, found[-1][1]
+        else:
+            found.append((count, stride))
+    return nbytes, tuple(reversed(found)) if nbytes else ()
 
 
 def repeated(axes: tuple[tuple[int, int], ...]) -> tuple[int, int]:
@@ -118,10 +124,11 @@ class OpColumns:
         Raises:
             NotAPlan: with the path of the first field that is not of the form.
         """
+        first = len(self.ids)
         try:
             self._extend(batch)
         except _WRONG:
-            explain(batch, len(self.ids))
+            explain(batch, first)
 
     def _extend(self, batch: list[Any]) -> None:
         _all_are(batch, dict)
@@ -225,7 +232,10 @@ def _explain_repeats(path: str, row: list[Any]) -> None:
             _whole(f"{path}[{j}][{k}]", axis[k], f" ({what})")
             if axis[k] < 0:
                 wrong(f"{path}[{j}][{k}]", f"a {what} of 0 or more", axis[k])
-    wrong(path, f"an extent of at most {LARGEST} bytes", row[4])
+    nbytes, key = merged(row[2], row[4])
+    times, reach = repeated(key)
+    if max(nbytes * times, reach) > LARGEST:
+        wrong(path, f"an extent of at most {LARGEST} bytes", row[4])
 
 
 def _whole(path: str, found: Any, more: str = "") -> None:

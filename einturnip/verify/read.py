@@ -11,7 +11,8 @@ from einturnip.verify.stream import JsonText
 from einturnip.verify.types import TIER_KINDS, Bools, Ints, NotAPlan, Plan, Rows, Tier, taken
 
 SCHEMA = "einturnip.memgraph/1"
-OPS_AT_ONCE = 4096
+# So few that they stay in the cache.
+OPS_AT_ONCE = 128
 
 
 def read(stream: BinaryIO, name: str) -> Plan:

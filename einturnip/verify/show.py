@@ -8,13 +8,11 @@ from einturnip.core.settings import format_size
 from einturnip.verify.types import Rule, Tier, Verdict
 
 
-def show(verdict: Verdict, limit: int) -> Iterator[str]:
-    """The counts and the memory used or, of an invalid plan, its faults: at most ``limit``."""
+def show(verdict: Verdict, name: str, limit: int) -> Iterator[str]:
+    """What the plan of file ``name`` holds and uses, and its faults: at most ``limit``."""
     total = sum(verdict.counts.values())
-    if verdict.valid:
-        yield f"valid: {verdict.program}"
-    else:
-        yield f"invalid: {verdict.program}: {_many(total, 'fault')}"
+    yield f"{name}: valid" if verdict.valid else f"{name}: invalid, {_many(total, 'fault')}"
+    yield f"program       {verdict.program}"
     implied = "" if verdict.implied is None else f" ({verdict.implied:,} implied by others)"
     yield f"ops           {verdict.n_ops:,}"
     yield f"values        {verdict.n_values:,}"
