@@ -122,8 +122,10 @@ def _join(left: Left, names: s.Alternatives, place: int, parts: tuple[s.Node, ..
     fixed = [*left.fixed] or [_size_of_axis(scope, index, parts) for index in left.indices]
     fixed[place] = None
     made: list[Known] = []
-    for name, part in zip(names.names, parts, strict=True):
-        indices = [*left.indices[:place], s.Name(name, names.span), *left.indices[place + 1 :]]
+    for name, size, part in zip(names.names, names.sizes, parts, strict=True):
+        label = s.Name(name, names.span)
+        index = label if size is None else s.Slice(label, size, names.span)
+        indices: list[s.Index] = [*left.indices[:place], index, *left.indices[place + 1 :]]
         known = left.define(left.part(name, indices, node=part, value=ordinary(part), fixed=tuple(fixed)))
         if known is None:
             return None

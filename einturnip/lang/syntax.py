@@ -207,9 +207,10 @@ class Keyed:
 
 @dataclass(frozen=True, slots=True)
 class Alternatives:
-    """``i | j`` on the left of an equation: a concatenated axis."""
+    """``i | j: size`` on the left of an equation: a concatenated axis. ``sizes``: of each label, where written."""
 
     names: tuple[str, ...]
+    sizes: tuple[Node | None, ...]
     span: Span
 
 
@@ -328,6 +329,8 @@ def parts(node: Node | Index) -> tuple[Node | Index, ...]:
             return (*(a for label in labels for a in label.annotations), body)
         case Concatenation(parts=pieces):
             return pieces
+        case Alternatives(sizes=sizes):
+            return tuple(size for size in sizes if size is not None)
         case Slice(start=start, stop=stop):
             return tuple(n for n in (start, stop) if n is not None)
         case Keyed(key=key, size=size):

@@ -246,26 +246,28 @@ class TreeBuilder(Transformer[Token, s.Declaration]):
 def left_index(index: s.Index) -> s.Index:
     """An index as it is meant on the left of an equation."""
     match index:
-        case s.Slice(start=start, stop=stop, span=span) if isinstance(start, s.Concatenation) or isinstance(
-            stop, s.Concatenation
-        ):
-            sized = start.parts[-1] if isinstance(start, s.Concatenation) else start
-            name = sized.name if isinstance(sized, s.Name) else "i"
-            help_text = f"let a dim carry the label's name, such as dim {name} = 2, and write {name} alone"
-            raise Wrong(Diagnostic("E038", "labels that are joined stand without sizes", span, help=help_text))
+        case s.Slice(start=start, stop=stop, span=span) if any(isinstance(x, s.Concatenation) for x in (start, stop)):
+            # 'i | e: 2 | k' is read as a slice from 'i | e' to '2 | k'.
+            before = start.parts if isinstance(start, s.Concatenation) else (start,)
+            size, *after = stop.parts if isinstance(stop, s.Concatenation) else (stop,)
+            sizes = [None] * (len(before) - 1) + [size] + [None] * len(after)
+            return alternatives((*before, *after), tuple(sizes), span)
         case s.Slice(start=start, stop=stop, span=span) if start is not None and not isinstance(start, s.Name):
             return s.Keyed(start, stop, span)
         case s.Concatenation(parts=parts, span=span):
-            names = tuple(part.name for part in parts if isinstance(part, s.Name))
-            if len(names) < len(parts):
-                raise Wrong(
-                    Diagnostic("E003", "only labels can be joined by '|' here", span, help="write Z[i | j] = ...")
-                )
-            return s.Alternatives(names, span)
+            return alternatives(parts, (None,) * len(parts), span)
         case s.Guarded(span=span):
             raise Wrong(Diagnostic("E003", "a guarded index reads; it cannot stand on the left", span))
         case _:
             return index
+
+
+def alternatives(parts: tuple[s.Node | None, ...], sizes: tuple[s.Node | None, ...], span: Span) -> s.Alternatives:
+    """Labels that are joined on the left."""
+    names = tuple(part.name for part in parts if isinstance(part, s.Name))
+    if len(names) < len(parts):
+        raise Wrong(Diagnostic("E003", "only labels can be joined by '|' here", span, help="write Z[i | j] = ..."))
+    return s.Alternatives(names, sizes, span)
 
 
 def check_hint(hint: s.Hint) -> s.Hint:
