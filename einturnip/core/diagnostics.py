@@ -90,7 +90,9 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f"did you mean '{close[0]}'?" if close else ""
 
 
-def _excerpt(span: Span, texts: dict[tuple[str, int], str], gutter: int, arrow: str, mark: str, label: str) -> list[str]:
+def _excerpt(
+    span: Span, texts: dict[tuple[str, int], str], gutter: int, arrow: str, mark: str, label: str
+) -> list[str]:
     pad = " " * gutter
     head = f"{pad}{arrow} {span.file}:{span.line}:{span.column}"
     text = texts.get((span.file, span.line))
