@@ -5,7 +5,7 @@ A floor is one function from a drawn case to its outputs. Add one line to FLOORS
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 from typing import Any
 
@@ -42,7 +42,7 @@ from einturnip.taskgraph import build as taskgraph_build
 from einturnip.taskgraph import check as taskgraph_check
 from einturnip.taskgraph import evaluate as taskgraph_values
 from einturnip.taskgraph.types import TaskGraph
-from einturnip.testing import Case, assert_agrees, evaluate, failing_programs, programs
+from einturnip.testing import Answer, Case, assert_agrees, evaluate, failing_programs, programs
 from einturnip.testing.strategies import FEATURES
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -84,23 +84,33 @@ def rewritten(case: Case, memory: int | None = None) -> EinGraph:
 
 def cut(case: Case, tile: int) -> Decomposition:
     """Every label cut into tiles of one size, where it has as much."""
-    graph = rewritten(case)
+    return cut_into(rewritten(case), lambda bound: max(1, min(bound, tile)))
+
+
+def cut_into(graph: EinGraph, tile: Callable[[int], int]) -> Decomposition:
+    """Each label cut into tiles of what ``tile`` says of its bound."""
     classes = decomp_build.label_classes(graph)
-    tiles = [max(1, min(bound, tile)) for bound in classes.bounds]
-    decomposition = decomp_build.decompose(graph, classes, tiles, 1 << 16)
+    decomposition = decomp_build.decompose(graph, classes, [tile(bound) for bound in classes.bounds], 1 << 16)
     decomp_check.check(decomposition)
     return decomposition
 
 
 def tasks(case: Case, tile: int) -> TaskGraph:
-    graph = taskgraph_build.build(cut(case, tile), MACHINE)
+    return tasks_of(cut(case, tile))
+
+
+def tasks_of(decomposition: Decomposition) -> TaskGraph:
+    graph = taskgraph_build.build(decomposition, MACHINE)
     taskgraph_check.check(graph)
     return graph
 
 
 def placed(case: Case, tile: int) -> MemGraph:
     """In the least capacity that does."""
-    task_graph = tasks(case, tile)
+    return placed_of(tasks(case, tile))
+
+
+def placed_of(task_graph: TaskGraph) -> MemGraph:
     capacity = 1
     while True:
         try:
@@ -193,13 +203,13 @@ def call(
 # --- the product ------------------------------------------------------------------------------------------------------
 
 
-def run_in(case: Case, arena: int | None) -> Outputs:
-    """A run by the Python API; in an arena that is too small, in the least one that it then names."""
+def run_in(case: Case, arena: int | None, more: float = 0) -> Outputs:
+    """A run by the Python API; in an arena that is too small, in the least one that it then names, or so much more."""
     program = einturnip.compile(case.text, dims=case.dims)
     try:
         plan = program.plan(arena=arena, workers=2, data=case.inputs)
     except CapacityError as error:
-        plan = program.plan(arena=error.needed, workers=2, data=case.inputs)
+        plan = program.plan(arena=int(error.needed * (1 + more)), workers=2, data=case.inputs)
     return dict(plan.run())
 
 
@@ -237,6 +247,12 @@ KINDS: dict[str, Sequence[str]] = {
 FEW = settings(max_examples=settings().max_examples // 4)
 
 
+def agree(result: Outputs, expected: Mapping[str, Answer]) -> None:
+    assert set(result) == set(expected)
+    for name, answer in expected.items():
+        assert_agrees(result[name], answer)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @FEW
 @given(data=st.data())
@@ -245,10 +261,17 @@ def test_floors_agree_with_the_oracle(kind: str, data: st.DataObject) -> None:
     expected = evaluate(case.program, case.inputs, case.dims)
     for floor, run in FLOORS.items():
         note(f"floor: {floor}")
-        result = run(case)
-        assert set(result) == set(expected)
-        for name, answer in expected.items():
-            assert_agrees(result[name], answer)
+        agree(run(case), expected)
+
+
+@FEW
+@given(case=programs(), memory=st.integers(0, 2048), more=st.floats(0, 2), data=st.data())
+def test_any_cut_and_any_budget_give_the_answer(case: Case, memory: int, more: float, data: st.DataObject) -> None:
+    note(case.text)
+    expected = evaluate(case.program, case.inputs, case.dims)
+    cuts = cut_into(rewritten(case, memory), lambda bound: data.draw(st.integers(1, max(1, bound))))
+    agree(memgraph_values.evaluate(placed_of(tasks_of(cuts)), case.inputs), expected)
+    agree(run_in(case, 1, more), expected)
 
 
 @FEW
