@@ -20,8 +20,8 @@ class Elaborating(Protocol):
     """An equation while it is elaborated.
 
     ``bound`` are the labels by name, ``left`` the names of those on the left, ``sized`` the labels that an access
-    sizes. ``offer`` is None where every label is on the left or bound. ``path`` begins the names of labels that are
-    bound here. ``root`` is the right side.
+    sizes, ``spare`` the sizes of labels that may have no other. ``offer`` is None where every label is on the left or
+    bound. ``path`` begins the names of labels that are bound here. ``root`` is the right side.
     """
 
     scope: Scope
@@ -29,6 +29,7 @@ class Elaborating(Protocol):
     bound: dict[str, int]
     left: tuple[str, ...]
     sized: set[int]
+    spare: dict[int, SizeExpr]
     comparing: int
     offer: Offer | None
     path: str

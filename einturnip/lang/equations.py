@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from einturnip.core.diagnostics import Diagnostic, Span
 from einturnip.core.dtypes import BOOL, DTYPES, DType
@@ -29,6 +30,7 @@ class Elaboration:
         self.bound: dict[str, int] = {}
         self.left: tuple[str, ...] = ()
         self.sized: set[int] = set() if sized is None else sized
+        self.spare: dict[int, SizeExpr] = {}
         self.warned: set[int] = set()
         self.comparing = 0
         self.offer: Offer | None = None
@@ -38,7 +40,9 @@ class Elaboration:
 
     def beside(self, scope: Scope, labels: list[Label] | None = None, sized: set[int] | None = None) -> Elaboration:
         """Another elaboration: of an equation of its own, or over the given labels."""
-        return Elaboration(scope, labels, sized)
+        other = Elaboration(scope, labels, sized)
+        other.spare = self.spare if labels is self.labels else {}
+        return other
 
     # -- labels
 
@@ -163,6 +167,9 @@ class Elaboration:
         for number in numbers:
             label = self.labels[number]
             if label.size is None and label.dim is None and number not in self.sized:
+                if number in self.spare:
+                    self.labels[number] = replace(label, dim=self.spare[number])
+                    continue
                 name = label.name.removeprefix(self.path)
                 if not name.isidentifier():
                     message = f"the axis '{name.rstrip('0123456789')}' {where} has no size"

@@ -257,6 +257,9 @@ def _take_scalar(at: Elaborating, frame: Frame, parameter: s.Parameter, value: s
         return False
     known, labels = argument
     carried = tuple(_carry(frame, known, k, label) for k, label in enumerate((*known.carried, *labels)))
+    for axis, label in enumerate(labels, len(known.carried)):
+        if label in at.bound:  # it ranges over the argument, though the function may never read that
+            at.spare.setdefault(at.bound[label], AxisSize(known.number, axis, label, value.span))
     scope.tensors[parameter.name] = Known(known.tensor, 0, carried)
     return True
 
