@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,7 +36,7 @@ def names(plan: Plan, faults: Faults) -> Names:
     _check_sizes(plan, faults)
     copies = _copies(plan, faults)
     content = _contents(plan, copies, faults)
-    found = Names(content, summed_read, summed_write, copies, np.where(unit_value >= 0, content[unit_value], -1))
+    found = Names(content, summed_read, summed_write, copies, _picked(content, unit_value))
     _check_inputs(plan, faults)
     _check_made(plan, content, faults)
     _check_origins(plan, found, faults)
@@ -45,76 +46,84 @@ def names(plan: Plan, faults: Faults) -> Names:
 def _accumulators(plan: Plan, faults: Faults) -> tuple[Bools, Bools, NDArray[np.int32]]:
     """The rows of accumulators, and each unit's value."""
     n = max(1, len(plan.values))
-    read_op, write_op = plan.read.op, plan.write.op
+    r, w = plan.read, plan.write
+    read_op, write_op = r.op, w.op
     reads = np.flatnonzero(plan.unit[read_op] >= 0)
     writes = np.flatnonzero(plan.unit[write_op] >= 0)
-    read_key = read_op[reads] * n + plan.read.value[reads]
-    both = writes[np.isin(write_op[writes] * n + plan.write.value[writes], read_key)]
+    both = writes[np.isin(write_op[writes] * n + w.value[writes], read_op[reads] * n + r.value[reads])]
     row_of = np.full(len(plan), -1, np.int64)  # the accumulator's row of each op of a unit: the first, if it has more
     row_of[write_op[both][::-1]] = both[::-1]
-    summed_write = np.zeros(len(plan.write), bool)
+    summed_write = np.zeros(len(w), bool)
     summed_write[row_of[row_of >= 0]] = True
     # Where it is read, it is the same extent.
     at = row_of[read_op[reads]]
-    r, w = plan.read, plan.write
-    same = (at >= 0) & (r.value[reads] == w.value[at]) & (r.tier[reads] == w.tier[at])
-    same &= (r.start[reads] == w.start[at]) & (r.nbytes[reads] == w.nbytes[at])
-    summed_read = np.zeros(len(plan.read), bool)
+    same = at >= 0
+    for mine, its in ((r.value, w.value), (r.tier, w.tier), (r.start, w.start), (r.nbytes, w.nbytes)):
+        same &= mine[reads] == _picked(its, at)
+    summed_read = np.zeros(len(r), bool)
     summed_read[reads[same]] = True
-    many = np.bincount(write_op[both], minlength=len(plan))
-    alone = np.ones(len(plan), bool)
-    alone[read_op[reads[same]]] = False
-    unit_value = _check_units(plan, row_of, many, alone, faults)
-    return summed_read, summed_write, unit_value
+    units = _Units(plan, row_of, np.bincount(write_op[both], minlength=len(plan)), faults)
+    units.check(np.bincount(read_op[reads[same]], minlength=len(plan)) == 0)
+    return summed_read, summed_write, units.values()
 
 
-def _check_units(plan: Plan, row_of: Ints, many: Ints, alone: Bools, faults: Faults) -> NDArray[np.int32]:
-    """Each op of a unit accumulates in one extent, the same one for all. Returns each unit's value."""
-    w = plan.write
-    ops = np.flatnonzero(plan.unit >= 0)
-    first = np.full(len(plan.units), -1, np.int64)
-    having = ops[row_of[ops] >= 0]
-    first[plan.unit[having][::-1]] = having[::-1]
-    leader = first[plan.unit[ops]]
-    a, b = row_of[ops], row_of[leader]
-    moved = (a >= 0) & ((w.tier[a] != w.tier[b]) | (w.start[a] != w.start[b]) | (w.nbytes[a] != w.nbytes[b]))
-    renamed = (a >= 0) & (w.value[a] != w.value[b])
-    files = np.array([tier.kind in ("input", "output") for tier in plan.tiers] or [False])
-    in_file = (a >= 0) & files[w.tier[a]] if len(w) else np.zeros(len(ops), bool)
-    carries = np.isin(plan.kind[ops], (*TRANSFERS, DROP))
-    wrong = (a < 0) | moved | renamed | in_file | carries | alone[ops] | (many[ops] > 1)
-    for i in np.flatnonzero(wrong).tolist():
-        if not faults.wants(Rule.UNIT):
-            continue
-        x, row, other = int(ops[i]), int(a[i]), int(ops[i])
+def _picked(column: Any, rows: Any) -> Any:
+    """The entries of a column; -1 for row -1."""
+    return np.append(column, -1)[rows]
+
+
+class _Units:
+    """Of each op of a unit the row of its accumulator, and how many it has."""
+
+    def __init__(self, plan: Plan, row_of: Ints, many: Ints, faults: Faults) -> None:
+        self.plan, self.row_of, self.many, self.faults = plan, row_of, many, faults
+        self.ops = np.flatnonzero(plan.unit >= 0)
+        having = self.ops[row_of[self.ops] >= 0][::-1]
+        self.first = np.full(len(plan.units), -1, np.int64)  # of each unit the first op that accumulates
+        self.first[plan.unit[having]] = having
+
+    def values(self) -> NDArray[np.int32]:
+        """Each unit's value, -1 where no op of it accumulates."""
+        found: NDArray[np.int32] = _picked(self.plan.write.value, _picked(self.row_of, self.first)).astype(np.int32)
+        return found
+
+    def check(self, alone: Bools) -> None:
+        """Each op of a unit accumulates in one extent, the same one for all. ``alone``: ops that do not read theirs."""
+        plan, w, ops = self.plan, self.plan.write, self.ops
+        mine, leads = self.row_of[ops], _picked(self.row_of, self.first[plan.unit[ops]])
+        wrong = (mine < 0) | alone[ops] | (self.many[ops] > 1) | np.isin(plan.kind[ops], (*TRANSFERS, DROP))
+        for column in (w.tier, w.start, w.nbytes, w.value):
+            wrong |= _picked(column, mine) != _picked(column, leads)
+        wrong |= _picked(plan.is_tier(w, "input", "output"), mine) == 1
+        for i in np.flatnonzero(wrong).tolist():
+            if self.faults.wants(Rule.UNIT):
+                x, row = int(ops[i]), int(mine[i])
+                text, other = self._why(x, row, bool(alone[x]))
+                place = whole(plan, w, row) if row >= 0 else None
+                self.faults.add(Rule.UNIT, (x,) if other is None else (other, x), place, text)
+
+    def _why(self, x: int, row: int, alone: bool) -> tuple[str, int | None]:
+        """What is wrong with an op of a unit, and with which other op it disagrees."""
+        plan, w = self.plan, self.plan.write
         name, unit = op_name(plan, x), int(plan.units[plan.unit[x]])
-        if carries[i]:
-            text = f"{name} is of unit {unit}, but only kernels, aggregates and moves accumulate"
-        elif row < 0:
-            text = f"{name} is of unit {unit}, but reads and writes no extent with one value: it accumulates nothing"
-        elif many[x] > 1:
-            text = f"{name} accumulates in {many[x]} extents; an op of a unit has one"
-        elif alone[x]:
-            text = (
-                f"{name} accumulates {value(plan, int(w.value[row]))} in {extent(plan, w, row)} "
-                f"but reads it from other bytes"
-            )
-        elif in_file[i]:
-            text = f"{name} accumulates in {extent(plan, w, row)}, which is a file"
-        else:
-            other = int(leader[i])
-            first_row = int(row_of[other])
-            text = (
-                f"{name} accumulates {value(plan, int(w.value[row]))} in {extent(plan, w, row)}, "
-                f"but {op_name(plan, other)} of the same unit {unit} {value(plan, int(w.value[first_row]))} "
-                f"in {extent(plan, w, first_row)}"
-            )
-        place = whole(plan, w, row) if row >= 0 else None
-        faults.add(Rule.UNIT, (x,) if other == x else (other, x), place, text)
-    unit_value = np.full(len(plan.units), -1, np.int32)
-    known = first >= 0
-    unit_value[known] = w.value[row_of[first[known]]]
-    return unit_value
+        if plan.kind[x] in (*TRANSFERS, DROP):
+            return f"{name} is of unit {unit}, but only kernels, aggregates and moves accumulate", None
+        if row < 0:
+            return f"{name} is of unit {unit}, but reads and writes no extent with one value: nothing is summed", None
+        if self.many[x] > 1:
+            return f"{name} accumulates in {self.many[x]} extents; an op of a unit has one", None
+        mine = f"{name} accumulates {value(plan, int(w.value[row]))} in {extent(plan, w, row)}"
+        if alone:
+            return f"{mine}, but reads it from other bytes", None
+        if plan.tiers[w.tier[row]].kind in ("input", "output"):
+            return f"{mine}, which is a file", None
+        other = int(self.first[plan.unit[x]])
+        its = int(self.row_of[other])
+        return (
+            f"{mine}, but {op_name(plan, other)} of the same unit {unit} {value(plan, int(w.value[its]))} "
+            f"in {extent(plan, w, its)}",
+            other,
+        )
 
 
 def _check_sizes(plan: Plan, faults: Faults) -> None:
@@ -175,6 +184,8 @@ def _copies(plan: Plan, faults: Faults) -> Bools:
     wrong = np.isin(plan.kind, (LOAD, OFFLOAD, RELOAD)) & ~copies & ~bare
     # A store may write a part of what it reads, or nothing where that part is empty.
     wrong |= (plan.kind == STORE) & ~copies & ((n_reads > 1) | (n_writes > n_reads) | larger)
+    elsewhere = plan.write.op[~plan.is_tier(plan.write, "output")]
+    wrong[elsewhere[plan.kind[elsewhere] == STORE]] = True
     wrong |= (plan.kind == DROP) & (n_writes > 0)
     wrong &= plan.unit < 0  # of others their unit tells
     for x in np.flatnonzero(wrong).tolist():
@@ -188,6 +199,8 @@ def _no_transfer(plan: Plan, x: int, single: bool) -> str:
     (r, r_end), (w, w_end) = plan.read.ptr[x : x + 2].tolist(), plan.write.ptr[x : x + 2].tolist()
     if plan.kind[x] == DROP:
         return f"{op_name(plan, x)} writes; a drop only gives up what it reads"
+    if single and plan.kind[x] == STORE and plan.tiers[plan.write.tier[w]].kind != "output":
+        return f"{op_name(plan, x)} stores at {extent(plan, plan.write, w)}, which is no output"
     if not single:
         return f"{op_name(plan, x)} has {r_end - r} reads and {w_end - w} writes; a transfer has one of each"
     return (

@@ -97,6 +97,10 @@ class Oracle:
             if tier["capacity"] is not None and self.size[tier["id"]] > tier["capacity"]:
                 raise Broken(f"{tier['id']} is too small")
 
+        for op, (_, writes) in zip(self.ops, self.rows, strict=True):
+            if op["kind"] == "store" and any(self.kind(row) != "output" for row, _ in writes):
+                raise Broken(f"op {op['id']} stores in what is no output")
+
     def _sum_row(self, x: int) -> Any:
         """What an op of a unit adds to."""
         op = self.ops[x]

@@ -223,6 +223,16 @@ def an_offload_reads_two_extents(ops: list[Json], plan: Json) -> None:
     ops[4]["reads"].append([CPU, 8, 8, 2])
 
 
+@fault(Rule.TRANSFER, 6)
+def a_store_leaves_less_than_it_reads_in_memory(ops: list[Json], plan: Json) -> None:
+    ops[6]["kind"] = "store"
+    for x, side in ((6, "writes"), (9, "reads"), (12, "reads")):
+        ops[x][side][0][2] = 4
+    ops[12]["writes"][0] = [Y, 2, 2, 8, [[2, 6]]]
+    ops[13]["reads"][0] = [Y, 2, 2, 8, [[2, 6]]]
+    ops[13]["writes"][0][2] = ops[14]["reads"][0][2] = 4
+
+
 @fault(Rule.TRANSFER, 21)
 def a_drop_writes(ops: list[Json], plan: Json) -> None:
     ops.append(op(21, "drop", [(CPU, 56, 8, 9)], [(CPU, 56, 8, 90)], [15]))

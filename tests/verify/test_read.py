@@ -206,3 +206,12 @@ def test_an_empty_plan_is_valid() -> None:
     plan = good()
     plan["ops"] = []
     assert verdict_of(plan).valid
+
+
+def test_a_unit_of_ops_that_touch_no_bytes() -> None:
+    plan = good()
+    plan["ops"] = plan["ops"][:3]
+    for op in plan["ops"]:
+        op.update(reads=[], writes=[], unit=4, kind="kernel")
+    verdict = verdict_of(plan)
+    assert {rule.value: n for rule, n in verdict.counts.items()} == {"unit": 3}
