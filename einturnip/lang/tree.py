@@ -181,6 +181,20 @@ class TreeBuilder(Transformer[Token, s.Declaration]):
         first, last = start or colon, stop or colon
         return s.Slice(start, stop, first.span.to(last.span))
 
+    def sized(self, c: Children) -> s.Alternatives:
+        """``i: 2 | j: 3``, which is read as ``i``, ``2 | j`` and ``3``."""
+        first, *middle, last = c[::2]
+        names = [*_parts(first)]
+        sizes: list[s.Node | None] = [None] * (len(names) - 1)
+        for colon, between in zip(c[3::2], middle, strict=True):
+            size, *after = _parts(between)
+            if not after:
+                help_text = "write the index: X[2*i] takes every second"
+                raise Wrong(Diagnostic("E003", "slices have no step", colon.span, help=help_text))
+            sizes += [size, *(None for _ in after[1:])]
+            names += after
+        return alternatives(tuple(names), (*sizes, last), first.span.to(last.span))
+
     def guarded(self, c: Children) -> s.Guarded:
         return s.Guarded(c[0], c[1], c[0].span.to(c[1].span))
 
@@ -260,6 +274,10 @@ def left_index(index: s.Index) -> s.Index:
             raise Wrong(Diagnostic("E003", "a guarded index reads; it cannot stand on the left", span))
         case _:
             return index
+
+
+def _parts(node: s.Node) -> tuple[s.Node, ...]:
+    return node.parts if isinstance(node, s.Concatenation) else (node,)
 
 
 def alternatives(parts: tuple[s.Node | None, ...], sizes: tuple[s.Node | None, ...], span: Span) -> s.Alternatives:

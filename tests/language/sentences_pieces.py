@@ -91,6 +91,7 @@ JOINED = [
         np.concatenate([X.T, Y.T, np.zeros((4, 2))], 1),
         Y=Y,
     ),
+    on_x("each joined label may carry its size", "Z[a: 2 | i | b: 3] = 0 | V[i] | 1", np.array([0, 0, *V, 1, 1, 1])),
 ]
 
 RESHAPED = [
