@@ -14,9 +14,10 @@ from itertools import product
 
 import numpy as np
 
-from einturnip.verify.types import Ints
+from einturnip.verify.types import Ints, NotAPlan
 
 CELLS_AT_ONCE = 1 << 24
+MOST_RUNS = 1 << 24
 Range = tuple[int, int, tuple[tuple[int, int], ...]]  # first byte, bytes of a run, (count, stride) outermost first
 
 
@@ -50,7 +51,13 @@ def overlaps_itself(axes: tuple[tuple[int, int], ...], nbytes: int) -> bool:
 
 
 def run_starts(start: int, axes: tuple[tuple[int, int], ...]) -> Ints:
-    """Where each run of a range begins."""
+    """Where each run of a range begins.
+
+    Raises:
+        NotAPlan: more runs than can be listed; only ranges whose strides make no grid need to be.
+    """
+    if math.prod(count for count, _ in axes) > MOST_RUNS:
+        raise NotAPlan(f"an extent repeats as {list(map(list, axes))}: too many runs for strides that make no grid")
     starts = np.array([start], np.int64)
     for count, stride in axes:
         starts = (starts[:, None] + np.arange(count) * stride).ravel()

@@ -6,13 +6,14 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from einturnip.verify.conflicts import conflicting, story
 from einturnip.verify.names import Names, names
 from einturnip.verify.order import serial
 from einturnip.verify.outputs import check_outputs
 from einturnip.verify.reach import Questions, answer
 from einturnip.verify.read import in_order
 from einturnip.verify.sweep import Sweep, Swept
-from einturnip.verify.types import DROP, Faults, Ints, NotAPlan, Place, Plan, Rows, Rule, Use, Verdict
+from einturnip.verify.types import DROP, Faults, Ints, NotAPlan, Plan, Rule, Use, Verdict
 from einturnip.verify.words import extent, op_name, value, whole
 
 # Of each rule so many faults are put in words.
@@ -78,47 +79,19 @@ def _check_order(plan: Plan, swept: Swept, questions: Questions, faults: Faults)
     """The questions of the walk answered; returns how many dependencies others imply."""
     x, u = questions.pairs()
     ordered, implied = answer(plan, x, u)
-    races = set()
-    for b, a in zip(x[~ordered].tolist(), u[~ordered].tolist(), strict=True):
-        shared = _shared(plan, a, b)
-        # A read that is wrong counts for all of the ranges that it meets, also where it ends within one.
-        if shared is None:
-            continue
-        races.add((a, b))
+    x, u = x[~ordered], u[~ordered]
+    # A read that is wrong counts for all of the ranges that it meets, also where it ends within one.
+    meeting = conflicting(plan, u, x)
+    races = list(zip(u[meeting].tolist(), x[meeting].tolist(), strict=True))
+    for a, b in races:
         if faults.wants(Rule.RACE):
-            place, one, two = shared
-            text = f"{op_name(plan, a)} {one} and {op_name(plan, b)} {two}: both use {place}, and neither waits"
-            faults.add(Rule.RACE, (a, b), place, f"{text} for the other")
+            faults.add(Rule.RACE, (a, b), *story(plan, a, b))
+    racing = set(races)
     for b, others, place, text in swept.misreads:
         # That they race says it already: in this order the read finds another's bytes, in another its own.
-        if not any((a, b) in races for a in others) and faults.wants(Rule.WRONG_VALUE):
+        if not any((a, b) in racing for a in others) and faults.wants(Rule.WRONG_VALUE):
             faults.add(Rule.WRONG_VALUE, (*others[:1], b), place, text)
     return implied
-
-
-def _shared(plan: Plan, a: int, b: int) -> tuple[Place, str, str] | None:
-    """The bytes that two ops use, one of them writing, and how each does; the longest run of them."""
-    found: list[tuple[Place, str, str]] = []
-    for verb, rows, row in _accesses(plan, a):
-        for other_verb, other_rows, other in _accesses(plan, b):
-            start = max(int(rows.start[row]), int(other_rows.start[other]))
-            stop = min(plan.stop_of(rows, row), plan.stop_of(other_rows, other))
-            apart = rows.tier[row] != other_rows.tier[other] or start >= stop
-            if not apart and not verb == other_verb == "reads":
-                place = Place(plan.tiers[rows.tier[row]].name, start, stop)
-                stories = [
-                    f"{v} {value(plan, int(r.value[k]))} at {extent(plan, r, k)}"
-                    for v, r, k in ((verb, rows, row), (other_verb, other_rows, other))
-                ]
-                found.append((place, stories[0], stories[1]))
-    return max(found, key=lambda f: f[0].stop - f[0].start, default=None)
-
-
-def _accesses(plan: Plan, x: int) -> list[tuple[str, Rows, int]]:
-    """Reads and writes of an op. A drop ends what it reads, like a write."""
-    verb = "gives up" if plan.kind[x] == DROP else "reads"
-    sides = ((verb, plan.read), ("writes", plan.write))
-    return [(v, rows, row) for v, rows in sides for row in range(*rows.ptr[x : x + 2].tolist())]
 
 
 def _check_used(plan: Plan, said: Names, swept: Swept, faults: Faults) -> None:

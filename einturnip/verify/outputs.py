@@ -44,8 +44,9 @@ class _Output:
 
     def check(self, expected: int | None) -> None:
         total = int(self.plan.size(self.plan.write)[self.rows].sum())
-        if expected is not None and total != expected:
-            self._missing(None, f"{total} bytes are stored in {self.tier.name}; they should be {expected}")
+        if expected is not None and total != expected and self.faults.wants(Rule.NOT_STORED):
+            text = f"{total} bytes are stored in {self.tier.name}; they should be {expected}"
+            self.faults.add(Rule.NOT_STORED, (), None, text)
         if not len(self.rows):
             # An empty output has no stores either; its capacity tells them apart.
             if self.tier.capacity:
@@ -96,12 +97,11 @@ class _Output:
         found = boxes(ranges, strides)
         for low, high, more in uneven(found):
             start = address(found, low)
-            width = high[-1] - low[-1]
-            if more < 0:
-                self._hole(start, start + width, self._near(found, low, part))
-            else:
-                ops = [int(self.ops[part][i]) for i in holders(found, low)]
-                self._twice(start, start + width, ops)
+            place = Place(self.tier.name, start, start + high[-1] - low[-1])
+            if more < 0 and self.faults.wants(Rule.NOT_STORED):
+                self._tell_hole(place, self._near(found, low, part))
+            elif more > 0 and self.faults.wants(Rule.STORED_TWICE):
+                self._tell_twice(place, [int(self.ops[part][i]) for i in holders(found, low)])
 
     def _near(self, found: Boxes, low: tuple[int, ...], part: slice) -> tuple[int, ...]:
         """The op that stores the byte before a hole."""
@@ -125,22 +125,20 @@ class _Output:
             ops = [int(self.ops[part][of[j]]) for j in (i, i + 1)]
             if start[i + 1] > reach[i]:
                 self._hole(int(reach[i]), int(start[i + 1]), tuple(ops))
-            else:
+            elif ops[0] != ops[1] and self.faults.wants(Rule.STORED_TWICE):
                 ops[0] = int(self.ops[part][of[int(np.argmax(stop[: i + 1]))]])
-                self._twice(int(start[i + 1]), int(min(reach[i], stop[i + 1])), ops)
+                end = int(min(reach[i], stop[i + 1]))
+                self._tell_twice(Place(self.tier.name, int(start[i + 1]), end), ops)
 
     def _hole(self, start: int, stop: int, ops: tuple[int, ...]) -> None:
-        place = Place(self.tier.name, start, stop)
-        self._missing(place, f"no op stores {place}", ops)
-
-    def _missing(self, place: Place | None, text: str, ops: tuple[int, ...] = ()) -> None:
         if self.faults.wants(Rule.NOT_STORED):
-            near = f"; {op_name(self.plan, ops[0])} stores what lies before" if ops else ""
-            self.faults.add(Rule.NOT_STORED, ops, place, text + near)
+            self._tell_hole(Place(self.tier.name, start, stop), ops)
 
-    def _twice(self, start: int, stop: int, ops: list[int]) -> None:
-        if len(set(ops)) > 1 and self.faults.wants(Rule.STORED_TWICE):
-            place = Place(self.tier.name, start, stop)
-            names = " and ".join(op_name(self.plan, x) for x in ops[:2])
-            more = f" and {len(ops) - 2} others" if len(ops) > 2 else ""
-            self.faults.add(Rule.STORED_TWICE, tuple(ops), place, f"{names}{more} store {place}")
+    def _tell_hole(self, place: Place, ops: tuple[int, ...]) -> None:
+        near = f"; {op_name(self.plan, ops[0])} stores what lies before" if ops else ""
+        self.faults.add(Rule.NOT_STORED, ops, place, f"no op stores {place}{near}")
+
+    def _tell_twice(self, place: Place, ops: list[int]) -> None:
+        names = " and ".join(op_name(self.plan, x) for x in ops[:2])
+        more = f" and {len(ops) - 2} others" if len(ops) > 2 else ""
+        self.faults.add(Rule.STORED_TWICE, tuple(ops), place, f"{names}{more} store {place}")
