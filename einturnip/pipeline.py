@@ -39,6 +39,9 @@ from einturnip.taskgraph.types import TaskGraph
 
 # Ops launched per worker: one runs, the next waits beside it, so that no worker stands still while the loop decides.
 IN_FLIGHT = 2
+# A fused plan this many times slower than the unfused kernels alone is held against the whole unfused plan, however
+# large the tensors are that fusion spares.
+WORTH_COMPARING = 2.0
 WARNINGS = ("nan", "overflow", "divide")
 
 
@@ -133,7 +136,8 @@ def make_plan(graph: EinGraph, sources: Mapping[str, Source], targets: Mapping[s
 def _better(planned: Callable[[EinGraph], Planned], fused: EinGraph, apart: EinGraph) -> Planned:
     """The plan of the graph with regions, or of that without where only it fits or it is predicted to be faster.
 
-    Where tensors that fusion spares would not fit, they are not planned for: that plan alone could fill the memory.
+    The other is not even made where it could hardly win: making a plan for tensors that fusion spares and that would
+    not fit takes time and memory of its own.
     """
     try:
         found = planned(fused)
@@ -143,7 +147,8 @@ def _better(planned: Callable[[EinGraph], Planned], fused: EinGraph, apart: EinG
         except CapacityError as error:
             raise error if error.needed < small.needed else small from None
     stored = sum(math.prod(n.shape) * n.dtype.itemsize for n in apart.nodes if not isinstance(n, InputNode))
-    if 2 * stored > found.budget.arena or found.prediction.seconds <= least_seconds(apart, found.machine):
+    margin = WORTH_COMPARING if 2 * stored > found.budget.arena else 1.0
+    if found.prediction.seconds <= margin * least_seconds(apart, found.machine):
         return found
     try:
         other = planned(apart)

@@ -31,7 +31,7 @@ Fused = tuple[Region, tuple[int, ...]]
 def fuse(
     graph: EinGraph, forms: Forms, memory_nbytes: int | None = None, least_nbytes: int = LEAST_SAVED_NBYTES
 ) -> EinGraph:
-    """The graph with regions where that spares the writing and reading of ``least_nbytes``.
+    """The graph with regions where that spares the writing and reading of ``least_nbytes``; 0: wherever one can be.
 
     Units: ``memory_nbytes`` is what tensors may take together; to spare one that is larger, tiles may be thin.
     """
@@ -45,7 +45,8 @@ def fuse(
     lines = set(graph.merged)
     for group in sorted(_groups(view, least_nbytes), key=lambda g: (-g.saved_nbytes, g.members)):
         changed = {*group.members, *([group.rest[0]] if group.rest else [])}
-        if group.saved_nbytes < least_nbytes or not taken.isdisjoint(changed):
+        least = max(least_nbytes, _read_nbytes(view, group)) if least_nbytes else 0
+        if group.saved_nbytes < least or not taken.isdisjoint(changed):
             continue
         large = memory_nbytes is not None and group.saved_nbytes > memory_nbytes
         fused = _region(forms, group, _LONGEST_OF_LARGE if large else _LONGEST)
@@ -110,6 +111,12 @@ def _is_large_fold(view: View, k: int, least_nbytes: int) -> bool:
     if einsum is None or einsum.aggregation is None or k in view.outputs:
         return False
     return any(len(view.users[o]) > 1 and _nbytes(view.nodes[o]) >= least_nbytes for o in view.operands(k))
+
+
+def _read_nbytes(view: View, group: Group) -> int:
+    """Bytes of what a group reads. What it spares must weigh as much: a region is cut less freely than its parts."""
+    outside = {o for node in group.nodes for o in node.operands}.difference(group.members)
+    return sum(_nbytes(view.node(o)) for o in outside)
 
 
 def _nbytes(node: Node) -> int:
