@@ -183,17 +183,18 @@ class TreeBuilder(Transformer[Token, s.Declaration]):
 
     def sized(self, c: Children) -> s.Alternatives:
         """``i: 2 | j: 3``, which is read as ``i``, ``2 | j`` and ``3``."""
-        first, *middle, last = c[::2]
+        first, *rest = c[::2]
         names = [*_parts(first)]
         sizes: list[s.Node | None] = [None] * (len(names) - 1)
-        for colon, between in zip(c[3::2], middle, strict=True):
+        for colon, between in zip(c[1::2], rest, strict=True):
             size, *after = _parts(between)
-            if not after:
+            if len(names) == len(sizes):
                 help_text = "write the index: X[2*i] takes every second"
                 raise Wrong(Diagnostic("E003", "slices have no step", colon.span, help=help_text))
             sizes += [size, *(None for _ in after[1:])]
             names += after
-        return alternatives(tuple(names), (*sizes, last), first.span.to(last.span))
+        sizes += [None] * (len(names) - len(sizes))
+        return alternatives(tuple(names), tuple(sizes), first.span.to(rest[-1].span))
 
     def guarded(self, c: Children) -> s.Guarded:
         return s.Guarded(c[0], c[1], c[0].span.to(c[1].span))
