@@ -270,25 +270,29 @@ class EquationDrawer(TermDrawer):
         """``Z[i | j, d] = X[i, d] | Y[j, d]``."""
         others = self.left_scope(self.pick((0, 1)))
         parts: list[Drawn] = []
-        labels: list[str] = []
-        sizes: list[int] = []
+        own: list[Bound] = []
+        length, sized = 0, not others
         for _ in range(self.pick((2, 3))):
             scope = dict(others)
-            label = self.new_label(scope, frozenset((*scope, *labels)))
+            label = self.new_label(scope, frozenset((*scope, *(b.label for b in own))))
             if label is None:
                 return None
-            body = self.number_term(scope, 1)
-            anchored = body if self.are_sized(scope, body.term) else self._anchored(scope)
-            if anchored is None or not all(self._joinable(part, anchored) for part in parts):
+            body: Drawn | None = self.number_term(scope, 1)
+            if body and set(others) & set(shown_labels(body.term)):
+                body = body if self.are_sized(others, body.term) else self._anchored(scope)
+                sized = True
+            if body is None or not all(self._joinable(part, body) for part in parts):
                 return None
-            parts.append(anchored)
-            labels.append(label)
-            sizes.append(scope[label])
+            parts.append(body)
+            own += self.bounds(scope, (body.term,), [label])
+            length += scope[label]
+        if not sized and not self.are_sized(others):
+            return None
         place = self.pick(range(len(others) + 1))
         left: list[Left] = list(map(Bound, others))
         shape = list(others.values())
-        left.insert(place, Joined(tuple(labels)))
-        shape.insert(place, sum(sizes))
+        left.insert(place, Joined(tuple(own)))
+        shape.insert(place, length)
         statement = Statement("", tuple(left), parts[0].term, tuple(p.term for p in parts[1:]))
         return Equation(statement, tuple(shape), all(p.exact for p in parts))
 

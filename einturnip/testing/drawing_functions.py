@@ -10,7 +10,6 @@ from einturnip.testing.kinds import type_of
 from einturnip.testing.labels import accesses, free_labels, has_rest, rewritten, shown_labels, standing
 from einturnip.testing.terms import (
     Access,
-    Binary,
     Fixed,
     Fn,
     Keyed,
@@ -61,7 +60,7 @@ def draw_function(draw: Draw, world: World, name: str) -> Applicable | None:
     features = world.features - {"functions", "hints"} - ({"loops"} if signature.resting else set())
     functions = () if signature.resting else world.functions
     inner = World(signature.sizes, given, world.exact, features, signature.counts, functions)
-    steps = StepDrawer(draw, inner, frozenset((signature.parameters[0].name,)), frozenset("x"))
+    steps = StepDrawer(draw, inner, frozenset((signature.parameters[0].name,)))
     for _ in range(drawer.pick((0, 1, 2))):
         steps.step()
     returns = [_returned(steps, signature) for _ in range(drawer.pick((1, 1, 1, 2)))]
@@ -73,8 +72,6 @@ def draw_function(draw: Draw, world: World, name: str) -> Applicable | None:
     terms = tuple(_at_rest(r.term, drawn[1]) for r, _ in returns)
     if signature.rest and not all(map(has_rest, terms)):
         return None
-    if "x" in signature.given and not all(any(a.name == "x" for a, _ in accesses(t)) for t in terms):
-        return None  # a label that only a number unread has is sized by nothing
     function = Fn(name, tuple(signature.parameters), tuple(drawn[0]), terms)
     exact = tuple(r.exact for r, _ in returns)
     return Applicable(function, given, signature.numbers, signature.rest or (), exact, returns[0][1])
@@ -126,12 +123,6 @@ def _returned(steps: StepDrawer, signature: _Signature) -> tuple[Drawn, dict[str
     scope = {x: signature.sizes[x] for x in labels}
     made = drawer.new_label(scope, frozenset((*scope, *signature.sizes))) if drawer.seldom(3) else None
     term = drawer.number_term(scope, 2)
-    if "x" in signature.given:
-        x = signature.given["x"]
-        scalar = Drawn(Access("x"), x.type, x.exact)
-        term = (
-            drawer.node(Binary("+", term.term, scalar.term), term, scalar) if drawer.compatible(term, scalar) else term
-        )
     shown = shown_labels(term.term)
     alone = {label for _, _, label in standing(term.term)}  # a name that stands in arithmetic only is a size
     sized = made not in shown or drawer.is_sized(str(made), scope, (term.term,))

@@ -85,7 +85,7 @@ def carried_types(loop: Loop, names: Types) -> dict[str, Type]:
 
 def statement_type(statement: Statement, names: Types) -> Type:
     """The type of a statement's tensor. What is assigned is a value, no longer a Python number."""
-    of = reduce(promotion.common, (_part_type(part, names) for part in parts_of(statement)))
+    of = reduce(promotion.common, (_part_type(part, names) for part in parts_of(statement, {})))
     if any(isinstance(x, Fixed) for x in statement.bounds):
         of = promotion.choice(Type("bool", "soft"), of, names[statement.name])
     return of

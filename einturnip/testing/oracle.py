@@ -95,7 +95,7 @@ def _as(tensor: Held, of: Type) -> Held:
 def _statement(statement: Statement, sizes: Sizes, tensors: Mapping[str, Held]) -> Held:
     of = statement_type(statement, {name: tensor.type for name, tensor in tensors.items()})
     shapes = {name: tensor.shape for name, tensor in tensors.items()}
-    parts = [_equation(spelled_out(part, shapes), sizes, tensors) for part in parts_of(statement)]
+    parts = [_equation(spelled_out(part, shapes), sizes, tensors) for part in parts_of(statement, shapes)]
     if not statement.others:
         return _as(parts[0], of)
     axes = (x for x in statement.bounds if not isinstance(x, Rest))

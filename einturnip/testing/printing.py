@@ -154,8 +154,8 @@ def left_text(left: Left) -> str:
             return text(at)
         case Keyed(key=key, size=size):
             return f"{text(key)}: {text(size)}"
-        case Joined(labels=labels):
-            return " | ".join(labels)
+        case Joined(bounds=bounds):
+            return " | ".join(map(left_text, bounds))
         case Group() | Rest():
             return position_text(left)
         case _:

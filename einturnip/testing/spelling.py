@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from einturnip.testing.labels import calls, is_product, made_labels, result_labels, rewritten, shown_labels
+from einturnip.testing.labels import calls, is_product, made_labels, result_labels, rewritten, shown_labels, standing
 from einturnip.testing.terms import (
     Access,
     Aggregate,
@@ -54,18 +54,34 @@ def statements_of(several: Several) -> list[Statement]:
     ]
 
 
-def parts_of(statement: Statement) -> list[Statement]:
-    """A statement for each part of a concatenation, with the part's own label; the statement itself if it is none."""
+def parts_of(statement: Statement, shapes: Shapes) -> list[Statement]:
+    """A statement for each part of a concatenation, with the part's own label; the statement itself if it is none.
+
+    Shapes:
+        shapes: of the tensors; a label that one part lacks is as large as in the others.
+    """
     if not statement.others:
         return [statement]
-    return [
-        replace(statement, bounds=tuple(_chosen(b, k) for b in statement.bounds), body=body, others=())
-        for k, body in enumerate((statement.body, *statement.others))
-    ]
-
-
-def _chosen(left: Left, part: int) -> Left:
-    return Bound(left.labels[part]) if isinstance(left, Joined) else left
+    bodies = (statement.body, *statement.others)
+    sizes = {label: shapes[name][axis] for b in bodies for name, axis, label in standing(b) if name in shapes}
+    parts = []
+    for k, body in enumerate(bodies):
+        shown = shown_labels(body)
+        bounds = (x.bounds[k] if isinstance(x, Joined) else x for x in statement.bounds)
+        parts.append(
+            replace(
+                statement,
+                bounds=tuple(
+                    replace(x, size=Number(sizes[x.label]))
+                    if isinstance(x, Bound) and x.size is None and x.label not in shown and x.label in sizes
+                    else x
+                    for x in bounds
+                ),
+                body=body,
+                others=(),
+            )
+        )
+    return parts
 
 
 def spelled_out(statement: Statement, shapes: Shapes) -> Equation:
@@ -106,8 +122,10 @@ def written_labels(left: Left) -> tuple[str, ...]:
     match left:
         case Bound(label=label):
             return (label,)
-        case Group(labels=labels) | Joined(labels=labels):
+        case Group(labels=labels):
             return labels
+        case Joined(bounds=bounds):
+            return tuple(b.label for b in bounds)
         case _:
             return ()
 

@@ -173,9 +173,9 @@ class Keyed:
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """``i | j``: each part's own label for the axis along which parts are joined."""
+    """``i | j: 2``: each part's own label for the axis along which parts are joined."""
 
-    labels: tuple[str, ...]
+    bounds: tuple[Bound, ...]
 
 
 Left: TypeAlias = Bound | Group | Rest | Colon | Fixed | Keyed | Joined

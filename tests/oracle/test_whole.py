@@ -137,7 +137,16 @@ EQUATIONS = [
         X.reshape(3, 2, 2).mean(2),
     ),
     ("Z[:, j] = X[1:3, j]", z((Colon(), Bound("j")), x(Slice(one(1), one(3)), "j")), X[1:3]),
-    ("Z[i | j] = V[i] | X[0, j]", z((Joined(("i", "j")),), v("i"), x(one(0), "j")), np.concatenate([V, X[0]])),
+    (
+        "Z[i | j] = V[i] | X[0, j]",
+        z((Joined((Bound("i"), Bound("j"))),), v("i"), x(one(0), "j")),
+        np.concatenate([V, X[0]]),
+    ),
+    (
+        "Z[i | j: 2] = V[i] | 0",
+        z((Joined((Bound("i"), Bound("j", one(2)))),), v("i"), one(0)),
+        np.concatenate([V, [0, 0]]),
+    ),
     ("Z[(s d)] = X[s, d]", z((Group(("s", "d")),), x("s", "d")), X.ravel()),
     ("Z[a: 2, b] = V[(a b)]", z((Bound("a", one(2)), Bound("b")), v(Group(("a", "b")))), V.reshape(2, 2)),
 ]
