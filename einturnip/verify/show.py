@@ -24,7 +24,7 @@ def show(verdict: Verdict, name: str, limit: int) -> Iterator[str]:
         yield f"{number}. {fault.rule.value}: {fault.text}"
     shown = min(limit, len(verdict.faults))
     if total > shown:
-        yield f"and {_many(total - shown, 'fault')} more"
+        yield f"and {total - shown:,} more"
     for rule in Rule:
         if rule in verdict.counts:
             yield f"{verdict.counts[rule]:,} x {rule.value}: {rule.meaning}"

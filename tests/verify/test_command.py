@@ -83,7 +83,7 @@ def test_a_fault_is_told_with_its_rule(command: Command) -> None:
     assert lines[-2] == "2 x capacity: every extent lies within its tier"
     assert lines[-1] == "1 x race: of two ops that share bytes, one of them writing, one waits for the other"
     code, out, _ = command("verify", "bad.json", "--limit", "1")
-    assert code == 1 and "and 2 faults more" in out
+    assert code == 1 and "and 2 more" in out
 
 
 def test_the_verdict_for_programs(command: Command) -> None:
