@@ -53,6 +53,7 @@ def command(plan: Path, stored: tuple[tuple[str, str], ...], limit: int, form: s
         click.echo(json.dumps(verdict.to_json(), indent=1))
     else:
         for line in show(verdict, name, limit):
-            click.echo(line)
+            # A file's name need not be text.
+            click.echo(line.encode("utf-8", "replace").decode())
     if not verdict.valid:
         raise click.exceptions.Exit(1)

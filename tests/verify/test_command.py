@@ -107,6 +107,12 @@ def test_the_verdict_for_programs(command: Command) -> None:
     }
 
 
+def test_names_that_are_no_text(command: Command) -> None:
+    Path("odd.json").write_text(json.dumps(good()).replace('"Y"', '"y\\udcff.npy"'))
+    code, out, _ = command("verify", "odd.json")
+    assert code == 0 and "\ny?.npy " in out
+
+
 def test_a_cycle_leaves_no_order(command: Command) -> None:
     plan = good()
     plan["ops"][6]["after"] = [5, 9]

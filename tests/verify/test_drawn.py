@@ -78,6 +78,7 @@ def near(plan: Json, touched: list[int], rng: random.Random) -> list[int]:
     return list(dict.fromkeys([*touched[: NEAR // 2], *others]))[:NEAR]
 
 
+@pytest.mark.timeout(7200)  # for the deep profile
 @settings(max_examples=max(200, 2 * settings().max_examples // 3))
 @given(st.sampled_from(sorted(CHANGES)), st.integers(0, 11), st.integers(0, 1 << 32))
 def test_no_change_that_goes_wrong_is_accepted(name: str, which: int, seed: int) -> None:
