@@ -45,6 +45,8 @@ from einturnip.taskgraph.types import TaskGraph
 from einturnip.testing import Answer, Case, assert_agrees, evaluate, failing_programs, programs
 from einturnip.testing.strategies import FEATURES
 
+pytestmark = pytest.mark.timeout(900)  # a case that fails takes minutes to shrink
+
 Array = np.ndarray[Any, np.dtype[Any]]
 Outputs = dict[str, Array]
 MACHINE = Machine(workers=2)

@@ -262,6 +262,8 @@ class EquationDrawer(TermDrawer):
             return None
         if kind(drawn.type.dtype) == "f" and kind(wanted.dtype) in "iub" and not drawn.exact:
             return None
+        if drawn.type.strength == "python" and kind(wanted.dtype) in "iu" and wanted.dtype != "i64":
+            return None  # a literal that does not fit is an error
         return self.node(Function(wanted.dtype, (drawn.term,)), drawn)
 
     # --- axes put together ------------------------------------------------------------------------------------------

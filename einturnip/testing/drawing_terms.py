@@ -112,7 +112,9 @@ class TermDrawer(CallDrawer):
         x = self.number_term(scope, fuel)
         if kind(x.type.dtype) == "c":
             return self.node(Function("c128", (x.term,)), x)
-        targets = ("f32", "f64", "f16", "bf16", "c64") + (("i64", "i8", "i32", "u8", "i16") if x.exact else ())
+        # A literal that does not fit is an error.
+        whole = ("i64",) if x.type.strength == "python" else ("i64", "i8", "i32", "u8", "i16")
+        targets = ("f32", "f64", "f16", "bf16", "c64") + (whole if x.exact else ())
         return self.node(Function(self.pick(targets), (x.term,)), x)
 
     def condition(self, scope: Mapping[str, int], fuel: int) -> Drawn:
