@@ -119,6 +119,7 @@ def _add_scalars(drawer: Drawer, signature: _Signature) -> None:
 def _returned(steps: StepDrawer, signature: _Signature) -> tuple[Drawn, dict[str, int]]:
     """A term over some labels of the parameters and perhaps a label that the function makes, with its size."""
     drawer = steps.drawer()
+    drawer.labels_as_dims = True  # what is returned is over the parameters' labels: in an index their names are labels
     labels = drawer.pick_some(tuple(signature.sizes))
     scope = {x: signature.sizes[x] for x in labels}
     made = drawer.new_label(scope, frozenset((*scope, *signature.sizes))) if drawer.seldom(3) else None
