@@ -9,7 +9,7 @@ from einturnip.core.machine import Machine
 from einturnip.decomp.alike import Grouped, grouped
 from einturnip.decomp.blocks import choose_block
 from einturnip.decomp.classes import LabelClasses, label_bounds, label_classes
-from einturnip.decomp.cost import kernel_seconds
+from einturnip.decomp.kernel_time import kernel_seconds
 from einturnip.decomp.search import Cut
 from einturnip.decomp.types import Block, Decomposition, Partitioning
 from einturnip.eingraph.types import EinGraph

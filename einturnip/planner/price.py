@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from einturnip.core.machine import Machine
-from einturnip.decomp.cost import kernel_seconds
+from einturnip.decomp.kernel_time import kernel_seconds
 from einturnip.eingraph.types import EinGraph, EinsumNode
 from einturnip.memgraph.types import Lane, MemGraph
 from einturnip.planner.bound import link_bound

@@ -17,7 +17,8 @@ from einturnip.codegen.mask import Mask
 from einturnip.core.einsum import Box
 from einturnip.core.machine import Machine
 from einturnip.core.region import Space
-from einturnip.decomp.cost import COPIED_AT_ONCE, copies_tiles, is_cut, is_finished, kernel_seconds, state_nbytes
+from einturnip.decomp.cost import COPIED_AT_ONCE, copies_tiles, is_cut, is_finished, state_nbytes
+from einturnip.decomp.kernel_time import kernel_seconds
 from einturnip.decomp.pieces import Part, Pieces, meet, points
 from einturnip.decomp.types import Decomposition
 from einturnip.eingraph.types import ConcatNode, EinsumNode, InputNode, Piece
