@@ -122,6 +122,8 @@ def size_in(scope: Scope, node: s.Node, name: str) -> SizeExpr | None:
     stack: list[s.Node | s.Index] = [node]
     while stack:
         part = stack.pop()
+        if isinstance(part, s.Aggregation) and any(label.name == name for label in part.labels):
+            continue  # there the name is another label
         stack += s.parts(part)
         known = scope.tensors.get(part.name) if isinstance(part, s.Element) else None
         if isinstance(part, s.Element) and known is not None and len(part.indices) == known.rank:

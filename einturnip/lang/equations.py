@@ -142,7 +142,7 @@ class Elaboration:
 
     def _key(self, key: s.Node, node: s.Aggregation) -> Expr | None:
         free = [o for o in occurrences(key) if o.place == "index" and o.name not in self.bound]
-        wrong = [o for o in free if self.scope.is_label(o.name)]
+        wrong = [o for o in free if (self.rest is None if o.name == "..." else self.scope.is_label(o.name))]
         for name, span, _ in wrong:
             bound = ", ".join(label.name for label in node.labels)
             help_text = f"bind it: {node.op}[{bound}, {name}] ..."

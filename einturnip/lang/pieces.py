@@ -130,6 +130,9 @@ def _join(left: Left, names: s.Alternatives, place: int, parts: tuple[s.Node, ..
         if known is None:
             return None
         made.append(known)
+        # What one part has sized otherwise, as by the bounds of 2 * j, holds for those after it.
+        sized = [_axis_size(known, k, index) for k, index in enumerate(left.indices)]
+        fixed = [old if old is not None or k == place else sized[k] for k, old in enumerate(fixed)]
     dtype, strength = made[0].dtype, made[0].strength
     for known in made[1:]:
         dtype, strength = t.common(
@@ -149,6 +152,11 @@ def _size_of_axis(scope: Scope, index: s.Index, parts: tuple[s.Node, ...]) -> Si
     if not isinstance(index, s.Name):
         return None
     return next((size for part in parts if (size := size_in(scope, part, index.name)) is not None), None)
+
+
+def _axis_size(known: Known, axis: int, index: s.Index) -> SizeExpr:
+    name = index.name if isinstance(index, s.Name) else ""
+    return AxisSize(known.number, len(known.carried) + axis, name, index.span)
 
 
 def merged(left: Left) -> Known | None:

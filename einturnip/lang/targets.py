@@ -11,7 +11,7 @@ from einturnip.lang.context import carried_in, rest_names, rest_of, slice_name
 from einturnip.lang.equations import Elaboration
 from einturnip.lang.functions import Frame, enter, result
 from einturnip.lang.hints import hints_of
-from einturnip.lang.labels import DEEPEST, is_program_function, too_deep
+from einturnip.lang.labels import DEEPEST, is_program_function, occurrences, too_deep
 from einturnip.lang.left import Left, Value, is_number, label_name, ordinary
 from einturnip.lang.pieces import concatenated, merged, replaced
 from einturnip.lang.scope import Known, Scope
@@ -86,7 +86,8 @@ def _rest(scope: Scope, target: s.Target, node: s.Node) -> int:
     known = scope.tensors.get(target.name)
     if known is not None and any(is_number(scope, index) for index in indices):
         return max(0, known.rank - len(indices) + 1)
-    return rest_of(scope, node)
+    keys = [index.key for index in indices if isinstance(index, s.Keyed)]
+    return max(rest_of(scope, each) for each in (node, *keys))
 
 
 def _named(scope: Scope, target: s.Target, rest: int) -> tuple[s.Index, ...]:
@@ -147,14 +148,16 @@ def _begin(left: Left) -> tuple[Elaboration, list[tuple[int, s.Node]]] | None:
     good = all([at.bind(name, None, left.target.span) for name in names])
     keys: list[tuple[int, s.Node]] = []
     fixed = left.fixed or (None,) * len(left.indices)
+    own = frozenset(b.name for b in left.node.labels) if isinstance(left.node, s.Aggregation) else frozenset()
     for index, size in zip(left.indices, fixed, strict=True):
-        good = _bind(at, index, keys) and good
+        good = _bind(at, index, keys, own) and good
         if good and size is not None and at.labels[-1].dim is None:
             at.labels[-1] = replace(at.labels[-1], dim=size)
     return (at, keys) if good else None
 
 
-def _bind(at: Elaboration, index: s.Index, keys: list[tuple[int, s.Node]]) -> bool:
+def _bind(at: Elaboration, index: s.Index, keys: list[tuple[int, s.Node]], own: frozenset[str]) -> bool:
+    """Bind what stands for one axis. ``own``: the labels of the aggregation on the right, which a key may use."""
     scope = at.scope
     match index:
         case s.Name(name=name, span=span):
@@ -163,7 +166,7 @@ def _bind(at: Elaboration, index: s.Index, keys: list[tuple[int, s.Node]]) -> bo
             size = scope.size(stop)
             return at.bind(name, size, span) and size is not None
         case s.Keyed(key=key, size=size_node, span=span):
-            return _bind_key(at, key, size_node, span, keys)
+            return _bind_key(at, key, size_node, span, keys, own)
         case s.Slice(span=span):
             help_text = "on the left stands ':' for a whole axis, or a label with its size, [i: n]"
             scope.error("E034", "a part of an axis cannot stand on the left", span, help_text)
@@ -178,11 +181,16 @@ def _bind(at: Elaboration, index: s.Index, keys: list[tuple[int, s.Node]]) -> bo
 
 
 def _bind_key(
-    at: Elaboration, key: s.Node, size_node: s.Node | None, span: Span, keys: list[tuple[int, s.Node]]
+    at: Elaboration,
+    key: s.Node,
+    size_node: s.Node | None,
+    span: Span,
+    keys: list[tuple[int, s.Node]],
+    own: frozenset[str],
 ) -> bool:
     """An axis of groups: its label has no name in the program."""
     scope = at.scope
-    if scope.is_size(key):
+    if scope.is_size(key) and own.isdisjoint(o.name for o in occurrences(key)):
         text = scope.draft.text(span) or "a:b"
         stop = scope.draft.text(size_node.span) if size_node is not None else "n"
         help_text = (

@@ -241,6 +241,19 @@ SCATTERS = [
     keyed("sum", np.array([9, -2, 7, 0]), "i8"),
     keyed("max", np.array([5, -2, 3, -128], np.int8), "i8"),
     Sentence(
+        "a key's label may be named like a size: the aggregation binds it",
+        "dim n = 5\nY[n % 2: 2] = sum[n] n\noutput Y\n",
+        {"Y": np.array([6, 4])},
+        {},
+    ),
+    Sentence(
+        "a key may carry the axes that '...' stands for where the right side does not",
+        "input K : i64[n, m]\nfn f(A[..., i]) {\n  Z[..., A[..., j] % 2: 2] = sum[j] 1\n"
+        "  return sum[o] Z[..., o] * A[..., i]\n}\nY[a, b] = f(K[a, b])\noutput Y\n",
+        {"Y": 3 * np.arange(6).reshape(2, 3)},
+        {"K": np.arange(6).reshape(2, 3)},
+    ),
+    Sentence(
         "any integer expression is a key",
         "input x : f64[n]\nY[i // 2 % 2: 2] = sum[i] x[i]\noutput Y\n",
         {"Y": np.array([6 + 7, 1.0])},

@@ -73,6 +73,16 @@ REPLACED = [
 ]
 
 JOINED = [
+    on_x(
+        "a label's size in one part holds in the parts after it",
+        "Z[j, i: 2 | k: 1] = V[2 * j] | V[0]",
+        np.array([[3, 3, 3], [-2, -2, 3.0]]),
+    ),
+    on_x(
+        "a label that a part aggregates is its own",
+        "Z[i, j: 1 | k] = (sum[i] V[i]) | X[i, k]",
+        np.concatenate([np.full((3, 1), 7.0), X], axis=1),
+    ),
     on_x("Z[i | j, d] = X[i,d] | Y[j,d]", "Z[i | j, d] = X[i,d] | Y[j,d]", np.concatenate([X, Y]), Y=Y),
     on_x("along a later axis", "Z[d, i | j] = X[i,d] | Y[j,d]", np.concatenate([X, Y]).T, Y=Y),
     on_x("three parts", "Z[i | j | k] = V[i] | V[j] | V[k]", np.concatenate([V, V, V])),
