@@ -256,4 +256,5 @@ def _report(planned: Planned, executor: HostExecutor, trace: Trace) -> RunReport
         warnings=tuple(warnings),
         predicted=planned.prediction,
         order=tuple(trace.order),
+        timeline=trace.timeline,
     )

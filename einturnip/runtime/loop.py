@@ -10,23 +10,38 @@ import threading
 import time
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
+from typing import TypeAlias
+
+import numpy as np
 
 from einturnip.core.errors import EinturnipError, Interrupted, RunError
 from einturnip.memgraph.types import Lane, MemGraph
 from einturnip.runtime.state import State
+from einturnip.runtime.types import Timeline
 
 # How often the loop looks at the stop event and reports progress while nothing ends. Seconds.
 TICK = 0.1
 
 
+# An op, the thread of its lane, when it began and ended, and what went wrong.
+Ended: TypeAlias = tuple[int, int, float, float, BaseException | None]
+
+
 class Trace:
     """When each op ran, in the order of ending, and how long compute workers stood still, by cause."""
 
-    def __init__(self) -> None:
+    def __init__(self, n_ops: int) -> None:
         self.order: list[int] = []
         self.busy = {lane: 0.0 for lane in Lane}
         self.stalls = {"reads": 0.0, "writes": 0.0, "memory": 0.0}
         self.seconds = 0.0
+        self.timeline = Timeline(np.zeros(n_ops), np.zeros(n_ops), np.zeros(n_ops, np.uint8))
+
+    def ended(self, op: int, lane: Lane, thread: int, begin: float, end: float) -> None:
+        """Note that an op ran on a thread of a lane. Seconds since the run began."""
+        self.order.append(op)
+        self.busy[lane] += end - begin
+        self.timeline.begin[op], self.timeline.end[op], self.timeline.thread[op] = begin, end, thread
 
 
 def run_ops(
@@ -44,10 +59,12 @@ def run_ops(
         Interrupted: ``stop`` was set; running ops have ended.
         RunError: an op failed; no further op was started and those running have ended.
     """
-    ended: SimpleQueue[tuple[int, float, BaseException | None]] = SimpleQueue()
+    ended: SimpleQueue[Ended] = SimpleQueue()
     queues: dict[Lane, SimpleQueue[int | None]] = {lane: SimpleQueue() for lane in Lane}
     workers = [
-        threading.Thread(target=_work, args=(queues[lane], ended, execute), name=f"einturnip-{lane.name.lower()}-{n}")
+        threading.Thread(
+            target=_work, args=(queues[lane], ended, execute, n), name=f"einturnip-{lane.name.lower()}-{n}"
+        )
         for lane in Lane
         for n in range(threads[lane])
     ]
@@ -66,29 +83,30 @@ def run_ops(
 
 def _work(
     queue: SimpleQueue[int | None],
-    ended: SimpleQueue[tuple[int, float, BaseException | None]],
+    ended: SimpleQueue[Ended],
     execute: Callable[[int], None],
+    thread: int,
 ) -> None:
     while (op := queue.get()) is not None:
         begin = time.perf_counter()
         try:
             execute(op)
         except BaseException as error:
-            ended.put((op, time.perf_counter() - begin, error))
+            ended.put((op, thread, begin, time.perf_counter(), error))
         else:
-            ended.put((op, time.perf_counter() - begin, None))
+            ended.put((op, thread, begin, time.perf_counter(), None))
 
 
 def _dispatch(
     state: State,
     queues: dict[Lane, SimpleQueue[int | None]],
-    ended: SimpleQueue[tuple[int, float, BaseException | None]],
+    ended: SimpleQueue[Ended],
     describe: Callable[[int], str],
     compute_slots: int,
     tick: Callable[[Trace], None] | None,
     stop: threading.Event | None,
 ) -> Trace:
-    trace = Trace()
+    trace = Trace(state.left)
     begin = last = shown = time.perf_counter()
     running = 0
     failure: EinturnipError | None = None
@@ -100,7 +118,7 @@ def _dispatch(
         if running == 0:
             break
         try:
-            op, seconds, error = ended.get(timeout=TICK)
+            op, thread, started, finished, error = ended.get(timeout=TICK)
         except Empty:
             op = -1
         now = time.perf_counter()
@@ -109,8 +127,7 @@ def _dispatch(
         launches = []
         if op >= 0:
             running -= 1
-            trace.order.append(op)
-            trace.busy[Lane(state.lane[op])] += seconds
+            trace.ended(op, Lane(state.lane[op]), thread, started - begin, finished - begin)
             following = state.ended(op)
             if error is not None and failure is None:
                 failure = _named(error, describe(op))

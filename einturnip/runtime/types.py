@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +58,15 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
+class Timeline:
+    """When each op ran: columns by op. Seconds since the run began; ``thread`` counts those of the op's lane."""
+
+    begin: NDArray[np.float64]
+    end: NDArray[np.float64]
+    thread: NDArray[np.uint8]
+
+
+@dataclass(frozen=True, slots=True)
 class RunReport:
     """A run in figures.
 
@@ -77,11 +89,12 @@ class RunReport:
     workers: int
     warnings: tuple[NumericWarning, ...]
     predicted: Prediction
-    order: tuple[int, ...] = field(default=(), repr=False)
+    order: tuple[int, ...] = field(default=(), repr=False, compare=False)
+    timeline: Timeline | None = field(default=None, repr=False, compare=False)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values for json.dump; the order of the ops is left out."""
-        out = asdict(self)
-        del out["order"]
+        """Plain values for json.dump; what is told op by op is left out."""
+        out = asdict(replace(self, order=(), timeline=None))
+        del out["order"], out["timeline"]
         out["predicted"] = self.predicted.to_json()
         return out
