@@ -15,7 +15,7 @@ import numpy as np
 
 from einturnip.core.errors import InternalError
 from einturnip.memgraph.reach import unordered
-from einturnip.memgraph.types import COMPUTE, DISK, FILES, MemGraph, OpKind
+from einturnip.memgraph.types import COMPUTE, DISK, FILES, HOST, MemGraph, OpKind
 from einturnip.taskgraph.types import TaskKind
 
 # Rows of a graph's columns are made into Python numbers for this many ops at a time.
@@ -44,7 +44,7 @@ def _check_acyclic(graph: MemGraph) -> None:
 
 def _check_capacity(graph: MemGraph) -> None:
     for name, rows in (("read", graph.read), ("write", graph.write)):
-        for tier, limit in ((COMPUTE, graph.capacity), (DISK, graph.spill_nbytes)):
+        for tier, limit in ((COMPUTE, graph.capacity), (DISK, graph.spill_nbytes), (HOST, graph.host_nbytes)):
             mine = rows[rows[:, 0] == tier]
             if len(mine) and (mine[:, 1].min() < 0 or (mine[:, 1] + mine[:, 2]).max() > limit):
                 raise InternalError(f"a {name} leaves the {limit} bytes of tier {tier}")
@@ -123,7 +123,7 @@ class _Sweep:
         self.graph = graph
         self.n_values = graph.taskgraph.n_values
         self.outputs = FILES + len(graph.taskgraph.decomposition.graph.nodes)
-        self.tiers = {COMPUTE: _Tier(), DISK: _Tier()}
+        self.tiers = {COMPUTE: _Tier(), DISK: _Tier(), HOST: _Tier()}
         self.files: dict[tuple[int, int], _Range] = {}
         self.asked = array("q")
         self.asked_ptr = array("q", [0])

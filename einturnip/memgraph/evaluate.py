@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from einturnip.core.region_reference import combine_spaces, evaluate_space, finish_space
 from einturnip.decomp.types import index
 from einturnip.eingraph.types import InputNode
-from einturnip.memgraph.types import COMPUTE, DISK, FILES, MemGraph, Op, OpKind
+from einturnip.memgraph.types import COMPUTE, DISK, FILES, HOST, MemGraph, Op, OpKind
 from einturnip.memgraph.views import Call, Views
 
 Array = NDArray[Any]
@@ -33,7 +33,7 @@ def evaluate(graph: MemGraph, inputs: Mapping[str, Array], order: Iterable[int] 
     files = [inputs[n.name] if isinstance(n, InputNode) else None for n in eingraph.nodes]
     files += list(outputs.values())
     views = Views(graph, _Bytes(graph.capacity))
-    spill = np.full(graph.spill_nbytes, 0xFF, np.uint8)
+    spill = {t: np.full(n, 0xFF, np.uint8) for t, n in ((DISK, graph.spill_nbytes), (HOST, graph.host_nbytes))}
     begun: set[int] = set()
     for i in range(len(graph)) if order is None else order:
         op = graph[i]
@@ -65,12 +65,12 @@ def _kernel(views: Views, op: Op, call: Call, begun: set[int]) -> None:
         out[...] = array
 
 
-def _transfer(views: Views, op: Op, files: list[Array | None], spill: Array) -> None:
+def _transfer(views: Views, op: Op, files: list[Array | None], spill: Mapping[int, Array]) -> None:
     held = op.writes[0] if op.kind in (OpKind.LOAD, OpKind.RELOAD) else op.reads[0]
     far = op.reads[0] if held is op.writes[0] else op.writes[0]
     assert held.tier == COMPUTE
-    if far.tier == DISK:
-        here, there = views.bytes(held.offset, held.nbytes), spill[far.offset : far.offset + far.nbytes]
+    if far.tier in spill:
+        here, there = views.bytes(held.offset, held.nbytes), spill[far.tier][far.offset : far.offset + far.nbytes]
     else:
         region, here = views.transferred(op)
         file = files[far.tier - FILES]

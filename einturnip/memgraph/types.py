@@ -41,8 +41,8 @@ class Lane(IntEnum):
 
 _LANES = (Lane.IN, Lane.COMPUTE, Lane.COMPUTE, Lane.COMPUTE, Lane.OUT, Lane.IN, Lane.OUT)
 
-# Tiers: compute memory, the spill file, then a tier for each input and each output.
-COMPUTE, DISK, FILES = 0, 1, 2
+# Tiers: compute memory, the spill file, then a tier for each input and each output; a device also spills to the host.
+HOST, COMPUTE, DISK, FILES = -1, 0, 1, 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +97,7 @@ class MemGraph:
     after: NDArray[np.int32]
     origin: NDArray[np.int32]
     superfluous: int
+    host_nbytes: int = 0
 
     def __len__(self) -> int:
         return len(self.kind)

@@ -6,6 +6,7 @@ is launched together with its unit's lock or not at all.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from heapq import heappop, heappush
 
 import numpy as np
@@ -15,21 +16,33 @@ from einturnip.runtime.policies import Ranks
 
 
 class State:
-    """Which ops wait, are ready, run, have ended. ``slots`` is how many ops each lane runs at once."""
+    """Which ops wait, are ready, run, have ended. ``slots`` is how many ops each lane runs at once.
 
-    def __init__(self, graph: MemGraph, ranks: Ranks, slots: dict[Lane, int]) -> None:
+    ``lanes``: of each op, where they are more than compute, in and out. ``in_order``: a lane starts its ops by rank,
+    none before those of lower rank; the ranks must then be those of an order that the dependencies allow.
+    """
+
+    def __init__(
+        self,
+        graph: MemGraph,
+        ranks: Ranks,
+        slots: Mapping[Lane, int] | Mapping[int, int],
+        lanes: list[int] | None = None,
+        in_order: bool = False,
+    ) -> None:
         n = len(graph)
-        self.lane = np.array([k.lane for k in OpKind], dtype=np.uint8)[graph.kind].tolist()
+        self.lane: list[int] = _lanes(graph) if lanes is None else lanes
         self.unit: list[int] = graph.unit.tolist()
         self.rank = ranks
-        self.free = dict(slots)
+        self.free: dict[int, int] = {int(lane): n for lane, n in slots.items()}
         self.waiting: list[int] = np.diff(graph.after_ptr).tolist()
         self.successor_ptr, self.successor = successors(graph)
-        self.ready: dict[Lane, list[tuple[float, int]]] = {lane: [] for lane in Lane}
+        self.ready: dict[int, list[tuple[float, int]]] = {lane: [] for lane in self.free}
         self.blocked: dict[int, list[int]] = {}
         self.locked: set[int] = set()
-        self.running: dict[Lane, int] = dict.fromkeys(Lane, 0)
+        self.running: dict[int, int] = dict.fromkeys(self.free, 0)
         self.left = n
+        self.turn = self._turns() if in_order else None
 
     def start(self) -> list[int]:
         """The first launches."""
@@ -41,7 +54,7 @@ class State:
     def ended(self, op: int) -> list[int]:
         """``op`` has ended: what may start now, in the order to start it."""
         self.left -= 1
-        lane = Lane(self.lane[op])
+        lane = self.lane[op]
         self.free[lane] += 1
         self.running[lane] -= 1
         if self.unit[op] >= 0:
@@ -60,13 +73,22 @@ class State:
         """True when every op has ended."""
         return self.left == 0
 
+    def _turns(self) -> dict[int, list[int]]:
+        """The ops of each lane by rank, last first."""
+        turns: dict[int, list[int]] = {lane: [] for lane in self.free}
+        for op in sorted(range(self.left), key=self.rank.__getitem__, reverse=True):
+            turns[self.lane[op]].append(op)
+        return turns
+
     def _make_ready(self, op: int) -> None:
-        heappush(self.ready[Lane(self.lane[op])], (self.rank[op], op))
+        heappush(self.ready[self.lane[op]], (self.rank[op], op))
 
     def _launch(self) -> list[int]:
         launches = []
         for lane, heap in self.ready.items():
             while heap and self.free[lane] > 0:
+                if self.turn is not None and heap[0][1] != self.turn[lane][-1]:
+                    break
                 _, op = heappop(heap)
                 unit = self.unit[op]
                 if unit >= 0:
@@ -74,10 +96,17 @@ class State:
                         self.blocked.setdefault(unit, []).append(op)
                         continue
                     self.locked.add(unit)
+                if self.turn is not None:
+                    self.turn[lane].pop()
                 self.free[lane] -= 1
                 self.running[lane] += 1
                 launches.append(op)
         return launches
+
+
+def _lanes(graph: MemGraph) -> list[int]:
+    lanes: list[int] = np.array([k.lane for k in OpKind], dtype=np.uint8)[graph.kind].tolist()
+    return lanes
 
 
 def successors(graph: MemGraph) -> tuple[list[int], list[int]]:
