@@ -1,0 +1,118 @@
+"""Predicted against measured: forty programs (suite_programs.py), each run in a process of its own from cold files.
+
+    python docs/benchmarks/suite.py FOLDER [--only WORD ...] [--rounds 1] [--skip N] [--seconds 150] [--table]
+
+Inputs are made in FOLDER once. Every run adds a line to FOLDER/results.jsonl; a program that has as many lines as there
+are rounds is left out, so that the suite can be run in parts. ``--table`` prints what was measured, as Markdown.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from suite_programs import POOL, SUITE, Case
+
+
+def prepare(folder: Path) -> None:
+    """Make what is missing of the pool: numbers between -1 and 1, indices below what they index."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for number, (name, (dtype, shape, below)) in enumerate(POOL.items()):
+        path = folder / f"{name}.npy"
+        if path.exists():
+            continue
+        rng = np.random.default_rng(number)
+        out = np.lib.format.open_memmap(path, "w+", dtype, shape)
+        flat = out.reshape(-1)
+        for at in range(0, flat.size, 1 << 22):
+            n = min(1 << 22, flat.size - at)
+            flat[at : at + n] = rng.integers(0, below, n) if below else rng.uniform(-1, 1, n)
+        out.flush()
+        del out
+
+
+def forget(paths: list[Path]) -> None:
+    """Drop files from the page cache."""
+    for path in paths:
+        fd = os.open(path, os.O_RDONLY)
+        os.fsync(fd)
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        os.close(fd)
+
+
+def run(case: Case, folder: Path) -> dict[str, Any]:
+    """Run a program from cold files and give its report."""
+    program, report = folder / "program.ein", folder / "report.json"
+    program.write_text(case.text)
+    outputs = [w.strip(" ,") for line in case.text.splitlines() if line.startswith("output") for w in line.split()[1:]]
+    forget([folder / f"{file}.npy" for file in set(case.files.values())])
+    command = [sys.executable, "-m", "einturnip", "run", os.fspath(program), "--arena", f"{case.arena}MiB", "--quiet"]
+    command += [x for name, file in case.files.items() for x in ("-i", f"{name}={folder / file}.npy")]
+    command += [x for name, size in case.dims.items() for x in ("--dim", f"{name}={size}")]
+    command += [x for name in outputs for x in ("-o", f"{name}={folder / f'out-{name}.npy'}")]
+    command += ["--spill", os.fspath(folder), "--report", os.fspath(report)]
+    begin = time.perf_counter()
+    subprocess.run(command, check=True)
+    shell = time.perf_counter() - begin
+    for name in outputs:
+        (folder / f"out-{name}.npy").unlink()
+    return {"name": case.name, "shell": shell, **json.loads(report.read_text())}
+
+
+def table(lines: list[dict[str, Any]]) -> list[str]:
+    """A row a program: medians of what was measured beside what was predicted."""
+    rows = ["| program | arena, MiB | predicted, s | measured, s | ratio | bytes equal | peak, predicted / measured |"]
+    rows += ["|---|---|---|---|---|---|---|"]
+    near = equal = peaks = count = 0
+    for case in SUITE:
+        runs = [line for line in lines if line["name"] == case.name]
+        if not runs:
+            continue
+        measured, last = statistics.median(r["wall_seconds"] for r in runs), runs[-1]
+        predicted = last["predicted"]["seconds"]
+        same = all(r["link_bytes"] == r["predicted"]["link_bytes"] for r in runs)
+        peak = last["predicted"]["peak_bytes"]["cpu:0"] / max(1, last["arena_peak_nbytes"])
+        count, near, equal = count + 1, near + (0.75 <= predicted / measured <= 1.25), equal + same
+        peaks += 1 <= peak <= 1.1
+        rows.append(
+            f"| {case.name} | {case.arena} | {predicted:.2f} | {measured:.2f} | {predicted / measured:.2f} | "
+            f"{'yes' if same else 'no'} | {peak:.2f} |"
+        )
+    rows += ["", f"Of {count}: {near} within 25%, {equal} with equal bytes, {peaks} with a peak within 10%."]
+    return rows
+
+
+def main() -> None:
+    """Run what is missing, then print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--only", nargs="*", default=[])
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=150.0)
+    parser.add_argument("--table", action="store_true")
+    options = parser.parse_args()
+    folder = options.folder.resolve()
+    prepare(folder)
+    results, begin = folder / "results.jsonl", time.monotonic()
+    lines = [json.loads(line) for line in results.read_text().splitlines()] if results.exists() else []
+    for round_ in range(0 if options.table else options.rounds):
+        for case in SUITE:
+            wanted = not options.only or any(word in case.name for word in options.only)
+            done = sum(line["name"] == case.name for line in lines) > round_
+            if wanted and not done and time.monotonic() - begin < options.seconds:
+                lines.append(run(case, folder))
+                with results.open("a") as file:
+                    file.write(json.dumps(lines[-1]) + "\n")
+    print("\n".join(table(lines)))
+
+
+if __name__ == "__main__":
+    main()
