@@ -24,6 +24,9 @@ from einturnip.memgraph.victims import NEVER, Victims
 from einturnip.taskgraph.types import TaskGraph, TaskKind
 
 OP_KINDS = [op_kind(kind) for kind in TaskKind]
+# Where more than this many ops come before each of several, the first of those comes before the others: m + n
+# dependencies instead of m n.
+MOST_BEFORE_EACH = 8
 # Of the capacity, how much the allocation cursor may take for tasks that are not complete yet.
 LOOKAHEAD_SHARE = 0.15
 PAGE = 4096
@@ -165,8 +168,11 @@ class _Builder:
             seg = self._held(made)
             if kind == TaskKind.TOUCH or self.shared[made]:
                 unit = self._touch(made)
-                after += self.base[made]
-            if seg.exact and nbytes[made]:
+            if self.base[made]:
+                after += self.base[made]  # the reload, which has waited for the bytes
+            elif self.writers[made] and len(seg.deps) > MOST_BEFORE_EACH:
+                after.append(self.writers[made][0])
+            elif seg.exact and nbytes[made]:
                 after += seg.deps
             else:
                 doubtful = seg.deps
@@ -180,6 +186,8 @@ class _Builder:
         op = self.ops.append(OP_KINDS[kind], i, unit, self.seconds[i], held, writes, after, doubtful)
         for v in {*reads}:
             self.readers[v].append(op)
+            if len(self.writers[v]) > MOST_BEFORE_EACH:
+                self.writers[v] = [op]  # whoever reads it from now on waits for this reader
         if made >= 0:
             self.writers[made].append(op)
         elif self.home[reads[0]] is None and self._can_be_read_again(i):

@@ -10,8 +10,12 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from einturnip.core.errors import InternalError
 from einturnip.memgraph.reach import unordered
@@ -125,7 +129,8 @@ class _Sweep:
         self.outputs = FILES + len(graph.taskgraph.decomposition.graph.nodes)
         self.tiers = {COMPUTE: _Tier(), DISK: _Tier(), HOST: _Tier()}
         self.files: dict[tuple[int, int], _Range] = {}
-        self.asked = array("q")
+        self.asked = array("i")
+        self.waits: list[int] = []  # what the op that is looked at waits for
         self.asked_ptr = array("q", [0])
 
     def run(self) -> None:
@@ -135,22 +140,25 @@ class _Sweep:
             InternalError: bytes are read that hold another value or none, or are written twice where once is allowed.
         """
         g = self.graph
-        read_ptr, write_ptr, units = g.read_ptr.tolist(), g.write_ptr.tolist(), g.unit.tolist()
         for start in range(0, len(g), OPS_AT_ONCE):
             stop = min(start + OPS_AT_ONCE, len(g))
-            read = g.read[read_ptr[start] : read_ptr[stop]].tolist()
-            write = g.write[write_ptr[start] : write_ptr[stop]].tolist()
-            first_read, first_write = read_ptr[start], write_ptr[start]
-            for x in range(start, stop):
-                for row in read[read_ptr[x] - first_read : read_ptr[x + 1] - first_read]:
+            reads, writes, waits = (
+                _rows(ptr, table, start, stop)
+                for ptr, table in ((g.read_ptr, g.read), (g.write_ptr, g.write), (g.after_ptr, g.after))
+            )
+            units = g.unit[start:stop].tolist()
+            for x, unit, read, write, self.waits in zip(range(start, stop), units, reads, writes, waits, strict=True):
+                for row in read:
                     self.read(x, row)
-                for row in write[write_ptr[x] - first_write : write_ptr[x + 1] - first_write]:
+                for row in write:
                     # A touch writes its unit's value; its workspace is a write like any other.
-                    self.write(x, row, units[x] if row[3] == units[x] else -1)
+                    self.write(x, row, unit if row[3] == unit else -1)
                 self.asked_ptr.append(len(self.asked))
 
-    def ordered(self, x: int, earlier: list[int]) -> None:
-        """``earlier`` must come before ``x``."""
+    def ordered(self, x: int, earlier: list[int], others: list[int]) -> None:
+        """``earlier`` must come before ``x``, as before each of the ``others``: one of those will do."""
+        if len(earlier) > 1 and others and others[0] in self.waits:
+            return
         self.asked.extend([u for u in earlier if u != x])
 
     def read(self, x: int, row: list[int]) -> None:
@@ -167,7 +175,7 @@ class _Sweep:
         for r in found:
             if r.value != value:
                 raise InternalError(f"op {x} reads value {value} where value {r.value} stands (tier {tier})")
-            self.ordered(x, r.writers)
+            self.ordered(x, r.writers, r.readers)
             r.readers.append(x)
 
     def write(self, x: int, row: list[int], unit: int) -> None:
@@ -186,13 +194,13 @@ class _Sweep:
             r = found[0]
             if (r.start, r.stop) != (offset, offset + nbytes) or r.readers:
                 raise InternalError(f"op {x} touches unit {unit} out of its extent or after it was read")
-            self.ordered(x, r.before)
+            self.ordered(x, r.before, r.writers)
             r.writers.append(x)
             return
         for r in found:
             # Readers come after writers, so behind a reader the writers need not be asked.
             new.before += r.readers or r.writers
-        self.ordered(x, new.before)
+        self.ordered(x, new.before, [])
         continues = unit >= self.n_values
         if continues and not (len(found) == 1 and self.graph.base(found[0].value) == self.graph.base(value)):
             raise InternalError(f"op {x} continues unit {unit}, whose half-made state is not in its extent")
@@ -200,10 +208,18 @@ class _Sweep:
         self.tiers[tier].replace(new, found)
 
 
+def _rows(ptr: NDArray[np.int64], table: NDArray[Any], start: int, stop: int) -> Iterator[list[Any]]:
+    """The rows of ops ``start`` to ``stop``, a list for each."""
+    ends = ptr[start : stop + 1]
+    rows = table[ends[0] : ends[-1]].tolist()
+    places = (ends - ends[0]).tolist()
+    return (rows[a:b] for a, b in pairwise(places))
+
+
 def _check_races(graph: MemGraph) -> None:
     sweep = _Sweep(graph)
     sweep.run()
-    asked = np.array(sweep.asked, np.int64)
-    race = unordered(graph.after_ptr, graph.after, np.array(sweep.asked_ptr, np.int64), asked)
+    asked, asked_ptr = np.frombuffer(sweep.asked, np.int32), np.frombuffer(sweep.asked_ptr, np.int64)
+    race = unordered(graph.after_ptr, graph.after, asked_ptr, asked)
     if race is not None:
         raise InternalError(f"race: op {race[0]} uses bytes of op {race[1]}, and nothing makes it wait for that op")

@@ -46,6 +46,7 @@ class Sweep:
         self.stored: dict[tuple[int, int, int, int], tuple[int, int]] = {}
         self.begun: dict[int, tuple[int, Any]] = {}  # of each unit its first op, and where that accumulates
         self.before = array("q")
+        self.waits: list[int] = []  # what the op that is looked at waits for
         self.kind = plan.kind.tolist()
         self.is_unit_content = np.zeros(len(plan.values), bool)
         known = names.unit_content[names.unit_content >= 0]
@@ -60,7 +61,8 @@ class Sweep:
             reads = _rows(self.plan.read, self.names.content, self.names.summed_read, first, last)
             writes = _rows(self.plan.write, self.names.content, self.names.summed_write, first, last)
             units = self.plan.unit[first:last].tolist()
-            for x, unit, read, write in zip(range(first, last), units, reads, writes, strict=True):
+            waits = _dependencies(self.plan, first, last)
+            for x, unit, read, write, self.waits in zip(range(first, last), units, reads, writes, waits, strict=True):
                 asked = len(self.before)
                 for row in read:
                     if not row[5]:
@@ -87,7 +89,7 @@ class Sweep:
         if how == _MEMORY:
             held = self.memory[tier].at.get(start)
             if held is not None and held.stop == start + nbytes and held.value == content and held.whole:
-                self.before.extend(held.writers)
+                self._wait(held.writers, held.readers)
                 held.readers.append(x)
             else:
                 self._misread(x, row)
@@ -100,6 +102,12 @@ class Sweep:
                     "which no op has stored so" if stored is None else f"where op {self._id(stored[0])} stored another"
                 )
                 self._tell_misread(x, "reads", row[6], (stored[0],) if stored else (), found)
+
+    def _wait(self, earlier: list[int], others: list[int]) -> None:
+        """The op must come after ``earlier``. ``others`` were asked to as well: after one of those will do."""
+        if len(earlier) > 1 and others and others[0] in self.waits:
+            return
+        self.before.extend(earlier)
 
     def _misread(self, x: int, row: Any) -> None:
         """The bytes do not hold the value named, or not it alone."""
@@ -186,7 +194,7 @@ class Sweep:
                 self._tell_overlap(x, row)
             elif held.readers:
                 self._tell_half_made(x, row, held)
-            self.before.extend(held.before)
+            self._wait(held.before, held.writers)
             held.writers.append(x)
             return
         if unit in self.begun:
@@ -234,6 +242,14 @@ class Sweep:
 
     def _id(self, x: int) -> int:
         return int(self.plan.ids[x])
+
+
+def _dependencies(plan: Plan, first: int, last: int) -> Iterator[list[int]]:
+    """What each of the ops ``first`` to ``last`` waits for."""
+    ends = plan.after_ptr[first : last + 1]
+    after = plan.after[ends[0] : ends[-1]].tolist()
+    places = (ends - ends[0]).tolist()
+    return (after[a:b] for a, b in zip(places, places[1:], strict=False))
 
 
 def _rows(rows: Rows, content: Any, summed: Any, first: int, last: int) -> Iterator[list[Any]]:
