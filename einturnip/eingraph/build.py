@@ -9,13 +9,14 @@ from einturnip.core.errors import SourceError
 from einturnip.eingraph.assembly import Assembly, Draft, Drafts, Space, copy_of
 from einturnip.eingraph.check import check
 from einturnip.eingraph.forms import Forms, distinct, pattern
+from einturnip.eingraph.gradient import Gradients
 from einturnip.eingraph.joining import concatenation, replacement
 from einturnip.eingraph.mentions import Mentions, mentions
 from einturnip.eingraph.ranges import label_sizes
 from einturnip.eingraph.sizes import Size, Sizes, bind_sizes
 from einturnip.eingraph.statement import Statement
 from einturnip.eingraph.types import ConcatNode, EinGraph, InputNode
-from einturnip.lang.types import Concatenate, Dim, Equation, For, Input, Output, Program, Replace
+from einturnip.lang.types import Concatenate, Dim, Equation, For, Grad, Input, Output, Program, Replace
 from einturnip.lang.types import Statement as ProgramStatement
 
 
@@ -58,6 +59,7 @@ class _Unrolled:
     def __init__(self, sizes: Sizes) -> None:
         self.sizes = sizes
         self.assembly = Assembly()
+        self.gradients = Gradients(self.assembly)
         self.nodes: dict[int, int] = {}
         self._forms = Forms()
         self._mentions: dict[int, Mentions] = {}
@@ -77,6 +79,8 @@ class _Unrolled:
                     self._equation(statement)
                 case Replace() | Concatenate():
                     self._put_together(statement)
+                case Grad():
+                    self._gradient(statement)
                 case For():
                     self._loop(statement)
                 case _:
@@ -128,6 +132,13 @@ class _Unrolled:
         node = ConcatNode(statement.name, shape, statement.dtype, pieces, statement.span.line)
         self.nodes[statement.number] = self.assembly.add(node)
 
+    def _gradient(self, statement: Grad) -> None:
+        if self._is_unsized(statement, (statement.loss, statement.by)):
+            return
+        loss, by = self.nodes[statement.loss], self.nodes[statement.by]
+        self.nodes[statement.number] = self.gradients.gradient(loss, by)
+        self.sizes.axes[statement.number] = self.sizes.axes[statement.by]
+
     def _loop(self, loop: For) -> None:
         """Unroll a loop. An iteration with an error is the last, so that each is reported once."""
         sizes = self.sizes
@@ -167,7 +178,7 @@ class _Unrolled:
         if source in self.sizes.unsized:
             self.sizes.unsized.add(number)
 
-    def _is_unsized(self, statement: Equation | Replace | Concatenate, read: Iterable[int]) -> bool:
+    def _is_unsized(self, statement: Equation | Replace | Concatenate | Grad, read: Iterable[int]) -> bool:
         """True where a statement hangs on a tensor without a size: that was an error, and it is none of its own."""
         if self.sizes.unsized.isdisjoint(read):
             return False
@@ -176,7 +187,7 @@ class _Unrolled:
         self._stand_in(statement)
         return True
 
-    def _stand_in(self, statement: Equation | Replace | Concatenate) -> None:
+    def _stand_in(self, statement: Equation | Replace | Concatenate | Grad) -> None:
         """A node in the place of one that could not be made; the graph is not used then."""
         shape = tuple(size.value for size in self.sizes.axes[statement.number])
         node = InputNode(statement.name, shape, statement.dtype, statement.span.line)

@@ -16,6 +16,7 @@ from einturnip.lang.types import (
     Equation,
     Expr,
     For,
+    Grad,
     Guarded,
     Index,
     Input,
@@ -63,7 +64,7 @@ def sizes_in(statement: Statement) -> Iterator[tuple[Leaf, Span]]:
             yield from ((leaf, size.span) for size in at if size is not None for leaf in leaves(size))
         case For(start=start, stop=stop):
             yield from ((leaf, size.span) for size in (start, stop) for leaf in leaves(size))
-        case Dim() | Input() | Concatenate() | Output():
+        case Dim() | Input() | Concatenate() | Grad() | Output():
             return
         case _:
             assert_never(statement)

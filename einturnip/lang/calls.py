@@ -9,9 +9,9 @@ from einturnip.lang import syntax as s
 from einturnip.lang import typing as t
 from einturnip.lang.context import Elaborating
 from einturnip.lang.functions import call_function
+from einturnip.lang.gradients import gradient
 from einturnip.lang.imports import modules_with
 from einturnip.lang.labels import lacks_labels, occurrences
-from einturnip.lang.mistakes import not_supported
 from einturnip.lang.scope import dtype_named
 from einturnip.lang.types import Expr
 from einturnip.lang.words import BUILT_IN, ELEMENTWISE, FUNCTIONS
@@ -43,8 +43,7 @@ def call(at: Elaborating, node: s.Call) -> Expr | None:
     """A typed call; None, and the problems noted, where it is wrong."""
     name = node.name
     if name == "grad":
-        at.scope.problems.append(not_supported("gradients ('grad')", node.name_span))
-        return None
+        return gradient(at, node)
     function = at.scope.find_function(name)
     if function is not None:
         return call_function(at, node, function)

@@ -21,6 +21,7 @@ from einturnip.lang.types import (
     Expr,
     For,
     Gather,
+    Grad,
     Guarded,
     Input,
     LabelNumber,
@@ -68,6 +69,9 @@ def _check_block(program: Program, statements: Iterable[Statement], known: set[i
             case Replace() | Concatenate():
                 _check_pieces(program, statement, known)
                 known.add(statement.number)
+            case Grad():
+                _check_gradient(program, statement, known)
+                known.add(statement.number)
             case For():
                 _check_loop(program, statement, known)
             case _:
@@ -104,6 +108,14 @@ def _check_pieces(program: Program, statement: Replace | Concatenate, known: set
         _require(tensors[statement.piece].rank == free < statement.rank, f"the piece of {name} has another rank")
     else:
         _require(0 <= statement.axis < statement.rank, f"{name} is joined along no axis")
+
+
+def _check_gradient(program: Program, statement: Grad, known: set[int]) -> None:
+    name, loss, by = statement.name, statement.loss, statement.by
+    _require(loss in known and by in known, f"{name} is of a tensor that is not there")
+    tensor = program.tensors[by]
+    _require((tensor.rank, tensor.dtype) == (statement.rank, statement.dtype), f"{name} is not like {tensor.name}")
+    _require(tensor.dtype.is_inexact and program.tensors[loss].dtype.is_float, f"{name} of a whole number")
 
 
 def _check_loop(program: Program, loop: For, known: set[int]) -> None:
@@ -166,7 +178,7 @@ def _loops(statements: Iterable[Statement]) -> Iterator[For]:
 
 def _is_hidden(tensor: Tensor) -> bool:
     """Whether a tensor, a label or a size in it has no name that the language could write."""
-    if isinstance(tensor, Replace | Concatenate) or "." in tensor.name:
+    if isinstance(tensor, Replace | Concatenate | Grad) or "." in tensor.name:
         return True
     if not isinstance(tensor, Equation):
         return False

@@ -16,6 +16,7 @@ from einturnip.lang.types import (
     Carried,
     Concatenate,
     Equation,
+    Grad,
     Input,
     Output,
     Replace,
@@ -65,7 +66,7 @@ class Draft:
     def emit(self, statement: Statement) -> None:
         """Add a statement to the block."""
         self.statements.append(statement)
-        if isinstance(statement, Input | Equation | Replace | Concatenate):
+        if isinstance(statement, Input | Equation | Replace | Concatenate | Grad):
             self.tensors.append(statement)
         elif isinstance(statement, Output):
             self.outputs[statement.name] = statement
@@ -139,6 +140,8 @@ class Draft:
                 return None if size.axis == joined else replace(size, tensor=parts[0])
             case Carried(initial=initial):
                 return replace(size, tensor=initial)
+            case Grad(by=by):
+                return replace(size, tensor=by)
             case other:
                 assert_never(other)
 

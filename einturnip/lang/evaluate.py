@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from graphlib import TopologicalSorter
 from typing import assert_never
 
@@ -10,6 +11,7 @@ import numpy as np
 
 from einturnip.core.errors import BindError
 from einturnip.lang.evaluate_equation import Array, equation_value, size_in
+from einturnip.lang.evaluate_gradient import Tape
 from einturnip.lang.sizes import size_names, size_text, size_value
 from einturnip.lang.types import (
     Concatenate,
@@ -17,6 +19,7 @@ from einturnip.lang.types import (
     Equation,
     FileRef,
     For,
+    Grad,
     Input,
     Output,
     Program,
@@ -39,30 +42,44 @@ def evaluate(
     sizes = bind(program, {name: array.shape for name, array in arrays.items()}, dims or {})
     values: dict[int, Array] = {tensor.number: arrays[tensor.name] for tensor in program.inputs}
     with np.errstate(all="ignore"):
-        _run(program.statements, values, sizes)
+        _run(program.statements, values, sizes, Tape(values))
     return {output.name: values[output.tensor] for output in program.outputs}
 
 
-def _run(statements: Sequence[Statement], values: dict[int, Array], sizes: Mapping[str, int]) -> None:
+def _run(statements: Sequence[Statement], values: dict[int, Array], sizes: Mapping[str, int], tape: Tape) -> None:
     """Run a block; ``values`` are the tensors by number."""
     for statement in statements:
         match statement:
             case Dim() | Input() | Output():
                 pass
-            case Equation(number=number):
-                values[number] = equation_value(statement, values, sizes)
-            case Replace(number=number):
-                values[number] = _replaced(statement, values, sizes)
-            case Concatenate(number=number, axis=axis, parts=parts, dtype=dtype):
-                arrays = [values[part] for part in parts]
-                shapes = {array.shape[:axis] + array.shape[axis + 1 :] for array in arrays}
-                if len(shapes) > 1:
-                    raise BindError(f"line {statement.span.line}: the parts of {statement.name} differ in other axes")
-                values[number] = np.concatenate(arrays, axis).astype(dtype.numpy, copy=False)
+            case Equation() | Replace() | Concatenate():
+                tape.run(values, (statement.number,), partial(_define, statement, sizes))
+            case Grad(number=number):
+                tape.run(values, (number,), statement)
             case For():
-                _loop(statement, values, sizes)
+                _loop(statement, values, sizes, tape)
             case _:
                 assert_never(statement)
+
+
+def _define(statement: Equation | Replace | Concatenate, sizes: Mapping[str, int], values: dict[int, Array]) -> None:
+    """Give a tensor its value."""
+    match statement:
+        case Equation(number=number):
+            values[number] = equation_value(statement, values, sizes)
+        case Replace(number=number):
+            values[number] = _replaced(statement, values, sizes)
+        case Concatenate(number=number, axis=axis, parts=parts, dtype=dtype):
+            arrays = [values[part] for part in parts]
+            shapes = {array.shape[:axis] + array.shape[axis + 1 :] for array in arrays}
+            if len(shapes) > 1:
+                raise BindError(f"line {statement.span.line}: the parts of {statement.name} differ in other axes")
+            values[number] = np.concatenate(arrays, axis).astype(dtype.numpy, copy=False)
+
+
+def _let(numbers: Sequence[tuple[int, int]], values: dict[int, Array]) -> None:
+    """Tensors that are others, all at once."""
+    values.update([(number, values[source]) for number, source in numbers])
 
 
 def _replaced(statement: Replace, values: Mapping[int, Array], sizes: Mapping[str, int]) -> Array:
@@ -78,17 +95,17 @@ def _replaced(statement: Replace, values: Mapping[int, Array], sizes: Mapping[st
     return array
 
 
-def _loop(statement: For, values: dict[int, Array], sizes: Mapping[str, int]) -> None:
+def _loop(statement: For, values: dict[int, Array], sizes: Mapping[str, int], tape: Tape) -> None:
     for carried in statement.carried:
-        values[carried.number] = values[carried.initial]
+        tape.run(values, (carried.number,), partial(_let, [(carried.number, carried.initial)]))
     start, stop = (size_in(end, values, sizes) for end in (statement.start, statement.stop))
+    moves = [(carried.number, carried.last) for carried in statement.carried]
     for step in range(start, stop):
-        _run(statement.body, values, {**sizes, statement.variable: step})
-        last = [values[carried.last] for carried in statement.carried]
-        for carried, value in zip(statement.carried, last, strict=True):
-            if value.shape != values[carried.number].shape:
+        _run(statement.body, values, {**sizes, statement.variable: step}, tape)
+        for carried in statement.carried:
+            if values[carried.last].shape != values[carried.number].shape:
                 raise BindError(f"line {statement.span.line}: the loop changes the shape of {carried.name}")
-            values[carried.number] = value
+        tape.run(values, [number for number, _ in moves], partial(_let, moves))
 
 
 def _input(tensor: Input, inputs: Mapping[str, Array]) -> Array:

@@ -10,6 +10,7 @@ from einturnip.lang import syntax as s
 from einturnip.lang.arguments import Argument, as_constant, as_tensor
 from einturnip.lang.context import Elaborating, bind_shown, carried_in, rest_names
 from einturnip.lang.draft import FunctionDefinition
+from einturnip.lang.gradients import as_variable, derived_by
 from einturnip.lang.labels import DEEPEST, occurrences
 from einturnip.lang.scope import Known, Scope
 from einturnip.lang.types import Access, AxisSize, Dim, Equation, Expr, Label, children
@@ -249,6 +250,9 @@ def _take_scalar(at: Elaborating, frame: Frame, parameter: s.Parameter, value: s
         at, value = at.beside(scope), parameter.default
     before = len(scope.problems)
     constant = as_constant(at, value, name)
+    if constant is not None and parameter.name in derived_by(frame.syntax):
+        scope.tensors[parameter.name] = Known(as_variable(scope.draft, constant, name), 0)
+        return True
     if constant is not None:
         scope.constants[parameter.name] = constant
         return True

@@ -32,8 +32,11 @@ from einturnip.lang.words import RESERVED, describe
 def access(at: Elaborating, node: s.Element) -> Access | None:
     """The access that ``name[indices]`` means; None, and the problems noted, where it is wrong."""
     known = _tensor(at, node)
-    if known is None:
-        return None
+    return None if known is None else access_of(at, node, known)
+
+
+def access_of(at: Elaborating, node: s.Element, known: Known) -> Access | None:
+    """The access of a tensor by the indices of ``node``, whatever name stands before them."""
     indices = _spread(at, node, known)
     if indices is None:
         return None

@@ -85,7 +85,7 @@ def lacks_labels(node: s.Call) -> bool:
 def is_product(node: s.Node, labels: frozenset[str]) -> bool:
     """Whether Einstein's convention holds: one product of accesses and label-free factors, which may divide."""
     match node:
-        case s.Element():
+        case s.Element() | s.Call(name="grad"):
             return True
         case s.Binary(op="*", left=left, right=right):
             return is_product(left, labels) and is_product(right, labels)

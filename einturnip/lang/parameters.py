@@ -9,6 +9,7 @@ from einturnip.lang.arguments import as_tensor
 from einturnip.lang.draft import Draft, FunctionDefinition
 from einturnip.lang.equations import Elaboration
 from einturnip.lang.functions import definitions
+from einturnip.lang.gradients import derived_by
 from einturnip.lang.scope import Constant, Known, Scope
 from einturnip.lang.types import AxisSize, Dim, Input, SizeLiteral, SizeNumber
 from einturnip.lang.typing import literal
@@ -50,6 +51,11 @@ def _problems_of(outside: Scope, definition: FunctionDefinition) -> list[Diagnos
     scope = Scope(draft, later, outside.block, function=node.name, path=path, limit=definition.order, outside=outside)
     for parameter in node.parameters:
         name, span = parameter.name, parameter.span
+        if parameter.indices is None and name in derived_by(node):
+            variable = Input(name, draft.number, F32, (), None, span)
+            draft.emit(variable)
+            scope.tensors[name] = Known(variable, 0)
+            continue
         if parameter.indices is None:
             default = parameter.default.value if isinstance(parameter.default, s.Literal) else 1
             size = SizeLiteral(default, span) if isinstance(default, int) else None

@@ -20,6 +20,7 @@ from einturnip.lang.types import (
     FileRef,
     For,
     Gather,
+    Grad,
     Guarded,
     Hint,
     Index,
@@ -84,6 +85,9 @@ def show_statement(statement: Statement, program: Program) -> str:
             places = ", ".join(" | ".join(e[k] for e in labels) if k == axis else f"i{k}" for k in range(rank))
             right = (f"{program.tensors[p].name}[{', '.join(e)}]" for p, e in zip(parts, labels, strict=True))
             return f"{name}[{places}] = {' | '.join(right)}"
+        case Grad(name=name, loss=loss, by=by, rank=rank):
+            axes = f"[{', '.join('ijklmnpqrs'[:rank])}]" if rank else ""
+            return f"{name}{axes} = grad({program.tensors[loss].name}, {program.tensors[by].name}{axes})"
         case For(variable=variable, start=start, stop=stop, body=body):
             lines = [line for inner in body for line in show_statement(inner, program).split("\n")]
             head = f"for {variable} in {size_text(start)} .. {size_text(stop)} {{"

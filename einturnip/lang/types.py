@@ -69,6 +69,7 @@ __all__ = [
     "FileRef",
     "For",
     "Gather",
+    "Grad",
     "Guarded",
     "Hint",
     "Index",
@@ -234,6 +235,23 @@ class Concatenate:
 
 
 @dataclass(frozen=True, slots=True)
+class Grad:
+    """Tensor number ``number``: the derivative of tensor ``loss`` by tensor ``by``, whose axes and dtype it has.
+
+    A loss with axes, which in a function carry a caller's labels, stands for its sum.
+    """
+
+    name: str
+    number: int
+    loss: int
+    by: int
+    rank: int
+    dtype: DType
+    span: Span = field(compare=False)
+    strength: Strength = "strong"
+
+
+@dataclass(frozen=True, slots=True)
 class Carried:
     """A name that a loop rebinds. Tensor ``number`` is its value where an iteration begins, and after the loop.
 
@@ -272,8 +290,8 @@ class Output:
     span: Span = field(compare=False)
 
 
-Statement: TypeAlias = Dim | Input | Equation | Replace | Concatenate | For | Output
-Tensor: TypeAlias = Input | Equation | Replace | Concatenate | Carried
+Statement: TypeAlias = Dim | Input | Equation | Replace | Concatenate | Grad | For | Output
+Tensor: TypeAlias = Input | Equation | Replace | Concatenate | Grad | Carried
 
 
 @dataclass(frozen=True)

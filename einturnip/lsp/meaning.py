@@ -15,6 +15,7 @@ from einturnip.lang.types import (
     Equation,
     Expr,
     For,
+    Grad,
     Input,
     Program,
     Replace,
@@ -158,7 +159,7 @@ def definition(reading: Reading, found: Meaning) -> Span | None:
             assert reading.program is not None
             tensor = reading.program.tensors[number]
             # A loop's variable of a name begins as what was before the loop.
-            while not isinstance(tensor, Input | Equation | Replace | Concatenate):
+            while not isinstance(tensor, Input | Equation | Replace | Concatenate | Grad):
                 tensor = reading.program.tensors[tensor.initial]
             return tensor.span
         case Label(equation=equation, number=number):

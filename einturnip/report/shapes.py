@@ -16,6 +16,7 @@ from einturnip.lang.types import (
     Carried,
     Concatenate,
     Equation,
+    Grad,
     Index,
     Input,
     Program,
@@ -85,7 +86,7 @@ class _Shapes:
                 return shape
             case Equation(n_out=n_out):
                 return tuple(bound.size for bound in self.bounds(tensor)[:n_out])
-            case Replace(base=number) | Carried(initial=number):
+            case Replace(base=number) | Carried(initial=number) | Grad(by=number):
                 return self.found[number]
             case Concatenate(axis=axis, parts=parts):
                 lengths = [self.found[part][axis] for part in parts]

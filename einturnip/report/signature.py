@@ -13,6 +13,7 @@ from einturnip.lang.types import (
     Convert,
     Equation,
     For,
+    Grad,
     Input,
     Program,
     Replace,
@@ -61,13 +62,13 @@ def rows(program: Program, sizes: Mapping[str, int]) -> tuple[Row, ...]:
 
 def _defined(
     statements: Sequence[Statement], loops: tuple[str, ...]
-) -> Iterator[tuple[Input | Equation | Replace | Concatenate, tuple[str, ...]]]:
+) -> Iterator[tuple[Input | Equation | Replace | Concatenate | Grad, tuple[str, ...]]]:
     """Every definition with the loops around it, in the order of the text."""
     for statement in statements:
         match statement:
             case For(variable=variable, body=body):
                 yield from _defined(body, (*loops, variable))
-            case Input() | Equation() | Replace() | Concatenate():
+            case Input() | Equation() | Replace() | Concatenate() | Grad():
                 yield statement, loops
             case _:
                 pass
@@ -90,7 +91,7 @@ def _axes(tensors: Sequence[Tensor], tensor: Tensor) -> tuple[str, ...]:
             return _axes(tensors, tensors[source])
         case Equation(labels=labels, n_out=n_out):
             return tuple(":" if label.name.startswith(":") else label.name for label in labels[:n_out])
-        case Replace(base=base):
+        case Replace(base=base) | Grad(by=base):
             return _axes(tensors, tensors[base])
         case Carried(initial=initial):
             return _axes(tensors, tensors[initial])

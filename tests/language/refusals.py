@@ -120,7 +120,6 @@ DTYPES = [
     of_x("any of numbers", "a = any[i] V[i]\noutput a", 1, "bool"),
     of_x("a literal that does not fit", "a[i] = i8(V[i]) + 300\noutput a", 1, "300", "i8"),
     of_x("a hint names a label", "@tile(q = 2)\na[i] = V[i]\noutput a", 1, "q"),
-    of_x("grad is not there yet", "s = sum[i] V[i]\ng[i] = grad(s, V[i])\noutput g", 2, "grad"),
     of_x("nor is state", "state s : f64 = 0\noutput s", 1, "state"),
 ]
 

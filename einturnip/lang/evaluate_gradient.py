@@ -1,0 +1,77 @@
+"""A gradient by its definition: the program run again beside each element. For tests: it shares no rule of calculus.
+
+Central differences of two steps, extrapolated: in f64 some nine digits where the loss is smooth and of order one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+import numpy as np
+
+from einturnip.lang.evaluate_equation import Array
+from einturnip.lang.types import Grad
+
+Step = Callable[[dict[int, Array]], None]
+"""A statement that is carried out on the tensors by number."""
+
+Held = Mapping[tuple[int, int], Array]
+"""Tensors held at a value: by the place on the tape where they are made (-1 for inputs), and their number."""
+
+_STEP = 1e-3
+_DIRECTIONS = {"c": (1, 1j)}
+
+
+class Tape:
+    """What was carried out so far, in order: the tensors made, and how; gradients are made anew in each run."""
+
+    def __init__(self, values: Mapping[int, Array]) -> None:
+        self._inputs = dict(values)
+        self._steps: list[tuple[frozenset[int], Step | Grad]] = []
+
+    def run(self, values: dict[int, Array], numbers: Iterable[int], step: Step | Grad) -> None:
+        """Carry out a step that makes tensors."""
+        end = len(self._steps)
+        self._steps.append((frozenset(numbers), step))
+        self._carry_out(values, end, {})
+
+    def _carry_out(self, values: dict[int, Array], place: int, held: Held) -> None:
+        numbers, step = self._steps[place]
+        if isinstance(step, Grad):
+            values[step.number] = self._gradient(step, values[step.by], place, held)
+        else:
+            step(values)
+        for number in numbers:
+            values[number] = held.get((place, number), values[number])
+
+    def _gradient(self, statement: Grad, at: Array, end: int, held: Held) -> Array:
+        """The derivative of a loss by a tensor, as they are at a place on the tape."""
+        by = statement.by
+        made = max((k for k in range(end) if by in self._steps[k][0]), default=-1)
+
+        def loss(tensor: Array) -> float:
+            fixed = {**held, (made, by): tensor}
+            values = {number: fixed.get((-1, number), array) for number, array in self._inputs.items()}
+            for place in range(end):
+                self._carry_out(values, place, fixed)
+            return float(np.sum(values[statement.loss]))
+
+        return _differences(loss, at)
+
+
+def _differences(loss: Callable[[Array], float], at: Array) -> Array:
+    found = np.zeros_like(at)
+    for place in np.ndindex(at.shape):
+        for direction in _DIRECTIONS.get(at.dtype.kind, (1,)):
+            coarse, fine = (_slope(loss, at, place, direction, h) for h in (_STEP, _STEP / 2))
+            found[place] += direction * (4 * fine - coarse) / 3
+    return found
+
+
+def _slope(loss: Callable[[Array], float], at: Array, place: tuple[int, ...], direction: complex, h: float) -> float:
+    sides = []
+    for sign in (1, -1):
+        moved = at.copy()
+        moved[place] += sign * h * direction
+        sides.append(loss(moved))
+    return (sides[0] - sides[1]) / (2 * h)
