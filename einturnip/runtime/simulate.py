@@ -2,12 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from heapq import heappop, heappush
 
-from einturnip.memgraph.types import Lane, MemGraph
-from einturnip.runtime.policies import Policy
+import numpy as np
+
+from einturnip.memgraph.types import Lane, MemGraph, OpKind
+from einturnip.runtime.policies import Policy, Ranks
 from einturnip.runtime.state import State
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """When each op began and ended on the virtual clock, and the order in which they ended. Units: seconds."""
+
+    makespan: float
+    begin: list[float]
+    end: list[float]
+    order: list[int]
+
+
+def run(
+    graph: MemGraph,
+    ranks: Ranks,
+    slots: Mapping[Lane, int] | Mapping[int, int],
+    seconds: Sequence[float],
+    lanes: Sequence[int] | None = None,
+    in_order: bool = False,
+) -> Ran:
+    """Run every op; ``seconds`` is what each takes."""
+    state = State(graph, ranks, slots, None if lanes is None else list(lanes), in_order)
+    begin, end = [0.0] * len(graph), [0.0] * len(graph)
+    running: list[tuple[float, int]] = []
+    order: list[int] = []
+    clock = 0.0
+    launches = state.start()
+    while True:
+        for op in launches:
+            begin[op] = clock
+            heappush(running, (clock + seconds[op], op))
+        if not running:
+            return Ran(clock, begin, end, order)
+        clock, op = heappop(running)
+        end[op] = clock
+        order.append(op)
+        launches = state.ended(op)
 
 
 def simulate(
@@ -20,18 +60,7 @@ def simulate(
 
     ``seconds`` gives an op's duration (default: the plan's own estimate). A lane's bandwidth is shared by its slots.
     """
-    state = State(graph, policy(graph), slots)
-    planned = graph.seconds.tolist()
-    running: list[tuple[float, int]] = []
-    order: list[int] = []
-    clock = 0.0
-    launches = state.start()
-    while True:
-        for op in launches:
-            share = 1 if state.lane[op] == Lane.COMPUTE else slots[Lane(state.lane[op])]
-            heappush(running, (clock + (planned[op] if seconds is None else seconds(op)) * share, op))
-        if not running:
-            return clock, order
-        clock, op = heappop(running)
-        order.append(op)
-        launches = state.ended(op)
+    planned = graph.seconds if seconds is None else np.array([seconds(op) for op in range(len(graph))])
+    shares = [1 if kind.lane == Lane.COMPUTE else slots[kind.lane] for kind in OpKind]
+    ran = run(graph, policy(graph), slots, (planned * np.array(shares)[graph.kind]).tolist())
+    return ran.makespan, ran.order

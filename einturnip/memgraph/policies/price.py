@@ -1,0 +1,62 @@
+"""What ops take on a described machine: kernels by the longer of operations and bytes, transfers by their link."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from einturnip.core.contraction import contraction
+from einturnip.core.described import Described
+from einturnip.core.region import Region
+from einturnip.eingraph.types import EinGraph, EinsumNode
+from einturnip.memgraph.types import DISK, HOST, Lane, MemGraph, OpKind
+from einturnip.taskgraph.types import TaskGraph, TaskKind
+
+Floats = NDArray[np.float64]
+
+
+def task_seconds(tasks: TaskGraph, machine: Described) -> Floats:
+    """Seconds of each task's kernel on ``machine``; a host's are those of the task graph."""
+    kernels = machine.kernels
+    if kernels is None:
+        return tasks.seconds
+    products = np.array([*_is_product(tasks.decomposition.graph), False])
+    making = tasks.kind != TaskKind.STORE
+    rate = np.where(products[np.where(making, tasks.node, -1)], kernels.product_flops, kernels.scalar_flops)
+    moved = tasks.value_nbytes[tasks.value].astype(np.float64)
+    task = np.repeat(np.arange(len(tasks)), np.diff(tasks.read_ptr))
+    np.add.at(moved, task, tasks.value_nbytes[tasks.read])
+    seconds: Floats = kernels.latency + np.maximum(tasks.flops / rate, moved / kernels.bandwidth)
+    return seconds
+
+
+def _is_product(graph: EinGraph) -> list[bool]:
+    """Of each node whether nearly all of its operations are a matrix product's."""
+    return [isinstance(node, EinsumNode) and _has_product(node) for node in graph.nodes]
+
+
+def _has_product(node: EinsumNode) -> bool:
+    e = node.einsum
+    if isinstance(e, Region):
+        return any(contraction(step.einsum) is not None for step in e.steps)
+    return contraction(e) is not None
+
+
+def priced(graph: MemGraph, machine: Described) -> MemGraph:
+    """The graph with the seconds that its ops take on ``machine``."""
+    way = np.array([kind.lane for kind in OpKind])[graph.kind]
+    seconds = np.where(graph.task >= 0, task_seconds(graph.taskgraph, machine)[graph.task], 0.0)
+    for direction, rows, ptr in ((Lane.IN, graph.read, graph.read_ptr), (Lane.OUT, graph.write, graph.write_ptr)):
+        ops = np.flatnonzero(way == direction)
+        for tier, nbytes, op in zip(rows[ptr[ops], 0].tolist(), rows[ptr[ops], 2].tolist(), ops.tolist(), strict=True):
+            far = far_memory(tier, machine)
+            link = machine.link(far, "device") if direction == Lane.IN else machine.link("device", far)
+            seconds[op] = link.seconds(nbytes)
+    return replace(graph, seconds=seconds)
+
+
+def far_memory(tier: int, machine: Described) -> str:
+    """The memory that a tier other than the device's lies in."""
+    return {HOST: "host", DISK: "disk"}.get(tier, machine.inputs)

@@ -1,0 +1,159 @@
+"""A memory graph on a described machine and a virtual clock, with noise: makespan, bytes a link, stalls by cause."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from einturnip.core.described import Described
+from einturnip.memgraph.types import COMPUTE, DISK, FILES, HOST, Lane, MemGraph, OpKind
+from einturnip.runtime.dispatch import Dispatch, Dispatcher, free_order
+from einturnip.runtime.simulate import Ran, run
+
+# Lane 0 computes; each link that a graph uses has a lane of its own after it.
+CAUSES = ("transfer", "memory", "dependency", "idle")
+
+
+@dataclass(frozen=True, slots=True)
+class Noise:
+    """Durations are multiplied by exp(s N - s²/2) for normal N, so that the mean stays; ``s`` for each kind of op."""
+
+    transfers: float = 0.0
+    kernels: float = 0.0
+    seed: int = 0
+
+    def applied(self, graph: MemGraph) -> NDArray[np.float64]:
+        """The graph's seconds with noise. The same op has the same share of it under any dispatch."""
+        normal = np.random.default_rng(self.seed).standard_normal(len(graph))
+        compute = np.array([kind.lane == Lane.COMPUTE for kind in OpKind])[graph.kind]
+        spread = np.where(compute, self.kernels, self.transfers)
+        noisy: NDArray[np.float64] = graph.seconds * np.exp(spread * normal - spread**2 / 2)
+        return noisy
+
+
+@dataclass(frozen=True, slots=True)
+class Simulation:
+    """A run on the virtual clock.
+
+    ``links``: bytes moved and seconds busy of each link. ``stalls``: seconds that compute slots stood still, by cause:
+    bytes on their way in (transfer), bytes that had to be given up first (memory), other kernels (dependency), nothing
+    left to compute (idle). Units: seconds, bytes.
+    """
+
+    makespan: float
+    busy: float
+    links: dict[str, tuple[int, float]]
+    stalls: dict[str, float]
+    ran: Ran
+
+
+def simulate_on(
+    graph: MemGraph, machine: Described, dispatcher: Dispatcher = free_order, noise: Noise | None = None
+) -> Simulation:
+    """Run ``graph`` on ``machine``. The ops' seconds are the graph's own, so it should be planned for that machine."""
+    names, lanes = lanes_of(graph, machine)
+    slots = {lane: machine.workers if lane == Lane.COMPUTE else 1 for lane in range(len(names))}
+    of = lanes.tolist()
+    noise = noise or Noise()
+    dispatch = dispatcher(graph, of, slots, noise.seed)
+    seconds = noise.applied(graph)
+    ran = run(dispatch.graph, dispatch.ranks, slots, seconds.tolist(), of, dispatch.in_order)
+    nbytes = _moved_nbytes(graph)
+    links = {
+        name: (int(nbytes[lanes == lane].sum()), float(seconds[lanes == lane].sum()))
+        for lane, name in enumerate(names)
+        if lane != Lane.COMPUTE
+    }
+    stalls = _stalls(dispatch, of, slots, ran)
+    return Simulation(ran.makespan, float(seconds[lanes == Lane.COMPUTE].sum()), links, stalls, ran)
+
+
+def lanes_of(graph: MemGraph, machine: Described) -> tuple[list[str], NDArray[np.int64]]:
+    """The names of the lanes, and the lane of each op: the link that its bytes cross, or compute."""
+    names = ["compute"]
+    lanes = np.zeros(len(graph), np.int64)
+    way = np.array([kind.lane for kind in OpKind])[graph.kind]
+    for direction, rows, ptr in ((Lane.IN, graph.read, graph.read_ptr), (Lane.OUT, graph.write, graph.write_ptr)):
+        ops = np.flatnonzero(way == direction)
+        tiers = rows[ptr[ops], 0]
+        for tier in (HOST, DISK, FILES):
+            mine = ops[(tiers == tier) if tier != FILES else (tiers >= FILES)]
+            if not len(mine):
+                continue
+            far = {HOST: "host", DISK: "disk"}.get(tier, machine.inputs)
+            name = f"{far}->device" if direction == Lane.IN else f"device->{far}"
+            if name not in names:
+                names.append(name)
+            lanes[mine] = names.index(name)
+    return names, lanes
+
+
+def _moved_nbytes(graph: MemGraph) -> NDArray[np.int64]:
+    moved: NDArray[np.int64] = graph.read[np.minimum(graph.read_ptr[:-1], max(0, len(graph.read) - 1)), 2]
+    return moved
+
+
+def _stalls(dispatch: Dispatch, lanes: list[int], slots: Mapping[int, int], ran: Ran) -> dict[str, float]:
+    """Seconds that compute slots stood still, by cause: each gap before a kernel is followed back in time."""
+    back = _Back(dispatch, lanes, ran)
+    stalls = dict.fromkeys(CAUSES, 0.0)
+    kernels = sorted((x for x, lane in enumerate(lanes) if lane == Lane.COMPUTE), key=ran.begin.__getitem__)
+    free_since = [0.0] * slots[Lane.COMPUTE]
+    for x in kernels:
+        slot = max((s for s, t in enumerate(free_since) if t <= ran.begin[x] + 1e-15), key=free_since.__getitem__)
+        if ran.begin[x] > free_since[slot]:
+            back.blame(x, free_since[slot], stalls)
+        free_since[slot] = ran.end[x]
+    stalls["idle"] += sum(ran.makespan - t for t in free_since)
+    return stalls
+
+
+class _Back:
+    """Follows an op's beginning back to what it waited for."""
+
+    def __init__(self, dispatch: Dispatch, lanes: list[int], ran: Ran) -> None:
+        graph = dispatch.graph
+        self.ran = ran
+        self.lanes = lanes
+        self.ptr, self.after = graph.after_ptr.tolist(), graph.after.tolist()
+        self.kind = graph.kind.tolist()
+        self.ends: dict[tuple[int, float], int] = {(lanes[x], t): x for x, t in enumerate(ran.end)}
+        self.reads, self.writes = _values(graph.read_ptr, graph.read), _values(graph.write_ptr, graph.write)
+
+    def blame(self, x: int, since: float, stalls: dict[str, float]) -> None:
+        """Share the time from ``since`` to the beginning of ``x`` among the causes."""
+        upto = self.ran.begin[x]
+        memory = False  # once bytes had to be given up, whatever that waited for is part of it
+        while upto > since:
+            waited = self._binding(x)
+            if waited < 0:
+                stalls["idle"] += upto - since
+                return
+            lane = self.lanes[waited]
+            memory = memory or not (self.writes[waited] & self.reads[x])
+            cause = "memory" if memory else "dependency" if lane == Lane.COMPUTE else "transfer"
+            begin = max(since, self.ran.begin[waited])
+            stalls[cause] += max(0.0, upto - begin)
+            x, upto = waited, begin
+
+    def _binding(self, x: int) -> int:
+        """The op whose end let ``x`` begin: the dependency that ended last, or the op before it in its lane."""
+        begin, end = self.ran.begin[x], self.ran.end
+        last = max(self.after[self.ptr[x] : self.ptr[x + 1]], key=end.__getitem__, default=-1)
+        if last >= 0 and end[last] >= begin:
+            return last
+        before = self.ends.get((self.lanes[x], begin), -1)
+        return before if before >= 0 and before != x else last
+
+
+def _values(ptr: NDArray[np.int64], rows: NDArray[np.int64]) -> list[frozenset[int]]:
+    """The values of each op's accesses to the device's memory."""
+    starts = ptr.tolist()
+    table = rows[:, [0, 3]].tolist()
+    return [
+        frozenset(value for tier, value in table[a:b] if tier == COMPUTE)
+        for a, b in zip(starts[:-1], starts[1:], strict=True)
+    ]
