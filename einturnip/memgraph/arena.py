@@ -11,6 +11,10 @@ from collections.abc import Callable, Iterator
 from heapq import heappop, heappush
 from operator import itemgetter
 
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
 FREE = -1
 # Runs of free segments that are looked at for one request.
 MOST_RUNS = 4
@@ -55,6 +59,10 @@ class Arena:
     def rounded(self, nbytes: int) -> int:
         """Bytes that a request of ``nbytes`` takes."""
         return max(1, -(-nbytes // self.granule)) * self.granule
+
+    def rounded_all(self, nbytes: Ints) -> Ints:
+        """The same for many requests."""
+        return np.maximum(1, -(-nbytes // self.granule)) * self.granule
 
     def __iter__(self) -> Iterator[Segment]:
         seg: Segment | None = self.head

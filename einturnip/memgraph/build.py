@@ -9,8 +9,11 @@ free bytes are scattered the working set is laid out afresh instead of failing.
 
 from __future__ import annotations
 
+from array import array
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import count, pairwise
+from typing import NamedTuple
 
 import numpy as np
 
@@ -30,6 +33,7 @@ MOST_BEFORE_EACH = 8
 # Of the capacity, how much the allocation cursor may take for tasks that are not complete yet.
 LOOKAHEAD_SHARE = 0.15
 PAGE = 4096
+TASKS_AT_ONCE = 4096
 
 
 def granule(capacity: int) -> int:
@@ -52,7 +56,10 @@ def _placed(tasks: TaskGraph, capacity: int, machine: Machine, readable: frozens
 
 
 class _Builder:
-    """The simulated arena and the ops so far. Lives inside ``build``; value ids are the task graph's."""
+    """The simulated arena and the ops so far. Lives inside ``build``; value ids are the task graph's.
+
+    What is known of a value is kept from its first op to its last use.
+    """
 
     def __init__(self, tasks: TaskGraph, capacity: int, machine: Machine, readable: frozenset[int]) -> None:
         self.t = tasks
@@ -63,24 +70,20 @@ class _Builder:
         self.ops = OpColumns()
         self.lookahead = int(capacity * LOOKAHEAD_SHARE)
         self.least_window = 2 * machine.workers
-        self.kind, self.node, self.value = tasks.kind.tolist(), tasks.node.tolist(), tasks.value.tolist()
-        self.workspace, self.seconds = tasks.workspace.tolist(), tasks.seconds.tolist()
-        self.read_ptr, self.read = tasks.read_ptr.tolist(), tasks.read.tolist()
-        n = tasks.n_values
-        self.nbytes = tasks.value_nbytes.tolist()
-        self.size = [self.arena.rounded(b) for b in self.nbytes]
-        self.version = list(range(n))
-        self.origin: list[int] = []
-        self.segment: list[Segment | None] = [None] * n
-        self.writers: list[list[int]] = [[] for _ in range(n)]
-        self.readers: list[list[int]] = [[] for _ in range(n)]
+        self.nbytes = array("q", tasks.value_nbytes.tobytes())
+        self.size = array("q", self.arena.rounded_all(tasks.value_nbytes).tobytes())
+        self.version: dict[int, int] = {}  # of states that came back half-made
+        self.origin = array("i")
+        self.segment: dict[int, Segment] = {}
+        self.writers: dict[int, list[int]] = {}
+        self.readers: dict[int, list[int]] = {}
         # (tier, ops that wrote it there, as which value it stands there)
-        self.home: list[tuple[int, tuple[int, ...], int] | None] = [None] * n
-        self.base: list[tuple[int, ...]] = [()] * n  # what the state's unit continues
-        self.load_task = [-1] * n
+        self.home: dict[int, tuple[int, tuple[int, ...], int]] = {}
+        self.base: dict[int, tuple[int, ...]] = {}  # what the state's unit continues
+        self.load_task: dict[int, int] = {}
         # Boxes that several moves make are units, like states that several kernels touch.
-        moved = np.bincount(tasks.value[tasks.kind == TaskKind.MOVE], minlength=n)
-        self.shared: list[bool] = (moved > 1).tolist()
+        made, moves = np.unique(tasks.value[tasks.kind == TaskKind.MOVE], return_counts=True)
+        self.shared = frozenset(made[moves > 1].tolist())
         self.loaded: set[int] = set()
         self.victims = Victims(tasks)
         self.completed = -1
@@ -91,14 +94,14 @@ class _Builder:
         self.scratch: dict[int, tuple[Segment, int]] = {}
 
     def run(self) -> OpColumns:
-        for i, kind in enumerate(self.kind):
-            if kind == TaskKind.LOAD:
+        for task in _tasks(self.t):
+            if task.kind == TaskKind.LOAD:
                 # Loads happen where their value is first wanted.
-                v = self.value[i]
-                self.load_task[v] = i
-                self.home[v] = FILES + self.node[i], (), v
+                v = task.value
+                self.load_task[v] = task.id
+                self.home[v] = FILES + task.node, (), v
             else:
-                self._place(i, kind)
+                self._place(task)
         while self.window:
             self._complete_next()
         self.ops.close(self.arena.capacity, self.spill.nbytes, self.arena.peak, self.origin)
@@ -106,12 +109,12 @@ class _Builder:
 
     # One task: allocate, emit its op, note what dies with it.
 
-    def _place(self, i: int, kind: int) -> None:
-        reads = self.read[self.read_ptr[i] : self.read_ptr[i + 1]]
-        made = -1 if kind == TaskKind.STORE else self.value[i]
+    def _place(self, task: _Task) -> None:
+        i, reads = task.id, task.reads
+        made = -1 if task.kind == TaskKind.STORE else task.value
         wanted = {*reads} if made < 0 else {*reads, made}
         arena, size, victims = self.arena, self.size, self.victims
-        scratch = arena.rounded(self.workspace[i]) if self.workspace[i] else 0
+        scratch = arena.rounded(task.workspace) if task.workspace else 0
         total = sum([size[v] for v in wanted]) + scratch
         if total > arena.capacity:
             raise CapacityError(f"a tile's kernel holds {total} bytes at once", total)
@@ -125,7 +128,7 @@ class _Builder:
             self._lay_out_afresh()
             space = self._acquire(i, reads, made, scratch)
             assert space is not None
-        op = self._emit_task(i, kind, reads, made, space if scratch else None)
+        op = self._emit_task(task, made, space if scratch else None)
         if scratch:
             self.scratch[i] = space, op
         taken = max(0, before - arena.free_nbytes)
@@ -139,73 +142,75 @@ class _Builder:
         """Bytes for all that task ``i`` touches; the scratch segment, or some segment where it needs none."""
         seg: Segment | None = self.arena.head
         for v in reads:
-            if self.segment[v] is None:
+            if v not in self.segment:
                 seg = self._allocate(self.size[v], v, i)
                 if seg is None:
                     return None
                 self._bring_in(v, seg)
-        if made >= 0 and self.segment[made] is None:
+        if made >= 0 and made not in self.segment:
             seg = self._allocate(self.size[made], made, i)
             if seg is None:
                 return None
-            if self.home[made] is not None:
+            if made in self.home:
                 self._bring_in(made, seg)
             else:
                 self.segment[made] = seg
+                self.writers.setdefault(made, [])
+                self.readers.setdefault(made, [])
         return self._allocate(scratch, -2, i) if scratch else seg
 
-    def _emit_task(self, i: int, kind: int, reads: list[int], made: int, space: Segment | None) -> int:
+    def _emit_task(self, task: _Task, made: int, space: Segment | None) -> int:
         after: list[int] = []
         doubtful: tuple[int, ...] = ()
         held: list[int] = []
-        nbytes, version = self.nbytes, self.version
-        for v in reads:
+        nbytes, version, writers = self.nbytes, self.version, self.writers
+        for v in task.reads:
             if nbytes[v]:
-                after += self.writers[v]
-            held += (COMPUTE, self._held(v).offset, nbytes[v], version[v])
+                after += writers[v]
+            held += (COMPUTE, self.segment[v].offset, nbytes[v], version.get(v, v))
         unit = -1
         if made >= 0:
-            seg = self._held(made)
-            if kind == TaskKind.TOUCH or self.shared[made]:
+            seg = self.segment[made]
+            if task.kind == TaskKind.TOUCH or made in self.shared:
                 unit = self._touch(made)
-            if self.base[made]:
+            if made in self.base:
                 after += self.base[made]  # the reload, which has waited for the bytes
-            elif self.writers[made] and len(seg.deps) > MOST_BEFORE_EACH:
-                after.append(self.writers[made][0])
+            elif writers[made] and len(seg.deps) > MOST_BEFORE_EACH:
+                after.append(writers[made][0])
             elif seg.exact and nbytes[made]:
                 after += seg.deps
             else:
                 doubtful = seg.deps
-            writes = [COMPUTE, seg.offset, nbytes[made], version[made]]
+            writes = [COMPUTE, seg.offset, nbytes[made], version.get(made, made)]
         else:
-            tier = FILES + len(self.t.decomposition.graph.nodes) + self.node[i]
-            writes = [tier, 0, nbytes[self.value[i]], version[self.value[i]]]
+            tier = FILES + len(self.t.decomposition.graph.nodes) + task.node
+            writes = [tier, 0, nbytes[task.value], version.get(task.value, task.value)]
         if space is not None:
             doubtful += space.deps
-            writes += (COMPUTE, space.offset, self.workspace[i], -1)
-        op = self.ops.append(OP_KINDS[kind], i, unit, self.seconds[i], held, writes, after, doubtful)
-        for v in {*reads}:
+            writes += (COMPUTE, space.offset, task.workspace, -1)
+        op = self.ops.append(OP_KINDS[task.kind], task.id, unit, task.seconds, held, writes, after, doubtful)
+        for v in {*task.reads}:
             self.readers[v].append(op)
-            if len(self.writers[v]) > MOST_BEFORE_EACH:
-                self.writers[v] = [op]  # whoever reads it from now on waits for this reader
+            if len(writers[v]) > MOST_BEFORE_EACH:
+                writers[v] = [op]  # whoever reads it from now on waits for this reader
         if made >= 0:
-            self.writers[made].append(op)
-        elif self.home[reads[0]] is None and self._can_be_read_again(i):
-            self.home[reads[0]] = writes[0], (op,), writes[3]
+            writers[made].append(op)
+        elif task.reads[0] not in self.home and self._can_be_read_again(task):
+            self.home[task.reads[0]] = writes[0], (op,), writes[3]
         return op
 
-    def _can_be_read_again(self, i: int) -> bool:
-        """True where store ``i`` leaves all of its value in a file that can be read."""
-        return self.node[i] in self.readable and self.value[i] == self.t.seen[self.read_ptr[i]]
+    def _can_be_read_again(self, task: _Task) -> bool:
+        """True where a store leaves all of its value in a file that can be read."""
+        return task.node in self.readable and task.value == self.t.seen[self.t.read_ptr[task.id]]
 
     def _touch(self, v: int) -> int:
         """The unit that a touch of state ``v`` belongs to. A state that came back half-made starts its next unit."""
-        if self.home[v] is not None:
+        if v in self.home:
             self._forget_home(v)
             self.base[v] = tuple(self.writers[v])
             self.origin.append(v)
             self.version[v] = self.t.n_values + len(self.origin) - 1
-        return self.version[v]
+        return self.version.get(v, v)
 
     # Bytes: take them, fill them, give them up.
 
@@ -230,65 +235,63 @@ class _Builder:
 
     def _bring_in(self, v: int, seg: Segment) -> None:
         """Load or reload ``v`` into ``seg``."""
-        home = self.home[v]
-        assert home is not None
-        tier, wrote, known_as = home
+        tier, wrote, known_as = self.home[v]
         offset = self.spill.offset(v) if tier == DISK else 0
-        first = self.load_task[v] >= 0 and v not in self.loaded
+        first = v in self.load_task and v not in self.loaded
         kind = OpKind.LOAD if first else OpKind.RELOAD
         self.loaded.add(v)
         exact = seg.exact and self.nbytes[v] > 0
         op = self.ops.append(
             kind,
-            self.load_task[v],
+            self.load_task.get(v, -1),
             -1,
             self.machine.op_latency + self.nbytes[v] / self.machine.read_bandwidth,
             [tier, offset, self.nbytes[v], known_as],
-            [COMPUTE, seg.offset, self.nbytes[v], self.version[v]],
+            [COMPUTE, seg.offset, self.nbytes[v], self.version.get(v, v)],
             [*seg.deps, *wrote] if exact else wrote if self.nbytes[v] else (),
             () if exact else seg.deps,
         )
         if tier == DISK:
             self.spill.read_by(v, op)
         self.segment[v] = seg
-        self.writers[v], self.readers[v], self.base[v] = [op], [], ()
+        self.writers[v], self.readers[v] = [op], []
+        self.base.pop(v, None)
 
     def _evict(self, v: int) -> None:
         """Give up the bytes of ``v``; written to the spill file first unless a copy stands elsewhere."""
-        seg = self._held(v)
+        seg = self.segment[v]
         if not self.writers[v]:  # nothing there yet
-            self.segment[v] = None
+            del self.segment[v]
             self.arena.release(seg, seg.deps, seg.exact)
             return
-        if self.home[v] is None:
+        if v not in self.home:
+            version = self.version.get(v, v)
             offset, deps = self.spill.take(v, self.size[v])
             op = self.ops.append(
                 OpKind.OFFLOAD,
                 -1,
                 -1,
                 self.machine.op_latency + self.nbytes[v] / self.machine.write_bandwidth,
-                [COMPUTE, seg.offset, self.nbytes[v], self.version[v]],
-                [DISK, offset, self.nbytes[v], self.version[v]],
+                [COMPUTE, seg.offset, self.nbytes[v], version],
+                [DISK, offset, self.nbytes[v], version],
                 [*self.writers[v], *deps] if self.nbytes[v] else (),
             )
             self.spill.written_by(v, op)
             self.readers[v].append(op)
-            self.home[v] = DISK, (op,), self.version[v]
+            self.home[v] = DISK, (op,), version
         self._release(v)
 
     def _release(self, v: int) -> None:
-        seg = self._held(v)
-        self.segment[v] = None
+        seg = self.segment.pop(v)
         if self.nbytes[v]:  # every reader comes after every writer, so where there is a reader the readers say it all
             self.arena.release(seg, tuple(self.readers[v] or self.writers[v]), True)
         else:  # nobody touched the bytes: they wait for those who did before
             self.arena.release(seg, seg.deps, seg.exact)
 
     def _forget_home(self, v: int) -> None:
-        home = self.home[v]
+        home = self.home.pop(v, None)
         if home is not None and home[0] == DISK:
             self.spill.release(v)
-        self.home[v] = None
 
     def _complete_next(self) -> None:
         """Move the completion cursor over one task: what died with it gives up its bytes."""
@@ -301,9 +304,12 @@ class _Builder:
             seg, op = self.scratch.pop(i)
             self.arena.release(seg, (op,), True)
         for v in self.deaths.pop(i, ()):
-            if self.segment[v] is not None:
+            if v in self.segment:
                 self._release(v)
             self._forget_home(v)
+            self.loaded.discard(v)
+            for known in (self.writers, self.readers, self.base, self.version, self.load_task):
+                known.pop(v, None)
 
     def _lay_out_afresh(self) -> None:
         """Empty the arena: the free bytes are too scattered for a working set that would fit."""
@@ -314,13 +320,31 @@ class _Builder:
                 self._evict(seg.value)
         self.arena.merge_all()
 
-    def _held(self, v: int) -> Segment:
-        seg = self.segment[v]
-        assert seg is not None
-        return seg
-
     def _evictable(self, v: int) -> int:
         """0: not in memory; 1: a copy stands elsewhere; 2: it must be written first."""
-        if v < 0 or self.segment[v] is None:
+        if v not in self.segment:
             return 0
-        return 1 if self.home[v] is not None else 2
+        return 1 if v in self.home else 2
+
+
+class _Task(NamedTuple):
+    """A row of the task graph."""
+
+    id: int
+    kind: int
+    node: int
+    value: int
+    workspace: int
+    seconds: float
+    reads: list[int]
+
+
+def _tasks(tasks: TaskGraph) -> Iterator[_Task]:
+    """The rows in order, some at a time: as Python numbers all of them would take more than the graph."""
+    for start in range(0, len(tasks), TASKS_AT_ONCE):
+        part = slice(start, start + TASKS_AT_ONCE)
+        ends = tasks.read_ptr[start : start + TASKS_AT_ONCE + 1]
+        read, places = tasks.read[ends[0] : ends[-1]].tolist(), (ends - ends[0]).tolist()
+        columns = (tasks.kind, tasks.node, tasks.value, tasks.workspace, tasks.seconds)
+        reads = (read[a:b] for a, b in pairwise(places))
+        yield from map(_Task, count(start), *(c[part].tolist() for c in columns), reads)

@@ -219,7 +219,8 @@ def _rows(ptr: NDArray[np.int64], table: NDArray[Any], start: int, stop: int) ->
 def _check_races(graph: MemGraph) -> None:
     sweep = _Sweep(graph)
     sweep.run()
-    asked, asked_ptr = np.frombuffer(sweep.asked, np.int32), np.frombuffer(sweep.asked_ptr, np.int64)
+    asked = np.frombuffer(sweep.asked, np.int32) if sweep.asked else np.empty(0, np.int32)
+    asked_ptr = np.frombuffer(sweep.asked_ptr, np.int64)
     race = unordered(graph.after_ptr, graph.after, asked_ptr, asked)
     if race is not None:
         raise InternalError(f"race: op {race[0]} uses bytes of op {race[1]}, and nothing makes it wait for that op")

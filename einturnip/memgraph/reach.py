@@ -102,62 +102,85 @@ def _by_last(last: Ops) -> Iterator[tuple[int, int]]:
 def _final(ptr: Ints, after: Ops, last_asked: Ops) -> Ops:
     """For each op the last that waits for it and is no further than any question reaches."""
     n = len(ptr) - 1
-    numbers = np.arange(n, dtype=np.int32)
-    span = int((last_asked - numbers).max(initial=0))
+    span = int((last_asked - np.arange(n, dtype=np.int32)).max(initial=0))
     final = np.full(n, -1, np.int32)
-    ops = np.repeat(numbers, np.diff(ptr))
-    near = ops - after <= span
-    np.maximum.at(final, after[near], ops[near])
+    for ops, edges in _waiting(ptr, after):
+        near = ops - edges <= span
+        np.maximum.at(final, edges[near], ops[near])
     return final
 
 
 def reduced(ptr: Ints, after: Ops) -> tuple[Ints, Ops]:
-    """The same order without dependencies, of those at most FARTHEST ops back, that a longer path implies."""
-    n = len(ptr) - 1
-    ops = np.repeat(np.arange(n, dtype=np.int32), np.diff(ptr))
-    after = after[np.lexsort((after, ops))]
-    asked = np.flatnonzero((ops - after <= FARTHEST) & _doubtful(after, ops, n))
-    last = np.full(n, -1, np.int32)
-    np.maximum.at(last, after[asked], ops[asked])
-    del ops, asked
+    """The same order without dependencies, of those at most FARTHEST ops back, that a longer path implies.
+
+    An op's dependencies are in order, here and there.
+    """
+    last = _last_doubtful(ptr, after)
     kept, ends = array("i"), array("q", [0])
     for _, _, needed, _ in ancestry(ptr, after, last, True):
         needed.reverse()
         kept.extend(needed)
         ends.append(len(kept))
-    return np.array(ends, np.int64), np.array(kept, np.int32)
+    return np.frombuffer(ends, np.int64), np.array(kept, np.int32)
 
 
-def _doubtful(after: Ops, ops: Ops, n: int) -> NDArray[np.bool_]:
-    """Dependencies that others may imply: on a way p, s, ..., m, x both s and m stand between p and x."""
+def _last_doubtful(ptr: Ints, after: Ops) -> Ops:
+    """For each op the last that waits for it and may not need to: others may say it, and it is near; -1 for none.
+
+    On a way p, s, ..., m, x both s and m stand between p and x.
+    """
+    n = len(ptr) - 1
     earliest = np.full(n, n, np.int32)
-    np.minimum.at(earliest, after, ops)
-    latest = np.full(n, -1, np.int32)
-    np.maximum.at(latest, ops, after)
-    doubtful: NDArray[np.bool_] = (earliest[after] < ops) & (latest[ops] > after)
-    return doubtful
+    for ops, edges in _waiting(ptr, after):
+        np.minimum.at(earliest, edges, ops)
+    last = np.full(n, -1, np.int32)
+    for ops, edges in _waiting(ptr, after):
+        latest = after[ptr[ops + 1] - 1]
+        doubtful = (earliest[edges] < ops) & (latest > edges) & (ops - edges <= FARTHEST)
+        np.maximum.at(last, edges[doubtful], ops[doubtful])
+    return last
+
+
+def _waiting(ptr: Ints, after: Ops) -> Iterator[tuple[Ops, Ops]]:
+    """Each dependency, as who waits and what for, some at a time."""
+    n = len(ptr) - 1
+    for start in range(0, n, OPS_AT_ONCE):
+        ends = ptr[start : start + OPS_AT_ONCE + 1]
+        yield (
+            np.repeat(np.arange(start, start + len(ends) - 1, dtype=np.int32), np.diff(ends)),
+            after[ends[0] : ends[-1]],
+        )
 
 
 def unordered(ptr: Ints, after: Ops, asked_ptr: Ints, asked: Ops) -> tuple[int, int] | None:
     """The first op x, with the first op u that ``asked[asked_ptr[x]:]`` says must reach it and does not; else None."""
     n = len(ptr) - 1
-    ops = np.arange(n)
-    edges = np.repeat(ops, np.diff(ptr)) * n + after
-    edges.sort()
-    after = (edges % max(1, n)).astype(np.int32)
-    askers = np.repeat(ops, np.diff(asked_ptr))
-    pairs = askers * n + asked
-    at = np.minimum(np.searchsorted(edges, pairs), len(edges) - 1)
-    open_ = edges[at] != pairs if len(edges) else np.ones(len(pairs), bool)  # an edge answers at once
-    del edges, pairs, at
-    askers, asked = askers[open_], asked[open_]
-    last = np.full(n, -1, np.int32)
-    np.maximum.at(last, asked, askers.astype(np.int32))
-    if not len(asked):
+    after = after.copy()
+    askers_open, asked_open = array("i"), array("i")
+    for start in range(0, n, OPS_AT_ONCE):
+        stop = min(n, start + OPS_AT_ONCE)
+        edges = _pairs(ptr, after, start, stop)
+        edges.sort()
+        after[ptr[start] : ptr[stop]] = edges % n
+        pairs = _pairs(asked_ptr, asked, start, stop)
+        if len(edges):  # an edge answers at once
+            pairs = pairs[edges[np.minimum(np.searchsorted(edges, pairs), len(edges) - 1)] != pairs]
+        askers_open.extend((pairs // n).tolist())
+        asked_open.extend((pairs % n).tolist())
+    if not asked_open:
         return None
-    starts, asked_of = np.searchsorted(askers, np.arange(n + 1)).tolist(), asked.tolist()
+    last = np.full(n, -1, np.int32)
+    np.maximum.at(last, np.frombuffer(asked_open, np.int32), np.frombuffer(askers_open, np.int32))
+    at, most = 0, len(asked_open)
     for x, found, _, alone in ancestry(ptr, after, last, False):
-        for u in asked_of[starts[x] : starts[x + 1]]:
-            if not found & alone[u]:
-                return x, u
+        while at < most and askers_open[at] == x:
+            if not found & alone[asked_open[at]]:
+                return x, asked_open[at]
+            at += 1
     return None
+
+
+def _pairs(ptr: Ints, of: Ops, start: int, stop: int) -> Ints:
+    """What ``of`` says of ops ``start`` to ``stop``, one number for each pair."""
+    n = len(ptr) - 1
+    return np.repeat(np.arange(start, stop), np.diff(ptr[start : stop + 1])) * n + of[ptr[start] : ptr[stop]]

@@ -6,6 +6,7 @@ it goes only if it is wanted so much later.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable
 from heapq import heappop, heappush
 
@@ -26,8 +27,8 @@ class Victims:
     def __init__(self, tasks: TaskGraph) -> None:
         self._ptr, self._uses = _uses(tasks)
         self._at = self._ptr[:-1]
-        self._next = [NEVER] * tasks.n_values
-        self._pinned = [-1] * tasks.n_values
+        self._next = array("q", [NEVER]) * tasks.n_values
+        self._pinned = array("i", [-1]) * tasks.n_values
         self._heaps: dict[int, list[tuple[int, int]]] = {}
         self._kept = _kept(tasks)
 
@@ -93,14 +94,12 @@ def _kept(tasks: TaskGraph) -> frozenset[int]:
     return frozenset(np.flatnonzero(np.isin(tasks.value_node, keep)).tolist()) if keep else frozenset()
 
 
-def _uses(tasks: TaskGraph) -> tuple[list[int], list[int]]:
+def _uses(tasks: TaskGraph) -> tuple[array[int], array[int]]:
     """For each value the tasks that use it, in order, as CSR: reads, and the tasks that make or touch it."""
-    counts = np.diff(tasks.read_ptr)
-    readers = np.repeat(np.arange(len(tasks), dtype=np.int64), counts)
-    makes = np.flatnonzero((tasks.kind != TaskKind.LOAD) & (tasks.kind != TaskKind.STORE))
-    values = np.concatenate([tasks.read.astype(np.int64), tasks.value[makes].astype(np.int64)])
+    readers = np.repeat(np.arange(len(tasks), dtype=np.int32), np.diff(tasks.read_ptr))
+    makes = np.flatnonzero((tasks.kind != TaskKind.LOAD) & (tasks.kind != TaskKind.STORE)).astype(np.int32)
+    values = np.concatenate([tasks.read, tasks.value[makes]])
     users = np.concatenate([readers, makes])
     order = np.lexsort((users, values))
-    ptr = np.zeros(tasks.n_values + 1, dtype=np.int64)
-    np.add.at(ptr, values + 1, 1)
-    return np.cumsum(ptr).tolist(), users[order].tolist()
+    ptr = np.cumsum(np.bincount(values + 1, minlength=tasks.n_values + 1))
+    return array("q", ptr.tobytes()), array("i", users[order].tobytes())

@@ -6,7 +6,8 @@ is launched together with its unit's lock or not at all.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from array import array
+from collections.abc import Mapping, Sequence
 from heapq import heappop, heappush
 
 import numpy as np
@@ -27,15 +28,15 @@ class State:
         graph: MemGraph,
         ranks: Ranks,
         slots: Mapping[Lane, int] | Mapping[int, int],
-        lanes: list[int] | None = None,
+        lanes: Sequence[int] | None = None,
         in_order: bool = False,
     ) -> None:
         n = len(graph)
-        self.lane: list[int] = _lanes(graph) if lanes is None else lanes
-        self.unit: list[int] = graph.unit.tolist()
-        self.rank = ranks
+        self.lane: Sequence[int] = _lanes(graph) if lanes is None else lanes
+        self.unit = array("i", graph.unit.tobytes())
+        self.rank = array("d", ranks)
         self.free: dict[int, int] = {int(lane): n for lane, n in slots.items()}
-        self.waiting: list[int] = np.diff(graph.after_ptr).tolist()
+        self.waiting = array("i", np.diff(graph.after_ptr).astype(np.int32).tobytes())
         self.successor_ptr, self.successor = successors(graph)
         self.ready: dict[int, list[tuple[float, int]]] = {lane: [] for lane in self.free}
         self.blocked: dict[int, list[int]] = {}
@@ -61,10 +62,10 @@ class State:
             self.locked.discard(self.unit[op])
             for waiter in self.blocked.pop(self.unit[op], ()):
                 self._make_ready(waiter)
-        for at in range(self.successor_ptr[op], self.successor_ptr[op + 1]):
-            s = self.successor[at]
-            self.waiting[s] -= 1
-            if self.waiting[s] == 0:
+        waiting = self.waiting
+        for s in self.successor[self.successor_ptr[op] : self.successor_ptr[op + 1]]:
+            left = waiting[s] = waiting[s] - 1
+            if not left:
                 self._make_ready(s)
         return self._launch()
 
@@ -104,16 +105,15 @@ class State:
         return launches
 
 
-def _lanes(graph: MemGraph) -> list[int]:
-    lanes: list[int] = np.array([k.lane for k in OpKind], dtype=np.uint8)[graph.kind].tolist()
-    return lanes
+def _lanes(graph: MemGraph) -> bytes:
+    return np.array([k.lane for k in OpKind], dtype=np.uint8)[graph.kind].tobytes()
 
 
-def successors(graph: MemGraph) -> tuple[list[int], list[int]]:
+def successors(graph: MemGraph) -> tuple[array[int], array[int]]:
     """For each op the ops that wait for it, as CSR."""
     n = len(graph)
-    op_of_edge = np.repeat(np.arange(n, dtype=np.int64), np.diff(graph.after_ptr))
+    op_of_edge = np.repeat(np.arange(n, dtype=np.int32), np.diff(graph.after_ptr))
     order = np.argsort(graph.after, kind="stable")
     ptr = np.zeros(n + 1, dtype=np.int64)
-    np.add.at(ptr, graph.after.astype(np.int64) + 1, 1)
-    return np.cumsum(ptr).tolist(), op_of_edge[order].tolist()
+    np.cumsum(np.bincount(graph.after, minlength=n), out=ptr[1:])
+    return array("q", ptr.tobytes()), array("i", op_of_edge[order].tobytes())
