@@ -1,11 +1,10 @@
 """EinDecomp: the decomposition of a graph into P kernel calls a node that moves the fewest bytes.
 
-Every einsum gets a count d for each label, with a product of P; a join costs P (nX + nY), an aggregation
-(P / nagg) (nagg - 1) nZ, a tensor cut by d and wanted cut by d' (|tile d| + |tile d'|) prod max(d, d'), and inputs come
-cut as they are wanted. That is a sum of terms of one node and of terms of two, so the best counts of a whole graph are
-found by eliminating one node after another: on a tree this is the dynamic programme of the paper, and on a graph with
-shared tensors it stays exact as long as the tables stay small; where they do not, the widest node is fixed first, and
-the result is improved node by node until no change of one node helps.
+Every einsum gets a count for each label, with a product of P; what that costs is in ``decomp.ways``: a sum of terms of
+one node and of terms of two. So the best counts of a whole graph are found by eliminating one node after another: on a
+tree this is the dynamic programme of the paper, and on a graph with shared tensors it stays exact as long as the tables
+stay small; where they do not, the widest node is fixed first, and the result is improved node by node until no change
+of one node helps. Layers that repeat are solved once (``decomp.chain``).
 
 Source: EinDecomp (Bourgeois et al., 2024, arXiv 2410.02682), whose counts of elements are bytes here.
 """
@@ -13,164 +12,173 @@ Source: EinDecomp (Bourgeois et al., 2024, arXiv 2410.02682), whose counts of el
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any
+from collections.abc import Callable, Hashable, Sequence
 
-import numpy as np
-from numpy.typing import NDArray
-
-from einturnip.core.einsum import Access
-from einturnip.core.region import Region, Space
-from einturnip.decomp.elimination import Factor, Problem, minimise
+from einturnip.core.region import Region
+from einturnip.decomp.candidates import Ints, candidates
+from einturnip.decomp.chain import fold
+from einturnip.decomp.classes import form, label_bounds
+from einturnip.decomp.elimination import Factor, Memory, Problem, Table, View, minimise
+from einturnip.decomp.repeats import runs
 from einturnip.decomp.types import Decomposition, Partitioning
+from einturnip.decomp.ways import Ways, repartition, ways
 from einturnip.eingraph.types import ConcatNode, EinGraph, EinsumNode, InputNode, Node
 
-Counts = NDArray[np.int64]
-"""One row a candidate, one column a label."""
-Costs = NDArray[Any]
-
-# A node with more labels is cut along its largest ones only.
-MOST_LABELS = 10
+Allowed = Callable[[int], Ints]
+"""The ways that a node may be cut: its tiles, a row each."""
 
 
 def eindecomp(graph: EinGraph, parts: int) -> Decomposition:
     """The graph with every node cut into ``parts`` kernel calls so that the fewest bytes move between them.
 
-    A node whose labels are too short for ``parts`` is cut into as many as they allow.
+    What the program fixes with @tile stays fixed. A node whose labels give no ``parts`` tiles of one extent is cut into
+    the most below that which there are; ``notes`` says where.
+    """
+    found = cheapest(graph, lambda i: all_ways(graph.nodes[i], parts))
+    return Decomposition(graph, found.partitionings, found.blocks, _notes(found, parts))
+
+
+def all_ways(node: Node, parts: int) -> Ints:
+    """Every way to cut a node into ``parts``."""
+    if not isinstance(node, EinsumNode):
+        return candidates(node.shape, parts)
+    einsum = node.einsum
+    whole = einsum.whole if isinstance(einsum, Region) else frozenset()
+    fixed = tuple((p, extent) for p, extent in node.hints.tiles if p not in whole)
+    if not whole:
+        return candidates(einsum.bounds, parts, fixed)
+    tiles = candidates(tuple(1 if p in whole else n for p, n in enumerate(einsum.bounds)), parts, fixed).copy()
+    for p in whole:
+        tiles[:, p] = max(1, einsum.bounds[p])
+    return tiles
+
+
+def cheapest(graph: EinGraph, allowed: Allowed, asked: Sequence[Hashable] | None = None) -> Decomposition:
+    """The cheapest choice of one of the ``allowed`` ways for every node.
+
+    ``asked``, where given, tells nodes apart that are alike but for the ways that are allowed.
     """
     made = [i for i, n in enumerate(graph.nodes) if not isinstance(n, InputNode)]
-    spaces = {i: _space(graph.nodes[i], parts) for i in made}
-    problem = Problem([spaces[i].unary for i in made])
-    variable = {i: v for v, i in enumerate(made)}
+    number = {i: v for v, i in enumerate(made)}
+    known: dict[Hashable, int] = {}
+    seen: dict[Hashable, int] = {}
+    kinds: list[int] = []
+    every: list[Ways] = []
     for i in made:
-        for slot, operand in enumerate(_operands(graph.nodes[i])):
-            if operand in variable:
-                problem.factors.append(_edge(problem, variable[operand], spaces[operand], variable[i], spaces[i], slot))
-    chosen = minimise(problem)
-    cut = {i: spaces[i].partitioning(chosen[variable[i]]) for i in made}
-    wanted: dict[int, tuple[int, ...]] = {}
-    for i in made:
-        for slot, operand in enumerate(_operands(graph.nodes[i])):
-            asked = spaces[i].wanted(slot)[chosen[variable[i]]]
-            wanted.setdefault(operand, tuple(int(d) for d in asked))
-    whole = [wanted.get(i, (1,) * len(n.shape)) for i, n in enumerate(graph.nodes)]
-    parts_of = [
-        cut[i]
-        if i in cut
-        else Partitioning(n.shape, tuple(max(1, -(-b // d)) for b, d in zip(n.shape, w, strict=True)))
-        for i, (n, w) in enumerate(zip(graph.nodes, whole, strict=True))
+        node = graph.nodes[i]
+        stored = tuple([o not in number for o in node.operands])  # type: ignore[union-attr]
+        question = asked[i] if asked is not None else None
+        quick = (id(node.einsum), node.hints.tiles, stored, question) if isinstance(node, EinsumNode) else i
+        kind = seen.get(quick)
+        if kind is None:
+            kind = seen[quick] = known.setdefault((_kind(node, graph), stored, question), len(known))
+        if kind == len(every):
+            every.append(ways(node, graph, allowed(i)))
+        kinds.append(kind)
+    slots = [[number.get(o, -1) for o in graph.nodes[i].operands] for i in made]  # type: ignore[union-attr]
+    rows = Search(kinds, every, slots).run()
+    return _cut(graph, made, [every[k] for k in kinds], rows)
+
+
+def _kind(node: Node, graph: EinGraph) -> Hashable:
+    """What the costs of a node's ways hang on."""
+    if isinstance(node, EinsumNode):
+        return form(node.einsum), node.dtype, node.hints.tiles
+    assert isinstance(node, ConcatNode)
+    return node.shape, node.dtype, tuple((p.axes, graph.nodes[p.operand].shape) for p in node.pieces)
+
+
+class Search:
+    """Variables (nodes that are not inputs) and the terms between them. Lives inside ``cheapest``."""
+
+    def __init__(self, kinds: list[int], every: list[Ways], slots: list[list[int]]) -> None:
+        self.kinds = kinds
+        self.every = every
+        self.slots = slots
+        self.tables: dict[tuple[int, int, int], Table] = {}
+        self.memory = Memory()
+
+    def run(self) -> list[int]:
+        """The row of each variable's way."""
+        folds = []
+        for run in runs(self.kinds, [[u for u in row if u >= 0] for row in self.slots]):
+            folded = fold(self, run)
+            if folded is not None:
+                folds.append(folded)
+        problem = Problem(memory=self.memory)
+        at: dict[int, View] = {}
+        mine: dict[int, int] = {}
+        inner = {f.start: f for f in folds}
+        v = 0
+        while v < len(self.kinds):
+            if v in inner:
+                inner[v].enter(problem, at)
+                v = inner[v].run.stop
+                continue
+            mine[v] = self.enter(problem, v, at)
+            v += 1
+        chosen = minimise(problem)
+        rows = {v: chosen[x] for v, x in mine.items()}
+        for f in folds:
+            rows.update(f.rows(problem, chosen))
+        return [rows[v] for v in range(len(self.kinds))]
+
+    def ways(self, v: int) -> Ways:
+        """The ways of a variable."""
+        return self.every[self.kinds[v]]
+
+    def enter(self, problem: Problem, v: int, at: dict[int, View]) -> int:
+        """Add a variable and its terms with what it reads; ``at[u]`` is how readers see u."""
+        own = self.ways(v)
+        x = problem.variable(own.own)
+        at[v] = problem.view(x, own.made.of)
+        for slot, u in enumerate(self.slots[v]):
+            if u >= 0:
+                view = problem.view(x, own.wanted[slot].of)
+                problem.factors.append(Factor((at[u], view), self._table(u, v, slot)))
+        return x
+
+    def _table(self, u: int, v: int, slot: int) -> Table:
+        """The cost of cutting u's tensor anew for one operand of v."""
+        key = self.kinds[u], self.kinds[v], slot
+        if key not in self.tables:
+            source = self.ways(u)
+            self.tables[key] = repartition(source.made, self.ways(v).wanted[slot], source.itemsize)
+        return self.tables[key]
+
+
+def _cut(graph: EinGraph, made: Sequence[int], every: Sequence[Ways], rows: Sequence[int]) -> Decomposition:
+    """The chosen ways as a decomposition; an input is cut as its first reader wants it."""
+    parts: list[Partitioning | None] = [None] * len(graph.nodes)
+    once: dict[tuple[int, int], Partitioning] = {}
+    for i, own, row in zip(made, every, rows, strict=True):
+        key = id(own), row
+        if key not in once:
+            once[key] = Partitioning(own.bounds, tuple(own.tiles[row].tolist()))
+        parts[i] = once[key]
+        for slot, operand in enumerate(graph.nodes[i].operands):  # type: ignore[union-attr]
+            if parts[operand] is None:
+                parts[operand] = _wanted(graph.nodes[operand].shape, own, slot, row)
+    cut = [
+        p or Partitioning(n.shape, tuple(max(1, b) for b in n.shape)) for n, p in zip(graph.nodes, parts, strict=True)
     ]
-    return Decomposition(graph, tuple(parts_of), (None,) * len(graph.nodes))
+    return Decomposition(graph, tuple(cut), (None,) * len(graph.nodes))
 
 
-@dataclass(frozen=True)
-class _Space:
-    """The candidates of one node: their counts, tiles and own cost, and how each looks from outside."""
-
-    bounds: tuple[int, ...]
-    counts: Counts
-    unary: Costs
-    itemsize: int
-    n_out: int
-    shape: tuple[int, ...]
-    accesses: tuple[Access, ...]
-
-    def partitioning(self, row: int) -> Partitioning:
-        """Candidate ``row`` as a partitioning."""
-        tiles = tuple(max(1, -(-b // int(d))) for b, d in zip(self.bounds, self.counts[row], strict=True))
-        return Partitioning(self.bounds, tiles)
-
-    def wanted(self, slot: int) -> Counts:
-        """How each candidate wants operand ``slot`` cut."""
-        columns = [self._leading(p) for p in self.accesses[slot]]
-        return (
-            np.stack([np.ones(len(self.counts), np.int64) if c is None else self.counts[:, c] for c in columns], 1)
-            if columns
-            else np.ones((len(self.counts), 0), np.int64)
-        )
-
-    def _leading(self, index: Any) -> int | None:
-        """The label whose cut cuts an axis: itself, or of an index the term that spans most."""
-        if isinstance(index, int):
-            return index
-        return max(index.terms, key=lambda t: abs(t[1]) * self.bounds[t[0]])[0] if index.terms else None
+def _wanted(shape: tuple[int, ...], own: Ways, slot: int, row: int) -> Partitioning:
+    """A tensor cut as a node's way wants it."""
+    wanted = own.wanted[slot]
+    counts, tiles = (x[wanted.of[row]].tolist() for x in (wanted.counts, wanted.tiles))
+    axes = zip(shape, counts, tiles, wanted.exact, strict=True)
+    return Partitioning(shape, tuple(max(1, min(t if exact else -(-b // d), b)) for b, d, t, exact in axes))
 
 
-def _operands(node: Node) -> tuple[int, ...]:
-    return () if isinstance(node, InputNode) else node.operands
-
-
-@lru_cache(maxsize=4096)
-def _einsum_space(einsum: Space, parts: int) -> _Space:
-    whole = einsum.whole if isinstance(einsum, Region) else ()
-    counts = candidates(tuple(1 if p in whole else n for p, n in enumerate(einsum.bounds)), parts)
-    tiles = -(-np.array(einsum.bounds, np.int64)[None, :] // counts)
-    calls = counts.prod(1)
-    taken = np.zeros(len(counts))
-    for slot, dtype in enumerate(einsum.dtypes):
-        extents = [_extent(einsum, slot, axis, tiles) for axis in range(len(einsum.accesses[slot]))]
-        taken += math.prod(extents, start=np.ones(len(counts))) * dtype.itemsize
-    groups = counts[:, einsum.n_out :].prod(1)
-    made = tiles[:, : einsum.n_out].prod(1) * einsum.dtype.itemsize
-    unary = calls * taken + calls // groups * (groups - 1) * made
-    return _Space(einsum.bounds, counts, unary, einsum.dtype.itemsize, einsum.n_out, einsum.shape, einsum.accesses)
-
-
-def _extent(einsum: Space, slot: int, axis: int, tiles: Counts) -> Costs:
-    """Elements along one axis of an operand that each candidate's tile reads."""
-    index = einsum.accesses[slot][axis]
-    if isinstance(index, int):
-        return tiles[:, index].astype(np.float64)
-    span = sum((abs(c) * (tiles[:, p] - 1) for p, c in index.terms), np.zeros(len(tiles), np.int64))
-    return np.minimum(span // index.divisor + 1, einsum.shapes[slot][axis]).astype(np.float64)
-
-
-def _space(node: Node, parts: int) -> _Space:
-    match node:
-        case EinsumNode(einsum=einsum):
-            return _einsum_space(einsum, parts)
-        case ConcatNode(shape=shape, dtype=dtype, pieces=pieces):
-            counts = candidates(shape, parts)
-            accesses: tuple[Access, ...] = tuple(piece.axes for piece in pieces)
-            moved = np.full(len(counts), float(math.prod(shape) * dtype.itemsize))
-            return _Space(shape, counts, moved, dtype.itemsize, len(shape), shape, accesses)
-        case InputNode():
-            raise AssertionError("an input has no kernel calls")
-
-
-def _edge(problem: Problem, u: int, source: _Space, v: int, user: _Space, slot: int) -> Factor:
-    """The cost of cutting node u's tensor anew for one operand of node v."""
-    given, of_u = np.unique(source.counts[:, : source.n_out], axis=0, return_inverse=True)
-    asked, of_v = np.unique(user.wanted(slot), axis=0, return_inverse=True)
-    before, after = given[:, None, :], asked[None, :, :]
-    shape = np.array(source.shape, np.int64)
-    cells = np.maximum(before, after).prod(2)
-    sizes = (-(-shape // before)).prod(2) + (-(-shape // after)).prod(2)
-    table = np.where((before == after).all(2), 0.0, sizes * cells * source.itemsize)
-    return Factor((problem.view(u, of_u.reshape(-1)), problem.view(v, of_v.reshape(-1))), table)
-
-
-@lru_cache(maxsize=1024)
-def candidates(bounds: tuple[int, ...], parts: int) -> Counts:
-    """Every way to cut labels of these sizes into ``parts`` tiles in all, or the most below that which there is."""
-    longest = sorted(range(len(bounds)), key=lambda p: -bounds[p])[:MOST_LABELS]
-    for total in range(parts, 0, -1):
-        rows = list(_factorisations([bounds[p] if p in longest else 1 for p in range(len(bounds))], total))
-        if rows:
-            return np.array(rows, np.int64).reshape(len(rows), len(bounds))
-    raise AssertionError("one tile is always possible")
-
-
-def _factorisations(bounds: Sequence[int], total: int) -> Iterator[tuple[int, ...]]:
-    """Counts whose product is ``total`` and which tiles of one extent can give."""
-    if not bounds:
-        if total == 1:
-            yield ()
-        return
-    bound = max(1, bounds[0])
-    for d in range(1, min(bound, total) + 1):
-        if total % d == 0 and -(-bound // -(-bound // d)) == d:
-            for rest in _factorisations(bounds[1:], total // d):
-                yield (d, *rest)
+def _notes(d: Decomposition, parts: int) -> tuple[str, ...]:
+    """Where a statement has another number of kernel calls than was asked for, once a line."""
+    found: dict[str, None] = {}
+    for node, cut in zip(d.graph.nodes, d.partitionings, strict=True):
+        calls = math.prod(cut.counts)
+        if isinstance(node, EinsumNode) and calls != parts and 0 not in label_bounds(node):
+            why = "as @tile asks" if node.hints.tiles else "tiles of one extent give no more"
+            found[f"line {node.line}: {node.name} has {calls} kernel calls, not {parts}: {why}"] = None
+    return tuple(found)

@@ -6,6 +6,7 @@ Source: Bertele and Brioschi, Nonserial Dynamic Programming (1972).
 from __future__ import annotations
 
 import math
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from typing import Any
@@ -17,6 +18,8 @@ Table = NDArray[Any]
 
 # Entries of the largest table that an elimination may make.
 LARGEST_TABLE = 4_000_000
+# Entries that are worked on at once, so that they stay in the cache.
+AT_ONCE = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,45 +39,66 @@ class Factor:
 
 
 @dataclass
+class Memory:
+    """What eliminations found, by what it hangs on, so that parts of problems that are alike are solved once.
+
+    Tables stand by identity and are kept, so that their ids are not given to others; views by content.
+    """
+
+    contents: dict[bytes, int] = field(default_factory=dict)
+    found: dict[Hashable, tuple[Table, tuple[Table, ...], object]] = field(default_factory=dict)
+
+
+@dataclass
 class Problem:
     """Variables with the cost of each of their values, and terms of several. Grows while it is described."""
 
-    unary: list[Table]
+    unary: list[Table] = field(default_factory=list)
     factors: list[Factor] = field(default_factory=list)
     views: list[Table] = field(default_factory=list)
-    _known: dict[tuple[int, bytes], View] = field(default_factory=dict)
+    contents: list[int] = field(default_factory=list)
+    memory: Memory = field(default_factory=Memory)
+    _known: dict[tuple[int, int], View] = field(default_factory=dict)
+
+    def variable(self, unary: Table) -> int:
+        """A new variable."""
+        self.unary.append(unary)
+        return len(self.unary) - 1
 
     def view(self, variable: int, of: Table) -> View:
         """The view of a variable in which value x is row ``of[x]``; equal ones are one."""
-        key = (variable, of.tobytes())
+        content = self.memory.contents.setdefault(of.tobytes(), len(self.memory.contents))
+        key = variable, content
         if key not in self._known:
             self._known[key] = View(variable, len(self.views))
             self.views.append(of)
+            self.contents.append(content)
         return self._known[key]
 
 
 def minimise(problem: Problem) -> list[int]:
     """The best value of every variable: exact while tables stay small, else the best that single changes reach."""
-    work = _Elimination(problem)
+    work = Elimination(problem)
     exact = work.run()
-    return work.chosen() if exact else _improve(problem, work.chosen())
+    chosen = work.chosen({})
+    return chosen if exact else _improve(problem, chosen)
 
 
-class _Elimination:
+class Elimination:
     """Terms by the variables they hold, while one variable after another goes."""
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
-        self.unary = [u.copy() for u in problem.unary]
+        self.unary = list(problem.unary)
         self.touching: list[list[Factor]] = [[] for _ in problem.unary]
         for f in problem.factors:
             self._add(f)
         self.undone: list[tuple[int, Table, list[Factor]]] = []
         self.fixed: dict[int, int] = {}
 
-    def run(self) -> bool:
-        """Remove every variable, the one that leaves the smallest table first; whether none had to be guessed."""
-        left = set(range(len(self.unary)))
+    def run(self, keep: frozenset[int] = frozenset()) -> bool:
+        """Remove every variable but ``keep``, the one that leaves the smallest table first; False: one was guessed."""
+        left = set(range(len(self.unary))) - keep
         queue = [(self._table_size(x), x) for x in left]
         heapify(queue)
         exact = True
@@ -100,19 +124,40 @@ class _Elimination:
                 heappush(queue, (self._table_size(y), y))
         return exact
 
-    def chosen(self) -> list[int]:
-        """The values, found in the opposite order."""
-        values = dict(self.fixed)
+    def chosen(self, kept: Mapping[int, int]) -> list[int]:
+        """The values, found in the opposite order, where the variables that were kept have these."""
+        values = {**self.fixed, **kept}
         for x, unary, terms in reversed(self.undone):
             cost = unary + sum((_row(self.problem, f, x, values) for f in terms), 0.0)
             values[x] = int(np.argmin(cost))
         return [values[v] for v in range(len(self.unary))]
 
+    def left(self, keep: Sequence[int]) -> Table | None:
+        """What is left as one table with an axis for each variable that was kept; None where it is too large."""
+        sizes = [len(self.unary[x]) for x in keep]
+        if math.prod(sizes) > LARGEST_TABLE:
+            return None
+        table = np.zeros(sizes)
+        for axis, x in enumerate(keep):
+            table += self.unary[x].reshape([-1 if a == axis else 1 for a in range(len(keep))])
+        for f in {id(f): f for x in keep for f in self.touching[x]}.values():
+            order = sorted(f.scope, key=lambda view: keep.index(view.variable))
+            term = f.table.transpose([f.scope.index(view) for view in order])
+            for k, view in enumerate(order):
+                term = term.take(self.problem.views[view.number], axis=k)
+            held = {view.variable for view in order}
+            table += term.reshape([n if x in held else 1 for x, n in zip(keep, sizes, strict=True)])
+        return table
+
     def _add(self, f: Factor) -> None:
         """Note a term; one of a single variable joins that variable's own cost."""
         if len(f.scope) == 1:
-            own = f.scope[0]
-            self.unary[own.variable] = self.unary[own.variable] + f.table[self.problem.views[own.number]]
+            own, unary = f.scope[0], self.unary[f.scope[0].variable]
+            memory = self.problem.memory.found
+            key = id(unary), id(f.table), self.problem.contents[own.number]
+            if key not in memory:
+                memory[key] = unary + f.table[self.problem.views[own.number]], (), (unary, f.table)
+            self.unary[own.variable] = memory[key][0]
         elif f.scope:
             for view in f.scope:
                 self.touching[view.variable].append(f)
@@ -151,17 +196,34 @@ class _Elimination:
         mine, unary = self._take(x), self.unary[x]
         self.undone.append((x, unary, mine))
         scope = self._scope(x, mine)
+        local = {v: k for k, v in enumerate(scope)}
+        contents = self.problem.contents
+        key = (
+            id(unary),
+            tuple((id(f.table), tuple((local.get(w.variable, -1), contents[w.number]) for w in f.scope)) for f in mine),
+        )
+        memory = self.problem.memory.found
+        if key not in memory:
+            best, views = self._least(x, unary, mine, scope)
+            memory[key] = best, tuple(self.problem.views[view.number] for view in views), (unary, mine)
+        best, seen, _ = memory[key]
+        self._add(Factor(tuple(self.problem.view(v, of) for v, of in zip(scope, seen, strict=True)), best))
+
+    def _least(self, x: int, unary: Table, mine: list[Factor], scope: dict[int, set[View]]) -> tuple[Table, list[View]]:
+        """The least of the sum of some terms over the values of ``x``, and how it sees the other variables."""
         merged = {v: _merge(self.problem, v, sorted(views, key=lambda w: w.number)) for v, views in scope.items()}
         axes = {v: a for a, v in enumerate(merged)}
         rows = [self._rows(view) for view, _ in merged.values()]
         best = np.full(rows, np.inf)
         aligned = [_align(self.problem, f, x, merged, axes) for f in mine]
-        for value, cost in enumerate(unary):
-            here = np.full(rows, float(cost))
+        step = max(1, AT_ONCE // best.size)
+        for start in range(0, len(unary), step):
+            some = slice(start, start + step)
+            here = np.zeros((len(unary[some]), *rows)) + unary[some].reshape(-1, *[1] * len(rows))
             for of, table in aligned:
-                here += table[of[value]]
-            np.minimum(best, here, out=best)
-        self._add(Factor(tuple(view for view, _ in merged.values()), best))
+                here += table[of[some]]
+            np.minimum(best, here.min(0), out=best)
+        return best, [view for view, _ in merged.values()]
 
     def _fix(self, x: int) -> None:
         """Give ``x`` the value that is best if every other variable could adapt to it alone."""
@@ -176,13 +238,6 @@ class _Elimination:
             axis = next(a for a, view in enumerate(f.scope) if view.variable == x)
             row = int(self.problem.views[f.scope[axis].number][value])
             self._add(Factor(f.scope[:axis] + f.scope[axis + 1 :], f.table.take(row, axis=axis)))
-
-
-def total(problem: Problem, chosen: list[int]) -> float:
-    """The sum of all terms for given values."""
-    own = sum(float(u[x]) for u, x in zip(problem.unary, chosen, strict=True))
-    at = [tuple(problem.views[v.number][chosen[v.variable]] for v in f.scope) for f in problem.factors]
-    return own + sum(float(f.table[i]) for f, i in zip(problem.factors, at, strict=True))
 
 
 def _merge(problem: Problem, variable: int, views: list[View]) -> tuple[View, dict[View, Table]]:

@@ -1,44 +1,50 @@
-"""What a tile's kernel takes, in seconds."""
+"""What a tile's kernel takes, in seconds: the work of the kernel that will be called, at a machine's rates."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 
-from einturnip.core.contraction import contraction
-from einturnip.core.einsum import Einsum
+from einturnip.codegen.kernels import Mode, compile_kernel
+from einturnip.codegen.region_work import kernel_work
+from einturnip.codegen.work import Work
 from einturnip.core.machine import Machine
-from einturnip.core.region import Region, Space
-from einturnip.core.scalar import Call, walk
-from einturnip.decomp.cost import operand_nbytes, state_nbytes
-
-# How much faster than from memory scalars are computed on what stays in the cache.
-CACHED = 8.0
+from einturnip.core.region import Space
+from einturnip.decomp.cost import is_cut
 
 
-def kernel_seconds(einsum: Space, extents: Sequence[int], machine: Machine) -> float:
-    """Predicted seconds of one tile's kernel on one worker."""
-    if isinstance(einsum, Region):
-        return machine.op_latency + sum(_step_seconds(einsum, k, extents, machine) for k in range(len(einsum.steps)))
-    keyed = {key.label for key in einsum.keys}  # of a label whose index is data, one point counts
-    points = math.prod(n for p, n in enumerate(extents) if p not in keyed)
-    if contraction(einsum) is not None and einsum.join.dtype.is_inexact:
-        narrow = min([d.itemsize for d in einsum.dtypes], default=4) <= 4
-        touched = sum(operand_nbytes(einsum, s, extents) for s in range(2)) + 2 * state_nbytes(einsum, extents)
-        rate = machine.gemm_flops * (1.0 if narrow else 0.5)
-        return machine.op_latency + 2 * points / rate + touched / (4 * machine.memory_bandwidth)
-    return machine.op_latency + points * (1 + join_ops(einsum)) / machine.scalar_flops
+def kernel_seconds(
+    einsum: Space,
+    extents: Sequence[int],
+    machine: Machine,
+    mode: Mode | None = None,
+    origins: Sequence[int] | None = None,
+) -> float:
+    """Predicted seconds of one tile's kernel on one worker, while the others work too.
+
+    ``mode``: touch where a state is carried between tiles, unless stated. ``origins``: the tile's first points, where
+    a mask may leave out some of it.
+    """
+    mode = mode or ("touch" if is_cut(einsum, extents) else "whole")
+    kernel = compile_kernel(einsum, tuple(extents), mode)
+    share = math.prod(extents[key.label] / max(1, einsum.bounds[key.label]) for key in einsum.keys)
+    return machine.op_latency + work_seconds(kernel_work(kernel, origins, share), machine)
 
 
-def join_ops(einsum: Einsum) -> int:
-    """Scalar operations of the join at one point."""
-    return sum(isinstance(e, Call) for e in walk(einsum.join))
+def work_seconds(work: Work, machine: Machine) -> float:
+    """Seconds of work: of each pass what its points take or its bytes, whichever is longer, and Python's turns.
 
-
-def _step_seconds(region: Region, k: int, extents: Sequence[int], machine: Machine) -> float:
-    """Predicted seconds of one step of a region: products at their rate, all else in the cache."""
-    step = region.steps[k]
-    points = math.prod(extents[p] for p in step.labels)
-    if contraction(step.einsum) is not None and step.einsum.join.dtype.is_inexact:
-        return 2 * points * step.einsum.dtype.itemsize / 4 / machine.gemm_flops
-    return points * (1 + join_ops(step.einsum)) / (CACHED * machine.scalar_flops)
+    A copy reads a byte, and writes one that is fetched first: three times its bytes.
+    """
+    touched = 3 * machine.memory_bandwidth
+    step, loop = machine.turn_seconds("step"), machine.turn_seconds("loop")
+    total = sum(machine.turn_seconds(name) * count for name, count in work.turns.items())
+    waiting = 0.0
+    for p in work.passes:
+        moved = (p.read + 2 * p.written) / touched
+        if p.points:
+            total += p.times * step + p.loops * loop + max(moved, p.points * machine.point_seconds(p.name))
+        else:
+            waiting += moved
+    products = sum(p.times * machine.product_seconds(p.dtype, p.m, p.n, p.k) for p in work.products)
+    return total + max(products, waiting)

@@ -4,16 +4,27 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Iterable
+from dataclasses import replace
 from itertools import product
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from einturnip.core.algebra import aggregation
 from einturnip.core.dtypes import F32
 from einturnip.core.einsum import Einsum
+from einturnip.core.region import Space
 from einturnip.core.scalar import Call, Operand, Scalar
-from einturnip.decomp.eindecomp import candidates, eindecomp
-from einturnip.eingraph.types import EinGraph, EinsumNode, InputNode
+from einturnip.decomp.candidates import candidates
+from einturnip.decomp.chain import fold
+from einturnip.decomp.eindecomp import eindecomp
+from einturnip.decomp.movement import moved
+from einturnip.decomp.types import Decomposition
+from einturnip.decomp.ways import counted
+from einturnip.eingraph.types import EinGraph, EinsumNode, Hints, InputNode
 
 Terms = list[tuple[str, tuple[int, ...], list[str]]]
 
@@ -51,10 +62,10 @@ def cost(graph: EinGraph, counts: dict[int, tuple[int, ...]]) -> int:
         e, d = node.einsum, counts[i]
         calls, groups = math.prod(d), math.prod(d[e.n_out :])
 
-        def elements(positions: tuple[int, ...], e: Einsum = e, d: tuple[int, ...] = d) -> int:
+        def elements(positions: Iterable[Any], e: Space = e, d: tuple[int, ...] = d) -> int:
             return math.prod(e.bounds[p] // d[p] for p in positions)
 
-        total += calls * sum(elements(a) for a in e.accesses)  # type: ignore[arg-type]
+        total += calls * sum(elements(a) for a in e.accesses)
         total += calls // groups * (groups - 1) * elements(tuple(range(e.n_out)))
         for operand, access in zip(node.operands, e.accesses, strict=True):
             source = graph.nodes[operand]
@@ -68,19 +79,25 @@ def cost(graph: EinGraph, counts: dict[int, tuple[int, ...]]) -> int:
     return total
 
 
+def counts_of(bounds: tuple[int, ...], parts: int) -> list[tuple[int, ...]]:
+    """Every way to cut labels, as counts."""
+    return [tuple(row) for row in counted(bounds, candidates(bounds, parts)).tolist()]
+
+
 def found(graph: EinGraph, parts: int) -> int:
     """The cost of what EinDecomp chooses."""
     decomposition = eindecomp(graph, parts)
-    return cost(graph, {i: p.counts for i, p in enumerate(decomposition.partitionings)})
+    total = cost(graph, {i: p.counts for i, p in enumerate(decomposition.partitionings)})
+    assert moved(decomposition).total == 4 * total
+    return total
 
 
 def least(graph: EinGraph, parts: int) -> int | None:
     """The least cost of all choices; None where there are too many to try."""
-    einsums = {i: candidates(n.einsum.bounds, parts) for i, n in enumerate(graph.nodes) if isinstance(n, EinsumNode)}
+    einsums = {i: counts_of(n.einsum.bounds, parts) for i, n in enumerate(graph.nodes) if isinstance(n, EinsumNode)}
     if math.prod(map(len, einsums.values())) > 4_000:
         return None
-    rows = [[tuple(map(int, row)) for row in table] for table in einsums.values()]
-    return min(cost(graph, dict(zip(einsums, choice, strict=True))) for choice in product(*rows))
+    return min(cost(graph, dict(zip(einsums, choice, strict=True))) for choice in product(*einsums.values()))
 
 
 MATMUL: Terms = [("ij", (), []), ("jk", (), []), ("ik", (0, 1), ["ij", "jk"])]
@@ -91,10 +108,7 @@ def test_the_paper_s_figures_for_a_square_product(parts: int, best: int) -> None
     size = 64
     graph = graph_of({"i": size, "j": size, "k": size}, MATMUL)
     assert found(graph, parts) == best * size * size
-    ranked = sorted(
-        (cost(graph, {2: tuple(map(int, row))}) // size**2, tuple(map(int, row)))
-        for row in candidates((size,) * 3, parts)
-    )
+    ranked = sorted((cost(graph, {2: row}) // size**2, row) for row in counts_of((size,) * 3, parts))
     if parts == 8:
         assert ranked[0] == (5, (2, 2, 2)) and ranked[1][0] == 6
         assert cost(graph, {2: (8, 1, 1)}) == 9 * size * size
@@ -166,3 +180,86 @@ def test_where_tables_may_not_grow_a_guess_comes_close(monkeypatch: pytest.Monke
             patch.setattr("einturnip.decomp.elimination.LARGEST_TABLE", 40)
             ratios.append(found(graph, parts) / exact)
     assert min(ratios) >= 1 and sum(ratio <= 1.05 for ratio in ratios) >= 0.95 * len(ratios)
+
+
+def layered(draw: random.Random, layers: int) -> EinGraph:
+    """A drawn layer again and again: each reads what the one before hands on, some a tensor that all of them read."""
+    labels = "abcd"
+    sizes = dict.fromkeys(labels, 12)
+    nodes: Terms = [("ab", (), []), ("bc", (), []), ("ac", (0, 1), ["ab", "bc"])]
+    shared = len(nodes) - 1
+    handed = [shared] * draw.randint(1, 2)
+    plan: list[tuple[int, int, str, bool]] = []
+    for k in range(draw.randint(2, 4)):
+        plan.append(
+            (
+                draw.randint(-len(handed), k - 1),
+                draw.randint(-len(handed), k - 1),
+                draw.choice(labels),
+                draw.random() < 0.3,
+            )
+        )
+    for _ in range(layers):
+        made: list[int] = []
+        for left, right, label, outer in plan:
+            pair = [made[x] if x >= 0 else handed[x] for x in (left, right)]
+            pair = [pair[0], shared] if outer else pair
+            nodes.append(("a" + label, (), []))
+            pair = [pair[0], len(nodes) - 1] if pair[0] == pair[1] else pair
+            together = sorted(set(nodes[pair[0]][0] + nodes[pair[1]][0]))
+            nodes.append(("".join(together[:2]), tuple(pair), [nodes[x][0] for x in pair]))
+            made.append(len(nodes) - 1)
+        handed = made[-len(handed) :]
+    return graph_of(sizes, nodes)
+
+
+def test_layers_that_repeat_cost_what_they_cost_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    folded = []
+
+    def noted(*arguments: Any) -> Any:
+        found = fold(*arguments)
+        folded.append(found)
+        return found
+
+    monkeypatch.setattr("einturnip.decomp.eindecomp.fold", noted)
+    for seed in range(40):
+        draw = random.Random(seed)
+        graph, parts = layered(draw, draw.randint(4, 9)), draw.choice([2, 3, 4, 6])
+        quick = found(graph, parts)
+        with monkeypatch.context() as patch:
+            patch.setattr("einturnip.decomp.eindecomp.runs", lambda *_: [])
+            assert quick == found(graph, parts), f"seed {seed}"
+    assert sum(f is not None for f in folded) > 20
+
+
+def test_what_the_program_fixes_stays_fixed() -> None:
+    graph = graph_of({"i": 100, "j": 60, "k": 32}, MATMUL)
+
+    def hinted(parts: int, *tiles: tuple[int, int]) -> Decomposition:
+        product = graph.nodes[2]
+        assert isinstance(product, EinsumNode)
+        fixed = replace(product, hints=Hints(tiles=tiles))
+        return eindecomp(replace(graph, nodes=(*graph.nodes[:2], fixed)), parts)
+
+    one = hinted(12, (1, 8))  # k in tiles of 8: 4 parts; 3 are left
+    assert one.partitionings[2].tiles[1] == 8 and math.prod(one.partitionings[2].counts) == 12 and not one.notes
+    uneven = hinted(8, (0, 40))  # i in 40, 40, 20: 3 parts; 2 are left, 6 in all
+    assert uneven.partitionings[2].tiles[0] == 40 and math.prod(uneven.partitionings[2].counts) == 6
+    assert uneven.notes == ("line 1: X2 has 6 kernel calls, not 8: as @tile asks",)
+    many = hinted(2, (0, 10))
+    assert many.partitionings[2].counts == (10, 1, 1)
+
+
+@given(
+    st.lists(st.integers(1, 120), min_size=1, max_size=4),
+    st.integers(1, 130),
+)
+def test_every_number_of_parts_is_met_or_the_most_below(bounds: list[int], parts: int) -> None:
+    tiles = candidates(tuple(bounds), parts)
+    counts = counted(bounds, tiles)
+    got = set(counts.prod(1).tolist())
+    assert len(got) == 1 and len({tuple(row) for row in counts.tolist()}) == len(counts)
+    reachable = {1}
+    for n in bounds:
+        reachable = {r * -(-n // t) for r in reachable for t in range(1, n + 1)}
+    assert got == {max(r for r in reachable if r <= parts)}

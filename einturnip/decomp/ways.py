@@ -1,0 +1,164 @@
+"""The ways to cut one node, what each costs in bytes, and what it costs that two nodes cut a tensor differently.
+
+A join of P kernel calls takes P (nX + nY), an aggregation in groups of nagg (P / nagg) (nagg - 1) nZ, and a tensor cut
+by d that is wanted cut by d' (|tile d| + |tile d'|) prod max(d, d'). Where a tile is read with what surrounds it, as by
+a convolution, and both are cut alike, only the surroundings are moved. Of an input any part can be read: it costs
+nothing to cut.
+
+Source: EinDecomp (Bourgeois et al., 2024, arXiv 2410.02682), whose counts of elements are bytes here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, assert_never
+
+import numpy as np
+from numpy.typing import NDArray
+
+from einturnip.core.einsum import Index
+from einturnip.core.region import Space
+from einturnip.eingraph.types import ConcatNode, EinGraph, EinsumNode, InputNode, Node
+
+Ints = NDArray[np.int64]
+"""One row a way, one column a label or axis."""
+Costs = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Seen:
+    """The ways as they look from one tensor: distinct (counts, tiles) a row, and the row ``of`` each way.
+
+    ``exact``: along which axes tiles are read as they are, not with what surrounds them.
+    """
+
+    counts: Ints
+    tiles: Ints
+    of: Ints
+    exact: NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Ways:
+    """Ways to cut one node: tiles along each label, and the bytes that the kernel calls take in and hand on."""
+
+    bounds: tuple[int, ...]
+    n_out: int
+    itemsize: int
+    tiles: Ints
+    join: Costs
+    aggregate: Costs
+    reads: tuple[tuple[Ints, Ints, NDArray[np.bool_]], ...]
+
+    def __len__(self) -> int:
+        return len(self.tiles)
+
+    @cached_property
+    def counts(self) -> Ints:
+        """Tiles along each label; 1 for a label of size 0."""
+        return counted(self.bounds, self.tiles)
+
+    @cached_property
+    def own(self) -> Costs:
+        """Bytes of each way that hang on this node alone."""
+        return self.join + self.aggregate
+
+    def alike(self, other: Ways) -> bool:
+        """True where readers see the same ways to make the node's tensor."""
+        mine, theirs = self.made, other.made
+        same = mine.tiles.shape == theirs.tiles.shape and self.itemsize == other.itemsize
+        return same and bool((mine.tiles == theirs.tiles).all() and (mine.counts == theirs.counts).all())
+
+    @cached_property
+    def made(self) -> Seen:
+        """The ways as a reader of the node's tensor sees them."""
+        n = self.n_out
+        return seen(self.counts[:, :n], self.tiles[:, :n], np.ones(n, bool))
+
+    @cached_property
+    def wanted(self) -> tuple[Seen, ...]:
+        """How each way wants each operand cut."""
+        return tuple(seen(*read) for read in self.reads)
+
+
+def seen(counts: Ints, tiles: Ints, exact: NDArray[np.bool_]) -> Seen:
+    """Distinct rows, in the order of their first appearance."""
+    rows: dict[tuple[int, ...], int] = {}
+    of = [rows.setdefault(tuple(row), len(rows)) for row in np.concatenate((counts, tiles), 1).tolist()]
+    table = np.array(list(rows), np.int64).reshape(len(rows), -1)
+    return Seen(table[:, : counts.shape[1]], table[:, counts.shape[1] :], np.array(of, np.int64), exact)
+
+
+def repartition(made: Seen, wanted: Seen, itemsize: int) -> Costs:
+    """Bytes that it takes to cut a tensor anew: one row a way that it is made, one column a way that it is wanted."""
+    before, after = made.counts[:, None, :], wanted.counts[None, :, :]
+    cells = np.maximum(before, after).prod(2) * itemsize
+    given, taken = made.tiles.prod(1)[:, None], wanted.tiles.prod(1)[None, :]
+    same = made.tiles[:, None, :] == wanted.tiles[None, :, :]
+    alike = ((before == after) & (same | ~wanted.exact)).all(2)
+    costs: Costs = np.where(alike, np.maximum(0, taken - given), given + taken) * cells.astype(np.float64)
+    return costs
+
+
+def ways(node: Node, graph: EinGraph, tiles: Ints) -> Ways:
+    """The ways that cut a node's labels into ``tiles``, one row each."""
+    match node:
+        case EinsumNode(einsum=einsum):
+            return _einsum_ways(einsum, tiles)
+        case ConcatNode(shape=shape, dtype=dtype, pieces=pieces):
+            reads = []
+            for piece in pieces:
+                sizes = np.array(graph.nodes[piece.operand].shape, np.int64)
+                part = np.minimum(tiles[:, list(piece.axes)], np.maximum(1, sizes))
+                reads.append((counted(sizes.tolist(), part), part, np.ones(len(sizes), bool)))
+            moved = np.full(len(tiles), float(math.prod(shape) * dtype.itemsize))
+            return Ways(shape, len(shape), dtype.itemsize, tiles, moved, np.zeros(len(tiles)), tuple(reads))
+        case InputNode(shape=shape, dtype=dtype):
+            nothing = np.zeros(len(tiles))
+            return Ways(shape, len(shape), dtype.itemsize, tiles, nothing, nothing, ())
+        case _:
+            assert_never(node)
+
+
+def counted(bounds: Sequence[int], tiles: Ints) -> Ints:
+    """Tiles along each label; 1 for a label of size 0."""
+    return np.asarray(np.maximum(1, -(-np.array(bounds, np.int64) // tiles)))
+
+
+def _einsum_ways(einsum: Space, tiles: Ints) -> Ways:
+    counts = counted(einsum.bounds, tiles)
+    tiles = np.minimum(tiles, np.maximum(1, np.array(einsum.bounds, np.int64)))
+    calls = counts.prod(1)
+    groups = counts[:, einsum.n_out :].prod(1)
+    reads, join = [], np.zeros(len(tiles))
+    for slot, (access, dtype) in enumerate(zip(einsum.accesses, einsum.dtypes, strict=True)):
+        part = np.ones((len(tiles), len(access)), np.int64)
+        cut = np.ones((len(tiles), len(access)), np.int64)
+        for axis, index in enumerate(access):
+            label = index if isinstance(index, int) else _leading(index, einsum.bounds)
+            part[:, axis] = tiles[:, index] if isinstance(index, int) else _extent(einsum, slot, axis, index, tiles)
+            if label is not None:
+                cut[:, axis] = counts[:, label]
+        exact = np.array([isinstance(index, int) for index in access], bool)
+        reads.append((cut, part, exact))
+        join += part.prod(1, dtype=np.float64) * dtype.itemsize
+    made = tiles[:, : einsum.n_out].prod(1, dtype=np.float64) * einsum.dtype.itemsize
+    aggregate = calls // groups * (groups - 1) * made
+    return Ways(einsum.bounds, einsum.n_out, einsum.dtype.itemsize, tiles, calls * join, aggregate, tuple(reads))
+
+
+def _leading(index: Index, bounds: Sequence[int]) -> int | None:
+    """The label whose cut cuts an axis: of an index the term that spans most."""
+    return max(index.terms, key=lambda t: abs(t[1]) * bounds[t[0]])[0] if index.terms else None
+
+
+def _extent(einsum: Space, slot: int, axis: int, index: Index, tiles: Ints) -> Ints:
+    """Elements along one axis of an operand that each way's tile reads (``operand_extents``, row by row)."""
+    span = sum((abs(c) * (tiles[:, p] - 1) for p, c in index.terms), np.zeros(len(tiles), np.int64))
+    span = (span + index.divisor - 1) // index.divisor + 1
+    if index.modulus:
+        span = np.where(span > 1, index.modulus, span)
+    return np.asarray(np.minimum(span, einsum.shapes[slot][axis]))
