@@ -11,15 +11,12 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from einturnip.decomp.elimination import AT_ONCE, LARGEST_TABLE, Elimination, Factor, Problem, Table, View
 from einturnip.decomp.repeats import Run
-
-if TYPE_CHECKING:
-    from einturnip.decomp.eindecomp import Search
+from einturnip.decomp.terms import Terms
 
 # Steps of one product of matrices.
 MOST_STEPS = 1 << 26
@@ -92,17 +89,17 @@ class Fold:
         return self.work.chosen(kept)[self.first :]
 
 
-def fold(search: Search, run: Run) -> Fold | None:
+def fold(terms: Terms, run: Run) -> Fold | None:
     """A run's segments as one term; None where that takes too large a table."""
-    problem = Problem(memory=search.memory)
+    problem = Problem(memory=terms.memory)
     at: dict[int, View] = {}
     for u in (*run.outer, *(run.start + q for q in run.handed)):
-        rows = len(search.ways(u).made.counts)
+        rows = len(terms.ways(u).made.counts)
         at[u] = problem.view(problem.variable(np.zeros(rows)), np.arange(rows))
     n_before, n_outer = len(at), len(run.outer)
     second = run.start + run.period
     for v in range(second, second + run.period):
-        search.enter(problem, v, at)
+        terms.enter(problem, v, at)
     keep = [*range(n_before), *(n_before + q for q in run.handed)]
     sizes = [len(u) for u in problem.unary[:n_before]]
     outer, handed = tuple(sizes[:n_outer]), tuple(sizes[n_outer:])
@@ -113,19 +110,19 @@ def fold(search: Search, run: Run) -> Fold | None:
     table = work.left(keep) if work.run(frozenset(keep)) else None
     if table is None:
         return None
-    seen = [search.ways(second + q).made.of for q in run.handed]
+    seen = [terms.ways(second + q).made.of for q in run.handed]
     step = table
     for axis, of in enumerate(seen, n_before):
         step = np.stack([step.compress(of == row, axis).min(axis) for row in range(int(of.max()) + 1)], axis)
-    times = run.times - (not _enters_alike(search, run))
+    times = run.times - (not _enters_alike(terms, run))
     return Fold(run, times, work, table, step.reshape(e, n, n), (outer, handed), seen, n_before)
 
 
-def _enters_alike(search: Search, run: Run) -> bool:
+def _enters_alike(terms: Terms, run: Run) -> bool:
     """True where what stands before the run is made in the same ways as what its segments hand on."""
     before = [run.start - run.period + q for q in run.handed]
     return all(
-        u >= 0 and u not in run.outer and search.ways(u).alike(search.ways(run.start + q))
+        u >= 0 and u not in run.outer and terms.ways(u).alike(terms.ways(run.start + q))
         for u, q in zip(before, run.handed, strict=True)
     )
 

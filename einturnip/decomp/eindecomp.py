@@ -18,10 +18,11 @@ from einturnip.core.region import Region
 from einturnip.decomp.candidates import Ints, candidates
 from einturnip.decomp.chain import fold
 from einturnip.decomp.classes import form, label_bounds
-from einturnip.decomp.elimination import Factor, Memory, Problem, Table, View, minimise
+from einturnip.decomp.elimination import Problem, View, minimise
 from einturnip.decomp.repeats import runs
+from einturnip.decomp.terms import Terms
 from einturnip.decomp.types import Decomposition, Partitioning
-from einturnip.decomp.ways import Ways, repartition, ways
+from einturnip.decomp.ways import Ways, ways
 from einturnip.eingraph.types import ConcatNode, EinGraph, EinsumNode, InputNode, Node
 
 Allowed = Callable[[int], Ints]
@@ -76,7 +77,7 @@ def cheapest(graph: EinGraph, allowed: Allowed, asked: Sequence[Hashable] | None
             every.append(ways(node, graph, allowed(i)))
         kinds.append(kind)
     slots = [[number.get(o, -1) for o in graph.nodes[i].operands] for i in made]  # type: ignore[union-attr]
-    rows = Search(kinds, every, slots).run()
+    rows = solve(Terms(kinds, every, slots))
     return _cut(graph, made, [every[k] for k in kinds], rows)
 
 
@@ -88,63 +89,26 @@ def _kind(node: Node, graph: EinGraph) -> Hashable:
     return node.shape, node.dtype, tuple((p.axes, graph.nodes[p.operand].shape) for p in node.pieces)
 
 
-class Search:
-    """Variables (nodes that are not inputs) and the terms between them. Lives inside ``cheapest``."""
-
-    def __init__(self, kinds: list[int], every: list[Ways], slots: list[list[int]]) -> None:
-        self.kinds = kinds
-        self.every = every
-        self.slots = slots
-        self.tables: dict[tuple[int, int, int], Table] = {}
-        self.memory = Memory()
-
-    def run(self) -> list[int]:
-        """The row of each variable's way."""
-        folds = []
-        for run in runs(self.kinds, [[u for u in row if u >= 0] for row in self.slots]):
-            folded = fold(self, run)
-            if folded is not None:
-                folds.append(folded)
-        problem = Problem(memory=self.memory)
-        at: dict[int, View] = {}
-        mine: dict[int, int] = {}
-        inner = {f.start: f for f in folds}
-        v = 0
-        while v < len(self.kinds):
-            if v in inner:
-                inner[v].enter(problem, at)
-                v = inner[v].run.stop
-                continue
-            mine[v] = self.enter(problem, v, at)
+def solve(terms: Terms) -> list[int]:
+    """The row of each variable's way."""
+    folds = [f for run in runs(terms.kinds, terms.reads) if (f := fold(terms, run)) is not None]
+    problem = Problem(memory=terms.memory)
+    at: dict[int, View] = {}
+    mine: dict[int, int] = {}
+    inner = {f.start: f for f in folds}
+    v = 0
+    while v < len(terms.kinds):
+        if v in inner:
+            inner[v].enter(problem, at)
+            v = inner[v].run.stop
+        else:
+            mine[v] = terms.enter(problem, v, at)
             v += 1
-        chosen = minimise(problem)
-        rows = {v: chosen[x] for v, x in mine.items()}
-        for f in folds:
-            rows.update(f.rows(problem, chosen))
-        return [rows[v] for v in range(len(self.kinds))]
-
-    def ways(self, v: int) -> Ways:
-        """The ways of a variable."""
-        return self.every[self.kinds[v]]
-
-    def enter(self, problem: Problem, v: int, at: dict[int, View]) -> int:
-        """Add a variable and its terms with what it reads; ``at[u]`` is how readers see u."""
-        own = self.ways(v)
-        x = problem.variable(own.own)
-        at[v] = problem.view(x, own.made.of)
-        for slot, u in enumerate(self.slots[v]):
-            if u >= 0:
-                view = problem.view(x, own.wanted[slot].of)
-                problem.factors.append(Factor((at[u], view), self._table(u, v, slot)))
-        return x
-
-    def _table(self, u: int, v: int, slot: int) -> Table:
-        """The cost of cutting u's tensor anew for one operand of v."""
-        key = self.kinds[u], self.kinds[v], slot
-        if key not in self.tables:
-            source = self.ways(u)
-            self.tables[key] = repartition(source.made, self.ways(v).wanted[slot], source.itemsize)
-        return self.tables[key]
+    chosen = minimise(problem)
+    rows = {v: chosen[x] for v, x in mine.items()}
+    for f in folds:
+        rows.update(f.rows(problem, chosen))
+    return [rows[v] for v in range(len(terms.kinds))]
 
 
 def _cut(graph: EinGraph, made: Sequence[int], every: Sequence[Ways], rows: Sequence[int]) -> Decomposition:
