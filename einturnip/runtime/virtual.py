@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +13,7 @@ from einturnip.core.described import Described
 from einturnip.memgraph.types import COMPUTE, DISK, FILES, HOST, Lane, MemGraph, OpKind
 from einturnip.runtime.dispatch import Dispatch, Dispatcher, free_order
 from einturnip.runtime.simulate import Ran, run
+from einturnip.taskgraph.types import TaskGraph
 
 # Lane 0 computes; each link that a graph uses has a lane of its own after it.
 CAUSES = ("transfer", "memory", "dependency", "idle")
@@ -19,19 +21,34 @@ CAUSES = ("transfer", "memory", "dependency", "idle")
 
 @dataclass(frozen=True, slots=True)
 class Noise:
-    """Durations are multiplied by exp(s N - s²/2) for normal N, so that the mean stays; ``s`` for each kind of op."""
+    """Durations are multiplied by exp(s N - s²/2) for normal N, so that the mean stays; ``s`` for each kind of op.
+
+    A kernel has the same noise in every graph of its program, a transfer under every dispatch of its graph.
+    """
 
     transfers: float = 0.0
     kernels: float = 0.0
     seed: int = 0
 
     def applied(self, graph: MemGraph) -> NDArray[np.float64]:
-        """The graph's seconds with noise. The same op has the same share of it under any dispatch."""
-        normal = np.random.default_rng(self.seed).standard_normal(len(graph))
+        """The graph's seconds with noise."""
+        drawn = np.random.default_rng([self.seed, 0]).standard_normal(len(graph.taskgraph))
+        normal = np.random.default_rng([self.seed, 1]).standard_normal(len(graph))
+        running = (graph.task >= 0) & (graph.kind != OpKind.LOAD) & (graph.kind != OpKind.RELOAD)
+        normal[running] = drawn[_ranked(graph.taskgraph)[graph.task[running]]]
         compute = np.array([kind.lane == Lane.COMPUTE for kind in OpKind])[graph.kind]
         spread = np.where(compute, self.kernels, self.transfers)
         noisy: NDArray[np.float64] = graph.seconds * np.exp(spread * normal - spread**2 / 2)
         return noisy
+
+
+def _ranked(tasks: TaskGraph) -> NDArray[np.int64]:
+    """Numbers of the tasks that do not depend on their order: by kind, node and key."""
+    keys = [tuple(tasks.key[a:b].tolist()) for a, b in pairwise(tasks.key_ptr.tolist())]
+    names = list(zip(tasks.kind.tolist(), tasks.node.tolist(), keys, range(len(tasks)), strict=True))
+    place = np.empty(len(tasks), np.int64)
+    place[[name[3] for name in sorted(names)]] = np.arange(len(tasks))
+    return place
 
 
 @dataclass(frozen=True, slots=True)

@@ -346,7 +346,7 @@ class _Walk(Residents):
             home = self.home[v]
             assert home is not None
             self.tiers[home[0]].release(slot, tuple(self.slot_users.pop(v)), True)
-        self.home[v] = None
+        self.home[v] = (FILES + self.node[self.load_task[v]], (), v) if self.trace.stored[v] else None
 
     def _die(self, v: int) -> None:
         if self.segment[v] is not None:

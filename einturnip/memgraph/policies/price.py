@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from einturnip.core.contraction import contraction
 from einturnip.core.described import Described
 from einturnip.core.region import Region
-from einturnip.eingraph.types import EinGraph, EinsumNode
+from einturnip.eingraph.types import EinsumNode
 from einturnip.memgraph.types import DISK, HOST, Lane, MemGraph, OpKind
 from einturnip.taskgraph.types import TaskGraph, TaskKind
 
@@ -22,9 +22,7 @@ def task_seconds(tasks: TaskGraph, machine: Described) -> Floats:
     kernels = machine.kernels
     if kernels is None:
         return tasks.seconds
-    products = np.array([*_is_product(tasks.decomposition.graph), False])
-    making = tasks.kind != TaskKind.STORE
-    rate = np.where(products[np.where(making, tasks.node, -1)], kernels.product_flops, kernels.scalar_flops)
+    rate = np.where(products(tasks), kernels.product_flops, kernels.scalar_flops)
     moved = tasks.value_nbytes[tasks.value].astype(np.float64)
     task = np.repeat(np.arange(len(tasks)), np.diff(tasks.read_ptr))
     np.add.at(moved, task, tasks.value_nbytes[tasks.read])
@@ -32,9 +30,12 @@ def task_seconds(tasks: TaskGraph, machine: Described) -> Floats:
     return seconds
 
 
-def _is_product(graph: EinGraph) -> list[bool]:
-    """Of each node whether nearly all of its operations are a matrix product's."""
-    return [isinstance(node, EinsumNode) and _has_product(node) for node in graph.nodes]
+def products(tasks: TaskGraph) -> NDArray[np.bool_]:
+    """Of each task whether nearly all of its operations are a matrix product's."""
+    nodes = tasks.decomposition.graph.nodes
+    found = np.array([*(isinstance(node, EinsumNode) and _has_product(node) for node in nodes), False])
+    multiplying: NDArray[np.bool_] = found[np.where(tasks.kind != TaskKind.STORE, tasks.node, -1)]
+    return multiplying
 
 
 def _has_product(node: EinsumNode) -> bool:

@@ -1,0 +1,179 @@
+"""Plans by the layers of a network: vDNN, TFLMS, SuperNeurons, Sentinel, and ZeRO-Offload's classes of tensors."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable
+
+from einturnip.memgraph.policies.paging import Demand
+from einturnip.memgraph.policies.planned import Planned, gaps
+from einturnip.memgraph.policies.price import products
+from einturnip.memgraph.policies.types import Leave, Memory, Policy, Trace
+
+
+def layers(trace: Trace) -> list[int]:
+    """The first step of each layer: a run of steps of one node."""
+    node = trace.tasks.node
+    found: list[int] = []
+    for step, task in enumerate(trace.task):
+        if not found or node[task] != node[trace.task[found[-1]]]:
+            found.append(step)
+    return found
+
+
+class VDNN(Planned):
+    """Layer by layer: whatever a layer made leaves when the layer that read it is over, and returns a layer early.
+
+    Modelled: offload-all, weights stay, the next layer waits for the offloads of this one, returns are issued one layer
+    ahead. A layer is a run of kernels of one node. Not modelled: the choice of cuDNN algorithms.
+    Source: Rhu et al., vDNN (MICRO 2016).
+    """
+
+    name = "vdnn-all"
+    waits_for_offloads = True
+    only_read_by_products = False
+
+    def choose(self) -> None:
+        """Every gap that spans a whole layer."""
+        starts = layers(self.trace)
+        multiply = products(self.trace.tasks)
+        for gap in gaps(self.trace):
+            of_use, of_return = bisect_right(starts, gap.after) - 1, bisect_right(starts, gap.before) - 1
+            if self.trace.stored[gap.value] or of_return - of_use < 2:
+                continue
+            if self.only_read_by_products and not multiply[self.trace.task[gap.after]]:
+                continue
+            self.swap(gap, starts[of_return - 1])
+
+
+class VDNNConv(VDNN):
+    """As vDNN, but only what convolutions read leaves; here: contractions.
+
+    Source: Rhu et al., vDNN (MICRO 2016), offload-conv.
+    """
+
+    name = "vdnn-conv"
+    only_read_by_products = True
+
+
+class TFLMS(Planned):
+    """Swaps by distance: a value leaves if its next use is more than a threshold of layers away, and returns early.
+
+    Modelled: the largest threshold under which the profile fits the device (TFLMS tunes it so), returns one layer
+    ahead, longest distances first. Not modelled: fusing of swap-ins of one tensor (here they are one anyhow).
+    Source: Le et al., TFLMS (arXiv 1807.02037).
+    """
+
+    name = "tflms"
+
+    def choose(self) -> None:
+        """By falling distance, until all fits."""
+        starts = layers(self.trace)
+        place = [bisect_right(starts, step) - 1 for step in range(len(self.trace))]
+        far = sorted(gaps(self.trace), key=lambda g: place[g.after] - place[g.before])
+        last = 0
+        for gap in far:
+            distance = place[gap.before] - place[gap.after]
+            if distance < 2 or (distance != last and self.over() <= 0):
+                break
+            last = distance
+            self.swap(gap, starts[place[gap.before] - 1])
+
+
+class SuperNeurons(Demand):
+    """A cache of tensors, the least recently used goes; what is cheap is made again; the next layer is prefetched.
+
+    Modelled: liveness, the LRU tensor cache, cost-aware recomputation of all but contractions (whose results are the
+    checkpoints), prefetch up to the next contraction. Not modelled: workspace tuning, P2P and remote pools.
+    Source: Wang et al., SuperNeurons (PPoPP 2018).
+    """
+
+    name = "superneurons"
+
+    def prepare(self, trace: Trace) -> None:
+        """Know the layers and the checkpoints."""
+        super().prepare(trace)
+        self.starts = layers(trace)
+        self.product = products(trace.tasks)
+
+    def ahead(self, step: int, memory: Memory) -> Iterable[int]:
+        """What this layer and the next read."""
+        at = bisect_right(self.starts, step)
+        end = self.starts[at + 1] if at + 1 < len(self.starts) else len(self.trace)
+        for later in range(step + 1, end):
+            for v in self.trace.needs[later]:
+                if memory.fetchable(v):
+                    yield v
+
+    def leave(self, v: int, step: int, memory: Memory) -> Leave:
+        """Made again unless a contraction made it."""
+        maker = self.trace.maker[v]
+        if maker >= 0 and not self.product[self.trace.task[maker]] and memory.remade_in(v) < self.trace.round_trip(v):
+            return Leave.RECOMPUTE
+        return super().leave(v, step, memory)
+
+
+class Sentinel(Policy):
+    """Intervals of layers: at each one's start what the next needs is brought, what it does not need leaves.
+
+    Modelled: short-lived values (within an interval) are never moved; the interval is the longest of which two fit the
+    device. Not modelled: page-level profiling and false sharing, since values are tiles here.
+    Source: Ren et al., Sentinel (HPCA 2021).
+    """
+
+    name = "sentinel"
+    free = False
+
+    def prepare(self, trace: Trace) -> None:
+        """Find the interval."""
+        super().prepare(trace)
+        self.interval = 1
+        while self.interval < len(trace) and self._fits(2 * self.interval):
+            self.interval *= 2
+
+    def _fits(self, steps: int) -> bool:
+        trace, limit = self.trace, self.trace.budgets.device
+        for start in range(0, len(trace), steps):
+            window = {v for s in range(start, min(start + 2 * steps, len(trace))) for v in trace.needs[s]}
+            if sum(trace.size[v] for v in window) > limit:
+                return False
+        return True
+
+    def _wanted(self, start: int, intervals: int) -> list[int]:
+        steps = range(start, min(start + intervals * self.interval, len(self.trace)))
+        return list(dict.fromkeys(v for s in steps for v in self.trace.needs[s]))
+
+    def give_up(self, step: int, memory: Memory) -> Iterable[int]:
+        """At an interval's start: what neither it nor the next one needs."""
+        if step % self.interval or self.interval == 1:
+            return ()
+        wanted = set(self._wanted(step, 2))
+        return [v for v in memory.residents() if v not in wanted]
+
+    def ahead(self, step: int, memory: Memory) -> Iterable[int]:
+        """The rest of this interval, and the next one."""
+        start = step // self.interval * self.interval
+        return (v for v in self._wanted(start, 2) if memory.fetchable(v) and memory.next_use(v) > step)
+
+
+class ZeroOffload(Planned):
+    """Parameters, gradients and the optimizer's state live on the host; activations stay on the device.
+
+    Modelled: weights leave after each use and return a layer early; what an output is made of (gradients, updated
+    weights) leaves as soon as it is made. Not modelled: the optimizer's arithmetic on the host; its kernels stay on the
+    device here, as all policies run the same kernels.
+    Source: Ren et al., ZeRO-Offload (ATC 2021).
+    """
+
+    name = "zero-offload"
+
+    def choose(self) -> None:
+        """Gaps of at least a layer of weights and of what outputs are made of."""
+        trace = self.trace
+        starts = layers(trace)
+        outputs = {v for step in range(len(trace)) if trace.seconds[step] == 0.0 for v in trace.reads[step]}
+        made_of = {v for w in outputs if trace.maker[w] >= 0 for v in trace.reads[trace.maker[w]]}
+        for gap in gaps(trace):
+            of_use, of_return = bisect_right(starts, gap.after) - 1, bisect_right(starts, gap.before) - 1
+            if of_return - of_use >= 2 and (trace.stored[gap.value] or gap.value in made_of):
+                self.swap(gap, starts[of_return - 1])
