@@ -18,7 +18,7 @@ Ops = NDArray[np.int32]
 # Bits are cleared from the sets no sooner than this many of them are to be used again.
 FEWEST_CLEARED = 64
 # A dependency on an op further back than this is kept though others may imply it: sets have no more bits than this.
-FARTHEST = 16384
+FARTHEST = 8192
 OPS_AT_ONCE = 4096
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from array import array
+from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -10,8 +11,9 @@ import numpy as np
 from einturnip.core.errors import BindError
 from einturnip.memgraph.types import COMPUTE, MemGraph
 
-Ranks: TypeAlias = list[float]
+Ranks: TypeAlias = Sequence[float]
 Policy: TypeAlias = Callable[[MemGraph], Ranks]
+OPS_AT_ONCE = 4096
 
 
 def critical_path(graph: MemGraph) -> Ranks:
@@ -20,25 +22,25 @@ def critical_path(graph: MemGraph) -> Ranks:
     Source: Graham's list scheduling with critical-path priorities (Kohler, 1975); the tie-break is ours.
     """
     n = len(graph)
-    seconds = graph.seconds.tolist()
-    ptr, after = graph.after_ptr.tolist(), graph.after.tolist()
-    length = [0.0] * n
-    for x in range(n - 1, -1, -1):
-        length[x] += seconds[x]
-        for p in after[ptr[x] : ptr[x + 1]]:
-            if length[p] < length[x]:
-                length[p] = length[x]
+    length = array("d", bytes(8 * n))
+    for start in reversed(range(0, n, OPS_AT_ONCE)):
+        ends = graph.after_ptr[start : start + OPS_AT_ONCE + 1]
+        after, places = graph.after[ends[0] : ends[-1]].tolist(), (ends - ends[0]).tolist()
+        seconds = graph.seconds[start : start + OPS_AT_ONCE].tolist()
+        for k in range(len(seconds) - 1, -1, -1):
+            way = length[start + k] = length[start + k] + seconds[k]
+            for p in after[places[k] : places[k + 1]]:
+                if length[p] < way:
+                    length[p] = way
     longest = max(length, default=0.0)
     if longest == 0.0:
         return fixed_order(graph)
-    bytes_read = np.zeros(n)
-    rows = np.repeat(np.arange(n), np.diff(graph.read_ptr))
-    held = graph.read[:, 0] == COMPUTE
-    np.add.at(bytes_read, rows[held], graph.read[held, 2])
-    steps = np.floor(np.array(length) / longest * 1000.0)
+    rows = np.repeat(np.arange(n, dtype=np.int32), np.diff(graph.read_ptr))
+    held = np.where(graph.read[:, 0] == COMPUTE, graph.read[:, 2], 0)
+    bytes_read = np.bincount(rows, held, minlength=n)
+    steps = np.floor(np.frombuffer(length) / longest * 1000.0)
     frees = bytes_read / (bytes_read.max(initial=0.0) + 1.0)
-    ranks: Ranks = (-(steps + 0.999 * frees)).tolist()
-    return ranks
+    return array("d", (-(steps + 0.999 * frees)).tobytes())
 
 
 def fixed_order(graph: MemGraph) -> Ranks:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
@@ -18,9 +19,9 @@ class Ran:
     """When each op began and ended on the virtual clock, and the order in which they ended. Units: seconds."""
 
     makespan: float
-    begin: list[float]
-    end: list[float]
-    order: list[int]
+    begin: Sequence[float]
+    end: Sequence[float]
+    order: Sequence[int]
 
 
 def run(
@@ -32,10 +33,10 @@ def run(
     in_order: bool = False,
 ) -> Ran:
     """Run every op; ``seconds`` is what each takes."""
-    state = State(graph, ranks, slots, None if lanes is None else list(lanes), in_order)
-    begin, end = [0.0] * len(graph), [0.0] * len(graph)
+    state = State(graph, ranks, slots, lanes, in_order)
+    begin, end = array("d", bytes(8 * len(graph))), array("d", bytes(8 * len(graph)))
     running: list[tuple[float, int]] = []
-    order: list[int] = []
+    order = array("i")
     clock = 0.0
     launches = state.start()
     while True:
@@ -55,12 +56,12 @@ def simulate(
     policy: Policy,
     slots: dict[Lane, int],
     seconds: Callable[[int], float] | None = None,
-) -> tuple[float, list[int]]:
+) -> tuple[float, Sequence[int]]:
     """Makespan in seconds and the order in which ops end.
 
     ``seconds`` gives an op's duration (default: the plan's own estimate). A lane's bandwidth is shared by its slots.
     """
     planned = graph.seconds if seconds is None else np.array([seconds(op) for op in range(len(graph))])
     shares = [1 if kind.lane == Lane.COMPUTE else slots[kind.lane] for kind in OpKind]
-    ran = run(graph, policy(graph), slots, (planned * np.array(shares)[graph.kind]).tolist())
+    ran = run(graph, policy(graph), slots, array("d", (planned * np.array(shares)[graph.kind]).tobytes()))
     return ran.makespan, ran.order

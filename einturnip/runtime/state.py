@@ -39,7 +39,7 @@ class State:
         self.waiting = array("i", np.diff(graph.after_ptr).astype(np.int32).tobytes())
         self.successor_ptr, self.successor = successors(graph)
         self.ready: dict[int, list[tuple[float, int]]] = {lane: [] for lane in self.free}
-        self.blocked: dict[int, list[int]] = {}
+        self.blocked: dict[int, list[tuple[float, int]]] = {}  # by unit, the ready ops that its lock keeps waiting
         self.locked: set[int] = set()
         self.running: dict[int, int] = dict.fromkeys(self.free, 0)
         self.left = n
@@ -58,10 +58,14 @@ class State:
         lane = self.lane[op]
         self.free[lane] += 1
         self.running[lane] -= 1
-        if self.unit[op] >= 0:
-            self.locked.discard(self.unit[op])
-            for waiter in self.blocked.pop(self.unit[op], ()):
-                self._make_ready(waiter)
+        unit = self.unit[op]
+        if unit >= 0:
+            self.locked.discard(unit)
+            if unit in self.blocked:  # only the first: it takes the lock, or who takes it before wakes the next
+                waiters = self.blocked[unit]
+                heappush(self.ready[lane], heappop(waiters))
+                if not waiters:
+                    del self.blocked[unit]
         waiting = self.waiting
         for s in self.successor[self.successor_ptr[op] : self.successor_ptr[op + 1]]:
             left = waiting[s] = waiting[s] - 1
@@ -90,11 +94,12 @@ class State:
             while heap and self.free[lane] > 0:
                 if self.turn is not None and heap[0][1] != self.turn[lane][-1]:
                     break
-                _, op = heappop(heap)
+                entry = heappop(heap)
+                op = entry[1]
                 unit = self.unit[op]
                 if unit >= 0:
                     if unit in self.locked:
-                        self.blocked.setdefault(unit, []).append(op)
+                        heappush(self.blocked.setdefault(unit, []), entry)
                         continue
                     self.locked.add(unit)
                 if self.turn is not None:
