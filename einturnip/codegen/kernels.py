@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import lru_cache
 from typing import Literal, Protocol
@@ -11,6 +12,9 @@ from einturnip.codegen.contraction import compile_contraction
 from einturnip.codegen.elementwise import compile_elementwise, compile_finish
 from einturnip.codegen.empty import NOTHING, compile_empty
 from einturnip.codegen.keyed import compile_keyed
+from einturnip.codegen.native import library
+from einturnip.codegen.native.kernel import NativeKernel
+from einturnip.codegen.native.recipe import recipe
 from einturnip.codegen.primitives import Array
 from einturnip.codegen.reduce import compile_reduce
 from einturnip.codegen.region import compile_region
@@ -18,7 +22,7 @@ from einturnip.codegen.status import DIVIDE, INVALID, OVERFLOW
 from einturnip.core.einsum import Einsum
 from einturnip.core.region import Region
 
-__all__ = ["DIVIDE", "INVALID", "OVERFLOW", "HostKernel", "Mode", "compile_kernel"]
+__all__ = ["DIVIDE", "INVALID", "OVERFLOW", "HostKernel", "Mode", "compile_kernel", "prepare_kernels"]
 
 Mode = Literal["whole", "touch", "finish"]
 
@@ -82,16 +86,45 @@ def compile_tile(einsum: Einsum | Region, extents: tuple[int, ...], mode: Mode) 
     if isinstance(einsum, Region):
         return compile_region(einsum, extents, mode, compile_kernel)
     if mode == "finish":
-        return compile_finish(einsum, extents) if math.prod(extents[: einsum.n_out]) else NOTHING
+        return (
+            _fast(compile_finish(einsum, extents), einsum, extents, mode)
+            if math.prod(extents[: einsum.n_out])
+            else NOTHING
+        )
     if einsum.keys:
         return compile_keyed(einsum, extents, mode)
     if 0 in extents[: einsum.n_out]:
         return NOTHING
     if einsum.aggregation is None:
-        return compile_elementwise(einsum, extents)
+        return _fast(compile_elementwise(einsum, extents), einsum, extents, mode)
     if 0 in extents:
         return compile_empty(einsum, extents, mode)
-    return compile_contraction(einsum, extents, mode == "whole") or compile_reduce(einsum, extents, mode == "whole")
+    product = compile_contraction(einsum, extents, mode == "whole")
+    return product or _fast(compile_reduce(einsum, extents, mode == "whole"), einsum, extents, mode)
+
+
+def _fast(slow: HostKernel, einsum: Einsum, extents: tuple[int, ...], mode: Mode) -> HostKernel:
+    """The kernel as machine code, where that was prepared."""
+    if not library.ready():
+        return slow
+    made = recipe(einsum, mode)
+    function = library.find(made) if made is not None else None
+    return slow if made is None or function is None else NativeKernel(made, extents, function, slow)
+
+
+def prepare_kernels(wanted: Iterable[tuple[Einsum, Mode]]) -> int:
+    """Have these kernels as machine code from now on, compiled where need be; gives how many there are."""
+    recipes = [made for einsum, mode in wanted if (made := recipe(einsum, mode)) is not None]
+    ready = library.prepare(recipes)
+    if ready:
+        forget()
+    return ready
+
+
+def forget() -> None:
+    """Keep no kernel: what is asked for next is made anew."""
+    _kept.cache_clear()
+    _near.clear()
 
 
 _KEPT = 1024  # at 2 to 20 KiB each

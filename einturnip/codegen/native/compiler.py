@@ -1,0 +1,70 @@
+"""The compiler's process: LLVM IR in, object files out. It is run as a script and imports llvmlite alone.
+
+A process of its own because LLVM takes some 70 MiB that a run would have to give up, and holds the interpreter's lock.
+Reads lines of JSON, ``{"path": ..., "ir": ...}``; each object appears under its path whole or not at all. Its arguments
+are where modules are looked for, as in the process that asks.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import Any
+
+
+def attributes(features: str) -> str:
+    """What every function is told: use the widest vectors that there are."""
+    width = "512" if "+avx512f" in features else "256"
+    return f'"prefer-vector-width"="{width}" "min-legal-vector-width"="{width}" nounwind'
+
+
+def machine() -> Any:
+    """The processor that this runs on."""
+    import llvmlite.binding as llvm
+
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    features = llvm.get_host_cpu_features().flatten()
+    target = llvm.Target.from_default_triple()
+    made = target.create_target_machine(
+        cpu=llvm.get_host_cpu_name(), features=features, opt=3, reloc="pic", codemodel="small"
+    )
+    return made, features
+
+
+def compiled(made: Any, features: str, text: str) -> bytes:
+    """The object file of a module."""
+    import llvmlite.binding as llvm
+
+    head = f'target triple = "{made.triple}"\ntarget datalayout = "{made.target_data}"\n'
+    module = llvm.parse_assembly(f"{head}{text}\nattributes #0 = {{ {attributes(features)} }}\n")
+    module.verify()
+    options = llvm.create_pipeline_tuning_options(speed_level=2)
+    options.loop_vectorization = options.slp_vectorization = False  # the code is of vectors already
+    options.loop_unrolling = False
+    builder = llvm.create_pass_builder(made, options)
+    builder.getModulePassManager().run(module, builder)
+    found: bytes = made.emit_object(module)
+    return found
+
+
+def main() -> None:
+    """Compile what stands on standard input."""
+    sys.path[:] = sys.argv[1:]
+    made, features = machine()
+    for line in sys.stdin:
+        job = json.loads(line)
+        try:
+            data = compiled(made, features, job["ir"])
+        except RuntimeError as error:  # LLVM's word on a module; the others may still be good
+            print(error, file=sys.stderr)
+            continue
+        partial = f"{job['path']}.{os.getpid()}"
+        with open(partial, "wb") as f:
+            f.write(data)
+        os.replace(partial, job["path"])
+
+
+if __name__ == "__main__":
+    main()

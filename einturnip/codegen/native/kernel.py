@@ -1,0 +1,110 @@
+"""A kernel that runs machine code, and hands to NumPy what it was not made for."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from einturnip.codegen.native.recipe import Recipe
+from einturnip.codegen.primitives import Array
+from einturnip.codegen.status import INVALID, unit
+from einturnip.codegen.window import first_offset, label_strides
+from einturnip.core.einsum import Access
+
+Function = Callable[[int], None]
+
+
+class Slow(Protocol):
+    """The same kernel in NumPy."""
+
+    @property
+    def workspace_nbytes(self) -> int:
+        """Bytes of workspace."""
+
+    @property
+    def flops(self) -> int:
+        """Scalar operations."""
+
+    def __call__(
+        self,
+        outs: tuple[Array, ...],
+        operands: tuple[Array, ...],
+        origins: tuple[int, ...],
+        first: bool,
+        workspace: Array,
+    ) -> int:
+        """Run over one tile."""
+
+
+@dataclass(frozen=True)
+class NativeKernel:
+    """Machine code for tiles whose vectors lie in one run; ``slow`` does the others, and what met a NaN."""
+
+    recipe: Recipe
+    extents: tuple[int, ...]
+    function: Function
+    slow: Slow
+
+    @property
+    def workspace_nbytes(self) -> int:
+        """What the NumPy kernel would need."""
+        return self.slow.workspace_nbytes
+
+    @property
+    def flops(self) -> int:
+        """Scalar operations of a call."""
+        return self.slow.flops
+
+    def __call__(
+        self,
+        outs: tuple[Array, ...],
+        operands: tuple[Array, ...],
+        origins: tuple[int, ...],
+        first: bool,
+        workspace: Array,
+    ) -> int:
+        """Run over one tile; gives what the floating-point unit saw."""
+        recipe = self.recipe
+        arguments = self._arguments(outs, operands, origins, first)
+        if arguments is None:
+            return self.slow(outs, operands, origins, first, workspace)
+        status = unit()
+        status.clear()
+        self.function(arguments.buffer_info()[0])
+        bits = status.read()
+        if bits & INVALID and recipe.compares:
+            # A comparison with NaN looks like a NaN being made. NumPy can tell, where the tile may be done again.
+            if recipe.repeatable or first:
+                return self.slow(outs, operands, origins, first, workspace)
+            if any(map(_has_nan, operands)):
+                bits &= ~INVALID
+        return bits
+
+    def _arguments(
+        self, outs: tuple[Array, ...], operands: tuple[Array, ...], origins: tuple[int, ...], first: bool
+    ) -> array[int] | None:
+        """The one argument of the function; None where an array is not as it expects."""
+        recipe, extents = self.recipe, self.extents
+        n, vector = recipe.n_labels, recipe.vector
+        found = array("q", extents[:n])
+        found.extend(origins[:n])
+        found.append(first)
+        out: Access = tuple(range(recipe.einsum.n_out))
+        read = [out] * len(operands) if recipe.mode == "finish" else recipe.einsum.accesses
+        for tensor, access in (*zip(operands, read, strict=True), *((o, out) for o in outs)):
+            steps = label_strides(access, tensor.strides)
+            if steps.get(vector, tensor.itemsize) != tensor.itemsize and extents[vector] > 1:
+                return None
+            address = tensor.__array_interface__["data"][0] + first_offset(access, tensor.strides, extents)
+            found.append(address)
+            found.extend([steps.get(p, 0) for p in range(n)])
+        return found
+
+
+def _has_nan(operand: Array) -> bool:
+    """Whether a float operand holds a NaN; allocates nothing."""
+    return operand.dtype.kind == "f" and bool(np.isnan(np.maximum.reduce(operand, axis=None)))

@@ -1,0 +1,114 @@
+"""Compiled kernels by what they compute: on disk between runs, in memory within one."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import json
+import os
+import platform
+import struct
+import subprocess
+import sys
+from collections.abc import Iterable
+from functools import lru_cache
+from importlib.util import find_spec
+from pathlib import Path
+
+from einturnip.codegen.native import compiler, elf
+from einturnip.codegen.native.kernel import Function
+from einturnip.codegen.native.nest import function
+from einturnip.codegen.native.recipe import Recipe
+
+# Resident memory of the compiler's process (llvmlite 0.50: 94 MiB for a hundred kernels).
+COMPILER_NBYTES = 128 << 20
+_NAME = "kernel"
+_PATIENCE = 120.0  # seconds that compiling may take: a compiler that hangs must not hang the run
+_loaded: dict[str, tuple[elf.Loaded, Function]] = {}
+_refused: set[str] = set()
+
+
+def available() -> bool:
+    """Whether kernels can be compiled here: x86-64 Linux with llvmlite."""
+    return platform.system() == "Linux" and platform.machine() == "x86_64" and find_spec("llvmlite") is not None
+
+
+def prepare(recipes: Iterable[Recipe]) -> int:
+    """Load the code of these kernels, compiled now where it is not on disk; gives how many are ready.
+
+    What cannot be had is left out: NumPy computes it.
+    """
+    wanted = dict(map(_source, recipes))
+    missing = {k: text for k, text in wanted.items() if k not in _loaded and k not in _refused and not _bring(k)}
+    if missing and available():
+        _compile(missing)
+    for key in missing:
+        if not _bring(key):
+            _refused.add(key)
+    return sum(key in _loaded for key in wanted)
+
+
+def ready() -> bool:
+    """Whether any kernel was prepared."""
+    return bool(_loaded)
+
+
+def find(recipe: Recipe) -> Function | None:
+    """The code of a kernel, where it was prepared."""
+    found = _loaded.get(_source(recipe)[0])
+    return found[1] if found is not None else None
+
+
+def forget() -> None:
+    """As if nothing had been prepared."""
+    _loaded.clear()
+    _refused.clear()
+
+
+@lru_cache(maxsize=1024)
+def _source(recipe: Recipe) -> tuple[str, str]:
+    """A kernel's code, and the name of its object file: by code and processor."""
+    text = function(recipe, _NAME)
+    return hashlib.sha256(f"{_processor()}\n{text}".encode()).hexdigest()[:40], text
+
+
+@lru_cache(maxsize=1)
+def _processor() -> str:
+    """What the machine code hangs on beside the source: the processor's kind and the compiler's settings."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    told = [next((line for line in lines if line.startswith(word)), "") for word in ("model name", "flags")]
+    settings = Path(compiler.__file__).read_bytes()
+    return hashlib.sha256("\n".join([*told, platform.machine()]).encode() + settings).hexdigest()
+
+
+def _folder() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return Path(base) / "einturnip" / "kernels"
+
+
+def _bring(key: str) -> bool:
+    """Load an object file; one that is damaged is as good as none."""
+    try:
+        code = elf.load((_folder() / f"{key}.o").read_bytes(), _NAME)
+    except (OSError, elf.Unloadable, struct.error, ValueError, IndexError):
+        return False
+    _loaded[key] = code, ctypes.CFUNCTYPE(None, ctypes.c_void_p)(code.address)
+    return True
+
+
+def _compile(sources: dict[str, str]) -> None:
+    """Run the compiler's process over sources; what goes wrong there leaves no object behind."""
+    folder = _folder()
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError:
+        return
+    jobs = "".join(json.dumps({"path": str(folder / f"{key}.o"), "ir": text}) + "\n" for key, text in sources.items())
+    command = [sys.executable, "-I", "-S", compiler.__file__, *map(str, sys.path)]
+    try:
+        subprocess.run(command, input=jobs, text=True, capture_output=True, timeout=_PATIENCE, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return

@@ -1,0 +1,435 @@
+"""The loops of a kernel: a register tile of outputs, its fold inside, vectors along one label, a masked last step.
+
+The one argument of the function is an array of i64:
+extents and first points by label; whether a touch initialises; for each operand, then each output, its address and what
+a step of each label moves, in bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from einturnip.codegen.assemble import needed
+from einturnip.codegen.fold import finished
+from einturnip.codegen.graph import Graph
+from einturnip.codegen.native.folds import Fold, State
+from einturnip.codegen.native.ir import Code, Value, element
+from einturnip.codegen.native.primitives import convert, write
+from einturnip.codegen.native.recipe import Recipe
+from einturnip.core.dtypes import DType
+
+CHUNK = 256  # values that a float sum adds before it goes on from zero
+Coordinate = tuple[int, ...]
+
+
+def function(recipe: Recipe, name: str) -> str:
+    """The LLVM IR of a kernel."""
+    nest = Nest(recipe)
+    nest.write()
+    body = "\n".join(nest.code.lines)
+    declared = "\n".join(nest.code.declared)
+    return f"define void @{name}(ptr noalias readonly %args) #0 {{\nentry:\n{body}\n  ret void\n}}\n{declared}\n"
+
+
+class Nest:
+    """One kernel's code while it is written."""
+
+    def __init__(self, recipe: Recipe) -> None:
+        self.recipe, self.einsum, self.graph = recipe, recipe.einsum, recipe.graph
+        self.code = Code()
+        self.width, self.vector = recipe.width, recipe.vector
+        n = recipe.n_labels
+        self.n = n
+        self.order = needed(self.graph, [recipe.root])
+        self.folding = self.einsum.aggregation is not None and recipe.mode != "finish"
+        self.n_out = self.einsum.n_out
+        self.counts = dict(recipe.tile)  # of this body of the register tile
+        self.at: dict[int, Value] = {}  # where each label stands: its index in the tile
+        self.mask: Value | None = None
+        self.known: dict[tuple[int, Coordinate], Value] = {}
+        self.extents = [self._argument(p) for p in range(n)]
+        self.origins = [self._argument(n + p) for p in range(n)]
+        self.first = self.code.compare("icmp ne", self._argument(2 * n), Value("0", "i64", 0))
+        self.operands = self._places(2 * n + 1, len(recipe.operand_dtypes))
+        self.outs = self._places(2 * n + 1 + len(self.operands) * (n + 1), len(recipe.out_dtypes))
+
+    def _argument(self, k: int) -> Value:
+        address = self.code.make(f"getelementptr i64, ptr %args, i64 {k}", "ptr", 0)
+        return self.code.make(f"load i64, {address}", "i64", 0)
+
+    def _places(self, start: int, count: int) -> list[tuple[Value, list[Value]]]:
+        found = []
+        for k in range(count):
+            base = start + k * (self.n + 1)
+            address = self.code.cast("inttoptr", self._argument(base), "ptr")
+            found.append((address, [self._argument(base + 1 + p) for p in range(self.n)]))
+        return found
+
+    # --- the nest -----------------------------------------------------------------------------------------------------
+
+    def write(self) -> None:
+        """All loops."""
+        outer = [p for p in range(self.n_out) if p not in self.counts]
+        if self.vector < self.n_out and not self.folding:
+            outer = [p for p in range(self.n_out) if p != self.vector]
+        self._outer(outer)
+
+    def _outer(self, labels: Sequence[int]) -> None:
+        if not labels:
+            self._tiles([p for p, _ in self.recipe.tile if p < self.n_out])
+            return
+        self._each(labels[0], 1, Value("0", "i64", 0), self.extents[labels[0]], lambda: self._outer(labels[1:]), labels)
+
+    def _each(
+        self, label: int, step: int, begin: Value, end: Value, inside: Callable[[], None], moving: Sequence[int]
+    ) -> None:
+        """A loop without carried values; what does not move inside is computed before it."""
+        self._fix(frozenset(moving))
+
+        def body(index: Value, _: list[Value]) -> list[Value]:
+            kept = dict(self.known)
+            self.at[label] = index
+            inside()
+            self.known = kept
+            return []
+
+        self.code.loop(begin, end, step, [], body)
+        del self.at[label]
+
+    def _fix(self, moving: frozenset[int]) -> None:
+        """Compute what hangs on none of the labels that still move, so that it is computed once."""
+        still = moving | (frozenset(range(self.n)) - self.at.keys())
+        for node in self.order:
+            n = self.graph[node]
+            if n.op not in ("number", "iota") and n.labels and not n.labels & (still | self.counts.keys()):
+                self.value(node, {})
+
+    def _tiles(self, labels: Sequence[int]) -> None:
+        """The register tile along each of its labels: whole tiles, then what remains, singly."""
+        if not labels:
+            self._tile()
+            return
+        # The vectors' label is walked outermost: what it reads stays in the cache while the others pass.
+        label = labels[-1]
+        count, extent = self.counts[label], self.extents[label]
+        size = count * (self.width if label == self.vector else 1)
+        zero = Value("0", "i64", 0)
+        whole = self.code.integer("sub", extent, self.code.integer("urem", extent, size)) if size > 1 else extent
+
+        def inside() -> None:
+            self._tiles(labels[:-1])
+
+        self._each(label, size, zero, whole, inside, labels)
+        if size == 1:
+            return
+        self.counts[label] = 1
+        if label == self.vector:
+            if count > 1:
+                rest = self.code.integer("sub", extent, self.code.integer("urem", extent, self.width))
+                self._each(label, self.width, whole, rest, inside, labels)
+                whole = rest
+            self._masked(label, whole, inside, labels)
+        else:
+            self._each(label, 1, whole, extent, inside, labels)
+        self.counts[label] = count
+
+    def _masked(self, label: int, begin: Value, inside: Callable[[], None], moving: Sequence[int]) -> None:
+        """At most one step of fewer points than a vector has."""
+        rest = self.code.integer("sub", self.extents[label], begin)
+        some = self.code.compare("icmp sgt", rest, Value("0", "i64", 0))
+        end = self.code.integer("add", begin, self.width)
+        end = self.code.make(f"select {some}, {end}, {begin}", "i64", 0)
+        lanes = self.code.lanes("i64", self.width)
+        before = self.mask
+        self.mask = self.code.compare("icmp slt", lanes, self.code.splat(rest, self.width))
+        self._each(label, self.width, begin, end, inside, moving)
+        self.mask = before
+
+    def _coordinates(self, labels: Sequence[int]) -> list[dict[int, int]]:
+        """The points of the register tile along labels."""
+        found: list[dict[int, int]] = [{}]
+        for label in labels:
+            found = [{**c, label: k} for c in found for k in range(self.counts[label])]
+        return found
+
+    def _tile(self) -> None:
+        """One register tile: fold, join the state that is there, store."""
+        tiled = [p for p, _ in self.recipe.tile]
+        if not self.folding:
+            for coordinate in self._coordinates(tiled):
+                self._store(0, coordinate, self.value(self.recipe.root, coordinate), self.graph[self.recipe.root].dtype)
+            return
+        assert self.einsum.aggregation is not None
+        fold = Fold(self.code, self.einsum.aggregation)
+        coordinates = self._coordinates(tiled)
+        aggregated = [p for p in range(self.n_out, self.n) if p != self.vector]
+        if self.vector >= self.n_out:
+            aggregated.append(self.vector)
+        width = self.width
+        states = [fold.empty(width) for _ in coordinates]
+        states = self._fold(fold, aggregated, coordinates, states)
+        if self.vector >= self.n_out:
+            coordinates, states = self._across(fold, coordinates, states)
+        for coordinate, state in zip(coordinates, states, strict=True):
+            self._settle(fold, coordinate, state)
+
+    def _fold(
+        self, fold: Fold, labels: Sequence[int], coordinates: list[dict[int, int]], states: list[State]
+    ) -> list[State]:
+        """Loops over the aggregated labels, the states carried."""
+        if not labels:
+            values = [self.value(self.recipe.root, c) for c in coordinates]
+            indices = [self._flat_index(c) if fold.indexed else None for c in coordinates]
+            return [fold.step(s, self._wide(x), i) for s, x, i in zip(states, values, indices, strict=True)]
+        label = labels[0]
+        self._fix(frozenset(labels))
+        if label == self.vector:
+            return self._fold_vectors(fold, labels, coordinates, states)
+        zero, extent = Value("0", "i64", 0), self.extents[label]
+        if len(labels) > 1 or not fold.sums_floats:
+            return self._carry(fold, labels, coordinates, states, (zero, extent, 1))
+
+        def chunk(index: Value, carried: list[Value]) -> list[Value]:
+            end = self.code.intrinsic("smin", self.code.integer("add", index, CHUNK), extent)
+            fresh = [fold.empty(self.width) for _ in coordinates]
+            part = self._carry(fold, labels, coordinates, fresh, (index, end, 1))
+            return _flat([fold.combine(a, b) for a, b in zip(_states(carried, states), part, strict=True)])
+
+        return _states(self.code.loop(zero, extent, CHUNK, _flat(states), chunk), states)
+
+    def _carry(
+        self,
+        fold: Fold,
+        labels: Sequence[int],
+        coordinates: list[dict[int, int]],
+        states: list[State],
+        span: tuple[Value, Value, int],
+    ) -> list[State]:
+        def body(index: Value, carried: list[Value]) -> list[Value]:
+            kept = dict(self.known)
+            self.at[labels[0]] = index
+            result = self._fold(fold, labels[1:], coordinates, _states(carried, states))
+            self.known = kept
+            return _flat(result)
+
+        begin, end, step = span
+        found = self.code.loop(begin, end, step, _flat(states), body)
+        del self.at[labels[0]]
+        return _states(found, states)
+
+    def _fold_vectors(
+        self, fold: Fold, labels: Sequence[int], coordinates: list[dict[int, int]], states: list[State]
+    ) -> list[State]:
+        """Along the aggregated label in vectors; lanes past its end add nothing."""
+        label, count = self.vector, self.counts[self.vector]
+        extent, size = self.extents[label], self.width * count
+        whole = self.code.integer("sub", extent, self.code.integer("urem", extent, size))
+        states = self._carry(fold, labels, coordinates, states, (Value("0", "i64", 0), whole, size))
+        self.counts[label] = 1
+        some = [c[label] == 0 for c in coordinates]
+        near = [c for c, s in zip(coordinates, some, strict=True) if s]
+        lanes = self.code.lanes("i64", self.width)
+
+        def body(index: Value, carried: list[Value]) -> list[Value]:
+            kept, before = dict(self.known), self.mask
+            self.at[label] = index
+            rest = self.code.integer("sub", extent, index)
+            self.mask = self.code.compare("icmp slt", lanes, self.code.splat(rest, self.width))
+            old = _states(carried, mine)
+            new = self._fold(fold, labels[1:], near, old)
+            chosen = [
+                tuple(self.code.select(self.mask, y, x) for x, y in zip(a, b, strict=True))
+                for a, b in zip(old, new, strict=True)
+            ]
+            self.known, self.mask = kept, before
+            return _flat(chosen)
+
+        mine = [s for s, take in zip(states, some, strict=True) if take]
+        carried = _states(self.code.loop(whole, extent, self.width, _flat(mine), body), mine)
+        del self.at[label]
+        self.counts[label] = count
+        turn = iter(carried)
+        return [next(turn) if take else s for s, take in zip(states, some, strict=True)]
+
+    def _across(
+        self, fold: Fold, coordinates: list[dict[int, int]], states: list[State]
+    ) -> tuple[list[dict[int, int]], list[State]]:
+        """The lanes of each state folded together, and the vectors of one point."""
+        groups: dict[Coordinate, list[State]] = {}
+        for coordinate, state in zip(coordinates, states, strict=True):
+            key = tuple(k for p, k in coordinate.items() if p != self.vector)
+            groups.setdefault(key, []).append(state)
+        labels = [p for p, _ in self.recipe.tile if p != self.vector]
+        found = []
+        for group in groups.values():
+            state = group[0]
+            for other in group[1:]:
+                state = fold.combine(state, other)
+            distance = self.width // 2
+            while distance:
+                state = fold.combine(state, tuple(self.code.swapped(v, distance) for v in state))
+                distance //= 2
+            found.append(tuple(self.code.lane(v) for v in state))
+        return [dict(zip(labels, key, strict=True)) for key in groups], found
+
+    def _settle(self, fold: Fold, coordinate: dict[int, int], state: State) -> None:
+        """What a tile made joins what was there, and is finished where the kernel does it all."""
+        aggregation, mode = self.einsum.aggregation, self.recipe.mode
+        assert aggregation is not None
+        if mode == "touch":
+
+            def joined() -> list[Value]:
+                there = []
+                for k, (stored, inner) in enumerate(zip(aggregation.state, fold.dtypes, strict=True)):
+                    there.append(convert(self.code, self._load_out(k, coordinate, stored), stored, inner))
+                return list(fold.combine(tuple(there), state))
+
+            results = self.code.choose(self.first, lambda: list(state), joined)
+            for k, (value, inner) in enumerate(zip(results, fold.dtypes, strict=True)):
+                self._store(k, coordinate, value, inner)
+            return
+        graph = Graph()
+        nodes = []
+        for k, (stored, inner) in enumerate(zip(aggregation.state, fold.dtypes, strict=True)):
+            nodes.append(graph.convert(graph.input(k, inner, ()), stored))
+        root = finished(graph, self.einsum, nodes)
+        made: dict[int, Value] = {}
+        for node in needed(graph, [root]):
+            n = graph[node]
+            if n.op == "input":
+                assert isinstance(n.payload, int)
+                made[node] = state[n.payload]
+                continue
+            values = [self._like(made[a], state[0].width) for a in n.arguments]
+            made[node] = write(self.code, n, values, [graph[a].dtype for a in n.arguments])
+        self._store(0, coordinate, made[root], graph[root].dtype)
+
+    # --- values -------------------------------------------------------------------------------------------------------
+
+    def value(self, node: int, coordinate: dict[int, int]) -> Value:
+        """A node at a point of the register tile: a vector where it hangs on the vectors' label, else a scalar."""
+        n = self.graph[node]
+        key = node, tuple(coordinate[p] for p in sorted(n.labels & coordinate.keys()))
+        found = self.known.get(key)
+        if found is None:
+            found = self.known[key] = self._value(node, coordinate)
+        return found
+
+    def _value(self, node: int, coordinate: dict[int, int]) -> Value:
+        n = self.graph[node]
+        if n.op == "input":
+            assert isinstance(n.payload, int)
+            return self._operand(n.payload, n.dtype, n.labels, coordinate)
+        if n.op == "iota":
+            assert isinstance(n.payload, int)
+            return self._index(n.payload, coordinate)
+        arguments = [self.value(a, coordinate) for a in n.arguments]
+        width = max((a.width for a in arguments), default=0)
+        types = [self.graph[a].dtype for a in n.arguments]
+        return write(self.code, n, [self._like(a, width) for a in arguments], types)
+
+    def _like(self, value: Value, width: int) -> Value:
+        if value.width == width:
+            return value
+        if value.name[0] != "%":
+            return Value(f"<{', '.join([f'{value.element} {value.name}'] * width)}>", value.element, width)
+        return self.code.splat(value, width)
+
+    def _wide(self, value: Value) -> Value:
+        return self._like(value, self.width)
+
+    def _local(self, label: int, coordinate: dict[int, int]) -> Value:
+        """A label's index in the tile; of a vector's first lane."""
+        offset = coordinate.get(label, 0) * (self.width if label == self.vector else 1)
+        at = self.at[label]
+        return self.code.integer("add nsw", at, offset) if offset else at
+
+    def _index(self, label: int, coordinate: dict[int, int]) -> Value:
+        """A label's index in the whole tensor."""
+        index = self.code.integer("add nsw", self._local(label, coordinate), self.origins[label])
+        if label != self.vector:
+            return index
+        return self.code.binary("add", self.code.splat(index, self.width), self.code.lanes("i64", self.width))
+
+    def _flat_index(self, coordinate: dict[int, int]) -> Value:
+        """Over the aggregated labels, as argmax counts."""
+        total: Value | None = None
+        for label in self.einsum.aggregated:
+            index = self._wide(self._index(label, coordinate))
+            if total is not None:
+                bound = self.code.constant(self.einsum.bounds[label], "i64", self.width)
+                index = self.code.binary("add", self.code.binary("mul", total, bound), index)
+            total = index
+        return total if total is not None else self.code.constant(0, "i64", self.width)
+
+    def _address(
+        self, place: tuple[Value, list[Value]], labels: Sequence[int] | frozenset[int], coordinate: dict[int, int]
+    ) -> Value:
+        base, steps = place
+        total: Value | None = None
+        for label in sorted(labels):
+            moved = self.code.integer("mul nsw", self._local(label, coordinate), steps[label])
+            total = moved if total is None else self.code.integer("add nsw", total, moved)
+        return base if total is None else self.code.pointer(base, total)
+
+    def _operand(self, slot: int, dtype: DType, labels: frozenset[int], coordinate: dict[int, int]) -> Value:
+        address = self._address(self.operands[slot], labels, coordinate)
+        return self._load(address, dtype, self.width if self.vector in labels else 0)
+
+    def _load(self, address: Value, dtype: DType, width: int) -> Value:
+        kind, lying = element(dtype), _lying(dtype)
+        one = Value("", lying, width)
+        if width and self.mask is not None:
+            scalar = self.code.make(f"load {lying}, {address}, align 1", lying, 0)
+            passed = self.code.splat(scalar, width)  # a lane past the end holds a number that is there
+            name = f"llvm.masked.load.v{width}{_short(lying)}.p0"
+            arguments = [address, Value("1", "i32", 0), self.mask, passed]
+            value = self.code.call(name, arguments, lying, width)
+        else:
+            value = self.code.make(f"load {one.type}, {address}, align 1", lying, width)
+        if dtype.kind == "b":
+            return self.code.compare("icmp ne", value, self.code.constant(0, "i8", width))
+        return value if kind == lying else self.code.cast("bitcast", value, kind)
+
+    def _load_out(self, k: int, coordinate: dict[int, int], dtype: DType) -> Value:
+        address = self._address(self.outs[k], range(self.n_out), coordinate)
+        return self._load(address, dtype, self.width if self.vector < self.n_out else 0)
+
+    def _store(self, k: int, coordinate: dict[int, int], value: Value, dtype: DType) -> None:
+        target = self.recipe.out_dtypes[k]
+        width = self.width if self.vector < self.n_out else 0
+        value = convert(self.code, self._like(value, width), dtype, target)
+        lying = _lying(target)
+        if target.kind == "b":
+            value = self.code.cast("zext", value, "i8")
+        elif value.element != lying:
+            value = self.code.cast("bitcast", value, lying)
+        address = self._address(self.outs[k], range(self.n_out), coordinate)
+        if width and self.mask is not None:
+            text = f"llvm.masked.store.v{width}{_short(lying)}.p0"
+            types = f"{value.type}, ptr, i32, {self.mask.type}"
+            self.code.declared.setdefault(f"declare void @{text}({types})")
+            self.code.line(f"call void @{text}({value}, {address}, i32 1, {self.mask})")
+        else:
+            self.code.line(f"store {value}, {address}, align 1")
+
+
+def _lying(dtype: DType) -> str:
+    """The LLVM type of an element in memory."""
+    return element(dtype) if dtype.name in ("f32", "f64") else f"i{8 * dtype.itemsize}"
+
+
+def _short(lying: str) -> str:
+    return {"float": "f32", "double": "f64"}.get(lying, lying)
+
+
+def _flat(states: Sequence[State]) -> list[Value]:
+    return [v for state in states for v in state]
+
+
+def _states(values: Sequence[Value], like: Sequence[State]) -> list[State]:
+    found, at = [], 0
+    for state in like:
+        found.append(tuple(values[at : at + len(state)]))
+        at += len(state)
+    return found

@@ -1,0 +1,152 @@
+"""Which einsums can be machine code, along which label the vectors lie, and what a register tile holds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Literal
+
+from einturnip.codegen.fold import finished, value_type
+from einturnip.codegen.graph import Graph
+from einturnip.codegen.guard import guarded
+from einturnip.codegen.lower import lower
+from einturnip.codegen.native import folds
+from einturnip.codegen.native.primitives import COMPARING, is_known
+from einturnip.codegen.window import is_affine, terms
+from einturnip.core.dtypes import F32, I64, DType
+from einturnip.core.einsum import Einsum, Index, labels_read
+from einturnip.core.scalar import Scalar
+
+Mode = Literal["whole", "touch", "finish"]
+_MOST_NODES = 160  # of a join: what grows larger is left to NumPy
+_LEAST_VECTOR = 8  # points along a label that vectors may lie on
+
+
+@dataclass(frozen=True, eq=False)
+class Recipe:
+    """All that the code of a kernel hangs on: neither extents nor strides but those of one element.
+
+    ``tile``: (label, count) of the register tile, the vectors' label last; its count is in vectors.
+    ``repeatable``: a call may be done again from the start. ``compares``: "invalid" may be a comparison with NaN.
+    """
+
+    einsum: Einsum
+    mode: Mode
+    graph: Graph
+    root: int
+    vector: int
+    width: int
+    tile: tuple[tuple[int, int], ...]
+    repeatable: bool
+    compares: bool
+
+    @property
+    def n_labels(self) -> int:
+        """Labels of the space that is walked."""
+        return self.einsum.n_out if self.mode == "finish" else len(self.einsum.labels)
+
+    @property
+    def operand_dtypes(self) -> tuple[DType, ...]:
+        """Types of what is read."""
+        return self.einsum.state_dtypes if self.mode == "finish" else self.einsum.dtypes
+
+    @property
+    def out_dtypes(self) -> tuple[DType, ...]:
+        """Types of what is written."""
+        return self.einsum.state_dtypes if self.mode == "touch" else (self.einsum.dtype,)
+
+
+def recipe(einsum: Einsum, mode: Mode) -> Recipe | None:
+    """How an einsum becomes machine code, the same object each time; None where NumPy does it."""
+    return _recipe(replace(einsum, labels=("",) * len(einsum.labels)), mode)
+
+
+@lru_cache(maxsize=1024)
+def _recipe(einsum: Einsum, mode: Mode) -> Recipe | None:
+    aggregation = einsum.aggregation
+    if einsum.keys or not all(map(is_affine, einsum.accesses)) or (mode == "finish" and aggregation is None):
+        return None
+    if aggregation is not None and aggregation.op not in folds.KNOWN:
+        return None
+    graph, root = _join(einsum, mode)
+    if graph is None or len(graph.nodes) > _MOST_NODES or not all(is_known(graph, node) for node in graph.nodes):
+        return None
+    types = [*einsum.dtypes, einsum.dtype, *einsum.state_dtypes]
+    if any(d.kind == "c" or d.name == "bf16" for d in types):
+        return None
+    n_labels = einsum.n_out if mode == "finish" else len(einsum.labels)
+    vector = _vector_label(einsum, mode, n_labels)
+    if vector is None:
+        return None
+    sizes = [node.dtype.itemsize for node in graph.nodes if node.dtype != I64]
+    width = 16 if max(sizes, default=I64.itemsize) <= F32.itemsize else 8
+    compares = any(node.op in COMPARING for node in graph.nodes)
+    folding = aggregation is not None and mode != "finish"
+    compares = compares or (folding and aggregation is not None and aggregation.op in folds.IDEMPOTENT | {"logsumexp"})
+    repeatable = mode != "touch" or aggregation is None or aggregation.op in folds.IDEMPOTENT
+    tile = _tile(einsum, mode, vector)
+    return Recipe(einsum, mode, graph, root, vector, width, tile, repeatable, compares)
+
+
+class _Leaves:
+    """The operands of a join as inputs by their slots."""
+
+    def __init__(self, graph: Graph, einsum: Einsum) -> None:
+        self.graph, self.einsum, self.guards = graph, einsum, False
+
+    def operand(self, slot: int) -> int:
+        return self.graph.input(slot, self.einsum.dtypes[slot], labels_read(self.einsum.accesses[slot]))
+
+    def label(self, position: int) -> int:
+        return self.graph.iota(position)
+
+    def guarded(self, expr: Scalar) -> int | None:
+        self.guards = self.guards or guarded(self.einsum, expr) is not None
+        return None
+
+
+def _join(einsum: Einsum, mode: Mode) -> tuple[Graph | None, int]:
+    graph = Graph()
+    if mode == "finish":
+        out = range(einsum.n_out)
+        return graph, finished(graph, einsum, [graph.input(i, d, out) for i, d in enumerate(einsum.state_dtypes)])
+    leaves = _Leaves(graph, einsum)
+    root = lower(graph, einsum.join, leaves)
+    if leaves.guards:
+        return None, 0
+    return graph, graph.convert(root, value_type(einsum.aggregation)) if einsum.aggregation is not None else root
+
+
+def _vector_label(einsum: Einsum, mode: Mode, n_labels: int) -> int | None:
+    """The label along which each tensor is contiguous or constant; among several the last of the output, if long."""
+    found = []
+    last = einsum.n_out - 1
+    for p in range(n_labels):
+        if p < einsum.n_out and p != last:
+            continue  # results would be scattered
+        operands = () if mode == "finish" else einsum.accesses
+        if einsum.bounds[p] >= _LEAST_VECTOR and all(_is_smooth(access, p) for access in operands):
+            found.append(p)
+    return max(found, key=lambda p: (einsum.bounds[p] >= 64, p == last, einsum.bounds[p]), default=None)
+
+
+def _is_smooth(access: tuple[int | Index, ...], label: int) -> bool:
+    """Whether a step along a label moves by nothing, or by one element."""
+    steps = [(axis, c) for axis, p in enumerate(access) for q, c in terms(p) if q == label]
+    return not steps or steps == [(len(access) - 1, 1)]
+
+
+def _tile(einsum: Einsum, mode: Mode, vector: int) -> tuple[tuple[int, int], ...]:
+    """Up to two labels beside the vectors' where a value read once serves several points."""
+    aggregation = einsum.aggregation
+    if mode == "finish" or aggregation is None:
+        return ((vector, 1),)
+    heavy = aggregation.op in ("logsumexp", "argmax", "argmin")
+    outputs = [p for p in range(einsum.n_out) if p != vector and einsum.bounds[p] >= 4]
+    reused = [p for p in outputs if any(p not in labels_read(a) for a in einsum.accesses if a)]
+    reused = sorted(reused, key=lambda p: -einsum.bounds[p])
+    if vector < einsum.n_out:
+        return (*((p, 4) for p in reused[:1]), (vector, 1 if heavy else 2 if reused else 4))
+    if len(reused) >= 2:
+        return (*((p, 2 if heavy else 4) for p in sorted(reused[:2])), (vector, 1))
+    return ((vector, 1 if heavy else 4),) if not reused else ((reused[0], 4), (vector, 1))

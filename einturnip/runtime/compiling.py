@@ -1,0 +1,41 @@
+"""Which of a plan's kernels are worth machine code."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from einturnip.codegen.kernels import Mode, prepare_kernels
+from einturnip.codegen.native.library import COMPILER_NBYTES
+from einturnip.core.contraction import contraction
+from einturnip.core.einsum import Einsum
+from einturnip.eingraph.types import EinsumNode
+from einturnip.taskgraph.types import TaskGraph, TaskKind
+
+# Seconds in NumPy's kernels, by the plan: of all that could be compiled, and of one kernel. Compiling takes about 0.4 s
+# and 0.03 s a kernel, once on a machine.
+WORTH_STARTING, WORTH_COMPILING = 0.5, 0.05
+_MODES: dict[TaskKind, Mode] = {TaskKind.KERNEL: "whole", TaskKind.TOUCH: "touch", TaskKind.FINISH: "finish"}
+
+
+def compile_ahead(tasks: TaskGraph, room: int | None) -> int:
+    """Bring the plan's long kernels as machine code, before anything runs; gives how many there are.
+
+    What is compiled hangs on the plan alone, not on what happens to be on disk. ``room``: bytes that the process and
+    its children may still take (None: any); the compiler's process needs COMPILER_NBYTES for as long as it runs.
+    """
+    if room is not None and room < COMPILER_NBYTES:
+        return 0
+    nodes = tasks.decomposition.graph.nodes
+    wanted: dict[tuple[int, Mode], tuple[Einsum, float]] = {}
+    for kind, mode in _MODES.items():
+        mine = tasks.kind == kind
+        seconds = np.bincount(tasks.node[mine], weights=tasks.seconds[mine], minlength=len(nodes))
+        for i in np.flatnonzero(seconds).tolist():
+            node = nodes[i]
+            if isinstance(node, EinsumNode) and isinstance(node.einsum, Einsum) and contraction(node.einsum) is None:
+                known = wanted.get((id(node.einsum), mode), (node.einsum, 0.0))
+                wanted[id(node.einsum), mode] = node.einsum, known[1] + float(seconds[i])
+    long = [(einsum, mode) for (_, mode), (einsum, s) in wanted.items() if s >= WORTH_COMPILING]
+    if sum(s for _, s in wanted.values()) < WORTH_STARTING:
+        return 0
+    return prepare_kernels(long)
