@@ -46,7 +46,12 @@ def _has_product(node: EinsumNode) -> bool:
 
 
 def priced(graph: MemGraph, machine: Described) -> MemGraph:
-    """The graph with the seconds that its ops take on ``machine``."""
+    """The graph with the seconds that its ops take on ``machine``; it spills to the host where that has room."""
+    if 0 < graph.spill_nbytes <= machine.memory["host"] and not graph.host_nbytes:
+        read, write = graph.read.copy(), graph.write.copy()
+        for rows in (read, write):
+            rows[rows[:, 0] == DISK, 0] = HOST
+        graph = replace(graph, read=read, write=write, host_nbytes=graph.spill_nbytes, spill_nbytes=0)
     way = np.array([kind.lane for kind in OpKind])[graph.kind]
     seconds = np.where(graph.task >= 0, task_seconds(graph.taskgraph, machine)[graph.task], 0.0)
     for direction, rows, ptr in ((Lane.IN, graph.read, graph.read_ptr), (Lane.OUT, graph.write, graph.write_ptr)):

@@ -1,0 +1,80 @@
+"""``einturnip plan --simulate MACHINE``: what the plan would take on a described machine, on a virtual clock."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from einturnip.memgraph.types import MemGraph
+    from einturnip.runtime.virtual import Simulation
+
+
+def options(function: Callable[..., None]) -> Callable[..., None]:
+    """The options of a simulation, for the verb ``plan``."""
+    for option in (
+        click.option("--seed", type=click.IntRange(min=0), default=0, help="Of the noise. [0]"),
+        click.option(
+            "--jitter",
+            type=click.FloatRange(min=0, max=3),
+            default=0.0,
+            help="Multiply every op's time by log-normal noise of this spread (mean 1). [0]",
+        ),
+        click.option(
+            "--simulate",
+            metavar="MACHINE",
+            help="Run the plan on a virtual clock: host, p100, h200, nvlink8, gh200, or a .toml file of that form.",
+        ),
+    ):
+        function = option(function)
+    return function
+
+
+def show(graph: MemGraph, machine: str, jitter: float, seed: int, form: str) -> None:
+    """Simulate a plan under every dispatch, and say what the free one waits for.
+
+    Raises:
+        BindError: there is no such machine.
+    """
+    from einturnip.core.described import described
+    from einturnip.memgraph.policies.price import priced
+    from einturnip.runtime.dispatch import DISPATCHERS
+    from einturnip.runtime.virtual import Noise, simulate_on
+
+    target = described(machine)
+    noise = Noise(jitter, jitter, seed)
+    ready = priced(graph, target)
+    runs = {name: simulate_on(ready, target, dispatcher, noise) for name, dispatcher in DISPATCHERS.items()}
+    if form == "json":
+        found = {"machine": target.name, "jitter": jitter, "seed": seed}
+        click.echo(json.dumps(found | {"dispatch": {name: _plain(ran) for name, ran in runs.items()}}, indent=1))
+        return
+    click.echo(f"simulated on {target.title}, {len(graph):,} ops, jitter {jitter:g}, seed {seed}")
+    for line in _lines(runs):
+        click.echo(line)
+
+
+def _plain(ran: Simulation) -> dict[str, Any]:
+    links = {name: {"bytes": nbytes, "seconds": busy} for name, (nbytes, busy) in ran.links.items()}
+    return {"seconds": ran.makespan, "computing": ran.busy, "links": links, "stalls": ran.stalls}
+
+
+def _lines(runs: dict[str, Simulation]) -> list[str]:
+    from einturnip.core.settings import format_size
+    from einturnip.report.summary import seconds_text
+
+    free = runs["free"]
+    slots = free.busy + sum(free.stalls.values())
+    waits = [f"waiting for {cause} {t / slots:.0%}" for cause, t in free.stalls.items() if cause != "idle" and slots]
+    idle = f"nothing to compute {free.stalls['idle'] / slots:.0%}" if slots else ""
+    lines = [
+        f"time      {seconds_text(free.makespan)} in free order",
+        f"went to   {', '.join([f'computing {free.busy / slots:.0%}' if slots else 'nothing', *waits, idle])}",
+    ]
+    for name, (nbytes, busy) in free.links.items():
+        lines.append(f"link      {name} {format_size(nbytes)}, busy {busy / free.makespan:.0%}")
+    others = [f"{name} {seconds_text(ran.makespan)}" for name, ran in runs.items() if name != "free"]
+    return [*lines, f"dispatch  {', '.join(others)}"]

@@ -1,0 +1,94 @@
+"""The virtual clock: legal runs under every dispatch, lanes that never overlap, stalls that add up, noise by seed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from einturnip.core.described import described, machine_names
+from einturnip.core.errors import BindError
+from einturnip.memgraph.policies.price import priced
+from einturnip.memgraph.types import Lane, MemGraph
+from einturnip.runtime.dispatch import DISPATCHERS, double_buffered, fixed, free_order, list_scheduled
+from einturnip.runtime.virtual import CAUSES, Noise, lanes_of, simulate_on
+from tests.memgraph.cases import PROGRAMS
+from tests.memgraph.test_build import tight
+
+names = st.sampled_from(sorted(PROGRAMS))
+machines = st.sampled_from(machine_names())
+dispatchers = st.sampled_from(sorted(DISPATCHERS))
+
+
+def ready(name: str, machine: str = "p100") -> MemGraph:
+    return priced(tight(name), described(machine))
+
+
+@settings(max_examples=40, deadline=None)
+@given(names, machines, dispatchers, st.sampled_from([0.0, 0.3, 1.0]), st.integers(0, 9))
+def test_every_dispatch_runs_all_in_a_legal_order(
+    name: str, machine: str, dispatcher: str, jitter: float, seed: int
+) -> None:
+    graph, target = ready(name, machine), described(machine)
+    found = simulate_on(graph, target, DISPATCHERS[dispatcher], Noise(jitter, jitter, seed))
+    begin, end = found.ran.begin, found.ran.end
+    assert sorted(found.ran.order) == list(range(len(graph)))
+    assert all(end[p] <= begin[op.id] for op in graph for p in op.after)
+    lanes = lanes_of(graph, target)[1].tolist()
+    for lane in set(lanes):
+        slots = target.workers if lane == Lane.COMPUTE else 1
+        mine = [x for x in range(len(graph)) if lanes[x] == lane]
+        assert all(sum(begin[y] <= begin[x] < end[y] for y in mine) <= slots for x in mine)
+    units = [(graph.unit[x], begin[x], end[x]) for x in range(len(graph)) if graph.unit[x] >= 0]
+    units.sort(key=lambda u: (u[0], u[1], u[2]))
+    assert all(a[2] <= b[1] for a, b in zip(units[:-1], units[1:], strict=True) if a[0] == b[0])
+    assert set(found.stalls) == set(CAUSES) and min(found.stalls.values()) >= 0
+    total = found.busy + sum(found.stalls.values())
+    assert total == pytest.approx(found.makespan * target.workers)
+
+
+@given(names)
+def test_in_fixed_order_each_lane_begins_its_ops_as_planned(name: str) -> None:
+    graph = ready(name)
+    found = simulate_on(graph, described("p100"), fixed, Noise(1.0, 1.0, 3))
+    lanes = lanes_of(graph, described("p100"))[1]
+    for lane in set(lanes.tolist()):
+        begins = np.array(found.ran.begin)[lanes == lane]
+        assert (np.diff(begins) >= 0).all()
+
+
+@given(names)
+def test_without_noise_list_scheduling_is_free_order(name: str) -> None:
+    graph, machine = ready(name), described("p100")
+    free, listed = (simulate_on(graph, machine, d) for d in (free_order, list_scheduled))
+    assert listed.makespan == pytest.approx(free.makespan)
+    assert simulate_on(graph, machine, double_buffered).makespan >= simulate_on(graph, machine, fixed).makespan - 1e-12
+
+
+def test_noise_keeps_the_mean_and_is_the_seeds_alone() -> None:
+    graph = ready("chain")
+    drawn = [Noise(1.0, 0.0, seed).applied(graph) / graph.seconds for seed in range(200)]
+    lanes = lanes_of(graph, described("p100"))[1]
+    moving = lanes != Lane.COMPUTE
+    assert abs(np.mean([d[moving].mean() for d in drawn]) - 1) < 0.05
+    assert all((d[~moving] == 1).all() for d in drawn)
+    assert (Noise(1.0, 0.0, 7).applied(graph) == Noise(1.0, 0.0, 7).applied(graph)).all()
+
+
+def test_a_chain_on_one_link_takes_what_its_parts_take() -> None:
+    graph, machine = ready("product"), described("p100")
+    found = simulate_on(graph, machine, fixed)
+    lanes = lanes_of(graph, machine)[1]
+    busiest = max(float(graph.seconds[lanes == lane].sum()) for lane in set(lanes.tolist()))
+    assert busiest <= found.makespan <= float(graph.seconds.sum())
+    assert sum(n for n, _ in found.links.values()) == sum(graph.nbytes_by_link().values())
+
+
+def test_machines_are_read_and_unknown_ones_refused(tmp_path: object) -> None:
+    assert {"host", "p100", "h200", "nvlink8", "gh200"} <= set(machine_names())
+    for name in machine_names():
+        machine = described(name)
+        assert machine.link(machine.inputs, "device").bandwidth > 0 and machine.memory["device"] > 0
+    with pytest.raises(BindError, match="no machine 'abacus'"):
+        described("abacus")
