@@ -56,7 +56,9 @@ def command(
     from einturnip.stores.generated import Absent
 
     if parts is not None:
-        _emit_parts(program, inputs, dims, emit, form, parts)
+        from einturnip.cli.parts import show_parts
+
+        show_parts(program, inputs, dims, emit, form, parts)
         return
     if form == "json" and emit is None:
         raise click.UsageError("--format json needs --emit einsum, decomposition, taskgraph or memgraph")
@@ -69,25 +71,4 @@ def command(
         sys.stdout.write("\n")
     else:
         for line in emit_text(job.planned, emit, file_tiers(job)):
-            click.echo(line)
-
-
-def _emit_parts(
-    program: Path, inputs: dict[str, str], dims: dict[str, int], emit: str | None, form: str, parts: int
-) -> None:
-    """Show EinDecomp's decomposition, which regards devices and not memory."""
-    from einturnip.cli.planning import bound
-    from einturnip.decomp.eindecomp import eindecomp
-    from einturnip.eingraph.rewrite import rewrite
-    from einturnip.report.emit import emit_parts_json, emit_parts_text
-
-    if emit not in (None, "decomposition"):
-        raise click.UsageError("--parts goes with --emit decomposition")
-    decomposition = eindecomp(rewrite(bound(program, inputs, dims), None), parts)
-    if form == "json":
-        for piece in emit_parts_json(decomposition, parts, os.fspath(program)):
-            sys.stdout.write(piece)
-        sys.stdout.write("\n")
-    else:
-        for line in emit_parts_text(decomposition):
             click.echo(line)

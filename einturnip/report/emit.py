@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, assert_never
 
-from einturnip.decomp.movement import movement
+from einturnip.decomp.movement import moved, movement
 from einturnip.decomp.types import Decomposition
 from einturnip.eingraph.show import show, to_json
 from einturnip.eingraph.types import EinGraph, EinsumNode
@@ -45,7 +45,7 @@ def emit_json(planned: Planned, floor: Floor, program: str, files: Files) -> Ite
         case "decomposition":
             head["parts"] = max(math.prod(cut.counts) for cut in planned.decomposition.partitionings)
             head["cost_bytes"] = _cost_nbytes(planned.decomposition)
-            lists = {"nodes": _decomposition(planned.decomposition)}
+            lists = {"nodes": decomposition_nodes(planned.decomposition)}
         case "taskgraph":
             lists = {"tasks": _tasks(planned.taskgraph)}
         case "memgraph":
@@ -53,43 +53,15 @@ def emit_json(planned: Planned, floor: Floor, program: str, files: Files) -> Ite
             lists = {"ops": _ops(planned.memgraph, files)}
         case _:
             assert_never(floor)
-    yield from _pieces(head, lists)
-
-
-def emit_parts_json(decomposition: Decomposition, parts: int, program: str) -> Iterator[str]:
-    """A decomposition into ``parts`` that regards no memory, in the form of a plan's."""
-    none: dict[str, Any] = {
-        "seconds": None,
-        "flops": None,
-        "peak_bytes": {},
-        "link_bytes": {},
-        "link_bytes_lower_bound": {},
-    }
-    head: dict[str, Any] = {
-        "schema": "einturnip.decomposition/1",
-        "program": program,
-        "budget": dict.fromkeys(("memory", "compute", "host", "disk")),
-        "predicted": none,
-        "parts": parts,
-        "cost_bytes": _cost_nbytes(decomposition),
-    }
-    yield from _pieces(head, {"nodes": _decomposition(decomposition)})
-
-
-def emit_parts_text(decomposition: Decomposition) -> Iterator[str]:
-    """The same in lines, with what each node moves."""
-    for i, line in enumerate("\n".join(_decomposition_lines(decomposition)).split("\n")):
-        cost = movement(decomposition, i // 2)
-        moved = f"; join {cost.join}, aggregate {cost.aggregate}, repartition {cost.repartition} bytes"
-        yield line + moved if i % 2 and cost.total else line
-    yield f"in all {_cost_nbytes(decomposition)} bytes"
+    yield from pieces(head, lists)
 
 
 def _cost_nbytes(decomposition: Decomposition) -> int:
-    return sum(movement(decomposition, i).total for i in range(len(decomposition.graph.nodes)))
+    return moved(decomposition).total
 
 
-def _pieces(head: Mapping[str, Any], lists: Mapping[str, Iterator[dict[str, Any]]]) -> Iterator[str]:
+def pieces(head: Mapping[str, Any], lists: Mapping[str, Iterator[dict[str, Any]]]) -> Iterator[str]:
+    """One JSON object in pieces: ``head``, and then lists, an item a line."""
     yield json.dumps(head)[:-1]
     for name, items in lists.items():
         yield f', "{name}": ['
@@ -105,7 +77,7 @@ def emit_text(planned: Planned, floor: Floor, files: Files) -> Iterator[str]:
         case "einsum":
             yield from show(planned.graph).splitlines()
         case "decomposition":
-            yield from _decomposition_lines(planned.decomposition)
+            yield from decomposition_lines(planned.decomposition)
         case "taskgraph":
             yield from map(_task_line, _tasks(planned.taskgraph))
         case "memgraph":
@@ -120,14 +92,16 @@ def budget(planned: Planned) -> dict[str, int | None]:
     return {"memory": given.memory, "compute": planned.memgraph.capacity, "host": None, "disk": None}
 
 
-def _decomposition(decomposition: Decomposition) -> Iterator[dict[str, Any]]:
+def decomposition_nodes(decomposition: Decomposition) -> Iterator[dict[str, Any]]:
+    """Each node with its counts and what it moves."""
     for node, cut in zip(to_json(decomposition.graph), decomposition.partitionings, strict=True):
         cost = movement(decomposition, node["id"])
         costs = {"join": cost.join, "aggregate": cost.aggregate, "repartition": cost.repartition}
         yield node | {"counts": list(cut.counts), "cost_bytes": costs}
 
 
-def _decomposition_lines(decomposition: Decomposition) -> Iterator[str]:
+def decomposition_lines(decomposition: Decomposition) -> Iterator[str]:
+    """Two lines a node: what it is, and how it is cut."""
     graph: EinGraph = decomposition.graph
     for i, (text, cut) in enumerate(zip(show(graph).splitlines(), decomposition.partitionings, strict=True)):
         node = graph.nodes[i]

@@ -1,0 +1,79 @@
+"""``plan --parts``: decompositions for P devices and what they move, printed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from einturnip.decomp.baselines import Baseline
+from einturnip.decomp.movement import Movement, moved, movement
+from einturnip.decomp.types import Decomposition
+from einturnip.report.emit import decomposition_lines, decomposition_nodes, pieces
+
+# Notes that are printed; the rest are counted.
+MOST_NOTES = 5
+
+
+def head(decomposition: Decomposition, kind: str, parts: int, program: str) -> dict[str, Any]:
+    """What every plan into parts says first, in the form of a plan's."""
+    none: dict[str, Any] = {"peak_bytes": {}, "link_bytes": {}, "link_bytes_lower_bound": {}}
+    return {
+        "schema": f"einturnip.{kind}/1",
+        "program": program,
+        "budget": dict.fromkeys(("memory", "compute", "host", "disk")),
+        "predicted": {"seconds": None, "flops": None, **none},
+        "parts": parts,
+        "cost_bytes": moved(decomposition).total,
+        "notes": list(decomposition.notes),
+    }
+
+
+def parts_json(decomposition: Decomposition, beside: Sequence[Baseline], parts: int, program: str) -> Iterator[str]:
+    """A decomposition into ``parts`` that regards no memory, and baselines to compare it with."""
+    first = head(decomposition, "decomposition", parts, program)
+    first["baselines"] = [
+        {
+            "name": b.name,
+            "labels": list(b.labels),
+            "kernel_calls": b.decomposition.kernel_calls,
+            "cost_bytes": _costs(moved(b.decomposition)),
+        }
+        for b in beside
+    ]
+    yield from pieces(first, {"nodes": decomposition_nodes(decomposition)})
+
+
+def _costs(m: Movement) -> dict[str, int]:
+    return {"join": m.join, "aggregate": m.aggregate, "repartition": m.repartition}
+
+
+def parts_text(decomposition: Decomposition, beside: Sequence[Baseline]) -> Iterator[str]:
+    """The same in lines, with what each node moves, and a table."""
+    for i, line in enumerate("\n".join(decomposition_lines(decomposition)).split("\n")):
+        cost = movement(decomposition, i // 2)
+        words = f"; join {cost.join}, aggregate {cost.aggregate}, repartition {cost.repartition} bytes"
+        yield line + words if i % 2 and cost.total else line
+    yield f"in all {moved(decomposition).total} bytes"
+    yield ""
+    yield from table(decomposition, beside)
+    yield from notes(decomposition)
+
+
+def table(decomposition: Decomposition, beside: Sequence[Baseline]) -> Iterator[str]:
+    """A line a decomposition: its bytes by kind and in all, and its kernel calls."""
+    rows: list[tuple[str, ...]] = [("bytes", "join", "aggregate", "repartition", "in all", "kernel calls")]
+    found = [("EinDecomp", decomposition)]
+    found += [(f"{b.name} ({', '.join(b.labels)})", b.decomposition) for b in beside]
+    for name, d in found:
+        m = moved(d)
+        rows.append((name, *map(str, (m.join, m.aggregate, m.repartition, m.total, d.kernel_calls))))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for name, *figures in rows:
+        yield "  ".join([name.ljust(widths[0]), *(f.rjust(w) for f, w in zip(figures, widths[1:], strict=True))])
+
+
+def notes(decomposition: Decomposition) -> Iterator[str]:
+    """What was asked for and could not be had."""
+    yield from decomposition.notes[:MOST_NOTES]
+    if len(decomposition.notes) > MOST_NOTES:
+        yield f"and {len(decomposition.notes) - MOST_NOTES} more such steps"
