@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from einturnip.api.inputs import close_all
 from einturnip.core.errors import BindError
@@ -32,13 +32,25 @@ def needs_data(node: InputNode) -> Source:
 class Job:
     """A program planned for its inputs, its options and where its outputs go.
 
-    ``targets``: for each output a file as the user wrote it, an array, or None where nothing is to be kept.
+    ``bound`` is the program before anything was rewritten for the budget. ``targets``: for each output a file as the
+    user wrote it, an array, or None where nothing is to be kept.
     """
 
+    bound: EinGraph
     planned: Planned
     sources: Mapping[str, Source]
     targets: Mapping[str, str | Array | None]
     options: Options
+
+    def replanned(self, budget: int) -> Planned:
+        """The plan for another budget, of the kind that was stated: to be looked at, not to be run.
+
+        Raises:
+            CapacityError: the least that would do.
+        """
+        memory, arena = (budget, None) if self.options.arena is None else (None, budget)
+        options = replace(self.options, memory=memory, arena=arena, check=False)
+        return make_plan(self.bound, self.sources, self.planned.targets, options)
 
     def run(
         self, progress: Callable[[Progress], None] | None = None, stop: threading.Event | None = None
@@ -97,7 +109,7 @@ def plan_job(
         CapacityError: it does not fit; the error holds the least budget that would do.
     """
     tiers = {name: t if isinstance(t, str) else name for name, t in targets.items() if t is not None}
-    return Job(make_plan(graph, sources, tiers, options), sources, targets, options)
+    return Job(graph, make_plan(graph, sources, tiers, options), sources, targets, options)
 
 
 def results_nbytes(graph: EinGraph, names: Iterable[str]) -> dict[str, int]:

@@ -7,10 +7,10 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,12 +22,16 @@ from einturnip.devices.limits import available_memory
 from einturnip.eingraph.types import EinGraph, InputNode
 from einturnip.lang import compile_text
 from einturnip.lang import types as lang
-from einturnip.pipeline import Options, bind
+from einturnip.pipeline import Options, Planned, bind
 from einturnip.planner.budget import resident_nbytes
+from einturnip.planner.plan import LARGE_PLAN
 from einturnip.runtime.types import Progress, RunReport
 from einturnip.stores.generated import Absent
 from einturnip.stores.location import written
 from einturnip.stores.types import Array, Source
+
+if TYPE_CHECKING:
+    from einturnip.report.analyze import Analysis
 
 Size = str | int
 Target = str | os.PathLike[str] | Array
@@ -39,9 +43,14 @@ class Result(Mapping[str, Any]):
     An output is an array, or a ``File`` where it was streamed to one.
     """
 
-    def __init__(self, values: Mapping[str, Any], report: RunReport) -> None:
+    def __init__(self, values: Mapping[str, Any], report: RunReport, analyse: Callable[[], Analysis]) -> None:
         self._values = dict(values)
         self.report = report
+        self._analyse = analyse
+
+    def analyze(self) -> Analysis:
+        """Predicted beside actual time of every statement: print its ``text()``, or look at its ``rows``."""
+        return self._analyse()
 
     def __getitem__(self, name: str) -> Any:
         try:
@@ -260,6 +269,16 @@ def _process_budget(memory: Size | None, graph: EinGraph, targets: Mapping[str, 
     return resident_nbytes() + allowed - total
 
 
+def _analysis(planned: Planned, report: RunReport) -> Callable[[], Analysis]:
+    """The analysis of a run, when it is asked for; that of a large plan now, so that the result holds no plan."""
+    from einturnip.report.analyze import analyse
+
+    if len(planned.memgraph) < LARGE_PLAN:
+        return lambda: analyse(planned, report)
+    made = analyse(planned, report)
+    return lambda: made
+
+
 class Plan:
     """A program planned for its inputs and a budget: ``explain`` it, ``run`` it (as often as wanted).
 
@@ -292,10 +311,9 @@ class Plan:
                 node = job.planned.graph.nodes[number]
                 targets[name] = np.empty(node.shape, node.dtype.numpy)
         with _running():
-            report, _ = Job(job.planned, job.sources, targets, job.options).run(progress, stop)
-        return Result(
-            {name: open(written(t, name)) if isinstance(t, str) else t for name, t in targets.items()}, report
-        )
+            report, _ = replace(job, targets=targets).run(progress, stop)
+        values = {name: open(written(t, name)) if isinstance(t, str) else t for name, t in targets.items()}
+        return Result(values, report, _analysis(job.planned, report))
 
     def close(self) -> None:
         """Close the inputs' files; the plan cannot run any more. Twice is allowed."""

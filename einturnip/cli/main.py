@@ -18,6 +18,7 @@ VERBS = {
     "run": "Run a program and write its outputs.",
     "check": "Check a program and print every tensor's shape and dtype.",
     "plan": "Show what would run, without running it.",
+    "trace": "Draw a recorded run: lanes over time.",
     "verify": "Prove a plan in JSON, whoever made it.",
     "fmt": "Write programs in their one canonical form.",
     "lsp": "Serve an editor: errors, shapes, completion.",

@@ -126,4 +126,9 @@ budget = _together(
     click.option("--host-memory", type=Size(), expose_value=False, callback=_not_yet, hidden=True),
     click.option("--reproducible", is_flag=True, expose_value=False, callback=_not_yet, hidden=True),
 )
-trace = click.option("--trace", metavar="FILE", expose_value=False, callback=_not_yet, hidden=True)
+trace = click.option(
+    "--trace",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Record when each step ran, for 'einturnip trace FILE'.",
+)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +14,11 @@ import click
 from einturnip.cli import options
 
 if TYPE_CHECKING:
+    from einturnip.api.jobs import Job
     from einturnip.report.emit import Floor
+
+# A plan that took longer than this to make is not made again for other budgets unless that is asked for. Seconds.
+QUICK = 2.0
 
 
 @click.command("plan")
@@ -26,7 +32,17 @@ if TYPE_CHECKING:
     help="The floor to show. [an overview of all]",
 )
 @click.option(
-    "--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True, help="How to show it."
+    "--format",
+    "form",
+    type=click.Choice(["text", "json", "dot"]),
+    default="text",
+    show_default=True,
+    help="How to show it; dot is for Graphviz.",
+)
+@click.option(
+    "--budgets/--no-budgets",
+    default=None,
+    help="Chart the predicted time against the memory given. [where one plan takes less than 2 s to make]",
 )
 @click.option(
     "--parts",
@@ -42,6 +58,7 @@ def command(
     outputs: dict[str, str],
     emit: Floor | None,
     form: str,
+    budgets: bool | None,
     parts: int | None,
     **budget: Any,
 ) -> None:
@@ -49,10 +66,7 @@ def command(
 
     Needs sizes, not data: input files that exist, or --dim.
     """
-    from einturnip.api.jobs import file_tiers
     from einturnip.cli.planning import planned
-    from einturnip.report.emit import emit_json, emit_text
-    from einturnip.report.explain import explain
     from einturnip.stores.generated import Absent
 
     if parts is not None:
@@ -60,15 +74,49 @@ def command(
 
         show_parts(program, inputs, dims, emit, form, parts)
         return
-    if form == "json" and emit is None:
-        raise click.UsageError("--format json needs --emit einsum, decomposition, taskgraph or memgraph")
+    if form == "dot" and emit is None:
+        raise click.UsageError("--format dot needs --emit einsum, decomposition, taskgraph or memgraph")
+    begin = time.monotonic()
     job = planned(program, inputs, dims, outputs, budget, lambda node: Absent(node.name, node.shape, node.dtype), True)
-    if emit is None:
-        click.echo(explain(job.planned))
-    elif form == "json":
-        for piece in emit_json(job.planned, emit, os.fspath(program), file_tiers(job)):
+    if emit is not None:
+        _emit(job, emit, form, os.fspath(program))
+        return
+    _overview(job, form, os.fspath(program), time.monotonic() - begin < QUICK if budgets is None else budgets, budgets)
+
+
+def _emit(job: Job, floor: Floor, form: str, program: str) -> None:
+    """Show one floor of the plan."""
+    from einturnip.api.jobs import file_tiers
+    from einturnip.report.emit import emit_json, emit_text
+
+    if form == "json":
+        for piece in emit_json(job.planned, floor, program, file_tiers(job)):
             sys.stdout.write(piece)
         sys.stdout.write("\n")
+        return
+    if form == "dot":
+        from einturnip.report.dot import emit_dot
+
+        lines = emit_dot(job.planned, floor)
     else:
-        for line in emit_text(job.planned, emit, file_tiers(job)):
-            click.echo(line)
+        lines = emit_text(job.planned, floor, file_tiers(job))
+    for line in lines:
+        click.echo(line)
+
+
+def _overview(job: Job, form: str, program: str, charted: bool, asked: bool | None) -> None:
+    """Show the plan statement by statement, and what other budgets would bring."""
+    from einturnip.cli.show import columns, show_lines
+    from einturnip.report.budgets import PATIENCE, chart, sweep
+    from einturnip.report.explain import explained
+    from einturnip.report.overview import to_json
+
+    if form == "text":
+        show_lines(explained(job.planned, columns()))
+    found = sweep(job.replanned, job.planned, float("inf") if asked else PATIENCE) if charted else None
+    if form == "json":
+        click.echo(json.dumps(to_json(job.planned, program, found), indent=1))
+    elif found is not None and len(found.points) > 1:
+        show_lines([(), *chart(found, columns())])
+    elif found is None and asked is None:
+        show_lines([(("--budgets charts the time against the memory given", "note"),)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     metavar="FILE.json",
     help="Write what happened to FILE.json.",
 )
+@click.option("--analyze", is_flag=True, help="Print predicted beside actual time for every statement.")
 @options.quiet
 @options.debug
 def command(
@@ -52,6 +54,8 @@ def command(
     outputs: dict[str, str],
     seed: int | None,
     report_file: Path | None,
+    analyze: bool,
+    trace: Path | None,
     quiet: bool,
     **budget: Any,
 ) -> None:
@@ -63,8 +67,9 @@ def command(
     from einturnip.cli.planning import planned
     from einturnip.report.summary import summarise, warning_text
 
-    if report_file is not None and not report_file.parent.is_dir():
-        raise BindError(f"{report_file}: there is no directory {report_file.parent}; create it first")
+    for file in (report_file, trace):
+        if file is not None and not file.parent.is_dir():
+            raise BindError(f"{file}: there is no directory {file.parent}; create it first")
     with on_signals() as stop:
         job = planned(program, inputs, dims, outputs, budget, _stand_in(seed), lenient=False)
         with shown(quiet) as show:
@@ -74,13 +79,25 @@ def command(
             finally:
                 job.close()
             stop.running = False
+    if trace is not None:
+        from einturnip.report.trace import write
+
+        write(trace, job.planned, report, os.fspath(program))
     if report_file is not None:
-        report_file.write_text(json.dumps(report.to_json(), indent=2) + "\n")
+        from einturnip.report.analyze import analyse
+
+        told = {"program": os.fspath(program)} | analyse(job.planned, report).to_json()
+        report_file.write_text(json.dumps(told, indent=2) + "\n")
     for warning in report.warnings:
         click.echo(warning_text(warning), err=True)
     if not quiet:
         for line in [*_outputs(sinks, job.targets), *summarise(report)]:
             click.echo(line)
+    if analyze:
+        from einturnip.cli.show import columns, show_lines
+        from einturnip.report.analyze import analyse, analysed
+
+        show_lines([(), *analysed(analyse(job.planned, report), columns())])
 
 
 def _stand_in(seed: int | None) -> Missing:

@@ -1,83 +1,121 @@
-"""A plan in words: what it computes, how it is cut, what it should take."""
+"""A plan in words: what each statement takes, what is kept, fused, spilled and why, and what it all comes to."""
 
 from __future__ import annotations
 
-import math
-from typing import assert_never
+from collections.abc import Iterator, Mapping, Sequence
 
-import numpy as np
-
-from einturnip.core.region import Region
 from einturnip.core.settings import format_size
-from einturnip.eingraph.types import NO_HINTS, ConcatNode, EinsumNode, InputNode
-from einturnip.memgraph.types import OpKind
+from einturnip.eingraph.types import InputNode
+from einturnip.memgraph.types import Lane, OpKind
 from einturnip.pipeline import Planned
-from einturnip.report.summary import links_text, seconds_text
+from einturnip.report.lines import WIDTH, Line, cut, plain, wrapped
+from einturnip.report.notes import elsewhere, facts, input_text, notes
+from einturnip.report.statements import Statement, statements, work_of
+from einturnip.report.summary import seconds_text
+from einturnip.report.work import Work, total, work_by_node
 
-Cells = tuple[str, str, str, str, str]
-
-
-def explain(planned: Planned) -> str:
-    """The plan as a table of its tensors, then its budget and what it should take."""
-    rows: list[Cells] = [("tensor", "type and shape", "cut into", "tile", "line")]
-    # The steps of a loop make tensors alike: one row says it for all.
-    alike: dict[Cells, list[str]] = {}
-    for row in (_row(planned, i) for i in range(len(planned.graph.nodes))):
-        numbered = "." in row[0]  # a name of ours: f.max, f.max2, f.max3
-        alike.setdefault((row[0].rstrip("0123456789") if numbered else row[0], *row[1:]), []).append(row[0])
-    rows += [(f"{n[0]} ({len(n):,} times)" if len(n) > 1 else n[0], *row[1:]) for row, n in alike.items()]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    table = ["  ".join(f"{cell:<{w}}" for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows]
-    return "\n".join([*table, "", *_totals(planned), *_hints(planned)])
+_INDENT = 6
+_TIMES = 16  # columns for time and share
 
 
-def _row(planned: Planned, i: int) -> Cells:
-    node, cut = planned.graph.nodes[i], planned.decomposition.partitionings[i]
-    shape = f"[{', '.join(map(str, node.shape))}]" if node.shape else ""
-    outputs = [name for name, number in planned.graph.outputs if number == i]
-    match node:
-        case InputNode():
-            name, word = f"input {node.name}", "tile"
-        case EinsumNode(einsum=einsum):
-            name = f"{'output ' if outputs else ''}{node.name}"
-            word = "kernel"
-            if isinstance(einsum, Region):
-                word = f"kernel of {len(einsum.steps)} steps in one"
-            elif einsum.aggregation:
-                word = f"{einsum.aggregation.op} kernel"
-        case ConcatNode(pieces=pieces):
-            name, word = f"{'output ' if outputs else ''}{node.name}", f"tile of {len(pieces):,} pieces"
-        case _:
-            assert_never(node)
-    tiles = " x ".join(str(min(t, b)) for t, b in zip(cut.tiles, cut.bounds, strict=True))
-    count = math.prod(cut.counts)
-    many = word if count == 1 else word.replace("kernel", "kernels").replace("tile", "tiles")
-    return name, f"{node.dtype}{shape}", f"{count:,} {many}", tiles, str(node.line)
+def explain(planned: Planned, width: int = WIDTH) -> str:
+    """The plan as text."""
+    return plain(explained(planned, width))
 
 
-def _totals(planned: Planned) -> list[str]:
-    memory, arena, predicted = planned.budget.memory, planned.budget.arena, planned.prediction
-    counts = np.bincount(planned.memgraph.kind, minlength=len(OpKind)).tolist()
-    ops = ", ".join(f"{counts[kind]:,} {kind.name.lower()}" for kind in OpKind if counts[kind])
-    budget = f"{format_size(arena)} for tiles, {format_size(planned.memgraph.peak_nbytes)} of them used"
-    rate = predicted.flops / predicted.seconds / 1e9 if predicted.seconds > 0 else 0.0
-    return [
-        f"memory   {budget}" if memory is None else f"memory   {format_size(memory)} in all; {budget}",
-        f"spill    {format_size(planned.memgraph.spill_nbytes)} on disk",
-        f"moves    {links_text(predicted.link_bytes, predicted.link_bytes_lower_bound)}",
-        f"steps    {ops}",
-        f"time     about {seconds_text(predicted.seconds)} on {planned.machine.workers} workers ({rate:.1f} GFLOP/s)",
+def explained(planned: Planned, width: int = WIDTH) -> list[Line]:
+    """The plan statement by statement, then its budget and what it should take."""
+    work = work_by_node(planned.memgraph)
+    lines = [*_inputs(planned, work, width), ()]
+    lines.append(((f"{'line':>4}  {'statement':<{width - _INDENT - _TIMES}}{'time':>10}{'share':>6}", "head"),))
+    for statement in statements(planned.graph):
+        lines += _statement(planned, statement, work, width)
+    return [*lines, (), *totals(planned, work, width)]
+
+
+def _inputs(planned: Planned, work: Sequence[Work], width: int) -> Iterator[Line]:
+    yield ((f"{'line':>4}  input", "head"),)
+    for i, node in enumerate(planned.graph.nodes):
+        if isinstance(node, InputNode):
+            shape = ", ".join(map(str, node.shape))
+            name = f"{node.name} : {node.dtype}[{shape}]" if shape else f"{node.name} : {node.dtype}"
+            text = input_text(planned, i, work[i])
+            head: Line = ((f"{node.line:>4}  ", ""), (name, "name"))
+            if _INDENT + len(name) + 2 + len(text) <= width:
+                yield (*head, (f"  {text}", "note"))
+            else:
+                yield head
+                yield from wrapped(text, _INDENT + 2, width, "note")
+
+
+def _statement(planned: Planned, statement: Statement, work: Sequence[Work], width: int) -> Iterator[Line]:
+    room = width - _INDENT - _TIMES
+    number = f"{statement.line:>4}  "
+    if not statement.nodes:
+        yield (number, ""), (cut(statement.text, room), "name")
+        yield from wrapped(elsewhere(planned, statement), _INDENT + 2, width, "note")
+        return
+    mine = work_of(statement, work)
+    seconds = kernel_seconds(planned, mine)
+    whole = kernel_seconds(planned, total(work))
+    times = f"{seconds_text(seconds):>10}{seconds / whole if whole else 0:>6.0%}"
+    yield (number, ""), (f"{cut(statement.text, room):<{room}}", "name"), (times, "")
+    yield from wrapped(facts(planned, statement, mine), _INDENT + 2, width)
+    for note in notes(planned, statement, work):
+        yield from wrapped(note, _INDENT + 2, width, "warn" if note.startswith("spilled") else "note")
+
+
+def kernel_seconds(planned: Planned, work: Work) -> float:
+    """Seconds of kernels, shared evenly among the workers."""
+    return work.seconds[Lane.COMPUTE] / planned.machine.workers
+
+
+def totals(planned: Planned, work: Sequence[Work], width: int) -> Iterator[Line]:
+    """Memory, bytes moved, steps and time, each on lines of its own."""
+    memory, predicted = planned.budget.memory, planned.prediction
+    arena, used = format_size(planned.budget.arena), format_size(planned.memgraph.peak_nbytes)
+    rest = 0 if memory is None else memory - planned.budget.arena
+    budget = f"{arena} for tiles, {used} of them used"
+    if memory is not None:
+        budget = f"{format_size(memory)} in all: {format_size(rest)} Python, libraries and workers; {budget}"
+    spill = planned.memgraph.spill_nbytes
+    sums = total(work)
+    ops = ", ".join(f"{n:,} {kind.name.lower()}" for kind in OpKind if (n := sums.ops.get(kind, 0)))
+    rows = [
+        ("memory", budget),
+        ("spill", f"{format_size(spill)} on disk" if spill else "nothing"),
+        *_links(predicted.link_bytes, predicted.link_bytes_lower_bound),
+        ("steps", ops or "none"),
+        ("time", f"about {seconds_text(predicted.seconds)} on {_workers(planned)}: {_bound(planned, sums)}"),
     ]
+    for name, text in rows:
+        first, *others = wrapped(text, 9, width) or [((" " * 9, ""),)]
+        yield (f"{name:<9}", "head"), (first[0][0][9:], "")
+        yield from others
+    for note in planned.decomposition.notes:
+        yield from wrapped(f"warning: {note}", 0, width, "warn")
 
 
-def _hints(planned: Planned) -> list[str]:
-    """What the program asks of its plan, and what of that the plan does not do."""
-    lines = []
-    for node in planned.graph.nodes:
-        if isinstance(node, EinsumNode) and node.hints != NO_HINTS:
-            h, labels = node.hints, node.einsum.labels
-            asked = [f"tile {', '.join(f'{labels[p]} = {extent}' for p, extent in h.tiles)}"] if h.tiles else []
-            asked += [word for word, wanted in (("keep", h.keep), ("recompute", h.recompute)) if wanted]
-            asked += [f"on {h.device}"] if h.device else []
-            lines.append(f"hint     line {node.line}: {node.name}: {'; '.join(asked)}")
-    return lines + [f"warning  {note}" for note in planned.decomposition.notes]
+def _links(moved: Mapping[str, int], bound: Mapping[str, int]) -> Iterator[tuple[str, str]]:
+    """What crosses each link, beside the least that any order of the work must move."""
+    for (link, nbytes), name in zip(moved.items(), ("reads", "writes"), strict=False):
+        least = bound.get(link, 0)
+        many = f", {nbytes / least:.3g} x the least that any order must" if nbytes > 1.005 * least > 0 else ""
+        yield name, f"{format_size(nbytes)}{many}" + (f" ({format_size(least)})" if many else "")
+
+
+def _workers(planned: Planned) -> str:
+    n = planned.machine.workers
+    rate = planned.prediction.flops / planned.prediction.seconds / 1e9 if planned.prediction.seconds > 0 else 0.0
+    return f"{n} worker{'s' if n != 1 else ''} ({rate:.1f} GFLOP/s)"
+
+
+def _bound(planned: Planned, work: Work) -> str:
+    """What takes the time: lanes work beside each other, the busiest is what one waits for."""
+    kernels = kernel_seconds(planned, work)
+    busy = {"kernels": kernels, "reading": work.seconds[Lane.IN], "writing": work.seconds[Lane.OUT]}
+    longest = max(busy, key=lambda lane: busy[lane])
+    rest = ", ".join(f"{lane} {seconds_text(s)}" for lane, s in busy.items() if s > 0 and lane != longest)
+    verb = "take" if longest == "kernels" else "takes"
+    beside = f", beside it {rest}" if rest else ""
+    return f"{longest} {verb} {seconds_text(busy[longest])}{beside}"

@@ -165,11 +165,13 @@ def test_a_memory_graph_says_where_tiles_lie_in_files(folder, command):
         (("run", "product.ein", "--memory", "2G"), "write 2GiB or 2GB"),
         (("run", "product.ein", "--device", "cuda:1"), "--device cuda:1 is not available yet"),
         (("run", "product.ein", "--device", "abacus"), "'abacus' is no device"),
-        (("run", "product.ein", "--trace", "t.json"), "--trace is not available yet"),
+        (("run", "product.ein", "--trace", "nowhere/t.json"), "there is no directory nowhere"),
+        (("trace", "product.ein"), "product.ein is no recorded run"),
+        (("trace", "t.json"), "there is no recorded run t.json"),
         (("run", "product.ein", "--reproducible"), "--reproducible is not available yet"),
         (("run", "product.ein", "--memry", "1GiB"), "--memory"),
         (("run", "product.ein", *FILES, "--policy", "luck"), "luck"),
-        (("plan", "product.ein", *FILES, "--format", "json"), "--format json needs --emit"),
+        (("plan", "product.ein", *FILES, "--format", "dot"), "--format dot needs --emit"),
         (("rnu", "product.ein"), "did you mean 'run'?"),
         (("product.ein",), "einturnip run product.ein"),
         (("check", "broken.ein"), "broken.ein:2:"),
@@ -277,7 +279,7 @@ def test_the_language_server_says_what_it_needs(command, monkeypatch):
 def test_help_of_every_verb(command):
     code, out, _ = command("--help")
     assert code == 0
-    for verb in ("run", "check", "plan", "fmt", "lsp", "doctor"):
+    for verb in ("run", "check", "plan", "trace", "fmt", "lsp", "doctor"):
         assert f"  {verb} " in out
         assert command(verb, "--help")[0] == 0
     assert command("--version")[1].startswith("einturnip, version ")

@@ -1,0 +1,173 @@
+"""A run beside its plan: predicted and actual time of every statement, as a database explains and analyses a query."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from einturnip.core.settings import format_size
+from einturnip.eingraph.types import InputNode
+from einturnip.memgraph.types import Lane, MemGraph, OpKind
+from einturnip.pipeline import Planned
+from einturnip.report.lines import WIDTH, Line, cut, plain
+from einturnip.report.statements import statements, work_of
+from einturnip.report.summary import seconds_text
+from einturnip.report.work import Work, total, work_by_node
+from einturnip.runtime.types import RunReport, Timeline
+
+Seconds = NDArray[np.float64]
+
+LANES = {Lane.COMPUTE: "kernels", Lane.IN: "reading", Lane.OUT: "writing"}
+_COLUMNS = 29  # for predicted, actual and their ratio
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """What a lane did for a statement, an input or the whole run.
+
+    Seconds are of the lane: kernels' are shared among the workers, and of transfers at one time each has its share.
+    """
+
+    lane: str
+    ops: int
+    nbytes: int
+    predicted: float
+    actual: float
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A statement (``within``: the line in whose kernels it runs, if it has none of its own) or an input."""
+
+    line: int
+    text: str
+    measures: tuple[Measure, ...]
+    flops: int = 0
+    within: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Analysis:
+    """A run beside its plan. Units: seconds, bytes."""
+
+    rows: tuple[Row, ...]
+    total: tuple[Measure, ...]
+    report: RunReport
+
+    def text(self, width: int = WIDTH) -> str:
+        """As a table."""
+        return plain(analysed(self, width))
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values: the run's report, with ``statements`` and ``total`` beside it."""
+        rows = [asdict(row) for row in self.rows]
+        return self.report.to_json() | {"statements": rows, "total": [asdict(m) for m in self.total]}
+
+
+def analyse(planned: Planned, report: RunReport) -> Analysis:
+    """What the run of a plan took, statement by statement."""
+    graph, workers = planned.memgraph, planned.machine.workers
+    assert report.timeline is not None
+    work = work_by_node(graph)
+    ran = work_by_node(graph, shares(graph, report.timeline))
+    rows = [
+        Row(node.line, f"input {node.name}", _measures(work[i], ran[i], workers))
+        for i, node in enumerate(planned.graph.nodes)
+        if isinstance(node, InputNode)
+    ]
+    for s in statements(planned.graph):
+        of_it = _measures(work_of(s, work), work_of(s, ran), workers)
+        rows.append(Row(s.line, s.text, of_it, work_of(s, work).flops, s.within))
+    return Analysis(tuple(rows), _measures(total(work), total(ran), workers), report)
+
+
+def shares(graph: MemGraph, timeline: Timeline) -> Seconds:
+    """Seconds that each op took of its lane: of transfers that overlap, each the time divided by their number."""
+    taken = timeline.end - timeline.begin
+    lanes = np.array([kind.lane for kind in OpKind])[graph.kind]
+    for lane in (Lane.IN, Lane.OUT):
+        ops = np.flatnonzero(lanes == lane)
+        taken[ops] = _shared(timeline.begin[ops], timeline.end[ops])
+    return taken
+
+
+def _shared(begin: Seconds, end: Seconds) -> Seconds:
+    """For each interval the integral over it of 1 / (intervals that are open)."""
+    when = np.concatenate([begin, end])
+    order = np.argsort(when, kind="stable")
+    open_after = np.cumsum(np.where(order < len(begin), 1, -1))
+    passed = np.diff(when[order], prepend=when[order][:1])
+    share = np.concatenate([[0.0], passed[1:] / np.maximum(open_after[:-1], 1)]) if len(when) else passed
+    at = np.empty(len(when))
+    at[order] = np.cumsum(share)
+    return at[len(begin) :] - at[: len(begin)]
+
+
+def _measures(work: Work, ran: Work, workers: int) -> tuple[Measure, ...]:
+    found = []
+    for lane, name in LANES.items():
+        ops = sum(n for kind, n in work.ops.items() if kind.lane == lane)
+        if ops:
+            share = workers if lane == Lane.COMPUTE else 1
+            seconds = work.seconds[lane] / share, ran.seconds[lane] / share
+            found.append(Measure(name, ops, work.moved(lane) if lane != Lane.COMPUTE else 0, *seconds))
+    return tuple(found)
+
+
+def analysed(analysis: Analysis, width: int = WIDTH) -> list[Line]:
+    """The table's lines."""
+    room = width - _COLUMNS
+    head: Line = ((f"{'line  statement':<{room}}{'predicted':>11}{'actual':>11}{'x':>7}", "head"),)
+    lines = [head]
+    for row in analysis.rows:
+        lines += _row(row, analysis.report.workers, room)
+    return [*lines, (), *_totals(analysis, room)]
+
+
+def _row(row: Row, workers: int, room: int) -> Iterator[Line]:
+    kernels = [m for m in row.measures if m.lane == "kernels"]
+    name: Line = ((f"{row.line:>4}  ", ""), (f"{cut(row.text, room - 7):<{room - 6}}", "name"))
+    if row.within is not None:
+        yield (*name, (f"{f'in line {row.within}':>{_COLUMNS}}", "note"))
+        return
+    first = kernels[0] if kernels else row.measures[0] if len(row.measures) == 1 else None
+    yield (*name, (_times(first.predicted, first.actual), "")) if first else name
+    for m in row.measures:
+        text = _said(m, row, workers)
+        yield ((f"{'':8}{cut(text, room - 9):<{room - 8}}", "note"), (_times(m.predicted, m.actual) * (m != first), ""))
+
+
+def _said(m: Measure, row: Row, workers: int) -> str:
+    if m.lane != "kernels":
+        return f"{m.lane} {format_size(m.nbytes)}, {m.ops:,} tile{'s' * (m.ops != 1)}"
+    each = seconds_text(m.actual * workers / m.ops)
+    rate = row.flops / m.actual / 1e9 if m.actual > 0 else 0.0
+    return f"{m.ops:,} kernel call{'s' * (m.ops != 1)} of {each}, {rate:.1f} GFLOP/s"
+
+
+def _times(predicted: float, actual: float) -> str:
+    ratio = f"{actual / predicted:>7.2f}" if predicted > 0 else f"{'':7}"
+    return f"{seconds_text(predicted):>11}{seconds_text(actual):>11}{ratio}"
+
+
+def _totals(analysis: Analysis, room: int) -> Iterator[Line]:
+    """The lanes, the whole run, bytes and memory."""
+    report, predicted = analysis.report, analysis.report.predicted
+    for m in analysis.total:
+        about = f" by {report.workers} workers" if m.lane == "kernels" else f" {format_size(m.nbytes)}"
+        yield (f"{m.lane + about:<{room}}", ""), (_times(m.predicted, m.actual), "")
+    yield (f"{'whole run':<{room}}", "head"), (_times(predicted.seconds, report.wall_seconds), "head")
+    for link, nbytes in predicted.link_bytes.items():
+        yield ((_line(f"bytes {link}", nbytes, report.link_bytes.get(link, 0), room), ""),)
+    yield ((_line("arena, at most", sum(predicted.peak_nbytes.values()), report.arena_peak_nbytes, room), ""),)
+    if report.memory_nbytes is not None:
+        yield ((_line("memory of the process, at most", report.memory_nbytes, report.peak_resident_nbytes, room), ""),)
+
+
+def _line(name: str, predicted: int, actual: int, room: int) -> str:
+    ratio = f"{actual / predicted:>7.2f}" if predicted else ""
+    return f"{name:<{room}}{format_size(predicted):>11}{format_size(actual):>11}{ratio}"

@@ -1,0 +1,63 @@
+"""A plan as one JSON object: what ``einturnip plan --format json`` prints when no floor is asked for."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from einturnip.eingraph.types import InputNode
+from einturnip.memgraph.types import Lane
+from einturnip.pipeline import Planned
+from einturnip.report.budgets import Sweep
+from einturnip.report.emit import budget
+from einturnip.report.notes import elsewhere, input_text, notes, size
+from einturnip.report.statements import Statement, statements, stored, work_of
+from einturnip.report.work import Work, work_by_node
+
+
+def to_json(planned: Planned, program: str, found: Sweep | None) -> dict[str, Any]:
+    """Statements, inputs, totals and, where other budgets were looked at, what those bring. Seconds and bytes."""
+    graph, work = planned.graph, work_by_node(planned.memgraph)
+    inputs = [
+        {"name": n.name, "line": n.line, "shape": n.shape, "dtype": str(n.dtype), "text": input_text(planned, i, w)}
+        | work_json(w)
+        for i, (n, w) in enumerate(zip(graph.nodes, work, strict=True))
+        if isinstance(n, InputNode)
+    ]
+    out: dict[str, Any] = {
+        "schema": "einturnip.plan/1",
+        "program": program,
+        "budget": budget(planned),
+        "predicted": planned.prediction.to_json(),
+        "workers": planned.machine.workers,
+        "spill_bytes": planned.memgraph.spill_nbytes,
+        "inputs": inputs,
+        "statements": [_statement(planned, s, work) for s in statements(graph)],
+    }
+    if found is not None:
+        points = [asdict(p) for p in found.points]
+        out["budgets"] = [{f"{k}_bytes" if k in ("budget", "spilled") else k: v for k, v in p.items()} for p in points]
+        out["least_bytes"] = found.least
+    return out
+
+
+def _statement(planned: Planned, statement: Statement, work: tuple[Work, ...]) -> dict[str, Any]:
+    head: dict[str, Any] = {"line": statement.line, "text": statement.text}
+    if not statement.nodes:
+        return head | {"within": statement.within, "notes": [elsewhere(planned, statement)]}
+    graph, made = planned.graph, stored(planned.graph, statement)
+    node, cut = graph.nodes[made[-1]], planned.decomposition.output(made[-1])
+    head |= {"nodes": list(statement.nodes), "name": node.name, "dtype": str(node.dtype), "shape": node.shape}
+    head |= {"bytes": size(node), "tiles": cut.counts, "tile": cut.tiles, "times": len(made)}
+    return head | work_json(work_of(statement, work)) | {"notes": list(notes(planned, statement, work))}
+
+
+def work_json(work: Work) -> dict[str, Any]:
+    """Seconds by lane, summed over its ops; bytes and ops by kind."""
+    return {
+        "seconds": {lane.name.lower(): work.seconds[lane] for lane in Lane},
+        "moved_bytes": {kind.name.lower(): n for kind, n in work.nbytes.items()},
+        "ops": {kind.name.lower(): n for kind, n in work.ops.items()},
+        "flops": work.flops,
+        "held_bytes": work.held_nbytes,
+    }

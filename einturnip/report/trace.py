@@ -1,0 +1,185 @@
+"""A recorded run: in a file, drawn in text with lanes over time, or as events for a browser's tracing viewer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from einturnip.core.errors import BindError
+from einturnip.memgraph.types import Lane, OpKind
+from einturnip.pipeline import Planned
+from einturnip.report.analyze import LANES
+from einturnip.report.lines import Line, cut
+from einturnip.report.summary import seconds_text
+from einturnip.report.work import nbytes_of_ops, nodes_of_ops
+from einturnip.runtime.types import RunReport
+
+SCHEMA = "einturnip.trace/1"
+_COLUMNS = ("kind", "node", "thread", "begin", "end", "nbytes")
+_LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+# Of a cell's time: from here on it is shown as busy, and as partly busy.
+_BUSY, _PARTLY = 0.5, 0.02
+
+Column = NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """A run that was recorded. ``tensors``: name, line and statement of each node; columns by op. Units: seconds."""
+
+    program: str
+    seconds: float
+    tensors: tuple[tuple[str, int, str], ...]
+    kind: Column
+    node: Column
+    thread: Column
+    begin: Column
+    end: Column
+    nbytes: Column
+
+
+def write(path: Path, planned: Planned, report: RunReport, program: str) -> None:
+    """Record a run in a file: one JSON object, its columns by op."""
+    graph, timeline = planned.memgraph, report.timeline
+    assert timeline is not None
+    nodes = planned.graph.nodes
+    head = {
+        "schema": SCHEMA,
+        "program": program,
+        "seconds": report.wall_seconds,
+        "kinds": [kind.name.lower() for kind in OpKind],
+        "tensors": [[node.name, node.line, planned.graph.statement(node.line)] for node in nodes],
+    }
+    times = [np.round(times, 7) for times in (timeline.begin, timeline.end)]
+    columns: list[Column] = [graph.kind, nodes_of_ops(graph), timeline.thread, *times, nbytes_of_ops(graph)]
+    with path.open("w") as file:
+        file.write(json.dumps(head)[:-1])
+        for name, column in zip(_COLUMNS, columns, strict=True):
+            file.write(f',\n"{name}": {json.dumps(column.tolist())}')
+        file.write("}\n")
+
+
+def read(path: Path) -> Recorded:
+    """A recorded run.
+
+    Raises:
+        BindError: there is none in the file.
+    """
+    try:
+        data = json.loads(path.read_text("utf-8"))
+        if data["schema"] != SCHEMA:
+            raise ValueError
+        tensors = tuple((str(name), int(line), str(text)) for name, line, text in data["tensors"])
+        types = (np.uint8, np.int64, np.int64, np.float64, np.float64, np.int64)
+        columns = [np.array(data[name], dtype) for name, dtype in zip(_COLUMNS, types, strict=True)]
+        sound = all(c.shape == (len(columns[0]),) for c in columns) and np.all(columns[3] <= columns[4])
+        if not sound or np.any(columns[0] >= len(OpKind)) or np.any((columns[1] < 0) | (columns[1] >= len(tensors))):
+            raise ValueError
+        return Recorded(str(data["program"]), float(data["seconds"]), tensors, *columns)
+    except FileNotFoundError:
+        raise BindError(f"there is no recorded run {path}") from None
+    except (ValueError, KeyError, TypeError, UnicodeDecodeError):
+        raise BindError(f"{path} is no recorded run. help: einturnip run PROG.ein --trace {path.name}") from None
+
+
+def drawn(run: Recorded, width: int) -> list[Line]:
+    """Each thread of each lane as a row over time, a letter for each statement."""
+    name_width = max(map(len, LANES.values())) + 4
+    cells = max(10, width - name_width)
+    letters = _letters(run)
+    head = f"{run.program}: {len(run.kind):,} steps in {seconds_text(run.seconds)}, {_cell(run, cells)} a column"
+    lines: list[Line] = [((head, "head"),), (), ((f"{'':{name_width}}{_axis(run, cells)}", "note"),)]
+    for lane, thread, ops in _threads(run):
+        row = _row(run, ops, letters, cells)
+        lines.append(((f"{LANES[lane]} {thread:<{name_width - len(LANES[lane]) - 1}}", ""), (row, "bar")))
+    lines += [(), *_legend(run, letters, width)]
+    return lines
+
+
+def _cell(run: Recorded, cells: int) -> str:
+    return seconds_text(run.seconds / cells)
+
+
+def _axis(run: Recorded, cells: int) -> str:
+    middle, last = seconds_text(run.seconds / 2), seconds_text(run.seconds)
+    half = cells // 2
+    return f"{'0':<{half}}{middle:<{cells - half - len(last)}}{last}"
+
+
+def _threads(run: Recorded) -> Iterator[tuple[Lane, int, Column]]:
+    """Every thread of every lane with its ops in the order in which they began."""
+    lanes = np.array([kind.lane for kind in OpKind])[run.kind]
+    for lane in Lane:
+        for thread in np.unique(run.thread[lanes == lane]).tolist():
+            ops = np.flatnonzero((lanes == lane) & (run.thread == thread))
+            yield lane, thread, ops[np.argsort(run.begin[ops], kind="stable")]
+
+
+def _lines(run: Recorded) -> Column:
+    """The line of each op's statement."""
+    return np.array([line for _, line, _ in run.tensors], dtype=np.int64)[run.node]
+
+
+def _letters(run: Recorded) -> dict[int, str]:
+    """A letter for each line that has work, in the order of the text; '*' for those that take least, if many."""
+    lines = _lines(run)
+    found, at = np.unique(lines, return_inverse=True)
+    seconds = np.bincount(at, run.end - run.begin, len(found))
+    most = set(found[np.argsort(-seconds, kind="stable")][: len(_LETTERS)].tolist())
+    shown = iter(_LETTERS)
+    return {line: next(shown) if line in most else "*" for line in found.tolist()}
+
+
+def _row(run: Recorded, ops: Column, letters: dict[int, str], cells: int) -> str:
+    """What a thread did in each cell: the letter that took most of it, '-' where it mostly waited, blank for idle."""
+    edges = np.linspace(0.0, max(run.seconds, 1e-9), cells + 1)
+    lines = _lines(run)[ops]
+    names = np.unique(lines).tolist()
+    busy = np.stack([_before(run, ops[lines == line], edges) for line in names])
+    share = np.diff(busy, axis=1) / (edges[1] - edges[0])
+    most, whole = share.argmax(axis=0).tolist(), share.sum(axis=0).tolist()
+    return "".join(
+        letters[names[m]] if w >= _BUSY else "-" if w >= _PARTLY else " " for m, w in zip(most, whole, strict=True)
+    ).rstrip()
+
+
+def _before(run: Recorded, ops: Column, edges: Column) -> Column:
+    """Seconds that the ops, one after another, had taken by each edge."""
+    begin, end = run.begin[ops], run.end[ops]
+    taken = np.concatenate([[0.0], np.cumsum(end - begin)])
+    started = np.searchsorted(begin, edges)
+    over = np.where(started > 0, np.maximum(end[started - 1] - edges, 0.0), 0.0)
+    return np.asarray(taken[started] - over)
+
+
+def _legend(run: Recorded, letters: dict[int, str], width: int) -> Iterator[Line]:
+    texts = {line: text.partition("#")[0].rstrip() for _, line, text in run.tensors}
+    for line, letter in letters.items():
+        if letter != "*":
+            yield (letter, "bar"), (f"  line {line:<4} ", ""), (cut(texts[line], width - 13), "name")
+    if "*" in letters.values():
+        yield (("*", "bar"), ("  the other lines", ""))
+
+
+def chrome(run: Recorded) -> Iterator[str]:
+    """Events in the form that browsers' tracing viewers read (Chrome's, Perfetto's), piece by piece."""
+    rows = {(lane, thread): row for row, (lane, thread, _) in enumerate(_threads(run))}
+    yield '{"displayTimeUnit": "ms", "traceEvents": ['
+    for (lane, thread), row in rows.items():
+        name = {"name": f"{LANES[lane]} {thread}"}
+        yield json.dumps({"ph": "M", "pid": 0, "tid": row, "name": "thread_name", "args": name}) + ",\n"
+        yield json.dumps({"ph": "M", "pid": 0, "tid": row, "name": "thread_sort_index", "args": {"sort_index": row}})
+        yield ",\n"
+    columns = (run.kind, run.node, run.thread, run.begin, run.end, run.nbytes)
+    for op, (k, node, thread, begin, end, nbytes) in enumerate(zip(*(c.tolist() for c in columns), strict=True)):
+        kind, (name, line, text) = OpKind(k), run.tensors[node]
+        arguments = {"op": op, "line": line, "statement": text} | ({"bytes": nbytes} if nbytes else {})
+        event = {"ph": "X", "pid": 0, "tid": rows[kind.lane, thread], "ts": begin * 1e6, "dur": (end - begin) * 1e6}
+        yield json.dumps(event | {"name": name, "cat": kind.name.lower(), "args": arguments}) + ",\n"
+    yield json.dumps({"ph": "M", "pid": 0, "name": "process_name", "args": {"name": run.program}}) + "]}"
