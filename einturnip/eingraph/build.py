@@ -15,7 +15,7 @@ from einturnip.eingraph.mentions import Mentions, mentions
 from einturnip.eingraph.ranges import label_sizes
 from einturnip.eingraph.sizes import Size, Sizes, bind_sizes
 from einturnip.eingraph.statement import Statement
-from einturnip.eingraph.types import ConcatNode, EinGraph, InputNode
+from einturnip.eingraph.types import NO_HINTS, ConcatNode, EinGraph, InputNode
 from einturnip.lang.types import Concatenate, Dim, Equation, For, Grad, Input, Output, Program, Replace
 from einturnip.lang.types import Statement as ProgramStatement
 
@@ -60,6 +60,7 @@ class _Unrolled:
         self.sizes = sizes
         self.assembly = Assembly()
         self.gradients = Gradients(self.assembly)
+        self._gradients: set[int] = set()
         self.nodes: dict[int, int] = {}
         self._forms = Forms()
         self._mentions: dict[int, Mentions] = {}
@@ -100,11 +101,24 @@ class _Unrolled:
             numbers = dict(zip(found.tensors, places, strict=True))
             self._lowered[key] = self._lower(equation, numbers, outside), self.sizes.axes[equation.number]
         drafts, self.sizes.axes[equation.number] = self._lowered[key]
-        if drafts:
+        if drafts and (copied := self._copied(drafts, outside)) is not None:
+            self.nodes[equation.number] = copied
+        elif drafts:
             name, line = equation.name, equation.span.line
             self.nodes[equation.number] = self.assembly.place(drafts, outside, name, line)
         else:
             self._stand_in(equation)
+
+    def _copied(self, drafts: Sequence[Draft], outside: Sequence[int]) -> int | None:
+        """The gradient that an equation just gives a name; None where it does anything else."""
+        (draft, *more) = drafts
+        made = self.assembly.nodes[outside[0]] if outside else None
+        if more or made is None or outside[0] not in self._gradients or isinstance(made, InputNode):
+            return None
+        plain = copy_of(made.dtype, made.shape).einsum
+        einsum = draft.einsum
+        same = einsum.bounds == plain.bounds and einsum.accesses == plain.accesses and einsum.join == plain.join
+        return outside[0] if same and einsum.aggregation is None and draft.hints == NO_HINTS else None
 
     def _lower(self, equation: Equation, numbers: Mapping[int, int], outside: Sequence[int]) -> tuple[Draft, ...]:
         """The drafts of an equation over the nodes that it reads, as ``numbers`` says; none where it is wrong."""
@@ -136,7 +150,8 @@ class _Unrolled:
         if self._is_unsized(statement, (statement.loss, statement.by)):
             return
         loss, by = self.nodes[statement.loss], self.nodes[statement.by]
-        self.nodes[statement.number] = self.gradients.gradient(loss, by)
+        self.nodes[statement.number] = made = self.gradients.gradient(loss, by)
+        self._gradients.add(made)
         self.sizes.axes[statement.number] = self.sizes.axes[statement.by]
 
     def _loop(self, loop: For) -> None:

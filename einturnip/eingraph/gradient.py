@@ -20,6 +20,7 @@ from einturnip.eingraph.evaluate import operands_of
 from einturnip.eingraph.forms import distinct, pattern
 from einturnip.eingraph.gradient_einsum import Contribution, contribution, is_flat
 from einturnip.eingraph.gradient_pieces import Part, total, visible
+from einturnip.eingraph.gradient_shift import cancels
 from einturnip.eingraph.types import ConcatNode, EinsumNode, Node, Piece
 
 Adjoint: TypeAlias = int | Const
@@ -102,6 +103,8 @@ class _Sweep:
     def _made(self, number: int) -> Adjoint:
         made = self.gradients
         node = made.assembly.nodes[number]
+        if cancels(made.assembly.nodes, self._users, self.loss, number):
+            return constant(0, node.dtype)
         parts: list[Part] = []
         for user in sorted(self._users.get(number, ()), reverse=True):
             g = self.adjoints[user]

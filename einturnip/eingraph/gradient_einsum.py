@@ -15,6 +15,7 @@ from einturnip.core.arithmetic import added, constant, converted, is_number, sel
 from einturnip.core.derivatives import adjoint_of, recast
 from einturnip.core.dtypes import BOOL, I64, DType
 from einturnip.core.einsum import Access, Einsum, Index, labels_read
+from einturnip.core.predicates import settled, truth
 from einturnip.core.scalar import Call, Cast, Const, Label, Operand, Scalar, rewrite, slots_of, walk
 from einturnip.eingraph.assembly import Draft, Drafts, Space, Tensor
 from einturnip.eingraph.gradient_access import Place, Turned, turned
@@ -113,6 +114,7 @@ class _Adjoint:
         found = _substituted(self.space, term, turn.at)
         if found is None:
             return None
+        found = settled(found, lambda c: truth(c, [(0, n) for n in self.space.bounds]), {})
         tests = [test.condition() for test in turn.tests]
         return (selected(_all(tests), found, constant(0, found.dtype)) if tests else found), rest
 

@@ -156,7 +156,7 @@ def visible(assembly: Assembly, user: ConcatNode, number: int, g: int | Const, n
                 yield Part(g, None)
                 continue
             part = adding.filled(g, node.shape)
-        elif box == tuple((0, n) for n in user.shape) and piece.axes == axes:
+        elif node.shape == user.shape and piece.axes == axes:
             part = g
         else:
             part = adding.cut(g, box, piece.axes)

@@ -22,18 +22,34 @@ _STEP = 1e-3
 _DIRECTIONS = {"c": (1, 1j)}
 
 
+class _Watched(dict[int, Array]):
+    """Tensors, with the numbers of those that were read."""
+
+    def __init__(self, tensors: Mapping[int, Array]) -> None:
+        super().__init__(tensors)
+        self.read: set[int] = set()
+
+    def __getitem__(self, number: int) -> Array:
+        self.read.add(number)
+        return super().__getitem__(number)
+
+
 class Tape:
-    """What was carried out so far, in order: the tensors made, and how; gradients are made anew in each run."""
+    """What was carried out so far, in order: tensors made, how, and from which; gradients are made anew in each run."""
 
     def __init__(self, values: Mapping[int, Array]) -> None:
         self._inputs = dict(values)
         self._steps: list[tuple[frozenset[int], Step | Grad]] = []
+        self._reads: list[frozenset[int]] = []
 
     def run(self, values: dict[int, Array], numbers: Iterable[int], step: Step | Grad) -> None:
         """Carry out a step that makes tensors."""
-        end = len(self._steps)
+        end, watched = len(self._steps), _Watched(values)
         self._steps.append((frozenset(numbers), step))
-        self._carry_out(values, end, {})
+        self._carry_out(watched, end, {})
+        reads = {step.loss, step.by} if isinstance(step, Grad) else watched.read
+        self._reads.append(frozenset(reads))
+        values.update((number, watched[number]) for number in self._steps[end][0])
 
     def _carry_out(self, values: dict[int, Array], place: int, held: Held) -> None:
         numbers, step = self._steps[place]
@@ -42,21 +58,33 @@ class Tape:
         else:
             step(values)
         for number in numbers:
-            values[number] = held.get((place, number), values[number])
+            if (place, number) in held:
+                values[number] = held[place, number]
 
     def _gradient(self, statement: Grad, at: Array, end: int, held: Held) -> Array:
         """The derivative of a loss by a tensor, as they are at a place on the tape."""
         by = statement.by
         made = max((k for k in range(end) if by in self._steps[k][0]), default=-1)
+        needed = self._needed(statement.loss, end)
 
         def loss(tensor: Array) -> float:
             fixed = {**held, (made, by): tensor}
             values = {number: fixed.get((-1, number), array) for number, array in self._inputs.items()}
-            for place in range(end):
+            for place in needed:
                 self._carry_out(values, place, fixed)
             return float(np.sum(values[statement.loss]))
 
         return _differences(loss, at)
+
+    def _needed(self, number: int, end: int) -> list[int]:
+        """The places of the steps before ``end`` that a tensor hangs on, in order."""
+        wanted, found = {number}, []
+        for place in reversed(range(end)):
+            if made := self._steps[place][0] & wanted:
+                wanted -= made
+                wanted |= self._reads[place]
+                found.append(place)
+        return found[::-1]
 
 
 def _differences(loss: Callable[[Array], float], at: Array) -> Array:

@@ -1,0 +1,148 @@
+"""Maxima that a loss does not hang on: a softmax is the same whatever is subtracted from its scores.
+
+``exp(x - max x)`` over its sum hangs on x alone, so that the derivative through the maximum is 0; summed up as it
+stands it would be 0 but for rounding, and would cost a comparison of every score. The proof is by degrees: what is
+``v + c*m`` or ``v * exp(d*m)``, with v free of the maximum m, keeps that form through the operators below, and is free
+of m where c or d is 0.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from einturnip.core.einsum import Einsum
+from einturnip.core.laws import BOUNDS
+from einturnip.core.scalar import Call, Cast, Const, Operand, Scalar
+from einturnip.eingraph.types import EinsumNode, Node
+
+
+@dataclass(frozen=True, slots=True)
+class Degree:
+    """``v + by*m``, or ``v * exp(by*m)`` where it ``scales``; ``axes`` are those of m among its own."""
+
+    scales: bool
+    by: float
+    axes: tuple[int, ...] = ()
+
+
+_FREE = Degree(False, 0.0)
+
+
+class _Unknown(Exception):
+    """A value that hangs on m in another way."""
+
+
+def cancels(nodes: Sequence[Node], users: Mapping[int, Sequence[int]], loss: int, number: int) -> bool:
+    """True where the loss is proven to be free of the value of node ``number``, a maximum or minimum."""
+    node = nodes[number]
+    if not isinstance(node, EinsumNode) or not isinstance(node.einsum, Einsum) or number == loss:
+        return False
+    if node.einsum.aggregation is None or node.einsum.aggregation.op not in BOUNDS:
+        return False
+    known = {number: Degree(False, 1.0, tuple(range(len(node.shape))))}
+    waiting = set(users.get(number, ()))
+    try:
+        while waiting:
+            user = min(waiting)
+            waiting.remove(user)
+            found = _degree(nodes[user], known)
+            if found.by:
+                if user == loss:
+                    return False
+                known[user] = found
+                waiting |= set(users.get(user, ()))
+    except _Unknown:
+        return False
+    return True
+
+
+def _degree(node: Node, known: Mapping[int, Degree]) -> Degree:
+    """How a node hangs on m."""
+    if not isinstance(node, EinsumNode) or not isinstance(node.einsum, Einsum) or node.einsum.keys:
+        raise _Unknown
+    einsum = node.einsum
+    slots: dict[int, Degree] = {}
+    labels: set[tuple[int, ...]] = set()
+    for slot, operand in enumerate(node.operands):
+        if operand in known:
+            access = einsum.accesses[slot]
+            at = tuple(index for axis in known[operand].axes if isinstance(index := access[axis], int))
+            if len(at) != len(known[operand].axes) or len(set(at)) != len(at):
+                raise _Unknown
+            labels.add(at)
+            slots[slot] = known[operand]
+    found = _of(einsum.join, slots)
+    if not found.by:
+        return _FREE
+    if len(labels) != 1 or not all(p < einsum.n_out for p in min(labels)):
+        raise _Unknown
+    operator = einsum.aggregation
+    folds = {True: {"sum", "mean"}, False: {"max", "min", "mean", "logsumexp"}}[found.scales]
+    if operator is not None and operator.op not in folds:
+        raise _Unknown
+    return Degree(found.scales, found.by, min(labels))
+
+
+def _of(expr: Scalar, slots: Mapping[int, Degree]) -> Degree:
+    """The degree of a scalar expression."""
+    match expr:
+        case Operand(slot, _):
+            return slots.get(slot, _FREE)
+        case Cast(argument, dtype):
+            inner = _of(argument, slots)
+            return inner if not inner.by or dtype.is_float else _unknown()
+        case Call("where", (condition, yes, no), _):
+            if _of(condition, slots).by:
+                raise _Unknown
+            return _either(yes, no, slots)
+        case Call(op, arguments, _):
+            return _applied(op, arguments, [_of(a, slots) for a in arguments])
+    return _FREE
+
+
+def _unknown() -> Degree:
+    raise _Unknown
+
+
+def _either(yes: Scalar, no: Scalar, slots: Mapping[int, Degree]) -> Degree:
+    """One of two values: 0 scales as anything does, and an infinity is shifted by anything."""
+    a, b = _of(yes, slots), _of(no, slots)
+    for found, other in ((a, no), (b, yes)):
+        if isinstance(other, Const) and found.by and (other.value == 0 if found.scales else _is_infinite(other)):
+            return found
+    return a if (a.by, a.scales) == (b.by, b.scales) or a.by == b.by == 0 else _unknown()
+
+
+def _is_infinite(number: Const) -> bool:
+    return isinstance(number.value, float) and math.isinf(number.value)
+
+
+def _applied(op: str, arguments: Sequence[Scalar], degrees: Sequence[Degree]) -> Degree:
+    first = degrees[0]
+    if not any(d.by for d in degrees):
+        return _FREE
+    scale = all(d.scales or not d.by for d in degrees)
+    shift = not any(d.scales and d.by for d in degrees)
+    match op:
+        case "neg":
+            return Degree(first.scales, first.by if first.scales else -first.by)
+        case "exp" if shift:
+            return Degree(True, first.by)
+        case "log" if scale:
+            return Degree(False, first.by)
+        case "add" | "sub" if shift:
+            return Degree(False, first.by + (degrees[1].by if op == "add" else -degrees[1].by))
+        case "add" | "sub" if scale and first.by == degrees[1].by:
+            return first
+        case "mul" | "div" if scale:
+            return Degree(True, first.by + (degrees[1].by if op == "mul" else -degrees[1].by))
+        case "mul" | "div" if shift and isinstance(other := arguments[1], Const) and isinstance(other.value, float):
+            if op == "div" and other.value == 0:
+                raise _Unknown
+            return Degree(False, first.by * other.value if op == "mul" else first.by / other.value)
+        case "mul" if shift and isinstance(other := arguments[0], Const) and isinstance(other.value, float):
+            return Degree(False, degrees[1].by * other.value)
+        case _:
+            raise _Unknown
