@@ -13,6 +13,7 @@ from einturnip.codegen.graph import number
 from einturnip.codegen.mask import Held, Mask
 from einturnip.codegen.primitives import Array
 from einturnip.codegen.region_build import Builder, Compile, needed
+from einturnip.codegen.region_order import streamed_first
 from einturnip.codegen.region_program import Frame, Program
 from einturnip.codegen.region_space import choose_blocks, lay_out, rounded
 from einturnip.codegen.status import StatusLog, listening
@@ -45,9 +46,10 @@ class RegionKernel:
         mode: Literal["whole", "touch", "finish"],
         compile_step: Compile,
     ) -> None:
-        self.region, self.extents, self.mode, self.compile = region, extents, mode, compile_step
-        self.mask = Mask(region)
+        self.extents, self.mode, self.compile = extents, mode, compile_step
         self.blocks = choose_blocks(region, extents, mode == "whole")
+        self.region = region = streamed_first(region, self.blocks)
+        self.mask = Mask(region)
         self.layout = lay_out(region, self.blocks, mode == "whole")
         self.programs: dict[tuple[tuple[int, ...], Held | None], Program | None] = {}
         unknown: Held = (None,) * len(self.mask.conditions)

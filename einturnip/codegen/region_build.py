@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any, Literal
 
 import numpy as np
@@ -20,7 +20,7 @@ from einturnip.codegen.region_program import (
     Compute,
     Finish,
     Fold,
-    FoldRows,
+    FoldMatrix,
     Link,
     Move,
     Program,
@@ -51,6 +51,8 @@ _IN_PLACE: dict[str, np.ufunc] = {
     "min": np.minimum,
     "max": np.maximum,
 }
+
+_LOG2_E = np.array(math.log2(math.e), np.float32)
 
 Compile = Callable[[Einsum, tuple[int, ...], Literal["whole", "touch", "finish"]], Compiled]
 
@@ -211,13 +213,13 @@ class Builder:
     def _fold(self, k: int, step: Step, variant: Variant) -> None:
         einsum, reads = self._einsum(k, step, variant)
         extents = tuple([self.extents[p] for p in step.labels])
-        whole = tuple(range(len(einsum.labels)))
-        rows = isinstance(einsum.join, Operand) and folds_rows(step) and einsum.accesses == (whole,)
-        if rows and reads[0].source < 0 and 0 not in extents and einsum.aggregation is not None:
+        axis = _folded_axis(einsum, extents) if isinstance(einsum.join, Operand) and folds_rows(step) else None
+        if axis is not None and reads[0].source < 0 and 0 not in extents and einsum.aggregation is not None:
             m, n = math.prod(extents[: einsum.n_out]), math.prod(extents[einsum.n_out :])
             ufunc = FOLDS[einsum.aggregation.op]
             ones = _ones(n, einsum.dtype) if ufunc is np.add else None
-            self.actions.append(FoldRows(k, reads[0], m, ufunc, ones, self.layout.sums[k]))
+            shape = (m, n) if axis else (n, m)
+            self.actions.append(FoldMatrix(k, reads[0], shape, axis, ufunc, ones, self.layout.sums[k]))
         else:
             self.actions.append(Fold(k, self._kernel(einsum, extents, "touch"), reads, step.labels))
 
@@ -234,6 +236,18 @@ class Builder:
         self.actions.append(Move(k, shape, dtype.numpy, wide, offsets, nothing, sums, active))
 
 
+def _folded_axis(einsum: Einsum, extents: Sequence[int]) -> int | None:
+    """Where one operand with all labels is a matrix of what stays and what is folded: the axis that is folded."""
+    if len(einsum.accesses) != 1 or not all(isinstance(p, int) for p in einsum.accesses[0]):
+        return None
+    access = [p for p in einsum.accesses[0] if isinstance(p, int)]
+    kept, folded = ([p for p in access if (p < einsum.n_out) == side and extents[p] > 1] for side in (True, False))
+    if sorted(access) != list(range(len(einsum.labels))) or kept != sorted(kept):
+        return None
+    long = [p for p in access if extents[p] > 1]
+    return 1 if long == kept + folded else 0 if long == folded + kept else None
+
+
 def _chain(einsum: Einsum, reads: Sequence[Read]) -> tuple[Read, tuple[Link, ...]] | None:
     """A map in f32 or f64 as operations one after the other, if it begins with one operand over all its labels."""
     if einsum.aggregation is not None or einsum.keys or einsum.dtype not in (F32, F64):
@@ -247,11 +261,30 @@ def _chain(einsum: Einsum, reads: Sequence[Read]) -> tuple[Read, tuple[Link, ...
         arguments = [None if a is inner[0] else _argument(einsum, reads, a) for a in expr.arguments if inner]
         if not inner or any(a is None and b is not inner[0] for a, b in zip(arguments, expr.arguments, strict=True)):
             return None
-        links.append(Link(_IN_PLACE[expr.op], tuple(arguments)))
+        links += _exponential() if _computed_exponential(expr) else [Link(_IN_PLACE[expr.op], tuple(arguments))]
         expr = inner[0]
     if not isinstance(expr, Operand) or expr.dtype != einsum.dtype or not links:
         return None
     return reads[expr.slot], tuple(reversed(links))
+
+
+def _computed_exponential(expr: Call) -> bool:
+    """True for exp in f32 of what was computed, and so was rounded."""
+    return expr.op == "exp" and expr.dtype == F32 and isinstance(expr.arguments[0], Call)
+
+
+@cache
+def _exponential() -> list[Link]:
+    """exp as 2^(x log2 e), the last operation first, where NumPy has 2^x in vector instructions: twice as fast.
+
+    The product's rounding counts as much as one in computing x: both add |x| 2^-24 to the relative error.
+    """
+    from numpy.lib import introspect
+
+    found = introspect.opt_func_info(func_name="^exp2$").get("exp2", {}).get("ff", {})
+    if "baseline" in str(found.get("current", "baseline")):
+        return [Link(np.exp, (None,))]
+    return [Link(np.exp2, (None,)), Link(np.multiply, (None, _LOG2_E))]
 
 
 def _argument(einsum: Einsum, reads: Sequence[Read], expr: Scalar) -> Any:

@@ -166,27 +166,28 @@ class Fold:
 
 
 @dataclass(frozen=True, slots=True)
-class FoldRows:
-    """Folds the rows of a value: a ufunc along them, or for sums (``ones``) a matrix times ones."""
+class FoldMatrix:
+    """Folds a value along an axis of the matrix that it is: by a ufunc, or for sums a product with ``ones``."""
 
     step: int
     read: Read
-    rows: int
+    shape: tuple[int, int]
+    axis: int
     ufunc: np.ufunc
     ones: Array | None
     offset: int
 
     def __call__(self, frame: Frame) -> int:
         state = frame.states[self.step][0]
-        made = frame.place(self.offset, (self.rows,), state.dtype)
-        matrix = self.read(frame).reshape(self.rows, -1)
+        made = frame.place(self.offset, (self.shape[1 - self.axis],), state.dtype)
+        matrix = self.read(frame).reshape(self.shape)
         bits = 0
         if self.ones is None:
-            self.ufunc.reduce(matrix, axis=1, out=made)
+            self.ufunc.reduce(matrix, axis=self.axis, out=made)
         else:
             flags = unit()
             flags.clear()
-            np.dot(matrix, self.ones, out=made)
+            np.dot(*((matrix, self.ones) if self.axis else (self.ones, matrix)), out=made)
             bits = flags.read()
         self.ufunc(state, made.reshape(state.shape), out=state)
         return bits
@@ -253,6 +254,8 @@ class Track:
 class Move:
     """The maximum has moved: the sums so far are multiplied, and steps see it, with 0 where there is no term yet.
 
+    ``offsets``: of what it was, where there is no term, what steps see, and the factors.
+
     ``sums``: step, coefficient and the axes that its state has beside those of the maximum, as an index.
     """
 
@@ -267,23 +270,20 @@ class Move:
 
     def __call__(self, frame: Frame) -> int:
         state = frame.states[self.step][0]
-        old, new = (frame.place(self.offsets[i], self.shape, self.wide) for i in (0, 1))
-        none = frame.place(self.offsets[2], self.shape, np.dtype(np.bool_))
+        none = frame.place(self.offsets[1], self.shape, np.dtype(np.bool_))
+        seen = frame.place(self.offsets[2], self.shape, self.dtype)
         np.equal(state, self.nothing, out=none)
-        np.copyto(new, state, casting="unsafe")
-        np.copyto(new, 0, where=none)
-        seen = frame.place(self.offsets[3], self.shape, self.dtype)
-        np.copyto(seen, new, casting="unsafe")
+        np.copyto(seen, state)
+        np.copyto(seen, 0, where=none)
         frame.values[self.step] = seen
-        if self.moves:
-            np.equal(old, self.nothing, out=none)
-            np.copyto(old, new, where=none)
-            np.subtract(new, old, out=new)
+        if self.moves:  # from what an infinity was, which stands for no terms, the factor is exp(-inf)
+            old = frame.place(self.offsets[0], self.shape, self.wide)
+            np.subtract(old, seen, out=old)
             for step, coefficient, axes in self.sums:
-                np.multiply(new, coefficient, out=old)
-                np.exp(old, out=old)
+                factor = frame.place(self.offsets[3], self.shape, self.wide)
+                np.exp(old if coefficient == -1 else np.multiply(old, -coefficient, out=factor), out=factor)
                 sums = frame.states[step][0]
-                np.multiply(sums, old.transpose(axes[0])[axes[1]], out=sums)
+                np.multiply(sums, factor.transpose(axes[0])[axes[1]], out=sums)
         return 0
 
 

@@ -31,8 +31,10 @@ def choose_blocks(region: Region, extents: Sequence[int], whole: bool) -> tuple[
         state = state_nbytes(region, blocks) if whole else 0
         return max(values, default=0) <= VALUE_NBYTES and sum(values) <= TILED_NBYTES and state <= STATE_NBYTES
 
-    while not fits() and any(n > 1 for n in blocks[: region.n_out]):
-        longest = max(range(region.n_out), key=blocks.__getitem__)
+    # A state that outlives the call and lacks a label would have each of that label's blocks folded into it.
+    cut = [p for p in range(region.n_out) if whole or all(p in _out(region.steps[k]) for k in region.carried)]
+    while not fits() and any(blocks[p] > 1 for p in cut):
+        longest = max(cut, key=blocks.__getitem__)
         blocks[longest] = -(-blocks[longest] // 2)
     streamed = [p for p in region.aggregated if p not in fixed]
     for labels, most in ((streamed, STREAMED_POINTS), (sorted(rows), 1 << 62), (streamed, 1 << 62)):
@@ -103,8 +105,9 @@ def folds_rows(step: Step) -> bool:
 class Layout:
     """Offsets in the workspace.
 
-    ``values``: by step. ``moved``: of a step that others are rescaled by, what it was and is, where it is nothing yet,
-    and what other steps see. ``sums``, ``masks``: by step, room for one block's. ``states``: by component.
+    ``values``: by step. ``moved``: of a step that others are rescaled by, what it was, where it is nothing yet, what
+    other steps see, and what they are multiplied by. ``sums``, ``masks``: by step, room for one block's. ``states``: by
+    component.
     """
 
     values: tuple[int, ...]
@@ -132,7 +135,7 @@ def lay_out(region: Region, blocks: Sequence[int], whole: bool) -> Layout:
         values.append(place(held_nbytes(region, k, blocks)))
         wide = points * dtype.accumulator.itemsize
         moved.append(
-            (place(wide), place(wide), place(points * BOOL.itemsize), place(nbytes(step, blocks))) if k in of else ()
+            (place(wide), place(points * BOOL.itemsize), place(nbytes(step, blocks)), place(wide)) if k in of else ()
         )
         sums.append(place(wide) if folds_rows(step) else 0)
         masks.append(place(points) if masked and k in region.tiled else 0)

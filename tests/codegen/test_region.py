@@ -15,8 +15,10 @@ from hypothesis import strategies as st
 from einturnip.codegen import region_space
 from einturnip.codegen.kernels import Mode, compile_kernel, compile_tile
 from einturnip.codegen.mask import Mask
-from einturnip.core.dtypes import F64
+from einturnip.codegen.region_order import streamed_first
+from einturnip.core.dtypes import F32, F64
 from einturnip.core.region import Region
+from einturnip.eingraph.check_region import check_region
 from tests.codegen.regions import CASES, Array, Made, attention, distances
 
 Box = tuple[tuple[int, int], ...]
@@ -144,3 +146,18 @@ def test_empty_ranges() -> None:
     out = np.empty(3)
     run(made.region, "whole", [out], made.operands, ((0, 3), (0, 0), (0, 2)))
     assert (out == -np.inf).all()
+
+
+def test_long_rows_of_scores_lie_with_the_streamed_label_first() -> None:
+    """So that folds run over contiguous rows; nothing else changes, and short rows stay as they are."""
+    long, short = (attention(np.random.default_rng(0), 1, 1, n, 130, 8, 4, "causal").region for n in (80, 11))
+    before, after = long.steps[0], streamed_first(long, [1, 1, 80, 4, 130, 8]).steps[0]
+    assert [before.labels, after.labels] == [(0, 1, 2, 4, 5), (4, 0, 1, 2, 5)]
+    check_region("turned", streamed_first(long, [1, 1, 80, 4, 130, 8]))
+    assert streamed_first(short, [1, 1, 11, 4, 130, 8]) is short
+    for mask, dtype in (("", F32), ("causal", F64), ("window", F32)):
+        made = attention(np.random.default_rng(1), 1, 2, 96, 96, 4, 4, mask, dtype)
+        out = np.full(made.region.shape, np.nan).astype(dtype.numpy)
+        assert run(made.region, "whole", [out], made.operands, tuple((0, n) for n in made.region.bounds)) == 0
+        close(made, out)
+        close(made, in_tiles(made, [1, 1, 1, 1, 2, 1], None))
