@@ -33,4 +33,4 @@ _KINDS: tuple[type[Policy], ...] = (
 )
 POLICIES: dict[str, Callable[[], Policy]] = {kind.name: kind for kind in _KINDS}
 
-__all__ = ["POLICIES", "Budgets", "Leave", "Memory", "Policy", "Trace", "place", "place_trace"]
+__all__ = ["POLICIES", "Budgets", "Leave", "Memory", "Ours", "Policy", "Trace", "place", "place_trace"]

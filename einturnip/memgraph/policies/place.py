@@ -80,14 +80,7 @@ class _Walk(Residents):
             if self.segment[v] is not None and v not in needs and self.next_use(v) < self.never:
                 self.evict(v)
         self.before = before
-        try:
-            op = self._run(step)
-        except Scattered:
-            self._empty()
-            try:
-                op = self._run(step)
-            except Scattered:
-                raise CapacityError("what is made again does not fit beside what it is made for") from None
+        op = self._run_somehow(step)
         if not self.policy.free and self.kind[self.trace.task[step]] != TaskKind.STORE:
             self.before, self.before_that = (op,), self.before
         for v in needs:
@@ -104,6 +97,18 @@ class _Walk(Residents):
         host, disk = self.tiers[HOST], self.tiers[DISK]
         self.ops.close(self.arena.capacity, disk.peak, self.arena.peak, self.origin)
         return replace(self.ops.freeze(self.trace.tasks), host_nbytes=host.peak)
+
+    def _run_somehow(self, step: int) -> int:
+        """The op of a step. Where free bytes are too scattered all else leaves the device, then all of it."""
+        for kept in (self.trace.needs[step], ()):
+            try:
+                return self._run(step)
+            except Scattered:
+                self._empty(kept)
+        try:
+            return self._run(step)
+        except Scattered:
+            raise CapacityError("what is made again does not fit beside what it is made for") from None
 
     def _run(self, step: int) -> int:
         """The op of a step, all that it needs brought first. Raises Scattered where bytes are too scattered."""
@@ -353,12 +358,13 @@ class _Walk(Residents):
             self._release(v)
         self._forget(v)
 
-    def _empty(self) -> None:
-        """Empty the device: its free bytes are too scattered for a step that would fit."""
+    def _empty(self, kept: Sequence[int]) -> None:
+        """Empty the device but for ``kept``: its free bytes are too scattered for a step that would fit."""
         for seg in list(self.arena):
-            if seg.value >= 0:
+            if seg.value >= 0 and seg.value not in kept:
                 self.evict(seg.value, remake=False)
-        self.arena.merge_all()
+        if not kept:
+            self.arena.merge_all()
 
     def _transfer(self, nbytes: int, out: bool, tier: int = FILES) -> float:
         name = _NAMES.get(tier, self.trace.machine.inputs)

@@ -6,8 +6,6 @@ from collections.abc import Iterable
 
 from einturnip.memgraph.policies.types import NEVER, Leave, Memory, Policy, Trace
 
-# Of the device's bytes, how many may be filled ahead with what the next steps read.
-_SHARE = 0.5
 MOST_AHEAD = 256
 
 
@@ -32,20 +30,19 @@ class Ours(Policy):
     """The default: whom to evict, how, and what to bring ahead, decided in seconds of link time.
 
     A victim is priced by the transfers that it will cost over the time until it is wanted (a clean copy costs its
-    return alone). ``ahead_share``: bytes of the device that reads of the next steps may take before their turn.
-    ``early``: while the link out would stand still, what is wanted latest is written ahead of being pushed out.
-    ``remake``: a value is made again where its kernels take less than ``remake`` times its transfers.
-    Source: Belady (1966) for the farthest use; weights, early writes and remaking are ours.
+    return alone). What the next ``steps_ahead`` steps read is brought, as long as all that they touch fits together
+    into ``share`` of the device. ``remake``: a value is made again where its kernels take less than ``remake`` times
+    its transfers.
+    Source: Belady (1966) for the farthest use; the weights and the bound on what comes ahead are ours.
     """
 
     name = "ours"
     fetch_evicts = True
 
-    def __init__(self, steps_ahead: int = 4, weight: float = 1.0, remake: float = 0.0, power: float = 1.0) -> None:
+    def __init__(self, steps_ahead: int = 16, share: float = 1.0, remake: float = 0.0) -> None:
         self.steps_ahead = steps_ahead
-        self.weight = weight
+        self.share = share
         self.remake = remake
-        self.power = power
 
     def prepare(self, trace: Trace) -> None:
         """Price a return and a round trip of every value once."""
@@ -59,17 +56,29 @@ class Ours(Policy):
 
     def ahead(self, step: int, memory: Memory) -> Iterable[int]:
         """What the next few steps read and the device lacks, in the order of its use."""
-        return wanted_next(self.trace, step, self.steps_ahead, memory)
+        trace = self.trace
+        room = int(self.share * trace.budgets.device)
+        touched: set[int] = set()
+        for later in range(step + 1, min(step + 1 + self.steps_ahead, len(trace))):
+            for v in trace.needs[later]:
+                if v not in touched:
+                    touched.add(v)
+                    room -= trace.size[v]
+            if room < trace.workspace[later]:
+                return
+            for v in trace.needs[later]:
+                if memory.fetchable(v):
+                    yield v
 
     def price(self, v: int, step: int, memory: Memory) -> float:
         """Seconds of link (or of kernels that make it again) for each second until ``v`` is wanted."""
         wanted = memory.next_use(v)
         if wanted >= NEVER:
             return 0.0
-        cost = self.back[v] + (0.0 if memory.clean(v) else self.weight * self.out[v])
+        cost = self.back[v] + (0.0 if memory.clean(v) else self.out[v])
         if self.remake and not memory.clean(v):
             cost = min(cost, memory.remade_in(v) / self.remake)
-        return float(cost / max(1, wanted - step) ** self.power)
+        return cost / max(1, wanted - step)
 
     def leave(self, v: int, step: int, memory: Memory) -> Leave:
         """Made again where that takes less than the transfers, else the nearest memory with room."""
