@@ -12,7 +12,7 @@ MIB = 1 << 20
 # Measured on CPython 3.11 with OpenBLAS: what a run adds to the resident memory before the arena is counted.
 THREAD_NBYTES = 5 * MIB  # a worker: its stack, its BLAS packing buffers, its share of malloc's arenas
 RUN_NBYTES = 5 * MIB  # progress, file staging, the report
-TASK_NBYTES = 1200  # plan and state machine, a task, at their highest
+TASK_NBYTES = 700  # plan and state machine, a task, at their highest
 SLACK_NBYTES = 3 * MIB
 
 
@@ -34,9 +34,9 @@ def peak_resident_nbytes() -> int:
     return _status("VmHWM:") or _highest()
 
 
-def overhead_nbytes(resident: int, workers: int, calls: int) -> int:
-    """What is not arena while a plan of ``calls`` kernel calls is made and run by ``workers``."""
-    return resident + RUN_NBYTES + workers * THREAD_NBYTES + calls * TASK_NBYTES + SLACK_NBYTES
+def overhead_nbytes(resident: int, workers: int, tasks: int) -> int:
+    """What is not arena while a plan of so many tile tasks is made and run by ``workers``."""
+    return resident + RUN_NBYTES + workers * THREAD_NBYTES + tasks * TASK_NBYTES + SLACK_NBYTES
 
 
 @contextlib.contextmanager

@@ -5,6 +5,7 @@ The cuts do not depend on the budget, so feasibility is monotone: a cut that fit
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -13,9 +14,10 @@ from einturnip.core.machine import Machine
 from einturnip.core.settings import format_size
 from einturnip.decomp.alike import Grouped, grouped
 from einturnip.decomp.build import label_classes, lay_out, price, whole_is_best
+from einturnip.decomp.classes import label_bounds
 from einturnip.decomp.search import Cut, cuts, thinner
-from einturnip.decomp.types import Decomposition
-from einturnip.eingraph.types import EinGraph
+from einturnip.decomp.types import Decomposition, Partitioning
+from einturnip.eingraph.types import EinGraph, InputNode
 from einturnip.memgraph.build import build as build_memgraph
 from einturnip.memgraph.build import granule
 from einturnip.memgraph.types import MemGraph
@@ -29,7 +31,7 @@ LEAST_SETS = 3
 CROWDING = 0.5
 # A tile need not be larger for any kernel to run at full rate; smaller ones leave room to overlap.
 LARGEST_WORKING_SET = 48 * MIB
-MOST_CALLS = 400_000
+MOST_CALLS = 1_000_000
 # Cuts that are priced, and the most kinds of einsum for which I/O blocks are part of the price.
 MOST_PRICED = 10
 MOST_GROUPS_BLOCKED = 200
@@ -64,6 +66,7 @@ def plan(
         CapacityError: none fits; ``needed`` is the least budget of the kind stated that would do.
     """
     together = grouped(graph, label_classes(graph))
+    tasks_of = TileTasks(together)
     resident = resident_nbytes()
 
     def room(cut: Cut) -> int:
@@ -71,7 +74,7 @@ def plan(
         if arena is not None:
             return arena
         assert memory is not None
-        return memory - overhead_nbytes(resident, machine.workers, cut.kernel_calls)
+        return memory - overhead_nbytes(resident, machine.workers, tasks_of(cut))
 
     way = Way(cuts(together, machine, layouts, MOST_CALLS))
     for cut in _candidates(together, way, machine, room):
@@ -84,7 +87,23 @@ def plan(
         if memory is not None and len(memgraph) >= LARGE_PLAN:
             give_back()
         return Lowered(decomposition, memgraph, Budget(memory, capacity))
-    raise _does_not_fit(way.all(), memory, arena, resident, machine)
+    raise _does_not_fit(tasks_of, way.all(), memory, arena, resident, machine)
+
+
+class TileTasks:
+    """Counts the tile tasks of a cut: kernel calls, and the loads and stores of whole tiles."""
+
+    def __init__(self, graph: Grouped) -> None:
+        self.classes = graph.classes
+        nodes = graph.graph.nodes
+        stored = {i for i, node in enumerate(nodes) if isinstance(node, InputNode)}
+        stored |= {i for _, i in graph.graph.outputs}
+        self.stored = [(i, label_bounds(nodes[i]), len(nodes[i].shape)) for i in sorted(stored)]
+
+    def __call__(self, cut: Cut) -> int:
+        """For one cut."""
+        tiles = (Partitioning(b, self.classes.tiles(i, b, cut.tiles)).counts[:rank] for i, b, rank in self.stored)
+        return cut.kernel_calls + sum(map(math.prod, tiles))
 
 
 def least_arena(cut: Cut) -> int:
@@ -138,7 +157,7 @@ def _candidates(graph: Grouped, way: Way, machine: Machine, room: Callable[[Cut]
 
 
 def _does_not_fit(
-    way: Sequence[Cut], memory: int | None, arena: int | None, resident: int, machine: Machine
+    tasks_of: TileTasks, way: Sequence[Cut], memory: int | None, arena: int | None, resident: int, machine: Machine
 ) -> CapacityError:
     if arena is not None:
         needed = min(map(least_arena, way))
@@ -147,7 +166,7 @@ def _does_not_fit(
             f"(--arena {format_size(needed)})",
             needed,
         )
-    least = min(least_arena(c) + overhead_nbytes(resident, machine.workers, c.kernel_calls) for c in way)
+    least = min(least_arena(c) + overhead_nbytes(resident, machine.workers, tasks_of(c)) for c in way)
     needed = -(-(least + 2 * MIB) // MIB) * MIB
     return CapacityError(
         f"the program does not fit in {format_size(memory or 0)}; the least that would do is {format_size(needed)} "

@@ -12,6 +12,7 @@ from einturnip.memgraph.types import COMPUTE, Lane, MemGraph, OpKind
 from einturnip.taskgraph.types import TaskKind
 
 Ints = NDArray[np.int64]
+Ops = NDArray[np.int32]
 Seconds = NDArray[np.float64]
 
 
@@ -109,11 +110,8 @@ def _bases(graph: MemGraph, values: Ints) -> Ints:
 
 def _held(graph: MemGraph, n: int) -> Ints:
     """For each node the most bytes of its values that stand in compute memory at once, in the plan's own order."""
-    ops = np.arange(len(graph))
-    at = [np.repeat(ops, np.diff(ptr)) for ptr in (graph.write_ptr, graph.read_ptr)]
-    accesses, op = np.concatenate([graph.write, graph.read]), np.concatenate(at)
-    here = (accesses[:, 0] == COMPUTE) & (accesses[:, 3] >= 0)
-    nbytes, value, op = accesses[here, 2], accesses[here, 3], op[here]
+    both = [_in_memory(ptr, rows) for ptr, rows in ((graph.write_ptr, graph.write), (graph.read_ptr, graph.read))]
+    nbytes, value, op = (np.concatenate(columns) for columns in zip(*both, strict=True))
     if not len(op):
         return np.zeros(n, dtype=np.int64)
     order = np.lexsort((op, value))
@@ -126,6 +124,13 @@ def _held(graph: MemGraph, n: int) -> Ints:
     last = np.append(first[1:], len(op)) - 1
     node = graph.taskgraph.value_node[_bases(graph, value[first])].astype(np.int64)
     return _highest(np.concatenate([node, node]), np.concatenate([op[first], op[last] + 1]), nbytes[first], n)
+
+
+def _in_memory(ptr: Ints, rows: Ints) -> tuple[Ints, Ops, Ops]:
+    """Of the accesses to compute memory the bytes, the value and the op; narrow, for there are millions."""
+    here = (rows[:, 0] == COMPUTE) & (rows[:, 3] >= 0)
+    ops = np.repeat(np.arange(len(ptr) - 1, dtype=np.int32), np.diff(ptr))
+    return rows[here, 2], rows[here, 3].astype(np.int32), ops[here]
 
 
 def _highest(node: Ints, when: Ints, nbytes: Ints, n: int) -> Ints:
