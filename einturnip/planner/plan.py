@@ -84,10 +84,15 @@ def plan(
             memgraph = build_memgraph(build_taskgraph(decomposition, machine), capacity, machine, readable)
         except CapacityError:
             continue
-        if memory is not None and len(memgraph) >= LARGE_PLAN:
-            give_back()
+        tidy_up(memgraph)
         return Lowered(decomposition, memgraph, Budget(memory, capacity))
     raise _does_not_fit(tasks_of, way.all(), memory, arena, resident, machine)
+
+
+def tidy_up(graph: MemGraph) -> None:
+    """Return to the system what making or pricing a large plan left behind."""
+    if len(graph) >= LARGE_PLAN:
+        give_back()
 
 
 class TileTasks:
