@@ -25,7 +25,7 @@ from einturnip.lang.types import Program
 from einturnip.memgraph.check import check as check_memgraph
 from einturnip.memgraph.types import MemGraph, OpKind
 from einturnip.planner.budget import Budget, peak_resident_nbytes, uncollected
-from einturnip.planner.plan import plan
+from einturnip.planner.plan import plan, tidy_up
 from einturnip.planner.price import least_seconds, predict, slots
 from einturnip.runtime.execute import HostExecutor
 from einturnip.runtime.loop import Trace, run_ops
@@ -122,6 +122,7 @@ def make_plan(graph: EinGraph, sources: Mapping[str, Source], targets: Mapping[s
         readable = frozenset(i for i, (name, _) in enumerate(graph.outputs) if name in targets)
         lowered = plan(graph, memory, options.arena, machine, layouts, readable)
         prediction = predict(lowered.memgraph, machine, policy(options.policy))
+        tidy_up(lowered.memgraph)
         return Planned(graph, lowered.memgraph, prediction, lowered.budget, machine, sources, targets)
 
     best = planned(rewritten) if fused is rewritten else _better(planned, fused, rewritten)
