@@ -122,6 +122,24 @@ class Code:
         text = f"shufflevector {value}, {value.type} poison, <{value.width} x i32> <{order}>"
         return self.make(text, value.element, value.width)
 
+    def transposed(self, rows: list[Value]) -> list[Value]:
+        """The columns of as many vectors as each has lanes: off-diagonal blocks exchanged, of ever larger size."""
+        width, distance = rows[0].width, 1
+        while distance < width:
+            for i in (i for i in range(width) if not i & distance):
+                a, b = rows[i], rows[i + distance]
+                low = [j if not j & distance else width + j - distance for j in range(width)]
+                high = [j + distance if not j & distance else width + j for j in range(width)]
+                rows = [*rows]
+                rows[i], rows[i + distance] = self._mixed(a, b, low), self._mixed(a, b, high)
+            distance *= 2
+        return rows
+
+    def _mixed(self, a: Value, b: Value, order: list[int]) -> Value:
+        """Lanes picked from two vectors."""
+        picked = ", ".join(f"i32 {j}" for j in order)
+        return self.make(f"shufflevector {a}, {b}, <{a.width} x i32> <{picked}>", a.element, a.width)
+
     def lane(self, value: Value) -> Value:
         """The first lane."""
         return self.make(f"extractelement {value}, i64 0", value.element, 0)

@@ -95,9 +95,10 @@ class NativeKernel:
         found.append(first)
         out: Access = tuple(range(recipe.einsum.n_out))
         read = [out] * len(operands) if recipe.mode == "finish" else recipe.einsum.accesses
-        for tensor, access in (*zip(operands, read, strict=True), *((o, out) for o in outs)):
+        for slot, (tensor, access) in enumerate((*zip(operands, read, strict=True), *((o, out) for o in outs))):
             steps = label_strides(access, tensor.strides)
-            if steps.get(vector, tensor.itemsize) != tensor.itemsize and extents[vector] > 1:
+            inner = recipe.tile[0][0] if slot in recipe.crossed else vector
+            if steps.get(inner, tensor.itemsize) != tensor.itemsize and extents[inner] > 1:
                 return None
             address = tensor.__array_interface__["data"][0] + first_offset(access, tensor.strides, extents)
             found.append(address)

@@ -69,10 +69,7 @@ class Nest:
 
     def write(self) -> None:
         """All loops."""
-        outer = [p for p in range(self.n_out) if p not in self.counts]
-        if self.vector < self.n_out and not self.folding:
-            outer = [p for p in range(self.n_out) if p != self.vector]
-        self._outer(outer)
+        self._outer([p for p in range(self.n_out) if p not in self.counts])
 
     def _outer(self, labels: Sequence[int]) -> None:
         if not labels:
@@ -319,6 +316,8 @@ class Nest:
         n = self.graph[node]
         if n.op == "input":
             assert isinstance(n.payload, int)
+            if n.payload in self.recipe.crossed and self.recipe.mode != "finish":
+                return self._turned(node, n.payload, coordinate)
             return self._operand(n.payload, n.dtype, n.labels, coordinate)
         if n.op == "iota":
             assert isinstance(n.payload, int)
@@ -376,8 +375,34 @@ class Nest:
         address = self._address(self.operands[slot], labels, coordinate)
         return self._load(address, dtype, self.width if self.vector in labels else 0)
 
+    def _turned(self, node: int, slot: int, coordinate: dict[int, int]) -> Value:
+        """An operand that is contiguous along the tile's other label: whole blocks are transposed in registers."""
+        n, code, width = self.graph[node], self.code, self.width
+        across = self.recipe.tile[0][0]
+        address = self._address(self.operands[slot], n.labels, coordinate)
+        step = self.operands[slot][1][self.vector]
+        if self.counts[across] < width or self.mask is not None:
+            return self._scattered(address, step, n.dtype)
+        first = self._address(self.operands[slot], n.labels, {**coordinate, across: 0})
+        rows = [self._load(code.pointer(first, code.integer("mul", step, k)), n.dtype, width) for k in range(width)]
+        for k, column in enumerate(code.transposed(rows)):
+            place = {**coordinate, across: k}
+            self.known[node, tuple(place[p] for p in sorted(n.labels & place.keys()))] = column
+        return self.known[node, tuple(coordinate[p] for p in sorted(n.labels & coordinate.keys()))]
+
+    def _scattered(self, address: Value, step: Value, dtype: DType) -> Value:
+        """A vector of elements that lie ``step`` bytes apart."""
+        code, width, lying = self.code, self.width, _lying(dtype)
+        offsets = code.binary("mul", code.lanes("i64", width), code.splat(step, width))
+        places = code.make(f"getelementptr i8, ptr {address.name}, {offsets}", "ptr", width)
+        mask = self.mask or code.constant(1, "i1", width)
+        one = code.make(f"load {lying}, {address}, align 1", lying, 0)
+        name = f"llvm.masked.gather.v{width}{_short(lying)}.v{width}p0"
+        value = code.call(name, [places, Value("1", "i32", 0), mask, code.splat(one, width)], lying, width)
+        return self._taken(value, dtype)
+
     def _load(self, address: Value, dtype: DType, width: int) -> Value:
-        kind, lying = element(dtype), _lying(dtype)
+        lying = _lying(dtype)
         one = Value("", lying, width)
         if width and self.mask is not None:
             scalar = self.code.make(f"load {lying}, {address}, align 1", lying, 0)
@@ -387,9 +412,14 @@ class Nest:
             value = self.code.call(name, arguments, lying, width)
         else:
             value = self.code.make(f"load {one.type}, {address}, align 1", lying, width)
+        return self._taken(value, dtype)
+
+    def _taken(self, value: Value, dtype: DType) -> Value:
+        """What lay in memory, as it is in a register."""
         if dtype.kind == "b":
-            return self.code.compare("icmp ne", value, self.code.constant(0, "i8", width))
-        return value if kind == lying else self.code.cast("bitcast", value, kind)
+            return self.code.compare("icmp ne", value, self.code.constant(0, "i8", value.width))
+        kind = element(dtype)
+        return value if kind == value.element else self.code.cast("bitcast", value, kind)
 
     def _load_out(self, k: int, coordinate: dict[int, int], dtype: DType) -> Value:
         address = self._address(self.outs[k], range(self.n_out), coordinate)

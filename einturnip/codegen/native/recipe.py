@@ -27,6 +27,7 @@ class Recipe:
     """All that the code of a kernel hangs on: neither extents nor strides but those of one element.
 
     ``tile``: (label, count) of the register tile, the vectors' label last; its count is in vectors.
+    ``crossed``: operands that are contiguous along the first label of the tile instead, which are turned in registers.
     ``repeatable``: a call may be done again from the start. ``compares``: "invalid" may be a comparison with NaN.
     """
 
@@ -37,6 +38,7 @@ class Recipe:
     vector: int
     width: int
     tile: tuple[tuple[int, int], ...]
+    crossed: frozenset[int]
     repeatable: bool
     compares: bool
 
@@ -75,17 +77,20 @@ def _recipe(einsum: Einsum, mode: Mode) -> Recipe | None:
     if any(d.kind == "c" or d.name == "bf16" for d in types):
         return None
     n_labels = einsum.n_out if mode == "finish" else len(einsum.labels)
-    vector = _vector_label(einsum, mode, n_labels)
+    vector, crossed, across = _vector_label(einsum, mode, n_labels), frozenset[int](), -1
     if vector is None:
-        return None
+        vector = einsum.n_out - 1
+        crossed, across = _crossed(einsum, vector) if aggregation is None else (crossed, across)
+        if not crossed:
+            return None
     sizes = [node.dtype.itemsize for node in graph.nodes if node.dtype != I64]
     width = 16 if max(sizes, default=I64.itemsize) <= F32.itemsize else 8
     compares = any(node.op in COMPARING for node in graph.nodes)
     folding = aggregation is not None and mode != "finish"
     compares = compares or (folding and aggregation is not None and aggregation.op in folds.IDEMPOTENT | {"logsumexp"})
     repeatable = mode != "touch" or aggregation is None or aggregation.op in folds.IDEMPOTENT
-    tile = _tile(einsum, mode, vector)
-    return Recipe(einsum, mode, graph, root, vector, width, tile, repeatable, compares)
+    tile = ((across, width), (vector, 1)) if crossed else _tile(einsum, mode, vector)
+    return Recipe(einsum, mode, graph, root, vector, width, tile, crossed, repeatable, compares)
 
 
 class _Leaves:
@@ -128,6 +133,17 @@ def _vector_label(einsum: Einsum, mode: Mode, n_labels: int) -> int | None:
         if einsum.bounds[p] >= _LEAST_VECTOR and all(_is_smooth(access, p) for access in operands):
             found.append(p)
     return max(found, key=lambda p: (einsum.bounds[p] >= 64, p == last, einsum.bounds[p]), default=None)
+
+
+def _crossed(einsum: Einsum, vector: int) -> tuple[frozenset[int], int]:
+    """The operands that are contiguous along another label of the output, the same for all, and that label."""
+    found = [slot for slot, access in enumerate(einsum.accesses) if not _is_smooth(access, vector)]
+    inner = {terms(einsum.accesses[slot][-1]) for slot in found}
+    ((label, step),) = next(iter(inner)) if len(inner) == 1 and len(next(iter(inner))) == 1 else ((-1, 0),)
+    good = step == 1 and label != vector and min(einsum.bounds[label], einsum.bounds[vector]) >= _LEAST_VECTOR
+    if not good or not all(_is_smooth(einsum.accesses[slot], label) for slot in found):
+        return frozenset(), -1
+    return frozenset(found), label
 
 
 def _is_smooth(access: tuple[int | Index, ...], label: int) -> bool:
