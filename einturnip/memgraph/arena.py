@@ -40,10 +40,14 @@ class Segment:
 
 
 class Arena:
-    """``capacity`` bytes handed out in multiples of ``granule``."""
+    """``capacity`` bytes handed out in multiples of ``granule``.
 
-    def __init__(self, capacity: int, granule: int) -> None:
+    Values of at most half ``largest`` are put at the far end of free bytes, so that large ones find room side by side.
+    """
+
+    def __init__(self, capacity: int, granule: int, largest: int = 0) -> None:
         self.granule = granule
+        self.largest = largest
         self.capacity = capacity // granule * granule
         self.free_nbytes = self.capacity
         self.peak = 0
@@ -63,6 +67,11 @@ class Arena:
     def rounded_all(self, nbytes: Ints) -> Ints:
         """The same for many requests."""
         return np.maximum(1, -(-nbytes // self.granule)) * self.granule
+
+    @property
+    def n_held(self) -> int:
+        """Number of segments that hold a value."""
+        return len(self._held)
 
     def __iter__(self) -> Iterator[Segment]:
         seg: Segment | None = self.head
@@ -102,6 +111,7 @@ class Arena:
             if c is None:
                 run, total, price = [], 0, 0.0
                 continue
+            c *= seg.size
             run.append((seg.size, c, seg.value))
             total, price = total + seg.size, price + c
             while total - run[0][0] >= size:
@@ -142,10 +152,10 @@ class Arena:
     def _hold(self, seg: Segment, size: int, value: int) -> Segment:
         """Give ``size`` bytes of a free segment to ``value``; the rest stays free with the same deps."""
         seg.value = value
-        insort(self._held, seg.offset)
-        self._ends[seg.offset] = seg.offset + size
         self.free_nbytes -= size
-        if seg.size > size:
+        if seg.size > size and 2 * size <= self.largest:
+            self._offer(self._part_off_front(seg, seg.size - size))
+        elif seg.size > size:
             rest = Segment(seg.offset + size, seg.size - size, seg.deps)
             rest.prev, rest.next = seg, seg.next
             if seg.next is not None:
@@ -153,8 +163,24 @@ class Arena:
             seg.next = rest
             seg.size = size
             self._offer(rest)
+        insort(self._held, seg.offset)
+        self._ends[seg.offset] = seg.offset + size
         self.peak = max(self.peak, seg.offset + size)
         return seg
+
+    def _part_off_front(self, seg: Segment, size: int) -> Segment:
+        """Make the first ``size`` bytes a segment of their own."""
+        front = Segment(seg.offset, size, seg.deps)
+        front.exact, seg.exact = seg.exact, False
+        front.prev, front.next = seg.prev, seg
+        if seg.prev is None:
+            self.head = front
+        else:
+            seg.prev.next = front
+        seg.prev = front
+        seg.offset += size
+        seg.size -= size
+        return front
 
     def _merge_run(self, size: int) -> Segment | None:
         """Merge adjacent free segments that are large enough: of a few such runs, the one whose newest op is oldest."""

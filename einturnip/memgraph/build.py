@@ -31,7 +31,9 @@ OP_KINDS = [op_kind(kind) for kind in TaskKind]
 # dependencies instead of m n.
 MOST_BEFORE_EACH = 8
 # Of the capacity, how much the allocation cursor may take for tasks that are not complete yet.
-LOOKAHEAD_SHARE = 0.15
+LOOKAHEAD_SHARE = 0.05
+# With more values than this in memory, those of other sizes are not compared with a victim of the very size wanted.
+MOST_COMPARED = 2000
 PAGE = 4096
 TASKS_AT_ONCE = 4096
 
@@ -65,7 +67,8 @@ class _Builder:
         self.t = tasks
         self.readable = readable
         self.machine = machine
-        self.arena = Arena(capacity, granule(capacity))
+        largest = int(tasks.value_nbytes.max(initial=0))
+        self.arena = Arena(capacity, granule(capacity), largest)
         self.spill = SpillSlots(granule(capacity))
         self.ops = OpColumns()
         self.lookahead = int(capacity * LOOKAHEAD_SHARE)
@@ -89,7 +92,7 @@ class _Builder:
         self.completed = -1
         # (task, bytes newly taken, values used) between the cursors, oldest first
         self.window: deque[tuple[int, int, set[int]]] = deque()
-        self.window_nbytes = 0
+        self.window_nbytes = self.taken = 0
         self.deaths: dict[int, list[int]] = {}
         self.scratch: dict[int, tuple[Segment, int]] = {}
 
@@ -120,7 +123,7 @@ class _Builder:
             raise CapacityError(f"a tile's kernel holds {total} bytes at once", total)
         while self.window_nbytes > self.lookahead and len(self.window) > self.least_window:
             self._complete_next()
-        before = arena.free_nbytes
+        self.taken = 0
         for v in wanted:
             victims.pin(v, i)
         space = self._acquire(i, reads, made, scratch)
@@ -131,9 +134,8 @@ class _Builder:
         op = self._emit_task(task, made, space if scratch else None)
         if scratch:
             self.scratch[i] = space, op
-        taken = max(0, before - arena.free_nbytes)
-        self.window.append((i, taken, wanted))
-        self.window_nbytes += taken
+        self.window.append((i, self.taken, wanted))
+        self.window_nbytes += self.taken
         for v in wanted:
             if victims.used(v, i) == NEVER:
                 self.deaths.setdefault(i, []).append(v)
@@ -219,10 +221,12 @@ class _Builder:
         while True:
             seg = self.arena.take(size, value)
             if seg is not None:
+                self.taken += size
                 return seg
             ahead = i - self.completed
             victim = self.victims.best(size, i, self.completed, ahead if self.window else 0, self._evictable)
-            if victim is not None:
+            # One that must be written first goes when there is nothing else to give up.
+            if victim is not None and (self._evictable(victim) == 1 or self.arena.n_held > MOST_COMPARED):
                 self._evict(victim)
             elif self.window:
                 self._complete_next()

@@ -89,7 +89,7 @@ def drawn_order(graph: MemGraph, data: st.DataObject) -> list[int]:
 def tight(name: str) -> MemGraph:
     tiles = [[3, 2, 2]] * 12
     tasks = build_tasks(decomposed(graph_of(name), tiles, 1500), MACHINE)
-    return build(tasks, least_capacity(tasks) + 128, MACHINE)
+    return build(tasks, least_capacity(tasks), MACHINE)
 
 
 @pytest.mark.parametrize("name", sorted(PROGRAMS))
