@@ -155,24 +155,35 @@ def row(work: Workload, machine: Described, share: float, policy: str, seeds: in
 
 
 def table(work: Workload, machine: Described, policies: Sequence[str], seeds: int) -> None:
-    """Print a table of one program."""
+    """Print the tables of one program, and to standard error each cell in which ours is not within 2% of the first."""
     tasks = work.tasks(AMPLE)
-    print(f"\n### {work.name}\n\n{len(tasks):,} tasks; at one time {work.peak / 2**20:,.0f} MiB are wanted.\n")
-    print("| budget | policy | no jitter | 0.3 | 1.0 | bytes / bound | transfer | memory | dependency | idle |")
-    print("|---|---|---|---|---|---|---|---|---|---|")
+    rows = {(p, share): row(work, machine, share, p, seeds) for share in SHARES for p in policies}
+    print(f"\n### {work.name}\n\n{len(tasks):,} tasks; {work.peak / 2**20:,.0f} MiB are wanted at one time.\n")
+    heads = " | ".join(f"{share:.0%}" for share in SHARES)
+    print(f"| policy | {heads} |\n|---|{'---|' * len(SHARES)}")
+    for p in policies:
+        print(f"| {p} | {' | '.join(speed(rows[p, share]) for share in SHARES)} |")
+    print(f"\n| bytes; stalls | {heads} |\n|---|{'---|' * len(SHARES)}")
+    for p in policies:
+        print(f"| {p} | {' | '.join(waits(rows[p, share]) for share in SHARES)} |", flush=True)
     for share in SHARES:
-        rows = [r for p in policies if (r := row(work, machine, share, p, seeds)) is not None]
-        rows.sort(key=lambda r: -r.percent[0])
-        for r in rows:
-            name = f"**{r.policy}**" if r.policy == "ours" else r.policy
-            cells = [f"{p:.1f}" for p in r.percent] + [f"{r.bytes_over_bound:.2f}"]
-            cells += [f"{r.stalls[cause]:.0f}" for cause in CAUSES]
-            print(f"| {share:.0%} | {name} | {' | '.join(cells)} |", flush=True)
-        for jitter, at in zip(JITTERS, range(3), strict=True):
-            best = max(rows, key=lambda r: r.percent[at])
-            ours = next((r for r in rows if r.policy == "ours"), best)
-            if ours.percent[at] < 0.98 * best.percent[at]:
-                print(f"behind: {work.name} {share:.0%} jitter {jitter}: {best.policy}", file=sys.stderr)
+        for at, jitter in enumerate(JITTERS):
+            found = {p: r.percent[at] for p in policies if (r := rows[p, share]) is not None}
+            first = max(found, key=found.__getitem__)
+            if found.get("ours", 100.0) < 0.98 * found[first]:
+                print(f"{work.name} {share:.0%} jitter {jitter}: {first} {found}", file=sys.stderr)
+
+
+def speed(found: Row | None) -> str:
+    """Percent of unlimited speed for each jitter."""
+    return "-" if found is None else " / ".join(f"{p:.1f}" for p in found.percent)
+
+
+def waits(found: Row | None) -> str:
+    """Bytes over the bound; percent of the time lost to each cause."""
+    if found is None:
+        return "-"
+    return f"{found.bytes_over_bound:.2f}; " + " ".join(f"{found.stalls[cause]:.0f}" for cause in CAUSES)
 
 
 def main() -> None:

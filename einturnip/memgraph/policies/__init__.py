@@ -11,6 +11,7 @@ from einturnip.memgraph.policies.layerwise import TFLMS, VDNN, Sentinel, SuperNe
 from einturnip.memgraph.policies.lifetimes import G10, Capuchin, FlashNeuron, Tensile, Teraio
 from einturnip.memgraph.policies.paging import DeepUM, Demand
 from einturnip.memgraph.policies.place import place, place_trace
+from einturnip.memgraph.policies.swapadvisor import SwapAdvisor
 from einturnip.memgraph.policies.turnip import Ours, Turnip
 from einturnip.memgraph.policies.types import Budgets, Leave, Memory, Policy, Trace
 
@@ -27,6 +28,7 @@ _KINDS: tuple[type[Policy], ...] = (
     Teraio,
     FlashNeuron,
     Sentinel,
+    SwapAdvisor,
     ZeroOffload,
     Tensile,
     Ours,
