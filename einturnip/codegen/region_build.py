@@ -15,16 +15,19 @@ from einturnip.codegen.mask import Variant
 from einturnip.codegen.primitives import Array
 from einturnip.codegen.region_program import (
     Action,
+    Average,
     Chain,
     Compiled,
     Compute,
     Finish,
     Fold,
     FoldMatrix,
+    Gain,
     Link,
     Move,
     Program,
     Read,
+    Recall,
     Take,
     Track,
     Veil,
@@ -91,14 +94,16 @@ class Builder:
         region = self.region
         active = [k for k in region.carried if k not in variant.idle]
         wanted = needed(region, active)
-        tracked = {r.of for r in region.rescales}
+        tracked, means = {r.of for r in region.rescales}, {shift.of for shift in region.shifts}
         for k, step in enumerate(region.steps):
             if k in region.carried:
-                if k in tracked and (k in wanted or k in active):
+                if k in means:
+                    self._average(k, step, variant)
+                elif k in tracked and (k in wanted or k in active):
                     self._track(k, step, variant, k in active)
                 elif k in active:
                     self._fold(k, step, variant)
-                if k in wanted and k not in tracked:
+                if k in wanted and k not in tracked | means:
                     self.actions.append(Take(k))
             elif k in wanted and k not in variant.numbers:
                 self._value(k, step, variant)
@@ -210,8 +215,22 @@ class Builder:
                 return j
         return None
 
+    def _average(self, k: int, step: Step, variant: Variant) -> None:
+        """A mean that others see on its way, counting its values."""
+        region, dtype = self.region, step.einsum.dtype.numpy
+        offsets, shape = self.layout.moved[k], out_shape(step, self.extents)
+        points = math.prod(self.extents[step.labels[p]] for p in step.einsum.aggregated)
+        self.actions.append(Recall(k, shape, dtype, offsets))
+        self._fold(k, step, variant)
+        self.actions.append(Average(k, shape, dtype, offsets, np.asarray(points, np.int64)))
+        for shift in region.shifts:
+            if shift.of == k:
+                axes = _spread(region.steps[shift.step], step)
+                self.actions.append(Gain(shift.step, shape, dtype, offsets, shift.coefficient, axes))
+
     def _fold(self, k: int, step: Step, variant: Variant) -> None:
         einsum, reads = self._einsum(k, step, variant)
+        einsum = _uncounted(einsum)
         extents = tuple([self.extents[p] for p in step.labels])
         axis = _folded_axis(einsum, extents) if isinstance(einsum.join, Operand) and folds_rows(step) else None
         if axis is not None and reads[0].source < 0 and 0 not in extents and einsum.aggregation is not None:
@@ -221,7 +240,8 @@ class Builder:
             shape = (m, n) if axis else (n, m)
             self.actions.append(FoldMatrix(k, reads[0], shape, axis, ufunc, ones, self.layout.sums[k]))
         else:
-            self.actions.append(Fold(k, self._kernel(einsum, extents, "touch"), reads, step.labels))
+            kernel = self._kernel(einsum, extents, "touch")
+            self.actions.append(Fold(k, kernel, reads, step.labels, len(einsum.state_dtypes)))
 
     def _track(self, k: int, step: Step, variant: Variant, active: bool) -> None:
         region, aggregation = self.region, step.einsum.aggregation
@@ -234,6 +254,15 @@ class Builder:
         nothing = np.asarray(identity(aggregation)[0]).astype(wide)
         sums = tuple((r.step, r.coefficient, _spread(region.steps[r.step], step)) for r in region.rescales if r.of == k)
         self.actions.append(Move(k, shape, dtype.numpy, wide, offsets, nothing, sums, active))
+
+
+@lru_cache(maxsize=256)
+def _uncounted(einsum: Einsum) -> Einsum:
+    """A mean whose values another action counts: its sum alone."""
+    aggregation = einsum.aggregation
+    if aggregation is None or aggregation.op != "mean" or einsum.keys:
+        return einsum
+    return replace(einsum, aggregation=replace(aggregation, state=aggregation.state[:1]))
 
 
 def _folded_axis(einsum: Einsum, extents: Sequence[int]) -> int | None:

@@ -151,18 +151,20 @@ class Veil:
 
 @dataclass(frozen=True, slots=True)
 class Fold:
-    """Adds the block to a carried step's state."""
+    """Adds the block to a carried step's state, or to the first components of it."""
 
     step: int
     kernel: Compiled
     reads: tuple[Read, ...]
     labels: tuple[int, ...]
+    components: int
 
     def __call__(self, frame: Frame) -> int:
         operands = tuple([read(frame) for read in self.reads])
         box = frame.box
         origins = tuple([box[p][0] for p in self.labels])
-        return self.kernel(frame.states[self.step], operands, origins, False, frame.scratch)
+        states = frame.states[self.step][: self.components]
+        return self.kernel(states, operands, origins, False, frame.scratch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +189,8 @@ class FoldMatrix:
         else:
             flags = unit()
             flags.clear()
-            np.dot(*((matrix, self.ones) if self.axis else (self.ones, matrix)), out=made)
+            left, right = (matrix, self.ones) if self.axis else (self.ones, matrix)
+            np.dot(left, right, out=made)
             bits = flags.read()
         self.ufunc(state, made.reshape(state.shape), out=state)
         return bits
@@ -284,6 +287,66 @@ class Move:
                 np.exp(old if coefficient == -1 else np.multiply(old, -coefficient, out=factor), out=factor)
                 sums = frame.states[step][0]
                 np.multiply(sums, factor.transpose(axes[0])[axes[1]], out=sums)
+        return 0
+
+
+@dataclass(frozen=True, slots=True)
+class Recall:
+    """What a mean was before the block is folded, and of how many values."""
+
+    step: int
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    offsets: tuple[int, ...]
+
+    def __call__(self, frame: Frame) -> int:
+        total, count = frame.states[self.step]
+        mean, n = (frame.place(self.offsets[i], self.shape, self.dtype) for i in (0, 4))
+        np.copyto(n, count, casting="unsafe")
+        np.maximum(n, 1, out=mean)
+        np.divide(total, mean, out=mean)
+        return 0
+
+
+@dataclass(frozen=True, slots=True)
+class Average:
+    """A mean as it is with the block; what it was becomes how much a sum of squares about it gains."""
+
+    step: int
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    offsets: tuple[int, ...]
+    points: Array
+
+    def __call__(self, frame: Frame) -> int:
+        total, count = frame.states[self.step]
+        gain, seen, n = (frame.place(self.offsets[i], self.shape, self.dtype) for i in (0, 2, 4))
+        np.add(count, self.points, out=count)
+        np.copyto(seen, count, casting="unsafe")
+        np.divide(total, seen, out=seen)
+        np.subtract(seen, gain, out=gain)
+        np.multiply(gain, gain, out=gain)
+        np.multiply(gain, n, out=gain)
+        frame.values[self.step] = seen
+        return 0
+
+
+@dataclass(frozen=True, slots=True)
+class Gain:
+    """What a sum of squares gains as its mean has moved; ``axes`` are as those of ``Move.sums``."""
+
+    step: int
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    offsets: tuple[int, ...]
+    coefficient: float
+    axes: tuple[Any, ...]
+
+    def __call__(self, frame: Frame) -> int:
+        gain, own = (frame.place(self.offsets[i], self.shape, self.dtype) for i in (0, 3))
+        np.multiply(gain, self.coefficient, out=own)
+        sums = frame.states[self.step][0]
+        np.add(sums, own.transpose(self.axes[0])[self.axes[1]], out=sums)
         return 0
 
 

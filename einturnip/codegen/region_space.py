@@ -96,7 +96,7 @@ def rounded(n: int) -> int:
 def folds_rows(step: Step) -> bool:
     """True for folds in f32 or f64 of what may be the rows of a matrix."""
     aggregation = step.einsum.aggregation
-    if aggregation is None or aggregation.op not in ("sum", "max", "min") or step.einsum.keys:
+    if aggregation is None or aggregation.op not in ("sum", "mean", "max", "min") or step.einsum.keys:
         return False
     return aggregation.value in (F32, F64) and aggregation.value == aggregation.state[0]
 
@@ -105,9 +105,9 @@ def folds_rows(step: Step) -> bool:
 class Layout:
     """Offsets in the workspace.
 
-    ``values``: by step. ``moved``: of a step that others are rescaled by, what it was, where it is nothing yet, what
-    other steps see, and what they are multiplied by. ``sums``, ``masks``: by step, room for one block's. ``states``: by
-    component.
+    ``values``: by step. ``moved``: of a step that others follow as it moves, what it was, where it is nothing yet, what
+    other steps see, what they are multiplied by or gain, and how many values it had. ``sums``, ``masks``: by step, room
+    for one block's. ``states``: by component.
     """
 
     values: tuple[int, ...]
@@ -129,13 +129,15 @@ def lay_out(region: Region, blocks: Sequence[int], whole: bool) -> Layout:
 
     values, moved, sums, masks = [], [], [], []
     masked = any(conditions(s.einsum.join) for s in region.steps)
-    of = {r.of for r in region.rescales}
+    of = {r.of for r in region.rescales} | {shift.of for shift in region.shifts}
     for k, step in enumerate(region.steps):
         points, dtype = math.prod(out_shape(step, blocks)), step.einsum.dtype
         values.append(place(held_nbytes(region, k, blocks)))
         wide = points * dtype.accumulator.itemsize
         moved.append(
-            (place(wide), place(points * BOOL.itemsize), place(nbytes(step, blocks)), place(wide)) if k in of else ()
+            (place(wide), place(points * BOOL.itemsize), place(nbytes(step, blocks)), place(wide), place(wide))
+            if k in of
+            else ()
         )
         sums.append(place(wide) if folds_rows(step) else 0)
         masks.append(place(points) if masked and k in region.tiled else 0)

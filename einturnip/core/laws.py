@@ -5,8 +5,14 @@
 - exp(a + b) = exp(a) * exp(b), and so for b^x: ``exponent``.
 - where(c, x, 0) * y = where(c, x * y, 0), and exp(where(c, x, -inf)) = where(c, exp(x), 0): ``factors``, ``linear``.
 
+- sum (x - m)^2 = sum (x - a)^2 + n (m - a)^2 where a is the mean of the n values x: ``deviation``.
+
 Together: the terms exp(k * (x - max x)) * y, k > 0, are exp(-k * max x) times what no maximum is in, and none of them
-overflows where the maximum is that of a part of the range. So a sum of them can begin before the maximum is known.
+overflows where the maximum is that of a part of the range. So a sum of them can begin before the maximum is known. And
+a sum of squares about a mean can begin before the mean is.
+
+Source of the last: Chan, Golub and LeVeque, Updating formulae and a pairwise algorithm for computing sample variances
+(1979).
 """
 
 from __future__ import annotations
@@ -35,7 +41,7 @@ class Factor:
 
 
 def factors(expr: Scalar, power: int = 1, where: frozenset[Scalar] = frozenset()) -> Iterator[Factor]:
-    """An expression as a product, signs left out: of ``mul``, ``div``, ``neg``, ``where(c, x, 0)``, wider floats."""
+    """An expression as a product: of ``mul``, ``div``, ``neg``, powers, ``where(c, x, 0)``, wider floats."""
     match expr:
         case Call("mul", (a, b), _):
             yield from factors(a, power, where)
@@ -43,8 +49,12 @@ def factors(expr: Scalar, power: int = 1, where: frozenset[Scalar] = frozenset()
         case Call("div", (a, b), _):
             yield from factors(a, power, where)
             yield from factors(b, -power, where)
-        case Call("neg", (a,), _):
+        case Call("neg", (a,), dtype):
+            yield Factor(Const(-1, dtype), 1, where)
             yield from factors(a, power, where)
+        case Call("pow", (x, Const(int() | float() as n, _)), _) if n in (2, 3, 4):
+            for _ in range(int(n)):
+                yield from factors(x, power, where)
         case Call("where", (c, x, Const(0, _)), _) if power == 1:
             yield from factors(x, power, where | _conjuncts(c))
         case Call("where", (c, Const(0, _), x), _) if power == 1:
@@ -106,6 +116,15 @@ def linear(expr: Scalar, scale: float = 1.0) -> Linear:
         case Cast(a, dtype) if _widens(a.dtype, dtype):
             return linear(a, scale)
     return Linear({expr: scale})
+
+
+def deviation(expr: Scalar, term: Scalar, mean: Scalar) -> float | None:
+    """The number c for which an expression is c * (term - mean); None where it is no such thing."""
+    form, own = linear(expr), linear(term)
+    c = -form.terms.get(mean, 0.0)
+    left = form.without(Linear({**own.terms, mean: -1.0}, constant=own.constant), c)
+    exact = abs(left.constant) <= _ROUNDING * abs(form.constant)
+    return c if c and math.isfinite(c) and exact and not (left.terms or form.where or own.where) else None
 
 
 def _added(a: Linear, b: Linear) -> Linear:

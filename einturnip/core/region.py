@@ -44,6 +44,19 @@ class Rescale:
     coefficient: float
 
 
+@dataclass(frozen=True, slots=True)
+class Shift:
+    """When step ``of``, the mean of n values so far, moves from a to b, step ``step`` gains coefficient n (b - a)^2.
+
+    Its terms are coefficient * (x - m)^2, with m the value of ``of`` and x what that is the mean of, over the same
+    labels. The mean's state counts its values.
+    """
+
+    step: int
+    of: int
+    coefficient: float
+
+
 @dataclass(frozen=True)
 class Region(TileSpace):
     """Steps over one label space: the output's labels, then the ``n_streamed`` streamed ones, then inner ones.
@@ -52,10 +65,10 @@ class Region(TileSpace):
     aggregates the streamed labels is *carried*: its state (of its einsum's aggregation) is a component of the region's.
     The rest, which see no streamed label, are *final* and run when every tile has been seen; the last is the output.
     They read values of steps alone, and no label as a number, so that a state is all it takes to finish.
-    Tiled steps see the carried ones before them as they are so far, which ``rescales`` makes up for. Inner labels are
-    bound inside single steps and are never cut; nor is a streamed label bound by only some of the carried steps.
-    ``uncut`` are labels of the output that should not be cut either: a tiled or carried step lacks them, and would be
-    computed again for each of their tiles.
+    Steps see the carried ones before them as they are so far, which ``rescales`` and ``shifts`` make up for. Inner
+    labels are bound inside single steps and are never cut; nor is a streamed label bound by only some of the carried
+    steps. ``uncut`` are labels of the output that should not be cut either: a tiled or carried step lacks them, and
+    would be computed again for each of their tiles.
     """
 
     labels: tuple[str, ...]
@@ -69,6 +82,7 @@ class Region(TileSpace):
     shapes: tuple[tuple[int, ...], ...] = ()
     keys: tuple[Key, ...] = ()
     uncut: tuple[int, ...] = ()
+    shifts: tuple[Shift, ...] = ()
 
     @property
     def dtype(self) -> DType:

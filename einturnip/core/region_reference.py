@@ -19,7 +19,7 @@ from einturnip.core.reference import (
     finish_state,
     identity_state,
 )
-from einturnip.core.region import Region, Rescale, Step
+from einturnip.core.region import Region, Rescale, Shift, Step
 
 Space: TypeAlias = Einsum | Region
 
@@ -127,7 +127,7 @@ def _by_step(region: Region, state: State) -> dict[int, State]:
 
 
 def _rescaled(region: Region, k: int, states: dict[int, State], together: dict[int, State]) -> State:
-    """A step's state brought to the maxima and minima of both ranges."""
+    """A step's state brought to the maxima, minima and means of both ranges."""
     state = states[k]
     for rescale in region.rescales:
         if rescale.step == k:
@@ -136,7 +136,17 @@ def _rescaled(region: Region, k: int, states: dict[int, State], together: dict[i
             # Where nothing was added yet, what stands there (exp(-inf - -inf)) is no term.
             with np.errstate(all="ignore"):
                 state = (np.where(factor == 0, factor, state[0] * factor).astype(state[0].dtype), *state[1:])
+    for shift in region.shifts:
+        if shift.step == k:
+            gain = _gain(shift, states[shift.of], together[shift.of], state[0])
+            state = (state[0] + _aligned(gain, region.steps[shift.of], region.steps[k]), *state[1:])
     return state
+
+
+def _gain(shift: Shift, before: State, after: State, total: Array) -> Array:
+    """What a sum of squares about a mean gains when the mean moves; nothing where it had no terms."""
+    a, b = (sums / np.maximum(count, 1).astype(sums.dtype) for sums, count in (before, after))
+    return np.asarray(shift.coefficient * before[1].astype(a.dtype) * (b - a) ** 2, total.dtype)
 
 
 def _factor(rescale: Rescale, before: Array, after: Array, total: Array) -> Array:

@@ -200,7 +200,7 @@ def form(e: Space) -> tuple[object, ...]:
     accesses = tuple(
         tuple(p if isinstance(p, int) or not p.affine else Index(p.terms) for p in access) for access in e.accesses
     )
-    does = (e.n_streamed, e.steps, e.rescales) if isinstance(e, Region) else (e.aggregation,)
+    does = (e.n_streamed, e.steps, e.rescales, e.shifts) if isinstance(e, Region) else (e.aggregation,)
     return e.bounds, e.n_out, accesses, e.dtypes, e.shapes if not e.plain else (), *does, e.keys
 
 

@@ -96,7 +96,11 @@ def _check_rescales(where: str, region: Region) -> None:
     for step_number, of in pairs:
         known = step_number in carried and of in carried and of in seen[step_number]
         _require(known, f"{where}: step {step_number} is rescaled by step {of}, which it does not see")
-    for k in carried:
+    for shift in region.shifts:
+        _require(seen[shift.step] == {shift.of}, f"{where}: step {shift.step} sees more than the mean {shift.of}")
+        states = [len(region.steps[k].einsum.state_dtypes) for k in (shift.step, shift.of)]
+        _require(states == [1, 2], f"{where}: the mean {shift.of} does not count")
+    for k in carried.difference(shift.step for shift in region.shifts):
         aggregation = region.steps[k].einsum.aggregation
         linear = aggregation is not None and aggregation.op in ("sum", "mean")
         _require(linear or not seen[k], f"{where}: step {k} sees steps {seen[k]} on their way")

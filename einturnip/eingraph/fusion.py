@@ -108,7 +108,7 @@ def _reads_plainly(view: View, user: int, k: int) -> bool:
 def _is_large_fold(view: View, k: int, least_nbytes: int) -> bool:
     """True for an aggregation of an operand with enough bytes that others fold too."""
     einsum = view.einsum(k)
-    if einsum is None or einsum.aggregation is None or k in view.outputs:
+    if einsum is None or einsum.aggregation is None:
         return False
     return any(len(view.users[o]) > 1 and _nbytes(view.nodes[o]) >= least_nbytes for o in view.operands(k))
 

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import isfinite, prod
 
+from einturnip.core.dtypes import F32, F64, I64
 from einturnip.core.einsum import Access, Einsum, Index, labels_read
-from einturnip.core.laws import BOUNDS, LINEAR, Factor, Linear, exponent, factors, linear
-from einturnip.core.region import Region, Rescale, Step
-from einturnip.core.scalar import Label, Operand, Scalar, labels_of, rewrite, slots_of, walk
+from einturnip.core.laws import BOUNDS, LINEAR, Factor, Linear, deviation, exponent, factors, linear
+from einturnip.core.region import Region, Rescale, Shift, Step
+from einturnip.core.scalar import Const, Label, Operand, Scalar, labels_of, rewrite, slots_of, walk
 
 # Joins with what they read written out do not grow past this.
 _LARGEST_TERM = 1000
@@ -49,11 +50,25 @@ def derive(members: Sequence[Member], streamed: Sequence[int], longest: int) -> 
         rescales=(),
         shapes=() if plain else tuple(read.einsum.operand_shape(read.slot) for read in reads),
     )
-    rescales = _Terms(region).rescales()
+    made_up = _Terms(region).made_up()
     uncut = _lacking(region)
-    if rescales is None or max(prod(region.bounds[p] for p in uncut), _inner(region)) > longest:
+    if made_up is None or max(prod(region.bounds[p] for p in uncut), _inner(region)) > longest:
         return None
-    return replace(region, rescales=rescales, uncut=uncut), tuple(read.number for read in reads)
+    rescales, shifts = made_up
+    steps = _counting(region.steps, frozenset(shift.of for shift in shifts))
+    found = replace(region, steps=steps, rescales=rescales, shifts=shifts, uncut=uncut)
+    return found, tuple(read.number for read in reads)
+
+
+def _counting(steps: Sequence[Step], means: frozenset[int]) -> tuple[Step, ...]:
+    """The steps where these means count their values."""
+    found = list(steps)
+    for k in means:
+        aggregation = steps[k].einsum.aggregation
+        assert aggregation is not None
+        counted = replace(aggregation, state=(*aggregation.state, I64))
+        found[k] = replace(steps[k], einsum=replace(steps[k].einsum, aggregation=counted))
+    return tuple(found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,16 +145,19 @@ class _Terms:
             keys = [self._written(step, key.value) for key in step.einsum.keys]
             self._seen.append(self._folds(self._terms[-1]).union(*map(self._folds, keys)))
 
-    def rescales(self) -> tuple[Rescale, ...] | None:
-        """How sums make up for maxima and minima that move; None where a step may not see one move."""
-        found: list[Rescale] = []
+    def made_up(self) -> tuple[tuple[Rescale, ...], tuple[Shift, ...]] | None:
+        """How sums make up for maxima, minima and means that move; None where a step may not see one move."""
+        rescales: list[Rescale] = []
+        shifts: list[Shift] = []
         for k in self.region.carried if not self.large else ():
             if self._seen[k]:
-                shares = self._shares(k)
+                shift = self._shift(k)
+                shares = self._shares(k) if shift is None else {}
                 if shares is None:
                     return None
-                found += [Rescale(k, m, c) for m, c in sorted(shares.items()) if c]
-        return None if self.large else tuple(found)
+                rescales += [Rescale(k, m, c) for m, c in sorted(shares.items()) if c]
+                shifts += [shift] if shift is not None else []
+        return None if self.large else (tuple(rescales), tuple(shifts))
 
     def _written(self, step: Step, expr: Scalar) -> Scalar:
         """A step's join or key over the region's labels and slots."""
@@ -163,6 +181,35 @@ class _Terms:
         return frozenset(k for k in steps if k in self._carried).union(
             *(self._seen[k] for k in steps if k not in self._carried)
         )
+
+    def _shift(self, k: int) -> Shift | None:
+        """How a sum of squares about a mean makes up for its moving; None where it is nothing of the kind."""
+        (m, *others) = self._seen[k]
+        step, mean = self.region.steps[k], self.region.steps[m]
+        total, average = step.einsum.aggregation, mean.einsum.aggregation
+        if others or self._seen[m] or total is None or average is None:
+            return None
+        exact = all(op.state in ((F32,), (F64,)) and op.state == (op.result,) for op in (total, average))
+        exact = exact and total.op in LINEAR and average.op == "mean"
+        bound = [{s.labels[p] for p in s.einsum.aggregated} for s in (step, mean)]
+        own = [set(s.labels[: s.einsum.n_out]) for s in (step, mean)]
+        if not exact or bound[0] != bound[1] or not own[1] <= own[0] or step.einsum.keys or mean.einsum.keys:
+            return None
+        coefficient, count = 1.0, 0
+        for factor in factors(self._terms[k]):
+            match factor.expr:
+                case _ if factor.where:
+                    return None
+                case Const(int() | float() as value, _) if value:
+                    coefficient *= float(value) ** factor.power
+                case expr if factor.power == 1:
+                    c = deviation(expr, self._terms[m], Operand(~m, mean.einsum.dtype))
+                    if c is None:
+                        return None
+                    coefficient, count = coefficient * c, count + 1
+                case _:
+                    return None
+        return Shift(k, m, coefficient) if count == 2 and isfinite(coefficient) else None
 
     def _shares(self, k: int) -> dict[int, float] | None:
         """The coefficient with which each maximum or minimum stands in the exponents of a sum's terms."""

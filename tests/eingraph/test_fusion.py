@@ -138,6 +138,19 @@ FUSED: dict[str, tuple[str, int]] = {
     ),
     "nearest": ("input X: f32[i,k]\ninput Y: f32[j,k]\nO[j] = argmin[i] sum[k] (X[i,k] - Y[j,k])^2\noutput O", 2),
     "mean and square": (f"{SCORES}O[t] = (mean[s] S[s,t]^2) - (mean[s] S[s,t])^2\noutput O", 4),
+    "deviations from the mean": (
+        "input X: f32[i,k]\nm[i] = mean[k] X[i,k]\nO[i] = mean[k] (X[i,k] - m[i])^2\noutput O",
+        2,
+    ),
+    "library variance, of products": (f"import std.stats\n{SCORES}O[s] = variance(S[s,t])\noutput O", 4),
+    "minus twice the squares, written out": (
+        f"{SCORES}m[s] = mean[t] S[s,t]\nO[s] = m[s] + sum[t] -(S[s,t] - m[s]) * 2 * (m[s] - S[s,t])\noutput O",
+        4,
+    ),
+    "over two labels": (
+        f"{SCORES}m = mean[s,t] S[s,t]\nO = sqrt(mean[s,t] (S[s,t] - m)^2)\noutput O",
+        4,
+    ),
     "a row read twice": (
         "input X: f32[i,k]\nm[i] = max[k] X[i,k]\nO[i] = log(sum[k] exp(X[i,k] - m[i])) + m[i]\noutput O",
         3,
@@ -217,8 +230,11 @@ ALONE = {
     "a bound of something else": (
         f"{SCORES}input B: f32[s,t]\nm[s] = max[t] B[s,t]\nO[s] = sum[t] exp(S[s,t] - m[s])\noutput O"
     ),
-    "deviations from the mean": (
-        "input X: f32[i,k]\nm[i] = mean[k] X[i,k]\nO[i] = mean[k] (X[i,k] - m[i])^2\noutput O"
+    "fourth powers about the mean": (
+        "input X: f32[i,k]\nm[i] = mean[k] X[i,k]\nO[i] = mean[k] (X[i,k] - m[i])^4\noutput O"
+    ),
+    "squares about the mean of something else": (
+        "input X: f32[i,k]\nm[i] = mean[k] X[i,k]^2\nO[i] = mean[k] (X[i,k] - m[i])^2\noutput O"
     ),
     "a kept tensor": f"{SCORES}@keep\nP[s,t] = exp(S[s,t])\nO[s] = sum[t] P[s,t] * S[s,t]\noutput O",
 }
