@@ -12,22 +12,32 @@ import click
 def show_parts(
     program: Path, inputs: dict[str, str], dims: dict[str, int], emit: str | None, form: str, parts: int
 ) -> None:
-    """Show EinDecomp's decomposition, which regards devices and not memory."""
+    """Show EinDecomp's decomposition, or its tasks on that many devices."""
     from einturnip.cli.planning import bound
+    from einturnip.core.machine import Machine
     from einturnip.decomp.baselines import baselines
     from einturnip.decomp.eindecomp import eindecomp
+    from einturnip.decomp.placement import place
     from einturnip.eingraph.rewrite import rewrite
-    from einturnip.report.parts import parts_json, parts_text
+    from einturnip.report.parts import parts_json, parts_text, placed_json, placed_text
+    from einturnip.taskgraph.placed import placed_tasks
 
-    if emit not in (None, "decomposition"):
-        raise click.UsageError("--parts goes with --emit decomposition")
+    if emit not in (None, "decomposition", "taskgraph"):
+        raise click.UsageError("--parts goes with --emit decomposition or taskgraph")
     if form == "dot":
         raise click.UsageError("--parts is shown as text or json")
     graph = rewrite(bound(program, inputs, dims), None)
-    decomposition, beside = eindecomp(graph, parts), baselines(graph, parts)
+    decomposition, name = eindecomp(graph, parts), os.fspath(program)
+    if emit == "taskgraph":
+        placement = place(decomposition, parts)
+        tasks = placed_tasks(placement, Machine())
+        show = placed_json(placement, tasks, parts, name) if form == "json" else placed_text(placement, tasks)
+    else:
+        beside = baselines(graph, parts)
+        show = parts_json(decomposition, beside, parts, name) if form == "json" else parts_text(decomposition, beside)
     if form == "json":
-        sys.stdout.writelines(parts_json(decomposition, beside, parts, os.fspath(program)))
+        sys.stdout.writelines(show)
         sys.stdout.write("\n")
     else:
-        for line in parts_text(decomposition, beside):
+        for line in show:
             click.echo(line)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from einturnip.decomp.baselines import Baseline
 from einturnip.decomp.movement import Movement, moved, movement
+from einturnip.decomp.placement import Placement
 from einturnip.decomp.types import Decomposition
 from einturnip.report.emit import decomposition_lines, decomposition_nodes, pieces
+from einturnip.taskgraph.placed import PlacedTask
 
 # Notes that are printed; the rest are counted.
 MOST_NOTES = 5
@@ -77,3 +80,61 @@ def notes(decomposition: Decomposition) -> Iterator[str]:
     yield from decomposition.notes[:MOST_NOTES]
     if len(decomposition.notes) > MOST_NOTES:
         yield f"and {len(decomposition.notes) - MOST_NOTES} more such steps"
+
+
+def placed_json(placement: Placement, tasks: Sequence[PlacedTask], parts: int, program: str) -> Iterator[str]:
+    """The tasks of P devices, what each device computes and moves, and the bytes over each link."""
+    first = head(placement.spread.decomposition, "taskgraph", parts, program)
+    links = link_nbytes(tasks)
+    first["predicted"] |= {
+        "flops": sum(placement.flops),
+        "link_bytes": {f"cpu:{a}->cpu:{b}": n for (a, b), n in sorted(links.items())},
+    }
+    first["moved_bytes"] = placement.moved_nbytes
+    first["devices"] = [
+        {"id": f"cpu:{k}", "flops": flops, "bytes_in": came, "bytes_out": went}
+        for k, flops, came, went in _devices(placement, links)
+    ]
+    yield from pieces(first, {"tasks": map(_task, tasks)})
+
+
+def placed_text(placement: Placement, tasks: Sequence[PlacedTask]) -> Iterator[str]:
+    """The same in lines."""
+    for task in map(_task, tasks):
+        origin = f" from {task['from']}" if "from" in task else ""
+        after = f" after {' '.join(map(str, task['inputs']))}" if task["inputs"] else ""
+        where = f"{task['device']}: {task['kind']} node {task['node']} tile {task['key']}"
+        yield f"{task['id']}: {where} {task['nbytes']} bytes{origin}{after}"
+    for k, flops, came, went in _devices(placement, link_nbytes(tasks)):
+        yield f"cpu:{k}: {flops:.0f} operations, {came} bytes in, {went} bytes out"
+    yield f"in all {placement.moved_nbytes} bytes moved"
+    yield from notes(placement.spread.decomposition)
+
+
+def link_nbytes(tasks: Sequence[PlacedTask]) -> dict[tuple[int, int], int]:
+    """Bytes moved, by device from and to."""
+    found: Counter[tuple[int, int]] = Counter()
+    for task in tasks:
+        if task.kind == "move":
+            found[task.source, task.device] += task.nbytes
+    return dict(found)
+
+
+def _devices(placement: Placement, links: dict[tuple[int, int], int]) -> Iterator[tuple[int, float, int, int]]:
+    for k, flops in enumerate(placement.flops):
+        came = sum(n for (_, b), n in links.items() if b == k)
+        yield k, flops, came, sum(n for (a, _), n in links.items() if a == k)
+
+
+def _task(task: PlacedTask) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "id": task.id,
+        "kind": task.kind,
+        "node": task.node,
+        "key": list(task.key),
+        "device": f"cpu:{task.device}",
+        "inputs": list(task.inputs),
+        "nbytes": task.nbytes,
+        "seconds": task.seconds,
+    }
+    return found | {"from": f"cpu:{task.source}"} if task.kind == "move" else found

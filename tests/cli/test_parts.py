@@ -40,3 +40,26 @@ def test_in_words(plan):
 def test_other_floors_have_no_parts(plan):
     code, text = plan("--parts", "8", "--emit", "memgraph")
     assert code == 2 and "--emit decomposition" in text
+
+
+def test_baselines_stand_beside(plan):
+    code, text = plan("--parts", "8", "--emit", "decomposition", "--format", "json")
+    found = json.loads(text)
+    assert code == 0 and {b["name"]: b["labels"] for b in found["baselines"]} == {
+        "data parallel": ["i"],
+        "tensor parallel": ["j", "k"],
+    }
+    assert all(sum(b["cost_bytes"].values()) >= found["cost_bytes"] for b in found["baselines"])
+    assert "data parallel (i)" in plan("--parts", "8")[1]
+
+
+def test_tasks_of_several_devices(plan):
+    code, text = plan("--parts", "8", "--emit", "taskgraph", "--format", "json")
+    found = json.loads(text)
+    moves = [task for task in found["tasks"] if task["kind"] == "move"]
+    assert code == 0 and found["schema"] == "einturnip.taskgraph/1"
+    assert {task["device"] for task in found["tasks"]} == {f"cpu:{k}" for k in range(8)}
+    assert found["moved_bytes"] == sum(task["nbytes"] for task in moves) == 256 * 256 * 4
+    assert sum(found["predicted"]["link_bytes"].values()) == found["moved_bytes"]
+    assert {device["flops"] for device in found["devices"]} == {2 * 128**3}
+    assert "in all 262144 bytes moved" in plan("--parts", "8", "--emit", "taskgraph")[1]
