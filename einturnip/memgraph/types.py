@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,12 +41,13 @@ class Lane(IntEnum):
 
 _LANES = (Lane.IN, Lane.COMPUTE, Lane.COMPUTE, Lane.COMPUTE, Lane.OUT, Lane.IN, Lane.OUT)
 
+_KINDS = tuple(OpKind)
+
 # Tiers: compute memory, the spill file, then a tier for each input and each output; a device also spills to the host.
 HOST, COMPUTE, DISK, FILES = -1, 0, 1, 2
 
 
-@dataclass(frozen=True, slots=True)
-class Access:
+class Access(NamedTuple):
     """Bytes [offset, offset + nbytes) of a tier, holding ``value``. In a file the value's box says where."""
 
     tier: int
@@ -55,8 +56,10 @@ class Access:
     value: int
 
 
-@dataclass(frozen=True, slots=True)
-class Op:
+_access = Access._make
+
+
+class Op(NamedTuple):
     """One op. ``after``: ops that must have ended before it starts, data and memory dependencies together.
 
     Ops of one ``unit`` (-1: none) accumulate into one extent, in any order, under one lock; the first initialises it
@@ -105,11 +108,11 @@ class MemGraph:
     def __getitem__(self, i: int) -> Op:
         return Op(
             i,
-            OpKind(int(self.kind[i])),
+            _KINDS[self.kind[i]],
             int(self.task[i]),
             int(self.unit[i]),
-            tuple(Access(*row) for row in self.read[self.read_ptr[i] : self.read_ptr[i + 1]].tolist()),
-            tuple(Access(*row) for row in self.write[self.write_ptr[i] : self.write_ptr[i + 1]].tolist()),
+            tuple(map(_access, self.read[self.read_ptr[i] : self.read_ptr[i + 1]].tolist())),
+            tuple(map(_access, self.write[self.write_ptr[i] : self.write_ptr[i + 1]].tolist())),
             tuple(self.after[self.after_ptr[i] : self.after_ptr[i + 1]].tolist()),
             float(self.seconds[i]),
         )
@@ -129,10 +132,25 @@ class MemGraph:
         moving = lanes != Lane.COMPUTE
         first = self.read[self.read_ptr[:-1][moving], 2]
         nbytes[moving] = first
+        # A state that is stored as it is counts without the padding of its extent.
+        stored = self.kind == OpKind.STORE
+        nbytes[stored] = _stored_nbytes(self.taskgraph, self.task[stored])
         return {
             "disk->cpu:0": int(nbytes[lanes == Lane.IN].sum()),
             "cpu:0->disk": int(nbytes[lanes == Lane.OUT].sum()),
         }
+
+
+def _stored_nbytes(tasks: TaskGraph, stores: NDArray[np.int32]) -> Ints:
+    """Bytes of the boxes that store tasks write."""
+    graph = tasks.decomposition.graph
+    sizes = np.array([graph.nodes[i].dtype.itemsize for _, i in graph.outputs] or [1])
+    extents = np.append(tasks.box[1::2] - tasks.box[::2], 1)
+    first, last = tasks.box_ptr[tasks.value[stores]] // 2, tasks.box_ptr[tasks.value[stores] + 1] // 2
+    found = sizes[tasks.node[stores]].astype(np.int64)
+    for axis in range(int((last - first).max(initial=0))):
+        found *= np.where(first + axis < last, extents[np.minimum(first + axis, len(extents) - 1)], 1)
+    return found
 
 
 def op_kind(kind: TaskKind) -> OpKind:

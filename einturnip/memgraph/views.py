@@ -17,6 +17,7 @@ from einturnip.taskgraph.build import MODES
 from einturnip.taskgraph.types import TaskKind, Value
 
 Array = NDArray[Any]
+MOST_KEPT = 4096
 
 
 class Memory(Protocol):
@@ -41,7 +42,10 @@ class Call:
 
 
 class Views:
-    """The arrays that the ops of a graph work on, made when an op starts."""
+    """The arrays that the ops of a graph work on, made when an op starts; several threads may ask.
+
+    What many ops use is kept for a while: a tile in memory is read again and again.
+    """
 
     def __init__(self, graph: MemGraph, memory: Memory) -> None:
         self.graph = graph
@@ -49,6 +53,8 @@ class Views:
         self.tasks = graph.taskgraph
         self.d = self.tasks.decomposition
         self._none = np.empty(0, np.uint8)
+        self._values: dict[int, Value] = {}
+        self._parts: dict[tuple[int, int, Box], Array] = {}
 
     def call(self, op: Op) -> Call:
         """The kernel call that a kernel or aggregate op is."""
@@ -88,13 +94,23 @@ class Views:
 
     def part(self, offset: int, value: int, need: Box) -> Array:
         """The part ``need`` of a value, or of a view of it, that lies at ``offset``."""
-        v = self.value(value)
-        whole = self.array(offset, v)
-        return whole if v.box == need else whole[index(need, v.box)]
+        key = offset, value, need
+        part = self._parts.get(key)
+        if part is None:
+            v = self.value(value)
+            part = self.array(offset, v)
+            if v.box != need:
+                part = part[index(need, v.box)]
+            _keep(self._parts, key, part)
+        return part
 
     def value(self, value: int) -> Value:
         """The task graph's value that ``value`` is a version of."""
-        return self.tasks.get_value(self.graph.base(value))
+        found = self._values.get(value)
+        if found is None:
+            found = self.tasks.get_value(self.graph.base(value))
+            _keep(self._values, value, found)
+        return found
 
     def array(self, offset: int, v: Value) -> Array:
         """A tile that lies at ``offset``."""
@@ -127,3 +143,10 @@ class Views:
         region = self.value(far.value).box
         seen = self.tasks[op.task].seen[0] if op.kind == OpKind.STORE else far.value
         return region, self.part(held.offset, seen, region)
+
+
+def _keep(kept: dict[Any, Any], key: Any, value: Any) -> None:
+    """Keep what may be asked for again; where that is too much, all is forgotten."""
+    if len(kept) >= MOST_KEPT:
+        kept.clear()
+    kept[key] = value

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,8 +38,10 @@ class ValueKind(IntEnum):
     VIEW = 2  # the bytes of another value, seen as a box of a tensor that it is a piece of
 
 
-@dataclass(frozen=True, slots=True)
-class Task:
+_TASK_KINDS, _VALUE_KINDS = tuple(TaskKind), tuple(ValueKind)
+
+
+class Task(NamedTuple):
     """One task. ``value`` is made (touched, or stored); ``reads`` are value ids in operand order; ``key`` its tile.
 
     ``seen`` says as which value each of them is seen: itself, or a view. A move's key are the boxes that it copies from
@@ -58,8 +60,7 @@ class Task:
     flops: int
 
 
-@dataclass(frozen=True, slots=True)
-class Value:
+class Value(NamedTuple):
     """One value: ``box`` of node's tensor, or the state of that box."""
 
     id: int
@@ -102,7 +103,7 @@ class TaskGraph:
     def __getitem__(self, i: int) -> Task:
         return Task(
             i,
-            TaskKind(int(self.kind[i])),
+            _TASK_KINDS[self.kind[i]],
             int(self.node[i]),
             tuple(self.key[self.key_ptr[i] : self.key_ptr[i + 1]].tolist()),
             int(self.value[i]),
@@ -133,7 +134,7 @@ class TaskGraph:
         flat = self.box[self.box_ptr[v] : self.box_ptr[v + 1]].tolist()
         return Value(
             v,
-            ValueKind(int(self.value_kind[v])),
+            _VALUE_KINDS[self.value_kind[v]],
             int(self.value_node[v]),
             tuple(zip(flat[::2], flat[1::2], strict=True)),
             int(self.value_nbytes[v]),
