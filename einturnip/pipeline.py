@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -197,7 +197,7 @@ def execute(
             tick(trace)
         for sink in sinks.values():
             sink.commit()
-        return _report(planned, executor, trace)
+        return report_of(planned, executor.flags, executor.moved, trace)
     finally:
         arena.close()
         if spill is not None:
@@ -230,10 +230,13 @@ class _Reporter:
         )
 
 
-def _report(planned: Planned, executor: HostExecutor, trace: Trace) -> RunReport:
+def report_of(
+    planned: Planned, flags: Mapping[int, Sequence[int]], moved: Mapping[str, int], trace: Trace
+) -> RunReport:
+    """What a run did. ``flags``: by node, in how many tiles what WARNINGS name happened; ``moved``: bytes in and out."""
     graph = planned.graph
     warnings = []
-    for i, counts in sorted(executor.flags.items()):
+    for i, counts in sorted(flags.items()):
         node = graph.nodes[i]
         assert isinstance(node, EinsumNode)
         statement = graph.statement(node.line)
@@ -247,7 +250,7 @@ def _report(planned: Planned, executor: HostExecutor, trace: Trace) -> RunReport
         ops={k.name.lower(): kinds[k] for k in OpKind if kinds[k]},
         lanes={lane.name.lower(): seconds for lane, seconds in trace.busy.items()},
         stalls=trace.stalls,
-        link_bytes={"disk->cpu:0": executor.moved["in"], "cpu:0->disk": executor.moved["out"]},
+        link_bytes={"disk->cpu:0": moved["in"], "cpu:0->disk": moved["out"]},
         link_bytes_lower_bound=planned.prediction.link_bytes_lower_bound,
         arena_nbytes=planned.budget.arena,
         arena_peak_nbytes=planned.memgraph.peak_nbytes,

@@ -108,8 +108,12 @@ def plan_job(
     Raises:
         CapacityError: it does not fit; the error holds the least budget that would do.
     """
-    tiers = {name: t if isinstance(t, str) else name for name, t in targets.items() if t is not None}
-    return Job(graph, make_plan(graph, sources, tiers, options), sources, targets, options)
+    return Job(graph, make_plan(graph, sources, tiers(targets), options), sources, targets, options)
+
+
+def tiers(targets: Mapping[str, str | Array | None]) -> dict[str, str]:
+    """The outputs that are kept, and the file or the name by which a plan speaks of each."""
+    return {name: t if isinstance(t, str) else name for name, t in targets.items() if t is not None}
 
 
 def results_nbytes(graph: EinGraph, names: Iterable[str]) -> dict[str, int]:

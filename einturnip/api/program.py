@@ -5,106 +5,35 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from einturnip.api import plan_cache
 from einturnip.api.inputs import check_names, close_all, compile_path, file_spec, open_inputs
-from einturnip.api.jobs import Job, complete, needs_data, plan_job, results_nbytes
-from einturnip.core.errors import CapacityError, RunError
+from einturnip.api.jobs import Job, complete, plan_job, results_nbytes, tiers
+from einturnip.api.plan_cache import Kept
+from einturnip.api.results import File, Result, open
+from einturnip.api.running import run_job
+from einturnip.core.errors import CapacityError
 from einturnip.core.settings import format_size, parse_size
-from einturnip.devices.limits import available_memory
 from einturnip.eingraph.types import EinGraph, InputNode
 from einturnip.lang import compile_text
 from einturnip.lang import types as lang
-from einturnip.pipeline import Options, Planned, bind
-from einturnip.planner.budget import resident_nbytes
-from einturnip.planner.plan import LARGE_PLAN
-from einturnip.runtime.types import Progress, RunReport
+from einturnip.pipeline import Options, bind
+from einturnip.planner.budget import Budget, resident_nbytes
+from einturnip.runtime.types import Progress
 from einturnip.stores.generated import Absent
-from einturnip.stores.location import written
 from einturnip.stores.types import Array, Source
 
-if TYPE_CHECKING:
-    from einturnip.report.analyze import Analysis
+__all__ = ["File", "Plan", "Program", "Result", "Size", "Target", "compile", "open"]
 
 Size = str | int
 Target = str | os.PathLike[str] | Array
-
-
-class Result(Mapping[str, Any]):
-    """What a run gave: each output by name, and ``report``, what happened.
-
-    An output is an array, or a ``File`` where it was streamed to one.
-    """
-
-    def __init__(self, values: Mapping[str, Any], report: RunReport, analyse: Callable[[], Analysis]) -> None:
-        self._values = dict(values)
-        self.report = report
-        self._analyse = analyse
-
-    def analyze(self) -> Analysis:
-        """Predicted beside actual time of every statement: print its ``text()``, or look at its ``rows``."""
-        return self._analyse()
-
-    def __getitem__(self, name: str) -> Any:
-        try:
-            return self._values[name]
-        except KeyError:
-            raise KeyError(f"no output {name!r}; there are {', '.join(self._values)}") from None
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._values)
-
-    def __len__(self) -> int:
-        return len(self._values)
-
-    def __repr__(self) -> str:
-        shown = ", ".join(f"{name}: {value.dtype}{list(value.shape)}" for name, value in self._values.items())
-        return f"Result({shown})"
-
-
-@dataclass(frozen=True)
-class File:
-    """A stored tensor by name: an input to a program, or an output that was streamed to a file."""
-
-    spec: str
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
-        """All of it, in memory."""
-        source = _open(self.spec)
-        try:
-            out = np.empty(source.shape, source.dtype.numpy)
-            source.read(tuple((0, n) for n in source.shape), out)
-        finally:
-            source.close()
-        return out if dtype is None else out.astype(dtype, copy=False)
-
-
-def _open(spec: str) -> Source:
-    from einturnip.stores.open import open_source
-
-    return open_source(spec, spec)
-
-
-def open(path: str | os.PathLike[str]) -> File:
-    """A tensor in a file (``x.npy``, ``w.safetensors::layer.0``), to be given to a program and read tile by tile.
-
-    Raises:
-        BindError: there is no such file. StoreError: it cannot be read.
-    """
-    source = _open(os.fspath(path))
-    try:
-        return File(os.fspath(path), source.shape, source.dtype.numpy)
-    finally:
-        source.close()
 
 
 def compile(path_or_text: str | os.PathLike[str], dims: Mapping[str, int] | None = None) -> Program:
@@ -127,6 +56,35 @@ def compile(path_or_text: str | os.PathLike[str], dims: Mapping[str, int] | None
         program, folder = compile_path(path), path.parent
     check_names("dim", dims or {}, program.dims)
     return Program(program, folder, MappingProxyType(dict(dims or {})))
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How a call is to be run, as its caller wrote it (see ``Program.__call__``)."""
+
+    memory: Size | None = None
+    arena: Size | None = None
+    workers: int | None = None
+    out: Mapping[str, Target] = field(default_factory=dict)
+    spill: str | os.PathLike[str] | None = None
+    spill_limit: Size | None = None
+    policy: str = "critical-path"
+
+    def options(self) -> Options:
+        """The same for the planner, but for the memory of the process."""
+        return Options(
+            arena=None if self.arena is None else parse_size(self.arena),
+            workers=self.workers,
+            spill=None if self.spill is None else os.fspath(self.spill),
+            spill_limit=None if self.spill_limit is None else parse_size(self.spill_limit),
+            policy=self.policy,
+        )
+
+    def allowed(self) -> int | None:
+        """Bytes that may be added to the process; None where the arena is stated instead."""
+        if self.arena is not None:
+            return None
+        return plan_cache.free_share() if self.memory is None else parse_size(self.memory)
 
 
 @dataclass(frozen=True, repr=False)
@@ -183,21 +141,12 @@ class Program:
         Raises:
             BindError: inputs and program disagree. CapacityError: it does not fit. RunError: it failed on the way.
         """
-        plan = self.plan(
-            memory=memory,
-            arena=arena,
-            workers=workers,
-            out=out,
-            spill=spill,
-            spill_limit=spill_limit,
-            policy=policy,
-            data=data,
-            **inputs,
-        )
+        settings = Settings(memory, arena, workers, out or {}, spill, spill_limit, policy)
+        job, kept = self.job(settings, {**inputs, **(data or {})})
         try:
-            return plan.run(progress=progress)
+            return run_job(job, kept, progress, None)
         finally:
-            plan.close()
+            job.close()
 
     def plan(
         self,
@@ -214,25 +163,34 @@ class Program:
         **inputs: Any,
     ) -> Plan:
         """What a call with these arguments would do. Inputs may be absent where ``dims`` gives their sizes."""
-        given = {name: value.spec if isinstance(value, File) else value for name, value in inputs.items()}
-        given |= {name: value.spec if isinstance(value, File) else value for name, value in (data or {}).items()}
-        check_names("output", out or {}, self.outputs)
-        sizes = {**self._dims, **(dims or {})}
+        settings = Settings(memory, arena, workers, out or {}, spill, spill_limit, policy)
+        return Plan(*self.job(settings, {**inputs, **(data or {})}, dims or {}))
+
+    def job(
+        self, settings: Settings, data: Mapping[str, Any], dims: Mapping[str, int] = MappingProxyType({})
+    ) -> tuple[Job, Kept]:
+        """What a call would do, planned now or for an earlier call that was alike (not for users: see ``plan``)."""
+        given = {name: value.spec if isinstance(value, File) else value for name, value in data.items()}
+        check_names("output", settings.out, self.outputs)
+        sizes = {**self._dims, **dims}
         check_names("dim", sizes, self._program.dims)
+        options, allowed = settings.options(), settings.allowed()
         sources = open_inputs(self._program, given, self._folder, lenient=True)
         try:
+            targets = self._targets(settings.out)
+            kept_outputs = tuple(name for name, target in targets.items() if target is not None)
+            shapes = plan_cache.shapes_key(sources)
+            machine = plan_cache.machine_key()
+            key = (id(self._program), tuple(sorted(sizes.items())), shapes, kept_outputs, options, allowed, machine)
+            kept = plan_cache.find(key)
+            if kept is not None:
+                return _planned_before(kept, sources, targets, options, allowed), kept
             graph = bind(self._program, sources, sizes)
-            targets = self._targets(out or {})
-            options = Options(
-                memory=None if arena is not None else _process_budget(memory, graph, targets),
-                arena=None if arena is None else parse_size(arena),
-                workers=workers,
-                spill=None if spill is None else os.fspath(spill),
-                spill_limit=None if spill_limit is None else parse_size(spill_limit),
-                policy=policy,
-            )
-            stand_ins = complete(graph, sources, lambda node: Absent(node.name, node.shape, node.dtype))
-            return Plan(plan_job(graph, stand_ins, targets, options))
+            if allowed is not None:
+                room = _room(allowed, settings.memory is not None, graph, targets)
+                options = replace(options, memory=resident_nbytes() + room)
+            job = plan_job(graph, complete(graph, sources, _absent), targets, options)
+            return job, plan_cache.keep(key, self._program, job)
         except BaseException:
             close_all(sources.values())
             raise
@@ -249,34 +207,44 @@ class Program:
         return targets
 
 
-def _process_budget(memory: Size | None, graph: EinGraph, targets: Mapping[str, str | Array | None]) -> int:
-    """What the whole process may hold, so that einturnip adds ``memory`` to it, results included.
+def _absent(node: InputNode) -> Source:
+    return Absent(node.name, node.shape, node.dtype)
+
+
+def _room(allowed: int, stated: bool, graph: EinGraph, targets: Mapping[str, str | Array | None]) -> int:
+    """What may be added to the process beside the results that are held in memory.
 
     Raises:
         CapacityError: the results alone pass it; names those that must go to a file.
     """
-    allowed = available_memory() // 2 if memory is None else parse_size(memory)
     held = results_nbytes(graph, (name for name, target in targets.items() if target is None))
     total = sum(held.values())
     if total >= allowed:
         largest = max(held, key=lambda name: held[name])
-        budget = "half of the free memory" if memory is None else "memory="
+        budget = "memory=" if stated else "half of the free memory"
         raise CapacityError(
             f"the result {largest} takes {format_size(held[largest])} and cannot stand in the {format_size(allowed)} "
             f'of {budget}. help: stream it to a file, out={{"{largest}": "{largest}.npy"}}',
             total,
         )
-    return resident_nbytes() + allowed - total
+    return allowed - total
 
 
-def _analysis(planned: Planned, report: RunReport) -> Callable[[], Analysis]:
-    """The analysis of a run, when it is asked for; that of a large plan now, so that the result holds no plan."""
-    from einturnip.report.analyze import analyse
-
-    if len(planned.memgraph) < LARGE_PLAN:
-        return lambda: analyse(planned, report)
-    made = analyse(planned, report)
-    return lambda: made
+def _planned_before(
+    kept: Kept,
+    sources: Mapping[str, Source],
+    targets: Mapping[str, str | Array | None],
+    options: Options,
+    allowed: int | None,
+) -> Job:
+    """A plan that was made before, for these inputs and outputs. Only the process's own part of its budget differs."""
+    planned = kept.planned
+    if allowed is not None and not kept.small:
+        memory = resident_nbytes() + _room(allowed, True, kept.bound, targets)
+        options, budget = replace(options, memory=memory), Budget(memory, planned.budget.arena)
+        planned = replace(planned, budget=budget)
+    found = complete(kept.bound, sources, _absent)
+    return Job(kept.bound, replace(planned, sources=found, targets=tiers(targets)), found, targets, options)
 
 
 class Plan:
@@ -285,8 +253,9 @@ class Plan:
     It holds its inputs' files open until it is closed or forgotten.
     """
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: Job, kept: Kept) -> None:
         self._job = job
+        self._kept = kept
         self._closing = weakref.finalize(self, job.close)
 
     def explain(self) -> str:
@@ -301,19 +270,7 @@ class Plan:
         Raises:
             BindError: an input has sizes but no data. RunError: it failed on the way; nothing half-written is left.
         """
-        job = self._job
-        for node in job.planned.graph.nodes:
-            if isinstance(node, InputNode) and isinstance(job.sources.get(node.name), Absent):
-                needs_data(node)
-        targets = dict(job.targets)
-        for name, number in job.planned.graph.outputs:
-            if targets.get(name) is None:
-                node = job.planned.graph.nodes[number]
-                targets[name] = np.empty(node.shape, node.dtype.numpy)
-        with _running():
-            report, _ = replace(job, targets=targets).run(progress, stop)
-        values = {name: open(written(t, name)) if isinstance(t, str) else t for name, t in targets.items()}
-        return Result(values, report, _analysis(job.planned, report))
+        return run_job(self._job, self._kept, progress, stop)
 
     def close(self) -> None:
         """Close the inputs' files; the plan cannot run any more. Twice is allowed."""
@@ -321,37 +278,3 @@ class Plan:
 
     def __repr__(self) -> str:
         return f"Plan({self._job.planned.graph.program})"
-
-
-# -- forks -------------------------------------------------------------------------------------------------------------
-
-_lock = threading.Lock()
-_runs = 0
-_broken = False
-
-
-@contextmanager
-def _running() -> Iterator[None]:
-    """Around a run. A child forked while one is going on inherits locks that no thread of its own will ever free."""
-    global _runs
-    if _broken:
-        raise RunError(
-            "this process was forked while einturnip was running in its parent, so einturnip cannot run in it. "
-            "help: fork before the run, or start processes with multiprocessing's 'spawn' or 'forkserver'"
-        )
-    with _lock:
-        _runs += 1
-    try:
-        yield
-    finally:
-        with _lock:
-            _runs -= 1
-
-
-def _after_fork() -> None:
-    global _lock, _broken
-    _broken = _broken or _runs > 0
-    _lock = threading.Lock()
-
-
-os.register_at_fork(after_in_child=_after_fork)

@@ -84,10 +84,10 @@ def test_a_plan_speaks_in_the_users_statements():
 
 
 def test_what_is_fused_names_the_line_that_computes_it():
-    text = et.compile(ATTENTION).plan(dims={"s": 512, "t": 512, "d": 64, "e": 64}, arena="512KiB").explain()
+    text = et.compile(ATTENTION).plan(dims={"s": 16384, "t": 16384, "d": 64, "e": 64}, arena="64MiB").explain()
     flat = " ".join(text.split())
     assert "in one pass with line 6: S never stored" in flat
-    assert "3 V : f32[512, 64] 128 KiB," in flat and "fused: one pass over" in flat and "S (1.00 MiB)" in flat
+    assert "3 V : f32[16384, 64] 4.00 MiB," in flat and "fused: one pass over" in flat and "S (1.00 GiB)" in flat
 
 
 def test_a_statement_computed_where_it_is_used_says_so():

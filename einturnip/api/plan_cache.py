@@ -1,0 +1,115 @@
+"""Plans that were made before, in this process: those used last, within a bound on their bytes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections import OrderedDict
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+import numpy as np
+
+from einturnip.api.jobs import Job
+from einturnip.devices.limits import available_memory
+from einturnip.eingraph.types import EinGraph
+from einturnip.pipeline import Planned
+from einturnip.runtime.small import SmallRun, arena_nbytes, is_small
+from einturnip.stores.arrays import ArraySource
+from einturnip.stores.types import Source
+
+# Bytes of plans that stay in memory, and what a plan takes beside its columns.
+MOST_NBYTES = 32 << 20
+BESIDE_COLUMNS = 20_000
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A plan, the program that it is of (so that its id stays taken), and runs of it that wait to be used again."""
+
+    key: Hashable
+    owner: object
+    bound: EinGraph
+    planned: Planned
+    nbytes: int
+    small: bool
+    waiting: list[SmallRun] = field(default_factory=list)
+
+
+_kept: OrderedDict[Hashable, Kept] = OrderedDict()
+
+
+def find(key: Hashable) -> Kept | None:
+    """The plan of a key, if it is still kept."""
+    found = _kept.get(key)
+    if found is not None:
+        with contextlib.suppress(KeyError):  # another thread has dropped it meanwhile
+            _kept.move_to_end(key)
+    return found
+
+
+def keep(key: Hashable, owner: object, job: Job) -> Kept:
+    """Keep a job's plan, without the inputs that it was made for."""
+    planned = replace(job.planned, sources={}, targets={})
+    nbytes = _columns_nbytes(planned.memgraph) + _columns_nbytes(planned.taskgraph) + BESIDE_COLUMNS
+    nbytes += 1000 * len(planned.graph.nodes)
+    small = is_small(planned.memgraph)
+    nbytes += arena_nbytes(planned.memgraph) if small else 0
+    made = Kept(key, owner, job.bound, planned, nbytes, small)
+    if nbytes <= MOST_NBYTES:
+        _kept[key] = made
+        while sum(kept.nbytes for kept in list(_kept.values())) > MOST_NBYTES:
+            _kept.popitem(last=False)
+    return made
+
+
+def forget() -> None:
+    """Drop every plan."""
+    _kept.clear()
+
+
+def _columns_nbytes(graph: Any) -> int:
+    values = (getattr(graph, f.name) for f in fields(graph))
+    return sum(v.nbytes for v in values if isinstance(v, np.ndarray))
+
+
+def shapes_key(sources: Mapping[str, Source]) -> Hashable:
+    """What a plan depends on of its inputs: shapes, and how their bytes lie."""
+    return tuple((name, source.shape, _layout(source)) for name, source in sources.items())
+
+
+def _layout(source: Source) -> Hashable:
+    if isinstance(source, ArraySource):
+        return source.array.strides
+    axes = range(len(source.shape))
+    return tuple(
+        source.contiguous_nbytes(tuple((0, min(n, 2 if a == b else 1)) for b, n in enumerate(source.shape)))
+        for a in axes
+    )
+
+
+def machine_key() -> Hashable:
+    """What may change of the machine while a process lives: the cores that it may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+
+
+# How long a reading of the free memory serves, in seconds: a reading takes a millisecond.
+FRESH = 1.0
+_reading = (0.0, 0)
+
+
+def free_share() -> int:
+    """Half of what the machine has free, rounded down, so that calls that follow each other have equal budgets."""
+    global _reading
+    now = time.monotonic()
+    if not _reading[1] or now - _reading[0] > FRESH:
+        _reading = now, rounded(available_memory() // 2)
+    return _reading[1]
+
+
+def rounded(nbytes: int) -> int:
+    """Down to four significant bits."""
+    step = 1 << max(0, nbytes.bit_length() - 4)
+    return nbytes // step * step

@@ -1,0 +1,93 @@
+"""What a run gives: arrays by name, or handles on the files that they were streamed to."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from einturnip.runtime.types import RunReport
+from einturnip.stores.types import Array, Source
+
+if TYPE_CHECKING:
+    from einturnip.report.analyze import Analysis
+
+
+class Result(Mapping[str, Any]):
+    """What a run gave: each output by name, and ``report``, what happened.
+
+    An output is an array, or a ``File`` where it was streamed to one.
+    """
+
+    def __init__(
+        self, values: Mapping[str, Any], report: Callable[[], RunReport], analyse: Callable[[], Analysis]
+    ) -> None:
+        self._values = dict(values)
+        self._report = report
+        self._analyse = analyse
+
+    @property
+    def report(self) -> RunReport:
+        """What happened: time, bytes, memory, warnings."""
+        return self._report()
+
+    def analyze(self) -> Analysis:
+        """Predicted beside actual time of every statement: print its ``text()``, or look at its ``rows``."""
+        return self._analyse()
+
+    def __getitem__(self, name: str) -> Any:
+        try:
+            return self._values[name]
+        except KeyError:
+            raise KeyError(f"no output {name!r}; there are {', '.join(self._values)}") from None
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{name}: {value.dtype}{list(value.shape)}" for name, value in self._values.items())
+        return f"Result({shown})"
+
+
+@dataclass(frozen=True)
+class File:
+    """A stored tensor by name: an input to a program, or an output that was streamed to a file."""
+
+    spec: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        """All of it, in memory."""
+        source = _open(self.spec)
+        try:
+            out = np.empty(source.shape, source.dtype.numpy)
+            source.read(tuple((0, n) for n in source.shape), out)
+        finally:
+            source.close()
+        return out if dtype is None else out.astype(dtype, copy=False)
+
+
+def _open(spec: str) -> Source:
+    from einturnip.stores.open import open_source
+
+    return open_source(spec, spec)
+
+
+def open(path: str | os.PathLike[str]) -> File:
+    """A tensor in a file (``x.npy``, ``w.safetensors::layer.0``), to be given to a program and read tile by tile.
+
+    Raises:
+        BindError: there is no such file. StoreError: it cannot be read.
+    """
+    source = _open(os.fspath(path))
+    try:
+        return File(os.fspath(path), source.shape, source.dtype.numpy)
+    finally:
+        source.close()

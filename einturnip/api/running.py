@@ -1,0 +1,154 @@
+"""Running a planned program from Python: small plans in the caller's thread; what a forked process may not do."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from einturnip.api.jobs import Job, needs_data
+from einturnip.api.plan_cache import Kept
+from einturnip.api.results import Result, open
+from einturnip.core.errors import EinturnipError, RunError
+from einturnip.eingraph.types import InputNode
+from einturnip.pipeline import Planned, report_of
+from einturnip.planner.plan import LARGE_PLAN
+from einturnip.runtime.small import SmallRun
+from einturnip.runtime.types import Progress, RunReport
+from einturnip.stores.arrays import ArraySource, array_sink
+from einturnip.stores.generated import Absent
+from einturnip.stores.location import written
+from einturnip.stores.types import Array
+
+if TYPE_CHECKING:
+    from einturnip.report.analyze import Analysis
+
+
+def run_job(job: Job, kept: Kept, progress: Callable[[Progress], None] | None, stop: threading.Event | None) -> Result:
+    """Run a job, into new arrays where an output has no place of its own.
+
+    Raises:
+        BindError: an input has sizes but no data. RunError: it failed on the way; nothing half-written is left.
+    """
+    graph = job.planned.graph
+    for node in graph.nodes:
+        if isinstance(node, InputNode) and isinstance(job.sources[node.name], Absent):
+            needs_data(node)
+    targets = dict(job.targets)
+    for name, number in graph.outputs:
+        if targets.get(name) is None:
+            targets[name] = np.empty(graph.nodes[number].shape, graph.nodes[number].dtype.numpy)
+    with _running():
+        if kept.small and progress is None and stop is None:
+            result = _run_small(job, kept, targets)
+            if result is not None:
+                return result
+        report, _ = replace(job, targets=targets).run(progress, stop)
+    values = {name: open(written(t, name)) if isinstance(t, str) else t for name, t in targets.items()}
+    return Result(values, lambda: report, _analysis(job.planned, lambda: report))
+
+
+def _run_small(job: Job, kept: Kept, targets: Mapping[str, str | Array | None]) -> Result | None:
+    """Run a small plan here and now. None where files take part, or where an error wants its statement's name."""
+    planned, inputs, outputs = job.planned, _arrays(job), []
+    for name, number in planned.graph.outputs:
+        target, node = targets[name], planned.graph.nodes[number]
+        if inputs is None or not isinstance(target, np.ndarray):
+            return None
+        if target is job.targets[name]:
+            array_sink(target, name, node.shape, node.dtype)
+        outputs.append(target)
+    ran = None if inputs is None else _again(kept, inputs, outputs)
+    if ran is None:
+        return None
+    run, bits, times = ran
+
+    @cache
+    def report() -> RunReport:
+        moved = planned.memgraph.nbytes_by_link()
+        ways = {"in": moved["disk->cpu:0"], "out": moved["cpu:0->disk"]}
+        return report_of(planned, run.happened(bits), ways, run.trace(times))
+
+    return Result(targets, report, _analysis(planned, report))
+
+
+def run_arrays(kept: Kept, inputs: Sequence[Array | None]) -> Array | None:
+    """The one output of a small plan run again on arrays, by node; None where it has to be run at length."""
+    node = kept.planned.graph.nodes[kept.planned.graph.outputs[0][1]]
+    out = np.empty(node.shape, node.dtype.numpy)
+    with _running():
+        return out if kept.small and _again(kept, inputs, [out]) is not None else None
+
+
+def _again(
+    kept: Kept, inputs: Sequence[Array | None], outputs: Sequence[Array]
+) -> tuple[SmallRun, list[int], list[float]] | None:
+    try:
+        run = kept.waiting.pop()
+    except IndexError:
+        run = SmallRun(kept.planned.memgraph)
+    try:
+        bits, times = run.run(inputs, outputs)
+    except EinturnipError:
+        return None
+    kept.waiting.append(run)
+    return run, bits, times
+
+
+def _arrays(job: Job) -> list[Array | None] | None:
+    """The array of each input, by node; None where one is no array."""
+    found: list[Array | None] = []
+    for node in job.planned.graph.nodes:
+        source = job.sources[node.name] if isinstance(node, InputNode) else None
+        if source is not None and not isinstance(source, ArraySource):
+            return None
+        found.append(None if source is None else source.array)
+    return found
+
+
+def _analysis(planned: Planned, report: Callable[[], RunReport]) -> Callable[[], Analysis]:
+    """The analysis of a run, when it is asked for; that of a large plan now, so that the result holds no plan."""
+    from einturnip.report.analyze import analyse
+
+    if len(planned.memgraph) < LARGE_PLAN:
+        return lambda: analyse(planned, report())
+    made = analyse(planned, report())
+    return lambda: made
+
+
+_lock = threading.Lock()
+_runs = 0
+_broken = False
+
+
+@contextmanager
+def _running() -> Iterator[None]:
+    """Around a run. A child forked while one is going on inherits locks that no thread of its own will ever free."""
+    global _runs
+    if _broken:
+        raise RunError(
+            "this process was forked while einturnip was running in its parent, so einturnip cannot run in it. "
+            "help: fork before the run, or start processes with multiprocessing's 'spawn' or 'forkserver'"
+        )
+    with _lock:
+        _runs += 1
+    try:
+        yield
+    finally:
+        with _lock:
+            _runs -= 1
+
+
+def _after_fork() -> None:
+    global _lock, _broken
+    _broken = _broken or _runs > 0
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,134 @@
+"""Small plans, made ready once and run often: in the caller's thread, in the plan's own order, with nothing to set up.
+
+Threads, a fresh arena and the state machine cost a millisecond; a small plan's kernels take microseconds.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from einturnip.codegen.kernels import compile_kernel
+from einturnip.devices.host import HostArena
+from einturnip.memgraph.types import COMPUTE, FILES, Lane, MemGraph, Op, OpKind
+from einturnip.memgraph.views import Array, Views
+from einturnip.runtime.loop import Trace
+from einturnip.stores.types import slices
+
+# What counts as small. Ops; bytes of arena, which stays allocated between runs; planned seconds of one worker.
+MOST_OPS = 64
+MOST_NBYTES = 1 << 20
+MOST_SECONDS = 2e-3
+
+Step = Callable[[], int]
+
+
+def is_small(graph: MemGraph) -> bool:
+    """True where a plan is better run in the caller's thread, from arrays to arrays."""
+    if len(graph) > MOST_OPS or graph.spill_nbytes or float(graph.seconds.sum()) > MOST_SECONDS:
+        return False
+    return 0 < arena_nbytes(graph) <= MOST_NBYTES
+
+
+def arena_nbytes(graph: MemGraph) -> int:
+    """The end of the last byte of the arena that is used."""
+    rows = np.concatenate([graph.read, graph.write])
+    here = rows[rows[:, 0] == COMPUTE]
+    return int((here[:, 1] + here[:, 2]).max(initial=0))
+
+
+class SmallRun:
+    """A plan with its arena and every op's arguments at hand. For one run at a time."""
+
+    def __init__(self, graph: MemGraph) -> None:
+        self.graph = graph
+        self._views = Views(graph, HostArena(arena_nbytes(graph)))
+        self._nodes = len(graph.taskgraph.decomposition.graph.nodes)
+        self._files: dict[int, Array] = {}
+        self._begun: set[int] = set()
+        self._steps = [self._step(op) for op in graph]
+        self._lanes = [op.kind.lane for op in graph]
+        self._tasks = [op.task for op in graph]
+
+    def run(self, inputs: Sequence[Array | None], outputs: Sequence[Array]) -> tuple[list[int], list[float]]:
+        """Run every op: the bits that each kernel gave, and the times between them (one more than ops).
+
+        ``inputs``: the array of each input by node; ``outputs``: that of each output.
+        """
+        files = self._files
+        for i, array in enumerate(inputs):
+            if array is not None:
+                files[FILES + i] = array
+        for o, array in enumerate(outputs):
+            files[FILES + self._nodes + o] = array
+        clock = time.perf_counter
+        times, bits = [clock()], []
+        try:
+            for step in self._steps:
+                bits.append(step())
+                times.append(clock())
+        finally:
+            files.clear()  # the caller's arrays are held no longer than the run
+        return bits, times
+
+    def _step(self, op: Op) -> Step:
+        match op.kind:
+            case OpKind.KERNEL | OpKind.AGGREGATE:
+                return self._kernel(op)
+            case OpKind.MOVE:
+                return self._move(op)
+            case OpKind.LOAD | OpKind.RELOAD:
+                return self._copy(op, op.reads[0].tier, inward=True)
+            case OpKind.OFFLOAD | OpKind.STORE:
+                return self._copy(op, op.writes[0].tier, inward=False)
+
+    def _kernel(self, op: Op) -> Step:
+        call = self._views.call(op)
+        kernel = compile_kernel(call.einsum, call.extents, call.mode)
+        first = op.unit >= 0 and op.unit not in self._begun and not self._views.continues(op.unit)
+        self._begun.add(op.unit)
+        return lambda: kernel(call.outs, call.operands, call.origins, first, call.workspace)
+
+    def _move(self, op: Op) -> Step:
+        def move() -> int:
+            self._views.move(op)
+            return 0
+
+        return move
+
+    def _copy(self, op: Op, tier: int, inward: bool) -> Step:
+        region, array = self._views.transferred(op)
+        window: tuple[Any, ...] = (*slices(region), ...)  # a view even of a scalar
+        files = self._files
+
+        def load() -> int:
+            np.copyto(array, files[tier][window])
+            return 0
+
+        def store() -> int:
+            np.copyto(files[tier][window], array)
+            return 0
+
+        return load if inward else store
+
+    def trace(self, times: Sequence[float]) -> Trace:
+        """The times of a run as a trace."""
+        trace = Trace(len(self.graph))
+        for op, lane in enumerate(self._lanes):
+            trace.ended(op, Lane(lane), 0, times[op] - times[0], times[op + 1] - times[0])
+        trace.seconds = times[-1] - times[0]
+        return trace
+
+    def happened(self, bits: Sequence[int]) -> dict[int, list[int]]:
+        """By node, in how many tiles something invalid, an overflow or a division by zero happened."""
+        flags: dict[int, list[int]] = {}
+        for op, found in enumerate(bits):
+            if found:
+                node = int(self.graph.taskgraph.node[self._tasks[op]])
+                counts = flags.setdefault(node, [0, 0, 0])
+                for k in range(3):
+                    counts[k] += found >> k & 1
+        return flags
