@@ -15,6 +15,7 @@ from einturnip.core.machine import Machine
 from einturnip.decomp.check import check as check_decomposition
 from einturnip.decomp.types import Decomposition
 from einturnip.devices.host import HostArena, available_memory, blas_threads, usable_cores
+from einturnip.devices.stored import machine_here
 from einturnip.eingraph.build import build as build_graph
 from einturnip.eingraph.check import check as check_graph
 from einturnip.eingraph.forms import Forms
@@ -105,7 +106,7 @@ def make_plan(graph: EinGraph, sources: Mapping[str, Source], targets: Mapping[s
     Raises:
         CapacityError: the budget is too small; says the least that would do.
     """
-    machine = Machine(workers=options.workers or usable_cores())
+    machine = machine_here(options.workers or usable_cores())
     memory = options.memory
     if memory is None and options.arena is None:
         memory = available_memory() // 2

@@ -12,6 +12,7 @@ from einturnip.cli import options
 from einturnip.core.settings import format_size
 
 if TYPE_CHECKING:
+    from einturnip.core.machine import Machine
     from einturnip.devices.host import BlasInfo
 
 
@@ -19,14 +20,48 @@ if TYPE_CHECKING:
 @click.option(
     "--spill", type=click.Path(path_type=Path), metavar="DIR", help="Folder whose disk is measured. [where runs spill]"
 )
+@click.option(
+    "--calibrate", "wanted", is_flag=True, help="Measure all rates that plans are priced with, and keep them."
+)
+@click.option("--quick", is_flag=True, help="With --calibrate: take a third of the time, and be less exact.")
 @options.debug
-def command(spill: Path | None) -> None:
-    """Show what this machine has, and measure its arithmetic, memory and disk (some five seconds)."""
+def command(spill: Path | None, wanted: bool, quick: bool) -> None:
+    """Show what this machine has, and measure its arithmetic, memory and disk (some five seconds).
+
+    With --calibrate, measure every rate that plans are priced with (half a minute, on a machine that does nothing
+    else) and keep them in the user's cache for all runs to come.
+    """
     from einturnip.stores.temporary import default_directory
 
+    if quick and not wanted:
+        raise click.UsageError("--quick goes with --calibrate")
     folder = spill or Path(default_directory())
+    if wanted:
+        _calibrate(folder, quick)
+        return
     for name, line in _findings(folder):
         click.echo(f"{name:<9}{line}")
+
+
+def _calibrate(folder: Path, quick: bool) -> None:
+    """Measure, and keep what was found."""
+    from einturnip.cli.calibrating import calibrate, today
+    from einturnip.core.errors import StoreError
+    from einturnip.devices.stored import SWITCH, store, stored_path
+
+    if stored_path() is None:
+        raise click.UsageError(f"{SWITCH} says that no measured machine is to be used; unset it to measure one")
+    for word, machine in calibrate(folder, quick):
+        if machine is None:
+            click.echo(f"measuring {word} ...", err=True)
+            continue
+        try:
+            path = store(machine, today(), str(folder))
+        except OSError as error:
+            raise StoreError(f"the rates cannot be kept in {stored_path()}: {error.strerror or error}") from error
+        for name, line in _rates(machine):
+            click.echo(f"{name:<9}{line}")
+        click.echo(f"kept in  {path}")
 
 
 def _findings(folder: Path) -> Iterator[tuple[str, str]]:
@@ -50,8 +85,43 @@ def _findings(folder: Path) -> Iterator[tuple[str, str]]:
         yield "product", f"{dtype}: {one / 1e9:.0f} GFLOP/s on one core, {every / 1e9:.0f} on {info.cores}"
     yield "copy", f"{measure_copy() / 1e9:.1f} GB/s by one core"
     rates = measure_disk(folder)
+    yield from _kept()
     cached = "" if rates.direct else " (through the cache: this file system has no direct reads)"
     yield "disk", f"{folder}: read {rates.read / 1e9:.2f} GB/s{cached}, write {rates.write / 1e9:.2f} GB/s"
+
+
+def _kept() -> Iterator[tuple[str, str]]:
+    """The measured machine, or why there is none."""
+    from einturnip.devices.stored import read_stored
+
+    found = read_stored()
+    if found.machine is None:
+        yield "rates", f"built-in ones; measured: {found.word}. help: einturnip doctor --calibrate"
+        return
+    yield "rates", f"measured {found.measured}, with files in {found.folder} ({found.path})"
+    yield from _rates(found.machine)
+
+
+def _rates(machine: Machine) -> Iterator[tuple[str, str]]:
+    """The rates that matter most."""
+    flops = ", ".join(
+        f"{dtype} {2e-9 * n**3 / machine.product_seconds(dtype, n, n, n):.0f}"
+        for n in (512,)
+        for dtype in ("float32", "float64")
+    )
+    yield "", f"products of 512 on each of {machine.workers} workers: {flops} GFLOP/s"
+    yield (
+        "",
+        f"copying on each worker {machine.memory_bandwidth / 1e9:.1f} GB/s; an op {machine.op_latency * 1e6:.0f} us",
+    )
+    rates = (
+        ("read", machine.read_bandwidth),
+        ("cached", machine.cached_bandwidth),
+        ("written", machine.write_bandwidth),
+        ("from spill", machine.spill_read),
+        ("to spill", machine.spill_write),
+    )
+    yield "", "files: " + ", ".join(f"{name} {rate / 1e9:.2f}" for name, rate in rates) + " GB/s"
 
 
 def _blas(library: BlasInfo) -> str:

@@ -98,6 +98,11 @@ class ContractionKernel:
             return array
         return aligned(array, self.accesses[index], self.labels[index], self.extents)
 
+    @property
+    def foreseen(self) -> Plan:
+        """The plan for contiguous tiles."""
+        return next(iter(self._bounds.values())).plan
+
     def bind(self, strides: StrideKey) -> _Bound:
         """The plan for tiles of these strides (bytes by axis), kept for the next call."""
         found = self._bounds.get(strides)

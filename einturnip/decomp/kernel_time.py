@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from einturnip.codegen.kernels import Mode, compile_kernel
 from einturnip.codegen.region_work import kernel_work
-from einturnip.codegen.work import Work
+from einturnip.codegen.work import work_seconds
 from einturnip.core.machine import Machine
 from einturnip.core.region import Space
 from einturnip.decomp.cost import is_cut
@@ -29,22 +29,3 @@ def kernel_seconds(
     kernel = compile_kernel(einsum, tuple(extents), mode)
     share = math.prod(extents[key.label] / max(1, einsum.bounds[key.label]) for key in einsum.keys)
     return machine.op_latency + work_seconds(kernel_work(kernel, origins, share), machine)
-
-
-def work_seconds(work: Work, machine: Machine) -> float:
-    """Seconds of work: of each pass what its points take or its bytes, whichever is longer, and Python's turns.
-
-    A copy reads a byte, and writes one that is fetched first: three times its bytes.
-    """
-    touched = 3 * machine.memory_bandwidth
-    step, loop = machine.turn_seconds("step"), machine.turn_seconds("loop")
-    total = sum(machine.turn_seconds(name) * count for name, count in work.turns.items())
-    waiting = 0.0
-    for p in work.passes:
-        moved = (p.read + 2 * p.written) / touched
-        if p.points:
-            total += p.times * step + p.loops * loop + max(moved, p.points * machine.point_seconds(p.name))
-        else:
-            waiting += moved
-    products = sum(p.times * machine.product_seconds(p.dtype, p.m, p.n, p.k) for p in work.products)
-    return total + max(products, waiting)

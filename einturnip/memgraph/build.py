@@ -19,6 +19,7 @@ import numpy as np
 
 from einturnip.core.errors import CapacityError
 from einturnip.core.machine import Machine
+from einturnip.decomp.transfer_time import offload_seconds, reload_seconds
 from einturnip.memgraph.arena import Arena, Segment
 from einturnip.memgraph.columns import OpColumns
 from einturnip.memgraph.spill import SpillSlots
@@ -243,13 +244,14 @@ class _Builder:
         offset = self.spill.offset(v) if tier == DISK else 0
         first = v in self.load_task and v not in self.loaded
         kind = OpKind.LOAD if first else OpKind.RELOAD
+        read = float(self.t.seconds[self.load_task[v]]) if v in self.load_task else None
         self.loaded.add(v)
         exact = seg.exact and self.nbytes[v] > 0
         op = self.ops.append(
             kind,
             self.load_task.get(v, -1),
             -1,
-            self.machine.op_latency + self.nbytes[v] / self.machine.read_bandwidth,
+            read if first and read else reload_seconds(self.nbytes[v], tier == DISK, read, self.machine),
             [tier, offset, self.nbytes[v], known_as],
             [COMPUTE, seg.offset, self.nbytes[v], self.version.get(v, v)],
             [*seg.deps, *wrote] if exact else wrote if self.nbytes[v] else (),
@@ -275,7 +277,7 @@ class _Builder:
                 OpKind.OFFLOAD,
                 -1,
                 -1,
-                self.machine.op_latency + self.nbytes[v] / self.machine.write_bandwidth,
+                offload_seconds(self.nbytes[v], self.machine),
                 [COMPUTE, seg.offset, self.nbytes[v], version],
                 [DISK, offset, self.nbytes[v], version],
                 [*self.writers[v], *deps] if self.nbytes[v] else (),

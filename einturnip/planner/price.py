@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 
+import numpy as np
+
 from einturnip.core.machine import Machine
 from einturnip.decomp.kernel_time import kernel_seconds
 from einturnip.eingraph.types import EinGraph, EinsumNode
-from einturnip.memgraph.types import Lane, MemGraph
+from einturnip.memgraph.types import Lane, MemGraph, OpKind
 from einturnip.planner.bound import link_bound
 from einturnip.runtime.policies import Policy
 from einturnip.runtime.simulate import simulate
@@ -24,13 +26,26 @@ def slots(workers: int) -> dict[Lane, int]:
 def predict(graph: MemGraph, machine: Machine, policy: Policy) -> Prediction:
     """Run the plan on a virtual clock."""
     seconds, _ = simulate(graph, policy, slots(machine.workers))
+    busy = processor_seconds(graph, machine) / machine.workers
+    alone = len(graph) * machine.op_latency  # Python runs in one thread
     return Prediction(
-        seconds=seconds,
+        seconds=max(seconds, busy, alone) + graph.peak_nbytes * machine.fault,
         flops=float(graph.taskgraph.flops.sum()),
         peak_nbytes={machine.compute: graph.peak_nbytes},
         link_bytes=graph.nbytes_by_link(),
         link_bytes_lower_bound=link_bound(graph.taskgraph.decomposition.graph, graph.capacity),
     )
+
+
+def processor_seconds(graph: MemGraph, machine: Machine) -> float:
+    """What all ops take of the cores, transfers too: those copy between the page cache and the arena.
+
+    The lanes overlap, but the cores are shared: what a lane's ops take of them, the others cannot. Rates of reading are
+    those of all readers together, of which each takes a core; what the disk takes is no core's time.
+    """
+    lanes = np.array([k.lane for k in OpKind])[graph.kind]
+    compute, reading, writing = (float(graph.seconds[lanes == lane].sum()) for lane in Lane)
+    return compute + READERS * reading * min(1.0, machine.read_bandwidth / machine.cached_bandwidth) + writing
 
 
 def least_seconds(graph: EinGraph, machine: Machine) -> float:

@@ -12,17 +12,17 @@ from itertools import product
 from operator import itemgetter
 from typing import NamedTuple, TypeAlias, assert_never
 
-from einturnip.codegen.kernels import Mode, compile_kernel
+from einturnip.codegen.kernels import Mode
 from einturnip.codegen.mask import Mask
 from einturnip.core.einsum import Box
 from einturnip.core.machine import Machine
 from einturnip.core.region import Space
 from einturnip.decomp.cost import COPIED_AT_ONCE, copies_tiles, is_cut, is_finished, state_nbytes
-from einturnip.decomp.kernel_time import kernel_seconds
 from einturnip.decomp.pieces import Part, Pieces, meet, points
 from einturnip.decomp.types import Decomposition
 from einturnip.eingraph.types import ConcatNode, EinsumNode, InputNode, Piece
 from einturnip.taskgraph.columns import TaskColumns
+from einturnip.taskgraph.costs import KernelCosts
 from einturnip.taskgraph.order import block_keys, block_starts, idle_tiles
 from einturnip.taskgraph.types import TaskGraph, TaskKind, ValueKind
 
@@ -64,8 +64,7 @@ class _Lowering:
     def __init__(self, decomposition: Decomposition, machine: Machine, most_tasks: int) -> None:
         self.d = decomposition
         self.graph = decomposition.graph
-        self.machine = machine
-        self.columns = TaskColumns(machine, most_tasks)
+        self.columns = TaskColumns(decomposition.graph, machine, most_tasks)
         n = len(self.graph.nodes)
         self.tile: list[dict[Key, int]] = [{} for _ in range(n)]
         self.boxes: dict[tuple[int, Box], Read] = {}
@@ -76,7 +75,7 @@ class _Lowering:
         self.pieces: dict[int, Pieces] = {}
         self.copied = _copied(decomposition)
         self.masks: dict[int, Mask] = {}
-        self.costs: dict[tuple[int, Key, TaskKind], tuple[int, float, int]] = {}
+        self.costs = KernelCosts(machine)
         self.stores: dict[int, list[tuple[int, Part | None]]] = {}
         self.shown: dict[int, list[Part]] = {}
         for number, (_, i) in enumerate(self.graph.outputs):
@@ -231,12 +230,7 @@ class _Lowering:
         reads: Sequence[int],
         seen: Sequence[int],
     ) -> None:
-        extents = tuple(hi - lo for lo, hi in self.parts[i].box(key))
-        costs = self.costs.get((id(e), extents, kind))
-        if costs is None:
-            kernel = compile_kernel(e, extents, MODES[kind])
-            seconds = kernel_seconds(e, extents, self.machine) if kind != TaskKind.FINISH else self.machine.op_latency
-            costs = self.costs[id(e), extents, kind] = (kernel.workspace_nbytes, seconds, kernel.flops)
+        costs = self.costs.of(e, MODES[kind], self.parts[i].box(key))
         self.columns.kernel(kind, i, key, value, reads, seen, costs)
 
     # Parts of tensors: tiles read in place, boxes loaded or put together.

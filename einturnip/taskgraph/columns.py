@@ -11,21 +11,18 @@ import numpy as np
 from einturnip.core.einsum import Box
 from einturnip.core.errors import CapacityError
 from einturnip.core.machine import Machine
+from einturnip.decomp.transfer_time import load_seconds, store_seconds
 from einturnip.decomp.types import Decomposition
+from einturnip.eingraph.types import EinGraph
 from einturnip.taskgraph.types import TaskGraph, TaskKind, ValueKind
 
 
 class TaskColumns:
     """Appends tasks and values; their ids count from 0."""
 
-    def __init__(self, machine: Machine, most_tasks: int) -> None:
-        self.most_tasks = most_tasks
-        self.latency = machine.op_latency
-        self.rates = {
-            TaskKind.LOAD: machine.read_bandwidth,
-            TaskKind.STORE: machine.write_bandwidth,
-            TaskKind.MOVE: machine.memory_bandwidth,
-        }
+    def __init__(self, graph: EinGraph, machine: Machine, most_tasks: int) -> None:
+        self.graph, self.machine, self.most_tasks = graph, machine, most_tasks
+        self.moved: dict[tuple[TaskKind, int, tuple[int, ...]], float] = {}
         self.kind, self.node, self.value = array("B"), array("i"), array("i")
         self.workspace, self.seconds, self.flops = array("q"), array("d"), array("q")
         self.key_ptr, self.key = array("q", [0]), array("i")
@@ -82,9 +79,24 @@ class TaskColumns:
         self, kind: TaskKind, node: int, key: Sequence[int], value: int, reads: Sequence[int], seen: Sequence[int]
     ) -> None:
         """Add a load, a store or a move."""
-        moved = value if kind != TaskKind.MOVE or not reads else min(value, *reads, key=self.value_nbytes.__getitem__)
-        seconds = self.latency + self.value_nbytes[moved] / self.rates[kind]
+        if kind == TaskKind.MOVE:
+            moved = min(value, *reads, key=self.value_nbytes.__getitem__) if reads else value
+            seconds = self.machine.op_latency + self.value_nbytes[moved] / self.machine.memory_bandwidth
+        else:
+            seconds = self._file_seconds(kind, node, value)
         self.kernel(kind, node, key, value, reads, seen, (0, seconds, 0))
+
+    def _file_seconds(self, kind: TaskKind, node: int, value: int) -> float:
+        """What a load or a store takes: a number for all boxes of one shape."""
+        flat = self.box[self.box_ptr[value] : self.box_ptr[value + 1]]
+        extents = tuple([hi - lo for lo, hi in zip(flat[::2], flat[1::2], strict=True)])
+        found = self.moved.get((kind, node, extents))
+        if found is None:
+            of = self.graph.nodes[node if kind == TaskKind.LOAD else self.graph.outputs[node][1]]
+            seconds = load_seconds if kind == TaskKind.LOAD else store_seconds
+            box = tuple((0, n) for n in extents)
+            found = self.moved[kind, node, extents] = seconds(of.shape, box, of.dtype.itemsize, self.machine)
+        return found
 
     def freeze(self, decomposition: Decomposition) -> TaskGraph:
         """The graph."""

@@ -1,0 +1,125 @@
+"""What a call of a region's kernel does: its blocks, those that a mask leaves out aside."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from einturnip.codegen.kernels import HostKernel
+from einturnip.codegen.mask import Held
+from einturnip.codegen.region import RegionKernel
+from einturnip.codegen.region_program import Action, Chain, Compute, Finish, Fold, Move, Program, Track, Veil
+from einturnip.codegen.work import Multiply, Pass, Work, shapes_of, simple_work
+
+_MOVED = 8  # passes over the maxima where they have moved
+
+
+def kernel_work(kernel: HostKernel, origins: Sequence[int] | None = None, share: float = 1.0) -> Work:
+    """The work of a kernel.
+
+    ``origins``: where its tile begins, for masks; without, nothing is masked. ``share``: of the points whose place is
+    data, those that fall in the tile.
+    """
+    return region_work(kernel, origins) if isinstance(kernel, RegionKernel) else simple_work(kernel, share)
+
+
+def region_work(kernel: RegionKernel, origins: Sequence[int] | None = None) -> Work:
+    """The work of a region over one tile."""
+    work, region = Work(turns={"call": 1}), kernel.region
+    if 0 in kernel.extents[: region.n_out]:
+        return work
+    own = [n if p in region.aggregated else kernel.blocks[p] for p, n in enumerate(kernel.extents)]
+    rows = list(shapes_of(kernel.extents[: region.n_out], own[: region.n_out]))
+    if kernel.mode != "finish":
+        for (shape, held), times in _blocks(kernel, origins).items():
+            program = kernel._program(shape, held)
+            if program is not None:
+                work.add(_program(program, kernel), times)
+    if kernel.mode != "touch":
+        for shape, times in rows:
+            whole = (*shape, *kernel.extents[region.n_out :])
+            work.add(_program(kernel._finish(whole), kernel), times)
+    for slot in range(len(region.accesses)) if kernel.mode != "finish" else ():
+        nbytes = math.prod(region.operand_extents(slot, kernel.extents)) * region.dtypes[slot].itemsize
+        work.passes.append(Pass("touch", 0, 0, 0, read=nbytes))
+    return work
+
+
+def _blocks(kernel: RegionKernel, origins: Sequence[int] | None) -> Counter[tuple[tuple[int, ...], Held]]:
+    """Blocks by shape and by what their mask's conditions are known to be."""
+    region, mask = kernel.region, kernel.mask
+    found: Counter[tuple[tuple[int, ...], Held]] = Counter()
+    blocks = [b if p < region.n_out or p in region.aggregated else n for p, (b, n) in _paired(kernel)]
+    if not mask.conditions or origins is None:
+        for shape, times in shapes_of(kernel.extents, blocks):
+            if 0 not in shape:
+                found[shape, (None,) * len(mask.conditions)] += times
+        return found
+    tile = tuple([(o, o + n) for o, n in zip(origins, kernel.extents, strict=True)])
+    for out in kernel._walk(tile, range(region.n_out)):
+        for box in kernel._walk(out, region.aggregated):
+            shape = tuple([hi - lo for lo, hi in box])
+            if 0 not in shape:
+                found[shape, mask.held(box)] += 1
+    return found
+
+
+def _paired(kernel: RegionKernel) -> Iterator[tuple[int, tuple[int, int]]]:
+    return enumerate(zip(kernel.blocks, kernel.extents, strict=True))
+
+
+def _program(program: Program, kernel: RegionKernel) -> Work:
+    work = Work(turns={"block": 1})
+    for action in program.actions:
+        work.turn("action")
+        _act(work, action, kernel)
+    return work
+
+
+def _act(work: Work, action: Action, kernel: RegionKernel) -> None:
+    match action:
+        case Compute(once=True):
+            pass  # once for all blocks along the streamed labels
+        case Compute() | Fold() | Finish():
+            work.add(kernel_work(action.kernel))  # type: ignore[arg-type]
+        case Veil():
+            work.add(kernel_work(action.kernel))  # type: ignore[arg-type]
+            points = _points(kernel, action.step)
+            work.passes.append(Pass("select_runs.float32", 1, points, points / 256))
+        case Chain():
+            points = math.prod(action.shape)
+            inner = action.shape[-1] if action.shape else 1
+            for link in action.links:
+                spread = any(isinstance(a, tuple) for a in link.arguments)
+                loops = points / max(1, inner) if spread else 1
+                work.passes.append(Pass(f"{link.ufunc.__name__}.{action.dtype.name}", 1, points, loops))
+        case Track():
+            work.passes.append(Pass(f"copy.{action.wide.name}", 1, math.prod(action.shape)))
+        case Move():
+            points = math.prod(action.shape)
+            work.passes.append(Pass(f"copy.{action.wide.name}", _MOVED, _MOVED * points))
+            work.passes.append(Pass(f"exp.{action.wide.name}", len(action.sums), len(action.sums) * points))
+            for step, _, _ in action.sums:
+                work.passes.append(Pass(f"multiply.{action.wide.name}", 1, _points(kernel, step)))
+        case _ if hasattr(action, "ones"):
+            _matrix_fold(work, action, kernel)
+
+
+def _matrix_fold(work: Work, action: Any, kernel: RegionKernel) -> None:
+    """The fold of a value that is a matrix: by a product with ones, or by a ufunc."""
+    step = kernel.region.steps[action.step]
+    dtype, points = step.einsum.dtype.numpy.name, _points(kernel, ~action.read.source)
+    rows = math.prod(kernel.blocks[p] for p in step.labels[: step.einsum.n_out])
+    if action.ones is not None:
+        work.products.append(Multiply(dtype, rows, 1, max(1, points // max(1, rows)), 1))
+    else:
+        way = "outer" if getattr(action, "axis", 1) == 0 else "inner"
+        work.passes.append(Pass(f"reduce.{action.ufunc.__name__}.{way}.{dtype}", 1, points, rows))
+
+
+def _points(kernel: RegionKernel, step: int) -> int:
+    """Points of a tiled value over a block."""
+    found = kernel.region.steps[step]
+    return math.prod(kernel.blocks[p] for p in found.labels[: found.einsum.n_out])

@@ -1,0 +1,290 @@
+"""What a call of a compiled kernel does, in counts: passes over points, matrix products, turns of its loops.
+
+The counts are read off the kernel that will be called, so that what is priced is what runs.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+import numpy as np
+
+from einturnip.codegen.assemble import Register, Step
+from einturnip.codegen.blocked import Blocked
+from einturnip.codegen.contraction import ContractionKernel
+from einturnip.codegen.empty import Fill
+from einturnip.codegen.fetch import FetchPieces, FetchRows
+from einturnip.codegen.keyed import Checked, Finished
+from einturnip.codegen.pick import PickRows
+from einturnip.codegen.primitives import copy
+from einturnip.codegen.scatter import Scatter
+from einturnip.core.machine import Machine
+
+# Operands that together take less than this are taken to lie in the cache.
+CACHED_NBYTES = 1 << 18
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """One array operation: ``times`` calls, ``points`` and inner ``loops`` in all; bytes from and to memory."""
+
+    name: str
+    times: float
+    points: float
+    loops: float = 0.0
+    read: float = 0.0
+    written: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Multiply:
+    """``times`` matrix products (m, k) by (k, n)."""
+
+    dtype: str
+    m: int
+    n: int
+    k: int
+    times: float
+
+
+@dataclass(slots=True)
+class Work:
+    """What a kernel does; ``turns`` counts what costs Python's time: calls, blocks, turns of a contraction, actions."""
+
+    passes: list[Pass] = field(default_factory=list)
+    products: list[Multiply] = field(default_factory=list)
+    turns: dict[str, float] = field(default_factory=dict)
+
+    def add(self, other: Work, times: float = 1.0) -> None:
+        """The other's work too, so many times; its operands lie in the cache."""
+        for p in other.passes:
+            self.passes.append(Pass(p.name, p.times * times, p.points * times, p.loops * times))
+        self.products += [Multiply(p.dtype, p.m, p.n, p.k, p.times * times) for p in other.products]
+        for name, count in other.turns.items():
+            self.turn(name, count * times)
+
+    def turn(self, name: str, times: float = 1) -> None:
+        """So many of what is counted by name."""
+        self.turns[name] = self.turns.get(name, 0) + times
+
+
+def simple_work(kernel: object, share: float = 1.0) -> Work:
+    """The work of a kernel that is no region; of an unknown one, its operations as additions.
+
+    ``share``: of the points whose place is data, those that fall in the tile.
+    """
+    match kernel:
+        case Blocked():
+            return _blocked(kernel, share)
+        case ContractionKernel():
+            return _contraction(kernel)
+        case Finished():
+            work = simple_work(kernel.fold, share)
+            work.add(simple_work(kernel.finish))
+            return work
+        case Checked():
+            return simple_work(kernel.keys)
+        case Fill():
+            return Work(turns={"call": 1})
+    if hasattr(kernel, "slow"):  # machine code is priced as the operations that it stands for
+        return simple_work(kernel.slow, share)
+    flops = getattr(kernel, "flops", 0)
+    return Work(passes=[Pass("add.float32", 1, flops)], turns={"call": 1})
+
+
+class _Sections:
+    """How often each section of a blocked kernel runs, and over how many points of a register in all."""
+
+    def __init__(self, kernel: Blocked) -> None:
+        self.kernel, self.space = kernel, kernel.space
+        self.counts = {p: -(-self.space.extents[p] // max(1, self.space.blocks[p])) for p in self.space.loops}
+        outer = self.space.loops[: self.space.n_out_loops]
+        self.innermost = len(self.space.loops)
+        self.total = math.prod(self.counts.values())
+        self.fresh = math.prod(self.counts[p] for p in outer)
+
+    def entered(self, section: int) -> Sequence[int]:
+        """The loops around a section."""
+        if section <= self.innermost:
+            return self.space.loops[:section]
+        return self.space.loops[: self.space.n_out_loops] if section == self.innermost + 3 else self.space.loops
+
+    def share(self, section: int) -> float:
+        """Of the innermost blocks, those in which a fold's section runs."""
+        first = self.fresh / max(1, self.total)
+        return {self.innermost + 1: first, self.innermost + 2: 1 - first}.get(section, 1.0)
+
+    def times(self, section: int) -> float:
+        """How often a section runs."""
+        return math.prod(self.counts[p] for p in self.entered(section)) * self.share(section)
+
+    def points(self, labels: Iterable[int], section: int) -> float:
+        """Points of a value over ``labels``, over all runs of the section."""
+        space, around, of = self.space, set(self.entered(section)), set(labels)
+        own = math.prod(space.extents[p] if p not in space.loops or p in around else space.blocks[p] for p in of)
+        return own * math.prod(self.counts[p] for p in around - of) * self.share(section)
+
+
+def _blocked(kernel: Blocked, share: float) -> Work:
+    sections, work = _Sections(kernel), Work()
+    seen: set[int] = set()
+    work.turn("call")
+    work.turn("block", sections.total)
+    for number, steps in enumerate(kernel.sections):
+        for step in steps:
+            made = _pass(kernel.registers, sections, number, step, seen)
+            if made.times:
+                _placed(work, made, step, sections, share)
+    if sum(p.read + p.written for p in work.passes) < CACHED_NBYTES:
+        work.passes = [Pass(p.name, p.times, p.points, p.loops) for p in work.passes]
+    return work
+
+
+def _pass(registers: Sequence[Register], sections: _Sections, number: int, step: Step, seen: set[int]) -> Pass:
+    """One step as a pass; what it reads or writes outside the workspace counts where it is met first."""
+    arguments = [registers[a] for a in step.arguments]
+    out = registers[step.out]
+    arrays = [r for r in (*arguments, out) if r.kind in ("slot", "operand", "out")]
+    widest = max(arrays, key=lambda r: sections.points(r.labels, number), default=out)
+    points = sections.points(widest.labels, number)
+    moved = {"operand": 0.0, "out": 0.0}
+    for index in {*step.arguments, step.out} - seen:
+        kind = registers[index].kind
+        if kind in moved:
+            seen.add(index)
+            moved[kind] += sections.points(registers[index].labels, number) * registers[index].dtype.itemsize
+    if isinstance(step.operation, FetchRows | FetchPieces):
+        moved["operand"] += points * out.dtype.itemsize
+    times = sections.times(number)
+    inner = next((sections.space.blocks[p] for p in reversed(sections.space.order) if p in widest.labels), 1)
+    even = all(r.kind == "slot" and r.labels == widest.labels for r in arrays)
+    loops = times if even else points / max(1, inner)
+    name, unit = _name(step, arguments, out, sections.space.order)
+    return Pass(f"{name}.{unit}", times, points, loops, moved["operand"], moved["out"])
+
+
+def _placed(work: Work, made: Pass, step: Step, sections: _Sections, share: float) -> None:
+    """Adds a pass; rows at places that are data cost by the row and by the element, those that count alone."""
+    run = step.operation
+    if isinstance(run, FetchRows | PickRows):
+        kept = share if isinstance(run, PickRows) else 1.0
+        rows = made.points / max(1, _row_points(run, sections.space.blocks))
+        work.passes.append(Pass("rows", made.times, rows * kept, 0, made.read * kept, made.written))
+        work.passes.append(Pass("elements", 0, made.points * kept))
+    elif isinstance(run, Scatter):
+        kept = share if run.masked else 1.0
+        work.passes.append(replace(made, points=made.points * kept))
+    else:
+        if isinstance(run, FetchPieces):
+            work.turn("piece", made.times)
+        work.passes.append(made)
+
+
+def _row_points(operation: FetchRows | PickRows, blocks: Sequence[int]) -> int:
+    fetch = operation.fetch if isinstance(operation, PickRows) else operation
+    return math.prod(blocks[p] for p in fetch.access[fetch.n_indexed :] if isinstance(p, int))
+
+
+def _name(step: Step, arguments: Sequence[Register], out: Register, order: Sequence[int]) -> tuple[str, str]:
+    """What a step is called in a table of rates, and the type it works in."""
+    first = next((r for r in arguments if r.kind in ("slot", "operand")), out)
+    run = step.operation
+    if step.name == "convert" or run is copy:
+        same = first.dtype == out.dtype
+        return ("copy", out.dtype.name) if same else (f"convert.{first.dtype.name}", out.dtype.name)
+    if step.name and not isinstance(run, FetchRows | FetchPieces):
+        return step.name, first.dtype.name
+    if isinstance(run, partial):
+        ufunc = getattr(run.func, "__self__", None)
+        if isinstance(ufunc, np.ufunc):
+            inner = max(run.keywords["axis"]) == max((order.index(p) for p in first.labels), default=0)
+            return f"reduce.{ufunc.__name__}.{'inner' if inner else 'outer'}", first.dtype.name
+        return getattr(run.func, "__name__", "other"), first.dtype.name
+    if isinstance(run, np.ufunc):
+        return run.__name__, first.dtype.name
+    if isinstance(run, Scatter):
+        return f"scatter.{run.op}", first.dtype.name
+    if isinstance(run, FetchPieces):
+        return "copy", out.dtype.name
+    return getattr(run, "__name__", type(run).__name__), out.dtype.name
+
+
+def _contraction(kernel: ContractionKernel) -> Work:
+    plan = kernel.foreseen
+    extents, blocks = kernel.long, plan.blocks
+    counts = {p: -(-extents[p] // blocks[p]) for p in plan.loops}
+    turns = math.prod(counts.values())
+    m, n, k = (math.prod(blocks[p] for p in group) for group in plan.groups)
+    dtype = kernel.dtype.numpy.name
+    # Blocks at the edges are smaller: all of them together are the whole.
+    whole = math.prod(extents.values()) / max(1, m * n * k)
+    work = Work(products=[Multiply(dtype, m, n, k, min(turns, whole))], turns={"call": 1})
+    work.turn("turn", turns if plan.loops or any(plan.packed) else 0)
+    for index, labels in enumerate(kernel.labels):
+        points = math.prod(extents[p] for p in labels if p in extents)
+        nbytes = points * kernel.itemsizes[index]
+        moved = {"read": nbytes} if index < 2 else {"written": nbytes}
+        if plan.packed[index]:
+            again = _packings(kernel, index, counts)
+            source = f"convert.{_stored(kernel, index)}" if kernel.converts[index] else "copy"
+            runs = points * again / max(1, _run(kernel, index))
+            work.passes.append(Pass(f"{source}.{dtype}", turns, points * again, runs, **moved))
+        elif nbytes > CACHED_NBYTES:
+            work.passes.append(Pass("touch", 0, 0, 0, **moved))
+    return work
+
+
+def _packings(kernel: ContractionKernel, index: int, counts: dict[int, int]) -> int:
+    """How often a panel is copied: anew whenever a loop inside those of its own labels has moved them."""
+    loops = list(counts)
+    own = [i for i, p in enumerate(loops) if p in kernel.labels[index]]
+    if index == 2 or not own:
+        return 1
+    return math.prod(counts[p] for p in loops[: max(own)] if p not in kernel.labels[index])
+
+
+def _run(kernel: ContractionKernel, index: int) -> int:
+    """Elements that a panel is copied by: those of the tile's fastest label. Panels are stored as their tiles are."""
+    labels = [p for p in kernel.labels[index] if p in kernel.long]
+    return kernel.long[labels[-1]] if labels else 1
+
+
+def _stored(kernel: ContractionKernel, index: int) -> str:
+    sizes: dict[int, str] = {2: "float16", 4: "float32", 8: "float64", 16: "complex128"}
+    return sizes.get(kernel.itemsizes[index], "float32")
+
+
+def shapes_of(extents: Sequence[int], blocks: Sequence[int]) -> Iterable[tuple[tuple[int, ...], int]]:
+    """The shapes of the blocks that cut a box, and how many there are of each."""
+    sizes = [_cuts(n, b) for n, b in zip(extents, blocks, strict=True)]
+    for chosen in itertools.product(*sizes):
+        yield tuple([n for n, _ in chosen]), math.prod(c for _, c in chosen)
+
+
+def _cuts(extent: int, block: int) -> list[tuple[int, int]]:
+    block = max(1, block)
+    whole, rest = divmod(extent, block)
+    return [(n, c) for n, c in ((block, whole), (rest, 1 if rest else 0)) if c] or [(0, 1)]
+
+
+def work_seconds(work: Work, machine: Machine) -> float:
+    """Seconds of work: of each pass what its points take or its bytes, whichever is longer, and Python's turns.
+
+    A copy reads a byte, and writes one that is fetched first: three times its bytes.
+    """
+    touched = 3 * machine.memory_bandwidth
+    step, loop = machine.turn_seconds("step"), machine.turn_seconds("loop")
+    total = sum(machine.turn_seconds(name) * count for name, count in work.turns.items())
+    waiting = 0.0
+    for p in work.passes:
+        moved = (p.read + 2 * p.written) / touched
+        if p.points:
+            total += p.times * step + p.loops * loop + max(moved, p.points * machine.point_seconds(p.name))
+        else:
+            waiting += moved
+    products = sum(p.times * machine.product_seconds(p.dtype, p.m, p.n, p.k) for p in work.products)
+    return total + max(products, waiting)

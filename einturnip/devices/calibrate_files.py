@@ -1,0 +1,142 @@
+"""The rates of one folder's disk, by the stores that runs use: outputs, spill file, inputs cold, cached, strided."""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import secrets
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from einturnip.core.dtypes import F32
+from einturnip.stores.file_source import FileSource
+from einturnip.stores.open import open_sink, open_source
+from einturnip.stores.spill import SpillFile
+from einturnip.stores.types import Region
+
+READERS = 2  # as runs have
+_TILE = 4 << 20
+_COLUMNS = 1024  # of a strided read: runs of a page
+
+
+def file_rates(folder: str | os.PathLike[str], nbytes: int) -> dict[str, float]:
+    """Rates by the names that Machine has for them, from a file of ``nbytes`` that is gone when this returns.
+
+    Raises:
+        OSError, StoreError: the folder cannot be written, or its disk has no room.
+    """
+    path = Path(folder) / f".einturnip-calibrate-{os.getpid()}-{secrets.token_hex(4)}.npy"
+    width = 16 * _COLUMNS
+    height = nbytes // (4 * width)
+    rows = _TILE // (4 * width)
+    tiles: list[Region] = [((at, min(at + rows, height)), (0, width)) for at in range(0, height, rows)]
+    try:
+        with mmap.mmap(-1, READERS * _TILE) as memory:
+            whole = np.frombuffer(memory, np.float32).reshape(READERS, rows, width)
+            whole[...] = 1
+            found = {"write_bandwidth": _write(path, whole[0], tiles, (height, width))}
+            found |= _read(path, whole, tiles, (height, width))
+            found |= _spill(folder, memory, nbytes)
+            del whole
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            path.unlink()
+    return found
+
+
+def _write(
+    path: Path, tile: np.ndarray[tuple[int, int], np.dtype[np.float32]], tiles: Sequence[Region], shape: tuple[int, int]
+) -> float:
+    sink = open_sink(path, "calibrate", shape, F32)
+    begin = time.perf_counter()
+    for region in tiles:
+        sink.write(region, tile[: region[0][1] - region[0][0]])
+    seconds = time.perf_counter() - begin
+    sink.commit()
+    return 4 * shape[0] * shape[1] / seconds
+
+
+def _read(
+    path: Path,
+    buffers: np.ndarray[tuple[int, ...], np.dtype[np.float32]],
+    tiles: Sequence[Region],
+    shape: tuple[int, int],
+) -> dict[str, float]:
+    """Cold, cached, and in runs of a page: the first quarter of the rows."""
+    source = open_source(os.fspath(path), "calibrate")
+    assert isinstance(source, FileSource)
+    nbytes = 4 * shape[0] * shape[1]
+
+    def read(region: Region, reader: int) -> None:
+        room = buffers[reader].reshape(-1)[: _points(region)]
+        source.read(region, room.reshape([b - a for a, b in region]))
+
+    try:
+        cold = _timed(read, tiles)
+        cached = _timed(read, tiles)
+        strips: list[Region] = [((0, shape[0] // 2), (at, at + _COLUMNS)) for at in range(0, 4 * _COLUMNS, _COLUMNS)]
+        strips = [((a, min(a + 512, b)), c) for (r, c) in strips for a, b in [r] for a in range(a, b, 512)]
+        strips_nbytes = 4 * sum(map(_points, strips))
+        runs = sum(b - a for (a, b), _ in strips)
+        short = _timed(read, strips)
+        source.release(((0, shape[0]), (0, shape[1])))
+        os.posix_fadvise(source.fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        cold_short = _timed(read, strips)
+        os.posix_fadvise(source.fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        begin = time.perf_counter()
+        alone = range(0, shape[0], max(1, shape[0] // 64))
+        for row in alone:
+            os.pread(source.fd, 64, source.layout.offset + row * source.layout.strides[0])
+        page = (time.perf_counter() - begin) / len(alone)
+    finally:
+        source.close()
+    return {
+        "read_bandwidth": nbytes / cold,
+        "cached_bandwidth": nbytes / cached,
+        "run_latency": max(1e-7, (short - strips_nbytes * cached / nbytes) / runs),
+        "page_latency": page,
+        "cold_run_latency": max(1e-7, (cold_short - strips_nbytes * cold / nbytes) / runs),
+    }
+
+
+def _points(region: Region) -> int:
+    return (region[0][1] - region[0][0]) * (region[1][1] - region[1][0])
+
+
+def _timed(read: Callable[[Region, int], None], regions: Sequence[Region]) -> float:
+    """Seconds in which the readers, side by side, read all regions."""
+
+    def work(reader: int) -> None:
+        for region in regions[reader::READERS]:
+            read(region, reader)
+
+    threads = [threading.Thread(target=work, args=(r,)) for r in range(READERS)]
+    begin = time.perf_counter()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return time.perf_counter() - begin
+
+
+def _spill(folder: str | os.PathLike[str], memory: mmap.mmap, nbytes: int) -> dict[str, float]:
+    spill = SpillFile(os.fspath(folder))
+    with memoryview(memory) as view, view[:_TILE] as tile:
+        try:
+            spill.reserve(nbytes)
+            begin = time.perf_counter()
+            for at in range(0, nbytes - _TILE + 1, _TILE):
+                spill.write(at, tile)
+            wrote = time.perf_counter()
+            for at in range(0, nbytes - _TILE + 1, _TILE):
+                spill.read(at, tile)
+            end = time.perf_counter()
+        finally:
+            spill.close()
+    moved = nbytes // _TILE * _TILE
+    return {"spill_write": moved / (wrote - begin), "spill_read": moved / (end - wrote)}

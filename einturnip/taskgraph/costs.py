@@ -1,0 +1,43 @@
+"""What kernel tasks cost: workspace, seconds, operations; worked out once for all tiles that are alike."""
+
+from __future__ import annotations
+
+from einturnip.codegen.kernels import Mode, compile_kernel
+from einturnip.codegen.region import RegionKernel
+from einturnip.core.einsum import Box
+from einturnip.core.machine import Machine
+from einturnip.core.region import Space
+from einturnip.decomp.kernel_time import kernel_seconds
+
+Costs = tuple[int, float, int]
+
+
+class KernelCosts:
+    """Costs by einsum, mode and extents and, of a region with a mask, by what the mask says of the tile."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self._known: dict[tuple[object, ...], Costs] = {}
+
+    def of(self, e: Space, mode: Mode, box: Box) -> Costs:
+        """Workspace in bytes, seconds, operations of the kernel of one tile."""
+        extents = tuple([hi - lo for lo, hi in box])
+        found = self._known.get((id(e), mode, extents))
+        if found is not None:
+            return found
+        kernel = compile_kernel(e, extents, mode)
+        if not isinstance(kernel, RegionKernel) or not kernel.mask.conditions:
+            return self._priced((id(e), mode, extents), e, mode, box)
+        held = kernel.mask.held(box)
+        if None in held:  # the mask's edge runs through the tile: its blocks are told apart one by one
+            return self._priced((id(e), mode, box), e, mode, box)
+        return self._priced((id(e), mode, extents, held), e, mode, box)
+
+    def _priced(self, key: tuple[object, ...], e: Space, mode: Mode, box: Box) -> Costs:
+        found = self._known.get(key)
+        if found is None:
+            extents = tuple([hi - lo for lo, hi in box])
+            kernel = compile_kernel(e, extents, mode)
+            seconds = kernel_seconds(e, extents, self.machine, mode, [lo for lo, _ in box])
+            found = self._known[key] = kernel.workspace_nbytes, seconds, kernel.flops
+        return found

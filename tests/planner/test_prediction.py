@@ -1,0 +1,117 @@
+"""Predictions: counts that must be exact are, and time follows the work that will be done."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import einturnip as et
+from einturnip.codegen.kernels import compile_kernel
+from einturnip.codegen.region_work import kernel_work
+from einturnip.core.dtypes import F32
+from einturnip.core.einsum import Einsum
+from einturnip.core.machine import Machine
+from einturnip.core.machine_defaults import SIDES
+from einturnip.core.scalar import Call, Operand
+from einturnip.decomp.kernel_time import kernel_seconds
+from einturnip.decomp.transfer_time import load_seconds, runs, store_seconds
+from einturnip.memgraph.types import OpKind
+
+ATTENTION = """import std.nn
+input Q : f32[s,d]
+input K : f32[s,d]
+input V : f32[s,d]
+O[s,d] = {}attention(Q[s,d], K[s,d], V[s,d])
+output O
+"""
+PROGRAMS = {
+    "product": ("input A : f64[n,n]\nC[i,k] = A[i,j] * A[j,k]\noutput C\n", "32KiB"),
+    "map": ("input A : f64[n,n]\nC[i,k] = exp(A[i,k]) + A[k,i]\noutput C\n", "32KiB"),
+    "fold": ("input A : f64[n,n]\nC[k] = max[i] A[i,k]\nD[k] = argmax[i] A[k,i]\noutput C, D\n", "32KiB"),
+    "chain": (
+        "input A : f64[n,n]\nB[i,k] = A[i,j] * A[j,k]\nC[i,k] = sum[j] tanh(B[i,j]) * B[k,j]\noutput C\n",
+        "48KiB",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_predicted_bytes_and_peak_are_exact(name: str, tmp_path: Path) -> None:
+    text, arena = PROGRAMS[name]
+    np.save(tmp_path / "A.npy", np.random.default_rng(0).integers(-3, 4, (96, 96)).astype(float))
+    program = et.compile(text)
+    out = {o: str(tmp_path / f"{o}.npy") for o in program.outputs}
+    report = program(A=str(tmp_path / "A.npy"), arena=arena, spill=str(tmp_path), out=out).report
+    assert report.link_bytes == report.predicted.link_bytes
+    peak = report.predicted.peak_nbytes["cpu:0"]
+    assert report.arena_peak_nbytes <= peak <= 1.1 * report.arena_peak_nbytes
+
+
+def kernel_time(text: str, **sizes: int) -> float:
+    memgraph = et.compile(text).plan(arena="64MiB", dims=sizes)._job.planned.memgraph
+    return float(memgraph.seconds[memgraph.kind == OpKind.KERNEL].sum())
+
+
+def test_blocks_that_a_mask_leaves_out_are_not_counted() -> None:
+    full, causal = (kernel_time(ATTENTION.format(way), s=4096, d=32) for way in ("", "causal_"))
+    assert 0.4 * full < causal < 0.75 * full
+
+
+def test_a_map_is_priced_by_its_operations_and_points() -> None:
+    join = Call("add", (Call("exp", (Operand(0, F32),), F32), Operand(1, F32)), F32)
+    einsum = Einsum(("i", "j"), (300, 500), 2, ((0, 1), (1,)), (F32, F32), join, None)
+    work = kernel_work(compile_kernel(einsum, einsum.bounds, "whole"))
+    assert {p.name: p.points for p in work.passes} == {"exp.float32": 150_000, "add.float32": 150_000}
+    assert 4 * (150_000 + 500) <= sum(p.read for p in work.passes) < 1.05 * 4 * 150_500  # each block reads the row anew
+    assert sum(p.written for p in work.passes) == 4 * 150_000
+    slower = replace(Machine(), points=tuple((n, 10 * s if n == "exp.float32" else s) for n, s in Machine().points))
+    assert kernel_seconds(einsum, einsum.bounds, slower) > 2 * kernel_seconds(einsum, einsum.bounds, Machine())
+
+
+@given(
+    st.lists(st.integers(1, 4), min_size=1, max_size=4).flatmap(lambda shape: st.tuples(st.just(shape), boxes(shape)))
+)
+def test_runs_are_those_that_the_file_has(drawn: tuple[list[int], tuple[tuple[int, int], ...]]) -> None:
+    shape, box = drawn
+    places = sorted(int(np.ravel_multi_index(p, shape)) for p in product(*(range(a, b) for a, b in box)))
+    starts = [p for p in places if p - 1 not in places]
+    count, nbytes, stride = runs(shape, box, 8)
+    assert count * nbytes == 8 * len(places)
+    assert count >= len(starts)
+    if len(starts) == count > 1:
+        assert stride == 8 * min(b - a for a, b in zip(starts, starts[1:], strict=False))
+
+
+def boxes(shape: list[int]) -> st.SearchStrategy[tuple[tuple[int, int], ...]]:
+    axis = [st.integers(0, n - 1).flatmap(lambda a, n=n: st.tuples(st.just(a), st.integers(a + 1, n))) for n in shape]
+    return st.tuples(*axis)
+
+
+def test_short_runs_cost_more_than_long_ones() -> None:
+    shape, whole, strip = (4096, 4096), ((0, 256), (0, 4096)), ((0, 4096), (0, 256))
+    assert load_seconds(shape, strip, 4, Machine()) > load_seconds(shape, whole, 4, Machine())
+    assert store_seconds(shape, strip, 4, Machine()) > store_seconds(shape, whole, 4, Machine())
+
+
+@given(st.integers(0, 5), st.integers(0, 5), st.integers(0, 5))
+def test_products_of_measured_sizes_take_what_was_measured(i: int, j: int, k: int) -> None:
+    table = dict(Machine().products)["float32"]
+    found = Machine().product_seconds("float32", SIDES[i], SIDES[j], SIDES[k])
+    assert math.isclose(found, table[(i * len(SIDES) + j) * len(SIDES) + k], rel_tol=1e-9)
+
+
+@given(st.integers(1, 4000), st.integers(1, 4000), st.integers(1, 4000))
+def test_products_between_sizes_take_times_between(m: int, n: int, k: int) -> None:
+    each = [
+        t / (a * b * c)
+        for t, (a, b, c) in zip(dict(Machine().products)["float32"], product(SIDES, repeat=3), strict=True)
+    ]
+    rate = Machine().product_seconds("float32", m, n, k) / (m * n * k)
+    assert min(each) * 0.999 <= rate <= max(each) * 1.001
