@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from einturnip.core.einsum import Einsum
 from einturnip.core.laws import BOUNDS
@@ -35,14 +35,18 @@ class _Unknown(Exception):
 
 
 def cancels(nodes: Sequence[Node], users: Mapping[int, Sequence[int]], loss: int, number: int) -> bool:
-    """True where the loss is proven to be free of the value of node ``number``, a maximum or minimum."""
+    """True where the loss is proven to be free of the value of node ``number``, a maximum or minimum.
+
+    Equal nodes are not shared yet, and count as one: together they pass nothing on, so that none of them need.
+    """
     node = nodes[number]
-    if not isinstance(node, EinsumNode) or not isinstance(node.einsum, Einsum) or number == loss:
+    if not isinstance(node, EinsumNode) or not isinstance(node.einsum, Einsum) or number not in users:
         return False
     if node.einsum.aggregation is None or node.einsum.aggregation.op not in BOUNDS:
         return False
-    known = {number: Degree(False, 1.0, tuple(range(len(node.shape))))}
-    waiting = set(users.get(number, ()))
+    same = [k for k in users if k == number or _is_same(node, nodes[k])]
+    known = {k: Degree(False, 1.0, tuple(range(len(node.shape)))) for k in same}
+    waiting = {user for k in same for user in users[k]}
     try:
         while waiting:
             user = min(waiting)
@@ -56,6 +60,13 @@ def cancels(nodes: Sequence[Node], users: Mapping[int, Sequence[int]], loss: int
     except _Unknown:
         return False
     return True
+
+
+def _is_same(node: EinsumNode, other: Node) -> bool:
+    """True for the same einsum over the same operands, whatever its labels are called."""
+    if not isinstance(other, EinsumNode) or other.operands != node.operands or not isinstance(other.einsum, Einsum):
+        return False
+    return replace(other.einsum, labels=node.einsum.labels) == node.einsum
 
 
 def _degree(node: Node, known: Mapping[int, Degree]) -> Degree:

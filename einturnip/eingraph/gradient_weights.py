@@ -48,9 +48,7 @@ class Weights:
                 found = self._product(operator, g)
             case "logsumexp":
                 join = converted(self.join, operator.result)
-                lowest = compared("eq", join, constant(-math.inf, join.dtype))
-                weight = call("exp", subtracted(join, self._here(value)))
-                found = times(adjoint, selected(lowest, constant(0, join.dtype), weight))
+                found = times(adjoint, call("exp", subtracted(join, self._here(value))))
             case op:
                 raise KeyError(op)
         return recast(found, operator.value)
