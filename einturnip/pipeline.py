@@ -18,6 +18,7 @@ from einturnip.devices.host import HostArena, available_memory, blas_threads, us
 from einturnip.devices.stored import machine_here
 from einturnip.eingraph.build import build as build_graph
 from einturnip.eingraph.check import check as check_graph
+from einturnip.eingraph.expansion import expand_squares
 from einturnip.eingraph.forms import Forms
 from einturnip.eingraph.fusion import fuse
 from einturnip.eingraph.rewrite import rewrite
@@ -52,6 +53,7 @@ class Options:
 
     ``memory``: the whole process; ``arena``: tiles alone, instead; neither: half of what the machine has free.
     ``check``: prove the memory graph before it runs. ``fuse``: einsums may run together where that spares bytes.
+    ``exact``: rewrites keep every result's digits; else squared distances become matrix products (``expansion``).
     """
 
     memory: int | None = None
@@ -62,6 +64,7 @@ class Options:
     policy: str = "critical-path"
     check: bool = True
     fuse: bool = True
+    exact: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +115,8 @@ def make_plan(graph: EinGraph, sources: Mapping[str, Source], targets: Mapping[s
         memory = available_memory() // 2
     limit = options.arena if options.arena is not None else memory
     rewritten = rewrite(graph, limit)
+    if not options.exact:
+        rewritten = expand_squares(rewritten, Forms())
     fused = fuse(rewritten, Forms(), limit) if options.fuse else rewritten
 
     def planned(graph: EinGraph) -> Planned:

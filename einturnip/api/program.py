@@ -69,6 +69,7 @@ class Settings:
     spill: str | os.PathLike[str] | None = None
     spill_limit: Size | None = None
     policy: str = "critical-path"
+    exact: bool = True
 
     def options(self) -> Options:
         """The same for the planner, but for the memory of the process."""
@@ -78,6 +79,7 @@ class Settings:
             spill=None if self.spill is None else os.fspath(self.spill),
             spill_limit=None if self.spill_limit is None else parse_size(self.spill_limit),
             policy=self.policy,
+            exact=self.exact,
         )
 
     def allowed(self) -> int | None:
@@ -128,6 +130,7 @@ class Program:
         spill: str | os.PathLike[str] | None = None,
         spill_limit: Size | None = None,
         policy: str = "critical-path",
+        exact: bool = True,
         progress: Callable[[Progress], None] | None = None,
         data: Mapping[str, Any] | None = None,
         **inputs: Any,
@@ -136,12 +139,14 @@ class Program:
 
         ``memory`` is what einturnip may add to this process (half of what is free, if not given): results and the
         arena together; ``arena`` sets the arena alone. ``out`` names files (or arrays) for results; what stands there
-        is not held in memory. ``data`` takes inputs whose names are not free, such as one called ``memory``.
+        is not held in memory. ``exact=False`` lets squared distances run as matrix products, which are faster and lose
+        the digits of what is small beside the points themselves. ``data`` takes inputs whose names are not free, such
+        as one called ``memory``.
 
         Raises:
             BindError: inputs and program disagree. CapacityError: it does not fit. RunError: it failed on the way.
         """
-        settings = Settings(memory, arena, workers, out or {}, spill, spill_limit, policy)
+        settings = Settings(memory, arena, workers, out or {}, spill, spill_limit, policy, exact)
         job, kept = self.job(settings, {**inputs, **(data or {})})
         try:
             return run_job(job, kept, progress, None)
@@ -158,12 +163,13 @@ class Program:
         spill: str | os.PathLike[str] | None = None,
         spill_limit: Size | None = None,
         policy: str = "critical-path",
+        exact: bool = True,
         data: Mapping[str, Any] | None = None,
         dims: Mapping[str, int] | None = None,
         **inputs: Any,
     ) -> Plan:
         """What a call with these arguments would do. Inputs may be absent where ``dims`` gives their sizes."""
-        settings = Settings(memory, arena, workers, out or {}, spill, spill_limit, policy)
+        settings = Settings(memory, arena, workers, out or {}, spill, spill_limit, policy, exact)
         return Plan(*self.job(settings, {**inputs, **(data or {})}, dims or {}))
 
     def job(
