@@ -35,13 +35,13 @@ MOST_BEFORE_EACH = 8
 LOOKAHEAD_SHARE = 0.05
 # With more values than this in memory, those of other sizes are not compared with a victim of the very size wanted.
 MOST_COMPARED = 2000
-PAGE = 4096
+PAGE, LINE = 4096, 64
 TASKS_AT_ONCE = 4096
 
 
 def granule(capacity: int) -> int:
     """What allocations are rounded to: a page, so that direct I/O works, or a cache line in a tiny arena."""
-    return PAGE if capacity >= 4 << 20 else 64
+    return PAGE if capacity >= 4 << 20 else LINE
 
 
 def build(tasks: TaskGraph, capacity: int, machine: Machine, readable: frozenset[int] = frozenset()) -> MemGraph:
@@ -54,8 +54,13 @@ def build(tasks: TaskGraph, capacity: int, machine: Machine, readable: frozenset
 
 
 def _placed(tasks: TaskGraph, capacity: int, machine: Machine, readable: frozenset[int]) -> OpColumns:
-    """The ops; nothing else of the builder outlives this call."""
-    return _Builder(tasks, capacity, machine, readable).run()
+    """The ops; nothing else of the builder outlives this call. What fits by lines alone is placed by lines."""
+    try:
+        return _Builder(tasks, capacity, machine, readable, granule(capacity)).run()
+    except CapacityError:
+        if granule(capacity) == LINE:
+            raise
+    return _Builder(tasks, capacity, machine, readable, LINE).run()
 
 
 class _Builder:
@@ -64,13 +69,15 @@ class _Builder:
     What is known of a value is kept from its first op to its last use.
     """
 
-    def __init__(self, tasks: TaskGraph, capacity: int, machine: Machine, readable: frozenset[int]) -> None:
+    def __init__(
+        self, tasks: TaskGraph, capacity: int, machine: Machine, readable: frozenset[int], granule: int
+    ) -> None:
         self.t = tasks
         self.readable = readable
         self.machine = machine
         largest = int(tasks.value_nbytes.max(initial=0))
-        self.arena = Arena(capacity, granule(capacity), largest)
-        self.spill = SpillSlots(granule(capacity))
+        self.arena = Arena(capacity, granule, largest)
+        self.spill = SpillSlots(granule)
         self.ops = OpColumns()
         self.lookahead = int(capacity * LOOKAHEAD_SHARE)
         self.least_window = 2 * machine.workers

@@ -13,15 +13,16 @@ from hypothesis import strategies as st
 from einturnip.core.errors import CapacityError, InternalError
 from einturnip.decomp.evaluate import evaluate as evaluate_decomposition
 from einturnip.eingraph.evaluate import evaluate as evaluate_graph
-from einturnip.memgraph.build import build
+from einturnip.memgraph.build import LINE, PAGE, build, granule
 from einturnip.memgraph.check import check
 from einturnip.memgraph.evaluate import evaluate
 from einturnip.memgraph.types import DISK, MemGraph, OpKind
 from einturnip.taskgraph.build import build as build_tasks
 from einturnip.taskgraph.check import check as check_tasks
 from einturnip.taskgraph.evaluate import evaluate as evaluate_tasks
-from einturnip.taskgraph.types import TaskGraph
+from einturnip.taskgraph.types import Task, TaskGraph, TaskKind
 from tests.memgraph.cases import MACHINE, PROGRAMS, Arrays, arrays, decomposed, graph_of
+from tests.taskgraph.graphs import Maker
 
 names = st.sampled_from(sorted(PROGRAMS))
 tile_sizes = st.lists(st.lists(st.integers(1, 6), min_size=3, max_size=3), min_size=12, max_size=12)
@@ -127,6 +128,39 @@ def test_a_task_larger_than_the_capacity_is_refused_with_its_size() -> None:
     with pytest.raises(CapacityError) as refused:
         build(tasks, 300, MACHINE)
     build(tasks, refused.value.needed + 64, MACHINE)
+
+
+def working_set(tasks: TaskGraph) -> int:
+    """The largest of any op: what it reads, makes and works in, each from a cache line on."""
+
+    def held(task: Task) -> int:
+        values = {*task.reads} if task.kind == TaskKind.STORE else {*task.reads, task.value}
+        lines = [-(-n // LINE) for n in tasks.value_nbytes[[*values]].tolist()]
+        return LINE * (sum(max(1, n) for n in lines) + -(-task.workspace // LINE))
+
+    return max(held(task) for task in tasks if task.kind != TaskKind.LOAD)
+
+
+@given(names, tile_sizes)
+def test_the_largest_working_set_is_enough(name: str, tiles: list[list[int]]) -> None:
+    tasks = build_tasks(decomposed(graph_of(name), tiles, 2000), MACHINE)
+    least = working_set(tasks)
+    for capacity in (least, least + 64, 2 * least):
+        check(build(tasks, capacity, MACHINE))
+    with pytest.raises(CapacityError):
+        build(tasks, least - LINE, MACHINE)
+
+
+def test_what_fits_by_lines_fits_where_pages_would_not() -> None:
+    """From 4 MiB on values begin at pages, and the rest of each page is lost: many small ones beside a large one."""
+    make = Maker()
+    scalars = [make.input() for _ in range(12)]
+    graph = make.graph(make.einsum((523_700,), 1, [(s, ()) for s in scalars]))
+    tasks = build_tasks(decomposed(graph, [[1]] * 12 + [[523_700]], 4 << 20), MACHINE)
+    least = working_set(tasks)
+    assert granule(least) == LINE and granule(least + (64 << 10)) == PAGE
+    for capacity in range(least, least + (64 << 10), 4096):
+        check(build(tasks, capacity, MACHINE))
 
 
 @settings(max_examples=20)
