@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 
 from einturnip.core.errors import CapacityError, InternalError
 from einturnip.decomp.evaluate import evaluate as evaluate_decomposition
+from einturnip.eingraph.build import build as build_graph
 from einturnip.eingraph.evaluate import evaluate as evaluate_graph
+from einturnip.lang import compile_text
 from einturnip.memgraph.build import LINE, PAGE, build, granule
 from einturnip.memgraph.check import check
 from einturnip.memgraph.evaluate import evaluate
@@ -171,3 +173,14 @@ def test_more_memory_never_moves_more_than_needed_once_all_fits(name: str, tiles
     check(graph)
     assert graph.spill_nbytes == 0
     assert not (graph.kind == OpKind.RELOAD).any()
+
+
+def test_dependencies_grow_with_the_ops() -> None:
+    """Not with the kernels that sum up a tile times those that read it."""
+    text = "input A : f64[i,j]\nD[i] = sum[j] A[i,j]\nE[i,j] = A[i,j] * D[i]\noutput E\n"
+    graph = build_graph(compile_text(text, "rows.ein"), {"A": (4, 80)}, {}, {})
+    tasks = build_tasks(decomposed(graph, [[2, 2]] * 3, 1 << 20), MACHINE)
+    placed = build(tasks, 1 << 20, MACHINE)
+    check(placed)
+    waits = np.diff(placed.after_ptr)[placed.kind == OpKind.KERNEL]
+    assert waits.max() >= 40 and waits.sum() < 4 * len(placed)
