@@ -3,49 +3,134 @@
 Tiles are kernel-sized; blocks of them are memory-sized. While one block is made, its accumulators stay and operand
 panels stream past, so operand s is read once for every block along the output labels that it lacks: for C = A B with
 square blocks of side b this is 2MNK/b elements, the bound of Hong and Kung (1981) and Smith et al. (arXiv 1702.02017)
-when the block fills the memory.
+when the block fills the memory. Blocks need not divide the matrix evenly. What memory a block leaves keeps a small
+operand for good, and at each turn of the walk what the next block shares with the last.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from itertools import product
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
 
 from einturnip.decomp.alike import Group
 from einturnip.decomp.cost import is_cut, operand_nbytes, output_nbytes, state_nbytes
 from einturnip.decomp.types import Block, Partitioning
 
-# Of the capacity, what a block may hold; the rest prefetches. Less where operands are made by kernels of their own.
-SHARE_STREAMED = 0.9
+Floats: TypeAlias = NDArray[np.float64]
+
+# Of the capacity, what a block may hold. Less where operands are made by kernels of their own.
+SHARE_STREAMED = 0.99
 SHARE_COMPUTED = 0.5
 SHARE_KEPT = 0.15  # tiles that are not stored but read by another node, beside whatever that one holds
+# Tiles of each operand that are read ahead.
+AHEAD = 2
+# Accumulators of two blocks that stand beside each other at a turn.
+TURNING = 2
 MOST_CANDIDATES = 20_000
 
 
 def choose_block(group: Group, part: Partitioning, capacity: int) -> tuple[Block, float]:
     """The block of the group's einsums that reads the fewest bytes among those that fit, and those bytes."""
-    e = group.einsum
-    counts = part.counts[: e.n_out]
-    cut = is_cut(e, part.tiles)
-    kept = group.consumed
-    computed = group.from_kernels or kept
-    room = capacity * (SHARE_KEPT if kept and not cut else SHARE_COMPUTED if computed else SHARE_STREAMED)
-    best = Block((1,) * e.n_out, None)
-    best_cost = _traffic(group, part, best, room - _held(group, part, best, cut), capacity)
-    walks: list[int | None] = [None] if cut else [p for p in range(e.n_out) if counts[p] > 1]
-    for walk in walks:
-        ranges = [[counts[p]] if p == walk else _block_sizes(counts[p]) for p in range(e.n_out)]
-        if math.prod(map(len, ranges)) > MOST_CANDIDATES:
-            ranges = [r if len(r) == 1 else r[:: max(1, len(r) // 8)] for r in ranges]
-        for tiles in product(*ranges):
-            block = Block(tiles, walk)
-            slack = room - _held(group, part, block, cut)
-            if slack < 0:
-                continue
-            cost = _traffic(group, part, block, slack, capacity)
-            if cost < best_cost:
-                best, best_cost = block, cost
-    return best, best_cost
+    return Blocks(group, part).best(capacity)
+
+
+class Blocks:
+    """The blocks that an einsum's tiles can be walked in, with what each holds and reads: one row a block."""
+
+    def __init__(self, group: Group, part: Partitioning) -> None:
+        e = group.einsum
+        self.n_out = e.n_out
+        self.reads = group.reads
+        self.counts = part.counts
+        self.cut = is_cut(e, part.tiles)
+        self.whole = [float(operand_nbytes(e, s, e.bounds)) for s in range(len(e.accesses))]
+        self.tile = [operand_nbytes(e, s, part.tiles) for s in range(len(e.accesses))]
+        kept = group.consumed
+        computed = group.from_kernels or kept
+        self.share = SHARE_KEPT if kept and not self.cut else SHARE_COMPUTED if computed else SHARE_STREAMED
+        made = self.made = state_nbytes(e, part.tiles) if self.cut else output_nbytes(e, part.tiles)
+        counts = self.counts[: e.n_out]
+        walks: list[int | None] = [None] if self.cut else [p for p in range(e.n_out) if counts[p] > 1]
+        self.walks: list[int | None] = []
+        rows = [np.ones((1, e.n_out), np.int64)]
+        held = [self._held(rows[0], None, made, self.cut or kept)]
+        self.walks.append(None)
+        for walk in walks:
+            rows.append(_sizes(counts, walk))
+            held.append(self._held(rows[-1], walk, made, self.cut or kept))
+            self.walks += [walk] * len(rows[-1])
+        self.tiles = np.concatenate(rows)
+        self.held = np.concatenate(held)
+        self._count()
+
+    def best(self, capacity: int) -> tuple[Block, float]:
+        """The block that reads the fewest bytes in ``capacity``, and of those the smallest."""
+        slack = capacity * self.share - self.held
+        slack[0] = max(0.0, slack[0])
+        total, left = np.zeros(len(slack)), slack.copy()
+        shared = self.shared.copy()
+        for s in sorted(range(len(self.whole)), key=self.whole.__getitem__):
+            stays = (self.again[:, s] > 1) & (self.whole[s] <= left)
+            left -= np.where(stays, self.whole[s], 0.0)
+            shared[:, s] *= ~stays[:, None]
+            total += self.whole[s] * np.where(stays, 1, self.again[:, s])
+        # At a turn the last block's accumulators are on their way out while the next one's come.
+        left -= self.made * np.minimum(TURNING, self.tiles.prod(axis=1))
+        total -= (self.turns * np.minimum(shared.sum(axis=1), np.maximum(left, 0.0)[:, None])).sum(axis=1)
+        total = np.where(slack < 0, np.inf, np.maximum(total, sum(self.whole)))
+        found = int(np.lexsort((self.held, total))[0])
+        return Block(tuple(self.tiles[found].tolist()), self.walks[found]), float(total[found])
+
+    def _held(self, tiles: NDArray[np.int64], walk: int | None, made: int, stays: bool) -> Floats:
+        """Bytes that stand while a block is made: accumulators or kept tiles, what comes round again, what is next."""
+        extents: dict[int, Any] = {p: tiles[:, p] for p in range(self.n_out)}
+        inner = [p for p in range(self.n_out, len(self.counts)) if self.cut]
+        extents |= {p: self.counts[p] for p in inner}
+        outer = inner if walk is None else [walk]
+        order = [*outer, *(p for p in range(self.n_out) if p != walk)]
+        held: Floats = float(made) * (tiles.prod(axis=1) if stays else np.full(len(tiles), 2.0))
+        for reads, tile in zip(self.reads, self.tile, strict=True):
+            live = np.ones(len(tiles))
+            every = np.ones(len(tiles))
+            again = np.zeros(len(tiles), bool)
+            for p in order:
+                if p in reads:
+                    live *= np.where(again, extents[p], 1)
+                    every *= extents[p]
+                else:
+                    again |= np.asarray(extents[p]) > 1
+            held += tile * np.minimum(every, live + AHEAD)
+        # Free bytes between values of sizes that do not fit each other.
+        return held + sum(tile for tile in self.tile if tile and max(made, tile) % min(made, tile))
+
+    def _count(self) -> None:
+        """How often each operand is read, and what each turn of the walk shares of it, a row for each block."""
+        n, axes = len(self.tiles), range(self.n_out)
+        counts = np.array(self.counts[: self.n_out], np.int64).reshape(1, -1)
+        blocks = -(-counts // self.tiles)
+        self.again = np.ones((n, len(self.whole)))
+        self.shared = np.zeros((n, len(self.whole), self.n_out))
+        for s, (reads, nbytes) in enumerate(zip(self.reads, self.whole, strict=True)):
+            lacking = [p for p in axes if p not in reads]
+            self.again[:, s] = blocks[:, lacking].prod(axis=1)
+            panel = nbytes / np.maximum(1, blocks[:, [p for p in axes if p in reads]].prod(axis=1))
+            self.shared[:, s, lacking] = panel[:, None]
+        # A step along p, between blocks that differ in p alone, shares the panels of the operands that lack p.
+        before = np.concatenate([np.ones((n, 1), np.int64), blocks.cumprod(axis=1)[:, :-1]], axis=1)[:, : self.n_out]
+        self.turns = np.maximum(0, blocks - 1) * before
+
+
+def _sizes(counts: Sequence[int], walk: int | None) -> NDArray[np.int64]:
+    """Blocks as tiles along each label: all along ``walk``, else sizes that give different numbers of blocks."""
+    ranges = [[n] if p == walk else _block_sizes(n) for p, n in enumerate(counts)]
+    if math.prod(map(len, ranges)) > MOST_CANDIDATES:
+        ranges = [r if len(r) == 1 else r[:: max(1, len(r) // 8)] for r in ranges]
+    return np.array(list(product(*ranges)), np.int64).reshape(math.prod(map(len, ranges)), len(counts))
 
 
 def _block_sizes(count: int) -> list[int]:
@@ -53,37 +138,3 @@ def _block_sizes(count: int) -> list[int]:
     root = math.isqrt(count)
     large = {-(-count // n) for n in range(1, root + 1)}
     return sorted(large.union(s for s in range(1, root + 1) if -(-count // -(-count // s)) == s)) or [1]
-
-
-def _held(group: Group, part: Partitioning, block: Block, cut: bool) -> float:
-    """Bytes that stand while a block is made: accumulators or kept tiles, this step's panels and half the next."""
-    e, kept = group.einsum, group.consumed
-    made = state_nbytes(e, part.tiles) if cut else output_nbytes(e, part.tiles)
-    made *= math.prod(block.tiles) if cut or kept else 2
-    panels = 0.0
-    for s, reads in enumerate(group.reads):
-        wide = math.prod(block.tiles[p] for p in reads if p < e.n_out and p != block.streamed)
-        panels += operand_nbytes(e, s, part.tiles) * wide * (1.5 if cut or block.streamed in reads else 1)
-    return made + panels
-
-
-def _traffic(group: Group, part: Partitioning, block: Block, slack: float, capacity: int) -> float:
-    """Bytes read: each operand once a block along the labels it lacks, but for what is still held at each turn."""
-    e = group.einsum
-    blocks = [-(-c // b) if b else 0 for c, b in zip(part.counts, block.tiles, strict=False)]
-    least = total = 0.0
-    whole = [operand_nbytes(e, s, e.bounds) for s in range(len(e.accesses))]
-    for reads, nbytes in zip(group.reads, whole, strict=True):
-        again = math.prod(b for p, b in enumerate(blocks) if p not in reads)
-        least += nbytes
-        total += nbytes * (1 if nbytes < capacity / 8 else again)
-    for p in range(e.n_out):
-        # A step along p, between blocks that differ in p alone, shares the panels of the operands that lack p.
-        turns = (blocks[p] - 1) * math.prod(blocks[:p])
-        shared = sum(
-            nbytes / max(1, math.prod(blocks[q] for q in reads if q < e.n_out))
-            for reads, nbytes in zip(group.reads, whole, strict=True)
-            if p not in reads
-        )
-        total -= max(0, turns) * min(shared, max(0.0, slack))
-    return max(least, total)

@@ -1,42 +1,37 @@
-"""The search: ever finer cuts, each with the least budget it needs; the best that fits is lowered and placed.
+"""The search: cuts that fit the budget, priced by formula; the best few are lowered, placed and simulated.
 
-The cuts do not depend on the budget, so feasibility is monotone: a cut that fits a budget fits every larger one.
+Ever finer cuts stand on a way that does not depend on the budget, so feasibility is monotone: a cut that fits a budget
+fits every larger one.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from einturnip.core.errors import CapacityError
 from einturnip.core.machine import Machine
 from einturnip.core.settings import format_size
 from einturnip.decomp.alike import Grouped, grouped
-from einturnip.decomp.build import label_classes, lay_out, price, whole_is_best
+from einturnip.decomp.build import label_classes, lay_out
 from einturnip.decomp.classes import label_bounds
-from einturnip.decomp.search import Cut, cuts, thinner
+from einturnip.decomp.price import COLD, Prices
+from einturnip.decomp.search import Cut, cuts
 from einturnip.decomp.types import Decomposition, Partitioning
 from einturnip.eingraph.types import EinGraph, InputNode
 from einturnip.memgraph.build import build as build_memgraph
-from einturnip.memgraph.build import granule
 from einturnip.memgraph.types import MemGraph
 from einturnip.planner.budget import MIB, Budget, give_back, overhead_nbytes, resident_nbytes
+from einturnip.planner.candidates import MOST_CALLS, MOST_GROUPS_BLOCKED, Candidates, Way, least_arena
+from einturnip.planner.price import slots
+from einturnip.runtime.policies import policy
+from einturnip.runtime.simulate import simulate
 from einturnip.taskgraph.build import build as build_taskgraph
 
-# Working sets that should fit at once, for overlap and for blocks of accumulators; the fewest that are tried before a
-# cut is only a last resort; and how much slower a run is taken to be as it nears having just one.
-SETS = 12
-LEAST_SETS = 3
-CROWDING = 0.5
-# A tile need not be larger for any kernel to run at full rate; smaller ones leave room to overlap.
-LARGEST_WORKING_SET = 48 * MIB
-MOST_CALLS = 1_000_000
-# Cuts that are priced, and the most kinds of einsum for which I/O blocks are part of the price.
-MOST_PRICED = 10
-MOST_GROUPS_BLOCKED = 200
-# Page rounding of a task's operands, result and workspace.
-MOST_EXTENTS = 16
+# Ops of plans that are made only to be compared: so many, and so many more for each second that the program will take.
+OPS_COMPARED = 20_000
+OPS_COMPARED_A_SECOND = 600
 # Ops from which on what planning left behind is worth collecting before the run.
 LARGE_PLAN = 2000
 
@@ -76,17 +71,53 @@ def plan(
         assert memory is not None
         return memory - overhead_nbytes(resident, machine.workers, tasks_of(cut))
 
-    way = Way(cuts(together, machine, layouts, MOST_CALLS))
-    for cut in _candidates(together, way, machine, room):
+    def lowered(cut: Cut) -> Lowered | None:
+        """The plan of one cut; None where it cannot be laid out in the memory."""
         capacity = room(cut)
         try:
             decomposition = lay_out(together, cut.tiles, capacity)
             memgraph = build_memgraph(build_taskgraph(decomposition, machine), capacity, machine, readable)
         except CapacityError:
-            continue
-        tidy_up(memgraph)
+            return None
         return Lowered(decomposition, memgraph, Budget(memory, capacity))
-    raise _does_not_fit(tasks_of, way.all(), memory, arena, resident, machine)
+
+    way = Way(cuts(together, machine, layouts, MOST_CALLS))
+    prices = Prices(together, machine, layouts, len(together.groups) <= MOST_GROUPS_BLOCKED)
+    found = _found(Candidates(together, way, prices, room), lowered, machine)
+    if found is None:
+        raise _does_not_fit(tasks_of, way.all(), memory, arena, resident, machine)
+    tidy_up(found.memgraph)
+    return found
+
+
+def _found(candidates: Candidates, lowered: Callable[[Cut], Lowered | None], machine: Machine) -> Lowered | None:
+    """The plan predicted to be best of those that are worth lowering; else the first that fits of ever finer ones."""
+    for cut in candidates.whole(machine):
+        found = lowered(cut)
+        if found is not None:
+            return found
+    compared = candidates.compared()
+    best: Lowered | None = None
+    least, made = math.inf, 0
+    few = OPS_COMPARED + OPS_COMPARED_A_SECOND * min(map(candidates.price, compared), default=0.0)
+    for cut in sorted(compared, key=lambda c: 3 * c.kernel_calls > few):  # stable: by price among those quickly made
+        if best is not None and made + cut.kernel_calls > few:
+            continue
+        found = lowered(cut)
+        if found is not None:
+            made += len(found.memgraph)
+            cost = predicted_cost(found.memgraph, machine)
+            if cost < least:
+                best, least = found, cost
+    if best is not None:
+        return best
+    return next((found for cut in candidates.finer(compared) if (found := lowered(cut)) is not None), None)
+
+
+def predicted_cost(graph: MemGraph, machine: Machine) -> float:
+    """Simulated seconds, and what the bytes moved cost even where kernels hide them."""
+    seconds, _ = simulate(graph, policy("critical-path"), slots(machine.workers))
+    return seconds + COLD * sum(graph.nbytes_by_link().values()) / machine.read_bandwidth
 
 
 def tidy_up(graph: MemGraph) -> None:
@@ -109,56 +140,6 @@ class TileTasks:
         """For one cut."""
         tiles = (Partitioning(b, self.classes.tiles(i, b, cut.tiles)).counts[:rank] for i, b, rank in self.stored)
         return cut.kernel_calls + sum(map(math.prod, tiles))
-
-
-def least_arena(cut: Cut) -> int:
-    """Bytes in which the cut can run: its largest working set, with each extent rounded up."""
-    page = granule(cut.working_set)
-    return cut.working_set + MOST_EXTENTS * page
-
-
-class Way:
-    """The cuts, found as far as they are asked for."""
-
-    def __init__(self, cuts: Iterator[Cut]) -> None:
-        self._rest = cuts
-        self.coarsest = next(cuts)
-        self._all: list[Cut] = []
-
-    def all(self) -> Sequence[Cut]:
-        """Every cut, coarsest first."""
-        if not self._all:
-            self._all = [self.coarsest, *self._rest]
-        return self._all
-
-
-def _candidates(graph: Grouped, way: Way, machine: Machine, room: Callable[[Cut], int]) -> Iterator[Cut]:
-    """The cuts that fit, best first: by price those of which several working sets fit, then ever finer ones.
-
-    A cut whose largest working set fits may fail all the same, for tiles of other nodes that must stay beside it.
-    """
-    whole = way.coarsest
-    if whole.working_set * SETS <= room(whole) - MOST_EXTENTS * granule(room(whole)) and whole_is_best(graph, machine):
-        yield whole
-    fitting = [c for c in way.all() if least_arena(c) <= room(c)]
-    roomy = [c for c in fitting if c.working_set <= min(LARGEST_WORKING_SET, room(c) // LEAST_SETS)][:MOST_PRICED]
-    blocked = len(graph.groups) <= MOST_GROUPS_BLOCKED
-    if blocked:
-        roomy += [t for c in roomy for t in thinner(graph, c) if t.kernel_calls <= MOST_CALLS]
-
-    def cost(cut: Cut) -> float:
-        # With few working sets in memory, transfers and kernels wait for each other.
-        crowding = max(0.0, 1 - room(cut) / max(1, cut.working_set) / SETS)
-        return price(graph, cut, room(cut), machine, blocked) * (1 + CROWDING * crowding)
-
-    best = sorted(roomy, key=cost)[:3]
-    yield from best
-    calls = 0
-    for cut in fitting[:-1]:
-        if cut.kernel_calls >= 2 * calls and cut not in best:
-            calls = cut.kernel_calls
-            yield cut
-    yield from fitting[-1:]
 
 
 def _does_not_fit(

@@ -1,0 +1,118 @@
+"""Cuts made to measure for a memory: tiles that fill a block evenly, then one class after the other tried otherwise."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+
+from einturnip.core.contraction import contraction
+from einturnip.core.einsum import Einsum
+from einturnip.decomp.alike import Group, Grouped
+from einturnip.decomp.blocks import SHARE_STREAMED
+
+# A side of a tile at which a matrix product runs at full rate; of what depth its panels may be.
+SIDE = 1280
+DEPTHS = (1024, 512, 256, 128)
+# Blocks along one label that are tried, and shapes of them that are followed up.
+MOST_BLOCKS = 64
+MOST_SHAPES = 4
+# What blocks of accumulators may fill; the rest is panels.
+FILLED = 0.93
+# Tiles are made no thinner than this, unless they were.
+THINNEST = 128
+# Times as many tiles along a class that are tried, beside one more and one less.
+TIMES = (0.5, 0.75, 1.5, 2.0)
+
+Price = Callable[[Sequence[int]], float]
+
+
+def fitted(graph: Grouped, tiles: Sequence[int], capacity: int) -> Iterator[tuple[int, ...]]:
+    """``tiles`` changed so that blocks of the largest product's accumulators fill ``capacity`` evenly."""
+    products = [g for g in graph.groups if g.from_files and _is_product(g)]
+    if not products:
+        return
+    group = max(products, key=lambda g: len(g.nodes) * math.prod(g.einsum.bounds))
+    e = group.einsum
+    assert isinstance(e, Einsum)
+    c = contraction(e)
+    assert c is not None
+    fixed = graph.classes.fixed | graph.classes.kept | graph.classes.whole
+    free = [p for p in range(len(e.bounds)) if group.classes[p] not in fixed]
+    m, n, k = (max((p for p in side if p in free), key=e.bounds.__getitem__, default=None) for side in (c.m, c.n, c.k))
+    if m is None or n is None or k is None or group.classes[m] == group.classes[n]:
+        return
+    own = graph.tiles(group, tiles)
+    others = math.prod(own[p] for p in range(e.n_out) if p not in (m, n))
+    room = capacity * SHARE_STREAMED / (others * c.accumulator.itemsize)
+    for rows, columns in _shapes(e.bounds[m], e.bounds[n], room):
+        for depth in DEPTHS:
+            changed = list(tiles)
+            ratio = e.bounds[m] / rows, e.bounds[n] / columns
+            split = [max(1, math.ceil(side / SIDE)) for side in ratio]
+            if math.prod(split) == 1:
+                split[0 if ratio[0] >= ratio[1] else 1] = 2
+            for p, blocks, times in ((m, rows, split[0]), (n, columns, split[1])):
+                changed[group.classes[p]] = even(e.bounds[p], blocks * times, graph.classes.steps[group.classes[p]])
+            changed[group.classes[k]] = even(
+                e.bounds[k], math.ceil(e.bounds[k] / depth), graph.classes.steps[group.classes[k]]
+            )
+            yield tuple(changed)
+
+
+def _shapes(m: int, n: int, room: float) -> list[tuple[int, int]]:
+    """How many blocks along both sides of an m by n product of which one stands in ``room`` points, best first.
+
+    Each block reads a panel of either operand: (rows + columns) in proportion to the operands' sizes.
+    """
+    found = []
+    for filled in (FILLED, FILLED / 1.1):
+        for rows in range(1, MOST_BLOCKS + 1):
+            columns = math.ceil(n / max(1.0, filled * room / math.ceil(m / rows)))
+            if columns <= n:
+                found.append((m * columns + n * rows, rows, columns))
+    return list(dict.fromkeys((rows, columns) for _, rows, columns in sorted(found)))[:MOST_SHAPES]
+
+
+def _is_product(group: Group) -> bool:
+    e = group.einsum
+    return isinstance(e, Einsum) and e.plain and contraction(e) is not None
+
+
+def even(bound: int, count: int, step: int = 1) -> int:
+    """The extent of the larger of ``count`` tiles of nearly one size; a multiple of 16 where that is fine enough."""
+    tile = -(-bound // max(1, min(count, bound)))
+    if tile >= 64 and tile < bound:
+        tile = -(-tile // 16) * 16
+    return min(bound, -(-tile // step) * step) or 1
+
+
+def improved(
+    graph: Grouped, tiles: Sequence[int], price: Price, classes: Sequence[int], evaluations: int
+) -> tuple[int, ...]:
+    """The tiles after steps along one class at a time, each to a lower price, until there is none."""
+    best, least = tuple(tiles), price(tiles)
+    bounds, steps = graph.classes.bounds, graph.classes.steps
+    improving = True
+    while improving and evaluations > 0:
+        improving = False
+        for c in classes:
+            count = -(-bounds[c] // best[c])
+            counts = {count - 1, count + 1, *(round(count * t) for t in TIMES)}
+            sizes = {even(bounds[c], n, steps[c]) for n in counts if 1 <= n <= bounds[c]} - {best[c]}
+            for size in sorted(n for n in sizes if n >= min(THINNEST, best[c])):
+                changed = (*best[:c], size, *best[c + 1 :])
+                evaluations -= 1
+                found = price(changed)
+                if found < least:
+                    best, least, improving = changed, found, True
+    return best
+
+
+def blocked_classes(graph: Grouped) -> list[int]:
+    """The classes of products that read files, but those that the program fixes: those of the largest first."""
+    fixed = graph.classes.fixed | graph.classes.kept | graph.classes.whole
+    groups = sorted(
+        (g for g in graph.groups if g.from_files and _is_product(g)),
+        key=lambda g: -len(g.nodes) * math.prod(g.einsum.bounds),
+    )
+    return list(dict.fromkeys(c for g in groups for c in g.classes if c not in fixed))

@@ -1,0 +1,117 @@
+"""Which cuts are worth lowering for a budget, best first by formula."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from einturnip.core.machine import Machine
+from einturnip.decomp.alike import Grouped
+from einturnip.decomp.price import Prices, whole_is_best
+from einturnip.decomp.refine import blocked_classes, fitted, improved
+from einturnip.decomp.search import Cut, thinner
+from einturnip.memgraph.build import granule
+from einturnip.planner.budget import MIB
+
+# Working sets that should fit at once, for overlap and for blocks of accumulators; the fewest that are tried before a
+# cut is only a last resort; and how much slower a run is taken to be as it nears having just one.
+SETS = 12
+LEAST_SETS = 3
+CROWDING = 0.5
+# A tile need not be larger for any kernel to run at full rate; smaller ones leave room to overlap.
+LARGEST_WORKING_SET = 48 * MIB
+MOST_CALLS = 1_000_000
+# Cuts of the way to single points that are priced; of all, how many may be lowered and compared.
+MOST_PRICED = 10
+MOST_LOWERED = 6
+# The most kinds of einsum for which I/O blocks are part of the price, and for which cuts are made to measure.
+MOST_GROUPS_BLOCKED = 200
+MOST_GROUPS_FITTED = 24
+# Prices asked for in making one cut to measure.
+EVALUATIONS = 60
+# Page rounding of a task's operands, result and workspace.
+MOST_EXTENTS = 16
+
+
+def least_arena(cut: Cut) -> int:
+    """Bytes in which the cut can run: its largest working set, with each extent rounded up."""
+    page = granule(cut.working_set)
+    return cut.working_set + MOST_EXTENTS * page
+
+
+class Way:
+    """The cuts, found as far as they are asked for."""
+
+    def __init__(self, cuts: Iterator[Cut]) -> None:
+        self._rest = cuts
+        self.coarsest = next(cuts)
+        self._all: list[Cut] = []
+
+    def all(self) -> Sequence[Cut]:
+        """Every cut, coarsest first."""
+        if not self._all:
+            self._all = [self.coarsest, *self._rest]
+        return self._all
+
+
+class Candidates:
+    """The cuts that fit: those that should be compared, then ever finer ones.
+
+    A cut whose largest working set fits may fail all the same, for tiles of other nodes that must stay beside it.
+    """
+
+    def __init__(self, graph: Grouped, way: Way, prices: Prices, room: Callable[[Cut], int]) -> None:
+        self.graph = graph
+        self.way = way
+        self.prices = prices
+        self.room = room
+        self.blocked = blocked_classes(graph) if len(graph.groups) <= MOST_GROUPS_FITTED else []
+
+    def whole(self, machine: Machine) -> Iterator[Cut]:
+        """The coarsest cut, where nothing could be much better."""
+        whole, room = self.way.coarsest, self.room(self.way.coarsest)
+        if whole.working_set * SETS <= room - MOST_EXTENTS * granule(room) and whole_is_best(self.graph, machine):
+            yield whole
+
+    def compared(self) -> list[Cut]:
+        """The cuts of the lowest prices, of which several working sets fit."""
+        roomy = [c for c in self._fitting() if self._is_roomy(c)][:MOST_PRICED]
+        if len(self.graph.groups) <= MOST_GROUPS_BLOCKED:
+            roomy += [t for c in roomy for t in thinner(self.graph, c) if t.kernel_calls <= MOST_CALLS]
+        found = {c.tiles: c for c in sorted(roomy, key=self.price)[:MOST_LOWERED]}
+        if self.blocked and found:
+            start = next(iter(found.values()))
+            capacity = self.room(start)
+            made = [self.prices.cut(t) for t in fitted(self.graph, start.tiles, capacity)]
+            best = sorted([start, *filter(self._is_roomy, made)], key=self.price)[:MOST_LOWERED]
+
+            def price(tiles: Sequence[int]) -> float:
+                return self.prices.of(tiles, capacity)
+
+            better = [improved(self.graph, c.tiles, price, self.blocked, EVALUATIONS) for c in best[:2]]
+            best += filter(self._is_roomy, map(self.prices.cut, better))
+            found |= {c.tiles: c for c in best}
+        return sorted(found.values(), key=self.price)[:MOST_LOWERED]
+
+    def finer(self, but: Sequence[Cut]) -> Iterator[Cut]:
+        """Ever finer cuts that fit, for when none of the best can be laid out."""
+        fitting = self._fitting()
+        calls = 0
+        for cut in fitting[:-1]:
+            if cut.kernel_calls >= 2 * calls and cut not in but:
+                calls = cut.kernel_calls
+                yield cut
+        yield from fitting[-1:]
+
+    def price(self, cut: Cut) -> float:
+        """Seconds by formula. With few working sets in memory, transfers and kernels wait for each other."""
+        room = self.room(cut)
+        crowding = 0.0 if self.blocked else max(0.0, 1 - room / max(1, cut.working_set) / SETS)
+        return self.prices.of(cut.tiles, room) * (1 + CROWDING * crowding)
+
+    def _fitting(self) -> list[Cut]:
+        return [c for c in self.way.all() if least_arena(c) <= self.room(c)]
+
+    def _is_roomy(self, cut: Cut) -> bool:
+        return cut.kernel_calls <= MOST_CALLS and cut.working_set <= min(
+            LARGEST_WORKING_SET, self.room(cut) // LEAST_SETS
+        )
