@@ -32,7 +32,7 @@ OP_KINDS = [op_kind(kind) for kind in TaskKind]
 # dependencies instead of m n.
 MOST_BEFORE_EACH = 8
 # Of the capacity, how much the allocation cursor may take for tasks that are not complete yet.
-LOOKAHEAD_SHARE = 0.05
+LOOKAHEAD_SHARE = 0.03
 # With more values than this in memory, those of other sizes are not compared with a victim of the very size wanted.
 MOST_COMPARED = 2000
 PAGE, LINE = 4096, 64
