@@ -57,7 +57,7 @@ _FUNCTIONS = {
     "real": "The real part.",
     "imag": "The imaginary part.",
     "where": "`where(c, a, b)`: a where the condition holds, else b.",
-    "grad": "`grad(loss, W[d, e])`: the derivative of a scalar.",
+    "grad": "`grad(loss, W[d, e])`: the derivative of a real scalar by each element of W, as W stands here.",
 }
 _CONSTANTS = {
     "pi": "3.14159...",

@@ -129,6 +129,11 @@ def _in_equation(program: Program, equation: Equation, token: Token) -> Meaning 
     for part in parts:
         if isinstance(part, Access) and program.tensors[part.tensor].name == word and _begins(part.span, token):
             return Tensor(part.tensor)
+        if isinstance(part, Access) and isinstance(made := program.tensors[part.tensor], Grad):
+            if program.tensors[made.by].name == word and _begins(part.span, token):
+                return Tensor(made.by)
+            if program.tensors[made.loss].name == word:
+                return Tensor(made.loss)
     labels = equation.labels
     for number in (*_bound_around(parts, token), *range(equation.n_out)):
         if labels[number].name == word:

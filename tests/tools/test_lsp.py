@@ -208,6 +208,16 @@ def test_hover_over_a_tensor_shows_shape_dtype_and_bytes(editor):
     assert "S[i] : f64" in told and "f64[n], f64[1000], 7.81 KiB" in told and "output in line 9" in told
 
 
+def test_hover_in_a_gradient_means_the_tensors_that_it_names(editor):
+    text = "input W : f32[n, d]\nloss = sum[i,j] W[i,j]^2\ng[n,d] = grad(loss, W[n,d])\noutput g\n"
+    uri, diagnostics = editor.open(text)
+    assert not diagnostics
+    assert "W[n, d] : f32" in editor.hover(uri, *at(text, "W[n,d]"))
+    assert "loss : f32" in editor.hover(uri, *at(text, "loss, W"))
+    assert "derivative of a real scalar" in editor.hover(uri, *at(text, "grad("))
+    assert "g[n, d] : f32" in editor.hover(uri, *at(text, "g[n,d]"))
+
+
 def test_hover_over_a_name_means_the_version_that_stands_there(editor):
     uri, _ = editor.open(PROGRAM)
     assert "line 8" in editor.hover(uri, *at(PROGRAM, "Y[i,j]"))
