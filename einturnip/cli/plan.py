@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from einturnip.cli import options
+from einturnip.cli import options, simulate
 
 if TYPE_CHECKING:
     from einturnip.api.jobs import Job
@@ -50,6 +50,7 @@ QUICK = 2.0
     metavar="P",
     help="With --emit decomposition: cut every node into P kernel calls that move the fewest bytes, memory aside.",
 )
+@simulate.options
 @options.debug
 def command(
     program: Path,
@@ -60,6 +61,9 @@ def command(
     form: str,
     budgets: bool | None,
     parts: int | None,
+    machine: str | None,
+    jitter: float,
+    seed: int,
     **budget: Any,
 ) -> None:
     """Show what PROG.ein would do: its steps, predicted time, bytes over each link and peak memory.
@@ -74,10 +78,15 @@ def command(
 
         show_parts(program, inputs, dims, emit, form, parts)
         return
+    if machine is not None and (emit is not None or form == "dot"):
+        raise click.UsageError("--simulate shows a run, as text or json, and no floor")
     if form == "dot" and emit is None:
         raise click.UsageError("--format dot needs --emit einsum, decomposition, taskgraph or memgraph")
     begin = time.monotonic()
     job = planned(program, inputs, dims, outputs, budget, lambda node: Absent(node.name, node.shape, node.dtype), True)
+    if machine is not None:
+        simulate.show(job.planned.memgraph, machine, jitter, seed, form)
+        return
     if emit is not None:
         _emit(job, emit, form, os.fspath(program))
         return

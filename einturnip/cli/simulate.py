@@ -25,6 +25,7 @@ def options(function: Callable[..., None]) -> Callable[..., None]:
         ),
         click.option(
             "--simulate",
+            "machine",
             metavar="MACHINE",
             help="Run the plan on a virtual clock: host, p100, h200, nvlink8, gh200, or a .toml file of that form.",
         ),

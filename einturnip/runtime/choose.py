@@ -11,7 +11,7 @@ from einturnip.runtime.virtual import simulate_on
 SETTINGS = (
     {"steps_ahead": 16},
     {"steps_ahead": 16, "share": 0.6},
-    {"steps_ahead": 64},
+    {"steps_ahead": 16, "share": 0.3},
     {"steps_ahead": 1},
     {"steps_ahead": 16, "remake": 0.5},
 )

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from einturnip.cli.plan import command as plan
 from einturnip.core.described import described, machine_names
 from einturnip.core.errors import BindError
 from einturnip.memgraph.policies.price import priced
@@ -82,13 +87,28 @@ def test_a_chain_on_one_link_takes_what_its_parts_take() -> None:
     lanes = lanes_of(graph, machine)[1]
     busiest = max(float(graph.seconds[lanes == lane].sum()) for lane in set(lanes.tolist()))
     assert busiest <= found.makespan <= float(graph.seconds.sum())
-    assert sum(n for n, _ in found.links.values()) == sum(graph.nbytes_by_link().values())
+    carried = graph.read[graph.read_ptr[:-1][lanes != Lane.COMPUTE], 2]
+    assert sum(n for n, _ in found.links.values()) == carried.sum()
 
 
-def test_machines_are_read_and_unknown_ones_refused(tmp_path: object) -> None:
+def test_machines_are_read_and_unknown_ones_refused() -> None:
     assert {"host", "p100", "h200", "nvlink8", "gh200"} <= set(machine_names())
     for name in machine_names():
         machine = described(name)
         assert machine.link(machine.inputs, "device").bandwidth > 0 and machine.memory["device"] > 0
     with pytest.raises(BindError, match="no machine 'abacus'"):
         described("abacus")
+
+
+def test_the_command_line_simulates_a_plan(tmp_path: Path) -> None:
+    program = tmp_path / "similarity.ein"
+    program.write_text("input X : f32[n, d]\nS[i,j] = sum[d] X[i,d] * X[j,d]\noutput S\n")
+    command = [str(program), "--dim", "n=600", "--dim", "d=64", "--arena", "200kB", "--simulate", "p100"]
+    text = CliRunner().invoke(plan, [*command, "--jitter", "0.3"])
+    assert text.exit_code == 0 and text.output.startswith("simulated on one P100, PCIe 3")
+    plain = [*command, "--format", "json", "--seed", "1"]
+    found = [json.loads(CliRunner().invoke(plan, plain).output) for _ in range(2)]
+    assert found[0] == found[1] and set(found[0]["dispatch"]) == set(DISPATCHERS)
+    links = found[0]["dispatch"]["free"]["links"]
+    assert links["device->host"]["bytes"] >= 600 * 600 * 4
+    assert CliRunner().invoke(plan, [*command, "--emit", "memgraph"]).exit_code == 2

@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from einturnip.memgraph.policies.types import NEVER, Leave, Memory, Policy, Trace
 
 MOST_AHEAD = 256
+# How much dearer it is that an accumulator leaves before its sum is whole: it goes when nothing else can.
+HALF_MADE = 1e6
 
 
 class Turnip(Policy):
@@ -53,6 +55,7 @@ class Ours(Policy):
             for n, stored in zip(trace.size, trace.stored, strict=True)
         ]
         self.out = [trace.offload_seconds(n, spill) for n in trace.size]
+        self.made = trace.tasks.value[trace.task].tolist()
 
     def ahead(self, step: int, memory: Memory) -> Iterable[int]:
         """What the next few steps read and the device lacks, in the order of its use."""
@@ -78,6 +81,8 @@ class Ours(Policy):
         cost = self.back[v] + (0.0 if memory.clean(v) else self.out[v])
         if self.remake and not memory.clean(v):
             cost = min(cost, memory.remade_in(v) / self.remake)
+        if self.made[wanted] == v:  # half made: it would have to be written again and again
+            cost *= HALF_MADE
         return cost / max(1, wanted - step)
 
     def leave(self, v: int, step: int, memory: Memory) -> Leave:
