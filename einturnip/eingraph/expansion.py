@@ -1,6 +1,6 @@
 """Squared distances as contractions, for who asks for it: sum (a - b)^2 = sum a^2 + sum b^2 - 2 sum a b.
 
-A matrix product runs tens of times as fast as a join of differences. What it costs is digits: with K terms and the unit
+A matrix product is much faster than a join of differences. What it costs is digits: with K terms and the unit
 roundoff u, the result is off by up to about (K + 4) u (sum a^2 + sum b^2), however small it is, where the sum of
 differences is off by (K + 2) u times itself. Points that nearly meet lose all their digits. So the program has to be
 run with ``exact=False`` for it.
