@@ -187,7 +187,7 @@ class _Model:
             optimize: Any = importlib.import_module("scipy.optimize")
             sparse: Any = importlib.import_module("scipy.sparse")
         except ImportError:
-            raise DeviceError("the policy autotm needs SciPy's HiGHS. help: pip install 'einturnip[ilp]'") from None
+            raise DeviceError("the policy autotm needs SciPy's HiGHS. help: pip install scipy") from None
         rows = self.rows
         matrix = sparse.csr_matrix((rows.value, (rows.row, rows.column)), shape=(len(rows.bound), self.n))
         cost, high = np.zeros(self.n), np.ones(self.n)
