@@ -6,7 +6,7 @@ import math
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -26,9 +26,10 @@ from einturnip.eingraph.types import EinGraph, EinsumNode, InputNode
 from einturnip.lang.types import Program
 from einturnip.memgraph.check import check as check_memgraph
 from einturnip.memgraph.types import MemGraph, OpKind
-from einturnip.planner.budget import Budget, peak_resident_nbytes, uncollected
+from einturnip.planner.budget import Budget, peak_resident_nbytes, resident_nbytes, uncollected
 from einturnip.planner.plan import plan, tidy_up
 from einturnip.planner.price import least_seconds, predict, slots
+from einturnip.runtime.compiling import compile_ahead, has_room
 from einturnip.runtime.execute import HostExecutor
 from einturnip.runtime.loop import Trace, run_ops
 from einturnip.runtime.policies import policy
@@ -54,6 +55,7 @@ class Options:
     ``memory``: the whole process; ``arena``: tiles alone, instead; neither: half of what the machine has free.
     ``check``: prove the memory graph before it runs. ``fuse``: einsums may run together where that spares bytes.
     ``exact``: rewrites keep every result's digits; else squared distances become matrix products (``expansion``).
+    ``compiled``: kernels that take long become machine code before the run, where the memory has room for a compiler.
     """
 
     memory: int | None = None
@@ -65,6 +67,7 @@ class Options:
     check: bool = True
     fuse: bool = True
     exact: bool = True
+    compiled: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +116,7 @@ def make_plan(graph: EinGraph, sources: Mapping[str, Source], targets: Mapping[s
     memory = options.memory
     if memory is None and options.arena is None:
         memory = available_memory() // 2
+    machine = replace(machine, compiled=options.compiled and has_room(memory, resident_nbytes()))
     limit = options.arena if options.arena is not None else memory
     rewritten = rewrite(graph, limit)
     if not options.exact:
@@ -185,6 +189,8 @@ def execute(
         RunError, StoreError, Interrupted: nothing is committed; the caller aborts the sinks.
     """
     memgraph, machine = planned.memgraph, planned.machine
+    if machine.compiled:
+        compile_ahead(planned.taskgraph)
     spill = SpillFile(options.spill, options.spill_limit) if memgraph.spill_nbytes else None
     arena = HostArena(max(memgraph.capacity, os.sysconf("SC_PAGE_SIZE")))
     try:
@@ -239,7 +245,10 @@ class _Reporter:
 def report_of(
     planned: Planned, flags: Mapping[int, Sequence[int]], moved: Mapping[str, int], trace: Trace
 ) -> RunReport:
-    """What a run did. ``flags``: by node, in how many tiles what WARNINGS name happened; ``moved``: bytes in and out."""
+    """What a run did.
+
+    ``flags``: by node, in how many tiles what WARNINGS name happened; ``moved``: bytes in and out.
+    """
     graph = planned.graph
     warnings = []
     for i, counts in sorted(flags.items()):

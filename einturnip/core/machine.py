@@ -46,6 +46,8 @@ class Machine:
     ``run_latency``, ``cold_run_latency``: of one more run of bytes in a file, in the page cache or not.
     ``page_latency``: of one page read by itself. ``fault``: of the first touch of a byte of the arena.
 
+    ``compiled``: kernels may be machine code, where it is priced as such.
+
     Shapes:
         points: seconds a point of an array operation, by ``name.dtype``, where operands lie in the cache.
         turns: seconds of what a kernel does in Python, by name (see codegen.work).
@@ -70,6 +72,7 @@ class Machine:
     turns: Table = TURNS
     products: Products = PRODUCTS
     compute: str = "cpu:0"
+    compiled: bool = False
 
     @cached_property
     def fingerprint(self) -> str:

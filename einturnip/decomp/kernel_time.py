@@ -6,8 +6,12 @@ import math
 from collections.abc import Sequence
 
 from einturnip.codegen.kernels import Mode, compile_kernel
+from einturnip.codegen.native.pricing import native_work
+from einturnip.codegen.native.recipe import recipe
 from einturnip.codegen.region_work import kernel_work
 from einturnip.codegen.work import work_seconds
+from einturnip.core.contraction import contraction
+from einturnip.core.einsum import Einsum
 from einturnip.core.machine import Machine
 from einturnip.core.region import Space
 from einturnip.decomp.cost import is_cut
@@ -26,6 +30,10 @@ def kernel_seconds(
     a mask may leave out some of it.
     """
     mode = mode or ("touch" if is_cut(einsum, extents) else "whole")
+    if machine.compiled and isinstance(einsum, Einsum) and 0 not in extents and contraction(einsum) is None:
+        made = recipe(einsum, mode)
+        if made is not None:
+            return machine.op_latency + work_seconds(native_work(made, extents), machine)
     kernel = compile_kernel(einsum, tuple(extents), mode)
     share = math.prod(extents[key.label] / max(1, einsum.bounds[key.label]) for key in einsum.keys)
     return machine.op_latency + work_seconds(kernel_work(kernel, origins, share), machine)

@@ -29,7 +29,8 @@ def gradient(at: Elaborating, node: s.Call) -> Access | None:
         return None
     extra = [name for name in loss.carried if name not in by.carried]
     if extra:
-        message = f"the loss has a value for each '{extra[0].removeprefix(at.scope.path)}' of the call, and the tensor has not"
+        label = extra[0].removeprefix(at.scope.path)
+        message = f"the loss has a value for each '{label}' of the call, and the tensor has not"
         help_text = "derive outside the function, a sum of what the function gives"
         at.scope.error("E068", message, loss_node.span, help_text)
         return None

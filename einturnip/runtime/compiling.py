@@ -5,26 +5,28 @@ from __future__ import annotations
 import numpy as np
 
 from einturnip.codegen.kernels import Mode, prepare_kernels
-from einturnip.codegen.native.library import COMPILER_NBYTES
+from einturnip.codegen.native import library
 from einturnip.core.contraction import contraction
 from einturnip.core.einsum import Einsum
 from einturnip.eingraph.types import EinsumNode
 from einturnip.taskgraph.types import TaskGraph, TaskKind
 
-# Seconds in NumPy's kernels, by the plan: of all that could be compiled, and of one kernel. Compiling takes about 0.4 s
-# and 0.03 s a kernel, once on a machine.
-WORTH_STARTING, WORTH_COMPILING = 0.5, 0.05
+# Seconds in machine code, by the plan: of all that could be compiled, and of one kernel. NumPy would take some ten
+# times as long; compiling takes about 0.4 s and 0.03 s a kernel, once on a machine.
+WORTH_STARTING, WORTH_COMPILING = 0.05, 0.005
 _MODES: dict[TaskKind, Mode] = {TaskKind.KERNEL: "whole", TaskKind.TOUCH: "touch", TaskKind.FINISH: "finish"}
 
 
-def compile_ahead(tasks: TaskGraph, room: int | None) -> int:
+def has_room(memory: int | None, resident: int) -> bool:
+    """Whether the compiler's process fits beside this one, before the arena is touched. ``memory``: None is any."""
+    return library.available() and (memory is None or memory - resident >= library.COMPILER_NBYTES)
+
+
+def compile_ahead(tasks: TaskGraph) -> int:
     """Bring the plan's long kernels as machine code, before anything runs; gives how many there are.
 
-    What is compiled hangs on the plan alone, not on what happens to be on disk. ``room``: bytes that the process and
-    its children may still take (None: any); the compiler's process needs COMPILER_NBYTES for as long as it runs.
+    What is compiled hangs on the plan alone, not on what happens to be on disk.
     """
-    if room is not None and room < COMPILER_NBYTES:
-        return 0
     nodes = tasks.decomposition.graph.nodes
     wanted: dict[tuple[int, Mode], tuple[Einsum, float]] = {}
     for kind, mode in _MODES.items():
