@@ -1,0 +1,53 @@
+"""What machine code takes: the operations of a point in lanes of vectors, or the bytes, whichever is longer."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from einturnip.codegen.native.recipe import Recipe
+from einturnip.codegen.work import Pass, Work
+
+# Operations of a point that a function stands for, fitted on one AVX-512 core (f32, f64); all others are one.
+_WEIGHTS = {
+    "exp": (27, 40),
+    "exp_quiet": (33, 46),
+    "expm1": (45, 65),
+    "log": (38, 54),
+    "log1p": (50, 70),
+    "tanh": (55, 80),
+    "true_divide": (5, 8),
+    "reciprocal": (5, 8),
+    "sqrt": (5, 12),
+    "argmax": (10, 10),
+    "argmin": (10, 10),
+    "logsumexp": (64, 80),
+}
+_FREE = frozenset({"input", "number"})
+# A lane's operation beside a point of NumPy's multiplication, which goes through the cache.
+_LANE = 0.1
+
+
+def native_work(recipe: Recipe, extents: Sequence[int]) -> Work:
+    """The work of one tile, in points of NumPy's multiplication."""
+    e, extents = recipe.einsum, tuple(extents)
+    wide = recipe.width < 16
+    weight = float(sum(_weight(n.op, wide) for n in recipe.graph.nodes if n.op not in _FREE))
+    if e.aggregation is not None and recipe.mode != "finish":
+        weight += _weight(e.aggregation.op, wide) + 1  # and what is loaded for it
+    outer = math.prod(extents[: e.n_out])
+    points = math.prod(extents[: recipe.n_labels])
+    if recipe.mode == "finish":
+        read = outer * sum(d.itemsize for d in e.state_dtypes)
+    else:
+        read = sum(math.prod(e.operand_extents(k, extents)) * d.itemsize for k, d in enumerate(e.dtypes))
+    written = outer * sum(d.itemsize for d in recipe.out_dtypes)
+    if recipe.mode == "touch":
+        read += written
+    padded = points * max(1.0, recipe.width / max(1, extents[recipe.vector]))
+    name = "multiply.float64" if wide else "multiply.float32"
+    return Work([Pass(name, 0, padded * max(1.0, weight) * _LANE, 0, read, written)], turns={"call": 1})
+
+
+def _weight(op: str, wide: bool) -> int:
+    return _WEIGHTS.get(op, (1, 1))[wide]
