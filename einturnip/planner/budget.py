@@ -13,7 +13,7 @@ MIB = 1 << 20
 THREAD_NBYTES = 5 * MIB  # a worker: its stack, its BLAS packing buffers, its share of malloc's arenas
 RUN_NBYTES = 5 * MIB  # progress, file staging, the report
 TASK_NBYTES = 700  # plan and state machine, a task, at their highest
-SLACK_NBYTES = 3 * MIB
+SLACK_NBYTES = 5 * MIB
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,7 +62,7 @@ def plan(
     """
     together = grouped(graph, label_classes(graph))
     tasks_of = TileTasks(together)
-    resident = resident_nbytes()
+    resident, searched = resident_nbytes(), False
 
     def room(cut: Cut) -> int:
         """Arena bytes that the budget leaves if the plan is as large as this cut's."""
@@ -73,6 +73,9 @@ def plan(
 
     def lowered(cut: Cut) -> Lowered | None:
         """The plan of one cut; None where it cannot be laid out in the memory."""
+        nonlocal resident, searched
+        if not searched:  # what the search brought in, kernels and modules, stays beside the arena
+            resident, searched = max(resident, resident_nbytes()), True
         capacity = room(cut)
         try:
             decomposition = lay_out(together, cut.tiles, capacity)
