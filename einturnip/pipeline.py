@@ -27,7 +27,7 @@ from einturnip.lang.types import Program
 from einturnip.memgraph.check import check as check_memgraph
 from einturnip.memgraph.types import MemGraph, OpKind
 from einturnip.planner.budget import Budget, peak_resident_nbytes, resident_nbytes, uncollected
-from einturnip.planner.plan import plan, tidy_up
+from einturnip.planner.plan import cost_of_bytes, plan, tidy_up
 from einturnip.planner.price import least_seconds, predict, slots
 from einturnip.runtime.compiling import compile_ahead, has_room
 from einturnip.runtime.execute import HostExecutor
@@ -165,7 +165,12 @@ def _better(planned: Callable[[EinGraph], Planned], fused: EinGraph, apart: EinG
         other = planned(apart)
     except CapacityError:
         return found
-    return other if other.prediction.seconds < found.prediction.seconds else found
+    return min(found, other, key=_cost)
+
+
+def _cost(made: Planned) -> float:
+    """Predicted seconds, and what bytes moved cost even where kernels hide them."""
+    return made.prediction.seconds + cost_of_bytes(made.prediction.link_bytes, made.machine)
 
 
 def _axes_slowest_first(source: Source) -> tuple[int, ...]:

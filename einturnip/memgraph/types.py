@@ -127,18 +127,21 @@ class MemGraph:
 
     def nbytes_by_link(self) -> dict[str, int]:
         """Bytes that loads, reloads, offloads and stores move, as ``disk->cpu:0`` and ``cpu:0->disk``."""
-        lanes = np.array([k.lane for k in OpKind])[self.kind]
-        nbytes = np.zeros(len(self), dtype=np.int64)
-        moving = lanes != Lane.COMPUTE
-        first = self.read[self.read_ptr[:-1][moving], 2]
-        nbytes[moving] = first
-        # A state that is stored as it is counts without the padding of its extent.
-        stored = self.kind == OpKind.STORE
-        nbytes[stored] = _stored_nbytes(self.taskgraph, self.task[stored])
+        lanes, nbytes = np.array([k.lane for k in OpKind])[self.kind], self.moved_nbytes()
         return {
             "disk->cpu:0": int(nbytes[lanes == Lane.IN].sum()),
             "cpu:0->disk": int(nbytes[lanes == Lane.OUT].sum()),
         }
+
+    def moved_nbytes(self) -> Ints:
+        """The bytes that each transfer moves; 0 for kernels."""
+        moving = (np.array([k.lane for k in OpKind]) != Lane.COMPUTE)[self.kind]
+        nbytes = np.zeros(len(self), dtype=np.int64)
+        nbytes[moving] = self.read[self.read_ptr[:-1][moving], 2]
+        # A state that is stored as it is counts without the padding of its extent.
+        stored = self.kind == OpKind.STORE
+        nbytes[stored] = _stored_nbytes(self.taskgraph, self.task[stored])
+        return nbytes
 
 
 def _stored_nbytes(tasks: TaskGraph, stores: NDArray[np.int32]) -> Ints:

@@ -120,7 +120,12 @@ def _found(candidates: Candidates, lowered: Callable[[Cut], Lowered | None], mac
 def predicted_cost(graph: MemGraph, machine: Machine) -> float:
     """Simulated seconds, and what the bytes moved cost even where kernels hide them."""
     seconds, _ = simulate(graph, policy("critical-path"), slots(machine.workers))
-    return seconds + COLD * sum(graph.nbytes_by_link().values()) / machine.read_bandwidth
+    return seconds + cost_of_bytes(graph.nbytes_by_link(), machine)
+
+
+def cost_of_bytes(link_bytes: Mapping[str, int], machine: Machine) -> float:
+    """Seconds that moved bytes are held to cost beside those of the simulated run."""
+    return COLD * sum(link_bytes.values()) / machine.read_bandwidth
 
 
 def tidy_up(graph: MemGraph) -> None:

@@ -17,7 +17,7 @@ from einturnip.pipeline import Planned
 from einturnip.report.analyze import LANES
 from einturnip.report.lines import Line, cut
 from einturnip.report.summary import seconds_text
-from einturnip.report.work import nbytes_of_ops, nodes_of_ops
+from einturnip.report.work import nodes_of_ops
 from einturnip.runtime.types import RunReport
 
 SCHEMA = "einturnip.trace/1"
@@ -57,7 +57,7 @@ def write(path: Path, planned: Planned, report: RunReport, program: str) -> None
         "tensors": [[node.name, node.line, planned.graph.statement(node.line)] for node in nodes],
     }
     times = [np.round(times, 7) for times in (timeline.begin, timeline.end)]
-    columns: list[Column] = [graph.kind, nodes_of_ops(graph), timeline.thread, *times, nbytes_of_ops(graph)]
+    columns: list[Column] = [graph.kind, nodes_of_ops(graph), timeline.thread, *times, graph.moved_nbytes()]
     with path.open("w") as file:
         file.write(json.dumps(head)[:-1])
         for name, column in zip(_COLUMNS, columns, strict=True):

@@ -66,14 +66,6 @@ def nodes_of_ops(graph: MemGraph) -> Ints:
     return nodes
 
 
-def nbytes_of_ops(graph: MemGraph) -> Ints:
-    """The bytes that each transfer moves; 0 for kernels."""
-    moving = np.array([kind.lane != Lane.COMPUTE for kind in OpKind])[graph.kind]
-    nbytes = np.zeros(len(graph), dtype=np.int64)
-    nbytes[moving] = graph.read[graph.read_ptr[:-1][moving], 2]
-    return nbytes
-
-
 def work_by_node(graph: MemGraph, seconds: Seconds | None = None) -> tuple[Work, ...]:
     """The work for each node of the einsum graph. ``seconds``: of each op; left out, what the plan expects."""
     n = len(graph.taskgraph.decomposition.graph.nodes)
@@ -83,7 +75,7 @@ def work_by_node(graph: MemGraph, seconds: Seconds | None = None) -> tuple[Work,
     by_lane = np.bincount(nodes * len(Lane) + lanes, each, n * len(Lane)).reshape(n, -1).tolist()
     slots = nodes * len(OpKind) + kinds
     ops = np.bincount(slots, minlength=n * len(OpKind)).reshape(n, -1).tolist()
-    nbytes = np.bincount(slots, nbytes_of_ops(graph), n * len(OpKind)).reshape(n, -1).tolist()
+    nbytes = np.bincount(slots, graph.moved_nbytes(), n * len(OpKind)).reshape(n, -1).tolist()
     flops = np.bincount(nodes, np.where(graph.task >= 0, graph.taskgraph.flops[graph.task], 0), n).tolist()
     held = _held(graph, n).tolist()
     return tuple(
