@@ -13,6 +13,7 @@ from einturnip.verify.types import NotAPlan
 CHUNK_NBYTES = 1 << 20
 # Where what was read so far ends inside a literal or an escape, the error stands so few characters before that end.
 CUT_SHORT = 16
+_OF_NUMBERS = "+-.0123456789eE"
 _SPACE = re.compile(r"[ \t\n\r]*")
 _COMMA = re.compile(r"[ \t\n\r]*,[ \t\n\r]*")
 
@@ -58,8 +59,9 @@ class JsonText:
         while True:
             try:
                 found, end = self._scan(self._text, self._at)
-                # A number at the end of what was read may go on.
-                if end < len(self._text) or not self._more():
+                # A number at the end of what was read may go on, also where a part of it reads as one: 1e is 1 so far.
+                open_ended = len(self._text) - end <= CUT_SHORT and not self._text[end:].strip(_OF_NUMBERS)
+                if not open_ended or not self._more():
                     self._at = end
                     return found
                 continue

@@ -215,3 +215,9 @@ def test_a_unit_of_ops_that_touch_no_bytes() -> None:
         op.update(reads=[], writes=[], unit=4, kind="kernel")
     verdict = verdict_of(plan)
     assert {rule.value: n for rule, n in verdict.counts.items()} == {"unit": 3}
+
+
+@pytest.mark.parametrize("text", ["1e+16", "1.5", "-0.25e-3", "12E5", "[1e2, 1.5]"])
+def test_a_number_cut_anywhere_is_one_number(text: str) -> None:
+    for step in range(1, len(text) + 1):
+        assert JsonText(Dribble(text.encode(), step), "text").value() == json.loads(text)
