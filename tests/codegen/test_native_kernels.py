@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -202,3 +203,16 @@ def test_a_folder_that_cannot_be_written_leaves_numpy(tmp_path: Path, monkeypatc
     np.testing.assert_array_equal(
         ran(compile_kernel(einsum, einsum.bounds, "whole"), einsum, [x], False)[0][0], x.max(1)
     )
+
+
+def test_the_oldest_objects_are_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(library, "_MOST_FILES", 2)
+    folder = tmp_path / "einturnip" / "kernels"
+    folder.mkdir(parents=True)
+    for k in range(3):
+        (folder / f"old{k}.o.1").write_bytes(b"")
+        os.utime(folder / f"old{k}.o.1", (k, k))
+    assert kernels.prepare_kernels([(einsum_of("Z[n] = max[m] X[n,m]", "f32")[0], "whole")]) == 1
+    assert len(kept := sorted(path.name for path in folder.iterdir())) == 2
+    assert "old2.o.1" in kept

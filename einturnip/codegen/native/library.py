@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import hashlib
 import json
@@ -23,6 +24,7 @@ from einturnip.codegen.native.recipe import Recipe
 # Resident memory of the compiler's process (llvmlite 0.50: 94 MiB for a hundred kernels).
 COMPILER_NBYTES = 128 << 20
 _NAME = "kernel"
+_MOST_FILES = 4096  # at 2 to 10 KiB each
 _PATIENCE = 120.0  # seconds that compiling may take: a compiler that hangs must not hang the run
 _loaded: dict[str, tuple[elf.Loaded, Function]] = {}
 _refused: set[str] = set()
@@ -112,3 +114,12 @@ def _compile(sources: dict[str, str]) -> None:
         subprocess.run(command, input=jobs, text=True, capture_output=True, timeout=_PATIENCE, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return
+    _prune(folder)
+
+
+def _prune(folder: Path) -> None:
+    """Give up the oldest files, and what a compiler that was killed left behind, where there are too many."""
+    with contextlib.suppress(OSError):  # another process may be doing the same
+        files = sorted(folder.iterdir(), key=lambda path: path.stat().st_mtime)
+        for path in files[:-_MOST_FILES]:
+            path.unlink(missing_ok=True)
