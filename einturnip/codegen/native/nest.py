@@ -13,13 +13,12 @@ from einturnip.codegen.assemble import needed
 from einturnip.codegen.fold import finished
 from einturnip.codegen.graph import Graph
 from einturnip.codegen.native.folds import Fold, State
-from einturnip.codegen.native.ir import Code, Value, element
+from einturnip.codegen.native.ir import Code, Value
+from einturnip.codegen.native.memory import Coordinate, Memory, Place
 from einturnip.codegen.native.primitives import convert, write
 from einturnip.codegen.native.recipe import Recipe
-from einturnip.core.dtypes import DType
 
 CHUNK = 256  # values that a float sum adds before it goes on from zero
-Coordinate = tuple[int, ...]
 
 
 def function(recipe: Recipe, name: str) -> str:
@@ -31,7 +30,7 @@ def function(recipe: Recipe, name: str) -> str:
     return f"define void @{name}(ptr noalias readonly %args) #0 {{\nentry:\n{body}\n  ret void\n}}\n{declared}\n"
 
 
-class Nest:
+class Nest(Memory):
     """One kernel's code while it is written."""
 
     def __init__(self, recipe: Recipe) -> None:
@@ -57,7 +56,7 @@ class Nest:
         address = self.code.make(f"getelementptr i64, ptr %args, i64 {k}", "ptr", 0)
         return self.code.make(f"load i64, {address}", "i64", 0)
 
-    def _places(self, start: int, count: int) -> list[tuple[Value, list[Value]]]:
+    def _places(self, start: int, count: int) -> list[Place]:
         found = []
         for k in range(count):
             base = start + k * (self.n + 1)
@@ -327,21 +326,8 @@ class Nest:
         types = [self.graph[a].dtype for a in n.arguments]
         return write(self.code, n, [self._like(a, width) for a in arguments], types)
 
-    def _like(self, value: Value, width: int) -> Value:
-        if value.width == width:
-            return value
-        if value.name[0] != "%":
-            return Value(f"<{', '.join([f'{value.element} {value.name}'] * width)}>", value.element, width)
-        return self.code.splat(value, width)
-
     def _wide(self, value: Value) -> Value:
         return self._like(value, self.width)
-
-    def _local(self, label: int, coordinate: dict[int, int]) -> Value:
-        """A label's index in the tile; of a vector's first lane."""
-        offset = coordinate.get(label, 0) * (self.width if label == self.vector else 1)
-        at = self.at[label]
-        return self.code.integer("add nsw", at, offset) if offset else at
 
     def _index(self, label: int, coordinate: dict[int, int]) -> Value:
         """A label's index in the whole tensor."""
@@ -360,97 +346,6 @@ class Nest:
                 index = self.code.binary("add", self.code.binary("mul", total, bound), index)
             total = index
         return total if total is not None else self.code.constant(0, "i64", self.width)
-
-    def _address(
-        self, place: tuple[Value, list[Value]], labels: Sequence[int] | frozenset[int], coordinate: dict[int, int]
-    ) -> Value:
-        base, steps = place
-        total: Value | None = None
-        for label in sorted(labels):
-            moved = self.code.integer("mul nsw", self._local(label, coordinate), steps[label])
-            total = moved if total is None else self.code.integer("add nsw", total, moved)
-        return base if total is None else self.code.pointer(base, total)
-
-    def _operand(self, slot: int, dtype: DType, labels: frozenset[int], coordinate: dict[int, int]) -> Value:
-        address = self._address(self.operands[slot], labels, coordinate)
-        return self._load(address, dtype, self.width if self.vector in labels else 0)
-
-    def _turned(self, node: int, slot: int, coordinate: dict[int, int]) -> Value:
-        """An operand that is contiguous along the tile's other label: whole blocks are transposed in registers."""
-        n, code, width = self.graph[node], self.code, self.width
-        across = self.recipe.tile[0][0]
-        address = self._address(self.operands[slot], n.labels, coordinate)
-        step = self.operands[slot][1][self.vector]
-        if self.counts[across] < width or self.mask is not None:
-            return self._scattered(address, step, n.dtype)
-        first = self._address(self.operands[slot], n.labels, {**coordinate, across: 0})
-        rows = [self._load(code.pointer(first, code.integer("mul", step, k)), n.dtype, width) for k in range(width)]
-        for k, column in enumerate(code.transposed(rows)):
-            place = {**coordinate, across: k}
-            self.known[node, tuple(place[p] for p in sorted(n.labels & place.keys()))] = column
-        return self.known[node, tuple(coordinate[p] for p in sorted(n.labels & coordinate.keys()))]
-
-    def _scattered(self, address: Value, step: Value, dtype: DType) -> Value:
-        """A vector of elements that lie ``step`` bytes apart."""
-        code, width, lying = self.code, self.width, _lying(dtype)
-        offsets = code.binary("mul", code.lanes("i64", width), code.splat(step, width))
-        places = code.make(f"getelementptr i8, ptr {address.name}, {offsets}", "ptr", width)
-        mask = self.mask or code.constant(1, "i1", width)
-        one = code.make(f"load {lying}, {address}, align 1", lying, 0)
-        name = f"llvm.masked.gather.v{width}{_short(lying)}.v{width}p0"
-        value = code.call(name, [places, Value("1", "i32", 0), mask, code.splat(one, width)], lying, width)
-        return self._taken(value, dtype)
-
-    def _load(self, address: Value, dtype: DType, width: int) -> Value:
-        lying = _lying(dtype)
-        one = Value("", lying, width)
-        if width and self.mask is not None:
-            scalar = self.code.make(f"load {lying}, {address}, align 1", lying, 0)
-            passed = self.code.splat(scalar, width)  # a lane past the end holds a number that is there
-            name = f"llvm.masked.load.v{width}{_short(lying)}.p0"
-            arguments = [address, Value("1", "i32", 0), self.mask, passed]
-            value = self.code.call(name, arguments, lying, width)
-        else:
-            value = self.code.make(f"load {one.type}, {address}, align 1", lying, width)
-        return self._taken(value, dtype)
-
-    def _taken(self, value: Value, dtype: DType) -> Value:
-        """What lay in memory, as it is in a register."""
-        if dtype.kind == "b":
-            return self.code.compare("icmp ne", value, self.code.constant(0, "i8", value.width))
-        kind = element(dtype)
-        return value if kind == value.element else self.code.cast("bitcast", value, kind)
-
-    def _load_out(self, k: int, coordinate: dict[int, int], dtype: DType) -> Value:
-        address = self._address(self.outs[k], range(self.n_out), coordinate)
-        return self._load(address, dtype, self.width if self.vector < self.n_out else 0)
-
-    def _store(self, k: int, coordinate: dict[int, int], value: Value, dtype: DType) -> None:
-        target = self.recipe.out_dtypes[k]
-        width = self.width if self.vector < self.n_out else 0
-        value = convert(self.code, self._like(value, width), dtype, target)
-        lying = _lying(target)
-        if target.kind == "b":
-            value = self.code.cast("zext", value, "i8")
-        elif value.element != lying:
-            value = self.code.cast("bitcast", value, lying)
-        address = self._address(self.outs[k], range(self.n_out), coordinate)
-        if width and self.mask is not None:
-            text = f"llvm.masked.store.v{width}{_short(lying)}.p0"
-            types = f"{value.type}, ptr, i32, {self.mask.type}"
-            self.code.declared.setdefault(f"declare void @{text}({types})")
-            self.code.line(f"call void @{text}({value}, {address}, i32 1, {self.mask})")
-        else:
-            self.code.line(f"store {value}, {address}, align 1")
-
-
-def _lying(dtype: DType) -> str:
-    """The LLVM type of an element in memory."""
-    return element(dtype) if dtype.name in ("f32", "f64") else f"i{8 * dtype.itemsize}"
-
-
-def _short(lying: str) -> str:
-    return {"float": "f32", "double": "f64"}.get(lying, lying)
 
 
 def _flat(states: Sequence[State]) -> list[Value]:
