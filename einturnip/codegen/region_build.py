@@ -6,18 +6,18 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from einturnip.codegen.fold import FOLDS
 from einturnip.codegen.mask import Variant
 from einturnip.codegen.primitives import Array
+from einturnip.codegen.protocol import HostKernel, Mode
 from einturnip.codegen.region_program import (
     Action,
     Average,
     Chain,
-    Compiled,
     Compute,
     Finish,
     Fold,
@@ -57,7 +57,7 @@ _IN_PLACE: dict[str, np.ufunc] = {
 
 _LOG2_E = np.array(math.log2(math.e), np.float32)
 
-Compile = Callable[[Einsum, tuple[int, ...], Literal["whole", "touch", "finish"]], Compiled]
+Compile = Callable[[Einsum, tuple[int, ...], Mode], HostKernel]
 
 
 @lru_cache(maxsize=64)
@@ -130,7 +130,7 @@ class Builder:
                 self.actions.append(Finish(k, kernel, shape, dtype, self.layout.values[k], k == last))
         return Program(tuple(self.actions), self.scratch)
 
-    def _kernel(self, einsum: Einsum, extents: tuple[int, ...], mode: Literal["whole", "touch", "finish"]) -> Compiled:
+    def _kernel(self, einsum: Einsum, extents: tuple[int, ...], mode: Mode) -> HostKernel:
         kernel = self.compile(einsum, extents, mode)
         self.scratch = max(self.scratch, kernel.workspace_nbytes)
         return kernel

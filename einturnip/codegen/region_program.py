@@ -9,26 +9,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from einturnip.codegen.primitives import Array
+from einturnip.codegen.protocol import HostKernel
 from einturnip.codegen.status import unit
 from einturnip.core.einsum import Access
-
-
-class Compiled(Protocol):
-    """A kernel of one step."""
-
-    @property
-    def workspace_nbytes(self) -> int:
-        """Bytes of workspace that a call needs."""
-
-    def __call__(
-        self,
-        outs: tuple[Array, ...],
-        operands: tuple[Array, ...],
-        origins: tuple[int, ...],
-        first: bool,
-        workspace: Array,
-    ) -> int:
-        """Run, and give what the floating-point unit saw."""
 
 
 @dataclass(slots=True)
@@ -100,7 +83,7 @@ class Compute:
     """A step's value: over the value of step ``over``, in a place of its own, or the result itself."""
 
     step: int
-    kernel: Compiled
+    kernel: HostKernel
     reads: tuple[Read, ...]
     labels: tuple[int, ...]
     shape: tuple[int, ...]
@@ -134,7 +117,7 @@ class Veil:
     """
 
     step: int
-    kernel: Compiled
+    kernel: HostKernel
     labels: tuple[int, ...]
     shape: tuple[int, ...]
     axes: tuple[Any, ...]
@@ -154,7 +137,7 @@ class Fold:
     """Adds the block to a carried step's state, or to the first components of it."""
 
     step: int
-    kernel: Compiled
+    kernel: HostKernel
     reads: tuple[Read, ...]
     labels: tuple[int, ...]
     components: int
@@ -366,7 +349,7 @@ class Finish:
     """A carried step's value from its state."""
 
     step: int
-    kernel: Compiled
+    kernel: HostKernel
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     offset: int

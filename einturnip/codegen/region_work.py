@@ -83,9 +83,9 @@ def _act(work: Work, action: Action, kernel: RegionKernel) -> None:
         case Compute(once=True):
             pass  # once for all blocks along the streamed labels
         case Compute() | Fold() | Finish():
-            work.add(kernel_work(action.kernel))  # type: ignore[arg-type]
+            work.add(kernel_work(action.kernel))
         case Veil():
-            work.add(kernel_work(action.kernel))  # type: ignore[arg-type]
+            work.add(kernel_work(action.kernel))
             points = _points(kernel, action.step)
             work.passes.append(Pass("select_runs.float32", 1, points, points / 256))
         case Chain():

@@ -5,39 +5,17 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
 from einturnip.codegen.native.recipe import Recipe
 from einturnip.codegen.primitives import Array
+from einturnip.codegen.protocol import HostKernel
 from einturnip.codegen.status import INVALID, unit
 from einturnip.codegen.window import first_offset, label_strides
 from einturnip.core.einsum import Access
 
 Function = Callable[[int], None]
-
-
-class Slow(Protocol):
-    """The same kernel in NumPy."""
-
-    @property
-    def workspace_nbytes(self) -> int:
-        """Bytes of workspace."""
-
-    @property
-    def flops(self) -> int:
-        """Scalar operations."""
-
-    def __call__(
-        self,
-        outs: tuple[Array, ...],
-        operands: tuple[Array, ...],
-        origins: tuple[int, ...],
-        first: bool,
-        workspace: Array,
-    ) -> int:
-        """Run over one tile."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +25,7 @@ class NativeKernel:
     recipe: Recipe
     extents: tuple[int, ...]
     function: Function
-    slow: Slow
+    slow: HostKernel
 
     @property
     def workspace_nbytes(self) -> int:

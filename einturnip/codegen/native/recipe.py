@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Literal
 
 from einturnip.codegen.fold import finished, value_type
 from einturnip.codegen.graph import Graph
@@ -12,12 +11,12 @@ from einturnip.codegen.guard import guarded
 from einturnip.codegen.lower import lower
 from einturnip.codegen.native import folds
 from einturnip.codegen.native.primitives import COMPARING, is_known
+from einturnip.codegen.protocol import Mode
 from einturnip.codegen.window import is_affine, terms
 from einturnip.core.dtypes import F32, I64, DType
 from einturnip.core.einsum import Einsum, Index, labels_read
 from einturnip.core.scalar import Scalar
 
-Mode = Literal["whole", "touch", "finish"]
 _MOST_NODES = 160  # of a join: what grows larger is left to NumPy
 _LEAST_VECTOR = 8  # points along a label that vectors may lie on
 

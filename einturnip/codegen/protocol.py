@@ -1,0 +1,46 @@
+"""What every tile kernel for the host is to the rest of the program."""
+
+from __future__ import annotations
+
+from typing import Literal, Protocol
+
+from einturnip.codegen.primitives import Array
+
+Mode = Literal["whole", "touch", "finish"]
+
+
+class HostKernel(Protocol):
+    """A compiled kernel. It allocates nothing: all that is temporary lies in the workspace it is given."""
+
+    @property
+    def workspace_nbytes(self) -> int:
+        """Bytes of workspace that a call needs, 64-byte aligned; at most 8 MiB whatever the tile.
+
+        Only a scatter that is done whole needs more where its state is not its result: it holds the state.
+        """
+
+    @property
+    def flops(self) -> int:
+        """Scalar operations of a call: 2 a point of a contraction, else the join's operators a point that counts."""
+
+    def __call__(
+        self,
+        outs: tuple[Array, ...],
+        operands: tuple[Array, ...],
+        origins: tuple[int, ...],
+        first: bool,
+        workspace: Array,
+    ) -> int:
+        """Run over one tile and give the bits INVALID, OVERFLOW, DIVIDE of what happened in it.
+
+        Shapes:
+            outs: the result (whole, finish) or the state's components (touch), over the output's labels.
+            operands: the part of each that the tile reads (``Einsum.operand_box``), any strides; for finish the
+                state's components.
+            origins: by label, the index of the tile's first point in the whole tensor.
+            first: a touch that initialises; any other adds to what the state holds.
+            workspace: uint8, C-contiguous, at least ``workspace_nbytes``.
+
+        Raises:
+            OutOfRange: a key's value is no index of its label.
+        """
