@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
-from typing import TypeAlias
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -23,8 +23,36 @@ from einturnip.runtime.types import Timeline
 TICK = 0.1
 
 
-# An op, the thread of its lane, when it began and ended, and what went wrong.
-Ended: TypeAlias = tuple[int, int, float, float, BaseException | None]
+class Ended(NamedTuple):
+    """An op has ended, on a thread of its lane; when it began and ended by its engine's clock, and what went wrong."""
+
+    op: int
+    thread: int
+    begin: float
+    end: float
+    error: BaseException | None
+
+
+class Issued(NamedTuple):
+    """A device holds an op, which has not ended; whatever depends on it may be given to the device too."""
+
+    op: int
+
+
+class Engine(Protocol):
+    """What runs ops: threads of the host, or the streams of a device."""
+
+    def start(self, op: int) -> None:
+        """Run an op as soon as can be; ``wait`` tells what becomes of it."""
+
+    def wait(self, timeout: float) -> Ended | Issued | None:
+        """The next news; None where there is none for ``timeout`` seconds."""
+
+    def now(self) -> float:
+        """Seconds on the clock by which ops begin and end."""
+
+    def close(self) -> None:
+        """Give back what runs took; no op is running."""
 
 
 class Trace:
@@ -59,31 +87,57 @@ def run_ops(
         Interrupted: ``stop`` was set; running ops have ended.
         RunError: an op failed; no further op was started and those running have ended.
     """
-    ended: SimpleQueue[Ended] = SimpleQueue()
-    queues: dict[Lane, SimpleQueue[int | None]] = {lane: SimpleQueue() for lane in Lane}
-    workers = [
-        threading.Thread(
-            target=_work, args=(queues[lane], ended, execute, n), name=f"einturnip-{lane.name.lower()}-{n}"
-        )
-        for lane in Lane
-        for n in range(threads[lane])
-    ]
-    for worker in workers:
-        worker.daemon = True
-        worker.start()
-    try:
-        return _dispatch(state, queues, ended, describe, threads[Lane.COMPUTE], tick, stop)
-    finally:
+    return drive(state, Threads(state, execute, threads), describe, threads[Lane.COMPUTE], tick, stop)
+
+
+class Threads:
+    """An engine of host threads, some for each lane."""
+
+    def __init__(self, state: State, execute: Callable[[int], None], threads: dict[Lane, int]) -> None:
+        self._lane = state.lane
+        self._news: SimpleQueue[Ended] = SimpleQueue()
+        self._queues: dict[Lane, SimpleQueue[int | None]] = {lane: SimpleQueue() for lane in Lane}
+        self._threads = threads
+        self._workers = [
+            threading.Thread(
+                target=_work,
+                args=(self._queues[lane], self._news, execute, n),
+                name=f"einturnip-{lane.name.lower()}-{n}",
+            )
+            for lane in Lane
+            for n in range(threads[lane])
+        ]
+        for worker in self._workers:
+            worker.daemon = True
+            worker.start()
+
+    def start(self, op: int) -> None:
+        """See Engine."""
+        self._queues[Lane(self._lane[op])].put(op)
+
+    def wait(self, timeout: float) -> Ended | None:
+        """See Engine."""
+        try:
+            return self._news.get(timeout=timeout)
+        except Empty:
+            return None
+
+    def now(self) -> float:
+        """See Engine."""
+        return time.perf_counter()
+
+    def close(self) -> None:
+        """See Engine."""
         for lane in Lane:
-            for _ in range(threads[lane]):
-                queues[lane].put(None)
-        for worker in workers:
+            for _ in range(self._threads[lane]):
+                self._queues[lane].put(None)
+        for worker in self._workers:
             worker.join()
 
 
 def _work(
     queue: SimpleQueue[int | None],
-    ended: SimpleQueue[Ended],
+    news: SimpleQueue[Ended],
     execute: Callable[[int], None],
     thread: int,
 ) -> None:
@@ -92,55 +146,69 @@ def _work(
         try:
             execute(op)
         except BaseException as error:
-            ended.put((op, thread, begin, time.perf_counter(), error))
+            news.put(Ended(op, thread, begin, time.perf_counter(), error))
         else:
-            ended.put((op, thread, begin, time.perf_counter(), None))
+            news.put(Ended(op, thread, begin, time.perf_counter(), None))
+
+
+def drive(
+    state: State,
+    engine: Engine,
+    describe: Callable[[int], str],
+    compute_slots: int,
+    tick: Callable[[Trace], None] | None = None,
+    stop: threading.Event | None = None,
+) -> Trace:
+    """Run every op on an engine, which is closed at the end; see ``run_ops`` for what is raised."""
+    try:
+        return _dispatch(state, engine, describe, compute_slots, tick, stop)
+    finally:
+        engine.close()
 
 
 def _dispatch(
     state: State,
-    queues: dict[Lane, SimpleQueue[int | None]],
-    ended: SimpleQueue[Ended],
+    engine: Engine,
     describe: Callable[[int], str],
     compute_slots: int,
     tick: Callable[[Trace], None] | None,
     stop: threading.Event | None,
 ) -> Trace:
     trace = Trace(state.left)
-    begin = last = shown = time.perf_counter()
+    begin = last = shown = engine.now()
     running = 0
     failure: EinturnipError | None = None
     launches = state.start()
     while True:
         for op in launches:
-            queues[Lane(state.lane[op])].put(op)
+            engine.start(op)
         running += len(launches)
         if running == 0:
             break
-        try:
-            op, thread, started, finished, error = ended.get(timeout=TICK)
-        except Empty:
-            op = -1
-        now = time.perf_counter()
+        news = engine.wait(TICK)
+        now = engine.now()
         _note_stall(trace, state, compute_slots, now - last)
         last = now
         launches = []
-        if op >= 0:
-            running -= 1
-            trace.ended(op, Lane(state.lane[op]), thread, started - begin, finished - begin)
-            following = state.ended(op)
-            if error is not None and failure is None:
-                failure = _named(error, describe(op))
-                failure.__cause__ = error
-            if failure is None:
-                launches = following
+        match news:
+            case Issued(op):
+                launches = state.issued(op) if failure is None else []
+            case Ended(op, thread, started, finished, error):
+                running -= 1
+                trace.ended(op, Lane(state.lane[op]), thread, started - begin, finished - begin)
+                following = state.ended(op)
+                if error is not None and failure is None:
+                    failure = _named(error, describe(op))
+                    failure.__cause__ = error
+                if failure is None:
+                    launches = following
         if failure is None and stop is not None and stop.is_set():
             failure, launches = Interrupted("interrupted"), []
         if tick is not None and now - shown >= TICK:
             shown = now
             trace.seconds = now - begin
             tick(trace)
-    trace.seconds = time.perf_counter() - begin
+    trace.seconds = engine.now() - begin
     if failure is not None:
         raise failure
     assert state.done

@@ -43,6 +43,7 @@ class State:
         self.locked: set[int] = set()
         self.running: dict[int, int] = dict.fromkeys(self.free, 0)
         self.left = n
+        self.issued_ops: set[int] = set()  # issued, and not yet ended
         self.turn = self._turns() if in_order else None
 
     def start(self) -> list[int]:
@@ -52,13 +53,27 @@ class State:
                 self._make_ready(op)
         return self._launch()
 
+    def issued(self, op: int) -> list[int]:
+        """A device holds ``op`` and keeps others in order behind it: what may be given to the device now."""
+        self.issued_ops.add(op)
+        self._pass_on(op)
+        return self._launch()
+
     def ended(self, op: int) -> list[int]:
         """``op`` has ended: what may start now, in the order to start it."""
         self.left -= 1
         lane = self.lane[op]
         self.free[lane] += 1
         self.running[lane] -= 1
-        unit = self.unit[op]
+        if op in self.issued_ops:
+            self.issued_ops.remove(op)
+        else:
+            self._pass_on(op)
+        return self._launch()
+
+    def _pass_on(self, op: int) -> None:
+        """Make ready what waited for ``op`` alone, and open its unit's lock."""
+        lane, unit = self.lane[op], self.unit[op]
         if unit >= 0:
             self.locked.discard(unit)
             if unit in self.blocked:  # only the first: it takes the lock, or who takes it before wakes the next
@@ -71,7 +86,6 @@ class State:
             left = waiting[s] = waiting[s] - 1
             if not left:
                 self._make_ready(s)
-        return self._launch()
 
     @property
     def done(self) -> bool:
