@@ -33,8 +33,11 @@ OP_KINDS = [op_kind(kind) for kind in TaskKind]
 MOST_BEFORE_EACH = 8
 # Of the capacity, how much the allocation cursor may take for tasks that are not complete yet.
 LOOKAHEAD_SHARE = 0.03
-# With more values than this in memory, those of other sizes are not compared with a victim of the very size wanted.
+# With more values than this in memory, those of other sizes are not compared with a victim of the very size wanted; with
+# more than FEW only where it must be written. They must cost CHEAPER times as much: they leave free bytes scattered.
 MOST_COMPARED = 2000
+FEW = 300
+CHEAPER = 0.5
 PAGE, LINE = 4096, 64
 TASKS_AT_ONCE = 4096
 
@@ -235,7 +238,8 @@ class _Builder:
             victim = self.victims.best(size, i, self.completed, ahead if self.window else 0, self._evictable)
             # One that must be written first goes when there is nothing else to give up.
             if victim is not None and (self._evictable(victim) == 1 or self.arena.n_held > MOST_COMPARED):
-                self._evict(victim)
+                for v in self._instead(victim, size, i):
+                    self._evict(v)
             elif self.window:
                 self._complete_next()
             else:
@@ -244,6 +248,16 @@ class _Builder:
                     return None
                 for v in chosen:
                     self._evict(v)
+
+    def _instead(self, victim: int, size: int, i: int) -> Sequence[int]:
+        """What gives up ``size`` bytes: the victim of that very size, or others beside each other that cost less."""
+        price, evictable = self.victims.price, self._evictable
+        if self.arena.n_held > FEW or not self.victims.later(victim, i, self.completed, evictable):
+            return (victim,)
+        found = self.arena.windows(size, lambda v: price(v, i, self.completed, evictable)) or ()
+        cost = sum(self.size[v] * (price(v, i, self.completed, evictable) or 0.0) for v in found)
+        own = size * (price(victim, i, self.completed, evictable) or 0.0)
+        return found if found and cost < CHEAPER * own else (victim,)
 
     def _bring_in(self, v: int, seg: Segment) -> None:
         """Load or reload ``v`` into ``seg``."""

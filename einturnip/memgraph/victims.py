@@ -18,6 +18,7 @@ from einturnip.taskgraph.types import TaskGraph, TaskKind
 NEVER = 1 << 60
 CANDIDATES = 6
 WRITE_WEIGHT = 2.5
+MUCH_LATER = 4
 KEPT_WEIGHT = 1e9  # of what the program wants kept: it goes when nothing else can
 
 
@@ -77,6 +78,19 @@ class Victims:
         for entry in aside:
             heappush(heap, entry)
         return None if best is None else best[1]
+
+    def later(self, v: int, i: int, completed: int, evictable: Callable[[int], int]) -> bool:
+        """True where a value of another size is wanted much later than ``v``, and so may be the better victim."""
+        least = i + MUCH_LATER * (self._next[v] - i)
+        for heap in self._heaps.values():
+            while heap:
+                at, other = -heap[0][0], heap[0][1]
+                if at == self._next[other] and self._pinned[other] <= completed and evictable(other):
+                    break
+                heappop(heap)
+            if heap and -heap[0][0] > least:
+                return True
+        return False
 
     def price(self, v: int, i: int, completed: int, evictable: Callable[[int], int]) -> float | None:
         """Transfers that evicting ``v`` costs per task until it is wanted; None where it may not go."""
