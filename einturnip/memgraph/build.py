@@ -34,7 +34,7 @@ MOST_BEFORE_EACH = 8
 # Of the capacity, how much the allocation cursor may take for tasks that are not complete yet.
 LOOKAHEAD_SHARE = 0.03
 # With more values than this in memory, those of other sizes are not compared with a victim of the very size wanted;
-# with more than FEW only where it must be written. They must cost CHEAPER times as much: they leave free bytes scattered.
+# with more than FEW only where it must be written. They must cost CHEAPER times as much: what they leave is scattered.
 MOST_COMPARED = 2000
 FEW = 300
 CHEAPER = 0.5
