@@ -41,22 +41,35 @@ class StoredTensor:
 
     ``fd`` stays the caller's to close; it is told ``POSIX_FADV_RANDOM``, or the kernel would read megabytes around
     every row. Long runs go through a second descriptor without, where read-ahead in large pages doubles the rate.
+    ``beside``: another tensor of the same file, whose descriptors serve both; it is to be closed last.
     """
 
-    def __init__(self, name: str, fd: int, layout: Layout, dtype: DType, swapped: bool = False) -> None:
+    def __init__(
+        self,
+        name: str,
+        fd: int,
+        layout: Layout,
+        dtype: DType,
+        swapped: bool = False,
+        beside: StoredTensor | None = None,
+    ) -> None:
         self.name, self.fd, self.layout, self.dtype, self.swapped = name, fd, layout, dtype, swapped
         self.shape = layout.shape
         ndim = len(layout.shape)
         self._mirrored = ndim > 1 and layout.strides[0] < layout.strides[-1]
         self.file_order = tuple(reversed(range(ndim))) if self._mirrored else tuple(range(ndim))
+        self._borrows = beside is not None
+        if beside is not None:
+            self._sequential_fd: int = beside._sequential_fd
+            return
         os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)
         self._sequential_fd = os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_CLOEXEC)
 
     def close(self) -> None:
         """Close the descriptor of its own; twice is allowed."""
-        if self._sequential_fd >= 0:
+        if self._sequential_fd >= 0 and not self._borrows:
             os.close(self._sequential_fd)
-            self._sequential_fd = -1
+        self._sequential_fd = -1
 
     def read(self, region: Region, out: Array) -> int:
         """Fill ``out`` with the region and return its bytes."""
@@ -96,8 +109,17 @@ class StoredTensor:
 class FileSource(StoredTensor):
     """A source over an open file, which it owns."""
 
-    def __init__(self, name: str, tier: str, fd: int, layout: Layout, dtype: DType, swapped: bool = False) -> None:
-        super().__init__(name, fd, layout, dtype, swapped)
+    def __init__(
+        self,
+        name: str,
+        tier: str,
+        fd: int,
+        layout: Layout,
+        dtype: DType,
+        swapped: bool = False,
+        beside: FileSource | None = None,
+    ) -> None:
+        super().__init__(name, fd, layout, dtype, swapped, beside)
         self.tier = tier
         self._pages = ReleasedPages(fd, layout, self.file_order)
 
@@ -119,7 +141,8 @@ class FileSource(StoredTensor):
         if self.fd >= 0:
             self._pages.close()
             super().close()
-            os.close(self.fd)
+            if not self._borrows:
+                os.close(self.fd)
             self.fd = -1
 
 

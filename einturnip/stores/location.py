@@ -8,8 +8,11 @@ import stat
 
 from einturnip.core.errors import BindError, StoreError
 
-FORMATS = (".npy", ".npz", ".safetensors")
-CONTAINERS = (".npz", ".safetensors")
+FORMATS = (".npy", ".npz", ".safetensors", ".gguf")
+CONTAINERS = (".npz", ".safetensors", ".gguf")
+READ_ONLY = (".gguf",)
+INDEX = ".safetensors.index.json"
+"""The end of the name of a file that says in which ``.safetensors`` each tensor of a model lies."""
 
 
 def split(spec: str) -> tuple[str, str | None]:
@@ -26,13 +29,17 @@ def written(spec: str, name: str) -> str:
     return f"{path}::{name}" if key is None and os.path.splitext(path)[1].lower() in CONTAINERS else spec
 
 
-def file_format(path: str, role: str) -> str:
-    """The format that the file's ending names.
+def file_format(path: str, role: str, writing: bool = False) -> str:
+    """The format that the file's ending names; a model's directory or index is of the format of its files.
 
     Raises:
-        BindError: no format has this ending.
+        BindError: no format has this ending, or it is not written.
     """
     ending = os.path.splitext(path)[1].lower()
+    if writing and ending in READ_ONLY:
+        raise BindError(f"{role}: {path}: a {ending} is read, not written; name a .safetensors file instead")
+    if not writing and (path.endswith(INDEX) or ending not in FORMATS and os.path.isdir(path)):
+        return ".safetensors"
     if ending in FORMATS:
         return ending
     raise BindError(f"{role}: {path}: the ending {ending!r} names no format that einturnip knows: {', '.join(FORMATS)}")

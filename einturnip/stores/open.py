@@ -32,14 +32,14 @@ def open_source(spec: Any, name: str, directory: str | None = None) -> Source:
     ending = location.file_format(path, f"input {name}")
     if key is not None and ending not in location.CONTAINERS:
         raise BindError(f"input {name}: {spec}: a {ending} holds one array and has no keys; name {path} alone")
+    if ending in (".safetensors", ".gguf"):
+        from einturnip.stores.containers import container_source
+
+        return container_source(path, key, name)
     fd, size = location.open_file(path)
     try:
         if ending == ".npy":
             return _npy_source(path, fd, size)
-        if ending == ".safetensors":
-            from einturnip.stores.safetensors import safetensors_source
-
-            return safetensors_source(path, key, name, fd, size)
         from einturnip.stores.npz import npz_source
         from einturnip.stores.temporary import default_directory
 
@@ -128,7 +128,7 @@ def _place(request: OutputRequest) -> tuple[str, str, str, str] | None:
     if isinstance(spec, bytes) or not isinstance(spec, (str, os.PathLike)):
         return None
     path, separator, key = os.fspath(spec).partition("::")
-    ending = location.file_format(path, f"output {request.name}")
+    ending = location.file_format(path, f"output {request.name}", writing=True)
     if separator and ending not in location.CONTAINERS:
         raise BindError(f"output {request.name}: {spec}: a {ending} holds one array and has no keys; name {path} alone")
     if separator and not key.strip():

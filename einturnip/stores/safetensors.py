@@ -8,13 +8,13 @@ from __future__ import annotations
 import json
 import math
 import struct
+from dataclasses import dataclass
 from typing import Any
 
 from einturnip.core.dtypes import DTYPES, DType
 from einturnip.core.errors import BindError, StoreError
 from einturnip.stores.file_source import FileSource
 from einturnip.stores.layout import c_layout
-from einturnip.stores.location import pick_key
 from einturnip.stores.transfer import read_full
 
 _HEADER_LIMIT = 100 << 20
@@ -29,40 +29,58 @@ _NAMES = {
 _WRITTEN = {language: stored for stored, language in _NAMES.items() if stored != "C128"}
 
 
-def safetensors_source(path: str, key: str | None, name: str, fd: int, size: int) -> FileSource:
-    """The tensor ``key`` of a file that is open as ``fd`` (owned from now on).
+@dataclass(frozen=True, slots=True)
+class SafetensorsHeader:
+    """What a file says of its tensors: ``entries`` as they stand in the JSON, the data from byte ``begin`` on."""
+
+    path: str
+    size: int
+    begin: int
+    entries: dict[str, Any]
+    metadata: dict[str, Any]
+
+    def source(self, key: str, fd: int, beside: FileSource | None = None) -> FileSource:
+        """The tensor ``key``. The descriptor is the source's from now on, unless it is that of ``beside``.
+
+        Raises:
+            StoreError: damaged, truncated, or an element type that the language lacks.
+        """
+        shown = f"{self.path}::{key}"
+        try:
+            entry = self.entries[key]
+            stored, shape = entry["dtype"], tuple(entry["shape"])
+            first, last = entry["data_offsets"]
+            if not all(type(n) is int and n >= 0 for n in (*shape, first, last)):
+                raise ValueError("a negative or fractional size")
+        except (KeyError, TypeError, ValueError) as error:
+            raise StoreError(
+                f"{shown}: its entry in the header cannot be read ({error}): the file is damaged"
+            ) from error
+        if stored not in _NAMES:
+            raise StoreError(
+                f"{shown}: holds {stored} elements, which einturnip has no type for; convert it, for instance to F32"
+            )
+        dtype = DTYPES[_NAMES[stored]]
+        needed = math.prod(shape) * dtype.itemsize
+        if last - first != needed:
+            raise StoreError(
+                f"{shown}: {stored}{list(shape)} takes {needed} bytes, the header gives it {last - first}: damaged"
+            )
+        if self.begin + last > self.size:
+            raise StoreError(
+                f"{self.path}: is truncated: {key} needs {self.begin + last} bytes, the file has {self.size}; "
+                "copy it again"
+            )
+        layout = c_layout(shape, dtype.itemsize, self.begin + first)
+        return FileSource(shown, self.path, fd, layout, dtype, beside=beside)
+
+
+def read_header(path: str, fd: int, size: int) -> SafetensorsHeader:
+    """The header of a file.
 
     Raises:
-        StoreError: damaged, truncated, or an element type that the language lacks.
-        BindError: no such key.
+        StoreError: no such file, damaged or truncated.
     """
-    header, start = _read_header(path, fd, size)
-    key = pick_key(path, key, [k for k in header if k != "__metadata__"], name)
-    shown = f"{path}::{key}"
-    try:
-        entry = header[key]
-        stored, shape = entry["dtype"], tuple(entry["shape"])
-        first, last = entry["data_offsets"]
-        if not all(type(n) is int and n >= 0 for n in (*shape, first, last)):
-            raise ValueError("a negative or fractional size")
-    except (KeyError, TypeError, ValueError) as error:
-        raise StoreError(f"{shown}: its entry in the header cannot be read ({error}): the file is damaged") from error
-    if stored not in _NAMES:
-        raise StoreError(
-            f"{shown}: holds {stored} elements, which einturnip has no type for; convert it, for instance to F32"
-        )
-    dtype = DTYPES[_NAMES[stored]]
-    needed = math.prod(shape) * dtype.itemsize
-    if last - first != needed:
-        raise StoreError(
-            f"{shown}: {stored}{list(shape)} takes {needed} bytes, the header gives it {last - first}: damaged"
-        )
-    if start + last > size:
-        raise StoreError(f"{path}: is truncated: {key} needs {start + last} bytes, the file has {size}; copy it again")
-    return FileSource(shown, path, fd, c_layout(shape, dtype.itemsize, start + first), dtype)
-
-
-def _read_header(path: str, fd: int, size: int) -> tuple[dict[str, Any], int]:
     if size < 8:
         raise StoreError(f"{path}: is no .safetensors file: it has {size} bytes, and the header's length alone takes 8")
     prefix = bytearray(8)
@@ -80,7 +98,8 @@ def _read_header(path: str, fd: int, size: int) -> tuple[dict[str, Any], int]:
             raise ValueError("not an object")
     except (ValueError, RecursionError) as error:
         raise StoreError(f"{path}: its .safetensors header cannot be read ({error}): the file is damaged") from error
-    return header, 8 + length
+    metadata = header.pop("__metadata__", {})
+    return SafetensorsHeader(path, size, 8 + length, header, metadata if isinstance(metadata, dict) else {})
 
 
 def make_header(path: str, tensors: dict[str, tuple[tuple[int, ...], DType]]) -> tuple[bytes, dict[str, int]]:

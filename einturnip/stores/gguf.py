@@ -1,0 +1,159 @@
+"""The header of a ``.gguf`` file: key-value pairs, then the name, sizes, type and place of each tensor.
+
+Source: the format's description, docs/gguf.md in ggml-org/ggml.
+"""
+
+from __future__ import annotations
+
+import collections
+import math
+import os
+import struct
+from dataclasses import dataclass
+from typing import Any
+
+from einturnip.core.dtypes import DTYPES
+from einturnip.core.errors import StoreError
+from einturnip.stores.expanded import ExpandedSource, PlainSource
+from einturnip.stores.file_source import FileSource
+from einturnip.stores.layout import c_layout
+from einturnip.stores.quantised import ENCODINGS, OTHERS
+
+_SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
+_STRING, _ARRAY = 8, 9
+_PIECE = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One tensor: its shape (slowest axis first, as NumPy has it), its type's number, its place after the header."""
+
+    shape: tuple[int, ...]
+    type: int
+    offset: int
+
+
+class _Cursor:
+    """Reads the header front to back, a piece at a time; what is behind is let go."""
+
+    def __init__(self, path: str, fd: int, size: int) -> None:
+        self._path, self._fd, self._size = path, fd, size
+        self._piece, self._begin, self._at = b"", 0, 0
+
+    @property
+    def offset(self) -> int:
+        return self._begin + self._at
+
+    def take(self, nbytes: int) -> bytes:
+        """The next bytes."""
+        stop = self._at + nbytes
+        if stop > len(self._piece):
+            self._more(nbytes)
+            stop = nbytes
+        taken = self._piece[self._at : stop]
+        self._at = stop
+        return taken
+
+    def number(self, form: str) -> Any:
+        return struct.unpack("<" + form, self.take(struct.calcsize("<" + form)))[0]
+
+    def text(self) -> str:
+        return self.take(self.number("Q")).decode("utf-8", "replace")
+
+    def value(self, kind: int, whole: bool) -> Any:
+        """A value of the type numbered ``kind``; of an array a list, or None unless it is wanted."""
+        if kind == _STRING:
+            return self.text()
+        if kind == _ARRAY:
+            inner, count = self.number("I"), self.number("Q")
+            values = (self.value(inner, whole) for _ in range(count))
+            return list(values) if whole else collections.deque(values, maxlen=0) or None
+        if kind not in _SCALARS:
+            raise StoreError(f"{self._path}: its header holds a value of an unknown kind ({kind}): the file is damaged")
+        return self.number(_SCALARS[kind])
+
+    def _more(self, nbytes: int) -> None:
+        start = self.offset
+        if start + nbytes > self._size:
+            raise StoreError(
+                f"{self._path}: is truncated: its header alone needs {start + nbytes} bytes, the file has {self._size}"
+            )
+        self._piece, self._begin, self._at = os.pread(self._fd, max(nbytes, _PIECE), start), start, 0
+        if len(self._piece) < nbytes:
+            raise StoreError(f"{self._path}: the file became shorter while it was read; run again when it is whole")
+
+
+@dataclass(frozen=True, slots=True)
+class GgufHeader:
+    """What a GGUF file says of itself: ``metadata`` by name, and where its tensors lie from byte ``begin`` on."""
+
+    path: str
+    size: int
+    begin: int
+    entries: dict[str, Entry]
+    metadata: dict[str, Any]
+
+    def source(self, key: str, fd: int, beside: FileSource | None = None) -> ExpandedSource | PlainSource:
+        """The tensor ``key``. The descriptor is the source's from now on, unless it is that of ``beside``.
+
+        Raises:
+            StoreError: the file ends before it, or it is of a type that is not read.
+        """
+        entry, shown = self.entries[key], f"{self.path}::{key}"
+        encoding = ENCODINGS.get(entry.type)
+        if encoding is None:
+            kind = OTHERS.get(entry.type, f"number {entry.type}")
+            known = ", ".join(e.name for e in ENCODINGS.values() if e.expand is not None)
+            raise StoreError(
+                f"{shown}: is stored as {kind}, which einturnip does not expand; of the quantised types it knows "
+                f"{known}: convert the file to one of them with llama.cpp's llama-quantize"
+            )
+        count = math.prod(entry.shape)
+        if count % encoding.points or encoding.expand is not None and entry.shape[-1] % encoding.points:
+            raise StoreError(f"{shown}: {list(entry.shape)} is not in blocks of {encoding.points}: the file is damaged")
+        start = self.begin + entry.offset
+        needed = start + count // encoding.points * encoding.nbytes
+        if needed > self.size:
+            raise StoreError(
+                f"{self.path}: is truncated: {key} needs {needed} bytes, the file has {self.size}; copy it again"
+            )
+        if encoding.expand is None:
+            layout = c_layout(entry.shape, encoding.nbytes, start)
+            return PlainSource(shown, self.path, fd, layout, encoding.dtype, beside=beside)
+        shape = (*entry.shape[:-1], entry.shape[-1] // encoding.points, encoding.nbytes)
+        raw = FileSource(shown, self.path, fd, c_layout(shape, 1, start), DTYPES["u8"], beside=beside)
+        return ExpandedSource(raw, encoding, encoding.dtype)
+
+
+def read_header(path: str, fd: int, size: int, whole: bool = False) -> GgufHeader:
+    """The header of a file; of its metadata the lists only if the ``whole`` is wanted (a vocabulary takes megabytes).
+
+    Raises:
+        StoreError: no GGUF file, damaged or truncated.
+    """
+    cursor = _Cursor(path, fd, size)
+    if size < 24 or cursor.take(4) != b"GGUF":
+        raise StoreError(f"{path}: is no .gguf file: it does not begin with GGUF")
+    version = cursor.number("I")
+    if version not in (2, 3):
+        raise StoreError(
+            f"{path}: is a GGUF file of version {version}; einturnip reads versions 2 and 3, little-endian: "
+            "convert it with llama.cpp's tools"
+        )
+    tensors, pairs = cursor.number("Q"), cursor.number("Q")
+    try:
+        metadata = {cursor.text(): cursor.value(cursor.number("I"), whole) for _ in range(pairs)}
+        entries = dict(_entry(cursor) for _ in range(tensors))
+    except (MemoryError, OverflowError, RecursionError, struct.error) as error:
+        raise StoreError(f"{path}: its header cannot be read ({error}): the file is damaged") from error
+    align = metadata.get("general.alignment", 32)
+    if not isinstance(align, int) or align < 1:
+        raise StoreError(f"{path}: says that its tensors are aligned to {align!r} bytes: the file is damaged")
+    return GgufHeader(path, size, -(-cursor.offset // align) * align, entries, metadata)
+
+
+def _entry(cursor: _Cursor) -> tuple[str, Entry]:
+    name = cursor.text()
+    rank = cursor.number("I")
+    shape = tuple(cursor.number("Q") for _ in range(rank))[::-1]
+    return name, Entry(shape, cursor.number("I"), cursor.number("Q"))
