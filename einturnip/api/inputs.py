@@ -14,6 +14,7 @@ from einturnip.core.errors import BindError
 from einturnip.lang import compile_text
 from einturnip.lang.types import FileRef, Input, Program
 from einturnip.stores.open import open_source
+from einturnip.stores.stacked import expanded_to
 from einturnip.stores.types import Array, Source
 
 
@@ -87,7 +88,7 @@ def open_input(tensor: Input, spec: Any, program: Program, folder: Path, lenient
         spec = _number(tensor, spec)
     if spec is None:
         return None
-    source = open_source(spec, tensor.name)
+    source = expanded_to(open_source(spec, tensor.name), tensor.dtype)
     if source.dtype != tensor.dtype:
         source.close()
         finding = _dtype_finding(tensor, source, program)
