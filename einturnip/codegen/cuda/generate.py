@@ -1,0 +1,49 @@
+"""The CUDA kernel of an einsum, a region, or a part of one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from einturnip.codegen.cuda.elementwise import elementwise
+from einturnip.codegen.cuda.folding import folding
+from einturnip.codegen.cuda.types import ANY, CudaKernel, Layout, View
+from einturnip.codegen.protocol import Mode
+from einturnip.core.einsum import Einsum
+from einturnip.core.errors import InternalError
+from einturnip.core.region import Region
+
+
+def generate(space: Einsum | Region, mode: Mode, layout: Layout = ANY) -> CudaKernel:
+    """The kernel that does for tiles of any extents what ``compile_kernel`` does for one: whole, touch or finish.
+
+    Equal sources have equal names: einsums that differ in sizes or labels' names alone share one compiled kernel.
+    """
+    if isinstance(space, Region):
+        raise InternalError("no CUDA kernel of a region yet")
+    if space.aggregation is None or mode == "finish":
+        return elementwise(space, mode, layout)
+    return folding(space, mode)
+
+
+def layout(space: Einsum | Region, mode: Mode, operands: Sequence[View], outs: Sequence[View]) -> Layout:
+    """The fastest layout that tiles which lie so allow; extents may be any."""
+    if isinstance(space, Region) or space.aggregation is not None or space.n_out == 0:
+        return ANY
+    last, out = space.n_out - 1, space.dtype.itemsize
+    packed = []
+    for slot, access in enumerate(space.accesses):
+        alone = access[-1:] == (last,) and all(p != last for p in access[:-1] if isinstance(p, int))
+        if alone and all(isinstance(p, int) for p in access):
+            packed.append(slot)
+    widest = max([out, *(space.dtypes[s].itemsize for s in packed)])
+    vector = min(8, 16 // widest)
+    if vector < 2 or not _dense(outs[0], out, vector):
+        return ANY
+    return Layout(vector, frozenset(s for s in packed if _dense(operands[s], space.dtypes[s].itemsize, vector)))
+
+
+def _dense(view: View, itemsize: int, vector: int) -> bool:
+    """True where every ``vector`` elements of a row begin at a multiple of their size."""
+    return (
+        view.aligned and view.strides[-1] == itemsize and all(s % (vector * itemsize) == 0 for s in view.strides[:-1])
+    )

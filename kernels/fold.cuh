@@ -1,0 +1,130 @@
+// Aggregations as states in registers: the state of nobody, a value folded in, two states together, the result.
+// V is the value's type, S the state's in registers. Memory holds a state as components of types of their own.
+#pragma once
+#include "scalar.cuh"
+
+namespace ein {
+
+template <class T> EIN T least() {
+  if constexpr (is_float<T>::value) return -infinity_(T());
+  else if constexpr (is_cplx<T>::value) return {-infinity_(T().re), 0};
+  else if constexpr (same<T, bool>::value) return false;
+  else if constexpr (is_signed<T>::value) return (T)((u64)1 << (8 * sizeof(T) - 1));
+  else return 0;
+}
+template <class T> EIN T greatest() {
+  if constexpr (is_float<T>::value) return infinity_(T());
+  else if constexpr (is_cplx<T>::value) return {infinity_(T().re), 0};
+  else if constexpr (same<T, bool>::value) return true;
+  else if constexpr (is_signed<T>::value) return (T)(((u64)1 << (8 * sizeof(T) - 1)) - 1);
+  else return (T)~(u64)0;
+}
+
+template <class S> struct Sum {
+  S a;
+  EIN void clear() { a = S(); }
+  template <class F> EIN void fold(F& f, S x, i64) { a = add(f, a, x); }
+  template <class F> EIN void join(F& f, const Sum& o) { a = add(f, a, o.a); }
+};
+template <class S> struct Prod {
+  S a;
+  EIN void clear() { a = one<S>(); }
+  template <class F> EIN void fold(F& f, S x, i64) { a = mul(f, a, x); }
+  template <class F> EIN void join(F& f, const Prod& o) { a = mul(f, a, o.a); }
+};
+template <class S> struct Max {
+  S a;
+  EIN void clear() { a = least<S>(); }
+  template <class F> EIN void fold(F& f, S x, i64) { a = max(f, a, x); }
+  template <class F> EIN void join(F& f, const Max& o) { a = max(f, a, o.a); }
+};
+template <class S> struct Min {
+  S a;
+  EIN void clear() { a = greatest<S>(); }
+  template <class F> EIN void fold(F& f, S x, i64) { a = min(f, a, x); }
+  template <class F> EIN void join(F& f, const Min& o) { a = min(f, a, o.a); }
+};
+struct Any {
+  bool a;
+  EIN void clear() { a = false; }
+  template <class F> EIN void fold(F&, bool x, i64) { a = a || x; }
+  template <class F> EIN void join(F&, const Any& o) { a = a || o.a; }
+};
+struct All {
+  bool a;
+  EIN void clear() { a = true; }
+  template <class F> EIN void fold(F&, bool x, i64) { a = a && x; }
+  template <class F> EIN void join(F&, const All& o) { a = a && o.a; }
+};
+// A sum that counts its values.
+template <class S> struct Counted {
+  S a;
+  i64 b;
+  EIN void clear() { a = S(), b = 0; }
+  template <class F> EIN void fold(F& f, S x, i64) { a = add(f, a, x), b += 1; }
+  template <class F> EIN void join(F& f, const Counted& o) { a = add(f, a, o.a), b += o.b; }
+};
+// exp(x - top), and 1 where both are the same infinity.
+template <class S> EIN S scaled(S x, S top) { return x == top ? (S)1 : exp_(x - top); }
+template <class S> struct LogSumExp {
+  S a, b;
+  EIN void clear() { a = least<S>(), b = 0; }
+  template <class F> EIN void fold(F& f, S x, i64) {
+    S top = max(f, a, x);
+    b = b * scaled(a, top) + scaled(x, top);
+    a = top;
+  }
+  template <class F> EIN void join(F& f, const LogSumExp& o) {
+    S top = max(f, a, o.a);
+    b = (b == 0 ? b : b * scaled(a, top)) + (o.b == 0 ? o.b : o.b * scaled(o.a, top));
+    a = top;
+  }
+};
+// The best value and its place; NaN before all, ties to the least place, -1 is nobody.
+template <class S, bool Greatest> struct Best {
+  S a;
+  i64 b;
+  EIN void clear() {
+    a = Greatest ? least<S>() : greatest<S>();
+    b = -1;
+  }
+  EIN void take(S x, i64 place) {
+    if (place < 0) return;
+    const bool was = nan(a), is = nan(x);
+    const bool better = is ? !was : !was && (Greatest ? before(a, x) : before(x, a));
+    const bool same_ = is ? was : !was && !before(a, x) && !before(x, a);
+    if (b < 0 || better || (same_ && place < b)) a = x, b = place;
+  }
+  template <class F> EIN void fold(F&, S x, i64 place) { take(x, place); }
+  template <class F> EIN void join(F&, const Best& o) { take(o.a, o.b); }
+};
+// At most one value counts: that one.
+template <class S> struct Pick {
+  S a;
+  bool hit;
+  EIN void clear() { a = S(), hit = false; }
+  template <class F> EIN void fold(F&, S x, i64) { a = x, hit = true; }
+  template <class F> EIN void join(F&, const Pick& o) {
+    if (o.hit) a = o.a, hit = true;
+  }
+};
+
+// All threads of a row of a block (numbers `mine` of `count`, a power of two) put their states together, in one order.
+template <class S, class F> EIN void together(F& f, S& state, unsigned char* shared, int thread, int step, int mine, int count) {
+  S* all = (S*)shared;
+  if (count == 1) return;
+  all[thread] = state;
+  __syncthreads();
+  for (int half = count / 2; half; half /= 2) {
+    if (mine < half) {
+      S own = all[thread];
+      own.join(f, all[thread + half * step]);
+      all[thread] = own;
+    }
+    __syncthreads();
+  }
+  state = all[thread - mine * step];
+  __syncthreads();
+}
+
+}  // namespace ein
