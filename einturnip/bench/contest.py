@@ -1,0 +1,174 @@
+"""Contenders side by side: a process each, called in turn, so that what disturbs one disturbs all.
+
+A round is clean when the machine did little else meanwhile (``/proc/stat``); medians are over clean rounds where there
+are enough of them. Ratios are of seconds of the same round, with a bootstrap interval of their median.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+# The share of the machine's processors that others may use in a clean round.
+MOST_DISTURBED = 0.05
+# Rounds that a median wants.
+FEWEST_CLEAN = 3
+_RESAMPLED = 1000
+
+
+@dataclass
+class Contender:
+    """One process that waits to be called. ``seconds``: a call's, round by round; ``clean``: which rounds were."""
+
+    name: str
+    process: subprocess.Popen[str]
+    about: dict[str, Any]
+    seconds: list[float] = field(default_factory=list)
+    clean: list[bool] = field(default_factory=list)
+    peak_nbytes: int = 0
+    error: str = ""
+
+    @property
+    def alive(self) -> bool:
+        """Whether it takes part."""
+        return not self.error and not self.about.get("absent")
+
+    def call(self) -> None:
+        """One round."""
+        assert self.process.stdin is not None
+        before = _busy()
+        self.process.stdin.write("go\n")
+        self.process.stdin.flush()
+        answer = _answer(self.process)
+        if "seconds" not in answer:
+            self.error = answer["error"]
+            return
+        busy, wall = (now - then for now, then in zip(_busy(), before, strict=True))
+        self.seconds.append(answer["seconds"])
+        self.clean.append(busy - answer["used"] <= MOST_DISTURBED * wall + 0.02)
+
+    def end(self) -> None:
+        """Note its peak and let it go."""
+        if self.process.poll() is None:
+            self.peak_nbytes = peak_resident(self.process.pid)
+        for stream in (self.process.stdin, self.process.stdout):
+            if stream is not None:
+                stream.close()
+        try:
+            self.process.wait(10)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+@dataclass(frozen=True)
+class Figure:
+    """What a contender reached. Units: seconds, bytes. ``ratio``: einturnip's speed over its own, with an interval."""
+
+    name: str
+    version: str
+    seconds: float
+    clean_rounds: int
+    peak_nbytes: int
+    ratio: float
+    low: float
+    high: float
+    agrees: bool
+    error: str = ""
+
+
+def start(case: str, contender: str, small: bool) -> Contender:
+    """Begin one contender and wait until it is warm."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "einturnip.bench.worker", case, contender, "1" if small else "0"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    about = _answer(process)
+    return Contender(contender, process, about, error=about.get("error", ""))
+
+
+def contest(case: str, contenders: Sequence[str], rounds: int, small: bool, tolerance: float) -> list[Figure]:
+    """Run every contender of a case in turn, so many rounds; the first is the one that ratios are of."""
+    field_ = [start(case, name, small) for name in contenders]
+    for k in range(rounds):
+        for c in field_ if k % 2 else reversed(field_):
+            if c.alive:
+                c.call()
+    for c in field_:
+        c.end()
+    return [_figure(c, field_, tolerance) for c in field_ if not c.about.get("absent")]
+
+
+def peak_resident(pid: int) -> int:
+    """The most memory that a process held so far, in bytes, as the system counts it."""
+    try:
+        with open(f"/proc/{pid}/status") as status:
+            return next((int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM")), 0)
+    except OSError:
+        return 0
+
+
+def _answer(process: subprocess.Popen[str]) -> dict[str, Any]:
+    assert process.stdout is not None
+    for line in process.stdout:  # peers print what they like
+        if line.startswith("{"):
+            answer: dict[str, Any] = json.loads(line)
+            return answer
+    assert process.stderr is not None
+    last = process.stderr.read().strip().splitlines()
+    return {"error": last[-1][:200] if last else f"exit {process.wait()}"}
+
+
+def _busy() -> tuple[float, float]:
+    """Seconds that the machine's processors worked since it started, and the seconds there were."""
+    with open("/proc/stat") as stat:
+        counts = [int(x) for x in stat.readline().split()[1:9]]
+    tick = os.sysconf("SC_CLK_TCK")
+    idle = counts[3] + counts[4]
+    return (sum(counts) - idle) / tick, sum(counts) / tick
+
+
+def _figure(c: Contender, all_of_them: Sequence[Contender], tolerance: float) -> Figure:
+    ours = all_of_them[0]
+    version = c.about.get("version", "")
+    if c.error or not c.seconds:
+        return Figure(c.name, version, np.nan, 0, c.peak_nbytes, np.nan, np.nan, np.nan, False, c.error)
+    mine = clean(c)
+    pairs = np.array([b / a for a, b in zip(ours.seconds, c.seconds, strict=False)])
+    low, high = interval(pairs) if len(pairs) else (np.nan, np.nan)
+    return Figure(
+        c.name, version, float(np.median(mine)), sum(c.clean), c.peak_nbytes,
+        float(np.median(pairs)) if len(pairs) else np.nan, low, high, _agree(ours, c, tolerance),
+    )  # fmt: skip
+
+
+def clean(c: Contender) -> list[float]:
+    """Its seconds in clean rounds; in all of them where too few were."""
+    kept = [s for s, ok in zip(c.seconds, c.clean, strict=True) if ok]
+    return kept if len(kept) >= FEWEST_CLEAN else c.seconds
+
+
+def interval(values: np.ndarray[Any, np.dtype[np.float64]]) -> tuple[float, float]:
+    """A 95% bootstrap interval of a median."""
+    rng = np.random.default_rng(0)
+    medians = np.median(rng.choice(values, (_RESAMPLED, len(values))), 1)
+    return float(np.quantile(medians, 0.025)), float(np.quantile(medians, 0.975))
+
+
+def _agree(a: Contender, b: Contender, tolerance: float) -> bool:
+    """Whether two results have the same elements where they were looked at."""
+    x, y = np.array(a.about.get("sample", [])), np.array(b.about.get("sample", []))
+    if x.shape != y.shape or not x.size:
+        return False
+    scale = float(np.abs(y).max(initial=0.0)) or 1.0
+    return bool(np.abs(x - y).max() <= tolerance * scale)

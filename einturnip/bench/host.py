@@ -1,0 +1,174 @@
+"""``einturnip bench host``: every case against every peer that is here, and what came of it as JSON and a page."""
+
+from __future__ import annotations
+
+import json
+import math
+import platform
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from einturnip import __version__
+from einturnip.bench.cases import Case, in_memory
+from einturnip.bench.contest import Figure, contest
+from einturnip.bench.peers import present
+
+OURS = "einturnip"
+# What takes liberties that the others do not is shown, and is no peer of itself.
+INEXACT = "einturnip exact=False"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A case with what every contender reached; einturnip first."""
+
+    case: Case
+    figures: tuple[Figure, ...]
+
+    @property
+    def fastest(self) -> Figure | None:
+        """The fastest peer that gave the same answer."""
+        peers = [f for f in self.figures if not f.name.startswith(OURS) and f.agrees and not f.error]
+        return min(peers, key=lambda f: f.seconds, default=None)
+
+    @property
+    def ratio(self) -> float:
+        """einturnip's speed over the fastest peer's."""
+        return self.fastest.ratio if self.fastest else math.nan
+
+
+def bench(
+    names: Sequence[str], rounds: int, small: bool, say: Callable[[str], None] = lambda text: None
+) -> list[Outcome]:
+    """Run the cases whose name holds one of ``names`` (all where there are none)."""
+    outcomes = []
+    for case in in_memory(small):
+        if names and not any(n in case.name for n in names):
+            continue
+        more = [INEXACT] if case.kind == "l2" else []
+        found = contest(case.name, [OURS, *more, *present()], rounds, small, case.tolerance)
+        outcomes.append(Outcome(case, tuple(found)))
+        say(line(outcomes[-1]))
+    return outcomes
+
+
+def line(outcome: Outcome) -> str:
+    """An outcome in one line."""
+    shown = [f"{f.name} {_time(f.seconds)}" if not f.error else f"{f.name}: {f.error}" for f in outcome.figures]
+    return f"{outcome.case.name}: {', '.join(shown)}; {outcome.ratio:.2f} x the fastest peer's speed"
+
+
+def geometric_mean(outcomes: Sequence[Outcome]) -> float:
+    """Of the ratios to the fastest peer."""
+    ratios = [o.ratio for o in outcomes if math.isfinite(o.ratio)]
+    return math.exp(sum(map(math.log, ratios)) / len(ratios)) if ratios else math.nan
+
+
+def machine() -> dict[str, Any]:
+    """The machine and what its libraries are, in words."""
+    import threadpoolctl
+
+    from einturnip.devices.host import host_info
+
+    info = host_info()
+    blas = [f"{x['internal_api']} {x['version']} {x.get('architecture', '')}" for x in threadpoolctl.threadpool_info()]
+    return {
+        "processor": info.cpu,
+        "cores": info.cores,
+        "blas": blas,
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "einturnip": __version__,
+        "date": date.today().isoformat(),
+    }
+
+
+def write(outcomes: Sequence[Outcome], folder: Path, about: dict[str, Any], command: str) -> list[Path]:
+    """The results as host.json, host.md and host.svg."""
+    from einturnip.bench.draw import ratios_svg
+
+    folder.mkdir(parents=True, exist_ok=True)
+    data = {
+        "machine": about,
+        "command": command,
+        "geometric_mean": geometric_mean(outcomes),
+        "cases": [
+            {
+                "name": o.case.name,
+                "flops": o.case.flops,
+                "nbytes": o.case.nbytes,
+                "ratio": o.ratio,
+                "contenders": [asdict(f) for f in o.figures],
+            }
+            for o in outcomes
+        ],
+    }
+    bars = [(o.case.name, o.ratio, *_interval(o)) for o in outcomes if math.isfinite(o.ratio)]
+    made = {
+        "host.json": json.dumps(data, indent=1) + "\n",
+        "host.md": page(outcomes, about, command),
+        "host.svg": ratios_svg(bars, "einturnip's speed over the fastest peer's"),
+    }
+    for name, text in made.items():
+        (folder / name).write_text(text)
+    return [folder / name for name in made]
+
+
+def _interval(o: Outcome) -> tuple[float, float]:
+    assert o.fastest is not None
+    return o.fastest.low, o.fastest.high
+
+
+def page(outcomes: Sequence[Outcome], about: dict[str, Any], command: str) -> str:
+    """The results as Markdown."""
+    peers = list(dict.fromkeys(f.name for o in outcomes for f in o.figures))
+    rows = [
+        "# In memory, beside what else one would use",
+        "",
+        f"`{command}`, {about['date']}. {about['processor']}, {about['cores']} cores; Python {about['python']}, "
+        f"NumPy {about['numpy']}; {'; '.join(about['blas'])}.",
+        "",
+        "Milliseconds of a call, medians of clean rounds, contenders called in turn, each a process of its own; the "
+        "last columns are einturnip's speed over the fastest peer's (of the same round: median and 95% interval), "
+        "what it reached, and the peak memory of its process and the peer's. `!` marks an answer that differs.",
+        "",
+        f"Geometric mean of the ratios: **{geometric_mean(outcomes):.2f}**.",
+        "",
+        "![ratios](host.svg)",
+        "",
+        "| case | " + " | ".join(peers) + " | ratio | reached | peak MiB |",
+        "|---|" + "---:|" * (len(peers) + 3),
+    ]
+    for o in outcomes:
+        of = {f.name: f for f in o.figures}
+        cells = [_cell(of.get(name)) for name in peers]
+        best, ours = o.fastest, o.figures[0]
+        ratio = "" if best is None else f"{best.ratio:.2f} ({best.low:.2f} to {best.high:.2f}), {best.name}"
+        peaks = f"{ours.peak_nbytes / 2**20:.0f}" + ("" if best is None else f" / {best.peak_nbytes / 2**20:.0f}")
+        rows.append(f"| {o.case.name} | {' | '.join(cells)} | {ratio} | {_reached(o.case, ours)} | {peaks} |")
+    return "\n".join(rows) + "\n"
+
+
+def _cell(f: Figure | None) -> str:
+    if f is None:
+        return ""
+    if f.error:
+        return "failed"
+    return f"{f.seconds * 1e3:.3g}" + ("" if f.agrees else " !")
+
+
+def _reached(case: Case, f: Figure) -> str:
+    if f.error:
+        return f.error
+    if case.flops >= 4 * case.nbytes:
+        return f"{case.flops / f.seconds / 1e9:.0f} GFLOP/s"
+    return f"{case.nbytes / f.seconds / 1e9:.1f} GB/s"
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds * 1e3:.3g} ms"

@@ -1,0 +1,66 @@
+"""One contender in a process of its own: ``python -m einturnip.bench.worker CASE CONTENDER SMALL``.
+
+It prepares, warms up, then answers each line that it reads with the seconds of one call, as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from typing import Any
+
+import numpy as np
+
+from einturnip.bench.cases import Case, in_memory
+from einturnip.bench.peers import Array, release, work
+
+# A call shorter than this is repeated, so that the clock's own noise does not count. Seconds.
+LEAST_SECONDS = 0.02
+
+
+def inputs(case: Case) -> list[Array]:
+    """The case's arrays: normal numbers, the same for every contender."""
+    rng = np.random.default_rng(7)
+    made: list[Array] = []
+    for name, shape in case.shapes.items():
+        if name in case.integers:
+            made.append(rng.integers(0, case.integers[name], shape))
+        else:
+            made.append(rng.standard_normal(shape, np.float32))
+    return made
+
+
+def sample(result: Any) -> list[float]:
+    """A few of the result's elements, spread over it, to compare contenders by."""
+    flat = np.asarray(result).reshape(-1)
+    return [float(x) for x in flat[np.linspace(0, flat.size - 1, 64).astype(int)]]
+
+
+def main(name: str, contender: str, small: str) -> None:
+    """Serve one contender until the input ends."""
+    case = next(c for c in in_memory(small == "1") if c.name == name)
+    call = work(contender, case, inputs(case))
+    if call is None:
+        _say({"absent": True})
+        return
+    first = call()
+    _say({"version": release(contender), "shape": list(np.shape(first)), "sample": sample(first)})
+    del first
+    begin = time.perf_counter()
+    call()
+    repeats = max(1, round(LEAST_SECONDS / max(time.perf_counter() - begin, 1e-7)))
+    for _ in sys.stdin:
+        begin, used = time.perf_counter(), time.process_time()
+        for _ in range(repeats):
+            call()
+        _say({"seconds": (time.perf_counter() - begin) / repeats, "used": time.process_time() - used})
+
+
+def _say(message: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(message) + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,54 @@
+"""``einturnip bench host`` on tiny sizes: contenders agree, and its page, figures and drawing are written."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from einturnip.bench.cases import Case, in_memory
+from einturnip.bench.contest import contest
+from einturnip.bench.draw import ratios_svg
+from einturnip.bench.peers import work
+from einturnip.bench.worker import inputs, sample
+from einturnip.cli.main import Verbs
+
+
+@pytest.mark.parametrize("case", in_memory(small=True), ids=lambda case: case.name)
+def test_every_case_computes_what_numpy_does(case: Case) -> None:
+    arrays = inputs(case)
+    ours, numpys = (work(name, case, arrays) for name in ("einturnip", "numpy"))
+    assert ours is not None and numpys is not None
+    a, b = sample(ours()), sample(numpys())
+    scale = max(map(abs, b))
+    assert len(a) == len(b) and max(abs(x - y) for x, y in zip(a, b, strict=True)) <= case.tolerance * scale
+
+
+def test_contenders_take_turns() -> None:
+    ours, numpys = contest("matmul", ["einturnip", "numpy"], 3, True, 1e-4)
+    assert ours.agrees and numpys.agrees and numpys.peak_nbytes > 0 and numpys.seconds > 0
+
+
+def test_the_command_writes_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["einturnip", "bench", "host", "max-plus"])
+    command = Verbs().get_command(None, "bench")  # type: ignore[arg-type]
+    ran = CliRunner().invoke(command, ["host", "max-plus", "--small", "--rounds", "2", "--out", str(tmp_path)])
+    assert ran.exit_code == 0, ran.output
+    found = json.loads((tmp_path / "host.json").read_text())
+    assert [case["name"] for case in found["cases"]] == ["max-plus"]
+    assert {"einturnip", "numpy"} <= {c["name"] for c in found["cases"][0]["contenders"]}
+    assert "max-plus" in (tmp_path / "host.md").read_text()
+
+
+def test_a_case_that_is_not_there() -> None:
+    command = Verbs().get_command(None, "bench")  # type: ignore[arg-type]
+    ran = CliRunner().invoke(command, ["host", "no such"])
+    assert ran.exit_code == 2 and "no case's name holds 'no such'" in ran.output
+
+
+def test_bars_stand_about_one() -> None:
+    drawn = ratios_svg([("fast", 2.0, 1.9, 2.1), ("slow", 0.5, 0.4, 0.6)], "ratios")
+    assert drawn.count("<rect") == 3 and "#2a7f62" in drawn and "#b5542f" in drawn
