@@ -110,15 +110,26 @@ class Memory:
         return self._load(address, dtype, self.width if self.vector < self.n_out else 0)
 
     def _store(self, k: int, coordinate: dict[int, int], value: Value, dtype: DType) -> None:
-        target = self.recipe.out_dtypes[k]
-        width = self.width if self.vector < self.n_out else 0
+        self._put(self.outs[k], range(self.n_out), coordinate, value, dtype, self.recipe.out_dtypes[k])
+
+    def _put(
+        self,
+        place: Place,
+        labels: Sequence[int] | frozenset[int],
+        coordinate: dict[int, int],
+        value: Value,
+        dtype: DType,
+        target: DType,
+    ) -> None:
+        """Store a value of one type as another."""
+        width = self.width if self.vector in labels else 0
         value = convert(self.code, self._like(value, width), dtype, target)
         lying = _lying(target)
         if target.kind == "b":
             value = self.code.cast("zext", value, "i8")
         elif value.element != lying:
             value = self.code.cast("bitcast", value, lying)
-        address = self._address(self.outs[k], range(self.n_out), coordinate)
+        address = self._address(place, labels, coordinate)
         if width and self.mask is not None:
             text = f"llvm.masked.store.v{width}{_short(lying)}.p0"
             types = f"{value.type}, ptr, i32, {self.mask.type}"

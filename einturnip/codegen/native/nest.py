@@ -14,9 +14,10 @@ from einturnip.codegen.fold import finished
 from einturnip.codegen.graph import Graph
 from einturnip.codegen.native.folds import Fold, State
 from einturnip.codegen.native.ir import Code, Value
-from einturnip.codegen.native.memory import Coordinate, Memory, Place
+from einturnip.codegen.native.memory import Coordinate
 from einturnip.codegen.native.primitives import convert, write
 from einturnip.codegen.native.recipe import Recipe
+from einturnip.codegen.native.values import Values, flat, like_states
 
 CHUNK = 256  # values that a float sum adds before it goes on from zero
 
@@ -30,7 +31,7 @@ def function(recipe: Recipe, name: str) -> str:
     return f"define void @{name}(ptr noalias readonly %args) #0 {{\nentry:\n{body}\n  ret void\n}}\n{declared}\n"
 
 
-class Nest(Memory):
+class Nest(Values):
     """One kernel's code while it is written."""
 
     def __init__(self, recipe: Recipe) -> None:
@@ -51,18 +52,6 @@ class Nest(Memory):
         self.first = self.code.compare("icmp ne", self._argument(2 * n), Value("0", "i64", 0))
         self.operands = self._places(2 * n + 1, len(recipe.operand_dtypes))
         self.outs = self._places(2 * n + 1 + len(self.operands) * (n + 1), len(recipe.out_dtypes))
-
-    def _argument(self, k: int) -> Value:
-        address = self.code.make(f"getelementptr i64, ptr %args, i64 {k}", "ptr", 0)
-        return self.code.make(f"load i64, {address}", "i64", 0)
-
-    def _places(self, start: int, count: int) -> list[Place]:
-        found = []
-        for k in range(count):
-            base = start + k * (self.n + 1)
-            address = self.code.cast("inttoptr", self._argument(base), "ptr")
-            found.append((address, [self._argument(base + 1 + p) for p in range(self.n)]))
-        return found
 
     # --- the nest -----------------------------------------------------------------------------------------------------
 
@@ -189,9 +178,9 @@ class Nest(Memory):
             end = self.code.intrinsic("smin", self.code.integer("add", index, CHUNK), extent)
             fresh = [fold.empty(self.width) for _ in coordinates]
             part = self._carry(fold, labels, coordinates, fresh, (index, end, 1))
-            return _flat([fold.combine(a, b) for a, b in zip(_states(carried, states), part, strict=True)])
+            return flat([fold.combine(a, b) for a, b in zip(like_states(carried, states), part, strict=True)])
 
-        return _states(self.code.loop(zero, extent, CHUNK, _flat(states), chunk), states)
+        return like_states(self.code.loop(zero, extent, CHUNK, flat(states), chunk), states)
 
     def _carry(
         self,
@@ -204,14 +193,14 @@ class Nest(Memory):
         def body(index: Value, carried: list[Value]) -> list[Value]:
             kept = dict(self.known)
             self.at[labels[0]] = index
-            result = self._fold(fold, labels[1:], coordinates, _states(carried, states))
+            result = self._fold(fold, labels[1:], coordinates, like_states(carried, states))
             self.known = kept
-            return _flat(result)
+            return flat(result)
 
         begin, end, step = span
-        found = self.code.loop(begin, end, step, _flat(states), body)
+        found = self.code.loop(begin, end, step, flat(states), body)
         del self.at[labels[0]]
-        return _states(found, states)
+        return like_states(found, states)
 
     def _fold_vectors(
         self, fold: Fold, labels: Sequence[int], coordinates: list[dict[int, int]], states: list[State]
@@ -231,17 +220,17 @@ class Nest(Memory):
             self.at[label] = index
             rest = self.code.integer("sub", extent, index)
             self.mask = self.code.compare("icmp slt", lanes, self.code.splat(rest, self.width))
-            old = _states(carried, mine)
+            old = like_states(carried, mine)
             new = self._fold(fold, labels[1:], near, old)
             chosen = [
                 tuple(self.code.select(self.mask, y, x) for x, y in zip(a, b, strict=True))
                 for a, b in zip(old, new, strict=True)
             ]
             self.known, self.mask = kept, before
-            return _flat(chosen)
+            return flat(chosen)
 
         mine = [s for s, take in zip(states, some, strict=True) if take]
-        carried = _states(self.code.loop(whole, extent, self.width, _flat(mine), body), mine)
+        carried = like_states(self.code.loop(whole, extent, self.width, flat(mine), body), mine)
         del self.at[label]
         self.counts[label] = count
         turn = iter(carried)
@@ -300,41 +289,14 @@ class Nest(Memory):
             made[node] = write(self.code, n, values, [graph[a].dtype for a in n.arguments])
         self._store(0, coordinate, made[root], graph[root].dtype)
 
-    # --- values -------------------------------------------------------------------------------------------------------
+    def _input(self, node: int, coordinate: dict[int, int]) -> Value:
+        slot = self.graph[node].payload
+        if slot in self.recipe.crossed and self.recipe.mode != "finish":
+            assert isinstance(slot, int)
+            return self._turned(node, slot, coordinate)
+        return super()._input(node, coordinate)
 
-    def value(self, node: int, coordinate: dict[int, int]) -> Value:
-        """A node at a point of the register tile: a vector where it hangs on the vectors' label, else a scalar."""
-        n = self.graph[node]
-        key = node, tuple(coordinate[p] for p in sorted(n.labels & coordinate.keys()))
-        found = self.known.get(key)
-        if found is None:
-            found = self.known[key] = self._value(node, coordinate)
-        return found
-
-    def _value(self, node: int, coordinate: dict[int, int]) -> Value:
-        n = self.graph[node]
-        if n.op == "input":
-            assert isinstance(n.payload, int)
-            if n.payload in self.recipe.crossed and self.recipe.mode != "finish":
-                return self._turned(node, n.payload, coordinate)
-            return self._operand(n.payload, n.dtype, n.labels, coordinate)
-        if n.op == "iota":
-            assert isinstance(n.payload, int)
-            return self._index(n.payload, coordinate)
-        arguments = [self.value(a, coordinate) for a in n.arguments]
-        width = max((a.width for a in arguments), default=0)
-        types = [self.graph[a].dtype for a in n.arguments]
-        return write(self.code, n, [self._like(a, width) for a in arguments], types)
-
-    def _wide(self, value: Value) -> Value:
-        return self._like(value, self.width)
-
-    def _index(self, label: int, coordinate: dict[int, int]) -> Value:
-        """A label's index in the whole tensor."""
-        index = self.code.integer("add nsw", self._local(label, coordinate), self.origins[label])
-        if label != self.vector:
-            return index
-        return self.code.binary("add", self.code.splat(index, self.width), self.code.lanes("i64", self.width))
+    # --- indices ----------------------------------------------------------------------------------------------------
 
     def _flat_index(self, coordinate: dict[int, int]) -> Value:
         """Over the aggregated labels, as argmax counts."""
@@ -346,15 +308,3 @@ class Nest(Memory):
                 index = self.code.binary("add", self.code.binary("mul", total, bound), index)
             total = index
         return total if total is not None else self.code.constant(0, "i64", self.width)
-
-
-def _flat(states: Sequence[State]) -> list[Value]:
-    return [v for state in states for v in state]
-
-
-def _states(values: Sequence[Value], like: Sequence[State]) -> list[State]:
-    found, at = [], 0
-    for state in like:
-        found.append(tuple(values[at : at + len(state)]))
-        at += len(state)
-    return found
