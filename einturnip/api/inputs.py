@@ -85,6 +85,8 @@ def open_input(tensor: Input, spec: Any, program: Program, folder: Path, lenient
     elif isinstance(spec, np.generic) and not tensor.rank:
         spec = spec.item()
     if isinstance(spec, bool | int | float | complex):
+        if tensor.state and tensor.rank and spec is tensor.default:
+            return None  # it stands for every element, of which it is not known yet how many there are
         spec = _number(tensor, spec)
     if spec is None:
         return None

@@ -15,10 +15,11 @@ import numpy as np
 
 from einturnip.api import plan_cache
 from einturnip.api.inputs import check_names, close_all, compile_path, file_spec, open_inputs
-from einturnip.api.jobs import Job, complete, plan_job, results_nbytes, tiers
+from einturnip.api.jobs import Job, Missing, complete, plan_job, results_nbytes, tiers
 from einturnip.api.plan_cache import Kept
 from einturnip.api.results import File, Result, open
 from einturnip.api.running import run_job
+from einturnip.api.states import beginning, keeping
 from einturnip.core.errors import CapacityError
 from einturnip.core.settings import format_size, parse_size
 from einturnip.eingraph.types import EinGraph, InputNode
@@ -70,21 +71,30 @@ class Settings:
     spill_limit: Size | None = None
     policy: str = "critical-path"
     exact: bool = True
+    device: str = "cpu"
+    host_memory: Size | None = None
 
     def options(self) -> Options:
         """The same for the planner, but for the memory of the process."""
         return Options(
-            arena=None if self.arena is None else parse_size(self.arena),
+            arena=None if self._arena is None else parse_size(self._arena),
             workers=self.workers,
             spill=None if self.spill is None else os.fspath(self.spill),
             spill_limit=None if self.spill_limit is None else parse_size(self.spill_limit),
             policy=self.policy,
             exact=self.exact,
+            device=self.device,
+            host_memory=None if self.host_memory is None else parse_size(self.host_memory),
         )
+
+    @property
+    def _arena(self) -> Size | None:
+        """The arena's size as stated: of a device's memory, all is arena."""
+        return self.memory if self.arena is None and self.device != "cpu" else self.arena
 
     def allowed(self) -> int | None:
         """Bytes that may be added to the process; None where the arena is stated instead."""
-        if self.arena is not None:
+        if self.arena is not None or self.device != "cpu":
             return None
         return plan_cache.free_share() if self.memory is None else parse_size(self.memory)
 
@@ -101,6 +111,11 @@ class Program:
     def inputs(self) -> tuple[str, ...]:
         """The inputs' names."""
         return tuple(tensor.name for tensor in self._program.inputs)
+
+    @property
+    def states(self) -> tuple[str, ...]:
+        """The names of the inputs that are states: each step changes what the next one reads."""
+        return tuple(tensor.name for tensor in self._program.states)
 
     @property
     def required(self) -> tuple[str, ...]:
@@ -131,6 +146,8 @@ class Program:
         spill_limit: Size | None = None,
         policy: str = "critical-path",
         exact: bool = True,
+        device: str = "cpu",
+        host_memory: Size | None = None,
         progress: Callable[[Progress], None] | None = None,
         data: Mapping[str, Any] | None = None,
         **inputs: Any,
@@ -140,13 +157,15 @@ class Program:
         ``memory`` is what einturnip may add to this process (half of what is free, if not given): results and the
         arena together; ``arena`` sets the arena alone. ``out`` names files (or arrays) for results; what stands there
         is not held in memory. ``exact=False`` lets squared distances run as matrix products, which are faster and lose
-        the digits of what is small beside the points themselves. ``data`` takes inputs whose names are not free, such
+        the digits of what is small beside the points themselves. ``device`` is ``cpu``, ``cuda``, ``cuda:1``, ``sim`` or
+        ``auto`` (a GPU where one can be used); on any but the CPU ``memory`` is the device's, and ``host_memory`` bounds
+        the process. ``data`` takes inputs whose names are not free, such
         as one called ``memory``.
 
         Raises:
             BindError: inputs and program disagree. CapacityError: it does not fit. RunError: it failed on the way.
         """
-        settings = Settings(memory, arena, workers, out or {}, spill, spill_limit, policy, exact)
+        settings = Settings(memory, arena, workers, out or {}, spill, spill_limit, policy, exact, device, host_memory)
         job, kept = self.job(settings, {**inputs, **(data or {})})
         try:
             return run_job(job, kept, progress, None)
@@ -164,12 +183,14 @@ class Program:
         spill_limit: Size | None = None,
         policy: str = "critical-path",
         exact: bool = True,
+        device: str = "cpu",
+        host_memory: Size | None = None,
         data: Mapping[str, Any] | None = None,
         dims: Mapping[str, int] | None = None,
         **inputs: Any,
     ) -> Plan:
         """What a call with these arguments would do. Inputs may be absent where ``dims`` gives their sizes."""
-        settings = Settings(memory, arena, workers, out or {}, spill, spill_limit, policy, exact)
+        settings = Settings(memory, arena, workers, out or {}, spill, spill_limit, policy, exact, device, host_memory)
         return Plan(*self.job(settings, {**inputs, **(data or {})}, dims or {}))
 
     def job(
@@ -177,34 +198,36 @@ class Program:
     ) -> tuple[Job, Kept]:
         """What a call would do, planned now or for an earlier call that was alike (not for users: see ``plan``)."""
         given = {name: value.spec if isinstance(value, File) else value for name, value in data.items()}
-        check_names("output", settings.out, self.outputs)
+        check_names("output", settings.out, dict.fromkeys((*self.outputs, *self.states)))
+        program = keeping(self._program, settings.out)
+        missing = beginning(program, _absent)
         sizes = {**self._dims, **dims}
         check_names("dim", sizes, self._program.dims)
         options, allowed = settings.options(), settings.allowed()
         sources = open_inputs(self._program, given, self._folder, lenient=True)
         try:
-            targets = self._targets(settings.out)
+            targets = self._targets(program, settings.out)
             kept_outputs = tuple(name for name, target in targets.items() if target is not None)
             shapes = plan_cache.shapes_key(sources)
             machine = plan_cache.machine_key()
             key = (id(self._program), tuple(sorted(sizes.items())), shapes, kept_outputs, options, allowed, machine)
             kept = plan_cache.find(key)
             if kept is not None:
-                return _planned_before(kept, sources, targets, options, allowed), kept
-            graph = bind(self._program, sources, sizes)
+                return _planned_before(kept, sources, missing, targets, options, allowed), kept
+            graph = bind(program, sources, sizes)
             if allowed is not None:
                 room = _room(allowed, settings.memory is not None, graph, targets)
                 options = replace(options, memory=resident_nbytes() + room)
-            job = plan_job(graph, complete(graph, sources, _absent), targets, options)
+            job = plan_job(graph, complete(graph, sources, missing), targets, options)
             return job, plan_cache.keep(key, self._program, job)
         except BaseException:
             close_all(sources.values())
             raise
 
-    def _targets(self, out: Mapping[str, Target]) -> dict[str, str | Array | None]:
+    def _targets(self, program: lang.Program, out: Mapping[str, Target]) -> dict[str, str | Array | None]:
         """Where each output goes: what the caller says, what the program says, or (None) an array yet to be made."""
         targets: dict[str, str | Array | None] = {}
-        for output in self._program.outputs:
+        for output in program.outputs:
             target = out.get(output.name)
             if target is not None:
                 targets[output.name] = target if isinstance(target, np.ndarray) else os.fspath(target)
@@ -239,6 +262,7 @@ def _room(allowed: int, stated: bool, graph: EinGraph, targets: Mapping[str, str
 def _planned_before(
     kept: Kept,
     sources: Mapping[str, Source],
+    missing: Missing,
     targets: Mapping[str, str | Array | None],
     options: Options,
     allowed: int | None,
@@ -249,7 +273,7 @@ def _planned_before(
         memory = resident_nbytes() + _room(allowed, True, kept.bound, targets)
         options, budget = replace(options, memory=memory), Budget(memory, planned.budget.arena)
         planned = replace(planned, budget=budget)
-    found = complete(kept.bound, sources, _absent)
+    found = complete(kept.bound, sources, missing)
     return Job(kept.bound, replace(planned, sources=found, targets=tiers(targets)), found, targets, options)
 
 

@@ -33,18 +33,20 @@ def planned(
     """
     from einturnip.api.inputs import check_names, close_all, compile_path, open_inputs
     from einturnip.api.jobs import complete, plan_job
+    from einturnip.api.states import beginning, keeping
     from einturnip.pipeline import bind
 
     program = compile_path(path)
     for warning in program.warnings:
         warn(warning.render())
     check_names("dim", dims, program.dims)
-    check_names("output", outputs, (output.name for output in program.outputs))
+    check_names("output", outputs, {*(o.name for o in program.outputs), *(s.name for s in program.states)})
+    program = keeping(program, outputs)
     sources = open_inputs(program, scalars(program, inputs), path.parent, lenient)
     try:
         graph = bind(program, sources, dims)
         targets = _targets(program, outputs, path.parent)
-        return plan_job(graph, complete(graph, sources, missing), targets, _options(budget))
+        return plan_job(graph, complete(graph, sources, beginning(program, missing)), targets, _options(budget))
     except BaseException:
         close_all(sources.values())
         raise

@@ -104,7 +104,7 @@ class _Cutter:
                 brackets.append(token)
             elif kind in _CLOSES and not _close(chunk, brackets, token):
                 return chunk, self._skip(chunk, position, limit, depth, head), False
-            if kind == "ARROW" and (brackets or defined):
+            if kind == "_ARROW" and (brackets or defined):
                 chunk.tokens.append(Token("COMPARE", "<", token.file, token.line, token.column, token.first))
                 token = Token("MINUS", "-", token.file, token.line, token.column + 1, False)
             chunk.tokens.append(token)
@@ -189,7 +189,7 @@ class _Cutter:
             while after < len(tokens) and tokens[after].line == line and tokens[after].type != "RSQB":
                 after += 1
             after += 1
-        return after < len(tokens) and tokens[after].type == "_EQUAL"
+        return after < len(tokens) and tokens[after].type in ("_EQUAL", "_ARROW")
 
 
 def _close(chunk: Chunk, brackets: list[Token], token: Token) -> bool:

@@ -113,7 +113,7 @@ def declare_input(scope: Scope, declaration: s.InputDeclaration) -> None:
             value = _number(scope, node)
             if value is None:
                 return
-            if shape:
+            if shape and not declaration.state:
                 help_text = f'a tensor comes from a file, = "{name}.npy", or is filled by an equation'
                 scope.error("E053", "only a scalar input may have a number as its default", node.span, help_text)
                 return
@@ -124,7 +124,7 @@ def declare_input(scope: Scope, declaration: s.InputDeclaration) -> None:
                 scope.error("E042", f"{value} does not fit {dtype}", node.span, expected=str(dtype), found=str(value))
                 return
             default = value
-    tensor = Input(name, scope.draft.number, dtype, tuple(shape), default, declaration.span)
+    tensor = Input(name, scope.draft.number, dtype, tuple(shape), default, declaration.span, declaration.state)
     scope.tensors[name] = Known(tensor, len(shape))
     scope.draft.emit(tensor)
 

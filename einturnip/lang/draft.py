@@ -53,6 +53,7 @@ class Draft:
     functions: dict[str, list[FunctionDefinition]] = field(default_factory=dict)
     broken_functions: set[str] = field(default_factory=set)
     outputs: dict[str, Output] = field(default_factory=dict)
+    updates: dict[str, Equation] = field(default_factory=dict)
     calls: Counter[str] = field(default_factory=Counter)
     sizes: dict[tuple[int, int], SizeExpr] = field(default_factory=dict)
     depth: int = 0

@@ -38,8 +38,12 @@ def evaluate(
         BindError: an input is missing, or sizes disagree.
         OutOfRange: an index or a key that is data lies outside its axis.
     """
-    arrays = {tensor.name: _input(tensor, inputs or {}) for tensor in program.inputs}
+    filled = {t.name for t in program.states if t.rank and t.name not in (inputs or {}) and t.default is not None}
+    arrays = {tensor.name: _input(tensor, inputs or {}) for tensor in program.inputs if tensor.name not in filled}
     sizes = bind(program, {name: array.shape for name, array in arrays.items()}, dims or {})
+    for state in program.states:
+        if state.name in filled:
+            arrays[state.name] = _filled(state, sizes)
     values: dict[int, Array] = {tensor.number: arrays[tensor.name] for tensor in program.inputs}
     with np.errstate(all="ignore"):
         _run(program.statements, values, sizes, Tape(values))
@@ -108,6 +112,13 @@ def _loop(statement: For, values: dict[int, Array], sizes: Mapping[str, int], ta
         tape.run(values, [number for number, _ in moves], partial(_let, moves))
 
 
+def _filled(state: Input, sizes: Mapping[str, int]) -> Array:
+    """A state that begins with one number everywhere."""
+    if isinstance(state.default, FileRef):
+        raise BindError(f"state {state.name} is missing")
+    return np.full([size_value(size, sizes) for size in state.shape], state.default, state.dtype.numpy)
+
+
 def _input(tensor: Input, inputs: Mapping[str, Array]) -> Array:
     if tensor.name in inputs:
         array = np.asarray(inputs[tensor.name])
@@ -127,7 +138,8 @@ def bind(program: Program, shapes: Mapping[str, tuple[int, ...]], dims: Mapping[
         BindError: two sources disagree, or a size has none.
     """
     values = dict(dims)
-    for tensor in program.inputs:
+    given = [tensor for tensor in program.inputs if tensor.name in shapes]
+    for tensor in given:
         for axis, extent in zip(tensor.shape, shapes[tensor.name], strict=True):
             if isinstance(axis, SizeName) and program.dims[axis.name].definition is None:
                 values.setdefault(axis.name, extent)
@@ -139,7 +151,7 @@ def bind(program: Program, shapes: Mapping[str, tuple[int, ...]], dims: Mapping[
                 value = size_value(definitions[name], values)
                 if values.setdefault(name, value) != value:
                     raise BindError(f"size {name} is {value} in the program, but given as {values[name]}")
-        for tensor in program.inputs:
+        for tensor in given:
             _check_shape(tensor, shapes[tensor.name], values)
     except KeyError as missing:
         raise BindError(f"size {missing.args[0]} has no value") from None

@@ -44,7 +44,7 @@ def explain_head(spot: Spot) -> Diagnostic | None:
             return _function(spot)
         case "_IMPORT":
             return _import(spot)
-        case "_DIM" | "_INPUT" | "_OUTPUT":
+        case "_DIM" | "_INPUT" | "_OUTPUT" | "_STATE":
             return _declaration(spot)
         case "AT":
             return _hint(spot)
@@ -218,7 +218,7 @@ def _declaration(spot: Spot) -> Diagnostic | None:
             return spot.wrong("an output is written without its labels", f"write output {before.text}")
         case "_OUTPUT" if before.type == "NAME" and (token.type in OPERATORS or token.type == "LPAR"):
             return spot.wrong("an output is a name", "define what is wanted by an equation, and name it here")
-        case "_INPUT":
+        case "_INPUT" | "_STATE":
             return _input(spot)
         case _:
             return None
@@ -226,6 +226,9 @@ def _declaration(spot: Spot) -> Diagnostic | None:
 
 def _input(spot: Spot) -> Diagnostic | None:
     token, before = spot.token, spot.before
+    what = "state" if spot.first.type == "_STATE" else "input"
+    if token.type == "_ARROW":
+        return spot.wrong(f"what {_a(what)} begins as follows '='", "write = in the place of <-")
     if before.text in DTYPES and token.type == "NAME" and spot.position > 1:
         return spot.wrong(f"the dtype follows the name: {token.text} : {before.text}[...]", _in_order(spot))
     if token.text in DTYPES and before.type == "NAME":
@@ -233,10 +236,14 @@ def _input(spot: Spot) -> Diagnostic | None:
     if before.text in DTYPES and token.type == "LPAR":
         end = spot.closing(spot.position)
         sizes = spot.text(spot.position + 1, end) if end > 0 else "n"
-        return spot.wrong("the sizes of an input stand in brackets", f"write {before.text}[{sizes}]")
+        return spot.wrong(f"the sizes of {_a(what)} stand in brackets", f"write {before.text}[{sizes}]")
     if before.type == "NAME" and "COLON" in spot.expected:
-        return spot.wrong("an input has a dtype", f"write input {before.text} : f32[n]")
+        return spot.wrong(f"{_a(what)} has a dtype", f"write {what} {before.text} : f32[n]")
     return None
+
+
+def _a(what: str) -> str:
+    return f"{'an' if what == 'input' else 'a'} {what}"
 
 
 def _in_order(spot: Spot) -> str:

@@ -126,7 +126,7 @@ def _target(spot: Spot) -> Diagnostic | None:
 def _assignment(spot: Spot) -> Diagnostic | None:
     """``==`` for ``=``, ``=`` for ``==``, ``+=``, ``:=``, ``=<``."""
     token, before, after = spot.token, spot.before, spot.at(1)
-    if spot.first.type not in ("NAME", "_DIM", "_INPUT", "_OUTPUT"):
+    if spot.first.type not in ("NAME", "_DIM", "_INPUT", "_STATE", "_OUTPUT"):
         return None
     defined = 0 <= spot.find("_EQUAL") < spot.position
     if token.text == "==" and "_EQUAL" in spot.expected and not defined:

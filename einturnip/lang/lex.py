@@ -25,7 +25,7 @@ _SYMBOLS = {
     "<": "COMPARE", "<=": "COMPARE", ">": "COMPARE", ">=": "COMPARE", "==": "COMPARE", "!=": "COMPARE",
     "=": "_EQUAL", ",": "_COMMA", ":": "COLON", "::": "_DCOLON", "[": "_LSQB", "]": "RSQB", "(": "LPAR", ")": "RPAR",
     "{": "LBRACE", "}": "RBRACE", "?": "_QUESTION", "|": "_BAR", "...": "ELLIPSIS", "..": "_RANGE", "@": "AT",
-    "<-": "ARROW", ".": "_DOT",
+    "<-": "_ARROW", ".": "_DOT",
 }
 _WORDS = {
     **{word: "AGGREGATION" for word in AGGREGATIONS}, **{word: f"_{word.upper()}" for word in KEYWORDS},
@@ -33,10 +33,10 @@ _WORDS = {
 }
 CONTINUES = frozenset({
     "PLUS", "MINUS", "FACTOR", "POWER", "COMPARE", "_EQUAL", "_COMMA", "COLON", "_DCOLON", "_QUESTION", "_BAR",
-    "_RANGE", "AND", "OR", "NOT", "ARROW",
+    "_RANGE", "AND", "OR", "NOT", "_ARROW",
 })
 # fmt: on
-OPERATORS = CONTINUES - {"_EQUAL", "_COMMA", "COLON", "_DCOLON", "_QUESTION"}
+OPERATORS = CONTINUES - {"_EQUAL", "_ARROW", "_COMMA", "COLON", "_DCOLON", "_QUESTION"}
 
 
 class Token:

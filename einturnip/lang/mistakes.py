@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from einturnip.core.diagnostics import Diagnostic, Span, did_you_mean
+from einturnip.core.diagnostics import Diagnostic, did_you_mean
 from einturnip.lang.foreign import bad_character
 from einturnip.lang.heads import FAR_WORDS, explain_head
 from einturnip.lang.idioms import explain_idiom
@@ -20,6 +20,7 @@ _OPERATOR = frozenset(
 )
 _SHOWN = {
     "_EQUAL": "'='",
+    "_ARROW": "'<-'",
     "COLON": "':'",
     "_DCOLON": "'::'",
     "_COMMA": "','",
@@ -44,19 +45,10 @@ def before_parsing(tokens: Sequence[Token]) -> list[Diagnostic]:
             return [bad_character(tokens, position)]
         if token.type == "LBRACE" and tokens[position - 1].text.endswith("_") and position:
             return [_subscript(tokens, position)]
-    if tokens[0].type == "_STATE":
-        return [not_supported("'state'", tokens[0].span)]
     for token in tokens:
-        if token.type == "ARROW":
-            return [not_supported("changing a state ('<-')", token.span)]
         if token.type in ("LBRACE", "RBRACE"):
             return [Diagnostic("E003", f"'{token.text}' has no place here", token.span, help="use ( ) or [ ]")]
     return []
-
-
-def not_supported(what: str, span: Span) -> Diagnostic:
-    """A part of the language that this version does not have."""
-    return Diagnostic("E009", f"not supported yet: {what}", span)
 
 
 def _subscript(tokens: Sequence[Token], position: int) -> Diagnostic:
@@ -96,6 +88,8 @@ def _general(spot: Spot) -> Diagnostic:
     if "NAME" in spot.expected and token.text in RESERVED:
         message = f"'{token.text}' is {describe(token.text)} and cannot be used as a name"
         return spot.wrong(message, f"choose another name, such as {token.text}_", "E006")
+    if token.type == "_ARROW":
+        return spot.wrong("'<-' changes a state, whose name and labels stand before it", "write NAME[labels] <- ...")
     if "_EQUAL" in spot.expected and token.type in OPERATORS and spot.first.type == "NAME":
         return _defines_nothing(spot)
     if spot.position == 0 and (token.type in OPERATORS or token.type in ("_COMMA", "_EQUAL")):
@@ -108,13 +102,13 @@ def _general(spot: Spot) -> Diagnostic:
 
 def _too_short(spot: Spot) -> Diagnostic:
     tokens, last = spot.tokens, spot.before
-    if spot.first.type == "NAME" and spot.find("_EQUAL") < 0:
+    if spot.first.type == "NAME" and spot.find("_EQUAL", "_ARROW") < 0:
         if len(tokens) == 1:
             close = FAR_WORDS.get(last.text) or did_you_mean(last.text, STATEMENTS)
             if close:
                 return spot.wrong(f"'{last.text}' alone is no statement", close, span=last.span)
         return _defines_nothing(spot)
-    if last.type in OPERATORS or last.type == "_EQUAL":
+    if last.type in OPERATORS or last.type in ("_EQUAL", "_ARROW"):
         message = f"a value is missing after '{last.text}'"
         return Diagnostic("E003", message, spot.place, expected="a value", found="the end")
     found = "the end of the statement"

@@ -15,6 +15,7 @@ from einturnip.lang.imports import Imports
 from einturnip.lang.loops import loop
 from einturnip.lang.parameters import declare_function
 from einturnip.lang.scope import Scope
+from einturnip.lang.states import after_the_step
 from einturnip.lang.targets import define
 from einturnip.lang.types import Program
 
@@ -39,8 +40,8 @@ def _resolve(tree: s.SyntaxTree) -> Program:
     check_dims(scope)
     if draft.problems:
         raise SourceError(_ordered(draft))
-    program = Program(tuple(draft.statements), tree.file, tree.source, files=draft.files)
-    if not draft.outputs:
+    program = Program(tuple(after_the_step(scope)), tree.file, tree.source, files=draft.files)
+    if not draft.outputs and not draft.updates:
         _warn_without_output(scope, tree)
     warnings = tuple(dict.fromkeys(program.located(warning) for warning in draft.warnings))
     return Program(program.statements, tree.file, tree.source, draft.files, warnings)
@@ -108,6 +109,10 @@ def _block(scope: Scope, body: tuple[s.Declaration, ...]) -> None:
         if not scope.function:
             scope.draft.place = declaration.span
         match declaration:
+            case s.Definition(update=True, targets=targets, span=span):
+                message = f"'{targets[0].name}' <- cannot stand in a {'function' if scope.function else 'loop'}"
+                help_text = "a state changes once a step: compute its new value here, and change it after the block"
+                scope.error("E011", message, span, help_text)
             case s.Definition():
                 define(scope, declaration)
             case s.Loop():

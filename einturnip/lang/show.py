@@ -66,11 +66,12 @@ def show_statement(statement: Statement, program: Program) -> str:
     match statement:
         case Dim(name=name, definition=definition):
             return f"dim {name}" if definition is None else f"dim {name} = {size_text(definition)}"
-        case Input(name=name, dtype=dtype, shape=shape, default=default):
+        case Input(name=name, dtype=dtype, shape=shape, default=default, state=state):
             axes = f"[{', '.join(map(size_text, shape))}]" if shape else ""
+            head = f"{'state' if state else 'input'} {name} : {dtype}{axes}"
             if isinstance(default, FileRef):
-                return f"input {name} : {dtype}{axes} = {_file(default)}"
-            return f"input {name} : {dtype}{axes}" + ("" if default is None else f" = {number_text(default)}")
+                return f"{head} = {_file(default)}"
+            return head + ("" if default is None else f" = {number_text(default)}")
         case Equation():
             return _equation(statement, program)
         case Replace(name=name, at=at, piece=piece):
@@ -107,7 +108,7 @@ def _equation(equation: Equation, program: Program) -> str:
         places[k] = writer.text(key, 0) + ("" if size is None else f": {size_text(size)}")
     left = f"[{', '.join(places)}]" if places else ""
     hints = "".join(f"{_hint(hint, equation)} " for hint in equation.hints)
-    return f"{hints}{equation.name}{left} = {writer.text(equation.value, 0)}"
+    return f"{hints}{equation.name}{left} {'<-' if equation.update else '='} {writer.text(equation.value, 0)}"
 
 
 def _hint(hint: Hint, equation: Equation) -> str:

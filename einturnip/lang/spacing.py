@@ -8,8 +8,8 @@ from typing import NamedTuple
 from einturnip.core.dtypes import DTYPES
 from einturnip.lang.lex import OPERATORS, Token
 
-_KEYWORDS = frozenset({"_DIM", "_INPUT", "_OUTPUT", "_IMPORT", "_FN", "_FOR", "_IN", "_RETURN"})
-_BEFORE_OPERAND = OPERATORS | _KEYWORDS | {"_EQUAL", "_COMMA", "_QUESTION", "COLON", "_LSQB", "LPAR"}
+_KEYWORDS = frozenset({"_DIM", "_INPUT", "_OUTPUT", "_STATE", "_IMPORT", "_FN", "_FOR", "_IN", "_RETURN"})
+_BEFORE_OPERAND = OPERATORS | _KEYWORDS | {"_EQUAL", "_ARROW", "_COMMA", "_QUESTION", "COLON", "_LSQB", "LPAR"}
 _IN_INDEX = frozenset({"+", "-", "*"})
 # How late an operator is taken to break a line after: what binds weakest is broken first.
 _RANKS = {"_COMMA": 0, "_BAR": 1, "OR": 2, "AND": 3, "COMPARE": 4, "PLUS": 5, "MINUS": 5, "FACTOR": 6, "POWER": 8}
@@ -70,7 +70,7 @@ class _Writer:
         if kind == "_LSQB" or kind == "LPAR":
             self.brackets.append(self._bracket(tokens, position))
             cost = self._cost(_OPEN_RANK) if kind == "LPAR" else None
-        elif kind == "_EQUAL" and not self.brackets:
+        elif kind in ("_EQUAL", "_ARROW") and not self.brackets:
             self.defined, cost = True, _EQUAL_RANK
         elif kind == "_RETURN":
             self.defined = True

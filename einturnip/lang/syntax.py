@@ -176,7 +176,7 @@ class DimDeclaration:
 
 @dataclass(frozen=True, slots=True)
 class InputDeclaration:
-    """``input name : dtype[shape] = default``."""
+    """``input name : dtype[shape] = default``, or ``state`` in the place of ``input``."""
 
     name: str
     dtype: str
@@ -185,6 +185,7 @@ class InputDeclaration:
     name_span: Span
     dtype_span: Span
     span: Span
+    state: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,12 +227,13 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """``targets = value``; several targets only where a function returns several tensors."""
+    """``targets = value``; several targets only where a function returns several tensors. ``update``: with ``<-``."""
 
     targets: tuple[Target, ...]
     value: Node
     span: Span
     hints: tuple[Hint, ...] = ()
+    update: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from einturnip.lang.labels import DEEPEST, is_program_function, occurrences, too
 from einturnip.lang.left import Left, Value, is_number, label_name, ordinary
 from einturnip.lang.pieces import concatenated, merged, replaced
 from einturnip.lang.scope import Known, Scope
+from einturnip.lang.states import axes_of, changed, is_state, may_change
 from einturnip.lang.types import (
     Equation,
     Expr,
@@ -34,7 +35,10 @@ def define(scope: Scope, definition: s.Definition) -> None:
     else:
         found = [_single(scope, definition, definition.targets[0], definition.value, ordinary(definition.value))]
     for target, known in zip(definition.targets, found, strict=True):
-        if target.name not in RESERVED:
+        if definition.update:
+            if known is not None:
+                changed(scope, target, known)
+        elif target.name not in RESERVED:
             constant = scope.constants.get(target.name)
             if constant is None or not constant.is_variable:
                 scope.constants.pop(target.name, None)
@@ -43,20 +47,13 @@ def define(scope: Scope, definition: s.Definition) -> None:
 
 def _single(scope: Scope, definition: s.Definition, target: s.Target, node: s.Node, value: Value) -> Known | None:
     before = len(scope.problems)
-    if not _may_define(scope, target):
+    if not (may_change if definition.update else _may_define)(scope, target):
         return None
     rest = _rest(scope, target, node)
-    left = Left(
-        scope,
-        f"{scope.path}{target.name}",
-        _named(scope, target, rest),
-        node,
-        value,
-        definition,
-        target,
-        rest,
-        _defined,
-    )
+    indices = _named(scope, target, rest)
+    fixed = axes_of(scope, target, len(indices)) if definition.update else ()
+    name = f"{scope.path}{target.name}"
+    left = Left(scope, name, indices, node, value, definition, target, rest, _defined, fixed)
     known = _defined(left)
     return known if len(scope.problems) == before else None
 
@@ -65,6 +62,11 @@ def _may_define(scope: Scope, target: s.Target) -> bool:
     """Whether a name may be given to a tensor."""
     name, span = target.name, target.name_span
     if not scope.usable(name, span):
+        return False
+    if is_state(scope, name):
+        message, known = f"'{name}' is a state, and only '<-' changes it", scope.tensors[name]
+        help_text = f"write {scope.draft.text(target.span) or name} <- ..., or give what is computed another name"
+        scope.conflict("E080", message, span, known.span if known else span, "declared here", help_text)
         return False
     constant = scope.constants.get(name)
     if constant is not None and constant.is_variable:

@@ -79,6 +79,9 @@ class TreeBuilder(Transformer[Token, s.Declaration]):
         axes = tuple(axis for axis in shape[:-1] if axis is not None) if shape else ()
         return s.InputDeclaration(name.text, dtype.text, axes, default, name.span, dtype.span, name.span.to(end))
 
+    def states(self, c: Children) -> Children:
+        return [replace(declaration, state=True) for declaration in c]
+
     def shape(self, c: Children) -> Children:
         return c
 
@@ -107,6 +110,9 @@ class TreeBuilder(Transformer[Token, s.Declaration]):
     def equation(self, c: Children) -> Children:
         *hints, targets, value = c
         return [s.Definition(tuple(targets), value, targets[0].span.to(value.span), tuple(hints))]
+
+    def update(self, c: Children) -> Children:
+        return [replace(definition, update=True) for definition in self.equation(c)]
 
     def targets(self, c: Children) -> Children:
         return c

@@ -123,7 +123,10 @@ class Dim:
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """Tensor number ``number``, from outside. ``default`` is a file, or a number for a scalar."""
+    """Tensor number ``number``, from outside. ``default`` is a file, or a number for a scalar.
+
+    A ``state`` comes from the step before; in the first one from outside, and a number stands for all its elements.
+    """
 
     name: str
     number: int
@@ -131,6 +134,7 @@ class Input:
     shape: tuple[SizeExpr, ...]
     default: FileRef | bool | int | float | complex | None
     span: Span = field(compare=False)
+    state: bool = False
 
     strength: Strength = "strong"
 
@@ -170,7 +174,8 @@ class Equation:
     """``name[labels[:n_out]] = value``: tensor number ``number``. ``value.dtype`` is its dtype.
 
     ``keys`` are (label of the left, i64 expression): a scatter, whose value is an ``Aggregate`` that binds the labels
-    of the keys, and counts at each point of the left only where every key equals its label.
+    of the keys, and counts at each point of the left only where every key equals its label. ``update``: this is what
+    the state of that name will be when the step ends (``<-``); no statement but ``output`` reads it.
     """
 
     name: str
@@ -181,6 +186,7 @@ class Equation:
     span: Span = field(compare=False)
     keys: tuple[tuple[int, Expr], ...] = ()
     hints: tuple[Hint, ...] = ()
+    update: bool = False
 
     @property
     def rank(self) -> int:
@@ -330,6 +336,16 @@ class Program:
     def inputs(self) -> tuple[Input, ...]:
         """The inputs."""
         return tuple(s for s in self.statements if isinstance(s, Input))
+
+    @cached_property
+    def states(self) -> tuple[Input, ...]:
+        """The inputs that are states."""
+        return tuple(tensor for tensor in self.inputs if tensor.state)
+
+    @cached_property
+    def updates(self) -> Mapping[str, Equation]:
+        """What the states that change will be when the step ends, by name."""
+        return {s.name: s for s in self.statements if isinstance(s, Equation) and s.update}
 
     @cached_property
     def outputs(self) -> tuple[Output, ...]:

@@ -120,7 +120,7 @@ DTYPES = [
     of_x("any of numbers", "a = any[i] V[i]\noutput a", 1, "bool"),
     of_x("a literal that does not fit", "a[i] = i8(V[i]) + 300\noutput a", 1, "300", "i8"),
     of_x("a hint names a label", "@tile(q = 2)\na[i] = V[i]\noutput a", 1, "q"),
-    of_x("nor is state", "state s : f64 = 0\noutput s", 1, "state"),
+    of_x("only <- changes a state", "state s : f64 = 0\ns = 1\noutput s", 2, "state"),
 ]
 
 AT_RUN_TIME = [
