@@ -16,7 +16,7 @@ from einturnip.report.emit import Tier
 from einturnip.runtime.types import Progress, RunReport
 from einturnip.stores.generated import Tally
 from einturnip.stores.layout import c_layout
-from einturnip.stores.open import OutputRequest, open_sinks, planned_offsets
+from einturnip.stores.open import OutputRequest, load_formats, open_sinks, planned_offsets
 from einturnip.stores.types import Array, Sink, Source
 
 Missing = Callable[[InputNode], Source]
@@ -108,6 +108,7 @@ def plan_job(
     Raises:
         CapacityError: it does not fit; the error holds the least budget that would do.
     """
+    load_formats(targets.values())
     return Job(graph, make_plan(graph, sources, tiers(targets), options), sources, targets, options)
 
 

@@ -8,6 +8,8 @@ import gc
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from einturnip.stores.chunked import held_nbytes
+
 MIB = 1 << 20
 # Measured on CPython 3.11 with OpenBLAS: what a run adds to the resident memory before the arena is counted.
 THREAD_NBYTES = 5 * MIB  # a worker: its stack, its BLAS packing buffers, its share of malloc's arenas
@@ -36,7 +38,7 @@ def peak_resident_nbytes() -> int:
 
 def overhead_nbytes(resident: int, workers: int, tasks: int) -> int:
     """What is not arena while a plan of so many tile tasks is made and run by ``workers``."""
-    return resident + RUN_NBYTES + workers * THREAD_NBYTES + tasks * TASK_NBYTES + SLACK_NBYTES
+    return resident + held_nbytes() + RUN_NBYTES + workers * THREAD_NBYTES + tasks * TASK_NBYTES + SLACK_NBYTES
 
 
 @contextlib.contextmanager

@@ -8,8 +8,9 @@ import stat
 
 from einturnip.core.errors import BindError, StoreError
 
-FORMATS = (".npy", ".npz", ".safetensors", ".gguf")
-CONTAINERS = (".npz", ".safetensors", ".gguf")
+HDF5 = (".h5", ".hdf5")
+FORMATS = (".npy", ".npz", ".safetensors", ".gguf", ".zarr", *HDF5)
+CONTAINERS = FORMATS[1:]
 READ_ONLY = (".gguf",)
 INDEX = ".safetensors.index.json"
 """The end of the name of a file that says in which ``.safetensors`` each tensor of a model lies."""
@@ -26,7 +27,7 @@ def split(spec: str) -> tuple[str, str | None]:
 def written(spec: str, name: str) -> str:
     """How to read again what output ``name`` wrote to ``spec``: in a container without a key its name is the key."""
     path, key = split(spec)
-    return f"{path}::{name}" if key is None and os.path.splitext(path)[1].lower() in CONTAINERS else spec
+    return f"{path}::{name}" if key is None and os.path.splitext(path.rstrip("/"))[1].lower() in CONTAINERS else spec
 
 
 def file_format(path: str, role: str, writing: bool = False) -> str:
@@ -35,7 +36,7 @@ def file_format(path: str, role: str, writing: bool = False) -> str:
     Raises:
         BindError: no format has this ending, or it is not written.
     """
-    ending = os.path.splitext(path)[1].lower()
+    ending = os.path.splitext(path.rstrip("/"))[1].lower()
     if writing and ending in READ_ONLY:
         raise BindError(f"{role}: {path}: a {ending} is read, not written; name a .safetensors file instead")
     if not writing and (path.endswith(INDEX) or ending not in FORMATS and os.path.isdir(path)):
@@ -55,7 +56,7 @@ def open_file(path: str) -> tuple[int, int]:
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except FileNotFoundError:
-        raise BindError(f"{path}: there is no such file{_did_you_mean(path)}") from None
+        raise no_such_file(path) from None
     except OSError as error:
         raise StoreError(f"{path}: cannot be opened: {error.strerror}; check the path and its permissions") from error
     status = os.fstat(fd)
@@ -66,6 +67,11 @@ def open_file(path: str) -> tuple[int, int]:
     # even the header's read would otherwise plant the kernel's read-ahead, which then runs along every later read
     os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)
     return fd, status.st_size
+
+
+def no_such_file(path: str) -> BindError:
+    """What to tell of a name that nothing has."""
+    return BindError(f"{path}: there is no such file{_did_you_mean(path.rstrip('/'))}")
 
 
 def _did_you_mean(path: str) -> str:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from einturnip.core.dtypes import DType
 from einturnip.core.errors import BindError, StoreError
@@ -15,6 +15,9 @@ from einturnip.stores.file_source import FileSource
 from einturnip.stores.npy import read_header
 from einturnip.stores.sinks import FileSink, OutputContainer, Tensors, plan_file
 from einturnip.stores.types import Sink, Source
+
+if TYPE_CHECKING:
+    from einturnip.stores.zarr_container import ZarrContainer
 
 
 def open_source(spec: Any, name: str, directory: str | None = None) -> Source:
@@ -36,10 +39,18 @@ def open_source(spec: Any, name: str, directory: str | None = None) -> Source:
         from einturnip.stores.containers import container_source
 
         return container_source(path, key, name)
+    if ending == ".zarr":
+        from einturnip.stores.zarr_source import zarr_source
+
+        return zarr_source(path, key, name)
     fd, size = location.open_file(path)
     try:
         if ending == ".npy":
             return _npy_source(path, fd, size)
+        if ending in location.HDF5:
+            from einturnip.stores.hdf5 import hdf5_source
+
+            return hdf5_source(path, key, name, fd, size)
         from einturnip.stores.npz import npz_source
         from einturnip.stores.temporary import default_directory
 
@@ -83,16 +94,29 @@ def open_sinks(requests: Sequence[OutputRequest]) -> tuple[Sink, ...]:
         StoreError: a disk has no room or a directory refuses; nothing stays behind.
         BindError: two outputs want one place, there is no such directory, or a file cannot hold an element type.
     """
-    opened: dict[str, OutputContainer] = {}
+    opened: dict[str, OutputContainer | ZarrContainer] = {}
     try:
         files = _by_file(requests)
         for target, (path, ending, tensors) in files.items():
-            opened[target] = OutputContainer(path, ending, tensors)
+            opened[target] = _container(path, ending, tensors)
         return tuple(_sink(request, opened) for request in requests)
     except BaseException:
         for container in opened.values():
-            container.file.abort()
+            container.abort()
         raise
+
+
+def load_formats(specs: Iterable[Any]) -> None:
+    """Load what writing to these files will need, so that it is resident before a budget is divided.
+
+    Raises:
+        StoreError: a package is missing; says which.
+    """
+    for spec in specs:
+        if isinstance(spec, (str, os.PathLike)) and os.fspath(spec).partition("::")[0].lower().endswith(location.HDF5):
+            from einturnip.stores.hdf5 import lay_out
+
+            lay_out(os.fspath(spec), {})
 
 
 def open_sink(spec: Any, name: str, shape: tuple[int, ...], dtype: DType) -> Sink:
@@ -114,12 +138,25 @@ def planned_offsets(requests: Sequence[OutputRequest]) -> tuple[int | None, ...]
     return tuple(offsets)
 
 
-def _sink(request: OutputRequest, opened: dict[str, OutputContainer]) -> Sink:
+def _container(path: str, ending: str, tensors: Tensors) -> OutputContainer | ZarrContainer:
+    if ending != ".zarr":
+        return OutputContainer(path, ending, tensors)
+    from einturnip.stores.zarr_container import ZarrContainer
+
+    return ZarrContainer(path, tensors)
+
+
+def _sink(request: OutputRequest, opened: Mapping[str, OutputContainer | ZarrContainer]) -> Sink:
     place = _place(request)
     if place is None:
         return array_sink(request.spec, request.name, request.shape, request.dtype)
     target, _, _, key = place
-    return FileSink(os.fspath(request.spec), opened[target], key, request.shape, request.dtype)
+    name, container = os.fspath(request.spec), opened[target]
+    if isinstance(container, OutputContainer):
+        return FileSink(name, container, key, request.shape, request.dtype)
+    from einturnip.stores.zarr_sink import ZarrSink
+
+    return ZarrSink(name, container, key, request.shape, request.dtype)
 
 
 def _place(request: OutputRequest) -> tuple[str, str, str, str] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 import struct
@@ -14,6 +15,7 @@ from einturnip.core.errors import BindError, StoreError
 from einturnip.stores import npy, safetensors, zipfiles
 from einturnip.stores.file_source import StoredTensor, as_bytes, staging
 from einturnip.stores.layout import blocks, c_layout, extent_nbytes
+from einturnip.stores.location import HDF5
 from einturnip.stores.pages import ReleasedPages, WrittenPages, drop
 from einturnip.stores.temporary import OutputFile
 from einturnip.stores.transfer import copy_blocked, read_full, write_extent, write_full
@@ -48,6 +50,12 @@ def plan_file(path: str, ending: str, tensors: Tensors) -> Plan:
     if ending == ".safetensors":
         header, begins = safetensors.make_header(path, tensors)
         return Plan(((0, header),), begins, len(header) + sum(sizes.values()))
+    if ending in HDF5:
+        from einturnip.stores.hdf5 import lay_out
+
+        return Plan(*lay_out(path, tensors))
+    if ending == ".zarr":  # no file of their own: offsets only tell them apart
+        return Plan((), dict(zip(sizes, itertools.accumulate(sizes.values(), initial=0), strict=False)), 0)
     ((key, (shape, dtype)),) = tensors.items()
     header = npy.make_header(shape, dtype, path)
     return Plan(((0, header),), {key: len(header)}, len(header) + sizes[key])
@@ -94,6 +102,10 @@ class OutputContainer:
                 self.file.abort()
                 raise
             self.file.commit()
+
+    def abort(self) -> None:
+        """Let the file vanish."""
+        self.file.abort()
 
     def _finish_zip(self) -> None:
         """A zip keeps a checksum of each member: read what was written once more, a piece at a time."""

@@ -1,0 +1,106 @@
+"""Tensors stored in chunks that only a library can decode: read chunk by chunk, never more than one at once."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import os
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from einturnip.core.dtypes import DType
+from einturnip.stores.layout import c_layout
+from einturnip.stores.pages import PENDING_NBYTES
+from einturnip.stores.types import Array, Extent, Region
+
+_COPIES = 3
+"""Chunks that a library holds at its worst while it decodes one: the packed bytes, between two filters, the result."""
+
+_STARTED_NBYTES = 4 << 20
+"""What a library takes at its first read, measured: its caches, zarr's event loop and thread."""
+
+_reading: weakref.WeakSet[ChunkedSource] = weakref.WeakSet()
+
+
+def held_nbytes() -> int:
+    """What reading takes, beside the memory read into, of all sources that are open: one thread reads each at a time.
+
+    A budget counts it before anything is read.
+    """
+    return sum(source.held_nbytes for source in list(_reading))
+
+
+class ChunkedSource:
+    """A tensor that ``decode(region, out)`` reads, asked for no more than what lies in one chunk.
+
+    Extents count the bytes of the tensor as though it lay unpacked. ``held_nbytes`` is what reading takes beside
+    ``out``: one thread reads at a time.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        shape: tuple[int, ...],
+        dtype: DType,
+        chunks: tuple[int, ...],
+        decode: Callable[[Region, Array], None],
+        close: Callable[[], None],
+        fd: int = -1,
+    ) -> None:
+        self.name = self.tier = name
+        self.shape, self.dtype = shape, dtype
+        self.chunks = tuple(max(1, min(c, n)) for c, n in zip(chunks, shape, strict=True))
+        self.held_nbytes = _COPIES * math.prod(self.chunks) * dtype.itemsize + _STARTED_NBYTES
+        self._layout = c_layout(shape, dtype.itemsize, 0)
+        self._decode, self._close, self._fd = decode, close, fd
+        self._lock = threading.Lock()
+        self._open, self._passed = True, 0
+        _reading.add(self)
+
+    def extent(self, region: Region) -> Extent:
+        """Where the region's bytes would lie in the unpacked tensor."""
+        return self._layout.extent(region)
+
+    def contiguous_nbytes(self, region: Region) -> int:
+        """Length of the contiguous runs of the region, unpacked."""
+        return self._layout.extent(region)[1]
+
+    def read(self, region: Region, out: Array) -> int:
+        """Fill ``out`` chunk by chunk.
+
+        Raises:
+            StoreError: a chunk cannot be read or decoded.
+        """
+        self._layout.check(region)
+        for part in parts(region, self.chunks):
+            window: tuple[Any, ...] = tuple(slice(a - o, b - o) for (a, b), (o, _) in zip(part, region, strict=True))
+            with self._lock:
+                self._decode(part, out[(*window, ...)])
+                self._passed += math.prod(b - a for a, b in part) * self.dtype.itemsize
+                if self._fd >= 0 and self._passed >= PENDING_NBYTES:
+                    os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_DONTNEED)
+                    self._passed = 0
+        return out.nbytes
+
+    def release(self, region: Region) -> None:
+        """Nothing to do: pages leave the cache as they are passed, since a chunk's place is the library's secret."""
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._open:
+            self._open = False
+            _reading.discard(self)
+            if self._fd >= 0:
+                os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_DONTNEED)
+            self._close()
+
+
+def parts(region: Region, chunks: tuple[int, ...]) -> Iterator[Region]:
+    """The region cut at the chunks' borders."""
+    axes = []
+    for (start, stop), chunk in zip(region, chunks, strict=True):
+        borders = [start, *range((start // chunk + 1) * chunk, stop, chunk), stop]
+        axes.append([(a, b) for a, b in itertools.pairwise(borders) if a < b])
+    yield from itertools.product(*axes)

@@ -1,0 +1,180 @@
+"""Datasets of HDF5 files. Those that lie in one piece, as all that we write do, are read and written past the library.
+
+Source: the HDF5 file format specification; h5py tells where a dataset's bytes lie.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import os
+from importlib import import_module
+from typing import Any
+
+from einturnip.core.dtypes import DType, from_numpy
+from einturnip.core.errors import BindError, StoreError
+from einturnip.stores.chunked import ChunkedSource
+from einturnip.stores.file_source import FileSource
+from einturnip.stores.layout import c_layout
+from einturnip.stores.location import pick_key
+from einturnip.stores.types import Array, Region, Source, slices
+
+_PAGE = 4096
+_LARGE_NBYTES = 1 << 20
+_CACHE_NBYTES = 1 << 20
+
+
+def _library(path: str) -> Any:
+    try:
+        return import_module("h5py")
+    except ImportError:
+        raise StoreError(
+            f"{path}: HDF5 files need the package h5py, which is not installed: pip install 'einturnip[hdf5]'"
+        ) from None
+
+
+def hdf5_source(path: str, key: str | None, name: str, fd: int, size: int) -> Source:
+    """The dataset ``key`` (its path in the file) of a file that is open as ``fd``, owned from now on.
+
+    Raises:
+        StoreError: damaged, truncated, of an element type that the language lacks, or h5py is missing.
+        BindError: no such dataset.
+    """
+    h5py = _library(path)
+    try:
+        file = h5py.File(path, "r", rdcc_nbytes=_CACHE_NBYTES)
+    except (OSError, RuntimeError) as error:
+        raise StoreError(f"{path}: is no whole HDF5 file ({error}); copy or save it again") from error
+    try:
+        picked = pick_key(path, key if key is None else key.strip("/"), hdf5_keys(file), name)
+        source = _dataset_source(file, path, picked, fd, size)
+    except BaseException:
+        file.close()
+        raise
+    if isinstance(source, FileSource):
+        file.close()
+    return source
+
+
+def hdf5_keys(file: Any) -> list[str]:
+    """The paths of all datasets."""
+    found: list[str] = []
+    file.visititems(lambda name, thing: found.append(name) if hasattr(thing, "chunks") else None)
+    return found
+
+
+def _dataset_source(file: Any, path: str, key: str, fd: int, size: int) -> Source:
+    dataset, shown = file[key], f"{path}::{key}"
+    if dataset.shape is None:
+        raise StoreError(f"{shown}: is an empty dataset without a shape")
+    try:
+        dtype = from_numpy(dataset.dtype)
+    except KeyError:
+        raise StoreError(
+            f"{shown}: holds {dataset.dtype} elements, which einturnip has no type for; convert it, for instance to f32"
+        ) from None
+    swapped = not dataset.dtype.isnative
+    begin = dataset.id.get_offset()
+    if begin is not None and dataset.chunks is None and dataset.external is None and not file.userblock_size:
+        layout = c_layout(dataset.shape, dtype.itemsize, begin)
+        if size < begin + layout.nbytes:
+            raise StoreError(f"{path}: is truncated: {key} needs {begin + layout.nbytes} bytes, the file has {size}")
+        return FileSource(shown, path, fd, layout, dtype, swapped)
+
+    def read(region: Region, out: Array) -> None:
+        try:
+            out[...] = dataset[slices(region)]
+        except (OSError, RuntimeError) as error:
+            raise StoreError(f"{shown}: a chunk cannot be read ({error}): the file is damaged") from error
+
+    def close() -> None:
+        file.close()
+        os.close(fd)
+
+    return ChunkedSource(shown, dataset.shape, dtype, dataset.chunks or _rows(dataset.shape), read, close, fd)
+
+
+def _rows(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """What is read at once of a dataset that lies elsewhere, in another file or in the header: one row."""
+    return (*(1 for _ in shape[:-1]), *shape[-1:])
+
+
+class _Recorded(io.RawIOBase):
+    """A file that keeps only the pages that were written: what HDF5 says of its datasets, not their bytes."""
+
+    def __init__(self) -> None:
+        self.pages: dict[int, bytearray] = {}
+        self.size = self._at = 0
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        self._at = offset + (0, self._at, self.size)[whence]
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def truncate(self, size: int | None = None) -> int:
+        self.size = self._at if size is None else size
+        return self.size
+
+    def readable(self) -> bool:
+        return True
+
+    writable = seekable = readable
+
+    def readinto(self, buffer: Any) -> int:
+        view = memoryview(buffer).cast("B")
+        for page, within, at, n in self._touched(view.nbytes):
+            view[at : at + n] = self.pages.get(page, bytes(_PAGE))[within : within + n]
+        self._at += view.nbytes
+        return view.nbytes
+
+    def write(self, buffer: Any) -> int:
+        view = memoryview(buffer).cast("B")
+        for page, within, at, n in self._touched(view.nbytes):
+            self.pages.setdefault(page, bytearray(_PAGE))[within : within + n] = view[at : at + n]
+        self._at += view.nbytes
+        self.size = max(self.size, self._at)
+        return view.nbytes
+
+    def _touched(self, nbytes: int) -> list[tuple[int, int, int, int]]:
+        pieces, at = [], 0
+        while at < nbytes:
+            page, within = divmod(self._at + at, _PAGE)
+            n = min(nbytes - at, _PAGE - within)
+            pieces.append((page, within, at, n))
+            at += n
+        return pieces
+
+
+def lay_out(
+    path: str, tensors: dict[str, tuple[tuple[int, ...], DType]]
+) -> tuple[tuple[tuple[int, bytes], ...], dict[str, int], int]:
+    """What stands around the data, where each dataset begins, and the file's size; large ones begin on a page.
+
+    Raises:
+        BindError: an element type or a key that the format lacks. StoreError: h5py is missing.
+    """
+    h5py, recorded = _library(path), _Recorded()
+    begins: dict[str, int] = {}
+    with h5py.File(recorded, "w", alignment_threshold=_LARGE_NBYTES, alignment_interval=_PAGE) as file:
+        made = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        made.set_layout(h5py.h5d.CONTIGUOUS)
+        made.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
+        made.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
+        linked = h5py.h5p.create(h5py.h5p.LINK_CREATE)
+        linked.set_create_intermediate_group(True)
+        for key, (shape, dtype) in tensors.items():
+            if dtype.name == "bf16":
+                raise BindError(f"{path}::{key}: HDF5 has no bf16; write to .safetensors, or f32(x) in the program")
+            try:
+                kind, space = h5py.h5t.py_create(dtype.numpy, logical=True), h5py.h5s.create_simple(shape)
+                dataset = h5py.h5d.create(file.id, key.strip("/").encode(), kind, space, made, linked)
+            except (ValueError, RuntimeError, OSError) as error:
+                raise BindError(f"{path}::{key}: HDF5 cannot hold an array of this name ({error})") from error
+            begins[key] = dataset.get_offset() or 0
+    size = max(
+        [recorded.size, *(begins[k] + math.prod(shape) * dtype.itemsize for k, (shape, dtype) in tensors.items())]
+    )
+    pieces = tuple((page * _PAGE, bytes(data[: size - page * _PAGE])) for page, data in sorted(recorded.pages.items()))
+    return pieces, begins, size

@@ -1,0 +1,73 @@
+"""Arrays of Zarr directories, version 2 or 3, whatever their codecs: the zarr package decodes, one chunk at a time."""
+
+from __future__ import annotations
+
+import os
+from importlib import import_module
+from typing import Any
+
+from einturnip.core.dtypes import from_numpy
+from einturnip.core.errors import BindError, StoreError
+from einturnip.stores.chunked import ChunkedSource
+from einturnip.stores.location import no_such_file, pick_key
+from einturnip.stores.types import Array, Region, slices
+
+MARKS = ("zarr.json", ".zarray", ".zgroup")
+"""Files of which a Zarr directory holds one."""
+
+
+def zarr_source(path: str, key: str | None, name: str) -> ChunkedSource:
+    """The array ``key`` (its path in the group; none where the directory is itself an array).
+
+    Raises:
+        BindError: no such directory or array. StoreError: damaged, of an element type that the language lacks, or the
+        zarr package is missing.
+    """
+    if not os.path.exists(path):
+        raise no_such_file(path)
+    if not any(os.path.exists(os.path.join(path, mark)) for mark in MARKS):
+        raise StoreError(f"{path}: is no Zarr directory: it holds none of {', '.join(MARKS)}")
+    try:
+        zarr = import_module("zarr")
+    except ImportError:
+        raise StoreError(
+            f"{path}: Zarr directories need the package zarr, which is not installed: pip install 'einturnip[zarr]'"
+        ) from None
+    try:
+        root = zarr.open(path, mode="r")
+        members = {} if isinstance(root, zarr.Array) else _arrays(root, "", zarr)
+    except Exception as error:  # any of its parsers may have met nonsense
+        raise StoreError(f"{path}: its metadata cannot be read ({error}): the directory is damaged") from error
+    if isinstance(root, zarr.Array):
+        if key:
+            raise BindError(f"{path}::{key}: {path} is one array and has no keys; name {path} alone")
+        return _array_source(root, path)
+    picked = pick_key(path, key if key is None else key.strip("/"), list(members), name)
+    return _array_source(members[picked], f"{path}::{picked}")
+
+
+def _arrays(group: Any, prefix: str, zarr: Any) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, member in sorted(group.members()):
+        if isinstance(member, zarr.Array):
+            found[prefix + name] = member
+        else:
+            found |= _arrays(member, f"{prefix}{name}/", zarr)
+    return found
+
+
+def _array_source(array: Any, shown: str) -> ChunkedSource:
+    try:
+        dtype = from_numpy(array.dtype)
+    except KeyError:
+        raise StoreError(
+            f"{shown}: holds {array.dtype} elements, which einturnip has no type for; convert it, for instance to f32"
+        ) from None
+
+    def decode(region: Region, out: Array) -> None:
+        try:
+            out[...] = array[slices(region)] if region else array[()]
+        except Exception as error:  # any codec may have met nonsense
+            raise StoreError(f"{shown}: a chunk cannot be read ({error}): the directory is damaged") from error
+
+    return ChunkedSource(shown, array.shape, dtype, array.chunks, decode, lambda: None)
