@@ -3,6 +3,11 @@
 #pragma once
 #include "scalar.cuh"
 
+// The shared memory that a launch asks for.
+#ifdef __CUDACC__
+#define EIN_DYNAMIC(name) extern __shared__ __align__(16) unsigned char name[];
+#endif
+
 namespace ein {
 
 template <class T> EIN T least() {

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from einturnip.codegen.cuda.elementwise import elementwise
 from einturnip.codegen.cuda.folding import folding
+from einturnip.codegen.cuda.regions import region_kernel
 from einturnip.codegen.cuda.types import ANY, CudaKernel, Layout, View
 from einturnip.codegen.protocol import Mode
 from einturnip.core.einsum import Einsum
-from einturnip.core.errors import InternalError
 from einturnip.core.region import Region
 
 
@@ -19,7 +19,7 @@ def generate(space: Einsum | Region, mode: Mode, layout: Layout = ANY) -> CudaKe
     Equal sources have equal names: einsums that differ in sizes or labels' names alone share one compiled kernel.
     """
     if isinstance(space, Region):
-        raise InternalError("no CUDA kernel of a region yet")
+        return region_kernel(space, mode)
     if space.aggregation is None or mode == "finish":
         return elementwise(space, mode, layout)
     return folding(space, mode)

@@ -1,0 +1,115 @@
+"""Generated CUDA kernels against the reference, their text run on the host by ``emulate.h``."""
+
+from __future__ import annotations
+
+from itertools import product
+from pathlib import Path
+from unittest import mock
+
+import numpy as np
+import pytest
+
+from einturnip.codegen.cuda import region_parts
+from einturnip.codegen.cuda.generate import generate, layout
+from einturnip.core.reference import evaluate_einsum
+from einturnip.core.region import Region
+
+from .. import regions
+from .drawn import SOURCES, Drawn, close, drawn, parts
+from .emulation import Emulator, view, why_not
+
+pytestmark = pytest.mark.skipif(bool(why_not()), reason=why_not())
+
+
+def whole(cases: list[Drawn], scratch: Path) -> None:
+    """Each einsum at once, with the layout that its operands allow, threads in both orders."""
+    kernels, read = [], []
+    for c in cases:
+        out = np.empty(c.einsum.shape, c.einsum.dtype.numpy)
+        read.append(parts(c.einsum, c.operands, tuple((0, n) for n in c.einsum.bounds)))
+        chosen = layout(c.einsum, "whole", [view(x) for x in read[-1]], [view(out)])
+        kernels.append(generate(c.einsum, "whole", chosen))
+    emulator = Emulator(kernels, scratch)
+    for c, kernel, operands in zip(cases, kernels, read, strict=True):
+        expected = evaluate_einsum(c.einsum, c.operands)[0]
+        for falling in (False, True):
+            out = np.full(c.einsum.shape, 7).astype(c.einsum.dtype.numpy)
+            emulator.call(kernel, c.einsum.bounds, [out], operands, [0] * len(c.einsum.bounds), falling=falling)
+            close(out, expected)
+
+
+def tiled(cases: list[Drawn], scratch: Path) -> None:
+    """Each einsum tile by tile: touches into states, then finishes."""
+    cases = [c for c in cases if c.einsum.aggregation is not None]
+    pairs = [(generate(c.einsum, "touch"), generate(c.einsum, "finish")) for c in cases]
+    emulator = Emulator([k for pair in pairs for k in pair], scratch)
+    for n, (c, (touch, finish)) in enumerate(zip(cases, pairs, strict=True)):
+        e, falling = c.einsum, bool(n % 2)
+        out = np.full(e.shape, 7).astype(e.dtype.numpy)
+        for kept, boxes in c.tiles:
+            shape = tuple(b - a for a, b in kept)
+            state = tuple(np.full((*shape, 2), 9).astype(d.numpy)[..., 0] for d in e.state_dtypes)
+            for i, box in enumerate(boxes):
+                extents, origins = [b - a for a, b in box], [a for a, _ in box]
+                emulator.call(touch, extents, state, parts(e, c.operands, box), origins, i == 0, falling)
+            part = out[(*(slice(*r) for r in kept), ...)]
+            emulator.call(finish, (*shape, *e.bounds[e.n_out :]), [part], state, [0] * len(e.bounds), falling=falling)
+        close(out, evaluate_einsum(e, c.operands)[0])
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_drawn(source: str, tmp_path: Path) -> None:
+    cases = drawn(source, 60)
+    whole(cases, tmp_path)
+    tiled(cases[:30], tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("source", SOURCES)
+def test_many_drawn(source: str, tmp_path: Path) -> None:
+    cases = drawn(source, 400)
+    whole(cases, tmp_path)
+    tiled(cases, tmp_path)
+
+
+def test_regions(tmp_path: Path) -> None:
+    """Whole and in tiles, in blocks of two rows and three columns and in large ones."""
+    made = [case(np.random.default_rng(n)) for n, case in enumerate(regions.CASES)]
+    kernels = [[generate(m.region, mode) for mode in ("whole", "touch", "finish")] for m in made]
+    emulator = Emulator([k for ks in kernels for k in ks], tmp_path)
+    for shapes in (((2, 3),), region_parts.SHAPES):
+        for shared in (48 << 10, 0):
+            with (
+                mock.patch.object(region_parts, "SHAPES", shapes),
+                mock.patch.object(region_parts, "SHARED_NBYTES", shared),
+            ):
+                for m, ks in zip(made, kernels, strict=True):
+                    _region(emulator, m, ks)
+
+
+def _region(emulator: Emulator, made: regions.Made, kernels: list) -> None:
+    region, (whole, touch, finish) = made.region, kernels
+    origins = [0] * len(region.bounds)
+    for falling in (False, True):
+        out = np.full(region.shape, 7).astype(region.dtype.numpy)
+        status = emulator.call(whole, region.bounds, [out], made.operands, origins, falling=falling)
+        close(out, made.expected.astype(out.dtype), 2e-5)
+        assert status[0] == 0
+    out = np.full(region.shape, 7).astype(region.dtype.numpy)
+    for kept, boxes in _tiles(region):
+        shape = [b - a for a, b in kept] + list(region.bounds[region.n_out :])
+        state = [np.full(x, 1).astype(d.numpy) for x, d in region.components(shape)]
+        for n, box in enumerate(boxes):
+            extents, at = [b - a for a, b in box], [a for a, _ in box]
+            emulator.call(touch, extents, state, parts(region, made.operands, box), at, n == 0, falling=bool(n % 2))
+        emulator.call(
+            finish, shape, [out[tuple(slice(*e) for e in kept)]], state, [a for a, _ in kept] + origins[len(kept) :]
+        )
+    close(out, made.expected.astype(out.dtype), 2e-5)
+
+
+def _tiles(region: Region):
+    step = [n if p in region.whole else max(1, -(-n // 2)) for p, n in enumerate(region.bounds)]
+    ends = [[(lo, min(lo + w, n)) for lo in range(0, n, w)] for n, w in zip(region.bounds, step, strict=True)]
+    for kept in product(*ends[: region.n_out]):
+        yield kept, [kept + rest for rest in product(*ends[region.n_out :])]
