@@ -16,8 +16,12 @@ from numpy.typing import NDArray
 
 Ints = NDArray[np.int64]
 FREE = -1
+# A free segment that is less than so many times larger than what is asked for fits snugly.
+SNUG = 2
 # Runs of free segments that are looked at for one request.
 MOST_RUNS = 4
+# Neighbours on either side that are looked at where a few are to be evicted together.
+MOST_NEIGHBOURS = 8
 
 
 class Segment:
@@ -80,9 +84,14 @@ class Arena:
             seg = seg.next
 
     def take(self, size: int, value: int) -> Segment | None:
-        """A free segment of ``size`` bytes: of those large enough, the one whose newest op is oldest; else a run."""
+        """A free segment of ``size`` bytes: of those that fit snugly the one whose newest op is oldest.
+
+        Else the smallest that is large enough, else a run: small values left in large segments push out large ones.
+        """
         best: Segment | None = None
         for s in self._sizes[bisect_left(self._sizes, size) :]:
+            if s >= SNUG * size and best is not None:
+                break
             seg = self._top(s)
             if seg is not None and (best is None or seg.newest < best.newest):
                 best = seg
@@ -101,12 +110,17 @@ class Arena:
         del self._ends[seg.offset]
         self._offer(seg)
 
-    def windows(self, size: int, cost: Callable[[int], float | None]) -> list[int] | None:
-        """Values to evict so that ``size`` contiguous bytes are free, at the least ``cost`` (None: may not go)."""
+    def window(
+        self, size: int, cost: Callable[[int], float | None], around: Segment | None = None
+    ) -> tuple[float, list[int]] | None:
+        """The least ``cost`` (a byte; None: may not go) of ``size`` contiguous bytes, and the values to evict for it.
+
+        With ``around`` only that segment and a few of its neighbours are looked at.
+        """
         best: tuple[float, list[int]] | None = None
         run: list[tuple[int, float, int]] = []
         total, price = 0, 0.0
-        for seg in self:
+        for seg in self if around is None else _neighbours(around, size):
             c = 0.0 if seg.value == FREE else cost(seg.value)
             if c is None:
                 run, total, price = [], 0, 0.0
@@ -119,7 +133,7 @@ class Arena:
                 run.pop(0)
             if total >= size and (best is None or price < best[0]):
                 best = price, [v for _, _, v in run if v != FREE]
-        return None if best is None else best[1]
+        return best
 
     def _top(self, size: int) -> Segment | None:
         """The oldest free segment of exactly ``size`` bytes; entries that are no longer so are dropped."""
@@ -221,6 +235,23 @@ class Arena:
 
 def _newest(seg: Segment) -> int:
     return seg.newest
+
+
+def _neighbours(seg: Segment, size: int) -> list[Segment]:
+    """A segment between its neighbours: on either side what makes ``size`` bytes with it, MOST_NEIGHBOURS at most."""
+    left: list[Segment] = []
+    right: list[Segment] = []
+    at, total = seg.prev, seg.size
+    while at is not None and total < size and len(left) < MOST_NEIGHBOURS:
+        left.append(at)
+        total += at.size
+        at = at.prev
+    at, total = seg.next, seg.size
+    while at is not None and total < size and len(right) < MOST_NEIGHBOURS:
+        right.append(at)
+        total += at.size
+        at = at.next
+    return [*reversed(left), seg, *right]
 
 
 def _around(seg: Segment, size: int) -> list[Segment]:

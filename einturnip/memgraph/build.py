@@ -20,7 +20,7 @@ import numpy as np
 from einturnip.core.errors import CapacityError
 from einturnip.core.machine import Machine
 from einturnip.decomp.transfer_time import offload_seconds, reload_seconds
-from einturnip.memgraph.arena import Arena, Segment
+from einturnip.memgraph.arena import MOST_NEIGHBOURS, Arena, Segment
 from einturnip.memgraph.columns import OpColumns
 from einturnip.memgraph.spill import SpillSlots
 from einturnip.memgraph.types import COMPUTE, DISK, FILES, MemGraph, OpKind, op_kind
@@ -33,11 +33,6 @@ OP_KINDS = [op_kind(kind) for kind in TaskKind]
 MOST_BEFORE_EACH = 8
 # Of the capacity, how much the allocation cursor may take for tasks that are not complete yet.
 LOOKAHEAD_SHARE = 0.03
-# With more values than this in memory, those of other sizes are not compared with a victim of the very size wanted;
-# with more than FEW only where it must be written. They must cost CHEAPER times as much: what they leave is scattered.
-MOST_COMPARED = 2000
-FEW = 300
-CHEAPER = 0.5
 PAGE, LINE = 4096, 64
 TASKS_AT_ONCE = 4096
 
@@ -47,23 +42,33 @@ def granule(capacity: int) -> int:
     return PAGE if capacity >= 4 << 20 else LINE
 
 
-def build(tasks: TaskGraph, capacity: int, machine: Machine, readable: frozenset[int] = frozenset()) -> MemGraph:
-    """Place every value of ``tasks`` in ``capacity`` bytes. ``readable``: outputs whose stored tiles can be read again.
+def build(
+    tasks: TaskGraph,
+    capacity: int,
+    machine: Machine,
+    readable: frozenset[int] = frozenset(),
+    ahead: int | None = None,
+) -> MemGraph:
+    """Place every value of ``tasks`` in ``capacity`` bytes.
+
+    ``readable``: outputs whose stored tiles can be read again. ``ahead``: for so many tasks ahead of those complete,
+    values that are wanted late give up their bytes; two for each worker, if it is not stated.
 
     Raises:
         CapacityError: one task's working set is larger than the capacity; ``needed`` is that working set.
     """
-    return _placed(tasks, capacity, machine, readable).freeze(tasks)
+    ahead = 2 * machine.workers if ahead is None else ahead
+    return _placed(tasks, capacity, machine, readable, ahead).freeze(tasks)
 
 
-def _placed(tasks: TaskGraph, capacity: int, machine: Machine, readable: frozenset[int]) -> OpColumns:
+def _placed(tasks: TaskGraph, capacity: int, machine: Machine, readable: frozenset[int], ahead: int) -> OpColumns:
     """The ops; nothing else of the builder outlives this call. What fits by lines alone is placed by lines."""
     try:
-        return _Builder(tasks, capacity, machine, readable, granule(capacity)).run()
+        return _Builder(tasks, capacity, machine, readable, granule(capacity), ahead).run()
     except CapacityError:
         if granule(capacity) == LINE:
             raise
-    return _Builder(tasks, capacity, machine, readable, LINE).run()
+    return _Builder(tasks, capacity, machine, readable, LINE, ahead).run()
 
 
 class _Builder:
@@ -73,7 +78,7 @@ class _Builder:
     """
 
     def __init__(
-        self, tasks: TaskGraph, capacity: int, machine: Machine, readable: frozenset[int], granule: int
+        self, tasks: TaskGraph, capacity: int, machine: Machine, readable: frozenset[int], granule: int, ahead: int
     ) -> None:
         self.t = tasks
         self.readable = readable
@@ -83,7 +88,7 @@ class _Builder:
         self.spill = SpillSlots(granule)
         self.ops = OpColumns()
         self.lookahead = int(capacity * LOOKAHEAD_SHARE)
-        self.least_window = 2 * machine.workers
+        self.ahead = ahead
         self.nbytes = array("q", tasks.value_nbytes.tobytes())
         self.size = array("q", self.arena.rounded_all(tasks.value_nbytes).tobytes())
         self.version: dict[int, int] = {}  # of states that came back half-made
@@ -132,7 +137,7 @@ class _Builder:
         total = sum([size[v] for v in wanted]) + scratch
         if total > arena.capacity:
             raise CapacityError(f"a tile's kernel holds {total} bytes at once", total)
-        while self.window_nbytes > self.lookahead and len(self.window) > self.least_window:
+        while self.window_nbytes > self.lookahead and len(self.window) > self.ahead:
             self._complete_next()
         self.taken = 0
         for v in wanted:
@@ -234,30 +239,32 @@ class _Builder:
             if seg is not None:
                 self.taken += size
                 return seg
-            ahead = i - self.completed
-            victim = self.victims.best(size, i, self.completed, ahead if self.window else 0, self._evictable)
-            # One that must be written first goes when there is nothing else to give up.
-            if victim is not None and (self._evictable(victim) == 1 or self.arena.n_held > MOST_COMPARED):
-                for v in self._instead(victim, size, i):
-                    self._evict(v)
-            elif self.window:
-                self._complete_next()
-            else:
-                chosen = self.arena.windows(size, lambda v: self.victims.price(v, i, self.completed, self._evictable))
-                if chosen is None:
+            chosen = self._to_spare(size, i) if len(self.window) <= self.ahead else None
+            if chosen is None:
+                if self.window:
+                    self._complete_next()
+                    continue
+                found = self.arena.window(size, lambda v: self.victims.price(v, i, self.completed, self._evictable))
+                if found is None:
                     return None
-                for v in chosen:
-                    self._evict(v)
+                chosen = found[1]
+            for v in chosen:
+                self._evict(v)
 
-    def _instead(self, victim: int, size: int, i: int) -> Sequence[int]:
-        """What gives up ``size`` bytes: the victim of that very size, or others beside each other that cost less."""
-        price, evictable = self.victims.price, self._evictable
-        if self.arena.n_held > FEW or not self.victims.later(victim, i, self.completed, evictable):
-            return (victim,)
-        found = self.arena.windows(size, lambda v: price(v, i, self.completed, evictable)) or ()
-        cost = sum(self.size[v] * (price(v, i, self.completed, evictable) or 0.0) for v in found)
-        own = size * (price(victim, i, self.completed, evictable) or 0.0)
-        return found if found and cost < CHEAPER * own else (victim,)
+    def _to_spare(self, size: int, i: int) -> list[int] | None:
+        """Neighbours to evict that are wanted late: the cheapest around the values that are wanted latest."""
+        window, victims, completed, evictable = self.arena.window, self.victims, self.completed, self._evictable
+        distance = i - completed if self.window else 0
+
+        def cost(v: int) -> float | None:
+            return victims.spare(v, i, completed, distance, evictable)
+
+        best: tuple[float, list[int]] | None = None
+        for v in victims.latest(size // MOST_NEIGHBOURS, i, completed, distance, evictable):
+            found = window(size, cost, self.segment[v])
+            if found is not None and (best is None or found[0] < best[0]):
+                best = found
+        return None if best is None else best[1]
 
     def _bring_in(self, v: int, seg: Segment) -> None:
         """Load or reload ``v`` into ``seg``."""

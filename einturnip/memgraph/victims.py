@@ -1,13 +1,14 @@
 """Which value gives up its bytes: Belady's choice, weighed by the bytes that bringing it back would move.
 
 Source: Belady (1966) for the farthest next use; a value without a copy elsewhere costs a write as well as a read, so
-it goes only if it is wanted so much later.
+it goes only if it is wanted so much later. A sum that is half made goes last: it would be written again and again.
 """
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable
+from bisect import bisect_left, insort
+from collections.abc import Callable, Iterator
 from heapq import heappop, heappush
 
 import numpy as np
@@ -18,8 +19,9 @@ from einturnip.taskgraph.types import TaskGraph, TaskKind
 NEVER = 1 << 60
 CANDIDATES = 6
 WRITE_WEIGHT = 2.5
-MUCH_LATER = 4
+HALF_MADE_WEIGHT = 1e6
 KEPT_WEIGHT = 1e9  # of what the program wants kept: it goes when nothing else can
+DEAR = 1.0  # from this price on a value goes only where nothing else can
 
 
 class Victims:
@@ -30,7 +32,9 @@ class Victims:
         self._at = self._ptr[:-1]
         self._next = array("q", [NEVER]) * tasks.n_values
         self._pinned = array("i", [-1]) * tasks.n_values
+        self._last_made = _last_made(tasks)
         self._heaps: dict[int, list[tuple[int, int]]] = {}
+        self._sizes: list[int] = []  # those of _heaps, in order
         self._kept = _kept(tasks)
 
     def pin(self, v: int, i: int) -> None:
@@ -52,53 +56,58 @@ class Victims:
             heap = self._heaps.get(size)
             if heap is None:
                 heap = self._heaps[size] = []
+                insort(self._sizes, size)
             heappush(heap, (-self._next[v], v))
 
-    def best(
-        self, size: int, i: int, completed: int, least_distance: int, evictable: Callable[[int], int]
-    ) -> int | None:
-        """The best victim of exactly ``size`` bytes that is wanted more than ``least_distance`` tasks after ``i``."""
-        heap = self._heaps.get(size)
-        if not heap:
-            return None
-        aside: list[tuple[int, int]] = []
-        best: tuple[float, int] | None = None
-        while heap and len(aside) < CANDIDATES:
-            entry = heap[0]
-            v = entry[1]
-            if -entry[0] != self._next[v] or self._pinned[v] > completed or not evictable(v):
-                heappop(heap)  # used again since, or gone; it comes back when that use is complete
-                continue
-            if -entry[0] - i <= least_distance:
-                break
-            aside.append(heappop(heap))
-            price = self.price(v, i, completed, evictable)
-            if price is not None and (best is None or price < best[0]):
-                best = price, v
-        for entry in aside:
-            heappush(heap, entry)
-        return None if best is None else best[1]
-
-    def later(self, v: int, i: int, completed: int, evictable: Callable[[int], int]) -> bool:
-        """True where a value of another size is wanted much later than ``v``, and so may be the better victim."""
-        least = i + MUCH_LATER * (self._next[v] - i)
-        for heap in self._heaps.values():
-            while heap:
-                at, other = -heap[0][0], heap[0][1]
-                if at == self._next[other] and self._pinned[other] <= completed and evictable(other):
+    def latest(
+        self, least_size: int, i: int, completed: int, least_distance: int, evictable: Callable[[int], int]
+    ) -> Iterator[int]:
+        """Of each size from ``least_size`` on a few values wanted latest, more than ``least_distance`` after ``i``."""
+        for size in self._sizes[bisect_left(self._sizes, least_size) :]:
+            heap = self._heaps[size]
+            aside: list[tuple[int, int]] = []
+            while heap and len(aside) < CANDIDATES:
+                entry = heap[0]
+                v = entry[1]
+                if -entry[0] != self._next[v] or self._pinned[v] > completed or not evictable(v):
+                    heappop(heap)  # used again since, or gone; it comes back when that use is complete
+                    continue
+                if -entry[0] - i <= least_distance:
                     break
-                heappop(heap)
-            if heap and -heap[0][0] > least:
-                return True
-        return False
+                aside.append(heappop(heap))
+            for entry in aside:
+                heappush(heap, entry)
+                yield entry[1]
 
     def price(self, v: int, i: int, completed: int, evictable: Callable[[int], int]) -> float | None:
-        """Transfers that evicting ``v`` costs per task until it is wanted; None where it may not go."""
+        """Transfers that evicting a byte of ``v`` costs per task until it is wanted; None where it may not go."""
         state = evictable(v)
         if not state or self._pinned[v] > completed:
             return None
-        weight = KEPT_WEIGHT if v in self._kept else 1.0
-        return weight * (1.0 if state == 1 else WRITE_WEIGHT) / max(1, self._next[v] - i)
+        wanted = self._next[v]
+        weight = 1.0 if state == 1 else WRITE_WEIGHT
+        if v in self._kept:
+            weight *= KEPT_WEIGHT
+        elif wanted <= self._last_made[v]:
+            weight *= HALF_MADE_WEIGHT
+        return weight / max(1, wanted - i)
+
+    def spare(
+        self, v: int, i: int, completed: int, least_distance: int, evictable: Callable[[int], int]
+    ) -> float | None:
+        """As ``price``; None also for what is wanted too soon, or is dear."""
+        if self._next[v] - i <= least_distance:
+            return None
+        price = self.price(v, i, completed, evictable)
+        return price if price is None or price < DEAR * WRITE_WEIGHT else None
+
+
+def _last_made(tasks: TaskGraph) -> array[int]:
+    """Of each value the last task that makes or touches it; until then it is half made."""
+    makes = np.flatnonzero((tasks.kind != TaskKind.LOAD) & (tasks.kind != TaskKind.STORE)).astype(np.int32)
+    last = np.full(tasks.n_values, -1, np.int32)
+    np.maximum.at(last, tasks.value[makes], makes)
+    return array("i", last.tobytes())
 
 
 def _kept(tasks: TaskGraph) -> frozenset[int]:

@@ -15,7 +15,6 @@ from einturnip.core.described import Described
 from einturnip.core.errors import CapacityError
 from einturnip.memgraph.arena import FREE, Arena, Segment
 from einturnip.memgraph.columns import OpColumns
-from einturnip.memgraph.policies.snug import SnugArena
 from einturnip.memgraph.policies.state import Residents, Scattered
 from einturnip.memgraph.policies.trace import granule, trace
 from einturnip.memgraph.policies.types import Budgets, Leave, Policy, Trace
@@ -53,7 +52,7 @@ class _Walk(Residents):
         super().__init__(seen)
         unit = granule(seen.budgets.device)
         self.policy = policy
-        self.arena = SnugArena(seen.budgets.device, unit)
+        self.arena = Arena(seen.budgets.device, unit)
         self.tiers = {HOST: Arena(seen.budgets.host, unit), DISK: Arena(seen.budgets.disk, unit)}
         self.slot: dict[int, Segment] = {}  # of values that were offloaded
         self.slot_users: dict[int, list[int]] = {}
