@@ -7,6 +7,7 @@ import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from einturnip.core.errors import CapacityError
 from einturnip.core.machine import Machine
 from einturnip.decomp.check import check as check_decomposition
 from einturnip.decomp.types import Decomposition
+from einturnip.devices.choice import Chosen, arena_nbytes, choose, open_device
 from einturnip.devices.host import HostArena, available_memory, blas_threads, usable_cores
 from einturnip.devices.stored import machine_here
 from einturnip.eingraph.build import build as build_graph
@@ -30,8 +32,9 @@ from einturnip.planner.budget import Budget, peak_resident_nbytes, resident_nbyt
 from einturnip.planner.plan import cost_of_bytes, plan, tidy_up
 from einturnip.planner.price import least_seconds, predict, slots
 from einturnip.runtime.compiling import compile_ahead, has_room
-from einturnip.runtime.execute import HostExecutor
+from einturnip.runtime.execute import HostExecutor, Transfers
 from einturnip.runtime.loop import Trace, run_ops
+from einturnip.runtime.on_device import pinned_limit, run_on_device, with_host_tier
 from einturnip.runtime.policies import policy
 from einturnip.runtime.state import State
 from einturnip.runtime.types import NumericWarning, Prediction, Progress, RunReport
@@ -56,6 +59,8 @@ class Options:
     ``check``: prove the memory graph before it runs. ``fuse``: einsums may run together where that spares bytes.
     ``exact``: rewrites keep every result's digits; else squared distances become matrix products (``expansion``).
     ``compiled``: kernels that take long become machine code before the run, where the memory has room for a compiler.
+    ``device``: ``cpu``, ``cuda:1`` and the like; on any but the CPU the budget is the device's, and ``host_memory``
+    bounds the process.
     """
 
     memory: int | None = None
@@ -68,6 +73,8 @@ class Options:
     fuse: bool = True
     exact: bool = True
     compiled: bool = True
+    device: str = "cpu"
+    host_memory: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +88,8 @@ class Planned:
     machine: Machine
     sources: Mapping[str, Source]
     targets: Mapping[str, str]
+    device: Chosen = Chosen()
+    staging: tuple[int, int] = (0, 0)
 
     @property
     def taskgraph(self) -> TaskGraph:
@@ -110,9 +119,14 @@ def make_plan(graph: EinGraph, sources: Mapping[str, Source], targets: Mapping[s
     """Rewrite, decompose, lower, place and price. ``targets``: the outputs that are kept, and where.
 
     Raises:
-        CapacityError: the budget is too small; says the least that would do.
+        CapacityError: the budget is too small; says the least that would do. DeviceError: there is no such device.
     """
+    device = choose(options.device)
+    if device.kind != "cpu":
+        arena = options.memory if options.arena is None else options.arena
+        options = replace(options, memory=None, arena=arena_nbytes(device) if arena is None else arena)
     machine = machine_here(options.workers or usable_cores())
+    machine = machine if device.kind == "cpu" else replace(machine, compute=device.name)
     memory = options.memory
     if memory is None and options.arena is None:
         memory = available_memory() // 2
@@ -136,12 +150,21 @@ def make_plan(graph: EinGraph, sources: Mapping[str, Source], targets: Mapping[s
         return Planned(graph, lowered.memgraph, prediction, lowered.budget, machine, sources, targets)
 
     best = planned(rewritten) if fused is rewritten else _better(planned, fused, rewritten)
+    best = _on_device(best, device, options)
     if options.check:
         check_graph(best.graph)
         check_decomposition(best.decomposition)
         check_taskgraph(best.taskgraph)
         check_memgraph(best.memgraph)
     return best
+
+
+def _on_device(made: Planned, device: Chosen, options: Options) -> Planned:
+    """The plan for a device: what it offloads goes to host memory while there is room."""
+    if device.kind == "cpu":
+        return replace(made, device=device)
+    memgraph, staging = with_host_tier(made.memgraph, pinned_limit(options.host_memory, resident_nbytes()))
+    return replace(made, memgraph=memgraph, device=device, staging=staging)
 
 
 def _better(planned: Callable[[EinGraph], Planned], fused: EinGraph, apart: EinGraph) -> Planned:
@@ -197,34 +220,72 @@ def execute(
     if machine.compiled:
         compile_ahead(planned.taskgraph)
     spill = SpillFile(options.spill, options.spill_limit) if memgraph.spill_nbytes else None
-    arena = HostArena(max(memgraph.capacity, os.sysconf("SC_PAGE_SIZE")))
     try:
         if spill is not None:
             spill.reserve(memgraph.spill_nbytes)
         nodes = planned.graph.nodes
         by_node = [sources[n.name] if isinstance(n, InputNode) else None for n in nodes]
         by_output = [sinks[name] for name, _ in planned.graph.outputs]
-        executor = HostExecutor(memgraph, arena, by_node, by_output, spill)
-        lanes = slots(machine.workers)
+
+        def tick(transfers: Transfers) -> Callable[[Trace], None] | None:
+            return None if progress is None else _Reporter(memgraph, transfers, progress)
+
+        ran = _on_host if planned.device.kind == "cpu" else _on_streams
+        transfers, trace = ran(planned, options, (by_node, by_output, spill), tick, stop)
+        for sink in sinks.values():
+            sink.commit()
+        return report_of(planned, transfers.flags, transfers.moved, trace)
+    finally:
+        if spill is not None:
+            spill.close()
+
+
+Far: TypeAlias = tuple[Sequence[Source | None], Sequence[Sink], SpillFile | None]
+Ticks: TypeAlias = Callable[[Transfers], Callable[[Trace], None] | None]
+
+
+def _on_host(
+    planned: Planned, options: Options, far: Far, ticks: Ticks, stop: threading.Event | None
+) -> tuple[Transfers, Trace]:
+    """Run a plan on the host's threads."""
+    memgraph = planned.memgraph
+    arena = HostArena(max(memgraph.capacity, os.sysconf("SC_PAGE_SIZE")))
+    try:
+        executor = HostExecutor(memgraph, arena, *far)
+        lanes = slots(planned.machine.workers)
         state = State(memgraph, policy(options.policy)(memgraph), {k: IN_FLIGHT * n for k, n in lanes.items()})
-        tick = None if progress is None else _Reporter(memgraph, executor, progress)
+        tick = ticks(executor)
         with blas_threads(1):
             trace = run_ops(memgraph, state, executor.run, executor.describe, lanes, tick, stop)
         if tick is not None:
             tick(trace)
-        for sink in sinks.values():
-            sink.commit()
-        return report_of(planned, executor.flags, executor.moved, trace)
+        return executor, trace
     finally:
         arena.close()
-        if spill is not None:
-            spill.close()
+
+
+def _on_streams(
+    planned: Planned, options: Options, far: Far, ticks: Ticks, stop: threading.Event | None
+) -> tuple[Transfers, Trace]:
+    """Run a plan on a device's streams."""
+    memgraph = planned.memgraph
+    device = open_device(planned.device, memgraph.capacity, memgraph.host_nbytes + sum(planned.staging))
+    try:
+        transfers = Transfers(memgraph, device.places, *far)
+        tick, ranks = ticks(transfers), policy(options.policy)(memgraph)
+        with blas_threads(1):
+            trace = run_on_device(memgraph, device, transfers, planned.staging, ranks, tick, stop)
+        if tick is not None:
+            tick(trace)
+        return transfers, trace
+    finally:
+        device.close()
 
 
 class _Reporter:
     """Turns a trace into Progress."""
 
-    def __init__(self, graph: MemGraph, executor: HostExecutor, progress: Callable[[Progress], None]) -> None:
+    def __init__(self, graph: MemGraph, executor: Transfers, progress: Callable[[Progress], None]) -> None:
         self.graph = graph
         self.executor = executor
         self.progress = progress
@@ -270,7 +331,7 @@ def report_of(
         ops={k.name.lower(): kinds[k] for k in OpKind if kinds[k]},
         lanes={lane.name.lower(): seconds for lane, seconds in trace.busy.items()},
         stalls=trace.stalls,
-        link_bytes={"disk->cpu:0": moved["in"], "cpu:0->disk": moved["out"]},
+        link_bytes=_links(planned, moved),
         link_bytes_lower_bound=planned.prediction.link_bytes_lower_bound,
         arena_nbytes=planned.budget.arena,
         arena_peak_nbytes=planned.memgraph.peak_nbytes,
@@ -282,3 +343,12 @@ def report_of(
         order=tuple(trace.order),
         timeline=trace.timeline,
     )
+
+
+def _links(planned: Planned, moved: Mapping[str, int]) -> dict[str, int]:
+    """Bytes by link, from those moved in and out, and of them those between a device and host memory."""
+    if planned.device.kind == "cpu":
+        return {"disk->cpu:0": moved["in"], "cpu:0->disk": moved["out"]}
+    name = planned.device.name
+    ways = {"in": f"disk->{name}", "out": f"{name}->disk", "host in": f"host->{name}", "host out": f"{name}->host"}
+    return {link: moved.get(way, 0) for way, link in ways.items()}

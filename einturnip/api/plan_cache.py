@@ -55,7 +55,7 @@ def keep(key: Hashable, owner: object, job: Job) -> Kept:
     planned = replace(job.planned, sources={}, targets={})
     nbytes = _columns_nbytes(planned.memgraph) + _columns_nbytes(planned.taskgraph) + BESIDE_COLUMNS
     nbytes += 1000 * len(planned.graph.nodes)
-    small = is_small(planned.memgraph)
+    small = planned.device.kind == "cpu" and is_small(planned.memgraph)
     nbytes += arena_nbytes(planned.memgraph) if small else 0
     made = Kept(key, owner, job.bound, planned, nbytes, small)
     if nbytes <= MOST_NBYTES:

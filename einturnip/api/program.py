@@ -71,21 +71,30 @@ class Settings:
     spill_limit: Size | None = None
     policy: str = "critical-path"
     exact: bool = True
+    device: str = "cpu"
+    host_memory: Size | None = None
 
     def options(self) -> Options:
         """The same for the planner, but for the memory of the process."""
         return Options(
-            arena=None if self.arena is None else parse_size(self.arena),
+            arena=None if self._arena is None else parse_size(self._arena),
             workers=self.workers,
             spill=None if self.spill is None else os.fspath(self.spill),
             spill_limit=None if self.spill_limit is None else parse_size(self.spill_limit),
             policy=self.policy,
             exact=self.exact,
+            device=self.device,
+            host_memory=None if self.host_memory is None else parse_size(self.host_memory),
         )
+
+    @property
+    def _arena(self) -> Size | None:
+        """The arena's size as stated: of a device's memory, all is arena."""
+        return self.memory if self.arena is None and self.device != "cpu" else self.arena
 
     def allowed(self) -> int | None:
         """Bytes that may be added to the process; None where the arena is stated instead."""
-        if self.arena is not None:
+        if self.arena is not None or self.device != "cpu":
             return None
         return plan_cache.free_share() if self.memory is None else parse_size(self.memory)
 
@@ -137,6 +146,8 @@ class Program:
         spill_limit: Size | None = None,
         policy: str = "critical-path",
         exact: bool = True,
+        device: str = "cpu",
+        host_memory: Size | None = None,
         progress: Callable[[Progress], None] | None = None,
         data: Mapping[str, Any] | None = None,
         **inputs: Any,
@@ -146,13 +157,14 @@ class Program:
         ``memory`` is what einturnip may add to this process (half of what is free, if not given): results and the
         arena together; ``arena`` sets the arena alone. ``out`` names files (or arrays) for results; what stands there
         is not held in memory. ``exact=False`` lets squared distances run as matrix products, which are faster and lose
-        the digits of what is small beside the points themselves. ``data`` takes inputs whose names are not free, such
-        as one called ``memory``.
+        the digits of what is small beside the points themselves. ``device``: ``cpu``, ``cuda``, ``cuda:1``, ``sim``, or
+        ``auto`` for a GPU if one can be used; on any but the CPU ``memory`` is the device's, and ``host_memory`` bounds
+        the process. ``data`` takes inputs whose names are not free, such as one called ``memory``.
 
         Raises:
             BindError: inputs and program disagree. CapacityError: it does not fit. RunError: it failed on the way.
         """
-        settings = Settings(memory, arena, workers, out or {}, spill, spill_limit, policy, exact)
+        settings = Settings(memory, arena, workers, out or {}, spill, spill_limit, policy, exact, device, host_memory)
         job, kept = self.job(settings, {**inputs, **(data or {})})
         try:
             return run_job(job, kept, progress, None)
@@ -170,12 +182,14 @@ class Program:
         spill_limit: Size | None = None,
         policy: str = "critical-path",
         exact: bool = True,
+        device: str = "cpu",
+        host_memory: Size | None = None,
         data: Mapping[str, Any] | None = None,
         dims: Mapping[str, int] | None = None,
         **inputs: Any,
     ) -> Plan:
         """What a call with these arguments would do. Inputs may be absent where ``dims`` gives their sizes."""
-        settings = Settings(memory, arena, workers, out or {}, spill, spill_limit, policy, exact)
+        settings = Settings(memory, arena, workers, out or {}, spill, spill_limit, policy, exact, device, host_memory)
         return Plan(*self.job(settings, {**inputs, **(data or {})}, dims or {}))
 
     def job(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -131,11 +132,16 @@ class Views:
 
     def move(self, op: Op) -> None:
         """Do a move: copy what shows of each value that it reads."""
+        for target, source in self.moved(op):
+            target[...] = source
+
+    def moved(self, op: Op) -> Iterator[tuple[Array, Array]]:
+        """What a move copies: pairs of target and source."""
         task = self.tasks[op.task]
         out = self.value(op.writes[0].value)
         made = self.array(op.writes[0].offset, out)
         for access, seen, box in zip(op.reads, task.seen, self.tasks.copied(task), strict=True):
-            made[index(box, out.box)] = self.part(access.offset, seen, box)
+            yield made[index(box, out.box)], self.part(access.offset, seen, box)
 
     def transferred(self, op: Op) -> tuple[Box, Array]:
         """What a transfer between the arena and a file moves: the file's region, and the array here."""

@@ -1,4 +1,4 @@
-"""What an op does on the host: its kernel over views of the arena, or its transfer."""
+"""What an op does: its kernel over views of the arena, or its transfer between the arena and a file."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from einturnip.codegen.kernels import compile_kernel
-from einturnip.memgraph.types import COMPUTE, DISK, FILES, MemGraph, Op, OpKind
-from einturnip.memgraph.views import Memory, Views
+from einturnip.memgraph.types import COMPUTE, DISK, FILES, Lane, MemGraph, Op, OpKind
+from einturnip.memgraph.views import Array, Memory, Views
 from einturnip.stores.types import Sink, Source
 from einturnip.taskgraph.types import TaskKind, ValueKind
 
@@ -25,8 +25,12 @@ class Spill(Protocol):
         """Fill the buffer from the offset."""
 
 
-class HostExecutor:
-    """Runs ops of one memory graph; ``run`` may be called from several threads, each op once."""
+class Transfers:
+    """The far ends of a graph's transfers, files and the spill file, and what ops say of themselves.
+
+    ``begun``: units that a touch has initialised; ``moved``: bytes in and out; ``flags``: by node, in how many tiles
+    something invalid, an overflow or a division by zero happened.
+    """
 
     def __init__(
         self,
@@ -52,58 +56,62 @@ class HostExecutor:
         n_versions = self.tasks.n_values + len(graph.origin)
         self._uses_left: list[int] = np.bincount(brought, minlength=n_versions).tolist()
 
-    def run(self, i: int) -> None:
-        """Do what op ``i`` says."""
-        op = self.graph[i]
-        match op.kind:
-            case OpKind.KERNEL | OpKind.AGGREGATE:
-                self._kernel(op)
-            case OpKind.MOVE:
-                self.views.move(op)
-            case OpKind.LOAD | OpKind.RELOAD:
-                self._count("in", self._bring_in(op))
-            case OpKind.OFFLOAD | OpKind.STORE:
-                self._count("out", self._take_out(op))
-
-    def _kernel(self, op: Op) -> None:
-        call = self.views.call(op)
-        kernel = compile_kernel(call.einsum, call.extents, call.mode)
-        # The state machine holds the unit's lock while the op runs, so this is the first touch or it is not.
+    def first(self, op: Op) -> bool:
+        """True where a touch initialises its unit's state; asked of the unit's touches in the order they run in."""
         first = op.unit >= 0 and op.unit not in self.begun and not self.views.continues(op.unit)
-        bits = kernel(call.outs, call.operands, call.origins, first, call.workspace)
         if op.unit >= 0:
             self.begun.add(op.unit)
+        return first
+
+    def met(self, node: int, bits: int) -> None:
+        """Count what a kernel of the node met."""
         if bits:
             with self.lock:
-                counts = self.flags.setdefault(call.node, [0, 0, 0])
+                counts = self.flags.setdefault(node, [0, 0, 0])
                 for k in range(3):
                     counts[k] += bits >> k & 1
 
-    def _bring_in(self, op: Op) -> int:
-        source, made = op.reads[0], op.writes[0]
+    def read(self, op: Op, array: Array) -> None:
+        """Fill ``array`` from where a load or reload reads: bytes of the spill file, or a region of a file."""
+        source = op.reads[0]
         if source.tier == DISK:
             assert self.spill is not None
-            self.spill.read(source.offset, self.views.bytes(made.offset, made.nbytes))
-            return made.nbytes
+            self.spill.read(source.offset, array)
+            self.count("in", source.nbytes)
+            return
         store = self._file(source.tier)
-        region, array = self.views.transferred(op)
+        region = self.views.value(source.value).box
         nbytes = store.read(region, array)
         with self.lock:
             self._uses_left[source.value] -= 1
             last = self._uses_left[source.value] == 0
         if last:  # its pages leave the page cache now, not earlier
             store.release(region)
-        return nbytes
+        self.count("in", nbytes)
 
-    def _take_out(self, op: Op) -> int:
+    def write(self, op: Op, array: Array) -> None:
+        """Write ``array`` to where an offload or store writes."""
         held, to = op.reads[0], op.writes[0]
         assert held.tier == COMPUTE
         if to.tier == DISK:
             assert self.spill is not None
-            self.spill.write(to.offset, self.views.bytes(held.offset, held.nbytes))
-            return held.nbytes
-        region, array = self.views.transferred(op)
-        return self._sink(to.tier).write(region, array)
+            self.spill.write(to.offset, array)
+            self.count("out", held.nbytes)
+            return
+        region = self.views.value(to.value).box
+        self.count("out", self._sink(to.tier).write(region, array))
+
+    def near(self, op: Op) -> Array:
+        """The arena's end of a transfer."""
+        held, far = (op.writes[0], op.reads[0]) if op.kind.lane == Lane.IN else (op.reads[0], op.writes[0])
+        if far.tier <= DISK:
+            return self.views.bytes(held.offset, held.nbytes)
+        return self.views.transferred(op)[1]
+
+    def count(self, way: str, nbytes: int) -> None:
+        """Count bytes moved."""
+        with self.lock:
+            self.moved[way] = self.moved.get(way, 0) + nbytes
 
     def _file(self, tier: int) -> Source:
         number = tier - FILES
@@ -115,10 +123,6 @@ class HostExecutor:
 
     def _sink(self, tier: int) -> Sink:
         return self.sinks[tier - FILES - len(self.nodes)]
-
-    def _count(self, way: str, nbytes: int) -> None:
-        with self.lock:
-            self.moved[way] += nbytes
 
     def describe(self, i: int) -> str:
         """What op ``i`` works on, in the program's words."""
@@ -134,3 +138,27 @@ class HostExecutor:
         value = self.views.value(op.reads[0].value)
         state = " (half made)" if value.kind == ValueKind.STATE else ""
         return f"{op.kind.name.lower()}ing a tile of {self.nodes[value.node].name!r}{state}"
+
+
+class HostExecutor(Transfers):
+    """Runs ops of one memory graph on the host; ``run`` may be called from several threads, each op once."""
+
+    def run(self, i: int) -> None:
+        """Do what op ``i`` says."""
+        op = self.graph[i]
+        match op.kind:
+            case OpKind.KERNEL | OpKind.AGGREGATE:
+                self._kernel(op)
+            case OpKind.MOVE:
+                self.views.move(op)
+            case OpKind.LOAD | OpKind.RELOAD:
+                self.read(op, self.near(op))
+            case OpKind.OFFLOAD | OpKind.STORE:
+                self.write(op, self.near(op))
+
+    def _kernel(self, op: Op) -> None:
+        call = self.views.call(op)
+        kernel = compile_kernel(call.einsum, call.extents, call.mode)
+        # The state machine holds the unit's lock while the op runs, so this is the first touch or it is not.
+        bits = kernel(call.outs, call.operands, call.origins, self.first(op), call.workspace)
+        self.met(call.node, bits)

@@ -1,0 +1,123 @@
+"""Whether a GPU can be used, and if not, why and what to do: the driver, CuPy, the toolkit's libraries, the device."""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+EXTRA = "pip install 'einturnip[cuda]'"
+LEAST = 75  # the oldest compute capability that the compiler of CUDA 13 knows
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """A GPU. Units: bytes. ``capability``: 90 for 9.0."""
+
+    number: int
+    name: str
+    capability: int
+    memory_nbytes: int
+    free_nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The GPUs that can be used; where none, ``why`` and the ``remedy``. ``driver``: its CUDA, 13000 for 13.0."""
+
+    gpus: tuple[Gpu, ...] = ()
+    why: str = ""
+    remedy: str = ""
+    driver: int = 0
+
+    def reason(self) -> str:
+        """Why there is none, and the remedy."""
+        return f"{self.why}. help: {self.remedy}" if self.why else ""
+
+
+def driver() -> str:
+    """Why there is no driver; empty where there is one. Cheap: loads one library, and makes no context."""
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return "no NVIDIA driver (libcuda.so.1 was not found)"
+    return ""
+
+
+@lru_cache(maxsize=1)
+def probe() -> Found:
+    """What there is, looked up once in a process. CuPy is imported only where there is a driver."""
+    missing = driver()
+    if missing:
+        return Found(
+            why=missing,
+            remedy="install the driver of the machine's GPU (nvidia-smi shows it), or give a container its GPUs "
+            "(docker run --gpus all)",
+        )
+    try:
+        runtime = import_module("cupy_backends.cuda.api.runtime")
+    except ImportError as error:
+        return _no_cupy(error)
+    try:
+        import_module("cupy_backends.cuda.libs.cublas")
+    except ImportError as error:
+        return Found(
+            why=f"CuPy is there, but not all of CUDA's libraries that it needs ({error})",
+            remedy="install them with: pip install 'cupy-cuda13x[ctk]', or a CUDA toolkit of the same major version",
+        )
+    try:
+        return _devices(runtime)
+    except RuntimeError as error:  # CuPy's CUDARuntimeError
+        return Found(
+            why=f"CUDA does not start: {error}",
+            remedy="see that nvidia-smi shows a GPU, that CUDA_VISIBLE_DEVICES does not hide it, and that the driver "
+            "is new enough for this CuPy (cupy-cuda12x works with older ones)",
+        )
+
+
+def _no_cupy(error: ImportError) -> Found:
+    if find_spec_quietly("cupy") is None and find_spec_quietly("cupy_backends") is None:
+        return Found(
+            why="there is a driver, but CuPy is not installed", remedy=f"{EXTRA} (CUDA 12's drivers: cupy-cuda12x)"
+        )
+    return Found(
+        why=f"CuPy is installed but cannot be imported ({error})",
+        remedy=f"one CuPy may be installed at a time: pip uninstall those that 'pip list' shows, then {EXTRA}",
+    )
+
+
+def find_spec_quietly(name: str) -> Any:
+    """The module's spec; None where it is absent or its import is blocked."""
+    try:
+        return find_spec(name)
+    except (ImportError, ValueError):
+        return None
+
+
+def _devices(runtime: Any) -> Found:
+    version = int(runtime.driverGetVersion())
+    gpus, old = [], []
+    for number in range(runtime.getDeviceCount()):
+        properties = runtime.getDeviceProperties(number)
+        name = properties["name"]
+        name = name.decode() if isinstance(name, bytes) else str(name)
+        capability = 10 * int(properties["major"]) + int(properties["minor"])
+        if capability < LEAST:
+            old.append(f"{name} (compute capability {capability / 10})")
+            continue
+        runtime.setDevice(number)
+        free, total = runtime.memGetInfo()
+        gpus.append(Gpu(number, name, capability, int(total), int(free)))
+    if gpus:
+        return Found(tuple(gpus), driver=version)
+    if old:
+        why = f"the GPU is too old: {', '.join(old)}"
+        return Found(why=why, remedy=f"a GPU of compute capability {LEAST / 10} or newer", driver=version)
+    return Found(
+        why="the driver shows no GPU",
+        remedy="see nvidia-smi, and that CUDA_VISIBLE_DEVICES is not empty",
+        driver=version,
+    )

@@ -1,0 +1,95 @@
+"""A device that is not there: the host's kernels on streams of a virtual clock, with delays drawn from a seed."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+
+from einturnip.codegen.kernels import compile_kernel
+from einturnip.devices.host import HostArena
+from einturnip.devices.protocol import Array, KernelWork, Mark
+from einturnip.devices.streams import Event, Pace, VirtualStreams
+
+COMPUTE_STREAMS = 4
+SPREAD = 0.5
+HOST_LANES = 1 << 8  # streams from this number on stand for threads of the host
+
+
+def drawn(seed: int) -> Pace:
+    """Planned seconds times a factor with the median 1; every kind of delay comes, seldom long ones too."""
+    numbers = random.Random(seed)
+    return lambda seconds: (seconds + 1e-6) * math.exp(SPREAD * numbers.gauss(0, 1))
+
+
+class SimulatedDevice:
+    """See protocol.Device. What a stream does, this thread does when the clock has come there."""
+
+    def __init__(self, name: str, arena_nbytes: int, pinned_nbytes: int, pace: Pace) -> None:
+        self.name = name
+        self.places = HostArena(max(1, arena_nbytes))
+        self._pinned = HostArena(max(1, pinned_nbytes))
+        self.pinned = self._pinned.view(0, pinned_nbytes)
+        self.compute_streams = COMPUTE_STREAMS
+        self._streams = VirtualStreams(pace)
+        self._bits: dict[int, int] = {}
+
+    def copy_in(self, stream: int, target: Array, source: Array, seconds: float) -> None:
+        """See Device."""
+        self._streams.submit(stream, partial(np.copyto, target, source), seconds)
+
+    copy_out = copy = copy_in
+
+    def kernel(self, stream: int, work: KernelWork, status: int, seconds: float) -> None:
+        """See Device."""
+
+        def run() -> None:
+            kernel = compile_kernel(work.space, work.extents, work.mode)
+            self._bits[status] = kernel(work.outs, work.operands, work.origins, work.first, work.workspace)
+
+        self._bits[status] = 0
+        self._streams.submit(stream, run, seconds)
+
+    def met(self, status: int) -> int:
+        """See Device."""
+        return self._bits[status]
+
+    def mark(self, stream: int) -> Mark:
+        """See Device."""
+        event = Event()
+        self._streams.record(stream, event)
+        return event
+
+    def follow(self, stream: int, mark: Mark) -> None:
+        """See Device."""
+        assert isinstance(mark, Event)
+        self._streams.wait(stream, mark)
+
+    def on_host(self, lane: int, work: Callable[[], None], seconds: float) -> Mark:
+        """See Device."""
+        self._streams.submit(HOST_LANES + lane, work, seconds)
+        return self.mark(HOST_LANES + lane)
+
+    def ended(self, mark: Mark) -> float | None:
+        """See Device."""
+        assert isinstance(mark, Event)
+        if mark.error is not None:
+            raise mark.error
+        return mark.time
+
+    def idle(self, seconds: float) -> None:
+        """See Device."""
+        self._streams.advance()
+
+    def now(self) -> float:
+        """See Device."""
+        return self._streams.clock
+
+    def close(self) -> None:
+        """See Device."""
+        self.pinned = np.empty(0, np.uint8)
+        self.places.close()
+        self._pinned.close()

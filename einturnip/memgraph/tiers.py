@@ -1,0 +1,129 @@
+"""Where each offload goes: host memory while there is room for as long as it is needed, else the disk."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from itertools import chain
+
+import numpy as np
+
+from einturnip.memgraph.arena import Arena, Segment
+from einturnip.memgraph.types import DISK, HOST, Ints, MemGraph
+
+GRANULE = 4096
+SPANS = 4096
+"""The serial order in so many spans; what host memory holds is counted by span."""
+
+
+@dataclass(slots=True)
+class _Stay:
+    """One value's stay outside the device: the op that writes it there, those that read it, and the rows of both."""
+
+    begin: int
+    nbytes: int
+    readers: list[int] = field(default_factory=list)
+    written: int = -1
+    read: list[int] = field(default_factory=list)
+
+    @property
+    def end(self) -> int:
+        return self.readers[-1] if self.readers else self.begin
+
+
+def keep_on_host(graph: MemGraph, nbytes: int) -> MemGraph:
+    """The graph with as much of its spill file as can be in ``nbytes`` of host memory, the tier HOST.
+
+    Stays are taken from the shortest to the longest for as long as there is room throughout each; so most offloads find
+    room, and the bytes that stay long, which the disk serves as well, go there. Extents are then handed out in the
+    serial order, as those of the device are: who writes bytes anew waits for whoever read them last.
+    """
+    stays = [stay for stay in _stays(graph) if 0 < stay.nbytes <= nbytes]
+    chosen = _chosen(stays, nbytes, len(graph))
+    if not chosen:
+        return graph
+    arena = Arena(nbytes, min(GRANULE, max(1, nbytes // 64)))
+    read, write = graph.read.copy(), graph.write.copy()
+    added: list[tuple[int, int]] = []
+    held: list[tuple[_Stay, Segment]] = []
+    for stay in sorted(chosen, key=lambda stay: stay.begin):
+        for other, seg in [h for h in held if h[0].end < stay.begin]:
+            arena.release(seg, tuple(other.readers) or (other.begin,), True)
+        held = [h for h in held if h[0].end >= stay.begin]
+        place = arena.take(arena.rounded(stay.nbytes), stay.begin)
+        if place is None:  # room enough, but scattered: it goes to the disk
+            continue
+        held.append((stay, place))
+        added += [(stay.begin, d) for d in place.deps]
+        write[stay.written, :2] = HOST, place.offset
+        read[stay.read, 0], read[stay.read, 1] = HOST, place.offset
+    host_nbytes = arena.peak
+    return _compacted(_with_after(replace(graph, read=read, write=write, host_nbytes=host_nbytes), added))
+
+
+def _stays(graph: MemGraph) -> list[_Stay]:
+    """Every stay in the spill file, in the order in which they begin."""
+    found: list[_Stay] = []
+    last: dict[tuple[int, int], _Stay] = {}  # by value and place
+    op_of_read = np.repeat(np.arange(len(graph)), np.diff(graph.read_ptr))
+    op_of_write = np.repeat(np.arange(len(graph)), np.diff(graph.write_ptr))
+    reads, writes = np.flatnonzero(graph.read[:, 0] == DISK), np.flatnonzero(graph.write[:, 0] == DISK)
+    events = chain(
+        ((int(op_of_write[row]), 0, int(row)) for row in writes), ((int(op_of_read[row]), 1, int(row)) for row in reads)
+    )
+    for op, reading, row in sorted(events):
+        _, offset, nbytes, value = (graph.read if reading else graph.write)[row].tolist()
+        if not reading:
+            last[value, offset] = _Stay(op, nbytes, written=row)
+            found.append(last[value, offset])
+        else:
+            last[value, offset].readers.append(op)
+            last[value, offset].read.append(row)
+    return found
+
+
+def _chosen(stays: list[_Stay], nbytes: int, n_ops: int) -> list[_Stay]:
+    """Those for which there is room in host memory, the shortest first."""
+    span = -(-n_ops // SPANS) or 1
+    room = np.full(n_ops // span + 1, nbytes, np.int64)
+    chosen = []
+    for stay in sorted(stays, key=lambda stay: (stay.end - stay.begin, stay.begin)):
+        needed = -(-stay.nbytes // GRANULE) * GRANULE if nbytes >= 64 * GRANULE else stay.nbytes
+        during = room[stay.begin // span : stay.end // span + 1]
+        if during.min() >= needed:
+            during -= needed
+            chosen.append(stay)
+    return chosen
+
+
+def _with_after(graph: MemGraph, added: list[tuple[int, int]]) -> MemGraph:
+    """The graph with more dependencies: pairs of an op and what must come before it."""
+    ops = np.concatenate([np.repeat(np.arange(len(graph)), np.diff(graph.after_ptr)), [op for op, _ in added]])
+    after = np.concatenate([graph.after, [before for _, before in added]]).astype(graph.after.dtype)
+    pairs = np.unique(np.stack([ops.astype(np.int64), after.astype(np.int64)]), axis=1)
+    ptr = np.concatenate([[0], np.cumsum(np.bincount(pairs[0], minlength=len(graph)))]).astype(np.int64)
+    return replace(graph, after_ptr=ptr, after=pairs[1].astype(graph.after.dtype))
+
+
+def _compacted(graph: MemGraph) -> MemGraph:
+    """The graph with no holes in its spill file."""
+    rows = np.concatenate([graph.read[graph.read[:, 0] == DISK], graph.write[graph.write[:, 0] == DISK]])
+    if not len(rows):
+        return replace(graph, spill_nbytes=0)
+    begins, ends = _union(rows)
+    sizes = -(-(ends - begins) // GRANULE) * GRANULE
+    places = np.concatenate([[0], np.cumsum(sizes)])
+    moved = []
+    for table in (graph.read.copy(), graph.write.copy()):
+        mine = table[:, 0] == DISK
+        at = np.searchsorted(begins, table[mine, 1], side="right") - 1
+        table[mine, 1] += places[at] - begins[at]
+        moved.append(table)
+    return replace(graph, read=moved[0], write=moved[1], spill_nbytes=int(places[-1]))
+
+
+def _union(rows: Ints) -> tuple[Ints, Ints]:
+    """Where the runs of bytes begin and end that the rows cover together."""
+    rows = rows[np.argsort(rows[:, 1], kind="stable")]
+    ends = np.maximum.accumulate(rows[:, 1] + rows[:, 2])
+    first = np.concatenate([[True], rows[1:, 1] >= ends[:-1]])
+    return rows[first, 1], np.concatenate([ends[:-1][first[1:]], ends[-1:]])

@@ -1,0 +1,334 @@
+"""A device's streams as an engine: ops are issued in the order the host chooses, and wait for each other by marks.
+
+An op is issued when all it depends on was: its stream follows the marks of those that have not ended. The host waits
+for nothing but room in the window (the state machine's slots), so what runs next is chosen late, and a dependency costs
+no round trip. A file's bytes pass through pinned memory: read there, then copied in; copied out there, then written.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from functools import partial
+from itertools import count
+
+import numpy as np
+
+from einturnip.core.errors import CapacityError, InternalError
+from einturnip.core.settings import format_size
+from einturnip.devices.protocol import Device, KernelWork, Mark, Stream, address
+from einturnip.memgraph.arena import Arena, Segment
+from einturnip.memgraph.types import DISK, HOST, Lane, MemGraph, Op, OpKind
+from einturnip.memgraph.views import Array
+from einturnip.runtime.execute import Transfers
+from einturnip.runtime.loop import Ended, Issued
+
+STAGED_IN, STAGED_OUT = 3, 2
+"""Transfers by way of pinned memory that may be under way at once, if all were as large as the largest."""
+STAGING_GRANULE = 4096
+
+
+def window(device: Device) -> dict[Lane, int]:
+    """How many ops of each lane a device holds at once: enough that no stream runs dry while the host chooses."""
+    return {Lane.COMPUTE: 2 * device.compute_streams, Lane.IN: 2 * STAGED_IN, Lane.OUT: 2 * STAGED_OUT}
+
+
+def staging_nbytes(graph: MemGraph, most: int) -> tuple[int, int]:
+    """Pinned bytes for transfers on their way in and out, if ``most`` may be taken.
+
+    Raises:
+        CapacityError: the largest transfers alone need more.
+    """
+    largest = [_largest(graph, lane) for lane in (Lane.IN, Lane.OUT)]
+    if sum(largest) > most:
+        raise CapacityError(
+            f"transfers pass through {format_size(sum(largest))} of host memory and {format_size(most)} are left for "
+            f"them. help: --host-memory {format_size(sum(largest))} or more",
+            sum(largest),
+        )
+    wanted = STAGED_IN * largest[0], STAGED_OUT * largest[1]
+    return wanted if sum(wanted) <= most else (most - largest[1], largest[1])
+
+
+def _largest(graph: MemGraph, lane: Lane) -> int:
+    """Bytes of the largest transfer between the arena and a file."""
+    mine = np.array([kind.lane for kind in OpKind])[graph.kind] == lane
+    ptr, rows = (graph.read_ptr, graph.read) if lane == Lane.IN else (graph.write_ptr, graph.write)
+    held_ptr, held = (graph.write_ptr, graph.write) if lane == Lane.IN else (graph.read_ptr, graph.read)
+    ops = np.flatnonzero(mine)
+    ops = ops[rows[ptr[ops], 0] != HOST]
+    largest = int(held[held_ptr[ops], 2].max(initial=0))
+    return -(-largest // STAGING_GRANULE) * STAGING_GRANULE
+
+
+@dataclass(slots=True)
+class _Flight:
+    """An op on its way. ``end``: of its work on the stream; ``far``: of its work with a file."""
+
+    op: Op
+    number: int
+    stream: int = -1
+    begin: Mark | None = None
+    end: Mark | None = None
+    far: Mark | None = None
+    began: float = 0.0
+    status: int = -1
+    node: int = -1
+    room: Segment | None = None
+    array: Array | None = None  # in pinned memory
+
+
+class Streams:
+    """See loop.Engine. The first ``host_nbytes`` of the device's pinned bytes are the graph's tier HOST."""
+
+    def __init__(self, graph: MemGraph, device: Device, transfers: Transfers, staging: tuple[int, int]) -> None:
+        self.graph = graph
+        self.device = device
+        self.transfers = transfers
+        self._news: deque[Ended | Issued] = deque()
+        self._flights: dict[int, _Flight] = {}
+        self._numbers = count()
+        self._order: dict[int, deque[_Flight]] = {}  # by stream, what it was given and has not ended
+        self._touched: dict[int, int] = {}  # by unit, its last touch
+        self._staging = [Arena(nbytes, STAGING_GRANULE) for nbytes in staging]
+        self._begins = [graph.host_nbytes, graph.host_nbytes + staging[0]]
+        self._to_read: deque[_Flight] = deque()
+        self._reading: deque[_Flight] = deque()
+        self._to_issue: deque[_Flight] = deque()
+        self._writing: deque[_Flight] = deque()
+        self._free = list(range(2 * window(device)[Lane.COMPUTE]))
+
+    # --- what the loop asks ---
+
+    def start(self, op: int) -> None:
+        """See Engine."""
+        flight = _Flight(self.graph[op], next(self._numbers))
+        self._flights[op] = flight
+        kind = flight.op.kind
+        if kind.lane == Lane.COMPUTE:
+            self._compute(flight)
+        elif kind.lane == Lane.IN and flight.op.reads[0].tier == HOST:
+            self._copy_in(flight, self._spilled(flight.op.reads[0].offset, flight.op.reads[0].nbytes))
+        elif kind.lane == Lane.OUT and flight.op.writes[0].tier == HOST:
+            self._copy_out(flight, self._spilled(flight.op.writes[0].offset, flight.op.writes[0].nbytes))
+        else:
+            (self._to_read if kind.lane == Lane.IN else self._to_issue).append(flight)
+            self._go_on()
+
+    def wait(self, timeout: float) -> Ended | Issued | None:
+        """See Engine."""
+        until = self.device.now() + timeout
+        while not self._news:
+            self._poll()
+            if self._news:
+                break
+            if not self._flights:
+                raise InternalError("the device has nothing to do")
+            if self.device.now() > until:
+                return None
+            self.device.idle(timeout)
+        return self._news.popleft()
+
+    def now(self) -> float:
+        """See Engine."""
+        return self.device.now()
+
+    def close(self) -> None:
+        """See Engine. The device is its owner's to close."""
+
+    # --- work on streams ---
+
+    def _compute(self, flight: _Flight) -> None:
+        op = flight.op
+        if op.kind == OpKind.MOVE:
+            self._begin(flight, Stream.ACROSS)
+            for target, source in self.transfers.views.moved(op):
+                self.device.copy(flight.stream, target, source, op.seconds)
+        else:
+            call = self.transfers.views.call(op)
+            self._begin(flight, self._quietest(op))
+            flight.status, flight.node = self._free.pop(), call.node
+            work = KernelWork(
+                call.einsum,
+                call.extents,
+                call.mode,
+                call.outs,
+                call.operands,
+                call.origins,
+                self.transfers.first(op),
+                call.workspace,
+            )
+            self.device.kernel(flight.stream, work, flight.status, op.seconds)
+        self._issued(flight)
+
+    def _copy_in(self, flight: _Flight, source: Array) -> None:
+        held = flight.op.writes[0]
+        self._begin(flight, Stream.IN)
+        place = self.transfers.views.bytes(held.offset, held.nbytes)
+        self.device.copy_in(flight.stream, place, source, flight.op.seconds)
+        self._issued(flight)
+
+    def _copy_out(self, flight: _Flight, target: Array) -> None:
+        held = flight.op.reads[0]
+        self._begin(flight, Stream.OUT)
+        place = self.transfers.views.bytes(held.offset, held.nbytes)
+        self.device.copy_out(flight.stream, target, place, flight.op.seconds)
+        self._issued(flight)
+
+    def _begin(self, flight: _Flight, stream: int) -> None:
+        """Have a stream wait for all that the op depends on, and mark where the op begins."""
+        op = flight.op
+        before = list(op.after)
+        if op.unit >= 0:  # touches of a unit exclude each other: they run in the order in which they are issued
+            before.append(self._touched.get(op.unit, -1))
+            self._touched[op.unit] = op.id
+        last: dict[int, _Flight] = {}
+        for d in before:
+            other = self._flights.get(d)
+            if other is not None and other.end is not None and other.stream != stream:
+                known = last.get(other.stream)
+                if known is None or known.number < other.number:
+                    last[other.stream] = other
+        for other in last.values():
+            assert other.end is not None
+            self.device.follow(stream, other.end)
+        flight.stream = stream
+        flight.begin = self.device.mark(stream)
+
+    def _issued(self, flight: _Flight) -> None:
+        flight.number = next(self._numbers)
+        flight.end = self.device.mark(flight.stream)
+        self._order.setdefault(flight.stream, deque()).append(flight)
+        self._news.append(Issued(flight.op.id))
+
+    def _quietest(self, op: Op) -> int:
+        """The compute stream to run on: one that ends with what the op waits for, else the one with the least to do."""
+        streams = [Stream.COMPUTE + k for k in range(self.device.compute_streams)]
+        for stream in streams:
+            given = self._order.get(stream)
+            if given and given[-1].op.id in op.after:
+                return stream
+        return min(streams, key=lambda stream: len(self._order.get(stream, ())))
+
+    # --- by way of pinned memory ---
+
+    def _go_on(self) -> None:
+        """Begin what waited for room in pinned memory, or for bytes to be written."""
+        for _ in range(len(self._to_read)):
+            flight = self._to_read.popleft()
+            if self._is_being_written(flight.op) or not self._take_room(flight):
+                self._to_read.append(flight)
+                continue
+            op, array = flight.op, self._staged(flight)
+            flight.began = self.device.now()
+            flight.far = self.device.on_host(Lane.IN, partial(self.transfers.read, op, array), op.seconds)
+            self._reading.append(flight)
+        while self._to_issue and self._take_room(self._to_issue[0]):
+            flight = self._to_issue.popleft()
+            assert flight.array is not None
+            self._copy_out(flight, flight.array)
+
+    def _take_room(self, flight: _Flight) -> bool:
+        """Pinned bytes for what the op moves; False where there are none free."""
+        op, way = flight.op, flight.op.kind.lane - Lane.IN
+        nbytes = (op.writes[0] if way == 0 else op.reads[0]).nbytes
+        arena = self._staging[way]
+        flight.room = arena.take(arena.rounded(nbytes), op.id) if nbytes else None
+        if nbytes and flight.room is None:
+            return False
+        start = self._begins[way] + (flight.room.offset if flight.room else 0)
+        flight.array = self.device.pinned[start : start + nbytes]
+        return True
+
+    def _staged(self, flight: _Flight) -> Array:
+        """What the file's side of a transfer sees of the pinned bytes: an array that lies in them as in the arena."""
+        assert flight.array is not None
+        op = flight.op
+        near = self.transfers.near(op)
+        held = op.writes[0] if op.kind.lane == Lane.IN else op.reads[0]
+        if not near.size:
+            return np.empty(near.shape, near.dtype)
+        start = address(near) - address(self.transfers.views.bytes(held.offset, held.nbytes))
+        return np.ndarray(near.shape, near.dtype, flight.array, start, near.strides)
+
+    def _is_being_written(self, op: Op) -> bool:
+        """True where the bytes that a load or reload would read are still on their way to the file."""
+        far = op.reads[0]
+        for other in self._flights.values():
+            if other.op.kind.lane != Lane.OUT:
+                continue
+            to = other.op.writes[0]
+            if to.tier != far.tier:
+                continue
+            if far.tier != DISK and to.value == far.value:
+                return True
+            if far.tier == DISK and to.offset < far.offset + far.nbytes and far.offset < to.offset + to.nbytes:
+                return True
+        return False
+
+    # --- what has ended ---
+
+    def _poll(self) -> None:
+        while self._reading and self._far_ended(self._reading[0]):
+            flight = self._reading.popleft()
+            if flight.op.id in self._flights:
+                assert flight.array is not None
+                self._copy_in(flight, flight.array)
+        for given in self._order.values():
+            while given and self._stream_ended(given[0]):
+                given.popleft()
+        while self._writing and self._far_ended(self._writing[0]):
+            flight = self._writing.popleft()
+            if flight.op.id in self._flights:
+                self._end(flight, None)
+
+    def _far_ended(self, flight: _Flight) -> bool:
+        """True where the op's work with a file has ended; it has failed where the op is over too."""
+        assert flight.far is not None
+        try:
+            return self.device.ended(flight.far) is not None
+        except Exception as error:
+            self._end(flight, error)
+            return True
+
+    def _stream_ended(self, flight: _Flight) -> bool:
+        """True where the op's work on its stream has ended; whatever comes after it is begun."""
+        assert flight.begin is not None and flight.end is not None
+        try:
+            ended = self.device.ended(flight.end)
+            if ended is None:
+                return False
+            if flight.far is None:
+                flight.began = self.device.ended(flight.begin) or 0.0
+            if flight.status >= 0:
+                self.transfers.met(flight.node, self.device.met(flight.status))
+        except Exception as error:
+            self._end(flight, error)
+            return True
+        op = flight.op
+        if op.kind.lane == Lane.OUT and op.writes[0].tier != HOST:
+            array = self._staged(flight)
+            flight.far = self.device.on_host(Lane.OUT, partial(self.transfers.write, op, array), op.seconds)
+            self._writing.append(flight)
+        else:
+            if op.kind.lane != Lane.COMPUTE and (HOST in (op.reads[0].tier, op.writes[0].tier)):
+                self.transfers.count("host in" if op.kind.lane == Lane.IN else "host out", op.reads[0].nbytes)
+            self._end(flight, None, ended)
+        return True
+
+    def _end(self, flight: _Flight, error: BaseException | None, ended: float | None = None) -> None:
+        """An op is over."""
+        del self._flights[flight.op.id]
+        if flight.status >= 0:
+            self._free.append(flight.status)
+        if flight.room is not None:
+            self._staging[flight.op.kind.lane - Lane.IN].release(flight.room, (), True)
+        thread = flight.stream - Stream.COMPUTE if flight.stream >= Stream.COMPUTE else 0
+        self._news.append(
+            Ended(flight.op.id, thread, flight.began, self.device.now() if ended is None else ended, error)
+        )
+        self._go_on()
+
+    def _spilled(self, offset: int, nbytes: int) -> Array:
+        """Bytes of the graph's tier HOST."""
+        return self.device.pinned[offset : offset + nbytes]

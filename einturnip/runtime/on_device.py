@@ -1,0 +1,65 @@
+"""A memory graph on a device with streams: what lies where in host memory, and the run."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from einturnip.core.errors import CapacityError
+from einturnip.core.settings import format_size
+from einturnip.devices.limits import available_memory
+from einturnip.devices.protocol import Device
+from einturnip.memgraph.tiers import keep_on_host
+from einturnip.memgraph.types import MemGraph
+from einturnip.runtime.device_loop import Streams, staging_nbytes, window
+from einturnip.runtime.execute import Transfers
+from einturnip.runtime.loop import Trace, drive
+from einturnip.runtime.policies import Ranks
+from einturnip.runtime.state import State
+
+PROCESS_NBYTES = 64 << 20
+"""What a run adds to the process beside pinned memory: threads, the plan, progress, the report."""
+
+
+def pinned_limit(host_memory: int | None, resident: int) -> int:
+    """Bytes that may be pinned: what ``--host-memory`` leaves beside the process, else a quarter of what is free.
+
+    Raises:
+        CapacityError: the process alone takes as much.
+    """
+    if host_memory is None:
+        return available_memory() // 4
+    left = host_memory - resident - PROCESS_NBYTES
+    if left <= 0:
+        needed = resident + PROCESS_NBYTES
+        raise CapacityError(
+            f"the process alone takes {format_size(needed)} of host memory, and --host-memory allows "
+            f"{format_size(host_memory)}",
+            needed,
+        )
+    return left
+
+
+def with_host_tier(graph: MemGraph, limit: int) -> tuple[MemGraph, tuple[int, int]]:
+    """The graph with offloads in host memory where they fit, and pinned bytes for transfers in and out beside them.
+
+    Raises:
+        CapacityError: transfers alone need more.
+    """
+    staging = staging_nbytes(graph, limit)
+    return keep_on_host(graph, limit - sum(staging)), staging
+
+
+def run_on_device(
+    graph: MemGraph,
+    device: Device,
+    transfers: Transfers,
+    staging: tuple[int, int],
+    ranks: Ranks,
+    tick: Callable[[Trace], None] | None = None,
+    stop: threading.Event | None = None,
+    in_order: bool = False,
+) -> Trace:
+    """Run every op; see ``loop.run_ops`` for what is raised."""
+    state = State(graph, ranks, window(device), in_order=in_order)
+    return drive(state, Streams(graph, device, transfers, staging), transfers.describe, 1, tick, stop)
