@@ -19,7 +19,7 @@ _COPIES = 3
 """Chunks that a library holds at its worst while it decodes one: the packed bytes, between two filters, the result."""
 
 _STARTED_NBYTES = 4 << 20
-"""What a library takes at its first read, measured: its caches, zarr's event loop and thread."""
+"""Kept free for what a library starts at its first read: its caches, zarr's event loop and thread."""
 
 _reading: weakref.WeakSet[ChunkedSource] = weakref.WeakSet()
 
