@@ -73,6 +73,49 @@ class File:
             source.close()
         return out if dtype is None else out.astype(dtype, copy=False)
 
+    def __getitem__(self, key: str) -> File:
+        """The array of that key, where the file holds this one alone.
+
+        Raises:
+            BindError: it has another name.
+        """
+        return _file(f"{self.spec}::{key}")
+
+
+class Archive(Mapping[str, File]):
+    """A file of several arrays, each a ``File`` by its key; ``metadata`` is what else its header says."""
+
+    def __init__(self, spec: str, keys: tuple[str, ...]) -> None:
+        self.spec = spec
+        self._keys = dict.fromkeys(keys)
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """Of a ``.gguf`` or ``.safetensors`` file; read at each call, for a vocabulary takes megabytes."""
+        from einturnip.stores.listing import metadata
+
+        return metadata(self.spec)
+
+    def __getitem__(self, key: str) -> File:
+        """One of the arrays; ``blk.*.attn_q.weight`` is all of that pattern, stacked along a new first axis.
+
+        Raises:
+            BindError: there is none of this name; names the nearest.
+        """
+        return _file(f"{self.spec}::{key}")
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._keys)
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._keys
+
+    def __repr__(self) -> str:
+        return f"Archive({self.spec!r}, {len(self)} arrays)"
+
 
 def _open(spec: str) -> Source:
     from einturnip.stores.open import open_source
@@ -80,14 +123,28 @@ def _open(spec: str) -> Source:
     return open_source(spec, spec)
 
 
-def open(path: str | os.PathLike[str]) -> File:
+def _file(spec: str) -> File:
+    source = _open(spec)
+    try:
+        return File(spec, source.shape, source.dtype.numpy)
+    finally:
+        source.close()
+
+
+def open(path: str | os.PathLike[str]) -> File | Archive:
     """A tensor in a file (``x.npy``, ``w.safetensors::layer.0``), to be given to a program and read tile by tile.
+
+    A file of several arrays without a key, or a model's directory, gives an ``Archive`` of them.
 
     Raises:
         BindError: there is no such file. StoreError: it cannot be read.
     """
-    source = _open(os.fspath(path))
-    try:
-        return File(os.fspath(path), source.shape, source.dtype.numpy)
-    finally:
-        source.close()
+    from einturnip.stores.listing import keys
+    from einturnip.stores.location import split
+
+    spec = os.fspath(path)
+    if split(spec)[1] is None:
+        found = keys(spec)
+        if found is not None and len(found) != 1:
+            return Archive(spec, found)
+    return _file(spec)

@@ -40,11 +40,7 @@ def hdf5_source(path: str, key: str | None, name: str, fd: int, size: int) -> So
         StoreError: damaged, truncated, of an element type that the language lacks, or h5py is missing.
         BindError: no such dataset.
     """
-    h5py = _library(path)
-    try:
-        file = h5py.File(path, "r", rdcc_nbytes=_CACHE_NBYTES)
-    except (OSError, RuntimeError) as error:
-        raise StoreError(f"{path}: is no whole HDF5 file ({error}); copy or save it again") from error
+    file = open_hdf5(path)
     try:
         picked = pick_key(path, key if key is None else key.strip("/"), hdf5_keys(file), name)
         source = _dataset_source(file, path, picked, fd, size)
@@ -54,6 +50,19 @@ def hdf5_source(path: str, key: str | None, name: str, fd: int, size: int) -> So
     if isinstance(source, FileSource):
         file.close()
     return source
+
+
+def open_hdf5(path: str) -> Any:
+    """The file, as h5py has it.
+
+    Raises:
+        StoreError: it is damaged, or h5py is missing.
+    """
+    h5py = _library(path)
+    try:
+        return h5py.File(path, "r", rdcc_nbytes=_CACHE_NBYTES)
+    except (OSError, RuntimeError) as error:
+        raise StoreError(f"{path}: is no whole HDF5 file ({error}); copy or save it again") from error
 
 
 def hdf5_keys(file: Any) -> list[str]:

@@ -64,6 +64,19 @@ def npz_source(path: str, key: str | None, name: str, fd: int, size: int, direct
     return FileSource(shown, path, fd, npy_layout(header, start), header.dtype, header.swapped)
 
 
+def npz_keys(path: str) -> tuple[str, ...]:
+    """The names of the arrays in an archive.
+
+    Raises:
+        StoreError: it is damaged.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return tuple(name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy"))
+    except (zipfile.BadZipFile, OSError, EOFError) as error:
+        raise StoreError(f"{path}: is no whole .npz archive ({error}); copy or save it again") from error
+
+
 def _opened(archive: zipfile.ZipFile, info: zipfile.ZipInfo, shown: str) -> IO[bytes]:
     try:
         return archive.open(info)

@@ -23,6 +23,21 @@ def zarr_source(path: str, key: str | None, name: str) -> ChunkedSource:
         BindError: no such directory or array. StoreError: damaged, of an element type that the language lacks, or the
         zarr package is missing.
     """
+    found = zarr_arrays(path)
+    if not isinstance(found, dict):
+        if key:
+            raise BindError(f"{path}::{key}: {path} is one array and has no keys; name {path} alone")
+        return _array_source(found, path)
+    picked = pick_key(path, key if key is None else key.strip("/"), list(found), name)
+    return _array_source(found[picked], f"{path}::{picked}")
+
+
+def zarr_arrays(path: str) -> Any:
+    """The arrays of a group by their paths, or the one array that the directory is.
+
+    Raises:
+        BindError: no such directory. StoreError: it is damaged, or the zarr package is missing.
+    """
     if not os.path.exists(path):
         raise no_such_file(path)
     if not any(os.path.exists(os.path.join(path, mark)) for mark in MARKS):
@@ -35,15 +50,9 @@ def zarr_source(path: str, key: str | None, name: str) -> ChunkedSource:
         ) from None
     try:
         root = zarr.open(path, mode="r")
-        members = {} if isinstance(root, zarr.Array) else _arrays(root, "", zarr)
+        return root if isinstance(root, zarr.Array) else _arrays(root, "", zarr)
     except Exception as error:  # any of its parsers may have met nonsense
         raise StoreError(f"{path}: its metadata cannot be read ({error}): the directory is damaged") from error
-    if isinstance(root, zarr.Array):
-        if key:
-            raise BindError(f"{path}::{key}: {path} is one array and has no keys; name {path} alone")
-        return _array_source(root, path)
-    picked = pick_key(path, key if key is None else key.strip("/"), list(members), name)
-    return _array_source(members[picked], f"{path}::{picked}")
 
 
 def _arrays(group: Any, prefix: str, zarr: Any) -> dict[str, Any]:

@@ -265,3 +265,11 @@ def test_a_program_from_file_to_file(tmp_path: Path, ending: str) -> None:
     np.testing.assert_array_equal(_theirs(tmp_path / f"y{ending}")["G"][()], x @ x.T)
     np.testing.assert_array_equal(np.asarray(result["G"]), x @ x.T)
     assert np.asarray(result["s"]) == np.trace(x @ x.T)
+
+
+@pytest.mark.parametrize("ending", MADE)
+def test_opened_in_python(tmp_path: Path, ending: str) -> None:
+    arrays = MADE[ending](tmp_path / f"x{ending}")
+    opened = et.open(tmp_path / f"x{ending}")
+    assert set(opened) == set(arrays)
+    np.testing.assert_array_equal(np.asarray(opened["a/packed"]), arrays["a/packed"])

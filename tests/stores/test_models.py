@@ -220,3 +220,20 @@ def test_a_directory_that_is_no_model(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors.index.json").write_text("[]")
     with pytest.raises(StoreError, match="weight_map"):
         open_source(f"{tmp_path}::norm", "x")
+
+
+def test_a_file_of_several_arrays_opens_as_a_mapping(tmp_path: Path) -> None:
+    raw = {f"blk.{n}.w": (_blocks("Q8_0", (32, 32), n), "Q8_0") for n in range(3)}
+    _write(tmp_path / "m.gguf", raw)
+    model = et.open(tmp_path / "m.gguf")
+    assert list(model) == list(raw) and "blk.1.w" in model
+    assert model["blk.*.w"].shape == (3, 32, 32)
+    np.testing.assert_array_equal(np.asarray(model["blk.*.w"])[1], np.asarray(model["blk.1.w"]))
+    assert model.metadata["tokenizer.ggml.tokens"][:3] == ["a", "bc", "ß"]
+    assert model.metadata["some.sizes"] == [1, 2, 3] and model.metadata["some.eps"] == 0.5
+    with pytest.raises(BindError, match="did you mean"):
+        model["blk.1.v"]
+    save_file({"a": np.ones(3, np.float32)}, str(tmp_path / "one.safetensors"), {"by": "me"})
+    assert et.open(tmp_path / "one.safetensors").shape == et.open(tmp_path / "one.safetensors")["a"].shape == (3,)
+    np.savez(tmp_path / "two.npz", a=np.ones(3), b=np.ones(4))
+    assert {k: f.shape for k, f in et.open(tmp_path / "two.npz").items()} == {"a": (3,), "b": (4,)}
