@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -30,6 +30,9 @@ from einturnip.planner.budget import Budget, resident_nbytes
 from einturnip.runtime.types import Progress
 from einturnip.stores.generated import Absent
 from einturnip.stores.types import Array, Source
+
+if TYPE_CHECKING:
+    from einturnip.api.session import Session
 
 __all__ = ["File", "Plan", "Program", "Result", "Size", "Target", "compile", "open"]
 
@@ -191,6 +194,30 @@ class Program:
         """What a call with these arguments would do. Inputs may be absent where ``dims`` gives their sizes."""
         settings = Settings(memory, arena, workers, out or {}, spill, spill_limit, policy, exact, device, host_memory)
         return Plan(*self.job(settings, {**inputs, **(data or {})}, dims or {}))
+
+    def session(
+        self,
+        *,
+        memory: Size | None = None,
+        arena: Size | None = None,
+        workers: int | None = None,
+        spill: str | os.PathLike[str] | None = None,
+        spill_limit: Size | None = None,
+        policy: str = "critical-path",
+        exact: bool = True,
+        data: Mapping[str, Any] | None = None,
+        **inputs: Any,
+    ) -> Session:
+        """The program to be run step after step (``step``), its states staying where they are in between.
+
+        Inputs and first states given here hold for every step. ``memory`` is what the session may add to this process:
+        states, results and the arena together; states that do not fit beside the arena stand in nameless files.
+        """
+        from einturnip.api.session import Session
+
+        settings = Settings(memory, arena, workers, {}, spill, spill_limit, policy, exact)
+        given = {**inputs, **(data or {})}
+        return Session(self._program, self._folder, self._dims, settings.options(), settings.allowed(), given)
 
     def job(
         self, settings: Settings, data: Mapping[str, Any], dims: Mapping[str, int] = MappingProxyType({})

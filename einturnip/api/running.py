@@ -44,14 +44,14 @@ def run_job(job: Job, kept: Kept, progress: Callable[[Progress], None] | None, s
     for name, number in graph.outputs:
         if targets.get(name) is None:
             targets[name] = np.empty(graph.nodes[number].shape, graph.nodes[number].dtype.numpy)
-    with _running():
+    with running():
         if kept.small and progress is None and stop is None:
             result = _run_small(job, kept, targets)
             if result is not None:
                 return result
         report, _ = replace(job, targets=targets).run(progress, stop)
     values = {name: open(written(t, name)) if isinstance(t, str) else t for name, t in targets.items()}
-    return Result(values, lambda: report, _analysis(job.planned, lambda: report))
+    return Result(values, lambda: report, analysis(job.planned, lambda: report))
 
 
 def _run_small(job: Job, kept: Kept, targets: Mapping[str, str | Array | None]) -> Result | None:
@@ -75,14 +75,14 @@ def _run_small(job: Job, kept: Kept, targets: Mapping[str, str | Array | None]) 
         ways = {"in": moved["disk->cpu:0"], "out": moved["cpu:0->disk"]}
         return report_of(planned, run.happened(bits), ways, run.trace(times))
 
-    return Result(targets, report, _analysis(planned, report))
+    return Result(targets, report, analysis(planned, report))
 
 
 def run_arrays(kept: Kept, inputs: Sequence[Array | None]) -> Array | None:
     """The one output of a small plan run again on arrays, by node; None where it has to be run at length."""
     node = kept.planned.graph.nodes[kept.planned.graph.outputs[0][1]]
     out = np.empty(node.shape, node.dtype.numpy)
-    with _running():
+    with running():
         return out if kept.small and _again(kept, inputs, [out]) is not None else None
 
 
@@ -112,7 +112,7 @@ def _arrays(job: Job) -> list[Array | None] | None:
     return found
 
 
-def _analysis(planned: Planned, report: Callable[[], RunReport]) -> Callable[[], Analysis]:
+def analysis(planned: Planned, report: Callable[[], RunReport]) -> Callable[[], Analysis]:
     """The analysis of a run, when it is asked for; that of a large plan now, so that the result holds no plan."""
     from einturnip.report.analyze import analyse
 
@@ -128,7 +128,7 @@ _broken = False
 
 
 @contextmanager
-def _running() -> Iterator[None]:
+def running() -> Iterator[None]:
     """Around a run. A child forked while one is going on inherits locks that no thread of its own will ever free."""
     global _runs
     if _broken:

@@ -1,0 +1,334 @@
+"""Sessions: a program run step after step, its states where they are between the steps."""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from einturnip.api import checkpoints, plan_cache
+from einturnip.api.inputs import check_names, close_all, open_inputs
+from einturnip.api.jobs import complete, needs_data, results_nbytes
+from einturnip.api.results import File, Result
+from einturnip.api.running import analysis, running
+from einturnip.api.states import beginning, keeping
+from einturnip.core.errors import BindError, CapacityError, RunError
+from einturnip.core.settings import format_size
+from einturnip.eingraph.types import EinGraph, InputNode
+from einturnip.lang.types import Input, Program
+from einturnip.memgraph.in_place import written_over
+from einturnip.pipeline import Options, Planned, bind, execute, make_plan, report_of
+from einturnip.planner.budget import resident_nbytes
+from einturnip.runtime.small import SmallRun, is_small
+from einturnip.runtime.types import Progress, RunReport
+from einturnip.stores.arrays import ArraySink, ArraySource, array_sink
+from einturnip.stores.home import Home
+from einturnip.stores.types import Array, Sink, Source, whole
+
+# Plans that a session keeps: one for each shapes of inputs that came last.
+MOST_PLANS = 8
+# Of the memory allowed, how much states may take; what is beyond stands in files.
+STATES_SHARE = 0.5
+
+
+@dataclass
+class _Plan:
+    """The plan of a step for inputs of some shapes."""
+
+    planned: Planned
+    options: Options
+    small: SmallRun | None
+
+
+class Session:
+    """A program run step after step. Made by ``Program.session``; close it, or use it in a ``with``.
+
+    ``steps`` counts the steps done. Not for several threads at once.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        folder: Path,
+        dims: Mapping[str, int],
+        options: Options,
+        allowed: int | None,
+        inputs: Mapping[str, Any],
+    ) -> None:
+        self._program = keeping(program, program.updates)
+        self._dims, self._options, self._allowed = dict(dims), options, allowed
+        self._before = resident_nbytes()
+        self._fixed = _opened(program, inputs, folder, program.inputs)
+        self._folder = folder
+        self._homes: dict[str, Home] | None = None
+        self._plans: OrderedDict[Hashable, _Plan] = OrderedDict()
+        self._torn: str | None = None
+        self._closed = False
+        self.steps = 0
+
+    def step(
+        self,
+        *,
+        progress: Callable[[Progress], None] | None = None,
+        stop: threading.Event | None = None,
+        data: Mapping[str, Any] | None = None,
+        **inputs: Any,
+    ) -> Result:
+        """One step: the outputs from the states as they are, which then change.
+
+        Inputs given here count for this step alone; the others are those that the session was made with. An output
+        that is a state is not copied out: see ``state``.
+
+        Raises:
+            BindError: inputs and program disagree. CapacityError: it does not fit. RunError: it failed on the way.
+        """
+        self._check()
+        given = {**inputs, **(data or {})}
+        for name in given:
+            if name in {state.name for state in self._program.states}:
+                raise BindError(f"'{name}' is a state: give it to the session, or set it by set_state('{name}', ...)")
+        fed = _opened(self._program, given, self._folder, ())
+        try:
+            return self._step({**self._fixed, **fed}, progress, stop)
+        finally:
+            close_all(fed.values())
+
+    def state(self, name: str) -> Array:
+        """A copy of a state as it is now."""
+        source = self._source(name)
+        out = np.empty(source.shape, source.dtype.numpy)
+        source.read(whole(source.shape), out)
+        return out
+
+    def set_state(self, name: str, value: Any) -> None:
+        """Let a state be ``value`` (an array, a number or a file) from the next step on."""
+        self._check()
+        self._source(name)
+        tensor = [state for state in self._program.states if state.name == name]
+        source = _opened(self._program, {name: value}, self._folder, tensor)[name]
+        if self._homes is None or name not in self._homes:
+            self._fixed[name] = source
+        elif source.shape != self._homes[name].shape:
+            found, wanted = list(source.shape), list(self._homes[name].shape)
+            raise BindError(f"state {name} has the shape {wanted}, and {found} is given")
+        else:
+            self._homes[name].fill(source)
+            source.close()
+
+    def save(self, folder: str | os.PathLike[str]) -> Path:
+        """Write a checkpoint into ``folder``: every state and the number of steps, whole or not at all."""
+        self._check()
+        return checkpoints.save(Path(folder), self.steps, {s.name: self._source(s.name) for s in self._program.states})
+
+    def load(self, folder: str | os.PathLike[str]) -> bool:
+        """Go on from the latest checkpoint in ``folder``; False where there is none.
+
+        Raises:
+            BindError: it is of a program with other states.
+        """
+        found = checkpoints.latest(Path(folder))
+        if found is None:
+            return False
+        checkpoints.check(found, self._program.states)
+        for state in self._program.states:
+            self.set_state(state.name, os.fspath(found.path / f"{state.name}.npy"))
+        self.steps, self._torn = found.steps, None
+        return True
+
+    def close(self) -> None:
+        """Give up states and files; twice is allowed."""
+        if not self._closed:
+            self._closed = True
+            close_all(self._fixed.values())
+            for home in (self._homes or {}).values():
+                home.close()
+            self._plans.clear()
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Session({self._program.file}, {self.steps} steps)"
+
+    # -- one step
+
+    def _step(
+        self, sources: Mapping[str, Source], progress: Callable[[Progress], None] | None, stop: threading.Event | None
+    ) -> Result:
+        if self._homes is not None:
+            sources = {**sources, **{name: home.read for name, home in self._homes.items()}}
+        key = plan_cache.shapes_key({n: s for n, s in sources.items() if n not in (self._homes or {})})
+        plan = self._plans.get(key)
+        if plan is None:
+            plan, sources = self._made(sources)
+            self._plans[self._key(sources)] = plan
+            if len(self._plans) > MOST_PLANS:
+                self._plans.popitem(last=False)
+        else:
+            self._plans.move_to_end(key)
+            sources = complete(plan.planned.graph, sources, beginning(self._program, needs_data))
+        result = self._run(plan, sources, progress, stop)
+        for home in (self._homes or {}).values():
+            home.turn()
+        self.steps += 1
+        return result
+
+    def _key(self, sources: Mapping[str, Source]) -> Hashable:
+        homes = self._homes or {}
+        given = {t.name for t in self._program.inputs if t.name in sources and t.name not in homes}
+        return plan_cache.shapes_key({n: s for n, s in sources.items() if n in given})
+
+    def _run(
+        self,
+        plan: _Plan,
+        sources: Mapping[str, Source],
+        progress: Callable[[Progress], None] | None,
+        stop: threading.Event | None,
+    ) -> Result:
+        planned, homes = plan.planned, self._homes or {}
+        values: dict[str, Array] = {}
+        sinks: dict[str, Sink] = {}
+        for name, number in planned.graph.outputs:
+            node = planned.graph.nodes[number]
+            if name in homes:
+                sinks[name] = homes[name].write
+            else:
+                values[name] = np.empty(node.shape, node.dtype.numpy)
+                sinks[name] = array_sink(values[name], name, node.shape, node.dtype)
+        try:
+            with running():
+                report = self._ran(plan, sources, sinks, progress, stop)
+        except BaseException as error:
+            if any(home.write is home.read for home in homes.values()):
+                self._torn = f"step {self.steps} ended half done: {error}"
+            raise
+        return Result(values, report, analysis(planned, report))
+
+    def _ran(
+        self,
+        plan: _Plan,
+        sources: Mapping[str, Source],
+        sinks: Mapping[str, Sink],
+        progress: Callable[[Progress], None] | None,
+        stop: threading.Event | None,
+    ) -> Callable[[], RunReport]:
+        planned, nodes = plan.planned, plan.planned.graph.nodes
+        here = [sources[n.name] if isinstance(n, InputNode) else None for n in nodes]
+        arrays = [s.array if isinstance(s, ArraySource) else None for s in here]
+        outs = [sink.array for sink in sinks.values() if isinstance(sink, ArraySink)]
+        whole_in_memory = all(s is None or a is not None for s, a in zip(here, arrays, strict=True))
+        if plan.small is not None and progress is None and stop is None and whole_in_memory and len(outs) == len(sinks):
+            bits, times = plan.small.run(arrays, outs)
+            moved = planned.memgraph.nbytes_by_link()
+            ways = {"in": moved["disk->cpu:0"], "out": moved["cpu:0->disk"]}
+            small = plan.small
+            return lambda: report_of(planned, small.happened(bits), ways, small.trace(times))
+        report = execute(planned, sources, sinks, plan.options, progress, stop)
+        return lambda: report
+
+    # -- planning
+
+    def _made(self, sources: Mapping[str, Source]) -> tuple[_Plan, dict[str, Source]]:
+        """The plan for these inputs; states find their homes when the first is made."""
+        graph = bind(self._program, sources, self._dims)
+        found = complete(graph, sources, beginning(self._program, needs_data))
+        if self._homes is None:
+            self._settle(graph, found)
+        homes = self._homes or {}
+        found |= {name: home.read for name, home in homes.items()}
+        while True:
+            planned, options = self._planned(graph, found)
+            memgraph, apart = written_over(planned.memgraph, _pairs(planned.graph, self._program))
+            overlapping = [homes[planned.graph.nodes[node].name] for node in sorted(apart)]
+            single = [home for home in overlapping if home.write is home.read]
+            if not single:
+                planned = replace(planned, memgraph=memgraph, sources={}, targets={})
+                small = SmallRun(memgraph) if is_small(memgraph) and options.device == "cpu" else None
+                return _Plan(planned, options, small), found
+            held = sum(home.nbytes * (1 + (home.write is not home.read)) for home in homes.values())
+            for home in single:
+                held += home.nbytes
+                home.double(held <= self._states_room(graph))
+
+    def _planned(self, graph: EinGraph, sources: Mapping[str, Source]) -> tuple[Planned, Options]:
+        options, homes = self._options, self._homes or {}
+        results = (name for name, _ in graph.outputs if name not in homes)
+        held = sum(results_nbytes(graph, results).values())
+        if self._allowed is not None:
+            if held >= self._allowed:
+                raise CapacityError(f"the results of a step take {format_size(held)}, all that the session may", held)
+            in_memory = sum(_array_nbytes(home.read, home.write) for home in homes.values())
+            free = self._allowed - held - in_memory
+            options = replace(options, memory=max(self._before + free + in_memory, resident_nbytes()))
+        targets = {name: name for name in homes}
+        return make_plan(graph, sources, targets, options), options
+
+    def _states_room(self, graph: EinGraph) -> int:
+        """Bytes that states may take of memory."""
+        if self._allowed is None:
+            return self._options.arena or 0
+        return int(STATES_SHARE * self._allowed)
+
+    def _settle(self, graph: EinGraph, sources: Mapping[str, Source]) -> None:
+        """Give each state that changes its home, the smallest ones in memory, and what it begins with."""
+        nodes = [n for n in graph.nodes if isinstance(n, InputNode) and n.name in self._program.updates]
+        room, self._homes = self._states_room(graph), {}
+        for node in sorted(nodes, key=lambda n: math.prod(n.shape) * n.dtype.itemsize):
+            room -= math.prod(node.shape) * node.dtype.itemsize
+            home = Home(node.name, node.shape, node.dtype, room >= 0, self._options.spill)
+            self._homes[node.name] = home
+            home.fill(sources[node.name])
+        for name in self._homes:
+            if name in self._fixed:
+                self._fixed.pop(name).close()
+
+    def _source(self, name: str) -> Source:
+        """Where a state is."""
+        if self._homes is not None and name in self._homes:
+            return self._homes[name].read
+        check_names("state", [name], [state.name for state in self._program.states])
+        if name in self._fixed:
+            return self._fixed[name]
+        state = next(state for state in self._program.states if state.name == name)
+        graph = bind(self._program, self._fixed, self._dims)
+        node = next((n for n in graph.nodes if isinstance(n, InputNode) and n.name == state.name), None)
+        assert node is not None
+        return beginning(self._program, needs_data)(node)
+
+    def _check(self) -> None:
+        if self._closed:
+            raise RunError("the session is closed")
+        if self._torn is not None:
+            raise RunError(f"the session's states are not those of any step: {self._torn}. help: load a checkpoint")
+
+
+def _opened(program: Program, given: Mapping[str, Any], folder: Path, defaults: Iterable[Input]) -> dict[str, Source]:
+    """The sources of what is given, and of the ``defaults`` that come from files or numbers."""
+    check_names("input", given, (tensor.name for tensor in program.inputs))
+    ready = {name: value for name, value in given.items() if isinstance(value, Source)}
+    plain = {n: v.spec if isinstance(v, File) else v for n, v in given.items() if n not in ready}
+    names = {*plain, *(tensor.name for tensor in defaults)} - {*ready}
+    kept = tuple(s for s in program.statements if not isinstance(s, Input) or s.name in names)
+    return open_inputs(replace(program, statements=kept), plain, folder, lenient=False) | ready
+
+
+def _pairs(graph: EinGraph, program: Program) -> dict[int, int]:
+    """The output that takes each state's place, by the state's node."""
+    outputs = {name: number for number, (name, _) in enumerate(graph.outputs)}
+    nodes = {n.name: i for i, n in enumerate(graph.nodes) if isinstance(n, InputNode)}
+    return {nodes[name]: outputs[name] for name in program.updates if name in nodes}
+
+
+def _array_nbytes(*sinks: Sink) -> int:
+    return sum(sink.array.nbytes for sink in {id(s): s for s in sinks}.values() if isinstance(sink, ArraySink))
