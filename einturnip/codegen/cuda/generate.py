@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from einturnip.codegen.cuda.elementwise import elementwise
 from einturnip.codegen.cuda.folding import folding
+from einturnip.codegen.cuda.products import semiring, sides
 from einturnip.codegen.cuda.regions import region_kernel
 from einturnip.codegen.cuda.types import ANY, CudaKernel, Layout, View
 from einturnip.codegen.protocol import Mode
@@ -22,7 +23,8 @@ def generate(space: Einsum | Region, mode: Mode, layout: Layout = ANY) -> CudaKe
         return region_kernel(space, mode)
     if space.aggregation is None or mode == "finish":
         return elementwise(space, mode, layout)
-    return folding(space, mode)
+    found = sides(space)
+    return folding(space, mode) if found is None else semiring(space, mode, found)
 
 
 def layout(space: Einsum | Region, mode: Mode, operands: Sequence[View], outs: Sequence[View]) -> Layout:

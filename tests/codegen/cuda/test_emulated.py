@@ -11,8 +11,12 @@ import pytest
 
 from einturnip.codegen.cuda import region_parts
 from einturnip.codegen.cuda.generate import generate, layout
+from einturnip.core.algebra import aggregation
+from einturnip.core.dtypes import BOOL, C64, F16, F32, F64, I8, I32
+from einturnip.core.einsum import Einsum
 from einturnip.core.reference import evaluate_einsum
 from einturnip.core.region import Region
+from einturnip.core.scalar import Call, Operand
 
 from .. import regions
 from .drawn import SOURCES, Drawn, close, drawn, parts
@@ -113,3 +117,44 @@ def _tiles(region: Region):
     ends = [[(lo, min(lo + w, n)) for lo in range(0, n, w)] for n, w in zip(region.bounds, step, strict=True)]
     for kept in product(*ends[: region.n_out]):
         yield kept, [kept + rest for rest in product(*ends[region.n_out :])]
+
+
+def test_products_of_any_semiring(tmp_path: Path) -> None:
+    """Tiles of 64 with edges, batches, sides in any order of axes, folded again and again."""
+    cases = []
+    for op, join, dtype, accesses in PRODUCTS:
+        a, b = Operand(0, dtype), Operand(1, dtype)
+        expr = Call(join, (a, b), dtype)
+        if op == "sum" and join == "sub":
+            expr = Call("mul", (expr, expr), dtype)
+        e = Einsum(tuple("bijkl"), (2, 70, 37, 9, 5), 3, accesses, (dtype, dtype), expr, aggregation(op, dtype))
+        rng = np.random.default_rng(len(cases))
+        operands = tuple(rng.integers(-9, 9, e.operand_shape(s)).astype(dtype.numpy) for s in range(2))
+        cases.append((e, operands, generate(e, "whole"), generate(e, "touch"), generate(e, "finish")))
+    emulator = Emulator([k for c in cases for k in c[2:]], tmp_path)
+    for n, (e, operands, whole_, touch, finish) in enumerate(cases):
+        assert [g.entry[-7:] for g in whole_.grids(e.bounds)] == ["product"]
+        out = np.zeros(e.shape, e.dtype.numpy)
+        emulator.call(whole_, e.bounds, [out], operands, [0] * 5, falling=n % 2 == 0)
+        close(out, evaluate_einsum(e, operands)[0])
+        out = np.zeros(e.shape, e.dtype.numpy)
+        state = [np.zeros(e.shape, d.numpy) for d in e.state_dtypes]
+        for i, (lo, hi) in enumerate(((4, 9), (0, 4))):
+            box = (*((0, m) for m in e.bounds[:3]), (lo, hi), (0, 5))
+            cut = parts(e, operands, box)
+            emulator.call(touch, [b - a for a, b in box], state, cut, [a for a, _ in box], i == 0, falling=n % 2 == 1)
+        emulator.call(finish, e.bounds, [out], state, [0] * 5)
+        close(out, evaluate_einsum(e, operands)[0])
+
+
+PRODUCTS = (
+    ("min", "add", F32, ((0, 1, 3, 4), (0, 3, 4, 2))),
+    ("max", "mul", I32, ((1, 3, 4), (4, 2, 3))),
+    ("sum", "sub", F64, ((3, 1, 0, 4), (2, 4, 3))),
+    ("logsumexp", "add", F32, ((1, 3, 4, 0), (2, 3))),
+    ("argmin", "sub", F32, ((1, 3), (0, 2, 4))),
+    ("sum", "mul", I8, ((1, 3, 4, 0), (2, 3, 0))),
+    ("sum", "mul", C64, ((1, 3), (0, 3, 2))),
+    ("max", "add", F16, ((1, 3), (0, 3, 2, 4))),
+    ("any", "and", BOOL, ((0, 1, 3), (3, 2, 4))),
+)
