@@ -29,9 +29,10 @@ from einturnip.lang.types import Program
 from einturnip.memgraph.check import check as check_memgraph
 from einturnip.memgraph.types import MemGraph, OpKind
 from einturnip.planner.budget import Budget, peak_resident_nbytes, resident_nbytes, uncollected
+from einturnip.planner.canonical import canonical_cut, canonical_graph
 from einturnip.planner.plan import cost_of_bytes, plan, tidy_up
 from einturnip.planner.price import least_seconds, predict, slots
-from einturnip.runtime.compiling import compile_ahead, has_room
+from einturnip.runtime.compiling import available, compile_ahead, compile_all, has_room, require_room
 from einturnip.runtime.execute import HostExecutor, Transfers
 from einturnip.runtime.loop import Trace, run_ops
 from einturnip.runtime.on_device import pinned_limit, run_on_device, with_host_tier
@@ -59,6 +60,7 @@ class Options:
     ``check``: prove the memory graph before it runs. ``fuse``: einsums may run together where that spares bytes.
     ``exact``: rewrites keep every result's digits; else squared distances become matrix products (``expansion``).
     ``compiled``: kernels that take long become machine code before the run, where the memory has room for a compiler.
+    ``reproducible``: the bits hang on the program, its data and this machine's libraries, and on nothing else here.
     ``device``: ``cpu``, ``cuda:1`` and the like; on any but the CPU the budget is the device's, and ``host_memory``
     bounds the process.
     """
@@ -73,6 +75,7 @@ class Options:
     fuse: bool = True
     exact: bool = True
     compiled: bool = True
+    reproducible: bool = False
     device: str = "cpu"
     host_memory: int | None = None
 
@@ -132,6 +135,8 @@ def make_plan(graph: EinGraph, sources: Mapping[str, Source], targets: Mapping[s
         memory = available_memory() // 2
     machine = replace(machine, compiled=options.compiled and has_room(memory, resident_nbytes()))
     limit = options.arena if options.arena is not None else memory
+    if options.reproducible:
+        machine, limit = replace(machine, compiled=options.compiled and available()), None
     rewritten = rewrite(graph, limit)
     if not options.exact:
         rewritten = expand_squares(rewritten, Forms())
@@ -144,12 +149,17 @@ def make_plan(graph: EinGraph, sources: Mapping[str, Source], targets: Mapping[s
             if isinstance(n, InputNode) and n.name in sources
         }
         readable = frozenset(i for i, (name, _) in enumerate(graph.outputs) if name in targets)
-        lowered = plan(graph, memory, options.arena, machine, layouts, readable)
+        only = canonical_cut if options.reproducible else None
+        lowered = plan(graph, memory, options.arena, machine, layouts, readable, only, options.reproducible)
         prediction = predict(lowered.memgraph, machine, policy(options.policy))
         tidy_up(lowered.memgraph)
         return Planned(graph, lowered.memgraph, prediction, lowered.budget, machine, sources, targets)
 
-    best = planned(rewritten) if fused is rewritten else _better(planned, fused, rewritten)
+    if options.reproducible:
+        best = planned(canonical_graph(fused, rewritten))
+        require_room(best.taskgraph, machine, memory, resident_nbytes())
+    else:
+        best = planned(rewritten) if fused is rewritten else _better(planned, fused, rewritten)
     best = _on_device(best, device, options)
     if options.check:
         check_graph(best.graph)
@@ -218,7 +228,7 @@ def execute(
     """
     memgraph, machine = planned.memgraph, planned.machine
     if machine.compiled:
-        compile_ahead(planned.taskgraph)
+        (compile_all if options.reproducible else compile_ahead)(planned.taskgraph)
     spill = SpillFile(options.spill, options.spill_limit) if memgraph.spill_nbytes else None
     try:
         if spill is not None:

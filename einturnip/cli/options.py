@@ -124,7 +124,7 @@ budget = _together(
         "--device", default="auto", show_default=True, metavar="DEVICE", callback=_device, help="auto or cpu."
     ),
     click.option("--host-memory", type=Size(), expose_value=False, callback=_not_yet, hidden=True),
-    click.option("--reproducible", is_flag=True, expose_value=False, callback=_not_yet, hidden=True),
+    click.option("--reproducible", is_flag=True, help="The same bits in any memory, by any number of workers."),
 )
 trace = click.option(
     "--trace",

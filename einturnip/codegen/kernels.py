@@ -41,13 +41,14 @@ def compile_kernel(einsum: Einsum | Region, extents: tuple[int, ...], mode: Mode
     return kernel
 
 
-def compile_tile(einsum: Einsum | Region, extents: tuple[int, ...], mode: Mode) -> HostKernel:
-    """As compile_kernel, made anew."""
+def compile_tile(einsum: Einsum | Region, extents: tuple[int, ...], mode: Mode, native: bool = True) -> HostKernel:
+    """As compile_kernel, made anew. ``native``: as machine code, where that was prepared."""
     if isinstance(einsum, Region):
-        return compile_region(einsum, extents, mode, compile_kernel)
+        return compile_region(einsum, extents, mode, _compile_step)
+    fast = _fast if native else _slow
     if mode == "finish":
         return (
-            _fast(compile_finish(einsum, extents), einsum, extents, mode)
+            fast(compile_finish(einsum, extents), einsum, extents, mode)
             if math.prod(extents[: einsum.n_out])
             else NOTHING
         )
@@ -56,11 +57,21 @@ def compile_tile(einsum: Einsum | Region, extents: tuple[int, ...], mode: Mode) 
     if 0 in extents[: einsum.n_out]:
         return NOTHING
     if einsum.aggregation is None:
-        return _fast(compile_elementwise(einsum, extents), einsum, extents, mode)
+        return fast(compile_elementwise(einsum, extents), einsum, extents, mode)
     if 0 in extents:
         return compile_empty(einsum, extents, mode)
     product = compile_contraction(einsum, extents, mode == "whole")
-    return product or _fast(compile_reduce(einsum, extents, mode == "whole"), einsum, extents, mode)
+    return product or fast(compile_reduce(einsum, extents, mode == "whole"), einsum, extents, mode)
+
+
+def _compile_step(einsum: Einsum | Region, extents: tuple[int, ...], mode: Mode) -> HostKernel:
+    """A step of a region: in NumPy, whatever else was prepared, so that its bits hang on the region alone."""
+    return _kept(einsum if einsum.keys else replace(einsum, labels=("",) * len(einsum.labels)), extents, mode, False)
+
+
+def _slow(slow: HostKernel, einsum: Einsum, extents: tuple[int, ...], mode: Mode) -> HostKernel:
+    """The kernel as it is."""
+    return slow
 
 
 def _fast(slow: HostKernel, einsum: Einsum, extents: tuple[int, ...], mode: Mode) -> HostKernel:

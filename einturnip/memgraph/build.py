@@ -191,6 +191,8 @@ class _Builder:
             seg = self.segment[made]
             if task.kind == TaskKind.TOUCH or made in self.shared:
                 unit = self._touch(made)
+            if unit >= 0 and self.t.ordered and writers[made]:
+                after.append(writers[made][-1])
             if made in self.base:
                 after += self.base[made]  # the reload, which has waited for the bytes
             elif writers[made] and len(seg.deps) > MOST_BEFORE_EACH:

@@ -195,6 +195,8 @@ class _Sweep:
             if (r.start, r.stop) != (offset, offset + nbytes) or r.readers:
                 raise InternalError(f"op {x} touches unit {unit} out of its extent or after it was read")
             self.ordered(x, r.before, r.writers)
+            if self.graph.taskgraph.ordered:
+                self.asked.append(r.writers[-1])
             r.writers.append(x)
             return
         for r in found:

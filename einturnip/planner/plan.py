@@ -52,10 +52,13 @@ def plan(
     machine: Machine,
     layouts: Mapping[int, Sequence[int]],
     readable: frozenset[int] = frozenset(),
+    only: Callable[[Grouped], Cut] | None = None,
+    ordered: bool = False,
 ) -> Lowered:
     """The best plan that fits ``memory`` for the whole process, or ``arena`` for tiles alone.
 
     ``layouts``: of stored tensors, by node, their axes slowest first; ``readable``: outputs that can be read again.
+    ``only``: the one cut to lower, instead of a search; ``ordered``: states are summed in one order, whatever the walk.
 
     Raises:
         CapacityError: none fits; ``needed`` is the least budget of the kind stated that would do.
@@ -79,11 +82,19 @@ def plan(
         capacity = room(cut)
         try:
             decomposition = lay_out(together, cut.tiles, capacity)
-            memgraph = build_memgraph(build_taskgraph(decomposition, machine), capacity, machine, readable)
+            tasks = build_taskgraph(decomposition, machine, ordered=ordered)
+            memgraph = build_memgraph(tasks, capacity, machine, readable)
         except CapacityError:
             return None
         return Lowered(decomposition, memgraph, Budget(memory, capacity))
 
+    if only is not None:
+        cut = only(together)
+        found = lowered(cut)
+        if found is None:
+            raise _does_not_fit(tasks_of, [cut], memory, arena, resident, machine)
+        tidy_up(found.memgraph)
+        return found
     way = Way(cuts(together, machine, layouts, MOST_CALLS))
     prices = Prices(together, machine, layouts, len(together.groups) <= MOST_GROUPS_BLOCKED)
     found = _found(Candidates(together, way, prices, room), lowered, machine)

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from einturnip.codegen.kernels import Mode, prepare_kernels
+from einturnip.codegen.contraction import ContractionKernel
+from einturnip.codegen.kernels import Mode, compile_kernel, prepare_kernels
 from einturnip.codegen.native import library
+from einturnip.codegen.native.recipe import recipe
 from einturnip.core.contraction import contraction
 from einturnip.core.einsum import Einsum
+from einturnip.core.errors import CapacityError, RunError
+from einturnip.core.machine import Machine
+from einturnip.core.settings import format_size
 from einturnip.eingraph.types import EinsumNode
 from einturnip.taskgraph.types import TaskGraph, TaskKind
 
@@ -15,6 +20,12 @@ from einturnip.taskgraph.types import TaskGraph, TaskKind
 # times as long; compiling takes about 0.4 s and 0.03 s a kernel, once on a machine.
 WORTH_STARTING, WORTH_COMPILING = 0.05, 0.005
 _MODES: dict[TaskKind, Mode] = {TaskKind.KERNEL: "whole", TaskKind.TOUCH: "touch", TaskKind.FINISH: "finish"}
+MIB = 1 << 20
+
+
+def available() -> bool:
+    """Whether kernels can be compiled on this machine."""
+    return library.available()
 
 
 def has_room(memory: int | None, resident: int) -> bool:
@@ -41,3 +52,54 @@ def compile_ahead(tasks: TaskGraph) -> int:
     if sum(s for _, s in wanted.values()) < WORTH_STARTING:
         return 0
     return prepare_kernels(long)
+
+
+def compile_all(tasks: TaskGraph) -> int:
+    """Bring every kernel that can be machine code, long or short; gives how many there are.
+
+    Which those are hangs on the program alone: not on seconds, nor on what was compiled before.
+
+    Raises:
+        RunError: one could not be compiled; NumPy in its place would give other bits.
+    """
+    wanted = _compilable(tasks)
+    ready = prepare_kernels(wanted)
+    for einsum, mode in wanted:
+        made = recipe(einsum, mode)
+        if made is not None and library.find(made) is None:
+            raise RunError(
+                "a kernel could not be compiled, and NumPy in its place would give other bits. help: run "
+                "'einturnip doctor', or leave out --reproducible"
+            )
+    return ready
+
+
+def require_room(tasks: TaskGraph, machine: Machine, memory: int | None, resident: int) -> None:
+    """See to it that the memory has room for the compiler where a reproducible plan needs it.
+
+    Raises:
+        CapacityError: it has not; NumPy instead would give other bits than in more memory.
+    """
+    if machine.compiled and not has_room(memory, resident) and _compilable(tasks):
+        needed = -(-(resident + library.COMPILER_NBYTES) // MIB) * MIB
+        raise CapacityError(
+            f"the program does not fit in {format_size(memory or 0)}; the least that would do is {format_size(needed)} "
+            "(a reproducible run compiles its kernels, in any memory alike)",
+            needed,
+        )
+
+
+def _compilable(tasks: TaskGraph) -> list[tuple[Einsum, Mode]]:
+    """The plan's kernels that can be machine code."""
+    parts, nodes = tasks.decomposition.partitionings, tasks.decomposition.graph.nodes
+    found: dict[tuple[int, Mode], Einsum] = {}
+    for kind, mode in _MODES.items():
+        for i in np.unique(tasks.node[tasks.kind == kind]).tolist():
+            node = nodes[i]
+            if not isinstance(node, EinsumNode) or not isinstance(node.einsum, Einsum):
+                continue
+            if (id(node.einsum), mode) not in found and recipe(node.einsum, mode) is not None:
+                kernel = compile_kernel(node.einsum, parts[i].tiles, mode)
+                if not isinstance(kernel, ContractionKernel):
+                    found[id(node.einsum), mode] = node.einsum
+    return [(einsum, mode) for (_, mode), einsum in found.items()]

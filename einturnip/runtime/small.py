@@ -27,7 +27,12 @@ Step = Callable[[], int]
 
 
 def is_small(graph: MemGraph) -> bool:
-    """True where a plan is better run in the caller's thread, from arrays to arrays."""
+    """True where a plan is better run in the caller's thread, from arrays to arrays.
+
+    A reproducible one is not: which plans are small hangs on the memory.
+    """
+    if graph.taskgraph.ordered:
+        return False
     if len(graph) > MOST_OPS or graph.spill_nbytes or float(graph.seconds.sum()) > MOST_SECONDS:
         return False
     return 0 < arena_nbytes(graph) <= MOST_NBYTES

@@ -49,20 +49,23 @@ Demand: TypeAlias = Generator[Want, None, None]
 Slot = tuple[int, Callable[[Key], Key] | None]  # an operand, and where its tiles are read whole, which
 
 
-def build(decomposition: Decomposition, machine: Machine, most_tasks: int = 4_000_000) -> TaskGraph:
-    """Lower a decomposition.
+def build(
+    decomposition: Decomposition, machine: Machine, most_tasks: int = 4_000_000, ordered: bool = False
+) -> TaskGraph:
+    """Lower a decomposition. ``ordered``: every state is touched in the order of its tiles' keys, in any walk.
 
     Raises:
         CapacityError: more than ``most_tasks`` tasks.
     """
-    return _Lowering(decomposition, machine, most_tasks).run()
+    return _Lowering(decomposition, machine, most_tasks, ordered).run()
 
 
 class _Lowering:
     """Columns under construction, and which tiles exist so far. Lives inside ``build``."""
 
-    def __init__(self, decomposition: Decomposition, machine: Machine, most_tasks: int) -> None:
+    def __init__(self, decomposition: Decomposition, machine: Machine, most_tasks: int, ordered: bool) -> None:
         self.d = decomposition
+        self.ordered = ordered
         self.graph = decomposition.graph
         self.columns = TaskColumns(decomposition.graph, machine, most_tasks)
         n = len(self.graph.nodes)
@@ -94,7 +97,7 @@ class _Lowering:
                 for key in block_starts(self.outputs[node].counts, self.d.blocks[node]):
                     if key not in self.tile[node]:
                         self._settle(Want(node, key, None))
-        return self.columns.freeze(self.d)
+        return self.columns.freeze(self.d, self.ordered)
 
     def _settle(self, want: Want) -> None:
         """Make what is wanted and, first, all that it needs: depth first, with a stack of our own."""
@@ -145,7 +148,7 @@ class _Lowering:
         uncut = (0,) * (len(e.labels) - e.n_out - len(e.aggregated))
         steps = [inner + uncut for inner in steps] if uncut else steps
         self.turned[i] = not self.turned[i]
-        if self.turned[i]:
+        if self.turned[i] and not self.ordered:
             steps.reverse()
         if not steps or not is_cut(e, part.tiles):
             # Nothing is carried between kernels; an aggregated label of size 0 has no tile but one kernel all the same.

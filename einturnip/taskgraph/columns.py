@@ -98,7 +98,7 @@ class TaskColumns:
             found = self.moved[kind, node, extents] = seconds(of.shape, box, of.dtype.itemsize, self.machine)
         return found
 
-    def freeze(self, decomposition: Decomposition) -> TaskGraph:
+    def freeze(self, decomposition: Decomposition, ordered: bool = False) -> TaskGraph:
         """The graph."""
         read = _column(self.read, np.int32)
         return TaskGraph(
@@ -119,6 +119,7 @@ class TaskColumns:
             _column(self.value_nbytes, np.int64),
             _column(self.box_ptr, np.int64),
             _column(self.box, np.int64),
+            ordered,
         )
 
 

@@ -76,7 +76,7 @@ class TaskGraph:
     first needed.
 
     ``key``, ``read`` and ``box`` are CSR: row i is ``x[x_ptr[i]:x_ptr[i + 1]]``; ``seen`` goes with ``read``. A ``box``
-    row is start, stop per axis.
+    row is start, stop per axis. ``ordered``: touches of a state keep their order, so that it has the same bits always.
     """
 
     decomposition: Decomposition
@@ -96,6 +96,7 @@ class TaskGraph:
     value_nbytes: Ints
     box_ptr: Ints
     box: Ints
+    ordered: bool = False
 
     def __len__(self) -> int:
         return len(self.kind)

@@ -168,7 +168,6 @@ def test_a_memory_graph_says_where_tiles_lie_in_files(folder, command):
         (("run", "product.ein", "--trace", "nowhere/t.json"), "there is no directory nowhere"),
         (("trace", "product.ein"), "product.ein is no recorded run"),
         (("trace", "t.json"), "there is no recorded run t.json"),
-        (("run", "product.ein", "--reproducible"), "--reproducible is not available yet"),
         (("run", "product.ein", "--memry", "1GiB"), "--memory"),
         (("run", "product.ein", *FILES, "--policy", "luck"), "luck"),
         (("plan", "product.ein", *FILES, "--format", "dot"), "--format dot needs --emit"),
