@@ -12,6 +12,8 @@ SETTINGS = (
     {"steps_ahead": 16},
     {"steps_ahead": 16, "share": 0.6},
     {"steps_ahead": 16, "share": 0.3},
+    {"steps_ahead": 8},
+    {"steps_ahead": 4},
     {"steps_ahead": 1},
     {"steps_ahead": 16, "remake": 0.5},
 )
