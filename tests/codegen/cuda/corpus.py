@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Mapping
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 from unittest import mock
 
@@ -15,6 +16,8 @@ import einturnip as et
 from einturnip import pipeline
 from einturnip.codegen.cuda.generate import generate, layout
 from einturnip.codegen.cuda.types import CudaKernel, View
+from einturnip.core.algebra import Aggregation, aggregation
+from einturnip.core.dtypes import DType
 from einturnip.core.einsum import Einsum
 from einturnip.core.region import Region
 from einturnip.eingraph.types import EinGraph, EinsumNode
@@ -53,6 +56,8 @@ def _programs(n_drawn: int) -> Iterator[tuple[str, et.Program, Mapping[str, Any]
     for sentence in SENTENCES:
         yield "language", et.compile(sentence.text, dims=sentence.dims), sentence.inputs
     for path in PROGRAMS:
+        if find_spec(f"tests.examples.{path.parent.name}") is None:  # tested elsewhere, on models' own files
+            continue
         example = getattr(import_module(f"tests.examples.{path.parent.name}"), path.stem)(np.random.default_rng(7))
         yield "examples", et.compile(path, dims=example.dims), example.inputs
     for call in CALLS:
@@ -106,3 +111,8 @@ def sources(n_drawn: int) -> tuple[dict[str, int], dict[str, CudaKernel]]:
     found = spaces(n_drawn)
     made = {k.name: k for of in found.values() for space in of for k in kernels(space)}
     return {source: len(of) for source, of in found.items()}, made
+
+
+def total(dtype: DType) -> Aggregation:
+    """A sum."""
+    return aggregation("sum", dtype)
