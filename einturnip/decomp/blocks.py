@@ -27,7 +27,7 @@ Floats: TypeAlias = NDArray[np.float64]
 SHARE_STREAMED = 0.99
 SHARE_COMPUTED = 0.5
 SHARE_KEPT = 0.15  # tiles that are not stored but read by another node, beside whatever that one holds
-# Tiles of each operand that are read ahead.
+# Tiles of each operand that are read ahead, where some are made by kernels; else one is.
 AHEAD = 2
 # Accumulators of two blocks that stand beside each other at a turn.
 TURNING = 2
@@ -104,9 +104,10 @@ class Blocks:
                     every *= extents[p]
                 else:
                     again |= np.asarray(extents[p]) > 1
-            held += tile * np.minimum(every, live + AHEAD)
-        # Free bytes between values of sizes that do not fit each other.
-        return held + sum(tile for tile in self.tile if tile and max(made, tile) % min(made, tile))
+            held += tile * np.minimum(every, live + (AHEAD if self.share < SHARE_STREAMED else 1))
+        # Free bytes between values of sizes that do not fit each other, where values are not given up at will.
+        scattered = sum(tile for tile in self.tile if tile and max(made, tile) % min(made, tile))
+        return held + (scattered if self.share < SHARE_STREAMED else 0)
 
     def _count(self) -> None:
         """How often each operand is read, and what each turn of the walk shares of it, a row for each block."""

@@ -16,8 +16,9 @@ from einturnip.eingraph.types import InputNode
 
 # A cut that takes this many times what the best could take is not worth a search for a better one.
 NEARLY = 1.25
-# A byte read costs this many times its transfer even where kernels hide it: files may be cold, disks are shared.
-COLD = 4.0
+# A byte read costs this many times its transfer even where kernels hide it: files may be cold, disks are shared. So a
+# product keeps near the bound of its bytes until shorter runs cost more than that.
+COLD = 8.0
 
 
 @dataclass(frozen=True)

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from itertools import product
 
 from einturnip.core.contraction import contraction
 from einturnip.core.einsum import Einsum
 from einturnip.decomp.alike import Group, Grouped
 from einturnip.decomp.blocks import SHARE_STREAMED
 
-# A side of a tile at which a matrix product runs at full rate; of what depth its panels may be.
-SIDE = 1280
-DEPTHS = (1024, 512, 256, 128)
-# Blocks along one label that are tried, and shapes of them that are followed up.
+# Sides of a tile at which a matrix product runs at full rate or nearly; of what depth its panels may be.
+SIDES = (1280, 640, 240)
+DEPTHS = (1024, 512, 256, 192, 128, 64)
+# Blocks along one label that are tried, how many more than fill the memory, and shapes of them that are followed up.
 MOST_BLOCKS = 64
+MORE_BLOCKS = 1
 MOST_SHAPES = 4
 # What blocks of accumulators may fill; the rest is panels.
-FILLED = 0.93
+FILLED = 0.96
 # Tiles are made no thinner than this, unless they were.
 THINNEST = 128
 # Times as many tiles along a class that are tried, beside one more and one less.
@@ -44,32 +46,30 @@ def fitted(graph: Grouped, tiles: Sequence[int], capacity: int) -> Iterator[tupl
     own = graph.tiles(group, tiles)
     others = math.prod(own[p] for p in range(e.n_out) if p not in (m, n))
     room = capacity * SHARE_STREAMED / (others * c.accumulator.itemsize)
-    for rows, columns in _shapes(e.bounds[m], e.bounds[n], room):
-        for depth in DEPTHS:
+    steps = graph.classes.steps
+    for rows, columns in _shapes(e.bounds[m], e.bounds[n], e.bounds[k], room):
+        for depth, high, wide in product(DEPTHS, SIDES, SIDES):
             changed = list(tiles)
-            ratio = e.bounds[m] / rows, e.bounds[n] / columns
-            split = [max(1, math.ceil(side / SIDE)) for side in ratio]
-            if math.prod(split) == 1:
-                split[0 if ratio[0] >= ratio[1] else 1] = 2
-            for p, blocks, times in ((m, rows, split[0]), (n, columns, split[1])):
-                changed[group.classes[p]] = even(e.bounds[p], blocks * times, graph.classes.steps[group.classes[p]])
-            changed[group.classes[k]] = even(
-                e.bounds[k], math.ceil(e.bounds[k] / depth), graph.classes.steps[group.classes[k]]
-            )
+            for p, blocks, side in ((m, rows, high), (n, columns, wide)):
+                own_class = group.classes[p]
+                split = max(1, math.ceil(e.bounds[p] / blocks / side))
+                changed[own_class] = even(e.bounds[p], blocks * split, steps[own_class])
+            changed[group.classes[k]] = even(e.bounds[k], math.ceil(e.bounds[k] / depth), steps[group.classes[k]])
             yield tuple(changed)
 
 
-def _shapes(m: int, n: int, room: float) -> list[tuple[int, int]]:
+def _shapes(m: int, n: int, k: int, room: float) -> list[tuple[int, int]]:
     """How many blocks along both sides of an m by n product of which one stands in ``room`` points, best first.
 
-    Each block reads a panel of either operand: (rows + columns) in proportion to the operands' sizes.
+    Each block reads a panel of either operand, but for what the one before has left of it.
     """
     found = []
-    for filled in (FILLED, FILLED / 1.1):
-        for rows in range(1, MOST_BLOCKS + 1):
-            columns = math.ceil(n / max(1.0, filled * room / math.ceil(m / rows)))
-            if columns <= n:
-                found.append((m * columns + n * rows, rows, columns))
+    for rows in range(1, MOST_BLOCKS + 1):
+        fewest = math.ceil(n / max(1.0, FILLED * room / math.ceil(m / rows)))
+        for columns in range(fewest, min(n, fewest + MORE_BLOCKS) + 1):
+            left = FILLED * room - math.ceil(m / rows) * math.ceil(n / columns)
+            turns = (columns - 1) * rows * min(left, m * k / rows) + (rows - 1) * min(left, n * k / columns)
+            found.append((m * k * columns + n * k * rows - turns, rows, columns))
     return list(dict.fromkeys((rows, columns) for _, rows, columns in sorted(found)))[:MOST_SHAPES]
 
 
@@ -79,10 +79,11 @@ def _is_product(group: Group) -> bool:
 
 
 def even(bound: int, count: int, step: int = 1) -> int:
-    """The extent of the larger of ``count`` tiles of nearly one size; a multiple of 16 where that is fine enough."""
+    """The extent of the larger of ``count`` tiles of nearly one size; of 8 or 16 where that is fine enough."""
     tile = -(-bound // max(1, min(count, bound)))
     if tile >= 64 and tile < bound:
-        tile = -(-tile // 16) * 16
+        whole = 16 if tile >= 1024 else 8
+        tile = -(-tile // whole) * whole
     return min(bound, -(-tile // step) * step) or 1
 
 

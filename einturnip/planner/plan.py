@@ -31,7 +31,7 @@ from einturnip.taskgraph.build import build as build_taskgraph
 
 # Ops of plans that are made only to be compared: so many, and so many more for each second that the program will take.
 OPS_COMPARED = 20_000
-OPS_COMPARED_A_SECOND = 600
+OPS_COMPARED_A_SECOND = 1500
 # Ops from which on what planning left behind is worth collecting before the run.
 LARGE_PLAN = 2000
 
