@@ -28,6 +28,7 @@ from einturnip.eingraph.types import EinGraph, EinsumNode, InputNode
 from einturnip.lang.types import Program
 from einturnip.memgraph.check import check as check_memgraph
 from einturnip.memgraph.types import MemGraph, OpKind
+from einturnip.planner.again import Again
 from einturnip.planner.budget import Budget, peak_resident_nbytes, resident_nbytes, uncollected
 from einturnip.planner.canonical import canonical_cut, canonical_graph
 from einturnip.planner.plan import cost_of_bytes, plan, tidy_up
@@ -37,6 +38,7 @@ from einturnip.runtime.execute import HostExecutor, Transfers
 from einturnip.runtime.loop import Trace, run_ops
 from einturnip.runtime.on_device import pinned_limit, run_on_device, with_host_tier
 from einturnip.runtime.policies import policy
+from einturnip.runtime.replay import Replay
 from einturnip.runtime.state import State
 from einturnip.runtime.types import NumericWarning, Prediction, Progress, RunReport
 from einturnip.stores.spill import SpillFile
@@ -61,6 +63,7 @@ class Options:
     ``exact``: rewrites keep every result's digits; else squared distances become matrix products (``expansion``).
     ``compiled``: kernels that take long become machine code before the run, where the memory has room for a compiler.
     ``reproducible``: the bits hang on the program, its data and this machine's libraries, and on nothing else here.
+    ``again``: the plan and the schedule of a recorded run, instead of a search and of what happens to end first.
     ``device``: ``cpu``, ``cuda:1`` and the like; on any but the CPU the budget is the device's, and ``host_memory``
     bounds the process.
     """
@@ -76,6 +79,7 @@ class Options:
     exact: bool = True
     compiled: bool = True
     reproducible: bool = False
+    again: Again | None = None
     device: str = "cpu"
     host_memory: int | None = None
 
@@ -137,6 +141,9 @@ def make_plan(graph: EinGraph, sources: Mapping[str, Source], targets: Mapping[s
     limit = options.arena if options.arena is not None else memory
     if options.reproducible:
         machine, limit = replace(machine, compiled=options.compiled and available()), None
+    again = options.again
+    if again is not None:
+        machine, limit = replace(machine, compiled=again.compiled), again.limit
     rewritten = rewrite(graph, limit)
     if not options.exact:
         rewritten = expand_squares(rewritten, Forms())
@@ -149,13 +156,17 @@ def make_plan(graph: EinGraph, sources: Mapping[str, Source], targets: Mapping[s
             if isinstance(n, InputNode) and n.name in sources
         }
         readable = frozenset(i for i, (name, _) in enumerate(graph.outputs) if name in targets)
-        only = canonical_cut if options.reproducible else None
-        lowered = plan(graph, memory, options.arena, machine, layouts, readable, only, options.reproducible)
+        only = canonical_cut if options.reproducible else None if again is None else again.cut
+        arena = options.arena if again is None else again.arena
+        lowered = plan(graph, memory, arena, machine, layouts, readable, only, options.reproducible)
         prediction = predict(lowered.memgraph, machine, policy(options.policy))
         tidy_up(lowered.memgraph)
         return Planned(graph, lowered.memgraph, prediction, lowered.budget, machine, sources, targets)
 
-    if options.reproducible:
+    if again is not None:
+        best = planned(fused if again.fused else rewritten)
+        again.require(best.memgraph, memory, machine.workers)
+    elif options.reproducible:
         best = planned(canonical_graph(fused, rewritten))
         require_room(best.taskgraph, machine, memory, resident_nbytes())
     else:
@@ -263,7 +274,9 @@ def _on_host(
     try:
         executor = HostExecutor(memgraph, arena, *far)
         lanes = slots(planned.machine.workers)
-        state = State(memgraph, policy(options.policy)(memgraph), {k: IN_FLIGHT * n for k, n in lanes.items()})
+        room, again = {k: IN_FLIGHT * n for k, n in lanes.items()}, options.again
+        ranks = policy(options.policy)(memgraph)
+        state = State(memgraph, ranks, room) if again is None else Replay(memgraph, room, again.events)
         tick = ticks(executor)
         with blas_threads(1):
             trace = run_ops(memgraph, state, executor.run, executor.describe, lanes, tick, stop)
@@ -351,6 +364,7 @@ def report_of(
         warnings=tuple(warnings),
         predicted=planned.prediction,
         order=tuple(trace.order),
+        events=trace.events,
         timeline=trace.timeline,
     )
 

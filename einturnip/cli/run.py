@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from einturnip.cli import options
+from einturnip.cli import options, recording
 from einturnip.cli.progress import shown
 from einturnip.cli.stopping import on_signals
 from einturnip.core.errors import BindError
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 @options.outputs
 @options.budget
 @options.trace
+@recording.options
 @click.option(
     "--random",
     "seed",
@@ -56,6 +57,8 @@ def command(
     report_file: Path | None,
     analyze: bool,
     trace: Path | None,
+    record: Path | None,
+    replay: Path | None,
     quiet: bool,
     **budget: Any,
 ) -> None:
@@ -67,9 +70,8 @@ def command(
     from einturnip.cli.planning import planned
     from einturnip.report.summary import summarise, warning_text
 
-    for file in (report_file, trace):
-        if file is not None and not file.parent.is_dir():
-            raise BindError(f"{file}: there is no directory {file.parent}; create it first")
+    recording.require_folders(report_file, trace, record)
+    budget = recording.replayed(budget, replay)
     with on_signals() as stop:
         job = planned(program, inputs, dims, outputs, budget, _stand_in(seed), lenient=False)
         with shown(quiet) as show:
@@ -79,6 +81,7 @@ def command(
             finally:
                 job.close()
             stop.running = False
+    recording.record(record, job, report, os.fspath(program))
     if trace is not None:
         from einturnip.report.trace import write
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
 from typing import NamedTuple, Protocol
 
@@ -60,6 +60,7 @@ class Trace:
 
     def __init__(self, n_ops: int) -> None:
         self.order: list[int] = []
+        self.events: Sequence[int] = ()
         self.busy = {lane: 0.0 for lane in Lane}
         self.stalls = {"reads": 0.0, "writes": 0.0, "memory": 0.0}
         self.seconds = 0.0
@@ -208,7 +209,7 @@ def _dispatch(
             shown = now
             trace.seconds = now - begin
             tick(trace)
-    trace.seconds = engine.now() - begin
+    trace.seconds, trace.events = engine.now() - begin, state.events
     if failure is not None:
         raise failure
     assert state.done

@@ -43,6 +43,7 @@ class State:
         self.locked: set[int] = set()
         self.running: dict[int, int] = dict.fromkeys(self.free, 0)
         self.left = n
+        self.events = array("i")  # op for its launch, ~op for its end, as they came
         self.issued_ops: set[int] = set()  # issued, and not yet ended
         self.turn = self._turns() if in_order else None
 
@@ -62,6 +63,7 @@ class State:
     def ended(self, op: int) -> list[int]:
         """``op`` has ended: what may start now, in the order to start it."""
         self.left -= 1
+        self.events.append(~op)
         lane = self.lane[op]
         self.free[lane] += 1
         self.running[lane] -= 1
@@ -121,6 +123,7 @@ class State:
                 self.free[lane] -= 1
                 self.running[lane] += 1
                 launches.append(op)
+        self.events.extend(launches)
         return launches
 
 

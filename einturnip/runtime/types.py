@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -72,7 +73,8 @@ class RunReport:
 
     Units: seconds, bytes. ``lanes``: busy seconds of each lane, over all its workers. ``stalls``: seconds that compute
     workers stood still, by what they waited for: reads, writes, or memory (another kernel's bytes or accumulator).
-    ``link_bytes``: what loads and stores moved, counted where they happened.
+    ``link_bytes``: what loads and stores moved, counted where they happened. ``events``: what the dispatcher did, op
+    for a launch and ~op for an end; empty where none was at work.
     """
 
     wall_seconds: float
@@ -90,11 +92,12 @@ class RunReport:
     warnings: tuple[NumericWarning, ...]
     predicted: Prediction
     order: tuple[int, ...] = field(default=(), repr=False, compare=False)
+    events: Sequence[int] = field(default=(), repr=False, compare=False)
     timeline: Timeline | None = field(default=None, repr=False, compare=False)
 
     def to_json(self) -> dict[str, Any]:
         """Plain values for json.dump; what is told op by op is left out."""
-        out = asdict(replace(self, order=(), timeline=None))
-        del out["order"], out["timeline"]
+        out = asdict(replace(self, order=(), events=(), timeline=None))
+        del out["order"], out["events"], out["timeline"]
         out["predicted"] = self.predicted.to_json()
         return out

@@ -1,0 +1,79 @@
+"""A plan made once more, as a recorded run had it: its choices are given, and nothing is searched."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from einturnip.core.errors import BindError, CapacityError
+from einturnip.core.settings import format_size
+from einturnip.decomp.alike import Grouped
+from einturnip.decomp.build import label_classes
+from einturnip.decomp.search import Cut, kernel_calls
+from einturnip.decomp.types import Decomposition
+from einturnip.memgraph.types import MemGraph
+from einturnip.planner.budget import overhead_nbytes, resident_nbytes
+from einturnip.runtime.replay import digest
+
+
+@dataclass(frozen=True)
+class Again:
+    """The choices of a plan, and the schedule it ran by.
+
+    ``limit``: what rewrites took the memory to be; ``tiles``: by label class; ``plan``: the digest of its graph.
+    ``told``: where it comes from, for messages. Units: bytes.
+    """
+
+    told: str
+    limit: int | None
+    arena: int
+    tiles: tuple[int, ...]
+    fused: bool
+    compiled: bool
+    plan: str
+    ops: int
+    events: tuple[int, ...] = field(repr=False)
+
+    def cut(self, graph: Grouped) -> Cut:
+        """The cut that was run.
+
+        Raises:
+            BindError: the graph is another.
+        """
+        if len(self.tiles) != len(graph.classes.bounds):
+            raise self._other("it cuts other labels")
+        held = max((graph.held_nbytes(g, self.tiles) for g in graph.groups), default=0)
+        return Cut(self.tiles, held, kernel_calls(graph, self.tiles))
+
+    def require(self, graph: MemGraph, memory: int | None, workers: int) -> None:
+        """See to it that the plan is the one recorded, and that its arena fits ``memory``.
+
+        Raises:
+            BindError: it is another. CapacityError: it does not fit.
+        """
+        if digest(graph) != self.plan:
+            raise self._other(f"{self.ops:,} ops there, {len(graph):,} here")
+        least = overhead_nbytes(resident_nbytes(), workers, len(graph.taskgraph)) + self.arena
+        if memory is not None and memory < least:
+            raise CapacityError(
+                f"the recorded run does not fit in {format_size(memory)}: its arena is {format_size(self.arena)}; "
+                f"the least that would do is {format_size(least)}",
+                least,
+            )
+
+    def _other(self, why: str) -> BindError:
+        return BindError(
+            f"{self.told} is a recording of another plan ({why}). help: replay it with the program, the sizes, the "
+            "kinds of files, the version and the calibration of this machine that it was recorded with"
+        )
+
+
+def class_tiles(d: Decomposition) -> tuple[int, ...]:
+    """The extents that a decomposition cuts the label classes of its graph into."""
+    classes = label_classes(d.graph)
+    tiles = [1] * len(classes.bounds)
+    for i, part in enumerate(d.partitionings):
+        ratios = classes.ratios.get(i) or (1,) * len(part.tiles)
+        for c, tile, ratio in zip(classes.of[i], part.tiles, ratios, strict=True):
+            if ratio == 1:
+                tiles[c] = max(tiles[c], tile)
+    return tuple(tiles)

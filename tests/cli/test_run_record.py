@@ -1,0 +1,55 @@
+"""``--record`` and ``--replay``: the same schedule once more, or a reason why not."""
+
+import json
+
+import numpy as np
+import pytest
+
+from einturnip.cli.main import run
+
+PROGRAM = "input A : f32[n, k]\ninput B : f32[k, m]\nC[i,j] = A[i,p] * B[p,j]\noutput C\n"
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "p.ein").write_text(PROGRAM)
+    (tmp_path / "q.ein").write_text("input A : f32[n, k]\nC[i] = sum[j] A[i,j]\noutput C\n")
+    rng = np.random.default_rng(0)
+    np.save("a.npy", rng.standard_normal((300, 200)).astype(np.float32))
+    np.save("b.npy", rng.standard_normal((200, 260)).astype(np.float32))
+    return tmp_path
+
+
+FILES = ("-i", "A=a.npy", "-i", "B=b.npy", "-q")
+
+
+@pytest.mark.parametrize(
+    "budget", [("--arena", "200KiB"), ("--memory", "1GiB"), ("--arena", "200KiB", "--reproducible")]
+)
+def test_a_run_is_repeated_launch_by_launch(folder, budget):
+    if "--reproducible" in budget:
+        budget = ("--arena", "2MiB", "--reproducible")
+    first = run(["run", "p.ein", *FILES, *budget, "-o", "C=c1.npy", "--record", "r1.json"])
+    again = run(["run", "p.ein", *FILES, "-o", "C=c2.npy", "--replay", "r1.json", "--record", "r2.json"])
+    assert first == again == 0
+    one, two = (json.loads((folder / f).read_text()) for f in ("r1.json", "r2.json"))
+    assert one == two and len(one["events"]) == 2 * one["ops"]
+    assert (folder / "c1.npy").read_bytes() == (folder / "c2.npy").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("q.ein", "-i", "A=a.npy", "--replay", "r.json"), "r.json (of p.ein, version"),
+        (("p.ein", *FILES, "--replay", "r.json", "--arena", "1MiB"), "leave out --arena"),
+        (("p.ein", *FILES, "--replay", "r.json", "--workers", "7"), "the recorded run had"),
+        (("p.ein", *FILES, "--replay", "none.json"), "there is no recording none.json"),
+        (("p.ein", *FILES, "--replay", "p.ein"), "p.ein is no recording"),
+        (("p.ein", *FILES, "--record", "nowhere/r.json"), "there is no directory nowhere"),
+    ],
+)
+def test_what_cannot_be_replayed_says_why(folder, capsys, arguments, message):
+    assert run(["run", "p.ein", *FILES, "--arena", "200KiB", "--workers", "2", "--record", "r.json"]) == 0
+    assert run(["run", *arguments]) == 2
+    assert message in capsys.readouterr().err
