@@ -1,0 +1,174 @@
+"""Text from SmolLM2-135M-Instruct, out of its GGUF file, in the memory you state.
+
+python generate.py SmolLM2-135M-Instruct.Q4_1.gguf "What is the capital of France?" [--memory 320MiB] [--tokens 64]
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import einturnip as et
+
+NAMES = {
+    "E": "token_embd.weight",
+    "gain1": "blk.*.attn_norm.weight",
+    "Wq": "blk.*.attn_q.weight",
+    "Wk": "blk.*.attn_k.weight",
+    "Wv": "blk.*.attn_v.weight",
+    "Wo": "blk.*.attn_output.weight",
+    "gain2": "blk.*.ffn_norm.weight",
+    "W1": "blk.*.ffn_gate.weight",
+    "W3": "blk.*.ffn_up.weight",
+    "W2": "blk.*.ffn_down.weight",
+    "gain": "output_norm.weight",
+}
+BUCKETS = (64, 256, 1024, 2048)
+"""Rows that the keys and values have room for: one plan for each that is needed, not one for each token."""
+
+BLOCK = 64
+"""Tokens of the prompt that are read at once; the last block is filled up."""
+
+
+class Model:
+    """A GGUF file of a model of the Llama family, with the keys and values of the text so far."""
+
+    def __init__(self, path: str, **settings: Any) -> None:
+        self.file = et.open(path)
+        held = self.file.metadata
+        self.metadata = {name: value for name, value in held.items() if not name.startswith("tokenizer")}
+        self.tokenizer = Tokenizer(held)
+        self.program = et.compile(Path(__file__).with_name("smollm2.ein"))
+        self.settings = {name: value for name, value in settings.items() if value is not None}
+        self.weights: dict[str, Any] = {name: self.file[key] for name, key in NAMES.items()}
+        if not self.settings:  # as much memory as there is: expand the weights once, not with every token
+            self.weights = {name: np.asarray(file) for name, file in self.weights.items()}
+        self.layers = self.metadata["llama.block_count"]
+        self.groups = self.metadata["llama.attention.head_count_kv"]
+        self.width = self.metadata["llama.rope.dimension_count"]
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget the text so far."""
+        self.length = 0
+        self.keys = self.values = np.zeros((self.layers, self.groups, 0, self.width), np.float32)
+
+    def read(self, tokens: list[int]) -> np.ndarray:
+        """Read on, and give the logits of what comes next."""
+        logits = np.empty(0)
+        for at in range(0, len(tokens), BLOCK):
+            part = tokens[at : at + BLOCK]
+            logits = self._step(part, 1 if len(part) == 1 else BLOCK)
+        return logits
+
+    def _step(self, tokens: list[int], block: int) -> np.ndarray:
+        self._grow(self.length + block)
+        ids = np.zeros(block, np.int32)
+        ids[: len(tokens)] = tokens
+        found = self.program(
+            ids=ids,
+            start=self.length,
+            last=len(tokens) - 1,
+            Kc=self.keys,
+            Vc=self.values,
+            data=self.weights,
+            **self.settings,
+        )
+        stop = self.length + len(tokens)
+        self.keys[:, :, self.length : stop] = found["NK"][:, :, : len(tokens)]
+        self.values[:, :, self.length : stop] = found["NV"][:, :, : len(tokens)]
+        self.length = stop
+        return np.asarray(found["logits"])
+
+    def _grow(self, length: int) -> None:
+        room = self.keys.shape[2]
+        if length <= room:
+            return
+        larger = next((bucket for bucket in BUCKETS if bucket >= length), None)
+        if larger is None:
+            raise SystemExit(f"the text is longer than {BUCKETS[-1]} tokens")
+        fill = ((0, 0), (0, 0), (0, larger - room), (0, 0))
+        self.keys, self.values = np.pad(self.keys, fill), np.pad(self.values, fill)
+
+    def generate(self, prompt: list[int], most: int, temperature: float = 0.0, seed: int = 0) -> Iterator[int]:
+        """Tokens after the prompt: the likeliest, or drawn where the temperature is above 0."""
+        drawn = np.random.default_rng(seed)
+        logits = self.read(prompt)
+        for _ in range(most):
+            if temperature > 0:
+                weight = np.exp((logits - logits.max()).astype(np.float64) / temperature)
+                token = int(drawn.choice(len(weight), p=weight / weight.sum()))
+            else:
+                token = int(logits.argmax())
+            yield token
+            if token == self.tokenizer.end:
+                return
+            logits = self.read([token])
+
+
+class Tokenizer:
+    """Byte-pair encoding with the vocabulary and the merges that a GGUF file holds (pre-tokenised as GPT-2, digits apart)."""
+
+    def __init__(self, metadata: dict[str, Any]) -> None:
+        from tokenizers import AddedToken, decoders, models, pre_tokenizers
+        from tokenizers import Tokenizer as Encoder
+
+        words = metadata["tokenizer.ggml.tokens"]
+        merges = [tuple(pair.split(" ", 1)) for pair in metadata["tokenizer.ggml.merges"]]
+        self.end = metadata["tokenizer.ggml.eos_token_id"]
+        self.encoder = Encoder(models.BPE({word: n for n, word in enumerate(words)}, merges))
+        special = [word for word, kind in zip(words, metadata["tokenizer.ggml.token_type"], strict=True) if kind == 3]
+        self.encoder.add_special_tokens([AddedToken(word, special=True, normalized=False) for word in special])
+        digits = pre_tokenizers.Digits(individual_digits=True)
+        self.encoder.pre_tokenizer = pre_tokenizers.Sequence([digits, pre_tokenizers.ByteLevel(add_prefix_space=False)])
+        self.encoder.decoder = decoders.ByteLevel()
+
+    def chat(self, question: str) -> list[int]:
+        """A question as the model was taught to be asked."""
+        system = "You are a helpful AI assistant named SmolLM, trained by Hugging Face"
+        text = (
+            f"<|im_start|>system\n{system}<|im_end|>\n<|im_start|>user\n{question}<|im_end|>\n<|im_start|>assistant\n"
+        )
+        found: list[int] = self.encoder.encode(text, add_special_tokens=False).ids
+        return found
+
+    def text(self, tokens: list[int]) -> str:
+        """What tokens say."""
+        said: str = self.encoder.decode(tokens, skip_special_tokens=True)
+        return said
+
+
+def main() -> None:
+    """Answer a question, word by word."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("model")
+    parser.add_argument("question")
+    parser.add_argument("--tokens", type=int, default=64)
+    parser.add_argument("--temperature", type=float, default=0.0)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--memory")
+    parser.add_argument("--arena")
+    given = parser.parse_args()
+    model = Model(given.model, memory=given.memory, arena=given.arena)
+    prompt = model.tokenizer.chat(given.question)
+    began, said, tokens, first = time.monotonic(), "", [], 0.0
+    for token in model.generate(prompt, given.tokens, given.temperature, given.seed):
+        first = first or time.monotonic() - began
+        tokens.append(token)
+        text = model.tokenizer.text(tokens)
+        if not text.endswith("\N{REPLACEMENT CHARACTER}"):  # a character whose bytes are not all there yet
+            print(text[len(said) :], end="", flush=True)
+            said = text
+    rest = time.monotonic() - began - first
+    print(
+        f"\n[{len(prompt)} tokens read in {first:.2f} s, {len(tokens)} written, {(len(tokens) - 1) / rest:.1f} a second]"
+    )
+
+
+if __name__ == "__main__":
+    main()
