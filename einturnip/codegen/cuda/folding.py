@@ -95,7 +95,7 @@ def workspace(einsum: Einsum, extents: tuple[int, ...]) -> int:
     return -(-nbytes // 256) * 256 if parts > 1 else 0
 
 
-def _threads(state: str) -> list[str]:
+def thread_lines(state: str) -> list[str]:
     """Where a thread stands: ``number`` of its output, ``mine`` of the ``down`` that share it."""
     return [
         f"__shared__ __align__(16) unsigned char shared[{THREADS} * sizeof({state})];",
@@ -112,7 +112,7 @@ def _fold(made: Frame, einsum: Einsum) -> str:
     aggregation = einsum.aggregation
     assert aggregation is not None
     state, out, walked = states.state_type(aggregation), range(einsum.n_out), looped(einsum)
-    lines = [*_threads(state), *decode("rest", out), "const bool there = rest == 0;"]
+    lines = [*thread_lines(state), *decode("rest", out), "const bool there = rest == 0;"]
     lines += [f"{state} s;", "s.clear();", f"const i64 points = {product(walked)};"]
     lines += ["if (there && points) {", "  const i64 stride = down * g.param[3];"]
     lines.append("  const i64 begin = blockIdx.y * (i64)down + mine;")
@@ -132,7 +132,7 @@ def _parts(made: Frame, einsum: Einsum) -> str:
     aggregation = einsum.aggregation
     assert aggregation is not None
     state, out = states.state_type(aggregation), range(einsum.n_out)
-    lines = [*_threads(state), *decode("rest", out), "const bool there = rest == 0;"]
+    lines = [*thread_lines(state), *decode("rest", out), "const bool there = rest == 0;"]
     lines += [f"{state} s;", "s.clear();", f"const i64 outputs = {product(out)};", "if (there) {"]
     lines.append("  for (i64 n = mine; n < g.param[3]; n += down)")
     lines += [f"    s.join(f, (({state}*)h.workspace)[n * outputs + number]);", "}"]

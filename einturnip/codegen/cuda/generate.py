@@ -8,6 +8,7 @@ from einturnip.codegen.cuda.elementwise import elementwise
 from einturnip.codegen.cuda.folding import folding
 from einturnip.codegen.cuda.products import semiring, sides
 from einturnip.codegen.cuda.regions import region_kernel
+from einturnip.codegen.cuda.scatters import rows_of, scatter
 from einturnip.codegen.cuda.types import ANY, CudaKernel, Layout, View
 from einturnip.codegen.protocol import Mode
 from einturnip.core.einsum import Einsum
@@ -23,6 +24,9 @@ def generate(space: Einsum | Region, mode: Mode, layout: Layout = ANY) -> CudaKe
         return region_kernel(space, mode)
     if space.aggregation is None or mode == "finish":
         return elementwise(space, mode, layout)
+    sorted_by = rows_of(space)
+    if sorted_by is not None:
+        return scatter(space, mode, sorted_by)
     found = sides(space)
     return folding(space, mode) if found is None else semiring(space, mode, found)
 

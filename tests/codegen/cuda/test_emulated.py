@@ -9,11 +9,11 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from einturnip.codegen.cuda import region_parts
+from einturnip.codegen.cuda import region_parts, scatters
 from einturnip.codegen.cuda.generate import generate, layout
 from einturnip.core.algebra import aggregation
-from einturnip.core.dtypes import BOOL, C64, F16, F32, F64, I8, I32
-from einturnip.core.einsum import Einsum
+from einturnip.core.dtypes import BOOL, C64, F16, F32, F64, I8, I32, I64
+from einturnip.core.einsum import Einsum, Key
 from einturnip.core.reference import evaluate_einsum
 from einturnip.core.region import Region
 from einturnip.core.scalar import Call, Operand
@@ -63,17 +63,20 @@ def tiled(cases: list[Drawn], scratch: Path) -> None:
 
 @pytest.mark.parametrize("source", SOURCES)
 def test_drawn(source: str, tmp_path: Path) -> None:
-    cases = drawn(source, 60)
-    whole(cases, tmp_path)
-    tiled(cases[:30], tmp_path)
+    cases = drawn(source, 40)
+    with mock.patch.multiple(scatters, _LEAST_GROUPS=1, _LEAST_ROWS=1):
+        whole(cases, tmp_path)
+        tiled(cases[:20], tmp_path)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("source", SOURCES)
 def test_many_drawn(source: str, tmp_path: Path) -> None:
     cases = drawn(source, 400)
-    whole(cases, tmp_path)
-    tiled(cases, tmp_path)
+    for least in (1, 16):
+        with mock.patch.multiple(scatters, _LEAST_GROUPS=least, _LEAST_ROWS=least):
+            whole(cases, tmp_path)
+            tiled(cases, tmp_path)
 
 
 def test_regions(tmp_path: Path) -> None:
@@ -144,6 +147,23 @@ def test_products_of_any_semiring(tmp_path: Path) -> None:
             cut = parts(e, operands, box)
             emulator.call(touch, [b - a for a, b in box], state, cut, [a for a, _ in box], i == 0, falling=n % 2 == 1)
         emulator.call(finish, e.bounds, [out], state, [0] * 5)
+        close(out, evaluate_einsum(e, operands)[0])
+
+
+@pytest.mark.parametrize("op", ["sum", "mean", "argmax", "logsumexp"])
+def test_many_groups_of_many_rows(op: str, tmp_path: Path) -> None:
+    """Sorted in several passes; rows of one group meet in the order in which they lie."""
+    keyed = aggregation(op, F32, keyed=True)
+    shapes, keys = ((5000, 3), (5000,)), (Key(0, Operand(1, I64)),)
+    e = Einsum(tuple("udi"), (300, 3, 5000), 2, ((2, 1), (2,)), (F32, I64), Operand(0, F32), keyed, shapes, keys)
+    rng = np.random.default_rng(1)
+    operands = rng.integers(-9, 9, (5000, 3)).astype("f"), rng.integers(0, 300, 5000) ** 2 // 300
+    kernel = generate(e, "whole")
+    assert [g.entry[-5:] for g in kernel.grids(e.bounds)].count("place") == 3
+    emulator = Emulator([kernel], tmp_path)
+    for falling in (False, True):
+        out = np.zeros(e.shape, e.dtype.numpy)
+        emulator.call(kernel, e.bounds, [out], operands, [0, 0, 0], falling=falling)
         close(out, evaluate_einsum(e, operands)[0])
 
 

@@ -1,0 +1,61 @@
+// Rows sorted by the number of their group, those of one group as they were: four bits at a time, each thread with
+// neighbouring rows of its own. No atomics, so the order hangs on nothing but the rows.
+#pragma once
+#include "fold.cuh"
+
+namespace ein {
+
+enum { DIGIT_BITS = 4, DIGITS = 16 };
+
+// How many rows of each thread have each digit: counts[digit * threads + thread].
+EIN void count_digits(const unsigned* keys, unsigned* counts, i64 n, i64 share, i64 threads, int shift) {
+  const i64 thread = blockIdx.x * (i64)blockDim.x + threadIdx.x;
+  if (thread >= threads) return;
+  unsigned own[DIGITS];
+  for (int d = 0; d < DIGITS; d++) own[d] = 0;
+  for (i64 i = thread * share; i < n && i < (thread + 1) * share; i++) own[keys[i] >> shift & (DIGITS - 1)]++;
+  for (int d = 0; d < DIGITS; d++) counts[d * threads + thread] = own[d];
+}
+
+// Each count becomes the sum of those before it; one block of 256 threads.
+EIN void scan_counts(unsigned* counts, i64 n) {
+  __shared__ unsigned sums[256];
+  const i64 share = (n + 255) / 256, begin = threadIdx.x * share;
+  unsigned total = 0;
+  for (i64 i = begin; i < n && i < begin + share; i++) total += counts[i];
+  sums[threadIdx.x] = total;
+  __syncthreads();
+  unsigned before = 0;
+  for (unsigned t = 0; t < threadIdx.x; t++) before += sums[t];
+  for (i64 i = begin; i < n && i < begin + share; i++) {
+    const unsigned own = counts[i];
+    counts[i] = before;
+    before += own;
+  }
+}
+
+EIN void place_rows(const unsigned* keys, const unsigned* rows, unsigned* to_keys, unsigned* to_rows, unsigned* counts,
+                    i64 n, i64 share, i64 threads, int shift) {
+  const i64 thread = blockIdx.x * (i64)blockDim.x + threadIdx.x;
+  if (thread >= threads) return;
+  unsigned next[DIGITS];
+  for (int d = 0; d < DIGITS; d++) next[d] = counts[d * threads + thread];
+  for (i64 i = thread * share; i < n && i < (thread + 1) * share; i++) {
+    const unsigned at = next[keys[i] >> shift & (DIGITS - 1)]++;
+    to_keys[at] = keys[i];
+    to_rows[at] = rows[i];
+  }
+}
+
+// The first of n sorted keys that is not less.
+EIN i64 first_not_less(const unsigned* keys, i64 n, i64 key) {
+  i64 lo = 0, hi = n;
+  while (lo < hi) {
+    const i64 middle = (lo + hi) / 2;
+    if ((i64)keys[middle] < key) lo = middle + 1;
+    else hi = middle;
+  }
+  return lo;
+}
+
+}  // namespace ein
