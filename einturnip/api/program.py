@@ -216,8 +216,10 @@ class Program:
         from einturnip.api.session import Session
 
         settings = Settings(memory, arena, workers, {}, spill, spill_limit, policy, exact)
-        given = {**inputs, **(data or {})}
-        return Session(self._program, self._folder, self._dims, settings.options(), settings.allowed(), given)
+        options, allowed = settings.options(), settings.allowed()
+        if allowed is not None:
+            options = replace(options, memory=resident_nbytes() + allowed)
+        return Session(self._program, self._folder, self._dims, options, {**inputs, **(data or {})})
 
     def job(
         self, settings: Settings, data: Mapping[str, Any], dims: Mapping[str, int] = MappingProxyType({})

@@ -16,12 +16,13 @@ import numpy as np
 
 from einturnip.api import checkpoints, plan_cache
 from einturnip.api.inputs import check_names, close_all, open_inputs
-from einturnip.api.jobs import complete, needs_data, results_nbytes
+from einturnip.api.jobs import Missing, complete, needs_data, results_nbytes
 from einturnip.api.results import File, Result
 from einturnip.api.running import analysis, running
 from einturnip.api.states import beginning, keeping
 from einturnip.core.errors import BindError, CapacityError, RunError
 from einturnip.core.settings import format_size
+from einturnip.devices.limits import available_memory
 from einturnip.eingraph.types import EinGraph, InputNode
 from einturnip.lang.types import Input, Program
 from einturnip.memgraph.in_place import written_over
@@ -60,12 +61,12 @@ class Session:
         folder: Path,
         dims: Mapping[str, int],
         options: Options,
-        allowed: int | None,
         inputs: Mapping[str, Any],
+        missing: Missing = needs_data,
     ) -> None:
         self._program = keeping(program, program.updates)
-        self._dims, self._options, self._allowed = dict(dims), options, allowed
-        self._before = resident_nbytes()
+        self._dims, self._options = dict(dims), options
+        self._beginning = beginning(program, missing)
         self._fixed = _opened(program, inputs, folder, program.inputs)
         self._folder = folder
         self._homes: dict[str, Home] | None = None
@@ -103,7 +104,7 @@ class Session:
 
     def state(self, name: str) -> Array:
         """A copy of a state as it is now."""
-        source = self._source(name)
+        source = self.source(name)
         out = np.empty(source.shape, source.dtype.numpy)
         source.read(whole(source.shape), out)
         return out
@@ -111,7 +112,7 @@ class Session:
     def set_state(self, name: str, value: Any) -> None:
         """Let a state be ``value`` (an array, a number or a file) from the next step on."""
         self._check()
-        self._source(name)
+        check_names("state", [name], (state.name for state in self._program.states))
         tensor = [state for state in self._program.states if state.name == name]
         source = _opened(self._program, {name: value}, self._folder, tensor)[name]
         if self._homes is None or name not in self._homes:
@@ -126,7 +127,7 @@ class Session:
     def save(self, folder: str | os.PathLike[str]) -> Path:
         """Write a checkpoint into ``folder``: every state and the number of steps, whole or not at all."""
         self._check()
-        return checkpoints.save(Path(folder), self.steps, {s.name: self._source(s.name) for s in self._program.states})
+        return checkpoints.save(Path(folder), self.steps, {s.name: self.source(s.name) for s in self._program.states})
 
     def load(self, folder: str | os.PathLike[str]) -> bool:
         """Go on from the latest checkpoint in ``folder``; False where there is none.
@@ -177,7 +178,7 @@ class Session:
                 self._plans.popitem(last=False)
         else:
             self._plans.move_to_end(key)
-            sources = complete(plan.planned.graph, sources, beginning(self._program, needs_data))
+            sources = complete(plan.planned.graph, sources, self._beginning)
         result = self._run(plan, sources, progress, stop)
         for home in (self._homes or {}).values():
             home.turn()
@@ -242,7 +243,7 @@ class Session:
     def _made(self, sources: Mapping[str, Source]) -> tuple[_Plan, dict[str, Source]]:
         """The plan for these inputs; states find their homes when the first is made."""
         graph = bind(self._program, sources, self._dims)
-        found = complete(graph, sources, beginning(self._program, needs_data))
+        found = complete(graph, sources, self._beginning)
         if self._homes is None:
             self._settle(graph, found)
         homes = self._homes or {}
@@ -259,31 +260,31 @@ class Session:
             held = sum(home.nbytes * (1 + (home.write is not home.read)) for home in homes.values())
             for home in single:
                 held += home.nbytes
-                home.double(held <= self._states_room(graph))
+                home.double(held <= self._states_room())
 
     def _planned(self, graph: EinGraph, sources: Mapping[str, Source]) -> tuple[Planned, Options]:
         options, homes = self._options, self._homes or {}
-        results = (name for name, _ in graph.outputs if name not in homes)
-        held = sum(results_nbytes(graph, results).values())
-        if self._allowed is not None:
-            if held >= self._allowed:
+        if options.memory is not None:  # homes in memory are resident already, and so counted by the planner
+            results = (name for name, _ in graph.outputs if name not in homes)
+            held = sum(results_nbytes(graph, results).values())
+            if held >= options.memory:
                 raise CapacityError(f"the results of a step take {format_size(held)}, all that the session may", held)
-            in_memory = sum(_array_nbytes(home.read, home.write) for home in homes.values())
-            free = self._allowed - held - in_memory
-            options = replace(options, memory=max(self._before + free + in_memory, resident_nbytes()))
+            options = replace(options, memory=options.memory - held)
         targets = {name: name for name in homes}
         return make_plan(graph, sources, targets, options), options
 
-    def _states_room(self, graph: EinGraph) -> int:
+    def _states_room(self) -> int:
         """Bytes that states may take of memory."""
-        if self._allowed is None:
-            return self._options.arena or 0
-        return int(STATES_SHARE * self._allowed)
+        memory, arena = self._options.memory, self._options.arena
+        if memory is None:
+            return available_memory() // 4 if arena is None else arena
+        taken = sum(_array_nbytes(home.read, home.write) for home in (self._homes or {}).values())
+        return int(STATES_SHARE * max(0, memory - resident_nbytes() + taken))
 
     def _settle(self, graph: EinGraph, sources: Mapping[str, Source]) -> None:
         """Give each state that changes its home, the smallest ones in memory, and what it begins with."""
         nodes = [n for n in graph.nodes if isinstance(n, InputNode) and n.name in self._program.updates]
-        room, self._homes = self._states_room(graph), {}
+        room, self._homes = self._states_room(), {}
         for node in sorted(nodes, key=lambda n: math.prod(n.shape) * n.dtype.itemsize):
             room -= math.prod(node.shape) * node.dtype.itemsize
             home = Home(node.name, node.shape, node.dtype, room >= 0, self._options.spill)
@@ -293,7 +294,7 @@ class Session:
             if name in self._fixed:
                 self._fixed.pop(name).close()
 
-    def _source(self, name: str) -> Source:
+    def source(self, name: str) -> Source:
         """Where a state is."""
         if self._homes is not None and name in self._homes:
             return self._homes[name].read
@@ -304,7 +305,7 @@ class Session:
         graph = bind(self._program, self._fixed, self._dims)
         node = next((n for n in graph.nodes if isinstance(n, InputNode) and n.name == state.name), None)
         assert node is not None
-        return beginning(self._program, needs_data)(node)
+        return self._beginning(node)
 
     def _check(self) -> None:
         if self._closed:

@@ -132,3 +132,35 @@ trace = click.option(
     metavar="FILE",
     help="Record when each step ran, for 'einturnip trace FILE'.",
 )
+
+steps = _together(
+    click.option(
+        "--steps",
+        type=click.IntRange(min=1),
+        metavar="N",
+        help="Run N steps of a program with states; outputs are the last step's.",
+    ),
+    click.option(
+        "--feed",
+        "feeds",
+        type=Pair("NAME=FILE"),
+        multiple=True,
+        callback=_unique,
+        metavar="NAME=FILE",
+        help="Give step k the k-th slice of FILE along its first axis, and begin again at its end.",
+    ),
+    click.option(
+        "--checkpoint",
+        type=click.Path(path_type=Path, file_okay=False),
+        metavar="DIR",
+        help="Save states in DIR while running, and go on from the latest that is there.",
+    ),
+    click.option(
+        "--every",
+        type=click.IntRange(min=1),
+        default=100,
+        show_default=True,
+        metavar="K",
+        help="Save a checkpoint after each K steps.",
+    ),
+)

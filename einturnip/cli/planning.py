@@ -45,8 +45,8 @@ def planned(
     sources = open_inputs(program, scalars(program, inputs), path.parent, lenient)
     try:
         graph = bind(program, sources, dims)
-        targets = _targets(program, outputs, path.parent)
-        return plan_job(graph, complete(graph, sources, beginning(program, missing)), targets, _options(budget))
+        targets = targets_of(program, outputs, path.parent)
+        return plan_job(graph, complete(graph, sources, beginning(program, missing)), targets, budget_options(budget))
     except BaseException:
         close_all(sources.values())
         raise
@@ -85,7 +85,7 @@ def _scalar(name: str, text: str) -> str | bool | int | float | complex:
     return text
 
 
-def _targets(program: Program, outputs: dict[str, str], folder: Path) -> dict[str, Any]:
+def targets_of(program: Program, outputs: dict[str, str], folder: Path) -> dict[str, Any]:
     """A file for each output that has one, on the command line or in the program; None for the others."""
     from einturnip.api.inputs import file_spec
 
@@ -93,7 +93,7 @@ def _targets(program: Program, outputs: dict[str, str], folder: Path) -> dict[st
     return named | outputs
 
 
-def _options(budget: dict[str, Any]) -> Options:
+def budget_options(budget: dict[str, Any]) -> Options:
     from einturnip.pipeline import Options
 
     settings = {name: value for name, value in budget.items() if name != "device"}

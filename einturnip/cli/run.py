@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     metavar="FILE.json",
     help="Write what happened to FILE.json.",
 )
+@options.steps
 @click.option("--analyze", is_flag=True, help="Print predicted beside actual time for every statement.")
 @options.quiet
 @options.debug
@@ -59,6 +60,10 @@ def command(
     trace: Path | None,
     record: Path | None,
     replay: Path | None,
+    steps: int | None,
+    feeds: dict[str, str],
+    checkpoint: Path | None,
+    every: int,
     quiet: bool,
     **budget: Any,
 ) -> None:
@@ -70,6 +75,15 @@ def command(
     from einturnip.cli.planning import planned
     from einturnip.report.summary import summarise, warning_text
 
+    if steps is not None or feeds or checkpoint is not None:
+        from einturnip.cli.steps import Steps, run_steps
+
+        files = (("--trace", trace), ("--report", report_file), ("--record", record), ("--replay", replay))
+        for name, given in (*files, ("--analyze", analyze)):
+            if given:
+                raise click.UsageError(f"{name} tells of one run, and not of --steps")
+        asked = Steps(1 if steps is None else steps, feeds, checkpoint, every)
+        return run_steps(program, inputs, dims, outputs, budget, _stand_in(seed), asked, quiet)
     recording.require_folders(report_file, trace, record)
     budget = recording.replayed(budget, replay)
     with on_signals() as stop:
@@ -94,7 +108,7 @@ def command(
     for warning in report.warnings:
         click.echo(warning_text(warning), err=True)
     if not quiet:
-        for line in [*_outputs(sinks, job.targets), *summarise(report)]:
+        for line in [*output_lines(sinks, job.targets), *summarise(report)]:
             click.echo(line)
     if analyze:
         from einturnip.cli.show import columns, show_lines
@@ -119,7 +133,7 @@ def _stand_in(seed: int | None) -> Missing:
     return missing
 
 
-def _outputs(sinks: Mapping[str, Sink], targets: Mapping[str, Any]) -> list[str]:
+def output_lines(sinks: Mapping[str, Sink], targets: Mapping[str, Any]) -> list[str]:
     """One line for each output: what it is, and where it is or what can be said of it."""
     from einturnip.stores.generated import Tally
 

@@ -107,7 +107,9 @@ class Home:
 
     def _make(self, in_memory: bool) -> Sink:
         if in_memory:
-            return ArraySink(self.name, np.empty(self.shape, self.dtype.numpy), self.dtype)
+            array = np.empty(self.shape, self.dtype.numpy)
+            array.fill(0)  # its pages are taken now, so that a plan made later counts them
+            return ArraySink(self.name, array, self.dtype)
         return Scratch(self.name, self.shape, self.dtype, self._spill)
 
 

@@ -1,0 +1,198 @@
+"""``einturnip run --steps``: a program with states, run step after step; slices fed, checkpoints kept."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import numpy as np
+
+from einturnip.cli.stopping import Stop, on_signals
+from einturnip.core.errors import BindError, Interrupted
+
+if TYPE_CHECKING:
+    from einturnip.api.jobs import Missing
+    from einturnip.api.results import Result
+    from einturnip.api.session import Session
+    from einturnip.lang.types import Program
+    from einturnip.stores.types import Sink, Source
+
+# A slice of a feed that is no larger is read at once, so that small steps run from arrays.
+READ_AT_ONCE = 4 << 20
+LINES = 10
+REFRESH_SECONDS = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """How many steps in all, files fed by slices, and where checkpoints go, after each how many steps."""
+
+    total: int
+    feeds: Mapping[str, str]
+    checkpoint: Path | None
+    every: int
+
+
+def run_steps(
+    path: Path,
+    inputs: dict[str, str],
+    dims: dict[str, int],
+    outputs: dict[str, str],
+    budget: dict[str, Any],
+    missing: Missing,
+    asked: Steps,
+    quiet: bool,
+) -> None:
+    """Run the steps that are left, and write what the last one gives."""
+    from einturnip.api.inputs import check_names, compile_path
+    from einturnip.api.session import Session
+    from einturnip.cli.planning import budget_options, scalars, targets_of
+    from einturnip.cli.run import output_lines
+
+    program = compile_path(path)
+    for warning in program.warnings:
+        click.echo(warning.render(), err=True)
+    check_names("dim", dims, program.dims)
+    check_names("output", outputs, {*(o.name for o in program.outputs), *(s.name for s in program.states)})
+    options = _with_memory(budget_options(budget))
+    with on_signals() as stop, _fed(program, asked.feeds) as feeds:
+        given = scalars(program, inputs)
+        twice = next((name for name in feeds if name in given), None)
+        if twice is not None:
+            raise BindError(f"input {twice} is given both by -i and by --feed; give it by one of them")
+        with Session(program, path.parent, dims, options, given, missing) as session:
+            result = _run(session, feeds, asked, stop, quiet)
+            targets = targets_of(program, outputs, path.parent)
+            sinks = _written(session, result, targets, [s.name for s in program.states])
+    if not quiet:
+        for line in output_lines(sinks, targets):
+            click.echo(line)
+
+
+def _with_memory(options: Any) -> Any:
+    """The options with a bound on the process, as ``run`` has it."""
+    from dataclasses import replace
+
+    from einturnip.devices.limits import available_memory
+
+    if options.memory is None and options.arena is None:
+        return replace(options, memory=available_memory() // 2)
+    return options
+
+
+@contextmanager
+def _fed(program: Program, feeds: Mapping[str, str]) -> Iterator[dict[str, Source]]:
+    """The files that are fed, which have one axis more than the inputs."""
+    from einturnip.api.inputs import check_names, close_all
+    from einturnip.stores.open import open_source
+
+    check_names("input", feeds, (tensor.name for tensor in program.inputs if not tensor.state))
+    opened: dict[str, Source] = {}
+    try:
+        for tensor in program.inputs:
+            if tensor.name not in feeds:
+                continue
+            source = opened[tensor.name] = open_source(feeds[tensor.name], tensor.name)
+            wanted = f"{tensor.dtype} with {tensor.rank + 1} axes, the first of which counts the steps"
+            if source.dtype != tensor.dtype or len(source.shape) != tensor.rank + 1 or not source.shape[0]:
+                found = f"{source.dtype}[{', '.join(map(str, source.shape))}]"
+                raise BindError(f"--feed {tensor.name}={feeds[tensor.name]} must be {wanted}, and is {found}")
+        yield opened
+    finally:
+        close_all(opened.values())
+
+
+def _run(session: Session, feeds: Mapping[str, Source], asked: Steps, stop: Stop, quiet: bool) -> Result | None:
+    """The steps that are left; the outputs of the last one."""
+    result, saved = None, -1
+    if asked.checkpoint is not None and session.load(asked.checkpoint):
+        saved = session.steps
+        if not quiet:
+            click.echo(f"going on after step {saved} of {asked.checkpoint}")
+    told = _Told(session.steps, asked.total, quiet)
+    stop.running = True
+    while session.steps < asked.total:
+        result = session.step(data={name: _slice(source, session.steps) for name, source in feeds.items()})
+        if asked.checkpoint is not None and (
+            session.steps % asked.every == 0 or session.steps == asked.total or stop.event.is_set()
+        ):
+            session.save(asked.checkpoint)
+            saved = session.steps
+        told(session.steps, result)
+        if stop.event.is_set():
+            kept = f"; its checkpoint is in {asked.checkpoint}" if saved == session.steps else ""
+            raise Interrupted(f"stopped after step {session.steps} of {asked.total}{kept}")
+    stop.running = False
+    return result
+
+
+def _slice(source: Source, step: int) -> Any:
+    """What is fed in one step."""
+    from einturnip.stores.slice import Slice
+    from einturnip.stores.types import whole
+
+    found = Slice(source, step % source.shape[0])
+    if np.prod(found.shape, dtype=np.int64) * found.dtype.itemsize > READ_AT_ONCE:
+        return found
+    out = np.empty(found.shape, found.dtype.numpy)
+    found.read(whole(found.shape), out)
+    return out
+
+
+def _written(session: Session, result: Result | None, targets: Mapping[str, Any], states: list[str]) -> dict[str, Sink]:
+    """Write outputs and states to their files; of those without one, take note."""
+    from einturnip.stores.arrays import array_source
+    from einturnip.stores.generated import Tally
+    from einturnip.stores.home import copy
+    from einturnip.stores.open import OutputRequest, open_sinks
+
+    sources = {name: session.source(name) for name in targets if name in states}
+    if result is not None:
+        sources |= {name: array_source(result[name], name) for name in targets if name not in states}
+    requests = [OutputRequest(targets[n], n, s.shape, s.dtype) for n, s in sources.items() if targets[n] is not None]
+    opened = dict(zip((request.name for request in requests), open_sinks(requests), strict=True))
+    sinks: dict[str, Sink] = {n: opened.get(n) or Tally(n, s.shape, s.dtype) for n, s in sources.items()}
+    try:
+        for name, source in sources.items():
+            copy(source, sinks[name])
+        for written in sinks.values():
+            written.commit()
+    except BaseException:
+        for written in sinks.values():
+            written.abort()
+        raise
+    return sinks
+
+
+class _Told:
+    """Shows how far the steps are, what their scalars are, and how fast they go: on a terminal one line, else a few."""
+
+    def __init__(self, first: int, total: int, quiet: bool) -> None:
+        self.first, self.total, self.quiet = first, total, quiet
+        self.terminal = sys.stderr.isatty()
+        self.begun = self.shown = time.monotonic()
+        self.each = max(1, -(-(total - first) // LINES))
+
+    def __call__(self, step: int, result: Result) -> None:
+        """Tell of a step that is done."""
+        if self.quiet:
+            return
+        now, last = time.monotonic(), step == self.total
+        if self.terminal:
+            if last or now - self.shown >= REFRESH_SECONDS:
+                self.shown = now
+                click.echo(f"\r\x1b[K{self._line(step, result, now)}", err=True, nl=last)
+        elif last or (step - self.first) % self.each == 0:
+            click.echo(self._line(step, result, now))
+
+    def _line(self, step: int, result: Result, now: float) -> str:
+        scalars = {name: value for name, value in result.items() if not np.shape(value)}
+        shown = "".join(f"  {name} {np.asarray(value).item():.6g}" for name, value in scalars.items())
+        rate = (step - self.first) / max(now - self.begun, 1e-9)
+        return f"step {step}/{self.total}{shown}  {rate:.3g} steps/s"
