@@ -1,0 +1,117 @@
+"""``einturnip run --steps``: slices fed, checkpoints written and gone on from, whenever the run is killed."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from einturnip.cli.main import run as command
+
+TRAIN = """input X : f64[b, d]
+state W : f64[d] = 0
+state M : f64[d] = 0.5
+c = sum[b, d] X[b, d] * W[d]
+M[d] <- M[d] * 0.75 + sum[b] X[b, d]
+W[d] <- W[d] - 0.125 * M[d]
+output c, W
+"""
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.ein").write_text(TRAIN)
+    np.save(tmp_path / "x.npy", np.random.default_rng(1).integers(-4, 5, (7, 3, 5)).astype(np.float64))
+    return tmp_path
+
+
+def by_hand(x, steps):
+    w, m = np.zeros(5), np.full(5, 0.5)
+    for k in range(steps):
+        w, m = w - 0.125 * m, m * 0.75 + x[k % len(x)].sum(0)
+    return w
+
+
+@pytest.fixture
+def run(capsys):
+    def call(*arguments, code=0):
+        ended = command(["run", "train.ein", *arguments])
+        captured = capsys.readouterr()
+        assert ended == code, captured.err
+        return captured.out + captured.err
+
+    return call
+
+
+FEED = ("--feed", "X=x.npy")
+
+
+def test_slices_are_fed_in_turn(folder, run) -> None:
+    told = run(*FEED, "--steps", "10", "-o", "W=w.npy", "-o", "M=m.npy")
+    np.testing.assert_allclose(np.load("w.npy"), by_hand(np.load("x.npy"), 10), rtol=1e-12)
+    assert "step 10/10  c " in told and "steps/s" in told and "W        f64[5]  written to w.npy" in told
+    assert np.load("m.npy").shape == (5,)
+
+
+def test_a_run_goes_on_where_a_checkpoint_ends(folder, run) -> None:
+    run(*FEED, "--steps", "20", "-o", "W=unbroken.npy")
+    run(*FEED, "--steps", "9", "--checkpoint", "ck", "--every", "4", "-q")
+    assert sorted(os.listdir("ck")) == ["step-000000008", "step-000000009"]
+    assert json.loads((folder / "ck/step-000000009/checkpoint.json").read_text())["steps"] == 9
+    told = run(*FEED, "--steps", "20", "--checkpoint", "ck", "-o", "W=resumed.npy")
+    assert "going on after step 9 of ck" in told
+    assert (folder / "resumed.npy").read_bytes() == (folder / "unbroken.npy").read_bytes()
+    run(*FEED, "--steps", "20", "--checkpoint", "ck", "-o", "W=again.npy")  # nothing is left to do
+    assert (folder / "again.npy").read_bytes() == (folder / "unbroken.npy").read_bytes()
+
+
+def test_what_is_wrong_is_told(folder, run) -> None:
+    np.save("flat.npy", np.zeros(3))
+    for arguments, words in {
+        ("--feed", "Y=x.npy"): "no input 'Y'",
+        ("--feed", "W=x.npy"): "no input 'W'",
+        ("--feed", "X=x.npy", "-i", "X=x.npy", "--steps", "2"): "both by -i and by --feed",
+        ("--feed", "X=flat.npy"): "f64 with 3 axes",
+        ("--steps", "2", "--feed", "X=x.npy", "--analyze"): "--analyze",
+    }.items():
+        assert words in run(*arguments, code=2)
+
+
+def killed_and_resumed(folder, kills: int) -> None:
+    """Kill a run ``kills`` times at moments drawn, then let it end: the bits are those of an unbroken one."""
+    command = [sys.executable, "-m", "einturnip", "run", "train.ein", "--feed", "X=x.npy", "--steps"]
+    command += [str(100 * kills + 100), "-q", "--every", "10", "--arena", "64KiB", "-o"]
+    subprocess.run([*command, "W=unbroken.npy", "--checkpoint", "whole"], check=True)
+    draw, before = random.Random(kills), -1
+    for kill in range(kills):
+        process = subprocess.Popen([*command, "W=resumed.npy", "--checkpoint", "ck"])
+        deadline = time.monotonic() + 60
+        while process.poll() is None and time.monotonic() < deadline and _latest(folder / "ck") <= before:
+            time.sleep(0.005)  # until this run has come further than the one before
+        time.sleep(draw.random() * 0.1)
+        process.send_signal(signal.SIGTERM if kill % 4 == 3 else signal.SIGKILL)
+        process.wait()
+        before = _latest(folder / "ck")
+    done = subprocess.run([*command, "W=resumed.npy", "--checkpoint", "ck"], check=False)
+    assert done.returncode == 0
+    assert (folder / "resumed.npy").read_bytes() == (folder / "unbroken.npy").read_bytes()
+
+
+def _latest(checkpoints) -> int:
+    names = os.listdir(checkpoints) if checkpoints.exists() else []
+    return max((int(name[5:]) for name in names if name.startswith("step-")), default=-1)
+
+
+def test_a_killed_run_ends_with_the_same_bits(folder) -> None:
+    killed_and_resumed(folder, 3)
+
+
+@pytest.mark.slow
+def test_twenty_kills_end_with_the_same_bits(folder) -> None:
+    killed_and_resumed(folder, 20)
