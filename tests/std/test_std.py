@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from tests.examples.harness import assert_close, runs
-from tests.std import graph, image, linalg, nn, prob, stats
+from tests.std import graph, image, linalg, nn, optim, prob, stats
 from tests.std.harness import Call
 
-CALLS = [*nn.CALLS, *linalg.CALLS, *stats.CALLS, *graph.CALLS, *prob.CALLS, *image.CALLS]
+CALLS = [*nn.CALLS, *linalg.CALLS, *stats.CALLS, *graph.CALLS, *prob.CALLS, *image.CALLS, *optim.CALLS]
 FIRST = list({(call.module, call.function): call for call in reversed(CALLS)}.values())  # of each function
 LIBRARY = sorted((Path(__file__).parents[2] / "grammar/std").glob("*.ein"))
 
