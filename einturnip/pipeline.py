@@ -31,7 +31,8 @@ from einturnip.memgraph.types import MemGraph, OpKind
 from einturnip.planner.again import Again
 from einturnip.planner.budget import Budget, peak_resident_nbytes, resident_nbytes, uncollected
 from einturnip.planner.canonical import canonical_cut, canonical_graph
-from einturnip.planner.plan import cost_of_bytes, plan, tidy_up
+from einturnip.planner.compare import cost_of_bytes
+from einturnip.planner.plan import plan, tidy_up
 from einturnip.planner.price import least_seconds, predict, slots
 from einturnip.runtime.compiling import available, compile_ahead, compile_all, has_room, require_room
 from einturnip.runtime.execute import HostExecutor, Transfers

@@ -72,12 +72,20 @@ class Candidates:
         if whole.working_set * SETS <= room - MOST_EXTENTS * granule(room) and whole_is_best(self.graph, machine):
             yield whole
 
-    def compared(self) -> list[Cut]:
-        """The cuts of the lowest prices, of which several working sets fit."""
+    def within(self, capacity: int) -> Candidates:
+        """The cuts for at most so many bytes."""
+        return Candidates(self.graph, self.way, self.prices, lambda cut: min(capacity, self.room(cut)))
+
+    def by_price(self) -> list[Cut]:
+        """The cuts of the way of which several working sets fit, those of the lowest prices."""
         roomy = [c for c in self._fitting() if self._is_roomy(c)][:MOST_PRICED]
         if len(self.graph.groups) <= MOST_GROUPS_BLOCKED:
             roomy += [t for c in roomy for t in thinner(self.graph, c) if t.kernel_calls <= MOST_CALLS]
-        found = {c.tiles: c for c in sorted(roomy, key=self.price)[:MOST_LOWERED]}
+        return sorted(roomy, key=self.price)[:MOST_LOWERED]
+
+    def compared(self) -> list[Cut]:
+        """As ``by_price``, and cuts made to measure."""
+        found = {c.tiles: c for c in self.by_price()}
         if self.blocked and found:
             start = next(iter(found.values()))
             capacity = self.room(start)
@@ -108,8 +116,12 @@ class Candidates:
         crowding = 0.0 if self.blocked else max(0.0, 1 - room / max(1, cut.working_set) / SETS)
         return self.prices.of(cut.tiles, room) * (1 + CROWDING * crowding)
 
+    def fits(self, cut: Cut) -> bool:
+        """True where the cut's largest working set does."""
+        return least_arena(cut) <= self.room(cut)
+
     def _fitting(self) -> list[Cut]:
-        return [c for c in self.way.all() if least_arena(c) <= self.room(c)]
+        return [c for c in self.way.all() if self.fits(c)]
 
     def _is_roomy(self, cut: Cut) -> bool:
         return cut.kernel_calls <= MOST_CALLS and cut.working_set <= min(

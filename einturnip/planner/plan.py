@@ -16,7 +16,7 @@ from einturnip.core.settings import format_size
 from einturnip.decomp.alike import Grouped, grouped
 from einturnip.decomp.build import label_classes, lay_out
 from einturnip.decomp.classes import label_bounds
-from einturnip.decomp.price import COLD, Prices
+from einturnip.decomp.price import Prices
 from einturnip.decomp.search import Cut, cuts
 from einturnip.decomp.types import Decomposition, Partitioning
 from einturnip.eingraph.types import EinGraph, InputNode
@@ -24,14 +24,9 @@ from einturnip.memgraph.build import build as build_memgraph
 from einturnip.memgraph.types import MemGraph
 from einturnip.planner.budget import MIB, Budget, give_back, overhead_nbytes, resident_nbytes
 from einturnip.planner.candidates import MOST_CALLS, MOST_GROUPS_BLOCKED, Candidates, Way, least_arena
-from einturnip.planner.price import slots
-from einturnip.runtime.policies import policy
-from einturnip.runtime.simulate import simulate
+from einturnip.planner.compare import best_plan
 from einturnip.taskgraph.build import build as build_taskgraph
 
-# Ops of plans that are made only to be compared: so many, and so many more for each second that the program will take.
-OPS_COMPARED = 20_000
-OPS_COMPARED_A_SECOND = 1500
 # Ops from which on what planning left behind is worth collecting before the run.
 LARGE_PLAN = 2000
 
@@ -74,69 +69,29 @@ def plan(
         assert memory is not None
         return memory - overhead_nbytes(resident, machine.workers, tasks_of(cut))
 
-    def lowered(cut: Cut) -> Lowered | None:
-        """The plan of one cut; None where it cannot be laid out in the memory."""
+    def lower(cut: Cut, bound: int | None = None) -> MemGraph | None:
+        """The plan of one cut, in ``bound`` bytes if stated; None where it cannot be laid out in the memory."""
         nonlocal resident, searched
         if not searched:  # what the search brought in, kernels and modules, stays beside the arena
             resident, searched = max(resident, resident_nbytes()), True
-        capacity = room(cut)
+        capacity = room(cut) if bound is None else min(bound, room(cut))
         try:
             decomposition = lay_out(together, cut.tiles, capacity)
             tasks = build_taskgraph(decomposition, machine, ordered=ordered)
-            memgraph = build_memgraph(tasks, capacity, machine, readable)
+            return build_memgraph(tasks, capacity, machine, readable)
         except CapacityError:
             return None
-        return Lowered(decomposition, memgraph, Budget(memory, capacity))
 
+    way = Way(cuts(together, machine, layouts, MOST_CALLS) if only is None else iter([only(together)]))
     if only is not None:
-        cut = only(together)
-        found = lowered(cut)
-        if found is None:
-            raise _does_not_fit(tasks_of, [cut], memory, arena, resident, machine)
-        tidy_up(found.memgraph)
-        return found
-    way = Way(cuts(together, machine, layouts, MOST_CALLS))
-    prices = Prices(together, machine, layouts, len(together.groups) <= MOST_GROUPS_BLOCKED)
-    found = _found(Candidates(together, way, prices, room), lowered, machine)
+        found = lower(way.coarsest)
+    else:
+        prices = Prices(together, machine, layouts, len(together.groups) <= MOST_GROUPS_BLOCKED)
+        found = best_plan(Candidates(together, way, prices, room), lower, machine)
     if found is None:
         raise _does_not_fit(tasks_of, way.all(), memory, arena, resident, machine)
-    tidy_up(found.memgraph)
-    return found
-
-
-def _found(candidates: Candidates, lowered: Callable[[Cut], Lowered | None], machine: Machine) -> Lowered | None:
-    """The plan predicted to be best of those that are worth lowering; else the first that fits of ever finer ones."""
-    for cut in candidates.whole(machine):
-        found = lowered(cut)
-        if found is not None:
-            return found
-    compared = candidates.compared()
-    best: Lowered | None = None
-    least, made = math.inf, 0
-    few = OPS_COMPARED + OPS_COMPARED_A_SECOND * min(map(candidates.price, compared), default=0.0)
-    for cut in sorted(compared, key=lambda c: 3 * c.kernel_calls > few):  # stable: by price among those quickly made
-        if best is not None and made + cut.kernel_calls > few:
-            continue
-        found = lowered(cut)
-        if found is not None:
-            made += len(found.memgraph)
-            cost = predicted_cost(found.memgraph, machine)
-            if cost < least:
-                best, least = found, cost
-    if best is not None:
-        return best
-    return next((found for cut in candidates.finer(compared) if (found := lowered(cut)) is not None), None)
-
-
-def predicted_cost(graph: MemGraph, machine: Machine) -> float:
-    """Simulated seconds, and what the bytes moved cost even where kernels hide them."""
-    seconds, _ = simulate(graph, policy("critical-path"), slots(machine.workers))
-    return seconds + cost_of_bytes(graph.nbytes_by_link(), machine)
-
-
-def cost_of_bytes(link_bytes: Mapping[str, int], machine: Machine) -> float:
-    """Seconds that moved bytes are held to cost beside those of the simulated run."""
-    return COLD * sum(link_bytes.values()) / machine.read_bandwidth
+    tidy_up(found)
+    return Lowered(found.taskgraph.decomposition, found, Budget(memory, found.capacity))
 
 
 def tidy_up(graph: MemGraph) -> None:

@@ -24,17 +24,22 @@ def slots(workers: int) -> dict[Lane, int]:
 
 
 def predict(graph: MemGraph, machine: Machine, policy: Policy) -> Prediction:
-    """Run the plan on a virtual clock."""
-    seconds, _ = simulate(graph, policy, slots(machine.workers))
-    busy = processor_seconds(graph, machine) / machine.workers
-    alone = len(graph) * machine.op_latency  # Python runs in one thread
+    """What the plan takes, and what no plan could move less of."""
     return Prediction(
-        seconds=max(seconds, busy, alone) + graph.peak_nbytes * machine.fault,
+        seconds=predicted_seconds(graph, machine, policy),
         flops=float(graph.taskgraph.flops.sum()),
         peak_nbytes={machine.compute: graph.peak_nbytes},
         link_bytes=graph.nbytes_by_link(),
         link_bytes_lower_bound=link_bound(graph.taskgraph.decomposition.graph, graph.capacity),
     )
+
+
+def predicted_seconds(graph: MemGraph, machine: Machine, policy: Policy) -> float:
+    """Run the plan on a virtual clock; the cores may be busy for longer, and pages of the arena are touched first."""
+    seconds, _ = simulate(graph, policy, slots(machine.workers))
+    busy = processor_seconds(graph, machine) / machine.workers
+    alone = len(graph) * machine.op_latency  # Python runs in one thread
+    return max(seconds, busy, alone) + graph.peak_nbytes * machine.fault
 
 
 def processor_seconds(graph: MemGraph, machine: Machine) -> float:
