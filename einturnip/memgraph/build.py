@@ -71,6 +71,12 @@ def _placed(tasks: TaskGraph, capacity: int, machine: Machine, readable: frozens
     return _Builder(tasks, capacity, machine, readable, LINE, ahead).run()
 
 
+def _all_nbytes(tasks: TaskGraph, granule: int) -> int:
+    """What holds all values and every task's workspace at once: more is never of use."""
+    sizes = np.concatenate([tasks.value_nbytes, tasks.workspace])
+    return int((np.maximum(1, -(-sizes // granule)) * granule).sum())
+
+
 class _Builder:
     """The simulated arena and the ops so far. Lives inside ``build``; value ids are the task graph's.
 
@@ -84,7 +90,7 @@ class _Builder:
         self.readable = readable
         self.machine = machine
         largest = int(tasks.value_nbytes.max(initial=0))
-        self.arena = Arena(capacity, granule, largest)
+        self.arena = Arena(min(capacity, _all_nbytes(tasks, granule)), granule, largest)
         self.spill = SpillSlots(granule)
         self.ops = OpColumns()
         self.lookahead = int(capacity * LOOKAHEAD_SHARE)

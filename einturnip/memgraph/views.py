@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,7 @@ from einturnip.codegen.kernels import Mode
 from einturnip.core.region import Space
 from einturnip.decomp.types import Box, index
 from einturnip.eingraph.types import EinsumNode
-from einturnip.memgraph.types import Lane, MemGraph, Op, OpKind
+from einturnip.memgraph.types import Access, Lane, MemGraph, Op, OpKind
 from einturnip.taskgraph.build import MODES
 from einturnip.taskgraph.types import TaskKind, Value
 
@@ -26,6 +26,10 @@ class Memory(Protocol):
 
     def array(self, offset: int, shape: tuple[int, ...], dtype: Any) -> Array:
         """A C-contiguous array over the arena's bytes."""
+
+
+Elsewhere: TypeAlias = Callable[[int], Array | None]
+"""The array that a value is, where that is not in the arena."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +52,10 @@ class Views:
     What many ops use is kept for a while: a tile in memory is read again and again.
     """
 
-    def __init__(self, graph: MemGraph, memory: Memory) -> None:
+    def __init__(self, graph: MemGraph, memory: Memory, elsewhere: Elsewhere = lambda value: None) -> None:
         self.graph = graph
         self.memory = memory
+        self.elsewhere = elsewhere
         self.tasks = graph.taskgraph
         self.d = self.tasks.decomposition
         self._none = np.empty(0, np.uint8)
@@ -83,7 +88,7 @@ class Views:
             mode=MODES[task.kind],
             outs=self.components(made.offset, extents, e)
             if task.kind == TaskKind.TOUCH
-            else (self.memory.array(made.offset, shape, e.dtype.numpy),),
+            else (self._made(made, shape, e.dtype.numpy),),
             operands=operands,
             origins=tuple(lo for lo, _ in box),
             workspace=self._none if scratch is None else self.bytes(scratch.offset, scratch.nbytes),
@@ -93,13 +98,19 @@ class Views:
         """True where the unit adds to a state that was reloaded; every other starts from nothing."""
         return unit >= self.tasks.n_values
 
+    def _made(self, made: Access, shape: tuple[int, ...], dtype: Any) -> Array:
+        """Where an op leaves the one value that it makes."""
+        found = self.elsewhere(made.value)
+        return self.memory.array(made.offset, shape, dtype) if found is None else found
+
     def part(self, offset: int, value: int, need: Box) -> Array:
         """The part ``need`` of a value, or of a view of it, that lies at ``offset``."""
         key = offset, value, need
         part = self._parts.get(key)
         if part is None:
             v = self.value(value)
-            part = self.array(offset, v)
+            found = self.elsewhere(value)
+            part = self.array(offset, v) if found is None else found
             if v.box != need:
                 part = part[index(need, v.box)]
             _keep(self._parts, key, part)
@@ -115,8 +126,10 @@ class Views:
 
     def array(self, offset: int, v: Value) -> Array:
         """A tile that lies at ``offset``."""
-        dtype = self.d.graph.nodes[v.node].dtype
-        return self.memory.array(offset, tuple(hi - lo for lo, hi in v.box), dtype.numpy)
+        return self.memory.array(offset, tuple(hi - lo for lo, hi in v.box), self._dtype(v))
+
+    def _dtype(self, v: Value) -> np.dtype[Any]:
+        return self.d.graph.nodes[v.node].dtype.numpy
 
     def components(self, offset: int, extents: tuple[int, ...], einsum: Space) -> tuple[Array, ...]:
         """A state's components for a tile of ``extents``, one after the other, each from a multiple of 64 bytes."""
@@ -139,7 +152,7 @@ class Views:
         """What a move copies: pairs of target and source."""
         task = self.tasks[op.task]
         out = self.value(op.writes[0].value)
-        made = self.array(op.writes[0].offset, out)
+        made = self._made(op.writes[0], tuple(hi - lo for lo, hi in out.box), self._dtype(out))
         for access, seen, box in zip(op.reads, task.seen, self.tasks.copied(task), strict=True):
             yield made[index(box, out.box)], self.part(access.offset, seen, box)
 

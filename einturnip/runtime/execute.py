@@ -11,6 +11,7 @@ import numpy as np
 from einturnip.codegen.kernels import compile_kernel
 from einturnip.memgraph.types import COMPUTE, DISK, FILES, Lane, MemGraph, Op, OpKind
 from einturnip.memgraph.views import Array, Memory, Views
+from einturnip.runtime.in_place import InPlace
 from einturnip.stores.types import Sink, Source
 from einturnip.taskgraph.types import TaskKind, ValueKind
 
@@ -141,7 +142,21 @@ class Transfers:
 
 
 class HostExecutor(Transfers):
-    """Runs ops of one memory graph on the host; ``run`` may be called from several threads, each op once."""
+    """Runs ops of one memory graph on the host; ``run`` may be called from several threads, each op once.
+
+    What stands in the caller's arrays is worked on there.
+    """
+
+    def __init__(
+        self,
+        graph: MemGraph,
+        memory: Memory,
+        sources: Sequence[Source | None],
+        sinks: Sequence[Sink],
+        spill: Spill | None,
+    ) -> None:
+        super().__init__(graph, memory, sources, sinks, spill)
+        self._in_place = self.views.elsewhere = InPlace(graph, sources, sinks)
 
     def run(self, i: int) -> None:
         """Do what op ``i`` says."""
@@ -151,6 +166,8 @@ class HostExecutor(Transfers):
                 self._kernel(op)
             case OpKind.MOVE:
                 self.views.move(op)
+            case OpKind.LOAD | OpKind.RELOAD | OpKind.STORE if self._in_place.there(op):
+                self.count("out" if op.kind == OpKind.STORE else "in", op.reads[0].nbytes)
             case OpKind.LOAD | OpKind.RELOAD:
                 self.read(op, self.near(op))
             case OpKind.OFFLOAD | OpKind.STORE:
