@@ -164,7 +164,7 @@ class _Route:
         written: bool = False,
     ) -> tuple[bool, int] | None:
         """(transposed, leading dimension) of a matrix that can be taken where it lies."""
-        if stored != wanted:
+        if stored != wanted or any(step < 0 for step in strides.values()):  # it would begin at its far end
             return None
         down, across = (stride_of(labels, self.extents, strides) for labels in (rows, columns))
         if down is None or across is None:
