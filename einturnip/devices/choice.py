@@ -91,5 +91,7 @@ def open_device(chosen: Chosen, arena: int, pinned: int) -> Device:
         DeviceError: it cannot be had.
     """
     if chosen.kind == "cuda":
-        raise DeviceError(f"--device {chosen.name}: this version cannot run there yet. help: --device cpu")
+        from einturnip.devices.cuda.device import open_cuda
+
+        return open_cuda(chosen.number, arena, pinned)
     return SimulatedDevice(chosen.name, arena, pinned, drawn(chosen.number))

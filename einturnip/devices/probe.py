@@ -62,7 +62,7 @@ def probe() -> Found:
     except ImportError as error:
         return _no_cupy(error)
     try:
-        import_module("cupy_backends.cuda.libs.cublas")
+        _ = import_module("cupy_backends.cuda.libs").cublas
     except ImportError as error:
         return Found(
             why=f"CuPy is there, but not all of CUDA's libraries that it needs ({error})",

@@ -39,5 +39,14 @@ class KernelCosts:
             extents = tuple([hi - lo for lo, hi in box])
             kernel = compile_kernel(e, extents, mode)
             seconds = kernel_seconds(e, extents, self.machine, mode, [lo for lo, _ in box])
-            found = self._known[key] = kernel.workspace_nbytes, seconds, kernel.flops
+            found = self._known[key] = self._workspace(kernel.workspace_nbytes, e, mode, extents), seconds, kernel.flops
         return found
+
+    def _workspace(self, on_host: int, e: Space, mode: Mode, extents: tuple[int, ...]) -> int:
+        """Bytes of workspace on the machine's device; the arena's lines are a quarter of what a GPU's kernels align to."""
+        if not self.machine.compute.startswith("cuda"):
+            return on_host
+        from einturnip.codegen.cuda.generate import generate
+
+        nbytes = generate(e, mode).workspace_nbytes(extents)
+        return nbytes + 256 if nbytes else 0

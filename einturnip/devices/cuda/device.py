@@ -1,0 +1,342 @@
+"""A GPU as a device: the arena and pinned memory taken once, streams, events, kernels generated or cuBLAS's."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from einturnip.codegen.cuda.gemm import Gemm, gemm
+from einturnip.codegen.cuda.generate import generate, layout
+from einturnip.codegen.cuda.types import NOWHERE, STATUS_NBYTES, CudaKernel, View
+from einturnip.core.dtypes import from_numpy
+from einturnip.core.einsum import Einsum
+from einturnip.core.errors import DeviceError, InternalError, OutOfRange
+from einturnip.core.region import Space
+from einturnip.core.scalar import Operand
+from einturnip.devices.cuda.calls import Calls, CupyCalls, Product
+from einturnip.devices.probe import probe
+from einturnip.devices.protocol import Array, KernelWork, Mark, Stream, address
+
+COMPUTE_STREAMS = 4
+STATUSES = 64
+NAP = 2e-5  # seconds between looks at the events while nothing has ended
+WORKSPACE_ALIGNMENT = 256
+
+
+class Places:
+    """The device's arena as addresses: arrays over memory that is reserved and never touched."""
+
+    def __init__(self, nbytes: int) -> None:
+        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0x4000)
+        self._bytes = np.frombuffer(mmap.mmap(-1, nbytes, flags=flags, prot=mmap.PROT_READ), np.uint8)
+        self.base = address(self._bytes)
+
+    def array(self, offset: int, shape: Any, dtype: Any) -> Array:
+        """See protocol.Places."""
+        return np.ndarray(shape, dtype, self._bytes, offset)
+
+
+@dataclass(slots=True)
+class _Told:
+    """What a status stands for: the kernel's space, and the tile that it ran over."""
+
+    space: Space
+    extents: tuple[int, ...]
+    origins: tuple[int, ...]
+    stream: int
+
+
+class CudaDevice:
+    """See protocol.Device."""
+
+    def __init__(self, name: str, calls: Calls, arena: int, pinned: int) -> None:
+        self.name, self.compute_streams = name, COMPUTE_STREAMS
+        self._calls = calls
+        self._statuses = -(-arena // 512) * 512  # behind the arena, and in pinned memory behind what runs copy
+        self._told_at = -(-max(1, pinned) // 512) * 512
+        self._device = calls.malloc(self._statuses + (STATUSES + 1) * STATUS_NBYTES)
+        self._host = calls.host_alloc(self._told_at + (STATUSES + 1) * STATUS_NBYTES)
+        self.places = Places(max(1, arena))
+        whole = (ctypes.c_uint8 * (self._told_at + (STATUSES + 1) * STATUS_NBYTES)).from_address(self._host)
+        self._pinned = np.ctypeslib.as_array(whole)
+        self.pinned = self._pinned[:pinned]
+        self._words = self._pinned[self._told_at :].view(np.int64).reshape(STATUSES + 1, -1)
+        self._words[:] = NOWHERE
+        self._words[:, 0] = 0
+        self._streams = [calls.stream() for _ in range(Stream.COMPUTE + COMPUTE_STREAMS)]
+        self._events: list[int] = []
+        self._told: dict[int, _Told] = {}
+        self._functions: dict[tuple[str, str], object] = {}
+        self._modules: dict[str, object] = {}
+        self._threads = {lane: ThreadPoolExecutor(1, f"einturnip-file-{lane}") for lane in (1, 2)}
+        calls.copy(
+            self._device + self._statuses, self._host + self._told_at, (STATUSES + 1) * STATUS_NBYTES, self._streams[0]
+        )
+        calls.synchronize(self._streams[0])
+        self._start = calls.event()
+        calls.record(self._start, self._streams[0])
+        calls.synchronize(self._streams[0])
+        self._zero = time.perf_counter()
+
+    # --- copies ---
+
+    def copy_in(self, stream: int, target: Array, source: Array, seconds: float) -> None:
+        """See Device."""
+        if source.nbytes:
+            self._calls.copy(self._at(target), address(source), source.nbytes, self._streams[stream])
+
+    def copy_out(self, stream: int, target: Array, source: Array, seconds: float) -> None:
+        """See Device."""
+        if source.nbytes:
+            self._calls.copy(address(target), self._at(source), source.nbytes, self._streams[stream])
+
+    def copy(self, stream: int, target: Array, source: Array, seconds: float) -> None:
+        """See Device. What does not lie as one run of bytes is copied by a generated kernel."""
+        if not source.size:
+            return
+        if target.flags.c_contiguous and source.flags.c_contiguous:
+            self._calls.copy(self._at(target), self._at(source), source.nbytes, self._streams[stream])
+            return
+        space = _copying(source.ndim, source.shape, source.dtype)
+        work = KernelWork(space, source.shape, "whole", (target,), (source,), (0,) * source.ndim, True, source[:0])
+        self._generated(stream, work, 0, STATUSES)
+
+    # --- kernels ---
+
+    def kernel(self, stream: int, work: KernelWork, status: int, seconds: float) -> None:
+        """See Device."""
+        self._told[status] = _Told(work.space, work.extents, work.origins, stream)
+        if not all(x.size for x in work.outs):
+            return
+        plan = _product(work)
+        if plan is not None:
+            self._multiply(stream, work, plan)
+            return
+        room = address(work.workspace) if work.workspace.size else self.places.base
+        aligned = -(-(self._device + room - self.places.base) // WORKSPACE_ALIGNMENT) * WORKSPACE_ALIGNMENT
+        self._generated(stream, work, aligned, status)
+        told = self._device + self._statuses + status * STATUS_NBYTES
+        self._calls.copy(
+            self._host + self._told_at + status * STATUS_NBYTES, told, STATUS_NBYTES, self._streams[stream]
+        )
+
+    def _generated(self, stream: int, work: KernelWork, room: int, status: int) -> None:
+        operands, outs = [_view(x) for x in work.operands], [_view(x) for x in work.outs]
+        kernel = _kernel(work.space, work.mode, layout(work.space, work.mode, operands, outs))
+        nbytes = kernel.workspace_nbytes(work.extents)
+        if nbytes and nbytes > self._device + address(work.workspace) - self.places.base + work.workspace.nbytes - room:
+            raise InternalError(f"a kernel on the GPU needs {nbytes} bytes of workspace, more than were planned")
+        launches = kernel.launches(work.extents, operands, outs)
+        told = self._device + self._statuses + status * STATUS_NBYTES
+        head = kernel.head(
+            work.extents,
+            [self._at(x) for x in work.outs],
+            [self._at(x) for x in work.operands],
+            work.origins,
+            work.first,
+            room,
+            told,
+        )
+        explained = kernel.explained(launches)
+        for one in (*launches, *([explained] if explained is not None else [])):
+            function = self._function(kernel, one.entry)
+            stream_of = self._streams[stream]
+            self._calls.launch(function, one.grid, one.block, one.shared_nbytes, head, one.fixed, stream_of)
+
+    def _function(self, kernel: CudaKernel, entry: str) -> object:
+        found = self._functions.get((kernel.name, entry))
+        if found is None:
+            if kernel.name not in self._modules:
+                self._modules[kernel.name] = self._calls.module(kernel)
+            found = self._functions[kernel.name, entry] = self._calls.function(self._modules[kernel.name], entry)
+        return found
+
+    def _multiply(self, stream: int, work: KernelWork, plan: Gemm) -> None:
+        e = work.space
+        assert isinstance(e, Einsum)
+        left, right = _sides(e)
+        at = [self._at(work.operands[left]), self._at(work.operands[right]), self._at(work.outs[0])]
+        names = plan.product.name, plan.compute.name, plan.result.name
+        beta = 0.0 if work.mode == "whole" or work.first else 1.0
+        for steps in _steps(plan):
+            a, b, c = (x + step for x, step in zip(at, steps, strict=True))
+            rows, columns, out = plan.left, plan.right, plan.out
+            self._calls.multiply(
+                Product(
+                    plan.n,
+                    plan.m,
+                    plan.k,
+                    plan.batch,
+                    (b, columns.transposed, columns.leading, columns.batch_stride),
+                    (a, rows.transposed, rows.leading, rows.batch_stride),
+                    (c, out.leading, out.batch_stride),
+                    names,
+                    plan.alpha,
+                    beta,
+                ),
+                self._streams[stream],
+            )
+
+    def met(self, status: int) -> int:
+        """See Device."""
+        flags, place, key, value = (int(word) for word in self._words[status])
+        if not flags and place == NOWHERE:
+            return 0
+        told = self._told[status]
+        stream = self._streams[told.stream]
+        fresh = self._host + self._told_at + STATUSES * STATUS_NBYTES
+        self._calls.copy(self._device + self._statuses + status * STATUS_NBYTES, fresh, STATUS_NBYTES, stream)
+        self._calls.synchronize(stream)
+        self._words[status] = self._words[STATUSES]
+        if place == NOWHERE:
+            return flags
+        raise _out_of_range(told, place, key, value)
+
+    # --- order ---
+
+    def mark(self, stream: int) -> Mark:
+        """See Device."""
+        event = self._events.pop() if self._events else self._calls.event()
+        self._calls.record(event, self._streams[stream])
+        return _Event(self, event)
+
+    def follow(self, stream: int, mark: Mark) -> None:
+        """See Device."""
+        assert isinstance(mark, _Event)
+        self._calls.wait(self._streams[stream], mark.event)
+
+    def on_host(self, lane: int, work: Callable[[], None], seconds: float) -> Mark:
+        """See Device."""
+
+        def timed() -> float:
+            work()
+            return self.now()
+
+        return self._threads[lane].submit(timed)
+
+    def ended(self, mark: Mark) -> float | None:
+        """See Device."""
+        if isinstance(mark, Future):
+            return float(mark.result()) if mark.done() else None
+        assert isinstance(mark, _Event)
+        if mark.time is None and self._calls.reached(mark.event):
+            mark.time = self._calls.seconds_between(self._start, mark.event)
+        return mark.time
+
+    def reuse(self, event: int) -> None:
+        """An event that no mark stands for any more."""
+        self._events.append(event)
+
+    def idle(self, seconds: float) -> None:
+        """See Device."""
+        time.sleep(min(NAP, seconds))
+
+    def now(self) -> float:
+        """See Device."""
+        return time.perf_counter() - self._zero
+
+    def close(self) -> None:
+        """See Device."""
+        if not self._device:
+            return
+        for threads in self._threads.values():
+            threads.shutdown()
+        for stream in self._streams:
+            self._calls.synchronize(stream)
+        self._calls.close()
+        self.pinned = self._pinned = self._words = np.empty(0, np.uint8)
+        self._calls.free(self._device)
+        self._calls.host_free(self._host)
+        self._device = 0
+
+    def _at(self, array: Array) -> int:
+        """The address on the device of what lies at a place."""
+        return self._device + address(array) - self.places.base
+
+
+class _Event:
+    """A mark; when nobody holds it any more its event is used again."""
+
+    __slots__ = ("_device", "event", "time")
+
+    def __init__(self, device: CudaDevice, event: int) -> None:
+        self._device, self.event = device, event
+        self.time: float | None = None
+
+    def __del__(self) -> None:
+        self._device.reuse(self.event)
+
+
+def open_cuda(number: int, arena: int, pinned: int) -> CudaDevice:
+    """A GPU with its arena and pinned memory taken.
+
+    Raises:
+        DeviceError: it has not as much memory, or does not start.
+    """
+    try:
+        return CudaDevice(f"cuda:{number}", CupyCalls(number), arena, pinned)
+    except (RuntimeError, ImportError) as error:  # what CuPy raises
+        free = next((gpu.free_nbytes for gpu in probe().gpus if gpu.number == number), 0)
+        raise DeviceError(
+            f"cuda:{number} cannot be used: {error}. help: {free} bytes of it were free and {arena} are wanted, beside "
+            f"{pinned} of pinned host memory; lower --memory or --host-memory"
+        ) from error
+
+
+def _view(array: Array) -> View:
+    return View(array.strides, address(array) % 16 == 0)
+
+
+_kernel = lru_cache(maxsize=1024)(generate)
+
+
+def _product(work: KernelWork) -> Gemm | None:
+    """How cuBLAS does it; None where it cannot take the tiles where they lie."""
+    if not isinstance(work.space, Einsum) or work.mode == "finish" or work.space.aggregation is None:
+        return None
+    if len(work.outs) != 1:
+        return None
+    plan = gemm(work.space, work.extents, [_view(x) for x in work.operands], _view(work.outs[0]), work.mode == "touch")
+    if plan is None or plan.left.packed or plan.right.packed or plan.out.packed:
+        return None
+    return plan if from_numpy(work.outs[0].dtype) == plan.result else None
+
+
+def _sides(einsum: Einsum) -> tuple[int, int]:
+    from einturnip.core.contraction import contraction
+
+    found = contraction(einsum)
+    assert found is not None
+    return found.left, found.right
+
+
+def _steps(plan: Gemm) -> list[tuple[int, int, int]]:
+    """Bytes by which each call of a product moves left, right and the result."""
+    found = [(0, 0, 0)]
+    for extent, (a, b, c) in plan.outer:
+        found = [(x + i * a, y + i * b, z + i * c) for x, y, z in found for i in range(extent)]
+    return found
+
+
+def _copying(rank: int, shape: tuple[int, ...], dtype: Any) -> Einsum:
+    """The einsum that copies a tensor."""
+    labels = tuple(range(rank))
+    kind = from_numpy(dtype)
+    return Einsum(("",) * rank, shape, rank, (labels,), (kind,), Operand(0, kind), None)
+
+
+def _out_of_range(told: _Told, place: int, key: int, value: int) -> OutOfRange:
+    space = told.space
+    assert isinstance(space, Einsum)
+    label = space.keys[key].label
+    at = np.unravel_index(place, [max(1, n) for n in told.extents])
+    point = [(space.labels[p], told.origins[p] + int(at[p])) for p in sorted(space.labels_of(space.keys[key].value))]
+    return OutOfRange(value, space.bounds[label], space.labels[label], point)
