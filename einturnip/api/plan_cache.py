@@ -14,6 +14,7 @@ import numpy as np
 
 from einturnip.api.jobs import Job
 from einturnip.devices.limits import available_memory
+from einturnip.devices.stored import read_stored
 from einturnip.eingraph.types import EinGraph
 from einturnip.pipeline import Planned
 from einturnip.runtime.small import SmallRun, arena_nbytes, is_small
@@ -66,8 +67,10 @@ def keep(key: Hashable, owner: object, job: Job) -> Kept:
 
 
 def forget() -> None:
-    """Drop every plan."""
+    """Drop every plan, and what is known of the machine."""
+    global _measured
     _kept.clear()
+    _measured = float("-inf"), ""
 
 
 def _columns_nbytes(graph: Any) -> int:
@@ -90,14 +93,21 @@ def _layout(source: Source) -> Hashable:
     )
 
 
-def machine_key() -> Hashable:
-    """What may change of the machine while a process lives: the cores that it may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-
-
-# How long a reading of the free memory serves, in seconds: a reading takes a millisecond.
+# How long a reading of the free memory, or of the measured machine, serves, in seconds: it may take a millisecond.
 FRESH = 1.0
 _reading = (0.0, 0)
+_measured = (float("-inf"), "")
+
+
+def machine_key() -> Hashable:
+    """What may change of the machine while a process lives: the cores that it may use, the rates measured for it."""
+    global _measured
+    now = time.monotonic()
+    if now - _measured[0] > FRESH:
+        machine = read_stored().machine
+        _measured = now, "" if machine is None else machine.fingerprint
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return cores, _measured[1]
 
 
 def free_share() -> int:

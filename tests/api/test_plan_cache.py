@@ -1,6 +1,7 @@
 """A plan is made once; what is asked again gets the same answer, with the data of its own call."""
 
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,6 +9,8 @@ import pytest
 import einturnip as et
 from einturnip.api import contraction, plan_cache
 from einturnip.api import program as programs
+from einturnip.core.machine import Machine
+from einturnip.devices import stored
 from einturnip.runtime.small import is_small
 
 TEXT = """\
@@ -190,3 +193,14 @@ def test_a_kept_plan_holds_no_data(made):
 def test_budgets_are_rounded_down_by_an_eighth_at_most():
     for n in (1, 15, 16, 17, 1000, 123_456_789, 2**40 + 5):
         assert 7 / 8 * n <= plan_cache.rounded(n) <= n
+
+
+def test_a_machine_measured_anew_gets_a_plan_of_its_own(made, tmp_path, monkeypatch):
+    monkeypatch.setenv("EINTURNIP_CALIBRATION", str(tmp_path / "machine.json"))
+    program, X = et.compile(TEXT), np.ones((6, 7))
+    program(X=X)
+    stored.store(replace(Machine(), read_bandwidth=1e8), "now", "here")
+    monkeypatch.setattr(plan_cache, "FRESH", -1.0)
+    program(X=X)
+    program(X=X)
+    assert len(made) == 2

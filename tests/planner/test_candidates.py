@@ -1,0 +1,99 @@
+"""What the planner tries: cuts that fit a memory, plans for less of it, and what they are held to cost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import einturnip as et
+from einturnip.core.machine import Machine
+from einturnip.decomp.alike import Grouped, grouped
+from einturnip.decomp.blocks import choose_block
+from einturnip.decomp.build import label_classes
+from einturnip.decomp.price import Prices
+from einturnip.decomp.refine import blocked_classes, even, fitted, improved
+from einturnip.decomp.types import Partitioning
+from einturnip.planner.compare import predicted_cost, rungs
+
+PRODUCT = "input A : f32[m,p]\ninput B : f32[p,n]\nC[i,k] = sum[j] A[i,j] * B[j,k]\noutput C\n"
+MAP = "input A : f32[m,n]\ninput B : f32[n,m]\nC[i,j] = exp(A[i,j]) * B[j,i]\noutput C\n"
+FOLD = "input A : f32[m,n]\nC[i] = max[j] A[i,j]\noutput C\n"
+MIB = 1 << 20
+
+
+def planned(text: str, arena: int, **dims: int):  # type: ignore[no-untyped-def]
+    return et.compile(text).plan(arena=arena, dims=dims, workers=2)._job.planned
+
+
+@pytest.fixture(scope="module")
+def product() -> Grouped:
+    graph = planned(PRODUCT, 900 * MIB, m=8192, n=8192, p=8192).graph
+    return grouped(graph, label_classes(graph))
+
+
+@given(st.integers(1, 100_000), st.integers(1, 5000), st.sampled_from([1, 4, 16]))
+def test_even_tiles_are_as_many_as_asked_for_or_fewer(bound: int, count: int, step: int) -> None:
+    tile = even(bound, count, step)
+    assert 1 <= tile <= bound
+    assert -(-bound // tile) <= count
+
+
+@given(st.integers(1, 1 << 40))
+def test_the_ladder_goes_down_below_the_memory_and_is_the_same_for_all(capacity: int) -> None:
+    found = list(rungs(capacity))
+    assert all(a > b for a, b in pairwise([capacity, *found]))
+    assert found == [rung for rung in rungs(4 * capacity) if rung < capacity]
+
+
+@pytest.mark.parametrize("share", [4, 16, 64])
+def test_a_product_has_a_cut_made_to_measure_that_nears_the_bound(product: Grouped, share: int) -> None:
+    capacity = 3 * 4 * 8192**2 // share
+    prices = Prices(product, Machine(), {}, True)
+    group = product.groups[0]
+    reads = []
+    for tiles in fitted(product, product.classes.coarsest, capacity):
+        cut = prices.cut(tiles)
+        assert all(1 <= t <= b for t, b in zip(tiles, product.classes.bounds, strict=True))
+        if cut.working_set * 3 <= capacity:
+            reads.append(
+                choose_block(group, Partitioning(group.einsum.bounds, product.tiles(group, tiles)), capacity)[1]
+            )
+    bound = max(2 * 8192**3 / (capacity / 4) ** 0.5, 2 * 8192**2) * 4 + 4 * 8192**2
+    assert min(reads) + 4 * 8192**2 <= 1.15 * bound
+
+
+def test_steps_lead_to_lower_prices_and_leave_the_bounds_alone(product: Grouped) -> None:
+    prices = Prices(product, Machine(), {}, True)
+    start = (512, 512, 512)
+
+    def price(tiles: Sequence[int]) -> float:
+        return prices.of(tiles, 4 * MIB)
+
+    found = improved(product, start, price, blocked_classes(product), 30)
+    assert price(found) <= price(start)
+    assert improved(product, start, price, blocked_classes(product), 0) == start
+
+
+def test_more_memory_reads_no_more_by_formula(product: Grouped) -> None:
+    group = product.groups[0]
+    part = Partitioning(group.einsum.bounds, (512, 512, 512))
+    reads = [choose_block(group, part, mib * MIB)[1] for mib in range(5, 200)]
+    assert all(b <= a for a, b in pairwise(reads))
+
+
+@pytest.mark.parametrize(("text", "dims"), [(MAP, {"m": 2048, "n": 2048}), (FOLD, {"m": 4096, "n": 2048})])
+def test_a_plan_with_more_memory_is_held_to_cost_hardly_more(text: str, dims: dict[str, int]) -> None:
+    costs = []
+    for arena in (4, 7, 12, 29, 64, 200, 500):
+        made = planned(text, arena * MIB, **dims)
+        costs.append(predicted_cost(made.memgraph, made.machine))
+    assert all(b <= 1.3 * min(costs[: n + 1]) for n, b in enumerate(costs[1:]))
+
+
+def test_a_plan_for_less_memory_keeps_its_own_bounds() -> None:
+    made = planned(MAP, 800 * MIB, m=2048, n=2048)
+    assert made.memgraph.peak_nbytes <= made.memgraph.capacity <= 800 * MIB
