@@ -12,11 +12,12 @@ from einturnip.codegen.elementwise import compile_elementwise, compile_finish
 from einturnip.codegen.empty import NOTHING, compile_empty
 from einturnip.codegen.keyed import compile_keyed
 from einturnip.codegen.native import library
+from einturnip.codegen.native.band import Band
 from einturnip.codegen.native.kernel import NativeKernel
-from einturnip.codegen.native.recipe import recipe
+from einturnip.codegen.native.recipe import Recipe, recipe
 from einturnip.codegen.protocol import HostKernel, Mode
 from einturnip.codegen.reduce import compile_reduce
-from einturnip.codegen.region import compile_region
+from einturnip.codegen.region import compile_region, region_bands
 from einturnip.codegen.status import DIVIDE, INVALID, OVERFLOW
 from einturnip.core.einsum import Einsum
 from einturnip.core.region import Region
@@ -83,9 +84,20 @@ def _fast(slow: HostKernel, einsum: Einsum, extents: tuple[int, ...], mode: Mode
     return slow if made is None or function is None else NativeKernel(made, extents, function, slow)
 
 
-def prepare_kernels(wanted: Iterable[tuple[Einsum, Mode]]) -> int:
+@lru_cache(maxsize=256)
+def compiled_region(region: Region, extents: tuple[int, ...], mode: Mode) -> HostKernel:
+    """The kernel that a region would have if its machine code were at hand; for pricing."""
+    return compile_region(region, extents, mode, _compile_step, native=True)
+
+
+def prepare_kernels(wanted: Iterable[tuple[Einsum | Region, Mode]]) -> int:
     """Have these kernels as machine code from now on, compiled where need be; gives how many there are."""
-    recipes = [made for einsum, mode in wanted if (made := recipe(einsum, mode)) is not None]
+    recipes: list[Recipe | Band] = []
+    for space, mode in wanted:
+        if isinstance(space, Region):
+            recipes += region_bands(space, mode, _compile_step)
+        elif (made := recipe(space, mode)) is not None:
+            recipes.append(made)
     ready = library.prepare(recipes)
     if ready:
         forget()

@@ -55,8 +55,8 @@ class Mask:
             self._idle[held] = self.variant(held).idle.issuperset(self.carried)
         return self._idle[held]
 
-    def variant(self, held: Held) -> Variant:
-        """The steps, the conditions being decided so."""
+    def variant(self, held: Held, veils: bool = True) -> Variant:
+        """The steps, the conditions being decided so. ``veils``: what is masked may be written over once it is made."""
         known = dict(zip(self.conditions, held, strict=True))
         joins: list[Scalar] = []
         numbers: dict[int, Const] = {}
@@ -72,7 +72,7 @@ class Mask:
                     idle.add(k)
             elif isinstance(join, Const) and step.einsum.aggregation is None and k not in self._keyed:
                 numbers[k] = join
-        veiled = self._veil(joins, idle)
+        veiled = self._veil(joins, idle) if veils else {}
         return Variant(tuple(joins), numbers, frozenset(idle), veiled)
 
     def _veil(self, joins: list[Scalar], idle: set[int]) -> dict[int, tuple[Scalar, Const]]:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from einturnip.codegen.graph import number
 from einturnip.codegen.mask import Held, Mask
+from einturnip.codegen.native import library
+from einturnip.codegen.native.band import Band
 from einturnip.codegen.primitives import Array
+from einturnip.codegen.protocol import Mode
 from einturnip.codegen.region_build import Builder, Compile, needed
 from einturnip.codegen.region_order import streamed_first
 from einturnip.codegen.region_program import Frame, Program
@@ -25,15 +28,36 @@ from einturnip.core.region import Region
 from einturnip.core.scalar import Call, walk
 
 _SPARE_NBYTES = 4 << 10  # room for kernels of blocks at the edges, which may need more than those of whole blocks
+_SOME = 512  # points along a label, where any number does
+_MOST_TOLD = 3  # conditions of a mask of which each may hold or not
 
 Box = tuple[tuple[int, int], ...]
 
 
 def compile_region(
-    region: Region, extents: tuple[int, ...], mode: Literal["whole", "touch", "finish"], compile_step: Compile
+    region: Region, extents: tuple[int, ...], mode: Mode, compile_step: Compile, native: bool = False
 ) -> RegionKernel:
-    """The kernel of a region over a tile of ``extents``; ``compile_step`` compiles those of its steps."""
-    return RegionKernel(region, extents, mode, compile_step)
+    """The kernel of a region over a tile of ``extents``; ``compile_step`` compiles those of its steps.
+
+    ``native``: its steps are put together for machine code, whether that is at hand or not.
+    """
+    kernel = RegionKernel(region, extents, mode, compile_step, native)
+    if not native and library.ready():
+        made = RegionKernel(region, extents, mode, compile_step, True)
+        if any(library.find(band) is not None for band in made.bands):
+            made.workspace_nbytes = kernel.workspace_nbytes  # as planned; blocks that need more are halved
+            made.scratch_nbytes = kernel.workspace_nbytes - made.layout.nbytes
+            return made
+    return kernel
+
+
+def region_bands(region: Region, mode: Mode, compile_step: Compile) -> tuple[Band, ...]:
+    """The machine code that a region's kernels would call, whatever their tiles and wherever their masks hold."""
+    kernel = RegionKernel(region, tuple([min(n, _SOME) for n in region.bounds]), mode, compile_step, True)
+    known = (None, True, False) if len(kernel.mask.conditions) <= _MOST_TOLD else (None,)
+    for held in itertools.product(known, repeat=len(kernel.mask.conditions)) if mode != "finish" else ():
+        kernel._program(kernel.blocks, held)
+    return tuple(dict.fromkeys(kernel.bands))
 
 
 class RegionKernel:
@@ -43,12 +67,14 @@ class RegionKernel:
         self,
         region: Region,
         extents: tuple[int, ...],
-        mode: Literal["whole", "touch", "finish"],
+        mode: Mode,
         compile_step: Compile,
+        native: bool = False,
     ) -> None:
-        self.extents, self.mode, self.compile = extents, mode, compile_step
+        self.extents, self.mode, self.compile, self.native = extents, mode, compile_step, native
+        self.bands: list[Band] = []
         self.blocks = choose_blocks(region, extents, mode == "whole")
-        self.region = region = streamed_first(region, self.blocks)
+        self.region = region = region if native else streamed_first(region, self.blocks)
         self.mask = Mask(region)
         self.layout = lay_out(region, self.blocks, mode == "whole")
         self.programs: dict[tuple[tuple[int, ...], Held | None], Program | None] = {}
@@ -144,10 +170,11 @@ class RegionKernel:
         """What to do with a block where conditions hold so; None: it adds nothing."""
         key = extents, held
         if key not in self.programs:
-            variant = self.mask.variant(held)
+            variant = self.mask.variant(held, not self.native)
             idle = variant.idle.issuperset(self.region.carried)
-            builder = Builder(self.region, self.layout, extents, self.compile)
+            builder = Builder(self.region, self.layout, extents, self.compile, native=self.native)
             self.programs[key] = None if idle else builder.block(variant)
+            self.bands += builder.bands
         return self.programs[key]
 
     def _finish(self, extents: tuple[int, ...]) -> Program:

@@ -5,15 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
 
 from einturnip.codegen.fold import FOLDS
 from einturnip.codegen.mask import Variant
+from einturnip.codegen.native import library
+from einturnip.codegen.native.band import Band
 from einturnip.codegen.primitives import Array
 from einturnip.codegen.protocol import HostKernel, Mode
+from einturnip.codegen.region_band import Made, Open, Place, RunBand, last_read, stored_at
+from einturnip.codegen.region_chain import IN_PLACE, chain_of
 from einturnip.codegen.region_program import (
     Action,
     Average,
@@ -23,7 +27,6 @@ from einturnip.codegen.region_program import (
     Fold,
     FoldMatrix,
     Gain,
-    Link,
     Move,
     Program,
     Read,
@@ -33,29 +36,13 @@ from einturnip.codegen.region_program import (
     Veil,
 )
 from einturnip.codegen.region_space import Layout, folds_rows, out_shape
-from einturnip.core.dtypes import BF16, BOOL, F16, F32, F64, DType
+from einturnip.core.contraction import contraction
+from einturnip.core.dtypes import BF16, BOOL, F16, DType
 from einturnip.core.einsum import Access, Einsum
 from einturnip.core.errors import InternalError
 from einturnip.core.reference import identity
 from einturnip.core.region import Region, Step
 from einturnip.core.scalar import Call, Const, Label, Operand, Scalar, labels_of, rewrite, slots_of, walk
-
-# Joins whose last operation may write where its argument lies, as a ufunc of f32 and f64.
-_IN_PLACE: dict[str, np.ufunc] = {
-    "add": np.add,
-    "sub": np.subtract,
-    "mul": np.multiply,
-    "div": np.true_divide,
-    "neg": np.negative,
-    "exp": np.exp,
-    "log": np.log,
-    "sqrt": np.sqrt,
-    "abs": np.absolute,
-    "min": np.minimum,
-    "max": np.maximum,
-}
-
-_LOG2_E = np.array(math.log2(math.e), np.float32)
 
 Compile = Callable[[Einsum, tuple[int, ...], Mode], HostKernel]
 
@@ -88,28 +75,110 @@ class Builder:
     actions: list[Action] = field(default_factory=list)
     aliases: dict[int, Read] = field(default_factory=dict)
     scratch: int = 0
+    native: bool = False
+    bands: list[Band] = field(default_factory=list)
+    _open: Open | None = None
 
     def block(self, variant: Variant) -> Program:
         """A block is folded into the states."""
         region = self.region
         active = [k for k in region.carried if k not in variant.idle]
         wanted = needed(region, active)
-        tracked, means = {r.of for r in region.rescales}, {shift.of for shift in region.shifts}
+        means = {shift.of for shift in region.shifts}
         for k, step in enumerate(region.steps):
-            if k in region.carried:
-                if k in means:
-                    self._average(k, step, variant)
-                elif k in tracked and (k in wanted or k in active):
-                    self._track(k, step, variant, k in active)
-                elif k in active:
-                    self._fold(k, step, variant)
-                if k in wanted and k not in tracked | means:
-                    self.actions.append(Take(k))
-            elif k in wanted and k not in variant.numbers:
-                self._value(k, step, variant)
-                if k in variant.veiled:
-                    self._veil(k, step, *variant.veiled[k])
+            if k in region.carried and (k in active or k in wanted or k in means):
+                joins = self.native and k in active and self._may_join(k, step)
+                self._put(k, step, variant, joins, wanted, partial(self._carry, k, step, variant, wanted))
+            elif k not in region.carried and k in wanted and k not in variant.numbers:
+                joins = self.native and k in region.tiled and k not in variant.veiled and self._may_join(k, step)
+                self._put(k, step, variant, joins, wanted, partial(self._tile, k, step, variant))
+        self._close(wanted, True)
         return Program(tuple(self.actions), self.scratch)
+
+    def _carry(self, k: int, step: Step, variant: Variant, wanted: frozenset[int]) -> None:
+        """A fold takes the block in."""
+        region, active = self.region, k not in variant.idle
+        tracked, means = {r.of for r in region.rescales}, {shift.of for shift in region.shifts}
+        if k in means:
+            self._average(k, step, variant)
+        elif k in tracked:
+            self._track(k, step, variant, active)
+        elif active:
+            self._fold(k, step, variant)
+        if k in wanted and k not in tracked | means:
+            self.actions.append(Take(k))
+
+    def _tile(self, k: int, step: Step, variant: Variant) -> None:
+        self._value(k, step, variant)
+        if k in variant.veiled:
+            self._veil(k, step, *variant.veiled[k])
+
+    # --- bands --------------------------------------------------------------------------------------------------------
+
+    def _may_join(self, k: int, step: Step) -> bool:
+        """Whether a step may be part of a band."""
+        moved = {k for shift in self.region.shifts for k in (shift.step, shift.of)}
+        apart = step.einsum.aggregation is not None and k in self.region.tiled
+        return k not in moved and not apart and contraction(step.einsum) is None
+
+    def _put(
+        self, k: int, step: Step, variant: Variant, joins: bool, wanted: frozenset[int], act: Callable[[], None]
+    ) -> None:
+        """A step's actions where they belong: in the open band, or before it unless they read of it."""
+        einsum, reads = self._einsum(k, step, variant)
+        if self._open is not None and not joins:
+            held = {r.of for r in self.region.rescales if r.step == k}
+            if not {*self._open.steps}.isdisjoint({~r.source for r in reads if r.source < 0} | held):
+                self._close(wanted, True)
+        mark = len(self.actions)
+        act()
+        if not joins or k in self.aliases:
+            return
+        if self._open is None:
+            self._open = Open(self.region)
+        slow = self.actions[mark:]
+        del self.actions[mark:]
+        self._open.add(k, _uncounted(einsum), reads, slow)
+
+    def _close(self, wanted: frozenset[int], states: bool) -> None:
+        """The open band becomes an action."""
+        opened, self._open = self._open, None
+        if opened is None:
+            return
+        region, own = self.region, set(opened.steps)
+        outside = {~o for k, s in enumerate(region.steps) if k in wanted and k not in own for o in s.operands if o < 0}
+        outside |= {~r.source for k, r in self.aliases.items() if k in outside and r.source < 0}
+        made = {k: self._made(k, region.steps[k], states) for k in own}
+        found = opened.close(frozenset(outside & own), made, states)
+        if found is None:
+            self.actions += opened.slow
+            return
+        band, places, values, taken = found
+        places = tuple(self._placed_over(p, band, n, opened) for n, p in enumerate(places))
+        self.bands.append(band)
+        slow, function = tuple(opened.slow), library.find(band)
+        self.actions.append(RunBand(band, function, slow, places, values, taken, tuple(self.extents)))
+
+    def _made(self, k: int, step: Step, states: bool) -> Made:
+        """Where a band puts a value."""
+        tracked = states and k in self.region.carried
+        offset = self.layout.moved[k][2] if tracked and self.layout.moved[k] else self.layout.values[k]
+        result = not states and k == len(self.region.steps) - 1
+        return Made(k, out_shape(step, self.extents), step.einsum.dtype.numpy, offset, None, result)
+
+    def _placed_over(self, place: Place, band: Band, number: int, opened: Open) -> Place:
+        """A value over one that nobody reads once it is stored, so that less lies in the cache."""
+        if not isinstance(place, Made) or place.result or place.step in self.region.carried:
+            return place
+        k = opened.steps.index(place.step)
+        over = self._replaced(place.step, self.region.steps[place.step], opened.einsums[k], opened.reads[k])
+        if over is None or over in opened.steps:
+            return place
+        stage = stored_at(band, number)
+        reads = [n for n, t in enumerate(opened.tensors) if isinstance(t, Read) and t.source == ~over]
+        return replace(place, over=over) if all(last_read(band, n) <= stage for n in reads) else place
+
+    # --- steps --------------------------------------------------------------------------------------------------------
 
     def finish(self, variant: Variant) -> Program:
         """The states become the result."""
@@ -167,7 +236,7 @@ class Builder:
         over = None if result else self._replaced(k, step, einsum, reads)
         once = k not in region.tiled and k != last and not result
         again = len([e for e in walk(einsum.join) if isinstance(e, Operand)]) > len(reads)
-        chain = None if once or (again and over is not None) else _chain(einsum, reads)
+        chain = None if once or (again and over is not None) else chain_of(einsum, reads)
         if chain is not None:
             shape, dtype = out_shape(step, self.extents), einsum.dtype.numpy
             self.actions.append(Chain(k, *chain, shape, dtype, self.layout.values[k], over, result))
@@ -201,8 +270,10 @@ class Builder:
     def _replaced(self, k: int, step: Step, einsum: Einsum, reads: tuple[Read, ...]) -> int | None:
         """The tiled value that nobody reads after step ``k``, of its type and labels, where it may be overwritten."""
         join = einsum.join
-        if einsum.aggregation is not None or einsum.keys or not isinstance(join, Call) or join.op not in _IN_PLACE:
+        if einsum.aggregation is not None or einsum.keys or not isinstance(join, Call) or join.op not in IN_PLACE:
             return None
+        if self._open is not None and k not in self._open.steps and not self._may_join(k, step):
+            return None  # what is in the open band runs later, and may read it
         for slot, read in enumerate(reads):
             j = ~read.source
             if read.source >= 0 or j not in self.region.tiled or einsum.dtype != einsum.dtypes[slot]:
@@ -275,58 +346,6 @@ def _folded_axis(einsum: Einsum, extents: Sequence[int]) -> int | None:
         return None
     long = [p for p in access if extents[p] > 1]
     return 1 if long == kept + folded else 0 if long == folded + kept else None
-
-
-def _chain(einsum: Einsum, reads: Sequence[Read]) -> tuple[Read, tuple[Link, ...]] | None:
-    """A map in f32 or f64 as operations one after the other, if it begins with one operand over all its labels."""
-    if einsum.aggregation is not None or einsum.keys or einsum.dtype not in (F32, F64):
-        return None
-    whole = tuple(range(einsum.n_out))
-    links: list[Link] = []
-    expr = einsum.join
-    while isinstance(expr, Call) and expr.op in _IN_PLACE and expr.dtype == einsum.dtype:
-        inner: list[Scalar] = [a for a in expr.arguments if isinstance(a, Call)]
-        inner = inner or [a for a in expr.arguments if isinstance(a, Operand) and einsum.accesses[a.slot] == whole]
-        arguments = [None if a is inner[0] else _argument(einsum, reads, a) for a in expr.arguments if inner]
-        if not inner or any(a is None and b is not inner[0] for a, b in zip(arguments, expr.arguments, strict=True)):
-            return None
-        links += _exponential() if _computed_exponential(expr) else [Link(_IN_PLACE[expr.op], tuple(arguments))]
-        expr = inner[0]
-    if not isinstance(expr, Operand) or expr.dtype != einsum.dtype or not links:
-        return None
-    return reads[expr.slot], tuple(reversed(links))
-
-
-def _computed_exponential(expr: Call) -> bool:
-    """True for exp in f32 of what was computed, and so was rounded."""
-    return expr.op == "exp" and expr.dtype == F32 and isinstance(expr.arguments[0], Call)
-
-
-@cache
-def _exponential() -> list[Link]:
-    """exp as 2^(x log2 e), the last operation first, where NumPy has 2^x in vector instructions: twice as fast.
-
-    The product's rounding counts as much as one in computing x: both add |x| 2^-24 to the relative error.
-    """
-    from numpy.lib import introspect
-
-    found = introspect.opt_func_info(func_name="^exp2$").get("exp2", {}).get("ff", {})
-    if "baseline" in str(found.get("current", "baseline")):
-        return [Link(np.exp, (None,))]
-    return [Link(np.exp2, (None,)), Link(np.multiply, (None, _LOG2_E))]
-
-
-def _argument(einsum: Einsum, reads: Sequence[Read], expr: Scalar) -> Any:
-    """A number, or an operand and how it is spread over the output; None for anything else."""
-    if isinstance(expr, Const):
-        return np.asarray(expr.value, expr.dtype.numpy)
-    if not isinstance(expr, Operand) or expr.dtype != einsum.dtype or not reads[expr.slot].plain:
-        return None
-    access = einsum.accesses[expr.slot]
-    if len(set(access)) != len(access):
-        return None
-    order = tuple(access.index(p) for p in range(einsum.n_out) if p in access)
-    return reads[expr.slot], (order, (*(slice(None) if p in access else None for p in range(einsum.n_out)), ...))
 
 
 @lru_cache(maxsize=256)

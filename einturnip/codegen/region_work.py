@@ -9,7 +9,9 @@ from typing import Any
 
 from einturnip.codegen.kernels import HostKernel
 from einturnip.codegen.mask import Held
+from einturnip.codegen.native.pricing import band_work
 from einturnip.codegen.region import RegionKernel
+from einturnip.codegen.region_band import RunBand
 from einturnip.codegen.region_program import Action, Chain, Compute, Finish, Fold, Move, Program, Track, Veil
 from einturnip.codegen.work import Multiply, Pass, Work, shapes_of, simple_work
 
@@ -80,6 +82,8 @@ def _program(program: Program, kernel: RegionKernel) -> Work:
 
 def _act(work: Work, action: Action, kernel: RegionKernel) -> None:
     match action:
+        case RunBand():
+            work.add(band_work(action.band, action.extents))
         case Compute(once=True):
             pass  # once for all blocks along the streamed labels
         case Compute() | Fold() | Finish():

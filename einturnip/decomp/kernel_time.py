@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from einturnip.codegen.kernels import Mode, compile_kernel
+from einturnip.codegen.kernels import Mode, compile_kernel, compiled_region
 from einturnip.codegen.native.pricing import native_work
 from einturnip.codegen.native.recipe import recipe
 from einturnip.codegen.region_work import kernel_work
@@ -13,7 +13,7 @@ from einturnip.codegen.work import work_seconds
 from einturnip.core.contraction import contraction
 from einturnip.core.einsum import Einsum
 from einturnip.core.machine import Machine
-from einturnip.core.region import Space
+from einturnip.core.region import Region, Space
 from einturnip.decomp.cost import is_cut
 
 
@@ -34,6 +34,9 @@ def kernel_seconds(
         made = recipe(einsum, mode)
         if made is not None:
             return machine.op_latency + work_seconds(native_work(made, extents), machine)
-    kernel = compile_kernel(einsum, tuple(extents), mode)
+    if machine.compiled and isinstance(einsum, Region):
+        kernel = compiled_region(einsum, tuple(extents), mode)
+    else:
+        kernel = compile_kernel(einsum, tuple(extents), mode)
     share = math.prod(extents[key.label] / max(1, einsum.bounds[key.label]) for key in einsum.keys)
     return machine.op_latency + work_seconds(kernel_work(kernel, origins, share), machine)

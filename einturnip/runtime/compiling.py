@@ -12,6 +12,7 @@ from einturnip.core.contraction import contraction
 from einturnip.core.einsum import Einsum
 from einturnip.core.errors import CapacityError, RunError
 from einturnip.core.machine import Machine
+from einturnip.core.region import Region, Space
 from einturnip.core.settings import format_size
 from einturnip.eingraph.types import EinsumNode
 from einturnip.taskgraph.types import TaskGraph, TaskKind
@@ -39,13 +40,13 @@ def compile_ahead(tasks: TaskGraph) -> int:
     What is compiled hangs on the plan alone, not on what happens to be on disk.
     """
     nodes = tasks.decomposition.graph.nodes
-    wanted: dict[tuple[int, Mode], tuple[Einsum, float]] = {}
+    wanted: dict[tuple[int, Mode], tuple[Space, float]] = {}
     for kind, mode in _MODES.items():
         mine = tasks.kind == kind
         seconds = np.bincount(tasks.node[mine], weights=tasks.seconds[mine], minlength=len(nodes))
         for i in np.flatnonzero(seconds).tolist():
             node = nodes[i]
-            if isinstance(node, EinsumNode) and isinstance(node.einsum, Einsum) and contraction(node.einsum) is None:
+            if isinstance(node, EinsumNode) and (isinstance(node.einsum, Region) or contraction(node.einsum) is None):
                 known = wanted.get((id(node.einsum), mode), (node.einsum, 0.0))
                 wanted[id(node.einsum), mode] = node.einsum, known[1] + float(seconds[i])
     long = [(einsum, mode) for (_, mode), (einsum, s) in wanted.items() if s >= WORTH_COMPILING]

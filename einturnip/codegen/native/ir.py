@@ -116,6 +116,11 @@ class Code:
         one = self.make(f"insertelement {single} poison, {scalar}, i64 0", scalar.element, width)
         return self.make(f"shufflevector {one}, {single} poison, <{width} x i32> zeroinitializer", one.element, width)
 
+    def first(self, scalar: Value, width: int) -> Value:
+        """A scalar in the first lane, 0 in the others."""
+        zeros = self.constant(0, scalar.element, width)
+        return self.make(f"insertelement {zeros}, {scalar}, i64 0", scalar.element, width)
+
     def swapped(self, value: Value, distance: int) -> Value:
         """Lanes that lie ``distance`` apart exchanged."""
         order = ", ".join(f"i32 {i ^ distance}" for i in range(value.width))

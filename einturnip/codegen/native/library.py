@@ -17,6 +17,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from einturnip.codegen.native import compiler, elf
+from einturnip.codegen.native.band import Band
+from einturnip.codegen.native.band_nest import band_function
 from einturnip.codegen.native.kernel import Function
 from einturnip.codegen.native.nest import function
 from einturnip.codegen.native.recipe import Recipe
@@ -35,7 +37,7 @@ def available() -> bool:
     return platform.system() == "Linux" and platform.machine() == "x86_64" and find_spec("llvmlite") is not None
 
 
-def prepare(recipes: Iterable[Recipe]) -> int:
+def prepare(recipes: Iterable[Recipe | Band]) -> int:
     """Load the code of these kernels, compiled now where it is not on disk; gives how many are ready.
 
     What cannot be had is left out: NumPy computes it.
@@ -55,7 +57,7 @@ def ready() -> bool:
     return bool(_loaded)
 
 
-def find(recipe: Recipe) -> Function | None:
+def find(recipe: Recipe | Band) -> Function | None:
     """The code of a kernel, where it was prepared."""
     found = _loaded.get(_source(recipe)[0])
     return found[1] if found is not None else None
@@ -68,9 +70,9 @@ def forget() -> None:
 
 
 @lru_cache(maxsize=1024)
-def _source(recipe: Recipe) -> tuple[str, str]:
+def _source(recipe: Recipe | Band) -> tuple[str, str]:
     """A kernel's code, and the name of its object file: by code and processor."""
-    text = function(recipe, _NAME)
+    text = band_function(recipe, _NAME) if isinstance(recipe, Band) else function(recipe, _NAME)
     return hashlib.sha256(f"{_processor()}\n{text}".encode()).hexdigest()[:40], text
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from einturnip.codegen.assemble import needed
+from einturnip.codegen.native.band import Band
 from einturnip.codegen.native.recipe import Recipe
 from einturnip.codegen.work import Pass, Work
 
@@ -47,6 +49,24 @@ def native_work(recipe: Recipe, extents: Sequence[int]) -> Work:
     padded = points * max(1.0, recipe.width / max(1, extents[recipe.vector]))
     name = "multiply.float64" if wide else "multiply.float32"
     return Work([Pass(name, 0, padded * max(1.0, weight) * _LANE, 0, read, written)], turns={"call": 1})
+
+
+def band_work(band: Band, extents: Sequence[int]) -> Work:
+    """The work of a band over one block; what it reads and writes is in the cache."""
+    wide, lanes = band.width < 16, 0.0
+    rows = math.prod(extents[p] for p in band.rows)
+    kept: set[int] = set()
+    for stage in band.stages:
+        roots = [band.roots[k] for k in (*stage.folds, *stage.stores)]
+        ops = [band.graph[k].op for k in needed(band.graph, roots) if k not in kept]
+        weight = sum(_weight(op, wide) for op in ops if op not in _FREE) + 2 * len(stage.folds) + len(stage.stores) + 1
+        inner = math.prod(extents[p] for p in stage.inner)
+        if band.vector < 0 and stage.inner:
+            inner = max(inner, band.width)
+        lanes += rows * inner * weight
+        kept.update(node for node, _ in stage.keeps)
+    name = "multiply.float64" if wide else "multiply.float32"
+    return Work([Pass(name, 0, lanes * _LANE, 0)], turns={"call": 1})
 
 
 def _weight(op: str, wide: bool) -> int:

@@ -1,0 +1,331 @@
+"""The code of a band: rows outside, the stages one after the other along each, vectors along one label, a masked end.
+
+The one argument of the function is an array of i64: extents and first points by label; then for each tensor its address
+and what a step of each label moves, in bytes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from einturnip.codegen.assemble import needed
+from einturnip.codegen.fold import finished
+from einturnip.codegen.graph import Graph
+from einturnip.codegen.native.band import Band, Member, Stage, is_heavy
+from einturnip.codegen.native.extremum import QuietExtremum
+from einturnip.codegen.native.folds import Fold, State
+from einturnip.codegen.native.functions import Functions
+from einturnip.codegen.native.ir import Code, Value
+from einturnip.codegen.native.memory import Coordinate
+from einturnip.codegen.native.primitives import write
+from einturnip.codegen.native.values import Values, flat, like_states
+
+Leaf = Callable[[list[dict[int, int]], list[State]], list[State]]
+_ZERO = Value("0", "i64", 0)
+
+
+def band_function(band: Band, name: str) -> str:
+    """The LLVM IR of a band."""
+    nest = BandNest(band)
+    nest.write()
+    body = "\n".join(nest.code.lines)
+    declared = "\n".join(nest.code.declared)
+    return f"define void @{name}(ptr noalias readonly %args) #0 {{\nentry:\n{body}\n  ret void\n}}\n{declared}\n"
+
+
+class BandNest(Values):
+    """One band's code while it is written.
+
+    ``folded``: what members' folds gave for this row; ``factors``: by (member, coefficient), what sums that hang on it
+    are multiplied by; ``saved``: nodes that an earlier stage left in a tensor.
+    """
+
+    def __init__(self, band: Band) -> None:
+        self.band, self.graph = band, band.graph
+        self.code = Code()
+        self.width, self.vector = band.width, band.vector
+        self.n = n = len(band.spec.bounds)
+        self.at: dict[int, Value] = {}
+        self.counts: dict[int, int] = {}
+        self.mask: Value | None = None
+        self.known: dict[tuple[int, Coordinate], Value] = {}
+        self.folded: dict[int, Value] = {}
+        self.factors: dict[tuple[int, float], Value] = {}
+        self.saved: dict[int, int] = {}
+        self.extents = [self._argument(p) for p in range(n)]
+        self.origins = [self._argument(n + p) for p in range(n)]
+        self.operands = self._places(2 * n, len(band.spec.tensors))
+
+    # --- rows ---------------------------------------------------------------------------------------------------------
+
+    def write(self) -> None:
+        """All loops."""
+        self._rows(self.band.rows)
+
+    def _rows(self, labels: Sequence[int]) -> None:
+        if not labels:
+            self._row()
+            return
+        label, extent = labels[0], self.extents[labels[0]]
+        if label != self.band.vector:
+            self._each(label, 1, _ZERO, extent, lambda: self._rows(labels[1:]))
+            return
+        self.counts[label] = 1
+        whole = self.code.integer("sub", extent, self.code.integer("urem", extent, self.width))
+        self._each(label, self.width, _ZERO, whole, self._row)
+        self._rest(label, whole, self._row)
+
+    def _each(self, label: int, step: int, begin: Value, end: Value, inside: Callable[[], None]) -> None:
+        def body(index: Value, _: list[Value]) -> list[Value]:
+            kept = dict(self.known)
+            self.at[label] = index
+            inside()
+            self.known = kept
+            return []
+
+        self.code.loop(begin, end, step, [], body)
+        del self.at[label]
+
+    def _rest(self, label: int, begin: Value, inside: Callable[[], None]) -> None:
+        """At most one step of fewer points than a vector has."""
+        rest = self.code.integer("sub", self.extents[label], begin)
+        some = self.code.compare("icmp sgt", rest, _ZERO)
+        end = self.code.make(f"select {some}, {self.code.integer('add', begin, self.width)}, {begin}", "i64", 0)
+        before, self.mask = self.mask, self._lanes_below(rest)
+        self._each(label, self.width, begin, end, inside)
+        self.mask = before
+
+    def _lanes_below(self, rest: Value) -> Value:
+        lanes = self.code.lanes("i64", self.width)
+        return self.code.compare("icmp slt", lanes, self.code.splat(rest, self.width))
+
+    def _row(self) -> None:
+        self.folded, self.factors, self.saved = {}, {}, {}
+        for stage in self.band.stages:
+            self._stage(stage)
+            self.saved.update(stage.keeps)
+
+    # --- stages -------------------------------------------------------------------------------------------------------
+
+    def _stage(self, stage: Stage) -> None:
+        outer, self.vector = self.vector, stage.vector
+        members = self.band.spec.members
+        roots = [self.band.roots[k] for k in (*stage.folds, *stage.stores)]
+        nodes = needed(self.graph, roots)
+        folds = [self._fold(members[k]) for k in stage.folds]
+        along = self.band.vector >= 0
+
+        def leaf(coordinates: list[dict[int, int]], states: list[State]) -> list[State]:
+            made = []
+            for n, coordinate in enumerate(coordinates):
+                for i, (fold, k) in enumerate(zip(folds, stage.folds, strict=True)):
+                    x = self._wide(self.value(self.band.roots[k], coordinate))
+                    made.append(fold.step(states[n * len(folds) + i], x, None))
+                for node, tensor in stage.keeps:
+                    self._write(tensor, coordinate, self.value(node, coordinate))
+                results = [self.value(self.band.roots[k], coordinate) for k in stage.stores]
+                for k, value in zip(stage.stores, results, strict=True):  # what is read may lie where they go
+                    self._write(members[k].out, coordinate, value)
+                if stage.scaled is not None:
+                    self._scale(stage.scaled, coordinate)
+            return made
+
+        light = not is_heavy(self.graph, nodes)
+        count = 1 if along or not stage.inner else 4 if light else 2
+        first = [fold.empty(self.width) for fold in folds]
+        states = self._walk(stage.inner, [s for _ in range(count) for s in first], leaf, count, nodes)
+        for i, (fold, k) in enumerate(zip(folds, stage.folds, strict=True)):
+            mine = states[i :: len(folds)]
+            self._settle(fold, k, mine if along else [self._across(fold, mine)])
+        self.vector = outer
+
+    def _walk(
+        self, labels: Sequence[int], states: list[State], leaf: Leaf, count: int, nodes: Sequence[int]
+    ) -> list[State]:
+        """Loops over the labels, the states carried; what does not move inside is computed before."""
+        self._hoist(nodes, labels)
+        if not labels:
+            at = {self.vector: 0} if self.vector in self.counts else {}
+            return leaf([at], states)
+        label, extent = labels[0], self.extents[labels[0]]
+        if label == self.vector:
+            return self._vectors(label, states, leaf, count)
+
+        def body(index: Value, carried: list[Value]) -> list[Value]:
+            kept = dict(self.known)
+            self.at[label] = index
+            result = self._walk(labels[1:], like_states(carried, states), leaf, count, nodes)
+            self.known = kept
+            return flat(result)
+
+        found = self.code.loop(_ZERO, extent, 1, flat(states), body)
+        del self.at[label]
+        return like_states(found, states)
+
+    def _hoist(self, nodes: Sequence[int], moving: Sequence[int]) -> None:
+        for node in nodes:
+            n = self.graph[node]
+            if n.op not in ("number", "iota") and n.labels <= self.at.keys() and not n.labels & set(moving):
+                self.value(node, {self.vector: 0} if self.vector in n.labels else {})
+
+    def _vectors(self, label: int, states: list[State], leaf: Leaf, count: int) -> list[State]:
+        """Along a label in vectors, ``count`` at a time, then one, then those lanes that remain."""
+        extent, each = self.extents[label], len(states) // count
+
+        def steps(begin: Value, end: Value, number: int, mine: list[State], masked: bool) -> list[State]:
+            def body(index: Value, carried: list[Value]) -> list[Value]:
+                kept, before = dict(self.known), self.mask
+                self.at[label] = index
+                old = like_states(carried, mine)
+                if masked:
+                    self.mask = self._lanes_below(self.code.integer("sub", extent, index))
+                new = leaf([{label: k} for k in range(number)], old)
+                if self.mask is not None and masked:
+                    new = [tuple(self.code.select(self.mask, y, x) for x, y in zip(a, b, strict=True))
+                           for a, b in zip(old, new, strict=True)]  # fmt: skip
+                self.known, self.mask = kept, before
+                return flat(new)
+
+            self.counts[label] = number
+            found = self.code.loop(begin, end, self.width * number, flat(mine), body)
+            del self.at[label], self.counts[label]
+            return like_states(found, mine)
+
+        size = self.width * count
+        many = self.code.integer("sub", extent, self.code.integer("urem", extent, size))
+        whole = self.code.integer("sub", extent, self.code.integer("urem", extent, self.width))
+        states = steps(_ZERO, many, count, states, False)
+        near = states[:each]
+        if count > 1:
+            near = steps(many, whole, 1, near, False)
+        some = self.code.compare("icmp slt", whole, extent)
+        end = self.code.make(f"select {some}, {self.code.integer('add', whole, self.width)}, {whole}", "i64", 0)
+        return [*steps(whole, end, 1, near, True), *states[each:]]
+
+    # --- folds --------------------------------------------------------------------------------------------------------
+
+    def _fold(self, member: Member) -> Fold | QuietExtremum:
+        aggregation = member.einsum.aggregation
+        assert aggregation is not None
+        if aggregation.op in ("max", "min"):
+            return QuietExtremum(self.code, aggregation.op == "max", aggregation.state[0])
+        return Fold(self.code, aggregation)
+
+    def _across(self, fold: Fold | QuietExtremum, states: list[State]) -> State:
+        """The lanes of vectors folded together."""
+        while len(states) > 1:
+            pairs = zip(states[::2], states[1::2], strict=False)
+            states = [*(fold.combine(a, b) for a, b in pairs), *(states[-1:] if len(states) % 2 else [])]
+        (state,) = states
+        distance = self.width // 2
+        while distance:
+            state = fold.combine(state, tuple(self.code.swapped(v, distance) for v in state))
+            distance //= 2
+        return tuple(self.code.lane(v) for v in state)
+
+    def _settle(self, fold: Fold | QuietExtremum, k: int, states: list[State]) -> None:
+        """What the row gave joins the state that is there; others see it from here on."""
+        member, (state,) = self.band.spec.members[k], states
+        aggregation = member.einsum.aggregation
+        assert aggregation is not None
+        if member.state < 0:
+            self.folded[k] = self._finished(member, self._result_of(fold, state))
+            self._leave(member, self.folded[k])
+            return
+        old = self._read(member.state)
+        joined = self._scaled_by(k, old)
+        wide = tuple(self._like(v, old.width) for v in state)
+        there = fold.state(joined) if isinstance(fold, QuietExtremum) else (joined,)
+        union = fold.combine(there, wide)
+        new = self._result_of(fold, union)
+        self._write(member.state, self._here(), new, self.band.vector)
+        self.folded[k] = new
+        if member.moves:
+            assert isinstance(fold, QuietExtremum)
+            seen = self.code.select(fold.is_empty(union), self.code.constant(0, new.element, new.width), new)
+            self.folded[k] = self._moved(k, member, old, seen)
+        self._leave(member, self.folded[k])
+
+    def _leave(self, member: Member, value: Value) -> None:
+        """Store what a fold gave where others outside read it."""
+        if member.out >= 0:
+            self._write(member.out, self._here(), value, self.band.vector)
+
+    def _result_of(self, fold: Fold | QuietExtremum, state: State) -> Value:
+        return fold.value(state) if isinstance(fold, QuietExtremum) else state[0]
+
+    def _finished(self, member: Member, value: Value) -> Value:
+        """The result of a fold that is done as a whole."""
+        assert member.einsum.aggregation is not None
+        graph = Graph()
+        root = finished(graph, member.einsum, [graph.input(0, member.einsum.aggregation.state[0], ())])
+        made: dict[int, Value] = {}
+        for node in needed(graph, [root]):
+            n = graph[node]
+            arguments = [self._like(made[a], value.width) for a in n.arguments]
+            types = [graph[a].dtype for a in n.arguments]
+            made[node] = value if n.op == "input" else write(self.code, n, arguments, types)
+        return made[root]
+
+    def _scaled_by(self, k: int, value: Value) -> Value:
+        """A sum so far, multiplied as the maxima it hangs on have moved."""
+        for j, other in enumerate(self.band.spec.members):
+            for target, _, coefficient in other.rescales:
+                if target == k:
+                    value = self.code.binary("fmul", value, self.factors[j, coefficient])
+        return value
+
+    def _moved(self, k: int, member: Member, old: Value, seen: Value) -> Value:
+        """What others see of an extremum; with the factors of those sums that hang on it."""
+        code, gap = self.code, self.code.binary("fsub", old, seen)
+        for coefficient in {c for _, _, c in member.rescales}:
+            number = code.constant(-coefficient, gap.element, gap.width)
+            x = gap if coefficient == -1 else code.binary("fmul", gap, number)
+            # Of one number too in vectors: comparing it with infinity alone, the compiler takes what reports a NaN.
+            wide = x if x.width else code.first(x, self.width)
+            factor = Functions(code, wide).exp(wide)
+            self.factors[k, coefficient] = factor if x.width else code.lane(factor)
+        return seen
+
+    def _scale(self, scaled: tuple[int, int, float], coordinate: dict[int, int]) -> None:
+        tensor, member, coefficient = scaled
+        old = self._read(tensor, coordinate)
+        factor = self._like(self.factors[member, coefficient], old.width)
+        self._write(tensor, coordinate, self.code.binary("fmul", old, factor))
+
+    # --- tensors ------------------------------------------------------------------------------------------------------
+
+    def _here(self) -> dict[int, int]:
+        return {self.band.vector: 0} if self.band.vector >= 0 else {}
+
+    def _read(self, tensor: int, coordinate: dict[int, int] | None = None) -> Value:
+        t = self.band.spec.tensors[tensor]
+        outer, self.vector = self.vector, self.vector if coordinate is not None else self.band.vector
+        value = self._operand(tensor, t.dtype, t.labels, self._here() if coordinate is None else coordinate)
+        self.vector = outer
+        return value
+
+    def _write(self, tensor: int, coordinate: dict[int, int], value: Value, vector: int | None = None) -> None:
+        t = self.band.spec.tensors[tensor]
+        outer, self.vector = self.vector, self.vector if vector is None else vector
+        width = self.width if self.vector in t.labels else 0
+        self._put(self.operands[tensor], t.labels, coordinate, self._like(value, width), t.dtype, t.dtype)
+        self.vector = outer
+
+    def _input(self, node: int, coordinate: dict[int, int]) -> Value:
+        payload = self.graph[node].payload
+        assert isinstance(payload, int)
+        return self.folded[~payload] if payload < 0 else super()._input(node, coordinate)
+
+    def _value(self, node: int, coordinate: dict[int, int]) -> Value:
+        if node in self.saved:
+            n = self.graph[node]
+            return self._operand(self.saved[node], n.dtype, n.labels, coordinate)
+        return super()._value(node, coordinate)
+
+
+def points(band: Band, extents: Sequence[int]) -> int:
+    """Points that the stages pass over."""
+    rows = math.prod(extents[p] for p in band.rows)
+    return sum(rows * math.prod(extents[p] for p in stage.inner) for stage in band.stages)

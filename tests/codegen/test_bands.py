@@ -1,0 +1,93 @@
+"""Steps of regions put together as machine code, against NumPy: any mask, ragged blocks, infinities, touches, NaN."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from einturnip.codegen import kernels, region_space
+from einturnip.codegen.native import library
+from einturnip.codegen.region import RegionKernel
+from einturnip.codegen.region_band import RunBand
+from einturnip.codegen.status import INVALID
+from einturnip.core.dtypes import F64
+from tests.codegen.regions import CASES, Array, Made, attention
+
+pytest.importorskip("llvmlite")
+if not library.available():
+    pytest.skip("no machine code on this kind of machine", allow_module_level=True)
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.getbasetemp() / "cache"))
+    yield
+    library.forget()
+    kernels.forget()
+
+
+def ran(made: Made, mode: kernels.Mode = "whole") -> tuple[Array, int, RegionKernel]:
+    """The result of machine code over the whole space, in a workspace full of ones."""
+    assert kernels.prepare_kernels([(made.region, mode)]) > 0
+    kernel = kernels.compile_tile(made.region, made.region.bounds, mode)
+    assert isinstance(kernel, RegionKernel) and kernel.native
+    out = np.full(made.region.shape, np.nan).astype(made.region.dtype.numpy)
+    workspace = np.full(kernel.workspace_nbytes, 0xFF, np.uint8)
+    bits = kernel((out,), made.operands, (0,) * len(made.region.bounds), True, workspace)
+    return out, bits, kernel
+
+
+def close(made: Made, found: Array) -> None:
+    scale = 1e-12 if made.region.dtype == F64 else 2e-5
+    np.testing.assert_allclose(found, made.expected, rtol=scale, atol=scale)
+
+
+@pytest.mark.parametrize("nbytes", [64, 1 << 19])
+@pytest.mark.parametrize("case", range(3))
+def test_whole(case: int, nbytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(region_space, "VALUE_NBYTES", nbytes)
+    made = CASES[case](np.random.default_rng(case))
+    out, bits, _ = ran(made)
+    assert bits == 0
+    close(made, out)
+
+
+@pytest.mark.parametrize("mask", ["", "causal", "window"])
+def test_ragged_blocks(mask: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(region_space, "VALUE_NBYTES", 1 << 14)
+    made = attention(np.random.default_rng(1), 2, 2, 131, 173, 16, 24, mask)
+    out, bits, kernel = ran(made)
+    assert bits == 0
+    close(made, out)
+    programs = [p for p in kernel.programs.values() if p is not None]
+    bands = [a for p in programs for a in p.actions if isinstance(a, RunBand)]
+    assert bands and all(a.function is not None and None not in a.known.values() for a in bands)
+
+
+def test_a_maximum_that_moves_and_rows_without_terms(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(region_space, "VALUE_NBYTES", 256)
+    made = attention(np.random.default_rng(0), 1, 1, 6, 48, 2, 2)
+    q, k, v = made.operands
+    q[...] = 1
+    k[...] = np.arange(48)[:, None] * 300.0
+    expected = np.broadcast_to(v[:, :, 47:], made.expected.shape)
+    close(Made(made.region, (q, k, v), expected), ran(made)[0])
+    close(made := attention(np.random.default_rng(0), 1, 1, 40, 40, 2, 2, "window"), ran(made)[0])
+
+
+def test_a_nan_that_was_there_is_no_news_and_one_that_is_made_is() -> None:
+    made = attention(np.random.default_rng(0), 1, 1, 20, 40, 4, 4)
+    made.operands[0][0, 0, 3] = np.nan
+    out, bits, _ = ran(made)
+    assert bits == 0 and np.isnan(out[0, 0, 3]).all() and np.isfinite(np.delete(out, 3, axis=2)).all()
+    made.operands[0][0, 0, 3] = np.inf
+    made.operands[1][0, 0, 5] = np.abs(made.operands[1][0, 0, 5])
+    assert ran(made)[1] & INVALID
+
+
+def test_nothing_more_in_the_workspace_than_numpy_takes() -> None:
+    made = attention(np.random.default_rng(0), 1, 2, 300, 700, 16, 16, "causal")
+    slow = kernels.compile_tile(made.region, made.region.bounds, "whole").workspace_nbytes
+    assert ran(made)[2].workspace_nbytes <= slow
