@@ -90,15 +90,17 @@ def compiled_region(region: Region, extents: tuple[int, ...], mode: Mode) -> Hos
     return compile_region(region, extents, mode, _compile_step, native=True)
 
 
+def machine_code(space: Einsum | Region, mode: Mode) -> tuple[Recipe | Band, ...]:
+    """What would be compiled for an einsum or a region; nothing where NumPy computes it."""
+    if isinstance(space, Region):
+        return region_bands(space, mode, _compile_step)
+    made = recipe(space, mode)
+    return () if made is None else (made,)
+
+
 def prepare_kernels(wanted: Iterable[tuple[Einsum | Region, Mode]]) -> int:
     """Have these kernels as machine code from now on, compiled where need be; gives how many there are."""
-    recipes: list[Recipe | Band] = []
-    for space, mode in wanted:
-        if isinstance(space, Region):
-            recipes += region_bands(space, mode, _compile_step)
-        elif (made := recipe(space, mode)) is not None:
-            recipes.append(made)
-    ready = library.prepare(recipes)
+    ready = library.prepare([code for space, mode in wanted for code in machine_code(space, mode)])
     if ready:
         forget()
     return ready

@@ -5,11 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from einturnip.codegen.contraction import ContractionKernel
-from einturnip.codegen.kernels import Mode, compile_kernel, prepare_kernels
+from einturnip.codegen.kernels import Mode, compile_kernel, machine_code, prepare_kernels
 from einturnip.codegen.native import library
-from einturnip.codegen.native.recipe import recipe
 from einturnip.core.contraction import contraction
-from einturnip.core.einsum import Einsum
 from einturnip.core.errors import CapacityError, RunError
 from einturnip.core.machine import Machine
 from einturnip.core.region import Region, Space
@@ -65,9 +63,8 @@ def compile_all(tasks: TaskGraph) -> int:
     """
     wanted = _compilable(tasks)
     ready = prepare_kernels(wanted)
-    for einsum, mode in wanted:
-        made = recipe(einsum, mode)
-        if made is not None and library.find(made) is None:
+    for space, mode in wanted:
+        if any(library.find(code) is None for code in machine_code(space, mode)):
             raise RunError(
                 "a kernel could not be compiled, and NumPy in its place would give other bits. help: run "
                 "'einturnip doctor', or leave out --reproducible"
@@ -90,16 +87,16 @@ def require_room(tasks: TaskGraph, machine: Machine, memory: int | None, residen
         )
 
 
-def _compilable(tasks: TaskGraph) -> list[tuple[Einsum, Mode]]:
+def _compilable(tasks: TaskGraph) -> list[tuple[Space, Mode]]:
     """The plan's kernels that can be machine code."""
     parts, nodes = tasks.decomposition.partitionings, tasks.decomposition.graph.nodes
-    found: dict[tuple[int, Mode], Einsum] = {}
+    found: dict[tuple[int, Mode], Space] = {}
     for kind, mode in _MODES.items():
         for i in np.unique(tasks.node[tasks.kind == kind]).tolist():
             node = nodes[i]
-            if not isinstance(node, EinsumNode) or not isinstance(node.einsum, Einsum):
+            if not isinstance(node, EinsumNode):
                 continue
-            if (id(node.einsum), mode) not in found and recipe(node.einsum, mode) is not None:
+            if (id(node.einsum), mode) not in found and machine_code(node.einsum, mode):
                 kernel = compile_kernel(node.einsum, parts[i].tiles, mode)
                 if not isinstance(kernel, ContractionKernel):
                     found[id(node.einsum), mode] = node.einsum
