@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 import einturnip as et
+from einturnip.core.settings import parse_size
 
 NAMES = {
     "E": "token_embd.weight",
@@ -34,6 +35,9 @@ BUCKETS = (64, 256, 1024, 2048)
 BLOCK = 64
 """Tokens of the prompt that are read at once; the last block is filled up."""
 
+MODEL_NBYTES = 60 << 20
+"""What the tokenizer, and the keys and values of 256 tokens take beside einturnip."""
+
 
 class Model:
     """A GGUF file of a model of the Llama family, with the keys and values of the text so far."""
@@ -43,11 +47,15 @@ class Model:
         held = self.file.metadata
         self.metadata = {name: value for name, value in held.items() if not name.startswith("tokenizer")}
         self.tokenizer = Tokenizer(held)
-        self.program = et.compile(Path(__file__).with_name("smollm2.ein"))
-        self.settings = {name: value for name, value in settings.items() if value is not None}
-        self.weights: dict[str, Any] = {name: self.file[key] for name, key in NAMES.items()}
-        if not self.settings:  # as much memory as there is: expand the weights once, not with every token
-            self.weights = {name: np.asarray(file) for name, file in self.weights.items()}
+        heads = self.metadata["llama.attention.head_count"]
+        program = et.compile(Path(__file__).with_name("smollm2.ein"), dims={"h": heads})
+        settings = {name: value for name, value in settings.items() if value is not None}
+        weights: dict[str, Any] = {name: self.file[key] for name, key in NAMES.items()}
+        if not settings:  # as much memory as there is: expand the weights once, not with every token
+            weights = {name: np.asarray(file) for name, file in weights.items()}
+        weights["base"] = self.metadata["llama.rope.freq_base"]
+        weights["eps"] = self.metadata["llama.attention.layer_norm_rms_epsilon"]
+        self.session = program.session(data=weights, **settings)
         self.layers = self.metadata["llama.block_count"]
         self.groups = self.metadata["llama.attention.head_count_kv"]
         self.width = self.metadata["llama.rope.dimension_count"]
@@ -70,15 +78,7 @@ class Model:
         self._grow(self.length + block)
         ids = np.zeros(block, np.int32)
         ids[: len(tokens)] = tokens
-        found = self.program(
-            ids=ids,
-            start=self.length,
-            last=len(tokens) - 1,
-            Kc=self.keys,
-            Vc=self.values,
-            data=self.weights,
-            **self.settings,
-        )
+        found = self.session.step(ids=ids, start=self.length, last=len(tokens) - 1, Kc=self.keys, Vc=self.values)
         stop = self.length + len(tokens)
         self.keys[:, :, self.length : stop] = found["NK"][:, :, : len(tokens)]
         self.values[:, :, self.length : stop] = found["NV"][:, :, : len(tokens)]
@@ -112,12 +112,17 @@ class Model:
 
 
 class Tokenizer:
-    """Byte-pair encoding with the vocabulary and the merges that a GGUF file holds (pre-tokenised as GPT-2, digits apart)."""
+    """Byte-pair encoding with the vocabulary and the merges that a GGUF file holds .
+
+    Text is cut as for GPT-2, but digits stand apart.
+    """
 
     def __init__(self, metadata: dict[str, Any]) -> None:
         from tokenizers import AddedToken, decoders, models, pre_tokenizers
         from tokenizers import Tokenizer as Encoder
 
+        if metadata.get("tokenizer.ggml.pre") != "smollm":
+            raise SystemExit(f"this tokenizer is SmolLM's, not {metadata.get('tokenizer.ggml.pre')!r}")
         words = metadata["tokenizer.ggml.tokens"]
         merges = [tuple(pair.split(" ", 1)) for pair in metadata["tokenizer.ggml.merges"]]
         self.end = metadata["tokenizer.ggml.eos_token_id"]
@@ -143,6 +148,15 @@ class Tokenizer:
         return said
 
 
+def room(memory: str | None) -> int | None:
+    """What of the memory stated for this process is left to einturnip, in bytes."""
+    if memory is None:
+        return None
+    with open("/proc/self/status", encoding="ascii") as status:
+        (resident,) = (int(line.split()[1]) << 10 for line in status if line.startswith("VmRSS:"))
+    return parse_size(memory) - resident - MODEL_NBYTES
+
+
 def main() -> None:
     """Answer a question, word by word."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -154,7 +168,7 @@ def main() -> None:
     parser.add_argument("--memory")
     parser.add_argument("--arena")
     given = parser.parse_args()
-    model = Model(given.model, memory=given.memory, arena=given.arena)
+    model = Model(given.model, memory=room(given.memory), arena=given.arena)
     prompt = model.tokenizer.chat(given.question)
     began, said, tokens, first = time.monotonic(), "", [], 0.0
     for token in model.generate(prompt, given.tokens, given.temperature, given.seed):
@@ -165,9 +179,7 @@ def main() -> None:
             print(text[len(said) :], end="", flush=True)
             said = text
     rest = time.monotonic() - began - first
-    print(
-        f"\n[{len(prompt)} tokens read in {first:.2f} s, {len(tokens)} written, {(len(tokens) - 1) / rest:.1f} a second]"
-    )
+    print(f"\n[{len(prompt)} tokens read in {first:.2f} s, then {(len(tokens) - 1) / rest:.1f} written a second]")
 
 
 if __name__ == "__main__":
