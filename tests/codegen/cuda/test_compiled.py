@@ -35,15 +35,23 @@ pytestmark = pytest.mark.skipif(bool(_missing()), reason=_missing())
 
 
 def registers(cubin: bytes) -> dict[str, int]:
-    """Registers of a thread by kernel: the high byte of sh_info of its ``.text`` section."""
+    """Registers of a thread by kernel: attribute REGCOUNT of section ``.nv.info``, by symbol."""
     offset, (size, count, names) = struct.unpack_from("<Q", cubin, 40)[0], struct.unpack_from("<HHH", cubin, 58)
-    headers = [struct.unpack_from("<IIQQQQII", cubin, offset + n * size) for n in range(count)]
-    start = headers[names][4]
+    headers = [struct.unpack_from("<IIQQQQIIQQ", cubin, offset + n * size) for n in range(count)]
+
+    def text(start: int) -> str:
+        return cubin[start : cubin.index(b"\0", start)].decode()
+
+    sections = {text(headers[names][4] + h[0]): h for h in headers}
+    symbols, strings = sections[".symtab"], headers[sections[".symtab"][6]]
+    at, end = sections[".nv.info"][4], sections[".nv.info"][4] + sections[".nv.info"][5]
     found = {}
-    for name, _, _, _, _, _, _, info in headers:
-        text = cubin[start + name : cubin.index(b"\0", start + name)].decode()
-        if text.startswith(".text."):
-            found[text[6:]] = info >> 24
+    while at < end:
+        form, attribute, nbytes = struct.unpack_from("<BBH", cubin, at)
+        if (form, attribute) == (4, 0x2F):
+            symbol, used = struct.unpack_from("<II", cubin, at + 4)
+            found[text(strings[4] + struct.unpack_from("<I", cubin, symbols[4] + symbol * symbols[9])[0])] = used
+        at += 4 + (nbytes if form == 4 else 0)
     return found
 
 
@@ -55,8 +63,7 @@ def compile_all(kernels: list[CudaKernel], arch: str) -> dict[str, int]:
         sources = ["\n".join(k.source for k in batch) for batch in batches]
         for batch, cubin in zip(batches, pool.map(lambda s: nvrtc.nvrtc().compile(s, arch), sources), strict=True):
             told = registers(cubin)
-            assert set(told) == {entry for k in batch for entry in k.entries}
-            found |= told
+            found |= {entry: told[entry] for k in batch for entry in k.entries}
     return found
 
 
@@ -71,7 +78,8 @@ def kernels() -> list[CudaKernel]:
 def test_a_sample_of_the_corpus_compiles(arch: str, kernels: list[CudaKernel]) -> None:
     sample = kernels[ARCHITECTURES.index(arch) :: _SAMPLE]
     regions = [k for k in kernels if len(k.source) > 12000][:: 2 * _SAMPLE]
-    assert max(compile_all([*dict.fromkeys([*sample, *regions])], arch).values()) <= 255
+    used = compile_all([*dict.fromkeys([*sample, *regions])], arch)
+    assert min(used.values()) > 0 and max(used.values()) < 255  # of 255 some would have been spilled
 
 
 @pytest.mark.slow
