@@ -83,10 +83,11 @@ class Arena:
             yield seg
             seg = seg.next
 
-    def take(self, size: int, value: int) -> Segment | None:
+    def take(self, size: int, value: int, far: bool = False) -> Segment | None:
         """A free segment of ``size`` bytes: of those that fit snugly the one whose newest op is oldest.
 
         Else the smallest that is large enough, else a run: small values left in large segments push out large ones.
+        Of what is larger the front is taken, or with ``far`` the end.
         """
         best: Segment | None = None
         for s in self._sizes[bisect_left(self._sizes, size) :]:
@@ -97,7 +98,7 @@ class Arena:
                 best = seg
         if best is None and self.free_nbytes >= size:
             best = self._merge_run(size)
-        return None if best is None else self._hold(best, size, value)
+        return None if best is None else self._hold(best, size, value, far or 2 * size <= self.largest)
 
     def release(self, seg: Segment, deps: tuple[int, ...], exact: bool) -> None:
         """Make a held segment free; ``deps`` must end before its bytes are written again."""
@@ -163,11 +164,11 @@ class Arena:
         start = self._ends[self._held[at - 1]] if at else 0
         return (self._held[at] if at < len(self._held) else self.capacity) - start
 
-    def _hold(self, seg: Segment, size: int, value: int) -> Segment:
+    def _hold(self, seg: Segment, size: int, value: int, far: bool) -> Segment:
         """Give ``size`` bytes of a free segment to ``value``; the rest stays free with the same deps."""
         seg.value = value
         self.free_nbytes -= size
-        if seg.size > size and 2 * size <= self.largest:
+        if seg.size > size and far:
             self._offer(self._part_off_front(seg, seg.size - size))
         elif seg.size > size:
             rest = Segment(seg.offset + size, seg.size - size, seg.deps)

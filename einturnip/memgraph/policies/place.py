@@ -36,10 +36,10 @@ def place(tasks: TaskGraph, machine: Described, budgets: Budgets, policy: Policy
     return place_trace(trace(tasks, machine, budgets), policy)
 
 
-def place_trace(seen: Trace, policy: Policy) -> MemGraph:
-    """As ``place``, of a trace that was made before."""
+def place_trace(seen: Trace, policy: Policy, far: Sequence[bool] | None = None) -> MemGraph:
+    """As ``place``, of a trace that was made before. ``far``: values that take the end of free bytes, not the front."""
     policy.prepare(seen)
-    walk = _Walk(seen, policy)
+    walk = _Walk(seen, policy, far or [False] * len(seen.size))
     for step in range(len(seen)):
         walk.take_step(step)
     return walk.freeze()
@@ -48,8 +48,9 @@ def place_trace(seen: Trace, policy: Policy) -> MemGraph:
 class _Walk(Residents):
     """The walk itself: bytes taken and given up, ops emitted."""
 
-    def __init__(self, seen: Trace, policy: Policy) -> None:
+    def __init__(self, seen: Trace, policy: Policy, far: Sequence[bool]) -> None:
         super().__init__(seen)
+        self.far = far
         unit = granule(seen.budgets.device)
         self.policy = policy
         self.arena = Arena(seen.budgets.device, unit)
@@ -240,14 +241,14 @@ class _Walk(Residents):
     def _fetch_ahead(self, v: int) -> bool:
         """Bring ``v`` before its use, if there is room; with ``fetch_evicts`` what is wanted later makes room."""
         size = self.trace.size[v]
-        seg = self.arena.take(size, v)
+        seg = self.arena.take(size, v, self.far[v])
         if seg is None and self.policy.fetch_evicts:
             wanted = self.next_use(v)
             self.pinned = {}
             chosen = self._window(size, wanted)
             for w in chosen or ():
                 self.evict(w)
-            seg = self.arena.take(size, v) if chosen else None
+            seg = self.arena.take(size, v, self.far[v]) if chosen else None
         if seg is None:
             return False
         self._fetch(v, seg)
@@ -256,14 +257,15 @@ class _Walk(Residents):
     def _allocate(self, v: int, size: int = 0) -> Segment:
         """Bytes for ``v``, free or given up by the cheapest neighbours."""
         size = size or self.trace.size[v]
-        seg = self.arena.take(size, v)
+        far = v >= 0 and self.far[v]
+        seg = self.arena.take(size, v, far)
         if seg is None:
             chosen = self._window(size, -1)
             if chosen is None:
                 raise Scattered
             for w in chosen:
                 self.evict(w)
-            seg = self.arena.take(size, v)
+            seg = self.arena.take(size, v, far)
             assert seg is not None
         return seg
 
