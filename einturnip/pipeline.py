@@ -98,6 +98,7 @@ class Planned:
     targets: Mapping[str, str]
     device: Chosen = Chosen()
     staging: tuple[int, int] = (0, 0)
+    room: int = 0
 
     @property
     def taskgraph(self) -> TaskGraph:
@@ -162,7 +163,9 @@ def make_plan(graph: EinGraph, sources: Mapping[str, Source], targets: Mapping[s
         lowered = plan(graph, memory, arena, machine, layouts, readable, only, options.reproducible)
         prediction = predict(lowered.memgraph, machine, policy(options.policy))
         tidy_up(lowered.memgraph)
-        return Planned(graph, lowered.memgraph, prediction, lowered.budget, machine, sources, targets)
+        return Planned(
+            graph, lowered.memgraph, prediction, lowered.budget, machine, sources, targets, room=lowered.room
+        )
 
     if again is not None:
         best = planned(fused if again.fused else rewritten)

@@ -89,6 +89,7 @@ def _together(*decorators: Callable[[F], F]) -> Callable[[F], F]:
 
 debug = click.option("--debug", is_flag=True, expose_value=False, help="Show the traceback of an error.")
 program = click.argument("program", metavar="PROG.ein", type=click.Path(path_type=Path))
+programs = click.argument("programs", metavar="PROG.ein...", type=click.Path(path_type=Path), nargs=-1, required=True)
 quiet = click.option("--quiet", "-q", is_flag=True, help="Print nothing but errors.")
 
 inputs = _together(

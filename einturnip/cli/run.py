@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from einturnip.cli import options, recording
+from einturnip.cli.outputs import output_lines
 from einturnip.cli.progress import shown
 from einturnip.cli.stopping import on_signals
 from einturnip.core.errors import BindError
@@ -18,12 +18,11 @@ from einturnip.core.errors import BindError
 if TYPE_CHECKING:
     from einturnip.api.jobs import Missing
     from einturnip.eingraph.types import InputNode
-    from einturnip.stores.generated import Tally
-    from einturnip.stores.types import Sink, Source
+    from einturnip.stores.types import Source
 
 
 @click.command("run")
-@options.program
+@options.programs
 @options.inputs
 @options.outputs
 @options.budget
@@ -50,7 +49,7 @@ if TYPE_CHECKING:
 @options.quiet
 @options.debug
 def command(
-    program: Path,
+    programs: tuple[Path, ...],
     inputs: dict[str, str],
     dims: dict[str, int],
     outputs: dict[str, str],
@@ -70,11 +69,22 @@ def command(
     """Run PROG.ein and write its outputs.
 
     An output that has a file, here or in the program, is written to it. Of any other, the shape, dtype, range and a
-    checksum are printed.
+    checksum are printed. Several programs share one memory and the same workers; a.X is X of a.ein.
     """
     from einturnip.cli.planning import planned
     from einturnip.report.summary import summarise, warning_text
 
+    recording.require_folders(report_file, trace, record)
+    if len(programs) > 1:
+        from einturnip.cli.together import Outcome, run_together
+
+        for name, given in (("--record", record), ("--replay", replay), ("--analyze", analyze), ("--steps", steps)):
+            if given:
+                raise click.UsageError(f"{name} tells of one program, and not of several")
+        return run_together(
+            programs, inputs, dims, outputs, budget, _stand_in(seed), Outcome(trace, report_file, quiet)
+        )
+    (program,) = programs
     if steps is not None or feeds or checkpoint is not None:
         from einturnip.cli.steps import Steps, run_steps
 
@@ -84,7 +94,6 @@ def command(
                 raise click.UsageError(f"{name} tells of one run, and not of --steps")
         asked = Steps(1 if steps is None else steps, feeds, checkpoint, every)
         return run_steps(program, inputs, dims, outputs, budget, _stand_in(seed), asked, quiet)
-    recording.require_folders(report_file, trace, record)
     budget = recording.replayed(budget, replay)
     with on_signals() as stop:
         job = planned(program, inputs, dims, outputs, budget, _stand_in(seed), lenient=False)
@@ -131,25 +140,3 @@ def _stand_in(seed: int | None) -> Missing:
         return Random(node.name, node.shape, node.dtype, seed)
 
     return missing
-
-
-def output_lines(sinks: Mapping[str, Sink], targets: Mapping[str, Any]) -> list[str]:
-    """One line for each output: what it is, and where it is or what can be said of it."""
-    from einturnip.stores.generated import Tally
-
-    width = max(map(len, sinks), default=0)
-    lines = []
-    for name, sink in sinks.items():
-        shape = ", ".join(map(str, sink.shape))
-        kind = f"{name:<{max(width, 7)}}  {sink.dtype}[{shape}]" if shape else f"{name:<{max(width, 7)}}  {sink.dtype}"
-        lines.append(f"{kind}  {_tally(sink) if isinstance(sink, Tally) else f'written to {targets[name]}'}")
-    return lines
-
-
-def _tally(tally: Tally) -> str:
-    nan = f", {tally.nan:,} nan" if tally.nan else ""
-    if tally.low is None:
-        return f"no numbers{nan}, checksum {tally.checksum}"
-    if tally.low == tally.high:
-        return f"value {tally.low:g}{nan}, checksum {tally.checksum}"
-    return f"from {tally.low:g} to {tally.high:g}{nan}, checksum {tally.checksum}"

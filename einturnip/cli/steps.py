@@ -52,8 +52,8 @@ def run_steps(
     """Run the steps that are left, and write what the last one gives."""
     from einturnip.api.inputs import check_names, compile_path
     from einturnip.api.session import Session
+    from einturnip.cli.outputs import output_lines
     from einturnip.cli.planning import budget_options, scalars, targets_of
-    from einturnip.cli.run import output_lines
 
     program = compile_path(path)
     for warning in program.warnings:

@@ -100,7 +100,8 @@ Node: TypeAlias = InputNode | EinsumNode | ConcatNode
 class EinGraph:
     """Nodes in an order where operands come first. ``outputs`` are (name, node id); ``source`` the program's lines.
 
-    ``merged`` are (line, line): what the first line defines is computed where the second uses it.
+    ``merged`` are (line, line): what the first line defines is computed where the second uses it. ``parts``, of several
+    programs run together: after how many lines of ``source`` each begins, and its name.
     """
 
     nodes: tuple[Node, ...]
@@ -108,10 +109,18 @@ class EinGraph:
     program: str
     source: tuple[str, ...] = ()
     merged: tuple[tuple[int, int], ...] = ()
+    parts: tuple[tuple[int, str], ...] = ()
 
     def statement(self, line: int) -> str:
         """The source text of a line (1-based), for messages; empty where there is none."""
         return self.source[line - 1].strip() if 0 < line <= len(self.source) else ""
+
+    def place(self, line: int) -> str:
+        """A line for messages: its number and, where there are several, its program."""
+        for first, program in reversed(self.parts):
+            if line > first:
+                return f"{program} line {line - first}"
+        return f"line {line}"
 
     def merged_into(self, line: int) -> tuple[int, ...]:
         """The other lines that are computed with this one, in order."""

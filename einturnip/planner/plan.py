@@ -33,11 +33,12 @@ LARGE_PLAN = 2000
 
 @dataclass(frozen=True, slots=True)
 class Lowered:
-    """A program with its decomposition, and every op placed in the budget's arena."""
+    """A program with its decomposition, every op placed in the budget's arena. ``room``: bytes it was laid out for."""
 
     decomposition: Decomposition
     memgraph: MemGraph
     budget: Budget
+    room: int
 
 
 def plan(
@@ -69,6 +70,8 @@ def plan(
         assert memory is not None
         return memory - overhead_nbytes(resident, machine.workers, tasks_of(cut))
 
+    laid_out: dict[int, int] = {}
+
     def lower(cut: Cut, bound: int | None = None) -> MemGraph | None:
         """The plan of one cut, in ``bound`` bytes if stated; None where it cannot be laid out in the memory."""
         nonlocal resident, searched
@@ -78,9 +81,11 @@ def plan(
         try:
             decomposition = lay_out(together, cut.tiles, capacity)
             tasks = build_taskgraph(decomposition, machine, ordered=ordered)
-            return build_memgraph(tasks, capacity, machine, readable)
+            made = build_memgraph(tasks, capacity, machine, readable)
         except CapacityError:
             return None
+        laid_out[id(made)] = capacity
+        return made
 
     way = Way(cuts(together, machine, layouts, MOST_CALLS) if only is None else iter([only(together)]))
     if only is not None:
@@ -91,7 +96,7 @@ def plan(
     if found is None:
         raise _does_not_fit(tasks_of, way.all(), memory, arena, resident, machine)
     tidy_up(found)
-    return Lowered(found.taskgraph.decomposition, found, Budget(memory, found.capacity))
+    return Lowered(found.taskgraph.decomposition, found, Budget(memory, found.capacity), laid_out[id(found)])
 
 
 def tidy_up(graph: MemGraph) -> None:

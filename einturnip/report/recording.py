@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-from einturnip import __version__
 from einturnip.core.errors import BindError
 from einturnip.core.region import Region
 from einturnip.eingraph.types import EinsumNode
@@ -26,13 +25,12 @@ def write(path: Path, planned: Planned, report: RunReport, options: Options, pro
     graph = planned.memgraph
     told = {
         "recording": SCHEMA,
-        "version": __version__,
         "program": program,
         "workers": planned.machine.workers,
         "reproducible": options.reproducible,
         "exact": options.exact,
         "limit": limit,
-        "arena": graph.capacity,
+        "arena": planned.room,
         "fused": any(isinstance(n, EinsumNode) and isinstance(n.einsum, Region) for n in planned.graph.nodes),
         "compiled": planned.machine.compiled,
         "tiles": class_tiles(planned.decomposition),
@@ -54,7 +52,7 @@ def read(path: Path) -> tuple[Again, dict[str, Any]]:
         if not isinstance(told, dict) or told["recording"] != SCHEMA:
             raise ValueError
         again = Again(
-            told=f"{path} (of {told['program']}, version {told['version']})",
+            told=f"{path} (of {told['program']})",
             limit=None if told["limit"] is None else int(told["limit"]),
             arena=int(told["arena"]),
             tiles=tuple(map(int, told["tiles"])),

@@ -135,7 +135,7 @@ class Transfers:
             node = self.nodes[task.node]
             if task.kind == TaskKind.LOAD:
                 return f"reading {node.name!r}"
-            return f"line {node.line}: {self.eingraph.statement(node.line)}"
+            return f"{self.eingraph.place(node.line)}: {self.eingraph.statement(node.line)}"
         value = self.views.value(op.reads[0].value)
         state = " (half made)" if value.kind == ValueKind.STATE else ""
         return f"{op.kind.name.lower()}ing a tile of {self.nodes[value.node].name!r}{state}"

@@ -41,7 +41,7 @@ def test_a_run_is_repeated_launch_by_launch(folder, budget):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("q.ein", "-i", "A=a.npy", "--replay", "r.json"), "r.json (of p.ein, version"),
+        (("q.ein", "-i", "A=a.npy", "--replay", "r.json"), "r.json (of p.ein) is a recording of another plan"),
         (("p.ein", *FILES, "--replay", "r.json", "--arena", "1MiB"), "leave out --arena"),
         (("p.ein", *FILES, "--replay", "r.json", "--workers", "7"), "the recorded run had"),
         (("p.ein", *FILES, "--replay", "none.json"), "there is no recording none.json"),

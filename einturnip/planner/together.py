@@ -1,0 +1,83 @@
+"""One plan for several programs: how they share the memory, and whether they take turns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from einturnip.core.errors import CapacityError
+from einturnip.core.machine import Machine
+from einturnip.memgraph.build import build as build_memgraph
+from einturnip.memgraph.types import MemGraph
+from einturnip.planner.budget import overhead_nbytes, resident_nbytes
+from einturnip.planner.compare import predicted_cost
+from einturnip.taskgraph.join import join
+from einturnip.taskgraph.types import TaskGraph
+
+# Of two programs, the parts of the memory that the first may have; of more, each has the same.
+SHARES = (0.5, 0.25, 0.75)
+
+Lower = Callable[[int, int], TaskGraph]
+"""The task graph of a program, by number, for so many bytes of arena; CapacityError where it does not fit."""
+
+
+@dataclass(frozen=True)
+class Shared:
+    """The memory of several programs: ``memory`` for the process or ``arena`` for tiles alone. Units: bytes."""
+
+    memory: int | None
+    arena: int | None
+
+    def room(self, graphs: Sequence[TaskGraph], machine: Machine) -> int:
+        """Arena bytes left beside plans of so many tasks."""
+        if self.arena is not None:
+            return self.arena
+        assert self.memory is not None
+        return self.memory - overhead_nbytes(resident_nbytes(), machine.workers, sum(map(len, graphs)))
+
+
+def plan_together(
+    alone: Sequence[TaskGraph],
+    lower: Lower,
+    names: Sequence[str],
+    shared: Shared,
+    machine: Machine,
+    readable: frozenset[str],
+) -> MemGraph:
+    """The joint plan that the simulator finds fastest, of several ways to share the memory.
+
+    ``alone``: the task graphs of the programs, each planned for all of the memory: whatever else does not fit, they do,
+    one after the other. ``readable``: outputs, by their joint names, that can be read again.
+
+    Raises:
+        CapacityError: not even that fits beside the plans themselves.
+    """
+    best: tuple[float, MemGraph] | None = None
+    for graphs, in_turns in _ways(alone, lower, shared.room(alone, machine)):
+        room = shared.room(graphs, machine)
+        try:
+            tasks = join(graphs, names, in_turns)
+            outputs = tasks.decomposition.graph.outputs
+            again = frozenset(i for i, (name, _) in enumerate(outputs) if name in readable)
+            found = build_memgraph(tasks, room, machine, again)
+        except CapacityError as error:
+            if best is None and not in_turns:
+                raise CapacityError(f"the programs do not fit together: {error}", error.needed) from None
+            continue
+        cost = predicted_cost(found, machine)
+        if best is None or cost < best[0]:
+            best = cost, found
+    assert best is not None
+    return best[1]
+
+
+def _ways(alone: Sequence[TaskGraph], lower: Lower, room: int) -> Iterator[tuple[Sequence[TaskGraph], bool]]:
+    yield alone, False
+    yield alone, True
+    n = len(alone)
+    for first in SHARES if n == 2 else (1 / n,):
+        parts = [first, *[(1 - first) / (n - 1)] * (n - 1)]
+        try:
+            yield [lower(p, int(room * part)) for p, part in enumerate(parts)], True
+        except CapacityError:
+            continue
