@@ -7,6 +7,8 @@ from pathlib import Path
 
 import click
 
+from einturnip.cli import options
+
 
 @click.group("bench")
 def command() -> None:
@@ -32,3 +34,32 @@ def host(names: tuple[str, ...], out: Path | None, rounds: int, small: bool) -> 
         words = " ".join(["einturnip bench host", *names, *sys.argv[3 + len(names) :]])
         for path in write(outcomes, out, machine(), words):
             click.echo(f"wrote {path}")
+
+
+@command.command("gpu")
+@click.option("--out", required=True, type=click.Path(path_type=Path), metavar="DIR", help="Where results are kept.")
+@click.option("--device", default="cuda", show_default=True, help="cuda, cuda:1; sim only with --tiny.")
+@click.option("--part", "parts", multiple=True, type=click.Choice("abcde"), help="Only these parts. [all]")
+@click.option("--minutes", default=10.0, show_default=True, help="The most that a part may take.")
+@click.option("--tiny", is_flag=True, help="Sizes that say nothing, to see that the benchmarks run.")
+@options.debug
+def gpu(out: Path, device: str, parts: tuple[str, ...], minutes: float, tiny: bool) -> None:
+    """Run the parts a to e that OUT does not hold yet.
+
+    \b
+    a  matrix products, square, skinny, batched, and contractions
+    b  generated kernels against a copy
+    c  a LLaMA-shaped prefill under 4, 8, 16 GB and no cap
+    d  a chain of large products under 8 GB and no cap
+    e  free order, fixed order and double buffering on c and d
+    """
+    from einturnip.cli.bench_gpu import run
+    from einturnip.core.errors import DeviceError
+    from einturnip.devices.choice import choose
+
+    chosen = choose(device)
+    if chosen.kind == "cpu" or (chosen.kind == "sim" and not tiny):
+        raise DeviceError(f"these benchmarks measure a GPU, and --device {device} is none. help: --tiny --device sim")
+    out.mkdir(parents=True, exist_ok=True)
+    for line in run(out, device, parts or tuple("abcde"), 60 * minutes, tiny):
+        click.echo(line)

@@ -79,6 +79,7 @@ def _findings(folder: Path) -> Iterator[tuple[str, str]]:
     yield "memory", f"{format_size(info.available_nbytes)} free of {format_size(info.memory_nbytes)}"
     for library in info.blas:
         yield "blas", _blas(library)
+    yield from _gpus()
     for dtype in ("float32", "float64"):
         one = measure_gemm(dtype)
         every = measure_gemm(dtype, n=1024, threads=info.cores)
@@ -88,6 +89,20 @@ def _findings(folder: Path) -> Iterator[tuple[str, str]]:
     yield from _kept()
     cached = "" if rates.direct else " (through the cache: this file system has no direct reads)"
     yield "disk", f"{folder}: read {rates.read / 1e9:.2f} GB/s{cached}, write {rates.write / 1e9:.2f} GB/s"
+
+
+def _gpus() -> Iterator[tuple[str, str]]:
+    """The GPUs that can be used, or why there is none and what would help."""
+    from einturnip.devices.probe import probe
+
+    found = probe()
+    for gpu in found.gpus:
+        room = f"{format_size(gpu.free_nbytes)} free of {format_size(gpu.memory_nbytes)}"
+        yield "gpu", f"cuda:{gpu.number}: {gpu.name}, compute capability {gpu.capability / 10}, {room}"
+    if found.gpus:
+        yield "", f"the driver knows CUDA {found.driver // 1000}.{found.driver % 1000 // 10}"
+    else:
+        yield "gpu", f"none: {found.reason()}"
 
 
 def _kept() -> Iterator[tuple[str, str]]:

@@ -64,17 +64,10 @@ def _unique(ctx: click.Context, param: click.Parameter, pairs: tuple[tuple[str, 
     return values
 
 
-def _not_yet(ctx: click.Context, param: click.Parameter, value: Any) -> None:
-    if value:
-        raise click.UsageError(f"{param.opts[-1]} is not available yet in this version", ctx)
-
-
 def _device(ctx: click.Context, param: click.Parameter, value: str) -> str:
-    kind = value.partition(":")[0]
-    if kind in ("cuda", "sim"):
-        raise click.UsageError(f"--device {value} is not available yet: this version runs on the CPU", ctx)
-    if value not in ("auto", "cpu"):
-        raise click.BadParameter(f"'{value}' is no device. help: auto, cpu, cuda, cuda:0,1 or sim", ctx, param)
+    from einturnip.devices.choice import check
+
+    check(value)
     return value
 
 
@@ -122,9 +115,14 @@ budget = _together(
     click.option("--workers", type=click.IntRange(min=1), help="Threads that compute. [one a core]"),
     click.option("--policy", default="critical-path", show_default=True, metavar="NAME", help="What runs next."),
     click.option(
-        "--device", default="auto", show_default=True, metavar="DEVICE", callback=_device, help="auto or cpu."
+        "--device",
+        default="auto",
+        show_default=True,
+        metavar="DEVICE",
+        callback=_device,
+        help="auto, cpu, cuda, cuda:1 or sim.",
     ),
-    click.option("--host-memory", type=Size(), expose_value=False, callback=_not_yet, hidden=True),
+    click.option("--host-memory", type=Size(), help="Bound on the process where a GPU's memory is the --memory."),
     click.option("--reproducible", is_flag=True, help="The same bits in any memory, by any number of workers."),
 )
 trace = click.option(

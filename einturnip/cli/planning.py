@@ -96,7 +96,7 @@ def targets_of(program: Program, outputs: dict[str, str], folder: Path) -> dict[
 def budget_options(budget: dict[str, Any]) -> Options:
     from einturnip.pipeline import Options
 
-    settings = {name: value for name, value in budget.items() if name != "device"}
+    settings = dict(budget)
     if settings["memory"] is not None and settings["arena"] is not None:
         raise click.UsageError("--arena sets the arena instead of --memory; give one of them")
     return Options(**settings)

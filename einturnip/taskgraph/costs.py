@@ -43,7 +43,7 @@ class KernelCosts:
         return found
 
     def _workspace(self, on_host: int, e: Space, mode: Mode, extents: tuple[int, ...]) -> int:
-        """Bytes of workspace on the machine's device; the arena's lines are a quarter of what a GPU's kernels align to."""
+        """Bytes of workspace on the machine's device; a GPU's kernels align theirs to four of the arena's lines."""
         if not self.machine.compute.startswith("cuda"):
             return on_host
         from einturnip.codegen.cuda.generate import generate

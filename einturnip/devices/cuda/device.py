@@ -252,7 +252,8 @@ class CudaDevice:
         for stream in self._streams:
             self._calls.synchronize(stream)
         self._calls.close()
-        self.pinned = self._pinned = self._words = np.empty(0, np.uint8)
+        self.pinned = self._pinned = np.empty(0, np.uint8)
+        self._words = np.empty((0, 0), np.int64)
         self._calls.free(self._device)
         self._calls.host_free(self._host)
         self._device = 0
