@@ -7,6 +7,8 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from einturnip.api.inputs import close_all
 from einturnip.core.errors import BindError
 from einturnip.eingraph.types import EinGraph, InputNode
@@ -14,7 +16,9 @@ from einturnip.memgraph.types import FILES
 from einturnip.pipeline import Options, Planned, execute, make_plan
 from einturnip.report.emit import Tier
 from einturnip.runtime.types import Progress, RunReport
+from einturnip.stores.arrays import ArraySink, ArraySource
 from einturnip.stores.generated import Tally
+from einturnip.stores.home import Aside
 from einturnip.stores.layout import c_layout
 from einturnip.stores.open import OutputRequest, load_formats, open_sinks, planned_offsets
 from einturnip.stores.types import Array, Sink, Source
@@ -76,8 +80,19 @@ class Job:
         """A sink for each output; files take their room on disk here."""
         requests = output_requests(self.planned.graph, self.targets)
         kept = [r for r in requests if r.spec is not None]
-        opened = dict(zip((r.name for r in kept), open_sinks(kept), strict=True))
+        opened = {r.name: self._aside(s) for r, s in zip(kept, open_sinks(kept), strict=True)}
         return {r.name: opened.get(r.name) or Tally(r.name, r.shape, r.dtype) for r in requests}
+
+    def _aside(self, sink: Sink) -> Sink:
+        """The sink, or one beside it where the run reads what the sink would write over."""
+        if isinstance(sink, ArraySink) and overlaps(sink.array, self.sources.values()):
+            return Aside(sink, self.options.spill)
+        return sink
+
+
+def overlaps(array: Array, sources: Iterable[Source]) -> bool:
+    """True where a source may share the array's memory."""
+    return any(isinstance(s, ArraySource) and np.may_share_memory(array, s.array) for s in sources)
 
 
 def output_tier(graph: EinGraph, output: int) -> int:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from einturnip.api.jobs import Job, needs_data
+from einturnip.api.jobs import Job, needs_data, overlaps
 from einturnip.api.plan_cache import Kept
 from einturnip.api.results import Result, open
 from einturnip.core.errors import EinturnipError, RunError
@@ -63,6 +63,8 @@ def _run_small(job: Job, kept: Kept, targets: Mapping[str, str | Array | None]) 
             return None
         if target is job.targets[name]:
             array_sink(target, name, node.shape, node.dtype)
+            if overlaps(target, job.sources.values()):
+                return None
         outputs.append(target)
     ran = None if inputs is None else _again(kept, inputs, outputs)
     if ran is None:

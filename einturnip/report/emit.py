@@ -89,7 +89,7 @@ def emit_text(planned: Planned, floor: Floor, files: Files) -> Iterator[str]:
 def budget(planned: Planned) -> dict[str, int | None]:
     """The bytes that the plan may use of each kind of memory; ``compute`` is the arena."""
     given = planned.budget
-    return {"memory": given.memory, "compute": planned.memgraph.capacity, "host": None, "disk": None}
+    return {"memory": given.memory, "compute": given.arena, "host": None, "disk": None}
 
 
 def decomposition_nodes(decomposition: Decomposition) -> Iterator[dict[str, Any]]:

@@ -27,8 +27,9 @@ class InPlace:
         first = len(graph.taskgraph.decomposition.graph.nodes)
         inputs = {i: s.array for i, s in enumerate(sources) if isinstance(s, ArraySource)}
         outputs = {first + o: s.array for o, s in enumerate(sinks) if isinstance(s, ArraySource)}
-        known = inputs | outputs
-        self._arrays = {n: a for n, a in known.items() if _plain(a) and (n < first or _apart(n, known))}
+        read = {n: a for n, a in inputs.items() if _apart(n, {n: a} | outputs)}
+        apart = {n: a for n, a in outputs.items() if _apart(n, inputs | outputs)}
+        self._arrays = {n: a for n, a in (read | apart).items() if _plain(a)}
         self._file = _files(graph, self._arrays, first) if self._arrays else {}
 
     def __call__(self, value: int) -> Array | None:
@@ -112,5 +113,5 @@ def _pitched(window: Array) -> bool:
 
 
 def _apart(number: int, arrays: Mapping[int, Array]) -> bool:
-    """True where no other array may share its memory: nothing is read from it after it was written."""
+    """True where none of the others may share its memory: what is read there has not been written meanwhile."""
     return not any(np.may_share_memory(arrays[number], a) for n, a in arrays.items() if n != number)

@@ -25,7 +25,7 @@ class Scratch(StoredTensor):
         self._directory = directory or default_directory()
         nbytes = math.prod(shape) * dtype.itemsize
         layout = c_layout(shape, dtype.itemsize, 0)
-        super().__init__(name, nameless_file(self._directory, nbytes, f"state {name}"), layout, dtype)
+        super().__init__(name, nameless_file(self._directory, nbytes, f"tensor {name}"), layout, dtype)
         self.tier = f"{name} (state)"
         self._written = WrittenPages(self.fd)
         self._read_pages = ReleasedPages(self.fd, layout, self.file_order)
@@ -49,7 +49,7 @@ class Scratch(StoredTensor):
         return nbytes
 
     def _explain(self, error: OSError) -> StoreError:
-        return out_of_space(error, f"state {self.name}", self._directory, math.prod(self.shape) * self.dtype.itemsize)
+        return out_of_space(error, f"tensor {self.name}", self._directory, math.prod(self.shape) * self.dtype.itemsize)
 
     def release(self, region: Region) -> None:
         """Let the region's clean pages leave the page cache."""
@@ -66,6 +66,24 @@ class Scratch(StoredTensor):
         if self._sequential_fd >= 0:
             super().close()
             os.close(self.fd)
+
+
+class Aside(Scratch):
+    """An output whose array holds what the run still reads: a file has it until the end, when it is copied there."""
+
+    def __init__(self, sink: ArraySink, directory: str | None) -> None:
+        super().__init__(sink.name, sink.shape, sink.dtype, directory)
+        self.tier = sink.name
+        self._sink = sink
+
+    def commit(self) -> None:
+        """Copy the result into the caller's array."""
+        copy(self, self._sink)
+        self.close()
+
+    def abort(self) -> None:
+        """The caller's array stays as it was."""
+        self.close()
 
 
 class Home:
