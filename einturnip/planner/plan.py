@@ -70,21 +70,22 @@ def plan(
         assert memory is not None
         return memory - overhead_nbytes(resident, machine.workers, tasks_of(cut))
 
-    laid_out: dict[int, int] = {}
+    laid_out: dict[int, tuple[int, int]] = {}
 
     def lower(cut: Cut, bound: int | None = None) -> MemGraph | None:
         """The plan of one cut, in ``bound`` bytes if stated; None where it cannot be laid out in the memory."""
         nonlocal resident, searched
         if not searched:  # what the search brought in, kernels and modules, stays beside the arena
             resident, searched = max(resident, resident_nbytes()), True
-        capacity = room(cut) if bound is None else min(bound, room(cut))
+        most = room(cut)
+        capacity = most if bound is None else min(bound, most)
         try:
             decomposition = lay_out(together, cut.tiles, capacity)
             tasks = build_taskgraph(decomposition, machine, ordered=ordered)
             made = build_memgraph(tasks, capacity, machine, readable)
         except CapacityError:
             return None
-        laid_out[id(made)] = capacity
+        laid_out[id(made)] = capacity, most
         return made
 
     way = Way(cuts(together, machine, layouts, MOST_CALLS) if only is None else iter([only(together)]))
@@ -96,7 +97,8 @@ def plan(
     if found is None:
         raise _does_not_fit(tasks_of, way.all(), memory, arena, resident, machine)
     tidy_up(found)
-    return Lowered(found.taskgraph.decomposition, found, Budget(memory, found.capacity), laid_out[id(found)])
+    capacity, most = laid_out[id(found)]
+    return Lowered(found.taskgraph.decomposition, found, Budget(memory, most), capacity)
 
 
 def tidy_up(graph: MemGraph) -> None:
