@@ -40,7 +40,7 @@ def planned(
     for warning in program.warnings:
         warn(warning.render())
     check_names("dim", dims, program.dims)
-    check_names("output", outputs, dict.fromkeys(t.name for t in (*program.outputs, *program.states)))
+    check_names("output", outputs, dict.fromkeys([o.name for o in program.outputs] + [s.name for s in program.states]))
     program = keeping(program, outputs)
     sources = open_inputs(program, scalars(program, inputs), path.parent, lenient)
     try:

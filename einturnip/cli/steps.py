@@ -59,7 +59,7 @@ def run_steps(
     for warning in program.warnings:
         click.echo(warning.render(), err=True)
     check_names("dim", dims, program.dims)
-    check_names("output", outputs, dict.fromkeys(t.name for t in (*program.outputs, *program.states)))
+    check_names("output", outputs, dict.fromkeys([o.name for o in program.outputs] + [s.name for s in program.states]))
     options = _with_memory(budget_options(budget))
     with on_signals() as stop, _fed(program, asked.feeds) as feeds:
         given = scalars(program, inputs)
