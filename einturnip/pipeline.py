@@ -243,7 +243,7 @@ def execute(
     """
     memgraph, machine = planned.memgraph, planned.machine
     if machine.compiled:
-        (compile_all if options.reproducible else compile_ahead)(planned.taskgraph)
+        compile_all(planned.taskgraph) if options.reproducible else compile_ahead(planned.taskgraph, machine)
     spill = SpillFile(options.spill, options.spill_limit) if memgraph.spill_nbytes else None
     try:
         if spill is not None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from typing import TypeAlias
 
 from einturnip.codegen.contraction import compile_contraction
 from einturnip.codegen.elementwise import compile_elementwise, compile_finish
@@ -23,6 +24,8 @@ from einturnip.core.einsum import Einsum
 from einturnip.core.region import Region
 
 __all__ = ["DIVIDE", "INVALID", "OVERFLOW", "HostKernel", "Mode", "compile_kernel", "prepare_kernels"]
+
+Code: TypeAlias = Recipe | Band
 
 
 def compile_kernel(einsum: Einsum | Region, extents: tuple[int, ...], mode: Mode) -> HostKernel:
@@ -90,7 +93,7 @@ def compiled_region(region: Region, extents: tuple[int, ...], mode: Mode) -> Hos
     return compile_region(region, extents, mode, _compile_step, native=True)
 
 
-def machine_code(space: Einsum | Region, mode: Mode) -> tuple[Recipe | Band, ...]:
+def machine_code(space: Einsum | Region, mode: Mode) -> tuple[Code, ...]:
     """What would be compiled for an einsum or a region; nothing where NumPy computes it."""
     if isinstance(space, Region):
         return region_bands(space, mode, _compile_step)
@@ -100,10 +103,20 @@ def machine_code(space: Einsum | Region, mode: Mode) -> tuple[Recipe | Band, ...
 
 def prepare_kernels(wanted: Iterable[tuple[Einsum | Region, Mode]]) -> int:
     """Have these kernels as machine code from now on, compiled where need be; gives how many there are."""
-    ready = library.prepare([code for space, mode in wanted for code in machine_code(space, mode)])
-    if ready:
+    return prepare_code([code for space, mode in wanted for code in machine_code(space, mode)])
+
+
+def prepare_code(codes: Sequence[Code]) -> int:
+    """Have this machine code, compiled where need be; gives how much of it there is."""
+    if library.prepare(codes):
         forget()
-    return ready
+    return sum(library.find(code) is not None for code in dict.fromkeys(codes))
+
+
+def load_code(codes: Sequence[Code]) -> None:
+    """Have as much of this machine code as was compiled before."""
+    if library.bring(codes):
+        forget()
 
 
 def forget() -> None:

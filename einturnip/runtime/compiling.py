@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import weakref
+from collections import defaultdict
+from dataclasses import dataclass, replace
+
 import numpy as np
 
 from einturnip.codegen.contraction import ContractionKernel
-from einturnip.codegen.kernels import Mode, compile_kernel, machine_code, prepare_kernels
+from einturnip.codegen.kernels import Code, Mode, compile_kernel, load_code, machine_code, prepare_code, prepare_kernels
 from einturnip.codegen.native import library
 from einturnip.core.contraction import contraction
 from einturnip.core.errors import CapacityError, RunError
 from einturnip.core.machine import Machine
 from einturnip.core.region import Region, Space
 from einturnip.core.settings import format_size
+from einturnip.decomp.kernel_time import kernel_seconds
 from einturnip.eingraph.types import EinsumNode
 from einturnip.taskgraph.types import TaskGraph, TaskKind
 
-# Seconds in machine code, by the plan: of all that could be compiled, and of one kernel. NumPy would take some ten
-# times as long; compiling takes about 0.4 s and 0.03 s a kernel, once on a machine.
-WORTH_STARTING, WORTH_COMPILING = 0.05, 0.005
+# Seconds of kernels, as machine code by the plan, from which on code that is on disk is loaded: 0.1 ms a kernel.
+WORTH_LOADING = 0.001
+# Seconds that compiling takes: the compiler's process, and a kernel. Once on a machine, so that what a run saves is
+# counted twice: as if it came once more.
+STARTING, COMPILING = 0.4, 0.03
 _MODES: dict[TaskKind, Mode] = {TaskKind.KERNEL: "whole", TaskKind.TOUCH: "touch", TaskKind.FINISH: "finish"}
 MIB = 1 << 20
 
@@ -32,25 +39,69 @@ def has_room(memory: int | None, resident: int) -> bool:
     return library.available() and (memory is None or memory - resident >= library.COMPILER_NBYTES)
 
 
-def compile_ahead(tasks: TaskGraph) -> int:
-    """Bring the plan's long kernels as machine code, before anything runs; gives how many there are.
+@dataclass(frozen=True, slots=True)
+class _Gain:
+    """A plan's kernel that may be machine code: seconds as that, and what it saves beside NumPy in a run."""
 
-    What is compiled hangs on the plan alone, not on what happens to be on disk.
+    codes: tuple[Code, ...]
+    seconds: float
+    saved: float
+
+
+_gains: dict[int, tuple[weakref.ref[TaskGraph], tuple[_Gain, ...]]] = {}
+# What machine code that there is none of would have saved so far in this process.
+_missed: defaultdict[tuple[Code, ...], float] = defaultdict(float)
+
+
+def compile_ahead(tasks: TaskGraph, machine: Machine) -> int:
+    """Bring the plan's kernels as machine code, before anything runs; gives how many there are.
+
+    What is on disk is loaded where the plan is not tiny. What is not is compiled as soon as this run, and those before
+    it in this process, would have saved what compiling takes.
     """
-    nodes = tasks.decomposition.graph.nodes
-    wanted: dict[tuple[int, Mode], tuple[Space, float]] = {}
+    gains = _gains_of(tasks, machine)
+    if sum(gain.seconds for gain in gains) < WORTH_LOADING:
+        return 0
+    load_code([code for gain in gains for code in gain.codes])
+    missing = [gain for gain in gains if any(map(library.is_missing, gain.codes))]
+    for gain in missing:
+        _missed[gain.codes] += gain.saved
+    worth = [gain.codes for gain in missing if 2 * _missed[gain.codes] > COMPILING]
+    if 2 * sum(_missed[codes] for codes in worth) > STARTING + COMPILING * len(worth):
+        prepare_code([code for codes in worth for code in codes])
+        for codes in worth:
+            del _missed[codes]
+    return sum(any(library.find(code) is not None for code in gain.codes) for gain in gains)
+
+
+def _gains_of(tasks: TaskGraph, machine: Machine) -> tuple[_Gain, ...]:
+    """The plan's kernels that may be machine code; found once a plan."""
+    known = _gains.get(id(tasks))
+    if known is not None and known[0]() is tasks:
+        return known[1]
+    parts, nodes = tasks.decomposition.partitionings, tasks.decomposition.graph.nodes
+    plain = replace(machine, compiled=False)
+    found: dict[tuple[Code, ...], _Gain] = {}
     for kind, mode in _MODES.items():
         mine = tasks.kind == kind
+        counts = np.bincount(tasks.node[mine], minlength=len(nodes))
         seconds = np.bincount(tasks.node[mine], weights=tasks.seconds[mine], minlength=len(nodes))
-        for i in np.flatnonzero(seconds).tolist():
+        for i in np.flatnonzero(counts).tolist():
             node = nodes[i]
-            if isinstance(node, EinsumNode) and (isinstance(node.einsum, Region) or contraction(node.einsum) is None):
-                known = wanted.get((id(node.einsum), mode), (node.einsum, 0.0))
-                wanted[id(node.einsum), mode] = node.einsum, known[1] + float(seconds[i])
-    long = [(einsum, mode) for (_, mode), (einsum, s) in wanted.items() if s >= WORTH_COMPILING]
-    if sum(s for _, s in wanted.values()) < WORTH_STARTING:
-        return 0
-    return prepare_kernels(long)
+            codes = machine_code(node.einsum, mode) if isinstance(node, EinsumNode) else ()
+            if not isinstance(node, EinsumNode) or not codes:
+                continue
+            if isinstance(node.einsum, Region):
+                saved = float(seconds[i])  # what is not products takes twice as long in NumPy
+            elif contraction(node.einsum) is not None:
+                continue
+            else:
+                saved = float(counts[i]) * kernel_seconds(node.einsum, parts[i].tiles, plain, mode) - float(seconds[i])
+            before = found.get(codes, _Gain(codes, 0.0, 0.0))
+            found[codes] = _Gain(codes, before.seconds + float(seconds[i]), before.saved + max(0.0, saved))
+    gains, number = tuple(found.values()), id(tasks)
+    _gains[number] = weakref.ref(tasks, lambda _: _gains.pop(number, None)), gains
+    return gains
 
 
 def compile_all(tasks: TaskGraph) -> int:

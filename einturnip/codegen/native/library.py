@@ -38,18 +38,31 @@ def available() -> bool:
 
 
 def prepare(recipes: Iterable[Recipe | Band]) -> int:
-    """Load the code of these kernels, compiled now where it is not on disk; gives how many are ready.
+    """Load the code of these kernels, compiled now where it is not on disk; gives how many were not there before.
 
     What cannot be had is left out: NumPy computes it.
     """
     wanted = dict(map(_source, recipes))
+    before = len(_loaded)
     missing = {k: text for k, text in wanted.items() if k not in _loaded and k not in _refused and not _bring(k)}
     if missing and available():
         _compile(missing)
     for key in missing:
         if not _bring(key):
             _refused.add(key)
-    return sum(key in _loaded for key in wanted)
+    return len(_loaded) - before
+
+
+def bring(recipes: Iterable[Recipe | Band]) -> int:
+    """Load the code of those of these kernels that is on disk; gives how many were not there before."""
+    wanted = dict.fromkeys(_source(recipe)[0] for recipe in recipes)
+    return sum(_bring(key) for key in wanted if key not in _loaded and key not in _refused)
+
+
+def is_missing(recipe: Recipe | Band) -> bool:
+    """Whether its code is not here and could be compiled."""
+    key = _source(recipe)[0]
+    return key not in _loaded and key not in _refused
 
 
 def ready() -> bool:

@@ -1,0 +1,83 @@
+"""When a plan's kernels become machine code: by what it saves, run after run; at once where it is on disk."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import einturnip as et
+from einturnip.codegen import kernels
+from einturnip.codegen.native import library
+from einturnip.runtime import compiling
+
+pytest.importorskip("llvmlite")
+if not library.available():
+    pytest.skip("no machine code on this kind of machine", allow_module_level=True)
+
+TEXT = "input X : f64[n, m]\nZ[n,m] = exp(X[n,m]) * 3\noutput Z\n"
+
+
+def forget() -> None:
+    """As if the process had just begun."""
+    library.forget()
+    kernels.forget()
+    compiling._missed.clear()
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    forget()
+    yield
+    forget()
+
+
+def objects(folder: Path) -> int:
+    """Kernels on disk."""
+    return len(list(folder.glob("einturnip/kernels/*.o")))
+
+
+def test_runs_add_up_until_compiling_pays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program, x = et.compile(TEXT), np.zeros((600, 600))
+    monkeypatch.setattr(compiling, "WORTH_LOADING", 0.0)
+    monkeypatch.setattr(compiling, "COMPILING", 0.0)
+    monkeypatch.setattr(compiling, "STARTING", float("inf"))
+    program(X=x, workers=1)
+    (saved,) = compiling._missed.values()
+    assert saved > 0 and not objects(tmp_path)
+    monkeypatch.setattr(compiling, "STARTING", 5 * saved)  # a run counts twice
+    program(X=x, workers=1)
+    assert not objects(tmp_path)
+    program(X=x, workers=1)
+    assert objects(tmp_path) == 1 and not compiling._missed and library.ready()
+
+
+def test_what_is_on_disk_is_loaded_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program, x = et.compile(TEXT), np.zeros((600, 600))
+    monkeypatch.setattr(compiling, "STARTING", 0.0)
+    monkeypatch.setattr(compiling, "COMPILING", 0.0)
+    monkeypatch.setattr(compiling, "WORTH_LOADING", 0.0)
+    program(X=x)
+    assert objects(tmp_path) == 1
+    forget()
+    monkeypatch.setattr(compiling, "STARTING", float("inf"))
+    program(X=x)
+    assert library.ready()
+    forget()
+    monkeypatch.setattr(compiling, "WORTH_LOADING", float("inf"))
+    program(X=x)
+    assert not library.ready()
+
+
+def test_kernels_that_are_there_already_keep_those_made_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    program, x = et.compile(TEXT), np.zeros((600, 600))
+    monkeypatch.setattr(compiling, "STARTING", 0.0)
+    monkeypatch.setattr(compiling, "COMPILING", 0.0)
+    monkeypatch.setattr(compiling, "WORTH_LOADING", 0.0)
+    program(X=x)
+    made = kernels._kept.cache_info().misses
+    program(X=x)
+    assert kernels._kept.cache_info().misses == made
