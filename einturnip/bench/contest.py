@@ -46,13 +46,13 @@ class Contender:
         before = _busy()
         self.process.stdin.write("go\n")
         self.process.stdin.flush()
-        answer = _answer(self.process)
-        if "seconds" not in answer:
-            self.error = answer["error"]
+        said = answer(self.process)
+        if "seconds" not in said:
+            self.error = said["error"]
             return
         busy, wall = (now - then for now, then in zip(_busy(), before, strict=True))
-        self.seconds.append(answer["seconds"])
-        self.clean.append(busy - answer["used"] <= MOST_DISTURBED * wall + 0.02)
+        self.seconds.append(said["seconds"])
+        self.clean.append(busy - said["used"] <= MOST_DISTURBED * wall + 0.02)
 
     def end(self) -> None:
         """Note its peak and let it go."""
@@ -93,7 +93,7 @@ def start(case: str, contender: str, small: bool) -> Contender:
         stderr=subprocess.PIPE,
         text=True,
     )
-    about = _answer(process)
+    about = answer(process)
     return Contender(contender, process, about, error=about.get("error", ""))
 
 
@@ -118,12 +118,13 @@ def peak_resident(pid: int) -> int:
         return 0
 
 
-def _answer(process: subprocess.Popen[str]) -> dict[str, Any]:
+def answer(process: subprocess.Popen[str]) -> dict[str, Any]:
+    """The next JSON object that a worker says, or what ended it."""
     assert process.stdout is not None
     for line in process.stdout:  # peers print what they like
         if line.startswith("{"):
-            answer: dict[str, Any] = json.loads(line)
-            return answer
+            said: dict[str, Any] = json.loads(line)
+            return said
     assert process.stderr is not None
     last = process.stderr.read().strip().splitlines()
     return {"error": last[-1][:200] if last else f"exit {process.wait()}"}

@@ -36,6 +36,36 @@ def host(names: tuple[str, ...], out: Path | None, rounds: int, small: bool) -> 
             click.echo(f"wrote {path}")
 
 
+@command.command("disk")
+@click.argument("names", nargs=-1, metavar="[CASE]...")
+@click.option("--out", type=click.Path(path_type=Path, file_okay=False), help="Write disk.json and disk.md.")
+@click.option("--folder", required=True, type=click.Path(path_type=Path), help="Where the data lie, and are made once.")
+@click.option("--rounds", default=3, show_default=True, help="Runs of each kind, all kinds in turn.")
+@click.option("--share", "shares", multiple=True, type=click.IntRange(min=2), help="Memory: 1/SHARE. [2, 4, 8, 16]")
+@click.option("--small", is_flag=True, help="Tiny sizes: they try the harness and measure nothing.")
+@options.debug
+def disk(
+    names: tuple[str, ...], out: Path | None, folder: Path, rounds: int, shares: tuple[int, ...], small: bool
+) -> None:
+    """Out of core: files of up to 5 GB in a part of that memory. CASE is a part of a case's name."""
+    from einturnip.bench.disk import SHARES, bench
+    from einturnip.bench.disk_page import line, write
+    from einturnip.bench.host import machine
+    from einturnip.devices.host import measure_disk
+
+    results = []
+    words = " ".join(["einturnip bench disk", *names, *sys.argv[3 + len(names) :]])
+    for found in bench(names, folder, rounds, shares or SHARES, small, lambda case, run: click.echo(line(case, run))):
+        results.append(found)
+        if out is not None:  # what is measured is kept, whatever comes next
+            rates = measure_disk(folder)
+            about = machine() | {"disk": f"{rates.read / 1e9:.2f} GB/s read, {rates.write / 1e9:.2f} written"}
+            for path in write(results, out, about, words):
+                click.echo(f"wrote {path}")
+    if not results:
+        raise click.UsageError(f"no case's name holds {' or '.join(repr(n) for n in names)}")
+
+
 @command.command("gpu")
 @click.option("--out", required=True, type=click.Path(path_type=Path), metavar="DIR", help="Where results are kept.")
 @click.option("--device", default="cuda", show_default=True, help="cuda, cuda:1; sim only with --tiny.")

@@ -1,0 +1,239 @@
+"""``einturnip bench disk``: from files to a file, in a share of the data's size, beside Dask, Cubed, memory maps."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from einturnip.bench.contest import answer, peak_resident
+from einturnip.bench.disk_cases import DiskCase, on_disk, prepare
+from einturnip.bench.disk_peers import OURS, present
+from einturnip.core.settings import format_size
+
+SHARES = (2, 4, 8, 16)
+LEAST = 160 << 20
+# Seconds after which a run is given up.
+PATIENCE = 900.0
+_SAMPLED = 64
+
+
+@dataclass(frozen=True)
+class Way:
+    """How a case is run. ``share``: memory as a part of the data, 0 without a limit; ``cold``: nothing is cached."""
+
+    contender: str
+    form: str
+    share: int
+    cold: bool = True
+
+    def memory(self, case: DiskCase) -> int | None:
+        """Bytes that the process may use; a share smaller than what Python and libraries take is rounded up."""
+        return max(LEAST, case.data_nbytes // self.share) if self.share else None
+
+
+@dataclass
+class Run:
+    """What came of it. Units: seconds, bytes. ``anonymous``: the most beside the pages of mapped files."""
+
+    way: Way
+    version: str = ""
+    seconds: float = float("nan")
+    resident: int = 0
+    anonymous: int = 0
+    read: int = 0
+    written: int = 0
+    agrees: bool = False
+    error: str = ""
+
+
+def ways(contenders: Sequence[str], shares: Sequence[int], forms: Sequence[str]) -> list[Way]:
+    """einturnip at every share, without a limit, warm, and from each format; peers without a limit and held to 1/4."""
+    first, *others = forms
+    quarter = 4 if 4 in shares else shares[0]
+    ours = [Way(OURS, first, share) for share in (0, *shares)] + [Way(OURS, first, quarter, cold=False)]
+    ours += [Way(OURS, form, quarter) for form in others]
+    peers = [Way(name, form, share) for name in contenders for form in forms for share in (0, quarter)]
+    warm = [Way(name, first, 0, cold=False) for name in contenders]
+    return ours + peers + warm
+
+
+def bench(
+    names: Sequence[str],
+    folder: Path,
+    rounds: int,
+    shares: Sequence[int],
+    small: bool,
+    each: Callable[[DiskCase, Run], None],
+) -> Iterator[tuple[DiskCase, list[Run]]]:
+    """Run the cases whose name holds one of ``names`` (all where there are none), every way in turn in each round."""
+    for case in on_disk(small):
+        if names and not any(n in case.name for n in names):
+            continue
+        forms = ["npy", *(["zarr"] if _has_zarr() else [])]
+        files = {form: prepare(case, form, folder) for form in forms}
+        found: dict[Way, list[Run]] = {}
+        expected: list[float] = []
+        for _ in range(rounds):
+            for way in ways(present(), shares, forms):
+                if found.get(way) and found[way][-1].error:
+                    continue
+                run = run_once(case, way, files[way.form], folder, small, expected)
+                if run is not None:
+                    found.setdefault(way, []).append(run)
+                    each(case, run)
+        yield case, [_median(runs) for runs in found.values()]
+
+
+def run_once(
+    case: DiskCase, way: Way, inputs: dict[str, Path], folder: Path, small: bool, expected: list[float]
+) -> Run | None:
+    """One process, watched from outside; None where the contender has no such thing."""
+    out = folder / f"result.{way.form}"
+    request = {
+        "case": case.name, "contender": way.contender, "out": str(out), "memory": way.memory(case), "small": small,
+        "inputs": {name: str(path) for name, path in inputs.items()},
+    }  # fmt: skip
+    process = subprocess.Popen(
+        [sys.executable, "-m", "einturnip.bench.disk_worker", json.dumps(request)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        about = answer(process)
+        if about.get("absent"):
+            return None
+        run = Run(way, about.get("version", ""), error=about.get("error", ""))
+        if not run.error:
+            _watch(process, run, [p for path in inputs.values() for p in _files(path)], way.memory(case))
+        if not run.error:
+            run.agrees = _same(sample(out), expected)
+        return run
+    finally:
+        process.kill()
+        process.communicate()
+        shutil.rmtree(out, ignore_errors=True) if out.is_dir() else out.unlink(missing_ok=True)
+
+
+def _watch(process: subprocess.Popen[str], run: Run, inputs: Sequence[Path], memory: int | None) -> None:
+    """Let it work, with its files out of the cache or in it; end it once it holds more than it may."""
+    for path in inputs:
+        _evict(path) if run.way.cold else _fetch(path)
+    over = threading.Event()
+
+    def look() -> None:
+        while not over.wait(0.01):
+            run.anonymous = max(run.anonymous, _anonymous(process.pid))
+            if memory is not None and run.anonymous > memory:
+                process.kill()
+
+    watcher, giver_up = threading.Thread(target=look), threading.Timer(PATIENCE, process.kill)
+    read, written = _moved(process.pid)
+    watcher.start()
+    giver_up.start()
+    begin = time.monotonic()
+    assert process.stdin is not None
+    process.stdin.write("go\n")
+    process.stdin.flush()
+    found = answer(process)
+    giver_up.cancel()
+    over.set()
+    watcher.join()
+    run.resident = peak_resident(process.pid)
+    now = _moved(process.pid)
+    run.read, run.written = now[0] - read, now[1] - written
+    run.seconds = found.get("seconds", float("nan"))
+    run.error = found.get("error", "")
+    if memory is not None and run.anonymous > memory:
+        run.error = f"ended by the watcher: it held {format_size(run.anonymous)}"
+    elif run.error and time.monotonic() - begin >= PATIENCE:
+        run.error = f"given up after {PATIENCE:.0f} s"
+
+
+def sample(path: Path) -> list[float]:
+    """A few elements of a result, spread over it."""
+    if path.suffix == ".npy":
+        flat = np.load(path, mmap_mode="r").reshape(-1)
+        return [float(x) for x in flat[np.linspace(0, flat.size - 1, _SAMPLED).astype(int)]]
+    import zarr
+
+    found = zarr.open(str(path), mode="r")
+    array: Any = found["Z"] if isinstance(found, zarr.Group) else found
+    places = np.unravel_index(np.linspace(0, array.size - 1, _SAMPLED).astype(int), array.shape)
+    return [float(x) for x in np.asarray(array.vindex[tuple(places)])]
+
+
+def _same(found: list[float], expected: list[float]) -> bool:
+    """Whether a result has the elements of the first one, which is einturnip's without a limit."""
+    if not expected:
+        expected.extend(found)
+    scale = max(map(abs, expected)) or 1.0
+    return float(np.abs(np.subtract(found, expected)).max()) <= 1e-4 * scale
+
+
+def _median(runs: list[Run]) -> Run:
+    """The run of median time, with the greatest peaks of all."""
+    done = sorted((r for r in runs if not r.error), key=lambda r: r.seconds)
+    if not done:
+        return runs[-1]
+    run = done[len(done) // 2]
+    run.resident, run.anonymous = max(r.resident for r in done), max(r.anonymous for r in done)
+    run.agrees = all(r.agrees for r in done)
+    return run
+
+
+def _has_zarr() -> bool:
+    from importlib.util import find_spec
+
+    return find_spec("zarr") is not None
+
+
+def _files(path: Path) -> list[Path]:
+    return [path] if path.is_file() else [p for p in path.rglob("*") if p.is_file()]
+
+
+def _evict(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+    finally:
+        os.close(fd)
+
+
+def _fetch(path: Path) -> None:
+    block = bytearray(1 << 24)
+    with path.open("rb", buffering=0) as file:
+        while file.readinto(block):
+            pass
+
+
+def _anonymous(pid: int) -> int:
+    """Resident bytes that are no file's."""
+    try:
+        with open(f"/proc/{pid}/status") as status:
+            return 1024 * sum(int(x.split()[1]) for x in status if x.startswith(("RssAnon", "RssShmem")))
+    except OSError:
+        return 0
+
+
+def _moved(pid: int) -> tuple[int, int]:
+    """Bytes that a process had read from the disk, and written to it."""
+    try:
+        with open(f"/proc/{pid}/io") as counts:
+            found = dict(x.split(": ") for x in counts.read().splitlines())
+        return int(found["read_bytes"]), int(found["write_bytes"])
+    except OSError:
+        return 0, 0

@@ -1,0 +1,76 @@
+"""What came of ``einturnip bench disk`` as lines, JSON and a page."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from einturnip.bench.disk import Run
+from einturnip.bench.disk_cases import DiskCase
+from einturnip.bench.disk_peers import OURS
+from einturnip.core.settings import format_size
+
+
+def line(case: DiskCase, run: Run) -> str:
+    """A run in one line."""
+    way = run.way
+    limit = format_size(way.memory(case) or 0) if way.share else "no limit"
+    how = f"{case.name}, {way.form}, {'cold' if way.cold else 'warm'}, {limit}: {way.contender}"
+    if run.error:
+        return f"{how}: {run.error}"
+    peak = f"peak {format_size(run.resident)} ({format_size(run.anonymous)} beside mapped files)"
+    return f"{how} {run.seconds:.2f} s, {peak}{'' if run.agrees else ', another answer'}"
+
+
+def write(results: Sequence[tuple[DiskCase, list[Run]]], out: Path, about: dict[str, Any], command: str) -> list[Path]:
+    """The results as disk.json and disk.md."""
+    out.mkdir(parents=True, exist_ok=True)
+    cases = [
+        {"name": c.name, "flops": c.flops, "data_nbytes": c.data_nbytes, "runs": [asdict(r) for r in runs]}
+        for c, runs in results
+    ]
+    data = {"machine": about, "command": command, "cases": cases}
+    (out / "disk.json").write_text(json.dumps(data, indent=1) + "\n")
+    (out / "disk.md").write_text(page(results, about, command))
+    return [out / "disk.json", out / "disk.md"]
+
+
+def page(results: Sequence[tuple[DiskCase, list[Run]]], about: dict[str, Any], command: str) -> str:
+    """The results as Markdown."""
+    rows = [
+        "# From files to a file, in less memory than the data",
+        "",
+        f"`{command}`, {about['date']}. {about['processor']}, {about['cores']} cores; Python {about['python']}, "
+        f"NumPy {about['numpy']}; disk {about['disk']}.",
+        "",
+        "Seconds from files to a file that is on the disk, each run a process of its own, all ways in turn. *memory*: "
+        "what the process may use, as a share of all data (Cubed is told, Dask and memory maps know no such limit); a "
+        "process that holds more, without the pages of mapped files, is ended. *peak*: resident memory seen from "
+        "outside, and in brackets without the pages of mapped files. *cold*: no input in the page cache.",
+        "",
+    ]
+    for case, runs in results:
+        free = next((r.seconds for r in runs if r.way.contender == OURS and not r.way.share), float("nan"))
+        rows += [
+            f"## {case.name}: {format_size(case.data_nbytes)} of data, {case.flops / 1e9:,.0f} GFLOP",
+            "",
+            "| contender | format | cache | memory | seconds | of ours without a limit | peak | read | written |",
+            "|---|---|---|---|---:|---:|---:|---:|---:|",
+        ]
+        rows += [_row(case, r, free) for r in runs]
+        rows.append("")
+    return "\n".join(rows)
+
+
+def _row(case: DiskCase, r: Run, free: float) -> str:
+    way = r.way
+    memory = f"1/{way.share} ({format_size(way.memory(case) or 0)})" if way.share else "all"
+    start = f"| {way.contender} {r.version} | {way.form} | {'cold' if way.cold else 'warm'} | {memory} "
+    if r.error:
+        return f"{start}| {r.error.replace('|', ' ')[:80]} | | | | |"
+    seconds = f"{r.seconds:.2f}" + ("" if r.agrees else " !")
+    peak = f"{format_size(r.resident)} ({format_size(r.anonymous)})"
+    return f"{start}| {seconds} | {r.seconds / free:.2f} | {peak} | {format_size(r.read)} | {format_size(r.written)} |"

@@ -1,0 +1,58 @@
+"""One run out of core in a process of its own: ``python -m einturnip.bench.disk_worker REQUEST``, a JSON object.
+
+It imports what it needs, says so, waits for a line, works from files to a file, and answers with its seconds as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from einturnip.bench.disk_cases import on_disk
+from einturnip.bench.disk_peers import PEERS, work
+
+
+def main(request: dict[str, Any]) -> None:
+    """Do what is asked once. The time ends when the result is on the disk."""
+    case = next(c for c in on_disk(request["small"]) if c.name == request["case"])
+    name, out, memory = request["contender"], Path(request["out"]), request["memory"]
+    inputs = {tensor: Path(path) for tensor, path in request["inputs"].items()}
+    call = work(name, case, inputs, out, memory)
+    if call is None:
+        _say({"absent": True})
+        return
+    from importlib.metadata import version
+
+    _say({"version": version(PEERS.get(name, "einturnip"))})
+    sys.stdin.readline()
+    begin = time.perf_counter()
+    try:
+        call()
+        _flush(out)
+    except Exception as error:  # whatever ends a peer is its result
+        _say({"error": f"{type(error).__name__}: {error}"[:200]})
+        return
+    _say({"seconds": time.perf_counter() - begin})
+    sys.stdin.readline()  # the parent looks at this process before it ends
+
+
+def _flush(out: Path) -> None:
+    for path in [out] if out.is_file() else [p for p in out.rglob("*") if p.is_file()]:
+        fd = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+
+def _say(message: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(message) + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))
