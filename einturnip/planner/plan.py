@@ -80,13 +80,25 @@ def plan(
         most = room(cut)
         capacity = most if bound is None else min(bound, most)
         try:
-            decomposition = lay_out(together, cut.tiles, capacity)
-            tasks = build_taskgraph(decomposition, machine, ordered=ordered)
-            made = build_memgraph(tasks, capacity, machine, readable)
+            made = placed(cut, capacity)
         except CapacityError:
             return None
         laid_out[id(made)] = capacity, most
         return made
+
+    def placed(cut: Cut, capacity: int) -> MemGraph:
+        decomposition = lay_out(together, cut.tiles, capacity)
+        return build_memgraph(build_taskgraph(decomposition, machine, ordered=ordered), capacity, machine, readable)
+
+    def least(cut: Cut) -> int:
+        """Bytes in which a cut can be laid out; more than its working set where other tiles must stay beside it."""
+        capacity = least_arena(cut)
+        while True:
+            try:
+                placed(cut, capacity)
+                return capacity
+            except CapacityError as error:
+                capacity = max(error.needed, int(1.05 * capacity))
 
     way = Way(cuts(together, machine, layouts, MOST_CALLS) if only is None else iter([only(together)]))
     if only is not None:
@@ -95,7 +107,9 @@ def plan(
         prices = Prices(together, machine, layouts, len(together.groups) <= MOST_GROUPS_BLOCKED)
         found = best_plan(Candidates(together, way, prices, room), lower, machine)
     if found is None:
-        raise _does_not_fit(tasks_of, way.all(), memory, arena, resident, machine)
+        raise _does_not_fit(
+            tasks_of, way.all(), memory, arena, resident, machine, least_arena if only is None else least
+        )
     tidy_up(found)
     capacity, most = laid_out[id(found)]
     return Lowered(found.taskgraph.decomposition, found, Budget(memory, most), capacity)
@@ -124,16 +138,22 @@ class TileTasks:
 
 
 def _does_not_fit(
-    tasks_of: TileTasks, way: Sequence[Cut], memory: int | None, arena: int | None, resident: int, machine: Machine
+    tasks_of: TileTasks,
+    way: Sequence[Cut],
+    memory: int | None,
+    arena: int | None,
+    resident: int,
+    machine: Machine,
+    nbytes: Callable[[Cut], int],
 ) -> CapacityError:
     if arena is not None:
-        needed = min(map(least_arena, way))
+        needed = min(map(nbytes, way))
         return CapacityError(
             f"the program does not fit an arena of {format_size(arena)}; the least that would do is {needed} bytes "
             f"(--arena {format_size(needed)})",
             needed,
         )
-    least = min(least_arena(c) + overhead_nbytes(resident, machine.workers, tasks_of(c)) for c in way)
+    least = min(nbytes(c) + overhead_nbytes(resident, machine.workers, tasks_of(c)) for c in way)
     needed = -(-(least + 2 * MIB) // MIB) * MIB
     return CapacityError(
         f"the program does not fit in {format_size(memory or 0)}; the least that would do is {format_size(needed)} "
