@@ -1,203 +1,73 @@
-"""A reproducible run: the same bits under any schedule, in any memory, by any number of workers."""
+"""A reproducible run: the same bits under any schedule, in any memory, by any workers, whatever ran before."""
 
 from __future__ import annotations
 
+import json
+import os
 import random
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from functools import cache, partial
+import subprocess
+import sys
+from functools import partial
+from hashlib import sha256
+from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from einturnip import pipeline
 from einturnip.core.errors import CapacityError
-from einturnip.eingraph.types import EinGraph, EinsumNode
-from einturnip.lang import compile_text
-from einturnip.memgraph.types import MemGraph
-from einturnip.pipeline import Options, Planned, bind, execute, make_plan
-from einturnip.runtime.loop import Ended, Trace, drive
-from einturnip.runtime.state import State
-from einturnip.stores.arrays import array_sink, array_source
+from einturnip.eingraph.types import EinsumNode
+from einturnip.memgraph.types import OpKind
+from einturnip.stores.arrays import array_source
+from einturnip.stores.open import open_source
 from einturnip.taskgraph.types import TaskKind
+from tests.runtime.reproducible_cases import PROGRAMS, bits, budgets, data, planned, reference, sources
 
-Array = np.ndarray[Any, np.dtype[Any]]
-Pick = Callable[[int], int]
-
-PROGRAMS = {
-    "chain": """
-input A : f32[i, k]
-input B : f32[k, j]
-input C : f32[j, l]
-D[i,l] = sum[j] (sum[k] A[i,k] * B[k,j]) * C[j,l]
-output D
-""",
-    "attention": """
-input Q : f32[s, d]
-input K : f32[t, d]
-input V : f32[t, e]
-import std.nn
-O[s,e] = causal_attention(Q[s,d], K[t,d], V[t,e])
-output O
-""",
-    "softmax": """
-input X : f32[i, j]
-input m : f64[j]
-P[i,j] = exp(X[i,j] - max[j] X[i,j])
-Y[i,j] = P[i,j] / sum[j] P[i,j]
-L[i] = logsumexp[j] X[i,j] * 2
-M[j] = mean[i] X[i,j] * m[j]
-t = sum[i, j] tanh(X[i,j]) * m[j]
-output Y, L, M, t
-""",
-    "layernorm": """
-input X : f32[s, d]
-input W : f32[d, e]
-input g : f32[d]
-input b : f32[d]
-import std.nn
-H[s,e] = sum[d] gelu(layernorm(X[s,d], g[d], b[d])) * W[d,e]
-output H
-""",
-    "scatter": """
-input X : f64[i, d]
-input k : i64[i]
-Y[k[i]: 40, d] = sum[i] X[i,d] * X[i,d]
-Z[d] = sum[i] X[i,d] / (1 + X[i,d]^2)
-output Y, Z
-""",
-}
-SIZES: dict[str, dict[str, int]] = {
-    "chain": {"i": 500, "k": 700, "j": 650, "l": 400},
-    "attention": {"s": 1200, "t": 1200, "d": 64, "e": 96},
-    "softmax": {"i": 900, "j": 1100},
-    "layernorm": {"s": 1000, "d": 800, "e": 300},
-    "scatter": {"i": 6000, "d": 70},
-}
-
-
-@cache
-def data(name: str) -> tuple[EinGraph, dict[str, Array]]:
-    """A program with its sizes, and numbers of which every sum is rounded."""
-    program = compile_text(PROGRAMS[name], f"{name}.ein")
-    rng = np.random.default_rng(7)
-    arrays: dict[str, Array] = {}
-    for tensor in program.inputs:
-        shape = [SIZES[name][str(n)] for n in _axes(PROGRAMS[name], tensor.name)]
-        if tensor.name == "k" and name == "scatter":
-            arrays["k"] = rng.integers(0, 40, shape)
-        else:
-            arrays[tensor.name] = rng.standard_normal(shape).astype(
-                np.float64 if ": f64" in _line(name, tensor.name) else np.float32
-            )
-    return bind(program, sources(arrays), {}), arrays
-
-
-def _line(name: str, tensor: str) -> str:
-    return next(line for line in PROGRAMS[name].splitlines() if line.startswith(f"input {tensor} :"))
-
-
-def _axes(text: str, tensor: str) -> list[str]:
-    line = next(line for line in text.splitlines() if line.startswith(f"input {tensor} :"))
-    return [axis.strip() for axis in line.partition("[")[2].rstrip("]").split(",")]
-
-
-def sources(arrays: dict[str, Array]) -> dict[str, Any]:
-    return {name: array_source(array, name) for name, array in arrays.items()}
-
-
-class Drawn:
-    """An engine in which of the ops under way any may end next. Ops run as they end, one at a time."""
-
-    def __init__(self, execute: Callable[[int], None], pick: Pick) -> None:
-        self.execute, self.pick = execute, pick
-        self.under_way: list[int] = []
-
-    def start(self, op: int) -> None:
-        self.under_way.append(op)
-
-    def wait(self, timeout: float) -> Ended:
-        op = self.under_way.pop(self.pick(len(self.under_way)))
-        self.execute(op)
-        return Ended(op, 0, 0.0, 0.0, None)
-
-    def now(self) -> float:
-        return 0.0
-
-    def close(self) -> None:
-        pass
-
-
-@contextmanager
-def scheduled(pick: Pick) -> Iterator[None]:
-    """Runs go by drawn schedules."""
-
-    def run_ops(
-        graph: MemGraph, state: State, execute: Callable[[int], None], describe: Any, threads: Any, *_: Any
-    ) -> Trace:
-        state.rank = [random.Random(pick(1 << 20)).random() for _ in range(len(graph))]  # type: ignore[assignment]
-        return drive(state, Drawn(execute, pick), describe, 1)
-
-    with mock.patch.object(pipeline, "run_ops", run_ops):
-        yield
-
-
-@cache
-def planned(name: str, **options: Any) -> Planned:
-    graph, arrays = data(name)
-    return make_plan(graph, sources(arrays), {}, Options(**options))
-
-
-@cache
-def budgets(name: str) -> tuple[int, ...]:
-    """From the least arena in which the program runs reproducibly to one that holds it all."""
-    with pytest.raises(CapacityError) as refused:
-        planned(name, arena=1 << 10, reproducible=True)
-    least = refused.value.needed
-    whole = sum(a.nbytes for a in data(name)[1].values()) * 4
-    return least, int(1.1 * least), int(1.5 * least), 3 * least, max(4 * least, whole)
-
-
-def bits(name: str, pick: Pick | None, **options: Any) -> tuple[bytes, ...]:
-    """The outputs' bytes."""
-    options = {"reproducible": True} | options
-    plan = planned(name, **options)
-    _, arrays = data(name)
-    found = {n: np.empty(plan.graph.nodes[i].shape, plan.graph.nodes[i].dtype.numpy) for n, i in plan.graph.outputs}
-    nodes = {n: plan.graph.nodes[i] for n, i in plan.graph.outputs}
-    sinks = {n: array_sink(array, n, nodes[n].shape, nodes[n].dtype) for n, array in found.items()}
-    if pick is None:
-        execute(plan, sources(arrays), sinks, Options(**options))
-    else:
-        with scheduled(pick):
-            execute(plan, sources(arrays), sinks, Options(**options))
-    return tuple(array.tobytes() for array in found.values())
-
-
-@cache
-def reference(name: str) -> tuple[bytes, ...]:
-    return bits(name, None, arena=budgets(name)[-1], workers=2)
-
-
+BUDGETS, WORKERS = range(5), (1, 2, 4)
 names = st.sampled_from(sorted(PROGRAMS))
 
 
 @settings(max_examples=25)
-@given(names, st.integers(0, 4), st.sampled_from([1, 2, 4]), st.data())
+@given(names, st.sampled_from(BUDGETS), st.sampled_from(WORKERS), st.data())
 def test_the_bits_do_not_hang_on_schedule_memory_or_workers(name: str, n: int, workers: int, d: st.DataObject) -> None:
     seed = d.draw(st.integers(0, 2**32))
     generator = random.Random(seed)
     assert bits(name, generator.randrange, arena=budgets(name)[n], workers=workers) == reference(name)
 
 
-@pytest.mark.parametrize("workers", [1, 2, 4])
 @pytest.mark.parametrize("name", sorted(PROGRAMS))
-def test_threads_give_the_same_bits(name: str, workers: int) -> None:
+def test_threads_give_the_same_bits(name: str) -> None:
+    workers = WORKERS[sorted(PROGRAMS).index(name) % len(WORKERS)]
     assert bits(name, None, arena=budgets(name)[0], workers=workers) == reference(name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("budget", BUDGETS)
+@pytest.mark.parametrize("name", sorted(PROGRAMS))
+def test_fifty_schedules_five_budgets_three_numbers_of_workers(name: str, budget: int) -> None:
+    for workers in WORKERS:
+        assert bits(name, None, arena=budgets(name)[budget], workers=workers) == reference(name), workers
+        for seed in range(50):
+            pick = random.Random(seed).randrange
+            assert bits(name, pick, arena=budgets(name)[budget], workers=workers) == reference(name), (workers, seed)
+
+
+def test_the_programs_spill_and_have_kernels_of_every_sort() -> None:
+    """What the checks above look at is worth looking at."""
+    from einturnip.codegen.contraction import ContractionKernel
+    from einturnip.codegen.kernels import machine_code
+
+    spilled, sorts = set(), set()
+    for name in PROGRAMS:
+        plan = planned(name, arena=budgets(name)[0], workers=2, reproducible=True)
+        spilled |= {name} if (plan.memgraph.kind == OpKind.OFFLOAD).any() else set()
+        for node in plan.graph.nodes:
+            if isinstance(node, EinsumNode):
+                coded = any(machine_code(node.einsum, mode) for mode in ("whole", "touch", "finish"))
+                sorts.add((type(node.einsum).__name__, coded))
+    assert len(spilled) >= len(PROGRAMS) // 2 and len(sorts) == 4 and ContractionKernel
 
 
 def test_without_it_bits_hang_on_the_memory() -> None:
@@ -208,13 +78,36 @@ def test_without_it_bits_hang_on_the_memory() -> None:
 
 @pytest.mark.parametrize("name", sorted(PROGRAMS))
 def test_tiles_are_those_of_the_program(name: str) -> None:
-    made = [planned(name, arena=b, workers=w, reproducible=True) for b in budgets(name) for w in (1, 3)]
+    made = [planned(name, arena=b, workers=w, reproducible=True) for b in budgets(name)[::2] for w in (1, 3)]
     assert len({tuple(p.tiles for p in plan.decomposition.partitionings) for plan in made}) == 1
     assert any(
         k in (TaskKind.TOUCH, TaskKind.KERNEL) and n > 1
         for k, n in zip(*np.unique(made[0].taskgraph.kind, return_counts=True), strict=True)
     )
     assert len({sum(isinstance(n, EinsumNode) for n in plan.graph.nodes) for plan in made}) == 1
+
+
+@pytest.mark.parametrize("name", sorted(PROGRAMS))
+def test_the_bits_do_not_hang_on_where_the_data_stand(name: str, tmp_path: Path) -> None:
+    """Arrays are read in place, or in part, files by tile: rows a wide way apart, odd addresses, axes the other way."""
+    _, arrays = data(name)
+    placed: dict[str, list[Any]] = {"file": [], "window": [], "odd": [], "turned": []}
+    for n, array in arrays.items():
+        np.save(tmp_path / f"{n}.npy", array)
+        placed["file"].append(open_source(str(tmp_path / f"{n}.npy"), n))
+        wide = np.zeros([s + 3 for s in array.shape], array.dtype)
+        window = wide[tuple(slice(1, s + 1) for s in array.shape)]
+        window[...] = array
+        placed["window"].append(array_source(window, n))
+        odd = np.zeros(array.nbytes + array.itemsize, np.uint8)[array.itemsize :].view(array.dtype).reshape(array.shape)
+        odd[...] = array
+        placed["odd"].append(array_source(odd, n))
+        placed["turned"].append(array_source(np.asfortranarray(array), n))
+    for where, found in placed.items():
+        given = dict(zip(arrays, found, strict=True))
+        assert bits(name, None, given, arena=budgets(name)[1], workers=2) == reference(name), where
+        for source in found:
+            source.close()
 
 
 def test_a_memory_too_small_is_refused_with_the_least_that_would_do() -> None:
@@ -225,11 +118,40 @@ def test_a_memory_too_small_is_refused_with_the_least_that_would_do() -> None:
     planned("chain", arena=least // 2)
 
 
+def digests(names: list[str]) -> dict[str, str]:
+    """What the programs give, shortly."""
+    return {name: sha256(b"".join(reference(name))).hexdigest() for name in names}
+
+
+def elsewhere(names: list[str], cache: Path, seed: int) -> dict[str, str]:
+    """``digests`` in a process of its own, in another order, with its own cache of kernels and its own hashes."""
+    call = f"from tests.runtime.test_reproducible import *; print(json.dumps(digests({names[::-1]!r})))"
+    environment = os.environ | {"XDG_CACHE_HOME": str(cache), "PYTHONHASHSEED": str(seed)}
+    root = Path(__file__).parents[2]
+    done = subprocess.run(
+        [sys.executable, "-c", call], cwd=root, env=environment, capture_output=True, text=True, check=True
+    )
+    found: dict[str, str] = json.loads(done.stdout)
+    return found
+
+
+def test_another_process_gives_the_same_bits(tmp_path: Path) -> None:
+    some = ["softmax", "trained"]
+    assert elsewhere(some, tmp_path, 1) == digests(some)  # the cache is cold
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", sorted(PROGRAMS))
-def test_fifty_schedules_five_budgets_three_numbers_of_workers(name: str) -> None:
-    for budget in budgets(name):
-        for workers in (1, 2, 4):
-            for seed in range(50):
-                pick = random.Random(seed).randrange
-                assert bits(name, pick, arena=budget, workers=workers) == reference(name), (budget, workers, seed)
+def test_other_processes_with_a_cold_and_a_warm_cache_give_the_same_bits(tmp_path: Path) -> None:
+    every = sorted(PROGRAMS)
+    here = digests(every)
+    for seed in range(3):
+        assert elsewhere(every, tmp_path, seed) == here, seed
+
+
+def test_what_ran_before_does_not_count() -> None:
+    """An ordinary run leaves kernels behind, compiled for what it found long; the next run has its own."""
+    for name in ("softmax", "moments"):
+        first = reference(name)
+        bits(name, None, reproducible=False, arena=budgets(name)[-1], workers=2)
+        assert bits(name, None, arena=budgets(name)[-1], workers=2) == first
+    assert sources(data("softmax")[1])
