@@ -81,30 +81,33 @@ def run_ops(
     threads: dict[Lane, int],
     tick: Callable[[Trace], None] | None = None,
     stop: threading.Event | None = None,
+    here: Callable[[int], bool] | None = None,
+    crew: Crew | None = None,
 ) -> Trace:
-    """Run every op.
+    """Run every op, on the threads of ``crew`` where there is one, else on new ones.
+
+    ``here``: of an op whether it takes no time, so that handing it to a thread would take longer.
 
     Raises:
         Interrupted: ``stop`` was set; running ops have ended.
         RunError: an op failed; no further op was started and those running have ended.
     """
-    return drive(state, Threads(state, execute, threads), describe, threads[Lane.COMPUTE], tick, stop)
+    mine = Crew(threads) if crew is None else crew
+    try:
+        return drive(state, Threads(state, execute, mine, here), describe, threads[Lane.COMPUTE], tick, stop)
+    finally:
+        if crew is None:
+            mine.close()
 
 
-class Threads:
-    """An engine of host threads, some for each lane."""
+class Crew:
+    """Host threads that wait for ops, so many for each lane; they may serve one run after another."""
 
-    def __init__(self, state: State, execute: Callable[[int], None], threads: dict[Lane, int]) -> None:
-        self._lane = state.lane
-        self._news: SimpleQueue[Ended] = SimpleQueue()
-        self._queues: dict[Lane, SimpleQueue[int | None]] = {lane: SimpleQueue() for lane in Lane}
-        self._threads = threads
+    def __init__(self, threads: dict[Lane, int]) -> None:
+        self._queues: dict[Lane, SimpleQueue[_Asked | None]] = {lane: SimpleQueue() for lane in Lane}
+        self._threads = dict(threads)
         self._workers = [
-            threading.Thread(
-                target=_work,
-                args=(self._queues[lane], self._news, execute, n),
-                name=f"einturnip-{lane.name.lower()}-{n}",
-            )
+            threading.Thread(target=_work, args=(self._queues[lane], n), name=f"einturnip-{lane.name.lower()}-{n}")
             for lane in Lane
             for n in range(threads[lane])
         ]
@@ -112,9 +115,43 @@ class Threads:
             worker.daemon = True
             worker.start()
 
+    def ask(self, lane: Lane, asked: _Asked) -> None:
+        """Have a thread of the lane run an op."""
+        self._queues[lane].put(asked)
+
+    def close(self) -> None:
+        """Let the threads end; no op is running."""
+        for lane in Lane:
+            for _ in range(self._threads[lane]):
+                self._queues[lane].put(None)
+        for worker in self._workers:
+            worker.join()
+
+
+class _Asked(NamedTuple):
+    """An op that a thread is to run, and where it tells that it has ended."""
+
+    execute: Callable[[int], None]
+    op: int
+    news: SimpleQueue[Ended]
+
+
+class Threads:
+    """An engine of host threads."""
+
+    def __init__(
+        self, state: State, execute: Callable[[int], None], crew: Crew, here: Callable[[int], bool] | None = None
+    ) -> None:
+        self._lane, self._execute, self._crew, self._here = state.lane, execute, crew, here
+        self._news: SimpleQueue[Ended] = SimpleQueue()
+
     def start(self, op: int) -> None:
         """See Engine."""
-        self._queues[Lane(self._lane[op])].put(op)
+        asked = _Asked(self._execute, op, self._news)
+        if self._here is not None and self._here(op):
+            _run(asked, 0)
+        else:
+            self._crew.ask(Lane(self._lane[op]), asked)
 
     def wait(self, timeout: float) -> Ended | None:
         """See Engine."""
@@ -128,28 +165,23 @@ class Threads:
         return time.perf_counter()
 
     def close(self) -> None:
-        """See Engine."""
-        for lane in Lane:
-            for _ in range(self._threads[lane]):
-                self._queues[lane].put(None)
-        for worker in self._workers:
-            worker.join()
+        """See Engine; the threads are the crew's."""
 
 
-def _work(
-    queue: SimpleQueue[int | None],
-    news: SimpleQueue[Ended],
-    execute: Callable[[int], None],
-    thread: int,
-) -> None:
-    while (op := queue.get()) is not None:
-        begin = time.perf_counter()
-        try:
-            execute(op)
-        except BaseException as error:
-            news.put(Ended(op, thread, begin, time.perf_counter(), error))
-        else:
-            news.put(Ended(op, thread, begin, time.perf_counter(), None))
+def _work(queue: SimpleQueue[_Asked | None], thread: int) -> None:
+    while (asked := queue.get()) is not None:
+        _run(asked, thread)
+        del asked  # a run's arrays are held no longer than the run
+
+
+def _run(asked: _Asked, thread: int) -> None:
+    failed: BaseException | None = None
+    begin = time.perf_counter()
+    try:
+        asked.execute(asked.op)
+    except BaseException as error:
+        failed = error
+    asked.news.put(Ended(asked.op, thread, begin, time.perf_counter(), failed))
 
 
 def drive(
