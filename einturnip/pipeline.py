@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,7 +15,7 @@ from einturnip.core.machine import Machine
 from einturnip.decomp.check import check as check_decomposition
 from einturnip.decomp.types import Decomposition
 from einturnip.devices.choice import Chosen, arena_nbytes, choose, open_device
-from einturnip.devices.host import HostArena, available_memory, blas_threads, usable_cores
+from einturnip.devices.host import available_memory, blas_threads, usable_cores
 from einturnip.devices.stored import machine_here
 from einturnip.eingraph.build import build as build_graph
 from einturnip.eingraph.check import check as check_graph
@@ -40,6 +39,7 @@ from einturnip.runtime.loop import Trace, run_ops
 from einturnip.runtime.on_device import pinned_limit, run_on_device, with_host_tier
 from einturnip.runtime.policies import policy
 from einturnip.runtime.replay import Replay
+from einturnip.runtime.standing import Standing
 from einturnip.runtime.state import State
 from einturnip.runtime.types import NumericWarning, Prediction, Progress, RunReport
 from einturnip.stores.spill import SpillFile
@@ -235,8 +235,11 @@ def execute(
     options: Options,
     progress: Callable[[Progress], None] | None = None,
     stop: threading.Event | None = None,
+    standing: Standing | None = None,
 ) -> RunReport:
     """Run a plan; its outputs are committed when every op has ended.
+
+    ``standing``: arena, threads and spill file from an earlier run of the plan.
 
     Raises:
         RunError, StoreError, Interrupted: nothing is committed; the caller aborts the sinks.
@@ -244,10 +247,8 @@ def execute(
     memgraph, machine = planned.memgraph, planned.machine
     if machine.compiled:
         compile_all(planned.taskgraph) if options.reproducible else compile_ahead(planned.taskgraph, machine)
-    spill = SpillFile(options.spill, options.spill_limit) if memgraph.spill_nbytes else None
+    ready = standing_for(planned, options) if standing is None else standing
     try:
-        if spill is not None:
-            spill.reserve(memgraph.spill_nbytes)
         nodes = planned.graph.nodes
         by_node = [sources[n.name] if isinstance(n, InputNode) else None for n in nodes]
         by_output = [sinks[name] for name, _ in planned.graph.outputs]
@@ -256,13 +257,19 @@ def execute(
             return None if progress is None else _Reporter(memgraph, transfers, progress)
 
         ran = _on_host if planned.device.kind == "cpu" else _on_streams
-        transfers, trace = ran(planned, options, (by_node, by_output, spill), tick, stop)
+        transfers, trace = ran(planned, options, ready, (by_node, by_output, ready.spill), tick, stop)
         for sink in sinks.values():
             sink.commit()
         return report_of(planned, transfers.flags, transfers.moved, trace)
     finally:
-        if spill is not None:
-            spill.close()
+        if standing is None:
+            ready.close()
+
+
+def standing_for(planned: Planned, options: Options) -> Standing:
+    """What runs of a plan take of the host; for several runs of it, and to be closed after the last."""
+    lanes = slots(planned.machine.workers)
+    return Standing(planned.memgraph, lanes, policy(options.policy), options.spill, options.spill_limit)
 
 
 Far: TypeAlias = tuple[Sequence[Source | None], Sequence[Sink], SpillFile | None]
@@ -270,38 +277,32 @@ Ticks: TypeAlias = Callable[[Transfers], Callable[[Trace], None] | None]
 
 
 def _on_host(
-    planned: Planned, options: Options, far: Far, ticks: Ticks, stop: threading.Event | None
+    planned: Planned, options: Options, ready: Standing, far: Far, ticks: Ticks, stop: threading.Event | None
 ) -> tuple[Transfers, Trace]:
     """Run a plan on the host's threads."""
-    memgraph = planned.memgraph
-    arena = HostArena(max(memgraph.capacity, os.sysconf("SC_PAGE_SIZE")))
-    try:
-        executor = HostExecutor(memgraph, arena, *far)
-        lanes = slots(planned.machine.workers)
-        room, again = {k: IN_FLIGHT * n for k, n in lanes.items()}, options.again
-        ranks = policy(options.policy)(memgraph)
-        state = State(memgraph, ranks, room) if again is None else Replay(memgraph, room, again.events)
-        tick = ticks(executor)
-        with blas_threads(1):
-            trace = run_ops(memgraph, state, executor.run, executor.describe, lanes, tick, stop)
-        if tick is not None:
-            tick(trace)
-        return executor, trace
-    finally:
-        arena.close()
+    memgraph, lanes, again = planned.memgraph, ready.lanes, options.again
+    executor = HostExecutor(memgraph, ready.arena, *far)
+    room = {k: IN_FLIGHT * n for k, n in lanes.items()}
+    state = State(memgraph, ready.ranks, room) if again is None else Replay(memgraph, room, again.events)
+    tick = ticks(executor)
+    with blas_threads(1):
+        trace = run_ops(memgraph, state, executor.run, executor.describe, lanes, tick, stop, None, ready.crew)
+    if tick is not None:
+        tick(trace)
+    return executor, trace
 
 
 def _on_streams(
-    planned: Planned, options: Options, far: Far, ticks: Ticks, stop: threading.Event | None
+    planned: Planned, options: Options, ready: Standing, far: Far, ticks: Ticks, stop: threading.Event | None
 ) -> tuple[Transfers, Trace]:
     """Run a plan on a device's streams."""
     memgraph = planned.memgraph
     device = open_device(planned.device, memgraph.capacity, memgraph.host_nbytes + sum(planned.staging))
     try:
         transfers = Transfers(memgraph, device.places, *far)
-        tick, ranks = ticks(transfers), policy(options.policy)(memgraph)
+        tick = ticks(transfers)
         with blas_threads(1):
-            trace = run_on_device(memgraph, device, transfers, planned.staging, ranks, tick, stop)
+            trace = run_on_device(memgraph, device, transfers, planned.staging, ready.ranks, tick, stop)
         if tick is not None:
             tick(trace)
         return transfers, trace
