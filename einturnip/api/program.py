@@ -76,6 +76,7 @@ class Settings:
     exact: bool = True
     device: str = "cpu"
     host_memory: Size | None = None
+    reproducible: bool = False
 
     def options(self) -> Options:
         """The same for the planner, but for the memory of the process."""
@@ -88,6 +89,7 @@ class Settings:
             exact=self.exact,
             device=self.device,
             host_memory=None if self.host_memory is None else parse_size(self.host_memory),
+            reproducible=self.reproducible,
         )
 
     @property
@@ -151,6 +153,7 @@ class Program:
         exact: bool = True,
         device: str = "cpu",
         host_memory: Size | None = None,
+        reproducible: bool = False,
         progress: Callable[[Progress], None] | None = None,
         data: Mapping[str, Any] | None = None,
         **inputs: Any,
@@ -162,12 +165,15 @@ class Program:
         is not held in memory. ``exact=False`` lets squared distances run as matrix products, which are faster and lose
         the digits of what is small beside the points themselves. ``device``: ``cpu``, ``cuda``, ``cuda:1``, ``sim``, or
         ``auto`` for a GPU if one can be used; on any but the CPU ``memory`` is the device's, and ``host_memory`` bounds
-        the process. ``data`` takes inputs whose names are not free, such as one called ``memory``.
+        the process. ``reproducible=True``: the same bits in any memory and by any number of workers. ``data`` takes
+        inputs whose names are not free, such as one called ``memory``.
 
         Raises:
             BindError: inputs and program disagree. CapacityError: it does not fit. RunError: it failed on the way.
         """
-        settings = Settings(memory, arena, workers, out or {}, spill, spill_limit, policy, exact, device, host_memory)
+        settings = Settings(
+            memory, arena, workers, out or {}, spill, spill_limit, policy, exact, device, host_memory, reproducible
+        )
         job, kept = self.job(settings, {**inputs, **(data or {})})
         try:
             return run_job(job, kept, progress, None)
@@ -187,12 +193,15 @@ class Program:
         exact: bool = True,
         device: str = "cpu",
         host_memory: Size | None = None,
+        reproducible: bool = False,
         data: Mapping[str, Any] | None = None,
         dims: Mapping[str, int] | None = None,
         **inputs: Any,
     ) -> Plan:
         """What a call with these arguments would do. Inputs may be absent where ``dims`` gives their sizes."""
-        settings = Settings(memory, arena, workers, out or {}, spill, spill_limit, policy, exact, device, host_memory)
+        settings = Settings(
+            memory, arena, workers, out or {}, spill, spill_limit, policy, exact, device, host_memory, reproducible
+        )
         return Plan(*self.job(settings, {**inputs, **(data or {})}, dims or {}))
 
     def session(
@@ -205,6 +214,7 @@ class Program:
         spill_limit: Size | None = None,
         policy: str = "critical-path",
         exact: bool = True,
+        reproducible: bool = False,
         data: Mapping[str, Any] | None = None,
         **inputs: Any,
     ) -> Session:
@@ -212,10 +222,11 @@ class Program:
 
         Inputs and first states given here hold for every step. ``memory`` is what the session may add to this process:
         states, results and the arena together; states that do not fit beside the arena stand in nameless files.
+        ``reproducible=True``: every step has the same bits in any memory and by any number of workers.
         """
         from einturnip.api.session import Session
 
-        settings = Settings(memory, arena, workers, {}, spill, spill_limit, policy, exact)
+        settings = Settings(memory, arena, workers, {}, spill, spill_limit, policy, exact, reproducible=reproducible)
         options, allowed = settings.options(), settings.allowed()
         if allowed is not None:
             options = replace(options, memory=resident_nbytes() + allowed)
