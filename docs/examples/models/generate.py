@@ -42,7 +42,7 @@ MODEL_NBYTES = 60 << 20
 class Model:
     """A GGUF file of a model of the Llama family, with the keys and values of the text so far."""
 
-    def __init__(self, path: str, **settings: Any) -> None:
+    def __init__(self, path: str, weights_from: str | None = None, **settings: Any) -> None:
         self.file = et.open(path)
         held = self.file.metadata
         self.metadata = {name: value for name, value in held.items() if not name.startswith("tokenizer")}
@@ -51,6 +51,7 @@ class Model:
         program = et.compile(Path(__file__).with_name("smollm2.ein"), dims={"h": heads})
         settings = {name: value for name, value in settings.items() if value is not None}
         weights: dict[str, Any] = {name: self.file[key] for name, key in NAMES.items()}
+        weights |= et.open(weights_from) if weights_from else {}
         if not settings:  # as much memory as there is: expand the weights once, not with every token
             weights = {name: np.asarray(file) for name, file in weights.items()}
         weights["base"] = self.metadata["llama.rope.freq_base"]
@@ -75,12 +76,12 @@ class Model:
         return logits
 
     def _step(self, tokens: list[int], block: int) -> np.ndarray:
-        self._grow(self.length + block)
+        self._grow(self.length + len(tokens))
         ids = np.zeros(block, np.int32)
         ids[: len(tokens)] = tokens
         found = self.session.step(ids=ids, start=self.length, last=len(tokens) - 1, Kc=self.keys, Vc=self.values)
         stop = self.length + len(tokens)
-        self.keys[:, :, self.length : stop] = found["NK"][:, :, : len(tokens)]
+        self.keys[:, :, self.length : stop] = found["NK"][:, :, : len(tokens)].reshape(self.keys[:, :, self.length : stop].shape)
         self.values[:, :, self.length : stop] = found["NV"][:, :, : len(tokens)]
         self.length = stop
         return np.asarray(found["logits"])
@@ -139,6 +140,10 @@ class Tokenizer:
         text = (
             f"<|im_start|>system\n{system}<|im_end|>\n<|im_start|>user\n{question}<|im_end|>\n<|im_start|>assistant\n"
         )
+        return self.plain(text)
+
+    def plain(self, text: str) -> list[int]:
+        """The tokens of a text."""
         found: list[int] = self.encoder.encode(text, add_special_tokens=False).ids
         return found
 
@@ -167,9 +172,11 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--memory")
     parser.add_argument("--arena")
+    parser.add_argument("--weights", help="a file of inputs of smollm2.ein, in place of the model's own")
+    parser.add_argument("--plain", action="store_true", help="go on with the text, instead of answering it")
     given = parser.parse_args()
-    model = Model(given.model, memory=room(given.memory), arena=given.arena)
-    prompt = model.tokenizer.chat(given.question)
+    model = Model(given.model, given.weights, memory=room(given.memory), arena=given.arena)
+    prompt = model.tokenizer.plain(given.question) if given.plain else model.tokenizer.chat(given.question)
     began, said, tokens, first = time.monotonic(), "", [], 0.0
     for token in model.generate(prompt, given.tokens, given.temperature, given.seed):
         first = first or time.monotonic() - began
