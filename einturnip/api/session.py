@@ -7,7 +7,7 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -20,17 +20,17 @@ from einturnip.api.jobs import Missing, complete, needs_data, results_nbytes
 from einturnip.api.results import File, Result
 from einturnip.api.running import analysis, running
 from einturnip.api.states import beginning, keeping
+from einturnip.api.step_plan import StepPlan
 from einturnip.core.errors import BindError, CapacityError, RunError
 from einturnip.core.settings import format_size
 from einturnip.devices.limits import available_memory
 from einturnip.eingraph.types import EinGraph, InputNode
 from einturnip.lang.types import Input, Program
 from einturnip.memgraph.in_place import written_over
-from einturnip.pipeline import Options, Planned, bind, execute, make_plan, report_of
+from einturnip.pipeline import Options, Planned, bind, make_plan
 from einturnip.planner.budget import resident_nbytes
-from einturnip.runtime.small import SmallRun, is_small
-from einturnip.runtime.types import Progress, RunReport
-from einturnip.stores.arrays import ArraySink, ArraySource, array_sink
+from einturnip.runtime.types import Progress
+from einturnip.stores.arrays import ArraySink, array_sink
 from einturnip.stores.home import Home
 from einturnip.stores.types import Array, Sink, Source, whole
 
@@ -38,15 +38,6 @@ from einturnip.stores.types import Array, Sink, Source, whole
 MOST_PLANS = 8
 # Of the memory allowed, how much states may take; what is beyond stands in files.
 STATES_SHARE = 0.5
-
-
-@dataclass
-class _Plan:
-    """The plan of a step for inputs of some shapes."""
-
-    planned: Planned
-    options: Options
-    small: SmallRun | None
 
 
 class Session:
@@ -70,7 +61,8 @@ class Session:
         self._fixed = _opened(program, inputs, folder, program.inputs)
         self._folder = folder
         self._homes: dict[str, Home] | None = None
-        self._plans: OrderedDict[Hashable, _Plan] = OrderedDict()
+        self._plans: OrderedDict[Hashable, StepPlan] = OrderedDict()
+        self._awake: StepPlan | None = None
         self._torn: str | None = None
         self._closed = False
         self.steps = 0
@@ -151,6 +143,7 @@ class Session:
             close_all(self._fixed.values())
             for home in (self._homes or {}).values():
                 home.close()
+            self._wake(None)
             self._plans.clear()
 
     def __enter__(self) -> Session:
@@ -172,6 +165,7 @@ class Session:
         key = plan_cache.shapes_key({n: s for n, s in sources.items() if n not in (self._homes or {})})
         plan = self._plans.get(key)
         if plan is None:
+            self._wake(None)
             plan, sources = self._made(sources)
             self._plans[self._key(sources)] = plan
             if len(self._plans) > MOST_PLANS:
@@ -179,11 +173,18 @@ class Session:
         else:
             self._plans.move_to_end(key)
             sources = complete(plan.planned.graph, sources, self._beginning)
+        self._wake(plan)
         result = self._run(plan, sources, progress, stop)
         for home in (self._homes or {}).values():
             home.turn()
         self.steps += 1
         return result
+
+    def _wake(self, plan: StepPlan | None) -> None:
+        """Let this plan alone keep an arena and threads: the budget is for one."""
+        if self._awake is not None and self._awake is not plan:
+            self._awake.rest()
+        self._awake = plan
 
     def _key(self, sources: Mapping[str, Source]) -> Hashable:
         homes = self._homes or {}
@@ -192,7 +193,7 @@ class Session:
 
     def _run(
         self,
-        plan: _Plan,
+        plan: StepPlan,
         sources: Mapping[str, Source],
         progress: Callable[[Progress], None] | None,
         stop: threading.Event | None,
@@ -209,38 +210,16 @@ class Session:
                 sinks[name] = array_sink(values[name], name, node.shape, node.dtype)
         try:
             with running():
-                report = self._ran(plan, sources, sinks, progress, stop)
+                report = plan.run(sources, sinks, progress, stop)
         except BaseException as error:
             if any(home.write is home.read for home in homes.values()):
                 self._torn = f"step {self.steps} ended half done: {error}"
             raise
         return Result(values, report, analysis(planned, report))
 
-    def _ran(
-        self,
-        plan: _Plan,
-        sources: Mapping[str, Source],
-        sinks: Mapping[str, Sink],
-        progress: Callable[[Progress], None] | None,
-        stop: threading.Event | None,
-    ) -> Callable[[], RunReport]:
-        planned, nodes = plan.planned, plan.planned.graph.nodes
-        here = [sources[n.name] if isinstance(n, InputNode) else None for n in nodes]
-        arrays = [s.array if isinstance(s, ArraySource) else None for s in here]
-        outs = [sink.array for sink in sinks.values() if isinstance(sink, ArraySink)]
-        whole_in_memory = all(s is None or a is not None for s, a in zip(here, arrays, strict=True))
-        if plan.small is not None and progress is None and stop is None and whole_in_memory and len(outs) == len(sinks):
-            bits, times = plan.small.run(arrays, outs)
-            moved = planned.memgraph.nbytes_by_link()
-            ways = {"in": moved["disk->cpu:0"], "out": moved["cpu:0->disk"]}
-            small = plan.small
-            return lambda: report_of(planned, small.happened(bits), ways, small.trace(times))
-        report = execute(planned, sources, sinks, plan.options, progress, stop)
-        return lambda: report
-
     # -- planning
 
-    def _made(self, sources: Mapping[str, Source]) -> tuple[_Plan, dict[str, Source]]:
+    def _made(self, sources: Mapping[str, Source]) -> tuple[StepPlan, dict[str, Source]]:
         """The plan for these inputs; states find their homes when the first is made."""
         graph = bind(self._program, sources, self._dims)
         found = complete(graph, sources, self._beginning)
@@ -255,8 +234,7 @@ class Session:
             single = [home for home in overlapping if home.write is home.read]
             if not single:
                 planned = replace(planned, memgraph=memgraph, sources={}, targets={})
-                small = SmallRun(memgraph) if is_small(memgraph) and options.device == "cpu" else None
-                return _Plan(planned, options, small), found
+                return StepPlan(planned, options), found
             held = sum(home.nbytes * (1 + (home.write is not home.read)) for home in homes.values())
             for home in single:
                 held += home.nbytes

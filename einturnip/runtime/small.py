@@ -22,6 +22,8 @@ from einturnip.stores.types import slices
 MOST_OPS = 64
 MOST_NBYTES = 1 << 20
 MOST_SECONDS = 2e-3
+# Seconds that an op takes to be handed to a thread and back; the most arena of a plan that one thread runs.
+HANDED_OVER, MOST_STEP_NBYTES = 50e-6, 16 << 20
 
 Step = Callable[[], int]
 
@@ -36,6 +38,13 @@ def is_small(graph: MemGraph) -> bool:
     if len(graph) > MOST_OPS or graph.spill_nbytes or float(graph.seconds.sum()) > MOST_SECONDS:
         return False
     return 0 < arena_nbytes(graph) <= MOST_NBYTES
+
+
+def pays_here(graph: MemGraph, workers: int) -> bool:
+    """True where a plan, run again and again, takes less in one thread: more save less than handing ops over costs."""
+    if graph.spill_nbytes or not 0 < arena_nbytes(graph) <= MOST_STEP_NBYTES:
+        return False
+    return float(graph.seconds.sum()) * (1 - 1 / workers) <= HANDED_OVER * len(graph)
 
 
 def arena_nbytes(graph: MemGraph) -> int:

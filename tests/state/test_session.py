@@ -1,5 +1,8 @@
 """Sessions: many steps, the same answers whatever the memory, states where they are in between."""
 
+import os
+import threading
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -132,3 +135,51 @@ def test_a_step_that_fails_half_way_leaves_no_session_to_go_on_with() -> None:
         closed = session
     with pytest.raises(RunError, match="closed"):
         closed.step(K=np.array([1]))
+
+
+def by_threads(progress: object) -> None:
+    """Where progress is shown, no step is so small that the caller's thread runs it."""
+
+
+def crews() -> set[threading.Thread]:
+    return {t for t in threading.enumerate() if t.name.startswith("einturnip-")}
+
+
+def test_threads_and_arena_stay_between_steps_and_go_with_the_session() -> None:
+    before = crews()
+    text = "input X : f64[n, m]\nstate W : f64[m, k] = 1\nY[i,l] = sum[j] X[i,j] * W[j,l]\nW[j,l] <- W[j,l] + 1\n"
+    with et.compile(text + "s = sum[i,l] Y[i,l]\noutput s").session(W=np.ones((300, 40)), arena="150KiB") as session:
+        for n, fresh in ((400, True), (400, False), (500, True), (400, True), (400, False)):
+            held = crews() - before
+            steps, found = session.steps, session.step(X=np.ones((n, 300)), progress=by_threads)
+            assert found["s"] == n * 300 * 40 * (1 + steps)
+            assert (crews() - before != held) == fresh and len(crews() - before) >= 3  # those of one plan, not of two
+    assert crews() == before
+
+
+def test_a_session_goes_on_in_a_forked_process() -> None:
+    """Threads stay behind in the parent: the child has its own."""
+    text = "state W : f64[300, 300] = 1\nV[i,j] = sum[k] W[i,k] * W[k,j]\n"
+    text += "W[i,j] <- W[i,j] + 0 * V[i,j] + 1\ns = max[i,j] W[i,j]\noutput s"
+    with et.compile(text).session(arena="300KiB") as session:
+        assert session.step(progress=by_threads)["s"] == 1
+        child = os.fork()
+        if child == 0:
+            status = 1
+            try:
+                status = 0 if session.step(progress=by_threads)["s"] == 2 else 2
+            finally:
+                os._exit(status)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert session.step(progress=by_threads)["s"] == 2
+
+
+@pytest.mark.parametrize("arena", ["120KiB", "1MiB"])
+def test_reproducible_steps_have_the_same_bits_in_any_memory(arena) -> None:
+    a = np.random.default_rng(3).standard_normal((60, 60)) / 8
+    program, found = et.compile(TURN), []
+    for options in ({"arena": "4MiB", "workers": 2}, {"arena": arena, "workers": 1}):
+        with program.session(A=a, reproducible=True, **options) as session:
+            sums = [float(session.step(x=a[k])["c"]) for k in range(4)]
+            found.append((sums, session.state("A").tobytes()))
+    assert found[0] == found[1]

@@ -1,0 +1,97 @@
+"""The plan of a session's step, and what its runs keep for each other."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Mapping, Sequence
+
+from einturnip.eingraph.types import InputNode
+from einturnip.pipeline import Options, Planned, execute, report_of, standing_for
+from einturnip.runtime.compiling import compile_ahead, compile_all
+from einturnip.runtime.small import SmallRun, pays_here
+from einturnip.runtime.standing import Standing
+from einturnip.runtime.types import Progress, RunReport
+from einturnip.stores.arrays import ArraySink, ArraySource
+from einturnip.stores.types import Array, Sink, Source
+
+
+class StepPlan:
+    """A plan that runs step after step: in the caller's thread where handing its ops over would take longer than
+    threads save, else by threads and in an arena that stay. For one run at a time.
+    """
+
+    def __init__(self, planned: Planned, options: Options) -> None:
+        self.planned, self.options = planned, options
+        self._pays_here = options.device == "cpu" and pays_here(planned.memgraph, planned.machine.workers)
+        self._small: SmallRun | None = None
+        self._codes = -1
+        self._standing: Standing | None = None
+        self._process = os.getpid()
+
+    def run(
+        self,
+        sources: Mapping[str, Source],
+        sinks: Mapping[str, Sink],
+        progress: Callable[[Progress], None] | None,
+        stop: threading.Event | None,
+    ) -> Callable[[], RunReport]:
+        """Run a step; what is returned tells of it.
+
+        Raises:
+            RunError, StoreError, Interrupted: it failed on the way.
+        """
+        nodes = self.planned.graph.nodes
+        here = [sources[n.name] if isinstance(n, InputNode) else None for n in nodes]
+        arrays = [s.array if isinstance(s, ArraySource) else None for s in here]
+        outs = [sink.array for sink in sinks.values() if isinstance(sink, ArraySink)]
+        in_memory = len(outs) == len(sinks) and all(
+            s is None or a is not None for s, a in zip(here, arrays, strict=True)
+        )
+        if self._pays_here and in_memory and progress is None and stop is None:
+            return self._run_here(arrays, outs)
+        report = self._run_by_threads(sources, sinks, progress, stop)
+        return lambda: report
+
+    def rest(self) -> None:
+        """Give back arena, threads and spill file; the next run makes them anew."""
+        self._small, standing, self._standing = None, self._standing, None
+        if standing is not None and self._process == os.getpid():
+            standing.close()
+
+    def _run_here(self, inputs: Sequence[Array | None], outputs: Sequence[Array]) -> Callable[[], RunReport]:
+        planned = self.planned
+        codes = self._compile()
+        if self._small is None or codes != self._codes:
+            self._small, self._codes = SmallRun(planned.memgraph), codes
+        small = self._small
+        bits, times = small.run(inputs, outputs)
+        moved = planned.memgraph.nbytes_by_link()
+        ways = {"in": moved["disk->cpu:0"], "out": moved["cpu:0->disk"]}
+        return lambda: report_of(planned, small.happened(bits), ways, small.trace(times))
+
+    def _compile(self) -> int:
+        """How many kernels are machine code; more as soon as the steps would have saved what compiling takes."""
+        planned = self.planned
+        if not planned.machine.compiled:
+            return 0
+        if self.options.reproducible:
+            return self._codes if self._small is not None else compile_all(planned.taskgraph)
+        return compile_ahead(planned.taskgraph, planned.machine)
+
+    def _run_by_threads(
+        self,
+        sources: Mapping[str, Source],
+        sinks: Mapping[str, Sink],
+        progress: Callable[[Progress], None] | None,
+        stop: threading.Event | None,
+    ) -> RunReport:
+        if self._process != os.getpid():  # forked: threads stayed behind, and a spill file would be shared
+            self._standing, self._process = None, os.getpid()
+        if self._standing is None:
+            self._standing = standing_for(self.planned, self.options)
+        try:
+            return execute(self.planned, sources, sinks, self.options, progress, stop, self._standing)
+        except BaseException:
+            self.rest()  # an interrupt may have left ops running, which end with the threads
+            raise
