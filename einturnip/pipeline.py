@@ -286,7 +286,9 @@ def _on_host(
     state = State(memgraph, ready.ranks, room) if again is None else Replay(memgraph, room, again.events)
     tick = ticks(executor)
     with blas_threads(1):
-        trace = run_ops(memgraph, state, executor.run, executor.describe, lanes, tick, stop, None, ready.crew)
+        trace = run_ops(
+            memgraph, state, executor.run, executor.describe, lanes, tick, stop, executor.only_counts, ready.crew
+        )
     if tick is not None:
         tick(trace)
     return executor, trace
