@@ -7,6 +7,7 @@ import mmap
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,12 @@ class HostArena:
             self._map.close()
 
 
+@cache
+def _libraries() -> threadpoolctl.ThreadpoolController:
+    """The libraries whose threads are limited, found once: that takes a millisecond. NumPy's is there before."""
+    return threadpoolctl.ThreadpoolController()
+
+
 class _BlasLimits:
     """The limits in force, oldest first: runs in several threads begin and end in any order."""
 
@@ -81,7 +88,7 @@ class _BlasLimits:
 
     def enter(self, n: int) -> None:
         with self.lock:
-            set_now = threadpoolctl.threadpool_limits(limits=n, user_api="blas")
+            set_now = _libraries().limit(limits=n, user_api="blas")
             self.before = self.before if self.limits else set_now
             self.limits.append(n)
 
@@ -89,7 +96,7 @@ class _BlasLimits:
         with self.lock:
             self.limits.remove(n)
             if self.limits:
-                threadpoolctl.threadpool_limits(limits=self.limits[-1], user_api="blas")
+                _libraries().limit(limits=self.limits[-1], user_api="blas")
             else:
                 self.before.restore_original_limits()
 

@@ -141,6 +141,9 @@ class Transfers:
         return f"{op.kind.name.lower()}ing a tile of {self.nodes[value.node].name!r}{state}"
 
 
+_TRANSFERS = frozenset({OpKind.LOAD, OpKind.RELOAD, OpKind.STORE})
+
+
 class HostExecutor(Transfers):
     """Runs ops of one memory graph on the host; ``run`` may be called from several threads, each op once.
 
@@ -157,6 +160,10 @@ class HostExecutor(Transfers):
     ) -> None:
         super().__init__(graph, memory, sources, sinks, spill)
         self._in_place = self.views.elsewhere = InPlace(graph, sources, sinks)
+
+    def only_counts(self, i: int) -> bool:
+        """Whether op ``i`` is a transfer of what is at its far end already."""
+        return self.graph.kind[i] in _TRANSFERS and self._in_place.there(self.graph[i])
 
     def run(self, i: int) -> None:
         """Do what op ``i`` says."""
