@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import ctypes
-from functools import cache
+from collections.abc import Callable
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
+
+from einturnip.codegen.primitives import Array
 
 _ROW_MAJOR, _AS_IS, _TRANSPOSED = 101, 111, 112
 _LETTERS = {"float32": "s", "float64": "d", "complex64": "c", "complex128": "z"}
@@ -43,6 +46,12 @@ class Product:
 
     def __call__(self, m: int, n: int, k: int, a: Matrix, b: Matrix, beta: int, c: Matrix, scratch: int = 0) -> None:
         """Multiply (m, k) by (k, n); ``beta`` is 0 or 1."""
+        self.bound(m, n, k, a, b, beta, c, scratch)()
+
+    def bound(
+        self, m: int, n: int, k: int, a: Matrix, b: Matrix, beta: int, c: Matrix, scratch: int = 0
+    ) -> Callable[[], None]:
+        """That call, to be made again and again."""
         raise NotImplementedError
 
 
@@ -61,36 +70,40 @@ class CblasProduct(Product):
         real = ctypes.c_float if self.dtype.itemsize == 8 else ctypes.c_double
         return (real * 2)(value.real, value.imag)
 
-    def __call__(self, m: int, n: int, k: int, a: Matrix, b: Matrix, beta: int, c: Matrix, scratch: int = 0) -> None:
-        """Multiply."""
+    def bound(
+        self, m: int, n: int, k: int, a: Matrix, b: Matrix, beta: int, c: Matrix, scratch: int = 0
+    ) -> Callable[[], None]:
+        """See Product."""
         flip_a, lda = _oriented(m, k, a)
         flip_b, ldb = _oriented(k, n, b)
         if n == 1 and beta:  # some gemv read what beta = 0 should overwrite
-            self._vector(m, k, a.address, flip_a, lda, b.address, b.row_stride, beta, c.address, c.row_stride)
-        elif m == 1 and beta:
-            self._vector(n, k, b.address, not flip_b, ldb, a.address, a.column_stride, beta, c.address, c.column_stride)
-        else:
-            self._matrix(m, n, k, (a.address, flip_a, lda), (b.address, flip_b, ldb), beta, c)
+            return self._vector(m, k, a.address, flip_a, lda, b.address, b.row_stride, beta, c.address, c.row_stride)
+        if m == 1 and beta:
+            flip_b = not flip_b
+            return self._vector(
+                n, k, b.address, flip_b, ldb, a.address, a.column_stride, beta, c.address, c.column_stride
+            )
+        return self._matrix(m, n, k, (a.address, flip_a, lda), (b.address, flip_b, ldb), beta, c)
 
     def _matrix(
         self, m: int, n: int, k: int, a: tuple[int, bool, int], b: tuple[int, bool, int], beta: int, c: Matrix
-    ) -> None:
+    ) -> Callable[[], None]:
         flip, ldc = _oriented(m, n, c)
         if flip:  # the transpose of C is the product of the transposes, the other way round
             m, n, a, b = n, m, b, a
         zero_one, alpha = self._scalars[beta], self._scalars[2]
         ops = [_TRANSPOSED if x[1] != flip else _AS_IS for x in (a, b)]
-        self._gemm(_ROW_MAJOR, *ops, m, n, k, alpha, a[0], a[2], b[0], b[2], zero_one, c.address, ldc)
+        return partial(self._gemm, _ROW_MAJOR, *ops, m, n, k, alpha, a[0], a[2], b[0], b[2], zero_one, c.address, ldc)
 
     def _vector(
         self, m: int, k: int, a: int, flip: bool, lda: int, x: int, step_x: int, beta: int, y: int, step_y: int
-    ) -> None:
+    ) -> Callable[[], None]:
         """y = alpha A x + beta y for an (m, k) matrix, stored (k, m) where flipped."""
         rows, columns = (k, m) if flip else (m, k)
         op = _TRANSPOSED if flip else _AS_IS
         step_x, step_y = step_x if k > 1 else 1, step_y if m > 1 else 1
         alpha, zero_one = self._scalars[2], self._scalars[beta]
-        self._gemv(_ROW_MAJOR, op, rows, columns, alpha, a, lda, x, step_x, zero_one, y, step_y)
+        return partial(self._gemv, _ROW_MAJOR, op, rows, columns, alpha, a, lda, x, step_x, zero_one, y, step_y)
 
 
 class NumpyProduct(Product):
@@ -98,11 +111,15 @@ class NumpyProduct(Product):
 
     scratch = True
 
-    def __call__(self, m: int, n: int, k: int, a: Matrix, b: Matrix, beta: int, c: Matrix, scratch: int = 0) -> None:
-        """Multiply."""
-        target = self._view(m, n, c)
-        out = self._view(m, n, Matrix(scratch, n, 1))
-        np.matmul(self._view(m, k, a), self._view(k, n, b), out=out)
+    def bound(
+        self, m: int, n: int, k: int, a: Matrix, b: Matrix, beta: int, c: Matrix, scratch: int = 0
+    ) -> Callable[[], None]:
+        """See Product."""
+        target, out = self._view(m, n, c), self._view(m, n, Matrix(scratch, n, 1))
+        return partial(self._multiply, self._view(m, k, a), self._view(k, n, b), beta, target, out)
+
+    def _multiply(self, a: Array, b: Array, beta: int, target: Array, out: Array) -> None:
+        np.matmul(a, b, out=out)
         if self.alpha != 1:
             np.multiply(out, self.alpha, out=out)
         if beta:
@@ -110,7 +127,7 @@ class NumpyProduct(Product):
         else:
             np.copyto(target, out)
 
-    def _view(self, rows: int, columns: int, x: Matrix) -> np.ndarray[Any, np.dtype[Any]]:
+    def _view(self, rows: int, columns: int, x: Matrix) -> Array:
         size = self.dtype.itemsize
         extent = ((rows - 1) * x.row_stride + (columns - 1) * x.column_stride + 1) * size
         memory: Any = (ctypes.c_char * extent).from_address(x.address)

@@ -9,6 +9,7 @@ import numpy as np
 
 from einturnip.codegen.assemble import Assembler, Register, Step
 from einturnip.codegen.primitives import Array
+from einturnip.codegen.protocol import Bound
 from einturnip.codegen.space import Space
 from einturnip.codegen.status import StatusLog, listening
 from einturnip.codegen.window import Tile, aligned
@@ -46,13 +47,30 @@ class Blocked:
         workspace: Array,
     ) -> int:
         """Run over one tile; gives what the floating-point unit saw."""
-        log = StatusLog()
-        if first or self.whole:
-            for out, number in zip(outs, self.cleared, strict=False):
+        return self.bound(outs, operands, origins, first, workspace)()
+
+    def bound(
+        self,
+        outs: tuple[Array, ...],
+        operands: tuple[Array, ...],
+        origins: tuple[int, ...],
+        first: bool,
+        workspace: Array,
+    ) -> Bound:
+        """See Bindable."""
+        frame = _Frame(self, outs, operands, origins, first or self.whole, workspace)
+        cleared = tuple(zip(outs, self.cleared, strict=False)) if first or self.whole else ()
+
+        def run() -> int:
+            log = StatusLog()
+            for out, number in cleared:
                 np.copyto(out, number)
-        with listening(log):
-            _Frame(self, outs, operands, origins, first or self.whole, workspace).run(0)
-        return log.bits
+            with listening(log):
+                frame.count_up()
+                frame.run(0)
+            return log.bits
+
+        return run
 
 
 def blocked(
@@ -81,7 +99,7 @@ def blocked(
 
 
 class _Frame:
-    """One call: registers bound to arrays, the block that the walk stands on."""
+    """A call, which may be made again: registers bound to arrays, the block that the walk stands on."""
 
     def __init__(
         self,
@@ -107,8 +125,13 @@ class _Frame:
         self.shapes: list[tuple[int, ...] | None] = [None] * n_levels
         for index, register in enumerate(kernel.registers):
             self._bind(index, register, outs, operands)
-        for index in kernel.iotas:
-            _count_up(self._array(index, space.shape(kernel.registers[index].labels)).reshape(-1))
+        shapes = ((index, space.shape(kernel.registers[index].labels)) for index in kernel.iotas)
+        self.counting = [self._array(index, shape).reshape(-1) for index, shape in shapes]
+
+    def count_up(self) -> None:
+        """Fill what holds 0, 1, 2, ... during the run; others have the workspace between runs."""
+        for array in self.counting:
+            _count_up(array)
 
     def _bind(self, index: int, register: Register, outs: tuple[Array, ...], operands: tuple[Array, ...]) -> None:
         level, space = register.level, self.space

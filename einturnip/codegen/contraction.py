@@ -14,6 +14,7 @@ from einturnip.codegen.blas import Matrix, Product, product
 from einturnip.codegen.graph import number
 from einturnip.codegen.matrices import Plan, Tensor, plan, stride
 from einturnip.codegen.primitives import BF16_EDGE, Array
+from einturnip.codegen.protocol import Bound
 from einturnip.codegen.status import INVALID, StatusLog, listening, unit
 from einturnip.codegen.window import aligned, label_strides, terms
 from einturnip.core.contraction import Contraction, contraction
@@ -74,23 +75,40 @@ class ContractionKernel:
         workspace: Array,
     ) -> int:
         """Run over one tile; gives what the floating-point unit saw."""
+        return self.bound(outs, operands, origins, first, workspace)()
+
+    def bound(
+        self,
+        outs: tuple[Array, ...],
+        operands: tuple[Array, ...],
+        origins: tuple[int, ...],
+        first: bool,
+        workspace: Array,
+    ) -> Bound:
+        """See Bindable."""
         arrays = self._view(0, operands[self.slots[0]]), self._view(1, operands[self.slots[1]]), outs[0]
         fresh = first or self.whole
         bound = self.bind((arrays[0].strides, arrays[1].strides, arrays[2].strides))
         if bound.single is None:
-            return _heard(_Walk(self, bound, arrays, fresh, workspace).run(), arrays[2])
+            return lambda: _heard(_Walk(self, bound, arrays, fresh, workspace).run(), arrays[2])
         m, n, k = bound.single
-        if fresh and min(m, n) == 1:
-            arrays[2][...] = 0
-            fresh = False
         left, right, out = [
             Matrix(array.__array_interface__["data"][0], *steps)
             for array, steps in zip(arrays, bound.steps, strict=True)
         ]
-        flags = unit()
-        flags.clear()
-        self.product(m, n, k, left, right, 0 if fresh else 1, out)
-        return _heard(flags.read(), arrays[2])
+        cleared = fresh and min(m, n) == 1
+        call = self.product.bound(m, n, k, left, right, 1 if cleared or not fresh else 0, out)
+        flags, made = unit(), arrays[2]
+
+        def run() -> int:
+            if cleared:
+                made.fill(0)
+            flags.clear()
+            call()
+            bits = flags.read()
+            return _heard(bits, made) if bits else 0
+
+        return run
 
     def _view(self, index: int, array: Array) -> Array:
         """An operand with an axis a label."""

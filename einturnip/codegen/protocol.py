@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Literal, Protocol
+from collections.abc import Callable
+from typing import Literal, Protocol, runtime_checkable
 
 from einturnip.codegen.primitives import Array
 
 Mode = Literal["whole", "touch", "finish"]
+
+
+Bound = Callable[[], int]
+"""A kernel over tiles that are settled: gives the bits of what happened."""
 
 
 class HostKernel(Protocol):
@@ -44,3 +49,18 @@ class HostKernel(Protocol):
         Raises:
             OutOfRange: a key's value is no index of its label.
         """
+
+
+@runtime_checkable
+class Bindable(Protocol):
+    """A kernel that may be made ready for tiles that it will be called with again and again."""
+
+    def bound(
+        self,
+        outs: tuple[Array, ...],
+        operands: tuple[Array, ...],
+        origins: tuple[int, ...],
+        first: bool,
+        workspace: Array,
+    ) -> Bound:
+        """The call with these arguments (see HostKernel), all that can be done beforehand done."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from einturnip.codegen.native.recipe import Recipe
 from einturnip.codegen.primitives import Array
-from einturnip.codegen.protocol import HostKernel
+from einturnip.codegen.protocol import Bound, HostKernel
 from einturnip.codegen.status import INVALID, unit
 from einturnip.codegen.window import first_offset, label_strides
 from einturnip.core.einsum import Access
@@ -46,21 +46,46 @@ class NativeKernel:
         workspace: Array,
     ) -> int:
         """Run over one tile; gives what the floating-point unit saw."""
-        recipe = self.recipe
+        return self.bound(outs, operands, origins, first, workspace)()
+
+    def bound(
+        self,
+        outs: tuple[Array, ...],
+        operands: tuple[Array, ...],
+        origins: tuple[int, ...],
+        first: bool,
+        workspace: Array,
+    ) -> Bound:
+        """See Bindable."""
         arguments = self._arguments(outs, operands, origins, first)
         if arguments is None:
+            return lambda: self.slow(outs, operands, origins, first, workspace)
+        status, function, compares = unit(), self.function, self.recipe.compares
+        address = arguments.buffer_info()[0]
+
+        def run(_held: array[int] = arguments) -> int:
+            status.clear()
+            function(address)
+            bits = status.read()
+            if bits & INVALID and compares:
+                return self._compared(bits, outs, operands, origins, first, workspace)
+            return bits
+
+        return run
+
+    def _compared(
+        self,
+        bits: int,
+        outs: tuple[Array, ...],
+        operands: tuple[Array, ...],
+        origins: tuple[int, ...],
+        first: bool,
+        workspace: Array,
+    ) -> int:
+        """The bits where INVALID may be a comparison with NaN, which is not ours to tell."""
+        if self.recipe.repeatable or first:  # NumPy can tell, where the tile may be done again
             return self.slow(outs, operands, origins, first, workspace)
-        status = unit()
-        status.clear()
-        self.function(arguments.buffer_info()[0])
-        bits = status.read()
-        if bits & INVALID and recipe.compares:
-            # A comparison with NaN looks like a NaN being made. NumPy can tell, where the tile may be done again.
-            if recipe.repeatable or first:
-                return self.slow(outs, operands, origins, first, workspace)
-            if any(map(_has_nan, operands)):
-                bits &= ~INVALID
-        return bits
+        return bits & ~INVALID if any(map(_has_nan, operands)) else bits
 
     def _arguments(
         self, outs: tuple[Array, ...], operands: tuple[Array, ...], origins: tuple[int, ...], first: bool
