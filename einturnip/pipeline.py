@@ -14,7 +14,7 @@ from einturnip.core.errors import CapacityError
 from einturnip.core.machine import Machine
 from einturnip.decomp.check import check as check_decomposition
 from einturnip.decomp.types import Decomposition
-from einturnip.devices.choice import Chosen, arena_nbytes, choose, open_device
+from einturnip.devices.choice import Chosen, choose, open_device, within
 from einturnip.devices.host import available_memory, blas_threads, usable_cores
 from einturnip.devices.stored import machine_here
 from einturnip.eingraph.build import build as build_graph
@@ -131,9 +131,22 @@ def make_plan(graph: EinGraph, sources: Mapping[str, Source], targets: Mapping[s
         CapacityError: the budget is too small; says the least that would do. DeviceError: there is no such device.
     """
     device = choose(options.device)
-    if device.kind != "cpu":
-        arena = options.memory if options.arena is None else options.arena
-        options = replace(options, memory=None, arena=arena_nbytes(device) if arena is None else arena)
+    if device.kind == "cpu":
+        return _made(graph, sources, targets, options, device)
+    device, arena = within(device, options.memory, options.arena)
+    try:
+        return _made(graph, sources, targets, replace(options, memory=None, arena=arena), device)
+    except CapacityError:
+        if options.memory is None or not device.library:
+            raise
+    options = replace(options, memory=None, arena=options.memory)  # cuBLAS then has no workspace
+    return _made(graph, sources, targets, options, replace(device, library=0))
+
+
+def _made(
+    graph: EinGraph, sources: Mapping[str, Source], targets: Mapping[str, str], options: Options, device: Chosen
+) -> Planned:
+    """The plan for a device, whose budget is the options' arena."""
     machine = machine_here(options.workers or usable_cores())
     machine = machine if device.kind == "cpu" else replace(machine, compute=device.name)
     memory = options.memory

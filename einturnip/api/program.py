@@ -81,7 +81,8 @@ class Settings:
     def options(self) -> Options:
         """The same for the planner, but for the memory of the process."""
         return Options(
-            arena=None if self._arena is None else parse_size(self._arena),
+            memory=None if self.device == "cpu" or self.memory is None else parse_size(self.memory),
+            arena=None if self.arena is None else parse_size(self.arena),
             workers=self.workers,
             spill=None if self.spill is None else os.fspath(self.spill),
             spill_limit=None if self.spill_limit is None else parse_size(self.spill_limit),
@@ -91,11 +92,6 @@ class Settings:
             host_memory=None if self.host_memory is None else parse_size(self.host_memory),
             reproducible=self.reproducible,
         )
-
-    @property
-    def _arena(self) -> Size | None:
-        """The arena's size as stated: of a device's memory, all is arena."""
-        return self.memory if self.arena is None and self.device != "cpu" else self.arena
 
     def allowed(self) -> int | None:
         """Bytes that may be added to the process; None where the arena is stated instead."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from einturnip.core.errors import BindError, DeviceError
@@ -12,21 +12,33 @@ from einturnip.devices.probe import driver, probe
 from einturnip.devices.protocol import Device
 from einturnip.devices.simulated import SimulatedDevice, drawn
 
-WORDS = "auto, cpu, cuda, cuda:1 or sim"
+WORDS = "auto, cpu, cuda, cuda:1, cuda:1+tf32 or sim"
 SHARE = 0.9
 """Of a GPU's free memory, what a run takes where no budget is stated: a context and modules come beside it."""
+LIBRARY_NBYTES = 4 * (32 << 20)
+"""Of a GPU's budget, what cuBLAS works in on four streams: what NVIDIA advises for its newest GPUs."""
+LIBRARY_SHARE = 32
+"""Of a small budget no more than one part in so many is cuBLAS's; it then takes kernels that need less."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
     """A device: the CPU, GPU ``number``, or a simulated one with delays drawn from the seed ``number``.
 
-    ``why``: why ``auto`` took the CPU, or which GPU it took.
+    ``why``: why ``auto`` took the CPU, or which GPU it took. ``tf32``: products of f32 may round their factors to 10
+    bits. ``library``: bytes of the budget in which cuBLAS works, beside the arena.
     """
 
     kind: Literal["cpu", "cuda", "sim"] = "cpu"
     number: int = 0
     why: str = ""
+    tf32: bool = False
+    library: int = 0
+
+    @property
+    def told(self) -> str:
+        """In words: the device, and why it was taken where ``auto`` took it."""
+        return f"{self.name}: {self.why}" if self.why else self.name
 
     @property
     def name(self) -> str:
@@ -40,7 +52,7 @@ def check(word: str) -> None:
     Raises:
         BindError: it is none. DeviceError: several GPUs, which are not supported yet.
     """
-    if re.fullmatch(r"auto|cpu|cuda(:\d+)?|sim(:\d+)?", word):
+    if re.fullmatch(r"auto|cpu|cuda(:\d+)?(\+tf32)?|sim(:\d+)?", word):
         return
     if re.fullmatch(r"cuda:\d+(,\d+)+", word):
         raise DeviceError(
@@ -56,7 +68,8 @@ def choose(word: str) -> Chosen:
         BindError, DeviceError: there is none such, and what would help.
     """
     check(word)
-    kind, _, number = word.partition(":")
+    plain, _, tf32 = word.partition("+")
+    kind, _, number = plain.partition(":")
     if kind == "cpu":
         return Chosen()
     if kind == "sim":
@@ -74,7 +87,7 @@ def choose(word: str) -> Chosen:
     if wanted not in {gpu.number for gpu in found.gpus}:
         there = ", ".join(f"cuda:{gpu.number} ({gpu.name})" for gpu in found.gpus)
         raise DeviceError(f"--device {word}: there is no such GPU. help: there are {there}")
-    return Chosen("cuda", wanted)
+    return Chosen("cuda", wanted, tf32=bool(tf32))
 
 
 def arena_nbytes(chosen: Chosen) -> int:
@@ -82,6 +95,16 @@ def arena_nbytes(chosen: Chosen) -> int:
     if chosen.kind == "cuda":
         return int(SHARE * next(gpu.free_nbytes for gpu in probe().gpus if gpu.number == chosen.number))
     return available_memory() // 4
+
+
+def within(chosen: Chosen, memory: int | None, arena: int | None) -> tuple[Chosen, int]:
+    """The device with cuBLAS's part set aside, within the memory stated or beside the arena stated; and the arena."""
+    if arena is None and memory is None:
+        memory = arena_nbytes(chosen)
+    budget = memory if arena is None else arena
+    assert budget is not None
+    library = min(LIBRARY_NBYTES, budget // LIBRARY_SHARE) if chosen.kind == "cuda" else 0
+    return replace(chosen, library=library), budget - library if arena is None else budget
 
 
 def open_device(chosen: Chosen, arena: int, pinned: int) -> Device:
@@ -93,5 +116,5 @@ def open_device(chosen: Chosen, arena: int, pinned: int) -> Device:
     if chosen.kind == "cuda":
         from einturnip.devices.cuda.device import open_cuda
 
-        return open_cuda(chosen.number, arena, pinned)
+        return open_cuda(chosen.number, arena, pinned, chosen.library, chosen.tf32)
     return SimulatedDevice(chosen.name, arena, pinned, drawn(chosen.number))

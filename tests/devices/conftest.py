@@ -35,11 +35,11 @@ def put(monkeypatch: pytest.MonkeyPatch, kind: str, delays: Sequence[float]) -> 
         if kind == "sim":
             return SimulatedDevice(chosen.name, arena, pinned, paced(delays))
         made.append(FakeCalls(paced(delays)))
-        return FakedDevice(chosen.name, made[-1], arena, pinned)
+        return FakedDevice(chosen.name, made[-1], arena, pinned, chosen.library)
 
     monkeypatch.setattr(pipeline, "open_device", opened)
     number = 0
     chosen = choice.Chosen("sim" if kind == "sim" else "cuda", number)
     monkeypatch.setattr(pipeline, "choose", lambda word: choice.Chosen() if word == "cpu" else chosen)
-    monkeypatch.setattr(pipeline, "arena_nbytes", lambda chosen: 64 << 20)
+    monkeypatch.setattr(choice, "arena_nbytes", lambda chosen: 64 << 20)
     return made

@@ -17,7 +17,7 @@ import numpy as np
 from einturnip.codegen.cuda.types import NOWHERE, STATUS_NBYTES, CudaKernel, Dim3
 from einturnip.codegen.kernels import compile_kernel
 from einturnip.core.errors import OutOfRange
-from einturnip.devices.cuda.calls import Product
+from einturnip.devices.cuda.cublas import Product
 from einturnip.devices.cuda.device import CudaDevice
 from einturnip.devices.streams import Event, Pace, VirtualStreams
 
@@ -55,6 +55,7 @@ class FakeCalls:
         self.events: dict[int, _Marked] = {}
         self.clocks: dict[int, Clock] = {}
         self.host: Clock = {}
+        self.room_of: dict[int, tuple[int, int]] = {}  # by stream, where cuBLAS may work
         self.accesses: list[_Access] = []
         self.numbers: Counter[int] = Counter()
         self.started = False
@@ -176,7 +177,18 @@ class FakeCalls:
             made = (np.matmul(a.astype(sums), b.astype(sums)) * sums.type(alpha)).astype(result)
             c[...] = made if p.beta == 0 else c + made
 
-        self._submit(stream, work, [(*_span(a), False), (*_span(b), False), (*_span(c), True)])
+        place, nbytes = self.room_of[stream]
+        room = (place, place + nbytes, True)
+        self._submit(stream, work, [(*_span(a), False), (*_span(b), False), (*_span(c), True), room])
+
+    def workspace(self, stream: int, address: int, nbytes: int) -> None:
+        held = [(at, at + len(memory) - 512) for at, memory in self.memory.items()]
+        assert not nbytes or any(at <= address and address + nbytes <= end for at, end in held), "not of the arena"
+        assert not address % 256, "cuBLAS asks for so much"
+        self.room_of[stream] = address, nbytes
+
+    def room(self) -> tuple[int, int]:
+        return 1 << 30, 2 << 30
 
     def close(self) -> None:
         self.closed = True

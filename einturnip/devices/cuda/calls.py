@@ -3,31 +3,15 @@
 from __future__ import annotations
 
 import ctypes
-from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Protocol
 
 from einturnip.codegen.cuda.cache import compiled
 from einturnip.codegen.cuda.types import CudaKernel, Dim3
+from einturnip.devices.cuda.cublas import Cublas, Product, load
 
 NOT_READY = 600  # cudaErrorNotReady
 OVER_SHARED = 48 << 10  # bytes of shared memory from which a kernel must be told that it may
-
-
-@dataclass(frozen=True, slots=True)
-class Product:
-    """``c[b] = alpha a[b] b[b] + beta c[b]``, columns first as cuBLAS counts: (m, k) by (k, n), addresses, elements."""
-
-    m: int
-    n: int
-    k: int
-    batch: int
-    a: tuple[int, bool, int, int]  # address, transposed, leading dimension, stride of the batch
-    b: tuple[int, bool, int, int]
-    c: tuple[int, int, int]  # address, leading dimension, stride of the batch
-    dtypes: tuple[str, str, str]  # of a and b, of the sums, of c
-    alpha: complex
-    beta: float
 
 
 class Calls(Protocol):
@@ -51,30 +35,25 @@ class Calls(Protocol):
         self, function: object, grid: Dim3, block: Dim3, shared: int, head: bytes, fixed: bytes, stream: int
     ) -> None: ...
     def multiply(self, product: Product, stream: int) -> None: ...
+    def workspace(self, stream: int, address: int, nbytes: int) -> None: ...
+    def room(self) -> tuple[int, int]: ...
     def close(self) -> None: ...
 
 
-_CUDA_TYPES = {"f32": 0, "f64": 1, "f16": 2, "c64": 4, "c128": 5, "bf16": 14}  # cudaDataType
-_COMPUTE_TYPES = {"f16": 68, "bf16": 68, "f32": 68, "c64": 68, "f64": 70, "c128": 70}  # cublasComputeType: sums of f32
-TF32 = 77  # CUBLAS_COMPUTE_32F_FAST_TF32
-_SCALARS = {"f32": "f", "f64": "d", "c64": "ff", "c128": "dd"}
-
-
 class CupyCalls:
-    """See Calls. ``tf32``: products of f32 may round their factors to 10 bits, which tensor cores multiply faster."""
+    """See Calls. ``tf32``: see Cublas."""
 
     def __init__(self, number: int, tf32: bool = False) -> None:
         self._runtime: Any = import_module("cupy_backends.cuda.api.runtime")
         self._driver: Any = import_module("cupy_backends.cuda.api.driver")
-        self._cublas: Any = import_module("cupy_backends.cuda.libs").cublas
-        self._tf32 = tf32
         self._runtime.setDevice(number)
         self._runtime.free(0)  # makes the context
+        self._cublas = Cublas(load(), tf32)
         properties = self._runtime.getDeviceProperties(number)
         self._arch = f"sm_{properties['major']}{properties['minor']}"
-        self._handles: dict[int, Any] = {}  # cuBLAS handles by stream: a handle's workspace serves one stream
         self._streams: list[int] = []
         self._events: list[int] = []
+        self._modules: list[int] = []
 
     def malloc(self, nbytes: int) -> int:
         """Memory of the device."""
@@ -131,7 +110,8 @@ class CupyCalls:
 
     def module(self, kernel: CudaKernel) -> object:
         """A kernel's machine code, loaded."""
-        return self._driver.moduleLoadData(compiled(kernel.source, self._arch))
+        self._modules.append(int(self._driver.moduleLoadData(compiled(kernel.source, self._arch))))
+        return self._modules[-1]
 
     def function(self, module: object, entry: str) -> object:
         """An entry of a module."""
@@ -149,33 +129,24 @@ class CupyCalls:
 
     def multiply(self, product: Product, stream: int) -> None:
         """One product, or a batch of them, by cuBLAS."""
-        p, cublas = product, self._cublas
-        handle = self._handle(stream)
-        factors, sums, result = p.dtypes
-        kind = _SCALARS[sums]
-        parts = [[z.real, z.imag][: len(kind)] for z in (p.alpha, complex(p.beta))]
-        number = ctypes.c_float if kind[0] == "f" else ctypes.c_double
-        alpha, beta = ((number * len(kind))(*values) for values in parts)
-        compute = TF32 if self._tf32 and factors == "f32" else _COMPUTE_TYPES[factors]
-        common = (_CUDA_TYPES[factors], _CUDA_TYPES[factors], _CUDA_TYPES[result])
-        cublas.gemmStridedBatchedEx(
-            handle, int(p.a[1]), int(p.b[1]), p.m, p.n, p.k, ctypes.addressof(alpha),
-            p.a[0], common[0], p.a[2], p.a[3], p.b[0], common[1], p.b[2], p.b[3], ctypes.addressof(beta),
-            p.c[0], common[2], p.c[1], p.c[2], p.batch, compute, -1,
-        )  # fmt: skip
+        self._cublas.multiply(product, stream)
 
-    def _handle(self, stream: int) -> Any:
-        if stream not in self._handles:
-            self._handles[stream] = self._cublas.create()
-            self._cublas.setStream(self._handles[stream], stream)
-        return self._handles[stream]
+    def workspace(self, stream: int, address: int, nbytes: int) -> None:
+        """Where cuBLAS may work for a stream, and for no other."""
+        self._cublas.room[stream] = (address, nbytes)
+
+    def room(self) -> tuple[int, int]:
+        """Bytes of the device's memory that are free, and all of them, as the driver counts."""
+        free, total = self._runtime.memGetInfo()
+        return int(free), int(total)
 
     def close(self) -> None:
-        """Give handles, events and streams back."""
-        for handle in self._handles.values():
-            self._cublas.destroy(handle)
+        """Give the handle, modules, events and streams back."""
+        self._cublas.close()
+        for module in self._modules:
+            self._driver.moduleUnload(module)
         for event in self._events:
             self._runtime.eventDestroy(event)
         for stream in self._streams:
             self._runtime.streamDestroy(stream)
-        self._handles, self._events, self._streams = {}, [], []
+        self._modules, self._events, self._streams = [], [], []

@@ -21,7 +21,8 @@ from einturnip.core.einsum import Einsum
 from einturnip.core.errors import DeviceError, InternalError, OutOfRange
 from einturnip.core.region import Space
 from einturnip.core.scalar import Operand
-from einturnip.devices.cuda.calls import Calls, CupyCalls, Product
+from einturnip.devices.cuda.calls import Calls, CupyCalls
+from einturnip.devices.cuda.cublas import Product
 from einturnip.devices.probe import probe
 from einturnip.devices.protocol import Array, KernelWork, Mark, Stream, address
 
@@ -55,14 +56,15 @@ class _Told:
 
 
 class CudaDevice:
-    """See protocol.Device."""
+    """See protocol.Device. ``library``: bytes behind the arena in which cuBLAS may work, a part for each stream."""
 
-    def __init__(self, name: str, calls: Calls, arena: int, pinned: int) -> None:
+    def __init__(self, name: str, calls: Calls, arena: int, pinned: int, library: int = 0) -> None:
         self.name, self.compute_streams = name, COMPUTE_STREAMS
         self._calls = calls
         self._statuses = -(-arena // 512) * 512  # behind the arena, and in pinned memory behind what runs copy
         self._told_at = -(-max(1, pinned) // 512) * 512
-        self._device = calls.malloc(self._statuses + (STATUSES + 1) * STATUS_NBYTES)
+        behind = -(-(self._statuses + (STATUSES + 1) * STATUS_NBYTES) // WORKSPACE_ALIGNMENT) * WORKSPACE_ALIGNMENT
+        self._device = calls.malloc(behind + library)
         self._host = calls.host_alloc(self._told_at + (STATUSES + 1) * STATUS_NBYTES)
         self.places = Places(max(1, arena))
         whole = (ctypes.c_uint8 * (self._told_at + (STATUSES + 1) * STATUS_NBYTES)).from_address(self._host)
@@ -72,6 +74,9 @@ class CudaDevice:
         self._words[:] = NOWHERE
         self._words[:, 0] = 0
         self._streams = [calls.stream() for _ in range(Stream.COMPUTE + COMPUTE_STREAMS)]
+        part = library // COMPUTE_STREAMS // WORKSPACE_ALIGNMENT * WORKSPACE_ALIGNMENT
+        for k, one in enumerate(self._streams[Stream.COMPUTE :]):
+            calls.workspace(one, self._device + behind + k * part if part else 0, part)
         self._events: list[int] = []
         self._told: dict[int, _Told] = {}
         self._functions: dict[tuple[str, str], object] = {}
@@ -276,14 +281,14 @@ class _Event:
         self._device.reuse(self.event)
 
 
-def open_cuda(number: int, arena: int, pinned: int) -> CudaDevice:
-    """A GPU with its arena and pinned memory taken.
+def open_cuda(number: int, arena: int, pinned: int, library: int = 0, tf32: bool = False) -> CudaDevice:
+    """A GPU with its arena, cuBLAS's workspace beside it, and pinned memory taken.
 
     Raises:
         DeviceError: it has not as much memory, or does not start.
     """
     try:
-        return CudaDevice(f"cuda:{number}", CupyCalls(number), arena, pinned)
+        return CudaDevice(f"cuda:{number}", CupyCalls(number, tf32), arena, pinned, library)
     except (RuntimeError, ImportError) as error:  # what CuPy raises
         free = next((gpu.free_nbytes for gpu in probe().gpus if gpu.number == number), 0)
         raise DeviceError(
