@@ -93,6 +93,7 @@ def _findings(folder: Path) -> Iterator[tuple[str, str]]:
 
 def _gpus() -> Iterator[tuple[str, str]]:
     """The GPUs that can be used, or why there is none and what would help."""
+    from einturnip.devices.choice import choose
     from einturnip.devices.probe import probe
 
     found = probe()
@@ -103,6 +104,7 @@ def _gpus() -> Iterator[tuple[str, str]]:
         yield "", f"the driver knows CUDA {found.driver // 1000}.{found.driver % 1000 // 10}"
     else:
         yield "gpu", f"none: {found.reason()}"
+    yield "", f"--device auto takes {choose('auto').name}"
 
 
 def _kept() -> Iterator[tuple[str, str]]:

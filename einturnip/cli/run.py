@@ -123,6 +123,7 @@ def command(
         from einturnip.cli.show import columns, show_lines
         from einturnip.report.analyze import analyse, analysed
 
+        click.echo(f"on {job.planned.device.told}")
         show_lines([(), *analysed(analyse(job.planned, report), columns())])
 
 

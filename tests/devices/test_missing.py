@@ -1,0 +1,107 @@
+"""Machines without a driver, without CuPy, with CuPy and no driver: what is said, in processes of their own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+PROGRAM = "input A : f32[i]\nB[i] = 2 * A[i]\noutput B\n"
+# What stands before the command in its process: the driver and CuPy as a machine would have them.
+NO_DRIVER = """
+import ctypes
+real = ctypes.CDLL
+def load(name, *rest, **more):
+    if str(name).startswith("libcuda.so"):
+        raise OSError(f"{name}: cannot open shared object file")
+    return real(name, *rest, **more)
+ctypes.CDLL = load
+"""
+DRIVER = NO_DRIVER.replace("raise OSError", "return None #")
+NO_CUPY = """
+import sys
+class Block:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in ("cupy", "cupy_backends"):
+            raise ModuleNotFoundError(f"No module named {name!r}")
+sys.meta_path.insert(0, Block())
+"""
+CUPY = """
+import sys, types
+def module(name, **held):
+    made = sys.modules[name] = types.ModuleType(name)
+    vars(made).update(held)
+    return made
+class CUDARuntimeError(RuntimeError): pass
+def none():
+    raise CUDARuntimeError("cudaErrorNoDevice: no CUDA-capable device is detected")
+for name in ("cupy_backends", "cupy_backends.cuda", "cupy_backends.cuda.api"):
+    module(name, __path__=[])
+module("cupy_backends.cuda.api.runtime", getDeviceCount=none, driverGetVersion=lambda: 13000)
+module("cupy_backends.cuda.api.driver")
+"""
+LIBRARIES = 'module("cupy_backends.cuda.libs", cublas=None)\n'
+NO_LIBRARIES = """
+def missing(name):
+    raise ImportError("libcublas.so.13 was not found")
+module("cupy_backends.cuda.libs", __getattr__=missing)
+"""
+
+MACHINES = {
+    "no driver": (NO_DRIVER, "no NVIDIA driver", "install the driver"),
+    "no driver, with CuPy": (NO_DRIVER + CUPY + LIBRARIES, "no NVIDIA driver", "install the driver"),
+    "no CuPy": (DRIVER + NO_CUPY, "CuPy is not installed", "pip install 'einturnip[cuda]'"),
+    "no cuBLAS": (DRIVER + CUPY + NO_LIBRARIES, "libcublas.so.13 was not found", "pip install 'cupy-cuda13x[ctk]'"),
+    "no GPU": (DRIVER + CUPY + LIBRARIES, "cudaErrorNoDevice", "CUDA_VISIBLE_DEVICES"),
+}
+MAIN = "\nimport sys\nfrom einturnip.cli.main import main\nmain()\n"
+
+
+def command(machine: str, folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    code = machine + f"import sys\nsys.argv = ['einturnip', *{list(words)!r}]" + MAIN
+    return subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "p.ein").write_text(PROGRAM)
+    np.save(tmp_path / "A.npy", np.arange(4, dtype=np.float32))
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", MACHINES)
+def test_a_run(name: str, folder: Path) -> None:
+    machine, why, remedy = MACHINES[name]
+    words = ["run", "p.ein", "-i", "A=A.npy", "-o", "B=B.npy", "--device"]
+    asked = command(machine, folder, *words, "cuda")
+    assert asked.returncode and "Traceback" not in asked.stderr and not (folder / "B.npy").exists()
+    told = " ".join(asked.stderr.split())
+    assert why in told and "help: " in told and remedy in told
+    auto = command(machine, folder, *words, "auto", "--analyze")
+    assert auto.returncode == 0, auto.stderr
+    np.testing.assert_array_equal(np.load(folder / "B.npy"), [0, 2, 4, 6])
+    (line,) = (line for line in auto.stdout.splitlines() if line.startswith("on cpu:0: "))
+    assert why in line
+
+
+@pytest.mark.parametrize("name", MACHINES)
+def test_what_there_is(name: str, folder: Path) -> None:
+    machine, why, remedy = MACHINES[name]
+    code = machine + "import einturnip\n"
+    code += "from einturnip.cli.doctor import _gpus\nfor line in _gpus(): print(*line)\n"
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert told.returncode == 0 and why in told.stdout and remedy in told.stdout
+    assert "--device auto takes cpu:0" in told.stdout
+
+
+def test_importing_einturnip_asks_for_nothing() -> None:
+    code = NO_DRIVER + NO_CUPY + "import einturnip; print(any(m.startswith('cupy') for m in sys.modules))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"
+
+
+def test_the_doctor(folder: Path) -> None:
+    told = command(NO_DRIVER, folder, "doctor", "--spill", str(folder))
+    assert told.returncode == 0 and "none: no NVIDIA driver" in " ".join(told.stdout.split())
