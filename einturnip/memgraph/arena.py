@@ -100,6 +100,14 @@ class Arena:
             best = self._merge_run(size)
         return None if best is None else self._hold(best, size, value, far or 2 * size <= self.largest)
 
+    def take_at(self, offset: int, size: int, value: int) -> Segment:
+        """The free bytes [offset, offset + size)."""
+        run = [seg for seg in self if seg.offset < offset + size and offset < seg.offset + seg.size]
+        seg = run[0] if len(run) == 1 else self._merge(run)
+        if offset > seg.offset:
+            self._offer(self._part_off_front(seg, offset - seg.offset))
+        return self._hold(seg, size, value, False)
+
     def release(self, seg: Segment, deps: tuple[int, ...], exact: bool) -> None:
         """Make a held segment free; ``deps`` must end before its bytes are written again."""
         seg.exact = exact

@@ -1,20 +1,24 @@
 """The default offload plan: of a few settings of our policy the one that the simulator finds fastest.
 
-Where the program is small, places are searched for as well: in a tight memory it matters more at which end of free
-bytes a value lies, so that large ones find room side by side, than whom the policy sends away.
+Where the program is small, places are searched for as well: in a tight memory it matters more where values lie, so that
+those which are wanted together find room side by side, than whom the policy sends away.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from random import Random
 
 import numpy as np
 
 from einturnip.core.errors import CapacityError
 from einturnip.memgraph.policies import Ours, Trace, place_trace
+from einturnip.memgraph.policies.place import Stay
+from einturnip.memgraph.policies.trace import granule
 from einturnip.memgraph.types import MemGraph, OpKind
-from einturnip.runtime.virtual import simulate_on
+from einturnip.runtime.virtual import makespan_on
 
 # How many steps to look ahead, in what share of the device; how much cheaper than transfers kernels that run again are.
 Setting = tuple[int, float, float]
@@ -28,30 +32,27 @@ SETTINGS: tuple[Setting, ...] = (
     (16, 1.0, 0.5),
 )
 # Steps walked in the search for places, over all its plans.
-STEPS_SEARCHED = 10_000
+STEPS_SEARCHED = 20_000
+# A plan that is so much slower is gone on from with probability 1/e at the beginning of the search, later less.
+TEMPERATURE = 0.02
+# Of the changes that are tried: values put at the other end of free bytes, stays put at a stated place, forgotten.
+FLIPPED, MOVED, FORGOTTEN = 0.3, 0.6, 0.25
 
 
-class _Search:
-    """The fastest plan so far, and how it was made: the setting, and the values at the far end of free bytes."""
+@dataclass(frozen=True, eq=False)
+class _Plan:
+    """A way to place a program, and what came of it.
 
-    def __init__(self, trace: Trace) -> None:
-        self.trace = trace
-        self.seconds = float("inf")
-        self.graph: MemGraph | None = None
-        self.setting = SETTINGS[0]
-        self.far = [False] * len(trace.size)
-        self.refused: CapacityError | None = None
+    ``far``: values at the far end of free bytes. ``places``: stays that are to lie at an offset; ``taken``: where all
+    of them did.
+    """
 
-    def see(self, setting: Setting, far: list[bool]) -> None:
-        """Place and simulate one plan; it is kept if none was faster."""
-        try:
-            graph = place_trace(self.trace, Ours(*setting), far)
-        except CapacityError as refused:
-            self.refused = refused
-            return
-        seconds = simulate_on(graph, self.trace.machine).makespan
-        if seconds <= self.seconds:
-            self.seconds, self.graph, self.setting, self.far = seconds, graph, setting, far
+    setting: Setting
+    far: Sequence[bool]
+    places: dict[Stay, int]
+    graph: MemGraph | None = None
+    seconds: float = math.inf
+    taken: Sequence[tuple[Stay, int]] = ()
 
 
 def place_ours(trace: Trace) -> MemGraph:
@@ -60,29 +61,76 @@ def place_ours(trace: Trace) -> MemGraph:
     Raises:
         CapacityError: a step's working set is larger than the device's budget, or the lower tiers are full.
     """
-    search = _Search(trace)
-    for setting in SETTINGS:
-        search.see(setting, search.far)
-    if search.graph is None:
-        assert search.refused is not None
-        raise search.refused
+    near = [False] * len(trace.size)
+    best = _least([_seen(trace, _Plan(setting, near, {})) for setting in SETTINGS])
+    if best.graph is None:  # says why
+        return place_trace(trace, Ours(*SETTINGS[-1]))
     plans = STEPS_SEARCHED // max(1, len(trace))
-    if plans and (search.graph.kind == OpKind.RELOAD).any():
-        for far in _sides(trace):
-            search.see(search.setting, far)
-        _flip(search, plans)
-    return search.graph
+    if plans and (best.graph.kind == OpKind.RELOAD).any():
+        best = _least([best, *(_seen(trace, replace(best, far=far)) for far in _sides(trace))])
+        best = _annealed(trace, best, plans)
+    assert best.graph is not None
+    return best.graph
 
 
-def _flip(search: _Search, plans: int) -> None:
-    """Put a few values at the other end, in some plans under another setting."""
+def _least(plans: Sequence[_Plan]) -> _Plan:
+    """The fastest; of equals the last."""
+    return min(reversed(plans), key=lambda plan: plan.seconds)
+
+
+def _seen(trace: Trace, plan: _Plan) -> _Plan:
+    """Place and simulate a plan."""
+    taken: dict[Stay, int] = {}
+    try:
+        graph = place_trace(trace, Ours(*plan.setting), plan.far, plan.places, taken)
+    except CapacityError:
+        return replace(plan, graph=None, seconds=math.inf)
+    return replace(plan, graph=graph, seconds=makespan_on(graph, trace.machine), taken=tuple(taken.items()))
+
+
+def _annealed(trace: Trace, best: _Plan, plans: int) -> _Plan:
+    """The fastest plan met by a walk of small changes, which goes on from slower ones too, less and less."""
     rng = Random(0)
-    n = len(search.far)
-    for _ in range(plans):
-        far = search.far.copy()
+    at = best
+    for i in range(plans):
+        plan = _seen(trace, _changed(trace, at, rng))
+        warmth = TEMPERATURE * best.seconds * (1 - i / plans)
+        if plan.seconds <= at.seconds or rng.random() < math.exp((at.seconds - plan.seconds) / warmth):
+            at = plan
+        if plan.seconds < best.seconds:
+            best = plan
+    return best
+
+
+def _changed(trace: Trace, plan: _Plan, rng: Random) -> _Plan:
+    """Values at the other end, or stays at other places; in some plans another setting."""
+    kind = rng.random()
+    if kind < FLIPPED:
+        far, n = [*plan.far], len(plan.far)
         for v in rng.sample(range(n), min(n, 1 << rng.randrange(4))):
             far[v] = not far[v]
-        search.see(rng.choice(SETTINGS) if rng.random() < 0.2 else search.setting, far)
+        plan = replace(plan, far=far)
+    elif kind < FLIPPED + MOVED:
+        places = plan.places.copy()
+        for _ in range(1 << rng.randrange(3)):
+            if places and rng.random() < FORGOTTEN:
+                del places[rng.choice([*places])]
+            else:
+                stay = rng.choice(plan.taken)[0]
+                places[stay] = rng.choice(_beside(trace, plan, stay))
+        plan = replace(plan, places=places)
+    if kind >= FLIPPED + MOVED or rng.random() < 0.1:
+        plan = replace(plan, setting=rng.choice(SETTINGS))
+    return plan
+
+
+def _beside(trace: Trace, plan: _Plan, stay: Stay) -> list[int]:
+    """Offsets at which a stay begins or ends where another begins or ends, or the memory does."""
+    size, unit = trace.size[stay[0]], granule(trace.budgets.device)
+    end = trace.budgets.device // unit * unit
+    edges = {0, end, *(at for _, at in plan.taken), *(at + trace.size[v] for (v, _), at in plan.taken)}
+    found = {at for edge in edges for at in (edge, edge - size) if 0 <= at <= end - size}
+    return sorted(found)
 
 
 def _sides(trace: Trace) -> Iterator[list[bool]]:

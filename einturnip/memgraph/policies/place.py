@@ -8,7 +8,7 @@ bytes, whether they are written, where to, or made again by their kernel, and wh
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from einturnip.core.described import Described
@@ -23,7 +23,6 @@ from einturnip.taskgraph.types import TaskGraph, TaskKind
 
 _OP_KINDS = [op_kind(kind) for kind in TaskKind]
 _TIERS = {Leave.HOST: HOST, Leave.DISK: DISK}
-_NAMES = {HOST: "host", DISK: "disk"}
 _WORKSPACE = -2
 
 
@@ -36,20 +35,38 @@ def place(tasks: TaskGraph, machine: Described, budgets: Budgets, policy: Policy
     return place_trace(trace(tasks, machine, budgets), policy)
 
 
-def place_trace(seen: Trace, policy: Policy, far: Sequence[bool] | None = None) -> MemGraph:
-    """As ``place``, of a trace that was made before. ``far``: values that take the end of free bytes, not the front."""
+# A time that a value spends on the device: the value, and the step that wants it next when it takes its bytes.
+Stay = tuple[int, int]
+
+
+def place_trace(
+    seen: Trace,
+    policy: Policy,
+    far: Sequence[bool] | None = None,
+    places: Mapping[Stay, int] | None = None,
+    taken: dict[Stay, int] | None = None,
+) -> MemGraph:
+    """As ``place``, of a trace that was made before.
+
+    ``far``: values that take the end of free bytes, not the front. ``places``: offsets that stays are to have, if
+    whoever lies there may give way. ``taken`` is filled with those that all stays had.
+    """
     policy.prepare(seen)
-    walk = _Walk(seen, policy, far or [False] * len(seen.size))
+    walk = _Walk(seen, policy, far or [False] * len(seen.size), places or {})
     for step in range(len(seen)):
         walk.take_step(step)
+    if taken is not None:
+        taken.update(walk.taken)
     return walk.freeze()
 
 
 class _Walk(Residents):
     """The walk itself: bytes taken and given up, ops emitted."""
 
-    def __init__(self, seen: Trace, policy: Policy, far: Sequence[bool]) -> None:
+    def __init__(self, seen: Trace, policy: Policy, far: Sequence[bool], places: Mapping[Stay, int]) -> None:
         super().__init__(seen)
+        self.places = places
+        self.taken: dict[Stay, int] = {}
         self.far = far
         unit = granule(seen.budgets.device)
         self.policy = policy
@@ -157,7 +174,7 @@ class _Walk(Residents):
             doubtful += space.deps
             writes += (COMPUTE, space.offset, int(t.workspace[task]), -1)
         after += self._ordered(kind)
-        seconds = self._transfer(nbytes[self.value[task]], out=True) if made < 0 else self.trace.seconds[step]
+        seconds = self.transfer_seconds(nbytes[self.value[task]], out=True) if made < 0 else self.trace.seconds[step]
         op = self.ops.append(_OP_KINDS[kind], task, unit, seconds, held, writes, after, doubtful)
         for v in dict.fromkeys(reads):
             self.readers[v].append(op)
@@ -177,12 +194,8 @@ class _Walk(Residents):
         if self.home[v] is not None:
             self._forget(v)
             self.base[v] = tuple(self.writers[v])
-            self._new_version(v)
+            self.new_version(v)
         return self.version[v]
-
-    def _new_version(self, v: int) -> None:
-        self.origin.append(v)
-        self.version[v] = self.trace.tasks.n_values + len(self.origin) - 1
 
     # Bytes: take them, fill them, give them up.
 
@@ -204,7 +217,7 @@ class _Walk(Residents):
             self._bring(w)
         self.segment[v] = self._allocate(v)
         self.dropped.discard(v)
-        self._new_version(v)
+        self.new_version(v)
         self.writers[v], self.readers[v], self.base[v] = [], [], ()
         try:
             self._emit(step, v, self.trace.workspace[step])
@@ -226,7 +239,7 @@ class _Walk(Residents):
             OpKind.LOAD if first else OpKind.RELOAD,
             self.load_task[v],
             -1,
-            self._transfer(self.nbytes[v], out=False, tier=tier),
+            self.transfer_seconds(self.nbytes[v], out=False, tier=tier),
             [tier, offset, self.nbytes[v], known_as],
             [COMPUTE, seg.offset, self.nbytes[v], self.version[v]],
             [*wrote, *self.before] if self.nbytes[v] else (),
@@ -241,16 +254,18 @@ class _Walk(Residents):
     def _fetch_ahead(self, v: int) -> bool:
         """Bring ``v`` before its use, if there is room; with ``fetch_evicts`` what is wanted later makes room."""
         size = self.trace.size[v]
-        seg = self.arena.take(size, v, self.far[v])
+        wanted = self.next_use(v)
+        self.pinned = {}
+        seg = self._stated(v, wanted if self.policy.fetch_evicts else self.never) if self.places else None
+        seg = seg or self.arena.take(size, v, self.far[v])
         if seg is None and self.policy.fetch_evicts:
-            wanted = self.next_use(v)
-            self.pinned = {}
             chosen = self._window(size, wanted)
             for w in chosen or ():
                 self.evict(w)
             seg = self.arena.take(size, v, self.far[v]) if chosen else None
         if seg is None:
             return False
+        self.taken[v, wanted] = seg.offset
         self._fetch(v, seg)
         return True
 
@@ -258,7 +273,7 @@ class _Walk(Residents):
         """Bytes for ``v``, free or given up by the cheapest neighbours."""
         size = size or self.trace.size[v]
         far = v >= 0 and self.far[v]
-        seg = self.arena.take(size, v, far)
+        seg = (self._stated(v, -1) if v >= 0 and self.places else None) or self.arena.take(size, v, far)
         if seg is None:
             chosen = self._window(size, -1)
             if chosen is None:
@@ -267,7 +282,22 @@ class _Walk(Residents):
                 self.evict(w)
             seg = self.arena.take(size, v, far)
             assert seg is not None
+        if v >= 0:
+            self.taken[v, self.next_use(v)] = seg.offset
         return seg
+
+    def _stated(self, v: int, later_than: int) -> Segment | None:
+        """The bytes that ``places`` states for ``v``, if all who lie there may give way and are wanted later."""
+        at, size = self.places.get((v, self.next_use(v))), self.trace.size[v]
+        if at is None or at + size > self.arena.capacity:
+            return None
+        here = [seg.value for seg in self.arena if seg.offset < at + size and at < seg.offset + seg.size]
+        held = [w for w in here if w != FREE]
+        if any(w < 0 or w in self.pinned or self.next_use(w) <= later_than for w in held):
+            return None
+        for w in held:
+            self.evict(w)
+        return self.arena.take_at(at, size, v)
 
     def _window(self, size: int, later_than: int) -> list[int] | None:
         """Neighbours whose bytes, with the free ones between, are ``size`` or more, at the least price."""
@@ -327,7 +357,7 @@ class _Walk(Residents):
             OpKind.OFFLOAD,
             -1,
             -1,
-            self._transfer(self.nbytes[v], out=True, tier=tier),
+            self.transfer_seconds(self.nbytes[v], out=True, tier=tier),
             [COMPUTE, seg.offset, self.nbytes[v], self.version[v]],
             [tier, slot.offset, self.nbytes[v], self.version[v]],
             [*self.writers[v], *self.before] if self.nbytes[v] else (),
@@ -367,7 +397,3 @@ class _Walk(Residents):
                 self.evict(seg.value, remake=False)
         if not kept:
             self.arena.merge_all()
-
-    def _transfer(self, nbytes: int, out: bool, tier: int = FILES) -> float:
-        name = _NAMES.get(tier, self.trace.machine.inputs)
-        return self.trace.offload_seconds(nbytes, name) if out else self.trace.fetch_seconds(nbytes, name)

@@ -8,11 +8,12 @@ import numpy as np
 
 from einturnip.memgraph.arena import Segment
 from einturnip.memgraph.policies.types import NEVER, Trace
-from einturnip.memgraph.types import FILES
+from einturnip.memgraph.types import DISK, FILES, HOST
 from einturnip.taskgraph.types import TaskKind
 
 # How deep the making again of values may go: a value, its operands, theirs.
 DEEPEST = 3
+_NAMES = {HOST: "host", DISK: "disk"}
 
 
 class Scattered(Exception):
@@ -90,6 +91,16 @@ class Residents:
             at += 1
         self._at[v] = at
         return uses[at] if at < len(uses) else NEVER
+
+    def new_version(self, v: int) -> None:
+        """What stands as ``v`` from now on is told apart from what stood before."""
+        self.origin.append(v)
+        self.version[v] = self.trace.tasks.n_values + len(self.origin) - 1
+
+    def transfer_seconds(self, nbytes: int, out: bool, tier: int = FILES) -> float:
+        """What a transfer between the device and a tier takes."""
+        name = _NAMES.get(tier, self.trace.machine.inputs)
+        return self.trace.offload_seconds(nbytes, name) if out else self.trace.fetch_seconds(nbytes, name)
 
     def remade_in(self, v: int) -> float:
         """Seconds in which kernels can make the value again for its next use; infinite where they cannot.
