@@ -5,17 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from einturnip.core.errors import CapacityError
 from einturnip.core.machine import Machine
 from einturnip.memgraph.build import build as build_memgraph
-from einturnip.memgraph.types import MemGraph
+from einturnip.memgraph.types import MemGraph, OpKind
+from einturnip.planner.bound import link_bound
 from einturnip.planner.budget import overhead_nbytes, resident_nbytes
 from einturnip.planner.compare import predicted_cost
+from einturnip.planner.price import predicted_seconds, processor_seconds, slots
+from einturnip.runtime.policies import policy
 from einturnip.taskgraph.join import join
 from einturnip.taskgraph.types import TaskGraph
 
 # Of two programs, the parts of the memory that the first may have; of more, each has the same.
 SHARES = (0.5, 0.25, 0.75)
+# A plan that moves hardly more than the fewest bytes is not held against others where its lanes wait for each other for
+# no more than a part of what they take, or for less than planning the programs anew would take. Units: seconds.
+NEAR, PLANNING = 1.1, 1.5
 
 Lower = Callable[[int, int], TaskGraph]
 """The task graph of a program, by number, for so many bytes of arena; CapacityError where it does not fit."""
@@ -44,7 +52,7 @@ def plan_together(
     machine: Machine,
     readable: frozenset[str],
 ) -> MemGraph:
-    """The joint plan that the simulator finds fastest, of several ways to share the memory.
+    """The joint plan that the simulator finds fastest, of several ways to share the memory; or the first good one.
 
     ``alone``: the task graphs of the programs, each planned for all of the memory: whatever else does not fit, they do,
     one after the other. ``readable``: outputs, by their joint names, that can be read again.
@@ -53,6 +61,7 @@ def plan_together(
         CapacityError: not even that fits beside the plans themselves.
     """
     best: tuple[float, MemGraph] | None = None
+    refused: CapacityError | None = None
     for graphs, in_turns in _ways(alone, lower, shared.room(alone, machine)):
         room = shared.room(graphs, machine)
         try:
@@ -61,19 +70,34 @@ def plan_together(
             again = frozenset(i for i, (name, _) in enumerate(outputs) if name in readable)
             found = build_memgraph(tasks, room, machine, again)
         except CapacityError as error:
-            if best is None and not in_turns:
-                raise CapacityError(f"the programs do not fit together: {error}", error.needed) from None
+            if not in_turns:
+                refused = error
             continue
         cost = predicted_cost(found, machine)
         if best is None or cost < best[0]:
             best = cost, found
-    assert best is not None
+        if _good(found, machine):
+            break
+    if best is None:
+        assert refused is not None
+        raise CapacityError(f"the programs do not fit together: {refused}", refused.needed) from None
     return best[1]
 
 
+def _good(graph: MemGraph, machine: Machine) -> bool:
+    """True where the lanes hardly wait for each other and hardly a byte is moved that need not be."""
+    lanes = np.array([kind.lane for kind in OpKind])[graph.kind]
+    alone = [float(graph.seconds[lanes == lane].sum()) / n for lane, n in slots(machine.workers).items()]
+    least = max(*alone, processor_seconds(graph, machine) / machine.workers)
+    fewest = link_bound(graph.taskgraph.decomposition.graph, graph.capacity)
+    if sum(graph.nbytes_by_link().values()) > NEAR * sum(fewest.values()):
+        return False
+    return predicted_seconds(graph, machine, policy("critical-path")) <= max(NEAR * least, least + PLANNING)
+
+
 def _ways(alone: Sequence[TaskGraph], lower: Lower, room: int) -> Iterator[tuple[Sequence[TaskGraph], bool]]:
-    yield alone, False
     yield alone, True
+    yield alone, False
     n = len(alone)
     for first in SHARES if n == 2 else (1 / n,):
         parts = [first, *[(1 - first) / (n - 1)] * (n - 1)]
