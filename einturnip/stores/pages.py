@@ -6,12 +6,20 @@ import ctypes
 import errno
 import os
 import threading
+from collections import deque
+from collections.abc import Iterator
+
+import numpy as np
 
 from einturnip.stores.layout import Layout, extent_nbytes, extent_span, rows
 from einturnip.stores.types import Extent, Region, whole
 
 PENDING_NBYTES = 32 << 20
-"""Released (or dirty) bytes after which pages are dropped though their neighbours are not yet done with."""
+"""Released bytes after which pages are dropped though their neighbours are not yet done with."""
+
+STRETCH_NBYTES = 8 << 20
+SCATTERED_NBYTES = 256 << 20
+"""Dirty bytes in stretches half written after which they go to the disk as they are."""
 
 _LONG_NBYTES = 1 << 18
 _PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -90,14 +98,18 @@ class ReleasedPages:
 
 
 class WrittenPages:
-    """Dirty pages kept few: full batches go to the disk in the background, and the batch before leaves the cache."""
+    """Dirty pages kept few: a stretch of the file goes to the disk when all of it is written, and leaves the cache.
+
+    Tiles of a row-major matrix share pages at their edges. A page that left the cache half written would have to be
+    read again, and pages sent one by one cost the disk a turn each: both are put off until ``SCATTERED_NBYTES``.
+    """
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
         self._lock = threading.Lock()
-        self._span = (0, 0)
-        self._previous = (0, 0)
-        self._nbytes = 0
+        self._written: dict[int, int] = {}
+        self._scattered_nbytes = 0
+        self._leaving: deque[tuple[int, int]] = deque()
 
     def wrote(self, extent: Extent) -> None:
         """Count the extent's bytes as dirty.
@@ -105,18 +117,49 @@ class WrittenPages:
         Raises:
             OSError: the disk failed to take earlier ones.
         """
-        start, stop = extent_span(extent)
+        full, gone = [], []
         with self._lock:
-            self._span = (min(start, self._span[0]), max(stop, self._span[1])) if self._nbytes else (start, stop)
-            self._nbytes += extent_nbytes(extent)
-            if self._nbytes < PENDING_NBYTES:
-                return
-            span, previous = self._span, self._previous
-            self._nbytes, self._previous = 0, span
-        write_back(self._fd, *span, wait=False)
-        if previous[1] > previous[0]:
-            write_back(self._fd, *previous, wait=True)
-            drop(self._fd, *previous)
+            for stretch, nbytes in _by_stretch(extent):
+                total = self._written.pop(stretch, 0) + nbytes
+                self._scattered_nbytes += nbytes
+                if total < STRETCH_NBYTES:
+                    self._written[stretch] = total
+                else:
+                    self._scattered_nbytes -= total
+                    full.append(stretch)
+            if self._scattered_nbytes >= SCATTERED_NBYTES:
+                full.extend(sorted(self._written))
+                self._written.clear()
+                self._scattered_nbytes = 0
+            # Those of before, but for a few, have had the time to arrive.
+            while full and len(self._leaving) * STRETCH_NBYTES > PENDING_NBYTES:
+                gone.append(self._leaving.popleft())
+            self._leaving.extend((f * STRETCH_NBYTES, (f + 1) * STRETCH_NBYTES) for f in full)
+        for stretch in full:
+            write_back(self._fd, stretch * STRETCH_NBYTES, (stretch + 1) * STRETCH_NBYTES, wait=False)
+        for span in gone:
+            write_back(self._fd, *span, wait=True)
+            drop(self._fd, *span)
+
+
+def _by_stretch(extent: Extent) -> Iterator[tuple[int, int]]:
+    """The stretches of a file that an extent lies in, with its bytes in each."""
+    offset, nbytes, repeats = extent
+    if not repeats:
+        for stretch in range(offset // STRETCH_NBYTES, -(-(offset + nbytes) // STRETCH_NBYTES)):
+            begin = stretch * STRETCH_NBYTES
+            yield stretch, min(offset + nbytes, begin + STRETCH_NBYTES) - max(offset, begin)
+        return
+    begins = np.array([offset])
+    for count, stride in repeats:
+        begins = (begins[:, None] + stride * np.arange(count)).ravel()
+    ends = begins + nbytes
+    first, last = begins // STRETCH_NBYTES, (ends - 1) // STRETCH_NBYTES
+    for stretch in range(int(first.min()), int(last.max()) + 1):
+        begin = stretch * STRETCH_NBYTES
+        inside = np.minimum(ends, begin + STRETCH_NBYTES) - np.maximum(begins, begin)
+        if (found := int(inside[inside > 0].sum())) > 0:
+            yield stretch, found
 
 
 _libc = ctypes.CDLL(None, use_errno=True)

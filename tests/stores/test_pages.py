@@ -1,0 +1,61 @@
+"""What leaves the page cache, and when: whole stretches of what was written, never half a page."""
+
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+from hypothesis import given
+
+from einturnip.stores import pages
+from einturnip.stores.layout import c_layout
+from einturnip.stores.pages import STRETCH_NBYTES, WrittenPages, _by_stretch
+
+
+@given(
+    st.integers(0, 3 * STRETCH_NBYTES),
+    st.integers(1, 2 * STRETCH_NBYTES),
+    st.lists(st.tuples(st.integers(1, 9), st.integers(1, STRETCH_NBYTES)), max_size=2),
+)
+def test_every_byte_of_an_extent_counts_in_its_stretch(offset: int, nbytes: int, repeats: list) -> None:
+    found = dict(_by_stretch((offset, nbytes, tuple(repeats))))
+    assert sum(found.values()) == nbytes * math.prod(count for count, _ in repeats)
+    starts = [offset]
+    for count, stride in repeats:
+        starts = [s + i * stride for s in starts for i in range(count)]
+    for stretch, counted in found.items():
+        begin, end = stretch * STRETCH_NBYTES, (stretch + 1) * STRETCH_NBYTES
+        assert counted == sum(max(0, min(s + nbytes, end) - max(s, begin)) for s in starts)
+
+
+def test_a_stretch_leaves_when_its_last_tile_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[tuple[str, int, int]] = []
+    monkeypatch.setattr(pages, "write_back", lambda fd, a, b, wait: calls.append(("wait" if wait else "send", a, b)))
+    monkeypatch.setattr(pages, "drop", lambda fd, a, b: calls.append(("drop", a, b)))
+    n = 8192
+    layout = c_layout((n, n), 4, 0)
+    written = WrittenPages(os.open(tmp_path / "x", os.O_RDWR | os.O_CREAT))
+    for i in range(0, n, 1024):  # 32 MiB of rows, four stretches
+        for j in range(0, n, 1024):
+            before = len(calls)
+            written.wrote(layout.extent(((i, i + 1024), (j, j + 1024))))
+            assert j == n - 1024 or len(calls) == before
+        sent = [a // STRETCH_NBYTES for what, a, _ in calls if what == "send"]
+        assert sent == list(range((i + 1024) * n * 4 // STRETCH_NBYTES))
+    dropped = [a for what, a, _ in calls if what == "drop"]
+    assert dropped == [a for what, a, _ in calls if what == "wait"]
+    assert len(dropped) * STRETCH_NBYTES == n * n * 4 - 2 * pages.PENDING_NBYTES
+
+
+def test_columns_written_one_by_one_do_not_fill_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[int] = []
+    monkeypatch.setattr(pages, "SCATTERED_NBYTES", 4 << 20)
+    monkeypatch.setattr(pages, "write_back", lambda fd, a, b, wait: sent.append(a))
+    written, layout = WrittenPages(os.open(tmp_path / "x", os.O_RDWR | os.O_CREAT)), c_layout((4096, 4096), 4, 0)
+    for j in range(0, 512, 64):
+        written.wrote(layout.extent(((0, 4096), (j, j + 64))))
+    assert np.array_equal(np.unique(sent), np.arange(8) * STRETCH_NBYTES)
