@@ -78,12 +78,12 @@ def gpu(out: Path, device: str, parts: tuple[str, ...], minutes: float, tiny: bo
 
     \b
     a  matrix products, square, skinny, batched, and contractions
-    b  generated kernels against a copy
+    b  generated kernels against a copy and a loop of multiply-adds
     c  a LLaMA-shaped prefill under 4, 8, 16 GB and no cap
     d  a chain of large products under 8 GB and no cap
-    e  free order, fixed order and double buffering on c and d
+    e  free order and fixed order on c and d
     """
-    from einturnip.cli.bench_gpu import run
+    from einturnip.bench.gpu import run
     from einturnip.core.errors import DeviceError
     from einturnip.devices.choice import choose
 
@@ -91,5 +91,5 @@ def gpu(out: Path, device: str, parts: tuple[str, ...], minutes: float, tiny: bo
     if chosen.kind == "cpu" or (chosen.kind == "sim" and not tiny):
         raise DeviceError(f"these benchmarks measure a GPU, and --device {device} is none. help: --tiny --device sim")
     out.mkdir(parents=True, exist_ok=True)
-    for line in run(out, device, parts or tuple("abcde"), 60 * minutes, tiny):
+    for line in run(out, device, chosen, "".join(parts) or "abcde", 60 * minutes, tiny):
         click.echo(line)
