@@ -83,22 +83,27 @@ def test_what_is_wrong_is_told(folder, run) -> None:
         assert words in run(*arguments, code=2)
 
 
-def killed_and_resumed(folder, kills: int) -> None:
-    """Kill a run ``kills`` times at moments drawn, then let it end: the bits are those of an unbroken one."""
-    command = [sys.executable, "-m", "einturnip", "run", "train.ein", "--feed", "X=x.npy", "--steps"]
-    command += [str(100 * kills + 100), "-q", "--every", "10", "--arena", "64KiB", "-o"]
-    subprocess.run([*command, "W=unbroken.npy", "--checkpoint", "whole"], check=True)
-    draw, before = random.Random(kills), -1
+def killed_and_resumed(folder, feed: str, steps: int, kills: int, budgets: list[list[str]]) -> None:
+    """Kill a run ``kills`` times at moments drawn, then let it end: the bits are those of an unbroken one.
+
+    Each run goes on in the next of the budgets; the unbroken one has the first.
+    """
+    command = [sys.executable, "-m", "einturnip", "run", "train.ein", "--feed", feed, "--steps", str(steps), "-q"]
+    command += ["--every", "5", "-o"]
+    subprocess.run([*command, "W=unbroken.npy", "--checkpoint", "whole", *budgets[0]], check=True)
+    draw, before, interrupted = random.Random(kills), -1, 0
     for kill in range(kills):
-        process = subprocess.Popen([*command, "W=resumed.npy", "--checkpoint", "ck"])
+        process = subprocess.Popen([*command, "W=resumed.npy", "--checkpoint", "ck", *budgets[kill % len(budgets)]])
         deadline = time.monotonic() + 60
         while process.poll() is None and time.monotonic() < deadline and _latest(folder / "ck") <= before:
             time.sleep(0.005)  # until this run has come further than the one before
         time.sleep(draw.random() * 0.1)
+        interrupted += process.poll() is None
         process.send_signal(signal.SIGTERM if kill % 4 == 3 else signal.SIGKILL)
         process.wait()
         before = _latest(folder / "ck")
-    done = subprocess.run([*command, "W=resumed.npy", "--checkpoint", "ck"], check=False)
+    assert interrupted > kills // 2 and before > 0
+    done = subprocess.run([*command, "W=resumed.npy", "--checkpoint", "ck", *budgets[-1]], check=False)
     assert done.returncode == 0
     assert (folder / "resumed.npy").read_bytes() == (folder / "unbroken.npy").read_bytes()
 
@@ -109,9 +114,44 @@ def _latest(checkpoints) -> int:
 
 
 def test_a_killed_run_ends_with_the_same_bits(folder) -> None:
-    killed_and_resumed(folder, 3)
+    killed_and_resumed(folder, "X=x.npy", 400, 2, [["--arena", "64KiB"]])
+
+
+ADAM = """import std.optim
+input X : f32[b, d]
+dim h = d
+state W : f32[d, h] = 0.5
+state M : f32[d, h] = 0
+state V : f32[d, h] = 0
+state k : i64 = 0
+loss = mean[b, h] (tanh(sum[d] X[b, d] * W[d, h]) - X[b, h])^2
+g[d, h] = grad(loss, W[d, h])
+W[d, h], M[d, h], V[d, h] <- adamw(W[d, h], g[d, h], M[d, h], V[d, h], k, 0.01)
+k <- k + 1
+output loss, W
+"""
+# Each run in another memory and by another number of workers: their bits are the same, and so are those of the whole.
+REPRODUCIBLE = [
+    ["--reproducible", "--arena", arena, "--workers", workers]
+    for arena, workers in (("64MiB", "2"), ("3MiB", "1"), ("8MiB", "4"), ("4MiB", "2"))
+]
+
+
+def trained_and_killed(folder, steps: int, kills: int) -> None:
+    (folder / "train.ein").write_text(ADAM)
+    np.save(folder / "x.npy", np.random.default_rng(1).standard_normal((5, 60, 400), np.float32))
+    killed_and_resumed(folder, "X=x.npy", steps, kills, REPRODUCIBLE)
+
+
+def test_a_killed_training_run_in_other_memories_ends_with_the_same_bits(folder) -> None:
+    trained_and_killed(folder, 25, 2)
 
 
 @pytest.mark.slow
 def test_twenty_kills_end_with_the_same_bits(folder) -> None:
-    killed_and_resumed(folder, 20)
+    killed_and_resumed(folder, "X=x.npy", 2100, 20, [["--arena", "64KiB"]])
+
+
+@pytest.mark.slow
+def test_twenty_kills_of_a_training_run_end_with_the_same_bits(folder) -> None:
+    trained_and_killed(folder, 250, 20)
