@@ -178,10 +178,11 @@ def _offloaded(torch: Any, case: GpuCase, data: Mapping[str, Any], device: str) 
     class Layer(torch.nn.Module):  # type: ignore[misc]
         def __init__(self, weights: tuple[Any, ...]) -> None:
             super().__init__()
-            self.held = torch.nn.ParameterList([torch.nn.Parameter(w, requires_grad=False) for w in weights])
+            for n, w in enumerate(weights):  # its own and no submodule's, for what is run is what is brought
+                self.register_parameter(f"w{n}", torch.nn.Parameter(w, requires_grad=False))
 
         def forward(self, x: Any) -> Any:
-            return layer(torch, x, tuple(self.held))
+            return layer(torch, x, tuple(getattr(self, f"w{n}") for n in range(7)))
 
     model = torch.nn.Sequential(*(Layer(one) for one in layers))
     import_module("accelerate").cpu_offload(model, execution_device=torch.device(device))
