@@ -16,6 +16,7 @@ from einturnip.devices.cuda.calls import Calls
 from einturnip.devices.cuda.cublas import Product
 
 ROUNDS = 7
+WORKSPACE = 32 << 20  # bytes for cuBLAS, what NVIDIA advises for its newest GPUs
 STEPS = 4096  # multiply-adds of each of eight sums of a thread
 
 FMA = f"""
@@ -35,9 +36,9 @@ extern "C" __global__ void fma_loop(Head head, Fixed fixed) {{
 
 def ceilings(calls: Calls, nbytes: int = 1 << 30, n: int = 8192, grid: int = 4096) -> dict[str, float]:
     """Bytes/s read and written by a copy, bytes/s each way over the link, FLOP/s of f32 and of products by dtype."""
-    device, host = calls.malloc(2 * nbytes), calls.host_alloc(nbytes)
+    device, host = calls.malloc(2 * nbytes + WORKSPACE), calls.host_alloc(nbytes)
     stream = calls.stream()
-    calls.workspace(stream, 0, 0)
+    calls.workspace(stream, device + 2 * nbytes, WORKSPACE)
     try:
         copies = {"copy": (device + nbytes, device), "host to device": (device, host), "device to host": (host, device)}
         found = {}
