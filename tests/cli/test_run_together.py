@@ -1,6 +1,12 @@
 """``einturnip run a.ein b.ein``: whose names are whose, one budget, what each did, and whose an error is."""
 
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -90,3 +96,30 @@ def test_an_error_and_a_warning_name_their_program(folder, capsys):
     np.save("k.npy", np.array([1, 2, 3]))
     assert run(["run", "pick.ein", "norm.ein", *files, "--arena", "300KiB"]) == 0
     assert "norm.ein: warning: line 5 made nan" in capsys.readouterr().err
+
+
+def test_one_program_that_fails_leaves_no_output_of_any(folder):
+    (folder / "pick.ein").write_text("input E : f64[v, d]\ninput k : i64[n]\nH[i,d] = E[k[i], d]\noutput H\n")
+    np.save("k.npy", np.array([1, 2, 999]))
+    (folder / "y.npy").write_bytes(b"as it was")
+    before = set(os.listdir())
+    files = ("-i", "E=z.npy", "-i", "pick.k=k.npy", "-i", "norm.X=z.npy", "-o", "Y=y.npy", "-o", "H=h.npy")
+    assert run(["run", "norm.ein", "pick.ein", *files, "--arena", "300KiB"]) == 1
+    assert set(os.listdir()) == before and (folder / "y.npy").read_bytes() == b"as it was"
+
+
+def test_ctrl_c_ends_both_in_order_and_leaves_nothing(folder):
+    (folder / "big.ein").write_text("input A : f64[n, n]\nC[i,j] = A[i,k] * A[k,j]\noutput C\n")
+    before = set(os.listdir())
+    arguments = ["run", "big.ein", "norm.ein", "--random", "--dim=n=4000", "--dim=r=900", "--dim=c=900"]
+    arguments += ["--arena", "96MiB", "-o", "C=c.npy", "-o", "Y=y.npy"]
+    process = subprocess.Popen([sys.executable, "-m", "einturnip", *arguments], stderr=subprocess.PIPE, text=True)
+    opened, deadline = False, time.monotonic() + 30
+    while process.poll() is None and time.monotonic() < deadline and not opened:
+        held = [os.readlink(fd) for fd in Path(f"/proc/{process.pid}/fd").iterdir() if fd.is_symlink()]
+        opened = any(name.startswith(str(folder)) for name in held)
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130 and "interrupted" in said
+    assert set(os.listdir()) == before
