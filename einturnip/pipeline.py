@@ -36,7 +36,7 @@ from einturnip.planner.price import least_seconds, predict, slots
 from einturnip.runtime.compiling import available, compile_ahead, compile_all, has_room, require_room
 from einturnip.runtime.execute import HostExecutor, Transfers
 from einturnip.runtime.loop import Trace, run_ops
-from einturnip.runtime.on_device import pinned_limit, run_on_device, with_host_tier
+from einturnip.runtime.on_device import dispatched, pinned_limit, run_on_device, with_host_tier
 from einturnip.runtime.policies import policy
 from einturnip.runtime.replay import Replay
 from einturnip.runtime.standing import Standing
@@ -315,9 +315,11 @@ def _on_streams(
     device = open_device(planned.device, memgraph.capacity, memgraph.host_nbytes + sum(planned.staging))
     try:
         transfers = Transfers(memgraph, device.places, *far)
-        tick = ticks(transfers)
+        tick, way = ticks(transfers), dispatched(memgraph, options.policy, ready.ranks)
         with blas_threads(1):
-            trace = run_on_device(memgraph, device, transfers, planned.staging, ready.ranks, tick, stop)
+            trace = run_on_device(
+                way.graph, device, transfers, planned.staging, way.ranks, tick, stop, in_order=way.in_order
+            )
         if tick is not None:
             tick(trace)
         return transfers, trace

@@ -26,6 +26,7 @@ from einturnip.devices.choice import Chosen
 from einturnip.devices.probe import probe
 
 ROUNDS = 5
+ORDERS = {"critical-path": "free order", "fixed": "fixed order", "double-buffering": "double buffering"}
 PACKAGES = ("einturnip", "numpy", "cupy-cuda13x", "cupy-cuda12x", "torch", "accelerate")
 Done = dict[str, Any]
 
@@ -99,9 +100,9 @@ def _measured(
     peaks: dict[str, int] = {}
     runs: dict[str, Callable[[], float]] = {}
     for cap in case.caps:
-        for policy in ("critical-path", "fixed") if orders else ("critical-path",):
+        for policy, word in ORDERS.items() if orders else (("critical-path", ""),):
             name = "no cap" if cap is None else f"{cap / GB:g} GB"
-            name += f", {'fixed' if policy == 'fixed' else 'free'} order" if orders else ""
+            name += f", {word}" if orders else ""
             runs[name] = _ours(case, data, device, cap, policy, (name, reports, peaks), memory)
     failed: dict[str, str] = {}
     taken: dict[str, list[float]] = {name: [] for name in runs}

@@ -81,7 +81,7 @@ def gpu(out: Path, device: str, parts: tuple[str, ...], minutes: float, tiny: bo
     b  generated kernels against a copy and a loop of multiply-adds
     c  a LLaMA-shaped prefill under 4, 8, 16 GB and no cap
     d  a chain of large products under 8 GB and no cap
-    e  free order and fixed order on c and d
+    e  free order, fixed order and double buffering on c and d
     """
     from einturnip.bench.gpu import run
     from einturnip.core.errors import DeviceError

@@ -10,8 +10,9 @@ from einturnip.core.settings import format_size
 from einturnip.devices.limits import available_memory
 from einturnip.devices.protocol import Device
 from einturnip.memgraph.tiers import keep_on_host
-from einturnip.memgraph.types import MemGraph
+from einturnip.memgraph.types import Lane, MemGraph
 from einturnip.runtime.device_loop import Streams, staging_nbytes, window
+from einturnip.runtime.dispatch import Dispatch, double_buffered, fixed
 from einturnip.runtime.execute import Transfers
 from einturnip.runtime.loop import Trace, drive
 from einturnip.runtime.policies import Ranks
@@ -48,6 +49,20 @@ def with_host_tier(graph: MemGraph, limit: int) -> tuple[MemGraph, tuple[int, in
     """
     staging = staging_nbytes(graph, limit)
     return keep_on_host(graph, limit - sum(staging)), staging
+
+
+def dispatched(graph: MemGraph, name: str, ranks: Ranks) -> Dispatch:
+    """How a policy has streams run a graph: freely by ``ranks``, or each lane in the serial order, come what may.
+
+    With ``double-buffering`` a transfer waits besides until the kernel before the one that it serves may start.
+    """
+    match name:
+        case "fixed":
+            return fixed(graph, (), {}, 0)
+        case "double-buffering":
+            return double_buffered(graph, (), {Lane.COMPUTE: 1}, 0)
+        case _:
+            return Dispatch(graph, ranks, False)
 
 
 def run_on_device(

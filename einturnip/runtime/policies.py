@@ -57,6 +57,7 @@ def random_order(graph: MemGraph) -> Ranks:
 POLICIES: dict[str, Policy] = {
     "critical-path": critical_path,
     "fixed": fixed_order,
+    "double-buffering": fixed_order,  # on a device's streams transfers are held back as well: see on_device
     "random": random_order,
 }
 
