@@ -65,7 +65,7 @@ def probe() -> Found:
         _ = import_module("cupy_backends.cuda.libs").cublas
     except ImportError as error:
         return Found(
-            why=f"CuPy is there, but not all of CUDA's libraries that it needs ({error})",
+            why=f"CuPy is there, but not all of CUDA's libraries that it needs ({' '.join(str(error).split())})",
             remedy="install them with: pip install 'cupy-cuda13x[ctk]', or a CUDA toolkit of the same major version",
         )
     try:
