@@ -24,7 +24,7 @@ def bench(out: Path, parts: str = "abcde", seconds: float = 600.0) -> list[str]:
 
 
 def test_every_part_runs_and_is_not_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    some = [case for k, case in enumerate(gpu_cases(True)) if case.part != "a" or k % 13 == 0]
+    some = [case for k, case in enumerate(gpu_cases(True)) if case.part in "cd" or k % 13 == 0]
     assert {case.part for case in some} == set("abcd")
     monkeypatch.setattr(gpu, "gpu_cases", lambda tiny: some)
     monkeypatch.setattr(gpu, "peers", lambda *given: {})
