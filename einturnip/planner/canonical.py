@@ -16,7 +16,7 @@ from einturnip.planner.candidates import MOST_CALLS
 # any run needs (the least memory in which a program starts leaves some 100 MiB for tiles); products run near their
 # full rate from there on.
 SHARE = 16
-LEAST, MOST = 1 * MIB, 8 * MIB
+LEAST, MOST = 4 * MIB, 8 * MIB
 
 
 def canonical_cut(graph: Grouped) -> Cut:
