@@ -14,7 +14,7 @@ from einturnip.core.errors import CapacityError
 from einturnip.core.machine import Machine
 from einturnip.decomp.check import check as check_decomposition
 from einturnip.decomp.types import Decomposition
-from einturnip.devices.choice import Chosen, choose, open_device, within
+from einturnip.devices.choice import Chosen, choose, open_devices, within
 from einturnip.devices.host import available_memory, blas_threads, usable_cores
 from einturnip.devices.stored import machine_here
 from einturnip.eingraph.build import build as build_graph
@@ -36,7 +36,7 @@ from einturnip.planner.price import least_seconds, predict, slots
 from einturnip.runtime.compiling import available, compile_ahead, compile_all, has_room, require_room
 from einturnip.runtime.execute import HostExecutor, Transfers
 from einturnip.runtime.loop import Trace, run_ops
-from einturnip.runtime.on_device import dispatched, pinned_limit, run_on_device, with_host_tier
+from einturnip.runtime.on_device import dispatched, memory_of, pinned_limit, run_on_devices, with_host_tier
 from einturnip.runtime.policies import policy
 from einturnip.runtime.replay import Replay
 from einturnip.runtime.standing import Standing
@@ -65,8 +65,8 @@ class Options:
     ``compiled``: kernels that take long become machine code before the run, where the memory has room for a compiler.
     ``reproducible``: the bits hang on the program, its data and this machine's libraries, and on nothing else here.
     ``again``: the plan and the schedule of a recorded run, instead of a search and of what happens to end first.
-    ``device``: ``cpu``, ``cuda:1`` and the like; on any but the CPU the budget is the device's, and ``host_memory``
-    bounds the process.
+    ``device``: ``cpu``, ``cuda:1``, ``cuda:0,1`` and the like; on any but the CPU the budget is each device's, and
+    ``host_memory`` bounds the process.
     """
 
     memory: int | None = None
@@ -147,8 +147,9 @@ def _made(
     graph: EinGraph, sources: Mapping[str, Source], targets: Mapping[str, str], options: Options, device: Chosen
 ) -> Planned:
     """The plan for a device, whose budget is the options' arena."""
-    machine = machine_here(options.workers or usable_cores())
-    machine = machine if device.kind == "cpu" else replace(machine, compute=device.name)
+    machine, devices = machine_here(options.workers or usable_cores()), len(device.numbers)
+    if device.kind != "cpu":
+        machine = replace(machine, compute=device.name, workers=machine.workers * devices)
     memory = options.memory
     if memory is None and options.arena is None:
         memory = available_memory() // 2
@@ -173,7 +174,7 @@ def _made(
         readable = frozenset(i for i, (name, _) in enumerate(graph.outputs) if name in targets)
         only = canonical_cut if options.reproducible else None if again is None else again.cut
         arena = options.arena if again is None else again.arena
-        lowered = plan(graph, memory, arena, machine, layouts, readable, only, options.reproducible)
+        lowered = plan(graph, memory, arena, machine, layouts, readable, only, options.reproducible, devices)
         prediction = predict(lowered.memgraph, machine, policy(options.policy))
         tidy_up(lowered.memgraph)
         return Planned(
@@ -310,21 +311,23 @@ def _on_host(
 def _on_streams(
     planned: Planned, options: Options, ready: Standing, far: Far, ticks: Ticks, stop: threading.Event | None
 ) -> tuple[Transfers, Trace]:
-    """Run a plan on a device's streams."""
+    """Run a plan on the streams of a device, or of several."""
     memgraph = planned.memgraph
-    device = open_device(planned.device, memgraph.capacity, memgraph.host_nbytes + sum(planned.staging))
+    pinned = memgraph.host_nbytes + sum(planned.staging)
+    devices = open_devices(planned.device, memgraph.device_nbytes, pinned)
     try:
-        transfers = Transfers(memgraph, device.places, *far)
+        transfers = Transfers(memgraph, memory_of(memgraph, devices), *far)
         tick, way = ticks(transfers), dispatched(memgraph, options.policy, ready.ranks)
         with blas_threads(1):
-            trace = run_on_device(
-                way.graph, device, transfers, planned.staging, way.ranks, tick, stop, in_order=way.in_order
+            trace = run_on_devices(
+                way.graph, devices, transfers, planned.staging, way.ranks, tick, stop, in_order=way.in_order
             )
         if tick is not None:
             tick(trace)
         return transfers, trace
     finally:
-        device.close()
+        for device in devices:
+            device.close()
 
 
 class _Reporter:
@@ -376,7 +379,7 @@ def report_of(
         ops={k.name.lower(): kinds[k] for k in OpKind if kinds[k]},
         lanes={lane.name.lower(): seconds for lane, seconds in trace.busy.items()},
         stalls=trace.stalls,
-        link_bytes=_links(planned, moved),
+        link_bytes=planned.device.link_bytes(moved),
         link_bytes_lower_bound=planned.prediction.link_bytes_lower_bound,
         arena_nbytes=planned.budget.arena,
         arena_peak_nbytes=planned.memgraph.peak_nbytes,
@@ -389,12 +392,3 @@ def report_of(
         events=trace.events,
         timeline=trace.timeline,
     )
-
-
-def _links(planned: Planned, moved: Mapping[str, int]) -> dict[str, int]:
-    """Bytes by link, from those moved in and out, and of them those between a device and host memory."""
-    if planned.device.kind == "cpu":
-        return {"disk->cpu:0": moved["in"], "cpu:0->disk": moved["out"]}
-    name = planned.device.name
-    ways = {"in": f"disk->{name}", "out": f"{name}->disk", "host in": f"host->{name}", "host out": f"{name}->host"}
-    return {link: moved.get(way, 0) for way, link in ways.items()}

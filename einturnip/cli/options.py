@@ -120,7 +120,7 @@ budget = _together(
         show_default=True,
         metavar="DEVICE",
         callback=_device,
-        help="auto, cpu, cuda, cuda:1 or sim.",
+        help="auto, cpu, cuda, cuda:1, several as cuda:0,1, or sim.",
     ),
     click.option("--host-memory", type=Size(), help="Bound on the process where a GPU's memory is the --memory."),
     click.option("--reproducible", is_flag=True, help="The same bits in any memory, by any number of workers."),

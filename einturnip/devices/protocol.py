@@ -74,6 +74,9 @@ class Device(Protocol):
     def compute_streams(self) -> int:
         """How many streams compute."""
 
+    def use(self) -> None:
+        """Of several devices, what is asked from now on is asked of this one."""
+
     def copy_in(self, stream: int, target: Array, source: Array, seconds: float) -> None:
         """Copy pinned bytes to as many of the arena."""
 
@@ -82,6 +85,9 @@ class Device(Protocol):
 
     def copy(self, stream: int, target: Array, source: Array, seconds: float) -> None:
         """Copy a tile, or a part of one, within the arena."""
+
+    def fetch(self, stream: int, target: Array, other: Any, source: Array, seconds: float) -> None:
+        """Copy a whole tile from the arena of another device of this kind."""
 
     def kernel(self, stream: int, work: KernelWork, status: int, seconds: float) -> None:
         """Run a kernel; what it meets is kept under the number ``status``, which no other work has meanwhile."""
@@ -97,7 +103,7 @@ class Device(Protocol):
         """A mark behind all that the stream was given so far."""
 
     def follow(self, stream: int, mark: Mark) -> None:
-        """Whatever the stream is given from now on waits for the mark."""
+        """Whatever the stream is given from now on waits for the mark, be it another device's of this kind."""
 
     def on_host(self, lane: int, work: Callable[[], None], seconds: float) -> Mark:
         """Have a thread of the host do some work, in order within its lane; streams cannot follow that mark."""

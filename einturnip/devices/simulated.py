@@ -17,31 +17,45 @@ from einturnip.devices.streams import Event, Pace, VirtualStreams
 COMPUTE_STREAMS = 4
 SPREAD = 0.5
 HOST_LANES = 1 << 8  # streams from this number on stand for threads of the host
+STREAMS = 1 << 9  # numbers for each device's streams and threads
 
 
-def drawn(seed: int) -> Pace:
+def drawn(seed: int | str) -> Pace:
     """Planned seconds times a factor with the median 1; every kind of delay comes, seldom long ones too."""
     numbers = random.Random(seed)
     return lambda seconds: (seconds + 1e-6) * math.exp(SPREAD * numbers.gauss(0, 1))
 
 
 class SimulatedDevice:
-    """See protocol.Device. What a stream does, this thread does when the clock has come there."""
+    """See protocol.Device. What a stream does, this thread does when the clock has come there.
 
-    def __init__(self, name: str, arena_nbytes: int, pinned_nbytes: int, pace: Pace) -> None:
+    ``pace``: of its streams, or the streams that it shares with others, by one clock; it is ``number`` of those.
+    """
+
+    def __init__(
+        self, name: str, arena_nbytes: int, pinned_nbytes: int, pace: Pace | VirtualStreams, number: int = 0
+    ) -> None:
         self.name = name
         self.places = HostArena(max(1, arena_nbytes))
         self._pinned = HostArena(max(1, pinned_nbytes))
         self.pinned = self._pinned.view(0, pinned_nbytes)
         self.compute_streams = COMPUTE_STREAMS
-        self._streams = VirtualStreams(pace)
+        self._streams = pace if isinstance(pace, VirtualStreams) else VirtualStreams(pace)
+        self._first = number * STREAMS
         self._bits: dict[int, int] = {}
 
     def copy_in(self, stream: int, target: Array, source: Array, seconds: float) -> None:
         """See Device."""
-        self._streams.submit(stream, partial(np.copyto, target, source), seconds)
+        self._streams.submit(self._first + stream, partial(np.copyto, target, source), seconds)
 
     copy_out = copy = copy_in
+
+    def fetch(self, stream: int, target: Array, other: object, source: Array, seconds: float) -> None:
+        """See Device."""
+        self.copy(stream, target, source, seconds)
+
+    def use(self) -> None:
+        """See Device."""
 
     def kernel(self, stream: int, work: KernelWork, status: int, seconds: float) -> None:
         """See Device."""
@@ -51,7 +65,7 @@ class SimulatedDevice:
             self._bits[status] = kernel(work.outs, work.operands, work.origins, work.first, work.workspace)
 
         self._bits[status] = 0
-        self._streams.submit(stream, run, seconds)
+        self._streams.submit(self._first + stream, run, seconds)
 
     def met(self, status: int) -> int:
         """See Device."""
@@ -60,17 +74,17 @@ class SimulatedDevice:
     def mark(self, stream: int) -> Mark:
         """See Device."""
         event = Event()
-        self._streams.record(stream, event)
+        self._streams.record(self._first + stream, event)
         return event
 
     def follow(self, stream: int, mark: Mark) -> None:
         """See Device."""
         assert isinstance(mark, Event)
-        self._streams.wait(stream, mark)
+        self._streams.wait(self._first + stream, mark)
 
     def on_host(self, lane: int, work: Callable[[], None], seconds: float) -> Mark:
         """See Device."""
-        self._streams.submit(HOST_LANES + lane, work, seconds)
+        self._streams.submit(self._first + HOST_LANES + lane, work, seconds)
         return self.mark(HOST_LANES + lane)
 
     def ended(self, mark: Mark) -> float | None:

@@ -47,15 +47,17 @@ class Arena:
     """``capacity`` bytes handed out in multiples of ``granule``.
 
     Values of at most half ``largest`` are put at the far end of free bytes, so that large ones find room side by side.
+    ``begin``: the offset of its first byte.
     """
 
-    def __init__(self, capacity: int, granule: int, largest: int = 0) -> None:
+    def __init__(self, capacity: int, granule: int, largest: int = 0, begin: int = 0) -> None:
         self.granule = granule
         self.largest = largest
         self.capacity = capacity // granule * granule
         self.free_nbytes = self.capacity
         self.peak = 0
-        self.head = Segment(0, self.capacity)
+        self.begin, self.end = begin, begin + self.capacity
+        self.head = Segment(begin, self.capacity)
         self._free: dict[int, list[tuple[int, int, int, Segment]]] = {}
         self._sizes: list[int] = []  # those of _free, in order
         self._runs: list[tuple[int, int, Segment]] = []
@@ -169,8 +171,8 @@ class Arena:
     def _run_nbytes(self, seg: Segment) -> int:
         """Bytes of the free segments around a free one, together."""
         at = bisect_left(self._held, seg.offset)
-        start = self._ends[self._held[at - 1]] if at else 0
-        return (self._held[at] if at < len(self._held) else self.capacity) - start
+        start = self._ends[self._held[at - 1]] if at else self.begin
+        return (self._held[at] if at < len(self._held) else self.end) - start
 
     def _hold(self, seg: Segment, size: int, value: int, far: bool) -> Segment:
         """Give ``size`` bytes of a free segment to ``value``; the rest stays free with the same deps."""
@@ -188,7 +190,7 @@ class Arena:
             self._offer(rest)
         insort(self._held, seg.offset)
         self._ends[seg.offset] = seg.offset + size
-        self.peak = max(self.peak, seg.offset + size)
+        self.peak = max(self.peak, seg.offset + size - self.begin)
         return seg
 
     def _part_off_front(self, seg: Segment, size: int) -> Segment:

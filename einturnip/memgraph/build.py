@@ -11,9 +11,7 @@ from __future__ import annotations
 
 from array import array
 from collections import deque
-from collections.abc import Iterator, Sequence
-from itertools import count, pairwise
-from typing import NamedTuple
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -22,6 +20,8 @@ from einturnip.core.machine import Machine
 from einturnip.decomp.transfer_time import offload_seconds, reload_seconds
 from einturnip.memgraph.arena import MOST_NEIGHBOURS, Arena, Segment
 from einturnip.memgraph.columns import OpColumns
+from einturnip.memgraph.rows import Task, rows
+from einturnip.memgraph.several import name_copies, too_much
 from einturnip.memgraph.spill import SpillSlots
 from einturnip.memgraph.types import COMPUTE, DISK, FILES, MemGraph, OpKind, op_kind
 from einturnip.memgraph.victims import NEVER, Victims
@@ -34,7 +34,6 @@ MOST_BEFORE_EACH = 8
 # Of the capacity, how much the allocation cursor may take for tasks that are not complete yet.
 LOOKAHEAD_SHARE = 0.03
 PAGE, LINE = 4096, 64
-TASKS_AT_ONCE = 4096
 
 
 def granule(capacity: int) -> int:
@@ -90,10 +89,13 @@ class _Builder:
         self.readable = readable
         self.machine = machine
         largest = int(tasks.value_nbytes.max(initial=0))
-        self.arena = Arena(min(capacity, _all_nbytes(tasks, granule)), granule, largest)
+        room = min(capacity, _all_nbytes(tasks, granule)) // granule * granule
+        self.arenas = [Arena(room, granule, largest, k * room) for k in range(tasks.devices)]
+        self.arena = self.arenas[0]  # sizes are rounded alike by all
+        self.device = tasks.device.tobytes() if tasks.devices > 1 else bytes(tasks.n_values)
         self.spill = SpillSlots(granule)
         self.ops = OpColumns()
-        self.lookahead = int(capacity * LOOKAHEAD_SHARE)
+        self.lookahead = int(capacity * LOOKAHEAD_SHARE) * tasks.devices
         self.ahead = ahead
         self.nbytes = array("q", tasks.value_nbytes.tobytes())
         self.size = array("q", self.arena.rounded_all(tasks.value_nbytes).tobytes())
@@ -111,15 +113,16 @@ class _Builder:
         self.shared = frozenset(made[moves > 1].tolist())
         self.loaded: set[int] = set()
         self.victims = Victims(tasks)
+        self.idle = [self.victims, *(self.victims.beside() for _ in self.arenas[1:])]  # by device
         self.completed = -1
         # (task, bytes newly taken, values used) between the cursors, oldest first
         self.window: deque[tuple[int, int, set[int]]] = deque()
         self.window_nbytes = self.taken = 0
         self.deaths: dict[int, list[int]] = {}
-        self.scratch: dict[int, tuple[Segment, int]] = {}
+        self.scratch: dict[int, tuple[Segment, int, Arena]] = {}
 
     def run(self) -> OpColumns:
-        for task in _tasks(self.t):
+        for task in rows(self.t):
             if task.kind == TaskKind.LOAD:
                 # Loads happen where their value is first wanted.
                 v = task.value
@@ -129,19 +132,21 @@ class _Builder:
                 self._place(task)
         while self.window:
             self._complete_next()
-        self.ops.close(self.arena.capacity, self.spill.nbytes, self.arena.peak, self.origin)
+        name_copies(self.ops, self.t)
+        peak = max(arena.peak for arena in self.arenas)
+        self.ops.close(self.arena.capacity * len(self.arenas), self.spill.nbytes, peak, self.origin)
         return self.ops
 
     # One task: allocate, emit its op, note what dies with it.
 
-    def _place(self, task: _Task) -> None:
+    def _place(self, task: Task) -> None:
         i, reads = task.id, task.reads
         made = -1 if task.kind == TaskKind.STORE else task.value
         wanted = {*reads} if made < 0 else {*reads, made}
         arena, size, victims = self.arena, self.size, self.victims
         scratch = arena.rounded(task.workspace) if task.workspace else 0
         total = sum([size[v] for v in wanted]) + scratch
-        if total > arena.capacity:
+        if total > arena.capacity and too_much(wanted, scratch, size, self.device, arena.capacity):
             raise CapacityError(f"a tile's kernel holds {total} bytes at once", total)
         while self.window_nbytes > self.lookahead and len(self.window) > self.ahead:
             self._complete_next()
@@ -155,7 +160,7 @@ class _Builder:
             assert space is not None
         op = self._emit_task(task, made, space if scratch else None)
         if scratch:
-            self.scratch[i] = space, op
+            self.scratch[i] = space, op, self.arenas[self.device[made]]
         self.window.append((i, self.taken, wanted))
         self.window_nbytes += self.taken
         for v in wanted:
@@ -167,12 +172,12 @@ class _Builder:
         seg: Segment | None = self.arena.head
         for v in reads:
             if v not in self.segment:
-                seg = self._allocate(self.size[v], v, i)
+                seg = self._allocate(self.size[v], v, i, self.device[v])
                 if seg is None:
                     return None
                 self._bring_in(v, seg)
         if made >= 0 and made not in self.segment:
-            seg = self._allocate(self.size[made], made, i)
+            seg = self._allocate(self.size[made], made, i, self.device[made])
             if seg is None:
                 return None
             if made in self.home:
@@ -181,13 +186,15 @@ class _Builder:
                 self.segment[made] = seg
                 self.writers.setdefault(made, [])
                 self.readers.setdefault(made, [])
-        return self._allocate(scratch, -2, i) if scratch else seg
+        return self._allocate(scratch, -2, i, self.device[made]) if scratch else seg
 
-    def _emit_task(self, task: _Task, made: int, space: Segment | None) -> int:
+    def _emit_task(self, task: Task, made: int, space: Segment | None) -> int:
         after: list[int] = []
         doubtful: tuple[int, ...] = ()
         held: list[int] = []
         nbytes, version, writers = self.nbytes, self.version, self.writers
+        if task.kind == TaskKind.MOVE and len(self.arenas) > 1 and task.reads:
+            self._copied(task.reads[0], made)
         for v in task.reads:
             if nbytes[v]:
                 after += writers[v]
@@ -225,7 +232,15 @@ class _Builder:
             self.home[task.reads[0]] = writes[0], (op,), writes[3]
         return op
 
-    def _can_be_read_again(self, task: _Task) -> bool:
+    def _copied(self, v: int, made: int) -> None:
+        """A copy on another device goes by the same name; of what stands in a file it can be read again from there."""
+        if self.t.original[made] == self.t.original[v]:
+            if v in self.version:
+                self.version[made] = self.version[v]
+            if v in self.home and self.home[v][0] >= FILES:
+                self.home[made] = self.home[v]
+
+    def _can_be_read_again(self, task: Task) -> bool:
         """True where a store leaves all of its value in a file that can be read."""
         return task.node in self.readable and task.value == self.t.seen[self.t.read_ptr[task.id]]
 
@@ -240,28 +255,30 @@ class _Builder:
 
     # Bytes: take them, fill them, give them up.
 
-    def _allocate(self, size: int, value: int, i: int) -> Segment | None:
+    def _allocate(self, size: int, value: int, i: int, device: int) -> Segment | None:
         """``size`` free bytes: given up long ago, or a victim's, or given up just now; None if too scattered."""
+        arena = self.arenas[device]
         while True:
-            seg = self.arena.take(size, value)
+            seg = arena.take(size, value)
             if seg is not None:
                 self.taken += size
                 return seg
-            chosen = self._to_spare(size, i) if len(self.window) <= self.ahead else None
+            chosen = self._to_spare(size, i, device) if len(self.window) <= self.ahead else None
             if chosen is None:
                 if self.window:
                     self._complete_next()
                     continue
-                found = self.arena.window(size, lambda v: self.victims.price(v, i, self.completed, self._evictable))
+                found = arena.window(size, lambda v: self.victims.price(v, i, self.completed, self._evictable))
                 if found is None:
                     return None
                 chosen = found[1]
             for v in chosen:
                 self._evict(v)
 
-    def _to_spare(self, size: int, i: int) -> list[int] | None:
+    def _to_spare(self, size: int, i: int, device: int) -> list[int] | None:
         """Neighbours to evict that are wanted late: the cheapest around the values that are wanted latest."""
-        window, victims, completed, evictable = self.arena.window, self.victims, self.completed, self._evictable
+        window, victims = self.arenas[device].window, self.idle[device]
+        completed, evictable = self.completed, self._evictable
         distance = i - completed if self.window else 0
 
         def cost(v: int) -> float | None:
@@ -304,7 +321,7 @@ class _Builder:
         seg = self.segment[v]
         if not self.writers[v]:  # nothing there yet
             del self.segment[v]
-            self.arena.release(seg, seg.deps, seg.exact)
+            self.arenas[self.device[v]].release(seg, seg.deps, seg.exact)
             return
         if v not in self.home:
             version = self.version.get(v, v)
@@ -324,11 +341,11 @@ class _Builder:
         self._release(v)
 
     def _release(self, v: int) -> None:
-        seg = self.segment.pop(v)
+        seg, arena = self.segment.pop(v), self.arenas[self.device[v]]
         if self.nbytes[v]:  # every reader comes after every writer, so where there is a reader the readers say it all
-            self.arena.release(seg, tuple(self.readers[v] or self.writers[v]), True)
+            arena.release(seg, tuple(self.readers[v] or self.writers[v]), True)
         else:  # nobody touched the bytes: they wait for those who did before
-            self.arena.release(seg, seg.deps, seg.exact)
+            arena.release(seg, seg.deps, seg.exact)
 
     def _forget_home(self, v: int) -> None:
         home = self.home.pop(v, None)
@@ -341,10 +358,10 @@ class _Builder:
         self.window_nbytes -= taken
         self.completed = i
         for v in used:
-            self.victims.completed(v, i, self.size[v])
+            self.idle[self.device[v]].completed(v, i, self.size[v])
         if i in self.scratch:
-            seg, op = self.scratch.pop(i)
-            self.arena.release(seg, (op,), True)
+            seg, op, arena = self.scratch.pop(i)
+            arena.release(seg, (op,), True)
         for v in self.deaths.pop(i, ()):
             if v in self.segment:
                 self._release(v)
@@ -354,39 +371,17 @@ class _Builder:
                 known.pop(v, None)
 
     def _lay_out_afresh(self) -> None:
-        """Empty the arena: the free bytes are too scattered for a working set that would fit."""
+        """Empty the arenas: the free bytes are too scattered for a working set that would fit."""
         while self.window:
             self._complete_next()
-        for seg in list(self.arena):
-            if seg.value >= 0:
-                self._evict(seg.value)
-        self.arena.merge_all()
+        for arena in self.arenas:
+            for seg in list(arena):
+                if seg.value >= 0:
+                    self._evict(seg.value)
+            arena.merge_all()
 
     def _evictable(self, v: int) -> int:
         """0: not in memory; 1: a copy stands elsewhere; 2: it must be written first."""
         if v not in self.segment:
             return 0
         return 1 if v in self.home else 2
-
-
-class _Task(NamedTuple):
-    """A row of the task graph."""
-
-    id: int
-    kind: int
-    node: int
-    value: int
-    workspace: int
-    seconds: float
-    reads: list[int]
-
-
-def _tasks(tasks: TaskGraph) -> Iterator[_Task]:
-    """The rows in order, some at a time: as Python numbers all of them would take more than the graph."""
-    for start in range(0, len(tasks), TASKS_AT_ONCE):
-        part = slice(start, start + TASKS_AT_ONCE)
-        ends = tasks.read_ptr[start : start + TASKS_AT_ONCE + 1]
-        read, places = tasks.read[ends[0] : ends[-1]].tolist(), (ends - ends[0]).tolist()
-        columns = (tasks.kind, tasks.node, tasks.value, tasks.workspace, tasks.seconds)
-        reads = (read[a:b] for a, b in pairwise(places))
-        yield from map(_Task, count(start), *(c[part].tolist() for c in columns), reads)

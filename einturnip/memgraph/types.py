@@ -82,6 +82,9 @@ class MemGraph:
 
     ``read``, ``write`` rows are (tier, offset, nbytes, value). Value v < taskgraph.n_values is the task graph's; a
     later one is a half-made state's next version: ``origin[v - n_values]`` is the state it continues.
+
+    The compute memory of several devices is counted on from one to the next, ``capacity / devices`` bytes each; a copy
+    of a value on another device goes by the value's number. ``peak_nbytes`` is that of the fullest.
     """
 
     taskgraph: TaskGraph
@@ -101,6 +104,25 @@ class MemGraph:
     origin: NDArray[np.int32]
     superfluous: int
     host_nbytes: int = 0
+
+    @property
+    def devices(self) -> int:
+        """Number of devices."""
+        return self.taskgraph.devices
+
+    @property
+    def device_nbytes(self) -> int:
+        """Bytes of each device's arena."""
+        return self.capacity // self.devices
+
+    def op_devices(self) -> NDArray[np.uint8]:
+        """The device of each op: where it writes, or else reads; of what touches no device's bytes the first."""
+        found = np.zeros(len(self), np.uint8)
+        for ptr, rows in ((self.read_ptr, self.read), (self.write_ptr, self.write)):
+            here = np.flatnonzero(rows[:, 0] == COMPUTE)
+            ops = np.searchsorted(ptr, here, side="right") - 1
+            found[ops] = rows[here, 1] // max(1, self.device_nbytes)
+        return found
 
     def __len__(self) -> int:
         return len(self.kind)
@@ -124,6 +146,15 @@ class MemGraph:
         """The task graph's value that ``value`` is a version of."""
         n = self.taskgraph.n_values
         return value if value < n else int(self.origin[value - n])
+
+    def between_devices(self) -> NDArray[np.bool_]:
+        """Which ops are moves from one device to another."""
+        moves = np.flatnonzero(self.kind == OpKind.MOVE) if self.devices > 1 else np.empty(0, np.int64)
+        moves = moves[self.read_ptr[moves] < self.read_ptr[moves + 1]]
+        found = np.zeros(len(self), bool)
+        source, target = self.read[self.read_ptr[moves], 1], self.write[self.write_ptr[moves], 1]
+        found[moves] = source // max(1, self.device_nbytes) != target // max(1, self.device_nbytes)
+        return found
 
     def nbytes_by_link(self) -> dict[str, int]:
         """Bytes that loads, reloads, offloads and stores move, as ``disk->cpu:0`` and ``cpu:0->disk``."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator
+from copy import copy
 from heapq import heappop, heappush
 
 import numpy as np
@@ -36,6 +37,12 @@ class Victims:
         self._heaps: dict[int, list[tuple[int, int]]] = {}
         self._sizes: list[int] = []  # those of _heaps, in order
         self._kept = _kept(tasks)
+
+    def beside(self) -> Victims:
+        """The same next uses, for the values of another arena."""
+        other = copy(self)
+        other._heaps, other._sizes = {}, []
+        return other
 
     def pin(self, v: int, i: int) -> None:
         """``v`` may not go before task ``i`` is complete."""

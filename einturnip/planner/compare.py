@@ -69,7 +69,7 @@ def _with_less(best: Found, candidates: Candidates, lower: Lower, machine: Machi
     """The best plan for less memory, where that costs less: down the ladder until it brings nothing more."""
     left = OPS_OF_LESS + OPS_OF_LESS_A_SECOND * best.cost - len(best.memgraph)
     worse = 0
-    for rung in rungs(best.memgraph.capacity):
+    for rung in rungs(best.memgraph.device_nbytes):
         on_rung = candidates.within(rung)
         before = best
         for cut in dict.fromkeys((best.cut, *on_rung.by_price()[:MOST_ON_A_RUNG])):

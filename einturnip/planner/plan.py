@@ -26,6 +26,7 @@ from einturnip.planner.budget import MIB, Budget, give_back, overhead_nbytes, re
 from einturnip.planner.candidates import MOST_CALLS, MOST_GROUPS_BLOCKED, Candidates, Way, least_arena
 from einturnip.planner.compare import best_plan
 from einturnip.taskgraph.build import build as build_taskgraph
+from einturnip.taskgraph.types import TaskGraph
 
 # Ops from which on what planning left behind is worth collecting before the run.
 LARGE_PLAN = 2000
@@ -50,8 +51,9 @@ def plan(
     readable: frozenset[int] = frozenset(),
     only: Callable[[Grouped], Cut] | None = None,
     ordered: bool = False,
+    devices: int = 1,
 ) -> Lowered:
-    """The best plan that fits ``memory`` for the whole process, or ``arena`` for tiles alone.
+    """The best plan that fits ``memory`` for the whole process, or ``arena`` for tiles alone, on each of ``devices``.
 
     ``layouts``: of stored tensors, by node, their axes slowest first; ``readable``: outputs that can be read again.
     ``only``: the one cut to lower, instead of a search; ``ordered``: states are summed in one order, whatever the walk.
@@ -87,8 +89,9 @@ def plan(
         return made
 
     def placed(cut: Cut, capacity: int) -> MemGraph:
-        decomposition = lay_out(together, cut.tiles, capacity)
-        return build_memgraph(build_taskgraph(decomposition, machine, ordered=ordered), capacity, machine, readable)
+        decomposition = lay_out(together, cut.tiles, capacity * devices)
+        tasks = build_taskgraph(decomposition, machine, ordered=ordered)
+        return build_memgraph(tasks if devices == 1 else _over(tasks, devices, machine), capacity, machine, readable)
 
     def least(cut: Cut) -> int:
         """Bytes in which a cut can be laid out; more than its working set where other tiles must stay beside it."""
@@ -113,6 +116,13 @@ def plan(
     tidy_up(found)
     capacity, most = laid_out[id(found)]
     return Lowered(found.taskgraph.decomposition, found, Budget(memory, most), capacity)
+
+
+def _over(tasks: TaskGraph, devices: int, machine: Machine) -> TaskGraph:
+    """The tasks on several devices; imported late, for most runs have one."""
+    from einturnip.taskgraph.several import over
+
+    return over(tasks, devices, machine)
 
 
 def tidy_up(graph: MemGraph) -> None:

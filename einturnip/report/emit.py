@@ -12,7 +12,7 @@ from einturnip.decomp.movement import moved, movement
 from einturnip.decomp.types import Decomposition
 from einturnip.eingraph.show import show, to_json
 from einturnip.eingraph.types import EinGraph, EinsumNode
-from einturnip.memgraph.types import COMPUTE, DISK, FILES, Access, MemGraph, Op
+from einturnip.memgraph.types import COMPUTE, DISK, FILES, HOST, Access, MemGraph, Op
 from einturnip.pipeline import Planned
 from einturnip.stores.types import Extent, Region
 from einturnip.taskgraph.types import TaskGraph, TaskKind
@@ -134,7 +134,9 @@ def _tasks(graph: TaskGraph) -> Iterator[dict[str, Any]]:
             "kind": task.kind.word,
             "node": outputs[task.node] if task.kind == TaskKind.STORE else task.node,
             "key": list(task.key),
-            "device": "cpu:0",
+            "device": f"cpu:{graph.device[task.reads[0] if task.kind == TaskKind.STORE else task.value]}"
+            if graph.devices > 1
+            else "cpu:0",
             "inputs": sorted({maker for value in task.reads for maker in makers[value]}),
             "nbytes": int(graph.value_nbytes[task.value]),
             "seconds": task.seconds,
@@ -150,10 +152,12 @@ def _task_line(task: Mapping[str, Any]) -> str:
 
 def _tiers(graph: MemGraph, files: Files) -> list[dict[str, Any]]:
     tiers: list[dict[str, Any]] = [
-        {"id": "cpu:0", "kind": "compute", "capacity": graph.capacity},
-        {"id": "disk", "kind": "store", "capacity": None},
+        {"id": f"cpu:{k}", "kind": "compute", "capacity": graph.device_nbytes} for k in range(graph.devices)
     ]
-    seen = {"cpu:0", "disk"}
+    tiers.append({"id": "disk", "kind": "store", "capacity": None})
+    if graph.host_nbytes:
+        tiers.append({"id": "host", "kind": "host", "capacity": graph.host_nbytes})
+    seen = {tier["id"] for tier in tiers}
     for tier in files.values():
         if tier.name not in seen:
             seen.add(tier.name)
@@ -183,12 +187,13 @@ def _accumulated(op: Op) -> Iterator[Access]:
 
 def _place(graph: MemGraph, files: Files, op: int, access: Access) -> list[Any]:
     """[tier, offset, nbytes, value], and for a region of a file how its runs repeat."""
-    if access.value < 0:
+    if access.tier == COMPUTE:
+        device, offset = divmod(access.offset, graph.device_nbytes) if graph.devices > 1 else (0, access.offset)
         # Workspace: a value of its own that nobody reads.
-        return ["cpu:0", access.offset, access.nbytes, graph.taskgraph.n_values + len(graph.origin) + op]
+        value = access.value if access.value >= 0 else graph.taskgraph.n_values + len(graph.origin) + op
+        return [f"cpu:{device}", offset, access.nbytes, value]
     if access.tier < FILES:
-        name = {COMPUTE: "cpu:0", DISK: "disk"}[access.tier]
-        return [name, access.offset, access.nbytes, access.value]
+        return [{HOST: "host", DISK: "disk"}[access.tier], access.offset, access.nbytes, access.value]
     file = files[access.tier]
     offset, nbytes, repeats = file.extent(graph.taskgraph.get_value(graph.base(access.value)).box)
     place = [file.name, offset, nbytes, access.value]

@@ -3,14 +3,17 @@
 An op is issued when all it depends on was: its stream follows the marks of those that have not ended. The host waits
 for nothing but room in the window (the state machine's slots), so what runs next is chosen late, and a dependency costs
 no round trip. A file's bytes pass through pinned memory: read there, then copied in; copied out there, then written.
+Several devices are streams of one engine: an op runs on the device whose bytes it writes, and follows marks of others.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
+from typing import Any
 
 import numpy as np
 
@@ -28,9 +31,23 @@ STAGED_IN, STAGED_OUT = 3, 2
 STAGING_GRANULE = 4096
 
 
-def window(device: Device) -> dict[Lane, int]:
-    """How many ops of each lane a device holds at once: enough that no stream runs dry while the host chooses."""
-    return {Lane.COMPUTE: 2 * device.compute_streams, Lane.IN: 2 * STAGED_IN, Lane.OUT: 2 * STAGED_OUT}
+def window(devices: Sequence[Device]) -> dict[Lane, int]:
+    """How many ops a device computes at once, and how many transfers all of them hold: no stream is to run dry."""
+    n = len(devices)
+    return {Lane.COMPUTE: 2 * devices[0].compute_streams, Lane.IN: 2 * STAGED_IN * n, Lane.OUT: 2 * STAGED_OUT * n}
+
+
+class Arenas:
+    """The arenas of several devices, counted on from one to the next."""
+
+    def __init__(self, devices: Sequence[Device], nbytes: int) -> None:
+        self._places = [device.places for device in devices]
+        self._nbytes = nbytes
+
+    def array(self, offset: int, shape: Sequence[int], dtype: Any) -> Array:
+        """See Places."""
+        device, place = divmod(offset, self._nbytes)
+        return self._places[device].array(place, shape, dtype)
 
 
 def staging_nbytes(graph: MemGraph, most: int) -> tuple[int, int]:
@@ -67,6 +84,7 @@ class _Flight:
 
     op: Op
     number: int
+    device: int
     stream: int = -1
     begin: Mark | None = None
     end: Mark | None = None
@@ -79,16 +97,27 @@ class _Flight:
 
 
 class Streams:
-    """See loop.Engine. The first ``host_nbytes`` of the device's pinned bytes are the graph's tier HOST."""
+    """See loop.Engine. The first ``host_nbytes`` of the first device's pinned bytes are the graph's tier HOST.
 
-    def __init__(self, graph: MemGraph, device: Device, transfers: Transfers, staging: tuple[int, int]) -> None:
+    That device also keeps the time, and its threads work with files for all.
+    """
+
+    def __init__(
+        self, graph: MemGraph, devices: Sequence[Device], transfers: Transfers, staging: tuple[int, int]
+    ) -> None:
         self.graph = graph
-        self.device = device
+        self.devices = devices
+        self.device = devices[0]
+        self._in_use = 0
+        self.device.use()
+        self._ahead = [self.device.now() - device.now() for device in devices]  # of each device's clock
+        self._of = graph.op_devices().tobytes()
+        self._between = graph.between_devices()
         self.transfers = transfers
         self._news: deque[Ended | Issued] = deque()
         self._flights: dict[int, _Flight] = {}
         self._numbers = count()
-        self._order: dict[int, deque[_Flight]] = {}  # by stream, what it was given and has not ended
+        self._order: dict[tuple[int, int], deque[_Flight]] = {}  # by stream, what it was given and has not ended
         self._touched: dict[int, int] = {}  # by unit, its last touch
         self._staging = [Arena(nbytes, STAGING_GRANULE) for nbytes in staging]
         self._begins = [graph.host_nbytes, graph.host_nbytes + staging[0]]
@@ -96,13 +125,13 @@ class Streams:
         self._reading: deque[_Flight] = deque()
         self._to_issue: deque[_Flight] = deque()
         self._writing: deque[_Flight] = deque()
-        self._free = list(range(2 * window(device)[Lane.COMPUTE]))
+        self._free = [list(range(2 * window(devices)[Lane.COMPUTE])) for _ in devices]
 
     # --- what the loop asks ---
 
     def start(self, op: int) -> None:
         """See Engine."""
-        flight = _Flight(self.graph[op], next(self._numbers))
+        flight = _Flight(self.graph[op], next(self._numbers), self._of[op])
         self._flights[op] = flight
         kind = flight.op.kind
         if kind.lane == Lane.COMPUTE:
@@ -134,20 +163,31 @@ class Streams:
         return self.device.now()
 
     def close(self) -> None:
-        """See Engine. The device is its owner's to close."""
+        """See Engine. The devices are their owner's to close."""
+
+    def _on(self, device: int) -> Device:
+        """A device to give work to."""
+        if device != self._in_use:
+            self._in_use = device
+            self.devices[device].use()
+        return self.devices[device]
 
     # --- work on streams ---
 
     def _compute(self, flight: _Flight) -> None:
-        op = flight.op
+        op, device = flight.op, self._on(flight.device)
         if op.kind == OpKind.MOVE:
             self._begin(flight, Stream.ACROSS)
             for target, source in self.transfers.views.moved(op):
-                self.device.copy(flight.stream, target, source, op.seconds)
+                if self._between[op.id]:
+                    other = self.devices[op.reads[0].offset // self.graph.device_nbytes]
+                    device.fetch(flight.stream, target, other, source, op.seconds)
+                else:
+                    device.copy(flight.stream, target, source, op.seconds)
         else:
             call = self.transfers.views.call(op)
-            self._begin(flight, self._quietest(op))
-            flight.status, flight.node = self._free.pop(), call.node
+            self._begin(flight, self._quietest(flight))
+            flight.status, flight.node = self._free[flight.device].pop(), call.node
             work = KernelWork(
                 call.einsum,
                 call.extents,
@@ -158,57 +198,59 @@ class Streams:
                 self.transfers.first(op),
                 call.workspace,
             )
-            self.device.kernel(flight.stream, work, flight.status, op.seconds)
+            device.kernel(flight.stream, work, flight.status, op.seconds)
         self._issued(flight)
 
     def _copy_in(self, flight: _Flight, source: Array) -> None:
         held = flight.op.writes[0]
         self._begin(flight, Stream.IN)
         place = self.transfers.views.bytes(held.offset, held.nbytes)
-        self.device.copy_in(flight.stream, place, source, flight.op.seconds)
+        self._on(flight.device).copy_in(flight.stream, place, source, flight.op.seconds)
         self._issued(flight)
 
     def _copy_out(self, flight: _Flight, target: Array) -> None:
         held = flight.op.reads[0]
         self._begin(flight, Stream.OUT)
         place = self.transfers.views.bytes(held.offset, held.nbytes)
-        self.device.copy_out(flight.stream, target, place, flight.op.seconds)
+        self._on(flight.device).copy_out(flight.stream, target, place, flight.op.seconds)
         self._issued(flight)
 
     def _begin(self, flight: _Flight, stream: int) -> None:
         """Have a stream wait for all that the op depends on, and mark where the op begins."""
-        op = flight.op
+        op, device = flight.op, self._on(flight.device)
         before = list(op.after)
         if op.unit >= 0:  # touches of a unit exclude each other: they run in the order in which they are issued
             before.append(self._touched.get(op.unit, -1))
             self._touched[op.unit] = op.id
-        last: dict[int, _Flight] = {}
+        last: dict[tuple[int, int], _Flight] = {}
         for d in before:
             other = self._flights.get(d)
-            if other is not None and other.end is not None and other.stream != stream:
-                known = last.get(other.stream)
-                if known is None or known.number < other.number:
-                    last[other.stream] = other
+            if other is None or other.end is None or (other.device, other.stream) == (flight.device, stream):
+                continue
+            known = last.get((other.device, other.stream))
+            if known is None or known.number < other.number:
+                last[other.device, other.stream] = other
         for other in last.values():
             assert other.end is not None
-            self.device.follow(stream, other.end)
+            device.follow(stream, other.end)
         flight.stream = stream
-        flight.begin = self.device.mark(stream)
+        flight.begin = device.mark(stream)
 
     def _issued(self, flight: _Flight) -> None:
         flight.number = next(self._numbers)
-        flight.end = self.device.mark(flight.stream)
-        self._order.setdefault(flight.stream, deque()).append(flight)
+        flight.end = self._on(flight.device).mark(flight.stream)
+        self._order.setdefault((flight.device, flight.stream), deque()).append(flight)
         self._news.append(Issued(flight.op.id))
 
-    def _quietest(self, op: Op) -> int:
+    def _quietest(self, flight: _Flight) -> int:
         """The compute stream to run on: one that ends with what the op waits for, else the one with the least to do."""
-        streams = [Stream.COMPUTE + k for k in range(self.device.compute_streams)]
+        k = flight.device
+        streams = [Stream.COMPUTE + n for n in range(self.devices[k].compute_streams)]
         for stream in streams:
-            given = self._order.get(stream)
-            if given and given[-1].op.id in op.after:
+            given = self._order.get((k, stream))
+            if given and given[-1].op.id in flight.op.after:
                 return stream
-        return min(streams, key=lambda stream: len(self._order.get(stream, ())))
+        return min(streams, key=lambda stream: len(self._order.get((k, stream), ())))
 
     # --- by way of pinned memory ---
 
@@ -221,7 +263,7 @@ class Streams:
                 continue
             op, array = flight.op, self._staged(flight)
             flight.began = self.device.now()
-            flight.far = self.device.on_host(Lane.IN, partial(self.transfers.read, op, array), op.seconds)
+            flight.far = self._on(0).on_host(Lane.IN, partial(self.transfers.read, op, array), op.seconds)
             self._reading.append(flight)
         while self._to_issue and self._take_room(self._to_issue[0]):
             flight = self._to_issue.popleft()
@@ -286,7 +328,7 @@ class Streams:
         """True where the op's work with a file has ended; it has failed where the op is over too."""
         assert flight.far is not None
         try:
-            return self.device.ended(flight.far) is not None
+            return self._on(0).ended(flight.far) is not None
         except Exception as error:
             self._end(flight, error)
             return True
@@ -294,24 +336,28 @@ class Streams:
     def _stream_ended(self, flight: _Flight) -> bool:
         """True where the op's work on its stream has ended; whatever comes after it is begun."""
         assert flight.begin is not None and flight.end is not None
+        device, ahead = self._on(flight.device), self._ahead[flight.device]
         try:
-            ended = self.device.ended(flight.end)
+            ended = device.ended(flight.end)
             if ended is None:
                 return False
+            ended += ahead
             if flight.far is None:
-                flight.began = self.device.ended(flight.begin) or 0.0
+                flight.began = (device.ended(flight.begin) or 0.0) + ahead
             if flight.status >= 0:
-                self.transfers.met(flight.node, self.device.met(flight.status))
+                self.transfers.met(flight.node, device.met(flight.status))
         except Exception as error:
             self._end(flight, error)
             return True
         op = flight.op
         if op.kind.lane == Lane.OUT and op.writes[0].tier != HOST:
             array = self._staged(flight)
-            flight.far = self.device.on_host(Lane.OUT, partial(self.transfers.write, op, array), op.seconds)
+            flight.far = self._on(0).on_host(Lane.OUT, partial(self.transfers.write, op, array), op.seconds)
             self._writing.append(flight)
         else:
-            if op.kind.lane != Lane.COMPUTE and (HOST in (op.reads[0].tier, op.writes[0].tier)):
+            if self._between[op.id]:
+                self.transfers.count("across", op.reads[0].nbytes)
+            elif op.kind.lane != Lane.COMPUTE and (HOST in (op.reads[0].tier, op.writes[0].tier)):
                 self.transfers.count("host in" if op.kind.lane == Lane.IN else "host out", op.reads[0].nbytes)
             self._end(flight, None, ended)
         return True
@@ -320,7 +366,7 @@ class Streams:
         """An op is over."""
         del self._flights[flight.op.id]
         if flight.status >= 0:
-            self._free.append(flight.status)
+            self._free[flight.device].append(flight.status)
         if flight.room is not None:
             self._staging[flight.op.kind.lane - Lane.IN].release(flight.room, (), True)
         thread = flight.stream - Stream.COMPUTE if flight.stream >= Stream.COMPUTE else 0

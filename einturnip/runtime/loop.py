@@ -16,6 +16,7 @@ import numpy as np
 
 from einturnip.core.errors import EinturnipError, Interrupted, RunError
 from einturnip.memgraph.types import Lane, MemGraph
+from einturnip.runtime.lanes import lane_kind
 from einturnip.runtime.state import State
 from einturnip.runtime.types import Timeline
 
@@ -228,7 +229,7 @@ def _dispatch(
                 launches = state.issued(op) if failure is None else []
             case Ended(op, thread, started, finished, error):
                 running -= 1
-                trace.ended(op, Lane(state.lane[op]), thread, started - begin, finished - begin)
+                trace.ended(op, lane_kind(state.lane[op]), thread, started - begin, finished - begin)
                 following = state.ended(op)
                 if error is not None and failure is None:
                     failure = _named(error, describe(op))
@@ -257,12 +258,15 @@ def _named(error: BaseException, what: str) -> EinturnipError:
 
 
 def _note_stall(trace: Trace, state: State, compute_slots: int, seconds: float) -> None:
-    idle = compute_slots - state.running[Lane.COMPUTE]
+    running = state.running
+    idle = compute_slots - running[Lane.COMPUTE]
+    if len(running) > len(Lane):  # several devices
+        idle = sum(max(0, compute_slots - n) for lane, n in running.items() if lane_kind(lane) == Lane.COMPUTE)
     if idle <= 0 or state.left == 0:
         return
-    if state.running[Lane.IN]:
+    if running[Lane.IN]:
         cause = "reads"
-    elif state.running[Lane.OUT]:
+    elif running[Lane.OUT]:
         cause = "writes"
     else:
         cause = "memory"

@@ -1,19 +1,20 @@
-"""A memory graph on a device with streams: what lies where in host memory, and the run."""
+"""A memory graph on devices with streams: what lies where in host memory, and the run."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from einturnip.core.errors import CapacityError
 from einturnip.core.settings import format_size
 from einturnip.devices.limits import available_memory
-from einturnip.devices.protocol import Device
+from einturnip.devices.protocol import Device, Places
 from einturnip.memgraph.tiers import keep_on_host
 from einturnip.memgraph.types import Lane, MemGraph
-from einturnip.runtime.device_loop import Streams, staging_nbytes, window
+from einturnip.runtime.device_loop import Arenas, Streams, staging_nbytes, window
 from einturnip.runtime.dispatch import Dispatch, double_buffered, fixed
 from einturnip.runtime.execute import Transfers
+from einturnip.runtime.lanes import lanes
 from einturnip.runtime.loop import Trace, drive
 from einturnip.runtime.policies import Ranks
 from einturnip.runtime.state import State
@@ -65,9 +66,14 @@ def dispatched(graph: MemGraph, name: str, ranks: Ranks) -> Dispatch:
             return Dispatch(graph, ranks, False)
 
 
-def run_on_device(
+def memory_of(graph: MemGraph, devices: Sequence[Device]) -> Places:
+    """The arenas of a run's devices as its ops see them."""
+    return devices[0].places if len(devices) == 1 else Arenas(devices, graph.device_nbytes)
+
+
+def run_on_devices(
     graph: MemGraph,
-    device: Device,
+    devices: Sequence[Device],
     transfers: Transfers,
     staging: tuple[int, int],
     ranks: Ranks,
@@ -76,5 +82,6 @@ def run_on_device(
     in_order: bool = False,
 ) -> Trace:
     """Run every op; see ``loop.run_ops`` for what is raised."""
-    state = State(graph, ranks, window(device), in_order=in_order)
-    return drive(state, Streams(graph, device, transfers, staging), transfers.describe, 1, tick, stop)
+    of, slots = lanes(graph, window(devices))
+    state = State(graph, ranks, slots, of, in_order)
+    return drive(state, Streams(graph, devices, transfers, staging), transfers.describe, 1, tick, stop)

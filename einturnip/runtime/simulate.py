@@ -10,6 +10,7 @@ from heapq import heappop, heappush
 import numpy as np
 
 from einturnip.memgraph.types import Lane, MemGraph, OpKind
+from einturnip.runtime.lanes import lanes
 from einturnip.runtime.policies import Policy, Ranks
 from einturnip.runtime.state import State
 
@@ -59,9 +60,12 @@ def simulate(
 ) -> tuple[float, Sequence[int]]:
     """Makespan in seconds and the order in which ops end.
 
-    ``seconds`` gives an op's duration (default: the plan's own estimate). A lane's bandwidth is shared by its slots.
+    ``seconds`` gives an op's duration (default: the plan's own estimate). A lane's bandwidth is shared by its slots;
+    several devices share those that compute evenly.
     """
     planned = graph.seconds if seconds is None else np.array([seconds(op) for op in range(len(graph))])
     shares = [1 if kind.lane == Lane.COMPUTE else slots[kind.lane] for kind in OpKind]
-    ran = run(graph, policy(graph), slots, array("d", (planned * np.array(shares)[graph.kind]).tobytes()))
+    each = slots | {Lane.COMPUTE: max(1, slots[Lane.COMPUTE] // graph.devices)}
+    of, free = lanes(graph, each)
+    ran = run(graph, policy(graph), free, array("d", (planned * np.array(shares)[graph.kind]).tobytes()), of)
     return ran.makespan, ran.order

@@ -41,6 +41,8 @@ def check(graph: TaskGraph) -> None:
         raise InternalError("a value is seen as more bytes than it has")
     for number in range(len(graph.decomposition.graph.outputs)):
         _check_stored(graph, number)
+    if graph.devices > 1:
+        _check_devices(graph)
 
 
 def _check_makers(graph: TaskGraph, makers: NDArray[np.int64]) -> None:
@@ -57,6 +59,19 @@ def _check_makers(graph: TaskGraph, makers: NDArray[np.int64]) -> None:
     for value, boxes in copied.items():
         if not tiled(boxes, graph.get_value(value).box):
             raise InternalError(f"the moves into value {value} do not copy each of its points once")
+
+
+def _check_devices(graph: TaskGraph) -> None:
+    """Tasks read what is on their device, but for moves of whole values."""
+    counts = np.diff(graph.read_ptr)
+    first = graph.read[np.minimum(graph.read_ptr[:-1], max(0, len(graph.read) - 1))]
+    made = np.where(graph.kind == TaskKind.STORE, first, graph.value)
+    far = graph.device[graph.read] != np.repeat(graph.device[made], counts)
+    for i in np.repeat(np.arange(len(graph)), counts)[far].tolist():
+        task = graph[i]
+        same = graph.original[task.value] == graph.original[task.reads[0]]
+        if task.kind != TaskKind.MOVE or len(task.reads) > 1 or not same:
+            raise InternalError(f"task {i} reads value {task.reads[0]}, which is on another device")
 
 
 def _check_stored(graph: TaskGraph, number: int) -> None:

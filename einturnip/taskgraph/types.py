@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, NamedTuple
 
@@ -77,6 +77,8 @@ class TaskGraph:
 
     ``key``, ``read`` and ``box`` are CSR: row i is ``x[x_ptr[i]:x_ptr[i + 1]]``; ``seen`` goes with ``read``. A ``box``
     row is start, stop per axis. ``ordered``: touches of a state keep their order, so that it has the same bits always.
+    On several devices ``device`` is that of each value, and ``original`` the value that it is a copy of, or itself; on
+    one device they are empty.
     """
 
     decomposition: Decomposition
@@ -97,6 +99,9 @@ class TaskGraph:
     box_ptr: Ints
     box: Ints
     ordered: bool = False
+    devices: int = 1
+    device: NDArray[np.uint8] = field(default_factory=lambda: np.empty(0, np.uint8))
+    original: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))
 
     def __len__(self) -> int:
         return len(self.kind)

@@ -13,7 +13,7 @@ from einturnip.verify.outputs import check_outputs
 from einturnip.verify.reach import Questions, answer
 from einturnip.verify.read import in_order
 from einturnip.verify.sweep import Sweep, Swept
-from einturnip.verify.types import DROP, Faults, Ints, NotAPlan, Plan, Rule, Use, Verdict
+from einturnip.verify.types import DROP, MOVE, Faults, Ints, NotAPlan, Plan, Rule, Use, Verdict
 from einturnip.verify.words import extent, op_name, value, whole
 
 # Of each rule so many faults are put in words.
@@ -35,6 +35,7 @@ def check(plan: Plan, expected: Mapping[str, int] | None = None, limit: int = LI
     if order is not None and not np.array_equal(order, np.arange(len(plan))):
         plan = in_order(plan, order)
     _check_capacity(plan, faults)
+    _check_devices(plan, faults)
     said = names(plan, faults)
     check_outputs(plan, expected, faults)
     implied = None
@@ -73,6 +74,24 @@ def _check_capacity(plan: Plan, faults: Faults) -> None:
                     bound = "begins before its first byte"
                 text = f"{op_name(plan, x)} {verb} {extent(plan, rows, row)}, which {bound}"
                 faults.add(Rule.CAPACITY, (x,), whole(plan, rows, row), text)
+
+
+def _check_devices(plan: Plan, faults: Faults) -> None:
+    """What an op touches is of one device; but a move that reads a value and writes the same may join two."""
+    first = np.full(len(plan), -1, np.int64)
+    joins = np.zeros(len(plan), bool)
+    for rows in (plan.read, plan.write):
+        mine = np.flatnonzero(plan.is_tier(rows, "compute"))
+        ops, tiers = rows.op[mine], rows.tier[mine]
+        first[ops[first[ops] < 0]] = tiers[first[ops] < 0]
+        joins[ops[first[ops] != tiers]] = True
+    for x in np.flatnonzero(joins).tolist():
+        read, write = slice(*plan.read.ptr[x : x + 2].tolist()), slice(*plan.write.ptr[x : x + 2].tolist())
+        moved = plan.kind[x] == MOVE and np.array_equal(plan.read.value[read], plan.write.value[write])
+        if not moved and faults.wants(Rule.DEVICE):
+            names = sorted({plan.tiers[t].name for t in (*plan.read.tier[read], *plan.write.tier[write])})
+            text = f"{op_name(plan, x)} works on {' and '.join(names)}; what it reads must be moved first"
+            faults.add(Rule.DEVICE, (x,), None, text)
 
 
 def _check_order(plan: Plan, swept: Swept, questions: Questions, faults: Faults) -> int:

@@ -35,6 +35,7 @@ class Rule(Enum):
     CAPACITY = "capacity"
     SIZE = "size"
     TRANSFER = "transfer"
+    DEVICE = "device"
     MADE_TWICE = "made twice"
     INPUT = "input written"
     UNIT = "unit"
@@ -57,6 +58,7 @@ _MEANINGS = {
     Rule.CAPACITY: "every extent lies within its tier",
     Rule.SIZE: "a value has one size wherever it stands",
     Rule.TRANSFER: "a transfer carries one value from one extent to another",
+    Rule.DEVICE: "a kernel works in the memory of one device; between two only a move carries a value",
     Rule.MADE_TWICE: "a value is made once; every other write of it is a copy",
     Rule.INPUT: "inputs are only read",
     Rule.UNIT: "the ops of a unit accumulate one value in one extent",

@@ -10,6 +10,7 @@ from einturnip import pipeline
 from einturnip.devices import choice
 from einturnip.devices.protocol import Device
 from einturnip.devices.simulated import SimulatedDevice
+from einturnip.devices.streams import VirtualStreams
 
 from .fake_cuda import FakeCalls, FakedDevice
 
@@ -27,19 +28,24 @@ def paced(delays: Sequence[float]) -> Callable[[float], float]:
     return pace
 
 
-def put(monkeypatch: pytest.MonkeyPatch, kind: str, delays: Sequence[float]) -> list[FakeCalls]:
-    """Have every run on a device be one on the simulated device, or on the fake's, with these delays."""
+def put(monkeypatch: pytest.MonkeyPatch, kind: str, delays: Sequence[float], devices: int = 1) -> list[FakeCalls]:
+    """Have every run on a device be one on the simulated device, or on the fake's, or on several, with these delays."""
     made: list[FakeCalls] = []
 
-    def opened(chosen: choice.Chosen, arena: int, pinned: int) -> Device:
-        if kind == "sim":
-            return SimulatedDevice(chosen.name, arena, pinned, paced(delays))
-        made.append(FakeCalls(paced(delays)))
-        return FakedDevice(chosen.name, made[-1], arena, pinned, chosen.library)
+    def opened(chosen: choice.Chosen, arena: int, pinned: int) -> list[Device]:
+        pace, found = paced(delays), []
+        streams = VirtualStreams(pace)
+        for k, name in enumerate(chosen.names):
+            if kind == "sim":
+                found.append(SimulatedDevice(name, arena, 0 if k else pinned, streams, k))
+            else:
+                made.append(FakeCalls(pace, made[-1] if k else None))
+                found.append(FakedDevice(name, made[-1], arena, 0 if k else pinned, chosen.library))
+        return found
 
-    monkeypatch.setattr(pipeline, "open_device", opened)
+    monkeypatch.setattr(pipeline, "open_devices", opened)
     number = 0
-    chosen = choice.Chosen("sim" if kind == "sim" else "cuda", number)
+    chosen = choice.Chosen("sim" if kind == "sim" else "cuda", number, beside=tuple(range(1, devices)))
     monkeypatch.setattr(pipeline, "choose", lambda word: choice.Chosen() if word == "cpu" else chosen)
     monkeypatch.setattr(choice, "arena_nbytes", lambda chosen: 64 << 20)
     return made

@@ -2,6 +2,7 @@
 
 What is checked as it is recorded: no default stream, no allocation once work was given, an event is recorded before it
 is waited for, and whatever touches bytes that another work writes is ordered with it by streams, events, or the host.
+Of several devices, each is asked while it is the current one, and its kernels touch its own memory only.
 """
 
 from __future__ import annotations
@@ -46,26 +47,36 @@ def merge(one: Clock, other: Clock) -> None:
 
 
 class FakeCalls:
-    """See einturnip.devices.cuda.calls.Calls."""
+    """See einturnip.devices.cuda.calls.Calls. ``beside``: another device of the same run."""
 
-    def __init__(self, pace: Pace) -> None:
-        self.streams = VirtualStreams(pace)
-        self.counts: Counter[str] = Counter()
+    def __init__(self, pace: Pace, beside: FakeCalls | None = None) -> None:
+        self.streams = beside.streams if beside else VirtualStreams(pace)
+        self.counts: Counter[str] = beside.counts if beside else Counter()
         self.memory: dict[int, np.ndarray] = {}
-        self.events: dict[int, _Marked] = {}
-        self.clocks: dict[int, Clock] = {}
-        self.host: Clock = {}
+        self.events: dict[int, _Marked] = beside.events if beside else {}
+        self.clocks: dict[int, Clock] = beside.clocks if beside else {}
+        self.own: set[int] = set()  # its streams
+        self.host: Clock = beside.host if beside else {}
         self.room_of: dict[int, tuple[int, int]] = {}  # by stream, where cuBLAS may work
-        self.accesses: list[_Access] = []
-        self.numbers: Counter[int] = Counter()
+        self.accesses: list[list[_Access]] = beside.accesses if beside else [[]]
+        self.numbers: Counter[int] = beside.numbers if beside else Counter()
         self.started = False
         self.closed = False
+        self.current: list[FakeCalls] = beside.current if beside else [self]
+        self.use()
+
+    def use(self) -> None:
+        self.current[0] = self
+
+    def _is_current(self) -> None:
+        assert self.current[0] is self, "asked while another device is the current one"
 
     # --- memory ---
 
     def malloc(self, nbytes: int) -> int:
         assert not self.started, "memory is taken before work is given, and once"
         self.counts["malloc"] += 1
+        self._is_current()
         room = np.full(nbytes + 512, 0xA5, np.uint8)
         at = -(-room.ctypes.data // 256) * 256
         self.memory[at] = room
@@ -81,10 +92,13 @@ class FakeCalls:
     # --- order ---
 
     def stream(self) -> int:
+        self._is_current()
         self.clocks[len(self.clocks) + 1] = {}
+        self.own.add(len(self.clocks))
         return len(self.clocks)
 
     def event(self) -> int:
+        self._is_current()
         self.events[len(self.events) + 1] = _Marked()
         return len(self.events)
 
@@ -149,6 +163,7 @@ class FakeCalls:
         if entry == kernel.explain:
             self._submit(stream, call.explain, call.accesses)
         elif call.is_last(entry, fixed):
+            self._all_here(call.accesses)
             self._submit(stream, call.run, call.accesses)
 
     def multiply(self, product: Product, stream: int) -> None:
@@ -178,8 +193,9 @@ class FakeCalls:
             c[...] = made if p.beta == 0 else c + made
 
         place, nbytes = self.room_of[stream]
-        room = (place, place + nbytes, True)
-        self._submit(stream, work, [(*_span(a), False), (*_span(b), False), (*_span(c), True), room])
+        accesses = [(*_span(a), False), (*_span(b), False), (*_span(c), True), (place, place + nbytes, True)]
+        self._all_here(accesses)
+        self._submit(stream, work, accesses)
 
     def workspace(self, stream: int, address: int, nbytes: int) -> None:
         held = [(at, at + len(memory) - 512) for at, memory in self.memory.items()]
@@ -194,7 +210,13 @@ class FakeCalls:
         self.closed = True
 
     def _not_default(self, stream: int) -> None:
-        assert stream in self.clocks, "work on a stream that was not made, such as the default one"
+        self._is_current()
+        assert stream in self.own, "work on a stream that was not made, such as the default one"
+
+    def _all_here(self, accesses: Sequence[tuple[int, int, bool]]) -> None:
+        held = [(at, at + len(memory)) for at, memory in self.memory.items()]
+        for start, stop, _ in accesses:
+            assert start == stop or any(a <= start and stop <= b for a, b in held), "bytes of another device"
 
     def _submit(self, stream: int, work: Callable[[], object], accesses: Sequence[tuple[int, int, bool]]) -> None:
         self._not_default(stream)
@@ -204,14 +226,16 @@ class FakeCalls:
         self.numbers[stream] += 1
         clock[stream] = number = self.numbers[stream]
         kept = []
-        for a in self.accesses:
+        for a in self.accesses[0]:
             meets = [w for start, stop, w in accesses if start < a.stop and a.start < stop]
             ordered = clock.get(a.stream, 0) >= a.number
             assert ordered or not meets or not (a.writes or any(meets)), "bytes are used again without an order"
             over = any(w and start <= a.start and a.stop <= stop for start, stop, w in accesses)
             if not (over and ordered):
                 kept.append(a)
-        self.accesses = kept + [_Access(start, stop, w, stream, number) for start, stop, w in accesses if start < stop]
+        self.accesses[0] = kept + [
+            _Access(start, stop, w, stream, number) for start, stop, w in accesses if start < stop
+        ]
         self.streams.submit(stream, lambda: work() and None, 1e-6)
 
 

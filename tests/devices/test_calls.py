@@ -40,6 +40,8 @@ RUNTIME = {
     "eventElapsedTime": ("start, end", 1500.0),
     "memcpyAsync": ("dst, src, size, kind, stream", None),
     "memGetInfo": ("", (1, 2)),
+    "deviceCanAccessPeer": ("device, peer", 1),
+    "deviceEnablePeerAccess": ("peer", None),
     "check_status": ("status", None),
     "getDeviceProperties": ("device", {"major": 9, "minor": 0, "name": b"GPU"}),
     "getDeviceCount": ("", 1),
@@ -128,6 +130,7 @@ def test_every_call_of_cupy_has_its_arguments(monkeypatch: pytest.MonkeyPatch) -
     assert isinstance(kernel, CudaKernel) is False  # only its source is asked for
     c.launch(c.function(c.module(kernel), "f"), (1, 1, 1), (32, 1, 1), 100_000, b"head", b"fixed", stream)  # type: ignore[arg-type]
     c.workspace(stream, 256, 512)
+    c.use(), c.reach([1])
     c.close()
     asked = {"getDeviceCount", "driverGetVersion", "check_status"}  # by probe, and where something fails
     assert set(called) | asked == {*RUNTIME, *DRIVER}

@@ -15,8 +15,11 @@ def test_words() -> None:
         choice.choose("abacus")
     with pytest.raises(BindError, match="no device"):
         choice.choose("sim+tf32")
-    with pytest.raises(DeviceError, match="several GPUs"):
-        choice.choose("cuda:0,1")
+    several = choice.choose("sim:7,8,7")
+    assert several.numbers == (7, 8, 7) and several.names == ("sim:0", "sim:1", "sim:2")
+    assert choice.Chosen("cuda", 1, beside=(0, 1)).names == ("cuda:1", "cuda:0", "cuda:1.1")
+    with pytest.raises(BindError, match="16 devices at most"):
+        choice.choose("sim:" + ",".join(map(str, range(17))))
 
 
 def test_without_a_driver(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -40,9 +40,8 @@ def files_of(graph: MemGraph) -> dict[int, Tier]:
 
 def text_of(graph: MemGraph) -> str:
     """What ``einturnip plan --emit memgraph --format json`` prints of a memory graph."""
-    planned: Any = SimpleNamespace(
-        memgraph=graph, budget=SimpleNamespace(memory=None), prediction=SimpleNamespace(to_json=dict)
-    )
+    budget, prediction = SimpleNamespace(memory=None, arena=graph.capacity), SimpleNamespace(to_json=dict)
+    planned: Any = SimpleNamespace(memgraph=graph, budget=budget, prediction=prediction)
     return "".join(emit_json(planned, "memgraph", "case.ein", files_of(graph)))
 
 

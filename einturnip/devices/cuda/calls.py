@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Iterable
 from importlib import import_module
 from typing import Any, Protocol
 
@@ -11,12 +12,14 @@ from einturnip.codegen.cuda.types import CudaKernel, Dim3
 from einturnip.devices.cuda.cublas import Cublas, Product, load
 
 NOT_READY = 600  # cudaErrorNotReady
+ALREADY = 704  # cudaErrorPeerAccessAlreadyEnabled
 OVER_SHARED = 48 << 10  # bytes of shared memory from which a kernel must be told that it may
 
 
 class Calls(Protocol):
     """What a device asks of CUDA; addresses and handles are numbers, sizes in bytes."""
 
+    def use(self) -> None: ...
     def malloc(self, nbytes: int) -> int: ...
     def host_alloc(self, nbytes: int) -> int: ...
     def free(self, address: int) -> None: ...
@@ -46,6 +49,7 @@ class CupyCalls:
     def __init__(self, number: int, tf32: bool = False) -> None:
         self._runtime: Any = import_module("cupy_backends.cuda.api.runtime")
         self._driver: Any = import_module("cupy_backends.cuda.api.driver")
+        self._number = number
         self._runtime.setDevice(number)
         self._runtime.free(0)  # makes the context
         self._cublas = Cublas(load(), tf32)
@@ -54,6 +58,20 @@ class CupyCalls:
         self._streams: list[int] = []
         self._events: list[int] = []
         self._modules: list[int] = []
+
+    def use(self) -> None:
+        """Make it the current device of this thread."""
+        self._runtime.setDevice(self._number)
+
+    def reach(self, others: Iterable[int]) -> None:
+        """Let it read other GPUs' memory where a link joins them; elsewhere the driver copies by way of the host."""
+        for other in others:
+            if self._runtime.deviceCanAccessPeer(self._number, other):
+                try:
+                    self._runtime.deviceEnablePeerAccess(other)
+                except self._runtime.CUDARuntimeError as error:
+                    if error.status != ALREADY:
+                        raise
 
     def malloc(self, nbytes: int) -> int:
         """Memory of the device."""

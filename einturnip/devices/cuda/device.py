@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
@@ -91,6 +91,10 @@ class CudaDevice:
         calls.synchronize(self._streams[0])
         self._zero = time.perf_counter()
 
+    def use(self) -> None:
+        """See Device."""
+        self._calls.use()
+
     # --- copies ---
 
     def copy_in(self, stream: int, target: Array, source: Array, seconds: float) -> None:
@@ -113,6 +117,11 @@ class CudaDevice:
         space = _copying(source.ndim, source.shape, source.dtype)
         work = KernelWork(space, source.shape, "whole", (target,), (source,), (0,) * source.ndim, True, source[:0])
         self._generated(stream, work, 0, STATUSES)
+
+    def fetch(self, stream: int, target: Array, other: Any, source: Array, seconds: float) -> None:
+        """See Device. Where no link joins the two, the driver copies by way of the host."""
+        if source.size:
+            self._calls.copy(self._at(target), other._at(source), source.nbytes, self._streams[stream])
 
     # --- kernels ---
 
@@ -252,6 +261,7 @@ class CudaDevice:
         """See Device."""
         if not self._device:
             return
+        self.use()
         for threads in self._threads.values():
             threads.shutdown()
         for stream in self._streams:
@@ -281,14 +291,26 @@ class _Event:
         self._device.reuse(self.event)
 
 
-def open_cuda(number: int, arena: int, pinned: int, library: int = 0, tf32: bool = False) -> CudaDevice:
+def open_cuda(
+    number: int,
+    arena: int,
+    pinned: int,
+    library: int = 0,
+    tf32: bool = False,
+    name: str = "",
+    others: Sequence[int] = (),
+) -> CudaDevice:
     """A GPU with its arena, cuBLAS's workspace beside it, and pinned memory taken.
+
+    ``others``: GPUs whose arenas it copies from.
 
     Raises:
         DeviceError: it has not as much memory, or does not start.
     """
     try:
-        return CudaDevice(f"cuda:{number}", CupyCalls(number, tf32), arena, pinned, library)
+        calls = CupyCalls(number, tf32)
+        calls.reach(others)
+        return CudaDevice(name or f"cuda:{number}", calls, arena, pinned, library)
     except (RuntimeError, ImportError) as error:  # what CuPy raises
         free = next((gpu.free_nbytes for gpu in probe().gpus if gpu.number == number), 0)
         raise DeviceError(
