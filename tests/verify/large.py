@@ -28,7 +28,7 @@ def pieces(n: int, tiles_held: int = 400) -> Iterator[str]:
     capacity = tiles_held * TILE * TILE * 4
     placed = build(build_tasks(decomposed(graph, [[TILE] * 3] * 3, capacity), MACHINE), capacity, MACHINE)
     planned: Any = SimpleNamespace(
-        memgraph=placed, budget=SimpleNamespace(memory=None), prediction=SimpleNamespace(to_json=dict)
+        memgraph=placed, budget=SimpleNamespace(memory=None, arena=capacity), prediction=SimpleNamespace(to_json=dict)
     )
     yield from emit_json(planned, "memgraph", "product.ein", files_of(placed))
 
