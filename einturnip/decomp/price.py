@@ -66,6 +66,11 @@ class Prices:
         moving = nbytes / machine.read_bandwidth
         return max(computing, moving + reading) + COLD * moving
 
+    def read_nbytes(self, tiles: Sequence[int], capacity: int) -> float:
+        """Bytes of operands that stand in files, as often as the blocks of ``capacity`` read them."""
+        ways = [(len(group.nodes), self.way(n, tiles)) for n, group in enumerate(self.graph.groups)]
+        return sum(times * way.blocks.best(capacity)[1] for times, way in ways if way.blocks is not None)
+
     def way(self, n: int, tiles: Sequence[int]) -> Way:
         """Group ``n`` where the classes are cut into ``tiles``."""
         group = self.graph.groups[n]

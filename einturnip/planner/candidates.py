@@ -23,6 +23,9 @@ MOST_CALLS = 1_000_000
 # Cuts of the way to single points that are priced; of all, how many may be lowered and compared.
 MOST_PRICED = 10
 MOST_LOWERED = 6
+# Of bytes that are to be read at most, the shares that cuts by formula read; cuts of each that are lowered.
+SPARING = (1.01, 0.995, 0.98)
+MOST_SPARING = 3
 # The most kinds of einsum for which I/O blocks are part of the price, and for which cuts are made to measure.
 MOST_GROUPS_BLOCKED = 200
 MOST_GROUPS_FITTED = 24
@@ -99,6 +102,20 @@ class Candidates:
             best += filter(self._is_roomy, map(self.prices.cut, better))
             found |= {c.tiles: c for c in best}
         return sorted(found.values(), key=self.price)[:MOST_LOWERED]
+
+    def sparing(self, nbytes: float) -> list[Cut]:
+        """Cuts made to measure that by formula read hardly more than so many bytes, those of the lowest prices first.
+
+        The formula errs by a few percent, so cuts that read clearly less come after those that read about as much.
+        """
+        capacity = self.room(self.way.coarsest)
+        made = map(self.prices.cut, dict.fromkeys(fitted(self.graph, self.way.coarsest.tiles, capacity)))
+        read = {c: self.prices.read_nbytes(c.tiles, capacity) for c in made if self._is_roomy(c)}
+        found: dict[Cut, None] = {}
+        for share in SPARING:
+            few = sorted((c for c in read if read[c] <= share * nbytes and c not in found), key=self.price)
+            found |= dict.fromkeys(few[:MOST_SPARING])
+        return list(found)
 
     def finer(self, but: Sequence[Cut]) -> Iterator[Cut]:
         """Ever finer cuts that fit, for when none of the best can be laid out."""

@@ -13,6 +13,7 @@ from einturnip.core.machine import Machine
 from einturnip.decomp.price import COLD
 from einturnip.decomp.search import Cut
 from einturnip.memgraph.types import MemGraph
+from einturnip.planner.bound import link_bound
 from einturnip.planner.candidates import Candidates
 from einturnip.planner.price import predicted_seconds
 from einturnip.runtime.policies import policy
@@ -27,6 +28,11 @@ MOST_WORSE = 2
 MOST_ON_A_RUNG = 2
 # From one plan to one for less memory, at least this part of the seconds must be saved.
 BETTER = 0.995
+# A plan that moves at most NEAR times what any must goes before those that move more, unless it takes SLOWER times as
+# long: disks are shared, and wear. Ops of plans made to find one: so many a second of the run.
+NEAR = 1.1
+SLOWER = 2.0
+OPS_SPARING_A_SECOND = 4000
 
 Lower = Callable[[Cut, int | None], MemGraph | None]
 """The plan of a cut in the memory given or, where it is stated, in so many bytes; None where it cannot be laid out."""
@@ -34,11 +40,17 @@ Lower = Callable[[Cut, int | None], MemGraph | None]
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A plan and what it is held to cost, in seconds."""
+    """A plan, the seconds it is predicted to take, and what it is held to cost for the bytes it moves too."""
 
     cut: Cut
     memgraph: MemGraph
+    seconds: float
     cost: float
+
+    @property
+    def moved(self) -> int:
+        """Bytes over all links."""
+        return sum(self.memgraph.nbytes_by_link().values())
 
 
 def best_plan(candidates: Candidates, lower: Lower, machine: Machine) -> MemGraph | None:
@@ -57,10 +69,11 @@ def best_plan(candidates: Candidates, lower: Lower, machine: Machine) -> MemGrap
         memgraph = lower(cut, None)
         if memgraph is not None:
             made += len(memgraph)
-            found = Found(cut, memgraph, predicted_cost(memgraph, machine))
+            found = _found(cut, memgraph, machine)
             best = found if best is None or found.cost < best.cost else best
     if best is not None:
-        return _with_less(best, candidates, lower, machine).memgraph
+        best = _with_less(best, candidates, lower, machine)
+        return _near_bound(best, candidates, lower, machine).memgraph
     finer = (lower(cut, None) for cut in candidates.finer(compared))
     return next((found for found in finer if found is not None), None)
 
@@ -78,12 +91,40 @@ def _with_less(best: Found, candidates: Candidates, lower: Lower, machine: Machi
             memgraph = lower(cut, rung) if on_rung.fits(cut) else None
             if memgraph is not None:
                 left -= len(memgraph)
-                found = Found(cut, memgraph, predicted_cost(memgraph, machine))
+                found = _found(cut, memgraph, machine)
                 best = found if found.cost < BETTER * best.cost else best
         worse = 0 if best is not before else worse + 1
         if worse == MOST_WORSE:
             break
     return best
+
+
+def _near_bound(best: Found, candidates: Candidates, lower: Lower, machine: Machine) -> Found:
+    """A plan that moves nearly as little as any could, where products make the best by time move more."""
+    if not candidates.blocked:
+        return best
+    graph = candidates.graph.graph
+    bound = link_bound(graph, candidates.room(best.cut))
+    written = bound["cpu:0->disk"]
+    near = NEAR * sum(bound.values())
+    if best.moved <= near:
+        return best
+    left = OPS_SPARING_A_SECOND * best.seconds
+    for cut in candidates.sparing(near - written):
+        if left < cut.kernel_calls:
+            continue
+        memgraph = lower(cut, None)
+        if memgraph is not None:
+            left -= len(memgraph)
+            found = _found(cut, memgraph, machine)
+            if found.moved <= near and found.seconds <= SLOWER * best.seconds:
+                return found
+    return best
+
+
+def _found(cut: Cut, memgraph: MemGraph, machine: Machine) -> Found:
+    seconds = predicted_seconds(memgraph, machine, policy("critical-path"))
+    return Found(cut, memgraph, seconds, seconds + cost_of_bytes(memgraph.nbytes_by_link(), machine))
 
 
 def rungs(capacity: int) -> Iterator[int]:

@@ -97,3 +97,12 @@ def test_a_plan_with_more_memory_is_held_to_cost_hardly_more(text: str, dims: di
 def test_a_plan_for_less_memory_keeps_its_own_bounds() -> None:
     made = planned(MAP, 800 * MIB, m=2048, n=2048)
     assert made.memgraph.peak_nbytes <= made.memgraph.capacity <= 800 * MIB
+
+
+@pytest.mark.parametrize("share", [16, *(pytest.param(n, marks=pytest.mark.slow) for n in (4, 8, 32, 64))])
+def test_products_move_nearly_as_little_as_any_schedule(share: int) -> None:
+    size, arena = 8192, 3 * 4 * 8192**2 // share
+    made = planned(PRODUCT, arena, m=size, n=size, p=size)
+    moved = sum(made.memgraph.nbytes_by_link().values())
+    bound = max(2 * size**3 / (arena / 4) ** 0.5, 2 * size**2) * 4 + 4 * size**2
+    assert moved <= 1.1 * bound
