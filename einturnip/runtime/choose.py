@@ -32,7 +32,7 @@ SETTINGS: tuple[Setting, ...] = (
     (16, 1.0, 0.5),
 )
 # Steps walked in the search for places, over all its plans.
-STEPS_SEARCHED = 20_000
+STEPS_SEARCHED = 40_000
 # A plan that is so much slower is gone on from with probability 1/e at the beginning of the search, later less.
 TEMPERATURE = 0.02
 # Of the changes that are tried: values put at the other end of free bytes, stays put at a stated place, forgotten.

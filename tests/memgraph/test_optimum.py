@@ -1,0 +1,84 @@
+"""The default policy against the optimum of an integer program, and that the plans which its search finds are right."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from einturnip.eingraph.evaluate import evaluate as evaluate_graph
+from einturnip.memgraph.check import check
+from einturnip.memgraph.evaluate import evaluate
+from einturnip.memgraph.policies import Budgets, Ours, place_trace
+from einturnip.memgraph.policies.place import Stay
+from einturnip.memgraph.policies.trace import trace
+from einturnip.runtime import choose
+from einturnip.taskgraph.build import build as build_tasks
+from tests.memgraph.cases import MACHINE, PROGRAMS, arrays, decomposed, graph_of
+from tests.memgraph.test_build import assert_same, drawn_order, tile_sizes
+from tests.memgraph.test_policies import AMPLE, P100, least
+
+SCRIPT = Path(__file__).parents[2] / "docs" / "benchmarks" / "optimum.py"
+
+
+def benchmark() -> Any:
+    """The script that the figures in docs/policies.md come from."""
+    spec = importlib.util.spec_from_file_location("optimum", SCRIPT)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def ratios(graphs: int) -> list[float]:
+    """Ours over the optimum's predicted time, of the first programs in which something has to leave."""
+    script, found, seed = benchmark(), list[float](), 0
+    while len(found) < graphs:
+        times = script.compared(seed, P100)
+        found += [times[2] / times[0]] if times is not None else []
+        seed += 1
+    return found
+
+
+def test_a_sample_is_near_the_optimum(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choose, "STEPS_SEARCHED", 3000)
+    assert np.mean(np.array(ratios(4)) <= 1.05) >= 0.75
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(7200)
+def test_nine_in_ten_of_200_programs_are_within_a_twentieth_of_the_optimum() -> None:
+    assert np.mean(np.array(ratios(200)) <= 1.05) >= 0.9
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.sampled_from(sorted(PROGRAMS)), tile_sizes, st.data())
+def test_any_stated_places_compute_the_program(name: str, tiles: list[list[int]], data: st.DataObject) -> None:
+    """Whether there is room at a stated place or not, and whoever lies there."""
+    graph = graph_of(name)
+    tasks = build_tasks(decomposed(graph, tiles, 2000), MACHINE)
+    seen = trace(tasks, P100, Budgets(least(tasks) + 64 * data.draw(st.integers(0, 40)), AMPLE))
+    taken: dict[Stay, int] = {}
+    place_trace(seen, Ours(), taken=taken)
+    offsets = st.integers(0, seen.budgets.device // 64 + 1).map(lambda n: 64 * n)
+    places = data.draw(st.dictionaries(st.sampled_from(sorted(taken)), offsets, max_size=20))
+    placed = place_trace(seen, Ours(), places=places)
+    check(placed)
+    assert placed.capacity <= seen.budgets.device
+    assert_same(evaluate(placed, arrays(name), drawn_order(placed, data)), evaluate_graph(graph, arrays(name)))
+
+
+def test_the_search_finds_a_faster_plan_than_it_begins_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    tasks = build_tasks(decomposed(graph_of("chain"), [[3, 3, 3]] * 12, 1500), MACHINE)
+    budget, found = least(tasks) + 128, []
+    for steps in (0, 3000):
+        monkeypatch.setattr(choose, "STEPS_SEARCHED", steps)
+        placed = choose.place_ours(trace(tasks, P100, Budgets(budget, AMPLE)))
+        check(placed)
+        found.append(choose.makespan_on(placed, P100))
+    assert found[1] < found[0]
