@@ -38,6 +38,8 @@ from einturnip.stores.types import Array, Sink, Source, whole
 MOST_PLANS = 8
 # Of the memory allowed, how much states may take; what is beyond stands in files.
 STATES_SHARE = 0.5
+# From here on a state is large: to copy it takes longer than to see where it may be worked on in place.
+LARGE_NBYTES = 1 << 18
 
 
 class Session:
@@ -260,14 +262,22 @@ class Session:
         return int(STATES_SHARE * max(0, memory - resident_nbytes() + taken))
 
     def _settle(self, graph: EinGraph, sources: Mapping[str, Source]) -> None:
-        """Give each state that changes its home, the smallest ones in memory, and what it begins with."""
+        """Give each state that changes its home, the smallest ones in memory, and what it begins with.
+
+        Where there is room, a large one has a second copy: a step reads the one and makes the other where they are.
+        """
         nodes = [n for n in graph.nodes if isinstance(n, InputNode) and n.name in self._program.updates]
-        room, self._homes = self._states_room(), {}
+        room, spare, self._homes = self._states_room(), 0, {}
         for node in sorted(nodes, key=lambda n: math.prod(n.shape) * n.dtype.itemsize):
             room -= math.prod(node.shape) * node.dtype.itemsize
             home = Home(node.name, node.shape, node.dtype, room >= 0, self._options.spill)
             self._homes[node.name] = home
             home.fill(sources[node.name])
+            spare = spare if room < 0 else room
+        for home in self._homes.values():
+            if home.array is not None and LARGE_NBYTES <= home.nbytes <= spare:
+                home.double(in_memory=True)
+                spare -= home.nbytes
         for name in self._homes:
             if name in self._fixed:
                 self._fixed.pop(name).close()

@@ -183,3 +183,17 @@ def test_reproducible_steps_have_the_same_bits_in_any_memory(arena) -> None:
             sums = [float(session.step(x=a[k])["c"]) for k in range(4)]
             found.append((sums, session.state("A").tobytes()))
     assert found[0] == found[1]
+
+
+@pytest.mark.parametrize(("memory", "copies"), [("256MiB", 2), ("64MiB", 1)])
+def test_a_large_state_is_worked_on_where_it_is_if_two_copies_fit(memory, copies) -> None:
+    text = "state W : f32[n]\ninput g : f32[n]\nW[i] <- W[i] - 0.5 * g[i]\ns = max[i] W[i]\noutput s"
+    g = np.random.default_rng(0).integers(-9, 9, 5_000_000).astype(np.float32)
+    with et.compile(text).session(W=np.zeros_like(g), memory=memory) as session:
+        seen = []
+        for step in range(4):
+            assert session.step(g=g)["s"] == (step * -0.5 * g).max()
+            source = session.source("W")
+            seen.append(source.array.ctypes.data if isinstance(source, ArraySink) else None)
+        assert len(set(seen)) == copies
+        np.testing.assert_array_equal(session.state("W"), -2 * g)
