@@ -63,6 +63,7 @@ class Session:
         self._fixed = _opened(program, inputs, folder, program.inputs)
         self._folder = folder
         self._homes: dict[str, Home] | None = None
+        self._second: list[str] = []  # states with a second copy that no plan needs
         self._plans: OrderedDict[Hashable, StepPlan] = OrderedDict()
         self._awake: StepPlan | None = None
         self._torn: str | None = None
@@ -230,7 +231,16 @@ class Session:
         homes = self._homes or {}
         found |= {name: home.read for name, home in homes.items()}
         while True:
-            planned, options = self._planned(graph, found)
+            try:
+                planned, options = self._planned(graph, found)
+            except CapacityError:
+                if not self._second:
+                    raise
+                while self._second:
+                    home = homes[self._second.pop()]
+                    home.write = home.read
+                self._plans.clear()  # they may have counted on two copies
+                continue
             memgraph, apart = written_over(planned.memgraph, _pairs(planned.graph, self._program))
             overlapping = [homes[planned.graph.nodes[node].name] for node in sorted(apart)]
             single = [home for home in overlapping if home.write is home.read]
@@ -274,9 +284,11 @@ class Session:
             self._homes[node.name] = home
             home.fill(sources[node.name])
             spare = spare if room < 0 else room
+        spare -= self._states_room() // 2  # the arena is worth more than what copying costs
         for home in self._homes.values():
             if home.array is not None and LARGE_NBYTES <= home.nbytes <= spare:
                 home.double(in_memory=True)
+                self._second.append(home.name)
                 spare -= home.nbytes
         for name in self._homes:
             if name in self._fixed:

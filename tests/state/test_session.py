@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import einturnip as et
-from einturnip.core.errors import BindError, RunError
+from einturnip.api.session import Session
+from einturnip.core.errors import BindError, CapacityError, RunError
 from einturnip.stores.arrays import ArraySink
 
 TURN = """state A : f64[n, n]
@@ -197,3 +198,20 @@ def test_a_large_state_is_worked_on_where_it_is_if_two_copies_fit(memory, copies
             seen.append(source.array.ctypes.data if isinstance(source, ArraySink) else None)
         assert len(set(seen)) == copies
         np.testing.assert_array_equal(session.state("W"), -2 * g)
+
+
+def test_second_copies_make_way_for_a_plan_that_does_not_fit_beside_them(monkeypatch) -> None:
+    text = "state W : f32[n]\ninput g : f32[b]\nW[i] <- W[i] + sum[j] g[j]\ns = max[i] W[i]\noutput s"
+    with et.compile(text).session(W=np.zeros(1_000_000, np.float32), memory="256MiB") as session:
+        assert session.step(g=np.ones(2))["s"] == 0
+        home, planned = session._homes["W"], Session._planned
+        assert home.write is not home.read
+
+        def refused(self, *arguments):
+            if home.write is not home.read:
+                raise CapacityError("too small", 1)
+            return planned(self, *arguments)
+
+        monkeypatch.setattr(Session, "_planned", refused)
+        assert session.step(g=np.ones(3))["s"] == 2 and home.write is home.read
+        assert session.step(g=np.ones(2))["s"] == 5 and session.step(g=np.ones(3))["s"] == 7
