@@ -201,8 +201,8 @@ def test_a_large_state_is_worked_on_where_it_is_if_two_copies_fit(memory, copies
 
 
 def test_second_copies_make_way_for_a_plan_that_does_not_fit_beside_them(monkeypatch) -> None:
-    text = "state W : f32[n]\ninput g : f32[b]\nW[i] <- W[i] + sum[j] g[j]\ns = max[i] W[i]\noutput s"
-    with et.compile(text).session(W=np.zeros(1_000_000, np.float32), memory="256MiB") as session:
+    text = "state W : f64[n]\ninput g : f64[b]\nW[i] <- W[i] + sum[j] g[j]\ns = max[i] W[i]\noutput s"
+    with et.compile(text).session(W=np.zeros(1_000_000), memory="256MiB") as session:
         assert session.step(g=np.ones(2))["s"] == 0
         home, planned = session._homes["W"], Session._planned
         assert home.write is not home.read
