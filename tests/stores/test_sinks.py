@@ -255,7 +255,7 @@ def test_a_disk_that_fails_in_the_background_is_heard(tmp_path: Path, monkeypatc
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     sink = open_sink(tmp_path / "y.npy", "Y", (64,), F64)
-    monkeypatch.setattr(pages, "PENDING_NBYTES", 256)
+    monkeypatch.setattr(pages, "SCATTERED_NBYTES", 256)
     monkeypatch.setattr(pages, "write_back", failing)
     with pytest.raises(StoreError, match=r"y\.npy: writing in .* failed: Input/output error"):
         fill(sink, np.ones(64))
