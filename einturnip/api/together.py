@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from einturnip.api.jobs import Job, tiers
-from einturnip.core.errors import BindError
+from einturnip.core.errors import BindError, DeviceError
 from einturnip.devices.limits import available_memory
 from einturnip.eingraph.types import EinGraph
 from einturnip.memgraph.check import check
@@ -43,7 +43,12 @@ def shared_job(parts: Sequence[Part], options: Options) -> Job:
 
     Raises:
         CapacityError: one does not fit, or not beside the others' plans. BindError: one reads what another writes.
+        DeviceError: several devices, which programs run together do not share.
     """
+    if "," in options.device:
+        raise DeviceError(
+            f"--device {options.device}: several programs run on one device only. help: run one after the other"
+        )
     _require_apart(parts)
     memory = options.memory
     if memory is None and options.arena is None:

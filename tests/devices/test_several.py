@@ -9,6 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import einturnip as et
+from einturnip.api.together import shared_job
+from einturnip.pipeline import Options
 from einturnip.testing import assert_agrees, evaluate, programs
 from einturnip.testing.strategies import FEATURES
 from tests.examples.test_examples import PROGRAMS
@@ -66,3 +68,8 @@ def test_any_program_under_any_delays(kind: str, data: st.DataObject) -> None:
             result = dict(plan.run())
             for name, answer in expected.items():
                 assert_agrees(result[name], answer)
+
+
+def test_several_programs_are_refused() -> None:
+    with pytest.raises(et.DeviceError, match="on one device only"):
+        shared_job([], Options(device="sim:1,2"))
