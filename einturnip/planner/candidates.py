@@ -24,8 +24,8 @@ MOST_CALLS = 1_000_000
 MOST_PRICED = 10
 MOST_LOWERED = 6
 # Of bytes that are to be read at most, the shares that cuts by formula read; cuts of each that are lowered.
-SPARING = (1.01, 0.995, 0.98)
-MOST_SPARING = 3
+SPARING = (1.01, 1.0, 0.995, 0.98)
+MOST_SPARING = 2
 # The most kinds of einsum for which I/O blocks are part of the price, and for which cuts are made to measure.
 MOST_GROUPS_BLOCKED = 200
 MOST_GROUPS_FITTED = 24

@@ -32,7 +32,7 @@ BETTER = 0.995
 # long: disks are shared, and wear. Ops of plans made to find one: so many a second of the run.
 NEAR = 1.1
 SLOWER = 2.0
-OPS_SPARING_A_SECOND = 4000
+OPS_SPARING_A_SECOND = 6000
 
 Lower = Callable[[Cut, int | None], MemGraph | None]
 """The plan of a cut in the memory given or, where it is stated, in so many bytes; None where it cannot be laid out."""
@@ -109,7 +109,7 @@ def _near_bound(best: Found, candidates: Candidates, lower: Lower, machine: Mach
     near = NEAR * sum(bound.values())
     if best.moved <= near:
         return best
-    left = OPS_SPARING_A_SECOND * best.seconds
+    left, good = OPS_SPARING_A_SECOND * best.seconds, list[Found]()
     for cut in candidates.sparing(near - written):
         if left < cut.kernel_calls:
             continue
@@ -118,8 +118,8 @@ def _near_bound(best: Found, candidates: Candidates, lower: Lower, machine: Mach
             left -= len(memgraph)
             found = _found(cut, memgraph, machine)
             if found.moved <= near and found.seconds <= SLOWER * best.seconds:
-                return found
-    return best
+                good.append(found)
+    return min(good, key=lambda f: f.cost, default=best)
 
 
 def _found(cut: Cut, memgraph: MemGraph, machine: Machine) -> Found:
