@@ -35,6 +35,7 @@ from einturnip.planner.plan import plan, tidy_up
 from einturnip.planner.price import least_seconds, predict, slots
 from einturnip.runtime.compiling import available, compile_ahead, compile_all, has_room, require_room
 from einturnip.runtime.execute import HostExecutor, Transfers
+from einturnip.runtime.in_arrays import rates
 from einturnip.runtime.loop import Trace, run_ops
 from einturnip.runtime.on_device import dispatched, memory_of, pinned_limit, run_on_devices, with_host_tier
 from einturnip.runtime.policies import policy
@@ -150,6 +151,8 @@ def _made(
     machine, devices = machine_here(options.workers or usable_cores()), len(device.numbers)
     if device.kind != "cpu":
         machine = replace(machine, compute=device.name, workers=machine.workers * devices)
+    if device.kind == "cpu" and not options.reproducible:
+        machine = rates(machine, graph, sources, targets)
     memory = options.memory
     if memory is None and options.arena is None:
         memory = available_memory() // 2

@@ -1,0 +1,46 @@
+"""What plans are priced with where inputs and results are arrays of the caller, on which tiles are worked in place."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from einturnip.core.contraction import contraction
+from einturnip.core.einsum import Einsum
+from einturnip.core.machine import Machine
+from einturnip.eingraph.types import EinGraph, EinsumNode
+from einturnip.stores.arrays import ArraySource
+from einturnip.stores.types import Source
+
+# Seconds of an op beside its kernel where no transfer hides it: threads wake for it.
+LATENCY = 1.0e-4
+
+
+def rates(machine: Machine, graph: EinGraph, sources: Mapping[str, Source], targets: Mapping[str, str]) -> Machine:
+    """The machine as it is to this graph: where nothing is read from files or written to them, transfers only count.
+
+    Tiles then are as large as evens out the workers. Graphs with matrix products keep the rates of files, and with them
+    their smaller tiles: their kernels take so long that no op's latency shows. ``targets``: arrays are called as they
+    are.
+    """
+    arrays = all(isinstance(source, ArraySource) for source in sources.values())
+    if not arrays or any(target != name for name, target in targets.items()) or _multiplies(graph):
+        return machine
+    rate, run = 10 * machine.memory_bandwidth, 0.1 * machine.run_latency
+    return replace(
+        machine,
+        read_bandwidth=rate,
+        cached_bandwidth=rate,
+        write_bandwidth=rate,
+        run_latency=run,
+        cold_run_latency=run,
+        page_latency=run,
+        op_latency=max(machine.op_latency, LATENCY),
+        fault=0.1 * machine.fault,
+    )
+
+
+def _multiplies(graph: EinGraph) -> bool:
+    """Whether BLAS computes any of it."""
+    einsums = (node.einsum for node in graph.nodes if isinstance(node, EinsumNode))
+    return any(isinstance(e, Einsum) and contraction(e) is not None for e in einsums)
