@@ -6,14 +6,19 @@ import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 
+from einturnip.devices.host import blas_threads
 from einturnip.eingraph.types import InputNode
 from einturnip.pipeline import Options, Planned, execute, report_of, standing_for
 from einturnip.runtime.compiling import compile_ahead, compile_all
+from einturnip.runtime.in_place import InPlace
 from einturnip.runtime.small import SmallRun, pays_here
 from einturnip.runtime.standing import Standing
 from einturnip.runtime.types import Progress, RunReport
 from einturnip.stores.arrays import ArraySink, ArraySource
 from einturnip.stores.types import Array, Sink, Source
+
+# Bytes from which on an input is read where it stands: what is smaller is copied as fast as its place is found again.
+LARGE_NBYTES = 1 << 16
 
 
 class StepPlan:
@@ -25,7 +30,10 @@ class StepPlan:
         self.planned, self.options = planned, options
         self._pays_here = options.device == "cpu" and pays_here(planned.memgraph, planned.machine.workers)
         self._small: SmallRun | None = None
-        self._codes = -1
+        self._codes, self._runs = -1, 0
+        # Inputs that steps read where they stand, and those that were other arrays in another step: these are copied.
+        self._read_there: dict[int, Array] = {}
+        self._copied: set[int] = set()
         self._standing: Standing | None = None
         self._process = os.getpid()
 
@@ -49,35 +57,57 @@ class StepPlan:
             s is None or a is not None for s, a in zip(here, arrays, strict=True)
         )
         if self._pays_here and in_memory and progress is None and stop is None:
-            return self._run_here(arrays, outs)
+            return self._run_here(here, list(sinks.values()), arrays, outs)
         report = self._run_by_threads(sources, sinks, progress, stop)
         return lambda: report
 
     def rest(self) -> None:
         """Give back arena, threads and spill file; the next run makes them anew."""
         self._small, standing, self._standing = None, self._standing, None
+        self._read_there = {}
         if standing is not None and self._process == os.getpid():
             standing.close()
 
-    def _run_here(self, inputs: Sequence[Array | None], outputs: Sequence[Array]) -> Callable[[], RunReport]:
+    def _run_here(
+        self,
+        sources: Sequence[Source | None],
+        sinks: Sequence[Sink],
+        inputs: Sequence[Array | None],
+        outputs: Sequence[Array],
+    ) -> Callable[[], RunReport]:
         planned = self.planned
         codes = self._compile()
-        if self._small is None or codes != self._codes:
-            self._small, self._codes = SmallRun(planned.memgraph), codes
+        self._runs += 1
+        others = {n for n, array in self._read_there.items() if not _same(array, inputs[n])}
+        if self._small is None or codes != self._codes or others:
+            self._copied |= others
+            there = [
+                s if _is_large(a) and n not in self._copied else None
+                for n, (s, a) in enumerate(zip(sources, inputs, strict=True))
+            ]
+            in_place = InPlace(planned.memgraph, there, sinks, read_only=True)
+            self._read_there = {n: a for n, a in enumerate(map(in_place.array, range(len(inputs)))) if a is not None}
+            self._small, self._codes = SmallRun(planned.memgraph, in_place), codes
         small = self._small
-        bits, times = small.run(inputs, outputs)
+        with blas_threads(1):  # its threads wait for each other by spinning: with others at work they are far slower
+            bits, times = small.run(inputs, outputs)
         moved = planned.memgraph.nbytes_by_link()
         ways = {"in": moved["disk->cpu:0"], "out": moved["cpu:0->disk"]}
         return lambda: report_of(planned, small.happened(bits), ways, small.trace(times))
 
     def _compile(self) -> int:
-        """How many kernels are machine code; more as soon as the steps would have saved what compiling takes."""
+        """How many kernels are machine code; more as soon as the steps would have saved what compiling takes.
+
+        Asked after 1, 2, 4, 8 ... steps: to ask takes as long as many kernels do.
+        """
         planned = self.planned
         if not planned.machine.compiled:
             return 0
+        if self._runs & (self._runs - 1) and self._small is not None:
+            return self._codes
         if self.options.reproducible:
             return self._codes if self._small is not None else compile_all(planned.taskgraph)
-        return compile_ahead(planned.taskgraph, planned.machine)
+        return compile_ahead(planned.taskgraph, planned.machine, max(1, self._runs // 2))
 
     def _run_by_threads(
         self,
@@ -95,3 +125,14 @@ class StepPlan:
         except BaseException:
             self.rest()  # an interrupt may have left ops running, which end with the threads
             raise
+
+
+def _is_large(array: Array | None) -> bool:
+    return array is not None and array.nbytes >= LARGE_NBYTES
+
+
+def _same(a: Array, b: Array | None) -> bool:
+    """True where two arrays are the same bytes, seen alike."""
+    if a is b:
+        return True
+    return b is not None and (a.__array_interface__, a.strides) == (b.__array_interface__, b.strides)

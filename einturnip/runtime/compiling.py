@@ -53,11 +53,11 @@ _gains: dict[int, tuple[weakref.ref[TaskGraph], tuple[_Gain, ...]]] = {}
 _missed: defaultdict[tuple[Code, ...], float] = defaultdict(float)
 
 
-def compile_ahead(tasks: TaskGraph, machine: Machine) -> int:
+def compile_ahead(tasks: TaskGraph, machine: Machine, runs: int = 1) -> int:
     """Bring the plan's kernels as machine code, before anything runs; gives how many there are.
 
     What is on disk is loaded where the plan is not tiny. What is not is compiled as soon as this run, and those before
-    it in this process, would have saved what compiling takes.
+    it in this process, would have saved what compiling takes. ``runs``: how many have come since this was last asked.
     """
     gains = _gains_of(tasks, machine)
     if sum(gain.seconds for gain in gains) < WORTH_LOADING:
@@ -65,7 +65,7 @@ def compile_ahead(tasks: TaskGraph, machine: Machine) -> int:
     load_code([code for gain in gains for code in gain.codes])
     missing = [gain for gain in gains if any(map(library.is_missing, gain.codes))]
     for gain in missing:
-        _missed[gain.codes] += gain.saved
+        _missed[gain.codes] += gain.saved * runs
     worth = [gain.codes for gain in missing if 2 * _missed[gain.codes] > COMPILING]
     if 2 * sum(_missed[codes] for codes in worth) > STARTING + COMPILING * len(worth):
         prepare_code([code for codes in worth for code in codes])

@@ -22,14 +22,17 @@ from einturnip.stores.types import Sink, Source, slices
 class InPlace:
     """The tiles of a graph that stand in the caller's arrays, by value."""
 
-    def __init__(self, graph: MemGraph, sources: Sequence[Source | None], sinks: Sequence[Sink]) -> None:
+    def __init__(
+        self, graph: MemGraph, sources: Sequence[Source | None], sinks: Sequence[Sink], read_only: bool = False
+    ) -> None:
+        """``read_only``: results are made elsewhere, and copied."""
         self._graph = graph
         first = len(graph.taskgraph.decomposition.graph.nodes)
         inputs = {i: s.array for i, s in enumerate(sources) if isinstance(s, ArraySource)}
         outputs = {first + o: s.array for o, s in enumerate(sinks) if isinstance(s, ArraySource)}
         read = {n: a for n, a in inputs.items() if _apart(n, {n: a} | outputs)}
         apart = {n: a for n, a in outputs.items() if _apart(n, inputs | outputs)}
-        self._arrays = {n: a for n, a in (read | apart).items() if _plain(a)}
+        self._arrays = {n: a for n, a in (read if read_only else read | apart).items() if _plain(a)}
         self._file = _files(graph, self._arrays, first) if self._arrays else {}
 
     def __call__(self, value: int) -> Array | None:
@@ -40,6 +43,10 @@ class InPlace:
         index: tuple[Any, ...] = (*slices(self._graph.taskgraph.get_value(value).box), ...)
         window: Array = self._arrays[file][index]
         return window if _pitched(window) else None
+
+    def array(self, number: int) -> Array | None:
+        """The caller's array that an input, by its node, is read in; None where it is copied."""
+        return self._arrays.get(number)
 
     def there(self, op: Op) -> bool:
         """True where a transfer's bytes are at its far end already."""

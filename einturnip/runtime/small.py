@@ -12,9 +12,11 @@ from typing import Any
 import numpy as np
 
 from einturnip.codegen.kernels import compile_kernel
+from einturnip.codegen.protocol import Bindable
 from einturnip.devices.host import HostArena
 from einturnip.memgraph.types import COMPUTE, FILES, Lane, MemGraph, Op, OpKind
 from einturnip.memgraph.views import Array, Views
+from einturnip.runtime.in_place import InPlace
 from einturnip.runtime.loop import Trace
 from einturnip.stores.types import slices
 
@@ -41,10 +43,14 @@ def is_small(graph: MemGraph) -> bool:
 
 
 def pays_here(graph: MemGraph, workers: int) -> bool:
-    """True where a plan, run again and again, takes less in one thread: more save less than handing ops over costs."""
-    if graph.spill_nbytes or not 0 < arena_nbytes(graph) <= MOST_STEP_NBYTES:
+    """True where a plan, run again and again, takes less in one thread: more save less than handing ops over costs.
+
+    What kernels read is taken to stand in the caller's arrays.
+    """
+    made = np.isin(graph.kind, (OpKind.KERNEL, OpKind.AGGREGATE, OpKind.MOVE))
+    if graph.spill_nbytes or made_nbytes(graph) > MOST_STEP_NBYTES or not arena_nbytes(graph):
         return False
-    return float(graph.seconds.sum()) * (1 - 1 / workers) <= HANDED_OVER * len(graph)
+    return float(graph.seconds[made].sum()) * (1 - 1 / workers) <= HANDED_OVER * len(graph)
 
 
 def arena_nbytes(graph: MemGraph) -> int:
@@ -54,12 +60,28 @@ def arena_nbytes(graph: MemGraph) -> int:
     return int((here[:, 1] + here[:, 2]).max(initial=0))
 
 
-class SmallRun:
-    """A plan with its arena and every op's arguments at hand. For one run at a time."""
+def made_nbytes(graph: MemGraph) -> int:
+    """The bytes of all that is made in the arena, at most: loads apart."""
+    loads = np.flatnonzero(graph.kind == OpKind.LOAD)
+    rows = np.delete(graph.write, graph.write_ptr[loads], axis=0)
+    here = rows[rows[:, 0] == COMPUTE]
+    begun, ended = here[:, 1], here[:, 1] + here[:, 2]
+    order = np.argsort(begun)
+    reach = np.maximum.accumulate(ended[order])
+    before = np.concatenate([begun[order][:1], reach[:-1]])
+    return int(np.maximum(0, reach - np.maximum(begun[order], before)).sum())
 
-    def __init__(self, graph: MemGraph) -> None:
+
+class SmallRun:
+    """A plan with its arena and every op's arguments at hand. For one run at a time.
+
+    ``in_place``: the inputs that are read where they stand, which must be the same in every run.
+    """
+
+    def __init__(self, graph: MemGraph, in_place: InPlace | None = None) -> None:
         self.graph = graph
-        self._views = Views(graph, HostArena(arena_nbytes(graph)))
+        self._in_place = in_place or InPlace(graph, (), ())
+        self._views = Views(graph, HostArena(arena_nbytes(graph)), self._in_place)
         self._nodes = len(graph.taskgraph.decomposition.graph.nodes)
         self._files: dict[int, Array] = {}
         self._begun: set[int] = set()
@@ -94,6 +116,8 @@ class SmallRun:
                 return self._kernel(op)
             case OpKind.MOVE:
                 return self._move(op)
+            case OpKind.LOAD if self._in_place.there(op):
+                return int
             case OpKind.LOAD | OpKind.RELOAD:
                 return self._copy(op, op.reads[0].tier, inward=True)
             case OpKind.OFFLOAD | OpKind.STORE:
@@ -104,6 +128,8 @@ class SmallRun:
         kernel = compile_kernel(call.einsum, call.extents, call.mode)
         first = op.unit >= 0 and op.unit not in self._begun and not self._views.continues(op.unit)
         self._begun.add(op.unit)
+        if isinstance(kernel, Bindable):
+            return kernel.bound(call.outs, call.operands, call.origins, first, call.workspace)
         return lambda: kernel(call.outs, call.operands, call.origins, first, call.workspace)
 
     def _move(self, op: Op) -> Step:

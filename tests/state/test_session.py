@@ -215,3 +215,16 @@ def test_second_copies_make_way_for_a_plan_that_does_not_fit_beside_them(monkeyp
         monkeypatch.setattr(Session, "_planned", refused)
         assert session.step(g=np.ones(3))["s"] == 2 and home.write is home.read
         assert session.step(g=np.ones(2))["s"] == 5 and session.step(g=np.ones(3))["s"] == 7
+
+
+def test_large_inputs_are_read_where_they_stand_until_others_are_given() -> None:
+    text = "input W : f32[n, m], x : f32[m]\ny[i] = sum[j] W[i, j] * x[j]\nz[i] = y[i] * y[i]\noutput z"
+    rng = np.random.default_rng(0)
+    first, other = (rng.integers(-3, 4, (256, 128)).astype(np.float32) for _ in range(2))
+    x = rng.integers(-3, 4, 128).astype(np.float32)
+    with et.compile(text).session() as session:
+        for w in (first, first, other, other, first):
+            for _ in range(2):
+                np.testing.assert_array_equal(session.step(W=w, x=x)["z"], (w @ x) ** 2)
+                w[rng.integers(256), rng.integers(128)] += 1  # what changed between the steps is seen
+                x += 1
