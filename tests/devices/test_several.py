@@ -20,7 +20,7 @@ from tests.language.test_semantics import SENTENCES
 from .conftest import put
 from .test_language import DELAYS, KINDS, plans, run_example, run_sentence
 
-PORTION = 24
+PORTION = 32
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -38,13 +38,6 @@ def test_every_sentence(sentence: Sentence, kind: str, monkeypatch: pytest.Monke
     run_sentence(sentence, kind)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("path", PROGRAMS[::PORTION], ids=lambda path: path.stem)
-def test_an_example(path: Any, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    put(monkeypatch, kind, DELAYS[1], 2)
-    run_example(path, kind)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: path.stem)
@@ -54,7 +47,7 @@ def test_every_example(path: Any, kind: str, monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=12, suppress_health_check=[*HealthCheck])
+@settings(max_examples=8, suppress_health_check=[*HealthCheck])
 @given(data=st.data())
 def test_any_program_under_any_delays(kind: str, data: st.DataObject) -> None:
     case = data.draw(programs(features=FEATURES))
