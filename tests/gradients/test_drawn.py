@@ -139,6 +139,11 @@ def compare(case: Case, counts: Counter[str], monkeypatch: pytest.MonkeyPatch) -
     if not all(np.isfinite(array).all() for array in built.values()):
         counts["infinite on the way"] += 1
         return
+    if re.search("%|//|floor|ceil|round", made.text) and not np.allclose(
+        small["the_loss"], built["the_loss"], rtol=1e-7
+    ):
+        counts["at a jump"] += 1  # 3 % (0.1 + ... + 0.1) is 0 or 0.6, as the sum was rounded
+        return
     for name, array in expected.items():
         np.testing.assert_allclose(built[name], array, rtol=2e-5, atol=1e-6, err_msg=f"{name}:\n{made.text}")
         np.testing.assert_allclose(small[name], built[name], rtol=1e-7, atol=1e-9, err_msg=f"{name}:\n{made.text}")
@@ -173,4 +178,4 @@ def test_gradients_of_many_drawn_programs(part: int, monkeypatch: pytest.MonkeyP
     """Over 500 programs in all that have gradients other than zero; a part takes some ten seconds."""
     counts = _drawn(250, 10 + part, monkeypatch)
     assert counts["not all zero"] >= 63, counts
-    assert counts["infinite on the way"] <= 6, counts
+    assert counts["infinite on the way"] <= 6 and counts["at a jump"] <= 1, counts
