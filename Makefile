@@ -6,7 +6,7 @@ WORK ?= build
 DEMO := $(WORK)/demo
 EXAMPLE := docs/examples/diffusion
 
-.PHONY: demo check format lint types layers test docs wheel bench clean
+.PHONY: demo check format lint types layers test cuda docs wheel bench clean
 .DEFAULT_GOAL := check
 
 # The interpreter's name may differ, and a virtual environment made by one that is too old helps nobody: say so first.
@@ -46,6 +46,10 @@ layers: $(VENV)/.dev
 
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest -m "not gpu and not slow"
+
+# Every CUDA source that the tests' programs make, compiled for each architecture; 'check' compiles a sample.
+cuda: $(VENV)/.dev
+	$(BIN)/python -m pytest -s -m slow tests/codegen/cuda/test_compiled.py
 
 # The examples on the pages are run by tests/test_docs.py, under 'test'.
 docs: $(VENV)/.dev
