@@ -38,10 +38,10 @@ def ours(model: str, questions: list[str], tokens: int, memory: str | None, aren
         reader.reset()
         prompt = reader.tokenizer.chat(question)
         began, marks, said = time.perf_counter(), [], []
-        first = reader.read(prompt)
+        first = logits = reader.read(prompt)
         marks.append(time.perf_counter())
         for _ in range(most):
-            said.append(int((first if not said else logits).argmax()))
+            said.append(int(logits.argmax()))
             if said[-1] == reader.tokenizer.end or len(said) == most:
                 break
             logits = reader.read([said[-1]])
@@ -90,7 +90,7 @@ def theirs(model: str, questions: list[str], tokens: int, offload: str | None) -
 
 
 def _offloaded(folder: str, name: str, kept: Path) -> tuple[Any, Any]:
-    """The model with its weights on disk, read for each layer; they are written there by a first run without a limit."""
+    """The model with its weights on disk, read for each layer; a first run, without a limit, writes them there."""
     import torch
     from accelerate import disk_offload, init_empty_weights
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
@@ -124,7 +124,7 @@ def watched(command: list[str], limit: int | None = None) -> dict[str, Any]:
         group.mkdir(exist_ok=True)
         (group / "memory.limit_in_bytes").write_text(str(limit))
     join = (lambda: (group / "cgroup.procs").write_text(str(os.getpid()))) if limit is not None else None
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=join)  # noqa: PLW1509
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=join)
     peak = [0]
 
     def watch() -> None:
@@ -199,9 +199,8 @@ def _contest(given: argparse.Namespace) -> None:
         for a, b in zip(*answers.values(), strict=True):
             apart = max(abs(x - y) for x, y in zip(a["logits"], b["logits"], strict=True))
             same = a["prompt"] == b["prompt"] and a["said"] == b["said"]
-            print(
-                f"{len(a['said'])} tokens {'the same' if same else 'DIFFER'}, logits within {apart:.1e}: {a['question']}"
-            )
+            words = "the same" if same else "DIFFER"
+            print(f"{len(a['said'])} tokens {words}, logits within {apart:.1e}: {a['question']}")
 
 
 if __name__ == "__main__":
