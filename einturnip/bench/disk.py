@@ -151,6 +151,7 @@ def _watch(process: subprocess.Popen[str], run: Run, inputs: Sequence[Path], mem
     giver_up.cancel()
     over.set()
     watcher.join()
+    run.anonymous = max(run.anonymous, _anonymous(process.pid))
     run.resident = peak_resident(process.pid)
     now = _moved(process.pid)
     run.read, run.written = now[0] - read, now[1] - written

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 import einturnip as et
-from einturnip import pipeline
-from einturnip.runtime import execute
+from einturnip.runtime import execute, standing
 from tests.robustness.programs import GEMM, SPILLING, opened
 
 X = np.random.default_rng(0).random((300, 300)).astype(np.float32)
@@ -41,12 +40,12 @@ def arenas(monkeypatch):
     """The arenas of the runs in a test, as long as anyone holds them."""
     seen = weakref.WeakSet()
 
-    class Watched(pipeline.HostArena):
+    class Watched(standing.HostArena):
         def __init__(self, nbytes):
             super().__init__(nbytes)
             seen.add(self)
 
-    monkeypatch.setattr(pipeline, "HostArena", Watched)
+    monkeypatch.setattr(standing, "HostArena", Watched)
     return seen
 
 

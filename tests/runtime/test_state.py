@@ -57,6 +57,7 @@ def run(execute: object, stop: threading.Event | None = None) -> object:
 
 def test_an_error_in_an_op_stops_the_run_and_names_it() -> None:
     started: list[int] = []
+    before = set(threading.enumerate())
 
     def execute(op: int) -> None:
         started.append(op)
@@ -66,7 +67,7 @@ def test_an_error_in_an_op_stops_the_run_and_names_it() -> None:
     with pytest.raises(RunError, match="op 5: ValueError: no such thing"):
         run(execute)
     assert len(started) < len(tight("chain"))
-    assert not [t for t in threading.enumerate() if t.name.startswith("einturnip-")]
+    assert not [t for t in threading.enumerate() if t.name.startswith("einturnip-") and t not in before]
 
 
 def test_a_set_event_interrupts() -> None:
