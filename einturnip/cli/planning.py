@@ -29,7 +29,8 @@ def planned(
 ) -> Job:
     """Compile, bind and plan a program as a command line asks.
 
-    ``missing`` stands in for inputs without data; ``lenient`` lets default files be absent.
+    ``missing`` stands in for inputs without data. ``lenient``, for a plan that is only shown, lets default files be
+    absent and plans what a step of ``run --steps`` makes: the outputs, and every state that changes.
     """
     from einturnip.api.inputs import check_names, close_all, compile_path, open_inputs
     from einturnip.api.jobs import complete, plan_job
@@ -41,7 +42,7 @@ def planned(
         warn(warning.render())
     check_names("dim", dims, program.dims)
     check_names("output", outputs, dict.fromkeys([o.name for o in program.outputs] + [s.name for s in program.states]))
-    program = keeping(program, outputs)
+    program = keeping(program, [*outputs, *program.updates] if lenient else outputs)
     sources = open_inputs(program, scalars(program, inputs), path.parent, lenient)
     try:
         graph = bind(program, sources, dims)
@@ -55,10 +56,12 @@ def planned(
 def bound(path: Path, inputs: dict[str, str], dims: dict[str, int]) -> EinGraph:
     """Compile a program and bind its sizes, from files that need not exist or from ``dims``."""
     from einturnip.api.inputs import check_names, close_all, compile_path, open_inputs
+    from einturnip.api.states import keeping
     from einturnip.pipeline import bind
 
     program = compile_path(path)
     check_names("dim", dims, program.dims)
+    program = keeping(program, program.updates)
     sources = open_inputs(program, scalars(program, inputs), path.parent, True)
     try:
         return bind(program, sources, dims)
