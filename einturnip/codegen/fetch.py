@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -14,6 +14,8 @@ from einturnip.codegen.pieces import Piece, pieces, splits
 from einturnip.codegen.primitives import Array
 from einturnip.codegen.window import Tile, terms, view
 from einturnip.core.einsum import Access, Index
+
+BATCH_NBYTES = 64 << 10  # of rows on their way
 
 
 @dataclass(frozen=True)
@@ -172,15 +174,22 @@ class Rows:
         source = view(self.array, 0, (n,), (self.unit,), kind)
         return source, view(self.out, 0, (self.at.size,), (self.unit,), kind)
 
-    def copy(self, rows: Iterable[int]) -> None:
-        """One by one, whatever the strides."""
+    def copy(self, rows: Sequence[int] | Array) -> None:
+        """A few at a time, whatever the strides; ``rows`` by their numbers in the block."""
         lead: Any = self.out.shape[: self.out.ndim - len(self.shape)]
-        last = self._last(self.array.shape, self.array.strides) - self._last(self.shape, self.strides)
-        for row in rows:
-            offset = min(max(int(self.at[row]) * self.unit, 0), last)
-            place: Any = np.unravel_index(row, lead)
-            target = self.out[(*place, ...)]
-            np.copyto(target, view(self.array, offset, self.shape, self.strides))
+        most = (self._last(self.array.shape, self.array.strides) - self._last(self.shape, self.strides)) // self.unit
+        source = view(self.array, 0, (max(most, 0) + 1, *self.shape), (self.unit, *self.strides))
+        batch = max(1, BATCH_NBYTES // (math.prod(self.shape) * self.array.itemsize))
+        for begin in range(0, len(rows), batch):
+            some = np.asarray(rows[begin : begin + batch])
+            place: Any = np.unravel_index(some, lead) if lead else ()
+            at = self.at[some]
+            np.clip(at, 0, most, out=at)
+            if batch == 1 or not lead:  # a view of one row is made, and no copy on the way
+                one: Any = tuple(int(p[0]) for p in place)
+                np.copyto(self.out[(*one, ...)], source[int(at[0])])
+            else:
+                self.out[place] = source[at]
 
     def _last(self, shape: Sequence[int], strides: Sequence[int]) -> int:
         """Bytes from the first element's to the last one's end."""

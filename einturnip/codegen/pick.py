@@ -42,7 +42,7 @@ class PickRows:
             found = np.flatnonzero(hits[start : start + _HITS])
             found += start
             if not rows.dense or rows.unit > _BATCH_NBYTES:
-                rows.copy(found.tolist())
+                rows.copy(found)
                 continue
             source, target = rows.runs()
             batch = _BATCH_NBYTES // rows.unit
