@@ -29,6 +29,8 @@ class StepPlan:
     def __init__(self, planned: Planned, options: Options) -> None:
         self.planned, self.options = planned, options
         self._pays_here = options.device == "cpu" and pays_here(planned.memgraph, planned.machine.workers)
+        # No op runs beside another here, so that products may take all workers; how they are divided shows in bits.
+        self._blas_threads = 1 if options.reproducible else planned.machine.workers
         self._small: SmallRun | None = None
         self._codes, self._runs = -1, 0
         # Inputs that steps read where they stand, and those that were other arrays in another step: these are copied.
@@ -89,7 +91,7 @@ class StepPlan:
             self._read_there = {n: a for n, a in enumerate(map(in_place.array, range(len(inputs)))) if a is not None}
             self._small, self._codes = SmallRun(planned.memgraph, in_place), codes
         small = self._small
-        with blas_threads(1):  # its threads wait for each other by spinning: with others at work they are far slower
+        with blas_threads(self._blas_threads):
             bits, times = small.run(inputs, outputs)
         moved = planned.memgraph.nbytes_by_link()
         ways = {"in": moved["disk->cpu:0"], "out": moved["cpu:0->disk"]}

@@ -10,10 +10,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from einturnip.codegen.kernels import compile_kernel
 from einturnip.codegen.protocol import Bindable
+from einturnip.core.contraction import contraction
+from einturnip.core.einsum import Einsum
 from einturnip.devices.host import HostArena
+from einturnip.eingraph.types import EinsumNode
 from einturnip.memgraph.types import COMPUTE, FILES, Lane, MemGraph, Op, OpKind
 from einturnip.memgraph.views import Array, Views
 from einturnip.runtime.in_place import InPlace
@@ -45,12 +49,28 @@ def is_small(graph: MemGraph) -> bool:
 def pays_here(graph: MemGraph, workers: int) -> bool:
     """True where a plan, run again and again, takes less in one thread: more save less than handing ops over costs.
 
-    What kernels read is taken to stand in the caller's arrays.
+    What kernels read is taken to stand in the caller's arrays. Single products are as fast: BLAS divides them.
     """
     made = np.isin(graph.kind, (OpKind.KERNEL, OpKind.AGGREGATE, OpKind.MOVE))
+    if not graph.taskgraph.ordered:
+        made &= ~_single_products(graph)
     if graph.spill_nbytes or made_nbytes(graph) > MOST_STEP_NBYTES or not arena_nbytes(graph):
         return False
     return float(graph.seconds[made].sum()) * (1 - 1 / workers) <= HANDED_OVER * len(graph)
+
+
+def _single_products(graph: MemGraph) -> NDArray[np.bool_]:
+    """Of each op whether its kernel is one matrix product."""
+    nodes = graph.taskgraph.decomposition.graph.nodes
+    single = [isinstance(n, EinsumNode) and isinstance(n.einsum, Einsum) and _is_single(n.einsum) for n in nodes]
+    node = np.where(graph.task >= 0, graph.taskgraph.node[graph.task], len(nodes))
+    found: NDArray[np.bool_] = np.array([*single, False])[node]
+    return found
+
+
+def _is_single(einsum: Einsum) -> bool:
+    found = contraction(einsum)
+    return found is not None and not found.batch
 
 
 def arena_nbytes(graph: MemGraph) -> int:

@@ -113,6 +113,7 @@ def test_a_model_reads_and_writes_on(tmp_path: Path, monkeypatch: pytest.MonkeyP
     script = _script("generate")
     monkeypatch.setattr(script, "BUCKETS", (8, 16))
     monkeypatch.setattr(script, "BLOCK", 4)
+    monkeypatch.setattr(script, "STEP", 2)
     weights = _gguf(tmp_path / "m.gguf")
     model = script.Model(str(tmp_path / "m.gguf"), **settings)
     prompt = [3, 11, 5, 7, 12, 4]  # a block and a half

@@ -32,8 +32,8 @@ NAMES = {
 BUCKETS = (64, 256, 1024, 2048)
 """Rows that the keys and values have room for: one plan for each that is needed, not one for each token."""
 
-BLOCK = 64
-"""Tokens of the prompt that are read at once; the last block is filled up."""
+BLOCK, STEP = 64, 8
+"""Tokens of the prompt that are read at once; the last block is filled up to a whole number of steps."""
 
 MODEL_NBYTES = 60 << 20
 """What the tokenizer, and the keys and values of 256 tokens take beside einturnip."""
@@ -72,7 +72,7 @@ class Model:
         logits = np.empty(0)
         for at in range(0, len(tokens), BLOCK):
             part = tokens[at : at + BLOCK]
-            logits = self._step(part, 1 if len(part) == 1 else BLOCK)
+            logits = self._step(part, 1 if len(part) == 1 else -(-len(part) // STEP) * STEP)
         return logits
 
     def _step(self, tokens: list[int], block: int) -> np.ndarray:
@@ -81,7 +81,9 @@ class Model:
         ids[: len(tokens)] = tokens
         found = self.session.step(ids=ids, start=self.length, last=len(tokens) - 1, Kc=self.keys, Vc=self.values)
         stop = self.length + len(tokens)
-        self.keys[:, :, self.length : stop] = found["NK"][:, :, : len(tokens)].reshape(self.keys[:, :, self.length : stop].shape)
+        self.keys[:, :, self.length : stop] = found["NK"][:, :, : len(tokens)].reshape(
+            self.keys[:, :, self.length : stop].shape
+        )
         self.values[:, :, self.length : stop] = found["NV"][:, :, : len(tokens)]
         self.length = stop
         return np.asarray(found["logits"])
