@@ -29,9 +29,9 @@ MOST_ON_A_RUNG = 2
 # From one plan to one for less memory, at least this part of the seconds must be saved.
 BETTER = 0.995
 # A plan that moves at most NEAR times what any must goes before those that move more, unless it takes SLOWER times as
-# long: disks are shared, and wear. Ops of plans made to find one: so many a second of the run.
+# long: disks are shared, and wear, but who waits, waits. Ops of plans made to find one: so many a second of the run.
 NEAR = 1.1
-SLOWER = 2.0
+SLOWER = 1.1
 OPS_SPARING_A_SECOND = 6000
 
 Lower = Callable[[Cut, int | None], MemGraph | None]
