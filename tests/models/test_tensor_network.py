@@ -35,7 +35,8 @@ def test_the_amplitude_beside_opt_einsum(circuits: Any) -> None:
 @pytest.mark.parametrize("settings", [{"memory": "256MiB"}, {"arena": "16KiB"}])
 def test_open_ends_beside_the_state_stepped_gate_by_gate(circuits: Any, settings: dict[str, Any]) -> None:
     circuit = circuits.random_circuit(3, 4, 8, seed=3, opened=7)
-    state, where = np.ones(()), []  # where: the label of each axis of the state
+    state: Any = np.ones(())
+    where: list[str] = []  # the label of each axis of the state
     for name, labels in circuit.terms:
         gate = circuits.GATES[name]
         if name == "CZ":
