@@ -65,7 +65,7 @@ class Session:
         self._homes: dict[str, Home] | None = None
         self._second: list[str] = []  # states with a second copy that no plan needs
         self._plans: OrderedDict[Hashable, StepPlan] = OrderedDict()
-        self._awake: StepPlan | None = None
+        self._awake: list[StepPlan] = []
         self._torn: str | None = None
         self._closed = False
         self.steps = 0
@@ -172,7 +172,9 @@ class Session:
             plan, sources = self._made(sources)
             self._plans[self._key(sources)] = plan
             if len(self._plans) > MOST_PLANS:
-                self._plans.popitem(last=False)
+                _, oldest = self._plans.popitem(last=False)
+                oldest.rest()
+                self._awake = [p for p in self._awake if p is not oldest]
         else:
             self._plans.move_to_end(key)
             sources = complete(plan.planned.graph, sources, self._beginning)
@@ -184,10 +186,13 @@ class Session:
         return result
 
     def _wake(self, plan: StepPlan | None) -> None:
-        """Let this plan alone keep an arena and threads: the budget is for one."""
-        if self._awake is not None and self._awake is not plan:
-            self._awake.rest()
-        self._awake = plan
+        """Let this plan keep an arena and threads, and others theirs where the budget has room: it is for all."""
+        awake = [p for p in self._awake if p is not plan]
+        held = sum(p.held_nbytes for p in awake) + (plan.held_nbytes if plan is not None else 0)
+        while awake and (plan is None or held > plan.planned.memgraph.capacity):
+            held -= awake[0].held_nbytes
+            awake.pop(0).rest()
+        self._awake = [*awake, plan] if plan is not None else []
 
     def _key(self, sources: Mapping[str, Source]) -> Hashable:
         homes = self._homes or {}

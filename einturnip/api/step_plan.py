@@ -6,12 +6,12 @@ import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 
-from einturnip.devices.host import blas_threads
 from einturnip.eingraph.types import InputNode
 from einturnip.pipeline import Options, Planned, execute, report_of, standing_for
+from einturnip.runtime.blas_share import BlasShare
 from einturnip.runtime.compiling import compile_ahead, compile_all
 from einturnip.runtime.in_place import InPlace
-from einturnip.runtime.small import SmallRun, pays_here
+from einturnip.runtime.small import SmallRun, made_nbytes, pays_here
 from einturnip.runtime.standing import Standing
 from einturnip.runtime.types import Progress, RunReport
 from einturnip.stores.arrays import ArraySink, ArraySource
@@ -19,6 +19,8 @@ from einturnip.stores.types import Array, Sink, Source
 
 # Bytes from which on an input is read where it stands: what is smaller is copied as fast as its place is found again.
 LARGE_NBYTES = 1 << 16
+# What the arguments of an op that are kept at hand take, about.
+OP_NBYTES = 4 << 10
 
 
 class StepPlan:
@@ -30,13 +32,15 @@ class StepPlan:
         self.planned, self.options = planned, options
         self._pays_here = options.device == "cpu" and pays_here(planned.memgraph, planned.machine.workers)
         # No op runs beside another here, so that products may take all workers; how they are divided shows in bits.
-        self._blas_threads = 1 if options.reproducible else planned.machine.workers
+        workers = 1 if options.reproducible else planned.machine.workers
+        self._blas = BlasShare(workers, float(planned.memgraph.seconds.sum()))
         self._small: SmallRun | None = None
         self._codes, self._runs = -1, 0
         # Inputs that steps read where they stand, and those that were other arrays in another step: these are copied.
         self._read_there: dict[int, Array] = {}
         self._copied: set[int] = set()
         self._standing: Standing | None = None
+        self._held = planned.memgraph.capacity + 1  # before it is known, no room is left beside it
         self._process = os.getpid()
 
     def run(
@@ -62,6 +66,11 @@ class StepPlan:
             return self._run_here(here, list(sinks.values()), arrays, outs)
         report = self._run_by_threads(sources, sinks, progress, stop)
         return lambda: report
+
+    @property
+    def held_nbytes(self) -> int:
+        """What it keeps from run to run at most, of the budget that is for all plans of a session."""
+        return self._held
 
     def rest(self) -> None:
         """Give back arena, threads and spill file; the next run makes them anew."""
@@ -90,8 +99,10 @@ class StepPlan:
             in_place = InPlace(planned.memgraph, there, sinks, read_only=True)
             self._read_there = {n: a for n, a in enumerate(map(in_place.array, range(len(inputs)))) if a is not None}
             self._small, self._codes = SmallRun(planned.memgraph, in_place), codes
+            loaded = sum(a.nbytes for n, a in enumerate(inputs) if a is not None and n not in self._read_there)
+            self._held = made_nbytes(planned.memgraph) + loaded + OP_NBYTES * len(planned.memgraph)
         small = self._small
-        with blas_threads(self._blas_threads):
+        with self._blas.step():
             bits, times = small.run(inputs, outputs)
         moved = planned.memgraph.nbytes_by_link()
         ways = {"in": moved["disk->cpu:0"], "out": moved["cpu:0->disk"]}
@@ -121,6 +132,7 @@ class StepPlan:
         if self._process != os.getpid():  # forked: threads stayed behind, and a spill file would be shared
             self._standing, self._process = None, os.getpid()
         if self._standing is None:
+            self._held = self.planned.memgraph.capacity + 1
             self._standing = standing_for(self.planned, self.options)
         try:
             return execute(self.planned, sources, sinks, self.options, progress, stop, self._standing)

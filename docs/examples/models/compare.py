@@ -1,5 +1,7 @@
 """SmolLM2 by einturnip beside transformers, in turns: the same text, tokens a second, and memory seen from outside.
 
+Both are processes that stay, and are asked one after the other, so that both see the same machine.
+
 python compare.py MODEL.gguf [--memory 320MiB] [--tokens 32] [--rounds 2] [--peer-python PYTHON] [--offload]
 
 Needs torch, transformers, accelerate and gguf in the peer's Python. With --offload, transformers runs by Accelerate's
@@ -9,12 +11,16 @@ disk_offload, in a memory cgroup of --memory where this process may make one.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
+import statistics
 import subprocess
 import sys
+import tempfile
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +34,12 @@ QUESTIONS = (
 CGROUPS = Path("/sys/fs/cgroup/memory")
 
 
-def ours(model: str, questions: list[str], tokens: int, memory: str | None, arena: str | None) -> list[dict[str, Any]]:
-    """Each question answered by einturnip, the likeliest tokens."""
+Ask = Callable[[str, int], dict[str, Any]]
+"""A question answered in so many tokens at most."""
+
+
+def ours(model: str, memory: str | None, arena: str | None) -> Ask:
+    """Answers by einturnip, the likeliest tokens."""
     from generate import Model, room
 
     reader = Model(model, memory=room(memory), arena=arena)
@@ -48,12 +58,11 @@ def ours(model: str, questions: list[str], tokens: int, memory: str | None, aren
             marks.append(time.perf_counter())
         return _told(question, prompt, said, began, marks) | {"logits": first.tolist()}
 
-    ask(questions[0], 3)  # plans are made
-    return [ask(question, tokens) for question in questions]
+    return ask
 
 
-def theirs(model: str, questions: list[str], tokens: int, offload: str | None) -> list[dict[str, Any]]:
-    """Each question answered by transformers in f32."""
+def theirs(model: str, offload: str | None) -> Ask:
+    """Answers by transformers in f32."""
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
     from transformers.utils import logging
@@ -85,8 +94,7 @@ def theirs(model: str, questions: list[str], tokens: int, offload: str | None) -
                 marks.append(time.perf_counter())
         return _told(question, prompt, said, began, marks) | {"logits": first.tolist()}
 
-    ask(questions[0], 1 if offload else 3)
-    return [ask(question, tokens) for question in questions]
+    return ask
 
 
 def _offloaded(folder: str, name: str, kept: Path) -> tuple[Any, Any]:
@@ -117,34 +125,64 @@ def _told(question: str, prompt: list[int], said: list[int], began: float, marks
     return {"question": question, "prompt": prompt, "said": said, "prefill": marks[0] - began, "token": each}
 
 
-def watched(command: list[str], limit: int | None = None) -> dict[str, Any]:
-    """Run a contender; what it found, and the highest resident memory that /proc shows of it."""
-    group = CGROUPS / f"compare-{os.getpid()}"
-    if limit is not None:
-        group.mkdir(exist_ok=True)
-        (group / "memory.limit_in_bytes").write_text(str(limit))
-    join = (lambda: (group / "cgroup.procs").write_text(str(os.getpid()))) if limit is not None else None
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=join)
-    peak = [0]
+class Contender:
+    """A process that answers a question a line; its highest resident memory is read from outside, out of /proc."""
 
-    def watch() -> None:
-        while process.poll() is None:
+    def __init__(self, command: list[str], limit: int | None = None) -> None:
+        self.group = CGROUPS / f"compare-{os.getpid()}" if limit is not None else None
+        if self.group is not None:
+            self.group.mkdir(exist_ok=True)
+            (self.group / "memory.limit_in_bytes").write_text(str(limit))
+        self.peak_mib, self.errors = 0.0, tempfile.TemporaryFile("w+")  # noqa: SIM115  (lives as long as the process)
+        pipe = subprocess.PIPE
+        self.process = subprocess.Popen(
+            command, stdin=pipe, stdout=pipe, stderr=self.errors, text=True, preexec_fn=self._join
+        )
+        self.watcher = threading.Thread(target=self._watch, daemon=True)
+        self.watcher.start()
+
+    def _join(self) -> None:
+        if self.group is not None:
+            (self.group / "cgroup.procs").write_text(str(os.getpid()))
+
+    def _watch(self) -> None:
+        while self.process.poll() is None:
             try:
-                lines = Path(f"/proc/{process.pid}/status").read_text().splitlines()
+                lines = Path(f"/proc/{self.process.pid}/status").read_text().splitlines()
             except OSError:
                 return
-            peak[0] = max([peak[0], *(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))])
+            self.peak_mib = max([self.peak_mib, *(int(x.split()[1]) / 1024 for x in lines if x.startswith("VmHWM"))])
             time.sleep(0.02)
 
-    watcher = threading.Thread(target=watch)
-    watcher.start()
-    out, err = process.communicate()
-    watcher.join()
-    if limit is not None:
-        group.rmdir()
-    if process.returncode:
-        return {"failed": f"exit {process.returncode}: {err.strip()[-400:]}", "peak": peak[0] / 1024}
-    return {"answers": json.loads(out.strip().splitlines()[-1]) if out.strip() else [], "peak": peak[0] / 1024}
+    def ask(self, question: str, most: int) -> dict[str, Any]:
+        """What it answers; where it died, why."""
+        assert self.process.stdin is not None and self.process.stdout is not None
+        try:
+            print(json.dumps([question, most]), file=self.process.stdin, flush=True)
+            line = self.process.stdout.readline()
+        except BrokenPipeError:
+            line = ""
+        if line:
+            found: dict[str, Any] = json.loads(line)
+            return found
+        code = self.process.wait()
+        self.errors.seek(0)
+        return {"failed": f"exit {code}: {self.errors.read().strip()[-400:]}"}
+
+    def close(self) -> None:
+        """End it."""
+        assert self.process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.close()
+        self.process.wait()
+        self.watcher.join()
+        if self.group is not None:
+            self.group.rmdir()
+
+
+def _serve(ask: Ask) -> None:
+    for line in sys.stdin:
+        print(json.dumps(ask(*json.loads(line))), flush=True)
 
 
 def main() -> None:
@@ -161,11 +199,10 @@ def main() -> None:
     parser.add_argument("--only", choices=["ours", "theirs"])
     parser.add_argument("--worker", choices=["ours", "theirs"], help=argparse.SUPPRESS)
     given = parser.parse_args()
-    questions = list(QUESTIONS[: given.questions])
     if given.worker == "ours":
-        print(json.dumps(ours(given.model, questions, given.tokens, given.memory, given.arena)))
+        _serve(ours(given.model, given.memory, given.arena))
     elif given.worker == "theirs":
-        print(json.dumps(theirs(given.model, questions, given.tokens, given.offload)))
+        _serve(theirs(given.model, given.offload))
     else:
         _contest(given)
 
@@ -173,34 +210,52 @@ def main() -> None:
 def _contest(given: argparse.Namespace) -> None:
     from einturnip.core.settings import parse_size
 
-    plain = [__file__, given.model, "--tokens", str(given.tokens), "--questions", str(given.questions)]
-    peers = [given.peer_python, *plain, "--worker", "theirs", *(["--offload", given.offload] if given.offload else [])]
-    mine = [sys.executable, *plain, "--worker", "ours"]
+    peers = [given.peer_python, __file__, given.model, "--worker", "theirs"]
+    peers += ["--offload", given.offload] if given.offload else []
+    mine = [sys.executable, __file__, given.model, "--worker", "ours"]
     mine += ["--memory", given.memory] if given.memory else ["--arena", given.arena] if given.arena else []
     if given.offload and not (Path(given.offload) / "index.json").exists():
-        watched(peers)
+        subprocess.run(peers, check=True, stdin=subprocess.DEVNULL)
     limit = parse_size(given.memory) if given.offload and given.memory else None
-    answers: dict[str, list[dict[str, Any]]] = {}
-    for _ in range(given.rounds):
-        for name, command, bound in (("einturnip", mine, None), ("transformers", peers, limit)):
-            if given.only and (name == "einturnip") != (given.only == "ours"):
-                continue
-            found = watched(command, bound)
-            if "failed" in found:
-                print(f"{name:14} peak {found['peak']:.0f} MiB, {found['failed']}")
-                continue
-            told = found["answers"]
-            answers[name] = told
-            each, prefill = (sorted(t[key] for t in told)[len(told) // 2] for key in ("token", "prefill"))
+    contenders = {}
+    if given.only != "theirs":
+        contenders["einturnip"] = Contender(mine)
+    if given.only != "ours":
+        contenders["transformers"] = Contender(peers, limit)
+    for contender in contenders.values():
+        contender.ask(QUESTIONS[0], 3)  # plans are made, files read
+    answers: dict[str, list[dict[str, Any]]] = {name: [] for name in contenders}
+    for question in QUESTIONS[: given.questions] * given.rounds:
+        for name, contender in contenders.items():
+            found = contender.ask(question, given.tokens)
+            answers[name].append(found)
+            _print(name, found, contender.peak_mib)
+        _compare([found[-1] for found in answers.values()])
+    for name, contender in contenders.items():
+        told = [found for found in answers[name] if "failed" not in found]
+        if told:
+            each, prefill = (statistics.median(found[key] for found in told) for key in ("token", "prefill"))
             print(
-                f"{name:14} {1 / each:7.2f} tokens/s, prefill {prefill:.3f} s, peak {found['peak']:.0f} MiB", flush=True
+                f"{name:13} median {1 / each:7.2f} tokens/s, prefill {prefill:.3f} s, peak {contender.peak_mib:.0f} MiB"
             )
-    if len(answers) == 2:
-        for a, b in zip(*answers.values(), strict=True):
-            apart = max(abs(x - y) for x, y in zip(a["logits"], b["logits"], strict=True))
-            same = a["prompt"] == b["prompt"] and a["said"] == b["said"]
-            words = "the same" if same else "DIFFER"
-            print(f"{len(a['said'])} tokens {words}, logits within {apart:.1e}: {a['question']}")
+        contender.close()
+
+
+def _print(name: str, found: dict[str, Any], peak_mib: float) -> None:
+    if "failed" in found:
+        print(f"{name:13} peak {peak_mib:.0f} MiB, {found['failed']}", flush=True)
+    else:
+        print(f"{name:13} {1 / found['token']:7.2f} tokens/s, prefill {found['prefill']:.3f} s", flush=True)
+
+
+def _compare(answers: list[dict[str, Any]]) -> None:
+    if len(answers) < 2 or any("failed" in found for found in answers):
+        return
+    a, b = answers
+    apart = max(abs(x - y) for x, y in zip(a["logits"], b["logits"], strict=True))
+    same = a["prompt"] == b["prompt"] and a["said"] == b["said"]
+    words = "the same" if same else "DIFFER"
+    print(f"    {len(a['said'])} tokens {words}, logits within {apart:.1e}: {a['question']}", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,40 @@
+"""BLAS gets all workers on an idle machine only."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import pytest
+import threadpoolctl
+
+from einturnip.runtime import blas_share
+from einturnip.runtime.blas_share import BlasShare, others_running
+
+
+def _threads() -> set[int]:
+    return {i["num_threads"] for i in threadpoolctl.threadpool_info() if i["user_api"] == "blas"}
+
+
+def test_threads_follow_what_the_machine_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+    running = [3]
+    monkeypatch.setattr(blas_share, "others_running", lambda: running[0])
+    monkeypatch.setattr(os, "cpu_count", lambda: 4)
+    monkeypatch.setattr(blas_share, "UNDISTURBED", 0.0)
+    share, before = BlasShare(2, 1.0), _threads()
+    with share.step():
+        assert _threads() == {1}
+    running[0] = 2
+    with share.step():
+        assert share.threads == 2
+    monkeypatch.setattr(blas_share, "UNDISTURBED", 0.5)
+    with share.step():
+        time.sleep(0.01)  # as if another process held the core
+    assert share.threads == 1 and _threads() == before
+
+
+def test_short_steps_do_not_look() -> None:
+    share = BlasShare(8, 1e-5)
+    with share.step():
+        assert share.threads == 1 and _threads() == {1}
+    assert others_running() >= 0
