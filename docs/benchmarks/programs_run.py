@@ -1,0 +1,63 @@
+"""What the children of programs.py run: each program from its files, in the memory given, its answers into files."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+import einturnip as et
+
+EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
+DIGITS_STEPS = 300
+
+
+def _program(file: str, inputs: str, outputs: str) -> Callable[[Path, int], None]:
+    """A program of docs/examples/models, its inputs and outputs files of their names."""
+
+    def run(folder: Path, memory: int) -> None:
+        data = {name: str(folder / f"{name}.npy") for name in inputs.split()}
+        out = {name: str(folder / f"out_{name}.npy") for name in outputs.split()}
+        et.compile(EXAMPLES / "models" / file)(data=data, out=out, memory=memory, spill=str(folder))
+
+    return run
+
+
+def _circuit(folder: Path, memory: int) -> None:
+    gates = {name: str(folder / f"{name}.npy") for name in ("X", "Y", "W", "CZ", "zero")}
+    program = et.compile((folder / "circuit.ein").read_text())
+    program(data=gates, out={"amplitude": str(folder / "out_amplitude.npy")}, memory=memory, spill=str(folder))
+
+
+def _digits(folder: Path, memory: int) -> None:
+    images, labels = np.load(folder / "images.npy"), np.load(folder / "labels.npy")
+    batches = np.load(folder / "batches.npy")
+    begin = {name: np.load(folder / f"{name}.npy") for name in ("W1", "W2")}
+    program = et.compile(EXAMPLES / "training" / "digits.ein")
+    with program.session(data={**begin, "total": DIGITS_STEPS}, memory=memory, spill=str(folder)) as session:
+        for batch in batches:
+            session.step(X=images[batch], y=labels[batch])
+        for name in ("W1", "b1", "W2", "b2"):
+            np.save(folder / f"out_{name}.npy", session.state(name))
+
+
+def _lora(folder: Path, memory: int) -> None:
+    sys.path.insert(0, str(EXAMPLES / "models"))
+    from lora import LoRA
+
+    lora = LoRA(str(folder / "model.gguf"), memory=memory, spill=str(folder))
+    np.save(folder / "out_losses.npy", [lora.step(ids) for ids in np.load(folder / "windows.npy")])
+    lora.session.close()
+
+
+RUNS: dict[str, Callable[[Path, int], None]] = {
+    "matrix chain, square": _program("matrix_chain.ein", "A B C D E", "R"),
+    "matrix chain, skewed": _program("matrix_chain.ein", "A B C D E", "R"),
+    "graph attention": _program("graph_attention.ein", "X source target W a b", "Y"),
+    "tensor network": _circuit,
+    "CCD": _program("ccd.ein", "oo ov vv g eo ev", "energy T"),
+    "digits": _digits,
+    "LoRA": _lora,
+}
