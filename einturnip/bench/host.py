@@ -88,11 +88,12 @@ def machine() -> dict[str, Any]:
     }
 
 
-def write(outcomes: Sequence[Outcome], folder: Path, about: dict[str, Any], command: str) -> list[Path]:
-    """The results as host.json, host.md and host.svg."""
+def write(measured: Sequence[Outcome], folder: Path, about: dict[str, Any], command: str) -> list[Path]:
+    """The results as host.json, host.md and host.svg; cases that the folder has of the same day and machine stay."""
     from einturnip.bench.draw import ratios_svg
 
     folder.mkdir(parents=True, exist_ok=True)
+    outcomes = _with_earlier(measured, folder / "host.json", about)
     data = {
         "machine": about,
         "command": command,
@@ -117,6 +118,19 @@ def write(outcomes: Sequence[Outcome], folder: Path, about: dict[str, Any], comm
     for name, text in made.items():
         (folder / name).write_text(text)
     return [folder / name for name in made]
+
+
+def _with_earlier(measured: Sequence[Outcome], path: Path, about: dict[str, Any]) -> list[Outcome]:
+    """Also the outcomes that a file holds of the same day, machine and sizes, in the order of the cases."""
+    found = {o.case.name: o for o in measured}
+    earlier = json.loads(path.read_text()) if path.exists() else {"machine": {}}
+    if earlier["machine"] == about:
+        cases = {(c.name, c.flops, c.nbytes): c for small in (False, True) for c in in_memory(small)}
+        for case in earlier["cases"]:
+            known = cases.get((case["name"], case["flops"], case["nbytes"]))
+            if known is not None and known.name not in found:
+                found[known.name] = Outcome(known, tuple(Figure(**f) for f in case["contenders"]))
+    return [found[c.name] for c in in_memory() if c.name in found]
 
 
 def _interval(o: Outcome) -> tuple[float, float]:

@@ -10,8 +10,9 @@ import pytest
 from click.testing import CliRunner
 
 from einturnip.bench.cases import Case, in_memory
-from einturnip.bench.contest import contest
+from einturnip.bench.contest import Figure, contest
 from einturnip.bench.draw import ratios_svg
+from einturnip.bench.host import Outcome, write
 from einturnip.bench.peers import work
 from einturnip.bench.worker import inputs, sample
 from einturnip.cli.main import Verbs
@@ -52,3 +53,14 @@ def test_a_case_that_is_not_there() -> None:
 def test_bars_stand_about_one() -> None:
     drawn = ratios_svg([("fast", 2.0, 1.9, 2.1), ("slow", 0.5, 0.4, 0.6)], "ratios")
     assert drawn.count("<rect") == 3 and "#2a7f62" in drawn and "#b5542f" in drawn
+
+
+def test_cases_measured_the_same_day_stay_on_the_page(tmp_path: Path) -> None:
+    about = {"date": "2026-01-01", "processor": "p", "cores": 1, "python": "3", "numpy": "2", "blas": []}
+    one, two = (Outcome(c, (Figure("einturnip", "0", 1.0, 3, 0, 1.0, 1.0, 1.0, True),)) for c in in_memory(True)[:2])
+    write([two], tmp_path, about, "bench")
+    write([one], tmp_path, about, "bench")
+    names = [c["name"] for c in json.loads((tmp_path / "host.json").read_text())["cases"]]
+    assert names == [one.case.name, two.case.name]
+    write([one], tmp_path, about | {"date": "2026-01-02"}, "bench")
+    assert len(json.loads((tmp_path / "host.json").read_text())["cases"]) == 1
