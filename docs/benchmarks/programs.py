@@ -18,34 +18,25 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
+from programs_run import RUNS, memory_of
+
 FULL = 4 << 30
 TRIES = 12
 
 
 def child(case: str, folder: Path, memory: int) -> None:
     """Run a case as it is asked for, tell how, and wait to be looked at."""
-    from programs_run import RUNS
 
     from einturnip.core.errors import CapacityError
 
-    begin, resident = time.perf_counter(), _memory("self", "VmRSS")
+    begin = time.perf_counter()
     try:
-        if memory <= resident:  # what a program is given in Python is on top of what the process has
-            raise CapacityError("Python and its libraries alone take more", resident + (1 << 20))
-        RUNS[case](folder, memory - resident)
+        RUNS[case](folder, memory)
     except CapacityError as error:
         print("refused", error.needed, flush=True)
     else:
         print("done", time.perf_counter() - begin, flush=True)
     sys.stdin.readline()
-
-
-def _memory(process: str, field: str) -> int:
-    """A figure of the kernel's about a process, in bytes."""
-    status = Path(f"/proc/{process}/status").read_text().splitlines()
-    (found,) = (int(line.split()[1]) << 10 for line in status if line.startswith(f"{field}:"))
-    return found
 
 
 def watched(case: str, folder: Path, memory: int) -> tuple[str, float, int]:
@@ -56,7 +47,7 @@ def watched(case: str, folder: Path, memory: int) -> tuple[str, float, int]:
     said = process.stdout.readline().split()
     if len(said) != 2:
         raise SystemExit(f"{case} at {memory >> 20} MiB ended with {process.wait()}")
-    peak = _memory(str(process.pid), "VmHWM")
+    peak = memory_of(str(process.pid), "VmHWM")
     process.communicate("\n")
     return said[0], float(said[1]), peak
 

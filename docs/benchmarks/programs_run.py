@@ -9,9 +9,29 @@ from pathlib import Path
 import numpy as np
 
 import einturnip as et
+from einturnip.core.errors import CapacityError
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 DIGITS_STEPS = 300
+
+
+def memory_of(process: str, field: str) -> int:
+    """A figure of the kernel's about a process, in bytes."""
+    status = Path(f"/proc/{process}/status").read_text().splitlines()
+    (found,) = (int(line.split()[1]) << 10 for line in status if line.startswith(f"{field}:"))
+    return found
+
+
+def _left(memory: int) -> int:
+    """What of the process's memory is left to give: in Python, that is on top of what the process has.
+
+    Raises:
+        CapacityError: Python and its libraries take all.
+    """
+    resident = memory_of("self", "VmRSS")
+    if memory <= resident:
+        raise CapacityError("Python and its libraries alone take more", resident + (1 << 20))
+    return memory - resident
 
 
 def _program(file: str, inputs: str, outputs: str) -> Callable[[Path, int], None]:
@@ -20,7 +40,8 @@ def _program(file: str, inputs: str, outputs: str) -> Callable[[Path, int], None
     def run(folder: Path, memory: int) -> None:
         data = {name: str(folder / f"{name}.npy") for name in inputs.split()}
         out = {name: str(folder / f"out_{name}.npy") for name in outputs.split()}
-        et.compile(EXAMPLES / "models" / file)(data=data, out=out, memory=memory, spill=str(folder))
+        program = et.compile(EXAMPLES / "models" / file)
+        program(data=data, out=out, memory=_left(memory), spill=str(folder))
 
     return run
 
@@ -28,7 +49,7 @@ def _program(file: str, inputs: str, outputs: str) -> Callable[[Path, int], None
 def _circuit(folder: Path, memory: int) -> None:
     gates = {name: str(folder / f"{name}.npy") for name in ("X", "Y", "W", "CZ", "zero")}
     program = et.compile((folder / "circuit.ein").read_text())
-    program(data=gates, out={"amplitude": str(folder / "out_amplitude.npy")}, memory=memory, spill=str(folder))
+    program(data=gates, out={"amplitude": str(folder / "out_amplitude.npy")}, memory=_left(memory), spill=str(folder))
 
 
 def _digits(folder: Path, memory: int) -> None:
@@ -36,7 +57,7 @@ def _digits(folder: Path, memory: int) -> None:
     batches = np.load(folder / "batches.npy")
     begin = {name: np.load(folder / f"{name}.npy") for name in ("W1", "W2")}
     program = et.compile(EXAMPLES / "training" / "digits.ein")
-    with program.session(data={**begin, "total": DIGITS_STEPS}, memory=memory, spill=str(folder)) as session:
+    with program.session(data={**begin, "total": DIGITS_STEPS}, memory=_left(memory), spill=str(folder)) as session:
         for batch in batches:
             session.step(X=images[batch], y=labels[batch])
         for name in ("W1", "b1", "W2", "b2"):
@@ -45,9 +66,11 @@ def _digits(folder: Path, memory: int) -> None:
 
 def _lora(folder: Path, memory: int) -> None:
     sys.path.insert(0, str(EXAMPLES / "models"))
+    from generate import MODEL_NBYTES
     from lora import LoRA
 
-    lora = LoRA(str(folder / "model.gguf"), memory=memory, spill=str(folder))
+    room = _left(max(memory - MODEL_NBYTES, 0))  # what the script lora.py leaves for the model's own description
+    lora = LoRA(str(folder / "model.gguf"), memory=room, spill=str(folder))
     np.save(folder / "out_losses.npy", [lora.step(ids) for ids in np.load(folder / "windows.npy")])
     lora.session.close()
 
