@@ -21,7 +21,7 @@ from pathlib import Path
 from programs_run import RUNS, memory_of
 
 FULL = 4 << 30
-TRIES = 12
+TRIES = 60
 
 
 def child(case: str, folder: Path, memory: int) -> None:
