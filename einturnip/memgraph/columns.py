@@ -17,6 +17,7 @@ Ints = NDArray[np.int64]
 Ops = NDArray[np.int32]
 OPS_AT_ONCE = 1 << 14
 EDGES_AT_ONCE = 1 << 17
+PAIRS_AT_ONCE = 1 << 16  # of rows that are compared
 
 
 class OpColumns:
@@ -141,6 +142,17 @@ class _Touched:
 
     def meet(self, u: Ops, other: _Touched, x: Ops) -> NDArray[np.bool_]:
         """For each pair of ops whether a row of ``u`` here shares bytes with a row of ``x`` in the other."""
+        pairs = np.cumsum((self.ptr[u + 1] - self.ptr[u]) * (other.ptr[x + 1] - other.ptr[x]))
+        found = np.empty(len(u), np.bool_)
+        start = 0
+        while start < len(u):  # an op that gathers from many tiles has many rows
+            most = PAIRS_AT_ONCE + (pairs[start - 1] if start else 0)
+            stop = max(start + 1, int(np.searchsorted(pairs, most, "right")))
+            found[start:stop] = self._meet(u[start:stop], other, x[start:stop])
+            start = stop
+        return found
+
+    def _meet(self, u: Ops, other: _Touched, x: Ops) -> NDArray[np.bool_]:
         count = other.ptr[x + 1] - other.ptr[x]
         pairs = (self.ptr[u + 1] - self.ptr[u]) * count
         pair = np.repeat(np.arange(len(u)), pairs)

@@ -15,6 +15,7 @@ from einturnip.decomp.evaluate import evaluate as evaluate_decomposition
 from einturnip.eingraph.build import build as build_graph
 from einturnip.eingraph.evaluate import evaluate as evaluate_graph
 from einturnip.lang import compile_text
+from einturnip.memgraph import columns
 from einturnip.memgraph.build import LINE, PAGE, build, granule
 from einturnip.memgraph.check import check
 from einturnip.memgraph.evaluate import evaluate
@@ -184,3 +185,13 @@ def test_dependencies_grow_with_the_ops() -> None:
     check(placed)
     waits = np.diff(placed.after_ptr)[placed.kind == OpKind.KERNEL]
     assert waits.max() >= 40 and waits.sum() < 4 * len(placed)
+
+
+def test_rows_are_compared_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    tasks = build_tasks(decomposed(graph_of("product"), [[2, 1, 2]] * 12, 1500), MACHINE)
+    capacity = 2 * least_capacity(tasks)
+    at_once = build(tasks, capacity, MACHINE)
+    monkeypatch.setattr(columns, "PAIRS_AT_ONCE", 2)
+    few = build(tasks, capacity, MACHINE)
+    assert len(few) > 30 and few.after.tolist() == at_once.after.tolist()
+    assert few.after_ptr.tolist() == at_once.after_ptr.tolist()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -70,7 +71,12 @@ def command(*arguments: Any, cwd: Path, **options: Any) -> subprocess.Popen[str]
     """``einturnip ARGUMENTS`` in a process of its own."""
     line = [sys.executable, "-m", "einturnip", *map(str, arguments)]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | options
-    return subprocess.Popen(line, cwd=cwd, env=ENVIRONMENT, text=True, **pipes)
+    # Who runs the tests in the background of a shell has them ignore Ctrl-C, and a child would inherit that.
+    return subprocess.Popen(line, cwd=cwd, env=ENVIRONMENT, text=True, preexec_fn=_heeds_interrupts, **pipes)
+
+
+def _heeds_interrupts() -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def finished(*arguments: Any, cwd: Path, **options: Any) -> tuple[int, str, str]:
