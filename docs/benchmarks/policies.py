@@ -1,14 +1,20 @@
 """Offload policies on the same kernels and the same simulated machine. Prints the table of docs/policies.md.
 
-python docs/benchmarks/policies.py [--machine p100] [--only gemm_chain ...] [--policies ours ...] [--seeds 3]
+    python docs/benchmarks/policies.py [--machine p100] [--only gemm_chain ...] [--policies ours ...] [--seeds 3]
+                                       [--parts FOLDER] [--seconds 90]
+
+With ``--parts`` each cell is kept in FOLDER once it is found; with ``--seconds`` no cell is begun after that time, and
+the next run goes on where this one ended. Cells are of the code that found them: a new table takes an empty folder.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
+import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 
@@ -154,10 +160,40 @@ def row(work: Workload, machine: Described, share: float, policy: str, seeds: in
     return Row(policy, tuple(percent), moved / work.bound(int(work.peak * share)), lost)
 
 
-def table(work: Workload, machine: Described, policies: Sequence[str], seeds: int) -> None:
+class OutOfTime(Exception):
+    """No further cell may be begun."""
+
+
+@dataclass
+class Parts:
+    """The rows found so far, by program, machine, budget, policy and number of seeds; in files where there is a folder.
+
+    ``until``: the clock's time after which no row is begun.
+    """
+
+    folder: Path | None
+    until: float
+
+    def row(self, work: Workload, machine: Described, share: float, policy: str, seeds: int) -> Row | None:
+        """The row that stands there, else a new one, which is kept."""
+        file = None
+        if self.folder is not None:
+            file = self.folder / f"{work.name}-{machine.name}-{share}-{policy}-{seeds}.json"
+            if file.exists():
+                found = json.loads(file.read_text())
+                return None if found is None else Row(**found | {"percent": tuple(found["percent"])})
+        if time.monotonic() > self.until:
+            raise OutOfTime
+        new = row(work, machine, share, policy, seeds)
+        if file is not None:
+            file.write_text(json.dumps(None if new is None else asdict(new)))
+        return new
+
+
+def table(work: Workload, machine: Described, policies: Sequence[str], seeds: int, parts: Parts) -> None:
     """Print the tables of one program, and to standard error each cell in which ours is not within 2% of the first."""
     tasks = work.tasks(AMPLE)
-    rows = {(p, share): row(work, machine, share, p, seeds) for share in SHARES for p in policies}
+    rows = {(p, share): parts.row(work, machine, share, p, seeds) for share in SHARES for p in policies}
     print(f"\n### {work.name}\n\n{len(tasks):,} tasks; {work.peak / 2**20:,.0f} MiB are wanted at one time.\n")
     heads = " | ".join(f"{share:.0%}" for share in SHARES)
     print(f"| policy | {heads} |\n|---|{'---|' * len(SHARES)}")
@@ -193,10 +229,18 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=WORKLOADS, default=WORKLOADS)
     parser.add_argument("--policies", nargs="+", choices=NAMES, default=list(NAMES))
     parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--parts", type=Path)
+    parser.add_argument("--seconds", type=float, default=float("inf"))
     options = parser.parse_args()
     machine = described(options.machine)
-    for name in options.only:
-        table(workload(name, machine), machine, options.policies, options.seeds)
+    if options.parts is not None:
+        options.parts.mkdir(parents=True, exist_ok=True)
+    parts = Parts(options.parts, time.monotonic() + options.seconds)
+    try:
+        for name in options.only:
+            table(workload(name, machine), machine, options.policies, options.seeds, parts)
+    except OutOfTime:
+        sys.exit("not all cells are found: run the same command again")
 
 
 if __name__ == "__main__":
