@@ -45,6 +45,17 @@ class Plan:
     cost_ns: float
 
 
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """One side of the matrices: labels, points, those of the rest; for each tensor the step, and whether they merge."""
+
+    labels: tuple[int, ...]
+    points: int
+    rest: int
+    steps: tuple[int, ...]
+    merge: tuple[bool, ...]
+
+
 def plan(
     groups: Groups,
     batch: Sequence[int],
@@ -55,10 +66,13 @@ def plan(
     limit_nbytes: int,
 ) -> Plan:
     """The cheapest way that keeps to ``limit_nbytes`` of workspace. Labels of extent 1 are left out beforehand."""
-    rows, columns, sums = (list(_runs(g, i, extents, tensors)) for i, g in enumerate(groups))
-    candidates = itertools.product(rows, columns, sums)
-    cost, chosen = min((_cost(c, groups, batch, extents, tensors), c) for c in candidates)
-    packed = _packed(chosen, extents, tensors)
+    sides = [[_side(r, g, i, extents, tensors) for r in _runs(g, i, extents, tensors)] for i, g in enumerate(groups)]
+    calls = _points(batch, extents)
+    cost, _, (m, n, k) = min(
+        (_cost((m, n, k), calls, tensors), (m.labels, n.labels, k.labels), (m, n, k))
+        for m, n, k in itertools.product(*sides)
+    )
+    chosen, packed = (m.labels, n.labels, k.labels), _packed((m, n, k), tensors)
     blocks, offsets, nbytes = _fit(chosen, extents, packed, itemsize, scratch, limit_nbytes)
     blocks |= {p: 1 for p in (*batch, *itertools.chain(*groups)) if p not in blocks}
     loops = tuple(p for p in (*batch, *itertools.chain(*groups)) if blocks[p] < extents[p])
@@ -94,35 +108,45 @@ def stride(labels: Sequence[int], strides: Strides) -> int:
     return strides[labels[-1]] if labels else 1
 
 
+def _side(
+    labels: tuple[int, ...],
+    group: tuple[int, ...],
+    index: int,
+    extents: Mapping[int, int],
+    tensors: Sequence[Tensor],
+) -> _Side:
+    there = [index in (t.rows, t.columns) for t in tensors]
+    steps = tuple(stride(labels, t.strides) if held else 1 for t, held in zip(tensors, there, strict=True))
+    merge = tuple(not held or _merges(labels, extents, t.strides) for t, held in zip(tensors, there, strict=True))
+    points = _points(labels, extents)
+    return _Side(labels, points, _points(group, extents) // points, steps, merge)
+
+
 def _merges(labels: Sequence[int], extents: Mapping[int, int], strides: Strides) -> bool:
     return all(strides[a] == extents[b] * strides[b] for a, b in itertools.pairwise(labels))
 
 
-def _packed(chosen: Groups, extents: Mapping[int, int], tensors: Sequence[Tensor]) -> tuple[bool, bool, bool]:
+def _packed(sides: Sequence[_Side], tensors: Sequence[Tensor]) -> tuple[bool, bool, bool]:
     """Which tensors are no matrices where they lie."""
     found = []
-    for t in tensors:
-        rows, columns = chosen[t.rows], chosen[t.columns]
-        size = _points(rows, extents), _points(columns, extents)
-        merged = _merges(rows, extents, t.strides) and _merges(columns, extents, t.strides)
-        steps = stride(rows, t.strides), stride(columns, t.strides)
-        found.append(t.convert or not merged or orientation(*size, *steps) is None)
+    for x, t in enumerate(tensors):
+        rows, columns = sides[t.rows], sides[t.columns]
+        merged = rows.merge[x] and columns.merge[x]
+        apart = t.convert or not merged
+        found.append(apart or orientation(rows.points, columns.points, rows.steps[x], columns.steps[x]) is None)
     return found[0], found[1], found[2]
 
 
-def _cost(
-    chosen: Groups, groups: Groups, batch: Sequence[int], extents: Mapping[int, int], tensors: Sequence[Tensor]
-) -> float:
+def _cost(sides: Sequence[_Side], calls: int, tensors: Sequence[Tensor]) -> float:
     """Rough nanoseconds: products, calls, and copies."""
-    m, n, k = (_points(labels, extents) for labels in chosen)
-    rest = [_points(set(g) - set(c), extents) for g, c in zip(groups, chosen, strict=True)]
-    turns = _points(batch, extents) * math.prod(rest)
+    m, n, k = (s.points for s in sides)
+    turns = calls * math.prod(s.rest for s in sides)
     speed = _FLOPS_PER_NS * m / (m + 4) * n / (n + 8) * k / (k + 16)
     if min(m, n) == 1:
         speed = 4.0 * max(m, n) / (max(m, n) + 16)
     cost = turns * (_CALL_NS + 2 * m * n * k / speed)
-    left, right, out = _packed(chosen, extents, tensors)
-    return cost + left * turns * m * k * 1.5 + right * turns * k * n * 1.5 + out * turns / rest[2] * m * n * 2.0
+    left, right, out = _packed(sides, tensors)
+    return cost + left * turns * m * k * 1.5 + right * turns * k * n * 1.5 + out * turns / sides[2].rest * m * n * 2.0
 
 
 def _points(labels: Iterable[int], extents: Mapping[int, int]) -> int:

@@ -99,7 +99,7 @@ def grouped(graph: EinGraph, classes: LabelClasses) -> Grouped:
         if id(e) not in forms:
             forms[id(e)] = known.setdefault((form(e), () if isinstance(e, Region) else _kinds(e.join)), len(known))
         operands = [graph.nodes[o] for o in node.operands]
-        shifted = () if e.plain else _shifted(graph, classes, node)
+        shifted = () if e.plain and i not in classes.apart else _shifted(graph, classes, i)
         files = any(isinstance(o, InputNode) for o in operands)
         kernels = any(not isinstance(o, InputNode) for o in operands)
         key = forms[id(e)], classes.of[i], classes.ratios.get(i), shifted, files, kernels, i in read
@@ -122,11 +122,15 @@ def _kinds(join: Scalar) -> tuple[object, ...]:
     return tuple((type(e), e.dtype, getattr(e, "op", None), getattr(e, "slot", None)) for e in walk(join))
 
 
-def _shifted(graph: EinGraph, classes: LabelClasses, node: EinsumNode) -> tuple[Shifted, ...]:
-    found = []
+def _shifted(graph: EinGraph, classes: LabelClasses, i: int) -> tuple[Shifted, ...]:
+    node, mine, found = graph.nodes[i], classes.of[i], []
+    assert isinstance(node, EinsumNode)
     for slot, (operand, access) in enumerate(zip(node.operands, node.einsum.accesses, strict=True)):
-        if not all(isinstance(p, int) for p in access):
-            made, of = graph.nodes[operand], classes.of[operand]
+        made, of = graph.nodes[operand], classes.of[operand]
+        alike = all(
+            isinstance(p, int) and (mine[p] == c or i not in classes.apart) for p, c in zip(access, of, strict=False)
+        )
+        if not alike:
             whole: tuple[Ratio, ...] = (1,) * len(of)
             ratios = classes.ratios.get(operand, whole)
             found.append(Shifted(slot, made.shape, of[: len(made.shape)], ratios[: len(made.shape)], type(made)))

@@ -32,6 +32,8 @@ AHEAD = 2
 # Accumulators of two blocks that stand beside each other at a turn.
 TURNING = 2
 MOST_CANDIDATES = 20_000
+# Fewer for einsums of more labels than this: of each candidate, what each label takes is kept.
+FEW_LABELS = 4
 
 
 def choose_block(group: Group, part: Partitioning, capacity: int) -> tuple[Block, float]:
@@ -60,8 +62,9 @@ class Blocks:
         rows = [np.ones((1, e.n_out), np.int64)]
         held = [self._held(rows[0], None, made, self.cut or kept)]
         self.walks.append(None)
+        most = MOST_CANDIDATES // max(1, len(walks) * len(counts) // FEW_LABELS**2)
         for walk in walks:
-            rows.append(_sizes(counts, walk))
+            rows.append(_sizes(counts, walk, most))
             held.append(self._held(rows[-1], walk, made, self.cut or kept))
             self.walks += [walk] * len(rows[-1])
         self.tiles = np.concatenate(rows)
@@ -126,11 +129,17 @@ class Blocks:
         self.turns = np.maximum(0, blocks - 1) * before
 
 
-def _sizes(counts: Sequence[int], walk: int | None) -> NDArray[np.int64]:
-    """Blocks as tiles along each label: all along ``walk``, else sizes that give different numbers of blocks."""
+def _sizes(counts: Sequence[int], walk: int | None, most: int) -> NDArray[np.int64]:
+    """Blocks as tiles along each label: all along ``walk``, else sizes that give different numbers of blocks.
+
+    Where these are more than ``most``, blocks are one tile along the labels with the fewest.
+    """
     ranges = [[n] if p == walk else _block_sizes(n) for p, n in enumerate(counts)]
-    if math.prod(map(len, ranges)) > MOST_CANDIDATES:
+    if math.prod(map(len, ranges)) > most:
         ranges = [r if len(r) == 1 else r[:: max(1, len(r) // 8)] for r in ranges]
+    for p in sorted(range(len(counts)), key=counts.__getitem__):
+        if math.prod(map(len, ranges)) > most and p != walk:
+            ranges[p] = [1]
     return np.array(list(product(*ranges)), np.int64).reshape(math.prod(map(len, ranges)), len(counts))
 
 

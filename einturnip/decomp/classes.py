@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from operator import itemgetter
 from typing import TypeAlias
 
 from einturnip.core.einsum import Index
@@ -19,12 +20,18 @@ from einturnip.core.region import Region, Space
 from einturnip.eingraph.types import ConcatNode, EinGraph, EinsumNode, InputNode, Node
 
 Ratio: TypeAlias = int | Fraction
+# An axis of a tensor, the node that reads it, the label that indexes it there, and how many labels may fall together.
+Use: TypeAlias = tuple[int, int, int, int]
 
 # With more classes than this, einsums of one form are cut alike, so that the search stays short.
 MOST_CLASSES = 500
 # A tensor that is read one index at a time along an axis is made so, if that is this many bytes, and not oftener.
 SLICE_NBYTES = 1 << 16
 MOST_SLICES = 4096
+# Through a tensor of at most so many bytes, no more than so many labels of one node come to be cut alike: it can stand
+# whole, or be copied in other tiles, at no cost; while of ten labels cut alike one step makes tiles 2^10 times smaller.
+SMALL_NBYTES = 1 << 16
+MOST_ALIKE = 2
 
 
 def label_bounds(node: Node) -> tuple[int, ...]:
@@ -40,6 +47,7 @@ class LabelClasses:
     label go with one of those (at most 1), and tiles that are multiples of ``steps[class]`` meet in all members.
     ``coarsest[class]`` is the largest tile; ``fixed`` are classes whose tile the program states, ``kept`` those that
     are cut when nothing else can be, ``whole`` those that never are; ``notes`` says which statements were not heeded.
+    ``apart`` are nodes of which an operand that another node makes is not cut as the labels that index it.
     """
 
     of: tuple[tuple[int, ...], ...]
@@ -51,6 +59,7 @@ class LabelClasses:
     notes: tuple[str, ...] = ()
     kept: frozenset[int] = frozenset()
     whole: frozenset[int] = frozenset()
+    apart: frozenset[int] = frozenset()
 
     def tiles(self, node: int, bounds: Sequence[int], tiles: Sequence[int]) -> tuple[int, ...]:
         """The tile's extent along each label of a node, where the classes are cut into ``tiles``."""
@@ -66,18 +75,25 @@ def label_classes(graph: EinGraph) -> LabelClasses:
     """Unite every axis with the labels that index it, over the whole graph."""
     unions = _Unions(graph)
     stored: list[tuple[int, int, int]] = []
+    small: list[tuple[int, Use]] = []
     for i, node in enumerate(graph.nodes):
         if isinstance(node, EinsumNode):
-            apart = _never_cut(node.einsum)
+            uncut = _never_cut(node.einsum)
             for operand, access in zip(node.operands, node.einsum.accesses, strict=True):
-                for axis, p in enumerate(access):
-                    if not isinstance(p, int) or p in apart:
+                made = graph.nodes[operand]
+                nbytes = math.prod(made.shape) * made.dtype.itemsize
+                for axis, p in enumerate(access, unions.first[operand]):
+                    if not isinstance(p, int) or p in uncut:
                         continue
-                    if isinstance(graph.nodes[operand], InputNode):
-                        stored.append((unions.first[operand] + axis, i, p))
+                    if isinstance(made, InputNode):
+                        stored.append((axis, i, p))
+                    elif nbytes <= SMALL_NBYTES:
+                        small.append((-nbytes, (axis, i, p, MOST_ALIKE)))
                     else:
-                        unions.unite(unions.first[i] + p, unions.first[operand] + axis)
-    _unite_through_inputs(unions, graph, stored)
+                        unions.unite(unions.first[i] + p, axis)
+    several = {use for use, n in Counter((axis, i) for axis, i, _ in stored).items() if n > 1}
+    apart = _unite_few(unions, graph, (use for _, use in sorted(small, key=itemgetter(0))))
+    _unite_few(unions, graph, ((a, i, p, MOST_ALIKE if (a, i) in several else 1) for a, i, p in stored))
     for i, node in enumerate(graph.nodes):
         if isinstance(node, ConcatNode):
             _unite_pieces(unions, graph, i, node)
@@ -85,7 +101,7 @@ def label_classes(graph: EinGraph) -> LabelClasses:
             _unite_indices(unions, i, node)
     if unions.count() > MOST_CLASSES:
         _unite_alike(unions, graph)
-    return _numbered(unions, graph)
+    return replace(_numbered(unions, graph), apart=apart)
 
 
 def _never_cut(e: Space) -> frozenset[int]:
@@ -135,29 +151,31 @@ class _Unions:
         return sum(x == p for x, p in enumerate(self.parent))
 
 
-def _unite_through_inputs(unions: _Unions, graph: EinGraph, uses: Sequence[tuple[int, int, int]]) -> None:
-    """Unite (axis of an input, node, label) where no node's labels fall together by it that do not share an axis.
+def _unite_few(unions: _Unions, graph: EinGraph, uses: Iterable[Use]) -> frozenset[int]:
+    """Unite where no more labels of any node fall together by it than the use allows; the nodes where it is not done.
 
-    An input can be read in other tiles than its own, so that labels of a node that meet only through the uses of one
-    elsewhere, as i and a where T is read as T[i,j] and as T[j,a], stay free.
+    So labels of a node that meet only through uses of a tensor elsewhere, as i and a where T is read as T[i,j] and as
+    T[j,a], stay free.
     """
-    nodes: dict[int, set[int]] = {}
+    labels: dict[int, Counter[int]] = {}
     for i, node in enumerate(graph.nodes):
         for x in range(unions.first[i], unions.first[i] + len(label_bounds(node))):
-            own = nodes.setdefault(unions.find(x), set())
+            own = labels.setdefault(unions.find(x), Counter())
             if not isinstance(node, InputNode):
-                own.add(i)
-    together = {(axis, i) for (axis, i), n in Counter((axis, i) for axis, i, _ in uses).items() if n > 1}
-    for axis, i, p in uses:
+                own[i] += 1
+    apart = set()
+    for axis, i, p, most in uses:
         a, b = unions.find(axis), unions.find(unions.first[i] + p)
         if a == b:
             continue
-        small, large = sorted((nodes[a], nodes[b]), key=len)
-        if (axis, i) not in together and not small.isdisjoint(large):
+        few, many = sorted((labels[a], labels[b]), key=len)
+        if any(n + many[j] > most for j, n in few.items() if j in many):
+            apart.add(i)
             continue
         unions.unite(unions.first[i] + p, axis)
-        large |= small
-        nodes[unions.find(axis)] = large
+        many.update(few)
+        labels[unions.find(axis)] = many
+    return frozenset(apart)
 
 
 def _unite_pieces(unions: _Unions, graph: EinGraph, i: int, node: ConcatNode) -> None:
