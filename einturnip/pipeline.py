@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
@@ -27,10 +28,11 @@ from einturnip.eingraph.types import EinGraph, EinsumNode, InputNode
 from einturnip.lang.types import Program
 from einturnip.memgraph.check import check as check_memgraph
 from einturnip.memgraph.types import MemGraph, OpKind
-from einturnip.planner.again import Again
-from einturnip.planner.budget import Budget, peak_resident_nbytes, resident_nbytes, uncollected
+from einturnip.planner import kept
+from einturnip.planner.budget import Budget, peak_resident_nbytes, resident_nbytes, rounded, uncollected
 from einturnip.planner.canonical import canonical_cut, canonical_graph
 from einturnip.planner.compare import cost_of_bytes
+from einturnip.planner.options import Options as Options
 from einturnip.planner.plan import plan, tidy_up
 from einturnip.planner.price import least_seconds, predict, slots
 from einturnip.runtime.compiling import available, compile_ahead, compile_all, has_room, require_room
@@ -40,6 +42,7 @@ from einturnip.runtime.loop import Trace, run_ops
 from einturnip.runtime.on_device import dispatched, memory_of, pinned_limit, run_on_devices, with_host_tier
 from einturnip.runtime.policies import policy
 from einturnip.runtime.replay import Replay
+from einturnip.runtime.reporter import Reporter
 from einturnip.runtime.standing import Standing
 from einturnip.runtime.state import State
 from einturnip.runtime.types import NumericWarning, Prediction, Progress, RunReport
@@ -54,36 +57,6 @@ IN_FLIGHT = 2
 # large the tensors are that fusion spares.
 WORTH_COMPARING = 2.0
 WARNINGS = ("nan", "overflow", "divide")
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """How a program is to be run. Sizes in bytes.
-
-    ``memory``: the whole process; ``arena``: tiles alone, instead; neither: half of what the machine has free.
-    ``check``: prove the memory graph before it runs. ``fuse``: einsums may run together where that spares bytes.
-    ``exact``: rewrites keep every result's digits; else squared distances become matrix products (``expansion``).
-    ``compiled``: kernels that take long become machine code before the run, where the memory has room for a compiler.
-    ``reproducible``: the bits hang on the program, its data and this machine's libraries, and on nothing else here.
-    ``again``: the plan and the schedule of a recorded run, instead of a search and of what happens to end first.
-    ``device``: ``cpu``, ``cuda:1``, ``cuda:0,1`` and the like; on any but the CPU the budget is each device's, and
-    ``host_memory`` bounds the process.
-    """
-
-    memory: int | None = None
-    arena: int | None = None
-    workers: int | None = None
-    spill: str | None = None
-    spill_limit: int | None = None
-    policy: str = "critical-path"
-    check: bool = True
-    fuse: bool = True
-    exact: bool = True
-    compiled: bool = True
-    reproducible: bool = False
-    again: Again | None = None
-    device: str = "cpu"
-    host_memory: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +120,39 @@ def make_plan(graph: EinGraph, sources: Mapping[str, Source], targets: Mapping[s
 def _made(
     graph: EinGraph, sources: Mapping[str, Source], targets: Mapping[str, str], options: Options, device: Chosen
 ) -> Planned:
-    """The plan for a device, whose budget is the options' arena."""
+    """The plan for a device, whose budget is the options' arena: one that was kept, or one made now."""
+    machine, memory = _machine(graph, sources, targets, options, device)
+    began, resident = time.monotonic(), resident_nbytes()
+    layouts = {n: _axes_slowest_first(source) for n, source in sources.items()}
+    asked = (tuple(layouts.items()), tuple(targets), options.asked, len(device.numbers))
+    room = kept.Room((memory or 0) - resident if options.arena is None else options.arena, options.arena is not None)
+    place = kept.place(graph, machine, room.stated, *asked) if options.again is None else None
+    found = place.find(room) if place is not None else None
+    if found is not None:
+        budget = Budget(memory, found.arena)
+        made = Planned(
+            found.graph, found.memgraph, found.prediction, budget, machine, sources, targets, room=found.room
+        )
+    else:
+        made = _searched(graph, sources, targets, options, (machine, memory), layouts, len(device.numbers))
+    if options.reproducible:
+        require_room(made.taskgraph, machine, memory, resident_nbytes())
+    best = _on_device(made, device, options)
+    if options.check and (found is None or device.kind != "cpu"):
+        check_graph(best.graph)
+        check_decomposition(best.decomposition)
+        check_taskgraph(best.taskgraph)
+        check_memgraph(best.memgraph)
+        if place is not None and found is None:  # what is kept was proven
+            one = kept.Kept(made.memgraph, made.prediction, made.budget.arena, made.room)
+            place.keep(one, room, time.monotonic() - began)
+    return best
+
+
+def _machine(
+    graph: EinGraph, sources: Mapping[str, Source], targets: Mapping[str, str], options: Options, device: Chosen
+) -> tuple[Machine, int | None]:
+    """The machine that a plan is priced for, and the memory of the process, if that is what is bounded."""
     machine, devices = machine_here(options.workers or usable_cores()), len(device.numbers)
     if device.kind != "cpu":
         machine = replace(machine, compute=device.name, workers=machine.workers * devices)
@@ -155,29 +160,38 @@ def _made(
         machine = rates(machine, graph, sources, targets)
     memory = options.memory
     if memory is None and options.arena is None:
-        memory = available_memory() // 2
-    machine = replace(machine, compiled=options.compiled and has_room(memory, resident_nbytes()))
+        memory = rounded(available_memory() // 2)
+    if options.again is not None:
+        return replace(machine, compiled=options.again.compiled), memory
+    roomy = available() if options.reproducible else has_room(memory, resident_nbytes())
+    return replace(machine, compiled=options.compiled and roomy), memory
+
+
+def _searched(
+    graph: EinGraph,
+    sources: Mapping[str, Source],
+    targets: Mapping[str, str],
+    options: Options,
+    within: tuple[Machine, int | None],
+    layouts: Mapping[str, Sequence[int]],
+    devices: int,
+) -> Planned:
+    """The best plan of the program, rewritten and fused or not, that the search finds."""
+    (machine, memory), again = within, options.again
     limit = options.arena if options.arena is not None else memory
-    if options.reproducible:
-        machine, limit = replace(machine, compiled=options.compiled and available()), None
-    again = options.again
-    if again is not None:
-        machine, limit = replace(machine, compiled=again.compiled), again.limit
+    if options.reproducible or again is not None:
+        limit = None if again is None else again.limit
     rewritten = rewrite(graph, limit)
     if not options.exact:
         rewritten = expand_squares(rewritten, Forms())
-    fused = fuse(rewritten, Forms(), limit) if options.fuse else rewritten
+    fused = fuse(rewritten, Forms(), limit, rows=machine.compute.startswith("cpu")) if options.fuse else rewritten
 
     def planned(graph: EinGraph) -> Planned:
-        layouts = {
-            i: _axes_slowest_first(sources[n.name])
-            for i, n in enumerate(graph.nodes)
-            if isinstance(n, InputNode) and n.name in sources
-        }
+        axes = {i: layouts[n.name] for i, n in enumerate(graph.nodes) if isinstance(n, InputNode) and n.name in layouts}
         readable = frozenset(i for i, (name, _) in enumerate(graph.outputs) if name in targets)
         only = canonical_cut if options.reproducible else None if again is None else again.cut
         arena = options.arena if again is None else again.arena
-        lowered = plan(graph, memory, arena, machine, layouts, readable, only, options.reproducible, devices)
+        lowered = plan(graph, memory, arena, machine, axes, readable, only, options.reproducible, devices)
         prediction = predict(lowered.memgraph, machine, policy(options.policy))
         tidy_up(lowered.memgraph)
         return Planned(
@@ -187,18 +201,10 @@ def _made(
     if again is not None:
         best = planned(fused if again.fused else rewritten)
         again.require(best.memgraph, memory, machine.workers)
-    elif options.reproducible:
-        best = planned(canonical_graph(fused, rewritten))
-        require_room(best.taskgraph, machine, memory, resident_nbytes())
-    else:
-        best = planned(rewritten) if fused is rewritten else _better(planned, fused, rewritten)
-    best = _on_device(best, device, options)
-    if options.check:
-        check_graph(best.graph)
-        check_decomposition(best.decomposition)
-        check_taskgraph(best.taskgraph)
-        check_memgraph(best.memgraph)
-    return best
+        return best
+    if options.reproducible:
+        return planned(canonical_graph(fused, rewritten))
+    return planned(rewritten) if fused is rewritten else _better(planned, fused, rewritten)
 
 
 def _on_device(made: Planned, device: Chosen, options: Options) -> Planned:
@@ -271,7 +277,7 @@ def execute(
         by_output = [sinks[name] for name, _ in planned.graph.outputs]
 
         def tick(transfers: Transfers) -> Callable[[Trace], None] | None:
-            return None if progress is None else _Reporter(memgraph, transfers, progress)
+            return None if progress is None else Reporter(memgraph, transfers, progress)
 
         ran = _on_host if planned.device.kind == "cpu" else _on_streams
         transfers, trace = ran(planned, options, ready, (by_node, by_output, ready.spill), tick, stop)
@@ -331,32 +337,6 @@ def _on_streams(
     finally:
         for device in devices:
             device.close()
-
-
-class _Reporter:
-    """Turns a trace into Progress."""
-
-    def __init__(self, graph: MemGraph, executor: Transfers, progress: Callable[[Progress], None]) -> None:
-        self.graph = graph
-        self.executor = executor
-        self.progress = progress
-        tasks = graph.taskgraph
-        self.flops = np.where(graph.task >= 0, tasks.flops[graph.task], 0)
-        self.total_flops = int(self.flops.sum())
-        self.total_nbytes = sum(graph.nbytes_by_link().values())
-        self.done_flops = 0
-        self.seen = 0
-
-    def __call__(self, trace: Trace) -> None:
-        fresh = trace.order[self.seen :]
-        self.seen += len(fresh)
-        self.done_flops += int(self.flops[fresh].sum())
-        moved = sum(self.executor.moved.values())
-        self.progress(
-            Progress(
-                self.seen, len(self.graph), self.done_flops, self.total_flops, moved, self.total_nbytes, trace.seconds
-            )
-        )
 
 
 def report_of(

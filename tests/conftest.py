@@ -6,6 +6,8 @@ from hypothesis import HealthCheck, settings
 
 # Plans in tests are those of the built-in machine, whatever was measured here.
 os.environ["EINTURNIP_CALIBRATION"] = "off"
+# And each is made anew.
+os.environ["EINTURNIP_PLANS"] = "off"
 
 COMMON = dict(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 settings.register_profile("default", max_examples=60, derandomize=True, **COMMON)

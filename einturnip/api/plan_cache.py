@@ -17,6 +17,7 @@ from einturnip.devices.limits import available_memory
 from einturnip.devices.stored import read_stored
 from einturnip.eingraph.types import EinGraph
 from einturnip.pipeline import Planned
+from einturnip.planner.budget import rounded
 from einturnip.runtime.small import SmallRun, arena_nbytes, is_small
 from einturnip.stores.arrays import ArraySource
 from einturnip.stores.types import Source
@@ -117,9 +118,3 @@ def free_share() -> int:
     if not _reading[1] or now - _reading[0] > FRESH:
         _reading = now, rounded(available_memory() // 2)
     return _reading[1]
-
-
-def rounded(nbytes: int) -> int:
-    """Down to four significant bits."""
-    step = 1 << max(0, nbytes.bit_length() - 4)
-    return nbytes // step * step

@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from itertools import product
 from typing import Any
@@ -77,7 +77,8 @@ class Machine:
     @cached_property
     def fingerprint(self) -> str:
         """A short name of all the rates; two machines of one fingerprint give the same plans."""
-        return hashlib.sha256(json.dumps(asdict(self)).encode()).hexdigest()[:16]
+        told = {field.name: getattr(self, field.name) for field in fields(self)}
+        return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:16]
 
     def __hash__(self) -> int:
         return hash(self.fingerprint)

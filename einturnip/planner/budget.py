@@ -41,6 +41,12 @@ def overhead_nbytes(resident: int, workers: int, tasks: int) -> int:
     return resident + held_nbytes() + RUN_NBYTES + workers * THREAD_NBYTES + tasks * TASK_NBYTES + SLACK_NBYTES
 
 
+def rounded(nbytes: int) -> int:
+    """Down to four significant bits: budgets that nobody stated are equal where the free memory hardly differs."""
+    step = 1 << max(0, nbytes.bit_length() - 4)
+    return nbytes // step * step
+
+
 @contextlib.contextmanager
 def uncollected() -> Iterator[None]:
     """Make a large value without the collector: it would walk all of it again and again, and find no garbage."""

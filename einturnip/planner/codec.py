@@ -1,0 +1,173 @@
+"""Floors' values as bytes and back, without running anything that is read: data of the classes named here alone.
+
+Objects are rows of JSON, each a class and its fields' values, in an order where what a row refers to comes before it;
+what was one object is one again. Arrays follow as they are, to be seen where they lie.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+
+from einturnip.core.algebra import Aggregation
+from einturnip.core.dtypes import DTYPES, DType
+from einturnip.core.einsum import Einsum, Index, Key
+from einturnip.core.region import Region, Rescale, Shift, Step
+from einturnip.core.scalar import Call, Cast, Const, Label, Operand
+from einturnip.decomp.types import Block, Decomposition, Partitioning
+from einturnip.eingraph.types import ConcatNode, EinGraph, EinsumNode, Hints, InputNode, Piece
+from einturnip.memgraph.types import MemGraph
+from einturnip.runtime.types import Prediction
+from einturnip.taskgraph.types import TaskGraph
+
+CORE: tuple[type, ...] = (
+    *(Const, Operand, Label, Cast, Call),
+    *(Index, Key, Aggregation, Einsum, Step, Rescale, Shift, Region),
+)
+FLOORS: tuple[type, ...] = (
+    *(InputNode, Hints, EinsumNode, Piece, ConcatNode, EinGraph),
+    *(Partitioning, Block, Decomposition, TaskGraph, MemGraph, Prediction),
+)
+_CLASSES = {cls.__name__: cls for cls in CORE + FLOORS}
+_FIELDS = {cls: tuple(f.name for f in fields(cls)) for cls in CORE + FLOORS}
+_PLAIN = frozenset({bool, int, float, str, type(None)})
+
+# What bytes begin with, before their digest; where arrays lie, counted from where they begin.
+MAGIC = b"einturnip plan 1"
+_DIGEST, _COUNT, _ALIGNED = 32, 8, 16
+
+
+class Unknown(TypeError):
+    """A value has no form here."""
+
+
+class Damaged(ValueError):
+    """Bytes are not what ``to_bytes`` gave."""
+
+
+class _Rows:
+    """Objects as rows, arrays apart; each once."""
+
+    def __init__(self) -> None:
+        self.rows: list[list[Any]] = []
+        self.arrays: list[np.ndarray[Any, Any]] = []
+        self._known: dict[int, Any] = {}
+
+    def put(self, value: Any) -> Any:
+        """What stands for a value in a row."""
+        kind = type(value)
+        if kind in _PLAIN:
+            return value
+        if kind is tuple:
+            return [v if type(v) in _PLAIN else self.put(v) for v in value]
+        known = self._known.get(id(value))
+        if known is None:
+            known = self._known[id(value)] = self._told(kind, value)
+        return known
+
+    def _told(self, kind: type, value: Any) -> Any:
+        if kind in _FIELDS:
+            row = [kind.__name__, *(self.put(getattr(value, name)) for name in _FIELDS[kind])]
+            self.rows.append(row)
+            return {"o": len(self.rows) - 1}
+        if kind is DType:
+            return {"t": value.name}
+        if kind is np.ndarray and value.dtype.kind in "biuf":
+            self.arrays.append(value)
+            return {"a": len(self.arrays) - 1}
+        if kind is complex:
+            return {"c": [value.real, value.imag]}
+        if kind is dict:
+            return {"d": [[self.put(k), self.put(v)] for k, v in value.items()]}
+        raise Unknown(f"a {kind.__name__} has no form in a plan that is kept")
+
+
+def to_bytes(value: Any, key: str = "") -> list[bytes | memoryview]:
+    """A value as bytes, piece by piece; ``key`` is what they are to be known by.
+
+    Raises:
+        Unknown: something in it is not of the classes named here. RecursionError: it is nested too deep.
+    """
+    rows = _Rows()
+    root = rows.put(value)
+    arrays = [np.ascontiguousarray(a) for a in rows.arrays]
+    shapes = [[a.dtype.str, a.shape] for a in arrays]
+    head = json.dumps({"key": key, "arrays": shapes, "rows": rows.rows, "root": root}, separators=(",", ":")).encode()
+    pieces: list[bytes | memoryview] = [len(head).to_bytes(_COUNT, "little"), head]
+    at = len(MAGIC) + _DIGEST + _COUNT + len(head)
+    for array in arrays:
+        pad = -at % _ALIGNED
+        pieces += [bytes(pad), array.reshape(-1).view(np.uint8).data]
+        at += pad + array.nbytes
+    digest = hashlib.sha256()
+    for piece in pieces:
+        digest.update(piece)
+    return [MAGIC, digest.digest(), *pieces]
+
+
+def from_bytes(held: bytes, key: str = "") -> Any:
+    """The value; its arrays are the bytes themselves, and cannot be written.
+
+    Raises:
+        Damaged: they are not what ``to_bytes`` gave for this key.
+    """
+    begin = len(MAGIC) + _DIGEST
+    body = memoryview(held)[begin:]
+    if held[: len(MAGIC)] != MAGIC or hashlib.sha256(body).digest() != held[len(MAGIC) : begin]:
+        raise Damaged("they are of another format, or damaged")
+    count = int.from_bytes(body[:_COUNT], "little")
+    try:
+        head = json.loads(bytes(body[_COUNT : _COUNT + count]))
+        if head["key"] != key:
+            raise Damaged("they are of another key")
+        arrays, at = [], begin + _COUNT + count
+        for dtype, shape in head["arrays"]:
+            at += -at % _ALIGNED
+            array = np.frombuffer(held, np.dtype(dtype), int(np.prod(shape, dtype=np.int64)), at).reshape(shape)
+            arrays.append(array)
+            at += array.nbytes
+        return _value(head["root"], _objects(head["rows"], arrays), arrays)
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError, RecursionError) as error:
+        raise Damaged(str(error)) from error
+
+
+def _objects(rows: list[Any], arrays: list[Any]) -> list[Any]:
+    found: list[Any] = []
+    for name, *values in rows:
+        cls: Callable[..., Any] = _CLASSES[name]
+        found.append(cls(*[_value(v, found, arrays) if type(v) in (list, dict) else v for v in values]))
+    return found
+
+
+def _value(told: Any, objects: list[Any], arrays: list[Any]) -> Any:
+    if type(told) is list:
+        return tuple([_value(v, objects, arrays) if type(v) in (list, dict) else v for v in told])
+    if type(told) is not dict:
+        return told
+    ((tag, held),) = told.items()
+    match tag:
+        case "o":
+            return objects[held]
+        case "t":
+            return DTYPES[held]
+        case "a":
+            return arrays[held]
+        case "c":
+            return complex(*held)
+        case "d":
+            return {_value(k, objects, arrays): _value(v, objects, arrays) for k, v in held}
+    raise Damaged(f"nothing is told by {tag!r}")
+
+
+def digest(value: Any) -> str:
+    """A name for a value that it shares with no other.
+
+    Raises:
+        Unknown, RecursionError: as ``to_bytes``.
+    """
+    return bytes(to_bytes(value)[1]).hex()

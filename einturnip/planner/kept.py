@@ -1,0 +1,230 @@
+"""Plans kept on disk, in the user's cache: made once, read by every process that asks the same again.
+
+A plan lies under the digest of what it depends on, the budget aside; its file's name says which budgets it serves, so
+that one that is nearly the same finds it. What is damaged, foreign or of
+another version is passed over; where nothing can be written nothing is kept.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+
+from einturnip import core
+from einturnip.core.machine import Machine
+from einturnip.eingraph.types import EinGraph
+from einturnip.memgraph.types import MemGraph, OpKind
+from einturnip.planner.budget import MIB
+from einturnip.planner.codec import Damaged, Unknown, digest, from_bytes, to_bytes
+from einturnip.runtime.types import Prediction
+
+SWITCH = "EINTURNIP_PLANS"
+"""Environment variable: ``off`` keeps no plans on disk; a path is the folder to use instead of the cache's."""
+
+FORMAT, SUFFIX = 1, ".plan"
+# Bytes and files of plans on disk, and the largest plan that is kept.
+MOST_NBYTES, MOST_FILES, LARGEST = 256 * MIB, 4096, 64 * MIB
+# A plan is kept if making it took this many times what reading it takes: a file, and so many bytes a second.
+WORTH, OPENING, READING = 3.0, 0.0005, 100e6
+# Resident memory differs by so much from one process to the next that do the same.
+NOISE = MIB
+# A plan serves budgets that are larger than its own by no more than this part, and any if it lets nothing leave the
+# memory of which it uses half at most.
+UNUSED, ANY = 1 / 16, 1 << 62
+# Larger files do not stay in the page cache: their pages would stand beside the arena.
+PAGES_NBYTES = MIB
+# What of einturnip a plan depends on.
+_FLOORS = ("core", "codegen", "decomp", "devices", "eingraph", "memgraph", "planner", "runtime", "taskgraph")
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What a budget leaves before planning begins: the arena where it is stated, else the memory not yet resident."""
+
+    nbytes: int
+    stated: bool
+
+    def served_by(self, least: int, most: int) -> bool:
+        """Whether a plan for so many bytes to so many is as good here as one made anew."""
+        noise = 0 if self.stated else NOISE
+        return least - noise <= self.nbytes <= most + noise
+
+    def serves(self, plan: Kept) -> tuple[int, int]:
+        """The fewest bytes that a plan made in this room can do with, and the most to which none is better."""
+        if self.stated:
+            return self.nbytes, self.nbytes
+        least = self.nbytes - (plan.arena - plan.memgraph.device_nbytes)
+        leaves = np.isin(plan.memgraph.kind, (OpKind.OFFLOAD, OpKind.RELOAD)).any()
+        return max(0, least), ANY if not leaves and 2 * least <= self.nbytes else int(self.nbytes * (1 + UNUSED))
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A plan as it is kept: without data, and without the machine, which the question names. Units: bytes."""
+
+    memgraph: MemGraph
+    prediction: Prediction
+    arena: int
+    room: int
+
+    @property
+    def graph(self) -> EinGraph:
+        """The graph that was planned."""
+        return self.memgraph.taskgraph.decomposition.graph
+
+
+def folder() -> Path | None:
+    """Where plans are kept; None where the environment says that none are."""
+    chosen = os.environ.get(SWITCH, "")
+    if chosen in ("off", "0", "no"):
+        return None
+    if chosen not in ("", "on", "1", "yes"):
+        return Path(chosen)
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return Path(base) / "einturnip" / "plans"
+
+
+def place(graph: EinGraph, machine: Machine, *asked: object) -> Place | None:
+    """Where the plans of a question are; None where plans are not kept, or this one has no name.
+
+    ``asked``: what a plan depends on beside graph, machine, budget and einturnip itself: plain values.
+    """
+    root = folder()
+    if root is None:
+        return None
+    try:
+        key = hashlib.sha256(repr((_version(), machine.fingerprint, digest(graph), asked)).encode()).hexdigest()[:40]
+    except (Unknown, RecursionError):
+        return None
+    return Place(root / key, key)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the plans of one question are, those of all budgets."""
+
+    folder: Path
+    key: str
+
+    def find(self, room: Room) -> Kept | None:
+        """A plan that is as good in this room as one made anew; of several, the one that takes most."""
+        for least, most in sorted(self._names(), reverse=True):
+            if room.served_by(least, most):
+                path = self.folder / _name(least, most)
+                with contextlib.suppress(OSError, Damaged):
+                    memgraph, prediction, arena, laid_out = from_bytes(_read(path), self.key)
+                    os.utime(path)
+                    return Kept(memgraph, prediction, arena, laid_out)
+        return None
+
+    def keep(self, kept: Kept, room: Room, seconds: float) -> None:
+        """Keep a plan that took ``seconds`` to make, if reading it takes less; nothing happens where that fails."""
+        if seconds < WORTH * OPENING:
+            return
+        try:
+            pieces = to_bytes((kept.memgraph, kept.prediction, kept.arena, kept.room), self.key)
+        except (Unknown, RecursionError):
+            return
+        nbytes = sum(map(len, pieces))
+        if nbytes > LARGEST or seconds < WORTH * (OPENING + nbytes / READING):
+            return
+        with contextlib.suppress(OSError):
+            self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            _write(self.folder / _name(*room.serves(kept)), pieces, nbytes)
+            _prune(self.folder.parent)
+
+    def _names(self) -> Iterator[tuple[int, int]]:
+        with contextlib.suppress(OSError):
+            for name in os.listdir(self.folder):
+                numbers = name.removesuffix(SUFFIX).split("-")
+                if name.endswith(SUFFIX) and len(numbers) == 2 and all(n.isdecimal() for n in numbers):
+                    yield int(numbers[0]), int(numbers[1])
+
+
+def _name(least: int, most: int) -> str:
+    return f"{least}-{most}{SUFFIX}"
+
+
+def _read(path: Path) -> bytes:
+    """All of a file of this user's.
+
+    Raises:
+        OSError: it cannot be read, or is another's.
+    """
+    with open(path, "rb", buffering=0) as file:
+        status = os.fstat(file.fileno())
+        if status.st_uid != os.geteuid() or status.st_size > LARGEST:
+            raise PermissionError(f"{path} is not this user's")
+        held = file.read()
+        _leave(file.fileno(), len(held))
+    return held
+
+
+def _write(path: Path, pieces: list[bytes | memoryview], nbytes: int) -> None:
+    """A file that is there whole or not at all."""
+    number, name = tempfile.mkstemp(dir=path.parent, prefix=".plan-")
+    try:
+        with os.fdopen(number, "wb") as file:
+            file.writelines(pieces)
+            file.flush()
+            if nbytes > PAGES_NBYTES:
+                os.fdatasync(number)
+            _leave(number, nbytes)
+        os.replace(name, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(name)
+        raise
+
+
+def _leave(descriptor: int, nbytes: int) -> None:
+    if nbytes > PAGES_NBYTES and hasattr(os, "posix_fadvise"):
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def held(root: Path) -> list[tuple[float, int, Path]]:
+    """When each plan was last used, its bytes, and its file; what a writer that was killed left behind too."""
+    found = []
+    with contextlib.suppress(OSError):
+        for path in root.glob("*/*"):
+            with contextlib.suppress(OSError):  # another process has just removed it
+                status = path.stat()
+                found.append((status.st_mtime, status.st_size, path))
+    return sorted(found)
+
+
+def _prune(root: Path) -> None:
+    """Give up the plans used longest ago, where there are too many or too large ones."""
+    files = held(root)
+    total, count = sum(nbytes for _, nbytes, _ in files), len(files)
+    for _, nbytes, path in files:
+        if total <= MOST_NBYTES and count <= MOST_FILES:
+            break
+        path.unlink(missing_ok=True)
+        total, count = total - nbytes, count - 1
+        with contextlib.suppress(OSError):  # other plans are in there
+            path.parent.rmdir()
+
+
+@lru_cache(maxsize=1)
+def _version() -> tuple[object, ...]:
+    """What of einturnip itself a plan depends on: the files that made it, by size and time of change."""
+    root = os.path.dirname(os.path.dirname(core.__file__))
+    files, folders = [], [os.path.join(root, floor) for floor in _FLOORS]
+    while folders:
+        for entry in os.scandir(folders.pop()):
+            if entry.name.endswith(".py"):
+                status = entry.stat()
+                files.append((entry.path[len(root) :], status.st_size, status.st_mtime_ns))
+            elif "." not in entry.name and entry.name != "__pycache__" and entry.is_dir():
+                folders.append(entry.path)
+    return FORMAT, sys.version_info[:2], np.__version__, *sorted(files)

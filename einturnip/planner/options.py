@@ -1,0 +1,42 @@
+"""How a program is to be run, as its user asks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from einturnip.planner.again import Again
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How a program is to be run. Sizes in bytes.
+
+    ``memory``: the whole process; ``arena``: tiles alone, instead; neither: half of what the machine has free.
+    ``check``: prove the memory graph before it runs. ``fuse``: einsums may run together where that spares bytes.
+    ``exact``: rewrites keep every result's digits; else squared distances become matrix products (``expansion``).
+    ``compiled``: kernels that take long become machine code before the run, where the memory has room for a compiler.
+    ``reproducible``: the bits hang on the program, its data and this machine's libraries, and on nothing else here.
+    ``again``: the plan and the schedule of a recorded run, instead of a search and of what happens to end first.
+    ``device``: ``cpu``, ``cuda:1``, ``cuda:0,1`` and the like; on any but the CPU the budget is each device's, and
+    ``host_memory`` bounds the process.
+    """
+
+    memory: int | None = None
+    arena: int | None = None
+    workers: int | None = None
+    spill: str | None = None
+    spill_limit: int | None = None
+    policy: str = "critical-path"
+    check: bool = True
+    fuse: bool = True
+    exact: bool = True
+    compiled: bool = True
+    reproducible: bool = False
+    again: Again | None = None
+    device: str = "cpu"
+    host_memory: int | None = None
+
+    @property
+    def asked(self) -> tuple[object, ...]:
+        """What a plan depends on of them, beside its budget, the machine and the device."""
+        return self.fuse, self.exact, self.reproducible, self.policy
