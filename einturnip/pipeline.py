@@ -184,7 +184,7 @@ def _searched(
     rewritten = rewrite(graph, limit)
     if not options.exact:
         rewritten = expand_squares(rewritten, Forms())
-    fused = fuse(rewritten, Forms(), limit, rows=machine.compute.startswith("cpu")) if options.fuse else rewritten
+    fused = fuse(rewritten, Forms(), limit) if options.fuse else rewritten
 
     def planned(graph: EinGraph) -> Planned:
         axes = {i: layouts[n.name] for i, n in enumerate(graph.nodes) if isinstance(n, InputNode) and n.name in layouts}
