@@ -62,7 +62,7 @@ class Blocks:
         rows = [np.ones((1, e.n_out), np.int64)]
         held = [self._held(rows[0], None, made, self.cut or kept)]
         self.walks.append(None)
-        most = MOST_CANDIDATES // max(1, len(walks) * len(counts) // FEW_LABELS**2)
+        most = MOST_CANDIDATES // max(1, len(walks) * len(counts) ** 2 // FEW_LABELS**3)
         for walk in walks:
             rows.append(_sizes(counts, walk, most))
             held.append(self._held(rows[-1], walk, made, self.cut or kept))
