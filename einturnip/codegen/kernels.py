@@ -19,6 +19,7 @@ from einturnip.codegen.native.recipe import Recipe, recipe
 from einturnip.codegen.protocol import HostKernel, Mode
 from einturnip.codegen.reduce import compile_reduce
 from einturnip.codegen.region import compile_region, region_bands
+from einturnip.codegen.region_rows import compile_rows, rows_bands
 from einturnip.codegen.status import DIVIDE, INVALID, OVERFLOW
 from einturnip.core.einsum import Einsum
 from einturnip.core.region import Region
@@ -48,7 +49,7 @@ def compile_kernel(einsum: Einsum | Region, extents: tuple[int, ...], mode: Mode
 def compile_tile(einsum: Einsum | Region, extents: tuple[int, ...], mode: Mode, native: bool = True) -> HostKernel:
     """As compile_kernel, made anew. ``native``: as machine code, where that was prepared."""
     if isinstance(einsum, Region):
-        return compile_region(einsum, extents, mode, _compile_step)
+        return (compile_rows if einsum.of_rows else compile_region)(einsum, extents, mode, _compile_step)
     fast = _fast if native else _slow
     if mode == "finish":
         return (
@@ -90,13 +91,13 @@ def _fast(slow: HostKernel, einsum: Einsum, extents: tuple[int, ...], mode: Mode
 @lru_cache(maxsize=256)
 def compiled_region(region: Region, extents: tuple[int, ...], mode: Mode) -> HostKernel:
     """The kernel that a region would have if its machine code were at hand; for pricing."""
-    return compile_region(region, extents, mode, _compile_step, native=True)
+    return (compile_rows if region.of_rows else compile_region)(region, extents, mode, _compile_step, native=True)
 
 
 def machine_code(space: Einsum | Region, mode: Mode) -> tuple[Code, ...]:
     """What would be compiled for an einsum or a region; nothing where NumPy computes it."""
     if isinstance(space, Region):
-        return region_bands(space, mode, _compile_step)
+        return rows_bands(space, _compile_step) if space.of_rows else region_bands(space, mode, _compile_step)
     made = recipe(space, mode)
     return () if made is None else (made,)
 

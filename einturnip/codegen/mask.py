@@ -48,7 +48,7 @@ class Mask:
 
     def idle(self, box: Sequence[tuple[int, int]]) -> bool:
         """True where a box adds nothing to any state."""
-        if not self.conditions:
+        if not self.conditions or not self.carried:
             return False
         held = self.held(box)
         if held not in self._idle:

@@ -79,7 +79,8 @@ class RegionKernel:
         self.layout = lay_out(region, self.blocks, mode == "whole")
         self.programs: dict[tuple[tuple[int, ...], Held | None], Program | None] = {}
         unknown: Held = (None,) * len(self.mask.conditions)
-        first = [] if mode == "finish" or 0 in self.blocks else [self._program(self.blocks, unknown)]
+        folds = mode != "finish" and not region.of_rows and 0 not in self.blocks
+        first = [self._program(self.blocks, unknown)] if folds else []
         first += [] if mode == "touch" or 0 in self.blocks[: region.n_out] else [self._finish(self.blocks)]
         most = max([0, *(p.scratch_nbytes for p in first if p is not None)])
         self.scratch_nbytes = rounded(most + min(most, _SPARE_NBYTES))
@@ -127,7 +128,7 @@ class RegionKernel:
         self._stand(frame, box, tile)
         self._bind(frame, frame.operands if mode == "finish" else outs)
         frame.fresh = True
-        if mode != "finish":
+        if mode != "finish" and not region.of_rows:
             if first or mode == "whole":
                 for states, values in zip(frame.states, self._nothing, strict=True):
                     for state, value in zip(states, values, strict=True):
@@ -182,7 +183,7 @@ class RegionKernel:
         key = extents, None
         found = self.programs.get(key)
         if found is None:
-            variant = self.mask.variant((None,) * len(self.mask.conditions))
+            variant = self.mask.variant((None,) * len(self.mask.conditions), not self.region.of_rows)
             found = self.programs[key] = Builder(self.region, self.layout, extents, self.compile).finish(variant)
         return found
 

@@ -74,15 +74,20 @@ class RunBand:
 
     def __call__(self, frame: Frame) -> int:
         """Do it."""
+        bits = self.fast(frame)
+        return self._slowly(frame) if bits is None else bits
+
+    def fast(self, frame: Frame) -> int | None:
+        """Do it by machine code; None where that cannot be."""
         if self.function is None:
-            return self._slowly(frame)
+            return None
         arrays = [place(frame) for place in self.places]
         key = tuple([a.strides for a in arrays])
         if key not in self.known:
             self.known[key] = self._template(key)
         found = self.known[key]
         if found is None:
-            return self._slowly(frame)
+            return None
         argument, offsets = found[0][:], found[1]
         n = len(self.extents)
         for p, (lo, _) in enumerate(frame.box):

@@ -125,7 +125,7 @@ class Builder:
         self, k: int, step: Step, variant: Variant, joins: bool, wanted: frozenset[int], act: Callable[[], None]
     ) -> None:
         """A step's actions where they belong: in the open band, or before it unless they read of it."""
-        einsum, reads = self._einsum(k, step, variant)
+        einsum, reads = self.einsum_of(k, step, variant)
         if self._open is not None and not joins:
             held = {r.of for r in self.region.rescales if r.step == k}
             if not {*self._open.steps}.isdisjoint({~r.source for r in reads if r.source < 0} | held):
@@ -138,7 +138,7 @@ class Builder:
             self._open = Open(self.region)
         slow = self.actions[mark:]
         del self.actions[mark:]
-        self._open.add(k, _uncounted(einsum), reads, slow)
+        self._open.add(k, uncounted(einsum), reads, slow)
 
     def _close(self, wanted: frozenset[int], states: bool) -> None:
         """The open band becomes an action."""
@@ -148,7 +148,7 @@ class Builder:
         region, own = self.region, set(opened.steps)
         outside = {~o for k, s in enumerate(region.steps) if k in wanted and k not in own for o in s.operands if o < 0}
         outside |= {~r.source for k, r in self.aliases.items() if k in outside and r.source < 0}
-        made = {k: self._made(k, region.steps[k], states) for k in own}
+        made = {k: self.made(k, region.steps[k], states) for k in own}
         found = opened.close(frozenset(outside & own), made, states)
         if found is None:
             self.actions += opened.slow
@@ -159,7 +159,7 @@ class Builder:
         slow, function = tuple(opened.slow), library.find(band)
         self.actions.append(RunBand(band, function, slow, places, values, taken, tuple(self.extents)))
 
-    def _made(self, k: int, step: Step, states: bool) -> Made:
+    def made(self, k: int, step: Step, states: bool) -> Made:
         """Where a band puts a value."""
         tracked = states and k in self.region.carried
         offset = self.layout.moved[k][2] if tracked and self.layout.moved[k] else self.layout.values[k]
@@ -204,7 +204,7 @@ class Builder:
         self.scratch = max(self.scratch, kernel.workspace_nbytes)
         return kernel
 
-    def _einsum(self, k: int, step: Step, variant: Variant) -> tuple[Einsum, tuple[Read, ...]]:
+    def einsum_of(self, k: int, step: Step, variant: Variant) -> tuple[Einsum, tuple[Read, ...]]:
         """The step with the join that is left, and what that reads."""
         e, join = step.einsum, variant.joins[k]
         if join is e.join:
@@ -231,7 +231,7 @@ class Builder:
         if same and isinstance(join, Operand) and step.einsum.accesses[join.slot] == tuple(range(step.einsum.n_out)):
             self.aliases[k] = self._read(step, join.slot)
             return
-        einsum, reads = self._einsum(k, step, variant)
+        einsum, reads = self.einsum_of(k, step, variant)
         extents = tuple([self.extents[p] for p in step.labels])
         over = None if result else self._replaced(k, step, einsum, reads)
         once = k not in region.tiled and k != last and not result
@@ -300,8 +300,8 @@ class Builder:
                 self.actions.append(Gain(shift.step, shape, dtype, offsets, shift.coefficient, axes))
 
     def _fold(self, k: int, step: Step, variant: Variant) -> None:
-        einsum, reads = self._einsum(k, step, variant)
-        einsum = _uncounted(einsum)
+        einsum, reads = self.einsum_of(k, step, variant)
+        einsum = uncounted(einsum)
         extents = tuple([self.extents[p] for p in step.labels])
         axis = _folded_axis(einsum, extents) if isinstance(einsum.join, Operand) and folds_rows(step) else None
         if axis is not None and reads[0].source < 0 and 0 not in extents and einsum.aggregation is not None:
@@ -328,7 +328,7 @@ class Builder:
 
 
 @lru_cache(maxsize=256)
-def _uncounted(einsum: Einsum) -> Einsum:
+def uncounted(einsum: Einsum) -> Einsum:
     """A mean whose values another action counts: its sum alone."""
     aggregation = einsum.aggregation
     if aggregation is None or aggregation.op != "mean" or einsum.keys:

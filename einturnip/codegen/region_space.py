@@ -23,23 +23,25 @@ def tiled_labels(region: Region) -> frozenset[int]:
 
 def choose_blocks(region: Region, extents: Sequence[int], whole: bool) -> tuple[int, ...]:
     """The extents of a block of a tile, by label: whole along inner labels, square-like along the tiled ones."""
-    fixed, rows = region.whole, tiled_labels(region)
+    fixed, rows = region.whole, frozenset(range(region.n_out)) if region.of_rows else tiled_labels(region)
     blocks = [n if p in fixed or (p < region.n_out and p not in rows) else min(n, 1) for p, n in enumerate(extents)]
 
     def fits() -> bool:
         values = [held_nbytes(region, k, blocks) for k in range(len(region.steps))]
+        values += [nbytes(region.steps[-1], blocks)] if region.of_rows else []
         state = state_nbytes(region, blocks) if whole else 0
         return max(values, default=0) <= VALUE_NBYTES and sum(values) <= TILED_NBYTES and state <= STATE_NBYTES
 
     # A state that outlives the call and lacks a label would have each of that label's blocks folded into it.
-    cut = [p for p in range(region.n_out) if whole or all(p in _out(region.steps[k]) for k in region.carried)]
+    out = [p for p in range(region.n_out) if p not in fixed]
+    cut = [p for p in out if whole or all(p in _out(region.steps[k]) for k in region.carried)]
     while not fits() and any(blocks[p] > 1 for p in cut):
         longest = max(cut, key=blocks.__getitem__)
         blocks[longest] = -(-blocks[longest] // 2)
     streamed = [p for p in region.aggregated if p not in fixed]
     for labels, most in ((streamed, STREAMED_POINTS), (sorted(rows), 1 << 62), (streamed, 1 << 62)):
         for p in reversed(labels):
-            _grow(blocks, p, extents[p], max(1, most // math.prod(blocks[q] for q in labels if q != p)), fits)
+            _grow(blocks, p, extents[p], max(1, most // math.prod(max(1, blocks[q]) for q in labels if q != p)), fits)
     return tuple(blocks)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from einturnip.codegen.kernels import HostKernel
@@ -13,6 +14,7 @@ from einturnip.codegen.native.pricing import band_work
 from einturnip.codegen.region import RegionKernel
 from einturnip.codegen.region_band import RunBand
 from einturnip.codegen.region_program import Action, Chain, Compute, Finish, Fold, Move, Program, Track, Veil
+from einturnip.codegen.region_rows import RowsKernel
 from einturnip.codegen.work import Multiply, Pass, Work, shapes_of, simple_work
 
 _MOVED = 8  # passes over the maxima where they have moved
@@ -24,7 +26,19 @@ def kernel_work(kernel: HostKernel, origins: Sequence[int] | None = None, share:
     ``origins``: where its tile begins, for masks; without, nothing is masked. ``share``: of the points whose place is
     data, those that fall in the tile.
     """
+    if isinstance(kernel, RowsKernel):
+        return _rows_work(kernel)
     return region_work(kernel, origins) if isinstance(kernel, RegionKernel) else simple_work(kernel, share)
+
+
+def _rows_work(kernel: RowsKernel) -> Work:
+    """Whole rows, each read and written once."""
+    region, extents = kernel.slow.region, kernel.run.extents
+    slots = range(len(region.accesses))
+    read = sum(math.prod(region.operand_extents(s, extents)) * region.dtypes[s].itemsize for s in slots)
+    written = math.prod(extents[: region.n_out]) * region.dtype.itemsize
+    (computed,) = band_work(kernel.run.band, extents).passes
+    return Work([replace(computed, read=read, written=written)], turns={"call": 1})
 
 
 def region_work(kernel: RegionKernel, origins: Sequence[int] | None = None) -> Work:

@@ -65,6 +65,8 @@ class Region(TileSpace):
     aggregates the streamed labels is *carried*: its state (of its einsum's aggregation) is a component of the region's.
     The rest, which see no streamed label, are *final* and run when every tile has been seen; the last is the output.
     They read values of steps alone, and no label as a number, so that a state is all it takes to finish.
+    Without a streamed label it is a region *of rows*: each step, a fold too, is done as a whole over what a tile has,
+    one after the other, and labels of the output that some step folds are never cut.
     Steps see the carried ones before them as they are so far, which ``rescales`` and ``shifts`` make up for. Inner
     labels are bound inside single steps and are never cut; nor is a streamed label bound by only some of the carried
     steps. ``uncut`` are labels of the output that should not be cut either: a tiled or carried step lacks them, and
@@ -94,6 +96,11 @@ class Region(TileSpace):
         """Positions of the streamed labels, which tiles may cut."""
         return range(self.n_out, self.n_out + self.n_streamed)
 
+    @property
+    def of_rows(self) -> bool:
+        """Whether steps are done as a whole, one after the other, along rows that no tile cuts."""
+        return not self.n_streamed
+
     @cached_property
     def carried(self) -> tuple[int, ...]:
         """Numbers of the carried steps."""
@@ -110,9 +117,11 @@ class Region(TileSpace):
 
     @cached_property
     def whole(self) -> frozenset[int]:
-        """Labels that are never cut: inner ones, and streamed ones that not every carried step folds."""
+        """Labels that are never cut: inner ones, those along rows, streamed ones that not every carried step folds."""
         inner = frozenset(range(self.n_out + self.n_streamed, len(self.labels)))
         bound = [{s.labels[p] for p in s.einsum.aggregated} for s in self.steps]
+        if self.of_rows:
+            return inner.union(*bound)
         within = {p for k in self.tiled for p in bound[k]}
         return inner | {p for p in self.aggregated if p in within or not all(p in bound[k] for k in self.carried)}
 

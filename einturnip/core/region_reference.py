@@ -62,16 +62,18 @@ def evaluate_region(
     values: dict[int, Array] = {}
     state: State = ()
     for k, step in enumerate(region.steps):
-        if k not in tiled and k not in carried:
+        if k not in tiled and k not in carried and not region.of_rows:
             continue
         read = [operands[o] if o >= 0 else values[~o] for o in step.operands]
         start, size = [origins[p] for p in step.labels], [extents[p] for p in step.labels]
-        if k in tiled:
+        if k not in carried:
             (values[k],) = evaluate_einsum(step.einsum, read, start, size)
         else:
             own = evaluate_einsum(step.einsum, read, start, size, "state")
             values[k] = finish_state(step.einsum, own)
             state += own
+    if region.of_rows:
+        return (values[len(region.steps) - 1],)
     return state if mode == "state" else (_finish(region, values),)
 
 

@@ -14,7 +14,8 @@ def check_region(where: str, region: Region) -> None:
     Raises:
         InternalError: an invariant is broken.
     """
-    _require(bool(region.steps) and bool(region.carried), f"{where}: a region without carried steps")
+    _require(bool(region.steps), f"{where}: a region without steps")
+    _require(bool(region.carried) or region.of_rows, f"{where}: a region without carried steps")
     _require(region.n_out + region.n_streamed <= len(region.labels), f"{where}: n_streamed")
     last = region.steps[-1]
     out = last.labels[: last.einsum.n_out]
@@ -72,9 +73,10 @@ def _check_class(name: str, region: Region, k: int) -> None:
     out, streamed = set(range(region.n_out)), set(region.aggregated)
     own, bound = set(step.labels[: step.einsum.n_out]), {step.labels[p] for p in step.einsum.aggregated}
     tiled, carried = k in region.tiled, k in region.carried
-    _require(own <= out | streamed and not bound & out, f"{name}: labels {step.labels}")
+    within = own <= out | streamed and (region.of_rows or not bound & out)
+    _require(within, f"{name}: labels {step.labels}")
     _require(not (tiled and carried), f"{name}: is tiled and carried")
-    if not tiled and not carried:
+    if not tiled and not carried and not region.of_rows:
         free = not labels_of(step.einsum.join) and step.einsum.aggregation is None
         _require(free, f"{name}: a final step that aggregates or takes a label as a number")
         finals = all(source < 0 and ~source not in region.tiled for source in step.operands)

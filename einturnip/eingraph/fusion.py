@@ -15,6 +15,7 @@ from einturnip.eingraph.evaluate import operands_of
 from einturnip.eingraph.forms import Forms, distinct, pattern
 from einturnip.eingraph.fusion_group import Group, Growth, View, is_plain
 from einturnip.eingraph.fusion_region import Member, derive
+from einturnip.eingraph.fusion_rows import row_groups
 from einturnip.eingraph.rewrite_sharing import drop_dead
 from einturnip.eingraph.types import EinGraph, EinsumNode, Node
 
@@ -29,10 +30,15 @@ Fused = tuple[Region, tuple[int, ...]]
 
 
 def fuse(
-    graph: EinGraph, forms: Forms, memory_nbytes: int | None = None, least_nbytes: int = LEAST_SAVED_NBYTES
+    graph: EinGraph,
+    forms: Forms,
+    memory_nbytes: int | None = None,
+    least_nbytes: int = LEAST_SAVED_NBYTES,
+    rows: bool = False,
 ) -> EinGraph:
     """The graph with regions where that spares the writing and reading of ``least_nbytes``; 0: wherever one can be.
 
+    ``rows``: also chains of folds and maps over rows that stay in the cache, which kernels on a GPU do not take yet.
     Units: ``memory_nbytes`` is what tensors may take together; to spare one that is larger, tiles may be thin.
     """
     users: list[set[int]] = [set() for _ in graph.nodes]
@@ -43,7 +49,8 @@ def fuse(
     nodes = list(graph.nodes)
     taken: set[int] = set()
     lines = set(graph.merged)
-    for group in sorted(_groups(view, least_nbytes), key=lambda g: (-g.saved_nbytes, g.members)):
+    groups = [*_groups(view, least_nbytes), *(row_groups(view) if rows else ())]
+    for group in sorted(groups, key=lambda g: (-g.saved_nbytes, g.members)):
         changed = {*group.members, *([group.rest[0]] if group.rest else [])}
         least = max(least_nbytes, _read_nbytes(view, group)) if least_nbytes else 0
         if group.saved_nbytes < least or not taken.isdisjoint(changed):
@@ -116,7 +123,8 @@ def _is_large_fold(view: View, k: int, least_nbytes: int) -> bool:
 def _read_nbytes(view: View, group: Group) -> int:
     """Bytes of what a group reads. What it spares must weigh as much: a region is cut less freely than its parts."""
     outside = {o for node in group.nodes for o in node.operands}.difference(group.members)
-    return sum(_nbytes(view.node(o)) for o in outside)
+    weight = sum(_nbytes(view.node(o)) for o in outside)
+    return weight if group.streamed else weight // 2  # rows are cut as freely as their parts, along one label less
 
 
 def _nbytes(node: Node) -> int:

@@ -12,7 +12,7 @@ from einturnip.eingraph.fusion_split import split
 from einturnip.eingraph.types import NO_HINTS, EinsumNode, Node
 
 # More steps than this would make a kernel that holds too much at once.
-_MOST_STEPS = 24
+MOST_STEPS = 24
 
 Spot = tuple[int, int]
 Links = list[tuple[Spot, Spot]]
@@ -22,8 +22,9 @@ Links = list[tuple[Spot, Spot]]
 class Group:
     """Nodes that may be one region, in order, the last its output. ``classes``: for each, the class of each label.
 
-    ``streamed`` are the classes that are folded. ``saved_nbytes``: what need not be written, or read again.
-    ``rest``: the node, and what becomes of it, whose part the last member is, which is not in the graph yet.
+    ``streamed`` are the classes that are folded, none where each row is done as a whole. ``saved_nbytes``: what need
+    not be written, or read again. ``rest``: the node, and what becomes of it, whose part the last member is, which is
+    not in the graph yet.
     """
 
     members: tuple[int, ...]
@@ -95,7 +96,7 @@ class Growth:
 
     def tile(self) -> bool:
         """Take in every user of the seed, of what is tiled with it, and so on; False where one cannot be."""
-        while len(self.members) <= _MOST_STEPS and self._settle():
+        while len(self.members) <= MOST_STEPS and self._settle():
             outer = set[int]().union(*(self._labels(k, out=True) for k in self.members))
             bound = {(k, p) for k in self.members for p in self._einsum(k).aggregated}
             self._folded = {spot for spot in bound if self.classes[spot] in outer}
@@ -124,7 +125,7 @@ class Growth:
 
     def finish(self, absorbs: bool) -> bool:
         """Take in what is made of the folds alone, until one node holds the output; False where several must."""
-        while len(self.members) <= _MOST_STEPS:
+        while len(self.members) <= MOST_STEPS:
             leaving = [k for k in self.members if self._leaves(k)]
             outside = sorted(set[int]().union(*(self.view.users[k] for k in leaving)).difference(self.members))
             if len(leaving) == 1 and (leaving[0] in self.view.outputs or len(outside) != 1):
@@ -175,7 +176,7 @@ class Growth:
 
     def _settle(self) -> bool:
         """Find which labels are one; False where two labels of one node would be."""
-        found = _unified(self.view, self.members, self.links)
+        found = unified(self.view, self.members, self.links)
         if found is None:
             return False
         self.classes = found
@@ -209,7 +210,7 @@ class Growth:
                 for other, o in enumerate(self.view.operands(k)):
                     a, b = self._einsum(fold).accesses[slot], self._einsum(k).accesses[other]
                     if o == operand and is_plain(a) and is_plain(b):
-                        return [((fold, _label(p)), (k, _label(q))) for p, q in zip(a, b, strict=True)]
+                        return [((fold, plain_label(p)), (k, plain_label(q))) for p, q in zip(a, b, strict=True)]
         return None
 
     def _take_final(self, node: int, absorbs: bool) -> bool:
@@ -272,12 +273,13 @@ class Growth:
         return saved + sum((n - 1) * prod(node.shape) * node.dtype.itemsize for node, n in sources)
 
 
-def _label(index: int | Index) -> int:
+def plain_label(index: int | Index) -> int:
+    """The label that a plain index is."""
     assert isinstance(index, int)
     return index
 
 
-def _unified(view: View, members: Sequence[int], links: Links) -> dict[Spot, int] | None:
+def unified(view: View, members: Sequence[int], links: Links) -> dict[Spot, int] | None:
     """The class of each label of each member; None where a value is not read label by label, or two labels meet."""
     parent: dict[Spot, Spot] = {}
 

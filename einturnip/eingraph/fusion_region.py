@@ -33,7 +33,21 @@ def derive(members: Sequence[Member], streamed: Sequence[int], longest: int) -> 
 
     ``longest``: how many elements uncut labels of the output, and inner ones, may span.
     """
+    if not streamed:
+        return _region(members, members[-1].classes, 0)
     order = _label_order(members, streamed)
+    region, reads = _region(members, order, len(streamed))
+    made_up = _Terms(region).made_up()
+    uncut = _lacking(region)
+    if made_up is None or max(prod(region.bounds[p] for p in uncut), _inner(region)) > longest:
+        return None
+    rescales, shifts = made_up
+    steps = _counting(region.steps, frozenset(shift.of for shift in shifts))
+    return replace(region, steps=steps, rescales=rescales, shifts=shifts, uncut=uncut), reads
+
+
+def _region(members: Sequence[Member], order: Sequence[int], n_streamed: int) -> tuple[Region, tuple[int, ...]]:
+    """The members as steps over labels in this order, and the numbers of the operands that they read."""
     # A label is called as in the output, else as in the first step that has it.
     last, called = members[-1], (*reversed(members), members[-1])
     known = {c: (m.einsum.labels[p], m.einsum.bounds[p]) for m in called for p, c in enumerate(m.classes)}
@@ -43,21 +57,14 @@ def derive(members: Sequence[Member], streamed: Sequence[int], longest: int) -> 
         labels=tuple(known[c][0] for c in order),
         bounds=tuple(known[c][1] for c in order),
         n_out=last.einsum.n_out,
-        n_streamed=len(streamed),
+        n_streamed=n_streamed,
         accesses=tuple(read.access for read in reads),
         dtypes=tuple(read.einsum.dtypes[read.slot] for read in reads),
         steps=steps,
         rescales=(),
         shapes=() if plain else tuple(read.einsum.operand_shape(read.slot) for read in reads),
     )
-    made_up = _Terms(region).made_up()
-    uncut = _lacking(region)
-    if made_up is None or max(prod(region.bounds[p] for p in uncut), _inner(region)) > longest:
-        return None
-    rescales, shifts = made_up
-    steps = _counting(region.steps, frozenset(shift.of for shift in shifts))
-    found = replace(region, steps=steps, rescales=rescales, shifts=shifts, uncut=uncut)
-    return found, tuple(read.number for read in reads)
+    return region, tuple(read.number for read in reads)
 
 
 def _counting(steps: Sequence[Step], means: frozenset[int]) -> tuple[Step, ...]:

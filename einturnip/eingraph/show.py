@@ -57,7 +57,8 @@ def _region(graph: EinGraph, node: EinsumNode, region: Region) -> str:
         indices = ",".join(own[: step.einsum.n_out])
         steps.append(f"{name}[{indices}] = " if indices else f"{name} = ")
         steps[-1] += _formula(step.einsum, tensors, own)
-    return f"along {','.join(labels[p] for p in region.aggregated)}: {'; '.join(steps)}"
+    along = sorted(region.whole) if region.of_rows else region.aggregated
+    return f"{'by rows of' if region.of_rows else 'along'} {','.join(labels[p] for p in along)}: {'; '.join(steps)}"
 
 
 def _formula(einsum: Einsum, tensors: list[str], labels: Sequence[str]) -> str:

@@ -87,8 +87,9 @@ def _passes(planned: Planned, statement: Statement) -> Iterator[str]:
         if not isinstance(node, EinsumNode) or not isinstance(node.einsum, Region):
             continue
         region = node.einsum
-        along = ", ".join(region.labels[p] for p in region.aggregated)
-        tiled = {unnumbered(node.steps[k][0]): region.steps[k].einsum for k in region.tiled}
+        along = ", ".join(region.labels[p] for p in (sorted(region.whole) if region.of_rows else region.aggregated))
+        spares = range(len(region.steps) - 1) if region.of_rows else region.tiled
+        tiled = {unnumbered(node.steps[k][0]): region.steps[k].einsum for k in spares}
         spared = {name: math.prod(e.shape) * e.dtype.itemsize for name, e in tiled.items()}
         if not spared or (along, tuple(spared)) in told:
             continue
