@@ -27,7 +27,7 @@ from einturnip.lang import compile_text
 from einturnip.lang import types as lang
 from einturnip.pipeline import Options, bind
 from einturnip.planner.budget import Budget, resident_nbytes
-from einturnip.runtime.types import Progress
+from einturnip.runtime.types import Prediction, Progress
 from einturnip.stores.generated import Absent
 from einturnip.stores.types import Array, Source
 
@@ -328,6 +328,11 @@ class Plan:
         from einturnip.report.explain import explain
 
         return explain(self._job.planned)
+
+    @property
+    def prediction(self) -> Prediction:
+        """Seconds, the arena's peak and bytes moved as predicted, and what no plan could move less of (bytes)."""
+        return self._job.planned.prediction
 
     def run(self, progress: Callable[[Progress], None] | None = None, stop: threading.Event | None = None) -> Result:
         """Run the plan.

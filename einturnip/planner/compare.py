@@ -18,18 +18,20 @@ from einturnip.planner.candidates import Candidates
 from einturnip.planner.price import predicted_seconds
 from einturnip.runtime.policies import policy
 
-# Ops of plans that are made only to be compared: so many, and so many more for each second that the program will take.
-OPS_COMPARED = 20_000
-OPS_COMPARED_A_SECOND = 1500
-# The same of plans for less memory; rungs of the ladder in turn that bring nothing; cuts by price on each of them.
-OPS_OF_LESS = 1000
-OPS_OF_LESS_A_SECOND = 1500
+# Ops of plans that are made only to be compared: so many, and so many for each second that the run will take.
+OPS_COMPARED = 6000
+OPS_COMPARED_A_SECOND = 6000
+# Of those, what plans for the memory given may take; plans for less have the rest.
+SHARE_GIVEN = 0.7
+# The cut of the lowest price is lowered in any case, if by formula it costs at most this part of the best until then.
+PROMISING = 0.9
+# Rungs of the ladder in turn that bring nothing; cuts by price on each of them.
 MOST_WORSE = 2
 MOST_ON_A_RUNG = 2
-# From one plan to one for less memory, at least this part of the seconds must be saved.
-BETTER = 0.995
-# A plan that moves at most NEAR times what any must goes before those that move more, unless it takes SLOWER times as
-# long: disks are shared, and wear, but who waits, waits. Ops of plans made to find one: so many a second of the run.
+# From one plan to one for less memory, at least this part of the cost must be saved.
+BETTER = 0.999
+# Fewer bytes are worth time, for disks are shared, and wear; but who waits, waits: no plan is taken that is predicted
+# to take SLOWER times what another does. Of those left, one that moves at most NEAR times what any must goes first.
 NEAR = 1.1
 SLOWER = 1.1
 OPS_SPARING_A_SECOND = 6000
@@ -53,6 +55,40 @@ class Found:
         return sum(self.memgraph.nbytes_by_link().values())
 
 
+class _Comparison:
+    """The plans made so far: the one that costs least of those not clearly slower than another, and the fastest."""
+
+    def __init__(self, lower: Lower, machine: Machine) -> None:
+        self._lower = lower
+        self._machine = machine
+        self.best: Found | None = None
+        self._fastest: Found | None = None
+        self._made = 0
+
+    def affords(self, cut: Cut, share: float) -> bool:
+        """True where making one more plan is short beside the run; the first is always made."""
+        seconds = 0.0 if self._fastest is None else self._fastest.seconds
+        most = OPS_COMPARED + OPS_COMPARED_A_SECOND * seconds
+        return self._fastest is None or self._made + cut.kernel_calls <= share * most
+
+    def make(self, cut: Cut, bound: int | None = None) -> bool:
+        """Make the plan of a cut, in ``bound`` bytes if stated; True where it is the best by now."""
+        memgraph = self._lower(cut, bound)
+        if memgraph is None:
+            return False
+        self._made += len(memgraph)
+        found = _found(cut, memgraph, self._machine)
+        if self.best is None or self._fastest is None:
+            self.best = self._fastest = found
+            return True
+        before = self.best
+        if found.seconds < self._fastest.seconds:
+            self._fastest = found
+        admitted = [f for f in (before, found, self._fastest) if f.seconds <= SLOWER * self._fastest.seconds]
+        self.best = min(admitted, key=lambda f: f.cost)
+        return self.best is not before and not BETTER * before.cost < self.best.cost <= before.cost
+
+
 def best_plan(candidates: Candidates, lower: Lower, machine: Machine) -> MemGraph | None:
     """The plan predicted to be best of those that are worth lowering; else the first that fits of ever finer ones."""
     for cut in candidates.whole(machine):
@@ -60,43 +96,32 @@ def best_plan(candidates: Candidates, lower: Lower, machine: Machine) -> MemGrap
         if whole is not None:
             return whole
     compared = candidates.compared()
-    best: Found | None = None
-    made = 0
-    few = OPS_COMPARED + OPS_COMPARED_A_SECOND * min(map(candidates.price, compared), default=0.0)
-    for cut in sorted(compared, key=lambda c: 3 * c.kernel_calls > few):  # stable: by price among those quickly made
-        if best is not None and made + cut.kernel_calls > few:
-            continue
-        memgraph = lower(cut, None)
-        if memgraph is not None:
-            made += len(memgraph)
-            found = _found(cut, memgraph, machine)
-            best = found if best is None or found.cost < best.cost else best
-    if best is not None:
-        best = _with_less(best, candidates, lower, machine)
-        return _near_bound(best, candidates, lower, machine).memgraph
+    plans = _Comparison(lower, machine)
+    for cut in sorted(compared, key=lambda c: c.kernel_calls):  # those that are quickly made first
+        promising = (
+            cut is compared[0] and plans.best is not None and candidates.price(cut) < PROMISING * plans.best.cost
+        )
+        if promising or plans.affords(cut, SHARE_GIVEN):
+            plans.make(cut)
+    if plans.best is not None:
+        _with_less(plans, plans.best, candidates)
+        return _near_bound(plans.best, candidates, lower, machine).memgraph
     finer = (lower(cut, None) for cut in candidates.finer(compared))
     return next((found for found in finer if found is not None), None)
 
 
-def _with_less(best: Found, candidates: Candidates, lower: Lower, machine: Machine) -> Found:
-    """The best plan for less memory, where that costs less: down the ladder until it brings nothing more."""
-    left = OPS_OF_LESS + OPS_OF_LESS_A_SECOND * best.cost - len(best.memgraph)
-    worse = 0
-    for rung in rungs(best.memgraph.device_nbytes):
+def _with_less(plans: _Comparison, start: Found, candidates: Candidates) -> None:
+    """Plans for less memory, down the ladder until it brings nothing more."""
+    worse, cut = 0, start.cut
+    for rung in rungs(start.memgraph.device_nbytes):
         on_rung = candidates.within(rung)
-        before = best
-        for cut in dict.fromkeys((best.cut, *on_rung.by_price()[:MOST_ON_A_RUNG])):
-            if left < cut.kernel_calls:
-                return best
-            memgraph = lower(cut, rung) if on_rung.fits(cut) else None
-            if memgraph is not None:
-                left -= len(memgraph)
-                found = _found(cut, memgraph, machine)
-                best = found if found.cost < BETTER * best.cost else best
-        worse = 0 if best is not before else worse + 1
+        better = False
+        for other in dict.fromkeys((cut, *on_rung.by_price()[:MOST_ON_A_RUNG])):
+            if on_rung.fits(other) and plans.affords(other, 1.0) and plans.make(other, rung):
+                better, cut = True, other
+        worse = 0 if better else worse + 1
         if worse == MOST_WORSE:
-            break
-    return best
+            return
 
 
 def _near_bound(best: Found, candidates: Candidates, lower: Lower, machine: Machine) -> Found:
