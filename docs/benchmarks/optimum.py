@@ -52,7 +52,11 @@ def drawn(seed: int) -> TaskGraph:
             shapes.append(p + q)
         used |= {x, y}
     inputs = text.count("input")
-    text += "output " + ", ".join(f"T{i}" for i in range(inputs, len(shapes)) if i not in used) + "\n"
+    return whole(text + "output " + ", ".join(f"T{i}" for i in range(inputs, len(shapes)) if i not in used) + "\n")
+
+
+def whole(text: str) -> TaskGraph:
+    """The tasks of a program whose tensors are not cut."""
     graph = rewrite(build_graph(compile_text(text, "drawn.ein"), {}, {}, {}), None)
     together = grouped(graph, label_classes(graph))
     return build_tasks(lay_out(together, next(cuts(together, Machine(), {}, 1000)).tiles, AMPLE), Machine())

@@ -114,7 +114,8 @@ def placed(work: Workload, machine: Described, share: float, policy: str) -> Mem
     try:
         match policy:
             case "builder":
-                graph = priced(build(tasks, budget, Machine()), machine)
+                outputs = frozenset(range(len(tasks.decomposition.graph.outputs)))  # what is stored can be read again
+                graph = priced(build(tasks, budget, Machine(), outputs), machine)
             case "ours":
                 graph = place_ours(seen)
             case _:

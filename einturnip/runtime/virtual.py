@@ -88,13 +88,14 @@ def simulate_on(
     return Simulation(ran.makespan, float(seconds[lanes == Lane.COMPUTE].sum()), links, stalls, ran)
 
 
-def makespan_on(graph: MemGraph, machine: Described) -> float:
-    """The makespan of ``simulate_on`` in free order without noise, and nothing else of it."""
+def makespan_on(graph: MemGraph, machine: Described, noise: Noise | None = None) -> float:
+    """The makespan of ``simulate_on`` in free order, and nothing else of it."""
     names, lanes = lanes_of(graph, machine)
     slots = {lane: machine.workers if lane == Lane.COMPUTE else 1 for lane in range(len(names))}
     of = lanes.tolist()
     dispatch = free_order(graph, of, slots, 0)
-    return run(dispatch.graph, dispatch.ranks, slots, graph.seconds.tolist(), of, dispatch.in_order).makespan
+    seconds = graph.seconds if noise is None else noise.applied(graph)
+    return run(dispatch.graph, dispatch.ranks, slots, seconds.tolist(), of, dispatch.in_order).makespan
 
 
 def lanes_of(graph: MemGraph, machine: Described) -> tuple[list[str], NDArray[np.int64]]:

@@ -14,11 +14,11 @@ from einturnip.core.errors import CapacityError
 from einturnip.eingraph.evaluate import evaluate as evaluate_graph
 from einturnip.memgraph.check import check
 from einturnip.memgraph.evaluate import evaluate
-from einturnip.memgraph.policies import POLICIES, Budgets, Ours, place
+from einturnip.memgraph.policies import POLICIES, Budgets, Ours, Policy, place
 from einturnip.memgraph.policies.planned import profile
 from einturnip.memgraph.policies.price import priced, task_seconds
 from einturnip.memgraph.policies.trace import peak_nbytes, trace, working_set_nbytes
-from einturnip.memgraph.types import DISK, HOST, MemGraph, OpKind
+from einturnip.memgraph.types import DISK, FILES, HOST, MemGraph, OpKind
 from einturnip.taskgraph.build import build as build_tasks
 from einturnip.taskgraph.types import TaskGraph
 from tests.memgraph.cases import MACHINE, PROGRAMS, arrays, decomposed, graph_of
@@ -75,16 +75,35 @@ def tight(policy: str, machine: Described = P100, host: int = AMPLE) -> MemGraph
     return place(tasks, machine, Budgets(least(tasks) + 128, host), POLICIES[policy]())
 
 
+class WritesAgain(Ours):
+    """As though outputs could not be read."""
+
+    rereads = False
+
+
+def test_outputs_that_leave_are_read_from_where_they_were_stored() -> None:
+    def moved(policy: Policy) -> tuple[int, int]:
+        tasks = build_tasks(decomposed(graph_of("chain"), [[3, 2, 2]] * 12, 1500), MACHINE)
+        graph = place(tasks, P100, Budgets(least(tasks) + 128, AMPLE), policy)
+        check(graph)
+        read = graph.read[graph.read_ptr[:-1][graph.kind == OpKind.RELOAD], 0]
+        outputs = FILES + len(tasks.decomposition.graph.nodes)
+        return int((graph.kind == OpKind.OFFLOAD).sum()), int((read >= outputs).sum())
+
+    (written, reread), (written_again, none) = moved(Ours()), moved(WritesAgain())
+    assert written < written_again and reread > 0 and none == 0
+
+
 def test_values_are_made_again_where_links_are_slow() -> None:
     tasks = build_tasks(decomposed(graph_of("chain"), [[1, 3, 11]] * 12, 1500), MACHINE)
-    graph = place(tasks, slow_links(), Budgets(least(tasks) * 2, AMPLE), Ours(remake=1.0))
+    graph = place(tasks, slow_links(), Budgets(least(tasks) * 2, AMPLE), WritesAgain(remake=1.0))
     runs = graph.task[np.isin(graph.kind, (OpKind.KERNEL, OpKind.AGGREGATE)) & (graph.unit < 0)]
     assert len(runs) > len(set(runs.tolist()))
     check(graph)
 
 
 def test_the_disk_takes_what_the_host_cannot() -> None:
-    to_host, to_disk = tight("ours"), tight("ours", host=0)
+    to_host, to_disk = tight("lru"), tight("lru", host=0)
     assert (to_host.write[:, 0] == HOST).any() and not (to_host.write[:, 0] == DISK).any()
     assert (to_disk.write[:, 0] == DISK).any() and to_disk.host_nbytes == 0
 

@@ -122,16 +122,17 @@ class _Model:
         self.rows.add([(p, -1.0) for p in parts], -1.0)
 
     def _stored(self, v: int, step: int, seconds: float, links: dict[tuple[str, int], list[tuple[int, float]]]) -> None:
-        """A value goes to its output in any slots from its store on, and stays until it has gone."""
+        """A value goes to an output in any slots from its store on in which it is here, and stays until it has gone."""
         slots = range(slot(step), len(self.took))
         parts = [self._part(links, "out", k, seconds) for k in slots]
         self._spread(parts)
-        if self.trace.uses[v][-1] != step:
-            return
+        last = slot(self.trace.uses[v][-1])
         for at, k in enumerate(slots):
-            if at:
-                stay = self.stay[v, k] = self._new(whole=True)
-                self.rows.add([(parts[at], 1.0), (stay, -1.0)], 0.0)
+            if k > last and (v, k) not in self.stay:
+                self.stay[v, k] = self._new(whole=True)
+            stay = self.stay[v, k]
+            self.rows.add([(parts[at], 1.0), (stay, -1.0)], 0.0)
+            if k > last:
                 self.rows.add([(stay, -1.0), *((p, -1.0) for p in parts[:at])], -1.0)
 
     def _value(self, v: int, links: dict[tuple[str, int], list[tuple[int, float]]]) -> None:

@@ -52,7 +52,7 @@ def place_trace(
     whoever lies there may give way. ``taken`` is filled with those that all stays had.
     """
     policy.prepare(seen)
-    walk = _Walk(seen, policy, far or [False] * len(seen.size), places or {})
+    walk = Walk(seen, policy, far or [False] * len(seen.size), places or {})
     for step in range(len(seen)):
         walk.take_step(step)
     if taken is not None:
@@ -60,7 +60,7 @@ def place_trace(
     return walk.freeze()
 
 
-class _Walk(Residents):
+class Walk(Residents):
     """The walk itself: bytes taken and given up, ops emitted."""
 
     def __init__(self, seen: Trace, policy: Policy, far: Sequence[bool], places: Mapping[Stay, int]) -> None:
@@ -112,9 +112,8 @@ class _Walk(Residents):
 
     def freeze(self) -> MemGraph:
         """The graph."""
-        host, disk = self.tiers[HOST], self.tiers[DISK]
-        self.ops.close(self.arena.capacity, disk.peak, self.arena.peak, self.origin)
-        return replace(self.ops.freeze(self.trace.tasks), host_nbytes=host.peak)
+        self.ops.close(self.arena.capacity, self.tiers[DISK].peak, self.arena.peak, self.origin)
+        return replace(self.ops.freeze(self.trace.tasks), host_nbytes=self.tiers[HOST].peak)
 
     def _run_somehow(self, step: int) -> int:
         """The op of a step. Where free bytes are too scattered all else leaves the device, then all of it."""
@@ -150,8 +149,8 @@ class _Walk(Residents):
 
     def _emit(self, step: int, made: int, workspace: int) -> int:
         """The op of a step whose values have their bytes."""
-        t, task = self.trace.tasks, self.trace.task[step]
-        kind, nbytes = self.kind[task], self.nbytes
+        task, nbytes = self.trace.task[step], self.nbytes
+        kind = self.kind[task]
         space = self._allocate(_WORKSPACE, workspace) if workspace else None
         reads = self.read[self.read_ptr[task] : self.read_ptr[task + 1]]
         after: list[int] = []
@@ -169,10 +168,10 @@ class _Walk(Residents):
             writes = [COMPUTE, seg.offset, nbytes[made], self.version[made]]
         else:
             v = self.value[task]
-            writes = [FILES + len(t.decomposition.graph.nodes) + self.node[task], 0, nbytes[v], self.version[v]]
+            writes = [self.output_tier + self.node[task], 0, nbytes[v], self.version[v]]
         if space is not None:
             doubtful += space.deps
-            writes += (COMPUTE, space.offset, int(t.workspace[task]), -1)
+            writes += (COMPUTE, space.offset, int(self.trace.tasks.workspace[task]), -1)
         after += self._ordered(kind)
         seconds = self.transfer_seconds(nbytes[self.value[task]], out=True) if made < 0 else self.trace.seconds[step]
         op = self.ops.append(_OP_KINDS[kind], task, unit, seconds, held, writes, after, doubtful)
@@ -180,6 +179,8 @@ class _Walk(Residents):
             self.readers[v].append(op)
         if made >= 0:
             self.writers[made].append(op)
+        elif self.policy.rereads and task in self.whole and self.home[reads[0]] is None:
+            self.home[reads[0]] = writes[0], (op,), writes[3]
         if space is not None:
             self.arena.release(space, (op,), True)
         return op
@@ -233,7 +234,7 @@ class _Walk(Residents):
         assert home is not None
         tier, wrote, known_as = home
         offset = self.slot[v].offset if v in self.slot else 0
-        first = tier >= FILES and v not in self.loaded
+        first = FILES <= tier < self.output_tier and v not in self.loaded
         self.loaded.add(v)
         op = self.ops.append(
             OpKind.LOAD if first else OpKind.RELOAD,

@@ -34,6 +34,9 @@ class Residents:
         self.nbytes: list[int] = tasks.value_nbytes.tolist()
         moved = np.bincount(tasks.value[tasks.kind == TaskKind.MOVE], minlength=n)
         self.shared: list[bool] = (moved > 1).tolist()
+        self.output_tier = FILES + len(tasks.decomposition.graph.nodes)
+        stores = np.flatnonzero(tasks.kind == TaskKind.STORE)
+        self.whole = {*stores[tasks.seen[tasks.read_ptr[stores]] == tasks.value[stores]].tolist()}  # leave all of it
         self.version = list(range(n))
         self.origin: list[int] = []
         self.segment: list[Segment | None] = [None] * n

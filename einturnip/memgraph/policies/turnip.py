@@ -40,6 +40,7 @@ class Ours(Policy):
 
     name = "ours"
     fetch_evicts = True
+    rereads = True
 
     def __init__(self, steps_ahead: int = 16, share: float = 1.0, remake: float = 0.0) -> None:
         self.steps_ahead = steps_ahead

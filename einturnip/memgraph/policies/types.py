@@ -121,6 +121,8 @@ class Policy:
     waits_for_offloads: ClassVar[bool] = False
     # False: a value that stands elsewhere too is written again all the same, as where no copy is remembered.
     keeps_clean: ClassVar[bool] = True
+    # True: what was stored as an output is not written again when it leaves, but read from there.
+    rereads: ClassVar[bool] = False
     # True: what comes ahead of its use may push out what is wanted later; else it takes free bytes only.
     fetch_evicts: ClassVar[bool] = False
     # True: of a window of neighbours the dearest value counts, not their sum.
