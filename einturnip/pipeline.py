@@ -33,7 +33,7 @@ from einturnip.planner.budget import Budget, peak_resident_nbytes, resident_nbyt
 from einturnip.planner.canonical import canonical_cut, canonical_graph
 from einturnip.planner.compare import cost_of_bytes
 from einturnip.planner.options import Options as Options
-from einturnip.planner.plan import plan, tidy_up
+from einturnip.planner.plan import TooDear, plan, tidy_up
 from einturnip.planner.price import least_seconds, predict, slots
 from einturnip.runtime.compiling import available, compile_ahead, compile_all, has_room, require_room
 from einturnip.runtime.execute import HostExecutor, Transfers
@@ -56,6 +56,9 @@ IN_FLIGHT = 2
 # A fused plan this many times slower than the unfused kernels alone is held against the whole unfused plan, however
 # large the tensors are that fusion spares.
 WORTH_COMPARING = 2.0
+# Where fused kernels take at most NEARLY as long as apart, those are not planned if all their cuts cost so many times
+# as much by formula, which counts an operand for each kernel that reads it.
+NEARLY, TOO_DEAR = 1.1, 2.0
 WARNINGS = ("nan", "overflow", "divide")
 
 
@@ -73,6 +76,7 @@ class Planned:
     device: Chosen = Chosen()
     staging: tuple[int, int] = (0, 0)
     room: int = 0
+    price: float = 0.0
 
     @property
     def taskgraph(self) -> TaskGraph:
@@ -184,18 +188,26 @@ def _searched(
     rewritten = rewrite(graph, limit)
     if not options.exact:
         rewritten = expand_squares(rewritten, Forms())
-    fused = fuse(rewritten, Forms(), limit) if options.fuse else rewritten
+    fused = fuse(rewritten, Forms(), limit, rows=machine.compute.startswith("cpu")) if options.fuse else rewritten
 
-    def planned(graph: EinGraph) -> Planned:
+    def planned(graph: EinGraph, most_price: float = math.inf) -> Planned:
         axes = {i: layouts[n.name] for i, n in enumerate(graph.nodes) if isinstance(n, InputNode) and n.name in layouts}
         readable = frozenset(i for i, (name, _) in enumerate(graph.outputs) if name in targets)
         only = canonical_cut if options.reproducible else None if again is None else again.cut
         arena = options.arena if again is None else again.arena
-        lowered = plan(graph, memory, arena, machine, axes, readable, only, options.reproducible, devices)
+        lowered = plan(graph, memory, arena, machine, axes, readable, only, options.reproducible, devices, most_price)
         prediction = predict(lowered.memgraph, machine, policy(options.policy))
         tidy_up(lowered.memgraph)
         return Planned(
-            graph, lowered.memgraph, prediction, lowered.budget, machine, sources, targets, room=lowered.room
+            graph,
+            lowered.memgraph,
+            prediction,
+            lowered.budget,
+            machine,
+            sources,
+            targets,
+            room=lowered.room,
+            price=lowered.price,
         )
 
     if again is not None:
@@ -215,7 +227,7 @@ def _on_device(made: Planned, device: Chosen, options: Options) -> Planned:
     return replace(made, memgraph=memgraph, device=device, staging=staging)
 
 
-def _better(planned: Callable[[EinGraph], Planned], fused: EinGraph, apart: EinGraph) -> Planned:
+def _better(planned: Callable[..., Planned], fused: EinGraph, apart: EinGraph) -> Planned:
     """The plan of the graph with regions, or of that without where only it fits or it is predicted to be faster.
 
     The other is not even made where it could hardly win: making a plan for tensors that fusion spares and that would
@@ -230,11 +242,13 @@ def _better(planned: Callable[[EinGraph], Planned], fused: EinGraph, apart: EinG
             raise error if error.needed < small.needed else small from None
     stored = sum(math.prod(n.shape) * n.dtype.itemsize for n in apart.nodes if not isinstance(n, InputNode))
     margin = WORTH_COMPARING if 2 * stored > found.budget.arena else 1.0
-    if found.prediction.seconds <= margin * least_seconds(apart, found.machine):
+    computing = least_seconds(apart, found.machine)
+    if found.prediction.seconds <= margin * computing:
         return found
+    slower = least_seconds(fused, found.machine) > NEARLY * computing
     try:
-        other = planned(apart)
-    except CapacityError:
+        other = planned(apart, math.inf if slower else TOO_DEAR * found.price)
+    except (CapacityError, TooDear):
         return found
     return min(found, other, key=_cost)
 

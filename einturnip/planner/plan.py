@@ -34,12 +34,20 @@ LARGE_PLAN = 2000
 
 @dataclass(frozen=True, slots=True)
 class Lowered:
-    """A program with its decomposition, every op placed in the budget's arena. ``room``: bytes it was laid out for."""
+    """A program with its decomposition, every op placed in the budget's arena.
+
+    ``room``: bytes it was laid out for; ``price``: seconds that its cheapest cut costs by formula, bytes included.
+    """
 
     decomposition: Decomposition
     memgraph: MemGraph
     budget: Budget
     room: int
+    price: float = 0.0
+
+
+class TooDear(Exception):
+    """A formula tells that no plan of the graph would be taken."""
 
 
 def plan(
@@ -52,6 +60,7 @@ def plan(
     only: Callable[[Grouped], Cut] | None = None,
     ordered: bool = False,
     devices: int = 1,
+    most_price: float = math.inf,
 ) -> Lowered:
     """The best plan that fits ``memory`` for the whole process, or ``arena`` for tiles alone, on each of ``devices``.
 
@@ -60,6 +69,7 @@ def plan(
 
     Raises:
         CapacityError: none fits; ``needed`` is the least budget of the kind stated that would do.
+        TooDear: every cut costs more than ``most_price`` by formula, so that none was lowered.
     """
     together = grouped(graph, label_classes(graph))
     tasks_of = TileTasks(together)
@@ -104,18 +114,23 @@ def plan(
                 capacity = max(error.needed, int(1.05 * capacity))
 
     way = Way(cuts(together, machine, layouts, MOST_CALLS) if only is None else iter([only(together)]))
+    price = 0.0
     if only is not None:
         found = lower(way.coarsest)
     else:
         prices = Prices(together, machine, layouts, len(together.groups) <= MOST_GROUPS_BLOCKED)
-        found = best_plan(Candidates(together, way, prices, room), lower, machine)
+        candidates = Candidates(together, way, prices, room)
+        price = min(map(candidates.price, candidates.by_price()), default=0.0)
+        if price > most_price:
+            raise TooDear
+        found = best_plan(candidates, lower, machine)
     if found is None:
         raise _does_not_fit(
             tasks_of, way.all(), memory, arena, resident, machine, least_arena if only is None else least
         )
     tidy_up(found)
     capacity, most = laid_out[id(found)]
-    return Lowered(found.taskgraph.decomposition, found, Budget(memory, most), capacity)
+    return Lowered(found.taskgraph.decomposition, found, Budget(memory, most), capacity, price)
 
 
 def _over(tasks: TaskGraph, devices: int, machine: Machine) -> TaskGraph:
