@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from einturnip.api import plan_cache
+from einturnip.api.arrays import release
 from einturnip.api.inputs import check_names, close_all, compile_path, file_spec, open_inputs
 from einturnip.api.jobs import Job, Missing, complete, plan_job, results_nbytes, tiers
 from einturnip.api.plan_cache import Kept
@@ -239,6 +240,8 @@ class Program:
         sizes = {**self._dims, **dims}
         check_names("dim", sizes, self._program.dims)
         options, allowed = settings.options(), settings.allowed()
+        if settings.memory is not None:
+            release()  # what an earlier run's results left is none of this one's budget
         sources = open_inputs(self._program, given, self._folder, lenient=True)
         try:
             targets = self._targets(program, settings.out)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from einturnip.api.arrays import empty
 from einturnip.api.jobs import Job, needs_data, overlaps
 from einturnip.api.plan_cache import Kept
 from einturnip.api.results import Result, open
@@ -43,7 +44,7 @@ def run_job(job: Job, kept: Kept, progress: Callable[[Progress], None] | None, s
     targets = dict(job.targets)
     for name, number in graph.outputs:
         if targets.get(name) is None:
-            targets[name] = np.empty(graph.nodes[number].shape, graph.nodes[number].dtype.numpy)
+            targets[name] = empty(graph.nodes[number].shape, graph.nodes[number].dtype.numpy)
     with running():
         if kept.small and progress is None and stop is None:
             result = _run_small(job, kept, targets)
@@ -83,7 +84,7 @@ def _run_small(job: Job, kept: Kept, targets: Mapping[str, str | Array | None]) 
 def run_arrays(kept: Kept, inputs: Sequence[Array | None]) -> Array | None:
     """The one output of a small plan run again on arrays, by node; None where it has to be run at length."""
     node = kept.planned.graph.nodes[kept.planned.graph.outputs[0][1]]
-    out = np.empty(node.shape, node.dtype.numpy)
+    out = empty(node.shape, node.dtype.numpy)
     with running():
         return out if kept.small and _again(kept, inputs, [out]) is not None else None
 
