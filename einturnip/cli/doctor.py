@@ -87,6 +87,7 @@ def _findings(folder: Path) -> Iterator[tuple[str, str]]:
     yield "copy", f"{measure_copy() / 1e9:.1f} GB/s by one core"
     rates = measure_disk(folder)
     yield from _kept()
+    yield "plans", _plans()
     cached = "" if rates.direct else " (through the cache: this file system has no direct reads)"
     yield "disk", f"{folder}: read {rates.read / 1e9:.2f} GB/s{cached}, write {rates.write / 1e9:.2f} GB/s"
 
@@ -117,6 +118,17 @@ def _kept() -> Iterator[tuple[str, str]]:
         return
     yield "rates", f"measured {found.measured}, with files in {found.folder} ({found.path})"
     yield from _rates(found.machine)
+
+
+def _plans() -> str:
+    """Where plans are kept, and what they take."""
+    from einturnip.planner import kept
+
+    folder = kept.folder()
+    if folder is None:
+        return f"not kept: {kept.SWITCH} says so"
+    sizes = [nbytes for _, nbytes, _ in kept.held(folder)]
+    return f"{len(sizes)} kept, {format_size(sum(sizes))} of {format_size(kept.MOST_NBYTES)} ({folder})"
 
 
 def _rates(machine: Machine) -> Iterator[tuple[str, str]]:

@@ -32,7 +32,7 @@ SWITCH = "EINTURNIP_PLANS"
 
 FORMAT, SUFFIX = 1, ".plan"
 # Bytes and files of plans on disk, and the largest plan that is kept.
-MOST_NBYTES, MOST_FILES, LARGEST = 256 * MIB, 4096, 64 * MIB
+MOST_NBYTES, MOST_FILES, LARGEST = 1024 * MIB, 4096, 512 * MIB
 # A plan is kept if making it took this many times what reading it takes: a file, and so many bytes a second.
 WORTH, OPENING, READING = 3.0, 0.0005, 100e6
 # Resident memory differs by so much from one process to the next that do the same.
@@ -41,7 +41,7 @@ NOISE = MIB
 # memory of which it uses half at most.
 UNUSED, ANY = 1 / 16, 1 << 62
 # Larger files do not stay in the page cache: their pages would stand beside the arena.
-PAGES_NBYTES = MIB
+PAGES_NBYTES = 4 * MIB
 # What of einturnip a plan depends on.
 _FLOORS = ("core", "codegen", "decomp", "devices", "eingraph", "memgraph", "planner", "runtime", "taskgraph")
 
