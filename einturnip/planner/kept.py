@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import os
 import sys
 import tempfile
@@ -33,8 +34,10 @@ SWITCH = "EINTURNIP_PLANS"
 FORMAT, SUFFIX = 1, ".plan"
 # Bytes and files of plans on disk, and the largest plan that is kept.
 MOST_NBYTES, MOST_FILES, LARGEST = 1024 * MIB, 4096, 512 * MIB
-# A plan is kept if making it took this many times what reading it takes: a file, and so many bytes a second.
-WORTH, OPENING, READING = 3.0, 0.0005, 100e6
+# A plan is kept if making it took this many times what it takes to find a file and write one, and so many bytes a second.
+WORTH, OPENING, READING = 3.0, 0.005, 100e6
+# Plans that are kept in a process from one look to the next at what all of them take.
+PRUNED_EVERY = 32
 # Resident memory differs by so much from one process to the next that do the same.
 NOISE = MIB
 # A plan serves budgets that are larger than its own by no more than this part, and any if it lets nothing leave the
@@ -140,7 +143,8 @@ class Place:
         with contextlib.suppress(OSError):
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             _write(self.folder / _name(*room.serves(kept)), pieces, nbytes)
-            _prune(self.folder.parent)
+            if next(_written) % PRUNED_EVERY == 0:
+                _prune(self.folder.parent)
 
     def _names(self) -> Iterator[tuple[int, int]]:
         with contextlib.suppress(OSError):
@@ -148,6 +152,9 @@ class Place:
                 numbers = name.removesuffix(SUFFIX).split("-")
                 if name.endswith(SUFFIX) and len(numbers) == 2 and all(n.isdecimal() for n in numbers):
                     yield int(numbers[0]), int(numbers[1])
+
+
+_written = itertools.count()
 
 
 def _name(least: int, most: int) -> str:

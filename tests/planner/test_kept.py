@@ -320,6 +320,7 @@ def test_the_folder_lies_beside_the_other_caches(monkeypatch, tmp_path):
 def test_those_used_longest_ago_are_given_up(disk, monkeypatch):
     et.compile(TEXT)(X=X(6, 7), memory="200MiB")
     (first,) = disk.files
+    monkeypatch.setattr(kept, "PRUNED_EVERY", 1)
     monkeypatch.setattr(kept, "MOST_NBYTES", 3 * first.stat().st_size + 1000)
     for m in range(8, 16):
         disk.anew()
