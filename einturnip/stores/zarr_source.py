@@ -1,13 +1,15 @@
-"""Arrays of Zarr directories, version 2 or 3, whatever their codecs: the zarr package decodes, one chunk at a time."""
+"""Arrays of Zarr directories, version 2 or 3: we read plain chunks, the zarr package decodes all others."""
 
 from __future__ import annotations
 
 import os
+import sys
 from importlib import import_module
 from typing import Any
 
 from einturnip.core.dtypes import from_numpy
 from einturnip.core.errors import BindError, StoreError
+from einturnip.stores.chunk_files import ChunkFiles, Coordinates, fill_of
 from einturnip.stores.chunked import ChunkedSource
 from einturnip.stores.location import no_such_file, pick_key
 from einturnip.stores.types import Array, Region, slices
@@ -16,7 +18,7 @@ MARKS = ("zarr.json", ".zarray", ".zgroup")
 """Files of which a Zarr directory holds one."""
 
 
-def zarr_source(path: str, key: str | None, name: str) -> ChunkedSource:
+def zarr_source(path: str, key: str | None, name: str) -> ChunkedSource | ChunkFiles:
     """The array ``key`` (its path in the group; none where the directory is itself an array).
 
     Raises:
@@ -27,9 +29,9 @@ def zarr_source(path: str, key: str | None, name: str) -> ChunkedSource:
     if not isinstance(found, dict):
         if key:
             raise BindError(f"{path}::{key}: {path} is one array and has no keys; name {path} alone")
-        return _array_source(found, path)
+        return _array_source(found, path, path)
     picked = pick_key(path, key if key is None else key.strip("/"), list(found), name)
-    return _array_source(found[picked], f"{path}::{picked}")
+    return _array_source(found[picked], f"{path}::{picked}", path)
 
 
 def zarr_arrays(path: str) -> Any:
@@ -65,13 +67,21 @@ def _arrays(group: Any, prefix: str, zarr: Any) -> dict[str, Any]:
     return found
 
 
-def _array_source(array: Any, shown: str) -> ChunkedSource:
+def _array_source(array: Any, shown: str, root: str) -> ChunkedSource | ChunkFiles:
     try:
         dtype = from_numpy(array.dtype)
     except KeyError:
         raise StoreError(
             f"{shown}: holds {array.dtype} elements, which einturnip has no type for; convert it, for instance to f32"
         ) from None
+
+    if _is_plain(array):
+        folder, fill = os.path.join(root, array.path), fill_of(array.metadata.fill_value, dtype)
+
+        def path_of(chunk: Coordinates) -> str:
+            return os.path.join(folder, array.metadata.encode_chunk_key(chunk))
+
+        return ChunkFiles(shown, array.shape, dtype, tuple(array.chunks), path_of, fill)
 
     def decode(region: Region, out: Array) -> None:
         try:
@@ -80,3 +90,17 @@ def _array_source(array: Any, shown: str) -> ChunkedSource:
             raise StoreError(f"{shown}: a chunk cannot be read ({error}): the directory is damaged") from error
 
     return ChunkedSource(shown, array.shape, dtype, array.chunks, decode, lambda: None)
+
+
+def _is_plain(array: Any) -> bool:
+    """True where the files of chunks hold the elements as they stand in memory."""
+    meta = array.metadata
+    if not array.shape or 0 in array.shape or 0 in array.chunks:
+        return False
+    if meta.zarr_format == 2:
+        native = array.dtype.byteorder in "=|" or array.dtype.isnative
+        return bool(native and meta.order == "C" and meta.compressor is None and not meta.filters)
+    if [type(codec).__name__ for codec in meta.codecs] != ["BytesCodec"]:
+        return False
+    endian = getattr(meta.codecs[0].endian, "value", meta.codecs[0].endian)
+    return bool(array.dtype.itemsize == 1 or endian == sys.byteorder)

@@ -17,6 +17,7 @@ import einturnip as et
 from einturnip.core.dtypes import DTYPES, from_numpy
 from einturnip.core.errors import BindError, StoreError
 from einturnip.stores import OutputRequest, open_sinks, open_source, planned_offsets
+from einturnip.stores.chunk_files import ChunkFiles
 from einturnip.stores.chunked import ChunkedSource
 from einturnip.stores.file_source import FileSource
 from einturnip.stores.types import Region, Source, region_shape, slices, whole
@@ -273,3 +274,46 @@ def test_opened_in_python(tmp_path: Path, ending: str) -> None:
     opened = et.open(tmp_path / f"x{ending}")
     assert set(opened) == set(arrays)
     np.testing.assert_array_equal(np.asarray(opened["a/packed"]), arrays["a/packed"])
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_plain_chunks_are_read_past_the_library(tmp_path: Path, version: int) -> None:
+    x = _array((37, 50))
+    codec = {"compressors": None, "filters": None} if version == 2 else {"compressors": None}
+    zarr.create_array(str(tmp_path / "x.zarr"), data=x, chunks=(10, 7), zarr_format=version, **codec)
+    source = open_source(str(tmp_path / "x.zarr"), "X")
+    assert isinstance(source, ChunkFiles)
+    for region in [((0, 37), (0, 50)), ((9, 31), (6, 8)), ((36, 37), (49, 50)), ((5, 5), (0, 3))]:
+        np.testing.assert_array_equal(_read(source, region), x[slices(region)])
+        source.release(region)
+    assert source.contiguous_nbytes(((0, 20), (3, 40))) == 16
+    source.close()
+
+
+def test_plain_chunks_never_written_or_torn(tmp_path: Path) -> None:
+    path = tmp_path / "x.zarr"
+    array = zarr.create_array(str(path), shape=(6, 6), dtype="i4", chunks=(4, 4), compressors=None, fill_value=7)
+    array[:4, :4] = 1
+    expected = np.full((6, 6), 7, np.int32)
+    expected[:4, :4] = 1
+    np.testing.assert_array_equal(_read(open_source(str(path), "X")), expected)
+    (chunk,) = [f for f in path.rglob("*") if f.is_file() and f.stat().st_size == 64]
+    chunk.write_bytes(bytes(60))
+    with pytest.raises(StoreError, match="60 bytes instead of 64"):
+        _read(open_source(str(path), "X"))
+
+
+def test_orders_and_byte_orders_that_the_library_turns(tmp_path: Path) -> None:
+    x = _array((6, 5))
+    zarr.create_array(str(tmp_path / "f.zarr"), data=x, chunks=(4, 2), zarr_format=2, order="F", compressors=None)
+    zarr.create_array(
+        str(tmp_path / "b.zarr"),
+        data=x,
+        chunks=(4, 2),
+        compressors=None,
+        serializer=zarr.codecs.BytesCodec(endian="big"),
+    )
+    for name in "fb":
+        source = open_source(str(tmp_path / f"{name}.zarr"), "X")
+        assert isinstance(source, ChunkedSource)
+        np.testing.assert_array_equal(_read(source), x)
