@@ -34,7 +34,7 @@ SWITCH = "EINTURNIP_PLANS"
 FORMAT, SUFFIX = 1, ".plan"
 # Bytes and files of plans on disk, and the largest plan that is kept.
 MOST_NBYTES, MOST_FILES, LARGEST = 1024 * MIB, 4096, 512 * MIB
-# A plan is kept if making it took this many times what it takes to find a file and write one, and so many bytes a second.
+# A plan is kept if making it took this many times what finding and writing a file takes, and so many bytes a second.
 WORTH, OPENING, READING = 3.0, 0.005, 100e6
 # Plans that are kept in a process from one look to the next at what all of them take.
 PRUNED_EVERY = 32
