@@ -47,12 +47,19 @@ def measured(work: Workload, machine: Described, share: float, seeds: int) -> di
     return found
 
 
-def panel(found: dict[str, list[tuple[float, float]]], title: str, x0: int, y0: int, top: float) -> list[str]:
+def panel(
+    found: dict[str, list[tuple[float, float]]],
+    title: str,
+    x0: int,
+    y0: int,
+    top: float,
+    jitters: Sequence[float] = JITTERS,
+) -> list[str]:
     """One chart: a line and its band for each dispatch."""
     high, low = max(top, 1.1), 1.0
 
     def x(jitter: float) -> float:
-        return x0 + LEFT + (WIDTH - LEFT - 14) * jitter / JITTERS[-1]
+        return x0 + LEFT + (WIDTH - LEFT - 14) * jitter / jitters[-1]
 
     def y(value: float) -> float:
         return y0 + TOP + (HEIGHT - TOP - 30) * (high - value) / (high - low)
@@ -60,12 +67,12 @@ def panel(found: dict[str, list[tuple[float, float]]], title: str, x0: int, y0: 
     out = [f'<text x="{x0 + LEFT}" y="{y0 + 20}" class="t">{title}</text>']
     for k in range(5):
         value = low + (high - low) * k / 4
-        out.append(f'<path d="M{x(0):.1f} {y(value):.1f}H{x(JITTERS[-1]):.1f}" class="g"/>')
+        out.append(f'<path d="M{x(0):.1f} {y(value):.1f}H{x(jitters[-1]):.1f}" class="g"/>')
         out.append(f'<text x="{x(0) - 5:.1f}" y="{y(value) + 4:.1f}" text-anchor="end">{value:.2f}</text>')
     for jitter in (0.0, 0.5, 1.0, 1.5):
         out.append(f'<text x="{x(jitter):.1f}" y="{y(low) + 15:.1f}" text-anchor="middle">{jitter:g}</text>')
     for name, colour in WAYS.items():
-        points = [(x(j), *p) for j, p in zip(JITTERS, found[name], strict=True)]
+        points = [(x(j), *p) for j, p in zip(jitters, found[name], strict=True)]
         band = [f"{a:.1f},{y(m + h):.1f}" for a, m, h in points] + [
             f"{a:.1f},{y(m - h):.1f}" for a, m, h in points[::-1]
         ]
@@ -75,7 +82,9 @@ def panel(found: dict[str, list[tuple[float, float]]], title: str, x0: int, y0: 
     return out
 
 
-def svg(charts: Sequence[Sequence[tuple[str, dict[str, list[tuple[float, float]]]]]]) -> str:
+def svg(
+    charts: Sequence[Sequence[tuple[str, dict[str, list[tuple[float, float]]]]]], jitters: Sequence[float] = JITTERS
+) -> str:
     """All charts in rows, with a legend below."""
     columns = len(charts[0])
     width, height = WIDTH * columns, HEIGHT * len(charts) + 34
@@ -85,7 +94,7 @@ def svg(charts: Sequence[Sequence[tuple[str, dict[str, list[tuple[float, float]]
     for r, charted in enumerate(charts):
         top = max(m + h for _, found in charted for values in found.values() for m, h in values)
         for c, (title, found) in enumerate(charted):
-            out += panel(found, title, c * WIDTH, r * HEIGHT, top)
+            out += panel(found, title, c * WIDTH, r * HEIGHT, top, jitters)
     for n, (name, colour) in enumerate(WAYS.items()):
         x, y = 20 + 150 * n, height - 14
         out.append(f'<path d="M{x} {y - 4}h22" stroke="{colour}" stroke-width="2"/>')

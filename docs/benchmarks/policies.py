@@ -81,10 +81,14 @@ def tasks_of(work: Workload, capacity: int) -> TaskGraph:
 @cache
 def workload(name: str, machine: Described) -> Workload:
     """The program of that name in the coarsest cut whose working sets are small enough."""
-    text = (FOLDER / f"{name}.ein").read_text()
+    return cut_finely(name, (FOLDER / f"{name}.ein").read_text(), machine)
+
+
+def cut_finely(name: str, text: str, machine: Described) -> Workload:
+    """A program in the coarsest cut whose working sets are small enough."""
     graph = rewrite(build_graph(compile_text(text, f"{name}.ein"), {}, {}, {}), None)
-    together = grouped(fuse(graph, Forms(), None), label_classes(graph))
-    together = grouped(together.graph, label_classes(together.graph))
+    fused = fuse(graph, Forms(), None)
+    together = grouped(fused, label_classes(fused))
     for cut in cuts(together, Machine(), {}, 5000):
         seen = trace(build_tasks(lay_out(together, cut.tiles, AMPLE), Machine()), machine, Budgets(AMPLE, AMPLE))
         if working_set_nbytes(seen) <= WORKING_SET * peak_nbytes(seen):
