@@ -14,6 +14,7 @@ import numpy as np
 from einturnip.core.errors import CapacityError
 from einturnip.core.machine import Machine
 from einturnip.decomp.check import check as check_decomposition
+from einturnip.decomp.stored import FileLayout
 from einturnip.decomp.types import Decomposition
 from einturnip.devices.choice import Chosen, choose, open_devices, within
 from einturnip.devices.host import available_memory, blas_threads, usable_cores
@@ -46,6 +47,8 @@ from einturnip.runtime.reporter import Reporter
 from einturnip.runtime.standing import Standing
 from einturnip.runtime.state import State
 from einturnip.runtime.types import NumericWarning, Prediction, Progress, RunReport
+from einturnip.stores.chunk_files import ChunkFiles
+from einturnip.stores.chunked import ChunkedSource
 from einturnip.stores.spill import SpillFile
 from einturnip.stores.types import Sink, Source
 from einturnip.taskgraph.check import check as check_taskgraph
@@ -127,7 +130,7 @@ def _made(
     """The plan for a device, whose budget is the options' arena: one that was kept, or one made now."""
     machine, memory = _machine(graph, sources, targets, options, device)
     began, resident = time.monotonic(), resident_nbytes()
-    layouts = {n: _axes_slowest_first(source) for n, source in sources.items()}
+    layouts = {n: _layout(source) for n, source in sources.items()}
     asked = (tuple(layouts.items()), tuple(targets), options.asked, len(device.numbers))
     room = kept.Room((memory or 0) - resident if options.arena is None else options.arena, options.arena is not None)
     place = kept.place(graph, machine, room.stated, *asked) if options.again is None else None
@@ -177,7 +180,7 @@ def _searched(
     targets: Mapping[str, str],
     options: Options,
     within: tuple[Machine, int | None],
-    layouts: Mapping[str, Sequence[int]],
+    layouts: Mapping[str, FileLayout],
     devices: int,
 ) -> Planned:
     """The best plan of the program, rewritten and fused or not, that the search finds."""
@@ -258,11 +261,13 @@ def _cost(made: Planned) -> float:
     return made.prediction.seconds + cost_of_bytes(made.prediction.link_bytes, made.machine)
 
 
-def _axes_slowest_first(source: Source) -> tuple[int, ...]:
-    """The axes from the one with the longest stride to the contiguous one: whole rows are read along the last."""
+def _layout(source: Source) -> FileLayout:
+    """The axes from the one with the longest stride to the contiguous one; chunks, where there are any."""
     axes = range(len(source.shape))
     unit = [tuple((0, min(n, 2 if a == b else 1)) for b, n in enumerate(source.shape)) for a in axes]
-    return tuple(sorted(axes, key=lambda a: source.contiguous_nbytes(unit[a]) > source.dtype.itemsize))
+    order = sorted(axes, key=lambda a: source.contiguous_nbytes(unit[a]) > source.dtype.itemsize)
+    chunked = source if isinstance(source, ChunkFiles | ChunkedSource) else None
+    return FileLayout(tuple(order), chunked.chunks if chunked else (), isinstance(source, ChunkedSource))
 
 
 def execute(
@@ -284,7 +289,7 @@ def execute(
     memgraph, machine = planned.memgraph, planned.machine
     if machine.compiled:
         compile_all(planned.taskgraph) if options.reproducible else compile_ahead(planned.taskgraph, machine)
-    ready = standing_for(planned, options) if standing is None else standing
+    ready = standing_for(planned, options, shared=True) if standing is None else standing
     try:
         nodes = planned.graph.nodes
         by_node = [sources[n.name] if isinstance(n, InputNode) else None for n in nodes]
@@ -297,16 +302,18 @@ def execute(
         transfers, trace = ran(planned, options, ready, (by_node, by_output, ready.spill), tick, stop)
         for sink in sinks.values():
             sink.commit()
+        if standing is None:
+            ready.leave()
         return report_of(planned, transfers.flags, transfers.moved, trace)
     finally:
         if standing is None:
             ready.close()
 
 
-def standing_for(planned: Planned, options: Options) -> Standing:
+def standing_for(planned: Planned, options: Options, shared: bool = False) -> Standing:
     """What runs of a plan take of the host; for several runs of it, and to be closed after the last."""
     lanes = slots(planned.machine.workers)
-    return Standing(planned.memgraph, lanes, policy(options.policy), options.spill, options.spill_limit)
+    return Standing(planned.memgraph, lanes, policy(options.policy), options.spill, options.spill_limit, shared)
 
 
 Far: TypeAlias = tuple[Sequence[Source | None], Sequence[Sink], SpillFile | None]

@@ -6,6 +6,7 @@ calls release the GIL).
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -120,6 +121,24 @@ class Crew:
         """Have a thread of the lane run an op."""
         self._queues[lane].put(asked)
 
+    @classmethod
+    def waiting(cls, threads: dict[Lane, int]) -> Crew:
+        """One that an earlier run left (starting threads takes longer than a small run), or a new one."""
+        try:
+            process, crew = _idle.pop(tuple(threads.items()))
+        except KeyError:
+            return cls(threads)
+        return crew if process == os.getpid() else cls(threads)
+
+    def leave(self) -> None:
+        """Wait for another run; no op is running."""
+        key, mine = tuple(self._threads.items()), (os.getpid(), self)
+        other = _idle.get(key)
+        if other is not None and other[0] == mine[0]:
+            self.close()
+        else:
+            _idle[key] = mine
+
     def close(self) -> None:
         """Let the threads end; no op is running."""
         for lane in Lane:
@@ -127,6 +146,10 @@ class Crew:
                 self._queues[lane].put(None)
         for worker in self._workers:
             worker.join()
+
+
+# Crews that wait, one for each number of threads, with the process whose threads they are.
+_idle: dict[tuple[tuple[Lane, int], ...], tuple[int, Crew]] = {}
 
 
 class _Asked(NamedTuple):

@@ -25,9 +25,11 @@ class Standing:
         policy: Policy,
         spill: str | None = None,
         spill_limit: int | None = None,
+        shared: bool = False,
     ) -> None:
+        """``shared``: for one run, whose threads may be those of an earlier one and those of the next."""
         self.graph, self.lanes = graph, lanes
-        self._policy, self._spill = policy, (spill, spill_limit)
+        self._policy, self._spill, self._shared = policy, (spill, spill_limit), shared
 
     @cached_property
     def arena(self) -> HostArena:
@@ -37,7 +39,7 @@ class Standing:
     @cached_property
     def crew(self) -> Crew:
         """Threads for each lane."""
-        return Crew(self.lanes)
+        return Crew.waiting(self.lanes) if self._shared else Crew(self.lanes)
 
     @cached_property
     def ranks(self) -> Ranks:
@@ -60,6 +62,12 @@ class Standing:
             file.close()
             raise
         return file
+
+    def leave(self) -> None:
+        """Give all of it back after a run that ended well; shared threads wait for the next."""
+        if self._shared and "crew" in self.__dict__:
+            self.__dict__.pop("crew").leave()
+        self.close()
 
     def close(self) -> None:
         """Give all of it back; twice is allowed."""

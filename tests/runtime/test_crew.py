@@ -1,0 +1,52 @@
+"""Threads of a run wait for the next: of as many threads, in the same process, after a run that ended well."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+import einturnip as et
+from einturnip.memgraph.types import Lane
+from einturnip.runtime import loop
+from einturnip.runtime.loop import Crew
+
+
+@pytest.fixture(autouse=True)
+def _none_waiting() -> Iterator[None]:
+    loop._idle.clear()
+    yield
+    for _, crew in list(loop._idle.values()):
+        crew.close()
+    loop._idle.clear()
+
+
+def test_a_crew_waits_and_is_taken_once() -> None:
+    threads = {lane: 1 for lane in Lane}
+    first, second = Crew.waiting(threads), Crew.waiting(threads)
+    assert first is not second
+    first.leave()
+    second.leave()  # one waits, the other ends
+    assert Crew.waiting(threads) is first
+    assert Crew.waiting({lane: 2 for lane in Lane}) is not first
+    first.leave()
+
+
+def test_runs_of_a_program_share_threads_and_a_forked_process_has_its_own() -> None:
+    program = et.compile("input x : f64[n, m]\ny[i] = sum[j] exp(x[i,j])\noutput y\n")
+    x = np.zeros((1500, 1500))
+    named = lambda: {t for t in threading.enumerate() if t.name.startswith("einturnip-")}  # noqa: E731
+    program(x=x)
+    held = named()
+    assert held and (program(x=x)["y"] == 1500).all() and named() == held
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            status = 0 if (program(x=x)["y"] == 1500).all() else 2
+        finally:
+            os._exit(status)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
