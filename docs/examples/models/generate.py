@@ -60,12 +60,12 @@ class Model:
         self.layers = self.metadata["llama.block_count"]
         self.groups = self.metadata["llama.attention.head_count_kv"]
         self.width = self.metadata["llama.rope.dimension_count"]
+        self.keys = self.values = np.zeros((self.layers, self.groups, 0, self.width), np.float32)
         self.reset()
 
     def reset(self) -> None:
-        """Forget the text so far."""
+        """Forget the text so far; what was kept of it stays in its place, unread."""
         self.length = 0
-        self.keys = self.values = np.zeros((self.layers, self.groups, 0, self.width), np.float32)
 
     def read(self, tokens: list[int]) -> np.ndarray:
         """Read on, and give the logits of what comes next."""
