@@ -11,6 +11,7 @@ from einturnip.decomp.alike import Group, Grouped
 from einturnip.decomp.blocks import Blocks
 from einturnip.decomp.kernel_time import kernel_seconds
 from einturnip.decomp.search import Cut
+from einturnip.decomp.stored import FileLayout, layout_of
 from einturnip.decomp.types import Partitioning
 from einturnip.eingraph.types import InputNode
 
@@ -36,7 +37,7 @@ class Way:
 class Prices:
     """Prices of the cuts of one graph; what was worked out for a group is kept."""
 
-    def __init__(self, graph: Grouped, machine: Machine, layouts: Mapping[int, Sequence[int]], blocked: bool) -> None:
+    def __init__(self, graph: Grouped, machine: Machine, layouts: Mapping[int, FileLayout], blocked: bool) -> None:
         self.graph = graph
         self.machine = machine
         self._layouts = layouts
@@ -93,9 +94,12 @@ class Prices:
         return Way(seconds, apart, self.graph.held_nbytes(group, tiles), calls, runs, blocks)
 
     def _run_seconds(self, group: Group, tiles: Sequence[int]) -> float:
-        """Seconds a byte that starting each contiguous run of a stored operand adds, on average over the operands."""
+        """Seconds a byte that starting each contiguous run of a stored operand adds, and decoding what is not wanted.
+
+        On average over the operands.
+        """
         node = self.graph.graph.nodes[group.node]
-        runs = nbytes = 0.0
+        seconds = nbytes = 0.0
         for slot, operand in enumerate(node.operands if not isinstance(node, InputNode) else ()):
             stored = self.graph.graph.nodes[operand]
             extents = group.einsum.operand_extents(slot, tiles)
@@ -103,13 +107,11 @@ class Prices:
             nbytes += whole
             if not isinstance(stored, InputNode) or not whole:
                 continue
-            run = stored.dtype.itemsize
-            for axis in reversed(self._layouts.get(operand, range(len(stored.shape)))):
-                run *= max(1, min(extents[axis], stored.shape[axis]))
-                if extents[axis] < stored.shape[axis]:
-                    break
-            runs += whole / run
-        return runs * self.machine.run_latency / nbytes if nbytes else 0.0
+            layout, box = layout_of(self._layouts, operand, len(stored.shape)), [max(1, n) for n in extents]
+            seconds += whole / layout.run_nbytes(stored.shape, box, stored.dtype.itemsize) * self.machine.run_latency
+            read, wanted = layout.decoded_nbytes(stored.shape, box, stored.dtype.itemsize), math.prod(box)
+            seconds += whole * max(0.0, read / (wanted * stored.dtype.itemsize) - 1) / self.machine.read_bandwidth
+        return seconds / nbytes if nbytes else 0.0
 
 
 def whole_is_best(graph: Grouped, machine: Machine) -> bool:

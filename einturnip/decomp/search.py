@@ -13,6 +13,7 @@ from einturnip.core.machine import Machine
 from einturnip.core.region import Space
 from einturnip.decomp.alike import Group, Grouped
 from einturnip.decomp.cost import COPY_COST, operand_nbytes, overlap, state_nbytes
+from einturnip.decomp.stored import FileLayout, layout_of
 from einturnip.eingraph.types import InputNode
 
 # Halving a class counts as effective if it saves this part of what the best halving saves.
@@ -30,7 +31,7 @@ class Cut:
     kernel_calls: int
 
 
-def cuts(graph: Grouped, machine: Machine, layouts: Mapping[int, Sequence[int]], most_calls: int) -> Iterator[Cut]:
+def cuts(graph: Grouped, machine: Machine, layouts: Mapping[int, FileLayout], most_calls: int) -> Iterator[Cut]:
     """Ever finer cuts, coarsest first: each halves the worst node's cheapest class.
 
     The way does not depend on a budget, so what fits a budget fits every larger one. It ends at ``most_calls``.
@@ -72,17 +73,19 @@ def _calls(graph: Grouped, group: Group, tiles: Sequence[int]) -> int:
 
 
 def halved(extent: int, step: int = 1) -> int:
-    """Half the extent, rounded up; to a multiple of 16 where that is fine enough, of ``step`` where it is larger."""
+    """Half the extent, rounded up: to a multiple of ``step`` where it is larger, of 16 where that is fine enough."""
     half = -(-extent // 2)
-    half = half if half < 64 else -(-half // 16) * 16
-    whole = -(-half // step) * step
-    return whole if whole < extent else half
+    for unit in (math.lcm(16, step), step):
+        whole = -(-half // unit) * unit
+        if (half >= 4 * unit or unit == step) and whole < extent:
+            return whole
+    return half if half < 64 else -(-half // 16) * 16
 
 
 class _Search:
     """The cut so far, with what each group holds and calls. Lives inside ``cuts``."""
 
-    def __init__(self, graph: Grouped, machine: Machine, layouts: Mapping[int, Sequence[int]]) -> None:
+    def __init__(self, graph: Grouped, machine: Machine, layouts: Mapping[int, FileLayout]) -> None:
         self.graph = graph
         self.machine = machine
         self.steps = graph.classes.steps
@@ -155,8 +158,8 @@ class _Search:
         """Bytes that halving class ``cut`` adds to what kernels touch, and the price of shorter runs in files."""
         tiles, bounds = self.tiles, self.graph.classes.bounds
         total = 0.0
-        for shape, itemsize, axes in self.stored.get(cut, ()):
-            total += self._run_cost(shape, itemsize, axes, cut)
+        for stored in self.stored.get(cut, ()):
+            total += self._run_cost(stored, cut)
         for n in self.members[cut]:
             group = self.graph.groups[n]
             e, own = group.einsum, group.classes
@@ -189,39 +192,44 @@ class _Search:
             total += max(0.0, times[1] - times[0]) * operand_nbytes(e, s.slot, e.bounds)
         return total
 
-    def _run_cost(self, shape: Sequence[int], itemsize: int, axes: Sequence[int], cut: int) -> float:
-        """Bytes that could have been read in the time that halving ``cut`` adds in shorter contiguous runs."""
-        nbytes = math.prod(shape) * itemsize
-        tiles = self.tiles
+    def _run_cost(self, stored: _Stored, cut: int) -> float:
+        """Bytes that could have been read in the time that halving ``cut`` adds: shorter runs, chunks decoded again."""
+        tiles, rate = self.tiles, self.machine.run_latency * self.machine.read_bandwidth
+        nbytes = math.prod(stored.shape) * stored.itemsize
 
-        def runs() -> float:
-            run = itemsize
-            for c, bound in zip(reversed(axes), reversed(shape), strict=True):
-                run *= min(tiles[c], bound)
-                if tiles[c] < bound:
-                    break
-            return nbytes / run
+        def cost() -> float:
+            extents = [min(tiles[c], n) for c, n in zip(stored.classes, stored.shape, strict=True)]
+            read = stored.layout.decoded_nbytes(stored.shape, extents, stored.itemsize)
+            again = read / (math.prod(extents) * stored.itemsize)
+            return nbytes * (rate / stored.layout.run_nbytes(stored.shape, extents, stored.itemsize) + again)
 
-        whole = runs()
+        whole = cost()
         before = tiles[cut]
         tiles[cut] = halved(before, self.steps[cut])
-        shorter = runs()
+        shorter = cost()
         tiles[cut] = before
-        return (shorter - whole) * self.machine.run_latency * self.machine.read_bandwidth
+        return shorter - whole
 
 
-Stored = tuple[list[int], int, list[int]]
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    """A tensor in a file, and the class of each of its axes."""
+
+    shape: tuple[int, ...]
+    itemsize: int
+    classes: tuple[int, ...]
+    layout: FileLayout
 
 
-def _stored(graph: Grouped, layouts: Mapping[int, Sequence[int]]) -> dict[int, list[Stored]]:
-    """By class, the shapes, itemsizes and axes' classes of the tensors in files, axes slowest first."""
-    found: dict[int, list[Stored]] = {}
+def _stored(graph: Grouped, layouts: Mapping[int, FileLayout]) -> dict[int, list[_Stored]]:
+    """By class, the tensors in files."""
+    found: dict[int, list[_Stored]] = {}
     outputs = {node for _, node in graph.graph.outputs}
     for i, node in enumerate(graph.graph.nodes):
         shape: tuple[int, ...] = node.shape
         if (isinstance(node, InputNode) or i in outputs) and 0 not in shape:
-            axes, own = layouts.get(i, range(len(node.shape))), graph.classes.of[i]
-            entry = [node.shape[a] for a in axes], node.dtype.itemsize, [own[a] for a in axes]
-            for c in set(entry[2]):
+            own = graph.classes.of[i][: len(shape)]
+            entry = _Stored(shape, node.dtype.itemsize, own, layout_of(layouts, i, len(shape)))
+            for c in set(own):
                 found.setdefault(c, []).append(entry)
     return found

@@ -18,6 +18,7 @@ from einturnip.decomp.build import label_classes, lay_out
 from einturnip.decomp.classes import label_bounds
 from einturnip.decomp.price import Prices
 from einturnip.decomp.search import Cut, cuts
+from einturnip.decomp.stored import FileLayout, in_chunks
 from einturnip.decomp.types import Decomposition, Partitioning
 from einturnip.eingraph.types import EinGraph, InputNode
 from einturnip.memgraph.build import build as build_memgraph
@@ -55,7 +56,7 @@ def plan(
     memory: int | None,
     arena: int | None,
     machine: Machine,
-    layouts: Mapping[int, Sequence[int]],
+    layouts: Mapping[int, FileLayout],
     readable: frozenset[int] = frozenset(),
     only: Callable[[Grouped], Cut] | None = None,
     ordered: bool = False,
@@ -64,14 +65,15 @@ def plan(
 ) -> Lowered:
     """The best plan that fits ``memory`` for the whole process, or ``arena`` for tiles alone, on each of ``devices``.
 
-    ``layouts``: of stored tensors, by node, their axes slowest first; ``readable``: outputs that can be read again.
+    ``layouts``: how stored tensors lie in their files, by node; ``readable``: outputs that can be read again.
     ``only``: the one cut to lower, instead of a search; ``ordered``: states are summed in one order, whatever the walk.
 
     Raises:
         CapacityError: none fits; ``needed`` is the least budget of the kind stated that would do.
         TooDear: every cut costs more than ``most_price`` by formula, so that none was lowered.
     """
-    together = grouped(graph, label_classes(graph))
+    classes = label_classes(graph)
+    together = grouped(graph, in_chunks(classes, graph, layouts) if only is None else classes)
     tasks_of = TileTasks(together)
     resident, searched = resident_nbytes(), False
 
@@ -100,7 +102,7 @@ def plan(
 
     def placed(cut: Cut, capacity: int) -> MemGraph:
         decomposition = lay_out(together, cut.tiles, capacity * devices)
-        tasks = build_taskgraph(decomposition, machine, ordered=ordered)
+        tasks = build_taskgraph(decomposition, machine, ordered=ordered, layouts=layouts)
         return build_memgraph(tasks if devices == 1 else _over(tasks, devices, machine), capacity, machine, readable)
 
     def least(cut: Cut) -> int:

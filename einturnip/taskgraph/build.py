@@ -7,7 +7,7 @@ turns back over what the last one left in memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from itertools import product
 from operator import itemgetter
 from typing import NamedTuple, TypeAlias, assert_never
@@ -19,6 +19,7 @@ from einturnip.core.machine import Machine
 from einturnip.core.region import Space
 from einturnip.decomp.cost import COPIED_AT_ONCE, copies_tiles, is_cut, is_finished, state_nbytes
 from einturnip.decomp.pieces import Part, Pieces, meet, points
+from einturnip.decomp.stored import FileLayout
 from einturnip.decomp.types import Decomposition
 from einturnip.eingraph.types import ConcatNode, EinsumNode, InputNode, Piece
 from einturnip.taskgraph.columns import TaskColumns
@@ -50,24 +51,27 @@ Slot = tuple[int, Callable[[Key], Key] | None]  # an operand, and where its tile
 
 
 def build(
-    decomposition: Decomposition, machine: Machine, most_tasks: int = 4_000_000, ordered: bool = False
+    decomposition: Decomposition,
+    machine: Machine,
+    most_tasks: int = 4_000_000,
+    ordered: bool = False,
+    layouts: Mapping[int, FileLayout] | None = None,  # by node; in rows, where nothing is stated
 ) -> TaskGraph:
     """Lower a decomposition. ``ordered``: every state is touched in the order of its tiles' keys, in any walk.
+
+    ``layouts``: how inputs lie in their files.
 
     Raises:
         CapacityError: more than ``most_tasks`` tasks.
     """
-    return _Lowering(decomposition, machine, most_tasks, ordered).run()
+    return _Lowering(decomposition, TaskColumns(decomposition.graph, machine, most_tasks, layouts or {}), ordered).run()
 
 
 class _Lowering:
     """Columns under construction, and which tiles exist so far. Lives inside ``build``."""
 
-    def __init__(self, decomposition: Decomposition, machine: Machine, most_tasks: int, ordered: bool) -> None:
-        self.d = decomposition
-        self.ordered = ordered
-        self.graph = decomposition.graph
-        self.columns = TaskColumns(decomposition.graph, machine, most_tasks)
+    def __init__(self, decomposition: Decomposition, columns: TaskColumns, ordered: bool) -> None:
+        self.d, self.graph, self.columns, self.ordered = decomposition, decomposition.graph, columns, ordered
         n = len(self.graph.nodes)
         self.tile: list[dict[Key, int]] = [{} for _ in range(n)]
         self.boxes: dict[tuple[int, Box], Read] = {}
@@ -78,8 +82,7 @@ class _Lowering:
         self.pieces: dict[int, Pieces] = {}
         self.copied = _copied(decomposition)
         self.masks: dict[int, Mask] = {}
-        self.costs = KernelCosts(machine)
-        self.stores: dict[int, list[tuple[int, Part | None]]] = {}
+        self.costs, self.stores = KernelCosts(columns.machine), dict[int, list[tuple[int, Part | None]]]()
         self.shown: dict[int, list[Part]] = {}
         for number, (_, i) in enumerate(self.graph.outputs):
             if isinstance(self.graph.nodes[i], ConcatNode):

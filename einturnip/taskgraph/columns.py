@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,8 @@ import numpy as np
 from einturnip.core.einsum import Box
 from einturnip.core.errors import CapacityError
 from einturnip.core.machine import Machine
-from einturnip.decomp.transfer_time import load_seconds, store_seconds
+from einturnip.decomp.stored import FileLayout, layout_of
+from einturnip.decomp.transfer_time import store_seconds
 from einturnip.decomp.types import Decomposition
 from einturnip.eingraph.types import EinGraph
 from einturnip.taskgraph.types import TaskGraph, TaskKind, ValueKind
@@ -20,8 +21,8 @@ from einturnip.taskgraph.types import TaskGraph, TaskKind, ValueKind
 class TaskColumns:
     """Appends tasks and values; their ids count from 0."""
 
-    def __init__(self, graph: EinGraph, machine: Machine, most_tasks: int) -> None:
-        self.graph, self.machine, self.most_tasks = graph, machine, most_tasks
+    def __init__(self, graph: EinGraph, machine: Machine, most_tasks: int, layouts: Mapping[int, FileLayout]) -> None:
+        self.graph, self.machine, self.most_tasks, self.layouts = graph, machine, most_tasks, layouts
         self.moved: dict[tuple[TaskKind, int, tuple[int, ...]], float] = {}
         self.kind, self.node, self.value = array("B"), array("i"), array("i")
         self.workspace, self.seconds, self.flops = array("q"), array("d"), array("q")
@@ -93,9 +94,13 @@ class TaskColumns:
         found = self.moved.get((kind, node, extents))
         if found is None:
             of = self.graph.nodes[node if kind == TaskKind.LOAD else self.graph.outputs[node][1]]
-            seconds = load_seconds if kind == TaskKind.LOAD else store_seconds
-            box = tuple((0, n) for n in extents)
-            found = self.moved[kind, node, extents] = seconds(of.shape, box, of.dtype.itemsize, self.machine)
+            if kind == TaskKind.LOAD:
+                layout = layout_of(self.layouts, node, len(extents))
+                found = layout.load_seconds(of.shape, extents, of.dtype.itemsize, self.machine)
+            else:
+                box = tuple((0, n) for n in extents)
+                found = store_seconds(of.shape, box, of.dtype.itemsize, self.machine)
+            self.moved[kind, node, extents] = found
         return found
 
     def freeze(self, decomposition: Decomposition, ordered: bool = False) -> TaskGraph:

@@ -1,0 +1,66 @@
+"""How stored tensors lie in their files, as far as it decides which cuts are good: in what runs boxes are read."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from einturnip.core.machine import Machine
+from einturnip.decomp.classes import LabelClasses
+from einturnip.decomp.transfer_time import load_seconds
+from einturnip.eingraph.types import EinGraph
+
+
+@dataclass(frozen=True, slots=True)
+class FileLayout:
+    """``axes``: slowest first. ``chunks``: extents of the pieces it is stored in, empty where it is one piece;
+    ``decoded``: a chunk is decoded whole, whatever is wanted of it.
+    """
+
+    axes: tuple[int, ...]
+    chunks: tuple[int, ...] = ()
+    decoded: bool = False
+
+    def run_nbytes(self, shape: Sequence[int], extents: Sequence[int], itemsize: int) -> int:
+        """Bytes of one contiguous run of a box."""
+        run = itemsize
+        for axis in reversed(self.axes):
+            whole = min(shape[axis], self.chunks[axis]) if self.chunks else shape[axis]
+            run *= max(1, min(extents[axis], whole))
+            if extents[axis] < whole:
+                break
+        return run
+
+    def decoded_nbytes(self, shape: Sequence[int], extents: Sequence[int], itemsize: int) -> int:
+        """Bytes that are decoded for a box that begins where a chunk does; 0 where nothing is."""
+        if not self.decoded:
+            return 0
+        sides = (min(n, -(-max(1, e) // c) * c) for n, e, c in zip(shape, extents, self.chunks, strict=True))
+        return math.prod(sides) * itemsize
+
+    def load_seconds(self, shape: Sequence[int], extents: Sequence[int], itemsize: int, machine: Machine) -> float:
+        """Reading a box that begins where a chunk does."""
+        pieces, order = self.chunks or shape, self.axes
+        read = [min(e, p) for e, p in zip(extents, pieces, strict=True)] if not self.decoded else list(pieces)
+        chunks = math.prod(-(-e // p) for e, p in zip(extents, pieces, strict=True) if p)
+        one = load_seconds([pieces[a] for a in order], tuple((0, read[a]) for a in order), itemsize, machine)
+        return machine.op_latency + chunks * (one - machine.op_latency)
+
+
+def layout_of(layouts: Mapping[int, FileLayout], node: int, rank: int) -> FileLayout:
+    """The layout of a node; rows of one piece where nothing is known of it."""
+    return layouts.get(node) or FileLayout(tuple(range(rank)))
+
+
+def in_chunks(classes: LabelClasses, graph: EinGraph, layouts: Mapping[int, FileLayout]) -> LabelClasses:
+    """Tiles are multiples of chunks while they are larger than those; of tensors that disagree the largest counts."""
+    steps = list(classes.steps)
+    stored = [i for i, layout in layouts.items() if layout.chunks]
+    for i in sorted(stored, key=lambda i: -math.prod(graph.nodes[i].shape) * graph.nodes[i].dtype.itemsize):
+        ratios = classes.ratios.get(i, (1,) * len(graph.nodes[i].shape))
+        for c, chunk, ratio in zip(classes.of[i], layouts[i].chunks, ratios, strict=True):
+            step = math.lcm(steps[c], math.ceil(chunk / ratio))
+            if step < classes.bounds[c]:
+                steps[c] = step
+    return replace(classes, steps=tuple(steps))

@@ -1,0 +1,66 @@
+"""How stored tensors lie in their files, as planning sees it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import einturnip as et
+from einturnip.core.machine import Machine
+from einturnip.decomp.stored import FileLayout, layout_of
+
+MACHINE = Machine()
+
+
+def test_runs_end_where_a_chunk_does() -> None:
+    rows, chunks = FileLayout((0, 1)), FileLayout((0, 1), (8, 10))
+    assert rows.run_nbytes((40, 50), (4, 50), 4) == 800
+    assert rows.run_nbytes((40, 50), (4, 49), 4) == 196
+    assert chunks.run_nbytes((40, 50), (4, 50), 4) == 160
+    assert chunks.run_nbytes((40, 50), (8, 9), 4) == 36
+    assert FileLayout((1, 0)).run_nbytes((40, 50), (40, 2), 4) == 320
+
+
+def test_a_chunk_is_decoded_whole() -> None:
+    packed = FileLayout((0, 1), (8, 10), decoded=True)
+    assert packed.decoded_nbytes((40, 50), (4, 15), 4) == 8 * 20 * 4
+    assert packed.decoded_nbytes((40, 50), (8, 10), 4) == 320
+    assert packed.decoded_nbytes((40, 45), (8, 45), 4) == 8 * 45 * 4
+    assert FileLayout((0, 1), (8, 10)).decoded_nbytes((40, 50), (4, 15), 4) == 0
+
+
+def test_reading_costs_what_is_decoded_and_every_run() -> None:
+    shape = (4096, 4096)
+    packed, plain = FileLayout((0, 1), (1024, 1024), decoded=True), FileLayout((0, 1), (1024, 1024))
+    whole = packed.load_seconds(shape, (1024, 1024), 4, MACHINE)
+    assert packed.load_seconds(shape, (64, 1024), 4, MACHINE) == whole
+    assert packed.load_seconds(shape, (1024, 4096), 4, MACHINE) > 3.9 * (whole - MACHINE.op_latency)
+    assert plain.load_seconds(shape, (64, 1024), 4, MACHINE) < whole / 8
+    columns, rows = FileLayout((1, 0)), layout_of({}, 0, 2)
+    assert columns.load_seconds(shape, (4096, 64), 4, MACHINE) < rows.load_seconds(shape, (4096, 64), 4, MACHINE) / 2
+    assert columns.load_seconds(shape, (64, 4096), 4, MACHINE) == rows.load_seconds(shape, (4096, 64), 4, MACHINE)
+
+
+@pytest.mark.parametrize("compressors", ["auto", None])
+def test_tiles_are_whole_chunks_while_they_fit(tmp_path: Path, compressors: str | None) -> None:
+    zarr = pytest.importorskip("zarr")
+    data = np.ones((600, 700), np.float32)
+    zarr.create_array(str(tmp_path / "x.zarr"), data=data, chunks=(100, 50), compressors=compressors)
+    program = et.compile("input X : f32[i,j]\nS = sum[i, j] X[i,j]^2\noutput S\n")
+    plan = program.plan(X=tmp_path / "x.zarr", arena="400KiB")
+    decomposition = plan._job.planned.decomposition
+    (cut, *_) = decomposition.partitionings
+    assert cut.tiles[0] % 100 == 0 and cut.tiles[1] % 50 == 0
+    assert plan.run()["S"] == data.size
+
+
+def test_the_bits_of_a_reproducible_run_do_not_hang_on_chunks(tmp_path: Path) -> None:
+    zarr = pytest.importorskip("zarr")
+    data = np.random.default_rng(0).standard_normal((300, 300)).astype(np.float32)
+    zarr.create_array(str(tmp_path / "x.zarr"), data=data, chunks=(70, 30))
+    np.save(tmp_path / "x.npy", data)
+    program = et.compile("input X : f32[i,j]\nS = sum[i, j] X[i,j]\noutput S\n")
+    sums = [program(X=tmp_path / f"x.{form}", arena="512KiB", reproducible=True) for form in ("npy", "zarr")]
+    assert np.asarray(sums[0]["S"]).tobytes() == np.asarray(sums[1]["S"]).tobytes()
