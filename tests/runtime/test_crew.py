@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Iterator
 
 import numpy as np
@@ -38,10 +37,9 @@ def test_a_crew_waits_and_is_taken_once() -> None:
 def test_runs_of_a_program_share_threads_and_a_forked_process_has_its_own() -> None:
     program = et.compile("input x : f64[n, m]\ny[i] = sum[j] exp(x[i,j])\noutput y\n")
     x = np.zeros((1500, 1500))
-    named = lambda: {t for t in threading.enumerate() if t.name.startswith("einturnip-")}  # noqa: E731
     program(x=x)
-    held = named()
-    assert held and (program(x=x)["y"] == 1500).all() and named() == held
+    ((_, crew),) = loop._idle.values()
+    assert (program(x=x)["y"] == 1500).all() and [c for _, c in loop._idle.values()] == [crew]
     child = os.fork()
     if child == 0:
         status = 1
