@@ -41,6 +41,7 @@ def rates(machine: Machine, graph: EinGraph, sources: Mapping[str, Source], targ
 
 
 def _multiplies(graph: EinGraph) -> bool:
-    """Whether BLAS computes any of it."""
+    """Whether any of it is a product of matrices: of one matrix and a vector every element is used once."""
     einsums = (node.einsum for node in graph.nodes if isinstance(node, EinsumNode))
-    return any(isinstance(e, Einsum) and contraction(e) is not None for e in einsums)
+    products = (contraction(e) for e in einsums if isinstance(e, Einsum))
+    return any(c is not None and c.m and c.n and c.k for c in products)
