@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -21,21 +20,17 @@ from einturnip.devices.host import available_memory, blas_threads, usable_cores
 from einturnip.devices.stored import machine_here
 from einturnip.eingraph.build import build as build_graph
 from einturnip.eingraph.check import check as check_graph
-from einturnip.eingraph.expansion import expand_squares
-from einturnip.eingraph.forms import Forms
-from einturnip.eingraph.fusion import fuse
-from einturnip.eingraph.rewrite import rewrite
 from einturnip.eingraph.types import EinGraph, EinsumNode, InputNode
 from einturnip.lang.types import Program
 from einturnip.memgraph.check import check as check_memgraph
 from einturnip.memgraph.types import MemGraph, OpKind
 from einturnip.planner import kept
 from einturnip.planner.budget import Budget, peak_resident_nbytes, resident_nbytes, rounded, uncollected
-from einturnip.planner.canonical import canonical_cut, canonical_graph
-from einturnip.planner.compare import cost_of_bytes
+from einturnip.planner.canonical import canonical_cut
+from einturnip.planner.forms import best_form
 from einturnip.planner.options import Options as Options
-from einturnip.planner.plan import TooDear, plan, tidy_up
-from einturnip.planner.price import least_seconds, predict, slots
+from einturnip.planner.plan import Lowered, plan, tidy_up
+from einturnip.planner.price import predict, slots
 from einturnip.runtime.compiling import available, compile_ahead, compile_all, has_room, require_room
 from einturnip.runtime.execute import HostExecutor, Transfers
 from einturnip.runtime.in_arrays import rates
@@ -56,18 +51,15 @@ from einturnip.taskgraph.types import TaskGraph
 
 # Ops launched per worker: one runs, the next waits beside it, so that no worker stands still while the loop decides.
 IN_FLIGHT = 2
-# A fused plan this many times slower than the unfused kernels alone is held against the whole unfused plan, however
-# large the tensors are that fusion spares.
-WORTH_COMPARING = 2.0
-# Where fused kernels take at most NEARLY as long as apart, those are not planned if all their cuts cost so many times
-# as much by formula, which counts an operand for each kernel that reads it.
-NEARLY, TOO_DEAR = 1.1, 2.0
 WARNINGS = ("nan", "overflow", "divide")
 
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A plan: every floor's value, the budget it keeps, what it will take, where it reads and writes."""
+    """A plan: every floor's value, the budget it keeps, what it will take, where it reads and writes.
+
+    ``limit``: bytes that products were kept within when their order was chosen, if any.
+    """
 
     graph: EinGraph
     memgraph: MemGraph
@@ -79,7 +71,7 @@ class Planned:
     device: Chosen = Chosen()
     staging: tuple[int, int] = (0, 0)
     room: int = 0
-    price: float = 0.0
+    limit: int | None = None
 
     @property
     def taskgraph(self) -> TaskGraph:
@@ -138,7 +130,15 @@ def _made(
     if found is not None:
         budget = Budget(memory, found.arena)
         made = Planned(
-            found.graph, found.memgraph, found.prediction, budget, machine, sources, targets, room=found.room
+            found.graph,
+            found.memgraph,
+            found.prediction,
+            budget,
+            machine,
+            sources,
+            targets,
+            room=found.room,
+            limit=found.limit,
         )
     else:
         made = _searched(graph, sources, targets, options, (machine, memory), layouts, len(device.numbers))
@@ -151,7 +151,7 @@ def _made(
         check_taskgraph(best.taskgraph)
         check_memgraph(best.memgraph)
         if place is not None and found is None:  # what is kept was proven
-            one = kept.Kept(made.memgraph, made.prediction, made.budget.arena, made.room)
+            one = kept.Kept(made.memgraph, made.prediction, made.budget.arena, made.room, made.limit)
             place.keep(one, room, time.monotonic() - began)
     return best
 
@@ -188,12 +188,8 @@ def _searched(
     limit = options.arena if options.arena is not None else memory
     if options.reproducible or again is not None:
         limit = None if again is None else again.limit
-    rewritten = rewrite(graph, limit)
-    if not options.exact:
-        rewritten = expand_squares(rewritten, Forms())
-    fused = fuse(rewritten, Forms(), limit, rows=machine.compute.startswith("cpu")) if options.fuse else rewritten
 
-    def planned(graph: EinGraph, most_price: float = math.inf) -> Planned:
+    def planned(graph: EinGraph, most_price: float) -> tuple[Lowered, Prediction]:
         axes = {i: layouts[n.name] for i, n in enumerate(graph.nodes) if isinstance(n, InputNode) and n.name in layouts}
         readable = frozenset(i for i, (name, _) in enumerate(graph.outputs) if name in targets)
         only = canonical_cut if options.reproducible else None if again is None else again.cut
@@ -201,25 +197,23 @@ def _searched(
         lowered = plan(graph, memory, arena, machine, axes, readable, only, options.reproducible, devices, most_price)
         prediction = predict(lowered.memgraph, machine, policy(options.policy))
         tidy_up(lowered.memgraph)
-        return Planned(
-            graph,
-            lowered.memgraph,
-            prediction,
-            lowered.budget,
-            machine,
-            sources,
-            targets,
-            room=lowered.room,
-            price=lowered.price,
-        )
+        return lowered, prediction
 
+    best = best_form(graph, options, limit, machine, planned)
+    low = best.lowered
     if again is not None:
-        best = planned(fused if again.fused else rewritten)
-        again.require(best.memgraph, memory, machine.workers)
-        return best
-    if options.reproducible:
-        return planned(canonical_graph(fused, rewritten))
-    return planned(rewritten) if fused is rewritten else _better(planned, fused, rewritten)
+        again.require(low.memgraph, memory, machine.workers)
+    return Planned(
+        best.graph,
+        low.memgraph,
+        best.prediction,
+        low.budget,
+        machine,
+        sources,
+        targets,
+        room=low.room,
+        limit=best.limit,
+    )
 
 
 def _on_device(made: Planned, device: Chosen, options: Options) -> Planned:
@@ -228,37 +222,6 @@ def _on_device(made: Planned, device: Chosen, options: Options) -> Planned:
         return replace(made, device=device)
     memgraph, staging = with_host_tier(made.memgraph, pinned_limit(options.host_memory, resident_nbytes()))
     return replace(made, memgraph=memgraph, device=device, staging=staging)
-
-
-def _better(planned: Callable[..., Planned], fused: EinGraph, apart: EinGraph) -> Planned:
-    """The plan of the graph with regions, or of that without where only it fits or it is predicted to be faster.
-
-    The other is not even made where it could hardly win: making a plan for tensors that fusion spares and that would
-    not fit takes time and memory of its own.
-    """
-    try:
-        found = planned(fused)
-    except CapacityError as small:
-        try:
-            return planned(apart)
-        except CapacityError as error:
-            raise error if error.needed < small.needed else small from None
-    stored = sum(math.prod(n.shape) * n.dtype.itemsize for n in apart.nodes if not isinstance(n, InputNode))
-    margin = WORTH_COMPARING if 2 * stored > found.budget.arena else 1.0
-    computing = least_seconds(apart, found.machine)
-    if found.prediction.seconds <= margin * computing:
-        return found
-    slower = least_seconds(fused, found.machine) > NEARLY * computing
-    try:
-        other = planned(apart, math.inf if slower else TOO_DEAR * found.price)
-    except (CapacityError, TooDear):
-        return found
-    return min(found, other, key=_cost)
-
-
-def _cost(made: Planned) -> float:
-    """Predicted seconds, and what bytes moved cost even where kernels hide them."""
-    return made.prediction.seconds + cost_of_bytes(made.prediction.link_bytes, made.machine)
 
 
 def _layout(source: Source) -> FileLayout:

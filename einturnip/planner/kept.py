@@ -78,6 +78,7 @@ class Kept:
     prediction: Prediction
     arena: int
     room: int
+    limit: int | None = None
 
     @property
     def graph(self) -> EinGraph:
@@ -124,9 +125,9 @@ class Place:
             if room.served_by(least, most):
                 path = self.folder / _name(least, most)
                 with contextlib.suppress(OSError, Damaged):
-                    memgraph, prediction, arena, laid_out = from_bytes(_read(path), self.key)
+                    memgraph, prediction, arena, laid_out, limit = from_bytes(_read(path), self.key)
                     os.utime(path)
-                    return Kept(memgraph, prediction, arena, laid_out)
+                    return Kept(memgraph, prediction, arena, laid_out, limit)
         return None
 
     def keep(self, kept: Kept, room: Room, seconds: float) -> None:
@@ -134,7 +135,7 @@ class Place:
         if seconds < WORTH * OPENING:
             return
         try:
-            pieces = to_bytes((kept.memgraph, kept.prediction, kept.arena, kept.room), self.key)
+            pieces = to_bytes((kept.memgraph, kept.prediction, kept.arena, kept.room, kept.limit), self.key)
         except (Unknown, RecursionError):
             return
         nbytes = sum(map(len, pieces))

@@ -19,9 +19,6 @@ SCHEMA = "einturnip/recording/1"
 
 def write(path: Path, planned: Planned, report: RunReport, options: Options, program: str) -> None:
     """Write how a run went, and what it takes to make its plan once more."""
-    limit = None if options.reproducible else planned.budget.memory or planned.budget.arena
-    if options.again is not None:
-        limit = options.again.limit
     graph = planned.memgraph
     told = {
         "recording": SCHEMA,
@@ -29,7 +26,7 @@ def write(path: Path, planned: Planned, report: RunReport, options: Options, pro
         "workers": planned.machine.workers,
         "reproducible": options.reproducible,
         "exact": options.exact,
-        "limit": limit,
+        "limit": planned.limit,
         "arena": planned.room,
         "fused": any(isinstance(n, EinsumNode) and isinstance(n.einsum, Region) for n in planned.graph.nodes),
         "compiled": planned.machine.compiled,

@@ -1,0 +1,135 @@
+"""Which form of a program is planned: in which order its products are made, its kernels fused or apart."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from einturnip.core.errors import CapacityError
+from einturnip.core.machine import Machine
+from einturnip.eingraph.expansion import expand_squares
+from einturnip.eingraph.forms import Forms
+from einturnip.eingraph.fusion import fuse
+from einturnip.eingraph.rewrite import rewrite
+from einturnip.eingraph.types import EinGraph, InputNode
+from einturnip.planner.canonical import canonical_graph
+from einturnip.planner.compare import cost_of_bytes
+from einturnip.planner.options import Options
+from einturnip.planner.plan import Lowered, TooDear
+from einturnip.planner.price import least_seconds
+from einturnip.runtime.types import Prediction
+
+# A fused plan this many times slower than the unfused kernels alone is held against the whole unfused plan, however
+# large the tensors are that fusion spares.
+WORTH_COMPARING = 2.0
+# Where fused kernels take at most NEARLY as long as apart, those are not planned if all their cuts cost so many times
+# as much by formula, which counts an operand for each kernel that reads it.
+NEARLY, TOO_DEAR = 1.1, 2.0
+# Orders of products are looked for without regard to the memory where that is quickly done.
+MOST_NODES = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Formed:
+    """A plan and the form that it is of. ``limit``: bytes that its products were kept within, if any."""
+
+    graph: EinGraph
+    lowered: Lowered
+    prediction: Prediction
+    limit: int | None
+
+
+Planning = Callable[[EinGraph, float], tuple[Lowered, Prediction]]
+"""Plans a graph, unless all its cuts cost more than so much by formula: then it raises TooDear."""
+
+
+def best_form(graph: EinGraph, options: Options, limit: int | None, machine: Machine, planned: Planning) -> Formed:
+    """The best plan of all forms that are worth planning. ``limit``: the memory, in bytes.
+
+    Raises:
+        CapacityError: none fits.
+    """
+    apart, fused = _forms(graph, options, limit, machine)
+    if options.again is not None:
+        return _formed(planned, fused if options.again.fused else apart, limit)
+    if options.reproducible:
+        return _formed(planned, canonical_graph(fused, apart), limit)
+    within = _refused = None
+    try:
+        within = _fused_or_not(planned, fused, apart, limit, machine)
+    except CapacityError as error:
+        _refused = error
+    if limit is None or len(graph.nodes) > MOST_NODES:
+        return _one_of(within, None, _refused, machine)
+    free, free_fused = _forms(graph, options, None, machine)
+    if free == apart:
+        return _one_of(within, None, _refused, machine)
+    # Fewer operations may be worth a product that is larger than the memory: its tiles go to the disk and come back.
+    most = math.inf if within is None else TOO_DEAR * within.lowered.price
+    try:
+        other = _fused_or_not(planned, free_fused, free, None, machine, most)
+    except (CapacityError, TooDear):
+        other = None
+    return _one_of(within, other, _refused, machine)
+
+
+def _one_of(one: Formed | None, other: Formed | None, refused: CapacityError | None, machine: Machine) -> Formed:
+    found = [formed for formed in (one, other) if formed is not None]
+    if not found:
+        assert refused is not None
+        raise refused
+    return min(found, key=lambda formed: _cost(formed, machine))
+
+
+def _forms(graph: EinGraph, options: Options, limit: int | None, machine: Machine) -> tuple[EinGraph, EinGraph]:
+    """The program rewritten, with its kernels apart and fused."""
+    apart = rewrite(graph, limit)
+    if not options.exact:
+        apart = expand_squares(apart, Forms())
+    rows = machine.compute.startswith("cpu")
+    return apart, fuse(apart, Forms(), limit, rows=rows) if options.fuse else apart
+
+
+def _formed(planned: Planning, graph: EinGraph, limit: int | None, most_price: float = math.inf) -> Formed:
+    return Formed(graph, *planned(graph, most_price), limit)
+
+
+def _fused_or_not(
+    planned: Planning,
+    fused: EinGraph,
+    apart: EinGraph,
+    limit: int | None,
+    machine: Machine,
+    most_price: float = math.inf,
+) -> Formed:
+    """The plan of the graph with regions, or of that without where only it fits or it is predicted to be faster.
+
+    The other is not even made where it could hardly win: making a plan for tensors that fusion spares and that would
+    not fit takes time and memory of its own.
+    """
+    if fused is apart:
+        return _formed(planned, apart, limit, most_price)
+    try:
+        found = _formed(planned, fused, limit, most_price)
+    except CapacityError as small:
+        try:
+            return _formed(planned, apart, limit, most_price)
+        except CapacityError as error:
+            raise error if error.needed < small.needed else small from None
+    stored = sum(math.prod(n.shape) * n.dtype.itemsize for n in apart.nodes if not isinstance(n, InputNode))
+    margin = WORTH_COMPARING if 2 * stored > found.lowered.budget.arena else 1.0
+    computing = least_seconds(apart, machine)
+    if found.prediction.seconds <= margin * computing:
+        return found
+    slower = least_seconds(fused, machine) > NEARLY * computing
+    try:
+        other = _formed(planned, apart, limit, math.inf if slower else TOO_DEAR * found.lowered.price)
+    except (CapacityError, TooDear):
+        return found
+    return _one_of(found, other, None, machine)
+
+
+def _cost(formed: Formed, machine: Machine) -> float:
+    """Predicted seconds, and what bytes moved cost even where kernels hide them."""
+    return formed.prediction.seconds + cost_of_bytes(formed.prediction.link_bytes, machine)

@@ -1,0 +1,53 @@
+"""Which form of a program is planned: orders of products against the memory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import einturnip as et
+from einturnip.cli.main import run
+
+CHAIN = "input A : f32[m,k]\ninput B : f32[k,n]\ninput C : f32[n,p]\nD[i,l] = A[i,j] * B[j,o] * C[o,l]\noutput D\n"
+
+
+def test_an_order_whose_product_is_spilled_is_taken_where_it_is_faster() -> None:
+    """A (B C) keeps within 16 MiB and takes five times the operations of (A B) C, whose 40 MB go to the disk."""
+    dims = {"m": 100, "k": 1000, "n": 100_000, "p": 1000}
+    planned = et.compile(CHAIN).plan(arena="16MiB", dims=dims, workers=2)._job.planned
+    assert planned.prediction.flops < 5e10
+    assert planned.limit is None
+
+
+def test_an_order_within_the_memory_is_taken_where_spilling_costs_more() -> None:
+    """(A B) C saves a third of the operations, and makes a product that is 300 times as large as B C."""
+    dims = {"m": 100, "k": 250, "n": 300_000, "p": 250}
+    planned = et.compile(CHAIN).plan(arena="8MiB", dims=dims, workers=2)._job.planned
+    free = et.compile(CHAIN).plan(arena="4GiB", dims=dims, workers=2)._job.planned
+    assert planned.prediction.flops > free.prediction.flops
+    assert planned.limit == 8 << 20
+
+
+@pytest.mark.parametrize("arena", ["8MiB", "300KiB"])
+def test_the_answer_does_not_hang_on_the_order(arena: str) -> None:
+    rng = np.random.default_rng(0)
+    a, b, c = (rng.integers(-3, 4, shape).astype(np.float32) for shape in [(20, 200), (200, 4000), (4000, 200)])
+    found = et.compile(CHAIN)(A=a, B=b, C=c, arena=arena)
+    np.testing.assert_array_equal(found["D"], a.astype(np.float64) @ b.astype(np.float64) @ c.astype(np.float64))
+
+
+@pytest.mark.parametrize("arena", ["64MiB", "300KiB"])
+def test_a_recorded_order_is_taken_again(tmp_path: Path, arena: str) -> None:
+    rng = np.random.default_rng(1)
+    for name, shape in {"A": (20, 200), "B": (200, 4000), "C": (4000, 200)}.items():
+        np.save(tmp_path / f"{name}.npy", rng.standard_normal(shape).astype(np.float32))
+    (tmp_path / "chain.ein").write_text(CHAIN)
+    files = [x for name in "ABC" for x in ("-i", f"{name}={tmp_path / name}.npy")]
+    chain = ["run", str(tmp_path / "chain.ein"), *files, "-q"]
+    recording = tmp_path / "recording.json"
+    assert run([*chain, "--arena", arena, "-o", f"D={tmp_path / 'first.npy'}", "--record", str(recording)]) == 0
+    assert run([*chain, "-o", f"D={tmp_path / 'again.npy'}", "--replay", str(recording)]) == 0
+    first, again = (np.load(tmp_path / f"{name}.npy") for name in ("first", "again"))
+    assert first.tobytes() == again.tobytes()
