@@ -66,7 +66,7 @@ def shared_job(parts: Sequence[Part], options: Options) -> Job:
     sources = {f"{p.name}.{name}": source for p in parts for name, source in p.sources.items()}
     shared, machine = Shared(memory, options.arena), alone[0].machine
     kept = tiers(targets)
-    memgraph = plan_together([a.taskgraph for a in alone], lower, names, shared, machine, frozenset(kept))
+    memgraph = plan_together([a.memgraph for a in alone], lower, names, shared, machine, frozenset(kept))
     if options.check:
         check(memgraph)
     planned = Planned(

@@ -21,7 +21,7 @@ from einturnip.decomp.transfer_time import offload_seconds, reload_seconds
 from einturnip.memgraph.arena import MOST_NEIGHBOURS, Arena, Segment
 from einturnip.memgraph.columns import OpColumns
 from einturnip.memgraph.rows import Task, rows
-from einturnip.memgraph.several import name_copies, too_much
+from einturnip.memgraph.several import Parts, name_copies, too_much
 from einturnip.memgraph.spill import SpillSlots
 from einturnip.memgraph.types import COMPUTE, DISK, FILES, MemGraph, OpKind, op_kind
 from einturnip.memgraph.victims import NEVER, Victims
@@ -47,27 +47,31 @@ def build(
     machine: Machine,
     readable: frozenset[int] = frozenset(),
     ahead: int | None = None,
+    parts: Parts | None = None,
 ) -> MemGraph:
     """Place every value of ``tasks`` in ``capacity`` bytes.
 
     ``readable``: outputs whose stored tiles can be read again. ``ahead``: for so many tasks ahead of those complete,
-    values that are wanted late give up their bytes; two for each worker, if it is not stated.
+    values that are wanted late give up their bytes; two for each worker, if it is not stated. ``parts``: of the bytes,
+    for programs that are to wait for none of each other's.
 
     Raises:
         CapacityError: one task's working set is larger than the capacity; ``needed`` is that working set.
     """
     ahead = 2 * machine.workers if ahead is None else ahead
-    return _placed(tasks, capacity, machine, readable, ahead).freeze(tasks)
+    return _placed(tasks, capacity, machine, readable, ahead, parts).freeze(tasks)
 
 
-def _placed(tasks: TaskGraph, capacity: int, machine: Machine, readable: frozenset[int], ahead: int) -> OpColumns:
+def _placed(
+    tasks: TaskGraph, capacity: int, machine: Machine, readable: frozenset[int], ahead: int, parts: Parts | None
+) -> OpColumns:
     """The ops; nothing else of the builder outlives this call. What fits by lines alone is placed by lines."""
     try:
-        return _Builder(tasks, capacity, machine, readable, granule(capacity), ahead).run()
+        return _Builder(tasks, capacity, machine, readable, granule(capacity), ahead, parts).run()
     except CapacityError:
         if granule(capacity) == LINE:
             raise
-    return _Builder(tasks, capacity, machine, readable, LINE, ahead).run()
+    return _Builder(tasks, capacity, machine, readable, LINE, ahead, parts).run()
 
 
 def _all_nbytes(tasks: TaskGraph, granule: int) -> int:
@@ -83,16 +87,20 @@ class _Builder:
     """
 
     def __init__(
-        self, tasks: TaskGraph, capacity: int, machine: Machine, readable: frozenset[int], granule: int, ahead: int
-    ) -> None:
+        self, tasks: TaskGraph, capacity: int, machine: Machine, readable: frozenset[int], granule: int,
+        ahead: int, parts: Parts | None,
+    ) -> None:  # fmt: skip
         self.t = tasks
         self.readable = readable
         self.machine = machine
         largest = int(tasks.value_nbytes.max(initial=0))
         room = min(capacity, _all_nbytes(tasks, granule)) // granule * granule
-        self.arenas = [Arena(room, granule, largest, k * room) for k in range(tasks.devices)]
-        self.arena = self.arenas[0]  # sizes are rounded alike by all
-        self.device = tasks.device.tobytes() if tasks.devices > 1 else bytes(tasks.n_values)
+        if parts is not None:
+            self.arenas, self.device = parts.arenas(granule, largest), parts.owner
+        else:
+            self.arenas = [Arena(room, granule, largest, k * room) for k in range(tasks.devices)]
+            self.device = tasks.device.tobytes() if tasks.devices > 1 else bytes(tasks.n_values)
+        self.arena = min(self.arenas, key=lambda arena: arena.capacity)  # sizes are rounded alike by all
         self.spill = SpillSlots(granule)
         self.ops = OpColumns()
         self.lookahead = int(capacity * LOOKAHEAD_SHARE) * tasks.devices
@@ -133,8 +141,8 @@ class _Builder:
         while self.window:
             self._complete_next()
         name_copies(self.ops, self.t)
-        peak = max(arena.peak for arena in self.arenas)
-        self.ops.close(self.arena.capacity * len(self.arenas), self.spill.nbytes, peak, self.origin)
+        peak = max(arena.peak + (arena.begin if self.t.devices == 1 else 0) for arena in self.arenas)
+        self.ops.close(self.arenas[-1].end, self.spill.nbytes, peak, self.origin)
         return self.ops
 
     # One task: allocate, emit its op, note what dies with it.
@@ -146,7 +154,7 @@ class _Builder:
         arena, size, victims = self.arena, self.size, self.victims
         scratch = arena.rounded(task.workspace) if task.workspace else 0
         total = sum([size[v] for v in wanted]) + scratch
-        if total > arena.capacity and too_much(wanted, scratch, size, self.device, arena.capacity):
+        if total > arena.capacity and too_much(wanted, scratch, size, self.device, self.arenas):
             raise CapacityError(f"a tile's kernel holds {total} bytes at once", total)
         while self.window_nbytes > self.lookahead and len(self.window) > self.ahead:
             self._complete_next()
@@ -193,7 +201,7 @@ class _Builder:
         doubtful: tuple[int, ...] = ()
         held: list[int] = []
         nbytes, version, writers = self.nbytes, self.version, self.writers
-        if task.kind == TaskKind.MOVE and len(self.arenas) > 1 and task.reads:
+        if task.kind == TaskKind.MOVE and self.t.devices > 1 and task.reads:
             self._copied(task.reads[0], made)
         for v in task.reads:
             if nbytes[v]:

@@ -1,21 +1,38 @@
-"""What several devices' arenas take besides what one does."""
+"""What several arenas take besides what one does: those of devices, or of programs that share a memory."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
 
 import numpy as np
 
+from einturnip.memgraph.arena import Arena
 from einturnip.memgraph.columns import OpColumns
 from einturnip.taskgraph.types import TaskGraph
 
 
-def too_much(values: Iterable[int], scratch: int, size: Sequence[int], device: bytes, capacity: int) -> bool:
-    """Whether what a task holds on some device is more than its arena; a move holds bytes on two."""
-    held = dict.fromkeys(range(max(device, default=0) + 1), scratch)
+@dataclass(frozen=True)
+class Parts:
+    """A memory of which each program has a part: bytes of each, and of each value the program that it is of."""
+
+    nbytes: Sequence[int]
+    owner: bytes
+
+    def arenas(self, granule: int, largest: int) -> list[Arena]:
+        """The parts, one behind the other."""
+        sizes = [n // granule * granule for n in self.nbytes]
+        begins = accumulate(sizes, initial=0)
+        return [Arena(n, granule, largest, begin) for n, begin in zip(sizes, begins, strict=False)]
+
+
+def too_much(values: Iterable[int], scratch: int, size: Sequence[int], owner: bytes, arenas: Sequence[Arena]) -> bool:
+    """Whether what a task holds in some arena is more than that; a move holds bytes in two."""
+    held: dict[int, int] = {}
     for v in values:
-        held[device[v]] += size[v]
-    return max(held.values()) > capacity
+        held[owner[v]] = held.get(owner[v], scratch) + size[v]
+    return any(n > arenas[k].capacity for k, n in held.items())
 
 
 def name_copies(ops: OpColumns, tasks: TaskGraph) -> None:

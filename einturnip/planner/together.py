@@ -10,6 +10,7 @@ import numpy as np
 from einturnip.core.errors import CapacityError
 from einturnip.core.machine import Machine
 from einturnip.memgraph.build import build as build_memgraph
+from einturnip.memgraph.several import Parts
 from einturnip.memgraph.types import MemGraph, OpKind
 from einturnip.planner.bound import link_bound
 from einturnip.planner.budget import overhead_nbytes, resident_nbytes
@@ -24,6 +25,9 @@ SHARES = (0.5, 0.25, 0.75)
 # A plan that moves hardly more than the fewest bytes is not held against others where its lanes wait for each other for
 # no more than a part of what they take, or for less than planning the programs anew would take. Units: seconds.
 NEAR, PLANNING = 1.1, 1.5
+# Programs that share no bytes never wait for each other's transfers, which may take longer than predicted: a plan in
+# which they do not is taken if it is predicted to take at most so many times as long. What parts are rounded to.
+APART, GRANULE = 1 / 1.05, 4096
 
 Lower = Callable[[int, int], TaskGraph]
 """The task graph of a program, by number, for so many bytes of arena; CapacityError where it does not fit."""
@@ -44,8 +48,29 @@ class Shared:
         return self.memory - overhead_nbytes(resident_nbytes(), machine.workers, sum(map(len, graphs)))
 
 
+@dataclass(frozen=True)
+class _Way:
+    """Task graphs whose tasks take turns or not, in one memory or each program in so many bytes of it."""
+
+    graphs: Sequence[TaskGraph]
+    in_turns: bool = True
+    nbytes: Sequence[int] | None = None
+
+    def built(self, names: Sequence[str], room: int, machine: Machine, readable: frozenset[str]) -> MemGraph:
+        """The joint plan in ``room`` bytes."""
+        tasks = join(self.graphs, names, self.in_turns)
+        outputs = tasks.decomposition.graph.outputs
+        again = frozenset(i for i, (name, _) in enumerate(outputs) if name in readable)
+        parts = None
+        if self.nbytes is not None:
+            owner = np.repeat(np.arange(len(self.graphs), dtype=np.uint8), [g.n_values for g in self.graphs])
+            less = min(1.0, room / sum(self.nbytes))  # plans of more tasks leave less room
+            parts = Parts([int(n * less) for n in self.nbytes], owner.tobytes())
+        return build_memgraph(tasks, room, machine, again, parts=parts)
+
+
 def plan_together(
-    alone: Sequence[TaskGraph],
+    alone: Sequence[MemGraph],
     lower: Lower,
     names: Sequence[str],
     shared: Shared,
@@ -54,26 +79,22 @@ def plan_together(
 ) -> MemGraph:
     """The joint plan that the simulator finds fastest, of several ways to share the memory; or the first good one.
 
-    ``alone``: the task graphs of the programs, each planned for all of the memory: whatever else does not fit, they do,
-    one after the other. ``readable``: outputs, by their joint names, that can be read again.
+    ``alone``: the programs, each planned for all of the memory: whatever else does not fit, they do, one after the
+    other. ``readable``: outputs, by their joint names, that can be read again.
 
     Raises:
         CapacityError: not even that fits beside the plans themselves.
     """
     best: tuple[float, MemGraph] | None = None
     refused: CapacityError | None = None
-    for graphs, in_turns in _ways(alone, lower, shared.room(alone, machine)):
-        room = shared.room(graphs, machine)
+    for way in _ways(alone, lower, shared.room([g.taskgraph for g in alone], machine)):
         try:
-            tasks = join(graphs, names, in_turns)
-            outputs = tasks.decomposition.graph.outputs
-            again = frozenset(i for i, (name, _) in enumerate(outputs) if name in readable)
-            found = build_memgraph(tasks, room, machine, again)
+            found = way.built(names, shared.room(way.graphs, machine), machine, readable)
         except CapacityError as error:
-            if not in_turns:
+            if not way.in_turns:
                 refused = error
             continue
-        cost = predicted_cost(found, machine)
+        cost = predicted_cost(found, machine) * (1.0 if way.nbytes is None else APART)
         if best is None or cost < best[0]:
             best = cost, found
         if _good(found, machine):
@@ -95,13 +116,20 @@ def _good(graph: MemGraph, machine: Machine) -> bool:
     return predicted_seconds(graph, machine, policy("critical-path")) <= max(NEAR * least, least + PLANNING)
 
 
-def _ways(alone: Sequence[TaskGraph], lower: Lower, room: int) -> Iterator[tuple[Sequence[TaskGraph], bool]]:
-    yield alone, True
-    yield alone, False
+def _ways(alone: Sequence[MemGraph], lower: Lower, room: int) -> Iterator[_Way]:
+    """Each program in bytes of its own where all fit so; then in one memory; then planned for less of it."""
+    graphs = [g.taskgraph for g in alone]
+    peaks = [-(-g.peak_nbytes // GRANULE) * GRANULE for g in alone]
+    if sum(peaks) <= room:
+        yield _Way(graphs, nbytes=[n + (room - sum(peaks)) // len(peaks) for n in peaks])
+    yield _Way(graphs)
+    yield _Way(graphs, in_turns=False)
     n = len(alone)
     for first in SHARES if n == 2 else (1 / n,):
-        parts = [first, *[(1 - first) / (n - 1)] * (n - 1)]
+        nbytes = [int(room * part) for part in (first, *[(1 - first) / (n - 1)] * (n - 1))]
         try:
-            yield [lower(p, int(room * part)) for p, part in enumerate(parts)], True
+            less = [lower(p, part) for p, part in enumerate(nbytes)]
         except CapacityError:
             continue
+        yield _Way(less)
+        yield _Way(less, nbytes=nbytes)
