@@ -107,7 +107,8 @@ def unlimited(work: Workload, machine: Described, jitter: float, seed: int) -> f
 @cache
 def all_held(work: Workload, machine: Described, capacity: int) -> MemGraph:
     """The tasks in the order for ``capacity``, on a device that holds everything."""
-    return place(work.tasks(capacity), machine, Budgets(AMPLE, AMPLE), POLICIES["ours"]())
+    host = AMPLE if machine.memory["host"] else 0
+    return place(work.tasks(capacity), machine, Budgets(AMPLE, host), POLICIES["ours"]())
 
 
 def placed(work: Workload, machine: Described, share: float, policy: str) -> MemGraph | None:
