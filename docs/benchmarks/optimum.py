@@ -22,6 +22,7 @@ from einturnip.memgraph.policies import Budgets, place_trace
 from einturnip.memgraph.policies.autotm import AutoTM
 from einturnip.memgraph.policies.trace import peak_nbytes, trace, working_set_nbytes
 from einturnip.runtime.choose import place_ours
+from einturnip.runtime.dispatch import fixed, free_order
 from einturnip.runtime.virtual import simulate_on
 from einturnip.taskgraph.build import build as build_tasks
 from einturnip.taskgraph.types import TaskGraph
@@ -63,7 +64,10 @@ def whole(text: str) -> TaskGraph:
 
 
 def compared(seed: int, machine: Described) -> tuple[float, float, float] | None:
-    """Seconds of the optimum, of its plan when simulated, and of ours; None where nothing has to leave."""
+    """Seconds of the optimum, of its plan when simulated, and of ours; None where nothing has to leave.
+
+    Ours is run in free order and as streams in the program's order; the better of the two counts, as in the table.
+    """
     tasks = drawn(seed)
     ample = trace(tasks, machine, Budgets(AMPLE, AMPLE))
     least, most = working_set_nbytes(ample), peak_nbytes(ample)
@@ -76,7 +80,8 @@ def compared(seed: int, machine: Described) -> tuple[float, float, float] | None
         planned = simulate_on(place_trace(seen, best), machine).makespan
     except CapacityError:
         return None
-    return best.seconds, planned, simulate_on(place_ours(seen), machine).makespan
+    graph = place_ours(seen)
+    return best.seconds, planned, min(simulate_on(graph, machine, way).makespan for way in (free_order, fixed))
 
 
 def main() -> None:
