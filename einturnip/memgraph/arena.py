@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator
 from heapq import heappop, heappush
+from itertools import islice
 from operator import itemgetter
 
 import numpy as np
@@ -132,16 +133,17 @@ class Arena:
         run: list[tuple[int, float, int]] = []
         total, price = 0, 0.0
         for seg in self if around is None else _neighbours(around, size):
-            c = 0.0 if seg.value == FREE else cost(seg.value)
+            nbytes, value = seg.size, seg.value
+            c = 0.0 if value == FREE else cost(value)
             if c is None:
                 run, total, price = [], 0, 0.0
                 continue
-            c *= seg.size
-            run.append((seg.size, c, seg.value))
-            total, price = total + seg.size, price + c
+            c *= nbytes
+            run.append((nbytes, c, value))
+            total, price = total + nbytes, price + c
             while total - run[0][0] >= size:
-                total, price = total - run[0][0], price - run[0][1]
-                run.pop(0)
+                dropped = run.pop(0)
+                total, price = total - dropped[0], price - dropped[1]
             if total >= size and (best is None or price < best[0]):
                 best = price, [v for _, _, v in run if v != FREE]
         return best
@@ -209,8 +211,10 @@ class Arena:
 
     def _merge_run(self, size: int) -> Segment | None:
         """Merge adjacent free segments that are large enough: of a few such runs, the one whose newest op is oldest."""
-        starts = [seg for s in tuple(self._sizes) if (seg := self._top(s)) is not None]
-        starts = [seg for seg in sorted(starts, key=_newest) if self._run_nbytes(seg) >= size][:MOST_RUNS]
+        if not self._has_run(size):
+            return None
+        tops = sorted([seg for s in tuple(self._sizes) if (seg := self._top(s)) is not None], key=_newest)
+        starts = list(islice((seg for seg in tops if self._run_nbytes(seg) >= size), MOST_RUNS))
         while not starts and self._runs and -self._runs[0][0] >= size:
             _, _, seg = heappop(self._runs)
             if seg.value != FREE:
@@ -224,6 +228,19 @@ class Arena:
         if not starts:
             return None
         return self._merge(min((_oldest_part(_around(seg, size), size) for seg in starts), key=itemgetter(0))[1])
+
+    def _has_run(self, size: int) -> bool:
+        """Whether free segments side by side hold so many bytes; such a run was noted when its last one was freed."""
+        while self._runs and -self._runs[0][0] >= size:
+            _, _, seg = self._runs[0]
+            total = self._run_nbytes(seg) if seg.value == FREE else 0
+            if total >= size:
+                return True
+            heappop(self._runs)
+            if total > seg.size:
+                self._offers += 1
+                heappush(self._runs, (-total, self._offers, seg))
+        return False
 
     def merge_all(self) -> None:
         """Make one free segment of an arena in which nothing is held."""
