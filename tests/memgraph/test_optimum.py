@@ -56,9 +56,9 @@ def test_a_sample_is_near_the_optimum(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(7200)
-def test_four_in_five_of_200_programs_are_within_a_twentieth_of_the_optimum() -> None:
-    """The aim is nine in ten; docs/policies.md says what is reached."""
-    assert np.mean(np.array(ratios(200)) <= 1.05) >= 0.8
+def test_nine_in_ten_of_200_programs_are_within_a_twentieth_of_the_optimum() -> None:
+    """docs/policies.md says what is reached, and names the worst."""
+    assert np.mean(np.array(ratios(200)) <= 1.05) >= 0.9
 
 
 @settings(max_examples=15, deadline=None)
