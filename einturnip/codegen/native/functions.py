@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from einturnip.codegen.native.ir import Code, Value
+from einturnip.codegen.native.processor import scales_in_vectors
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,7 @@ _FORMATS = {
     "float": _Format("i32", 23, 127, 1.5 * 2**23, 104.0, 88.72283, 0.693359375, 7, 5, 2.0**-126),
     "double": _Format("i64", 52, 1023, 1.5 * 2**52, 746.0, 709.782712, 0.6931471803691238, 13, 11, 2.0**-1022),
 }
+_NAN_OR_INFINITE = 0x01 | 0x08 | 0x80  # quiet NaN, +infinity, signalling NaN: what exp hands on
 _PACKED = {"float": "f", "double": "d"}
 _LN2_LOW = {"float": -2.12194440e-4, "double": 1.9082149292705877e-10}
 
@@ -117,12 +119,16 @@ class Functions:
 
     def _reduced(self, x: Value) -> tuple[Value, Value]:
         """n in the low bits of an integer, and r with x = n ln 2 + r, |r| <= ln 2 / 2."""
+        shifted, _, r = self._rounded(x)
+        return self.code.binary("sub", self.bits(shifted), self._bits_of(self.format.magic)), r
+
+    def _rounded(self, x: Value) -> tuple[Value, Value, Value]:
+        """n + magic, n and r of the same."""
         f = self.format
         shifted = self.fused(x, self.number(1 / _LN2), self.number(f.magic))
         n = self.code.make(f"fsub {shifted}, {self.number(f.magic).name}", self.kind, self.width)
         r = self.fused(n, self.number(-f.ln2_high), x)
-        r = self.fused(n, self.number(-_LN2_LOW[self.kind]), r)
-        return self.code.binary("sub", self.bits(shifted), self._bits_of(f.magic)), r
+        return shifted, n, self.fused(n, self.number(-_LN2_LOW[self.kind]), r)
 
     def _power_of_two(self, n: Value) -> Value:
         """2^n for n in the normal range."""
@@ -137,6 +143,8 @@ class Functions:
 
     def exp(self, x: Value) -> Value:
         """e^x; overflow is raised where the result is infinite and x is not."""
+        if scales_in_vectors(self.kind, self.width):
+            return self._exp_scaled(x)
         code, f = self.code, self.format
         magnitude = self._magnitude(x)
         # Beyond its limits the argument is held there, and infinity and NaN are taken as 0.
@@ -151,6 +159,26 @@ class Functions:
         gone = code.compare("icmp eq", self.bits(x), self._bits_of(-math.inf))
         other = code.select(gone, self.number(0), x)
         return code.select(code.compare("icmp slt", finite, self.whole(0)), value, other)
+
+    def _exp_scaled(self, x: Value) -> Value:
+        """The same where the processor scales vectors: half as many instructions."""
+        code, kind, width = self.code, self.kind, self.width
+        short, lanes = ("ps" if kind == "float" else "pd"), Value("", "i1", width).type
+        classes = Value(str(_NAN_OR_INFINITE), "i32", 0)
+        kept = code.call(f"llvm.x86.avx512.fpclass.{short}.512", [x, classes], "i1", width)
+        finite = code.binary("xor", kept, code.constant(1, "i1", width))
+        mask = code.make(f"bitcast {lanes} {finite.name} to i{width}", f"i{width}", 0)
+        rounding, smaller = Value("4", "i32", 0), Value("2", "i32", 0)  # as it is set; of magnitudes, the first's sign
+        bounds, zero = self.number(self.format.far), self.number(0)
+        # A lane that is masked out raises nothing, and no optimiser sees through the instruction.
+        arguments = [x, bounds, smaller, zero, mask, rounding]
+        held = code.call(f"llvm.x86.avx512.mask.range.{short}.512", arguments, kind, width)
+        _, n, r = self._rounded(held)
+        value = self.add(self._expm1_near_zero(r), self.number(1))
+        every = Value("-1", f"i{width}", 0)
+        arguments = [value, n, zero, every, rounding]
+        value = code.call(f"llvm.x86.avx512.mask.scalef.{short}.512", arguments, kind, width)
+        return code.select(kept, x, value)
 
     def exp_quiet(self, x: Value) -> Value:
         """e^x, where an infinite result is no news."""
