@@ -21,6 +21,8 @@ from einturnip.runtime.policies import policy
 # Ops of plans that are made only to be compared: so many, and so many for each second that the run will take.
 OPS_COMPARED = 6000
 OPS_COMPARED_A_SECOND = 6000
+# And no more than these, some half a minute, however long the run.
+MOST_COMPARED = 300_000
 # Of those, what plans for the memory given may take; plans for less have the rest.
 SHARE_GIVEN = 0.7
 # The cut of the lowest price is lowered in any case, if by formula it costs at most this part of the best until then.
@@ -68,7 +70,7 @@ class _Comparison:
     def affords(self, cut: Cut, share: float) -> bool:
         """True where making one more plan is short beside the run; the first is always made."""
         seconds = 0.0 if self._fastest is None else self._fastest.seconds
-        most = OPS_COMPARED + OPS_COMPARED_A_SECOND * seconds
+        most = min(OPS_COMPARED + OPS_COMPARED_A_SECOND * seconds, MOST_COMPARED)
         return self._fastest is None or self._made + cut.kernel_calls <= share * most
 
     def make(self, cut: Cut, bound: int | None = None) -> bool:
@@ -134,7 +136,7 @@ def _near_bound(best: Found, candidates: Candidates, lower: Lower, machine: Mach
     near = NEAR * sum(bound.values())
     if best.moved <= near:
         return best
-    left, good = OPS_SPARING_A_SECOND * best.seconds, list[Found]()
+    left, good = min(OPS_SPARING_A_SECOND * best.seconds, MOST_COMPARED), list[Found]()
     for cut in candidates.sparing(near - written):
         if left < cut.kernel_calls:
             continue
