@@ -44,7 +44,8 @@ class Watched:
 def watch(command: list[str]) -> Watched:
     """Run a command and follow its highest resident memory."""
     begin = time.perf_counter()
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    anew = os.environ | {"EINTURNIP_PLANS": "off"}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=anew)
     peak = 0
     while True:
         try:
