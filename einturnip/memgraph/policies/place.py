@@ -65,11 +65,9 @@ class Walk(Residents):
 
     def __init__(self, seen: Trace, policy: Policy, far: Sequence[bool], places: Mapping[Stay, int]) -> None:
         super().__init__(seen)
-        self.places = places
+        self.policy, self.far, self.places = policy, far, places
         self.taken: dict[Stay, int] = {}
-        self.far = far
         unit = granule(seen.budgets.device)
-        self.policy = policy
         self.arena = Arena(seen.budgets.device, unit)
         self.tiers = {HOST: Arena(seen.budgets.host, unit), DISK: Arena(seen.budgets.disk, unit)}
         self.slot: dict[int, Segment] = {}  # of values that were offloaded
