@@ -4,8 +4,9 @@ Both are processes that stay, and are asked one after the other, so that both se
 
 python compare.py MODEL.gguf [--memory 320MiB] [--tokens 32] [--rounds 2] [--peer-python PYTHON] [--offload]
 
-Needs torch, transformers, accelerate and gguf in the peer's Python. With --offload, transformers runs by Accelerate's
-disk_offload, in a memory cgroup of --memory where this process may make one.
+Needs torch, transformers, accelerate and gguf in the peer's Python. With --offload FOLDER, transformers runs by
+Accelerate's disk_offload. With --limit SIZE, each contender runs in a memory cgroup (version 1, as root) of that size,
+which counts the pages of files in the page cache too, and in which the kernel kills what cannot do with it.
 """
 
 from __future__ import annotations
@@ -129,9 +130,8 @@ class Contender:
     """A process that answers a question a line; its highest resident memory is read from outside, out of /proc."""
 
     def __init__(self, command: list[str], limit: int | None = None) -> None:
-        self.group = CGROUPS / f"compare-{os.getpid()}" if limit is not None else None
+        self.group = Path(tempfile.mkdtemp(prefix="compare-", dir=CGROUPS)) if limit is not None else None
         if self.group is not None:
-            self.group.mkdir(exist_ok=True)
             (self.group / "memory.limit_in_bytes").write_text(str(limit))
         self.peak_mib, self.errors = 0.0, tempfile.TemporaryFile("w+")  # noqa: SIM115  (lives as long as the process)
         pipe = subprocess.PIPE
@@ -196,6 +196,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--peer-python", default=sys.executable)
     parser.add_argument("--offload", help="folder for weights that Accelerate reads from disk")
+    parser.add_argument("--limit", help="memory of the cgroup that each contender runs in")
     parser.add_argument("--only", choices=["ours", "theirs"])
     parser.add_argument("--worker", choices=["ours", "theirs"], help=argparse.SUPPRESS)
     given = parser.parse_args()
@@ -216,10 +217,10 @@ def _contest(given: argparse.Namespace) -> None:
     mine += ["--memory", given.memory] if given.memory else ["--arena", given.arena] if given.arena else []
     if given.offload and not (Path(given.offload) / "index.json").exists():
         subprocess.run(peers, check=True, stdin=subprocess.DEVNULL)
-    limit = parse_size(given.memory) if given.offload and given.memory else None
+    limit = parse_size(given.limit) if given.limit else None
     contenders = {}
     if given.only != "theirs":
-        contenders["einturnip"] = Contender(mine)
+        contenders["einturnip"] = Contender(mine, limit)
     if given.only != "ours":
         contenders["transformers"] = Contender(peers, limit)
     for contender in contenders.values():

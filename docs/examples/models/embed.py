@@ -50,7 +50,10 @@ class Embedder:
         self.tokenizer.enable_truncation(LONGEST)
         self.tokenizer.no_padding()
         self.program = et.compile(Path(__file__).with_name("minilm.ein"))
-        self.weights = {name: f"{folder}/::{key}" for name, key in NAMES.items()}
+        file = et.open(str(folder))
+        self.weights = {name: file[key] for name, key in NAMES.items()}
+        if memory is None and arena is None:  # as much memory as there is: read the weights once, not with every batch
+            self.weights = {name: np.asarray(weight) for name, weight in self.weights.items()}
         self.settings = {"memory": memory, "arena": arena}
 
     def __call__(self, sentences: list[str]) -> np.ndarray:
