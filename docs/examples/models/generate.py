@@ -161,7 +161,10 @@ def room(memory: str | None) -> int | None:
         return None
     with open("/proc/self/status", encoding="ascii") as status:
         (resident,) = (int(line.split()[1]) << 10 for line in status if line.startswith("VmRSS:"))
-    return parse_size(memory) - resident - MODEL_NBYTES
+    left = parse_size(memory) - resident - MODEL_NBYTES
+    if left <= 0:
+        raise SystemExit(f"{memory} are less than Python and the model's description take")
+    return left
 
 
 def main() -> None:
