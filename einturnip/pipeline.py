@@ -265,9 +265,10 @@ def execute(
         transfers, trace = ran(planned, options, ready, (by_node, by_output, ready.spill), tick, stop)
         for sink in sinks.values():
             sink.commit()
+        touched = ready.arena.touched_nbytes() if planned.device.kind == "cpu" else None
         if standing is None:
             ready.leave()
-        return report_of(planned, transfers.flags, transfers.moved, trace)
+        return report_of(planned, transfers.flags, transfers.moved, trace, touched)
     finally:
         if standing is None:
             ready.close()
@@ -324,11 +325,16 @@ def _on_streams(
 
 
 def report_of(
-    planned: Planned, flags: Mapping[int, Sequence[int]], moved: Mapping[str, int], trace: Trace
+    planned: Planned,
+    flags: Mapping[int, Sequence[int]],
+    moved: Mapping[str, int],
+    trace: Trace,
+    touched: int | None = None,
 ) -> RunReport:
     """What a run did.
 
-    ``flags``: by node, in how many tiles what WARNINGS name happened; ``moved``: bytes in and out.
+    ``flags``: by node, in how many tiles what WARNINGS name happened; ``moved``: bytes in and out. ``touched``: bytes
+    of the arena that it wrote to, as the kernel counts its pages; None where only the plan tells.
     """
     graph = planned.graph
     warnings = []
@@ -349,7 +355,8 @@ def report_of(
         link_bytes=planned.device.link_bytes(moved),
         link_bytes_lower_bound=planned.prediction.link_bytes_lower_bound,
         arena_nbytes=planned.budget.arena,
-        arena_peak_nbytes=planned.memgraph.peak_nbytes,
+        # An arena may end inside its last page.
+        arena_peak_nbytes=planned.memgraph.peak_nbytes if touched is None else min(touched, planned.memgraph.capacity),
         memory_nbytes=planned.budget.memory,
         peak_resident_nbytes=peak_resident_nbytes(),
         workers=planned.machine.workers,

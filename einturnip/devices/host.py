@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import mmap
+import os
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -35,6 +37,10 @@ __all__ = [
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
+# Bytes of an arena whose pages are counted at once.
+_COUNTED_NBYTES = 1 << 26
+
+
 class HostArena:
     """All the memory that a run computes in: one private anonymous mapping of ``nbytes``, page-aligned.
 
@@ -64,6 +70,22 @@ class HostArena:
             TypeError, ValueError: the array is not all in the arena.
         """
         return np.ndarray(shape, dtype, self._bytes, offset, strides)
+
+    def touched_nbytes(self) -> int | None:
+        """Bytes of the pages that were used so far, as the kernel counts them; None where it does not tell."""
+        try:
+            mincore = ctypes.CDLL(None, use_errno=True).mincore
+        except (OSError, AttributeError):
+            return None
+        page, touched = os.sysconf("SC_PAGE_SIZE"), 0
+        for begin in range(0, self.nbytes, _COUNTED_NBYTES):
+            nbytes = min(_COUNTED_NBYTES, self.nbytes - begin)
+            resident = np.zeros(-(-nbytes // page), np.uint8)
+            at = ctypes.c_void_p(self._bytes.ctypes.data + begin)
+            if mincore(at, ctypes.c_size_t(nbytes), ctypes.c_void_p(resident.ctypes.data)) != 0:
+                return None
+            touched += int(np.count_nonzero(resident & 1)) * page
+        return touched
 
     def close(self) -> None:
         """Give the memory back; where arrays over it still live, when the last of them goes."""

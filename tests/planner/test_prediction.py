@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -40,6 +41,7 @@ PROGRAMS = {
         "48KiB",
     ),
 }
+PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
@@ -50,8 +52,9 @@ def test_predicted_bytes_and_peak_are_exact(name: str, tmp_path: Path) -> None:
     out = {o: str(tmp_path / f"{o}.npy") for o in program.outputs}
     report = program(A=str(tmp_path / "A.npy"), arena=arena, spill=str(tmp_path), out=out).report
     assert report.link_bytes == report.predicted.link_bytes
-    peak = report.predicted.peak_nbytes["cpu:0"]
-    assert report.arena_peak_nbytes <= peak <= 1.1 * report.arena_peak_nbytes
+    # What was touched is counted by the kernel, in pages.
+    peak = -(-report.predicted.peak_nbytes["cpu:0"] // PAGE) * PAGE
+    assert report.arena_peak_nbytes <= peak <= max(1.1 * report.arena_peak_nbytes, report.arena_peak_nbytes + PAGE)
 
 
 def kernel_time(text: str, **sizes: int) -> float:
