@@ -27,7 +27,7 @@ MOST_COMPARED = 300_000
 SHARE_GIVEN = 0.7
 # The cut of the lowest price is lowered in any case, if by formula it costs at most this part of the best until then.
 PROMISING = 0.9
-# Rungs of the ladder in turn that bring nothing; cuts by price on each of them.
+# Cuts, or rungs of the ladder, in turn that bring nothing; cuts by price on each rung.
 MOST_WORSE = 2
 MOST_ON_A_RUNG = 2
 # From one plan to one for less memory, at least this part of the cost must be saved.
@@ -65,13 +65,15 @@ class _Comparison:
         self._machine = machine
         self.best: Found | None = None
         self._fastest: Found | None = None
-        self._made = 0
+        self._made = self._calls = 0
 
     def affords(self, cut: Cut, share: float) -> bool:
         """True where making one more plan is short beside the run; the first is always made."""
         seconds = 0.0 if self._fastest is None else self._fastest.seconds
         most = min(OPS_COMPARED + OPS_COMPARED_A_SECOND * seconds, MOST_COMPARED)
-        return self._fastest is None or self._made + cut.kernel_calls <= share * most
+        if self._fastest is None:
+            return True
+        return self._made + cut.kernel_calls * self._made / max(1, self._calls) <= share * most
 
     def make(self, cut: Cut, bound: int | None = None) -> bool:
         """Make the plan of a cut, in ``bound`` bytes if stated; True where it is the best by now."""
@@ -79,6 +81,7 @@ class _Comparison:
         if memgraph is None:
             return False
         self._made += len(memgraph)
+        self._calls += cut.kernel_calls
         found = _found(cut, memgraph, self._machine)
         if self.best is None or self._fastest is None:
             self.best = self._fastest = found
@@ -99,12 +102,13 @@ def best_plan(candidates: Candidates, lower: Lower, machine: Machine) -> MemGrap
             return whole
     compared = candidates.compared()
     plans = _Comparison(lower, machine)
+    worse = 0
     for cut in sorted(compared, key=lambda c: c.kernel_calls):  # those that are quickly made first
-        promising = (
-            cut is compared[0] and plans.best is not None and candidates.price(cut) < PROMISING * plans.best.cost
-        )
-        if promising or plans.affords(cut, SHARE_GIVEN):
-            plans.make(cut)
+        best = plans.best
+        promising = cut is compared[0] and best is not None and candidates.price(cut) < PROMISING * best.cost
+        if promising or (worse < MOST_WORSE and plans.affords(cut, SHARE_GIVEN)):
+            # Blocks of a product fill the memory by luck; of all else, ever finer tiles only cost more.
+            worse = 0 if plans.make(cut) or candidates.blocked else worse + 1
     if plans.best is not None:
         _with_less(plans, plans.best, candidates)
         return _near_bound(plans.best, candidates, lower, machine).memgraph
