@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 from unittest import mock
 
@@ -11,7 +12,6 @@ from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
 import einturnip
-from einturnip import pipeline
 from einturnip.core.dtypes import BOOL, F32
 from einturnip.core.einsum import Einsum
 from einturnip.core.errors import CapacityError
@@ -30,6 +30,7 @@ from einturnip.memgraph import build as memgraph_build
 from einturnip.memgraph import check as memgraph_check
 from einturnip.memgraph import evaluate as memgraph_values
 from einturnip.pipeline import Options, Planned, execute
+from einturnip.planner import forms
 from einturnip.planner.plan import plan
 from einturnip.planner.price import predict
 from einturnip.runtime.policies import policy
@@ -170,12 +171,12 @@ def test_an_einsum_under_a_mask() -> None:
 # --- programs, fused wherever a law allows it -------------------------------------------------------------------------
 
 
-def fuse_all(graph: EinGraph, forms: Forms, memory: int | None) -> EinGraph:
-    return fuse(graph, forms, memory, 0)
+def fuse_all(graph: EinGraph, forms: Forms, memory: int | None, rows: bool) -> EinGraph:
+    return fuse(graph, forms, memory, 0, rows)
 
 
-def fused_only(planned: Any, fused: EinGraph, apart: EinGraph) -> Planned:
-    return planned(fused)
+def fused_only(planned: forms.Planning, fused: EinGraph, apart: EinGraph, limit: int | None, *_: Any) -> forms.Formed:
+    return forms.Formed(fused, *planned(fused, math.inf), limit)
 
 
 @pytest.mark.parametrize("arena", [None, 1])
@@ -183,7 +184,7 @@ def fused_only(planned: Any, fused: EinGraph, apart: EinGraph) -> Planned:
 def test_drawn_programs_fused(arena: int | None, case: Case) -> None:
     note(case.text)
     expected = evaluate(case.program, case.inputs, case.dims)
-    with mock.patch.multiple(pipeline, fuse=fuse_all, _better=fused_only):
+    with mock.patch.multiple(forms, fuse=fuse_all, _fused_or_not=fused_only):
         program = einturnip.compile(case.text, dims=case.dims)
         try:
             plan = program.plan(arena=arena, workers=2, data=case.inputs)
@@ -211,10 +212,10 @@ def test_programs_fused(name: str, arena: str) -> None:
     rng = np.random.default_rng(0)
     inputs = {"A": rng.integers(-3, 4, (150, 16)) / 4, "B": rng.integers(-3, 4, (150, 16)) / 4}
     program = einturnip.compile(text)
-    with mock.patch.object(pipeline, "_better", fused_only):
+    with mock.patch.object(forms, "_fused_or_not", fused_only):
         plan = program.plan(arena=arena, workers=2, data=inputs)
     fused = any(isinstance(getattr(n, "einsum", None), Region) for n in plan._job.planned.graph.nodes)
-    with mock.patch.object(pipeline, "fuse", lambda graph, *_: graph):
+    with mock.patch.object(forms, "fuse", lambda graph, *_, **__: graph):
         expected = program.plan(arena="8MiB", workers=2, data=inputs).run()["O"]
     np.testing.assert_allclose(plan.run()["O"], expected, rtol=1e-10)
     assert fused or name in ("variance", "softmax")

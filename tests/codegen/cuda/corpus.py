@@ -13,7 +13,6 @@ import numpy as np
 from hypothesis import HealthCheck, given, settings
 
 import einturnip as et
-from einturnip import pipeline
 from einturnip.codegen.cuda.generate import generate, layout
 from einturnip.codegen.cuda.types import CudaKernel, View
 from einturnip.core.algebra import Aggregation, aggregation
@@ -21,6 +20,7 @@ from einturnip.core.dtypes import DType
 from einturnip.core.einsum import Einsum
 from einturnip.core.region import Region
 from einturnip.eingraph.types import EinGraph, EinsumNode
+from einturnip.planner import forms
 from einturnip.testing import programs
 from tests.examples.test_examples import PROGRAMS
 from tests.language.test_semantics import SENTENCES
@@ -37,13 +37,13 @@ class _Enough(Exception):
 def graphs(program: et.Program, inputs: Mapping[str, Any]) -> list[EinGraph]:
     """The rewritten graph of a program, and with its regions."""
     found: list[EinGraph] = []
-    fuse = pipeline.fuse
+    fuse = forms.fuse
 
-    def record(graph: EinGraph, *rest: Any) -> EinGraph:
+    def record(graph: EinGraph, *rest: Any, rows: bool) -> EinGraph:
         found.extend((graph, fuse(graph, *rest)))
         raise _Enough
 
-    with mock.patch.object(pipeline, "fuse", record), warnings.catch_warnings():
+    with mock.patch.object(forms, "fuse", record), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
             program.plan(data=inputs, workers=1)
