@@ -63,7 +63,7 @@ def test_an_error_in_a_kernel_names_its_statement_and_gives_all_back(tmp_path, m
     assert caught.value.__cause__ is error
     assert sorted(os.listdir(tmp_path)) == ["c.npy", "spill"] and os.listdir(tmp_path / "spill") == []
     assert (tmp_path / "c.npy").read_text() == "older"
-    assert threading.active_count() == threads
+    assert threading.active_count() <= threads  # fewer, where some waited for this run
     del caught
     error.__traceback__ = None
     gc.collect()
