@@ -1,5 +1,7 @@
 """Contenders side by side: a process each, called in turn, so that what disturbs one disturbs all.
 
+Who waits is stopped: threads of several libraries go on spinning after a call, and would take the cores of the next.
+
 A round is clean when the machine did little else meanwhile (``/proc/stat``); medians are over clean rounds where there
 are enough of them. Ratios are of seconds of the same round, with a bootstrap interval of their median.
 """
@@ -8,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -43,10 +46,12 @@ class Contender:
     def call(self) -> None:
         """One round."""
         assert self.process.stdin is not None
+        self.process.send_signal(signal.SIGCONT)
         before = _busy()
         self.process.stdin.write("go\n")
         self.process.stdin.flush()
         said = answer(self.process)
+        self.process.send_signal(signal.SIGSTOP)
         if "seconds" not in said:
             self.error = said["error"]
             return
@@ -56,6 +61,7 @@ class Contender:
 
     def end(self) -> None:
         """Note its peak and let it go."""
+        self.process.send_signal(signal.SIGCONT)
         if self.process.poll() is None:
             self.peak_nbytes = peak_resident(self.process.pid)
         for stream in (self.process.stdin, self.process.stdout):
@@ -94,6 +100,7 @@ def start(case: str, contender: str, small: bool) -> Contender:
         text=True,
     )
     about = answer(process)
+    process.send_signal(signal.SIGSTOP)
     return Contender(contender, process, about, error=about.get("error", ""))
 
 
