@@ -15,7 +15,7 @@ import numpy as np
 
 from einturnip.core.dtypes import DType
 from einturnip.core.errors import StoreError
-from einturnip.stores.chunked import parts
+from einturnip.stores.chunked import pieces
 from einturnip.stores.file_source import StoredTensor
 from einturnip.stores.layout import c_layout, extent_nbytes
 from einturnip.stores.pages import PENDING_NBYTES
@@ -56,8 +56,8 @@ class ChunkFiles:
     def contiguous_nbytes(self, region: Region) -> int:
         """Length of the contiguous runs of the region, in its first chunk."""
         self._whole.check(region)
-        first = next(parts(region, self.chunks), None)
-        return 0 if first is None else self._inside.extent(self._place(first)[1])[1]
+        first = next(pieces(region, self.chunks), None)
+        return 0 if first is None else self._inside.extent(first.within)[1]
 
     def read(self, region: Region, out: Array) -> int:
         """Fill ``out``, part by part.
@@ -66,18 +66,15 @@ class ChunkFiles:
             StoreError: a chunk's file cannot be read or has another size than its shape.
         """
         self._whole.check(region)
-        for part in parts(region, self.chunks):
-            chunk, within = self._place(part)
-            window: tuple[Any, ...] = tuple(slice(a - o, b - o) for (a, b), (o, _) in zip(part, region, strict=True))
-            self._read(chunk, within, out[(*window, ...)])
+        for piece in pieces(region, self.chunks):
+            self._read(piece.chunk, piece.within, out[piece.window])
         return out.nbytes
 
     def release(self, region: Region) -> None:
         """Count the region as done with: chunks leave the page cache once all of them is, or when many wait."""
         self._whole.check(region)
-        for part in parts(region, self.chunks):
-            chunk, within = self._place(part)
-            nbytes = extent_nbytes(self._inside.extent(within))
+        for piece in pieces(region, self.chunks):
+            chunk, nbytes = piece.chunk, extent_nbytes(self._inside.extent(piece.within))
             with self._lock:
                 self._released[chunk] = self._released.get(chunk, 0) + nbytes
                 full = self._released[chunk] >= self._inside.nbytes
@@ -92,11 +89,6 @@ class ChunkFiles:
         with self._lock:
             gone, self._released = list(self._released), {}
         self._drop(gone)
-
-    def _place(self, part: Region) -> tuple[Coordinates, Region]:
-        """The chunk that a part lies in, and where in it."""
-        chunk = tuple(a // c for (a, _), c in zip(part, self.chunks, strict=True))
-        return chunk, tuple((a - k * c, b - k * c) for (a, b), k, c in zip(part, chunk, self.chunks, strict=True))
 
     def _read(self, chunk: Coordinates, within: Region, out: Array) -> None:
         file = self._path(chunk)

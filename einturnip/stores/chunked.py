@@ -8,6 +8,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from einturnip.core.dtypes import DType
@@ -75,9 +76,8 @@ class ChunkedSource:
         """
         self._layout.check(region)
         for part in parts(region, self.chunks):
-            window: tuple[Any, ...] = tuple(slice(a - o, b - o) for (a, b), (o, _) in zip(part, region, strict=True))
             with self._lock:
-                self._decode(part, out[(*window, ...)])
+                self._decode(part, out[_window(part, region)])
                 self._passed += math.prod(b - a for a, b in part) * self.dtype.itemsize
                 if self._fd >= 0 and self._passed >= PENDING_NBYTES:
                     os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_DONTNEED)
@@ -95,6 +95,27 @@ class ChunkedSource:
             if self._fd >= 0:
                 os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_DONTNEED)
             self._close()
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """What of a region lies in one chunk: which chunk, as a region of it, as a window of the region."""
+
+    chunk: tuple[int, ...]
+    within: Region
+    window: tuple[Any, ...]
+
+
+def pieces(region: Region, chunks: tuple[int, ...]) -> Iterator[Piece]:
+    """The region chunk by chunk."""
+    for part in parts(region, chunks):
+        chunk = tuple(a // c for (a, _), c in zip(part, chunks, strict=True))
+        within = tuple((a - k * c, b - k * c) for (a, b), k, c in zip(part, chunk, chunks, strict=True))
+        yield Piece(chunk, within, _window(part, region))
+
+
+def _window(part: Region, region: Region) -> tuple[Any, ...]:
+    return (*(slice(a - o, b - o) for (a, b), (o, _) in zip(part, region, strict=True)), ...)
 
 
 def parts(region: Region, chunks: tuple[int, ...]) -> Iterator[Region]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from einturnip.core.dtypes import DType
 from einturnip.core.errors import StoreError
-from einturnip.stores.chunked import parts
+from einturnip.stores.chunked import pieces
 from einturnip.stores.file_source import STAGING_NBYTES, as_bytes, staging
 from einturnip.stores.layout import blocks, c_layout, extent_nbytes
 from einturnip.stores.pages import PENDING_NBYTES
@@ -98,13 +98,10 @@ class ZarrSink:
 
     def _parts(self, region: Region) -> list[_Part]:
         self._whole.check(region)
-        found = []
-        for part in parts(region, self._chunk):
-            window = tuple(slice(a - o, b - o) for (a, b), (o, _) in zip(part, region, strict=True))
-            place = [a // c for (a, _), c in zip(part, self._chunk, strict=True)]
-            within = tuple((a - p * c, b - p * c) for (a, b), p, c in zip(part, place, self._chunk, strict=True))
-            found.append(_Part((*window, ...), within, os.path.join(self._folder, *map(str, place))))
-        return found
+        return [
+            _Part(piece.window, piece.within, os.path.join(self._folder, *map(str, piece.chunk)))
+            for piece in pieces(region, self._chunk)
+        ]
 
     def _staged(self, part: _Part) -> Iterator[tuple[Array, Region, tuple[Any, ...]]]:
         """The part a stageful at a time: memory for it, its place in the chunk, its window in the part."""
