@@ -106,13 +106,17 @@ def start(case: str, contender: str, small: bool) -> Contender:
 
 def contest(case: str, contenders: Sequence[str], rounds: int, small: bool, tolerance: float) -> list[Figure]:
     """Run every contender of a case in turn, so many rounds; the first is the one that ratios are of."""
-    field_ = [start(case, name, small) for name in contenders]
-    for k in range(rounds):
-        for c in field_ if k % 2 else reversed(field_):
-            if c.alive:
-                c.call()
-    for c in field_:
-        c.end()
+    field_: list[Contender] = []
+    try:
+        for name in contenders:
+            field_.append(start(case, name, small))
+        for k in range(rounds):
+            for c in field_ if k % 2 else reversed(field_):
+                if c.alive:
+                    c.call()
+    finally:  # a process that is stopped does not see that its input ended
+        for c in field_:
+            c.end()
     return [_figure(c, field_, tolerance) for c in field_ if not c.about.get("absent")]
 
 
