@@ -55,23 +55,23 @@ def best_form(graph: EinGraph, options: Options, limit: int | None, machine: Mac
         return _formed(planned, fused if options.again.fused else apart, limit)
     if options.reproducible:
         return _formed(planned, canonical_graph(fused, apart), limit)
-    within = _refused = None
+    if limit is None or len(graph.nodes) > MOST_NODES:
+        return _fused_or_not(planned, fused, apart, limit, machine)
+    free, free_fused = _forms(graph, options, None, machine)
+    if free == apart:
+        return _fused_or_not(planned, fused, apart, limit, machine)
+    within = refused = None
     try:
         within = _fused_or_not(planned, fused, apart, limit, machine)
     except CapacityError as error:
-        _refused = error
-    if limit is None or len(graph.nodes) > MOST_NODES:
-        return _one_of(within, None, _refused, machine)
-    free, free_fused = _forms(graph, options, None, machine)
-    if free == apart:
-        return _one_of(within, None, _refused, machine)
+        refused = error
     # Fewer operations may be worth a product that is larger than the memory: its tiles go to the disk and come back.
     most = math.inf if within is None else TOO_DEAR * within.lowered.price
     try:
         other = _fused_or_not(planned, free_fused, free, None, machine, most)
     except (CapacityError, TooDear):
         other = None
-    return _one_of(within, other, _refused, machine)
+    return _one_of(within, other, refused, machine)
 
 
 def _one_of(one: Formed | None, other: Formed | None, refused: CapacityError | None, machine: Machine) -> Formed:
