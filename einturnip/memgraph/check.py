@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from einturnip.core.errors import InternalError
-from einturnip.memgraph.reach import unordered
+from einturnip.memgraph.reach import unordered, waiting
 from einturnip.memgraph.types import COMPUTE, DISK, FILES, HOST, MemGraph, OpKind
 from einturnip.taskgraph.types import TaskKind
 
@@ -39,11 +39,10 @@ def check(graph: MemGraph) -> None:
 
 
 def _check_acyclic(graph: MemGraph) -> None:
-    op_of_edge = np.repeat(np.arange(len(graph)), np.diff(graph.after_ptr))
-    late = np.flatnonzero(graph.after >= op_of_edge)
-    if len(late):
-        x = int(op_of_edge[late[0]])
-        raise InternalError(f"op {x} waits for op {int(graph.after[late[0]])}, which is not before it")
+    for ops, edges in waiting(graph.after_ptr, graph.after):
+        late = np.flatnonzero(edges >= ops)
+        if len(late):
+            raise InternalError(f"op {ops[late[0]]} waits for op {edges[late[0]]}, which is not before it")
 
 
 def _check_capacity(graph: MemGraph) -> None:

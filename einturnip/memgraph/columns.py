@@ -15,9 +15,12 @@ from einturnip.taskgraph.types import TaskGraph
 
 Ints = NDArray[np.int64]
 Ops = NDArray[np.int32]
-OPS_AT_ONCE = 1 << 14
-EDGES_AT_ONCE = 1 << 17
-PAIRS_AT_ONCE = 1 << 16  # of rows that are compared
+# Dependencies that are gathered, some of them doubtful, before it is seen which hold; rows of ops that are compared
+# then at once. Planning a graph of any size takes no more memory for them.
+EDGES_AT_ONCE = 1 << 15
+PAIRS_AT_ONCE = 1 << 15
+# Of dependencies that hold, those that others imply are dropped once there are so many for each op, and so many in all.
+MOST_AN_OP, FEWEST_REDUCED = 8, 1 << 17
 
 
 class OpColumns:
@@ -27,8 +30,11 @@ class OpColumns:
         self.kind, self.task, self.unit, self.seconds = array("B"), array("i"), array("i"), array("d")
         self.read_ptr, self.read = array("q", [0]), array("q")
         self.write_ptr, self.write = array("q", [0]), array("q")
+        # Of the last ops, what is said; of those before, what was found to hold.
         self.after_ptr, self.after = array("q", [0]), array("i")
         self.doubtful_ptr, self.doubtful = array("q", [0]), array("i")
+        self.found_ptr, self.found = array("q", [0]), array("i")
+        self.said, self.left = 0, 0
         self.close(0, 0, 0, [])
 
     def append(
@@ -60,6 +66,8 @@ class OpColumns:
         if doubtful:
             self.doubtful.extend({*doubtful} - certain)
         self.doubtful_ptr.append(len(self.doubtful))
+        if len(self.after) + len(self.doubtful) >= EDGES_AT_ONCE:
+            self._settle()
         return len(self.kind) - 1
 
     def close(self, capacity: int, spill: int, peak: int, origin: Iterable[int]) -> None:
@@ -68,8 +76,9 @@ class OpColumns:
 
     def freeze(self, tasks: TaskGraph) -> MemGraph:
         """The graph, without the dependencies that other paths imply; the columns become its own."""
-        found = len(self.after) + len(self.doubtful)
-        after_ptr, after = reduced(*self._conflicting())
+        self._settle()
+        after_ptr, after = self._reduced()
+        del self.found_ptr, self.found
         return MemGraph(
             tasks,
             self.capacity,
@@ -86,51 +95,42 @@ class OpColumns:
             after_ptr,
             after,
             _column(array("i", self.origin), np.int32),
-            found - len(after),
+            self.said - len(after),
         )
 
-    def _conflicting(self) -> tuple[Ints, Ops]:
-        """The dependencies between ops that share bytes, one of them writing; those of an op in order.
+    def _settle(self) -> None:
+        """Of what the last ops are said to wait for, keep what they share bytes with, one of the two writing; in order.
 
         The arena's segments are coarser than what ops touch: padding, and the rest of a run that was merged.
         """
+        done, n = len(self.found_ptr) - 1, len(self.kind)
+        after, ops = _edges(self.after_ptr, self.after, done)
+        u, x = _edges(self.doubtful_ptr, self.doubtful, done)
         reads, writes = _Touched(self.read_ptr, self.read), _Touched(self.write_ptr, self.write)
-        n = len(self.kind)
-        certain, doubtful = _Edges(self.after_ptr, self.after), _Edges(self.doubtful_ptr, self.doubtful)
-        found = np.empty(len(self.after) + len(self.doubtful), np.int32)
-        counts = np.zeros(n + 1, np.int64)
-        total = 0
-        for start in range(0, n, OPS_AT_ONCE):
-            u, x = doubtful.of(start)
-            kept = np.zeros(len(u), bool)
-            for at in range(0, len(u), EDGES_AT_ONCE):
-                part = slice(at, at + EDGES_AT_ONCE)
-                w, y = u[part], x[part]
-                kept[part] = writes.meet(w, writes, y) | writes.meet(w, reads, y) | reads.meet(w, writes, y)
-            pairs = (np.concatenate([a, b]) for a, b in zip(certain.of(start), (u[kept], x[kept]), strict=True))
-            after, ops = pairs
-            after = after[np.lexsort((after, ops))]
-            found[total : total + len(after)] = after
-            total += len(after)
-            counts[start + 1 : start + OPS_AT_ONCE + 1] = np.bincount(
-                ops - start, minlength=min(OPS_AT_ONCE, n - start)
-            )
-        del self.after, self.doubtful
-        return np.cumsum(counts), found[:total]
+        kept = writes.meet(u, writes, x) | writes.meet(u, reads, x) | reads.meet(u, writes, x)
+        after, ops = np.concatenate([after, u[kept]]), np.concatenate([ops, x[kept]])
+        order = np.lexsort((after, ops))
+        ends = len(self.found) + np.cumsum(np.bincount(ops - done, minlength=n - done))
+        self.said += len(self.after) + len(self.doubtful)
+        self.found.frombytes(after[order].astype(np.int32).tobytes())
+        self.found_ptr.frombytes(ends.astype(np.int64).tobytes())
+        self.after_ptr, self.after = array("q", [0]), array("i")
+        self.doubtful_ptr, self.doubtful = array("q", [0]), array("i")
+        if len(self.found) > max(2 * self.left, FEWEST_REDUCED, MOST_AN_OP * n):
+            ptr, left = self._reduced()
+            self.left = len(left)
+            self.found_ptr, self.found = array("q", ptr.tobytes()), array("i", left.tobytes())
+
+    def _reduced(self) -> tuple[Ints, Ops]:
+        """What was found, without what other paths imply."""
+        return reduced(np.frombuffer(self.found_ptr, np.int64), _column(self.found, np.int32))
 
 
-class _Edges:
-    """Dependencies by op."""
-
-    def __init__(self, ptr: array[int], after: array[int]) -> None:
-        self.ptr = np.frombuffer(ptr, np.int64)
-        self.after = np.frombuffer(after, np.int32)
-
-    def of(self, start: int) -> tuple[Ops, Ops]:
-        """Those of OPS_AT_ONCE ops from ``start`` on: what is waited for, and who waits."""
-        ends = self.ptr[start : start + OPS_AT_ONCE + 1]
-        ops = np.arange(start, start + len(ends) - 1, dtype=np.int32)
-        return self.after[ends[0] : ends[-1]], np.repeat(ops, np.diff(ends))
+def _edges(ptr: array[int], after: array[int], first: int) -> tuple[Ops, Ops]:
+    """What ops from ``first`` on wait for, and which of them waits."""
+    counts: Ints = np.diff(_column(ptr, np.int64))
+    waiting = np.arange(first, first + len(counts), dtype=np.int32)
+    return _column(after, np.int32), np.repeat(waiting, counts)
 
 
 class _Touched:

@@ -19,7 +19,7 @@ Ops = NDArray[np.int32]
 FEWEST_CLEARED = 64
 # A dependency on an op further back than this is kept though others may imply it: sets have no more bits than this.
 FARTHEST = 8192
-OPS_AT_ONCE = 4096
+OPS_AT_ONCE, EDGES_AT_ONCE = 4096, 1 << 15
 
 
 def ancestry(ptr: Ints, after: Ops, last_asked: Ops, reduce: bool) -> Iterator[tuple[int, int, list[int], list[int]]]:
@@ -81,9 +81,8 @@ def ancestry(ptr: Ints, after: Ops, last_asked: Ops, reduce: bool) -> Iterator[t
 
 def _dependencies(ptr: Ints, after: Ops) -> Iterator[tuple[int, list[int]]]:
     """Each op with its dependencies, latest first."""
-    n = len(ptr) - 1
-    for start in range(0, n, OPS_AT_ONCE):
-        ends = ptr[start : start + OPS_AT_ONCE + 1]
+    for start, stop in _parts(ptr):
+        ends = ptr[start : stop + 1]
         edges = after[ends[0] : ends[-1]][::-1].tolist()
         places = (ends[-1] - ends).tolist()
         for k in range(len(places) - 1):
@@ -104,7 +103,7 @@ def _final(ptr: Ints, after: Ops, last_asked: Ops) -> Ops:
     n = len(ptr) - 1
     span = int((last_asked - np.arange(n, dtype=np.int32)).max(initial=0))
     final = np.full(n, -1, np.int32)
-    for ops, edges in _waiting(ptr, after):
+    for ops, edges in waiting(ptr, after):
         near = ops - edges <= span
         np.maximum.at(final, edges[near], ops[near])
     return final
@@ -131,25 +130,31 @@ def _last_doubtful(ptr: Ints, after: Ops) -> Ops:
     """
     n = len(ptr) - 1
     earliest = np.full(n, n, np.int32)
-    for ops, edges in _waiting(ptr, after):
+    for ops, edges in waiting(ptr, after):
         np.minimum.at(earliest, edges, ops)
     last = np.full(n, -1, np.int32)
-    for ops, edges in _waiting(ptr, after):
+    for ops, edges in waiting(ptr, after):
         latest = after[ptr[ops + 1] - 1]
         doubtful = (earliest[edges] < ops) & (latest > edges) & (ops - edges <= FARTHEST)
         np.maximum.at(last, edges[doubtful], ops[doubtful])
     return last
 
 
-def _waiting(ptr: Ints, after: Ops) -> Iterator[tuple[Ops, Ops]]:
+def waiting(ptr: Ints, after: Ops) -> Iterator[tuple[Ops, Ops]]:
     """Each dependency, as who waits and what for, some at a time."""
-    n = len(ptr) - 1
-    for start in range(0, n, OPS_AT_ONCE):
-        ends = ptr[start : start + OPS_AT_ONCE + 1]
-        yield (
-            np.repeat(np.arange(start, start + len(ends) - 1, dtype=np.int32), np.diff(ends)),
-            after[ends[0] : ends[-1]],
-        )
+    for start, stop in _parts(ptr):
+        ends = ptr[start : stop + 1]
+        yield np.repeat(np.arange(start, stop, dtype=np.int32), np.diff(ends)), after[ends[0] : ends[-1]]
+
+
+def _parts(*ptrs: Ints) -> Iterator[tuple[int, int]]:
+    """Ops from one to another, all of them in turn: no more edges of each kind at once than memory is for."""
+    n, start = len(ptrs[0]) - 1, 0
+    while start < n:
+        fit = min(int(np.searchsorted(ptr, ptr[start] + EDGES_AT_ONCE, "right")) - 1 for ptr in ptrs)
+        stop = min(max(start + 1, fit), start + OPS_AT_ONCE, n)
+        yield start, stop
+        start = stop
 
 
 def unordered(ptr: Ints, after: Ops, asked_ptr: Ints, asked: Ops) -> tuple[int, int] | None:
@@ -157,8 +162,7 @@ def unordered(ptr: Ints, after: Ops, asked_ptr: Ints, asked: Ops) -> tuple[int, 
     n = len(ptr) - 1
     after = after.copy()
     askers_open, asked_open = array("i"), array("i")
-    for start in range(0, n, OPS_AT_ONCE):
-        stop = min(n, start + OPS_AT_ONCE)
+    for start, stop in _parts(ptr, asked_ptr):
         edges = _pairs(ptr, after, start, stop)
         edges.sort()
         after[ptr[start] : ptr[stop]] = edges % n

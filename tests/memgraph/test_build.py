@@ -15,7 +15,7 @@ from einturnip.decomp.evaluate import evaluate as evaluate_decomposition
 from einturnip.eingraph.build import build as build_graph
 from einturnip.eingraph.evaluate import evaluate as evaluate_graph
 from einturnip.lang import compile_text
-from einturnip.memgraph import columns
+from einturnip.memgraph import columns, reach
 from einturnip.memgraph.build import LINE, PAGE, build, granule
 from einturnip.memgraph.check import check
 from einturnip.memgraph.evaluate import evaluate
@@ -187,11 +187,32 @@ def test_dependencies_grow_with_the_ops() -> None:
     assert waits.max() >= 40 and waits.sum() < 4 * len(placed)
 
 
-def test_rows_are_compared_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("capacities", [1.0, 2.0, 5.0])
+def test_windows_change_no_dependency(monkeypatch: pytest.MonkeyPatch, capacities: float) -> None:
+    """Dependencies are compared, and those that others imply dropped, a few at a time as ops come."""
     tasks = build_tasks(decomposed(graph_of("product"), [[2, 1, 2]] * 12, 1500), MACHINE)
-    capacity = 2 * least_capacity(tasks)
+    capacity = int(capacities * least_capacity(tasks))
     at_once = build(tasks, capacity, MACHINE)
-    monkeypatch.setattr(columns, "PAIRS_AT_ONCE", 2)
+    for name, few in {"PAIRS_AT_ONCE": 2, "EDGES_AT_ONCE": 3, "FEWEST_REDUCED": 4, "MOST_AN_OP": 0}.items():
+        monkeypatch.setattr(columns, name, few)
+    monkeypatch.setattr(reach, "EDGES_AT_ONCE", 3)
     few = build(tasks, capacity, MACHINE)
+    check(few)
     assert len(few) > 30 and few.after.tolist() == at_once.after.tolist()
     assert few.after_ptr.tolist() == at_once.after_ptr.tolist()
+
+
+def test_many_that_wait_for_many_are_never_all_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A value that 400 ops read gives its bytes to 400 others: 160,000 waits, nearly all implied by others."""
+    monkeypatch.setattr(columns, "EDGES_AT_ONCE", 1 << 10)
+    monkeypatch.setattr(columns, "FEWEST_REDUCED", 1 << 10)
+    ops, n, most = columns.OpColumns(), 400, 0
+    ops.append(OpKind.KERNEL, 0, -1, 0.0, [], [0, 0, 64 * n, 0], [])
+    for k in range(n):  # one after the other, by the bytes that they all write
+        ops.append(OpKind.KERNEL, 0, -1, 0.0, [0, 0, 64 * n, 0], [0, 64 * n, 64, 1], [k])
+    for k in range(n):
+        ops.append(OpKind.KERNEL, 0, -1, 0.0, [], [0, 64 * k, 64, 2 + k], [], range(1, n + 1))
+        most = max(most, len(ops.found) + len(ops.after) + len(ops.doubtful))
+    tasks = build_tasks(decomposed(graph_of("product"), [[2, 1, 2]] * 12, 1500), MACHINE)
+    assert ops.freeze(tasks).after.tolist() == [*range(n), *[n] * n]
+    assert most < 2 * columns.MOST_AN_OP * 2 * n
