@@ -34,13 +34,14 @@ from einturnip.planner.price import predict, slots
 from einturnip.runtime.compiling import available, compile_ahead, compile_all, has_room, require_room
 from einturnip.runtime.execute import HostExecutor, Transfers
 from einturnip.runtime.in_arrays import rates
-from einturnip.runtime.loop import Trace, run_ops
+from einturnip.runtime.loop import run_ops
 from einturnip.runtime.on_device import dispatched, memory_of, pinned_limit, run_on_devices, with_host_tier
 from einturnip.runtime.policies import policy
 from einturnip.runtime.replay import Replay
 from einturnip.runtime.reporter import Reporter
 from einturnip.runtime.standing import Standing
 from einturnip.runtime.state import State
+from einturnip.runtime.trace import Trace
 from einturnip.runtime.types import NumericWarning, Prediction, Progress, RunReport
 from einturnip.stores.chunk_files import ChunkFiles
 from einturnip.stores.chunked import ChunkedSource
@@ -49,8 +50,6 @@ from einturnip.stores.types import Sink, Source
 from einturnip.taskgraph.check import check as check_taskgraph
 from einturnip.taskgraph.types import TaskGraph
 
-# Ops launched per worker: one runs, the next waits beside it, so that no worker stands still while the loop decides.
-IN_FLIGHT = 2
 WARNINGS = ("nan", "overflow", "divide")
 
 
@@ -290,8 +289,7 @@ def _on_host(
     """Run a plan on the host's threads."""
     memgraph, lanes, again = planned.memgraph, ready.lanes, options.again
     executor = HostExecutor(memgraph, ready.arena, *far)
-    room = {k: IN_FLIGHT * n for k, n in lanes.items()}
-    state = State(memgraph, ready.ranks, room) if again is None else Replay(memgraph, room, again.events)
+    state = State(memgraph, ready.ranks, lanes) if again is None else Replay(memgraph, lanes, again.events)
     tick = ticks(executor)
     with blas_threads(1):
         trace = run_ops(

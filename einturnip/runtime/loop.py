@@ -1,25 +1,18 @@
-"""The event loop: threads run ops, completions come back, the state machine says what starts next.
-
-All that waits is here. A lane has threads of its own, so transfers overlap kernels (NumPy, BLAS and the kernel's file
-calls release the GIL).
-"""
+"""The event loop: ops end, the state machine says what starts. Threads of the host ask it; a device is waited for."""
 
 from __future__ import annotations
 
-import os
 import threading
-import time
-from collections.abc import Callable, Sequence
-from queue import Empty, SimpleQueue
+from collections.abc import Callable
 from typing import NamedTuple, Protocol
-
-import numpy as np
 
 from einturnip.core.errors import EinturnipError, Interrupted, RunError
 from einturnip.memgraph.types import Lane, MemGraph
+from einturnip.runtime.crew import Crew
+from einturnip.runtime.hosted import Hosted, Short
 from einturnip.runtime.lanes import lane_kind
 from einturnip.runtime.state import State
-from einturnip.runtime.types import Timeline
+from einturnip.runtime.trace import Trace
 
 # How often the loop looks at the stop event and reports progress while nothing ends. Seconds.
 TICK = 0.1
@@ -42,7 +35,7 @@ class Issued(NamedTuple):
 
 
 class Engine(Protocol):
-    """What runs ops: threads of the host, or the streams of a device."""
+    """What runs ops: the streams of a device."""
 
     def start(self, op: int) -> None:
         """Run an op as soon as can be; ``wait`` tells what becomes of it."""
@@ -55,24 +48,6 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """Give back what runs took; no op is running."""
-
-
-class Trace:
-    """When each op ran, in the order of ending, and how long compute workers stood still, by cause."""
-
-    def __init__(self, n_ops: int) -> None:
-        self.order: list[int] = []
-        self.events: Sequence[int] = ()
-        self.busy = {lane: 0.0 for lane in Lane}
-        self.stalls = {"reads": 0.0, "writes": 0.0, "memory": 0.0}
-        self.seconds = 0.0
-        self.timeline = Timeline(np.zeros(n_ops), np.zeros(n_ops), np.zeros(n_ops, np.uint8))
-
-    def ended(self, op: int, lane: Lane, thread: int, begin: float, end: float) -> None:
-        """Note that an op ran on a thread of a lane. Seconds since the run began."""
-        self.order.append(op)
-        self.busy[lane] += end - begin
-        self.timeline.begin[op], self.timeline.end[op], self.timeline.thread[op] = begin, end, thread
 
 
 def run_ops(
@@ -95,117 +70,34 @@ def run_ops(
         RunError: an op failed; no further op was started and those running have ended.
     """
     mine = Crew(threads) if crew is None else crew
+    run = Hosted(state, execute, mine, threads, Short(graph, here), stop)
     try:
-        return drive(state, Threads(state, execute, mine, here), describe, threads[Lane.COMPUTE], tick, stop)
+        _watch(run, tick, stop)
     finally:
         if crew is None:
             mine.close()
+    if run.failure is not None:
+        error, op = run.failure
+        failure = _named(error, describe(op)) if op >= 0 else error
+        raise failure from (error if failure is not error else None)
+    assert state.done
+    return run.trace
 
 
-class Crew:
-    """Host threads that wait for ops, so many for each lane; they may serve one run after another."""
-
-    def __init__(self, threads: dict[Lane, int]) -> None:
-        self._queues: dict[Lane, SimpleQueue[_Asked | None]] = {lane: SimpleQueue() for lane in Lane}
-        self._threads = dict(threads)
-        self._workers = [
-            threading.Thread(target=_work, args=(self._queues[lane], n), name=f"einturnip-{lane.name.lower()}-{n}")
-            for lane in Lane
-            for n in range(threads[lane])
-        ]
-        for worker in self._workers:
-            worker.daemon = True
-            worker.start()
-
-    def ask(self, lane: Lane, asked: _Asked) -> None:
-        """Have a thread of the lane run an op."""
-        self._queues[lane].put(asked)
-
-    @classmethod
-    def waiting(cls, threads: dict[Lane, int]) -> Crew:
-        """One that an earlier run left (starting threads takes longer than a small run), or a new one."""
-        try:
-            process, crew = _idle.pop(tuple(threads.items()))
-        except KeyError:
-            return cls(threads)
-        return crew if process == os.getpid() else cls(threads)
-
-    def leave(self) -> None:
-        """Wait for another run; no op is running."""
-        key, mine = tuple(self._threads.items()), (os.getpid(), self)
-        other = _idle.get(key)
-        if other is not None and other[0] == mine[0]:
-            self.close()
-        else:
-            _idle[key] = mine
-
-    def close(self) -> None:
-        """Let the threads end; no op is running."""
-        for lane in Lane:
-            for _ in range(self._threads[lane]):
-                self._queues[lane].put(None)
-        for worker in self._workers:
-            worker.join()
-
-
-# Crews that wait, one for each number of threads, with the process whose threads they are.
-_idle: dict[tuple[tuple[Lane, int], ...], tuple[int, Crew]] = {}
-
-
-class _Asked(NamedTuple):
-    """An op that a thread is to run, and where it tells that it has ended."""
-
-    execute: Callable[[int], None]
-    op: int
-    news: SimpleQueue[Ended]
-
-
-class Threads:
-    """An engine of host threads."""
-
-    def __init__(
-        self, state: State, execute: Callable[[int], None], crew: Crew, here: Callable[[int], bool] | None = None
-    ) -> None:
-        self._lane, self._execute, self._crew, self._here = state.lane, execute, crew, here
-        self._news: SimpleQueue[Ended] = SimpleQueue()
-
-    def start(self, op: int) -> None:
-        """See Engine."""
-        asked = _Asked(self._execute, op, self._news)
-        if self._here is not None and self._here(op):
-            _run(asked, 0)
-        else:
-            self._crew.ask(Lane(self._lane[op]), asked)
-
-    def wait(self, timeout: float) -> Ended | None:
-        """See Engine."""
-        try:
-            return self._news.get(timeout=timeout)
-        except Empty:
-            return None
-
-    def now(self) -> float:
-        """See Engine."""
-        return time.perf_counter()
-
-    def close(self) -> None:
-        """See Engine; the threads are the crew's."""
-
-
-def _work(queue: SimpleQueue[_Asked | None], thread: int) -> None:
-    while (asked := queue.get()) is not None:
-        _run(asked, thread)
-        del asked  # a run's arrays are held no longer than the run
-
-
-def _run(asked: _Asked, thread: int) -> None:
-    failed: BaseException | None = None
-    begin = time.perf_counter()
+def _watch(run: Hosted, tick: Callable[[Trace], None] | None, stop: threading.Event | None) -> None:
+    """Begin a run and wait for its end; whatever interrupts this thread lets the ops under way end first."""
+    run.begin()
     try:
-        asked.execute(asked.op)
+        while not run.over.wait(TICK):
+            if stop is not None and stop.is_set():
+                run.fail(Interrupted("interrupted"))
+            if tick is not None:
+                run.trace.seconds = run.seconds()
+                tick(run.trace)
     except BaseException as error:
-        failed = error
-    asked.news.put(Ended(asked.op, thread, begin, time.perf_counter(), failed))
+        run.fail(error)
+        run.over.wait()
+        raise
 
 
 def drive(
@@ -244,7 +136,7 @@ def _dispatch(
             break
         news = engine.wait(TICK)
         now = engine.now()
-        _note_stall(trace, state, compute_slots, now - last)
+        trace.stood(state, compute_slots, now - last)
         last = now
         launches = []
         match news:
@@ -278,19 +170,3 @@ def _named(error: BaseException, what: str) -> EinturnipError:
         return error
     detail = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     return RunError(f"{what}: {detail}")
-
-
-def _note_stall(trace: Trace, state: State, compute_slots: int, seconds: float) -> None:
-    running = state.running
-    idle = compute_slots - running[Lane.COMPUTE]
-    if len(running) > len(Lane):  # several devices
-        idle = sum(max(0, compute_slots - n) for lane, n in running.items() if lane_kind(lane) == Lane.COMPUTE)
-    if idle <= 0 or state.left == 0:
-        return
-    if running[Lane.IN]:
-        cause = "reads"
-    elif running[Lane.OUT]:
-        cause = "writes"
-    else:
-        cause = "memory"
-    trace.stalls[cause] += idle * seconds

@@ -15,9 +15,10 @@ from einturnip.runtime.device_loop import Arenas, Streams, staging_nbytes, windo
 from einturnip.runtime.dispatch import Dispatch, double_buffered, fixed
 from einturnip.runtime.execute import Transfers
 from einturnip.runtime.lanes import lanes
-from einturnip.runtime.loop import Trace, drive
+from einturnip.runtime.loop import drive
 from einturnip.runtime.policies import Ranks
 from einturnip.runtime.state import State
+from einturnip.runtime.trace import Trace
 
 PROCESS_NBYTES = 64 << 20
 """What a run adds to the process beside pinned memory: threads, the plan, progress, the report."""

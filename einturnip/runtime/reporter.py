@@ -8,7 +8,7 @@ import numpy as np
 
 from einturnip.memgraph.types import MemGraph
 from einturnip.runtime.execute import Transfers
-from einturnip.runtime.loop import Trace
+from einturnip.runtime.trace import Trace
 from einturnip.runtime.types import Progress
 
 

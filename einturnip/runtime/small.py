@@ -21,7 +21,7 @@ from einturnip.eingraph.types import EinsumNode
 from einturnip.memgraph.types import COMPUTE, FILES, Lane, MemGraph, Op, OpKind
 from einturnip.memgraph.views import Array, Views
 from einturnip.runtime.in_place import InPlace
-from einturnip.runtime.loop import Trace
+from einturnip.runtime.trace import Trace
 from einturnip.stores.types import slices
 
 # What counts as small. Ops; bytes of arena, which stays allocated between runs; planned seconds of one worker.

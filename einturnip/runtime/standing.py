@@ -7,7 +7,7 @@ from functools import cached_property
 
 from einturnip.devices.host import HostArena
 from einturnip.memgraph.types import Lane, MemGraph
-from einturnip.runtime.loop import Crew
+from einturnip.runtime.crew import Crew
 from einturnip.runtime.policies import Policy, Ranks
 from einturnip.stores.spill import SpillFile
 

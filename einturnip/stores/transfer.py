@@ -20,7 +20,7 @@ AHEAD = 256
 LONG_NBYTES = 1 << 18
 """Runs of this length are read one by one: asking for several ahead gains nothing."""
 
-SIEVED_STRIDE = 4096
+SIEVED_STRIDE = 8192
 """Runs no further apart than this share the pages that hold them: they are read with what lies between."""
 
 _SIEVE_NBYTES = 1 << 17

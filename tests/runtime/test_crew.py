@@ -10,17 +10,17 @@ import pytest
 
 import einturnip as et
 from einturnip.memgraph.types import Lane
-from einturnip.runtime import loop
-from einturnip.runtime.loop import Crew
+from einturnip.runtime import crew as crews
+from einturnip.runtime.crew import Crew
 
 
 @pytest.fixture(autouse=True)
 def _none_waiting() -> Iterator[None]:
-    loop._idle.clear()
+    crews._idle.clear()
     yield
-    for _, crew in list(loop._idle.values()):
+    for _, crew in list(crews._idle.values()):
         crew.close()
-    loop._idle.clear()
+    crews._idle.clear()
 
 
 def test_a_crew_waits_and_is_taken_once() -> None:
@@ -38,8 +38,8 @@ def test_runs_of_a_program_share_threads_and_a_forked_process_has_its_own() -> N
     program = et.compile("input x : f64[n, m]\ny[i] = sum[j] exp(x[i,j])\noutput y\n")
     x = np.zeros((1500, 1500))
     program(x=x)
-    ((_, crew),) = loop._idle.values()
-    assert (program(x=x)["y"] == 1500).all() and [c for _, c in loop._idle.values()] == [crew]
+    ((_, crew),) = crews._idle.values()
+    assert (program(x=x)["y"] == 1500).all() and [c for _, c in crews._idle.values()] == [crew]
     child = os.fork()
     if child == 0:
         status = 1
