@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -86,18 +86,12 @@ class ContractionKernel:
         workspace: Array,
     ) -> Bound:
         """See Bindable."""
-        arrays = self._view(0, operands[self.slots[0]]), self._view(1, operands[self.slots[1]]), outs[0]
+        arrays, bound = self._arrays(outs, operands)
         fresh = first or self.whole
-        bound = self.bind((arrays[0].strides, arrays[1].strides, arrays[2].strides))
         if bound.single is None:
-            return lambda: _heard(_Walk(self, bound, arrays, fresh, workspace).run(), arrays[2])
-        m, n, k = bound.single
-        left, right, out = [
-            Matrix(array.__array_interface__["data"][0], *steps)
-            for array, steps in zip(arrays, bound.steps, strict=True)
-        ]
-        cleared = fresh and min(m, n) == 1
-        call = self.product.bound(m, n, k, left, right, 1 if cleared or not fresh else 0, out)
+            return lambda: heard(_Walk(self, bound, arrays, fresh, workspace).run(), arrays[2])
+        cleared = fresh and min(bound.single[:2]) == 1
+        call = self._call(bound, arrays, cleared or not fresh)
         flags, made = unit(), arrays[2]
 
         def run() -> int:
@@ -106,9 +100,30 @@ class ContractionKernel:
             flags.clear()
             call()
             bits = flags.read()
-            return _heard(bits, made) if bits else 0
+            return heard(bits, made) if bits else 0
 
         return run
+
+    def single(self, outs: tuple[Array, ...], operands: tuple[Array, ...], first: bool) -> Callable[[], None] | None:
+        """The call of BLAS that is all of it, where it is one product of matrices that lie as they are taken."""
+        arrays, bound = self._arrays(outs, operands)
+        if bound.single is None or min(bound.single[:2]) == 1:
+            return None
+        return self._call(bound, arrays, not (first or self.whole))
+
+    def _arrays(
+        self, outs: tuple[Array, ...], operands: tuple[Array, ...]
+    ) -> tuple[tuple[Array, Array, Array], _Bound]:
+        arrays = self._view(0, operands[self.slots[0]]), self._view(1, operands[self.slots[1]]), outs[0]
+        return arrays, self.bind((arrays[0].strides, arrays[1].strides, arrays[2].strides))
+
+    def _call(self, bound: _Bound, arrays: tuple[Array, Array, Array], adds: bool) -> Callable[[], None]:
+        assert bound.single is not None
+        left, right, out = [
+            Matrix(array.__array_interface__["data"][0], *steps)
+            for array, steps in zip(arrays, bound.steps, strict=True)
+        ]
+        return self.product.bound(*bound.single, left, right, int(adds), out)
 
     def _view(self, index: int, array: Array) -> Array:
         """An operand with an axis a label."""
@@ -158,7 +173,7 @@ class ContractionKernel:
         return Tensor(*_ROLES[index], elements, self.converts[index] or odd)
 
 
-def _heard(bits: int, out: Array) -> int:
+def heard(bits: int, out: Array) -> int:
     """The bits, less an INVALID that left no nan: at its edges BLAS multiplies padding, where inf * 0 is not ours."""
     if not bits & INVALID:
         return bits
