@@ -6,27 +6,24 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import TypeAlias
 
 from einturnip.codegen.contraction import compile_contraction
 from einturnip.codegen.elementwise import compile_elementwise, compile_finish
 from einturnip.codegen.empty import NOTHING, compile_empty
 from einturnip.codegen.keyed import compile_keyed
 from einturnip.codegen.native import library
-from einturnip.codegen.native.band import Band
 from einturnip.codegen.native.kernel import NativeKernel
-from einturnip.codegen.native.recipe import Recipe, recipe
+from einturnip.codegen.native.library import Code
+from einturnip.codegen.native.recipe import recipe
 from einturnip.codegen.protocol import HostKernel, Mode
 from einturnip.codegen.reduce import compile_reduce
-from einturnip.codegen.region import compile_region, region_bands
+from einturnip.codegen.region import compile_region, region_code
 from einturnip.codegen.region_rows import compile_rows, rows_bands
 from einturnip.codegen.status import DIVIDE, INVALID, OVERFLOW
 from einturnip.core.einsum import Einsum
 from einturnip.core.region import Region
 
-__all__ = ["DIVIDE", "INVALID", "OVERFLOW", "HostKernel", "Mode", "compile_kernel", "prepare_kernels"]
-
-Code: TypeAlias = Recipe | Band
+__all__ = ["DIVIDE", "INVALID", "OVERFLOW", "Code", "HostKernel", "Mode", "compile_kernel", "prepare_kernels"]
 
 
 def compile_kernel(einsum: Einsum | Region, extents: tuple[int, ...], mode: Mode) -> HostKernel:
@@ -97,7 +94,7 @@ def compiled_region(region: Region, extents: tuple[int, ...], mode: Mode) -> Hos
 def machine_code(space: Einsum | Region, mode: Mode) -> tuple[Code, ...]:
     """What would be compiled for an einsum or a region; nothing where NumPy computes it."""
     if isinstance(space, Region):
-        return rows_bands(space, _compile_step) if space.of_rows else region_bands(space, mode, _compile_step)
+        return rows_bands(space, _compile_step) if space.of_rows else region_code(space, mode, _compile_step)
     made = recipe(space, mode)
     return () if made is None else (made,)
 

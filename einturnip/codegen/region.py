@@ -13,22 +13,26 @@ from einturnip.codegen.graph import number
 from einturnip.codegen.mask import Held, Mask
 from einturnip.codegen.native import library
 from einturnip.codegen.native.band import Band
+from einturnip.codegen.native.tape import Player
 from einturnip.codegen.primitives import Array
 from einturnip.codegen.protocol import Mode
 from einturnip.codegen.region_build import Builder, Compile, needed
 from einturnip.codegen.region_order import streamed_first
 from einturnip.codegen.region_program import Frame, Program
 from einturnip.codegen.region_space import choose_blocks, lay_out, rounded
+from einturnip.codegen.region_tape import Tapes
 from einturnip.codegen.status import StatusLog, listening
 from einturnip.core.contraction import contraction
 from einturnip.core.einsum import Einsum
 from einturnip.core.errors import InternalError
 from einturnip.core.reference import identity
 from einturnip.core.region import Region
-from einturnip.core.scalar import Call, walk
+from einturnip.core.scalar import Call, labels_of, walk
 
 _SPARE_NBYTES = 4 << 10  # room for kernels of blocks at the edges, which may need more than those of whole blocks
 _SOME = 512  # points along a label, where any number does
+_GRAIN, _GRAINS = 16, 8  # what a mask leaves out is cut off in whole grains, of which a block has so many at most
+_KEPT = 256  # places of blocks along masks that are remembered
 _MOST_TOLD = 3  # conditions of a mask of which each may hold or not
 
 Box = tuple[tuple[int, int], ...]
@@ -51,13 +55,13 @@ def compile_region(
     return kernel
 
 
-def region_bands(region: Region, mode: Mode, compile_step: Compile) -> tuple[Band, ...]:
+def region_code(region: Region, mode: Mode, compile_step: Compile) -> tuple[library.Code, ...]:
     """The machine code that a region's kernels would call, whatever their tiles and wherever their masks hold."""
     kernel = RegionKernel(region, tuple([min(n, _SOME) for n in region.bounds]), mode, compile_step, True)
     known = (None, True, False) if len(kernel.mask.conditions) <= _MOST_TOLD else (None,)
     for held in itertools.product(known, repeat=len(kernel.mask.conditions)) if mode != "finish" else ():
         kernel._program(kernel.blocks, held)
-    return tuple(dict.fromkeys(kernel.bands))
+    return (*dict.fromkeys(kernel.bands), *([Player()] if kernel.bands else []))
 
 
 class RegionKernel:
@@ -81,7 +85,7 @@ class RegionKernel:
         unknown: Held = (None,) * len(self.mask.conditions)
         folds = mode != "finish" and not region.of_rows and 0 not in self.blocks
         first = [self._program(self.blocks, unknown)] if folds else []
-        first += [] if mode == "touch" or 0 in self.blocks[: region.n_out] else [self._finish(self.blocks)]
+        first += [] if mode == "touch" or 0 in self.blocks[: region.n_out] else [self.finisher(self.blocks)]
         most = max([0, *(p.scratch_nbytes for p in first if p is not None)])
         self.scratch_nbytes = rounded(most + min(most, _SPARE_NBYTES))
         self.workspace_nbytes = self.layout.nbytes + self.scratch_nbytes
@@ -89,10 +93,14 @@ class RegionKernel:
         counted = range(len(region.steps)) if mode == "whole" else folded
         counted = [k for k in range(len(region.steps)) if k not in folded] if mode == "finish" else counted
         self.flops = sum(step_flops(region, k, extents) for k in counted)
-        self._states = _split(region)
-        self._nothing = [
+        self.states = _split(region)
+        hung = {p for c in self.mask.conditions for p in labels_of(c)}
+        self._masked = sorted(hung | {*region.aggregated})
+        self._streamed: dict[Box, tuple[Box, ...]] = {}
+        self.nothing = [
             _identities(region.steps[k].einsum) if k in region.carried else () for k in range(len(region.steps))
         ]
+        self.tapes = Tapes(self) if native and mode != "finish" else None
 
     def __call__(
         self,
@@ -117,30 +125,72 @@ class RegionKernel:
             out=outs[0],
         )
         log, bits = StatusLog(), 0
+        boxes = self._walk(tile, range(region.n_out))
         with listening(log):
-            for out_box in self._walk(tile, range(region.n_out)):
-                bits |= self._rows(frame, out_box, tile, outs, first)
+            if self.tapes is not None and library.find(Player()) is not None:
+                bits = self.tapes.run(boxes, frame, tile, outs, first)
+            else:
+                for out_box in boxes:
+                    bits |= self.rows(frame, out_box, tile, outs, first)
         return bits | log.bits
 
-    def _rows(self, frame: Frame, box: Box, tile: Box, outs: tuple[Array, ...], first: bool) -> int:
+    def rows(self, frame: Frame, box: Box, tile: Box, outs: tuple[Array, ...], first: bool) -> int:
         """A block of the output, over all that the tile has of the streamed labels."""
         region, mode, bits = self.region, self.mode, 0
-        self._stand(frame, box, tile)
-        self._bind(frame, frame.operands if mode == "finish" else outs)
+        self.stand(frame, box, tile)
+        self.bind(frame, frame.operands if mode == "finish" else outs)
         frame.fresh = True
         if mode != "finish" and not region.of_rows:
             if first or mode == "whole":
-                for states, values in zip(frame.states, self._nothing, strict=True):
+                for states, values in zip(frame.states, self.nothing, strict=True):
                     for state, value in zip(states, values, strict=True):
                         np.copyto(state, value)
-            for block in self._walk(box, region.aggregated):
+            for block, _ in self.streamed(box):
                 bits |= self._block(frame, block, tile)
-        if mode != "touch":
-            self._stand(frame, box, tile)
-            at: Any = (*frame.cuts[: region.n_out], ...)
-            frame.out = outs[0][at]
-            bits |= self._finish(tuple([hi - lo for lo, hi in box]))(frame)
-        return bits
+        return bits if mode == "touch" else bits | self.finish(frame, box, tile, outs[0])
+
+    def finish(self, frame: Frame, box: Box, tile: Box, out: Array) -> int:
+        """The result of a block of the output."""
+        self.stand(frame, box, tile)
+        at: Any = (*frame.cuts[: self.region.n_out], ...)
+        frame.out = out[at]
+        return self.finisher(tuple([hi - lo for lo, hi in box]))(frame)
+
+    def streamed(self, box: Box) -> tuple[tuple[Box, Held], ...]:
+        """The blocks of a block of the output along the streamed labels, without what the mask leaves out at an end.
+
+        With each what it decides of the conditions.
+        """
+        if not self.mask.conditions:
+            return tuple((block, ()) for block in self._walk(box, self.region.aggregated) if not _is_empty(block))
+        key = tuple([box[p] for p in self._masked])
+        found = self._streamed.get(key)
+        if found is None:
+            cut = (self._trimmed(b) for b in self._walk(box, self.region.aggregated) if not _is_empty(b))
+            spans = [[b[p] for p in self.region.aggregated] for b in cut if b is not None]
+            found = self._streamed[key] = tuple(map(tuple, spans))
+            if len(self._streamed) > _KEPT:
+                self._streamed = {key: found}
+        blocks = [(*box[: self.region.n_out], *spans, *box[self.region.aggregated.stop :]) for spans in found]
+        return tuple([(block, self.mask.held(block)) for block in blocks])
+
+    def _trimmed(self, box: Box) -> Box | None:
+        """A block without those ends along streamed labels that add nothing; None where all of it adds nothing."""
+        if self.mask.idle(box):
+            return None
+        for p in self.region.aggregated:
+            lo, hi = box[p]
+            grain = max(_GRAIN, -(-(hi - lo) // (_GRAINS * _GRAIN)) * _GRAIN)
+
+            def idle(begin: int, end: int, box: Box = box, p: int = p) -> bool:
+                return self.mask.idle((*box[:p], (begin, end), *box[p + 1 :]))
+
+            while lo + grain < hi and idle(lo, lo + grain):
+                lo += grain
+            while lo < (cut := lo + (hi - lo - 1) // grain * grain) and idle(cut, hi):
+                hi = cut
+            box = (*box[:p], (lo, hi), *box[p + 1 :])
+        return box
 
     def _block(self, frame: Frame, box: Box, tile: Box) -> int:
         """One block; halved where its kernels need more scratch than there is."""
@@ -152,7 +202,7 @@ class RegionKernel:
             return 0
         if program.scratch_nbytes > self.scratch_nbytes:
             return self._halves(frame, box, tile)
-        self._stand(frame, box, tile)
+        self.stand(frame, box, tile)
         bits = program(frame)
         frame.fresh = False
         return bits
@@ -178,23 +228,25 @@ class RegionKernel:
             self.bands += builder.bands
         return self.programs[key]
 
-    def _finish(self, extents: tuple[int, ...]) -> Program:
+    def finisher(self, extents: tuple[int, ...]) -> Program:
         """What makes the result of the states of a block of the output."""
         key = extents, None
         found = self.programs.get(key)
         if found is None:
             variant = self.mask.variant((None,) * len(self.mask.conditions), not self.region.of_rows)
-            found = self.programs[key] = Builder(self.region, self.layout, extents, self.compile).finish(variant)
+            builder = Builder(self.region, self.layout, extents, self.compile, native=self.native)
+            found = self.programs[key] = builder.finish(variant)
+            self.bands += builder.bands
         return found
 
-    def _stand(self, frame: Frame, box: Box, tile: Box) -> None:
+    def stand(self, frame: Frame, box: Box, tile: Box) -> None:
         frame.box = box
         frame.cuts = tuple([slice(lo - o, hi - o) for (lo, hi), (o, _) in zip(box, tile, strict=True)])
 
-    def _bind(self, frame: Frame, components: tuple[Array, ...]) -> None:
+    def bind(self, frame: Frame, components: tuple[Array, ...]) -> None:
         """The states of the block that the frame stands on."""
         region, cuts, extents = self.region, frame.cuts, [hi - lo for lo, hi in frame.box]
-        for k, numbers in self._states.items():
+        for k, numbers in self.states.items():
             step = region.steps[k]
             labels = step.labels[: step.einsum.n_out]
             if self.mode == "whole":
@@ -221,6 +273,10 @@ class RegionKernel:
             for p, end in zip(labels, ends, strict=True):
                 found[p] = end
             yield tuple(found)
+
+
+def _is_empty(box: Box) -> bool:
+    return any(lo == hi for lo, hi in box)
 
 
 def _split(region: Region) -> dict[int, range]:

@@ -79,8 +79,16 @@ class RunBand:
 
     def fast(self, frame: Frame) -> int | None:
         """Do it by machine code; None where that cannot be."""
-        if self.function is None:
+        found = None if self.function is None else self.argument(frame)
+        if found is None or self.function is None:
             return None
+        status = unit()
+        status.clear()
+        self.function(found.buffer_info()[0])
+        return status.read()
+
+    def argument(self, frame: Frame) -> array[int] | None:
+        """The function's argument over a block, whose values then lie in their places; None: not over such strides."""
         arrays = [place(frame) for place in self.places]
         key = tuple([a.strides for a in arrays])
         if key not in self.known:
@@ -94,14 +102,11 @@ class RunBand:
             argument[n + p] = lo
         for k, tensor in enumerate(arrays):
             argument[2 * n + k * (n + 1)] = tensor.__array_interface__["data"][0] + offsets[k]
-        status = unit()
-        status.clear()
-        self.function(argument.buffer_info()[0])
         for step, k in self.values:
             frame.values[step] = arrays[k]
         for step in self.taken:
             frame.values[step] = frame.states[step][0]
-        return status.read()
+        return argument
 
     def _slowly(self, frame: Frame) -> int:
         bits = 0

@@ -149,6 +149,7 @@ class Builder:
         outside = {~o for k, s in enumerate(region.steps) if k in wanted and k not in own for o in s.operands if o < 0}
         outside |= {~r.source for k, r in self.aliases.items() if k in outside and r.source < 0}
         made = {k: self.made(k, region.steps[k], states) for k in own}
+        outside |= set() if states else {len(region.steps) - 1}
         found = opened.close(frozenset(outside & own), made, states)
         if found is None:
             self.actions += opened.slow
@@ -183,13 +184,14 @@ class Builder:
     def finish(self, variant: Variant) -> Program:
         """The states become the result."""
         region, last = self.region, len(self.region.steps) - 1
-        wanted = needed(region, [last]) if last not in region.carried else {last}
+        wanted = needed(region, [last]) if last not in region.carried else frozenset({last})
         for k, step in enumerate(region.steps):
             if k not in wanted:
                 continue
             aggregation = step.einsum.aggregation
             if k not in region.carried:
-                self._value(k, step, variant, k == last)
+                joins = self.native and self._may_join(k, step)
+                self._put(k, step, variant, joins, wanted, partial(self._value, k, step, variant, k == last))
             elif aggregation is not None and aggregation.finish_is_identity and k != last:
                 self.actions.append(Take(k))
             else:
@@ -197,6 +199,7 @@ class Builder:
                 kernel = self._kernel(step.einsum, own, "finish")
                 shape, dtype = out_shape(step, self.extents), step.einsum.dtype.numpy
                 self.actions.append(Finish(k, kernel, shape, dtype, self.layout.values[k], k == last))
+        self._close(wanted, False)
         return Program(tuple(self.actions), self.scratch)
 
     def _kernel(self, einsum: Einsum, extents: tuple[int, ...], mode: Mode) -> HostKernel:

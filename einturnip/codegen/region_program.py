@@ -96,17 +96,20 @@ class Compute:
     def __call__(self, frame: Frame) -> int:
         if self.once and not frame.fresh:
             return 0
-        operands = tuple([read(frame) for read in self.reads])
-        if self.result:
-            out = frame.out
-        elif self.over is not None:
-            out = frame.values[self.over]
-        else:
-            out = frame.place(self.offset, self.shape, self.dtype)
+        operands, out = self.arrays(frame)
         box = frame.box
         bits = self.kernel((out,), operands, tuple([box[p][0] for p in self.labels]), True, frame.scratch)
         frame.values[self.step] = out
         return bits
+
+    def arrays(self, frame: Frame) -> tuple[tuple[Array, ...], Array]:
+        """What it reads, and where its value goes."""
+        operands = tuple([read(frame) for read in self.reads])
+        if self.result:
+            return operands, frame.out
+        if self.over is not None:
+            return operands, frame.values[self.over]
+        return operands, frame.place(self.offset, self.shape, self.dtype)
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,7 +56,7 @@ def region_work(kernel: RegionKernel, origins: Sequence[int] | None = None) -> W
     if kernel.mode != "touch":
         for shape, times in rows:
             whole = (*shape, *kernel.extents[region.n_out :])
-            work.add(_program(kernel._finish(whole), kernel), times)
+            work.add(_program(kernel.finisher(whole), kernel), times)
     for slot in range(len(region.accesses)) if kernel.mode != "finish" else ():
         nbytes = math.prod(region.operand_extents(slot, kernel.extents)) * region.dtypes[slot].itemsize
         work.passes.append(Pass("touch", 0, 0, 0, read=nbytes))
@@ -75,10 +75,8 @@ def _blocks(kernel: RegionKernel, origins: Sequence[int] | None) -> Counter[tupl
         return found
     tile = tuple([(o, o + n) for o, n in zip(origins, kernel.extents, strict=True)])
     for out in kernel._walk(tile, range(region.n_out)):
-        for box in kernel._walk(out, region.aggregated):
-            shape = tuple([hi - lo for lo, hi in box])
-            if 0 not in shape:
-                found[shape, mask.held(box)] += 1
+        for box, held in kernel.streamed(out):
+            found[tuple([hi - lo for lo, hi in box]), held] += 1
     return found
 
 

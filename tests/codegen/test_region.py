@@ -122,7 +122,7 @@ def test_blocks_that_a_mask_empties_are_not_computed() -> None:
     with mock.patch.object(kernel, "_program", wraps=kernel._program) as asked:  # type: ignore[attr-defined]
         kernel((out,), made.operands, (0,) * 6, True, np.empty(kernel.workspace_nbytes, np.uint8))
     found = [kernel._program(*c.args) for c in asked.call_args_list]  # type: ignore[attr-defined]
-    assert len(found) == 64 and sum(p is not None for p in found) == 8 * 9 // 2
+    assert len(found) == 8 * 9 // 2 and None not in found
     close(made, out)
 
 

@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TypeAlias, assert_never
 
 from einturnip.codegen.native import compiler, elf
 from einturnip.codegen.native.band import Band
@@ -22,9 +23,11 @@ from einturnip.codegen.native.band_nest import band_function
 from einturnip.codegen.native.kernel import Function
 from einturnip.codegen.native.nest import function
 from einturnip.codegen.native.recipe import Recipe
+from einturnip.codegen.native.tape import Player, player
 
 # Resident memory of the compiler's process (llvmlite 0.50: 94 MiB for a hundred kernels).
 COMPILER_NBYTES = 128 << 20
+Code: TypeAlias = Recipe | Band | Player
 _NAME = "kernel"
 _MOST_FILES = 4096  # at 2 to 10 KiB each
 _PATIENCE = 120.0  # seconds that compiling may take: a compiler that hangs must not hang the run
@@ -37,7 +40,7 @@ def available() -> bool:
     return platform.system() == "Linux" and platform.machine() == "x86_64" and find_spec("llvmlite") is not None
 
 
-def prepare(recipes: Iterable[Recipe | Band]) -> int:
+def prepare(recipes: Iterable[Code]) -> int:
     """Load the code of these kernels, compiled now where it is not on disk; gives how many were not there before.
 
     What cannot be had is left out: NumPy computes it.
@@ -53,13 +56,13 @@ def prepare(recipes: Iterable[Recipe | Band]) -> int:
     return len(_loaded) - before
 
 
-def bring(recipes: Iterable[Recipe | Band]) -> int:
+def bring(recipes: Iterable[Code]) -> int:
     """Load the code of those of these kernels that is on disk; gives how many were not there before."""
     wanted = dict.fromkeys(_source(recipe)[0] for recipe in recipes)
     return sum(_bring(key) for key in wanted if key not in _loaded and key not in _refused)
 
 
-def is_missing(recipe: Recipe | Band) -> bool:
+def is_missing(recipe: Code) -> bool:
     """Whether its code is not here and could be compiled."""
     key = _source(recipe)[0]
     return key not in _loaded and key not in _refused
@@ -70,7 +73,7 @@ def ready() -> bool:
     return bool(_loaded)
 
 
-def find(recipe: Recipe | Band) -> Function | None:
+def find(recipe: Code) -> Function | None:
     """The code of a kernel, where it was prepared."""
     found = _loaded.get(_source(recipe)[0])
     return found[1] if found is not None else None
@@ -83,9 +86,17 @@ def forget() -> None:
 
 
 @lru_cache(maxsize=1024)
-def _source(recipe: Recipe | Band) -> tuple[str, str]:
+def _source(recipe: Code) -> tuple[str, str]:
     """A kernel's code, and the name of its object file: by code and processor."""
-    text = band_function(recipe, _NAME) if isinstance(recipe, Band) else function(recipe, _NAME)
+    match recipe:
+        case Recipe():
+            text = function(recipe, _NAME)
+        case Band():
+            text = band_function(recipe, _NAME)
+        case Player():
+            text = player(_NAME)
+        case _:
+            assert_never(recipe)
     return hashlib.sha256(f"{_processor()}\n{text}".encode()).hexdigest()[:40], text
 
 
