@@ -1,0 +1,111 @@
+"""Blocks of regions played from tapes, against the same done step by step: bits, places, masks, invalid operations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from unittest import mock
+
+import numpy as np
+import pytest
+
+from einturnip.codegen import kernels, region_space, region_tape
+from einturnip.codegen.native import library
+from einturnip.codegen.native.tape import Player
+from einturnip.codegen.region import RegionKernel
+from einturnip.codegen.status import INVALID
+from tests.codegen.regions import Array, Made, attention
+
+pytest.importorskip("llvmlite")
+if not library.available():
+    pytest.skip("no machine code on this kind of machine", allow_module_level=True)
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.getbasetemp() / "cache"))
+    yield
+    library.forget()
+    kernels.forget()
+
+
+def kernel_of(made: Made, extents: tuple[int, ...] = (), mode: kernels.Mode = "whole") -> RegionKernel:
+    assert kernels.prepare_kernels([(made.region, mode)]) > 0
+    kernel = kernels.compile_tile(made.region, extents or made.region.bounds, mode)
+    assert isinstance(kernel, RegionKernel) and kernel.tapes is not None
+    return kernel
+
+
+def run(kernel: RegionKernel, operands: tuple[Array, ...], origins: tuple[int, ...] = ()) -> tuple[Array, int]:
+    out = np.full(kernel.extents[: kernel.region.n_out], np.nan, np.float32)
+    workspace = np.full(kernel.workspace_nbytes, 0xFF, np.uint8)
+    return out, kernel((out,), operands, origins or (0,) * len(kernel.extents), True, workspace)
+
+
+def in_steps(kernel: RegionKernel, operands: tuple[Array, ...]) -> tuple[Array, int]:
+    """The same where no tape can be played."""
+    found = library.find
+    with mock.patch.object(library, "find", lambda code: None if code == Player() else found(code)):
+        return run(kernel, operands)
+
+
+@pytest.mark.parametrize("mask", ["", "causal", "window"])
+def test_tapes_give_the_bits_of_the_steps(mask: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(region_space, "VALUE_NBYTES", 1 << 13)
+    made = attention(np.random.default_rng(0), 2, 3, 100, 130, 16, 24, mask)
+    kernel = kernel_of(made)
+    kernel.scratch_nbytes = kernel.workspace_nbytes = 1 << 22  # so that steps halve no block
+    out, bits = run(kernel, made.operands)
+    assert kernel.tapes is not None
+    assert any(recorded is not None and recorded.finishes for recorded in kernel.tapes.made.values())
+    expected, in_steps_bits = in_steps(kernel, made.operands)
+    np.testing.assert_array_equal(out, expected)
+    assert bits == in_steps_bits == 0
+
+
+def test_one_tape_for_all_places(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other tiles of other arrays that lie alike, and one that lies otherwise."""
+    made = attention(np.random.default_rng(0), 2, 3, 32, 64, 8, 8, "causal")
+    kernel = kernel_of(made, (1, 1, 32, 8, 64, 8))
+    for b in range(2):
+        for h in range(3):
+            parts = tuple(x[b : b + 1, h : h + 1] for x in made.operands)
+            out, _ = run(kernel, parts, (b, h, 0, 0, 0, 0))
+            np.testing.assert_allclose(out, made.expected[b : b + 1, h : h + 1], rtol=2e-5, atol=2e-5)
+    assert kernel.tapes is not None
+    assert len(kernel.tapes.made) == 1
+    wide = tuple(np.concatenate([x[:1, :1], x[:1, :1]], axis=3)[..., : x.shape[3]] for x in made.operands)
+    np.testing.assert_allclose(run(kernel, wide)[0], made.expected[:1, :1], rtol=2e-5, atol=2e-5)
+    assert len(kernel.tapes.made) == 2
+
+
+def test_a_mask_is_met_where_the_tile_lies() -> None:
+    made = attention(np.random.default_rng(0), 1, 1, 64, 64, 8, 8, "causal")
+    q, k, v = made.operands
+    kernel = kernel_of(made, (1, 1, 16, 8, 64, 8))
+    for s in (0, 16, 32, 48):
+        out, _ = run(kernel, (q[:, :, s : s + 16], k, v), (0, 0, s, 0, 0, 0))
+        np.testing.assert_allclose(out, made.expected[:, :, s : s + 16], rtol=2e-5, atol=2e-5)
+    assert kernel.tapes is not None and len(kernel.tapes.made) == 4  # each stops where its rows see no more
+
+
+def test_a_tape_goes_on_after_an_invalid_operation(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(region_space, "VALUE_NBYTES", 1 << 14)
+    made = attention(np.random.default_rng(0), 1, 2, 96, 128, 16, 16)
+    made.operands[0][0, 1, 3] = np.inf
+    made.operands[1][0, 1, 5] = np.abs(made.operands[1][0, 1, 5])
+    kernel = kernel_of(made)
+    played = region_tape._played
+    with mock.patch.object(region_tape, "_played", wraps=played) as asked:
+        out, bits = run(kernel, made.operands)
+    assert asked.call_count == 1 and bits & INVALID
+    expected, bits = in_steps(kernel, made.operands)
+    assert bits & INVALID
+    np.testing.assert_array_equal(out, expected)
+
+
+def test_more_than_one_call_plays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(region_tape, "_MOST_WORDS", 1)
+    monkeypatch.setattr(region_tape, "_MOST_TAPES", 1)
+    monkeypatch.setattr(region_space, "VALUE_NBYTES", 1 << 14)
+    made = attention(np.random.default_rng(0), 1, 2, 96, 128, 16, 16, "causal")
+    np.testing.assert_allclose(run(kernel_of(made), made.operands)[0], made.expected, rtol=2e-5, atol=2e-5)
