@@ -69,10 +69,9 @@ class _Comparison:
 
     def affords(self, cut: Cut, share: float) -> bool:
         """True where making one more plan is short beside the run; the first is always made."""
-        seconds = 0.0 if self._fastest is None else self._fastest.seconds
-        most = min(OPS_COMPARED + OPS_COMPARED_A_SECOND * seconds, MOST_COMPARED)
         if self._fastest is None:
             return True
+        most = purse(self._fastest.seconds)
         return self._made + cut.kernel_calls * self._made / max(1, self._calls) <= share * most
 
     def make(self, cut: Cut, bound: int | None = None) -> bool:
@@ -92,6 +91,11 @@ class _Comparison:
         admitted = [f for f in (before, found, self._fastest) if f.seconds <= SLOWER * self._fastest.seconds]
         self.best = min(admitted, key=lambda f: f.cost)
         return self.best is not before and not BETTER * before.cost < self.best.cost <= before.cost
+
+
+def purse(seconds: float) -> float:
+    """Ops of plans that may be made only to be compared, for a run of so many seconds."""
+    return min(OPS_COMPARED + OPS_COMPARED_A_SECOND * seconds, MOST_COMPARED)
 
 
 def best_plan(candidates: Candidates, lower: Lower, machine: Machine) -> MemGraph | None:

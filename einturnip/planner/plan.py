@@ -26,6 +26,7 @@ from einturnip.memgraph.types import MemGraph
 from einturnip.planner.budget import MIB, Budget, give_back, overhead_nbytes, resident_nbytes
 from einturnip.planner.candidates import MOST_CALLS, MOST_GROUPS_BLOCKED, Candidates, Way, least_arena
 from einturnip.planner.compare import best_plan
+from einturnip.planner.remake import remade
 from einturnip.taskgraph.build import build as build_taskgraph
 from einturnip.taskgraph.types import TaskGraph
 
@@ -130,8 +131,18 @@ def plan(
         raise _does_not_fit(
             tasks_of, way.all(), memory, arena, resident, machine, least_arena if only is None else least
         )
-    tidy_up(found)
     capacity, most = laid_out[id(found)]
+
+    def longer(tasks: TaskGraph) -> MemGraph:
+        """The same tiles in the same memory, of which the tasks that repeat others take some."""
+        beside = 0
+        if memory is not None:
+            more = (overhead_nbytes(resident, machine.workers, n) for n in (tasks.repeats, 0))
+            beside = next(more) - next(more)
+        return build_memgraph(tasks, capacity - beside, machine, readable)
+
+    found = remade(found, machine, longer)
+    tidy_up(found)
     return Lowered(found.taskgraph.decomposition, found, Budget(memory, most), capacity, price)
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+
+import numpy as np
 
 from einturnip.core.region import Region
 from einturnip.core.settings import format_size
@@ -138,11 +140,22 @@ def _memory(planned: Planned, statement: Statement, work: Sequence[Work]) -> Ite
             yield "kept: it fits in memory until its last use"
         else:
             yield f"passes by: at most {format_size(held)} of it in memory, for each tile is used soon after it is made"
+    repeated = _repeated(planned, made)
+    if repeated:
+        yield f"computed again: {format_size(repeated)} of it, which takes less than to spill and fetch it"
     for name in outputs:
         target = planned.targets.get(name)
         where = f"output {name}: stored to {target}" if target and target != name else f"output {name}"
         reread = again and not all_of_it.ops.get(OpKind.OFFLOAD)
         yield where + (f", {format_size(again)} of it read again from there" if reread else "")
+
+
+def _repeated(planned: Planned, made: Collection[int]) -> int:
+    """Bytes of these nodes' values that are made again."""
+    tasks = planned.taskgraph
+    again = slice(tasks.n_values - tasks.repeats, tasks.n_values)
+    mine = np.isin(tasks.value_node[again], list(made))
+    return int(tasks.value_nbytes[again][mine].sum())
 
 
 def _spilled(planned: Planned, work: Work, nbytes: int) -> str:

@@ -77,6 +77,7 @@ class TaskGraph:
 
     ``key``, ``read`` and ``box`` are CSR: row i is ``x[x_ptr[i]:x_ptr[i + 1]]``; ``seen`` goes with ``read``. A ``box``
     row is start, stop per axis. ``ordered``: touches of a state keep their order, so that it has the same bits always.
+    The last ``repeats`` values are made again, each in place of one that would have to be kept for long.
     On several devices ``device`` is that of each value, and ``original`` the value that it is a copy of, or itself; on
     one device they are empty.
     """
@@ -99,6 +100,7 @@ class TaskGraph:
     box_ptr: Ints
     box: Ints
     ordered: bool = False
+    repeats: int = 0
     devices: int = 1
     device: NDArray[np.uint8] = field(default_factory=lambda: np.empty(0, np.uint8))
     original: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))

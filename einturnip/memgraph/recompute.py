@@ -1,0 +1,130 @@
+"""What a plan spills and brings back, made again instead where that is cheaper.
+
+A value that goes to the spill file costs a write and a read for each return. Making it anew costs its kernel and what
+of its operands must come in for it: nothing where they are at hand, a read where they stand in a file, their own
+kernels where nothing keeps them. So activations and casts need not leave memory to be there again. The choice is by
+formula, value by value; whether the plan is better for it, the planner finds out by simulating both.
+
+Source: the trade is that of Chen et al., "Training deep nets with sublinear memory cost" (2016, arXiv 1604.06174).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from einturnip.core.machine import Machine
+from einturnip.decomp.transfer_time import reload_seconds
+from einturnip.memgraph.types import DISK, MemGraph, OpKind
+from einturnip.taskgraph.again import Again, made_again
+from einturnip.taskgraph.types import TaskGraph, TaskKind
+
+# Values that nothing keeps are made again as operands of one another at most so deep.
+DEEPEST = 4
+# Only single kernels and copies give the same bits again: touches of a state may come in another order.
+_REPEATED = (TaskKind.KERNEL, TaskKind.MOVE)
+
+
+@dataclass
+class _Trip:
+    """A value that is spilled: seconds of writing and reading it, and the tasks that it is brought back for."""
+
+    seconds: float
+    before: list[int] = field(default_factory=list)
+
+
+def recomputed(graph: MemGraph, machine: Machine, worth: float) -> TaskGraph | None:
+    """The tasks with those values made again that cost less so by formula; None where that saves less than ``worth``.
+
+    Units: ``worth`` in seconds, of all lanes together.
+    """
+    if graph.devices > 1 or not (graph.kind == OpKind.OFFLOAD).any():
+        return None
+    spilled = _spilled(graph)
+    if sum(v.seconds for v in spilled.values()) < worth:
+        return None
+    prices = _Prices(graph, machine, spilled)
+    chosen: dict[int, tuple[int, ...]] = {}
+    saved = 0.0
+    for v, trip in spilled.items():
+        again = sum(prices.made(v, task, DEEPEST) for task in trip.before)
+        if trip.before and again < trip.seconds:
+            chosen[v] = tuple(trip.before)
+            saved += trip.seconds - again
+    return made_again(graph.taskgraph, Again(chosen, prices.makers)) if saved > worth else None
+
+
+class _Prices:
+    """What it takes to have a value again right before a task."""
+
+    def __init__(self, graph: MemGraph, machine: Machine, spilled: Mapping[int, _Trip]) -> None:
+        self.t = tasks = graph.taskgraph
+        self.machine, self.spilled = machine, spilled
+        users = np.repeat(np.arange(len(tasks)), np.diff(tasks.read_ptr))
+        self.last = np.full(tasks.n_values, -1, np.int64)
+        np.maximum.at(self.last, tasks.read, users)
+        self.loads = np.full(tasks.n_values, -1, np.int64)
+        loads = np.flatnonzero(tasks.kind == TaskKind.LOAD)
+        self.loads[tasks.value[loads]] = loads
+        self.makers = _Makers(tasks)
+
+    def made(self, v: int, task: int, deep: int) -> float:
+        """Seconds in which ``v`` is made again right before ``task``; infinite where it cannot be."""
+        makers = self.makers(v) if deep else []
+        if not makers:
+            return math.inf
+        near = set(self._reads(task))
+        seconds = 0.0
+        for i in makers:
+            seconds += float(self.t.seconds[i]) / self.machine.workers
+            seconds += sum(self._at_hand(u, task, deep) for u in self._reads(i) if u not in near)
+        return seconds
+
+    def _at_hand(self, u: int, task: int, deep: int) -> float:
+        """Seconds that it takes to have an operand in memory right before ``task``."""
+        if self.loads[u] >= 0:
+            first = float(self.t.seconds[self.loads[u]])
+            return reload_seconds(int(self.t.value_nbytes[u]), False, first, self.machine)
+        if self.last[u] < task:
+            return self.made(u, task, deep - 1)
+        return reload_seconds(int(self.t.value_nbytes[u]), True, None, self.machine) if u in self.spilled else 0.0
+
+    def _reads(self, i: int) -> list[int]:
+        found: list[int] = self.t.read[self.t.read_ptr[i] : self.t.read_ptr[i + 1]].tolist()
+        return found
+
+
+def _spilled(graph: MemGraph) -> dict[int, _Trip]:
+    """Whole values that go to the spill file; states that go half-made cannot be made again from there."""
+    values = graph.read[np.minimum(graph.read_ptr[:-1], max(0, len(graph.read) - 1)), 3]
+    tiers = graph.read[np.minimum(graph.read_ptr[:-1], max(0, len(graph.read) - 1)), 0]
+    found: dict[int, _Trip] = {}
+    for op in np.flatnonzero(graph.kind == OpKind.OFFLOAD).tolist():
+        if values[op] < graph.taskgraph.n_values:
+            found[int(values[op])] = _Trip(float(graph.seconds[op]))
+    running = np.flatnonzero((graph.task >= 0) & (graph.kind != OpKind.LOAD) & (graph.kind != OpKind.RELOAD))
+    back = np.flatnonzero((graph.kind == OpKind.RELOAD) & (tiers == DISK))
+    follows = running[np.searchsorted(running, back)]
+    for op, task in zip(back.tolist(), graph.task[follows].tolist(), strict=True):
+        trip = found.get(int(values[op]))
+        if trip is not None:
+            trip.seconds += float(graph.seconds[op])
+            trip.before.append(task)
+    return found
+
+
+class _Makers:
+    """The tasks that make a value; none where it cannot be made again."""
+
+    def __init__(self, tasks: TaskGraph) -> None:
+        made = np.flatnonzero(tasks.kind != TaskKind.STORE)
+        self._tasks = made[np.argsort(tasks.value[made], kind="stable")]
+        self._begin = np.searchsorted(tasks.value[self._tasks], np.arange(tasks.n_values + 1))
+        self._alike = np.isin(tasks.kind, _REPEATED)
+
+    def __call__(self, v: int) -> list[int]:
+        makers = self._tasks[self._begin[v] : self._begin[v + 1]]
+        return makers.tolist() if self._alike[makers].all() else []
