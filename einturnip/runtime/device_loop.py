@@ -195,7 +195,7 @@ class Streams:
                 call.outs,
                 call.operands,
                 call.origins,
-                self.transfers.first(op),
+                self.transfers.first(op.unit),
                 call.workspace,
             )
             device.kernel(flight.stream, work, flight.status, op.seconds)

@@ -8,9 +8,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from einturnip.codegen.kernels import compile_kernel
 from einturnip.memgraph.types import COMPUTE, DISK, FILES, Lane, MemGraph, Op, OpKind
 from einturnip.memgraph.views import Array, Memory, Views
+from einturnip.runtime.calls import Calls
 from einturnip.runtime.in_place import InPlace
 from einturnip.stores.types import Sink, Source
 from einturnip.taskgraph.types import TaskKind, ValueKind
@@ -57,12 +57,12 @@ class Transfers:
         n_versions = self.tasks.n_values + len(graph.origin)
         self._uses_left: list[int] = np.bincount(brought, minlength=n_versions).tolist()
 
-    def first(self, op: Op) -> bool:
+    def first(self, unit: int) -> bool:
         """True where a touch initialises its unit's state; asked of the unit's touches in the order they run in."""
-        first = op.unit >= 0 and op.unit not in self.begun and not self.views.continues(op.unit)
-        if op.unit >= 0:
-            self.begun.add(op.unit)
-        return first
+        if unit < 0 or unit in self.begun:
+            return False
+        self.begun.add(unit)
+        return not self.views.continues(unit)
 
     def met(self, node: int, bits: int) -> None:
         """Count what a kernel of the node met."""
@@ -141,6 +141,7 @@ class Transfers:
         return f"{op.kind.name.lower()}ing a tile of {self.nodes[value.node].name!r}{state}"
 
 
+_KERNELS = frozenset({OpKind.KERNEL, OpKind.AGGREGATE})
 _TRANSFERS = frozenset({OpKind.LOAD, OpKind.RELOAD, OpKind.STORE})
 
 
@@ -160,29 +161,25 @@ class HostExecutor(Transfers):
     ) -> None:
         super().__init__(graph, memory, sources, sinks, spill)
         self._in_place = self.views.elsewhere = InPlace(graph, sources, sinks)
+        self._calls = Calls(graph, memory, self.views, not self._in_place.empty)
+        self._kind, self._unit = graph.kind.data, graph.unit.data
 
     def only_counts(self, i: int) -> bool:
         """Whether op ``i`` is a transfer of what is at its far end already."""
-        return self.graph.kind[i] in _TRANSFERS and self._in_place.there(self.graph[i])
+        return not self._in_place.empty and self._kind[i] in _TRANSFERS and self._in_place.there(self.graph[i])
 
     def run(self, i: int) -> None:
         """Do what op ``i`` says."""
+        if self._kind[i] in _KERNELS:
+            # The state machine holds the unit's lock while the op runs, so this is the first touch or it is not.
+            self.met(*self._calls.run(i, self.first(self._unit[i])))
+            return
         op = self.graph[i]
-        match op.kind:
-            case OpKind.KERNEL | OpKind.AGGREGATE:
-                self._kernel(op)
-            case OpKind.MOVE:
-                self.views.move(op)
-            case OpKind.LOAD | OpKind.RELOAD | OpKind.STORE if self._in_place.there(op):
-                self.count("out" if op.kind == OpKind.STORE else "in", op.reads[0].nbytes)
-            case OpKind.LOAD | OpKind.RELOAD:
-                self.read(op, self.near(op))
-            case OpKind.OFFLOAD | OpKind.STORE:
-                self.write(op, self.near(op))
-
-    def _kernel(self, op: Op) -> None:
-        call = self.views.call(op)
-        kernel = compile_kernel(call.einsum, call.extents, call.mode)
-        # The state machine holds the unit's lock while the op runs, so this is the first touch or it is not.
-        bits = kernel(call.outs, call.operands, call.origins, self.first(op), call.workspace)
-        self.met(call.node, bits)
+        if op.kind == OpKind.MOVE:
+            self.views.move(op)
+        elif op.kind in _TRANSFERS and self._in_place.there(op):
+            self.count("out" if op.kind == OpKind.STORE else "in", op.reads[0].nbytes)
+        elif op.kind.lane == Lane.IN:
+            self.read(op, self.near(op))
+        else:
+            self.write(op, self.near(op))

@@ -35,6 +35,11 @@ class InPlace:
         self._arrays = {n: a for n, a in (read if read_only else read | apart).items() if _plain(a)}
         self._file = _files(graph, self._arrays, first) if self._arrays else {}
 
+    @property
+    def empty(self) -> bool:
+        """Whether none does."""
+        return not self._file
+
     def __call__(self, value: int) -> Array | None:
         """The window of the caller's array that a value is; None where it has a place of its own."""
         file = self._file.get(value)
