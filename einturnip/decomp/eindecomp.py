@@ -12,7 +12,11 @@ Source: EinDecomp (Bourgeois et al., 2024, arXiv 2410.02682), whose counts of el
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
+from dataclasses import replace
+
+import numpy as np
 
 from einturnip.core.region import Region
 from einturnip.decomp.candidates import Ints, candidates
@@ -24,6 +28,10 @@ from einturnip.decomp.terms import Terms
 from einturnip.decomp.types import Decomposition, Partitioning
 from einturnip.decomp.ways import Ways, ways
 from einturnip.eingraph.types import ConcatNode, EinGraph, EinsumNode, InputNode, Node
+
+# A tensor with more readers is cut off from them if the choice costs at most NEARLY times the least that can be.
+MOST_READERS = 8
+NEARLY = 1.005
 
 Allowed = Callable[[int], Ints]
 """The ways that a node may be cut: its tiles, a row each."""
@@ -90,7 +98,50 @@ def _kind(node: Node, graph: EinGraph) -> Hashable:
 
 
 def solve(terms: Terms) -> list[int]:
-    """The row of each variable's way."""
+    """The row of each variable's way: the best, or within NEARLY of it where some tensor has many readers.
+
+    Such a tensor would tie all of them together, the layers of a model to one table of angles. So it is cut off: each
+    reader pays the least that it may have to. What that choice really costs shows how far from the best it can be.
+    """
+    readers = Counter(u for row in terms.slots for u in row if u >= 0)
+    many = frozenset(u for u, n in readers.items() if n > MOST_READERS)
+    if many and not any(u in many for v in many for u in terms.slots[v]):
+        rows = _solved(replace(terms, loose=many))
+        least = _adapted(terms, rows, many)
+        if least is not None:
+            return least
+    return _solved(terms)
+
+
+def _adapted(terms: Terms, rows: list[int], loose: frozenset[int]) -> list[int] | None:
+    """The rows with the loose variables made as suits their readers; None where that may cost more than NEARLY."""
+    kinds, every = terms.kinds, terms.every
+    paid = {u: terms.ways(u).own.copy() for u in loose}
+    alone = Counter((kinds[v], row) for v, row in enumerate(rows) if v not in loose)
+    free = sum(n * float(every[kind].own[row]) for (kind, row), n in alone.items())
+    bound = sum(float(terms.ways(u).own[rows[u]]) for u in loose)
+    ties: Counter[tuple[int, ...]] = Counter()
+    for v, row in enumerate(rows):
+        for slot, u in enumerate(terms.slots[v]):
+            if u >= 0:
+                which = (u if u in loose else -1), (v if v in loose else -1)
+                ties[*which, kinds[u], rows[u], kinds[v], row, slot] += 1
+    for (loose_made, loose_reader, made, before, reader, after, slot), n in ties.items():
+        table, of, wanted = terms.table(made, reader, slot), every[made].made.of, every[reader].wanted[slot].of
+        if loose_made >= 0:
+            paid[loose_made] += n * table[of, wanted[after]]
+            bound += n * float(table[:, wanted[after]].min())
+        elif loose_reader >= 0:
+            paid[loose_reader] += n * table[of[before], wanted]
+        else:
+            free += n * float(table[of[before], wanted[after]])
+    for u, costs in paid.items():
+        rows[u] = int(np.argmin(costs))
+    real = free + sum(float(costs.min()) for costs in paid.values())
+    return rows if real <= NEARLY * (free + bound) else None
+
+
+def _solved(terms: Terms) -> list[int]:
     folds = [f for run in runs(terms.kinds, terms.reads) if (f := fold(terms, run)) is not None]
     problem = Problem(memory=terms.memory)
     at: dict[int, View] = {}

@@ -13,19 +13,22 @@ from einturnip.decomp.ways import Ways, repartition
 class Terms:
     """Variables by number, in the graph's order: nodes that are not inputs.
 
-    ``every[kinds[v]]`` are the ways of v; ``slots[v]`` the variables that it reads, -1 for an input.
+    ``every[kinds[v]]`` are the ways of v; ``slots[v]`` the variables that it reads, -1 for an input. ``loose``: those
+    of which each reader pays as if they were made the way that suits it best: no more than it will.
     """
 
     kinds: Sequence[int]
     every: Sequence[Ways]
     slots: Sequence[Sequence[int]]
+    loose: frozenset[int] = frozenset()
     tables: dict[tuple[int, int, int], Table] = field(default_factory=dict)
+    leasts: dict[tuple[int, int, int], Table] = field(default_factory=dict)
     memory: Memory = field(default_factory=Memory)
 
     @property
     def reads(self) -> list[list[int]]:
-        """The variables that each reads."""
-        return [[u for u in row if u >= 0] for row in self.slots]
+        """The variables that each reads and is bound to."""
+        return [[u for u in row if u >= 0 and u not in self.loose] for row in self.slots]
 
     def ways(self, v: int) -> Ways:
         """The ways of a variable."""
@@ -37,15 +40,26 @@ class Terms:
         x = problem.variable(own.own)
         at[v] = problem.view(x, own.made.of)
         for slot, u in enumerate(self.slots[v]):
-            if u >= 0:
+            if u in self.loose:
+                problem.factors.append(
+                    Factor((problem.view(x, own.wanted[slot].of),), self._least(self.kinds[u], self.kinds[v], slot))
+                )
+            elif u >= 0:
                 view = problem.view(x, own.wanted[slot].of)
-                problem.factors.append(Factor((at[u], view), self._table(u, v, slot)))
+                problem.factors.append(Factor((at[u], view), self.table(self.kinds[u], self.kinds[v], slot)))
         return x
 
-    def _table(self, u: int, v: int, slot: int) -> Table:
-        """The cost of cutting u's tensor anew for one operand of v."""
-        key = self.kinds[u], self.kinds[v], slot
+    def _least(self, made: int, reader: int, slot: int) -> Table:
+        """The least cost of each way that an operand is wanted."""
+        key = made, reader, slot
+        if key not in self.leasts:
+            self.leasts[key] = self.table(*key).min(0)
+        return self.leasts[key]
+
+    def table(self, made: int, reader: int, slot: int) -> Table:
+        """The cost of cutting a tensor of one kind of node anew for one operand of another kind."""
+        key = made, reader, slot
         if key not in self.tables:
-            source = self.ways(u)
-            self.tables[key] = repartition(source.made, self.ways(v).wanted[slot], source.itemsize)
+            source = self.every[made]
+            self.tables[key] = repartition(source.made, self.every[reader].wanted[slot], source.itemsize)
         return self.tables[key]

@@ -20,7 +20,7 @@ from einturnip.core.region import Space
 from einturnip.core.scalar import Call, Operand, Scalar
 from einturnip.decomp.candidates import candidates
 from einturnip.decomp.chain import fold
-from einturnip.decomp.eindecomp import eindecomp
+from einturnip.decomp.eindecomp import NEARLY, _adapted, eindecomp
 from einturnip.decomp.movement import moved
 from einturnip.decomp.types import Decomposition
 from einturnip.decomp.ways import counted
@@ -230,6 +230,25 @@ def test_layers_that_repeat_cost_what_they_cost_one_by_one(monkeypatch: pytest.M
             patch.setattr("einturnip.decomp.eindecomp.runs", lambda *_: [])
             assert quick == found(graph, parts), f"seed {seed}"
     assert sum(f is not None for f in folded) > 20
+
+
+def test_a_tensor_of_many_readers_is_cut_off_where_that_costs_next_to_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    adapted = []
+
+    def noted(*arguments: Any) -> Any:
+        adapted.append(_adapted(*arguments))
+        return adapted[-1]
+
+    monkeypatch.setattr("einturnip.decomp.eindecomp._adapted", noted)
+    for seed in range(30):
+        draw = random.Random(seed)
+        graph, parts = layered(draw, draw.randint(10, 14)), draw.choice([2, 3, 4, 6])
+        quick = found(graph, parts)
+        with monkeypatch.context() as patch:
+            patch.setattr("einturnip.decomp.eindecomp.MOST_READERS", len(graph.nodes) * 3)
+            exact = found(graph, parts)
+        assert exact <= quick <= NEARLY * exact, f"seed {seed}"
+    assert 0 < sum(rows is not None for rows in adapted) < len(adapted)
 
 
 def test_what_the_program_fixes_stays_fixed() -> None:
