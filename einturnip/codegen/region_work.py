@@ -85,9 +85,11 @@ def _paired(kernel: RegionKernel) -> Iterator[tuple[int, tuple[int, int]]]:
 
 
 def _program(program: Program, kernel: RegionKernel) -> Work:
-    work = Work(turns={"block": 1})
+    played = kernel.tapes is not None and kernel.tapes.accesses is not None
+    work = Work() if played else Work(turns={"block": 1})
     for action in program.actions:
-        work.turn("action")
+        if not played:
+            work.turn("action")
         _act(work, action, kernel)
     return work
 

@@ -172,9 +172,22 @@ class _Search:
             aggregated = {own[p] for p in e.aggregated}
             if cut in aggregated:
                 added += state_nbytes(e, e.bounds) * math.prod(-(-bounds[c] // tiles[c]) for c in aggregated)
+                added += self._waiting_nbytes(group, aggregated)
             added += self._halo_nbytes(group, cut)
             total += added * len(group.nodes)
         return total
+
+    def _waiting_nbytes(self, group: Group, aggregated: set[int]) -> float:
+        """Bytes that workers could have gone through who wait for the only accumulators there are.
+
+        Products wait for nobody: BLAS divides one among workers.
+        """
+        e, kept = group.einsum, set(group.classes) - aggregated
+        if _is_product(e):
+            return 0.0
+        accumulators = math.prod(-(-self.graph.classes.bounds[c] // self.tiles[c]) for c in kept)
+        idle = max(0.0, 1 - accumulators / max(1, self.machine.workers))
+        return idle * sum(operand_nbytes(e, s, e.bounds) for s in range(len(group.reads)))
 
     def _halo_nbytes(self, group: Group, cut: int) -> float:
         """Bytes of parts that overlap, of operands that are indexed beyond labels: read again or, cheaper, copied."""

@@ -26,7 +26,7 @@ def rates(machine: Machine, graph: EinGraph, sources: Mapping[str, Source], targ
     arrays = all(isinstance(source, ArraySource) for source in sources.values())
     if not arrays or any(target != name for name, target in targets.items()) or _multiplies(graph):
         return machine
-    rate, run = 10 * machine.memory_bandwidth, 0.1 * machine.run_latency
+    rate, run = 10 * machine.memory_bandwidth, 1e-3 * machine.run_latency
     return replace(
         machine,
         read_bandwidth=rate,
