@@ -36,6 +36,24 @@ def host(names: tuple[str, ...], out: Path | None, rounds: int, small: bool) -> 
             click.echo(f"wrote {path}")
 
 
+@command.command("loop")
+@click.option("--out", type=click.Path(path_type=Path, file_okay=False), help="Write loop.json and loop.md.")
+@click.option("--folder", default=".", type=click.Path(path_type=Path), help="Where a file is read. [this one]")
+@click.option("--small", is_flag=True, help="Tiny sizes: they try the harness and measure nothing.")
+def loop(out: Path | None, folder: Path, small: bool) -> None:
+    """What the runtime takes beside the ops that it runs, and a run beside its program."""
+    from einturnip.bench.host import machine
+    from einturnip.bench.loop import bench, write
+
+    figures = []
+    for figure in bench(folder, small):
+        figures.append(figure)
+        click.echo(f"{figure.what}: {figure.value:.3g} {figure.unit}")
+    if out is not None:
+        for path in write(figures, out, machine(), " ".join(["einturnip bench loop", *sys.argv[3:]])):
+            click.echo(f"wrote {path}")
+
+
 @command.command("disk")
 @click.argument("names", nargs=-1, metavar="[CASE]...")
 @click.option("--out", type=click.Path(path_type=Path, file_okay=False), help="Write disk.json and disk.md.")
