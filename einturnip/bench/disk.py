@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -68,31 +69,60 @@ def ways(contenders: Sequence[str], shares: Sequence[int], forms: Sequence[str])
     return ours + peers + warm
 
 
+@dataclass
+class Record:
+    """What was measured of a case: runs, ways that a contender has not, elements of the first result."""
+
+    case: DiskCase
+    runs: list[Run] = field(default_factory=list)
+    absent: list[Way] = field(default_factory=list)
+    expected: list[float] = field(default_factory=list)
+
+    def medians(self) -> list[Run]:
+        """Of each way the run of median time."""
+        found: dict[Way, list[Run]] = {}
+        for run in self.runs:
+            found.setdefault(run.way, []).append(run)
+        return [_median(runs) for runs in found.values()]
+
+    def wants(self, way: Way, rounds: int) -> bool:
+        """Whether it has fewer than ``rounds`` runs of a way that may end well."""
+        mine = [run for run in self.runs if run.way == way]
+        return len(mine) < rounds and not any(run.error for run in mine) and way not in self.absent
+
+
 def bench(
     names: Sequence[str],
     folder: Path,
     rounds: int,
     shares: Sequence[int],
     small: bool,
-    each: Callable[[DiskCase, Run], None],
-) -> Iterator[tuple[DiskCase, list[Run]]]:
-    """Run the cases whose name holds one of ``names`` (all where there are none), every way in turn in each round."""
+    records: dict[str, Record],
+    until: float = math.inf,
+) -> Iterator[tuple[DiskCase, Run]]:
+    """Run the cases whose name holds one of ``names`` (all where there are none), every way in turn in each round.
+
+    ``records``: what was measured before, by case; it grows, and what it has is not run again. ``until``: no run begins
+    after that time of the monotonic clock.
+    """
     for case in on_disk(small):
         if names and not any(n in case.name for n in names):
             continue
+        record = records.setdefault(case.name, Record(case))
         forms = ["npy", *(["zarr"] if _has_zarr() else [])]
-        files = {form: prepare(case, form, folder) for form in forms}
-        found: dict[Way, list[Run]] = {}
-        expected: list[float] = []
-        for _ in range(rounds):
-            for way in ways(present(), shares, forms):
-                if found.get(way) and found[way][-1].error:
-                    continue
-                run = run_once(case, way, files[way.form], folder, small, expected)
-                if run is not None:
-                    found.setdefault(way, []).append(run)
-                    each(case, run)
-        yield case, [_median(runs) for runs in found.values()]
+        wanted = [(k, way) for k in range(1, rounds + 1) for way in ways(present(), shares, forms)]
+        for k, way in wanted:
+            if not record.wants(way, k):
+                continue
+            files = prepare(case, way.form, folder)
+            if time.monotonic() >= until:
+                return
+            run = run_once(case, way, files, folder, small, record.expected)
+            if run is None:
+                record.absent.append(way)
+                continue
+            record.runs.append(run)
+            yield case, run
 
 
 def run_once(
@@ -190,9 +220,8 @@ def _median(runs: list[Run]) -> Run:
     if not done:
         return runs[-1]
     run = done[len(done) // 2]
-    run.resident, run.anonymous = max(r.resident for r in done), max(r.anonymous for r in done)
-    run.agrees = all(r.agrees for r in done)
-    return run
+    resident, anonymous = max(r.resident for r in done), max(r.anonymous for r in done)
+    return replace(run, resident=resident, anonymous=anonymous, agrees=all(r.agrees for r in done))
 
 
 def _has_zarr() -> bool:

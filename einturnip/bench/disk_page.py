@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from einturnip.bench.disk import Run
-from einturnip.bench.disk_cases import DiskCase
+from einturnip.bench.disk import Record, Run, Way
+from einturnip.bench.disk_cases import DiskCase, on_disk
 from einturnip.bench.disk_peers import OURS
 from einturnip.core.settings import format_size
 
@@ -25,20 +25,38 @@ def line(case: DiskCase, run: Run) -> str:
     return f"{how} {run.seconds:.2f} s, {peak}{'' if run.agrees else ', another answer'}"
 
 
-def write(results: Sequence[tuple[DiskCase, list[Run]]], out: Path, about: dict[str, Any], command: str) -> list[Path]:
-    """The results as disk.json and disk.md."""
+def write(records: Mapping[str, Record], out: Path, about: dict[str, Any], command: str) -> list[Path]:
+    """The results as disk.json, from which ``earlier`` goes on, and disk.md."""
     out.mkdir(parents=True, exist_ok=True)
     cases = [
-        {"name": c.name, "flops": c.flops, "data_nbytes": c.data_nbytes, "runs": [asdict(r) for r in runs]}
-        for c, runs in results
+        {"name": r.case.name, "flops": r.case.flops, "data_nbytes": r.case.data_nbytes, "expected": r.expected}
+        | {"absent": [asdict(way) for way in r.absent], "runs": [asdict(run) for run in r.runs]}
+        for r in records.values()
     ]
     data = {"machine": about, "command": command, "cases": cases}
     (out / "disk.json").write_text(json.dumps(data, indent=1) + "\n")
-    (out / "disk.md").write_text(page(results, about, command))
+    (out / "disk.md").write_text(page(records, about, command))
     return [out / "disk.json", out / "disk.md"]
 
 
-def page(results: Sequence[tuple[DiskCase, list[Run]]], about: dict[str, Any], command: str) -> str:
+def earlier(out: Path, about: Mapping[str, Any], small: bool) -> tuple[dict[str, Record], dict[str, Any] | None]:
+    """What a folder has of this machine and these sizes, by case, and what it says of the machine."""
+    path = out / "disk.json"
+    data = json.loads(path.read_text()) if path.exists() else {"machine": {}}
+    there = data["machine"]
+    if any(there.get(key) != about[key] for key in about if key != "date"):
+        return {}, None
+    found = {}
+    cases = {c.name: c for c in on_disk(small)}
+    for kept in data["cases"]:
+        case = cases.get(kept["name"])
+        if case is not None and case.data_nbytes == kept["data_nbytes"]:
+            runs = [Run(**run | {"way": Way(**run["way"])}) for run in kept["runs"]]
+            found[case.name] = Record(case, runs, [Way(**way) for way in kept["absent"]], kept["expected"])
+    return found, there
+
+
+def page(records: Mapping[str, Record], about: dict[str, Any], command: str) -> str:
     """The results as Markdown."""
     rows = [
         "# From files to a file, in less memory than the data",
@@ -52,7 +70,8 @@ def page(results: Sequence[tuple[DiskCase, list[Run]]], about: dict[str, Any], c
         "outside, and in brackets without the pages of mapped files. *cold*: no input in the page cache.",
         "",
     ]
-    for case, runs in results:
+    for record in records.values():
+        case, runs = record.case, record.medians()
         free = next((r.seconds for r in runs if r.way.contender == OURS and not r.way.share), float("nan"))
         rows += [
             f"## {case.name}: {format_size(case.data_nbytes)} of data, {case.flops / 1e9:,.0f} GFLOP",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import platform
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import date
 from pathlib import Path
@@ -42,19 +42,13 @@ class Outcome:
         return self.fastest.ratio if self.fastest else math.nan
 
 
-def bench(
-    names: Sequence[str], rounds: int, small: bool, say: Callable[[str], None] = lambda text: None
-) -> list[Outcome]:
+def bench(names: Sequence[str], rounds: int, small: bool) -> Iterator[Outcome]:
     """Run the cases whose name holds one of ``names`` (all where there are none)."""
-    outcomes = []
     for case in in_memory(small):
         if names and not any(n in case.name for n in names):
             continue
         more = [INEXACT] if case.kind == "l2" else []
-        found = contest(case.name, [OURS, *more, *present()], rounds, small, case.tolerance)
-        outcomes.append(Outcome(case, tuple(found)))
-        say(line(outcomes[-1]))
-    return outcomes
+        yield Outcome(case, tuple(contest(case.name, [OURS, *more, *present()], rounds, small, case.tolerance)))
 
 
 def line(outcome: Outcome) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import sys
+import time
 from pathlib import Path
 
 import click
@@ -22,18 +24,20 @@ def command() -> None:
 @click.option("--small", is_flag=True, help="Tiny sizes: they try the harness and measure nothing.")
 def host(names: tuple[str, ...], out: Path | None, rounds: int, small: bool) -> None:
     """In memory: contractions, attention, joins, rows, transposes, gathers. CASE is a part of a case's name."""
-    from einturnip.bench.host import bench, geometric_mean, machine, write
+    from einturnip.bench.host import bench, geometric_mean, line, machine, write
 
     if rounds < 1:
         raise click.BadParameter("at least one round", param_hint="--rounds")
-    outcomes = bench(names, rounds, small, click.echo)
+    outcomes = []
+    words = " ".join(["einturnip bench host", *names, *sys.argv[3 + len(names) :]])
+    for outcome in bench(names, rounds, small):
+        outcomes.append(outcome)
+        click.echo(line(outcome))
+        if out is not None:  # what is measured is kept, whatever comes next
+            write(outcomes, out, machine(), words)
     if not outcomes:
         raise click.UsageError(f"no case's name holds {' or '.join(repr(n) for n in names)}")
     click.echo(f"geometric mean of the ratios to the fastest peer: {geometric_mean(outcomes):.2f}")
-    if out is not None:
-        words = " ".join(["einturnip bench host", *names, *sys.argv[3 + len(names) :]])
-        for path in write(outcomes, out, machine(), words):
-            click.echo(f"wrote {path}")
 
 
 @command.command("loop")
@@ -60,27 +64,39 @@ def loop(out: Path | None, folder: Path, small: bool) -> None:
 @click.option("--folder", required=True, type=click.Path(path_type=Path), help="Where the data lie, and are made once.")
 @click.option("--rounds", default=3, show_default=True, help="Runs of each kind, all kinds in turn.")
 @click.option("--share", "shares", multiple=True, type=click.IntRange(min=2), help="Memory: 1/SHARE. [2, 4, 8, 16]")
+@click.option("--seconds", type=float, help="Begin no run after so long; called again, it goes on from OUT.")
 @click.option("--small", is_flag=True, help="Tiny sizes: they try the harness and measure nothing.")
 @options.debug
 def disk(
-    names: tuple[str, ...], out: Path | None, folder: Path, rounds: int, shares: tuple[int, ...], small: bool
+    names: tuple[str, ...],
+    out: Path | None,
+    folder: Path,
+    rounds: int,
+    shares: tuple[int, ...],
+    seconds: float | None,
+    small: bool,
 ) -> None:
-    """Out of core: files of up to 5 GB in a part of that memory. CASE is a part of a case's name."""
+    """Out of core: files of up to 5 GB in a part of that memory. CASE is a part of a case's name.
+
+    What OUT has of this machine is not measured again.
+    """
     from einturnip.bench.disk import SHARES, bench
-    from einturnip.bench.disk_page import line, write
+    from einturnip.bench.disk_page import earlier, line, write
     from einturnip.bench.host import machine
     from einturnip.devices.host import measure_disk
 
-    results = []
-    words = " ".join(["einturnip bench disk", *names, *sys.argv[3 + len(names) :]])
-    for found in bench(names, folder, rounds, shares or SHARES, small, lambda case, run: click.echo(line(case, run))):
-        results.append(found)
+    until = math.inf if seconds is None else time.monotonic() + seconds
+    folder.mkdir(parents=True, exist_ok=True)
+    words, about = " ".join(["einturnip bench disk", *names, *sys.argv[3 + len(names) :]]), machine()
+    records, there = ({}, None) if out is None else earlier(out, about, small)
+    if there is None:
+        rates = measure_disk(folder)
+        there = about | {"disk": f"{rates.read / 1e9:.2f} GB/s read, {rates.write / 1e9:.2f} written"}
+    for case, run in bench(names, folder, rounds, shares or SHARES, small, records, until):
+        click.echo(line(case, run))
         if out is not None:  # what is measured is kept, whatever comes next
-            rates = measure_disk(folder)
-            about = machine() | {"disk": f"{rates.read / 1e9:.2f} GB/s read, {rates.write / 1e9:.2f} written"}
-            for path in write(results, out, about, words):
-                click.echo(f"wrote {path}")
-    if not results:
+            write(records, out, there, words)
+    if not records:
         raise click.UsageError(f"no case's name holds {' or '.join(repr(n) for n in names)}")
 
 
