@@ -73,7 +73,10 @@ class Grouped:
             if s.kind is InputNode and not copies_tiles(e, s.slot, own):
                 continue
             # A part within one tile is read in place; else it is copied out of one tile after the other.
-            cut = (max(1, min(int(tiles[c] * r), n)) for c, r, n in zip(s.classes, s.ratios, s.shape, strict=True))
+            cut = (
+                max(1, min(tiles[c] * r.numerator // r.denominator, n))
+                for c, r, n in zip(s.classes, s.ratios, s.shape, strict=True)
+            )
             part, tile = (math.prod(x) for x in (e.operand_extents(s.slot, own), tuple(cut)))
             tile = min(tile, 2 * part) if s.kind is ConcatNode else tile
             itemsize = e.dtypes[s.slot].itemsize

@@ -68,7 +68,10 @@ class LabelClasses:
             tiles = [self.coarsest[c] if c in self.whole else n for c, n in enumerate(tiles)]
         if ratios is None:
             return tuple(min(tiles[c], b) or 1 for c, b in zip(self.of[node], bounds, strict=True))
-        return tuple(max(1, min(int(tiles[c] * r), b)) for c, b, r in zip(self.of[node], bounds, ratios, strict=True))
+        return tuple(
+            max(1, min(tiles[c] * r.numerator // r.denominator, b))
+            for c, b, r in zip(self.of[node], bounds, ratios, strict=True)
+        )
 
 
 def label_classes(graph: EinGraph) -> LabelClasses:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 
 from einturnip.core.machine import Machine
 from einturnip.decomp.alike import Grouped
@@ -47,13 +48,25 @@ class Way:
     def __init__(self, cuts: Iterator[Cut]) -> None:
         self._rest = cuts
         self.coarsest = next(cuts)
-        self._all: list[Cut] = []
+        self._found = [self.coarsest]
+
+    def __iter__(self) -> Iterator[Cut]:
+        """Every cut, coarsest first."""
+        n = 0
+        while n < len(self._found) or self._more():
+            yield self._found[n]
+            n += 1
+
+    def _more(self) -> bool:
+        cut = next(self._rest, None)
+        if cut is not None:
+            self._found.append(cut)
+        return cut is not None
 
     def all(self) -> Sequence[Cut]:
         """Every cut, coarsest first."""
-        if not self._all:
-            self._all = [self.coarsest, *self._rest]
-        return self._all
+        self._found += self._rest
+        return self._found
 
 
 class Candidates:
@@ -81,7 +94,7 @@ class Candidates:
 
     def by_price(self) -> list[Cut]:
         """The cuts of the way of which several working sets fit, those of the lowest prices."""
-        roomy = [c for c in self._fitting() if self._is_roomy(c)][:MOST_PRICED]
+        roomy = list(islice((c for c in self.way if self.fits(c) and self._is_roomy(c)), MOST_PRICED))
         if len(self.graph.groups) <= MOST_GROUPS_BLOCKED:
             roomy += [t for c in roomy for t in thinner(self.graph, c) if t.kernel_calls <= MOST_CALLS]
         return sorted(roomy, key=self.price)[:MOST_LOWERED]
