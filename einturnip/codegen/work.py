@@ -131,10 +131,14 @@ class _Sections:
 
 def _blocked(kernel: Blocked, share: float) -> Work:
     sections, work = _Sections(kernel), Work()
-    seen: set[int] = set()
+    seen, before = set[int](), set[int]()
     work.turn("call")
     work.turn("block", sections.total)
     for number, steps in enumerate(kernel.sections):
+        if number == sections.innermost + 1:
+            before = set(seen)
+        elif number == sections.innermost + 2:  # other blocks than those in which the fold begins: read anew
+            seen -= {k for k in seen - before if kernel.registers[k].kind == "operand"}
         for step in steps:
             made = _pass(kernel.registers, sections, number, step, seen)
             if made.times:

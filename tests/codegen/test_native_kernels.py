@@ -11,7 +11,7 @@ import pytest
 
 from einturnip.codegen import kernels
 from einturnip.codegen.kernels import HostKernel, compile_kernel
-from einturnip.codegen.native import library
+from einturnip.codegen.native import library, recipe
 from einturnip.codegen.native.kernel import NativeKernel
 from einturnip.codegen.status import DIVIDE, INVALID
 from einturnip.core.einsum import Einsum
@@ -135,6 +135,26 @@ def test_whole_numbers_agree_in_every_bit(equation: str, dtype: str) -> None:
         for a, b in zip(expected[0], got[0], strict=True):
             np.testing.assert_array_equal(b, a)
         assert got[1] == expected[1]
+
+
+SWEPT = [
+    "Z[m] = sum[n] X[n,m] * r[n] * r[n]",
+    "Z[m] = min[n] X[n,m]",
+    "Z[m] = all[n] (X[n,m] < 9)",
+    "Z[m] = sum[n, k: 3] (X[n,m] * k + r[n])",
+    "Z[q: 2, m] = max[k: 3, n] (X[n,m] + (q - k))",
+]
+
+
+@pytest.mark.parametrize(("equation", "dtype"), [*((e, "f32") for e in SWEPT), (SWEPT[1], "i32"), (SWEPT[4], "f64")])
+def test_rows_swept_a_few_at_a_time(equation: str, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recipe, "_LEAST_SWEPT", 1)
+    recipe._recipe.cache_clear()
+    einsum, names = einsum_of(equation, dtype)
+    made = recipe.recipe(einsum, "whole")
+    assert made is not None and made.swept == len(einsum.labels) - 1
+    test_whole_numbers_agree_in_every_bit(equation, dtype)
+    recipe._recipe.cache_clear()
 
 
 @pytest.mark.parametrize("dtype", ["f32", "f64"])

@@ -49,7 +49,8 @@ class Nest(Values):
         self.known: dict[tuple[int, Coordinate], Value] = {}
         self.extents = [self._argument(p) for p in range(n)]
         self.origins = [self._argument(n + p) for p in range(n)]
-        self.first = self.code.compare("icmp ne", self._argument(2 * n), Value("0", "i64", 0))
+        begins = self._argument(2 * n) if recipe.mode == "touch" else Value("1", "i64", 0)
+        self.first = self.code.compare("icmp ne", begins, Value("0", "i64", 0))
         self.operands = self._places(2 * n + 1, len(recipe.operand_dtypes))
         self.outs = self._places(2 * n + 1 + len(self.operands) * (n + 1), len(recipe.out_dtypes))
 
@@ -60,6 +61,9 @@ class Nest(Values):
         self._outer([p for p in range(self.n_out) if p not in self.counts])
 
     def _outer(self, labels: Sequence[int]) -> None:
+        if not labels and self.recipe.swept >= 0:
+            self._sweep(range(self.n_out, self.n), self.first)
+            return
         if not labels:
             self._tiles([p for p, _ in self.recipe.tile if p < self.n_out])
             return
@@ -118,6 +122,31 @@ class Nest(Values):
             self._each(label, 1, whole, extent, inside, labels)
         self.counts[label] = count
 
+    def _sweep(self, labels: Sequence[int], first: Value) -> None:
+        """A few points along what is folded at a time, over all outputs, whose states wait in the nearest cache.
+
+        So whole rows are read one after the other, as they lie. ``first``: whether nothing was folded yet.
+        """
+        label, extent, begin = labels[0], self.extents[labels[0]], Value("0", "i64", 0)
+        size = self.counts[label] if label == self.recipe.swept else 1
+        whole = self.code.integer("sub", extent, self.code.integer("urem", extent, size)) if size > 1 else extent
+
+        def inside() -> None:
+            begins = self.code.compare("icmp eq", self.at[label], Value("0", "i64", 0))
+            begins = self.code.binary("and", first, begins)
+            if len(labels) > 1:
+                self._sweep(labels[1:], begins)
+                return
+            before, self.first = self.first, begins
+            self._tiles([self.vector])
+            self.first = before
+
+        self._each(label, size, begin, whole, inside, (*labels, self.vector))
+        if size > 1:
+            self.counts[label] = 1
+            self._each(label, 1, whole, extent, inside, (*labels, self.vector))
+            self.counts[label] = size
+
     def _masked(self, label: int, begin: Value, inside: Callable[[], None], moving: Sequence[int]) -> None:
         """At most one step of fewer points than a vector has."""
         rest = self.code.integer("sub", self.extents[label], begin)
@@ -145,8 +174,15 @@ class Nest(Values):
                 self._store(0, coordinate, self.value(self.recipe.root, coordinate), self.graph[self.recipe.root].dtype)
             return
         assert self.einsum.aggregation is not None
-        fold = Fold(self.code, self.einsum.aggregation)
-        coordinates = self._coordinates(tiled)
+        fold, swept = Fold(self.code, self.einsum.aggregation), self.recipe.swept
+        coordinates = self._coordinates([p for p in tiled if p != swept])
+        if swept >= 0:
+            for c in coordinates:
+                state = fold.empty(self.width)
+                for k in range(self.counts[swept]):
+                    state = fold.step(state, self._wide(self.value(self.recipe.root, {**c, swept: k})), None)
+                self._settle(fold, c, state)
+            return
         aggregated = [p for p in range(self.n_out, self.n) if p != self.vector]
         if self.vector >= self.n_out:
             aggregated.append(self.vector)
@@ -261,7 +297,7 @@ class Nest(Values):
         """What a tile made joins what was there, and is finished where the kernel does it all."""
         aggregation, mode = self.einsum.aggregation, self.recipe.mode
         assert aggregation is not None
-        if mode == "touch":
+        if mode == "touch" or self.recipe.swept >= 0:
 
             def joined() -> list[Value]:
                 there = []
