@@ -7,14 +7,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
-from einturnip.codegen.contraction import compile_contraction
+from einturnip.codegen.contraction import ContractionKernel, compile_contraction
 from einturnip.codegen.elementwise import compile_elementwise, compile_finish
 from einturnip.codegen.empty import NOTHING, compile_empty
 from einturnip.codegen.keyed import compile_keyed
+from einturnip.codegen.multiplied import Multiplied, multiplication
 from einturnip.codegen.native import library
 from einturnip.codegen.native.kernel import NativeKernel
 from einturnip.codegen.native.library import Code
-from einturnip.codegen.native.recipe import recipe
+from einturnip.codegen.native.panels import Multiplication
+from einturnip.codegen.native.recipe import Recipe, recipe
 from einturnip.codegen.protocol import HostKernel, Mode
 from einturnip.codegen.reduce import compile_reduce
 from einturnip.codegen.region import compile_region, region_code
@@ -26,24 +28,28 @@ from einturnip.core.region import Region
 __all__ = ["DIVIDE", "INVALID", "OVERFLOW", "Code", "HostKernel", "Mode", "compile_kernel", "prepare_kernels"]
 
 
-def compile_kernel(einsum: Einsum | Region, extents: tuple[int, ...], mode: Mode) -> HostKernel:
+def compile_kernel(einsum: Einsum | Region, extents: tuple[int, ...], mode: Mode, by_blas: bool = False) -> HostKernel:
     """The kernel of an einsum or a region over a tile of ``extents`` (by label).
 
     whole: initialise, fold and finish at once. touch: fold the tile into a state. finish: turn a state into the result.
+    by_blas: products are BLAS's, or NumPy's, whatever machine code there is.
     Kernels are kept by value; labels' names count only where an error may name them.
     """
-    key = id(einsum), extents, mode
+    key = id(einsum), extents, mode, by_blas
     near = _near.get(key)
     if near is not None and near[0] is einsum:
         return near[1]
-    kernel = _kept(einsum if einsum.keys else replace(einsum, labels=("",) * len(einsum.labels)), extents, mode)
+    unnamed = einsum if einsum.keys else replace(einsum, labels=("",) * len(einsum.labels))
+    kernel = _kept(unnamed, extents, mode, True, by_blas)
     if len(_near) >= _KEPT:
         _near.clear()
     _near[key] = einsum, kernel
     return kernel
 
 
-def compile_tile(einsum: Einsum | Region, extents: tuple[int, ...], mode: Mode, native: bool = True) -> HostKernel:
+def compile_tile(
+    einsum: Einsum | Region, extents: tuple[int, ...], mode: Mode, native: bool = True, by_blas: bool = False
+) -> HostKernel:
     """As compile_kernel, made anew. ``native``: as machine code, where that was prepared."""
     if isinstance(einsum, Region):
         return (compile_rows if einsum.of_rows else compile_region)(einsum, extents, mode, _compile_step)
@@ -63,12 +69,15 @@ def compile_tile(einsum: Einsum | Region, extents: tuple[int, ...], mode: Mode, 
     if 0 in extents:
         return compile_empty(einsum, extents, mode)
     product = compile_contraction(einsum, extents, mode == "whole")
-    return product or fast(compile_reduce(einsum, extents, mode == "whole"), einsum, extents, mode)
+    if product is not None:
+        return _multiplied(product, einsum, mode) if native and not by_blas else product
+    return fast(compile_reduce(einsum, extents, mode == "whole"), einsum, extents, mode)
 
 
 def _compile_step(einsum: Einsum | Region, extents: tuple[int, ...], mode: Mode) -> HostKernel:
     """A step of a region: in NumPy, whatever else was prepared, so that its bits hang on the region alone."""
-    return _kept(einsum if einsum.keys else replace(einsum, labels=("",) * len(einsum.labels)), extents, mode, False)
+    unnamed = einsum if einsum.keys else replace(einsum, labels=("",) * len(einsum.labels))
+    return _kept(unnamed, extents, mode, False, True)
 
 
 def _slow(slow: HostKernel, einsum: Einsum, extents: tuple[int, ...], mode: Mode) -> HostKernel:
@@ -83,6 +92,31 @@ def _fast(slow: HostKernel, einsum: Einsum, extents: tuple[int, ...], mode: Mode
     made = recipe(einsum, mode)
     function = library.find(made) if made is not None else None
     return slow if made is None or function is None else NativeKernel(made, extents, function, slow)
+
+
+def product_code(einsum: Einsum, extents: tuple[int, ...], mode: Mode) -> Recipe | Multiplication | None:
+    """What would be compiled for a contraction over such a tile; None where BLAS or NumPy is all there is."""
+    product = compile_kernel(einsum, extents, mode, by_blas=True)
+    return _code_of(product, einsum, mode) if isinstance(product, ContractionKernel) else None
+
+
+def _code_of(product: ContractionKernel, einsum: Einsum, mode: Mode) -> Recipe | Multiplication | None:
+    """Sums along what lies side by side, where one side is a vector; else the product of matrices."""
+    if not product.is_vector:
+        return multiplication(product)
+    made = recipe(einsum, mode)
+    return made if made is not None and made.vector >= einsum.n_out else None
+
+
+def _multiplied(product: ContractionKernel, einsum: Einsum, mode: Mode) -> HostKernel:
+    """A contraction as machine code, where that was prepared."""
+    code = _code_of(product, einsum, mode) if library.ready() else None
+    function = library.find(code) if code is not None else None
+    if function is None or code is None:
+        return product
+    if isinstance(code, Multiplication):
+        return Multiplied(product, code, function)
+    return NativeKernel(code, product.extents, function, product)
 
 
 @lru_cache(maxsize=256)
@@ -126,4 +160,4 @@ def forget() -> None:
 _KEPT = 1024  # at 2 to 20 KiB each
 _kept = lru_cache(maxsize=_KEPT)(compile_tile)
 # Hashing an einsum takes longer than a small kernel's call: those met last are known by identity as well.
-_near: dict[tuple[int, tuple[int, ...], Mode], tuple[Einsum | Region, HostKernel]] = {}
+_near: dict[tuple[int, tuple[int, ...], Mode, bool], tuple[Einsum | Region, HostKernel]] = {}

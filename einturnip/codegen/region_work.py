@@ -10,7 +10,7 @@ from typing import Any
 
 from einturnip.codegen.kernels import HostKernel
 from einturnip.codegen.mask import Held
-from einturnip.codegen.native.pricing import band_work
+from einturnip.codegen.pricing import band_work
 from einturnip.codegen.region import RegionKernel
 from einturnip.codegen.region_band import RunBand
 from einturnip.codegen.region_program import Action, Chain, Compute, Finish, Fold, Move, Program, Track, Veil

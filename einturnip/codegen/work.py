@@ -19,6 +19,9 @@ from einturnip.codegen.contraction import ContractionKernel
 from einturnip.codegen.empty import Fill
 from einturnip.codegen.fetch import FetchPieces, FetchRows
 from einturnip.codegen.keyed import Checked, Finished
+from einturnip.codegen.multiplied import Multiplied
+from einturnip.codegen.native.multiply import Blocks
+from einturnip.codegen.native.panels import Multiplication
 from einturnip.codegen.pick import PickRows
 from einturnip.codegen.primitives import copy
 from einturnip.codegen.scatter import Scatter
@@ -82,6 +85,8 @@ def simple_work(kernel: object, share: float = 1.0) -> Work:
             return _blocked(kernel, share)
         case ContractionKernel():
             return _contraction(kernel)
+        case Multiplied():
+            return multiplied_work(kernel.slow, kernel.code)
         case Finished():
             work = simple_work(kernel.fold, share)
             work.add(simple_work(kernel.finish))
@@ -239,6 +244,24 @@ def _contraction(kernel: ContractionKernel) -> Work:
             work.passes.append(Pass(f"{source}.{dtype}", turns, points * again, runs, **moved))
         elif nbytes > CACHED_NBYTES:
             work.passes.append(Pass("touch", 0, 0, 0, **moved))
+    return work
+
+
+def multiplied_work(kernel: ContractionKernel, code: Multiplication) -> Work:
+    """The work of a contraction as machine code: each operand is copied block by block, and fetched meanwhile."""
+    (m, n, k), long, name = kernel.sides, kernel.long, code.dtype.numpy.name
+    batch = math.prod(long[p] for p in kernel.batch)
+    work = Work(products=[Multiply(name, m, n, k, batch)], turns={"call": 1})
+    blocks = Blocks.of(code, m, n, k, kernel.workspace_nbytes)
+    again = (-(-n // blocks.columns) if blocks else 1, 1, 0)
+    for index, labels in enumerate(kernel.labels):
+        points = math.prod(long[p] for p in labels if p in long)
+        nbytes = float(points * kernel.itemsizes[index])
+        if again[index]:
+            work.passes.append(Pass(f"copy.{name}", 0, float(points * again[index])))
+        if nbytes > CACHED_NBYTES:
+            read, written = (0.0, nbytes) if index == 2 else (nbytes, 0.0)
+            work.passes.append(Pass("touch", 0, 0, 0, read, written))
     return work
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from einturnip.codegen.kernels import Mode, compile_kernel, compiled_region
-from einturnip.codegen.native.pricing import native_work
+from einturnip.codegen.contraction import ContractionKernel
+from einturnip.codegen.kernels import Mode, compile_kernel, compiled_region, product_code
+from einturnip.codegen.native.panels import Multiplication
 from einturnip.codegen.native.recipe import recipe
+from einturnip.codegen.pricing import native_work
 from einturnip.codegen.region_work import kernel_work
-from einturnip.codegen.work import work_seconds
+from einturnip.codegen.work import Work, multiplied_work, work_seconds
 from einturnip.core.contraction import contraction
 from einturnip.core.einsum import Einsum
 from einturnip.core.machine import Machine
@@ -30,13 +32,26 @@ def kernel_seconds(
     a mask may leave out some of it.
     """
     mode = mode or ("touch" if is_cut(einsum, extents) else "whole")
-    if machine.compiled and isinstance(einsum, Einsum) and 0 not in extents and contraction(einsum) is None:
-        made = recipe(einsum, mode)
-        if made is not None:
-            return machine.op_latency + work_seconds(native_work(made, extents), machine)
+    if machine.compiled and isinstance(einsum, Einsum) and 0 not in extents:
+        work = _compiled_work(einsum, tuple(extents), mode)
+        if work is not None:
+            return machine.op_latency + work_seconds(work, machine)
     if machine.compiled and isinstance(einsum, Region):
         kernel = compiled_region(einsum, tuple(extents), mode)
     else:
         kernel = compile_kernel(einsum, tuple(extents), mode)
     share = math.prod(extents[key.label] / max(1, einsum.bounds[key.label]) for key in einsum.keys)
     return machine.op_latency + work_seconds(kernel_work(kernel, origins, share), machine)
+
+
+def _compiled_work(einsum: Einsum, extents: tuple[int, ...], mode: Mode) -> Work | None:
+    """The work of a tile as machine code; None where there is none."""
+    if contraction(einsum) is None:
+        made = recipe(einsum, mode)
+        return None if made is None else native_work(made, extents)
+    code = product_code(einsum, extents, mode)
+    if isinstance(code, Multiplication):
+        product = compile_kernel(einsum, extents, mode, by_blas=True)
+        assert isinstance(product, ContractionKernel)
+        return multiplied_work(product, code)
+    return None if code is None else native_work(code, extents)

@@ -9,9 +9,19 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from einturnip.codegen.contraction import ContractionKernel
-from einturnip.codegen.kernels import Code, Mode, compile_kernel, load_code, machine_code, prepare_code, prepare_kernels
+from einturnip.codegen.kernels import (
+    Code,
+    Mode,
+    compile_kernel,
+    load_code,
+    machine_code,
+    prepare_code,
+    prepare_kernels,
+    product_code,
+)
 from einturnip.codegen.native import library
 from einturnip.core.contraction import contraction
+from einturnip.core.einsum import Einsum
 from einturnip.core.errors import CapacityError, RunError
 from einturnip.core.machine import Machine
 from einturnip.core.region import Region, Space
@@ -25,6 +35,8 @@ WORTH_LOADING = 0.001
 # Seconds that compiling takes: the compiler's process, and a kernel. Once on a machine, so that what a run saves is
 # counted twice: as if it came once more.
 STARTING, COMPILING = 0.4, 0.03
+# Of a product's seconds, what BLAS takes longer: nothing for large squares, half and more for thin and turned ones.
+BEYOND_BLAS = 0.2
 # What NumPy takes longer at least, of its seconds: it goes to memory more often than it is priced for (sums of columns
 # of 4096 by 4096: 4.2 ms beside 1.6).
 LEAST_SAVED = 0.5
@@ -91,13 +103,13 @@ def _gains_of(tasks: TaskGraph, machine: Machine) -> tuple[_Gain, ...]:
         seconds = np.bincount(tasks.node[mine], weights=tasks.seconds[mine], minlength=len(nodes))
         for i in np.flatnonzero(counts).tolist():
             node = nodes[i]
-            codes = machine_code(node.einsum, mode) if isinstance(node, EinsumNode) else ()
+            codes = _codes(node.einsum, parts[i].tiles, mode) if isinstance(node, EinsumNode) else ()
             if not isinstance(node, EinsumNode) or not codes:
                 continue
             if isinstance(node.einsum, Region):
                 saved = float(seconds[i])  # what is not products takes twice as long in NumPy
             elif contraction(node.einsum) is not None:
-                continue
+                saved = BEYOND_BLAS * float(seconds[i])
             else:
                 saved = float(counts[i]) * kernel_seconds(node.einsum, parts[i].tiles, plain, mode) - float(seconds[i])
                 saved = max(saved, LEAST_SAVED * float(seconds[i]))
@@ -106,6 +118,14 @@ def _gains_of(tasks: TaskGraph, machine: Machine) -> tuple[_Gain, ...]:
     gains, number = tuple(found.values()), id(tasks)
     _gains[number] = weakref.ref(tasks, lambda _: _gains.pop(number, None)), gains
     return gains
+
+
+def _codes(space: Space, tile: tuple[int, ...], mode: Mode) -> tuple[Code, ...]:
+    """The machine code of a kernel over whole tiles."""
+    if isinstance(space, Einsum) and contraction(space) is not None:
+        code = product_code(space, tile, mode) if 0 not in tile else None
+        return () if code is None else (code,)
+    return machine_code(space, mode)
 
 
 def compile_all(tasks: TaskGraph) -> int:
@@ -152,7 +172,7 @@ def _compilable(tasks: TaskGraph) -> list[tuple[Space, Mode]]:
             if not isinstance(node, EinsumNode):
                 continue
             if (id(node.einsum), mode) not in found and machine_code(node.einsum, mode):
-                kernel = compile_kernel(node.einsum, parts[i].tiles, mode)
+                kernel = compile_kernel(node.einsum, parts[i].tiles, mode, by_blas=True)
                 if not isinstance(kernel, ContractionKernel):
                     found[id(node.einsum), mode] = node.einsum
     return [(einsum, mode) for (_, mode), einsum in found.items()]

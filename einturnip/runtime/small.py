@@ -101,6 +101,8 @@ class SmallRun:
     def __init__(self, graph: MemGraph, in_place: InPlace | None = None) -> None:
         self.graph = graph
         self._in_place = in_place or InPlace(graph, (), ())
+        # BLAS divides a step's product among all workers, and is always there: a reproducible run's bits hang on it.
+        self._by_blas = in_place is not None or graph.taskgraph.ordered
         self._views = Views(graph, HostArena(arena_nbytes(graph)), self._in_place)
         self._nodes = len(graph.taskgraph.decomposition.graph.nodes)
         self._files: dict[int, Array] = {}
@@ -145,7 +147,7 @@ class SmallRun:
 
     def _kernel(self, op: Op) -> Step:
         call = self._views.call(op)
-        kernel = compile_kernel(call.einsum, call.extents, call.mode)
+        kernel = compile_kernel(call.einsum, call.extents, call.mode, self._by_blas)
         first = op.unit >= 0 and op.unit not in self._begun and not self._views.continues(op.unit)
         self._begun.add(op.unit)
         if isinstance(kernel, Bindable):

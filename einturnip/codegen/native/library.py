@@ -21,13 +21,15 @@ from einturnip.codegen.native import compiler, elf
 from einturnip.codegen.native.band import Band
 from einturnip.codegen.native.band_nest import band_function
 from einturnip.codegen.native.kernel import Function
+from einturnip.codegen.native.multiply import multiply_function
 from einturnip.codegen.native.nest import function
+from einturnip.codegen.native.panels import Multiplication
 from einturnip.codegen.native.recipe import Recipe
 from einturnip.codegen.native.tape import Player, player
 
 # Resident memory of the compiler's process (llvmlite 0.50: 94 MiB for a hundred kernels).
 COMPILER_NBYTES = 128 << 20
-Code: TypeAlias = Recipe | Band | Player
+Code: TypeAlias = Recipe | Band | Multiplication | Player
 _NAME = "kernel"
 _MOST_FILES = 4096  # at 2 to 10 KiB each
 _PATIENCE = 120.0  # seconds that compiling may take: a compiler that hangs must not hang the run
@@ -93,6 +95,8 @@ def _source(recipe: Code) -> tuple[str, str]:
             text = function(recipe, _NAME)
         case Band():
             text = band_function(recipe, _NAME)
+        case Multiplication():
+            text = multiply_function(recipe, _NAME)
         case Player():
             text = player(_NAME)
         case _:

@@ -1,0 +1,195 @@
+"""Kernels for contractions by machine code of our own: one call for a tile of any strides, nothing transposed apart."""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from einturnip.codegen.contraction import ContractionKernel, StrideKey
+from einturnip.codegen.native.kernel import Function
+from einturnip.codegen.native.multiply import LISTS, PLACES, WORDS, Blocks
+from einturnip.codegen.native.panels import ROWS, Multiplication
+from einturnip.codegen.primitives import Array
+from einturnip.codegen.protocol import Bound
+from einturnip.codegen.status import unit
+from einturnip.core.dtypes import F32, F64
+
+Strides = Mapping[int, int]  # bytes by label
+# A label that runs, outermost first: points, and what a step moves left, right and out by (bytes).
+Label = tuple[int, int, int, int]
+_PUT_SINGLY = 2.0  # register tiles' rows that putting one of its elements takes, where they do not lie side by side
+
+
+@dataclass(frozen=True)
+class Multiplied:
+    """A contraction of tiles of fixed extents; ``slow`` is the same by BLAS, and knows what its labels are."""
+
+    slow: ContractionKernel
+    code: Multiplication
+    function: Function
+    _layouts: dict[StrideKey, tuple[bool, array[int]] | None] = field(default_factory=dict, init=False, compare=False)
+
+    @property
+    def flops(self) -> int:
+        """Two a point."""
+        return self.slow.flops
+
+    @property
+    def workspace_nbytes(self) -> int:
+        """As much as BLAS would be given: blocks are cut to fit."""
+        return self.slow.workspace_nbytes
+
+    def __call__(
+        self,
+        outs: tuple[Array, ...],
+        operands: tuple[Array, ...],
+        origins: tuple[int, ...],
+        first: bool,
+        workspace: Array,
+    ) -> int:
+        """Run over one tile; gives what the floating-point unit saw."""
+        return self.bound(outs, operands, origins, first, workspace)()
+
+    def bound(
+        self,
+        outs: tuple[Array, ...],
+        operands: tuple[Array, ...],
+        origins: tuple[int, ...],
+        first: bool,
+        workspace: Array,
+    ) -> Bound:
+        """See Bindable."""
+        words = self._words(outs, operands, first or self.slow.whole, workspace)
+        if words is None:
+            return self.slow.bound(outs, operands, origins, first, workspace)
+        address, function, flags = words.buffer_info()[0], self.function, unit()
+
+        def run(_held: array[int] = words) -> int:
+            flags.clear()
+            function(address)
+            return flags.read()
+
+        return run
+
+    def _words(
+        self, outs: tuple[Array, ...], operands: tuple[Array, ...], fresh: bool, workspace: Array
+    ) -> array[int] | None:
+        """The argument of the function; None where the workspace has no room for blocks."""
+        slow = self.slow
+        left, right = (slow.view(side, operands[slow.slots[side]]) for side in (0, 1))
+        key = left.strides, right.strides, outs[0].strides
+        if key not in self._layouts:
+            self._layouts[key] = self._layout(key)
+        found = self._layouts[key]
+        if found is None:
+            return None
+        turned, template = found
+        words = template[:]
+        words[0] = int(not fresh)
+        operands = (right, left) if turned else (left, right)
+        words[2:6] = array("q", map(_address, (*operands, outs[0], workspace)))
+        return words
+
+    def _layout(self, key: StrideKey) -> tuple[bool, array[int]] | None:
+        """Whether left and right change places for tiles of these strides, and the argument but for its addresses."""
+        slow, size = self.slow, self.code.size
+        strides: list[Strides] = [dict(zip(labels, s, strict=True)) for labels, s in zip(slow.labels, key, strict=True)]
+        m, n, k = slow.groups
+        turned = _is_turned(m, n, k, slow.long, strides[2], self.code)
+        if turned:
+            m, n = n, m
+            strides[:2] = strides[1::-1]
+        lists = [
+            _listed(_by(slow.batch, strides[2]), slow.long, strides),
+            _listed(_by(m, strides[0]), slow.long, strides),
+            _listed(_squares(n, slow.long, strides, 2, 1, size), slow.long, strides),
+            _listed(_squares(k, slow.long, strides, 0, 1, size), slow.long, strides),
+        ]
+        points = [math.prod(label[0] for label in labels) for labels in lists]
+        blocks = Blocks.of(self.code, points[1], points[2], points[3], self.workspace_nbytes)
+        if blocks is None:
+            return None
+        alpha = int(np.float64(slow.product.alpha.real).view(np.int64))
+        words = [0, alpha, 0, 0, 0, 0, *points, blocks.rows, blocks.columns, blocks.terms]
+        behind, begins, made = len(WORDS) + len(LISTS) + len(PLACES), [], list[int]()
+        for labels in lists:
+            begins.append(8 * (behind + len(made)))
+            made += [len(labels), *(x for label in labels for x in label)]
+        places = blocks.places
+        return turned, array("q", [*words, *begins, *(places[name] for name in PLACES), *made])
+
+
+def _address(x: Array) -> int:
+    return int(x.__array_interface__["data"][0])
+
+
+def _by(group: Sequence[int], strides: Strides) -> list[int]:
+    """Labels in the order in which a tensor has them, its fastest one last."""
+    return sorted(group, key=lambda p: -abs(strides[p]))
+
+
+def _listed(labels: Sequence[int | Label], extents: Mapping[int, int], strides: Sequence[Strides]) -> list[Label]:
+    """What runs, with labels that are one axis in every tensor as one."""
+    found: list[Label] = []
+    for p in labels:
+        n, *steps = (extents[p], *(s.get(p, 0) for s in strides)) if isinstance(p, int) else p
+        if found and all(outer == n * inner for outer, inner in zip(found[-1][1:], steps, strict=True)):
+            n *= found.pop()[0]
+        found.append((n, steps[0], steps[1], steps[2]))
+    return found
+
+
+def _squares(
+    group: Sequence[int], extents: Mapping[int, int], strides: Sequence[Strides], inner: int, other: int, size: int
+) -> list[int | Label]:
+    """Labels as one tensor has them; where another has a different one fastest, in squares of the two.
+
+    So a line of the cache that the other's elements are taken from one by one is used up while it is there.
+    """
+    labels = _by(group, strides[inner])
+    fast = [next((p for p in labels if abs(strides[t][p]) == size), None) for t in (inner, other)]
+    if fast[0] is None:
+        return list(_by(group, strides[other]))
+    if fast[1] is None or fast[0] == fast[1]:
+        return list(labels)
+    walks: list[int | Label] = [p for p in labels if p not in fast]
+    parts: list[int | Label] = []
+    for p in (fast[1], fast[0]):
+        n, steps = extents[p], [s.get(p, 0) for s in strides]
+        line = 64 // size
+        part = next(
+            (d for d in range(2 * line, line // 2 - 1, -1) if n % d == 0 and (d % line == 0 or p == fast[1])), n
+        )
+        walks.append((n // part, steps[0] * part, steps[1] * part, steps[2] * part))
+        parts.append((part, steps[0], steps[1], steps[2]))
+    return [*walks, *parts]
+
+
+def _is_turned(
+    m: Sequence[int], n: Sequence[int], k: Sequence[int], extents: Mapping[int, int], out: Strides, code: Multiplication
+) -> bool:
+    """Whether the right operand's labels become the rows: the cheaper way, in rows of register tiles."""
+    terms = math.prod(extents[p] for p in k)
+    return _turns(n, m, terms, extents, out, code) < _turns(m, n, terms, extents, out, code)
+
+
+def _turns(
+    m: Sequence[int], n: Sequence[int], terms: int, extents: Mapping[int, int], out: Strides, code: Multiplication
+) -> float:
+    """Multiplications of vectors that a product takes, what lies beside its edges too, and putting its elements."""
+    rows, columns = (math.prod(extents[p] for p in group) for group in (m, n))
+    high = rows if rows % ROWS == 0 else -(-rows // 4) * 4
+    wide = -(-columns // code.width) * code.width
+    smooth = any(abs(out[p]) == code.dtype.itemsize for p in n)
+    put = rows * columns * -(-terms // 256) * (1 / code.width if smooth else _PUT_SINGLY)
+    return high * wide // code.width * terms + put
+
+
+def multiplication(slow: ContractionKernel) -> Multiplication | None:
+    """The code that does a contraction: of matrices of f32 or f64, as they are stored."""
+    stored = slow.dtype in (F32, F64) and not any(slow.converts)
+    return Multiplication(slow.dtype) if stored and not slow.is_vector else None

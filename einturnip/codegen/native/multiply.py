@@ -1,0 +1,208 @@
+"""Contractions as machine code: blocks packed from any strides, multiplied in registers, put where the result lies.
+
+One function an element type serves every contraction. Each label moves each tensor by a stride of its own, so rows,
+columns and the sum run through several labels; where they stand is tabled, a block at a time.
+Source: Goto and van de Geijn (2008), the blocks; Matthews (2018), tables of places instead of strides.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from einturnip.codegen.native.ir import Value
+from einturnip.codegen.native.panels import CHUNK, ROWS, Multiplication, packs, place, table
+from einturnip.codegen.native.register_tile import HEIGHTS, Update, tile
+from einturnip.codegen.native.routine import ONE, Routine, number
+
+# The argument is an array of i64: WORDS, then where in it (bytes) LISTS of labels begin, then where PLACES are in the
+# workspace. A list: how many labels, and four words each, outermost first: extent, what a step moves left, right and
+# out by, in bytes.
+WORDS = (
+    *("adds", "alpha", "left", "right", "out", "room"),
+    *("batches", "rows", "columns", "terms"),
+    *("row_block", "column_block", "term_block"),
+)
+LISTS = ("batch_list", "row_list", "column_list", "term_list")
+_TABLES = ("row_left", "row_out", "column_right", "column_out", "term_left", "term_right")
+PLACES = ("tile", "left_panel", "right_panel", *_TABLES)
+_OF = {"left": 1, "right": 2, "out": 3}  # words of a label
+_AHEAD = 4  # panels of the right that are fetched before their time
+# Columns that are packed together, and elements of that block, which is to stay in the second cache (bytes both).
+_MOST_COLUMNS, _MOST_PACKED, _LEAST_TERMS = 2048, 512 << 10, 16
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """Rows, columns and terms that are tabled and packed together, and where things stand in the workspace (bytes)."""
+
+    rows: int
+    columns: int
+    terms: int
+    code: Multiplication
+
+    @classmethod
+    def of(cls, code: Multiplication, m: int, n: int, k: int, room_nbytes: int | None = None) -> Blocks | None:
+        """Blocks for the caches of a core; None where not even small ones fit in ``room_nbytes`` (None is any)."""
+        rows, most = 64 * ROWS, _MOST_COLUMNS // code.size
+        while True:
+            columns = _even(n, most, code.columns)
+            terms = _MOST_PACKED // code.size // columns if most > code.columns or room_nbytes is None else CHUNK
+            while True:
+                found = cls(_even(m, rows, ROWS), columns, _even(k, min(terms, 16 * CHUNK)), code)
+                if room_nbytes is None or found.places["end"] <= room_nbytes:
+                    return found
+                if terms <= (CHUNK if most > code.columns else _LEAST_TERMS):
+                    break
+                terms = -(-terms // 2)
+            if most == code.columns:
+                if rows == ROWS:
+                    return None
+                rows = ROWS
+            most = max(code.columns, most // 2)
+
+    @property
+    def places(self) -> dict[str, int]:
+        """Offsets in the workspace; ``end`` is past it all."""
+        counts = {"r": self.rows, "c": self.columns, "t": self.terms}
+        sizes = {
+            "tile": ROWS * self.code.columns * self.code.size,
+            "left_panel": ROWS * self.code.line_nbytes,
+            "right_panel": self.columns * self.terms * self.code.size,
+            **{name: 16 * counts[name[0]] for name in _TABLES},  # of places, then of runs
+        }
+        found, at = {}, 0
+        for name, nbytes in sizes.items():
+            found[name] = at
+            at += -(-nbytes // 64) * 64
+        return {**found, "end": at}
+
+
+def _even(n: int, most: int, unit: int = 1) -> int:
+    """Blocks of about one size, at most ``most``, of whole units."""
+    count = -(-n // most)
+    each = -(-n // count)
+    return -(-each // unit) * unit
+
+
+def multiply_function(what: Multiplication, name: str) -> str:
+    """The LLVM IR."""
+    parts = [place(), table(what), *packs(what), Update(what)]
+    parts += [tile(what, height, vectors) for height in HEIGHTS for vectors in (1, 2)]
+    routines = [*parts, _Blocked(what, name)]
+    declared = dict.fromkeys(line for f in routines for line in f.declared)
+    return "\n".join([f.text for f in routines] + list(declared)) + "\n"
+
+
+class _Blocked(Routine):
+    """The loops: batches, columns, terms, rows; then strips of rows, of each chunks of terms, and their tiles."""
+
+    def __init__(self, what: Multiplication, name: str) -> None:
+        super().__init__(name, "words", "", linkage="")
+        self.what, base = what, self["words"]
+        self.word_of = {text: self.word(base, k) for k, text in enumerate(WORDS)}
+        self.room = self._pointer(self.word_of["room"])
+        self.lists = {text: self.at(base, self.word(base, len(WORDS) + k)) for k, text in enumerate(LISTS)}
+        behind = len(WORDS) + len(LISTS)
+        self.places = {text: self.at(self.room, self.word(base, behind + k)) for k, text in enumerate(PLACES)}
+        self.factor = self.words(base, WORDS.index("alpha"))
+        self.runs: dict[str, Value] = {}
+        self.each(self.word_of["batches"], 1, self._batch)
+
+    def _pointer(self, address: Value) -> Value:
+        return self.make(f"inttoptr {address} to ptr", "ptr", 0)
+
+    def _table(self, text: str, begin: Value, count: Value, unit: int = 1) -> None:
+        """Fill a table; its runs stand behind its places."""
+        group, tensor = text.split("_")
+        padded = self.rounded(count, unit) if unit > 1 else count
+        self.runs[text] = self.words(self.places[text], padded)
+        stands = self.places[text], self.runs[text], self.lists[f"{group}_list"]
+        self.run("table", *stands, begin, count, padded, number(_OF[tensor]))
+
+    def _batch(self, batch: Value) -> None:
+        self.tensors = {}
+        for tensor, word in _OF.items():
+            arguments = f"{self.lists['batch_list']}, {batch}, i64 {word}"
+            moved = self.make(f"call i64 @place({arguments})", "i64", 0)
+            self.tensors[tensor] = self.at(self._pointer(self.word_of[tensor]), moved)
+        self.blocks(self.word_of["columns"], self.word_of["column_block"], self._columns)
+
+    def _columns(self, begin: Value) -> None:
+        self.breadth = self.least(self.minus(self.word_of["columns"], begin), self.word_of["column_block"])
+        self._table("column_right", begin, self.breadth, self.what.columns)
+        self._table("column_out", begin, self.breadth, self.what.columns)
+        self.blocks(self.word_of["terms"], self.word_of["term_block"], self._terms)
+
+    def _terms(self, begin: Value) -> None:
+        self.depth = self.least(self.minus(self.word_of["terms"], begin), self.word_of["term_block"])
+        self._table("term_left", begin, self.depth)
+        self._table("term_right", begin, self.depth)
+        self.adds = self.select(self.whether("sgt", begin, 0), ONE, self.word_of["adds"])
+        self.panel_nbytes = self.times(self.depth, self.what.columns * self.what.size)
+        self.each(self.breadth, self.what.columns, self._pack_right)
+        self.blocks(self.word_of["rows"], self.word_of["row_block"], self._rows)
+
+    def _panel(self, column: Value) -> Value:
+        """The right panel of a column."""
+        return self.at(self.places["right_panel"], self.times(self.over(column, self.what.columns), self.panel_nbytes))
+
+    def _pack_right(self, column: Value) -> None:
+        columns, places, runs = self.what.columns, self.places, self.runs
+        last = self.minus(self.rounded(self.breadth, columns), columns)
+        following = self.least(self.plus(column, _AHEAD * columns), last)
+        self.run(
+            "pack_right",
+            *(self._panel(column), self.tensors["right"]),
+            *(self.words(places["column_right"], column), self.words(runs["column_right"], column)),
+            *(places["term_right"], runs["term_right"], self.words(places["column_right"], following)),
+            self.depth,
+        )
+
+    def _rows(self, begin: Value) -> None:
+        self.height = self.least(self.minus(self.word_of["rows"], begin), self.word_of["row_block"])
+        self._table("row_left", begin, self.height, ROWS)
+        self._table("row_out", begin, self.height, ROWS)
+        self.each(self.height, ROWS, self._strip)
+
+    def _strip(self, row: Value) -> None:
+        following = self.plus(row, ROWS)
+        following = self.select(self.whether("slt", following, self.height), following, row)
+        self.each(self.depth, CHUNK, lambda term: self._chunk(row, following, term))
+
+    def _chunk(self, row: Value, following: Value, term: Value) -> None:
+        """A left panel, and its tiles; what is fetched ahead is the strip's next chunk, or the next strip's first."""
+        places, runs, after = self.places, self.runs, self.plus(term, CHUNK)
+        more = self.whether("slt", after, self.depth)
+        here = self.words(places["row_left"], row)
+        ahead = self.words(places["row_left"], self.select(more, row, following))
+        terms = self.words(places["term_left"], self.select(more, after, number(0)))
+        count = self.least(self.minus(self.depth, term), CHUNK)
+        adds = self.select(self.whether("sgt", term, 0), ONE, self.adds)
+        left = self.places["left_panel"]
+        source = self.tensors["left"]
+        stands = here, self.words(runs["row_left"], row)
+        of_terms = self.words(places["term_left"], term), self.words(runs["term_left"], term)
+        self.run("pack_left", left, source, *stands, *of_terms, ahead, count)
+
+        def one(column: Value) -> None:
+            right = self.at(self._panel(column), self.times(term, self.what.columns * self.what.size))
+            self._tile(row, column, (places["tile"], left, right, source, ahead, terms, count))
+            self.run(
+                "update",
+                *(places["tile"], self.tensors["out"], self.words(places["row_out"], row)),
+                *(self.words(places["column_out"], column), self.words(runs["column_out"], column), self.factor),
+                *(self.least(self.minus(self.height, row), ROWS), self.minus(self.breadth, column), adds),
+            )
+
+        self.each(self.breadth, self.what.columns, one)
+
+    def _tile(self, row: Value, column: Value, arguments: tuple[Value, ...]) -> None:
+        """By the smallest of the routines that hold the rows and columns that are left."""
+        wide = self.whether("sgt", self.minus(self.breadth, column), self.what.width)
+        tall = self.whether("sgt", self.minus(self.height, row), HEIGHTS[0])
+
+        def of(height: int) -> None:
+            ways = [lambda v=v: self.run(f"tile{height}x{v}", *arguments) for v in (2, 1)]
+            self.either(wide, ways[0], ways[1])
+
+        self.either(tall, lambda: of(ROWS), lambda: of(HEIGHTS[0]))

@@ -1,0 +1,147 @@
+"""Contractions by machine code of our own: every way that operands and results may lie, and small workspaces."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from einturnip.codegen import kernels
+from einturnip.codegen.contraction import ContractionKernel, compile_contraction
+from einturnip.codegen.kernels import compile_kernel
+from einturnip.codegen.multiplied import Multiplied
+from einturnip.codegen.native import library
+from einturnip.codegen.native.multiply import Blocks
+from einturnip.codegen.native.panels import Multiplication
+from einturnip.codegen.native.recipe import recipe
+from einturnip.core.algebra import aggregation
+from einturnip.core.dtypes import F32, F64, DType
+from einturnip.core.einsum import Einsum
+from einturnip.core.scalar import Call, Const, Operand, Scalar
+
+pytestmark = pytest.mark.skipif(not library.available(), reason="kernels cannot be compiled here")
+CODES = [Multiplication(F32), Multiplication(F64)]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiled() -> Iterator[None]:
+    assert kernels.prepare_code(CODES) == 2
+    yield
+
+
+def product(equation: str, sizes: dict[str, int], dtype: DType, factor: float = 1.0) -> Einsum:
+    """An einsum of two operands."""
+    read, out = equation.split("->")
+    terms = read.split(",")
+    labels = out + "".join(sorted({*read} - {*out, ","}))
+    join: Scalar = Call("mul", (Operand(0, dtype), Operand(1, dtype)), dtype)
+    if factor != 1:
+        join = Call("mul", (Const(factor, dtype), join), dtype)
+    accesses = tuple(tuple(labels.index(x) for x in t) for t in terms)
+    bounds = tuple(sizes[x] for x in labels)
+    return Einsum(tuple(labels), bounds, len(out), accesses, (dtype, dtype), join, aggregation("sum", dtype))
+
+
+def numbers(shape: tuple[int, ...], dtype: DType, order: list[int], spread: int, seed: int) -> np.ndarray:
+    """Whole numbers that lie in memory in another order of axes, with gaps."""
+    whole = np.random.default_rng(seed).integers(-3, 4, [spread * shape[a] for a in order]).astype(dtype.numpy)
+    return whole[tuple(slice(None, None, spread) for _ in order)].transpose(np.argsort(order))
+
+
+def check(kernel: Multiplied, equation: str, operands: list[np.ndarray], out: np.ndarray, factor: float) -> None:
+    """The first touch puts the product, the next one adds to it, and nothing is met on the way."""
+    expected = factor * np.einsum(equation, *operands)
+    workspace = np.zeros(kernel.workspace_nbytes + 64, np.uint8)
+    workspace[kernel.workspace_nbytes :] = 7
+    origins = (0,) * len(kernel.slow.extents)
+    for times, first in ((1, True), (2, False)):
+        assert kernel((out,), tuple(operands), origins, first, workspace) == 0
+        np.testing.assert_array_equal(out, times * expected)
+    assert (workspace[kernel.workspace_nbytes :] == 7).all()
+
+
+def compiled_touch(e: Einsum) -> Multiplied:
+    slow = compile_contraction(e, e.bounds, False)
+    assert slow is not None
+    code = Multiplication(slow.dtype)
+    function = library.find(code)
+    assert function is not None
+    return Multiplied(slow, code, function)
+
+
+PATTERNS = ("ik,kj->ij", "bik,bkj->bij", "imjn,lnkm->ijkl", "efbad,cf->abcde", "aebf,fdec->abcd", "xik,xkj->ijx")
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_any_strides_and_extents(data: st.DataObject) -> None:
+    equation = data.draw(st.sampled_from(PATTERNS))
+    read, out = equation.split("->")
+    dtype = data.draw(st.sampled_from([F32, F64]))
+    most = 40 if len({*read}) < 6 else 18
+    sizes = {x: data.draw(st.sampled_from([2, 3, 8, 12, 16, 17, 33, most]), x) for x in sorted({*read} - {","})}
+    while math.prod(sizes.values()) > 3_000_000:
+        sizes[max(sizes, key=lambda x: sizes[x])] = 2
+    e = product(equation, sizes, dtype, factor := data.draw(st.sampled_from([1.0, -2.0])))
+    slow = compile_contraction(e, e.bounds, False)
+    if slow is None or slow.is_vector:
+        return
+    arrays = []
+    for k, t in enumerate((*read.split(","), out)):
+        shape = tuple(sizes[x] for x in t)
+        order = data.draw(st.permutations(range(len(t))))
+        arrays.append(numbers(shape, dtype, list(order), data.draw(st.sampled_from([1, 1, 2])), k))
+    check(compiled_touch(e), equation, arrays[:2], arrays[2].copy(order="K"), factor)
+
+
+@pytest.mark.parametrize("layout", list(itertools.product((0, 1), repeat=3)))
+def test_sums_of_several_blocks(layout: tuple[int, int, int]) -> None:
+    sizes = dict(i=150, k=1100, j=600)
+    shapes = (150, 1100), (1100, 600), (150, 600)
+    orders = [[0, 1] if way == 0 else [1, 0] for way in layout]
+    a, b, c = (numbers(shape, F32, order, 1, 0) for shape, order in zip(shapes, orders, strict=True))
+    e = product("ik,kj->ij", sizes, F32)
+    check(compiled_touch(e), "ik,kj->ij", [a, b], c, 1.0)
+
+
+def test_blocks_fit_the_workspace_or_there_are_none() -> None:
+    code = CODES[0]
+    assert Blocks.of(code, 512, 512, 512, 1000) is None
+    for room in (24_000, 40_000, 200_000, 1 << 20):
+        blocks = Blocks.of(code, 512, 512, 512, room)
+        assert blocks is not None and blocks.places["end"] <= room
+    largest = Blocks.of(code, 4096, 4096, 4096)
+    assert largest is not None and largest.places["end"] < 1 << 20
+
+
+def test_what_is_not_a_number_is_told_and_only_that() -> None:
+    e = product("ik,kj->ij", dict(i=13, k=40, j=33), F32)
+    kernel, workspace = compiled_touch(e), np.zeros(1 << 20, np.uint8)
+    a, b, c = np.ones((13, 40), "f4"), np.ones((40, 33), "f4"), np.zeros((13, 33), "f4")
+    a[12, 39] = np.inf
+    assert kernel((c,), (a, b), (0, 0, 0), True, workspace) == 0 and np.isinf(c[12]).all()
+    b[39, 32] = 0
+    assert kernel((c,), (a, b), (0, 0, 0), True, workspace) == kernels.INVALID and np.isnan(c[12, 32])
+
+
+def test_products_that_must_not_hang_on_machine_code_are_by_blas() -> None:
+    e = product("ik,kj->ij", dict(i=64, k=64, j=64), F32)
+    assert isinstance(compile_kernel(e, e.bounds, "whole"), Multiplied)
+    assert isinstance(compile_kernel(e, e.bounds, "whole", by_blas=True), ContractionKernel)
+
+
+def test_a_matrix_times_a_vector_reads_the_matrix_once() -> None:
+    e = product("ik,k->i", dict(i=70, k=3000), F32)
+    code = recipe(e, "whole")
+    assert code is not None and kernels.prepare_code([code]) == 1
+    kernel = compile_kernel(e, e.bounds, "whole")
+    a, x = numbers((70, 3000), F32, [0, 1], 1, 1), numbers((3000,), F32, [0], 1, 2)
+    out = np.zeros(70, "f4")
+    assert kernel((out,), (a, x), (0, 0), True, np.zeros(kernel.workspace_nbytes, np.uint8)) == 0
+    np.testing.assert_array_equal(out, a @ x)
+    assert not isinstance(kernel, ContractionKernel)
