@@ -133,10 +133,8 @@ class Code:
         while distance < width:
             for i in (i for i in range(width) if not i & distance):
                 a, b = rows[i], rows[i + distance]
-                low = [j if not j & distance else width + j - distance for j in range(width)]
-                high = [j + distance if not j & distance else width + j for j in range(width)]
                 rows = [*rows]
-                rows[i], rows[i + distance] = self._mixed(a, b, low), self._mixed(a, b, high)
+                rows[i], rows[i + distance] = self.halves(a, b, distance)
             distance *= 2
         return rows
 
@@ -145,9 +143,15 @@ class Code:
         picked = ", ".join(f"i32 {j}" for j in order)
         return self.make(f"shufflevector {a}, {b}, <{a.width} x i32> <{picked}>", a.element, a.width)
 
-    def lane(self, value: Value) -> Value:
-        """The first lane."""
-        return self.make(f"extractelement {value}, i64 0", value.element, 0)
+    def halves(self, a: Value, b: Value, distance: int) -> tuple[Value, Value]:
+        """Of every two lanes so far apart the lower, then the upper: a's where the lower lies, b's where the upper."""
+        low = [j if not j & distance else a.width + j - distance for j in range(a.width)]
+        high = [j + distance if not j & distance else a.width + j for j in range(a.width)]
+        return self._mixed(a, b, low), self._mixed(a, b, high)
+
+    def lane(self, value: Value, at: int = 0) -> Value:
+        """One lane."""
+        return self.make(f"extractelement {value}, i64 {at}", value.element, 0)
 
     def integer(self, op: str, a: Value, b: Value | int) -> Value:
         """An operation on 64-bit numbers."""

@@ -8,6 +8,7 @@ a step of each label moves, in bytes.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import reduce
 
 from einturnip.codegen.assemble import needed
 from einturnip.codegen.fold import finished
@@ -199,9 +200,10 @@ class Nest(Values):
     ) -> list[State]:
         """Loops over the aggregated labels, the states carried."""
         if not labels:
-            values = [self.value(self.recipe.root, c) for c in coordinates]
-            indices = [self._flat_index(c) if fold.indexed else None for c in coordinates]
-            return [fold.step(s, self._wide(x), i) for s, x, i in zip(states, values, indices, strict=True)]
+            return [  # each value goes into its state at once: no register holds it longer
+                fold.step(s, self._wide(self.value(self.recipe.root, c)), self._flat_index(c) if fold.indexed else None)
+                for s, c in zip(states, coordinates, strict=True)
+            ]
         label = labels[0]
         self._fix(frozenset(labels))
         if label == self.vector:
@@ -281,17 +283,30 @@ class Nest(Values):
             key = tuple(k for p, k in coordinate.items() if p != self.vector)
             groups.setdefault(key, []).append(state)
         labels = [p for p, _ in self.recipe.tile if p != self.vector]
-        found = []
-        for group in groups.values():
-            state = group[0]
-            for other in group[1:]:
-                state = fold.combine(state, other)
-            distance = self.width // 2
-            while distance:
-                state = fold.combine(state, tuple(self.code.swapped(v, distance) for v in state))
-                distance //= 2
-            found.append(tuple(self.code.lane(v) for v in state))
+        whole = [reduce(fold.combine, group) for group in groups.values()]
+        found: list[State] = []
+        while whole:
+            n = min(self.width, 1 << len(whole).bit_length() - 1)
+            found += self._lanes(fold, whole[:n])
+            whole = whole[n:]
         return [dict(zip(labels, key, strict=True)) for key in groups], found
+
+    def _lanes(self, fold: Fold, states: list[State]) -> list[State]:
+        """The lanes of each of two, four, ... vectors folded together: two halves at a time in one vector.
+
+        Lanes meet in the order in which those of one vector alone would.
+        """
+        code, distance, places, n = self.code, self.width // 2, [0] * len(states), 1
+        while distance:
+            if len(states) > 1:
+                pairs = list(zip(states[::2], states[1::2], strict=True))
+                halves = [[code.halves(x, y, distance) for x, y in zip(a, b, strict=True)] for a, b in pairs]
+                states = [fold.combine(tuple(h[0] for h in both), tuple(h[1] for h in both)) for both in halves]
+                places = [at + (distance if k & n else 0) for k, at in enumerate(places)]
+            else:
+                states = [fold.combine(states[0], tuple(code.swapped(v, distance) for v in states[0]))]
+            distance, n = distance // 2, 2 * n
+        return [tuple(code.lane(v, at) for v in states[0]) for at in places]
 
     def _settle(self, fold: Fold, coordinate: dict[int, int], state: State) -> None:
         """What a tile made joins what was there, and is finished where the kernel does it all."""
