@@ -12,9 +12,10 @@ from numpy.lib.stride_tricks import as_strided
 
 from einturnip.core.errors import StoreError
 from einturnip.stores.layout import rows
+from einturnip.stores.together import AT_ONCE, FEWEST, READ, WRITE, Together, refused, together
 from einturnip.stores.types import Array, Extent
 
-AHEAD = 256
+AHEAD = AT_ONCE
 """Runs that are asked of the disk together once one is not in the page cache (measured: 4 to 6 times the cold rate)."""
 
 LONG_NBYTES = 1 << 18
@@ -73,24 +74,51 @@ def read_extent(fd: int, view: memoryview, extent: Extent, name: str) -> None:
 
 
 def _read_short_runs(fd: int, view: memoryview, run: int, offset: int, count: int, stride: int, name: str) -> None:
-    """Read runs that are in the page cache as they come; at the first that is not, ask for the next ones together.
+    """Read runs that are in the page cache as they come; those that are not are asked of the disk together first.
 
     One synchronous read after the other would leave the disk with one small request at a time.
     """
-    preadv, at, asked = os.preadv, 0, 0
-    for i in range(count):
+    many = together() if count >= FEWEST else None
+    for at in range(0, count, AHEAD):
+        n, part = min(AHEAD, count - at), view[at * run : (at + AHEAD) * run]
+        if many is None or not _read_together(many, fd, part, run, offset, n, stride, name):
+            _read_singly(fd, part, run, offset, n, stride, name)
+        offset += n * stride
+
+
+def _read_singly(fd: int, view: memoryview, run: int, offset: int, count: int, stride: int, name: str) -> None:
+    preadv, asked = os.preadv, False
+    for at in range(0, count * run, run):
         try:
             got = preadv(fd, [view[at : at + run]], offset, _NOWAIT)
         except OSError:  # not cached, or no RWF_NOWAIT here: the plain read below tells real errors
             got = 0
         if got != run:
-            if i >= asked and count > 1:
-                asked = min(count, i + AHEAD)
-                for k in range(asked - i):
+            if not asked and count > 1:
+                asked = True
+                for k in range(count - at // run):
                     os.posix_fadvise(fd, offset + k * stride, run, os.POSIX_FADV_WILLNEED)
             read_full(fd, view[at + got : at + run], offset + got, name)
-        at += run
         offset += stride
+
+
+def _read_together(
+    many: Together, fd: int, view: memoryview, run: int, offset: int, count: int, stride: int, name: str
+) -> bool:
+    """The same by few system calls; False where the system refuses them."""
+    address = np.frombuffer(view, np.uint8).ctypes.data
+    try:
+        got = many.transfer(READ, fd, address, run, offset, count, stride, _NOWAIT)
+        if (got != run).any():
+            for k in np.flatnonzero(got != run).tolist():
+                os.posix_fadvise(fd, offset + k * stride, run, os.POSIX_FADV_WILLNEED)
+            got = many.transfer(READ, fd, address, run, offset, count, stride)
+    except OSError:
+        refused()
+        return False
+    for k in np.flatnonzero(got != run).tolist():  # says what is wrong, if anything is
+        read_full(fd, view[k * run : (k + 1) * run], offset + k * stride, name)
+    return True
 
 
 def _read_sieved(fd: int, view: memoryview, run: int, offset: int, count: int, stride: int, name: str) -> None:
@@ -134,14 +162,24 @@ def _fastest(array: Array) -> int:
 def write_extent(fd: int, view: memoryview, extent: Extent, explain: Callable[[OSError], StoreError]) -> None:
     """Write ``view`` over the extent's runs, one after the other."""
     offset, run, repeats = extent
-    pwritev, at = os.pwritev, 0
+    at = 0
     for first, count, stride in rows(offset, repeats):
-        for _ in range(count):
-            try:
-                put = pwritev(fd, [view[at : at + run]], first)
-            except OSError as error:
-                raise explain(error) from error
-            if put != run:
-                write_full(fd, view[at + put : at + run], first + put, explain)
-            at += run
-            first += stride
+        many = together() if count >= FEWEST and run < LONG_NBYTES else None
+        for begin in range(0, count, AT_ONCE):
+            n = min(AT_ONCE, count - begin)
+            part, place = view[at : at + n * run], first + begin * stride
+            done = 0 if many is None else _write_together(many, fd, part, run, place, n, stride)
+            for k in range(done, n):
+                write_full(fd, part[k * run : (k + 1) * run], place + k * stride, explain)
+            at += n * run
+
+
+def _write_together(many: Together, fd: int, view: memoryview, run: int, offset: int, count: int, stride: int) -> int:
+    """Write runs by one system call; how many are written before the first that is not."""
+    try:
+        put = many.transfer(WRITE, fd, np.frombuffer(view, np.uint8).ctypes.data, run, offset, count, stride)
+    except OSError:
+        refused()
+        return 0
+    short = np.flatnonzero(put != run)
+    return int(short[0]) if len(short) else count

@@ -1,0 +1,135 @@
+"""Runs read and written together are those read and written one by one, whatever the system refuses."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from einturnip.core.errors import StoreError
+from einturnip.stores import together as module
+from einturnip.stores import transfer
+from einturnip.stores.together import AT_ONCE, FEWEST, READ, Together, together
+from einturnip.stores.transfer import read_extent, write_extent
+
+NBYTES = 1 << 20
+SHAPES = st.tuples(
+    st.integers(1, 700), st.integers(FEWEST - 2, 2 * AT_ONCE + 3), st.integers(0, 900), st.integers(0, 64)
+)
+
+
+@pytest.fixture(autouse=True)
+def _asks_again() -> Iterator[None]:
+    yield
+    vars(module._threads).pop("found", None)
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, np.ndarray[Any, Any]]]:
+    path: Path = tmp_path_factory.mktemp("runs") / "bytes"
+    held = np.random.default_rng(0).integers(0, 256, NBYTES, np.uint8)
+    held.tofile(path)
+    fd = os.open(path, os.O_RDWR)
+    yield fd, held
+    os.close(fd)
+
+
+def runs(shape: tuple[int, int, int, int]) -> tuple[int, int, int, int]:
+    """Offset, run, count, stride, within the file."""
+    run, count, gap, offset = shape
+    return offset, run, min(count, (NBYTES - offset - run) // (run + gap) + 1), run + gap
+
+
+@given(shape=SHAPES, cached=st.booleans(), refuses=st.booleans())
+def test_runs_are_what_lies_there(file: Any, shape: Any, cached: bool, refuses: bool) -> None:
+    fd, held = file
+    offset, run, count, stride = runs(shape)
+    if not cached:
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+    out = np.zeros(count * run, np.uint8)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(transfer, "SIEVED_STRIDE", 0)
+        if refuses:
+            patch.setattr(transfer, "together", lambda: None)
+        read_extent(fd, out.data, (offset, run, ((count, stride),)), "x")
+    expected = [held[offset + k * stride : offset + k * stride + run] for k in range(count)]
+    assert (out == np.concatenate(expected)).all()
+
+
+@given(shape=SHAPES, refuses=st.booleans())
+def test_runs_are_written_where_they_belong(tmp_path_factory: Any, shape: Any, refuses: bool) -> None:
+    offset, run, count, stride = runs(shape)
+    data = np.random.default_rng(1).integers(1, 256, count * run, np.uint8)
+    path = tmp_path_factory.getbasetemp() / "written"
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            if refuses:
+                patch.setattr(transfer, "together", lambda: None)
+            write_extent(fd, data.data, (offset, run, ((count, stride),)), lambda error: StoreError(str(error)))
+    finally:
+        os.close(fd)
+    expected = np.zeros(offset + (count - 1) * stride + run, np.uint8)
+    for k in range(count):
+        expected[offset + k * stride : offset + k * stride + run] = data[k * run : (k + 1) * run]
+    assert (np.fromfile(path, np.uint8) == expected).all()
+
+
+def test_a_file_that_became_shorter_is_told(file: Any) -> None:
+    fd, _ = file
+    out = np.zeros(FEWEST * 100, np.uint8)
+    with pytest.raises(StoreError, match="shorter"):
+        read_extent(fd, out.data, (NBYTES - 20_000, 100, ((FEWEST, 10_000),)), "x")
+
+
+def test_a_disk_that_refuses_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "read only"
+    path.write_bytes(bytes(1000))
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        with pytest.raises(StoreError, match="told: .*descriptor"):
+            write_extent(
+                fd,
+                memoryview(bytes(FEWEST * 4)),
+                (0, 4, ((FEWEST, 8),)),
+                lambda error: StoreError(f"told: {error.strerror}"),
+            )
+    finally:
+        os.close(fd)
+
+
+def test_who_is_refused_asks_no_more(file: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    fd, held = file
+    if together() is None:
+        pytest.skip("no io_submit here")
+    asked = []
+
+    def refuse(*arguments: Any) -> Any:
+        asked.append(arguments)
+        raise OSError(38, "not implemented")
+
+    monkeypatch.setattr(Together, "transfer", refuse)
+    monkeypatch.setattr(transfer, "SIEVED_STRIDE", 0)
+    out = np.zeros(3 * AT_ONCE * 10, np.uint8)
+    read_extent(fd, out.data, (0, 10, ((3 * AT_ONCE, 1000),)), "x")
+    assert (out[:10] == held[:10]).all() and (out[-10:] == held[1000 * (3 * AT_ONCE - 1) :][:10]).all()
+    assert together() is None and len(asked) <= 3
+    asked.clear()
+    read_extent(fd, out.data, (0, 10, ((3 * AT_ONCE, 1000),)), "x")
+    assert not asked
+
+
+def test_results_are_in_order(file: Any) -> None:
+    many = together()
+    if many is None:
+        pytest.skip("no io_submit here")
+    fd, _ = file
+    out = np.zeros(8 * 100, np.uint8)
+    got = many.transfer(READ, fd, out.ctypes.data, 100, NBYTES - 450, 8, 100)
+    assert got.tolist() == [100, 100, 100, 100, 50, 0, 0, 0]
