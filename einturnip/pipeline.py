@@ -193,7 +193,10 @@ def _searched(
         readable = frozenset(i for i, (name, _) in enumerate(graph.outputs) if name in targets)
         only = canonical_cut if options.reproducible else None if again is None else again.cut
         arena = options.arena if again is None else again.arena
-        lowered = plan(graph, memory, arena, machine, axes, readable, only, options.reproducible, devices, most_price)
+        lowered = plan(
+            *(graph, memory, arena, machine, axes, readable, only, options.reproducible, devices, most_price),
+            options.beside,
+        )
         prediction = predict(lowered.memgraph, machine, policy(options.policy))
         tidy_up(lowered.memgraph)
         return lowered, prediction

@@ -65,7 +65,12 @@ def _is_product(e: Space) -> bool:
 
 def kernel_calls(graph: Grouped, tiles: Sequence[int]) -> int:
     """Number of tile kernels."""
-    return sum(len(g.nodes) * _calls(graph, g, tiles) for g in graph.groups)
+    return sum(n for _, n in calls_of(graph, tiles))
+
+
+def calls_of(graph: Grouped, tiles: Sequence[int]) -> Iterator[tuple[Group, int]]:
+    """Each group with the number of tile kernels of all its nodes."""
+    return ((g, len(g.nodes) * _calls(graph, g, tiles)) for g in graph.groups)
 
 
 def _calls(graph: Grouped, group: Group, tiles: Sequence[int]) -> int:

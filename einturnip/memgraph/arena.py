@@ -19,6 +19,8 @@ Ints = NDArray[np.int64]
 FREE = -1
 # A free segment that is less than so many times larger than what is asked for fits snugly.
 SNUG = 2
+# Ops that each part of free bytes waits for; of more, one part alone waits for all.
+MOST_BEFORE_PARTS = 64
 # Runs of free segments that are looked at for one request.
 MOST_RUNS = 4
 # Neighbours on either side that are looked at where a few are to be evicted together.
@@ -28,20 +30,36 @@ MOST_NEIGHBOURS = 8
 class Segment:
     """Bytes [offset, offset + size). ``value`` holds it, or FREE; ``deps`` must end before it is written again.
 
-    ``exact``: the first byte is one that each of ``deps`` touches.
+    ``exact``: the first byte is one that each of ``deps`` touches. ``stands``: those of ``deps`` that stand for others.
     """
 
-    __slots__ = ("deps", "exact", "newest", "next", "offset", "prev", "size", "value")
+    __slots__ = ("deps", "exact", "newest", "next", "offset", "prev", "size", "stands", "value")
 
-    def __init__(self, offset: int, size: int, deps: tuple[int, ...] = ()) -> None:
+    def __init__(self, offset: int, size: int, deps: tuple[int, ...] = (), stands: tuple[int, ...] = ()) -> None:
         self.offset = offset
         self.size = size
         self.value = FREE
         self.deps = deps
+        self.stands = stands
         self.newest = max(deps, default=-1)
         self.exact = False
         self.prev: Segment | None = None
         self.next: Segment | None = None
+
+    @property
+    def crowded(self) -> bool:
+        """True where many ops end before the first op there, and that before those on the other parts of the bytes."""
+        return len(self.deps) > MOST_BEFORE_PARTS
+
+    @property
+    def certain(self) -> tuple[int, ...]:
+        """Ops that whoever writes its first bytes must wait for."""
+        return self.deps if self.exact or self.crowded else self.stands
+
+    @property
+    def doubtful(self) -> tuple[int, ...]:
+        """Ops that it must wait for if they share bytes with it."""
+        return () if self.exact or self.crowded else self.deps
 
 
 class Arena:
@@ -111,11 +129,19 @@ class Arena:
             self._offer(self._part_off_front(seg, offset - seg.offset))
         return self._hold(seg, size, value, False)
 
-    def release(self, seg: Segment, deps: tuple[int, ...], exact: bool) -> None:
+    def hand_on(self, seg: Segment, op: int) -> None:
+        """What is left beside a crowded segment waits for ``op``, which waited for all that both waited for."""
+        for rest in (seg.prev, seg.next) if seg.crowded else ():
+            if rest is not None and rest.value == FREE and rest.deps is seg.deps:
+                rest.deps = rest.stands = (op,)
+                rest.newest, rest.exact = op, False
+                self._offer(rest)
+
+    def release(self, seg: Segment, deps: tuple[int, ...], exact: bool, stands: tuple[int, ...] = ()) -> None:
         """Make a held segment free; ``deps`` must end before its bytes are written again."""
         seg.exact = exact
         seg.value = FREE
-        seg.deps = deps
+        seg.deps, seg.stands = deps, stands
         seg.newest = max(deps, default=-1)
         self.free_nbytes += seg.size
         del self._held[bisect_left(self._held, seg.offset)]
@@ -183,7 +209,7 @@ class Arena:
         if seg.size > size and far:
             self._offer(self._part_off_front(seg, seg.size - size))
         elif seg.size > size:
-            rest = Segment(seg.offset + size, seg.size - size, seg.deps)
+            rest = Segment(seg.offset + size, seg.size - size, seg.deps, seg.stands)
             rest.prev, rest.next = seg, seg.next
             if seg.next is not None:
                 seg.next.prev = rest
@@ -197,7 +223,7 @@ class Arena:
 
     def _part_off_front(self, seg: Segment, size: int) -> Segment:
         """Make the first ``size`` bytes a segment of their own."""
-        front = Segment(seg.offset, size, seg.deps)
+        front = Segment(seg.offset, size, seg.deps, seg.stands)
         front.exact, seg.exact = seg.exact, False
         front.prev, front.next = seg.prev, seg
         if seg.prev is None:
@@ -249,6 +275,7 @@ class Arena:
     def _merge(self, run: list[Segment]) -> Segment:
         first, *others = run
         first.deps = tuple(sorted({d for s in run for d in s.deps}))
+        first.stands = tuple(sorted({d for s in run for d in s.stands}))
         first.exact = False
         first.newest = max(first.deps, default=-1)
         for s in others:

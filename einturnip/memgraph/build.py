@@ -48,6 +48,7 @@ def build(
     readable: frozenset[int] = frozenset(),
     ahead: int | None = None,
     parts: Parts | None = None,
+    most_ops: int | None = None,
 ) -> MemGraph:
     """Place every value of ``tasks`` in ``capacity`` bytes.
 
@@ -56,22 +57,23 @@ def build(
     for programs that are to wait for none of each other's.
 
     Raises:
-        CapacityError: one task's working set is larger than the capacity; ``needed`` is that working set.
+        CapacityError: one task's working set, ``needed``, is larger than the capacity; or there are over ``most_ops``.
     """
     ahead = 2 * machine.workers if ahead is None else ahead
-    return _placed(tasks, capacity, machine, readable, ahead, parts).freeze(tasks)
+    return _placed(tasks, capacity, machine, readable, ahead, parts, most_ops).freeze(tasks)
 
 
 def _placed(
-    tasks: TaskGraph, capacity: int, machine: Machine, readable: frozenset[int], ahead: int, parts: Parts | None
-) -> OpColumns:
+    tasks: TaskGraph, capacity: int, machine: Machine, readable: frozenset[int],
+    ahead: int, parts: Parts | None, most_ops: int | None,
+) -> OpColumns:  # fmt: skip
     """The ops; nothing else of the builder outlives this call. What fits by lines alone is placed by lines."""
     try:
-        return _Builder(tasks, capacity, machine, readable, granule(capacity), ahead, parts).run()
+        return _Builder(tasks, capacity, machine, readable, granule(capacity), ahead, parts, most_ops).run()
     except CapacityError:
         if granule(capacity) == LINE:
             raise
-    return _Builder(tasks, capacity, machine, readable, LINE, ahead, parts).run()
+    return _Builder(tasks, capacity, machine, readable, LINE, ahead, parts, most_ops).run()
 
 
 def _all_nbytes(tasks: TaskGraph, granule: int) -> int:
@@ -88,7 +90,7 @@ class _Builder:
 
     def __init__(
         self, tasks: TaskGraph, capacity: int, machine: Machine, readable: frozenset[int], granule: int,
-        ahead: int, parts: Parts | None,
+        ahead: int, parts: Parts | None, most_ops: int | None,
     ) -> None:  # fmt: skip
         self.t = tasks
         self.readable = readable
@@ -102,7 +104,7 @@ class _Builder:
             self.device = tasks.device.tobytes() if tasks.devices > 1 else bytes(tasks.n_values)
         self.arena = min(self.arenas, key=lambda arena: arena.capacity)  # sizes are rounded alike by all
         self.spill = SpillSlots(granule)
-        self.ops = OpColumns()
+        self.ops = OpColumns(most_ops)
         self.lookahead = int(capacity * LOOKAHEAD_SHARE) * tasks.devices
         self.ahead = ahead
         self.nbytes = array("q", tasks.value_nbytes.tobytes())
@@ -123,8 +125,7 @@ class _Builder:
         self.victims = Victims(tasks)
         self.idle = [self.victims, *(self.victims.beside() for _ in self.arenas[1:])]  # by device
         self.completed = -1
-        # (task, bytes newly taken, values used) between the cursors, oldest first
-        self.window: deque[tuple[int, int, set[int]]] = deque()
+        self.window: deque[tuple[int, int, set[int]]] = deque()  # (task, bytes newly taken, values used), oldest first
         self.window_nbytes = self.taken = 0
         self.deaths: dict[int, list[int]] = {}
         self.scratch: dict[int, tuple[Segment, int, Arena]] = {}
@@ -218,18 +219,20 @@ class _Builder:
                 after += self.base[made]  # the reload, which has waited for the bytes
             elif writers[made] and len(seg.deps) > MOST_BEFORE_EACH:
                 after.append(writers[made][0])
-            elif seg.exact and nbytes[made]:
-                after += seg.deps
-            else:
-                doubtful = seg.deps
+            elif nbytes[made]:
+                after += seg.certain
+                doubtful = seg.doubtful
             writes = [COMPUTE, seg.offset, nbytes[made], version.get(made, made)]
         else:
             tier = FILES + len(self.t.decomposition.graph.nodes) + task.node
             writes = [tier, 0, nbytes[task.value], version.get(task.value, task.value)]
         if space is not None:
-            doubtful += space.deps
+            after += space.certain
+            doubtful += space.doubtful
             writes += (COMPUTE, space.offset, task.workspace, -1)
         op = self.ops.append(OP_KINDS[task.kind], task.id, unit, task.seconds, held, writes, after, doubtful)
+        if made >= 0 and nbytes[made] and not writers[made]:
+            self.arenas[self.device[made]].hand_on(seg, op)
         for v in {*task.reads}:
             self.readers[v].append(op)
             if len(writers[v]) > MOST_BEFORE_EACH:
@@ -307,7 +310,6 @@ class _Builder:
         kind = OpKind.LOAD if first else OpKind.RELOAD
         read = float(self.t.seconds[self.load_task[v]]) if v in self.load_task else None
         self.loaded.add(v)
-        exact = seg.exact and self.nbytes[v] > 0
         op = self.ops.append(
             kind,
             self.load_task.get(v, -1),
@@ -315,9 +317,11 @@ class _Builder:
             read if first and read else reload_seconds(self.nbytes[v], tier == DISK, read, self.machine),
             [tier, offset, self.nbytes[v], known_as],
             [COMPUTE, seg.offset, self.nbytes[v], self.version.get(v, v)],
-            [*seg.deps, *wrote] if exact else wrote if self.nbytes[v] else (),
-            () if exact else seg.deps,
+            [*seg.certain, *wrote] if self.nbytes[v] else (),
+            seg.doubtful if self.nbytes[v] else (),
         )
+        if self.nbytes[v]:
+            self.arenas[self.device[v]].hand_on(seg, op)
         if tier == DISK:
             self.spill.read_by(v, op)
         self.segment[v] = seg
@@ -329,7 +333,7 @@ class _Builder:
         seg = self.segment[v]
         if not self.writers[v]:  # nothing there yet
             del self.segment[v]
-            self.arenas[self.device[v]].release(seg, seg.deps, seg.exact)
+            self.arenas[self.device[v]].release(seg, seg.deps, seg.exact, seg.stands)
             return
         if v not in self.home:
             version = self.version.get(v, v)
@@ -353,7 +357,7 @@ class _Builder:
         if self.nbytes[v]:  # every reader comes after every writer, so where there is a reader the readers say it all
             arena.release(seg, tuple(self.readers[v] or self.writers[v]), True)
         else:  # nobody touched the bytes: they wait for those who did before
-            arena.release(seg, seg.deps, seg.exact)
+            arena.release(seg, seg.deps, seg.exact, seg.stands)
 
     def _forget_home(self, v: int) -> None:
         home = self.home.pop(v, None)

@@ -62,20 +62,24 @@ def _check_outputs(graph: MemGraph) -> None:
 
 
 class _Range:
-    """Bytes [start, stop): what they hold, who wrote and who read it; ``before``: who had to end before its unit."""
+    """Bytes [start, stop): what they hold, who wrote and who read it; ``before``: who had to end before its unit.
 
-    __slots__ = ("before", "readers", "start", "stop", "unit", "value", "writers")
+    ``joint``: an op that comes after all of those, for it wrote over other bytes that they used (-1: none).
+    """
+
+    __slots__ = ("before", "joint", "readers", "start", "stop", "unit", "value", "writers")
 
     def __init__(self, start: int, stop: int, value: int, writers: list[int]) -> None:
         self.start, self.stop, self.value, self.writers = start, stop, value, writers
         self.readers: list[int] = []
         self.before: list[int] = []
-        self.unit = -1
+        self.unit = self.joint = -1
 
-    def part(self, start: int, stop: int) -> _Range:
+    def part(self, start: int, stop: int, joint: int) -> _Range:
         """The same over fewer bytes."""
         found = _Range(start, stop, self.value, list(self.writers))
         found.readers, found.before, found.unit = list(self.readers), list(self.before), self.unit
+        found.joint = joint
         return found
 
 
@@ -108,9 +112,9 @@ class _Tier:
         pieces = [new]
         for r in old:
             if r.start < new.start:
-                pieces.insert(0, r.part(r.start, new.start))
+                pieces.insert(0, r.part(r.start, new.start, new.writers[0]))
             if r.stop > new.stop:
-                pieces.append(r.part(new.stop, r.stop))
+                pieces.append(r.part(new.stop, r.stop, new.writers[0]))
         i = bisect_left(self.starts, old[0].start) if old else bisect_right(self.starts, new.start)
         for r in old:
             del self.ranges[r.start]
@@ -176,6 +180,7 @@ class _Sweep:
                 raise InternalError(f"op {x} reads value {value} where value {r.value} stands (tier {tier})")
             self.ordered(x, r.writers, r.readers)
             r.readers.append(x)
+            r.joint = -1
 
     def write(self, x: int, row: list[int], unit: int) -> None:
         tier, offset, nbytes, value = row
@@ -197,11 +202,15 @@ class _Sweep:
             if self.graph.taskgraph.ordered:
                 self.asked.append(r.writers[-1])
             r.writers.append(x)
+            r.joint = -1
             return
+        before: list[int] = []
         for r in found:
             # Readers come after writers, so behind a reader the writers need not be asked.
-            new.before += r.readers or r.writers
-        self.ordered(x, new.before, [])
+            if unit >= 0:  # other touches of the unit may come first
+                new.before += r.readers or r.writers
+            before += [r.joint] if r.joint in self.waits else r.readers or r.writers
+        self.ordered(x, before, [])
         continues = unit >= self.n_values
         if continues and not (len(found) == 1 and self.graph.base(found[0].value) == self.graph.base(value)):
             raise InternalError(f"op {x} continues unit {unit}, whose half-made state is not in its extent")

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from einturnip.core.errors import CapacityError
 from einturnip.memgraph.reach import reduced
 from einturnip.memgraph.types import FILES, MemGraph, OpKind
 from einturnip.taskgraph.types import TaskGraph
@@ -24,9 +25,14 @@ MOST_AN_OP, FEWEST_REDUCED = 8, 1 << 17
 
 
 class OpColumns:
-    """Appends ops; their ids count from 0 and dependencies point to lower ids only."""
+    """Appends ops; their ids count from 0 and dependencies point to lower ids only.
 
-    def __init__(self) -> None:
+    Raises:
+        CapacityError: there are clearly more than ``most``.
+    """
+
+    def __init__(self, most: int | None = None) -> None:
+        self.most = most
         self.kind, self.task, self.unit, self.seconds = array("B"), array("i"), array("i"), array("d")
         self.read_ptr, self.read = array("q", [0]), array("q")
         self.write_ptr, self.write = array("q", [0]), array("q")
@@ -104,6 +110,8 @@ class OpColumns:
         The arena's segments are coarser than what ops touch: padding, and the rest of a run that was merged.
         """
         done, n = len(self.found_ptr) - 1, len(self.kind)
+        if self.most is not None and n > self.most:
+            raise CapacityError(f"a plan of more than {self.most} ops takes more memory than there is", 0)
         after, ops = _edges(self.after_ptr, self.after, done)
         u, x = _edges(self.doubtful_ptr, self.doubtful, done)
         reads, writes = _Touched(self.read_ptr, self.read), _Touched(self.write_ptr, self.write)

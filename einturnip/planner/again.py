@@ -52,7 +52,10 @@ class Again:
         """
         if digest(graph) != self.plan:
             raise self._other(f"{self.ops:,} ops there, {len(graph):,} here")
-        least = overhead_nbytes(resident_nbytes(), workers, len(graph.taskgraph)) + self.arena
+        least = (
+            overhead_nbytes(resident_nbytes(), workers, len(graph.taskgraph), len(graph.taskgraph.read), len(graph))
+            + self.arena
+        )
         if memory is not None and memory < least:
             raise CapacityError(
                 f"the recorded run does not fit in {format_size(memory)}: its arena is {format_size(self.arena)}; "

@@ -14,7 +14,10 @@ MIB = 1 << 20
 # Measured on CPython 3.11 with OpenBLAS: what a run adds to the resident memory before the arena is counted.
 THREAD_NBYTES = 5 * MIB  # a worker: its stack, its BLAS packing buffers, its share of malloc's arenas
 RUN_NBYTES = 5 * MIB  # progress, file staging, the report
-TASK_NBYTES = 700  # plan and state machine, a task, at their highest
+# Plan and state machine at their highest: a tile task, an op (there is one a task where nothing leaves the memory, and
+# more where much does), an operand of those beyond USUAL_READS a task.
+TASK_NBYTES, OP_NBYTES, READ_NBYTES = 350, 350, 120
+USUAL_READS = 4
 SLACK_NBYTES = 5 * MIB
 
 
@@ -36,9 +39,16 @@ def peak_resident_nbytes() -> int:
     return _status("VmHWM:") or _highest()
 
 
-def overhead_nbytes(resident: int, workers: int, tasks: int) -> int:
-    """What is not arena while a plan of so many tile tasks is made and run by ``workers``."""
-    return resident + held_nbytes() + RUN_NBYTES + workers * THREAD_NBYTES + tasks * TASK_NBYTES + SLACK_NBYTES
+def plan_nbytes(tasks: int, reads: int = 0, ops: int = 0) -> int:
+    """What a plan of so many tile tasks takes, which read so many operands, and have so many ``ops``."""
+    more = max(0, reads - USUAL_READS * tasks)
+    return tasks * TASK_NBYTES + max(tasks, ops) * OP_NBYTES + more * READ_NBYTES
+
+
+def overhead_nbytes(resident: int, workers: int, tasks: int, reads: int = 0, ops: int = 0) -> int:
+    """What is not arena while a plan of so many tile tasks (see ``plan_nbytes``) is made and run by ``workers``."""
+    beside = held_nbytes() + RUN_NBYTES + workers * THREAD_NBYTES + SLACK_NBYTES
+    return resident + beside + plan_nbytes(tasks, reads, ops)
 
 
 def rounded(nbytes: int) -> int:

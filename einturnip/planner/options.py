@@ -16,6 +16,7 @@ class Options:
     ``exact``: rewrites keep every result's digits; else squared distances become matrix products (``expansion``).
     ``compiled``: kernels that take long become machine code before the run, where the memory has room for a compiler.
     ``reproducible``: the bits hang on the program, its data and this machine's libraries, and on nothing else here.
+    ``beside``: bytes by which what the user stated differs from ``memory``, for messages: what the process had taken.
     ``again``: the plan and the schedule of a recorded run, instead of a search and of what happens to end first.
     ``device``: ``cpu``, ``cuda:1``, ``cuda:0,1`` and the like; on any but the CPU the budget is each device's, and
     ``host_memory`` bounds the process.
@@ -33,6 +34,7 @@ class Options:
     compiled: bool = True
     reproducible: bool = False
     again: Again | None = None
+    beside: int = 0
     device: str = "cpu"
     host_memory: int | None = None
 

@@ -45,7 +45,8 @@ class Shared:
         if self.arena is not None:
             return self.arena
         assert self.memory is not None
-        return self.memory - overhead_nbytes(resident_nbytes(), machine.workers, sum(map(len, graphs)))
+        reads = sum(len(graph.read) for graph in graphs)
+        return self.memory - overhead_nbytes(resident_nbytes(), machine.workers, sum(map(len, graphs)), reads)
 
 
 @dataclass(frozen=True)

@@ -15,10 +15,12 @@ from einturnip.decomp.evaluate import evaluate as evaluate_decomposition
 from einturnip.eingraph.build import build as build_graph
 from einturnip.eingraph.evaluate import evaluate as evaluate_graph
 from einturnip.lang import compile_text
+from einturnip.memgraph import arena as memgraph_arena
 from einturnip.memgraph import columns, reach
 from einturnip.memgraph.build import LINE, PAGE, build, granule
 from einturnip.memgraph.check import check
 from einturnip.memgraph.evaluate import evaluate
+from einturnip.memgraph.least import least_capacity as exact_least
 from einturnip.memgraph.types import DISK, MemGraph, OpKind
 from einturnip.taskgraph.build import build as build_tasks
 from einturnip.taskgraph.check import check as check_tasks
@@ -216,3 +218,22 @@ def test_many_that_wait_for_many_are_never_all_held(monkeypatch: pytest.MonkeyPa
     tasks = build_tasks(decomposed(graph_of("product"), [[2, 1, 2]] * 12, 1500), MACHINE)
     assert ops.freeze(tasks).after.tolist() == [*range(n), *[n] * n]
     assert most < 2 * columns.MOST_AN_OP * 2 * n
+
+
+@given(names, tile_sizes, st.floats(1.0, 3.0))
+@settings(max_examples=15, deadline=None)
+def test_parts_of_bytes_that_wait_for_one_of_them_have_no_race(name: str, tiles: list[list[int]], more: float) -> None:
+    """The first op on bytes that many used waits for those, and whoever takes other parts of the bytes for that op."""
+    tasks = build_tasks(decomposed(graph_of(name), tiles, 1500), MACHINE)
+    capacity = int(more * least_capacity(tasks))
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(memgraph_arena, "MOST_BEFORE_PARTS", 1)
+        check(build(tasks, capacity, MACHINE))
+
+
+def test_the_least_capacity_is_what_one_task_holds() -> None:
+    tasks = build_tasks(decomposed(graph_of("product"), [[2, 1, 2]] * 12, 1500), MACHINE)
+    found = exact_least(tasks)
+    build(tasks, found, MACHINE)
+    with pytest.raises(CapacityError):
+        build(tasks, found - LINE, MACHINE)

@@ -1,0 +1,224 @@
+"""Cuts lowered to plans that keep the memory, while they are made and while they run; and the least in which one is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from einturnip.core.errors import CapacityError
+from einturnip.core.machine import Machine
+from einturnip.core.settings import format_size
+from einturnip.decomp.alike import Grouped
+from einturnip.decomp.build import lay_out
+from einturnip.decomp.classes import label_bounds
+from einturnip.decomp.search import Cut, calls_of
+from einturnip.decomp.stored import FileLayout
+from einturnip.decomp.types import Partitioning
+from einturnip.eingraph.types import InputNode
+from einturnip.memgraph.build import build as build_memgraph
+from einturnip.memgraph.least import least_capacity
+from einturnip.memgraph.types import MemGraph
+from einturnip.planner.budget import MIB, OP_NBYTES, TASK_NBYTES, overhead_nbytes, plan_nbytes, resident_nbytes
+from einturnip.planner.candidates import least_arena
+from einturnip.taskgraph.build import build as build_taskgraph
+from einturnip.taskgraph.types import TaskGraph
+
+# How often a plan is placed anew in fewer bytes, because it takes more itself than was thought before it was made.
+ROUNDS = 3
+# Cuts that are lowered to find the least memory, and kernel calls that such a cut may have. More is left to a formula,
+# for which every task is taken to have so many ops: bytes leave the memory and come back.
+MOST_PROVEN, MOST_CALLS_PROVEN, OPS_A_TASK = 3, 50_000, 2.5
+# Resident memory differs by less from one process to the next that do the same.
+NOISE = 2 * MIB
+MOST_TASKS = 4_000_000
+
+
+class Lowering:
+    """Lowers the cuts of a graph for ``memory`` of the process, or for an ``arena`` on each device. Units: bytes."""
+
+    def __init__(
+        self,
+        together: Grouped,
+        memory: int | None,
+        arena: int | None,
+        machine: Machine,
+        layouts: Mapping[int, FileLayout],
+        readable: frozenset[int],
+        ordered: bool,
+        devices: int,
+    ) -> None:
+        self.together, self.memory, self.arena, self.machine = together, memory, arena, machine
+        self.layouts, self.readable, self.ordered, self.devices = layouts, readable, ordered, devices
+        self.resident, self._searched = resident_nbytes(), False
+        self._sizes = _Sizes(together)
+        self._within = memory
+        self._rooms: dict[int, int] = {}
+
+    def room(self, cut: Cut) -> int:
+        """Arena bytes that the budget leaves if the plan is as large as this cut's."""
+        return self._left(*self._sizes(cut))
+
+    def lower(self, cut: Cut, bound: int | None = None) -> MemGraph | None:
+        """The plan of one cut, in ``bound`` bytes if stated; None where the memory is not enough."""
+        self._search_ended()
+        most = self.room(cut)
+        capacity = most if bound is None else min(bound, most)
+        try:
+            for _ in range(ROUNDS):
+                tasks = self._tasks(cut, capacity)
+                left = self._left(len(tasks), len(tasks.read))
+                if left >= capacity:
+                    made = self._built(tasks, capacity)
+                    left = self.left(made)
+                    if made.peak_nbytes <= left:
+                        return made
+                    left -= (capacity - left) // 2  # in fewer bytes there are more ops
+                capacity = left
+        except CapacityError:
+            pass
+        return None
+
+    def longer(self, tasks: TaskGraph, capacity: int) -> MemGraph:
+        """The plan of tasks of which some repeat others, in the bytes that those leave of so many.
+
+        Raises:
+            CapacityError: it cannot be made, or laid out, in the memory.
+        """
+        made = self._built(tasks, capacity - (0 if self.memory is None else plan_nbytes(tasks.repeats)))
+        if made.peak_nbytes > self.left(made):
+            raise CapacityError("the plan itself takes the memory", 0)
+        return made
+
+    def room_of(self, made: MemGraph) -> int:
+        """Bytes that a plan was laid out for."""
+        return self._rooms[id(made)]
+
+    def left(self, made: MemGraph) -> int:
+        """Arena bytes that the budget leaves beside a plan."""
+        return self._left(len(made.taskgraph), len(made.taskgraph.read), len(made))
+
+    def least(self, way: Sequence[Cut]) -> tuple[int, MemGraph | None]:
+        """The least budget that was found to do, of the kind stated; the plan, where that is no more than is stated."""
+        stated = self.memory if self.arena is None else self.arena
+        assert stated is not None
+        best: int | None = None
+        self._search_ended()
+        for cut in sorted(way, key=self._by_formula)[:MOST_PROVEN]:
+            total = self._by_formula(cut)
+            if best is not None and best <= total:
+                break
+            if self.memory is not None:  # of one who states less than Python takes no promise can be kept
+                self._within = self.memory if self.memory > self.resident else total
+            needed, made = self._proven(cut)
+            if made is not None and needed <= stated:
+                return needed, made
+            best = needed if best is None else min(best, needed)
+        assert best is not None
+        return max(best, stated + 1), None
+
+    def refusal(self, needed: int, beside: int) -> CapacityError:
+        """The error that names the least; ``beside``: by how much what the user states differs from ``memory``."""
+        if self.arena is not None:
+            return CapacityError(
+                f"the program does not fit an arena of {format_size(self.arena)}; the least that would do is {needed} "
+                f"bytes (--arena {format_size(needed)})",
+                needed,
+            )
+        assert self.memory is not None
+        needed = -(-(needed + NOISE + beside) // MIB) * MIB
+        taken = self.resident + beside
+        libraries = f" (of which {format_size(taken)} are Python and its libraries)" if taken >= MIB else ""
+        return CapacityError(
+            f"the program does not fit in {format_size(self.memory + beside)}; the least that would do is "
+            f"{format_size(needed)}{libraries}",
+            needed,
+        )
+
+    def _search_ended(self) -> None:
+        """What the search brought in, kernels and modules, stays beside the arena."""
+        if not self._searched:
+            self.resident, self._searched = max(self.resident, resident_nbytes()), True
+
+    def _proven(self, cut: Cut) -> tuple[int, MemGraph | None]:
+        """The budget in which a cut was laid out, and its plan; the plan is None where only a formula tells."""
+        if cut.kernel_calls > MOST_CALLS_PROVEN:
+            return self._by_formula(cut), None
+        capacity, held = 0, least_arena(cut)
+        try:
+            while capacity < held:
+                capacity = held
+                tasks = self._tasks(cut, capacity)
+                held = least_capacity(tasks) if self.devices == 1 else capacity
+            made = self._built(tasks, capacity)
+        except CapacityError:
+            return self._by_formula(cut, OPS_A_TASK), None
+        if self.arena is not None:
+            return capacity, made
+        return made.peak_nbytes + self._overhead(len(tasks), len(tasks.read), len(made)), made
+
+    def _by_formula(self, cut: Cut, ops_a_task: float = 1.0) -> int:
+        tasks, reads = self._sizes(cut)
+        beside = self._overhead(tasks, reads, int(ops_a_task * tasks)) if self.arena is None else 0
+        return least_arena(cut) + beside
+
+    def _tasks(self, cut: Cut, capacity: int) -> TaskGraph:
+        decomposition = lay_out(self.together, cut.tiles, capacity * self.devices)
+        most = MOST_TASKS if self._within is None else max(0, self._spare() // TASK_NBYTES)
+        tasks = build_taskgraph(decomposition, self.machine, min(most, MOST_TASKS), self.ordered, self.layouts)
+        return tasks if self.devices == 1 else _over(tasks, self.devices, self.machine)
+
+    def _built(self, tasks: TaskGraph, capacity: int) -> MemGraph:
+        most_ops = None
+        if self._within is not None:
+            more = plan_nbytes(len(tasks), len(tasks.read)) - plan_nbytes(len(tasks))
+            most_ops = (self._spare() - more) // OP_NBYTES
+            if most_ops < len(tasks):
+                raise CapacityError("making the plan takes more memory than there is", 0)
+        if self.devices == 1 and (held := least_capacity(tasks)) > capacity:
+            raise CapacityError(f"a tile's kernel holds {held} bytes at once", held)
+        made = build_memgraph(tasks, capacity, self.machine, self.readable, most_ops=most_ops)
+        self._rooms[id(made)] = capacity
+        return made
+
+    def _spare(self) -> int:
+        """What planning may take now; the arena, the threads and the files of the run are not there yet."""
+        assert self._within is not None
+        return self._within - resident_nbytes()
+
+    def _left(self, tasks: int, reads: int, ops: int = 0) -> int:
+        if self.arena is not None:
+            return self.arena
+        assert self.memory is not None
+        return self.memory - self._overhead(tasks, reads, ops)
+
+    def _overhead(self, tasks: int, reads: int, ops: int) -> int:
+        return overhead_nbytes(self.resident, self.machine.workers, tasks, reads, ops)
+
+
+def _over(tasks: TaskGraph, devices: int, machine: Machine) -> TaskGraph:
+    """The tasks on several devices; imported late, for most runs have one."""
+    from einturnip.taskgraph.several import over
+
+    return over(tasks, devices, machine)
+
+
+class _Sizes:
+    """Counts the tile tasks of a cut, kernel calls and the loads and stores of whole tiles, and what those read."""
+
+    def __init__(self, graph: Grouped) -> None:
+        self.graph = graph
+        nodes = graph.graph.nodes
+        stored = {i for i, node in enumerate(nodes) if isinstance(node, InputNode)}
+        stored |= {i for _, i in graph.graph.outputs}
+        self.stored = [(i, label_bounds(nodes[i]), len(nodes[i].shape)) for i in sorted(stored)]
+        self._known: dict[tuple[int, ...], tuple[int, int]] = {}
+
+    def __call__(self, cut: Cut) -> tuple[int, int]:
+        """For one cut."""
+        if cut.tiles not in self._known:
+            of = self.graph.classes.tiles
+            tiles = (Partitioning(b, of(i, b, cut.tiles)).counts[:rank] for i, b, rank in self.stored)
+            whole = sum(map(math.prod, tiles))
+            read = sum(n * len(group.einsum.accesses) for group, n in calls_of(self.graph, cut.tiles))
+            self._known[cut.tiles] = cut.kernel_calls + whole, read + whole
+        return self._known[cut.tiles]
