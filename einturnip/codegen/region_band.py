@@ -191,7 +191,8 @@ class Open:
                     rescales.append((there, -1 if there >= 0 else number(State(r.step), target), r.coefficient))
             members.append(Member(e, labels, tuple(sources), out, state, moves, tuple(rescales)))
         self.tensors = [p for p, _ in tensors]
-        found = band(Spec(region.bounds, tuple(t for _, t in tensors), tuple(members)))
+        result = next((n for (p, _), n in tensors.items() if isinstance(p, Made) and p.result), -1)
+        found = band(Spec(region.bounds, tuple(t for _, t in tensors), tuple(members), result))
         return None if found is None else (found, tuple(p for p, _ in tensors), tuple(values), tuple(taken))
 
 

@@ -59,11 +59,15 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """The members in order, what they read and write, and the extents of the space by which vectors are chosen."""
+    """The members in order, what they read and write, and the extents of the space by which vectors are chosen.
+
+    ``result``: the tensor that is the result itself, -1 where that is made elsewhere.
+    """
 
     bounds: tuple[int, ...]
     tensors: tuple[Tensor, ...]
     members: tuple[Member, ...]
+    result: int = -1
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from einturnip.codegen.graph import Graph
 from einturnip.codegen.native.ir import Code, Value, element
@@ -10,6 +10,8 @@ from einturnip.codegen.native.primitives import convert
 from einturnip.codegen.native.recipe import Recipe
 from einturnip.core.dtypes import DType
 
+STREAMED_NBYTES = 4 << 20  # of a tile's result, from which on it goes past the caches: nobody would find it there
+METADATA = "!0 = !{i32 1}\n"  # what the stores that do are marked with
 Coordinate = tuple[int, ...]
 Place = tuple[Value, list[Value]]
 
@@ -18,7 +20,8 @@ class Memory:
     """Loads and stores at points of the register tile.
 
     ``at``: where each label stands, its index in the tile; ``counts``: of the register tile, by label; ``mask``: the
-    lanes of a last vector that count; ``known``: values by node and coordinate, as long as they hold.
+    lanes of a last vector that count; ``streamed``: what is stored past the caches; ``known``: values by node and
+    coordinate, as long as they hold.
     """
 
     code: Code
@@ -31,8 +34,10 @@ class Memory:
     counts: dict[int, int]
     mask: Value | None
     known: dict[tuple[int, Coordinate], Value]
+    extents: list[Value]
     operands: list[Place]
     outs: list[Place]
+    streamed: Place | None
 
     def _like(self, value: Value, width: int) -> Value:
         if value.width == width:
@@ -135,8 +140,46 @@ class Memory:
             types = f"{value.type}, ptr, i32, {self.mask.type}"
             self.code.declared.setdefault(f"declare void @{text}({types})")
             self.code.line(f"call void @{text}({value}, {address}, i32 1, {self.mask})")
+        elif width and place is self.streamed:
+            self.code.line(f"store {value}, {address}, align {width * target.itemsize}, !nontemporal !0")
         else:
             self.code.line(f"store {value}, {address}, align 1")
+
+    # --- past the caches ----------------------------------------------------------------------------------------------
+
+    def _streaming(
+        self, place: Place, labels: Sequence[int], vector: int, nbytes: int, write: Callable[[], None]
+    ) -> None:
+        """Everything twice: for a result that is large and lies as vectors do, stored past the caches, and for others.
+
+        What is stored so need not be read before, and leaves what is read where it is.
+        """
+        code, size = self.code, self.width * nbytes
+        base, steps = place
+        total = Value(str(nbytes), "i64", 0)
+        for label in labels:
+            total = code.integer("mul", total, self.extents[label])
+        bits = code.make(f"ptrtoint ptr {base.name} to i64", "i64", 0)
+        for label in labels:
+            bits = code.integer("or", bits, steps[label]) if label != vector else bits
+        zero = Value("0", "i64", 0)
+        even = code.compare("icmp eq", code.integer("and", bits, size - 1), zero)
+        large = code.compare("icmp sge", total, Value(str(STREAMED_NBYTES), "i64", 0))
+
+        def past() -> list[Value]:
+            self.known, self.streamed = dict(known), place
+            write()
+            code.declared.setdefault("declare void @llvm.x86.sse.sfence()")
+            code.line("call void @llvm.x86.sse.sfence()")
+            return []
+
+        def through() -> list[Value]:
+            self.known, self.streamed = dict(known), None
+            write()
+            return []
+
+        known = dict(self.known)
+        code.choose(code.binary("and", even, large), past, through)
 
 
 def _lying(dtype: DType) -> str:

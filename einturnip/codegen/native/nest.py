@@ -7,6 +7,7 @@ a step of each label moves, in bytes.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import reduce
 
@@ -15,11 +16,12 @@ from einturnip.codegen.fold import finished
 from einturnip.codegen.graph import Graph
 from einturnip.codegen.native.folds import Fold, State
 from einturnip.codegen.native.ir import Code, Value
-from einturnip.codegen.native.memory import Coordinate
+from einturnip.codegen.native.memory import METADATA, STREAMED_NBYTES, Coordinate
 from einturnip.codegen.native.primitives import convert, write
 from einturnip.codegen.native.recipe import Recipe
 from einturnip.codegen.native.values import Values, flat, like_states
 
+_LEAST_LINE = 32  # bytes of a vector that is worth storing past the caches
 CHUNK = 256  # values that a float sum adds before it goes on from zero
 
 
@@ -29,7 +31,9 @@ def function(recipe: Recipe, name: str) -> str:
     nest.write()
     body = "\n".join(nest.code.lines)
     declared = "\n".join(nest.code.declared)
-    return f"define void @{name}(ptr noalias readonly %args) #0 {{\nentry:\n{body}\n  ret void\n}}\n{declared}\n"
+    return (
+        f"define void @{name}(ptr noalias readonly %args) #0 {{\nentry:\n{body}\n  ret void\n}}\n{declared}\n{METADATA}"
+    )
 
 
 class Nest(Values):
@@ -47,6 +51,7 @@ class Nest(Values):
         self.counts = dict(recipe.tile)  # of this body of the register tile
         self.at: dict[int, Value] = {}  # where each label stands: its index in the tile
         self.mask: Value | None = None
+        self.streamed = None
         self.known: dict[tuple[int, Coordinate], Value] = {}
         self.extents = [self._argument(p) for p in range(n)]
         self.origins = [self._argument(n + p) for p in range(n)]
@@ -59,7 +64,12 @@ class Nest(Values):
 
     def write(self) -> None:
         """All loops."""
-        self._outer([p for p in range(self.n_out) if p not in self.counts])
+        labels = [p for p in range(self.n_out) if p not in self.counts]
+        nbytes = self.recipe.out_dtypes[0].itemsize
+        if self.folding or math.prod(self.einsum.shape) * nbytes < STREAMED_NBYTES or self.width * nbytes < _LEAST_LINE:
+            self._outer(labels)
+        else:
+            self._streaming(self.outs[0], range(self.n_out), self.vector, nbytes, lambda: self._outer(labels))
 
     def _outer(self, labels: Sequence[int]) -> None:
         if not labels and self.recipe.swept >= 0:
