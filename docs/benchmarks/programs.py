@@ -4,7 +4,7 @@
 
 Every run is a process that waits when it is done until the parent has read, from outside, the highest memory that it
 ever had resident (VmHWM). *Full* is 4 GiB, in which nothing is spilled; *half* is half of the peak that was then
-seen; *least* is what refusals name, raised by a twentieth as long as that is refused. Answers are held
+seen; *least* is what refusals name, as often as it is refused. Answers are held
 against the reference by the parent. LoRA needs ``--model``. Prints Markdown.
 """
 
@@ -59,7 +59,7 @@ def least(case: str, folder: Path) -> tuple[int, float, int]:
         said, number, peak = watched(case, folder, memory)
         if said == "done":
             return memory, number, peak
-        memory = max(int(number), memory + memory // 20)
+        memory = max(int(number), memory + (1 << 20))
     raise SystemExit(f"{case}: refused even {memory >> 20} MiB")
 
 

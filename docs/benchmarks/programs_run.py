@@ -22,16 +22,21 @@ def memory_of(process: str, field: str) -> int:
     return found
 
 
-def _left(memory: int) -> int:
-    """What of the process's memory is left to give: in Python, that is on top of what the process has.
+def _within(memory: int, run: Callable[[int], None], beside: int = 0) -> None:
+    """Run in what of the process's memory is left to give: in Python, that is on top of what the process has.
+
+    ``beside``: bytes that the script takes itself.
 
     Raises:
-        CapacityError: Python and its libraries take all.
+        CapacityError: ``needed`` is the least for the whole process.
     """
-    resident = memory_of("self", "VmRSS")
-    if memory <= resident:
-        raise CapacityError("Python and its libraries alone take more", resident + (1 << 20))
-    return memory - resident
+    taken = memory_of("self", "VmRSS") + beside
+    if memory <= taken:
+        raise CapacityError("Python and its libraries alone take more", taken + (1 << 20))
+    try:
+        run(memory - taken)
+    except CapacityError as error:
+        raise CapacityError(str(error), error.needed + taken) from None
 
 
 def _program(file: str, inputs: str, outputs: str) -> Callable[[Path, int], None]:
@@ -41,15 +46,16 @@ def _program(file: str, inputs: str, outputs: str) -> Callable[[Path, int], None
         data = {name: str(folder / f"{name}.npy") for name in inputs.split()}
         out = {name: str(folder / f"out_{name}.npy") for name in outputs.split()}
         program = et.compile(EXAMPLES / "models" / file)
-        program(data=data, out=out, memory=_left(memory), spill=str(folder))
+        _within(memory, lambda room: program(data=data, out=out, memory=room, spill=str(folder)))
 
     return run
 
 
 def _circuit(folder: Path, memory: int) -> None:
     gates = {name: str(folder / f"{name}.npy") for name in ("X", "Y", "W", "CZ", "zero")}
+    out = {"amplitude": str(folder / "out_amplitude.npy")}
     program = et.compile((folder / "circuit.ein").read_text())
-    program(data=gates, out={"amplitude": str(folder / "out_amplitude.npy")}, memory=_left(memory), spill=str(folder))
+    _within(memory, lambda room: program(data=gates, out=out, memory=room, spill=str(folder)))
 
 
 def _digits(folder: Path, memory: int) -> None:
@@ -57,11 +63,15 @@ def _digits(folder: Path, memory: int) -> None:
     batches = np.load(folder / "batches.npy")
     begin = {name: np.load(folder / f"{name}.npy") for name in ("W1", "W2")}
     program = et.compile(EXAMPLES / "training" / "digits.ein")
-    with program.session(data={**begin, "total": DIGITS_STEPS}, memory=_left(memory), spill=str(folder)) as session:
-        for batch in batches:
-            session.step(X=images[batch], y=labels[batch])
-        for name in ("W1", "b1", "W2", "b2"):
-            np.save(folder / f"out_{name}.npy", session.state(name))
+
+    def train(room: int) -> None:
+        with program.session(data={**begin, "total": DIGITS_STEPS}, memory=room, spill=str(folder)) as session:
+            for batch in batches:
+                session.step(X=images[batch], y=labels[batch])
+            for name in ("W1", "b1", "W2", "b2"):
+                np.save(folder / f"out_{name}.npy", session.state(name))
+
+    _within(memory, train)
 
 
 def _lora(folder: Path, memory: int) -> None:
@@ -69,10 +79,12 @@ def _lora(folder: Path, memory: int) -> None:
     from generate import MODEL_NBYTES
     from lora import LoRA
 
-    room = _left(max(memory - MODEL_NBYTES, 0))  # what the script lora.py leaves for the model's own description
-    lora = LoRA(str(folder / "model.gguf"), memory=room, spill=str(folder))
-    np.save(folder / "out_losses.npy", [lora.step(ids) for ids in np.load(folder / "windows.npy")])
-    lora.session.close()
+    def train(room: int) -> None:
+        lora = LoRA(str(folder / "model.gguf"), memory=room, spill=str(folder))
+        np.save(folder / "out_losses.npy", [lora.step(ids) for ids in np.load(folder / "windows.npy")])
+        lora.session.close()
+
+    _within(memory, train, MODEL_NBYTES)  # what the script lora.py leaves for the model's own description
 
 
 RUNS: dict[str, Callable[[Path, int], None]] = {

@@ -226,7 +226,8 @@ class Program:
         settings = Settings(memory, arena, workers, {}, spill, spill_limit, policy, exact, reproducible=reproducible)
         options, allowed = settings.options(), settings.allowed()
         if allowed is not None:
-            options = replace(options, memory=resident_nbytes() + allowed)
+            resident = resident_nbytes()
+            options = replace(options, memory=resident + allowed, beside=-resident)
         return Session(self._program, self._folder, self._dims, options, {**inputs, **(data or {})})
 
     def job(
@@ -255,7 +256,8 @@ class Program:
             graph = bind(program, sources, sizes)
             if allowed is not None:
                 room = _room(allowed, settings.memory is not None, graph, targets)
-                options = replace(options, memory=resident_nbytes() + room)
+                memory = resident_nbytes() + room
+                options = replace(options, memory=memory, beside=allowed - memory)
             job = plan_job(graph, complete(graph, sources, missing), targets, options)
             return job, plan_cache.keep(key, self._program, job)
         except BaseException:

@@ -238,8 +238,8 @@ class Session:
         while True:
             try:
                 planned, options = self._planned(graph, found)
-            except CapacityError:
-                if not self._second:
+            except CapacityError as refused:
+                if not self._second and not self._moved_out(refused, found):
                     raise
                 while self._second:
                     home = homes[self._second.pop()]
@@ -264,9 +264,23 @@ class Session:
             held = sum(results_nbytes(graph, results).values())
             if held >= options.memory:
                 raise CapacityError(f"the results of a step take {format_size(held)}, all that the session may", held)
-            options = replace(options, memory=options.memory - held)
+            options = replace(options, memory=options.memory - held, beside=options.beside + held)
         targets = {name: name for name in homes}
         return make_plan(graph, sources, targets, options), options
+
+    def _moved_out(self, refused: CapacityError, found: dict[str, Source]) -> bool:
+        """Let states stand in files, the largest first, until a plan may fit; False where none is left in memory."""
+        standing = [home for home in (self._homes or {}).values() if home.array is not None and home.nbytes]
+        if self._options.memory is None or not standing:
+            return False
+        lacking = refused.needed - (self._options.memory + self._options.beside)
+        for home in sorted(standing, key=lambda home: -home.nbytes):
+            home.move_out()
+            found[home.name] = home.read
+            lacking -= home.nbytes
+            if lacking <= 0:
+                break
+        return True
 
     def _states_room(self) -> int:
         """Bytes that states may take of memory."""

@@ -26,6 +26,8 @@ WORTH_COMPARING = 2.0
 # Where fused kernels take at most NEARLY as long as apart, those are not planned if all their cuts cost so many times
 # as much by formula, which counts an operand for each kernel that reads it.
 NEARLY, TOO_DEAR = 1.1, 2.0
+# What fits in the least memory fits in more: where the form for the memory does not, that for a byte is planned.
+LEAST = 1
 # Orders of products are looked for without regard to the memory where that is quickly done.
 MOST_NODES = 1000
 
@@ -55,6 +57,28 @@ def best_form(graph: EinGraph, options: Options, limit: int | None, machine: Mac
         return _formed(planned, fused if options.again.fused else apart, limit)
     if options.reproducible:
         return _formed(planned, canonical_graph(fused, apart), limit)
+    try:
+        return _best_within(graph, options, limit, machine, planned, (apart, fused))
+    except CapacityError as refused:
+        frugal, frugal_fused = _forms(graph, options, LEAST, machine)
+        if limit is None or frugal == apart:
+            raise
+        try:
+            return _fused_or_not(planned, frugal_fused, frugal, LEAST, machine)
+        except CapacityError as error:
+            raise min(error, refused, key=lambda e: e.needed) from None
+
+
+def _best_within(
+    graph: EinGraph,
+    options: Options,
+    limit: int | None,
+    machine: Machine,
+    planned: Planning,
+    within_limit: tuple[EinGraph, EinGraph],
+) -> Formed:
+    """The best plan of the forms made with regard to the memory, and without."""
+    apart, fused = within_limit
     if limit is None or len(graph.nodes) > MOST_NODES:
         return _fused_or_not(planned, fused, apart, limit, machine)
     free, free_fused = _forms(graph, options, None, machine)

@@ -110,6 +110,12 @@ class Home:
         if self.write is self.read:
             self.write = self._make(in_memory)
 
+    def move_out(self) -> None:
+        """Stand in a file instead of memory."""
+        before, self.read = self.read, self._make(in_memory=False)
+        self.write = self.read
+        copy(before, self.read)
+
     def turn(self) -> None:
         """What was written is what the next step reads."""
         self.read, self.write = self.write, self.read
