@@ -13,20 +13,17 @@ import numpy as np
 from einturnip.codegen.blas import Matrix, Product, product
 from einturnip.codegen.graph import number
 from einturnip.codegen.matrices import Plan, Tensor, plan, stride
-from einturnip.codegen.native.multiply import Blocks
-from einturnip.codegen.native.panels import Multiplication
 from einturnip.codegen.primitives import BF16_EDGE, Array
 from einturnip.codegen.protocol import Bound
 from einturnip.codegen.status import INVALID, StatusLog, listening, unit
 from einturnip.codegen.window import aligned, label_strides, terms
 from einturnip.core.contraction import Contraction, contraction
-from einturnip.core.dtypes import BF16, F32, F64, DType, promote
+from einturnip.core.dtypes import BF16, DType, promote
 from einturnip.core.einsum import Access, Einsum, labels_read
 from einturnip.core.scalar import Cast, walk
 
 WORKSPACE_NBYTES = 8 << 20
 _SPARE_NBYTES = 32 << 10  # enough for panels of tiles whose strides were not foreseen
-_PACKED_SHARE = 8  # of a tile's bytes, what may be packed blocks of it
 _POINT_NS = 1.2  # of the general kernels, for four bytes
 _ROLES = ((0, 2), (2, 1), (0, 1))  # rows and columns of left, right and out among the groups m, n, k
 
@@ -386,9 +383,6 @@ def _sized(kernel: ContractionKernel, types: tuple[DType, DType, DType]) -> Cont
     if bound.plan.cost_ns > math.prod(kernel.extents) * _POINT_NS * kernel.dtype.itemsize / 4:
         return None
     needed = max(bound.plan.workspace_nbytes, min(2 * nbytes + 256, _SPARE_NBYTES))
-    if kernel.dtype in (F32, F64):  # machine code packs what it multiplies, more of it at a time where there is room
-        blocks = Blocks.of(Multiplication(kernel.dtype), *kernel.sides)
-        needed = max(needed, min(blocks.places["end"] if blocks else 0, nbytes // _PACKED_SHARE))
     sized = replace(kernel, workspace_nbytes=needed)
     sized.bind(key)
     return sized

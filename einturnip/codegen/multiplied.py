@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,6 +22,8 @@ from einturnip.core.dtypes import F32, F64
 Strides = Mapping[int, int]  # bytes by label
 # A label that runs, outermost first: points, and what a step moves left, right and out by (bytes).
 Label = tuple[int, int, int, int]
+_ROOM = WORDS.index("room")
+_rooms = threading.local()
 _PUT_SINGLY = 2.0  # register tiles' rows that putting one of its elements takes, where they do not lie side by side
 
 
@@ -31,7 +34,7 @@ class Multiplied:
     slow: ContractionKernel
     code: Multiplication
     function: Function
-    _layouts: dict[StrideKey, tuple[bool, array[int]] | None] = field(default_factory=dict, init=False, compare=False)
+    _layouts: dict[StrideKey, tuple[bool, array[int], int]] = field(default_factory=dict, init=False, compare=False)
 
     @property
     def flops(self) -> int:
@@ -40,7 +43,7 @@ class Multiplied:
 
     @property
     def workspace_nbytes(self) -> int:
-        """As much as BLAS would be given: blocks are cut to fit."""
+        """What BLAS would be given; blocks are packed in the thread's own room, as BLAS has it too."""
         return self.slow.workspace_nbytes
 
     def __call__(
@@ -63,39 +66,35 @@ class Multiplied:
         workspace: Array,
     ) -> Bound:
         """See Bindable."""
-        words = self._words(outs, operands, first or self.slow.whole, workspace)
-        if words is None:
-            return self.slow.bound(outs, operands, origins, first, workspace)
+        words, needed = self._words(outs, operands, first or self.slow.whole)
         address, function, flags = words.buffer_info()[0], self.function, unit()
 
-        def run(_held: array[int] = words) -> int:
+        def run() -> int:
+            words[_ROOM] = _room(needed)
             flags.clear()
             function(address)
             return flags.read()
 
         return run
 
-    def _words(
-        self, outs: tuple[Array, ...], operands: tuple[Array, ...], fresh: bool, workspace: Array
-    ) -> array[int] | None:
-        """The argument of the function; None where the workspace has no room for blocks."""
+    def _words(self, outs: tuple[Array, ...], operands: tuple[Array, ...], fresh: bool) -> tuple[array[int], int]:
+        """The argument of the function but for the room, and the bytes of that."""
         slow = self.slow
         left, right = (slow.view(side, operands[slow.slots[side]]) for side in (0, 1))
         key = left.strides, right.strides, outs[0].strides
         if key not in self._layouts:
             self._layouts[key] = self._layout(key)
-        found = self._layouts[key]
-        if found is None:
-            return None
-        turned, template = found
+        turned, template, needed = self._layouts[key]
         words = template[:]
         words[0] = int(not fresh)
         operands = (right, left) if turned else (left, right)
-        words[2:6] = array("q", map(_address, (*operands, outs[0], workspace)))
-        return words
+        words[2:5] = array("q", map(_address, (*operands, outs[0])))
+        return words, needed
 
-    def _layout(self, key: StrideKey) -> tuple[bool, array[int]] | None:
-        """Whether left and right change places for tiles of these strides, and the argument but for its addresses."""
+    def _layout(self, key: StrideKey) -> tuple[bool, array[int], int]:
+        """For tiles of these strides: whether left and right change places, the argument but for its addresses, the
+        bytes of its room.
+        """
         slow, size = self.slow, self.code.size
         strides: list[Strides] = [dict(zip(labels, s, strict=True)) for labels, s in zip(slow.labels, key, strict=True)]
         m, n, k = slow.groups
@@ -110,9 +109,7 @@ class Multiplied:
             _listed(_squares(k, slow.long, strides, 0, 1, size), slow.long, strides),
         ]
         points = [math.prod(label[0] for label in labels) for labels in lists]
-        blocks = Blocks.of(self.code, points[1], points[2], points[3], self.workspace_nbytes)
-        if blocks is None:
-            return None
+        blocks = Blocks.of(self.code, points[1], points[2], points[3])
         alpha = int(np.float64(slow.product.alpha.real).view(np.int64))
         words = [0, alpha, 0, 0, 0, 0, *points, blocks.rows, blocks.columns, blocks.terms]
         behind, begins, made = len(WORDS) + len(LISTS) + len(PLACES), [], list[int]()
@@ -120,7 +117,17 @@ class Multiplied:
             begins.append(8 * (behind + len(made)))
             made += [len(labels), *(x for label in labels for x in label)]
         places = blocks.places
-        return turned, array("q", [*words, *begins, *(places[name] for name in PLACES), *made])
+        return turned, array("q", [*words, *begins, *(places[name] for name in PLACES), *made]), places["end"]
+
+
+def _room(nbytes: int) -> int:
+    """The address of this thread's own bytes for packed blocks: some 700 KiB at most, made once."""
+    room: Array | None = getattr(_rooms, "room", None)
+    if room is None or len(room) < nbytes + 64:
+        room = _rooms.room = np.empty(nbytes + 64, np.uint8)
+        _rooms.address = -(-_address(room) // 64) * 64
+    address: int = _rooms.address
+    return address
 
 
 def _address(x: Array) -> int:

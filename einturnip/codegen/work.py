@@ -252,8 +252,7 @@ def multiplied_work(kernel: ContractionKernel, code: Multiplication) -> Work:
     (m, n, k), long, name = kernel.sides, kernel.long, code.dtype.numpy.name
     batch = math.prod(long[p] for p in kernel.batch)
     work = Work(products=[Multiply(name, m, n, k, batch)], turns={"call": 1})
-    blocks = Blocks.of(code, m, n, k, kernel.workspace_nbytes)
-    again = (-(-n // blocks.columns) if blocks else 1, 1, 0)
+    again = (-(-n // Blocks.of(code, m, n, k).columns), 1, 0)
     for index, labels in enumerate(kernel.labels):
         points = math.prod(long[p] for p in labels if p in long)
         nbytes = float(points * kernel.itemsizes[index])

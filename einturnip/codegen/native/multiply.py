@@ -28,7 +28,7 @@ PLACES = ("tile", "left_panel", "right_panel", *_TABLES)
 _OF = {"left": 1, "right": 2, "out": 3}  # words of a label
 _AHEAD = 4  # panels of the right that are fetched before their time
 # Columns that are packed together, and elements of that block, which is to stay in the second cache (bytes both).
-_MOST_COLUMNS, _MOST_PACKED, _LEAST_TERMS = 2048, 512 << 10, 16
+_MOST_COLUMNS, _MOST_PACKED = 2048, 512 << 10
 
 
 @dataclass(frozen=True)
@@ -41,24 +41,11 @@ class Blocks:
     code: Multiplication
 
     @classmethod
-    def of(cls, code: Multiplication, m: int, n: int, k: int, room_nbytes: int | None = None) -> Blocks | None:
-        """Blocks for the caches of a core; None where not even small ones fit in ``room_nbytes`` (None is any)."""
-        rows, most = 64 * ROWS, _MOST_COLUMNS // code.size
-        while True:
-            columns = _even(n, most, code.columns)
-            terms = _MOST_PACKED // code.size // columns if most > code.columns or room_nbytes is None else CHUNK
-            while True:
-                found = cls(_even(m, rows, ROWS), columns, _even(k, min(terms, 16 * CHUNK)), code)
-                if room_nbytes is None or found.places["end"] <= room_nbytes:
-                    return found
-                if terms <= (CHUNK if most > code.columns else _LEAST_TERMS):
-                    break
-                terms = -(-terms // 2)
-            if most == code.columns:
-                if rows == ROWS:
-                    return None
-                rows = ROWS
-            most = max(code.columns, most // 2)
+    def of(cls, code: Multiplication, m: int, n: int, k: int) -> Blocks:
+        """Blocks for the caches of a core."""
+        columns = _even(n, _MOST_COLUMNS // code.size, code.columns)
+        terms = min(_MOST_PACKED // code.size // columns, 16 * CHUNK)
+        return cls(_even(m, 64 * ROWS, ROWS), columns, _even(k, terms), code)
 
     @property
     def places(self) -> dict[str, int]:
