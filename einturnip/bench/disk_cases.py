@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -87,6 +88,7 @@ def prepare(case: DiskCase, form: str, folder: Path) -> dict[str, Path]:
         if path.exists():
             continue
         torn = path.with_name("torn-" + path.name)
+        shutil.rmtree(torn) if torn.is_dir() else torn.unlink(missing_ok=True)  # of one that was interrupted
         rng, array = np.random.default_rng(k), create(torn, shape, form)
         rows = max(1, _CHUNK_ELEMENTS // math.prod(shape[1:]))
         for begin in range(0, shape[0], rows):

@@ -6,8 +6,10 @@ import threading
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
+import numpy as np
+
 from einturnip.core.errors import EinturnipError, Interrupted, RunError
-from einturnip.memgraph.types import Lane, MemGraph
+from einturnip.memgraph.types import Lane, MemGraph, OpKind
 from einturnip.runtime.crew import Crew
 from einturnip.runtime.hosted import Hosted, Short
 from einturnip.runtime.lanes import lane_kind
@@ -81,6 +83,7 @@ def run_ops(
         failure = _named(error, describe(op)) if op >= 0 else error
         raise failure from (error if failure is not error else None)
     assert state.done
+    run.trace.numbered(np.array([kind.lane for kind in OpKind], np.uint8)[graph.kind])
     return run.trace
 
 

@@ -38,6 +38,14 @@ class Trace:
         self.busy[lane] += end - begin
         self._begin[op], self._end[op], self._thread[op] = begin, end, thread
 
+    def numbered(self, lanes: NDArray[np.uint8]) -> None:
+        """Number the threads of each lane from 0 without gaps. ``lanes``: of each op."""
+        thread = self.timeline.thread
+        for lane in np.unique(lanes):
+            mine = lanes == lane
+            used = np.bincount(thread[mine]) > 0
+            thread[mine] = (np.cumsum(used) - 1)[thread[mine]]
+
     def stood(self, state: State, compute_slots: int, seconds: float) -> None:
         """Note that the last ``seconds`` went by with the ops running that now do."""
         running = state.running

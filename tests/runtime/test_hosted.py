@@ -53,6 +53,9 @@ def test_any_mix_of_short_and_long_ops_runs_once_and_in_order(crew: Crew, graph:
     trace = run_ops(graph, state, ran.append, str, SLOTS, crew=crew)
     assert sorted(ran) == list(range(n)) and sorted(trace.order) == list(range(n))
     check_events(graph, np.array(trace.events))
+    for lane in Lane:
+        rows = {int(trace.timeline.thread[op]) for op in range(n) if OpKind(graph.kind[op]).lane == lane}
+        assert rows == set(range(len(rows)))
     again = Replay(graph, SLOTS, trace.events)
     repeated = run_ops(graph, again, lambda op: None, str, SLOTS, crew=crew)
     assert list(repeated.events) == list(trace.events)
