@@ -162,15 +162,17 @@ def _machine(
     machine, devices = machine_here(options.workers or usable_cores()), len(device.numbers)
     if device.kind != "cpu":
         machine = replace(machine, compute=device.name, workers=machine.workers * devices)
-    if device.kind == "cpu" and not options.reproducible:
-        machine = rates(machine, graph, sources, targets)
     memory = options.memory
     if memory is None and options.arena is None:
         memory = rounded(available_memory() // 2)
     if options.again is not None:
-        return replace(machine, compiled=options.again.compiled), memory
-    roomy = available() if options.reproducible else has_room(memory, resident_nbytes())
-    return replace(machine, compiled=options.compiled and roomy), memory
+        compiled = options.again.compiled
+    else:
+        compiled = options.compiled and (available() if options.reproducible else has_room(memory, resident_nbytes()))
+    machine = replace(machine, compiled=compiled)
+    if device.kind == "cpu" and not options.reproducible:
+        machine = rates(machine, graph, sources, targets)
+    return machine, memory
 
 
 def _searched(

@@ -20,7 +20,6 @@ from einturnip.codegen.empty import Fill
 from einturnip.codegen.fetch import FetchPieces, FetchRows
 from einturnip.codegen.keyed import Checked, Finished
 from einturnip.codegen.multiplied import Multiplied
-from einturnip.codegen.native.multiply import Blocks
 from einturnip.codegen.native.panels import Multiplication
 from einturnip.codegen.pick import PickRows
 from einturnip.codegen.primitives import copy
@@ -248,16 +247,12 @@ def _contraction(kernel: ContractionKernel) -> Work:
 
 
 def multiplied_work(kernel: ContractionKernel, code: Multiplication) -> Work:
-    """The work of a contraction as machine code: each operand is copied block by block, and fetched meanwhile."""
+    """The work of a contraction as machine code: packing is part of a product, as it is of BLAS's."""
     (m, n, k), long, name = kernel.sides, kernel.long, code.dtype.numpy.name
     batch = math.prod(long[p] for p in kernel.batch)
     work = Work(products=[Multiply(name, m, n, k, batch)], turns={"call": 1})
-    again = (-(-n // Blocks.of(code, m, n, k).columns), 1, 0)
     for index, labels in enumerate(kernel.labels):
-        points = math.prod(long[p] for p in labels if p in long)
-        nbytes = float(points * kernel.itemsizes[index])
-        if again[index]:
-            work.passes.append(Pass(f"copy.{name}", 0, float(points * again[index])))
+        nbytes = float(math.prod(long[p] for p in labels if p in long) * kernel.itemsizes[index])
         if nbytes > CACHED_NBYTES:
             read, written = (0.0, nbytes) if index == 2 else (nbytes, 0.0)
             work.passes.append(Pass("touch", 0, 0, 0, read, written))

@@ -19,12 +19,13 @@ LATENCY = 1.0e-4
 def rates(machine: Machine, graph: EinGraph, sources: Mapping[str, Source], targets: Mapping[str, str]) -> Machine:
     """The machine as it is to this graph: where nothing is read from files or written to them, transfers only count.
 
-    Tiles then are as large as evens out the workers. Graphs with matrix products keep the rates of files, and with them
-    their smaller tiles: their kernels take so long that no op's latency shows. ``targets``: arrays are called as they
-    are.
+    Tiles then are as large as evens out the workers. Graphs with matrix products that BLAS does keep the rates of files
+    and with them smaller tiles, whose panels are copied in the cache. ``targets``: arrays are called as they are.
     """
     arrays = all(isinstance(source, ArraySource) for source in sources.values())
-    if not arrays or any(target != name for name, target in targets.items()) or _multiplies(graph):
+    if not arrays or any(target != name for name, target in targets.items()):
+        return machine
+    if not machine.compiled and _multiplies(graph):
         return machine
     rate, run = 10 * machine.memory_bandwidth, 1e-3 * machine.run_latency
     return replace(
