@@ -294,7 +294,7 @@ def _room(allowed: int, stated: bool, graph: EinGraph, targets: Mapping[str, str
         raise CapacityError(
             f"the result {largest} takes {format_size(held[largest])} and cannot stand in the {format_size(allowed)} "
             f'of {budget}. help: stream it to a file, out={{"{largest}": "{largest}.npy"}}',
-            total,
+            total + 1,
         )
     return allowed - total
 

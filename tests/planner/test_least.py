@@ -1,0 +1,73 @@
+"""What a refusal names will do: at once, or after one more refusal that was worked out in more memory."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import einturnip as et
+from einturnip.core.errors import CapacityError
+from einturnip.planner.budget import READ_NBYTES, USUAL_READS, overhead_nbytes, plan_nbytes
+from einturnip.testing import Case, programs
+
+CHAIN = """
+input A : f32[i, j], B : f32[j, k], C : f32[k, l]
+H[i, l] = sum[j, k] A[i, j] * B[j, k] * C[k, l]
+P[i, l] = exp(-H[i, l])
+Y[i] = max[l] P[i, l]
+output Y, H
+"""
+STATE = """
+state W : f32[i, j], V : f32[i, j]
+input X : f32[j]
+Y[i] = sum[j] W[i, j] * X[j]
+W[i, j] <- W[i, j] + Y[i] * X[j]
+V[i, j] <- 0.5 * V[i, j] + W[i, j]
+output Y
+"""
+
+
+def planned(program: et.Program, kind: str, **data: object) -> tuple[et.Plan, int]:
+    """The plan for what refusals name, and how many there were."""
+    budget = 1
+    for refusals in range(4):  # results alone may be too large: that is said first
+        try:
+            return program.plan(**{kind: budget}, workers=2, data=data), refusals
+        except CapacityError as error:
+            assert error.needed > budget
+            budget = error.needed
+    raise AssertionError("refused four times")
+
+
+@given(programs())
+@settings(max_examples=15, deadline=None)
+def test_the_arena_that_is_named_will_do(case: Case) -> None:
+    planned(et.compile(case.text, dims=case.dims), "arena", **case.inputs)
+
+
+@given(st.lists(st.integers(100, 900), min_size=4, max_size=4))
+@settings(max_examples=6, deadline=None)
+def test_the_memory_that_is_named_will_do(sizes: list[int]) -> None:
+    data = {x: np.ones(sizes[at : at + 2], np.float32) for at, x in enumerate("ABC")}
+    plan, _ = planned(et.compile(CHAIN), "memory", **data)
+    np.testing.assert_allclose(plan.run()["H"], sizes[1] * sizes[2])
+
+
+def test_states_leave_memory_rather_than_let_a_step_be_refused() -> None:
+    data, x = {name: np.ones((2000, 1000), np.float32) for name in "WV"}, np.zeros(1000, np.float32)
+    x[0] = 1
+    program = et.compile(STATE)
+    with pytest.raises(CapacityError) as refused, program.session(data=data, memory=1, workers=2) as session:
+        session.step(X=x)
+    memory = refused.value.needed + (8 << 20)  # there is room for a state in half of it, but not beside the step
+    with program.session(data=data, memory=memory, workers=2) as session:
+        assert (session.step(X=x)["Y"] == 1).all() and (session.step(X=x)["Y"] == 2).all()
+        assert (session.state("W")[:, 0] == 4).all()
+
+
+def test_operands_beyond_the_usual_count() -> None:
+    few, many = (overhead_nbytes(0, 2, 1000, reads) for reads in (USUAL_READS * 1000, 40_000))
+    assert many - few == (40_000 - USUAL_READS * 1000) * READ_NBYTES
+    assert plan_nbytes(1000, 0, 3000) > plan_nbytes(1000)
