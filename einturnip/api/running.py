@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -29,6 +29,9 @@ from einturnip.stores.types import Array
 
 if TYPE_CHECKING:
     from einturnip.report.analyze import Analysis
+
+
+_Ran: TypeAlias = tuple[SmallRun, list[int], list[float]]
 
 
 def run_job(job: Job, kept: Kept, progress: Callable[[Progress], None] | None, stop: threading.Event | None) -> Result:
@@ -68,8 +71,11 @@ def _run_small(job: Job, kept: Kept, targets: Mapping[str, str | Array | None]) 
                 return None
         outputs.append(target)
     ran = None if inputs is None else _again(kept, inputs, outputs)
-    if ran is None:
-        return None
+    return None if ran is None else _result(planned, ran, targets)
+
+
+def _result(planned: Planned, ran: _Ran, targets: Mapping[str, Any]) -> Result:
+    """What a small run made; how it went is told when it is asked for."""
     run, bits, times = ran
 
     @cache
@@ -81,6 +87,15 @@ def _run_small(job: Job, kept: Kept, targets: Mapping[str, str | Array | None]) 
     return Result(targets, report, analysis(planned, report))
 
 
+def run_on_arrays(kept: Kept, inputs: Sequence[Array | None]) -> Result | None:
+    """A small plan run again on arrays, by node, into new ones; None where it has to be run at length."""
+    nodes, outputs = kept.planned.graph.nodes, kept.planned.graph.outputs
+    made = {name: empty(nodes[number].shape, nodes[number].dtype.numpy) for name, number in outputs}
+    with running():
+        ran = _again(kept, inputs, list(made.values()))
+    return None if ran is None else _result(kept.planned, ran, made)
+
+
 def run_arrays(kept: Kept, inputs: Sequence[Array | None]) -> Array | None:
     """The one output of a small plan run again on arrays, by node; None where it has to be run at length."""
     node = kept.planned.graph.nodes[kept.planned.graph.outputs[0][1]]
@@ -89,9 +104,7 @@ def run_arrays(kept: Kept, inputs: Sequence[Array | None]) -> Array | None:
         return out if kept.small and _again(kept, inputs, [out]) is not None else None
 
 
-def _again(
-    kept: Kept, inputs: Sequence[Array | None], outputs: Sequence[Array]
-) -> tuple[SmallRun, list[int], list[float]] | None:
+def _again(kept: Kept, inputs: Sequence[Array | None], outputs: Sequence[Array]) -> _Ran | None:
     try:
         run = kept.waiting.pop()
     except IndexError:
