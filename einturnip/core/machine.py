@@ -43,7 +43,8 @@ class Machine:
     ``read_bandwidth``: files not in the page cache; ``cached_bandwidth``: those that are; ``write_bandwidth``: outputs;
     ``spill_read``, ``spill_write``: the spill file, past the cache; all of one disk, whatever the number of readers.
     ``memory_bandwidth``: bytes one worker copies while the others do too. ``op_latency``: of an op beside its kernel.
-    ``run_latency``, ``cold_run_latency``: of one more run of bytes in a file, in the page cache or not.
+    ``run_latency``: of one more run of bytes in a file; ``cold_run_latency``: of where it begins, if that page is not
+    in the page cache.
     ``page_latency``: of one page read by itself. ``fault``: of the first touch of a byte of the arena.
 
     ``compiled``: kernels may be machine code, where it is priced as such.
@@ -64,8 +65,8 @@ class Machine:
     spill_read: float = 1.5e9
     spill_write: float = 1.2e9
     op_latency: float = 6.0e-5
-    run_latency: float = 3.0e-6
-    cold_run_latency: float = 6.0e-6
+    run_latency: float = 1.2e-6
+    cold_run_latency: float = 1.0e-5
     page_latency: float = 1.0e-4
     fault: float = 5.0e-10
     points: Table = POINTS

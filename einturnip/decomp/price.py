@@ -12,6 +12,7 @@ from einturnip.decomp.blocks import Blocks
 from einturnip.decomp.kernel_time import kernel_seconds
 from einturnip.decomp.search import Cut
 from einturnip.decomp.stored import FileLayout, layout_of
+from einturnip.decomp.transfer_time import run_seconds
 from einturnip.decomp.types import Partitioning
 from einturnip.eingraph.types import InputNode
 
@@ -108,7 +109,8 @@ class Prices:
             if not isinstance(stored, InputNode) or not whole:
                 continue
             layout, box = layout_of(self._layouts, operand, len(stored.shape)), [max(1, n) for n in extents]
-            seconds += whole / layout.run_nbytes(stored.shape, box, stored.dtype.itemsize) * self.machine.run_latency
+            run = layout.run_nbytes(stored.shape, box, stored.dtype.itemsize)
+            seconds += whole / run * run_seconds(run, self.machine)
             read, wanted = layout.decoded_nbytes(stored.shape, box, stored.dtype.itemsize), math.prod(box)
             seconds += whole * max(0.0, read / (wanted * stored.dtype.itemsize) - 1) / self.machine.read_bandwidth
         return seconds / nbytes if nbytes else 0.0

@@ -14,6 +14,7 @@ from einturnip.core.region import Space
 from einturnip.decomp.alike import Group, Grouped
 from einturnip.decomp.cost import COPY_COST, operand_nbytes, overlap, state_nbytes
 from einturnip.decomp.stored import FileLayout, layout_of
+from einturnip.decomp.transfer_time import run_seconds
 from einturnip.eingraph.types import InputNode
 
 # Halving a class counts as effective if it saves this part of what the best halving saves.
@@ -212,14 +213,15 @@ class _Search:
 
     def _run_cost(self, stored: _Stored, cut: int) -> float:
         """Bytes that could have been read in the time that halving ``cut`` adds: shorter runs, chunks decoded again."""
-        tiles, rate = self.tiles, self.machine.run_latency * self.machine.read_bandwidth
+        tiles, machine = self.tiles, self.machine
         nbytes = math.prod(stored.shape) * stored.itemsize
 
         def cost() -> float:
             extents = [min(tiles[c], n) for c, n in zip(stored.classes, stored.shape, strict=True)]
             read = stored.layout.decoded_nbytes(stored.shape, extents, stored.itemsize)
             again = read / (math.prod(extents) * stored.itemsize)
-            return nbytes * (rate / stored.layout.run_nbytes(stored.shape, extents, stored.itemsize) + again)
+            run = stored.layout.run_nbytes(stored.shape, extents, stored.itemsize)
+            return nbytes * (run_seconds(run, machine) * machine.read_bandwidth / run + again)
 
         whole = cost()
         before = tiles[cut]

@@ -31,12 +31,20 @@ def runs(shape: Sequence[int], box: Box, itemsize: int) -> tuple[int, int, int]:
 
 
 def load_seconds(shape: Sequence[int], box: Box, itemsize: int, machine: Machine) -> float:
-    """Reading a box whose pages are not in the page cache; runs that lie close are read with what lies between."""
+    """Reading a box whose pages are not in the page cache; runs that lie close are read with what lies between.
+
+    Runs shorter than a page pay for a part of it: the rest is there for the boxes beside this one, which come soon.
+    """
     count, nbytes, stride = runs(shape, box, itemsize)
     if count == 1 or stride <= PAGE:
         return machine.op_latency + (count - 1) * stride / machine.read_bandwidth + nbytes / machine.read_bandwidth
-    pages = -(-nbytes // PAGE) * PAGE
-    return machine.op_latency + count * (machine.cold_run_latency + pages / machine.read_bandwidth)
+    fetched = -(-nbytes // PAGE) * PAGE if nbytes > PAGE else nbytes
+    return machine.op_latency + count * (run_seconds(nbytes, machine) + fetched / machine.read_bandwidth)
+
+
+def run_seconds(nbytes: int, machine: Machine) -> float:
+    """What one more run of so many bytes takes beside its bytes, where its pages are not in the page cache."""
+    return machine.run_latency + min(1.0, nbytes / PAGE) * machine.cold_run_latency
 
 
 def store_seconds(shape: Sequence[int], box: Box, itemsize: int, machine: Machine) -> float:
