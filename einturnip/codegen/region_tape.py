@@ -11,7 +11,7 @@ import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,13 +20,12 @@ from einturnip.codegen.contraction import ContractionKernel, heard
 from einturnip.codegen.mask import Held
 from einturnip.codegen.native import library, tape
 from einturnip.codegen.primitives import Array
+from einturnip.codegen.protocol import Mode
 from einturnip.codegen.region_band import RunBand
 from einturnip.codegen.region_program import Action, Compute, Fold, Frame, Program, Take
 from einturnip.codegen.status import INVALID, unit
 from einturnip.codegen.window import view
-
-if TYPE_CHECKING:
-    from einturnip.codegen.region import RegionKernel
+from einturnip.core.region import Region
 
 Ints = NDArray[np.int64]
 _SPAN = 44  # bits of an address that tell where within a thing; those above tell which
@@ -240,6 +239,29 @@ def _product_of(memory: Ints, kind: int, at: int, near: Array) -> Array:
     )
 
 
+class Blocks(Protocol):
+    """A region's kernel, as far as its blocks are recorded and played; see ``RegionKernel``."""
+
+    region: Region
+    mode: Mode
+    states: dict[int, range]
+    nothing: list[tuple[Array, ...]]
+
+    def streamed(self, box: Box) -> tuple[tuple[Box, Held], ...]: ...
+
+    def _program(self, extents: tuple[int, ...], held: Held) -> Program | None: ...
+
+    def finisher(self, extents: tuple[int, ...]) -> Program: ...
+
+    def stand(self, frame: Frame, box: Box, tile: Box) -> None: ...
+
+    def bind(self, frame: Frame, components: tuple[Array, ...]) -> None: ...
+
+    def rows(self, frame: Frame, box: Box, tile: Box, outs: tuple[Array, ...], first: bool) -> int: ...
+
+    def finish(self, frame: Frame, box: Box, tile: Box, out: Array) -> int: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Recorded:
     """A block's tape, and whether it makes the result too."""
@@ -254,7 +276,7 @@ class Tapes:
     ``accesses``: of the operands and of what the kernel writes; None where one reads more than a label's own point.
     """
 
-    def __init__(self, kernel: RegionKernel) -> None:
+    def __init__(self, kernel: Blocks) -> None:
         self.kernel, region = kernel, kernel.region
         states = [region.steps[k].labels[: region.steps[k].einsum.n_out] for k, n in kernel.states.items() for _ in n]
         written = [tuple(range(region.n_out))] if kernel.mode == "whole" else states
