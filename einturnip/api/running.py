@@ -19,7 +19,7 @@ from einturnip.api.results import Result, open
 from einturnip.core.errors import EinturnipError, RunError
 from einturnip.eingraph.types import InputNode
 from einturnip.pipeline import Planned, report_of
-from einturnip.planner.plan import LARGE_PLAN
+from einturnip.planner.budget import LARGE_PLAN
 from einturnip.runtime.small import SmallRun
 from einturnip.runtime.types import Progress, RunReport
 from einturnip.stores.arrays import ArraySource, array_sink

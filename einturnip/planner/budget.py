@@ -19,6 +19,8 @@ RUN_NBYTES = 5 * MIB  # progress, file staging, the report
 TASK_NBYTES, OP_NBYTES, READ_NBYTES = 350, 350, 120
 USUAL_READS = 4
 SLACK_NBYTES = 5 * MIB
+# Ops from which on what planning left behind is worth collecting before the run.
+LARGE_PLAN = 2000
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,16 @@ from einturnip.eingraph.types import InputNode
 from einturnip.memgraph.build import build as build_memgraph
 from einturnip.memgraph.least import least_capacity
 from einturnip.memgraph.types import MemGraph
-from einturnip.planner.budget import MIB, OP_NBYTES, TASK_NBYTES, overhead_nbytes, plan_nbytes, resident_nbytes
+from einturnip.planner.budget import (
+    LARGE_PLAN,
+    MIB,
+    OP_NBYTES,
+    TASK_NBYTES,
+    give_back,
+    overhead_nbytes,
+    plan_nbytes,
+    resident_nbytes,
+)
 from einturnip.planner.candidates import least_arena
 from einturnip.taskgraph.build import build as build_taskgraph
 from einturnip.taskgraph.types import TaskGraph
@@ -53,6 +62,7 @@ class Lowering:
         self._sizes = _Sizes(together)
         self._within = memory
         self._rooms: dict[int, int] = {}
+        self._largest = 0
 
     def room(self, cut: Cut) -> int:
         """Arena bytes that the budget leaves if the plan is as large as this cut's."""
@@ -92,6 +102,11 @@ class Lowering:
     def room_of(self, made: MemGraph) -> int:
         """Bytes that a plan was laid out for."""
         return self._rooms[id(made)]
+
+    def tidy_up(self) -> None:
+        """Return to the system what large plans left behind, those that were not taken too."""
+        if self._largest >= LARGE_PLAN:
+            give_back()
 
     def left(self, made: MemGraph) -> int:
         """Arena bytes that the budget leaves beside a plan."""
@@ -178,6 +193,7 @@ class Lowering:
             raise CapacityError(f"a tile's kernel holds {held} bytes at once", held)
         made = build_memgraph(tasks, capacity, self.machine, self.readable, most_ops=most_ops)
         self._rooms[id(made)] = capacity
+        self._largest = max(self._largest, len(made))
         return made
 
     def _spare(self) -> int:

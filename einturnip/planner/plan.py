@@ -19,14 +19,11 @@ from einturnip.decomp.stored import FileLayout, in_chunks
 from einturnip.decomp.types import Decomposition
 from einturnip.eingraph.types import EinGraph
 from einturnip.memgraph.types import MemGraph
-from einturnip.planner.budget import Budget, give_back
+from einturnip.planner.budget import LARGE_PLAN, Budget, give_back
 from einturnip.planner.candidates import MOST_CALLS, MOST_GROUPS_BLOCKED, Candidates, Way
 from einturnip.planner.compare import best_plan
 from einturnip.planner.lower import Lowering
 from einturnip.planner.remake import remade
-
-# Ops from which on what planning left behind is worth collecting before the run.
-LARGE_PLAN = 2000
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +84,11 @@ def plan(
     if found is None:
         needed, found = lowering.least(way.all())
         if found is None:
+            lowering.tidy_up()
             raise lowering.refusal(needed, beside)
     room = lowering.room_of(found)
     found = remade(found, machine, lambda tasks: lowering.longer(tasks, room))
-    tidy_up(found)
+    lowering.tidy_up()
     return Lowered(found.taskgraph.decomposition, found, Budget(memory, lowering.left(found)), room, price)
 
 
