@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import einturnip as et
-from einturnip.runtime import execute, standing
+from einturnip.runtime import calls, standing
 from tests.robustness.programs import GEMM, SPILLING, opened
 
 X = np.random.default_rng(0).random((300, 300)).astype(np.float32)
@@ -23,8 +23,8 @@ class FailsLater:
         self.compile_kernel, self.error, self.elementwise = compile_kernel, error, elementwise
         self.calls = 0
 
-    def __call__(self, einsum, extents, mode):
-        kernel = self.compile_kernel(einsum, extents, mode)
+    def __call__(self, einsum, extents, mode, by_blas=False):
+        kernel = self.compile_kernel(einsum, extents, mode, by_blas)
 
         def call(*arguments):
             self.calls += einsum.aggregation is None or not self.elementwise
@@ -51,7 +51,7 @@ def arenas(monkeypatch):
 
 @pytest.mark.parametrize("error", [ZeroDivisionError("no such luck"), MemoryError(), FloatingPointError("odd")])
 def test_an_error_in_a_kernel_names_its_statement_and_gives_all_back(tmp_path, monkeypatch, arenas, error):
-    monkeypatch.setattr(execute, "compile_kernel", FailsLater(execute.compile_kernel, error, elementwise=True))
+    monkeypatch.setattr(calls, "compile_kernel", FailsLater(calls.compile_kernel, error, elementwise=True))
     before, threads = opened(os.getpid()), threading.active_count()
     (tmp_path / "spill").mkdir()
     (tmp_path / "c.npy").write_text("older")
@@ -75,7 +75,7 @@ def test_workers_that_run_when_another_fails_are_waited_for(monkeypatch, arenas)
     ended = []
 
     class Slow(FailsLater):
-        def __call__(self, einsum, extents, mode):
+        def __call__(self, einsum, extents, mode, by_blas=False):
             kernel = super().__call__(einsum, extents, mode)
 
             def call(*arguments):
@@ -86,7 +86,7 @@ def test_workers_that_run_when_another_fails_are_waited_for(monkeypatch, arenas)
 
             return call
 
-    monkeypatch.setattr(execute, "compile_kernel", Slow(execute.compile_kernel, ValueError("bad")))
+    monkeypatch.setattr(calls, "compile_kernel", Slow(calls.compile_kernel, ValueError("bad")))
     with pytest.raises(et.RunError, match=r"line 4: C\[i,j\] = sum\[k\] .*: ValueError: bad"):
         et.compile(GEMM)(A=X, B=X, arena="128KiB", workers=4)
     raised = time.monotonic()
@@ -100,11 +100,11 @@ def test_a_file_that_shrinks_during_the_run(tmp_path, monkeypatch):
     plan = et.compile(GEMM).plan(A=str(path), B=X, arena="64KiB", out={"C": str(tmp_path / "c.npy")})
 
     class Shrinks(FailsLater):
-        def __call__(self, einsum, extents, mode):
+        def __call__(self, einsum, extents, mode, by_blas=False):
             os.truncate(path, 4096)
-            return self.compile_kernel(einsum, extents, mode)
+            return self.compile_kernel(einsum, extents, mode, by_blas)
 
-    monkeypatch.setattr(execute, "compile_kernel", Shrinks(execute.compile_kernel, None))
+    monkeypatch.setattr(calls, "compile_kernel", Shrinks(calls.compile_kernel, None))
     with pytest.raises(et.StoreError, match=r"reading 'A': .*x\.npy"):
         plan.run()
     assert os.listdir(tmp_path) == ["x.npy"]
@@ -113,7 +113,7 @@ def test_a_file_that_shrinks_during_the_run(tmp_path, monkeypatch):
 def test_a_run_after_a_failed_one_is_right(monkeypatch):
     program = et.compile(GEMM)
     with monkeypatch.context() as patch:
-        patch.setattr(execute, "compile_kernel", FailsLater(execute.compile_kernel, ValueError()))
+        patch.setattr(calls, "compile_kernel", FailsLater(calls.compile_kernel, ValueError()))
         with pytest.raises(et.RunError):
             program(A=X, B=X, arena="128KiB")
     A = np.arange(12, dtype=np.float32).reshape(3, 4)
