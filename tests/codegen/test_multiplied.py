@@ -139,3 +139,15 @@ def test_a_matrix_times_a_vector_reads_the_matrix_once() -> None:
     assert kernel((out,), (a, x), (0, 0), True, np.zeros(kernel.workspace_nbytes, np.uint8)) == 0
     np.testing.assert_array_equal(out, a @ x)
     assert not isinstance(kernel, ContractionKernel)
+
+
+def test_code_that_is_loaded_again_stays_where_others_call_it() -> None:
+    before = library.find(CODES[0])
+    assert library._bring(library._source(CODES[0])[0])  # as by a thread that looked before another had loaded it
+    assert before is not None and library.find(CODES[0]) is before
+    library.forget()
+    slow = compile_contraction(product("ik,kj->ij", dict(i=20, k=30, j=40), F32), (20, 40, 30), False)
+    assert slow is not None
+    a, b = np.ones((20, 30), "f4"), np.ones((30, 40), "f4")
+    check(Multiplied(slow, CODES[0], before), "ik,kj->ij", [a, b], np.zeros((20, 40), "f4"), 1.0)
+    assert library.bring(CODES) == 2

@@ -33,7 +33,7 @@ Code: TypeAlias = Recipe | Band | Multiplication | Player
 _NAME = "kernel"
 _MOST_FILES = 4096  # at 2 to 10 KiB each
 _PATIENCE = 120.0  # seconds that compiling may take: a compiler that hangs must not hang the run
-_loaded: dict[str, tuple[elf.Loaded, Function]] = {}
+_loaded: dict[str, Function] = {}
 _refused: set[str] = set()
 
 
@@ -77,8 +77,7 @@ def ready() -> bool:
 
 def find(recipe: Code) -> Function | None:
     """The code of a kernel, where it was prepared."""
-    found = _loaded.get(_source(recipe)[0])
-    return found[1] if found is not None else None
+    return _loaded.get(_source(recipe)[0])
 
 
 def forget() -> None:
@@ -127,7 +126,9 @@ def _bring(key: str) -> bool:
         code = elf.load((_folder() / f"{key}.o").read_bytes(), _NAME)
     except (OSError, elf.Unloadable, struct.error, ValueError, IndexError):
         return False
-    _loaded[key] = code, ctypes.CFUNCTYPE(None, ctypes.c_void_p)(code.address)
+    made = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(code.address)
+    made.code = code  # type: ignore[attr-defined]  # whoever holds the function holds its bytes
+    _loaded.setdefault(key, made)  # another thread may have been first, and call it by now
     return True
 
 
