@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from einturnip.codegen.contraction import ContractionKernel
 from einturnip.codegen.kernels import compile_kernel
 from einturnip.codegen.protocol import Bindable
 from einturnip.core.contraction import contraction
@@ -19,7 +20,7 @@ from einturnip.core.einsum import Einsum
 from einturnip.devices.host import HostArena
 from einturnip.eingraph.types import EinsumNode
 from einturnip.memgraph.types import COMPUTE, FILES, Lane, MemGraph, Op, OpKind
-from einturnip.memgraph.views import Array, Views
+from einturnip.memgraph.views import Array, Call, Views
 from einturnip.runtime.in_place import InPlace
 from einturnip.runtime.trace import Trace
 from einturnip.stores.types import slices
@@ -101,8 +102,8 @@ class SmallRun:
     def __init__(self, graph: MemGraph, in_place: InPlace | None = None) -> None:
         self.graph = graph
         self._in_place = in_place or InPlace(graph, (), ())
-        # BLAS divides a step's product among all workers, and is always there: a reproducible run's bits hang on it.
-        self._by_blas = in_place is not None or graph.taskgraph.ordered
+        # BLAS is always there: a reproducible run's bits hang on it. And it divides a step's product among all workers.
+        self._by_blas, self._divided = graph.taskgraph.ordered, in_place is not None
         self._views = Views(graph, HostArena(arena_nbytes(graph)), self._in_place)
         self._nodes = len(graph.taskgraph.decomposition.graph.nodes)
         self._files: dict[int, Array] = {}
@@ -147,7 +148,9 @@ class SmallRun:
 
     def _kernel(self, op: Op) -> Step:
         call = self._views.call(op)
-        kernel = compile_kernel(call.einsum, call.extents, call.mode, self._by_blas)
+        kernel = compile_kernel(call.einsum, call.extents, call.mode, self._by_blas or self._divided)
+        if not self._by_blas and isinstance(kernel, ContractionKernel) and _is_several(kernel, call):
+            kernel = compile_kernel(call.einsum, call.extents, call.mode)
         first = op.unit >= 0 and op.unit not in self._begun and not self._views.continues(op.unit)
         self._begun.add(op.unit)
         if isinstance(kernel, Bindable):
@@ -194,3 +197,8 @@ class SmallRun:
                 for k in range(3):
                     counts[k] += found >> k & 1
         return flags
+
+
+def _is_several(kernel: ContractionKernel, call: Call) -> bool:
+    """Whether BLAS would be called many times, for nothing worth dividing: that is one call of machine code."""
+    return not kernel.is_vector and kernel.single(call.outs, call.operands, True) is None
