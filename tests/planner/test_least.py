@@ -56,15 +56,24 @@ def test_the_memory_that_is_named_will_do(sizes: list[int]) -> None:
 
 
 def test_states_leave_memory_rather_than_let_a_step_be_refused() -> None:
+    """There is room for a state in half of the memory, but not beside the step."""
     data, x = {name: np.ones((2000, 1000), np.float32) for name in "WV"}, np.zeros(1000, np.float32)
     x[0] = 1
     program = et.compile(STATE)
-    with pytest.raises(CapacityError) as refused, program.session(data=data, memory=1, workers=2) as session:
-        session.step(X=x)
-    memory = refused.value.needed + (8 << 20)  # there is room for a state in half of it, but not beside the step
-    with program.session(data=data, memory=memory, workers=2) as session:
-        assert (session.step(X=x)["Y"] == 1).all() and (session.step(X=x)["Y"] == 2).all()
-        assert (session.state("W")[:, 0] == 4).all()
+    memory, tries = 1, 0
+    while tries < 3:  # what a refusal names without room for a plan is a formula's, and may be refused once more
+        tries += 1
+        try:
+            with program.session(data=data, memory=memory, workers=2) as session:
+                assert (session.step(X=x)["Y"] == 1).all() and (session.step(X=x)["Y"] == 2).all()
+                assert (session.state("W")[:, 0] == 4).all()
+        except CapacityError as refused:
+            memory = refused.needed + (8 << 20)
+        else:
+            break
+    else:
+        pytest.fail(f"refused {tries} times, at last naming {memory} bytes")
+    assert tries > 1
 
 
 def test_operands_beyond_the_usual_count() -> None:
