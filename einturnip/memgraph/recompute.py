@@ -99,8 +99,8 @@ class _Prices:
 
 def _spilled(graph: MemGraph) -> dict[int, _Trip]:
     """Whole values that go to the spill file; states that go half-made cannot be made again from there."""
-    values = graph.read[np.minimum(graph.read_ptr[:-1], max(0, len(graph.read) - 1)), 3]
-    tiers = graph.read[np.minimum(graph.read_ptr[:-1], max(0, len(graph.read) - 1)), 0]
+    first = graph.read[np.minimum(graph.read_ptr[:-1], max(0, len(graph.read) - 1))]
+    values, tiers = first[:, 3], first[:, 0]
     found: dict[int, _Trip] = {}
     for op in np.flatnonzero(graph.kind == OpKind.OFFLOAD).tolist():
         if values[op] < graph.taskgraph.n_values:
