@@ -2,7 +2,7 @@
 
     python docs/benchmarks/suite.py FOLDER [--only WORD ...] [--rounds 1] [--skip N] [--seconds 150] [--table]
 
-Inputs are made in FOLDER once. Every run adds a line to FOLDER/results.jsonl; a program that has as many lines as there
+Inputs are made in FOLDER when first needed. Every run adds a line to FOLDER/results.jsonl; a program that has as many lines as there
 are rounds is left out, so that the suite can be run in parts. ``--table`` prints what was measured, as Markdown.
 """
 
@@ -22,12 +22,11 @@ import numpy as np
 from suite_programs import POOL, SUITE, Case
 
 
-def prepare(folder: Path) -> None:
-    """Make what is missing of the pool: numbers between -1 and 1, indices below what they index."""
-    folder.mkdir(parents=True, exist_ok=True)
+def prepare(folder: Path, case: Case) -> None:
+    """Make what is missing of a program's files: numbers between -1 and 1, indices below what they index."""
     for number, (name, (dtype, shape, below)) in enumerate(POOL.items()):
         path = folder / f"{name}.npy"
-        if path.exists():
+        if path.exists() or name not in case.files.values():
             continue
         rng = np.random.default_rng(number)
         out = np.lib.format.open_memmap(path, "w+", dtype, shape)
@@ -50,6 +49,7 @@ def forget(paths: list[Path]) -> None:
 
 def run(case: Case, folder: Path) -> dict[str, Any]:
     """Run a program from cold files and give its report."""
+    prepare(folder, case)
     program, report = folder / "program.ein", folder / "report.json"
     program.write_text(case.text)
     outputs = [w.strip(" ,") for line in case.text.splitlines() if line.startswith("output") for w in line.split()[1:]]
@@ -100,7 +100,7 @@ def main() -> None:
     parser.add_argument("--table", action="store_true")
     options = parser.parse_args()
     folder = options.folder.resolve()
-    prepare(folder)
+    folder.mkdir(parents=True, exist_ok=True)
     results, begin = folder / "results.jsonl", time.monotonic()
     lines = [json.loads(line) for line in results.read_text().splitlines()] if results.exists() else []
     for round_ in range(0 if options.table else options.rounds):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy as np
 from einturnip.core.machine import Machine
 from einturnip.decomp.kernel_time import kernel_seconds
 from einturnip.eingraph.types import EinGraph, EinsumNode
-from einturnip.memgraph.types import Lane, MemGraph, OpKind
+from einturnip.memgraph.types import COMPUTE, Lane, MemGraph, OpKind
 from einturnip.planner.bound import link_bound
 from einturnip.runtime.policies import Policy
 from einturnip.runtime.simulate import simulate
@@ -28,7 +29,7 @@ def predict(graph: MemGraph, machine: Machine, policy: Policy) -> Prediction:
     return Prediction(
         seconds=predicted_seconds(graph, machine, policy),
         flops=float(graph.taskgraph.flops.sum()),
-        peak_nbytes={machine.compute: graph.peak_nbytes},
+        peak_nbytes={machine.compute: touched_nbytes(graph)},
         link_bytes=graph.nbytes_by_link(),
         link_bytes_lower_bound=link_bound(graph.taskgraph.decomposition.graph, graph.capacity),
     )
@@ -39,7 +40,23 @@ def predicted_seconds(graph: MemGraph, machine: Machine, policy: Policy) -> floa
     seconds, _ = simulate(graph, policy, slots(machine.workers))
     busy = processor_seconds(graph, machine) / machine.workers
     alone = len(graph) * machine.op_latency  # Python runs in one thread
-    return max(seconds, busy, alone) + graph.peak_nbytes * machine.fault
+    return max(seconds, busy, alone) + touched_nbytes(graph) * machine.fault
+
+
+def touched_nbytes(graph: MemGraph) -> int:
+    """Bytes of the arena's pages that any op reads or writes: small values lie at its far end, what is between is free.
+
+    Of several devices, whose memory does not come in pages, those up to the end of the last extent.
+    """
+    if graph.devices > 1:
+        return graph.peak_nbytes
+    page = os.sysconf("SC_PAGE_SIZE")
+    change = np.zeros(-(-graph.capacity // page) + 1, np.int64)
+    for rows in (graph.read, graph.write):
+        begin, nbytes = rows[(rows[:, 0] == COMPUTE) & (rows[:, 2] > 0), 1:3].T
+        change += np.bincount(begin // page, minlength=len(change))
+        change -= np.bincount(-(-(begin + nbytes) // page), minlength=len(change))
+    return min(int(np.count_nonzero(np.cumsum(change))) * page, graph.capacity)
 
 
 def processor_seconds(graph: MemGraph, machine: Machine) -> float:
