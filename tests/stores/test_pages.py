@@ -13,7 +13,7 @@ from hypothesis import given
 
 from einturnip.stores import pages
 from einturnip.stores.layout import c_layout
-from einturnip.stores.pages import STRETCH_NBYTES, WrittenPages, _by_stretch
+from einturnip.stores.pages import STRETCH_NBYTES, ReleasedPages, Spans, WrittenPages, _by_stretch
 
 
 @given(
@@ -59,3 +59,30 @@ def test_columns_written_one_by_one_do_not_fill_the_cache(tmp_path: Path, monkey
     for j in range(0, 512, 64):
         written.wrote(layout.extent(((0, 4096), (j, j + 64))))
     assert np.array_equal(np.unique(sent), np.arange(8) * STRETCH_NBYTES)
+
+
+@given(st.lists(st.tuples(st.integers(0, 60), st.integers(0, 9)), max_size=30))
+def test_spans_are_the_numbers_added(added: list[tuple[int, int]]) -> None:
+    spans, numbers = Spans(), set[int]()
+    for start, length in added:
+        found = spans.add(start, start + length)
+        numbers |= set(range(start, start + length))
+        inside = set(range(*found))
+        assert inside <= numbers and inside >= set(range(start, start + length))
+        assert not length or not {found[0] - 1, found[1]} & numbers
+
+
+@given(st.permutations(range(12)), st.sampled_from([128, 4096]), st.sampled_from([3, 70]))
+def test_only_what_was_released_leaves(order: list[int], offset: int, rows: int) -> None:
+    layout = c_layout((12 * rows, 1000), 4, offset)
+    ours = np.zeros(-(-(offset + layout.nbytes) // 4096) * 4096, bool)  # of each byte, whether it is still wanted
+    ours[offset : offset + layout.nbytes] = True
+    pages_of, dropped = ours.reshape(-1, 4096), set[int]()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pages, "drop", lambda fd, a, b: dropped.update(range(a // 4096, -(-b // 4096))))
+        released = ReleasedPages(-1, layout, (0, 1))
+        for tile in order:
+            released.release(((rows * tile, rows * tile + rows), (0, 1000)))
+            ours[offset + 4000 * rows * tile : offset + 4000 * rows * (tile + 1)] = False
+            assert not pages_of[sorted(dropped)].any()
+        assert dropped == set(range(offset // 4096, len(pages_of)))

@@ -296,6 +296,30 @@ def test_pages_leave_the_cache_once_released(on_disk: Path, monkeypatch: pytest.
     assert cached_nbytes(path) < 1 << 18
 
 
+@pytest.mark.skipif(not os.path.exists("/proc/self/io"), reason="the system does not count what is read")
+@pytest.mark.parametrize("rows", [100, 700])
+def test_a_file_that_is_released_as_it_is_read_comes_from_the_disk_once(on_disk: Path, rows: int) -> None:
+    path, shape = on_disk / "x.npy", (6000, 2000)
+    np.save(path, np.ones(shape, np.float32))
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    source, before = open_source(path, "X"), read_nbytes()
+    for at in range(0, shape[0], rows):
+        region = ((at, min(at + rows, shape[0])), (0, shape[1]))
+        source.read(region, np.empty((region[0][1] - at, shape[1]), np.float32))
+        source.release(region)
+    assert read_nbytes() - before <= 1.02 * path.stat().st_size
+    assert cached_nbytes(path) < 1 << 20
+    source.close()
+
+
+def read_nbytes() -> int:
+    """Bytes that this process had read from disks."""
+    with open("/proc/self/io") as counts:
+        return int(dict(line.split(": ") for line in counts.read().splitlines())["read_bytes"])
+
+
 def test_an_input_that_is_not_released_stays_in_the_cache(on_disk: Path) -> None:
     path = on_disk / "x.npy"
     np.save(path, np.ones(1 << 18))
