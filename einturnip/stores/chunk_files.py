@@ -6,9 +6,13 @@ is asked, and a tile that is smaller than a chunk costs no more than its own byt
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,12 +21,27 @@ from einturnip.core.dtypes import DType
 from einturnip.core.errors import StoreError
 from einturnip.stores.chunked import pieces
 from einturnip.stores.file_source import StoredTensor
-from einturnip.stores.layout import c_layout, extent_nbytes
-from einturnip.stores.pages import PENDING_NBYTES
+from einturnip.stores.layout import c_layout
+from einturnip.stores.pages import PENDING_NBYTES, ReleasedPages, drop
 from einturnip.stores.types import Array, Extent, Region
 
 Coordinates = tuple[int, ...]
 """Which chunk it is along each axis."""
+
+MOST_OPEN = 16
+"""Chunks whose files stay open: their reader goes on where it was, and the kernel reads ahead of it."""
+
+
+@dataclass(slots=True)
+class _Opened:
+    """A chunk's file, and how many threads read it."""
+
+    stored: StoredTensor
+    readers: int = 0
+
+    def close(self) -> None:
+        self.stored.close()
+        os.close(self.stored.fd)
 
 
 class ChunkFiles:
@@ -46,8 +65,9 @@ class ChunkFiles:
         self._whole = c_layout(shape, dtype.itemsize, 0)
         self._inside = c_layout(chunks, dtype.itemsize, 0)
         self._lock = threading.Lock()
-        # Bytes of each chunk that were released and are still in the page cache.
-        self._released: dict[Coordinates, int] = {}
+        self._opened: dict[Coordinates, _Opened] = {}  # used longest ago first
+        # Of each chunk of which some was released, but not yet all.
+        self._pages: dict[Coordinates, ReleasedPages] = {}
 
     def extent(self, region: Region) -> Extent:
         """Where the region's bytes would lie in one piece."""
@@ -71,32 +91,65 @@ class ChunkFiles:
         return out.nbytes
 
     def release(self, region: Region) -> None:
-        """Count the region as done with: chunks leave the page cache once all of them is, or when many wait."""
+        """Count the region as done with: what is whole of a chunk leaves the page cache, and all when much waits."""
         self._whole.check(region)
         for piece in pieces(region, self.chunks):
-            chunk, nbytes = piece.chunk, extent_nbytes(self._inside.extent(piece.within))
             with self._lock:
-                self._released[chunk] = self._released.get(chunk, 0) + nbytes
-                full = self._released[chunk] >= self._inside.nbytes
-                many = sum(self._released.values()) >= PENDING_NBYTES
-                gone = list(self._released) if many else [chunk] if full else []
-                for done in gone:
-                    del self._released[done]
-            self._drop(gone)
+                if piece.chunk not in self._pages:
+                    order = tuple(range(len(self.shape)))
+                    self._pages[piece.chunk] = ReleasedPages(partial(self._drop, piece.chunk), self._inside, order)
+                pages = self._pages[piece.chunk]
+            pages.release(piece.within)
+            with self._lock:
+                if pages.complete:
+                    self._pages.pop(piece.chunk, None)
+                waiting = list(self._pages.values())
+            if sum(p.pending_nbytes for p in waiting) >= PENDING_NBYTES:
+                for p in waiting:
+                    p.drop_pending()
 
     def close(self) -> None:
         """Let what was read leave the page cache; twice is allowed."""
         with self._lock:
-            gone, self._released = list(self._released), {}
-        self._drop(gone)
+            left, self._pages = list(self._pages.values()), {}
+        for pages in left:
+            pages.close()
+        with self._lock:
+            opened, self._opened = list(self._opened.values()), {}
+        for chunk in opened:
+            chunk.close()
 
     def _read(self, chunk: Coordinates, within: Region, out: Array) -> None:
+        with self._open(chunk) as stored:
+            if stored is None:
+                out[...] = self._fill
+            else:
+                stored.read(within, out)
+
+    @contextmanager
+    def _open(self, chunk: Coordinates) -> Iterator[StoredTensor | None]:
+        """The chunk's file, open until the block ends and as long after as it is among the latest; None without one."""
+        with self._lock:
+            found = self._opened.pop(chunk, None) or self._new(chunk)
+            if found is not None:
+                self._opened[chunk] = found
+                found.readers += 1
+        try:
+            yield None if found is None else found.stored
+        finally:
+            with self._lock:
+                if found is not None:
+                    found.readers -= 1
+                if (many := len(self._opened) - MOST_OPEN) > 0:
+                    for old in [c for c, o in self._opened.items() if not o.readers][:many]:
+                        self._opened.pop(old).close()
+
+    def _new(self, chunk: Coordinates) -> _Opened | None:
         file = self._path(chunk)
         try:
             fd = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
-            out[...] = self._fill
-            return
+            return None
         except OSError as error:
             raise StoreError(f"{self.name}: its chunk {file} cannot be read: {error.strerror}") from error
         try:
@@ -105,22 +158,16 @@ class ChunkFiles:
                     f"{self.name}: its chunk {file} has {found:,} bytes instead of {self._inside.nbytes:,}: "
                     "the directory is damaged"
                 )
-            stored = StoredTensor(self.name, fd, self._inside, self.dtype)
-            try:
-                stored.read(within, out)
-            finally:
-                stored.close()
-        finally:
+            return _Opened(StoredTensor(self.name, fd, self._inside, self.dtype))
+        except BaseException:
             os.close(fd)
+            raise
 
-    def _drop(self, chunks: list[Coordinates]) -> None:
-        for chunk in chunks:
-            try:
-                fd = os.open(self._path(chunk), os.O_RDONLY | os.O_CLOEXEC)
-            except OSError:  # was never there, or is gone
-                continue
-            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
-            os.close(fd)
+    def _drop(self, chunk: Coordinates, start: int, stop: int) -> None:
+        """Let pages of a chunk's file leave the page cache."""
+        with contextlib.suppress(StoreError), self._open(chunk) as stored:  # it may be gone
+            if stored is not None:
+                drop(stored.fd, start, stop)
 
 
 def fill_of(value: Any, dtype: DType) -> Any:

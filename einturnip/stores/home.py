@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from functools import partial
 
 import numpy as np
 
@@ -12,7 +13,7 @@ from einturnip.core.errors import StoreError
 from einturnip.stores.arrays import ArraySink
 from einturnip.stores.file_source import STAGING_NBYTES, StoredTensor, as_bytes
 from einturnip.stores.layout import blocks, c_layout, extent_nbytes
-from einturnip.stores.pages import ReleasedPages, WrittenPages
+from einturnip.stores.pages import ReleasedPages, WrittenPages, drop
 from einturnip.stores.temporary import default_directory, nameless_file, out_of_space
 from einturnip.stores.transfer import write_extent
 from einturnip.stores.types import Array, Extent, Region, Sink, Source, region_shape, whole
@@ -28,7 +29,7 @@ class Scratch(StoredTensor):
         super().__init__(name, nameless_file(self._directory, nbytes, f"tensor {name}"), layout, dtype)
         self.tier = f"{name} (state)"
         self._written = WrittenPages(self.fd)
-        self._read_pages = ReleasedPages(self.fd, layout, self.file_order)
+        self._read_pages = ReleasedPages(partial(drop, self.fd), layout, self.file_order)
 
     def extent(self, region: Region) -> Extent:
         """Where the region's bytes lie."""

@@ -8,7 +8,7 @@ import errno
 import os
 import threading
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -57,17 +57,21 @@ class ReleasedPages:
     """Which parts of a file were released; a slab of rows is dropped at once when the last tile of it is.
 
     A tile of a row-major matrix has thousands of short runs, and one call for each would cost more than the reading.
+    ``leave``: lets the pages that hold a range of the file's bytes leave the page cache.
     """
 
-    def __init__(self, fd: int, layout: Layout, file_order: tuple[int, ...]) -> None:
-        self._fd, self._layout, self._file_order = fd, layout, file_order
+    def __init__(self, leave: Callable[[int, int], None], layout: Layout, file_order: tuple[int, ...]) -> None:
+        self._leave, self._layout, self._file_order = leave, layout, file_order
         self._lock = threading.Lock()
         self._released: dict[tuple[int, int], int] = {}
         self._pending: dict[tuple[int, int], int] = {}
-        self._pending_nbytes = 0
+        self.pending_nbytes = 0
+        """Bytes released that wait in the page cache for what lies between them."""
         self._gone = Spans()
         self._bytes = extent_span(layout.extent(whole(layout.shape)))
         self._began = False
+        self.complete = False
+        """Whether all of the tensor was released, and nothing of it since."""
 
     def release(self, region: Region) -> None:
         """Count the region as done with, and drop what that completes."""
@@ -79,34 +83,40 @@ class ReleasedPages:
         if extent[1] >= _LONG_NBYTES:
             for first, count, stride in rows(extent[0], extent[2]):
                 for i in range(count):
-                    self._leave(first + i * stride, first + i * stride + extent[1])
+                    self._done(first + i * stride, first + i * stride + extent[1])
             return
         span = extent_span(self._layout.extent(self._slab(region)))
         cached = nbytes // extent[1] * (-(-(extent[0] % _PAGE + extent[1]) // _PAGE) * _PAGE)
-        full = False
         with self._lock:
             done = self._released.get(span, 0) + nbytes
             self._pending[span] = self._pending.get(span, 0) + cached
-            self._pending_nbytes += cached
-            if done < span[1] - span[0]:
-                self._released[span] = done
-                if self._pending_nbytes >= PENDING_NBYTES:
-                    self._drop_pending()
-            else:
+            self.pending_nbytes += cached
+            full, many = done >= span[1] - span[0], self.pending_nbytes >= PENDING_NBYTES
+            if full:
                 self._released.pop(span, None)
-                self._pending_nbytes -= self._pending.pop(span)
-                full = True
+                self.pending_nbytes -= self._pending.pop(span)
+            else:
+                self._released[span] = done
         if full:
-            self._leave(*span)
+            self._done(*span)
+        elif many:
+            self.drop_pending()
 
     def close(self) -> None:
         """Drop all of the tensor's pages if any were released: read-ahead may have left some between."""
         with self._lock:
-            if self._began:
-                drop(self._fd, *self._bytes)
-                self._began = False
+            began, self._began = self._began, False
+        if began:
+            self._leave(*self._bytes)
 
-    def _leave(self, start: int, stop: int) -> None:
+    def drop_pending(self) -> None:
+        """Drop what was released and waits, with all that is between."""
+        with self._lock:
+            pending, self._pending, self.pending_nbytes = self._pending, {}, 0
+        for span in pending:
+            self._leave(*span)
+
+    def _done(self, start: int, stop: int) -> None:
         """Drop a range that is done with. A page at its ends that holds what is not stays, and goes with that.
 
         If it went it would be read twice, and the kernel, which sees a reader begin anew, would read ahead in small
@@ -114,17 +124,14 @@ class ReleasedPages:
         """
         with self._lock:
             first, last = self._gone.add(start, stop)
+            self.complete = (first, last) == self._bytes
+            if self.complete:
+                self._gone = Spans()  # whoever reads it again begins anew
         first, last = max(first, start - REACH_NBYTES), min(last, stop + REACH_NBYTES)
         first = first // _PAGE if first == self._bytes[0] else -(-first // _PAGE)
         last = -(-last // _PAGE) if last == self._bytes[1] else last // _PAGE
         if first < last:
-            drop(self._fd, first * _PAGE, last * _PAGE)
-
-    def _drop_pending(self) -> None:
-        for span in self._pending:
-            drop(self._fd, *span)
-        self._pending.clear()
-        self._pending_nbytes = 0
+            self._leave(first * _PAGE, last * _PAGE)
 
     def _slab(self, region: Region) -> Region:
         """The region made whole along every axis that is faster than its first one of more than one point."""

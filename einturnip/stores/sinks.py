@@ -9,6 +9,7 @@ import struct
 import threading
 import weakref
 from dataclasses import dataclass
+from functools import partial
 
 from einturnip.core.dtypes import DType
 from einturnip.core.errors import BindError, StoreError
@@ -132,7 +133,7 @@ class FileSink(StoredTensor):
         super().__init__(name, container.file.fd, layout, dtype)
         self.tier = container.path
         self._container, self._key = container, key
-        self._read_pages = ReleasedPages(self.fd, layout, self.file_order)
+        self._read_pages = ReleasedPages(partial(drop, self.fd), layout, self.file_order)
 
     def extent(self, region: Region) -> Extent:
         """Where the region's bytes lie in the file to be."""

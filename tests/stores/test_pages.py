@@ -78,11 +78,9 @@ def test_only_what_was_released_leaves(order: list[int], offset: int, rows: int)
     ours = np.zeros(-(-(offset + layout.nbytes) // 4096) * 4096, bool)  # of each byte, whether it is still wanted
     ours[offset : offset + layout.nbytes] = True
     pages_of, dropped = ours.reshape(-1, 4096), set[int]()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pages, "drop", lambda fd, a, b: dropped.update(range(a // 4096, -(-b // 4096))))
-        released = ReleasedPages(-1, layout, (0, 1))
-        for tile in order:
-            released.release(((rows * tile, rows * tile + rows), (0, 1000)))
-            ours[offset + 4000 * rows * tile : offset + 4000 * rows * (tile + 1)] = False
-            assert not pages_of[sorted(dropped)].any()
-        assert dropped == set(range(offset // 4096, len(pages_of)))
+    released = ReleasedPages(lambda a, b: dropped.update(range(a // 4096, -(-b // 4096))), layout, (0, 1))
+    for tile in order:
+        released.release(((rows * tile, rows * tile + rows), (0, 1000)))
+        ours[offset + 4000 * rows * tile : offset + 4000 * rows * (tile + 1)] = False
+        assert not pages_of[sorted(dropped)].any()
+    assert dropped == set(range(offset // 4096, len(pages_of)))

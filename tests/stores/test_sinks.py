@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import ctypes
 import errno
-import mmap
 import os
 import signal
 import subprocess
@@ -26,6 +24,7 @@ from einturnip.core.dtypes import BF16, DTYPES, F32, F64, I64, DType
 from einturnip.core.errors import StoreError
 from einturnip.stores import OutputRequest, Sink, open_sink, open_sinks, open_source, pages, planned_offsets, temporary
 from einturnip.stores.types import Region, whole
+from tests.stores.page_cache import cached_nbytes, counted, evict, read_nbytes
 
 quick = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
@@ -236,20 +235,6 @@ def test_a_limit_on_file_sizes() -> None:
         assert os.listdir(folder) == []
 
 
-def cached_nbytes(path: Path) -> int:
-    """Bytes of the file that are in the page cache."""
-    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as view:
-        libc = ctypes.CDLL(None, use_errno=True)
-        libc.mmap.restype = ctypes.c_void_p
-        libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
-        size = len(view)
-        address = libc.mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, file.fileno(), 0)
-        resident = (ctypes.c_ubyte * (-(-size // mmap.PAGESIZE)))()
-        assert libc.mincore(ctypes.c_void_p(address), ctypes.c_size_t(size), resident) == 0
-        libc.munmap(ctypes.c_void_p(address), ctypes.c_size_t(size))
-        return sum(value & 1 for value in resident) * mmap.PAGESIZE
-
-
 def test_a_disk_that_fails_in_the_background_is_heard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def failing(*args: Any, **kwargs: Any) -> None:
         raise OSError(errno.EIO, os.strerror(errno.EIO))
@@ -261,16 +246,6 @@ def test_a_disk_that_fails_in_the_background_is_heard(tmp_path: Path, monkeypatc
         fill(sink, np.ones(64))
     sink.abort()
     assert os.listdir(tmp_path) == []
-
-
-@pytest.fixture
-def on_disk() -> Iterator[Path]:
-    """A folder on a file system whose page cache can be dropped."""
-    folder = temporary.default_directory()
-    if temporary._is_memory(folder):
-        pytest.skip("every temporary directory here is in memory")
-    with tempfile.TemporaryDirectory(dir=folder) as name:
-        yield Path(name)
 
 
 @pytest.mark.parametrize("columns", [False, True])
@@ -296,14 +271,12 @@ def test_pages_leave_the_cache_once_released(on_disk: Path, monkeypatch: pytest.
     assert cached_nbytes(path) < 1 << 18
 
 
-@pytest.mark.skipif(not os.path.exists("/proc/self/io"), reason="the system does not count what is read")
+@counted
 @pytest.mark.parametrize("rows", [100, 700])
 def test_a_file_that_is_released_as_it_is_read_comes_from_the_disk_once(on_disk: Path, rows: int) -> None:
     path, shape = on_disk / "x.npy", (6000, 2000)
     np.save(path, np.ones(shape, np.float32))
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
-        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    evict(path)
     source, before = open_source(path, "X"), read_nbytes()
     for at in range(0, shape[0], rows):
         region = ((at, min(at + rows, shape[0])), (0, shape[1]))
@@ -312,12 +285,6 @@ def test_a_file_that_is_released_as_it_is_read_comes_from_the_disk_once(on_disk:
     assert read_nbytes() - before <= 1.02 * path.stat().st_size
     assert cached_nbytes(path) < 1 << 20
     source.close()
-
-
-def read_nbytes() -> int:
-    """Bytes that this process had read from disks."""
-    with open("/proc/self/io") as counts:
-        return int(dict(line.split(": ") for line in counts.read().splitlines())["read_bytes"])
 
 
 def test_an_input_that_is_not_released_stays_in_the_cache(on_disk: Path) -> None:
