@@ -64,7 +64,7 @@ def einsum(
         result = run_job(job, kept, None, None)["result"]
     finally:
         job.close()
-    if key is not None and kept.small:
+    if key is not None and kept.ready.again:
         if len(_quick) >= MOST_QUICK:
             _quick.clear()
         _quick[key] = _Quick.of(kept, not contraction.output)

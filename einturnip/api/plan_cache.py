@@ -7,37 +7,38 @@ import os
 import time
 from collections import OrderedDict
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
 
 from einturnip.api.jobs import Job
+from einturnip.api.ready import Ready
 from einturnip.devices.limits import available_memory
 from einturnip.devices.stored import read_stored
 from einturnip.eingraph.types import EinGraph
 from einturnip.pipeline import Planned
 from einturnip.planner.budget import rounded
-from einturnip.runtime.small import SmallRun, arena_nbytes, is_small
+from einturnip.runtime.steps import arena_nbytes
 from einturnip.stores.arrays import ArraySource
 from einturnip.stores.types import Source
 
-# Bytes of plans that stay in memory, and what a plan takes beside its columns.
+# Bytes of plans that stay in memory, what a plan takes beside its columns, and an op that is made ready to run again.
 MOST_NBYTES = 32 << 20
 BESIDE_COLUMNS = 20_000
+OP_NBYTES = 4 << 10
 
 
 @dataclass(frozen=True)
 class Kept:
-    """A plan, the program that it is of (so that its id stays taken), and runs of it that wait to be used again."""
+    """A plan, the program that it is of (so that its id stays taken), and what runs of it leave for the next."""
 
     key: Hashable
     owner: object
     bound: EinGraph
     planned: Planned
     nbytes: int
-    small: bool
-    waiting: list[SmallRun] = field(default_factory=list)
+    ready: Ready
 
 
 _kept: OrderedDict[Hashable, Kept] = OrderedDict()
@@ -57,9 +58,10 @@ def keep(key: Hashable, owner: object, job: Job) -> Kept:
     planned = replace(job.planned, sources={}, targets={})
     nbytes = _columns_nbytes(planned.memgraph) + _columns_nbytes(planned.taskgraph) + BESIDE_COLUMNS
     nbytes += 1000 * len(planned.graph.nodes)
-    small = planned.device.kind == "cpu" and is_small(planned.memgraph)
-    nbytes += arena_nbytes(planned.memgraph) if small else 0
-    made = Kept(key, owner, job.bound, planned, nbytes, small)
+    ready = Ready(planned)
+    if ready.again:
+        nbytes += OP_NBYTES * len(planned.memgraph) + (arena_nbytes(planned.memgraph) if ready.small else 0)
+    made = Kept(key, owner, job.bound, planned, nbytes, ready)
     if nbytes <= MOST_NBYTES:
         _kept[key] = made
         while sum(kept.nbytes for kept in list(_kept.values())) > MOST_NBYTES:

@@ -321,7 +321,7 @@ def _planned_before(
 ) -> Job:
     """A plan that was made before, for these inputs and outputs. Only the process's own part of its budget differs."""
     planned = kept.planned
-    if allowed is not None and not kept.small:
+    if allowed is not None and not kept.ready.small:
         memory = resident_nbytes() + _room(allowed, True, kept.bound, targets)
         options, budget = replace(options, memory=memory), Budget(memory, planned.budget.arena)
         planned = replace(planned, budget=budget)

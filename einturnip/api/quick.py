@@ -1,4 +1,4 @@
-"""Calls of a program that are known again by their settings and their arrays' shapes: small plans, run at once."""
+"""Calls of a program that are known again by their settings and their arrays' shapes: run at once."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def run(key: Hashable | None, data: Mapping[str, Any]) -> Result | None:
 
 def remember(key: Hashable | None, kept: Kept, job: Job, data: Mapping[str, Any]) -> None:
     """Know a call again, if its plan is small, its inputs are those given and its results new arrays."""
-    if key is None or not kept.small or any(target is not None for target in job.targets.values()):
+    if key is None or not kept.ready.again or any(target is not None for target in job.targets.values()):
         return
     names = tuple([n.name if isinstance(n, InputNode) else None for n in kept.planned.graph.nodes])
     if not all(name in data for name in names if name is not None):

@@ -7,8 +7,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cache
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,11 +15,10 @@ from einturnip.api.arrays import empty
 from einturnip.api.jobs import Job, needs_data, overlaps
 from einturnip.api.plan_cache import Kept
 from einturnip.api.results import Result, open
-from einturnip.core.errors import EinturnipError, RunError
+from einturnip.core.errors import RunError
 from einturnip.eingraph.types import InputNode
-from einturnip.pipeline import Planned, report_of
+from einturnip.pipeline import Planned
 from einturnip.planner.budget import LARGE_PLAN
-from einturnip.runtime.small import SmallRun
 from einturnip.runtime.types import Progress, RunReport
 from einturnip.stores.arrays import ArraySource, array_sink
 from einturnip.stores.generated import Absent
@@ -29,9 +27,6 @@ from einturnip.stores.types import Array
 
 if TYPE_CHECKING:
     from einturnip.report.analyze import Analysis
-
-
-_Ran: TypeAlias = tuple[SmallRun, list[int], list[float]]
 
 
 def run_job(job: Job, kept: Kept, progress: Callable[[Progress], None] | None, stop: threading.Event | None) -> Result:
@@ -49,7 +44,7 @@ def run_job(job: Job, kept: Kept, progress: Callable[[Progress], None] | None, s
         if targets.get(name) is None:
             targets[name] = empty(graph.nodes[number].shape, graph.nodes[number].dtype.numpy)
     with running():
-        if kept.small and progress is None and stop is None:
+        if kept.ready.small and progress is None and stop is None:
             result = _run_small(job, kept, targets)
             if result is not None:
                 return result
@@ -70,51 +65,25 @@ def _run_small(job: Job, kept: Kept, targets: Mapping[str, str | Array | None]) 
             if overlaps(target, job.sources.values()):
                 return None
         outputs.append(target)
-    ran = None if inputs is None else _again(kept, inputs, outputs)
-    return None if ran is None else _result(planned, ran, targets)
-
-
-def _result(planned: Planned, ran: _Ran, targets: Mapping[str, Any]) -> Result:
-    """What a small run made; how it went is told when it is asked for."""
-    run, bits, times = ran
-
-    @cache
-    def report() -> RunReport:
-        moved = planned.memgraph.nbytes_by_link()
-        ways = {"in": moved["disk->cpu:0"], "out": moved["cpu:0->disk"]}
-        return report_of(planned, run.happened(bits), ways, run.trace(times))
-
-    return Result(targets, report, analysis(planned, report))
+    report = None if inputs is None else kept.ready.run(inputs, outputs)
+    return None if report is None else Result(targets, report, analysis(planned, report))
 
 
 def run_on_arrays(kept: Kept, inputs: Sequence[Array | None]) -> Result | None:
-    """A small plan run again on arrays, by node, into new ones; None where it has to be run at length."""
+    """A plan run again on arrays, by node, into new ones; None where it has to be run at length."""
     nodes, outputs = kept.planned.graph.nodes, kept.planned.graph.outputs
     made = {name: empty(nodes[number].shape, nodes[number].dtype.numpy) for name, number in outputs}
     with running():
-        ran = _again(kept, inputs, list(made.values()))
-    return None if ran is None else _result(kept.planned, ran, made)
+        report = kept.ready.run(inputs, list(made.values()))
+    return None if report is None else Result(made, report, analysis(kept.planned, report))
 
 
 def run_arrays(kept: Kept, inputs: Sequence[Array | None]) -> Array | None:
-    """The one output of a small plan run again on arrays, by node; None where it has to be run at length."""
+    """The one output of a plan run again on arrays, by node; None where it has to be run at length."""
     node = kept.planned.graph.nodes[kept.planned.graph.outputs[0][1]]
     out = empty(node.shape, node.dtype.numpy)
     with running():
-        return out if kept.small and _again(kept, inputs, [out]) is not None else None
-
-
-def _again(kept: Kept, inputs: Sequence[Array | None], outputs: Sequence[Array]) -> _Ran | None:
-    try:
-        run = kept.waiting.pop()
-    except IndexError:
-        run = SmallRun(kept.planned.memgraph)
-    try:
-        bits, times = run.run(inputs, outputs)
-    except EinturnipError:
-        return None
-    kept.waiting.append(run)
-    return run, bits, times
+        return None if kept.ready.run(inputs, [out]) is None else out
 
 
 def _arrays(job: Job) -> list[Array | None] | None:

@@ -103,10 +103,15 @@ class StepPlan:
             self._held = made_nbytes(planned.memgraph) + loaded + OP_NBYTES * len(planned.memgraph)
         small = self._small
         with self._blas.step():
-            bits, times = small.run(inputs, outputs)
+            ran = small.run(inputs, outputs)
         moved = planned.memgraph.nbytes_by_link()
         ways = {"in": moved["disk->cpu:0"], "out": moved["cpu:0->disk"]}
-        return lambda: report_of(planned, small.happened(bits), ways, small.trace(times))
+
+        def report() -> RunReport:
+            flags, trace = small.told(ran)
+            return report_of(planned, flags, ways, trace)
+
+        return report
 
     def _compile(self) -> int:
         """How many kernels are machine code; more as soon as the steps would have saved what compiling takes.

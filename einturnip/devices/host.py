@@ -87,6 +87,10 @@ class HostArena:
             touched += int(np.count_nonzero(resident & 1)) * page
         return touched
 
+    def forget(self) -> None:
+        """Give the pages back, and with them what they hold; they may be used again."""
+        self._map.madvise(mmap.MADV_DONTNEED)
+
     def close(self) -> None:
         """Give the memory back; where arrays over it still live, when the last of them goes."""
         self._bytes = np.empty(0, np.uint8)

@@ -116,6 +116,10 @@ class Views:
             _keep(self._parts, key, part)
         return part
 
+    def forget(self) -> None:
+        """Hold no arrays."""
+        self._parts.clear()
+
     def value(self, value: int) -> Value:
         """The task graph's value that ``value`` is a version of."""
         found = self._values.get(value)

@@ -85,7 +85,7 @@ def compile_ahead(tasks: TaskGraph, machine: Machine, runs: int = 1) -> int:
     if 2 * sum(_missed[codes] for codes in worth) > STARTING + COMPILING * len(worth):
         prepare_code([code for codes in worth for code in codes])
         for codes in worth:
-            del _missed[codes]
+            _missed.pop(codes, None)  # another thread may have
     return sum(any(library.find(code) is not None for code in gain.codes) for gain in gains)
 
 

@@ -18,10 +18,10 @@ from itertools import accumulate
 import numpy as np
 
 from einturnip.core.errors import Interrupted
-from einturnip.memgraph.types import Lane, MemGraph, OpKind
+from einturnip.memgraph.types import Lane, OpKind
 from einturnip.runtime.crew import Asked, Crew
 from einturnip.runtime.lanes import lane_kind
-from einturnip.runtime.state import State
+from einturnip.runtime.state import Ops, State
 from einturnip.runtime.trace import Trace
 
 # Planned seconds up to which an op is short: of kernels, whose work two threads could share; of transfers, most of
@@ -36,7 +36,7 @@ _RECENT = 1 / 32
 class Short:
     """Which ops are short, by the plan and by what transfers of the kind took so far."""
 
-    def __init__(self, graph: MemGraph, here: Callable[[int], bool] | None = None) -> None:
+    def __init__(self, graph: Ops, here: Callable[[int], bool] | None = None) -> None:
         """``here``: of an op whether it only counts."""
         kinds = np.array([SHORT_KERNEL if k.lane == Lane.COMPUTE else SHORT_TRANSFER for k in OpKind])
         self._planned = bytearray((graph.seconds <= kinds[graph.kind]).tobytes())

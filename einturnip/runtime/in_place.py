@@ -49,6 +49,14 @@ class InPlace:
         window: Array = self._arrays[file][index]
         return window if _pitched(window) else None
 
+    def file(self, value: int) -> int | None:
+        """The input or output (numbered from the nodes on) in whose array a value may stand; None where in none."""
+        return self._file.get(value)
+
+    def forget(self) -> None:
+        """Hold no array."""
+        self._arrays = {}
+
     def array(self, number: int) -> Array | None:
         """The caller's array that an input, by its node, is read in; None where it is copied."""
         return self._arrays.get(number)

@@ -9,11 +9,11 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from einturnip.core.errors import EinturnipError, Interrupted, RunError
-from einturnip.memgraph.types import Lane, MemGraph, OpKind
+from einturnip.memgraph.types import Lane, OpKind
 from einturnip.runtime.crew import Crew
 from einturnip.runtime.hosted import Hosted, Short
 from einturnip.runtime.lanes import lane_kind
-from einturnip.runtime.state import State
+from einturnip.runtime.state import Ops, State
 from einturnip.runtime.trace import Trace
 
 # How often the loop looks at the stop event and reports progress while nothing ends. Seconds.
@@ -53,7 +53,7 @@ class Engine(Protocol):
 
 
 def run_ops(
-    graph: MemGraph,
+    graph: Ops,
     state: State,
     execute: Callable[[int], None],
     describe: Callable[[int], str],

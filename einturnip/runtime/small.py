@@ -6,24 +6,23 @@ Threads, a fresh arena and the state machine cost a millisecond; a small plan's 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from einturnip.codegen.contraction import ContractionKernel
 from einturnip.codegen.kernels import compile_kernel
-from einturnip.codegen.protocol import Bindable
+from einturnip.codegen.protocol import HostKernel
 from einturnip.core.contraction import contraction
 from einturnip.core.einsum import Einsum
-from einturnip.devices.host import HostArena
 from einturnip.eingraph.types import EinsumNode
-from einturnip.memgraph.types import COMPUTE, FILES, Lane, MemGraph, Op, OpKind
-from einturnip.memgraph.views import Array, Call, Views
+from einturnip.memgraph.types import COMPUTE, Lane, MemGraph, OpKind
+from einturnip.memgraph.views import Array, Call
 from einturnip.runtime.in_place import InPlace
+from einturnip.runtime.steps import Steps, arena_nbytes, happened
 from einturnip.runtime.trace import Trace
-from einturnip.stores.types import slices
 
 # What counts as small. Ops; bytes of arena, which stays allocated between runs; planned seconds of one worker.
 MOST_OPS = 64
@@ -32,7 +31,12 @@ MOST_SECONDS = 2e-3
 # Seconds that an op takes to be handed to a thread and back; the most arena of a plan that one thread runs.
 HANDED_OVER, MOST_STEP_NBYTES = 50e-6, 16 << 20
 
-Step = Callable[[], int]
+
+class Times(NamedTuple):
+    """A run: the bits that each op gave, and the times between them (one more than ops)."""
+
+    bits: list[int]
+    at: list[float]
 
 
 def is_small(graph: MemGraph) -> bool:
@@ -74,13 +78,6 @@ def _is_single(einsum: Einsum) -> bool:
     return found is not None and not found.batch
 
 
-def arena_nbytes(graph: MemGraph) -> int:
-    """The end of the last byte of the arena that is used."""
-    rows = np.concatenate([graph.read, graph.write])
-    here = rows[rows[:, 0] == COMPUTE]
-    return int((here[:, 1] + here[:, 2]).max(initial=0))
-
-
 def made_nbytes(graph: MemGraph) -> int:
     """The bytes of all that is made in the arena, at most: loads apart."""
     loads = np.flatnonzero(graph.kind == OpKind.LOAD)
@@ -100,103 +97,38 @@ class SmallRun:
     """
 
     def __init__(self, graph: MemGraph, in_place: InPlace | None = None) -> None:
-        self.graph = graph
-        self._in_place = in_place or InPlace(graph, (), ())
+        self._graph = graph
         # BLAS is always there: a reproducible run's bits hang on it. And it divides a step's product among all workers.
         self._by_blas, self._divided = graph.taskgraph.ordered, in_place is not None
-        self._views = Views(graph, HostArena(arena_nbytes(graph)), self._in_place)
-        self._nodes = len(graph.taskgraph.decomposition.graph.nodes)
-        self._files: dict[int, Array] = {}
-        self._begun: set[int] = set()
-        self._steps = [self._step(op) for op in graph]
-        self._lanes = [op.kind.lane for op in graph]
-        self._tasks = [op.task for op in graph]
+        self._steps = Steps(graph, in_place or InPlace(graph, (), ()), True, self._kernel, graph)
+        self._lanes = [Lane(op.kind.lane) for op in graph]
 
-    def run(self, inputs: Sequence[Array | None], outputs: Sequence[Array]) -> tuple[list[int], list[float]]:
-        """Run every op: the bits that each kernel gave, and the times between them (one more than ops).
-
-        ``inputs``: the array of each input by node; ``outputs``: that of each output.
-        """
-        files = self._files
-        for i, array in enumerate(inputs):
-            if array is not None:
-                files[FILES + i] = array
-        for o, array in enumerate(outputs):
-            files[FILES + self._nodes + o] = array
+    def run(self, inputs: Sequence[Array | None], outputs: Sequence[Array]) -> Times:
+        """Run every op. ``inputs``: the array of each input by node; ``outputs``: that of each output."""
         clock = time.perf_counter
+        self._steps.begin(inputs, outputs)
         times, bits = [clock()], []
         try:
-            for step in self._steps:
+            for step in self._steps.made:
                 bits.append(step())
                 times.append(clock())
         finally:
-            files.clear()  # the caller's arrays are held no longer than the run
-        return bits, times
+            self._steps.end()
+        return Times(bits, times)
 
-    def _step(self, op: Op) -> Step:
-        match op.kind:
-            case OpKind.KERNEL | OpKind.AGGREGATE:
-                return self._kernel(op)
-            case OpKind.MOVE:
-                return self._move(op)
-            case OpKind.LOAD if self._in_place.there(op):
-                return int
-            case OpKind.LOAD | OpKind.RELOAD:
-                return self._copy(op, op.reads[0].tier, inward=True)
-            case OpKind.OFFLOAD | OpKind.STORE:
-                return self._copy(op, op.writes[0].tier, inward=False)
-
-    def _kernel(self, op: Op) -> Step:
-        call = self._views.call(op)
+    def _kernel(self, call: Call) -> HostKernel:
         kernel = compile_kernel(call.einsum, call.extents, call.mode, self._by_blas or self._divided)
         if not self._by_blas and isinstance(kernel, ContractionKernel) and _is_several(kernel, call):
             kernel = compile_kernel(call.einsum, call.extents, call.mode)
-        first = op.unit >= 0 and op.unit not in self._begun and not self._views.continues(op.unit)
-        self._begun.add(op.unit)
-        if isinstance(kernel, Bindable):
-            return kernel.bound(call.outs, call.operands, call.origins, first, call.workspace)
-        return lambda: kernel(call.outs, call.operands, call.origins, first, call.workspace)
+        return kernel
 
-    def _move(self, op: Op) -> Step:
-        def move() -> int:
-            self._views.move(op)
-            return 0
-
-        return move
-
-    def _copy(self, op: Op, tier: int, inward: bool) -> Step:
-        region, array = self._views.transferred(op)
-        window: tuple[Any, ...] = (*slices(region), ...)  # a view even of a scalar
-        files = self._files
-
-        def load() -> int:
-            np.copyto(array, files[tier][window])
-            return 0
-
-        def store() -> int:
-            np.copyto(files[tier][window], array)
-            return 0
-
-        return load if inward else store
-
-    def trace(self, times: Sequence[float]) -> Trace:
-        """The times of a run as a trace."""
-        trace = Trace(len(self.graph))
+    def told(self, times: Times) -> tuple[dict[int, list[int]], Trace]:
+        """What a run met, by node (see ``happened``), and when."""
+        trace, begin = Trace(len(self._graph)), times.at[0]
         for op, lane in enumerate(self._lanes):
-            trace.ended(op, Lane(lane), 0, times[op] - times[0], times[op + 1] - times[0])
-        trace.seconds = times[-1] - times[0]
-        return trace
-
-    def happened(self, bits: Sequence[int]) -> dict[int, list[int]]:
-        """By node, in how many tiles something invalid, an overflow or a division by zero happened."""
-        flags: dict[int, list[int]] = {}
-        for op, found in enumerate(bits):
-            if found:
-                node = int(self.graph.taskgraph.node[self._tasks[op]])
-                counts = flags.setdefault(node, [0, 0, 0])
-                for k in range(3):
-                    counts[k] += found >> k & 1
-        return flags
+            trace.ended(op, lane, 0, times.at[op] - begin, times.at[op + 1] - begin)
+        trace.seconds = times.at[-1] - begin
+        return happened(self._graph, dict(enumerate(times.bits))), trace
 
 
 def _is_several(kernel: ContractionKernel, call: Call) -> bool:

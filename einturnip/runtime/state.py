@@ -9,11 +9,39 @@ from __future__ import annotations
 from array import array
 from collections.abc import Mapping, Sequence
 from heapq import heappop, heappush
+from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
-from einturnip.memgraph.types import Lane, MemGraph, OpKind
+from einturnip.memgraph.types import Lane, OpKind
 from einturnip.runtime.policies import Ranks
+
+
+class Ops(Protocol):
+    """What of a memory graph a schedule hangs on; see memgraph.types.MemGraph for the columns."""
+
+    @property
+    def kind(self) -> NDArray[np.uint8]:
+        """The kind of each op."""
+
+    @property
+    def unit(self) -> NDArray[np.int32]:
+        """The accumulator that each op touches; -1 for none."""
+
+    @property
+    def seconds(self) -> NDArray[np.float64]:
+        """What each op takes, as planned."""
+
+    @property
+    def after_ptr(self) -> NDArray[np.int64]:
+        """Where in ``after`` each op's part begins."""
+
+    @property
+    def after(self) -> NDArray[np.int32]:
+        """The ops that each waits for."""
+
+    def __len__(self) -> int: ...
 
 
 class State:
@@ -25,7 +53,7 @@ class State:
 
     def __init__(
         self,
-        graph: MemGraph,
+        graph: Ops,
         ranks: Ranks,
         slots: Mapping[Lane, int] | Mapping[int, int],
         lanes: Sequence[int] | None = None,
@@ -127,11 +155,11 @@ class State:
         return launches
 
 
-def _lanes(graph: MemGraph) -> bytes:
+def _lanes(graph: Ops) -> bytes:
     return np.array([k.lane for k in OpKind], dtype=np.uint8)[graph.kind].tobytes()
 
 
-def successors(graph: MemGraph) -> tuple[array[int], array[int]]:
+def successors(graph: Ops) -> tuple[array[int], array[int]]:
     """For each op the ops that wait for it, as CSR."""
     n = len(graph)
     op_of_edge = np.repeat(np.arange(n, dtype=np.int32), np.diff(graph.after_ptr))

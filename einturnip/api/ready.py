@@ -1,0 +1,92 @@
+"""Plans made ready to be run again on arrays: in the caller's thread where that is quicker, else by threads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import TYPE_CHECKING
+
+from einturnip.core.errors import EinturnipError
+from einturnip.pipeline import report_of
+from einturnip.planner.price import slots
+from einturnip.runtime.arrays_run import ArraysRun, runs_again
+from einturnip.runtime.compiling import compile_ahead
+from einturnip.runtime.small import SmallRun, is_small
+from einturnip.runtime.trace import Trace
+from einturnip.runtime.types import RunReport
+from einturnip.stores.types import Array
+
+if TYPE_CHECKING:
+    from einturnip.pipeline import Planned
+
+
+class Ready:
+    """What runs of one plan leave for the next: threads may share it.
+
+    ``small``: one thread runs it. ``again``: it may run here at all.
+    """
+
+    def __init__(self, planned: Planned) -> None:
+        graph, here = planned.memgraph, planned.device.kind == "cpu"
+        self.small = here and is_small(graph)
+        self.again = self.small or (here and runs_again(graph))
+        self._planned = planned
+        self._waiting: list[SmallRun | ArraysRun] = []
+        self._runs = self._codes = 0
+
+    def run(self, inputs: Sequence[Array | None], outputs: Sequence[Array]) -> Callable[[], RunReport] | None:
+        """Run it; what is returned tells of it. None where it has to be run at length: an error wants its place.
+
+        ``inputs``: the array of each input by node; ``outputs``: that of each output, in C's order if not ``small``.
+        All arrays of one plan have the same shapes, strides and dtypes.
+        """
+        if not self.small and not all(a is None or a.flags.aligned for a in inputs):
+            return None
+        codes = self._compiled()
+        try:
+            found = self._waiting.pop()
+        except IndexError:
+            found = self._made(inputs, outputs)
+        try:
+            tell = self._report(found, inputs, outputs)
+        except EinturnipError:
+            return None
+        if codes == self._codes:
+            self._waiting.append(found)
+        return tell
+
+    def _made(self, inputs: Sequence[Array | None], outputs: Sequence[Array]) -> SmallRun | ArraysRun:
+        planned = self._planned
+        if self.small:
+            return SmallRun(planned.memgraph)
+        return ArraysRun(planned.memgraph, inputs, outputs, slots(planned.machine.workers))
+
+    def _compiled(self) -> int:
+        """How many kernels are machine code. Asked after 1, 2, 4, 8 ... runs; more of them make the runs anew."""
+        self._runs += 1
+        if self._planned.machine.compiled and not self._runs & (self._runs - 1):
+            codes = compile_ahead(self._planned.taskgraph, self._planned.machine, max(1, self._runs // 2))
+            if codes != self._codes:
+                self._codes = codes
+                self._waiting.clear()
+        return self._codes
+
+    def _report(
+        self, run: SmallRun | ArraysRun, inputs: Sequence[Array | None], outputs: Sequence[Array]
+    ) -> Callable[[], RunReport]:
+        told: Callable[[], tuple[dict[int, list[int]], Trace]]
+        if isinstance(run, SmallRun):
+            times = run.run(inputs, outputs)
+            told = lambda: run.told(times)  # noqa: E731
+        else:
+            ran = run.run(inputs, outputs)
+            told = lambda: run.told(ran)  # noqa: E731
+        planned = self._planned
+
+        @cache
+        def report() -> RunReport:
+            moved = planned.memgraph.nbytes_by_link()
+            flags, trace = told()
+            return report_of(planned, flags, {"in": moved["disk->cpu:0"], "out": moved["cpu:0->disk"]}, trace)
+
+        return report

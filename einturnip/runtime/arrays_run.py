@@ -1,0 +1,160 @@
+"""Plans on the caller's arrays that threads run again and again, each op made ready once.
+
+Tiles that are read, and results that are made, where they stand need no op: what is left of most plans is kernels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from einturnip.codegen.kernels import compile_kernel
+from einturnip.codegen.protocol import HostKernel
+from einturnip.core.dtypes import from_numpy
+from einturnip.devices.host import blas_threads
+from einturnip.memgraph.types import Lane, MemGraph, OpKind
+from einturnip.memgraph.views import Array, Call
+from einturnip.runtime.crew import Crew
+from einturnip.runtime.in_place import InPlace
+from einturnip.runtime.loop import run_ops
+from einturnip.runtime.policies import critical_path
+from einturnip.runtime.small import MOST_NBYTES, made_nbytes
+from einturnip.runtime.state import State
+from einturnip.runtime.steps import Steps, happened
+from einturnip.runtime.trace import Trace
+from einturnip.stores.arrays import array_sink, array_source
+
+# Ops of a plan from which on what each takes outweighs what a run takes beside them.
+MOST_OPS = 512
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some ops of a memory graph, as the state machine sees one: each waits for those that it hangs on by others."""
+
+    ops: tuple[int, ...]
+    kind: NDArray[np.uint8]
+    unit: NDArray[np.int32]
+    seconds: NDArray[np.float64]
+    after_ptr: NDArray[np.int64]
+    after: NDArray[np.int32]
+
+    def __len__(self) -> int:
+        return len(self.ops)
+
+
+def part(graph: MemGraph, left_out: Sequence[bool]) -> Part:
+    """The graph without some of its ops."""
+    number: dict[int, int] = {}
+    reach: list[frozenset[int]] = []  # of each op, which of those that stay must have ended before what waits for it
+    ptr, after = [0], list[int]()
+    for i, out in enumerate(left_out):
+        before = graph.after[graph.after_ptr[i] : graph.after_ptr[i + 1]].tolist()
+        found: frozenset[int] = frozenset().union(*(reach[p] for p in before))
+        if not out:
+            after += sorted(found)
+            ptr.append(len(after))
+            found = frozenset((number.setdefault(i, len(number)),))
+        reach.append(found)
+    ops = np.fromiter(number, np.int64, len(number))
+    return Part(
+        tuple(number),
+        graph.kind[ops],
+        graph.unit[ops],
+        graph.seconds[ops],
+        np.array(ptr, np.int64),
+        np.array(after, np.int32),
+    )
+
+
+def runs_again(graph: MemGraph) -> bool:
+    """Whether a plan from arrays to arrays gains by being made ready once. A reproducible one keeps to its own way."""
+    return len(graph) <= MOST_OPS and not graph.spill_nbytes and not graph.taskgraph.ordered and graph.devices == 1
+
+
+class ArraysRun:
+    """A plan with every op's arguments at hand but for the arrays. For one run at a time.
+
+    ``inputs``, ``outputs``: as in ``run``, of the shapes, strides and dtypes that each run will have. None is held.
+    """
+
+    def __init__(
+        self, graph: MemGraph, inputs: Sequence[Array | None], outputs: Sequence[Array], threads: dict[Lane, int]
+    ) -> None:
+        self._graph, self._threads = graph, threads
+        sources = [None if a is None else array_source(a, "") for a in inputs]
+        in_place = InPlace(graph, sources, [array_sink(a, "", a.shape, from_numpy(a.dtype)) for a in outputs])
+        ops = list(graph)
+        stays = [op.kind in _TRANSFERS and in_place.there(op) for op in ops]
+        self._part = part(graph, stays)
+        self._ranks = [critical_path(graph)[op] for op in self._part.ops]
+        self._steps = Steps(graph, in_place, False, _kernel, [ops[i] for i in self._part.ops])
+        in_place.forget()
+        self._keeps = made_nbytes(graph) <= MOST_NBYTES
+
+    def run(self, inputs: Sequence[Array | None], outputs: Sequence[Array]) -> tuple[dict[int, int], Trace]:
+        """Run every op: the bits that kernels gave, by op, and what ran when.
+
+        ``inputs``: the array of each input by node; ``outputs``: that of each output.
+
+        Raises:
+            RunError, EinturnipError: a kernel failed, in no statement's name.
+        """
+        made, ops, bits = self._steps.made, self._part.ops, dict[int, int]()
+
+        def execute(i: int) -> None:
+            found = made[i]()
+            if found:
+                bits[ops[i]] = found
+
+        crew = Crew.waiting(self._threads)
+        self._steps.begin(inputs, outputs)
+        try:
+            with blas_threads(1):
+                state = State(self._part, self._ranks, self._threads)
+                trace = run_ops(self._part, state, execute, _nameless, self._threads, crew=crew)
+        except BaseException:
+            crew.close()
+            raise
+        finally:
+            self._steps.end()
+        crew.leave()
+        if not self._keeps:
+            self._steps.arena.forget()
+        return bits, trace
+
+    def told(self, ran: tuple[Mapping[int, int], Trace]) -> tuple[dict[int, list[int]], Trace]:
+        """What a run met, by node, and when; what was left out took place as soon as it could."""
+        bits, mine = ran
+        trace, graph = Trace(len(self._graph)), self._graph
+        end = np.zeros(len(graph))
+        number = {op: k for k, op in enumerate(self._part.ops)}
+        lanes = [Lane(OpKind(kind).lane) for kind in graph.kind.tolist()]
+        times: list[tuple[float, int, float, int]] = []
+        for op in range(len(graph)):
+            k = number.get(op)
+            if k is None:
+                before = graph.after[graph.after_ptr[op] : graph.after_ptr[op + 1]]
+                begin, end[op], thread = *(2 * (float(end[before].max(initial=0.0)),)), 0
+            else:
+                begin, end[op] = mine.timeline.begin[k], mine.timeline.end[k]
+                thread = int(mine.timeline.thread[k])
+            times.append((float(end[op]), op, begin, thread))
+        for ended, op, begin, thread in sorted(times):
+            trace.ended(op, lanes[op], thread, begin, ended)
+        trace.seconds, trace.stalls = mine.seconds, mine.stalls
+        return happened(graph, bits), trace
+
+
+_TRANSFERS = frozenset({OpKind.LOAD, OpKind.STORE})
+
+
+def _kernel(call: Call) -> HostKernel:
+    return compile_kernel(call.einsum, call.extents, call.mode)
+
+
+def _nameless(op: int) -> str:
+    return ""

@@ -1,0 +1,178 @@
+"""What the ops of a plan do, each made ready once: for plans that run again and again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from einturnip.codegen.protocol import Bindable, HostKernel
+from einturnip.devices.host import HostArena
+from einturnip.memgraph.types import COMPUTE, FILES, MemGraph, Op, OpKind
+from einturnip.memgraph.views import Array, Call, Views
+from einturnip.runtime.in_place import InPlace
+from einturnip.stores.transfer import copy_blocked
+from einturnip.stores.types import slices
+from einturnip.taskgraph.types import TaskKind
+
+Step = Callable[[], int]
+"""Does an op; gives the bits of what a kernel met."""
+
+_Window = tuple[int, tuple[Any, ...]]
+
+
+class Steps:
+    """A step for each op, over an arena of its own. For one run at a time.
+
+    ``in_place``: the tiles that are worked on in the caller's arrays; with ``fixed`` those are the same arrays in every
+    run, else those that ``begin`` was given. ``kernel``: what a call is done by.
+    """
+
+    def __init__(
+        self, graph: MemGraph, in_place: InPlace, fixed: bool, kernel: Callable[[Call], HostKernel], ops: Iterable[Op]
+    ) -> None:
+        self.arena = HostArena(max(1, arena_nbytes(graph)))
+        self._in_place, self._fixed, self._choose = in_place, fixed, kernel
+        self._views = Views(graph, self.arena, in_place)
+        self._tasks, self._nodes = graph.taskgraph, len(graph.taskgraph.decomposition.graph.nodes)
+        self._files: dict[int, Array] = {}
+        self._begun: set[int] = set()
+        self.made = [self._step(op) for op in ops]
+        if not fixed:
+            self._views.forget()  # the arrays that the steps were made with
+
+    def begin(self, inputs: Sequence[Array | None], outputs: Sequence[Array]) -> None:
+        """Before a run. ``inputs``: the array of each input by node; ``outputs``: that of each output."""
+        files = self._files
+        for i, array in enumerate(inputs):
+            if array is not None:
+                files[FILES + i] = array
+        for o, array in enumerate(outputs):
+            files[FILES + self._nodes + o] = array
+
+    def end(self) -> None:
+        """After a run: the caller's arrays are held no longer."""
+        self._files.clear()
+        self._begun.clear()
+
+    def _step(self, op: Op) -> Step:
+        match op.kind:
+            case OpKind.KERNEL | OpKind.AGGREGATE:
+                return self._kernel(op)
+            case OpKind.MOVE:
+                return self._move(op)
+            case OpKind.LOAD if self._in_place.there(op):
+                return int
+            case OpKind.LOAD | OpKind.RELOAD:
+                return self._copy(op, op.reads[0].tier, inward=True)
+            case OpKind.OFFLOAD | OpKind.STORE:
+                return self._copy(op, op.writes[0].tier, inward=False)
+
+    def _kernel(self, op: Op) -> Step:
+        call = self._views.call(op)
+        bind = self._bound if self._fixed else self._late
+        if op.unit < 0:
+            return bind(op, call, False)
+        later, first = bind(op, call, False), bind(op, call, not self._views.continues(op.unit))
+        begun, unit = self._begun, op.unit
+
+        def touch() -> int:
+            if unit in begun:
+                return later()
+            begun.add(unit)
+            return first()
+
+        return touch
+
+    def _bound(self, op: Op, call: Call, first: bool) -> Step:
+        """The call of a kernel on tiles that never change their place."""
+        kernel = self._choose(call)
+        if isinstance(kernel, Bindable):
+            return kernel.bound(call.outs, call.operands, call.origins, first, call.workspace)
+        return lambda: kernel(call.outs, call.operands, call.origins, first, call.workspace)
+
+    def _late(self, op: Op, call: Call, first: bool) -> Step:
+        """The call of a kernel some of whose tiles stand in the caller's arrays, whichever these are."""
+        task = self._tasks[op.task]
+        made = self._window(op.writes[0].value)
+        windows: list[tuple[int, _Window]] = []
+        if task.kind != TaskKind.FINISH:
+            box = self._tasks.decomposition.partitionings[task.node].box(task.key)
+            for slot, seen in enumerate(task.seen):
+                found = self._window(seen)
+                if found is not None:
+                    need = call.einsum.operand_box(slot, box)
+                    windows.append((slot, (found[0], (*slices(need), ...))))
+        if made is None and not windows:
+            return self._bound(op, call, first)
+        kernel, files, outs = self._choose(call), self._files, call.outs
+        there = dict(windows)
+        settled = [None if slot in there else operand for slot, operand in enumerate(call.operands)]
+        origins, workspace = call.origins, call.workspace
+        if made is not None:
+            outs = ()
+        del call, op
+
+        def run() -> int:
+            operands: list[Any] = settled.copy()
+            for slot, (tier, window) in windows:
+                operands[slot] = files[tier][window]
+            results = outs if made is None else (files[made[0]][made[1]],)
+            return kernel(results, tuple(operands), origins, first, workspace)
+
+        return run
+
+    def _window(self, value: int) -> _Window | None:
+        """Of a value in a caller's array, that array's tier and the window; None where it is in the arena."""
+        number = self._in_place.file(value)
+        if number is None or self._in_place(value) is None:
+            return None
+        return FILES + number, (*slices(self._tasks.get_value(value).box), ...)
+
+    def _move(self, op: Op) -> Step:
+        pairs = list(self._views.moved(op))
+
+        def move() -> int:
+            for target, source in pairs:
+                target[...] = source
+            return 0
+
+        return move
+
+    def _copy(self, op: Op, tier: int, inward: bool) -> Step:
+        region, array = self._views.transferred(op)
+        window: tuple[Any, ...] = (*slices(region), ...)  # a view even of a scalar
+        files = self._files
+
+        def load() -> int:
+            copy_blocked(array, files[tier][window])
+            return 0
+
+        def store() -> int:
+            copy_blocked(files[tier][window], array)
+            return 0
+
+        return load if inward else store
+
+
+def arena_nbytes(graph: MemGraph) -> int:
+    """The end of the last byte of the arena that is used."""
+    rows = np.concatenate([graph.read, graph.write])
+    here = rows[rows[:, 0] == COMPUTE]
+    return int((here[:, 1] + here[:, 2]).max(initial=0))
+
+
+def happened(graph: MemGraph, bits: Mapping[int, int]) -> dict[int, list[int]]:
+    """By node, in how many tiles something invalid, an overflow or a division by zero happened.
+
+    ``bits``: those that ops gave.
+    """
+    flags: dict[int, list[int]] = {}
+    for op, found in bits.items():
+        if found:
+            node = int(graph.taskgraph.node[graph.task[op]])
+            counts = flags.setdefault(node, [0, 0, 0])
+            for k in range(3):
+                counts[k] += found >> k & 1
+    return flags

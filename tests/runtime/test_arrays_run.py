@@ -1,0 +1,181 @@
+"""Plans made ready once and run by threads on whichever arrays: nothing of a run is left in the next."""
+
+import gc
+import threading
+import weakref
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import einturnip as et
+from einturnip.api import plan_cache, ready
+from einturnip.runtime.arrays_run import ArraysRun, part
+
+ARENA = "8MiB"
+
+
+@pytest.fixture
+def runs(monkeypatch):
+    """The runs that are made ready, each with how often it has run since."""
+    plan_cache.forget()
+    made = {}
+
+    class Counted(ArraysRun):
+        def __init__(self, *arguments):
+            super().__init__(*arguments)
+            made[id(self)] = 0
+
+        def run(self, *arguments):
+            made[id(self)] += 1
+            return super().run(*arguments)
+
+    monkeypatch.setattr(ready, "ArraysRun", Counted)
+    return made
+
+
+def numbers(seed, *shape):
+    return np.random.default_rng(seed).integers(-4, 5, shape).astype(np.float64)
+
+
+PROGRAMS = {
+    "where it stands": (
+        "input X : f64[i,j]\nZ[i,j] = 2 * X[i,j] + 1\noutput Z\n",
+        lambda s: {"X": numbers(s, 700, 900)},
+        lambda X: 2 * X + 1,
+    ),
+    "turned": (
+        "input X : f64[i,j]\nZ[j,i] = X[i,j]\noutput Z\n",
+        lambda s: {"X": numbers(s, 600, 800)},
+        lambda X: X.T,
+    ),
+    "accumulated": (
+        "input A : f64[i,k], B : f64[k,j]\nZ[i,j] = max[k] (A[i,k] + B[k,j])\noutput Z\n",
+        lambda s: {"A": numbers(s, 90, 6000), "B": numbers(s + 1, 6000, 80)},
+        lambda A, B: (A[:, :, None] + B).max(1),
+    ),
+    "in two statements": (
+        "input A : f64[i,k], B : f64[k,j]\nC[i,j] = A[i,k] * B[k,j]\nZ[i] = max[j] C[i,j]^2\noutput C, Z\n",
+        lambda s: {"A": numbers(s, 500, 300), "B": numbers(s + 1, 300, 400)},
+        lambda A, B: ((A @ B) ** 2).max(1),
+    ),
+    "every other row": (
+        "input X : f64[i,j]\nZ[j] = sum[i] X[i,j]\noutput Z\n",
+        lambda s: {"X": numbers(s, 1200, 700)[::2]},
+        lambda X: X.sum(0),
+    ),
+    "backwards": (
+        "input X : f64[i,j]\nZ[j] = sum[i] X[i,j]\noutput Z\n",
+        lambda s: {"X": numbers(s, 1200, 700)[:, ::-1]},
+        lambda X: X.sum(0),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_each_run_reads_its_own_arrays(name, runs):
+    text, inputs, right = PROGRAMS[name]
+    program, kept = et.compile(text), []
+    for seed in range(4):
+        given = inputs(seed)
+        kept.append((program(**given, arena=ARENA)["Z"], right(**given)))
+    assert all((z == wanted).all() for z, wanted in kept), "a later run wrote to an earlier one's result"
+    assert list(runs.values()) == [3], "the first at length, the others by one made ready"
+
+
+def test_a_run_is_reported_like_one_at_length(runs):
+    program = et.compile("input X : f64[i,j]\nZ[i,j] = sqrt(X[i,j])\noutput Z\n")
+    X = -np.ones((800, 900))
+    at_length, again = program(X=X, arena=ARENA).report, program(X=X, arena=ARENA).report
+    assert sum(runs.values()) == 1
+    assert again.warnings == at_length.warnings and again.warnings[0].line == 2
+    assert again.link_bytes == at_length.link_bytes and again.ops == at_length.ops
+    assert sorted(again.order) == sorted(at_length.order)
+    assert again.lanes["compute"] > 0 and "sqrt" in program(X=X, arena=ARENA).analyze().text()
+
+
+def test_an_error_names_its_statement_and_the_next_run_is_sound(runs):
+    program = et.compile("input X : f64[n,d]\ninput k : i64[m]\nY[i,e] = X[k[i],e]\noutput Y\n")
+    X, k = numbers(0, 500, 600), np.arange(400)
+    wrong = np.where(k == 399, 500, k)
+    for _ in range(2):
+        assert (program(X=X, k=k, arena=ARENA)["Y"] == X[:400]).all()
+        with pytest.raises(et.RunError, match="line 3.*500"):
+            program(X=X, k=wrong, arena=ARENA)
+    assert sum(runs.values()) >= 2
+
+
+def test_arrays_are_held_no_longer_than_the_run(runs):
+    program = et.compile("input X : f64[i,j]\nZ[i,j] = 2 * X[i,j] + 1\noutput Z\n")
+    alive = []
+    for seed in range(3):
+        X = numbers(seed, 700, 900)
+        Z = program(X=X, arena=ARENA)["Z"]
+        alive += [weakref.ref(X), weakref.ref(Z)]
+        del X, Z
+    gc.collect()
+    assert sum(runs.values()) == 2 and not any(ref() is not None for ref in alive)
+
+
+def test_an_array_that_is_not_aligned_is_run_at_length(runs):
+    program, X = et.compile("input X : f64[i,j]\nZ[i,j] = 2 * X[i,j] + 1\noutput Z\n"), numbers(0, 700, 900)
+    odd = np.zeros(X.nbytes + 1, np.uint8)[1:].view(np.float64).reshape(X.shape)
+    odd[...] = X
+    for _ in range(2):
+        assert (program(X=X, arena=ARENA)["Z"] == 2 * X + 1).all()
+        assert (program(X=odd, arena=ARENA)["Z"] == 2 * X + 1).all()
+    assert sum(runs.values()) == 1
+
+
+def test_threads_share_a_plan(runs):
+    text, inputs, right = PROGRAMS["accumulated"]
+    program, wrong = et.compile(text), []
+    cases = [inputs(seed) for seed in range(3)]
+    wanted = [right(**case) for case in cases]
+
+    def work(k):
+        for _ in range(4):
+            if not (program(**cases[k], arena=ARENA)["Z"] == wanted[k]).all():
+                wrong.append(k)
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong and sum(runs.values())
+
+
+class Graph:
+    """Ops with what each waits for, and nothing else."""
+
+    def __init__(self, after):
+        n = len(after)
+        self.kind, self.unit, self.seconds = np.zeros(n, np.uint8), np.full(n, -1, np.int32), np.ones(n)
+        self.after_ptr = np.cumsum([0, *map(len, after)])
+        self.after = np.array([p for before in after for p in before], np.int32)
+
+
+@st.composite
+def graphs(draw):
+    n = draw(st.integers(0, 12))
+    after = [sorted(draw(st.sets(st.integers(0, i - 1), max_size=4))) if i else [] for i in range(n)]
+    return after, draw(st.lists(st.booleans(), min_size=n, max_size=n))
+
+
+@given(graphs())
+def test_what_is_left_waits_for_what_it_hung_on(drawn):
+    after, left_out = drawn
+    n = len(after)
+    reach = [set() for _ in range(n)]  # whatever must have ended before
+    for i in range(n):
+        reach[i] = set(after[i]).union(*(reach[p] for p in after[i]))
+    found = part(Graph(after), left_out)
+    stays = [i for i in range(n) if not left_out[i]]
+    assert list(found.ops) == stays == [found.ops[k] for k in range(len(found))]
+    mine = [set() for _ in stays]
+    for k in range(len(stays)):
+        before = found.after[found.after_ptr[k] : found.after_ptr[k + 1]].tolist()
+        mine[k] = set(before).union(*(mine[p] for p in before))
+        assert {stays[p] for p in mine[k]} == reach[stays[k]] & set(stays)
