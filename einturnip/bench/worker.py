@@ -1,6 +1,7 @@
 """One contender in a process of its own: ``python -m einturnip.bench.worker CASE CONTENDER SMALL``.
 
-It prepares, warms up, then answers each line that it reads with the seconds of one call, as JSON.
+It prepares, warms up until what compiles by and by has compiled, then answers each line that it reads with the seconds
+of one call, as JSON.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -17,6 +19,8 @@ from einturnip.bench.peers import Array, release, work
 
 # A call shorter than this is repeated, so that the clock's own noise does not count. Seconds.
 LEAST_SECONDS = 0.02
+# How long a contender is called before it is measured: einturnip compiles what calls so far show to be worth it.
+WARM_SECONDS, LEAST_CALLS = 2.0, 2
 
 
 def inputs(case: Case) -> list[Array]:
@@ -47,14 +51,24 @@ def main(name: str, contender: str, small: str) -> None:
     first = call()
     _say({"version": release(contender), "shape": list(np.shape(first)), "sample": sample(first)})
     del first
-    begin = time.perf_counter()
-    call()
-    repeats = max(1, round(LEAST_SECONDS / max(time.perf_counter() - begin, 1e-7)))
+    took = _warm(call, 0.0 if small == "1" else WARM_SECONDS)
+    repeats = max(1, round(LEAST_SECONDS / max(took, 1e-7)))
     for _ in sys.stdin:
         begin, used = time.perf_counter(), time.process_time()
         for _ in range(repeats):
             call()
         _say({"seconds": (time.perf_counter() - begin) / repeats, "used": time.process_time() - used})
+
+
+def _warm(call: Callable[[], Any], seconds: float) -> float:
+    """Call for so long; gives the seconds of the last call."""
+    began, calls = time.perf_counter(), 0
+    while True:
+        begin, calls = time.perf_counter(), calls + 1
+        call()
+        end = time.perf_counter()
+        if end - began >= seconds and calls >= LEAST_CALLS:
+            return end - begin
 
 
 def _say(message: dict[str, Any]) -> None:
