@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -24,6 +24,7 @@ class Blocked:
 
     ``accesses`` and ``out_accesses`` give the labels of each operand's and output's axes.
     ``cleared``: what each output holds before a first touch, where the sections add to it alone.
+    ``within``: the same in blocks that take no more than so many bytes of workspace, or in the smallest there are.
     """
 
     space: Space
@@ -37,6 +38,7 @@ class Blocked:
     workspace_nbytes: int
     flops: int
     cleared: tuple[Array, ...] = ()
+    within: Callable[[int], Blocked] | None = field(default=None, compare=False)
 
     def __call__(
         self,
@@ -58,6 +60,8 @@ class Blocked:
         workspace: Array,
     ) -> Bound:
         """See Bindable."""
+        if len(workspace) < self.workspace_nbytes and self.within is not None:  # planned for machine code
+            return self.within(len(workspace)).bound(outs, operands, origins, first, workspace)
         frame = _Frame(self, outs, operands, origins, first or self.whole, workspace)
         cleared = tuple(zip(outs, self.cleared, strict=False)) if first or self.whole else ()
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
+from functools import lru_cache
 
 from einturnip.codegen.assemble import Assembler
 from einturnip.codegen.blocked import Blocked, blocked
@@ -52,14 +54,18 @@ def compile_finish(einsum: Einsum, extents: tuple[int, ...]) -> Blocked:
 
 def within_cache(build: Callable[[int], Blocked], tile_points: int) -> Blocked:
     """The kernel with the largest blocks whose workspace stays in the cache, and small beside all but tiny tiles."""
+
+    def within(nbytes: int) -> Blocked:
+        points = min(BLOCK_POINTS, max(_TINY_POINTS, tile_points // 4))
+        while (kernel := build(points)).workspace_nbytes > nbytes and points > _LEAST_POINTS:
+            points //= 2
+        return kernel
+
     points = _STREAM_BLOCKS * BLOCK_POINTS
     kernel = build(points)
-    if kernel.workspace_nbytes <= max(_STREAM_NBYTES, min(points, tile_points) // 4):
-        return kernel
-    points = min(BLOCK_POINTS, max(_TINY_POINTS, tile_points // 4))
-    while (kernel := build(points)).workspace_nbytes > _WORKSPACE_NBYTES and points > _LEAST_POINTS:
-        points //= 2
-    return kernel
+    if kernel.workspace_nbytes > max(_STREAM_NBYTES, min(points, tile_points) // 4):
+        kernel = within(_WORKSPACE_NBYTES)
+    return replace(kernel, within=lru_cache(maxsize=2)(within))
 
 
 def store(assembler: Assembler, graph: Graph, root: int, labels: tuple[int, ...], section: int | None) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
+from einturnip.codegen.blocked import Blocked
 from einturnip.codegen.contraction import ContractionKernel, compile_contraction
 from einturnip.codegen.elementwise import compile_elementwise, compile_finish
 from einturnip.codegen.empty import NOTHING, compile_empty
@@ -24,6 +25,8 @@ from einturnip.codegen.region_rows import compile_rows, rows_bands
 from einturnip.codegen.status import DIVIDE, INVALID, OVERFLOW
 from einturnip.core.einsum import Einsum
 from einturnip.core.region import Region
+
+_LEAN_NBYTES = 64 << 10  # of workspace where NumPy only stands in for machine code
 
 __all__ = ["DIVIDE", "INVALID", "OVERFLOW", "Code", "HostKernel", "Mode", "compile_kernel", "prepare_kernels"]
 
@@ -92,6 +95,19 @@ def _fast(slow: HostKernel, einsum: Einsum, extents: tuple[int, ...], mode: Mode
     made = recipe(einsum, mode)
     function = library.find(made) if made is not None else None
     return slow if made is None or function is None else NativeKernel(made, extents, function, slow)
+
+
+def planned_workspace_nbytes(einsum: Einsum | Region, extents: tuple[int, ...], mode: Mode, compiled: bool) -> int:
+    """Bytes of workspace that a plan sets aside for a kernel.
+
+    ``compiled``: it may be machine code, which takes none. NumPy, where it takes its place after all, does with little.
+    """
+    kernel = compile_kernel(einsum, extents, mode)
+    slow = kernel.slow if isinstance(kernel, NativeKernel) else kernel
+    if not compiled or not isinstance(slow, Blocked) or slow.within is None or slow.workspace_nbytes <= _LEAN_NBYTES:
+        return kernel.workspace_nbytes
+    made = recipe(einsum, mode) if isinstance(einsum, Einsum) else None
+    return kernel.workspace_nbytes if made is None else slow.within(_LEAN_NBYTES).workspace_nbytes
 
 
 def product_code(einsum: Einsum, extents: tuple[int, ...], mode: Mode) -> Recipe | Multiplication | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from einturnip.codegen.kernels import Mode, compile_kernel
+from einturnip.codegen.kernels import Mode, compile_kernel, planned_workspace_nbytes
 from einturnip.codegen.region import RegionKernel
 from einturnip.core.einsum import Box
 from einturnip.core.machine import Machine
@@ -39,13 +39,13 @@ class KernelCosts:
             extents = tuple([hi - lo for lo, hi in box])
             kernel = compile_kernel(e, extents, mode)
             seconds = kernel_seconds(e, extents, self.machine, mode, [lo for lo, _ in box])
-            found = self._known[key] = self._workspace(kernel.workspace_nbytes, e, mode, extents), seconds, kernel.flops
+            found = self._known[key] = self._workspace(e, mode, extents), seconds, kernel.flops
         return found
 
-    def _workspace(self, on_host: int, e: Space, mode: Mode, extents: tuple[int, ...]) -> int:
+    def _workspace(self, e: Space, mode: Mode, extents: tuple[int, ...]) -> int:
         """Bytes of workspace on the machine's device; a GPU's kernels align theirs to four of the arena's lines."""
         if not self.machine.compute.startswith("cuda"):
-            return on_host
+            return planned_workspace_nbytes(e, extents, mode, self.machine.compiled)
         from einturnip.codegen.cuda.generate import generate
 
         nbytes = generate(e, mode).workspace_nbytes(extents)

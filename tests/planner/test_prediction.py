@@ -59,8 +59,10 @@ def test_predicted_bytes_and_peak_are_exact(name: str, tmp_path: Path) -> None:
 
 def test_what_lies_free_between_large_and_small_values_is_not_touched(tmp_path: Path) -> None:
     np.save(tmp_path / "A.npy", np.ones((512, 512), np.float32))
+    np.save(tmp_path / "b.npy", np.ones(512, np.float32))
     text = "input A : f32[n,m]\ninput b : f32[m]\nC[i,j] = A[i,j] + b[j]\noutput C\n"
-    result = et.compile(text)(A=str(tmp_path / "A.npy"), b=np.ones(512, np.float32), arena="64MiB")
+    files = {name: str(tmp_path / f"{name}.npy") for name in "Ab"}
+    result = et.compile(text)(**files, arena="64MiB", out={"C": str(tmp_path / "C.npy")})
     counted = result.report.arena_peak_nbytes
     assert counted <= result.report.predicted.peak_nbytes["cpu:0"] <= 1.1 * counted
 
