@@ -12,16 +12,14 @@ import numpy as np
 
 from einturnip.codegen.contraction import ContractionKernel, StrideKey
 from einturnip.codegen.native.kernel import Function
-from einturnip.codegen.native.multiply import LISTS, PLACES, WORDS, Blocks
+from einturnip.codegen.native.multiply import LISTS, PLACES, WORDS, Blocks, most_columns
 from einturnip.codegen.native.panels import ROWS, Multiplication
 from einturnip.codegen.primitives import Array
 from einturnip.codegen.protocol import Bound
 from einturnip.codegen.status import unit
+from einturnip.codegen.walks import LEFT, OUT, Strides, by_strides, listed, squares
 from einturnip.core.dtypes import F32, F64
 
-Strides = Mapping[int, int]  # bytes by label
-# A label that runs, outermost first: points, and what a step moves left, right and out by (bytes).
-Label = tuple[int, int, int, int]
 _ROOM = WORDS.index("room")
 _rooms = threading.local()
 _PUT_SINGLY = 2.0  # register tiles' rows that putting one of its elements takes, where they do not lie side by side
@@ -102,16 +100,17 @@ class Multiplied:
         if turned:
             m, n = n, m
             strides[:2] = strides[1::-1]
-        lists = [
-            _listed(_by(slow.batch, strides[2]), slow.long, strides),
-            _listed(_by(m, strides[0]), slow.long, strides),
-            _listed(_squares(n, slow.long, strides, 2, 1, size), slow.long, strides),
-            _listed(_squares(k, slow.long, strides, 0, 1, size), slow.long, strides),
-        ]
+        most, line = most_columns(self.code, math.prod(slow.long[p] for p in k)), 64 // size
+        columns = squares(n, slow.long, strides, OUT, (2 * line, line), most)
+        terms = squares(k, slow.long, strides, LEFT, (line,), line * line)
+        walks = by_strides(slow.batch, strides[OUT]), by_strides(m, strides[LEFT]), columns.labels, terms.labels
+        lists = [listed(labels, slow.long, strides) for labels in walks]
         points = [math.prod(label[0] for label in labels) for labels in lists]
-        blocks = Blocks.of(self.code, points[1], points[2], points[3])
+        packed = columns.step * columns.part, max(1, terms.step * terms.part)
+        blocks = Blocks.of(self.code, points[1], points[2], points[3], packed)
         alpha = int(np.float64(slow.product.alpha.real).view(np.int64))
         words = [0, alpha, 0, 0, 0, 0, *points, blocks.rows, blocks.columns, blocks.terms]
+        words += [columns.step, columns.part, terms.step, terms.part]
         behind, begins, made = len(WORDS) + len(LISTS) + len(PLACES), [], list[int]()
         for labels in lists:
             begins.append(8 * (behind + len(made)))
@@ -132,48 +131,6 @@ def _room(nbytes: int) -> int:
 
 def _address(x: Array) -> int:
     return int(x.__array_interface__["data"][0])
-
-
-def _by(group: Sequence[int], strides: Strides) -> list[int]:
-    """Labels in the order in which a tensor has them, its fastest one last."""
-    return sorted(group, key=lambda p: -abs(strides[p]))
-
-
-def _listed(labels: Sequence[int | Label], extents: Mapping[int, int], strides: Sequence[Strides]) -> list[Label]:
-    """What runs, with labels that are one axis in every tensor as one."""
-    found: list[Label] = []
-    for p in labels:
-        n, *steps = (extents[p], *(s.get(p, 0) for s in strides)) if isinstance(p, int) else p
-        if found and all(outer == n * inner for outer, inner in zip(found[-1][1:], steps, strict=True)):
-            n *= found.pop()[0]
-        found.append((n, steps[0], steps[1], steps[2]))
-    return found
-
-
-def _squares(
-    group: Sequence[int], extents: Mapping[int, int], strides: Sequence[Strides], inner: int, other: int, size: int
-) -> list[int | Label]:
-    """Labels as one tensor has them; where another has a different one fastest, in squares of the two.
-
-    So a line of the cache that the other's elements are taken from one by one is used up while it is there.
-    """
-    labels = _by(group, strides[inner])
-    fast = [next((p for p in labels if abs(strides[t][p]) == size), None) for t in (inner, other)]
-    if fast[0] is None:
-        return list(_by(group, strides[other]))
-    if fast[1] is None or fast[0] == fast[1]:
-        return list(labels)
-    walks: list[int | Label] = [p for p in labels if p not in fast]
-    parts: list[int | Label] = []
-    for p in (fast[1], fast[0]):
-        n, steps = extents[p], [s.get(p, 0) for s in strides]
-        line = 64 // size
-        part = next(
-            (d for d in range(2 * line, line // 2 - 1, -1) if n % d == 0 and (d % line == 0 or p == fast[1])), n
-        )
-        walks.append((n // part, steps[0] * part, steps[1] * part, steps[2] * part))
-        parts.append((part, steps[0], steps[1], steps[2]))
-    return [*walks, *parts]
 
 
 def _is_turned(

@@ -16,7 +16,7 @@ from einturnip.codegen.contraction import ContractionKernel, compile_contraction
 from einturnip.codegen.kernels import compile_kernel
 from einturnip.codegen.multiplied import Multiplied
 from einturnip.codegen.native import library
-from einturnip.codegen.native.multiply import Blocks
+from einturnip.codegen.native.multiply import WORDS, Blocks
 from einturnip.codegen.native.panels import Multiplication
 from einturnip.codegen.native.recipe import recipe
 from einturnip.core.algebra import aggregation
@@ -95,6 +95,40 @@ def test_any_strides_and_extents(data: st.DataObject) -> None:
         order = data.draw(st.permutations(range(len(t))))
         arrays.append(numbers(shape, dtype, list(order), data.draw(st.sampled_from([1, 1, 2])), k))
     check(compiled_touch(e), equation, arrays[:2], arrays[2].copy(order="K"), factor)
+
+
+@pytest.mark.parametrize(
+    ("equation", "sizes"),
+    [
+        (
+            "efbad,cf->abcde",
+            dict(a=6, b=2, c=13, d=32, e=48, f=9),
+        ),  # long runs on the right, whole vectors in the result
+        ("efbad,cf->abcde", dict(a=2, b=2, c=20, d=24, e=36, f=30)),  # vectors that go on in the next panel
+        ("aebf,fdec->abcd", dict(a=3, b=3, c=72, d=36, e=7, f=12)),
+        ("imjn,lnkm->ijkl", dict(i=2, j=7, k=3, l=40, m=32, n=48)),  # squares of terms
+        ("imjn,lnkm->ijkl", dict(i=2, j=7, k=3, l=20, m=12, n=40)),
+    ],
+)
+@pytest.mark.parametrize("dtype", [F32, F64])
+def test_what_lies_apart_in_the_panel_is_packed_in_squares(equation: str, sizes: dict[str, int], dtype: DType) -> None:
+    read, out = equation.split("->")
+    shapes = [tuple(sizes[x] for x in t) for t in (*read.split(","), out)]
+    a, b, c = (numbers(shape, dtype, list(range(len(shape))), 1, k) for k, shape in enumerate(shapes))
+    kernel = compiled_touch(product(equation, sizes, dtype))
+    check(kernel, equation, [a, b], c, 1.0)
+    ((_, words, _),) = kernel._layouts.values()
+    assert words[WORDS.index("column_step")] + words[WORDS.index("term_step")] > 0
+
+
+def test_blocks_of_squares_take_no_more_room() -> None:
+    for equation in ("efbad,cf->abcde", "imjn,lnkm->ijkl"):
+        for sizes in itertools.product((8, 16, 72), repeat=3):
+            each = dict(zip("fmn" if "m" in equation else "fde", sizes, strict=True))
+            e = product(equation, {x: each.get(x, 24) for x in equation}, F32)
+            strides = [tuple(np.empty(e.operand_extents(k, e.bounds), "f4").strides) for k in (0, 1)]
+            kernel = compiled_touch(e)
+            assert kernel._layout((strides[0], strides[1], np.empty(e.shape, "f4").strides))[2] < 1 << 20
 
 
 @pytest.mark.parametrize("layout", list(itertools.product((0, 1), repeat=3)))

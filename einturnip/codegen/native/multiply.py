@@ -13,6 +13,7 @@ from einturnip.codegen.native.ir import Value
 from einturnip.codegen.native.panels import CHUNK, ROWS, Multiplication, packs, place, table
 from einturnip.codegen.native.register_tile import HEIGHTS, Update, tile
 from einturnip.codegen.native.routine import ONE, Routine, number
+from einturnip.codegen.native.squares import RUN, Columns, Terms
 
 # The argument is an array of i64: WORDS, then where in it (bytes) LISTS of labels begin, then where PLACES are in the
 # workspace. A list: how many labels, and four words each, outermost first: extent, what a step moves left, right and
@@ -21,10 +22,12 @@ WORDS = (
     *("adds", "alpha", "left", "right", "out", "room"),
     *("batches", "rows", "columns", "terms"),
     *("row_block", "column_block", "term_block"),
+    # Of columns, else of terms, that lie side by side on the right: how far apart in the list, and how many; 0: none.
+    *("column_step", "column_part", "term_step", "term_part"),
 )
 LISTS = ("batch_list", "row_list", "column_list", "term_list")
 _TABLES = ("row_left", "row_out", "column_right", "column_out", "term_left", "term_right")
-PLACES = ("tile", "left_panel", "right_panel", *_TABLES)
+PLACES = ("tile", "near", "left_panel", "right_panel", *_TABLES)
 _OF = {"left": 1, "right": 2, "out": 3}  # words of a label
 _AHEAD = 4  # panels of the right that are fetched before their time
 # Columns that are packed together, and elements of that block, which is to stay in the second cache (bytes both).
@@ -41,20 +44,22 @@ class Blocks:
     code: Multiplication
 
     @classmethod
-    def of(cls, code: Multiplication, m: int, n: int, k: int) -> Blocks:
-        """Blocks for the caches of a core."""
-        columns = _even(n, _MOST_COLUMNS // code.size, code.columns)
-        terms = min(_MOST_PACKED // code.size // columns, 16 * CHUNK)
-        return cls(_even(m, 64 * ROWS, ROWS), columns, _even(k, terms), code)
+    def of(cls, code: Multiplication, m: int, n: int, k: int, squares: tuple[int, int] = (0, 1)) -> Blocks:
+        """Blocks for the caches of a core. ``squares``: columns and terms that are packed together, where any are."""
+        columns = _even(n, max(most_columns(code), squares[0]), squares[0] or code.columns)
+        terms = min(_MOST_PACKED // code.size // -(-columns // code.columns) // code.columns, 16 * CHUNK)
+        return cls(_even(m, 64 * ROWS, ROWS), columns, _even(k, terms, squares[1]), code)
 
     @property
     def places(self) -> dict[str, int]:
         """Offsets in the workspace; ``end`` is past it all."""
-        counts = {"r": self.rows, "c": self.columns, "t": self.terms}
+        columns = -(-self.columns // self.code.columns) * self.code.columns
+        counts = {"r": self.rows, "c": columns, "t": self.terms}
         sizes = {
             "tile": ROWS * self.code.columns * self.code.size,
+            "near": (RUN + self.code.width) * self.code.width * self.code.size,
             "left_panel": ROWS * self.code.line_nbytes,
-            "right_panel": self.columns * self.terms * self.code.size,
+            "right_panel": columns * (self.terms + 1) * self.code.size,
             **{name: 16 * counts[name[0]] for name in _TABLES},  # of places, then of runs
         }
         found, at = {}, 0
@@ -64,16 +69,21 @@ class Blocks:
         return {**found, "end": at}
 
 
+def most_columns(code: Multiplication, terms: int = CHUNK) -> int:
+    """Columns that are packed together: more where there are fewer terms."""
+    return max(_MOST_COLUMNS // code.size, min(8 * _MOST_COLUMNS, _MOST_PACKED // terms) // code.size)
+
+
 def _even(n: int, most: int, unit: int = 1) -> int:
     """Blocks of about one size, at most ``most``, of whole units."""
-    count = -(-n // most)
+    count = -(-n // (max(1, most // unit) * unit))
     each = -(-n // count)
     return -(-each // unit) * unit
 
 
 def multiply_function(what: Multiplication, name: str) -> str:
     """The LLVM IR."""
-    parts = [place(), table(what), *packs(what), Update(what)]
+    parts = [place(), table(what), *packs(what), Columns(what), Terms(what), Update(what)]
     parts += [tile(what, height, vectors) for height in HEIGHTS for vectors in (1, 2)]
     routines = [*parts, _Blocked(what, name)]
     declared = dict.fromkeys(line for f in routines for line in f.declared)
@@ -125,13 +135,48 @@ class _Blocked(Routine):
         self._table("term_left", begin, self.depth)
         self._table("term_right", begin, self.depth)
         self.adds = self.select(self.whether("sgt", begin, 0), ONE, self.word_of["adds"])
-        self.panel_nbytes = self.times(self.depth, self.what.columns * self.what.size)
-        self.each(self.breadth, self.what.columns, self._pack_right)
+        self.panel_nbytes = self.times(self.plus(self.depth, 1), self.what.columns * self.what.size)
+        self._pack()
         self.blocks(self.word_of["rows"], self.word_of["row_block"], self._rows)
 
     def _panel(self, column: Value) -> Value:
         """The right panel of a column."""
         return self.at(self.places["right_panel"], self.times(self.over(column, self.what.columns), self.panel_nbytes))
+
+    def _pack(self) -> None:
+        """The right block, by whichever way meets each line of the cache once."""
+        columns, each = self.what.columns, self.each
+        along, aside = (self.whether("sgt", self.word_of[f"{text}_step"], 0) for text in ("column", "term"))
+        plain = lambda: each(self.breadth, columns, self._pack_right)  # noqa: E731
+        of_terms = lambda: each(self.breadth, self.what.width, self._pack_terms)  # noqa: E731
+        self.either(along, self._pack_columns, lambda: self.either(aside, of_terms, plain))
+
+    def _pack_columns(self) -> None:
+        """In squares of columns; what lies beside the last panel's edge is packed before."""
+        whole = self.times(self.over(self.breadth, self.what.columns), self.what.columns)
+        self.when(self.whether("sgt", self.breadth, whole), lambda: self._pack_right(whole))
+        step, part = (self.word_of[f"column_{text}"] for text in ("step", "part"))
+        places = self.places
+
+        def one(first: Value) -> None:
+            stands = places["right_panel"], self.tensors["right"], places["column_right"], places["term_right"]
+            self.run("pack_columns", *stands, places["near"], first, step, part, self.panel_nbytes, self.depth)
+
+        self.blocks(self.breadth, self.times(step, part), one)
+
+    def _pack_terms(self, column: Value) -> None:
+        """A vector's columns, in squares of terms."""
+        lane = self.integer("urem", column, self.what.columns)
+        panel = self.at(self._panel(column), self.times(lane, self.what.size))
+        stands = (
+            panel,
+            self.tensors["right"],
+            self.words(self.places["column_right"], column),
+            self.places["term_right"],
+        )
+        self.run(
+            "pack_terms", *stands, self.places["near"], self.word_of["term_step"], self.word_of["term_part"], self.depth
+        )
 
     def _pack_right(self, column: Value) -> None:
         columns, places, runs = self.what.columns, self.places, self.runs

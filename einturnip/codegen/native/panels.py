@@ -65,14 +65,23 @@ def table(what: Multiplication) -> Routine:
     """Where ``count`` points stand from ``begin`` on, the last one again up to ``padded``; then, how many from each on
     lie side by side."""
     f = Routine("table", "places runs list", "begin count padded word")
-    last = f.minus(f["count"], 1)
+    inner = f.at(f["list"], f.plus(f.times(f.word(f["list"], 0), 32), 8 - 32))
+    extent, step = f.word(inner, 0), f.word(inner, f["word"])
 
-    def fill(i: Value) -> None:
-        point = f.plus(f["begin"], f.least(i, last))
-        here = f.make(f"call i64 @place({f['list']}, {point}, {f['word']})", "i64", 0)
+    def fill(i: Value, carried: list[Value]) -> list[Value]:
+        before, left = carried
+
+        def anew() -> list[Value]:
+            point = f.plus(f["begin"], i)
+            here = f.make(f"call i64 @place({f['list']}, {point}, {f['word']})", "i64", 0)
+            return [here, f.minus(extent, f.integer("urem", point, extent))]
+
+        here, left = f.choose(f.whether("eq", left, 0), anew, lambda: [f.plus(before, step), left])
         f.store(here, f.words(f["places"], i))
+        return [here, f.minus(left, 1)]
 
-    f.each(f["padded"], 1, fill)
+    last, _ = f.loop(ZERO, f["count"], 1, [ZERO, ZERO], fill)
+    f.each(f.minus(f["padded"], f["count"]), 1, lambda i: f.store(last, f.words(f["places"], f.plus(f["count"], i))))
 
     def back(turn: Value, carried: list[Value]) -> list[Value]:
         i = f.minus(f.minus(f["padded"], 1), turn)
