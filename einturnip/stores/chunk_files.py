@@ -22,7 +22,8 @@ from einturnip.core.errors import StoreError
 from einturnip.stores.chunked import pieces
 from einturnip.stores.file_source import StoredTensor
 from einturnip.stores.layout import c_layout
-from einturnip.stores.pages import PENDING_NBYTES, ReleasedPages, drop
+from einturnip.stores.pages import PENDING_NBYTES, SCATTERED_NBYTES, drop
+from einturnip.stores.released import ReleasedPages
 from einturnip.stores.types import Array, Extent, Region
 
 Coordinates = tuple[int, ...]
@@ -107,6 +108,9 @@ class ChunkFiles:
             if sum(p.pending_nbytes for p in waiting) >= PENDING_NBYTES:
                 for p in waiting:
                     p.drop_pending()
+                if sum(p.scattered_nbytes for p in waiting) >= SCATTERED_NBYTES:
+                    for p in waiting:
+                        p.drop_scattered()
 
     def close(self) -> None:
         """Let what was read leave the page cache; twice is allowed."""

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from einturnip.core.dtypes import DType
 from einturnip.stores.layout import Layout, blocks, extent_nbytes
-from einturnip.stores.pages import ReleasedPages, drop
+from einturnip.stores.pages import drop
+from einturnip.stores.released import ReleasedPages
 from einturnip.stores.transfer import LONG_NBYTES, copy_blocked, read_extent
 from einturnip.stores.types import Array, Extent, Region, region_shape
 

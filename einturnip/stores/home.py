@@ -13,7 +13,8 @@ from einturnip.core.errors import StoreError
 from einturnip.stores.arrays import ArraySink
 from einturnip.stores.file_source import STAGING_NBYTES, StoredTensor, as_bytes
 from einturnip.stores.layout import blocks, c_layout, extent_nbytes
-from einturnip.stores.pages import ReleasedPages, WrittenPages, drop
+from einturnip.stores.pages import WrittenPages, drop
+from einturnip.stores.released import ReleasedPages
 from einturnip.stores.temporary import default_directory, nameless_file, out_of_space
 from einturnip.stores.transfer import write_extent
 from einturnip.stores.types import Array, Extent, Region, Sink, Source, region_shape, whole

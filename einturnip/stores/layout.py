@@ -6,6 +6,9 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from einturnip.core.errors import InternalError
 from einturnip.stores.types import Extent, Region, Repeats
 
@@ -91,6 +94,14 @@ def rows(offset: int, repeats: Repeats) -> Iterator[tuple[int, int, int]]:
         count, stride = repeats[0]
         for i in range(count):
             yield from rows(offset + i * stride, repeats[1:])
+
+
+def starts(extent: Extent) -> NDArray[np.int64]:
+    """Where each run begins."""
+    found = np.array([extent[0]])
+    for count, stride in extent[2]:
+        found = (found[:, None] + stride * np.arange(count)).ravel()
+    return found
 
 
 def blocks(region: Region, itemsize: int, limit: int) -> Iterator[Region]:

@@ -17,7 +17,8 @@ from einturnip.stores import npy, safetensors, zipfiles
 from einturnip.stores.file_source import StoredTensor, as_bytes, staging
 from einturnip.stores.layout import blocks, c_layout, extent_nbytes
 from einturnip.stores.location import HDF5
-from einturnip.stores.pages import ReleasedPages, WrittenPages, drop
+from einturnip.stores.pages import WrittenPages, drop
+from einturnip.stores.released import ReleasedPages
 from einturnip.stores.temporary import OutputFile
 from einturnip.stores.transfer import copy_blocked, read_full, write_extent, write_full
 from einturnip.stores.types import Array, Extent, Region, region_shape

@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from einturnip.stores import pages
+from einturnip.stores import pages, released
 from einturnip.stores.layout import c_layout
-from einturnip.stores.pages import STRETCH_NBYTES, ReleasedPages, Spans, WrittenPages, _by_stretch
+from einturnip.stores.pages import STRETCH_NBYTES, WrittenPages, _by_stretch
+from einturnip.stores.released import ReleasedPages, Spans
 
 
 @given(
@@ -84,3 +85,41 @@ def test_only_what_was_released_leaves(order: list[int], offset: int, rows: int)
         ours[offset + 4000 * rows * tile : offset + 4000 * rows * (tile + 1)] = False
         assert not pages_of[sorted(dropped)].any()
     assert dropped == set(range(offset // 4096, len(pages_of)))
+
+
+@given(st.permutations(range(24)), st.sampled_from([0, 128]), st.sampled_from([500, 504, 1024]), st.data())
+def test_pages_that_tiles_share_leave_with_the_last_of_them(
+    order: list[int], offset: int, width: int, data: st.DataObject
+) -> None:
+    """Columns of runs that end within pages: no page goes before all that is in it was released, in any order."""
+    rows, columns = 40, 6 * width
+    layout, gone = c_layout((4 * rows, columns), 4, offset), set[int]()
+    ours = np.zeros(-(-(offset + layout.nbytes) // 4096) * 4096, bool)
+    ours[offset : offset + layout.nbytes] = True
+    in_rows = ours[offset : offset + layout.nbytes].reshape(4 * rows, 4 * columns)
+    pages_of = ours.reshape(-1, 4096)
+    page_counts = ReleasedPages(lambda a, b: gone.update(range(a // 4096, -(-b // 4096))), layout, (0, 1))
+    for tile in order:
+        i, j = rows * (tile // 6), width * (tile % 6)
+        page_counts.release(((i, i + rows), (j, j + width)))
+        in_rows[i : i + rows, 4 * j : 4 * (j + width)] = False
+        if data.draw(st.booleans()):
+            page_counts.drop_pending()
+            held = {p for p in range(len(pages_of)) if not pages_of[p].any()} - gone
+            shared = {(offset + 4 * columns * i) // 4096 for i in range(0, 4 * rows + 1, rows)}
+            assert held <= shared  # all that is released has left, but for pages that slabs of rows share
+        assert not pages_of[sorted(gone)].any()
+    page_counts.drop_pending()
+    assert gone == set(range(len(pages_of)))
+
+
+def test_too_much_that_waits_for_its_neighbours_leaves_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(released, "PENDING_NBYTES", 1 << 19)
+    monkeypatch.setattr(released, "SCATTERED_NBYTES", 3 << 20)
+    layout, gone = c_layout((1024, 4096), 4, 0), list[tuple[int, int]]()
+    kept = ReleasedPages(lambda a, b: gone.append((a, b)), layout, (0, 1))
+    for j in range(0, 512, 128):  # 4 KiB of cache for each half KiB
+        kept.release(((0, 512), (j, j + 128)))
+    assert not gone and kept.scattered_nbytes == 512 * 4096
+    kept.release(((512, 1024), (0, 128)))
+    assert kept.scattered_nbytes == 0 and sorted(gone) == [(0, layout.nbytes // 2), (layout.nbytes // 2, layout.nbytes)]
