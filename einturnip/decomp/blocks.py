@@ -31,6 +31,8 @@ SHARE_KEPT = 0.15  # tiles that are not stored but read by another node, beside 
 AHEAD = 2
 # Accumulators of two blocks that stand beside each other at a turn.
 TURNING = 2
+# Tiles of an operand that pass beside what stays at a turn.
+STREAMED = 2
 MOST_CANDIDATES = 20_000
 # Fewer for einsums of more labels than this: of each candidate, what each label takes is kept.
 FEW_LABELS = 4
@@ -69,10 +71,25 @@ class Blocks:
             self.walks += [walk] * len(rows[-1])
         self.tiles = np.concatenate(rows)
         self.held = np.concatenate(held)
+        self.turned = np.full(len(self.held), np.inf)
+        if self.cut:
+            firsts = (self._held(self.tiles, None, made, True, p) for p in range(e.n_out))
+            self.turned = np.maximum.reduce([self.held, *firsts]) + (0 if computed else self._scattered())
         self._count()
 
     def best(self, capacity: int) -> tuple[Block, float]:
         """The block that reads the fewest bytes in ``capacity``, and of those the smallest."""
+        found, total = self._best(capacity)
+        turning = bool(self.turned[found] <= capacity * self.share)
+        return Block(tuple(self.tiles[found].tolist()), self.walks[found], turning), total
+
+    def spare(self, capacity: int) -> float:
+        """How many more operand tiles would fit beside the best block: with few, free bytes come to be scattered."""
+        slack = capacity * self.share - float(self.held[self._best(capacity)[0]])
+        return slack / max(1, *self.tile)
+
+    def _best(self, capacity: int) -> tuple[int, float]:
+        """The row of the best block, and the bytes it reads."""
         slack = capacity * self.share - self.held
         slack[0] = max(0.0, slack[0])
         total, left = np.zeros(len(slack)), slack.copy()
@@ -82,20 +99,30 @@ class Blocks:
             left -= np.where(stays, self.whole[s], 0.0)
             shared[:, s] *= ~stays[:, None]
             total += self.whole[s] * np.where(stays, 1, self.again[:, s])
-        # At a turn the last block's accumulators are on their way out while the next one's come.
-        left -= self.made * np.minimum(TURNING, self.tiles.prod(axis=1))
+        # At a turn the last block's accumulators are on their way out while the next one's come. Where the walk of the
+        # tiles turns too, all else is left for what both blocks read, but a tile of the other operand, and the next.
+        block = self.tiles.prod(axis=1)
+        passing = self.made + STREAMED * max(self.tile, default=0)
+        turned = self.held - self.made * block - passing
+        turning = self.turned <= capacity * self.share
+        left += np.where(turning, turned, -self.made * np.minimum(TURNING, block))
         total -= (self.turns * np.minimum(shared.sum(axis=1), np.maximum(left, 0.0)[:, None])).sum(axis=1)
         total = np.where(slack < 0, np.inf, np.maximum(total, sum(self.whole)))
         found = int(np.lexsort((self.held, total))[0])
-        return Block(tuple(self.tiles[found].tolist()), self.walks[found]), float(total[found])
+        return found, float(total[found])
 
-    def _held(self, tiles: NDArray[np.int64], walk: int | None, made: int, stays: bool) -> Floats:
-        """Bytes that stand while a block is made: accumulators or kept tiles, what comes round again, what is next."""
+    def _held(
+        self, tiles: NDArray[np.int64], walk: int | None, made: int, stays: bool, first: int | None = None
+    ) -> Floats:
+        """Bytes that stand while a block is made: accumulators or kept tiles, what comes round again, what is next.
+
+        ``first``: the output label that the walk of a block's tiles changes last of all, if not the first.
+        """
         extents: dict[int, Any] = {p: tiles[:, p] for p in range(self.n_out)}
         inner = [p for p in range(self.n_out, len(self.counts)) if self.cut]
         extents |= {p: self.counts[p] for p in inner}
         outer = inner if walk is None else [walk]
-        order = [*outer, *(p for p in range(self.n_out) if p != walk)]
+        order = [*outer, *sorted((p for p in range(self.n_out) if p != walk), key=lambda p: p != first)]
         held: Floats = float(made) * (tiles.prod(axis=1) if stays else np.full(len(tiles), 2.0))
         for reads, tile in zip(self.reads, self.tile, strict=True):
             live = np.ones(len(tiles))
@@ -108,9 +135,12 @@ class Blocks:
                 else:
                     again |= np.asarray(extents[p]) > 1
             held += tile * np.minimum(every, live + (AHEAD if self.share < SHARE_STREAMED else 1))
-        # Free bytes between values of sizes that do not fit each other, where values are not given up at will.
-        scattered = sum(tile for tile in self.tile if tile and max(made, tile) % min(made, tile))
-        return held + (scattered if self.share < SHARE_STREAMED else 0)
+        # Where values are not given up at will.
+        return held + (self._scattered() if self.share < SHARE_STREAMED else 0)
+
+    def _scattered(self) -> int:
+        """Free bytes between values of sizes that do not fit each other."""
+        return sum(tile for tile in self.tile if tile and max(self.made, tile) % min(self.made, tile))
 
     def _count(self) -> None:
         """How often each operand is read, and what each turn of the walk shares of it, a row for each block."""

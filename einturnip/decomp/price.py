@@ -73,6 +73,11 @@ class Prices:
         ways = [(len(group.nodes), self.way(n, tiles)) for n, group in enumerate(self.graph.groups)]
         return sum(times * way.blocks.best(capacity)[1] for times, way in ways if way.blocks is not None)
 
+    def spare(self, tiles: Sequence[int], capacity: int) -> float:
+        """How many more tiles would fit beside the blocks of ``capacity``, where the fewest would."""
+        blocks = (self.way(n, tiles).blocks for n in range(len(self.graph.groups)))
+        return min((b.spare(capacity) for b in blocks if b is not None and b.cut), default=0.0)
+
     def way(self, n: int, tiles: Sequence[int]) -> Way:
         """Group ``n`` where the classes are cut into ``tiles``."""
         group = self.graph.groups[n]

@@ -54,10 +54,14 @@ class Partitioning:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Tiles per block along each output label, and the output label that streams (None: the aggregated ones do)."""
+    """Tiles per block along each output label, and the output label that streams (None: the aggregated ones do).
+
+    ``turning``: there is room to walk the tiles so that what this block and the next both read stays.
+    """
 
     tiles: tuple[int, ...]
     streamed: int | None
+    turning: bool = False
 
 
 @dataclass(frozen=True, slots=True)

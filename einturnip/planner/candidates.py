@@ -24,9 +24,10 @@ MOST_CALLS = 1_000_000
 # Cuts of the way to single points that are priced; of all, how many may be lowered and compared.
 MOST_PRICED = 10
 MOST_LOWERED = 6
-# Of bytes that are to be read at most, the shares that cuts by formula read; cuts of each that are lowered.
-SPARING = (1.01, 1.0, 0.995, 0.98)
-MOST_SPARING = 2
+# Of bytes that are to be read at most, what cuts that are lowered for that read by formula; how much dearer than the
+# cheapest they are at most; tiles that are left free, of which more are of no use; and how many such cuts are lowered.
+SPARING, HARDLY_DEARER = 1.01, 1.1
+ROOMY, MOST_SPARING = 2, 8
 # The most kinds of einsum for which I/O blocks are part of the price, and for which cuts are made to measure.
 MOST_GROUPS_BLOCKED = 200
 MOST_GROUPS_FITTED = 24
@@ -117,18 +118,21 @@ class Candidates:
         return sorted(found.values(), key=self.price)[:MOST_LOWERED]
 
     def sparing(self, nbytes: float) -> list[Cut]:
-        """Cuts made to measure that by formula read hardly more than so many bytes, those of the lowest prices first.
+        """Cuts made to measure that by formula read hardly more than so many bytes, those quickly made first.
 
-        The formula errs by a few percent, so cuts that read clearly less come after those that read about as much.
+        The formula errs by a few percent, and more where little is left free: cuts that leave a few tiles come before.
         """
         capacity = self.room(self.way.coarsest)
         made = map(self.prices.cut, dict.fromkeys(fitted(self.graph, self.way.coarsest.tiles, capacity)))
-        read = {c: self.prices.read_nbytes(c.tiles, capacity) for c in made if self._is_roomy(c)}
-        found: dict[Cut, None] = {}
-        for share in SPARING:
-            few = sorted((c for c in read if read[c] <= share * nbytes and c not in found), key=self.price)
-            found |= dict.fromkeys(few[:MOST_SPARING])
-        return list(found)
+        roomy = [c for c in made if self._is_roomy(c)]
+        found = [c for c in roomy if self.prices.read_nbytes(c.tiles, capacity) <= SPARING * nbytes]
+        least = min(map(self.price, found), default=0.0)
+        near = [c for c in found if self.price(c) <= HARDLY_DEARER * least]
+
+        def order(cut: Cut) -> tuple[int, int]:
+            return -min(ROOMY, int(self.prices.spare(cut.tiles, capacity))), cut.kernel_calls
+
+        return sorted(near, key=order)[:MOST_SPARING]
 
     def finer(self, but: Sequence[Cut]) -> Iterator[Cut]:
         """Ever finer cuts that fit, for when none of the best can be laid out."""

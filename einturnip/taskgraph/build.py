@@ -24,7 +24,7 @@ from einturnip.decomp.types import Decomposition
 from einturnip.eingraph.types import ConcatNode, EinsumNode, InputNode, Piece
 from einturnip.taskgraph.columns import TaskColumns
 from einturnip.taskgraph.costs import KernelCosts
-from einturnip.taskgraph.order import block_keys, block_starts, idle_tiles
+from einturnip.taskgraph.order import block_keys, block_starts, idle_tiles, orders
 from einturnip.taskgraph.types import TaskGraph, TaskKind, ValueKind
 
 Key = tuple[int, ...]
@@ -146,7 +146,7 @@ class _Lowering:
     def _make_block(self, i: int, node: EinsumNode, key: Key) -> Demand:
         e, part, block, tiles = node.einsum, self.parts[i], self.d.blocks[i], self.tile[i]
         assert block is not None
-        keys = [k for k in block_keys(self.outputs[i].counts, block, key) if k not in tiles]
+        keys: Sequence[Key] = [k for k in block_keys(self.outputs[i].counts, block, key) if k not in tiles]
         steps: list[Key] = list(product(*(range(part.counts[p]) for p in e.aggregated)))
         uncut = (0,) * (len(e.labels) - e.n_out - len(e.aggregated))
         steps = [inner + uncut for inner in steps] if uncut else steps
@@ -164,7 +164,8 @@ class _Lowering:
             return
         states: dict[Key, int] = {}
         idle = self._idle(i, e, keys, steps)
-        for inner in steps:
+        walks = orders(self.outputs[i].counts, block, key, keys, len(steps))
+        for inner, keys in zip(steps, walks, strict=True):
             for k in keys:
                 if k + inner in idle:
                     continue
@@ -174,8 +175,7 @@ class _Lowering:
                     nbytes = state_nbytes(e, [hi - lo for lo, hi in part.box(k + inner)])
                     states[k] = self.columns.new_value(ValueKind.STATE, i, box, nbytes)
                 self._kernel(TaskKind.TOUCH, i, e, k + inner, states[k], values, seen)
-            keys = keys[::-1]
-        for k in keys:
+        for k in reversed(keys):
             if not is_finished(e):
                 tiles[k] = states[k]
             else:

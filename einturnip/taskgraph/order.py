@@ -31,6 +31,31 @@ def block_starts(counts: Sequence[int], block: Block | None) -> Iterator[Key]:
     yield from serpentine([range(0, c, b) for c, b in zip(counts, steps, strict=True)])
 
 
+def orders(counts: Sequence[int], block: Block, key: Key, keys: Sequence[Key], steps: int) -> Iterator[Sequence[Key]]:
+    """The tiles of the block that holds ``key`` as each step of aggregated tiles walks them, back over the last one.
+
+    Where there is room, the label along which the walk of blocks came here, later the one along which it goes on,
+    changes last of all: what both blocks read stays, and what one alone reads passes tile by tile.
+    """
+    came, leaves = turns(counts, block, key) if block.turning else (None, None)
+    first, second = (keys if p is None else [k for _, k in sorted((k[p], k) for k in keys)] for p in (came, leaves))
+    for n in range(steps):
+        walk = first if leaves is None or (came is not None and 2 * n < steps) else second
+        yield walk if n % 2 == 0 else walk[::-1]
+
+
+def turns(counts: Sequence[int], block: Block, key: Key) -> tuple[int | None, int | None]:
+    """The labels along which the walk of blocks comes to the one that holds ``key``, and leaves it."""
+    came = leaves = None
+    at = [k // b for k, b in zip(key, block.tiles, strict=True)]
+    for p, (n, b, c) in enumerate(zip(at, block.tiles, counts, strict=True)):
+        further, back = n * b + b < c, n > 0
+        if sum(at[:p]) % 2:  # this line is walked the other way
+            further, back = back, further
+        came, leaves = p if back else came, p if further else leaves
+    return came, leaves
+
+
 def serpentine(ranges: Sequence[range]) -> Iterator[Key]:
     """Every tuple of the ranges' product, each step changing one coordinate to its neighbour (boustrophedon)."""
     if not ranges:

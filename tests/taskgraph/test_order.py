@@ -1,0 +1,53 @@
+"""The walk of a node's tiles: blocks in lines that go back and forth, and in each block what turns leave in memory."""
+
+from __future__ import annotations
+
+import math
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from einturnip.decomp.types import Block
+from einturnip.taskgraph.order import block_keys, block_starts, orders, turns
+
+lines = st.lists(st.tuples(st.integers(1, 6), st.integers(1, 4)), min_size=1, max_size=3)
+
+
+@given(lines)
+def test_turns_are_the_labels_in_which_neighbours_of_the_walk_differ(line: list[tuple[int, int]]) -> None:
+    counts = [c for c, _ in line]
+    block = Block(tuple(b for _, b in line), None, True)
+    starts = list(block_starts(counts, block))
+    for n, start in enumerate(starts):
+        near = (starts[n - 1] if n else start, starts[n + 1] if n + 1 < len(starts) else start)
+        differ = [[p for p, (a, b) in enumerate(zip(start, other, strict=True)) if a != b] for other in near]
+        assert turns(counts, block, start) == tuple(d[0] if d else None for d in differ)
+        assert all(len(d) <= 1 for d in differ)
+
+
+@given(lines, st.integers(1, 5), st.booleans())
+def test_every_step_walks_every_tile_once_and_goes_on_where_the_last_one_ended(
+    line: list[tuple[int, int]], steps: int, turning: bool
+) -> None:
+    counts = [c for c, _ in line]
+    block = Block(tuple(b for _, b in line), None, turning)
+    for start in block_starts(counts, block):
+        keys = block_keys(counts, block, start)
+        came, leaves = turns(counts, block, start)
+        walks = list(orders(counts, block, start, keys, steps))
+        assert len(walks) == steps
+        assert all(sorted(walk) == sorted(keys) for walk in walks)
+        changed = [n for n in range(1, steps) if walks[n][0] != walks[n - 1][-1]]
+        assert len(changed) <= (1 if turning and None not in (came, leaves) and came != leaves else 0)
+        if turning and leaves is not None and steps > 1:  # the tiles of one place along that label stand together
+            places = [k[leaves] for k in walks[-1]]
+            assert sum(a != b for a, b in zip(places, places[1:], strict=False)) == len(set(places)) - 1
+
+
+def test_products_in_blocks_that_turn_read_what_both_share_once() -> None:
+    counts, block = (4, 4), Block((2, 2), None, True)
+    first, second, *_ = block_starts(counts, block)
+    before = list(orders(counts, block, first, block_keys(counts, block, first), 2))[-1]
+    after = next(orders(counts, block, second, block_keys(counts, block, second), 2))
+    assert [k[1] for k in (*before, *after)] in ([0, 0, 1, 1, 2, 2, 3, 3], [1, 1, 0, 0, 2, 2, 3, 3])
+    assert math.prod(counts) == 16
