@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import TYPE_CHECKING
@@ -33,6 +34,7 @@ class Ready:
         self._planned = planned
         self._waiting: list[SmallRun | ArraysRun] = []
         self._runs = self._codes = 0
+        self._spent = 0.0
 
     def run(self, inputs: Sequence[Array | None], outputs: Sequence[Array]) -> Callable[[], RunReport] | None:
         """Run it; what is returned tells of it. None where it has to be run at length: an error wants its place.
@@ -42,7 +44,7 @@ class Ready:
         """
         if not self.small and not all(a is None or a.flags.aligned for a in inputs):
             return None
-        codes = self._compiled()
+        codes, began = self._compiled(), time.perf_counter()
         try:
             found = self._waiting.pop()
         except IndexError:
@@ -51,6 +53,7 @@ class Ready:
             tell = self._report(found, inputs, outputs)
         except EinturnipError:
             return None
+        self._spent += time.perf_counter() - began
         if codes == self._codes:
             self._waiting.append(found)
         return tell
@@ -65,7 +68,8 @@ class Ready:
         """How many kernels are machine code. Asked after 1, 2, 4, 8 ... runs; more of them make the runs anew."""
         self._runs += 1
         if self._planned.machine.compiled and not self._runs & (self._runs - 1):
-            codes = compile_ahead(self._planned.taskgraph, self._planned.machine, max(1, self._runs // 2))
+            planned, spent, self._spent = self._planned, self._spent, 0.0
+            codes = compile_ahead(planned.taskgraph, planned.machine, max(1, self._runs // 2), spent)
             if codes != self._codes:
                 self._codes = codes
                 self._waiting.clear()

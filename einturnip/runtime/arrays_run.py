@@ -5,8 +5,8 @@ Tiles that are read, and results that are made, where they stand need no op: wha
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,7 @@ from einturnip.codegen.kernels import compile_kernel
 from einturnip.codegen.protocol import HostKernel
 from einturnip.core.dtypes import from_numpy
 from einturnip.devices.host import blas_threads
-from einturnip.memgraph.types import Lane, MemGraph, OpKind
+from einturnip.memgraph.types import COMPUTE, FILES, Lane, MemGraph, OpKind
 from einturnip.memgraph.views import Array, Call
 from einturnip.runtime.crew import Crew
 from einturnip.runtime.in_place import InPlace
@@ -29,6 +29,8 @@ from einturnip.stores.arrays import array_sink, array_source
 
 # Ops of a plan from which on what each takes outweighs what a run takes beside them.
 MOST_OPS = 512
+# Bytes of arena up to which nothing shares any.
+MOST_SPREAD_NBYTES, ALIGNED = 16 << 20, 64
 
 
 @dataclass(frozen=True)
@@ -46,22 +48,27 @@ class Part:
         return len(self.ops)
 
 
-def part(graph: MemGraph, left_out: Sequence[bool]) -> Part:
-    """The graph without some of its ops."""
-    number: dict[int, int] = {}
-    reach: list[frozenset[int]] = []  # of each op, which of those that stay must have ended before what waits for it
+def part(graph: MemGraph, left_out: Sequence[bool], elsewhere: Callable[[int], bool]) -> Part:
+    """The graph without some of its ops. ``elsewhere``: of a value whether it lies outside the arena, in this run.
+
+    What waited for bytes of the arena that are not used now waits no more.
+    """
+    stays = [i for i, out in enumerate(left_out) if not out]
+    touches = Touches(graph, stays, elsewhere)
+    before: list[int] = []  # of each op, those that have ended when it starts, as bits
     ptr, after = [0], list[int]()
-    for i, out in enumerate(left_out):
-        before = graph.after[graph.after_ptr[i] : graph.after_ptr[i + 1]].tolist()
-        found: frozenset[int] = frozenset().union(*(reach[p] for p in before))
-        if not out:
-            after += sorted(found)
-            ptr.append(len(after))
-            found = frozenset((number.setdefault(i, len(number)),))
-        reach.append(found)
-    ops = np.fromiter(number, np.int64, len(number))
+    for k in range(len(stays)):
+        waits, ended = [], 0
+        for p in touches.conflicts(k)[::-1].tolist():
+            if not ended >> p & 1:
+                waits.append(p)
+                ended |= before[p] | 1 << p
+        before.append(ended)
+        after += waits[::-1]
+        ptr.append(len(after))
+    ops = np.array(stays, np.int64)
     return Part(
-        tuple(number),
+        tuple(stays),
         graph.kind[ops],
         graph.unit[ops],
         graph.seconds[ops],
@@ -70,9 +77,65 @@ def part(graph: MemGraph, left_out: Sequence[bool]) -> Part:
     )
 
 
+def spread(graph: MemGraph, elsewhere: Callable[[int], bool]) -> MemGraph:
+    """The graph with every value, and every op's workspace, in bytes of its own where all of them are little.
+
+    The bytes that a plan gives to one after the other keep ops apart that could run together; where most of what is
+    read and made is not in the arena, there are enough for all.
+    """
+    place, total = dict[int, int](), 0
+    columns = graph.read.copy(), graph.write.copy()
+    for column in columns:
+        for row in np.flatnonzero(column[:, 0] == COMPUTE).tolist():
+            _, _, nbytes, value = column[row].tolist()
+            if value >= 0 and elsewhere(value):
+                column[row, 1] = 0
+                continue
+            if value < 0 or value not in place:
+                place[value], total = total, total + -(-nbytes // ALIGNED) * ALIGNED
+            column[row, 1] = place[value]
+    if total > MOST_SPREAD_NBYTES:
+        return graph
+    return replace(graph, read=columns[0], write=columns[1])
+
+
+class Touches:
+    """Which bytes of the arena some ops read and write."""
+
+    def __init__(self, graph: MemGraph, ops: Sequence[int], elsewhere: Callable[[int], bool]) -> None:
+        rows = [
+            (k, offset, offset + nbytes, writes)
+            for k, i in enumerate(ops)
+            for writes, ptr, side in ((False, graph.read_ptr, graph.read), (True, graph.write_ptr, graph.write))
+            for tier, offset, nbytes, value in side[ptr[i] : ptr[i + 1]].tolist()
+            if tier == COMPUTE and not elsewhere(value)
+        ]
+        self._rows = np.array(rows, np.int64).reshape(-1, 4)
+        self._begin = np.searchsorted(self._rows[:, 0], np.arange(len(ops) + 1))
+        self._unit = graph.unit[np.array(ops, np.int64)]
+
+    def conflicts(self, k: int) -> NDArray[np.int64]:
+        """The earlier ops that op ``k`` has to wait for: one of both writes what the other touches.
+
+        What adds to one accumulator keeps apart by itself, in any order.
+        """
+        mine = self._rows[self._begin[k] : self._begin[k + 1]]
+        op, begin, end, writes = self._rows[: self._begin[k]].T
+        meets = np.zeros(len(op), np.bool_)
+        for _, low, high, write in mine.tolist():
+            meets |= (begin < high) & (low < end) & ((writes != 0) | bool(write))
+        found = np.unique(op[meets])
+        unit = self._unit[k]
+        return found if unit < 0 else found[self._unit[found] != unit]
+
+
 def runs_again(graph: MemGraph) -> bool:
     """Whether a plan from arrays to arrays gains by being made ready once. A reproducible one keeps to its own way."""
-    return len(graph) <= MOST_OPS and not graph.spill_nbytes and not graph.taskgraph.ordered and graph.devices == 1
+    if len(graph) > MOST_OPS or graph.spill_nbytes or graph.taskgraph.ordered or graph.devices > 1:
+        return False
+    inputs = len(graph.taskgraph.decomposition.graph.nodes)
+    loads = graph.read_ptr[:-1][graph.kind == OpKind.LOAD]
+    return bool((graph.read[loads, 0] < FILES + inputs).all())  # no output is read back
 
 
 class ArraysRun:
@@ -87,9 +150,14 @@ class ArraysRun:
         self._graph, self._threads = graph, threads
         sources = [None if a is None else array_source(a, "") for a in inputs]
         in_place = InPlace(graph, sources, [array_sink(a, "", a.shape, from_numpy(a.dtype)) for a in outputs])
+
+        def elsewhere(value: int) -> bool:
+            return in_place(value) is not None
+
+        graph = spread(graph, elsewhere)
         ops = list(graph)
-        stays = [op.kind in _TRANSFERS and in_place.there(op) for op in ops]
-        self._part = part(graph, stays)
+        left_out = [op.kind in _TRANSFERS and in_place.there(op) for op in ops]
+        self._part = part(graph, left_out, elsewhere)
         self._ranks = [critical_path(graph)[op] for op in self._part.ops]
         self._steps = Steps(graph, in_place, False, _kernel, [ops[i] for i in self._part.ops])
         in_place.forget()

@@ -56,11 +56,15 @@ def has_room(memory: int | None, resident: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Gain:
-    """A plan's kernel that may be machine code: seconds as that, and what it saves beside NumPy in a run."""
+    """A plan's kernel that may be machine code: seconds as that, and what it saves beside NumPy in a run.
+
+    ``by_blas``: that is a product, which NumPy has machine code for.
+    """
 
     codes: tuple[Code, ...]
     seconds: float
     saved: float
+    by_blas: bool
 
 
 _gains: dict[int, tuple[weakref.ref[TaskGraph], tuple[_Gain, ...]]] = {}
@@ -68,19 +72,22 @@ _gains: dict[int, tuple[weakref.ref[TaskGraph], tuple[_Gain, ...]]] = {}
 _missed: defaultdict[tuple[Code, ...], float] = defaultdict(float)
 
 
-def compile_ahead(tasks: TaskGraph, machine: Machine, runs: int = 1) -> int:
+def compile_ahead(tasks: TaskGraph, machine: Machine, runs: int = 1, spent: float = 0.0) -> int:
     """Bring the plan's kernels as machine code, before anything runs; gives how many there are.
 
     What is on disk is loaded where the plan is not tiny. What is not is compiled as soon as this run, and those before
-    it in this process, would have saved what compiling takes. ``runs``: how many have come since this was last asked.
+    it in this process, would have saved what compiling takes. ``runs``: how many have come since this was last asked;
+    ``spent``: the seconds that they took, if known, as long as there is no machine code.
     """
     gains = _gains_of(tasks, machine)
     if sum(gain.seconds for gain in gains) < WORTH_LOADING:
         return 0
     load_code([code for gain in gains for code in gain.codes])
     missing = [gain for gain in gains if any(map(library.is_missing, gain.codes))]
+    beyond = max(0.0, spent - runs * float(tasks.seconds.sum()) / machine.workers)
+    share = beyond / (sum(gain.seconds for gain in missing if not gain.by_blas) or 1.0)
     for gain in missing:
-        _missed[gain.codes] += gain.saved * runs
+        _missed[gain.codes] += max(gain.saved * runs, 0.0 if gain.by_blas else gain.seconds * share)
     worth = [gain.codes for gain in missing if 2 * _missed[gain.codes] > COMPILING]
     if 2 * sum(_missed[codes] for codes in worth) > STARTING + COMPILING * len(worth):
         prepare_code([code for codes in worth for code in codes])
@@ -106,15 +113,16 @@ def _gains_of(tasks: TaskGraph, machine: Machine) -> tuple[_Gain, ...]:
             codes = _codes(node.einsum, parts[i].tiles, mode) if isinstance(node, EinsumNode) else ()
             if not isinstance(node, EinsumNode) or not codes:
                 continue
+            by_blas = isinstance(node.einsum, Einsum) and contraction(node.einsum) is not None
             if isinstance(node.einsum, Region):
                 saved = float(seconds[i])  # what is not products takes twice as long in NumPy
-            elif contraction(node.einsum) is not None:
+            elif by_blas:
                 saved = BEYOND_BLAS * float(seconds[i])
             else:
                 saved = float(counts[i]) * kernel_seconds(node.einsum, parts[i].tiles, plain, mode) - float(seconds[i])
                 saved = max(saved, LEAST_SAVED * float(seconds[i]))
-            before = found.get(codes, _Gain(codes, 0.0, 0.0))
-            found[codes] = _Gain(codes, before.seconds + float(seconds[i]), before.saved + saved)
+            before = found.get(codes, _Gain(codes, 0.0, 0.0, by_blas))
+            found[codes] = _Gain(codes, before.seconds + float(seconds[i]), before.saved + saved, by_blas)
     gains, number = tuple(found.values()), id(tasks)
     _gains[number] = weakref.ref(tasks, lambda _: _gains.pop(number, None)), gains
     return gains
