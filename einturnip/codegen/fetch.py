@@ -10,12 +10,15 @@ from typing import Any
 
 import numpy as np
 
+from einturnip.codegen.native import library
+from einturnip.codegen.native.take import Taker, arguments, fits
 from einturnip.codegen.pieces import Piece, pieces, splits
 from einturnip.codegen.primitives import Array
 from einturnip.codegen.window import Tile, terms, view
 from einturnip.core.einsum import Access, Index
 
 BATCH_NBYTES = 64 << 10  # of rows on their way
+TAKER = Taker()
 
 
 @dataclass(frozen=True)
@@ -119,7 +122,9 @@ class FetchRows(Fetch):
         """Fetch; the arguments are the indices of each axis, then two arrays for positions."""
         *indices, at, scratch = arguments
         rows = self.rows(tile, indices, at, scratch, out)
-        if rows.dense:
+        if rows.take():
+            return
+        if rows.dense and rows.out.flags.c_contiguous:
             source, target = rows.runs()
             np.take(source, rows.at, out=target, mode="clip")
         else:
@@ -131,7 +136,8 @@ class FetchRows(Fetch):
         out = out[(*(slice(None) if p in self.scratch or p in rest else 0 for p in self.order), ...)]
         shape, strides = out.shape[out.ndim - len(rest) :], array.strides[self.n_indexed :]
         run = math.prod(shape) * array.itemsize
-        dense = _is_dense(shape, strides, array.itemsize) and out.flags.c_contiguous
+        dense = _is_dense(shape, strides, array.itemsize)
+        dense = dense and _is_dense(shape, out.strides[out.ndim - len(rest) :], array.itemsize)
         unit = math.gcd(run, *array.strides[: self.n_indexed]) if dense else array.itemsize
         steps, corner = [s // unit for s in array.strides[: self.n_indexed]], self.corner(tile.origins)
         places = _places(indices, corner, steps, at, scratch)
@@ -174,6 +180,17 @@ class Rows:
         source = view(self.array, 0, (n,), (self.unit,), kind)
         return source, view(self.out, 0, (self.at.size,), (self.unit,), kind)
 
+    def take(self) -> bool:
+        """Copy all rows by machine code, where there is any and they are as it copies them; whether it did."""
+        function = library.find(TAKER)
+        step = _one_step(self.out.shape, self.out.strides, len(self.shape)) if self.dense else None
+        if function is None or step is None or not self.at.size or not fits(self.at):
+            return False
+        last = max(0, self._last(self.array.shape, self.array.strides) // self.unit - 1)
+        taken = arguments(self.array, self.unit, last, self.at, self.unit, self.out, step)
+        function(taken.buffer_info()[0])
+        return True
+
     def copy(self, rows: Sequence[int] | Array) -> None:
         """A few at a time, whatever the strides; ``rows`` by their numbers in the block."""
         lead: Any = self.out.shape[: self.out.ndim - len(self.shape)]
@@ -203,6 +220,21 @@ def _is_dense(shape: Sequence[int], strides: Sequence[int], item: int) -> bool:
             return False
         item *= n
     return True
+
+
+def _one_step(shape: Sequence[int], strides: Sequence[int], n_last: int) -> int | None:
+    """Bytes from a row to the next over all axes but the last few; None where they are not evenly apart."""
+    step, count = None, 1
+    lead = len(shape) - n_last
+    for n, s in zip(reversed(shape[:lead]), reversed(strides[:lead]), strict=True):
+        if n == 1:
+            continue
+        if step is None:
+            step = s
+        elif s != step * count:
+            return None
+        count *= n
+    return step or 0
 
 
 def cuts(access: Access) -> dict[int, tuple[int, ...]] | None:

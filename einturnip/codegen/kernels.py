@@ -26,7 +26,8 @@ from einturnip.codegen.status import DIVIDE, INVALID, OVERFLOW
 from einturnip.core.einsum import Einsum
 from einturnip.core.region import Region
 
-_LEAN_NBYTES = 64 << 10  # of workspace where NumPy only stands in for machine code
+# Of workspace where NumPy only stands in for machine code: no more than that share of the tile, unless it is little.
+_LEAST_LEAN, _MOST_LEAN, _LEAN_SHARE = 64 << 10, 256 << 10, 16
 
 __all__ = ["DIVIDE", "INVALID", "OVERFLOW", "Code", "HostKernel", "Mode", "compile_kernel", "prepare_kernels"]
 
@@ -104,10 +105,13 @@ def planned_workspace_nbytes(einsum: Einsum | Region, extents: tuple[int, ...], 
     """
     kernel = compile_kernel(einsum, extents, mode)
     slow = kernel.slow if isinstance(kernel, NativeKernel) else kernel
-    if not compiled or not isinstance(slow, Blocked) or slow.within is None or slow.workspace_nbytes <= _LEAN_NBYTES:
+    if not compiled or isinstance(einsum, Region) or not isinstance(slow, Blocked) or slow.within is None:
         return kernel.workspace_nbytes
-    made = recipe(einsum, mode) if isinstance(einsum, Einsum) else None
-    return kernel.workspace_nbytes if made is None else slow.within(_LEAN_NBYTES).workspace_nbytes
+    tile = sum(math.prod(einsum.operand_extents(s, extents)) * d.itemsize for s, d in enumerate(einsum.dtypes))
+    lean = max(_LEAST_LEAN, min(_MOST_LEAN, tile // _LEAN_SHARE))
+    if slow.workspace_nbytes <= lean or recipe(einsum, mode) is None:
+        return kernel.workspace_nbytes
+    return slow.within(lean).workspace_nbytes
 
 
 def product_code(einsum: Einsum, extents: tuple[int, ...], mode: Mode) -> Recipe | Multiplication | None:

@@ -12,8 +12,10 @@ import numpy as np
 
 from einturnip.codegen.contraction import ContractionKernel, StrideKey
 from einturnip.codegen.native.kernel import Function
-from einturnip.codegen.native.multiply import LISTS, PLACES, WORDS, Blocks, most_columns
-from einturnip.codegen.native.panels import ROWS, Multiplication
+from einturnip.codegen.native.memory import STREAMED_NBYTES
+from einturnip.codegen.native.multiply import LISTS, PLACES, WORDS, Blocks, most_square
+from einturnip.codegen.native.panels import CHUNK, ROWS, Multiplication
+from einturnip.codegen.native.register_tile import ADDS, PUTS, STREAMS
 from einturnip.codegen.primitives import Array
 from einturnip.codegen.protocol import Bound
 from einturnip.codegen.status import unit
@@ -84,7 +86,7 @@ class Multiplied:
             self._layouts[key] = self._layout(key)
         turned, template, needed = self._layouts[key]
         words = template[:]
-        words[0] = int(not fresh)
+        words[0] = words[0] if fresh else ADDS
         operands = (right, left) if turned else (left, right)
         words[2:5] = array("q", map(_address, (*operands, outs[0])))
         return words, needed
@@ -100,7 +102,7 @@ class Multiplied:
         if turned:
             m, n = n, m
             strides[:2] = strides[1::-1]
-        most, line = most_columns(self.code, math.prod(slow.long[p] for p in k)), 64 // size
+        most, line = most_square(self.code, math.prod(slow.long[p] for p in k)), 64 // size
         columns = squares(n, slow.long, strides, OUT, (2 * line, line), most)
         terms = squares(k, slow.long, strides, LEFT, (line,), line * line)
         walks = by_strides(slow.batch, strides[OUT]), by_strides(m, strides[LEFT]), columns.labels, terms.labels
@@ -109,7 +111,21 @@ class Multiplied:
         packed = columns.step * columns.part, max(1, terms.step * terms.part)
         blocks = Blocks.of(self.code, points[1], points[2], points[3], packed)
         alpha = int(np.float64(slow.product.alpha.real).view(np.int64))
-        words = [0, alpha, 0, 0, 0, 0, *points, blocks.rows, blocks.columns, blocks.terms]
+        # Put once, in whole lines, and large: past the caches, where nobody would find it.
+        even = not any(step % 64 for walk in lists[:2] for *_, step in walk)
+        large = points[3] <= min(CHUNK, blocks.terms) and math.prod(points[:3]) * size >= STREAMED_NBYTES
+        words = [
+            STREAMS if even and large else PUTS,
+            alpha,
+            0,
+            0,
+            0,
+            0,
+            *points,
+            blocks.rows,
+            blocks.columns,
+            blocks.terms,
+        ]
         words += [columns.step, columns.part, terms.step, terms.part]
         behind, begins, made = len(WORDS) + len(LISTS) + len(PLACES), [], list[int]()
         for labels in lists:

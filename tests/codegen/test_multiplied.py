@@ -19,6 +19,7 @@ from einturnip.codegen.native import library
 from einturnip.codegen.native.multiply import WORDS, Blocks
 from einturnip.codegen.native.panels import Multiplication
 from einturnip.codegen.native.recipe import recipe
+from einturnip.codegen.native.register_tile import STREAMS
 from einturnip.core.algebra import aggregation
 from einturnip.core.dtypes import F32, F64, DType
 from einturnip.core.einsum import Einsum
@@ -131,6 +132,21 @@ def test_blocks_of_squares_take_no_more_room() -> None:
             assert kernel._layout((strides[0], strides[1], np.empty(e.shape, "f4").strides))[2] < 1 << 20
 
 
+@pytest.mark.parametrize("dtype", [F32, F64])
+@pytest.mark.parametrize("offset", [0, 4])
+def test_large_results_are_put_past_the_caches_and_added_to_after(dtype: DType, offset: int) -> None:
+    sizes = dict(i=13, x=2, k=31, j=64 * 700)
+    size, shape = dtype.itemsize, (2, 13, 64 * 700)
+    memory = np.zeros(math.prod(shape) + 64, dtype.numpy)
+    begin = -memory.__array_interface__["data"][0] % 64 // size + offset  # vectors are whole lines, or never
+    out = memory[begin : begin + math.prod(shape)].reshape(shape)
+    a, b = numbers((13, 31), dtype, [0, 1], 1, 1), numbers((2, 31, 64 * 700), dtype, [0, 1, 2], 1, 2)
+    kernel = compiled_touch(product("ik,xkj->xij", sizes, dtype))
+    check(kernel, "ik,xkj->xij", [a, b], out, 1.0)
+    ((_, words, _),) = kernel._layouts.values()
+    assert words[0] == STREAMS and not memory[:begin].any() and not memory[begin + out.size :].any()
+
+
 @pytest.mark.parametrize("layout", list(itertools.product((0, 1), repeat=3)))
 def test_sums_of_several_blocks(layout: tuple[int, int, int]) -> None:
     sizes = dict(i=150, k=1100, j=600)
@@ -144,7 +160,7 @@ def test_sums_of_several_blocks(layout: tuple[int, int, int]) -> None:
 def test_blocks_take_less_than_what_a_worker_is_reckoned_at() -> None:
     for sides in itertools.product((1, 12, 700, 5000), repeat=3):
         for code in CODES:
-            assert Blocks.of(code, *sides).places["end"] < 1 << 20
+            assert Blocks.of(code, sides[0], sides[1], sides[2]).places["end"] < 1 << 20
 
 
 def test_what_is_not_a_number_is_told_and_only_that() -> None:

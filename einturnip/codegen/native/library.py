@@ -25,11 +25,12 @@ from einturnip.codegen.native.multiply import multiply_function
 from einturnip.codegen.native.nest import function
 from einturnip.codegen.native.panels import Multiplication
 from einturnip.codegen.native.recipe import Recipe
+from einturnip.codegen.native.take import Taker, taker
 from einturnip.codegen.native.tape import Player, player
 
 # Resident memory of the compiler's process (llvmlite 0.50: 94 MiB for a hundred kernels).
 COMPILER_NBYTES = 128 << 20
-Code: TypeAlias = Recipe | Band | Multiplication | Player
+Code: TypeAlias = Recipe | Band | Multiplication | Player | Taker
 _NAME = "kernel"
 _MOST_FILES = 4096  # at 2 to 10 KiB each
 _PATIENCE = 120.0  # seconds that compiling may take: a compiler that hangs must not hang the run
@@ -98,6 +99,8 @@ def _source(recipe: Code) -> tuple[str, str]:
             text = multiply_function(recipe, _NAME)
         case Player():
             text = player(_NAME)
+        case Taker():
+            text = taker(_NAME)
         case _:
             assert_never(recipe)
     return hashlib.sha256(f"{_processor()}\n{text}".encode()).hexdigest()[:40], text

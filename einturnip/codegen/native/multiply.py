@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from einturnip.codegen.native.ir import Value
+from einturnip.codegen.native.memory import METADATA
 from einturnip.codegen.native.panels import CHUNK, ROWS, Multiplication, packs, place, table
 from einturnip.codegen.native.register_tile import HEIGHTS, Update, tile
 from einturnip.codegen.native.routine import ONE, Routine, number
@@ -69,9 +70,14 @@ class Blocks:
         return {**found, "end": at}
 
 
-def most_columns(code: Multiplication, terms: int = CHUNK) -> int:
-    """Columns that are packed together: more where there are fewer terms."""
-    return max(_MOST_COLUMNS // code.size, min(8 * _MOST_COLUMNS, _MOST_PACKED // terms) // code.size)
+def most_columns(code: Multiplication) -> int:
+    """Columns that are packed together."""
+    return _MOST_COLUMNS // code.size
+
+
+def most_square(code: Multiplication, terms: int) -> int:
+    """Columns that are packed together in squares: more, and many more where there are few terms."""
+    return max(2 * _MOST_COLUMNS, min(8 * _MOST_COLUMNS, _MOST_PACKED // terms)) // code.size
 
 
 def _even(n: int, most: int, unit: int = 1) -> int:
@@ -87,7 +93,7 @@ def multiply_function(what: Multiplication, name: str) -> str:
     parts += [tile(what, height, vectors) for height in HEIGHTS for vectors in (1, 2)]
     routines = [*parts, _Blocked(what, name)]
     declared = dict.fromkeys(line for f in routines for line in f.declared)
-    return "\n".join([f.text for f in routines] + list(declared)) + "\n"
+    return "\n".join([f.text for f in routines] + list(declared)) + f"\n{METADATA}"
 
 
 class _Blocked(Routine):
@@ -104,6 +110,8 @@ class _Blocked(Routine):
         self.factor = self.words(base, WORDS.index("alpha"))
         self.runs: dict[str, Value] = {}
         self.each(self.word_of["batches"], 1, self._batch)
+        self.declared.setdefault("declare void @llvm.x86.sse.sfence()")
+        self.line("call void @llvm.x86.sse.sfence()")
 
     def _pointer(self, address: Value) -> Value:
         return self.make(f"inttoptr {address} to ptr", "ptr", 0)

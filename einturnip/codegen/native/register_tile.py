@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from einturnip.codegen.native.ir import Value
 from einturnip.codegen.native.panels import ROWS, Multiplication
-from einturnip.codegen.native.routine import ZERO, Routine
+from einturnip.codegen.native.routine import ZERO, Routine, number
 
+# What becomes of a tile: it is put where it belongs, added to what is there, or put there past the caches.
+PUTS, ADDS, STREAMS = range(3)
 HEIGHTS = (4, ROWS)  # of tiles: the last rows are done in a lower one where they are few
 
 
@@ -43,12 +46,12 @@ class Update(Routine):
     """A register tile, times a factor, put where it belongs or added to what is there."""
 
     def __init__(self, what: Multiplication) -> None:
-        super().__init__("update", "tile out rows columns runs factor", "height breadth adds")
+        super().__init__("update", "tile out rows columns runs factor", "height breadth how")
         self.what = what
         factor = self.load(self["factor"], "double")
         self.factor = factor if what.kind == "double" else self.cast("fptrunc", factor, what.kind)
         self.factors = self.splat(self.factor, what.width)
-        self.adds = self.whether("ne", self["adds"], 0)
+        self.adds = self.whether("eq", self["how"], ADDS)
         for v in range(2):
             self._vectors(v * what.width)
 
@@ -56,54 +59,62 @@ class Update(Routine):
         """Columns from ``first`` on, as many as a vector has or there are."""
         width = self.what.width
         there = self.least(self.minus(self["breadth"], first), width)
-        straight = self.whether("sge", self.word(self["runs"], first), there)
-        whole = self.both(straight, self.whether("eq", there, width))
-
-        def rows(body: Callable[[Value], None]) -> Callable[[], None]:
-            return lambda: self.each(self["height"], 1, body)
+        whole = self.both(self.whether("sge", self.word(self["runs"], first), width), self.whether("eq", there, width))
+        near = self.address(self._places(ZERO, first, 0)[1])
+        even = self.whether("eq", self.integer("and", near, width * self.what.size - 1), 0)
+        streams = self.both(even, self.whether("eq", self["how"], STREAMS))
 
         def full() -> None:
-            ways = [rows(lambda i, adds=adds: self._row(i, first, adds)) for adds in (True, False)]  # type: ignore[misc]
-            self.either(self.adds, ways[0], ways[1])
+            put, add, stream = (partial(self._rows, partial(self._whole, first=first, how=how)) for how in range(3))
+            self.either(self.adds, add, lambda: self.either(streams, stream, put))
 
-        def others() -> None:
-            self.either(
-                straight, rows(lambda i: self._part(i, first, there)), rows(lambda i: self._ones(i, first, there))
-            )
+        self.when(self.whether("sgt", there, 0), lambda: self.either(whole, full, lambda: self._parts(first, there)))
 
-        self.when(self.whether("sgt", there, 0), lambda: self.either(whole, full, others))
+    def _rows(self, body: Callable[[Value], None]) -> None:
+        self.each(self["height"], 1, body)
 
-    def _places(self, i: Value, first: int) -> tuple[Value, Value]:
-        """Where a row of the tile stands, and where it belongs, but for the column."""
-        size = self.what.size
-        here = self.at(self["tile"], self.plus(self.times(i, self.what.columns * size), first * size))
-        return here, self.at(self["out"], self.word(self["rows"], i))
+    def _parts(self, first: int, there: Value) -> None:
+        """Columns that lie side by side together, then those after them."""
 
-    def _row(self, i: Value, first: int, adds: bool) -> None:
+        def column(j: Value, carried: list[Value]) -> list[Value]:
+            def run() -> list[Value]:
+                count = self.least(self.word(self["runs"], self.plus(j, first)), self.minus(there, j))
+                several = self.whether("sgt", count, 1)
+                some, one = (partial(body, first=first, j=j, count=count) for body in (self._part, self._one))
+                self.either(several, lambda: self._rows(some), lambda: self._rows(one))
+                return [self.plus(j, count)]
+
+            return self.choose(self.whether("eq", j, carried[0]), run, lambda: carried)
+
+        self.loop(ZERO, there, 1, [ZERO], column)
+
+    def _places(self, i: Value, first: int, j: Value | int) -> tuple[Value, Value]:
+        """Where an element of the tile stands, and where it belongs."""
+        size, j = self.what.size, self.plus(number(j), first)
+        here = self.at(self["tile"], self.plus(self.times(i, self.what.columns * size), self.times(j, size)))
+        return here, self.at(self.at(self["out"], self.word(self["rows"], i)), self.word(self["columns"], j))
+
+    def _whole(self, i: Value, first: int, how: int) -> None:
         kind, width = self.what.kind, self.what.width
-        here, there = self._places(i, first)
-        there = self.at(there, self.word(self["columns"], first))
+        here, there = self._places(i, first, 0)
         value = self.binary("fmul", self.load(here, kind, width), self.factors)
-        self.store(self.binary("fadd", self.load(there, kind, width), value) if adds else value, there)
+        if how == STREAMS:
+            self.stream(value, there)
+        else:
+            self.store(self.binary("fadd", self.load(there, kind, width), value) if how == ADDS else value, there)
 
-    def _part(self, i: Value, first: int, count: Value) -> None:
+    def _part(self, i: Value, first: int, j: Value, count: Value) -> None:
         kind, width = self.what.kind, self.what.width
         mask = self.compare("icmp slt", self.lanes("i64", width), self.splat(count, width))
         adds = self.splat(self.adds, width)
-        here, there = self._places(i, first)
-        there = self.at(there, self.word(self["columns"], first))
-        value = self.binary("fmul", self.load(here, kind, width), self.factors)
+        here, there = self._places(i, first, j)
+        value = self.binary("fmul", self.load_some(here, kind, mask), self.factors)
         before = self.load_some(there, kind, self.both(mask, adds))
         self.store_some(self.select(adds, self.binary("fadd", before, value), value), there, mask)
 
-    def _ones(self, i: Value, first: int, count: Value) -> None:
-        kind, size = self.what.kind, self.what.size
-        here, row = self._places(i, first)
-
-        def one(j: Value) -> None:
-            there = self.at(row, self.word(self["columns"], self.plus(j, first)))
-            value = self.binary("fmul", self.load(self.at(here, self.times(j, size)), kind), self.factor)
-            ways = (lambda: [self.binary("fadd", self.load(there, kind), value)]), (lambda: [value])
-            self.store(self.choose(self.adds, *ways)[0], there)
-
-        self.each(count, 1, one)
+    def _one(self, i: Value, first: int, j: Value, count: Value) -> None:
+        kind = self.what.kind
+        here, there = self._places(i, first, j)
+        value = self.binary("fmul", self.load(here, kind), self.factor)
+        ways = (lambda: [self.binary("fadd", self.load(there, kind), value)]), (lambda: [value])
+        self.store(self.choose(self.adds, *ways)[0], there)

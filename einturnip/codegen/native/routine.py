@@ -65,6 +65,15 @@ class Routine(Code):
         """Put it there."""
         self.line(f"store {value}, {address}, align 1")
 
+    def stream(self, value: Value, address: Value) -> None:
+        """Put it there past the caches; it must lie on lines of its own."""
+        nbytes = value.width * {"float": 4, "double": 8}[value.element]
+        self.line(f"store {value}, {address}, align {nbytes}, !nontemporal !0")
+
+    def address(self, place: Value) -> Value:
+        """A place as a number."""
+        return self.cast("ptrtoint", place, "i64")
+
     def store_some(self, value: Value, address: Value, mask: Value) -> None:
         """Put the lanes of a mask there."""
         name = f"llvm.masked.store.v{mask.width}{_short(value.element)}.p0"

@@ -13,7 +13,7 @@ from einturnip.codegen.native.panels import Multiplication
 from einturnip.codegen.native.routine import Routine, number
 
 RUN = 256  # elements of a run
-_AHEAD = 2  # squares that are fetched before their time
+_AHEAD = 4  # squares that are fetched before their time
 
 
 class Square(Routine):
@@ -73,6 +73,8 @@ class Columns(Square):
     def _term(self, start: Value, n: Value, p: Value, even: bool) -> None:
         """Lanes from ``start`` on, of a term: each lane's run as it lies, then squares of them."""
         here = self.at(self["source"], self.word(self["terms"], p))
+        following = self.least(self.plus(p, _AHEAD), self.minus(self["count"], 1))
+        ahead = self.at(self["source"], self.word(self["terms"], following))
         nbytes = RUN * self.what.size
 
         def run(begin: Value) -> None:
@@ -80,7 +82,10 @@ class Columns(Square):
             column = self.plus(self["first"], self.plus(start, self.times(begin, self["step"])))
 
             def lane(j: Value) -> None:
-                source = self.at(here, self.word(self["columns"], self.plus(column, j)))
+                moved = self.word(self["columns"], self.plus(column, j))
+                source, later = self.at(here, moved), self.at(ahead, moved)
+                self.prefetch(later)
+                self.prefetch(self.at(later, self.times(self.minus(length, 1), self.what.size)))
                 target = self.at(self["near"], self.times(j, nbytes))
                 self._span(length, lambda q, m: self._copy(source, target, q, m))
 
