@@ -11,6 +11,7 @@ from einturnip.codegen.blocked import Blocked
 from einturnip.codegen.contraction import ContractionKernel, compile_contraction
 from einturnip.codegen.elementwise import compile_elementwise, compile_finish
 from einturnip.codegen.empty import NOTHING, compile_empty
+from einturnip.codegen.fetch import TAKER, FetchRows
 from einturnip.codegen.keyed import compile_keyed
 from einturnip.codegen.multiplied import Multiplied, multiplication
 from einturnip.codegen.native import library
@@ -143,6 +144,14 @@ def _multiplied(product: ContractionKernel, einsum: Einsum, mode: Mode) -> HostK
 def compiled_region(region: Region, extents: tuple[int, ...], mode: Mode) -> HostKernel:
     """The kernel that a region would have if its machine code were at hand; for pricing."""
     return (compile_rows if region.of_rows else compile_region)(region, extents, mode, _compile_step, native=True)
+
+
+def row_code(einsum: Einsum, extents: tuple[int, ...], mode: Mode) -> tuple[Code, ...]:
+    """What would be compiled for rows that such a tile's kernel takes out of tables, if it takes any."""
+    if not einsum.keys or 0 in extents or mode == "finish":
+        return ()
+    steps = (step for section in getattr(compile_keyed(einsum, extents, mode), "sections", ()) for step in section)
+    return (TAKER,) if any(isinstance(step.operation, FetchRows) for step in steps) else ()
 
 
 def machine_code(space: Einsum | Region, mode: Mode) -> tuple[Code, ...]:
