@@ -124,7 +124,7 @@ class FetchRows(Fetch):
         rows = self.rows(tile, indices, at, scratch, out)
         if rows.take():
             return
-        if rows.dense and rows.out.flags.c_contiguous:
+        if rows.dense:
             source, target = rows.runs()
             np.take(source, rows.at, out=target, mode="clip")
         else:
@@ -136,12 +136,12 @@ class FetchRows(Fetch):
         out = out[(*(slice(None) if p in self.scratch or p in rest else 0 for p in self.order), ...)]
         shape, strides = out.shape[out.ndim - len(rest) :], array.strides[self.n_indexed :]
         run = math.prod(shape) * array.itemsize
-        dense = _is_dense(shape, strides, array.itemsize)
-        dense = dense and _is_dense(shape, out.strides[out.ndim - len(rest) :], array.itemsize)
-        unit = math.gcd(run, *array.strides[: self.n_indexed]) if dense else array.itemsize
+        whole = all(_is_dense(shape, s, array.itemsize) for s in (strides, out.strides[out.ndim - len(rest) :]))
+        unit = math.gcd(run, *array.strides[: self.n_indexed]) if whole else array.itemsize
+        dense = whole and out.flags.c_contiguous and unit == run
         steps, corner = [s // unit for s in array.strides[: self.n_indexed]], self.corner(tile.origins)
         places = _places(indices, corner, steps, at, scratch)
-        return Rows(array, places.reshape(-1), unit, shape, strides, out, dense and unit == run)
+        return Rows(array, places.reshape(-1), unit, shape, strides, out, dense, whole)
 
 
 def _places(indices: Sequence[Array], corner: Sequence[int], steps: Sequence[int], at: Array, scratch: Array) -> Array:
@@ -162,7 +162,8 @@ def _places(indices: Sequence[Array], corner: Sequence[int], steps: Sequence[int
 class Rows:
     """Rows of an operand on their way to a block: ``at``, in units of bytes from the tile's first element.
 
-    ``dense``: a row is one unit, there and in the block. What lies outside the tile is some of its bytes.
+    ``whole``: a row lies in one run, there and in the block; ``dense``: it is one unit, and the block one run of them.
+    What lies outside the tile is some of its bytes.
     """
 
     array: Array
@@ -172,6 +173,7 @@ class Rows:
     strides: tuple[int, ...]
     out: Array
     dense: bool
+    whole: bool
 
     def runs(self) -> tuple[Array, Array]:
         """Tile and block as vectors of rows."""
@@ -183,11 +185,12 @@ class Rows:
     def take(self) -> bool:
         """Copy all rows by machine code, where there is any and they are as it copies them; whether it did."""
         function = library.find(TAKER)
-        step = _one_step(self.out.shape, self.out.strides, len(self.shape)) if self.dense else None
+        step = _one_step(self.out.shape, self.out.strides, len(self.shape)) if self.whole else None
         if function is None or step is None or not self.at.size or not fits(self.at):
             return False
-        last = max(0, self._last(self.array.shape, self.array.strides) // self.unit - 1)
-        taken = arguments(self.array, self.unit, last, self.at, self.unit, self.out, step)
+        run = self._last(self.shape, self.strides)
+        last = max(0, (self._last(self.array.shape, self.array.strides) - run) // self.unit)
+        taken = arguments(self.array, self.unit, last, self.at, run, self.out, step)
         function(taken.buffer_info()[0])
         return True
 

@@ -108,7 +108,7 @@ class Touches:
             for k, i in enumerate(ops)
             for writes, ptr, side in ((False, graph.read_ptr, graph.read), (True, graph.write_ptr, graph.write))
             for tier, offset, nbytes, value in side[ptr[i] : ptr[i + 1]].tolist()
-            if tier == COMPUTE and not elsewhere(value)
+            if tier == COMPUTE and nbytes and not elsewhere(value)
         ]
         self._rows = np.array(rows, np.int64).reshape(-1, 4)
         self._begin = np.searchsorted(self._rows[:, 0], np.arange(len(ops) + 1))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -18,6 +19,7 @@ from einturnip.codegen.kernels import (
     prepare_code,
     prepare_kernels,
     product_code,
+    row_code,
 )
 from einturnip.codegen.native import library
 from einturnip.core.contraction import contraction
@@ -88,12 +90,35 @@ def compile_ahead(tasks: TaskGraph, machine: Machine, runs: int = 1, spent: floa
     share = beyond / (sum(gain.seconds for gain in missing if not gain.by_blas) or 1.0)
     for gain in missing:
         _missed[gain.codes] += max(gain.saved * runs, 0.0 if gain.by_blas else gain.seconds * share)
-    worth = [gain.codes for gain in missing if 2 * _missed[gain.codes] > COMPILING]
-    if 2 * sum(_missed[codes] for codes in worth) > STARTING + COMPILING * len(worth):
+    worth = _worth({gain.codes: _missed[gain.codes] for gain in missing})
+    if worth:
         prepare_code([code for codes in worth for code in codes])
         for codes in worth:
             _missed.pop(codes, None)  # another thread may have
     return sum(any(library.find(code) is not None for code in gain.codes) for gain in gains)
+
+
+def _worth(saved: Mapping[tuple[Code, ...], float]) -> list[tuple[Code, ...]]:
+    """The code that saves more seconds than compiling it takes."""
+    worth = [codes for codes, seconds in saved.items() if 2 * seconds > COMPILING]
+    return worth if 2 * sum(saved[codes] for codes in worth) > STARTING + COMPILING * len(worth) else []
+
+
+def left_to_numpy(tasks: TaskGraph, machine: Machine) -> list[tuple[TaskKind, int]]:
+    """The kernels, by kind and node, that ``compile_ahead`` would not bring as machine code if it were asked now."""
+    gains = _gains_of(tasks, machine)
+    if sum(gain.seconds for gain in gains) < WORTH_LOADING:
+        return []
+    load_code([code for gain in gains for code in gain.codes])
+    saved = {g.codes: _missed.get(g.codes, 0.0) + g.saved for g in gains if any(map(library.is_missing, g.codes))}
+    left = saved.keys() - _worth(saved)
+    parts, nodes, found = tasks.decomposition.partitionings, tasks.decomposition.graph.nodes, []
+    for kind, mode in _MODES.items() if left else ():
+        for i in np.unique(tasks.node[tasks.kind == kind]).tolist():
+            node = nodes[i]
+            if isinstance(node, EinsumNode) and _codes(node.einsum, parts[i].tiles, mode) in left:
+                found.append((kind, i))
+    return found
 
 
 def _gains_of(tasks: TaskGraph, machine: Machine) -> tuple[_Gain, ...]:
@@ -133,7 +158,7 @@ def _codes(space: Space, tile: tuple[int, ...], mode: Mode) -> tuple[Code, ...]:
     if isinstance(space, Einsum) and contraction(space) is not None:
         code = product_code(space, tile, mode) if 0 not in tile else None
         return () if code is None else (code,)
-    return machine_code(space, mode)
+    return machine_code(space, mode) or (row_code(space, tile, mode) if isinstance(space, Einsum) else ())
 
 
 def compile_all(tasks: TaskGraph) -> int:

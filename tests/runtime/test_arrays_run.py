@@ -56,7 +56,7 @@ PROGRAMS = {
         lambda A, B: (A[:, :, None] + B).max(1),
     ),
     "in two statements": (
-        "input A : f64[i,k], B : f64[k,j]\nC[i,j] = A[i,k] * B[k,j]\nZ[i] = max[j] C[i,j]^2\noutput C, Z\n",
+        "input A : f64[i,k], B : f64[k,j]\nC[i,j] = A[i,k] * B[k,j]\nZ[i] = max[j] C[i,j]^2\noutput Z\n",
         lambda s: {"A": numbers(s, 500, 300), "B": numbers(s + 1, 300, 400)},
         lambda A, B: ((A @ B) ** 2).max(1),
     ),
@@ -148,34 +148,44 @@ def test_threads_share_a_plan(runs):
 
 
 class Graph:
-    """Ops with what each waits for, and nothing else."""
+    """Ops that read and write bytes of the arena, and nothing else."""
 
-    def __init__(self, after):
-        n = len(after)
-        self.kind, self.unit, self.seconds = np.zeros(n, np.uint8), np.full(n, -1, np.int32), np.ones(n)
-        self.after_ptr = np.cumsum([0, *map(len, after)])
-        self.after = np.array([p for before in after for p in before], np.int32)
-
-
-@st.composite
-def graphs(draw):
-    n = draw(st.integers(0, 12))
-    after = [sorted(draw(st.sets(st.integers(0, i - 1), max_size=4))) if i else [] for i in range(n)]
-    return after, draw(st.lists(st.booleans(), min_size=n, max_size=n))
+    def __init__(self, ops):
+        n = len(ops)
+        self.kind, self.seconds = np.zeros(n, np.uint8), np.ones(n)
+        self.unit = np.array([unit for unit, _, _ in ops], np.int32)
+        for name, side in (("read", 1), ("write", 2)):
+            rows = [(0, at, size, value) for op in ops for at, size, value in op[side]]
+            setattr(self, name, np.array(rows, np.int64).reshape(-1, 4))
+            setattr(self, f"{name}_ptr", np.cumsum([0, *(len(op[side]) for op in ops)]))
 
 
-@given(graphs())
-def test_what_is_left_waits_for_what_it_hung_on(drawn):
-    after, left_out = drawn
-    n = len(after)
-    reach = [set() for _ in range(n)]  # whatever must have ended before
-    for i in range(n):
-        reach[i] = set(after[i]).union(*(reach[p] for p in after[i]))
-    found = part(Graph(after), left_out)
-    stays = [i for i in range(n) if not left_out[i]]
-    assert list(found.ops) == stays == [found.ops[k] for k in range(len(found))]
-    mine = [set() for _ in stays]
+ACCESSES = st.lists(st.tuples(st.integers(0, 12), st.integers(0, 4), st.integers(0, 5)), max_size=3)
+OPS = st.lists(st.tuples(st.integers(-1, 2), ACCESSES, ACCESSES), max_size=12)
+
+
+def meets(a, b):
+    """Whether one of two ops writes what the other touches, apart from an accumulator of both."""
+    if a[0] >= 0 and a[0] == b[0]:
+        return False
+    pairs = [(x, y) for x in a[2] for y in (*b[1], *b[2])] + [(x, y) for x in a[1] for y in b[2]]
+    return any(
+        x[0] < y[0] + y[1] and y[0] < x[0] + x[1] for x, y in pairs if not {x[2], y[2]} & ELSEWHERE and x[1] and y[1]
+    )
+
+
+ELSEWHERE = {5}
+
+
+@given(OPS, st.lists(st.booleans(), min_size=12, max_size=12))
+def test_ops_wait_for_whom_they_meet_and_no_others(ops, left_out):
+    found = part(Graph(ops), left_out[: len(ops)], ELSEWHERE.__contains__)
+    stays = [op for op, out in zip(ops, left_out, strict=False) if not out]
+    assert [ops[i] for i in found.ops] == stays
+    before = []
     for k in range(len(stays)):
-        before = found.after[found.after_ptr[k] : found.after_ptr[k + 1]].tolist()
-        mine[k] = set(before).union(*(mine[p] for p in before))
-        assert {stays[p] for p in mine[k]} == reach[stays[k]] & set(stays)
+        direct = found.after[found.after_ptr[k] : found.after_ptr[k + 1]].tolist()
+        assert all(p < k and meets(stays[p], stays[k]) for p in direct)
+        before.append(set(direct).union(*(before[p] for p in direct)))
+        assert {p for p in range(k) if meets(stays[p], stays[k])} <= before[k]
+        assert len(direct) == len(set(direct) - set().union(*(before[p] for p in direct))), "one wait implies another"
