@@ -122,6 +122,16 @@ def test_what_lies_apart_in_the_panel_is_packed_in_squares(equation: str, sizes:
     assert words[WORDS.index("column_step")] + words[WORDS.index("term_step")] > 0
 
 
+@pytest.mark.parametrize("dtype", [F32, F64])
+@pytest.mark.parametrize("equation", ["ik,kj->ij", "ik,jk->ij", "ik,kj->ji"])
+@pytest.mark.parametrize(("i", "j", "k"), [(29, 16, 1000), (4, 15, 17), (26, 5, 4500), (1600, 8, 33)])
+def test_rows_pass_by_where_columns_are_few(equation: str, i: int, j: int, k: int, dtype: DType) -> None:
+    read, out = equation.split("->")
+    sizes = dict(i=i, j=j, k=k)
+    a, b, c = (numbers(tuple(sizes[x] for x in t), dtype, [0, 1], 1, n) for n, t in enumerate((*read.split(","), out)))
+    check(compiled_touch(product(equation, sizes, dtype)), equation, [a, b], c, 1.0)
+
+
 def test_blocks_of_squares_take_no_more_room() -> None:
     for equation in ("efbad,cf->abcde", "imjn,lnkm->ijkl"):
         for sizes in itertools.product((8, 16, 72), repeat=3):

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from einturnip.codegen.native.ir import Value
 from einturnip.codegen.native.memory import METADATA
 from einturnip.codegen.native.panels import CHUNK, ROWS, Multiplication, packs, place, table
-from einturnip.codegen.native.register_tile import HEIGHTS, Update, tile
+from einturnip.codegen.native.register_tile import HEIGHTS, Update, strip_tile, tile
 from einturnip.codegen.native.routine import ONE, Routine, number
 from einturnip.codegen.native.squares import RUN, Columns, Terms
 
@@ -30,6 +30,7 @@ LISTS = ("batch_list", "row_list", "column_list", "term_list")
 _TABLES = ("row_left", "row_out", "column_right", "column_out", "term_left", "term_right")
 PLACES = ("tile", "near", "left_panel", "right_panel", *_TABLES)
 _OF = {"left": 1, "right": 2, "out": 3}  # words of a label
+_FEW = 1  # panels of columns for which no left panel is made, where the left has its terms side by side
 _AHEAD = 4  # panels of the right that are fetched before their time
 # Columns that are packed together, and elements of that block, which is to stay in the second cache (bytes both).
 _MOST_COLUMNS, _MOST_PACKED = 2048, 512 << 10
@@ -90,7 +91,7 @@ def _even(n: int, most: int, unit: int = 1) -> int:
 def multiply_function(what: Multiplication, name: str) -> str:
     """The LLVM IR."""
     parts = [place(), table(what), *packs(what), Columns(what), Terms(what), Update(what)]
-    parts += [tile(what, height, vectors) for height in HEIGHTS for vectors in (1, 2)]
+    parts += [make(what, height, vectors) for make in (tile, strip_tile) for height in HEIGHTS for vectors in (1, 2)]
     routines = [*parts, _Blocked(what, name)]
     declared = dict.fromkeys(line for f in routines for line in f.declared)
     return "\n".join([f.text for f in routines] + list(declared)) + f"\n{METADATA}"
@@ -207,7 +208,36 @@ class _Blocked(Routine):
     def _strip(self, row: Value) -> None:
         following = self.plus(row, ROWS)
         following = self.select(self.whether("slt", following, self.height), following, row)
-        self.each(self.depth, CHUNK, lambda term: self._chunk(row, following, term))
+        straight = self.whether("sge", self.word(self.runs["term_left"], 0), self.depth)
+        narrow = self.whether("sle", self.breadth, _FEW * self.what.columns)
+        self.either(
+            self.both(straight, narrow),
+            lambda: self._passing(row, following),
+            lambda: self.each(self.depth, CHUNK, lambda term: self._chunk(row, following, term)),
+        )
+
+    def _passing(self, row: Value, following: Value) -> None:
+        """Tiles of rows whose terms lie side by side, for few columns."""
+        places = self.places
+        rows, ahead = (self.words(places["row_left"], r) for r in (row, following))
+        first = self.word(places["term_left"], 0)
+
+        def one(column: Value) -> None:
+            stands = places["tile"], places["left_panel"], self._panel(column), self.tensors["left"], rows, ahead
+            self._tile("strip", row, column, (*stands, first, self.depth))
+            self._put(row, column, self.adds)
+
+        self.each(self.breadth, self.what.columns, one)
+
+    def _put(self, row: Value, column: Value, how: Value) -> None:
+        """A tile where it belongs."""
+        places, runs = self.places, self.runs
+        self.run(
+            "update",
+            *(places["tile"], self.tensors["out"], self.words(places["row_out"], row)),
+            *(self.words(places["column_out"], column), self.words(runs["column_out"], column), self.factor),
+            *(self.least(self.minus(self.height, row), ROWS), self.minus(self.breadth, column), how),
+        )
 
     def _chunk(self, row: Value, following: Value, term: Value) -> None:
         """A left panel, and its tiles; what is fetched ahead is the strip's next chunk, or the next strip's first."""
@@ -226,23 +256,18 @@ class _Blocked(Routine):
 
         def one(column: Value) -> None:
             right = self.at(self._panel(column), self.times(term, self.what.columns * self.what.size))
-            self._tile(row, column, (places["tile"], left, right, source, ahead, terms, count))
-            self.run(
-                "update",
-                *(places["tile"], self.tensors["out"], self.words(places["row_out"], row)),
-                *(self.words(places["column_out"], column), self.words(runs["column_out"], column), self.factor),
-                *(self.least(self.minus(self.height, row), ROWS), self.minus(self.breadth, column), adds),
-            )
+            self._tile("tile", row, column, (places["tile"], left, right, source, ahead, terms, count))
+            self._put(row, column, adds)
 
         self.each(self.breadth, self.what.columns, one)
 
-    def _tile(self, row: Value, column: Value, arguments: tuple[Value, ...]) -> None:
+    def _tile(self, name: str, row: Value, column: Value, arguments: tuple[Value, ...]) -> None:
         """By the smallest of the routines that hold the rows and columns that are left."""
         wide = self.whether("sgt", self.minus(self.breadth, column), self.what.width)
         tall = self.whether("sgt", self.minus(self.height, row), HEIGHTS[0])
 
         def of(height: int) -> None:
-            ways = [lambda v=v: self.run(f"tile{height}x{v}", *arguments) for v in (2, 1)]
+            ways = [lambda v=v: self.run(f"{name}{height}x{v}", *arguments) for v in (2, 1)]
             self.either(wide, ways[0], ways[1])
 
         self.either(tall, lambda: of(ROWS), lambda: of(HEIGHTS[0]))

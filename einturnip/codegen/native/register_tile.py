@@ -11,6 +11,7 @@ from einturnip.codegen.native.routine import ZERO, Routine, number
 
 # What becomes of a tile: it is put where it belongs, added to what is there, or put there past the caches.
 PUTS, ADDS, STREAMS = range(3)
+_PASSING, _FETCHED = 4, 1024  # vectors of a row that stand there at a time; bytes ahead that are fetched
 HEIGHTS = (4, ROWS)  # of tiles: the last rows are done in a lower one where they are few
 
 
@@ -26,20 +27,67 @@ def tile(what: Multiplication, height: int, vectors: int) -> Routine:
         row, *sums = carried
         f.prefetch(f.at(f["source"], f.plus(f.word(f["ahead"], row), f.word(f["terms"], p))))
         following = f.plus(row, 1)
-        left, right = f.at(f["left"], f.times(p, size)), f.at(f["right"], f.times(p, what.columns * size))
-        many = [f.load(f.at(right, v * width * size), kind, width) for v in range(vectors)]
-        made = []
-        for i in range(height):
-            one = f.splat(f.load(f.at(left, i * what.line_nbytes), kind), width)
-            made += [f.intrinsic("fma", one, many[v], sums[vectors * i + v]) for v in range(vectors)]
+        left = f.at(f["left"], f.times(p, size))
+        made = _added(f, what, vectors, [f.at(left, i * what.line_nbytes) for i in range(height)], p, sums)
         return [f.select(f.whether("eq", following, ROWS), ZERO, following), *made]
 
     zeros = [f.constant(0, kind, width)] * (height * vectors)
     _, *sums = f.loop(ZERO, f["count"], 1, [ZERO, *zeros], term)
+    _stored(f, what, vectors, sums)
+    return f
+
+
+def strip_tile(what: Multiplication, height: int, vectors: int) -> Routine:
+    """The same where rows of the left have their terms side by side: they pass by a vector at a time, packed nowhere.
+
+    What is some lines on is fetched, at the end the next strip's first.
+    """
+    f = Routine(f"strip{height}x{vectors}", "target near right source rows ahead", "first count")
+    size, width, kind = what.size, what.width, what.kind
+    row_nbytes = (_PASSING * width + width) * size
+
+    def vector(p: Value, sums: list[Value]) -> list[Value]:
+        rest = f.minus(f["count"], p)
+        mask = f.compare("icmp slt", f.lanes("i64", width), f.splat(rest, width))
+        later = f.plus(p, _FETCHED // size)
+        inside = f.whether("slt", later, f["count"])
+        table, ahead = f.select(inside, f["rows"], f["ahead"]), f.select(inside, later, f.minus(later, f["count"]))
+        here, there = (f.at(f["source"], f.plus(f["first"], f.times(q, size))) for q in (p, ahead))
+        turn = f.at(f["near"], f.times(f.integer("urem", p, _PASSING * width), size))
+        for i in range(height):
+            f.prefetch(f.at(there, f.word(table, i)))
+            f.store(f.load_some(f.at(here, f.word(f["rows"], i)), kind, mask), f.at(turn, i * row_nbytes))
+
+        def term(t: Value, sums: list[Value]) -> list[Value]:
+            left = f.at(turn, f.times(t, size))
+            return _added(f, what, vectors, [f.at(left, i * row_nbytes) for i in range(height)], f.plus(p, t), sums)
+
+        return f.loop(ZERO, f.least(rest, width), 1, sums, term)
+
+    zeros = [f.constant(0, kind, width)] * (height * vectors)
+    _stored(f, what, vectors, f.loop(ZERO, f.rounded(f["count"], width), width, zeros, vector))
+    return f
+
+
+def _added(
+    f: Routine, what: Multiplication, vectors: int, left: list[Value], p: Value, sums: list[Value]
+) -> list[Value]:
+    """The sums with a term more: an element of each row times the panel's vectors."""
+    size, width, kind = what.size, what.width, what.kind
+    right = f.at(f["right"], f.times(p, what.columns * size))
+    many = [f.load(f.at(right, v * width * size), kind, width) for v in range(vectors)]
+    made = []
+    for i, place in enumerate(left):
+        one = f.splat(f.load(place, kind), width)
+        made += [f.intrinsic("fma", one, many[v], sums[vectors * i + v]) for v in range(vectors)]
+    return made
+
+
+def _stored(f: Routine, what: Multiplication, vectors: int, sums: list[Value]) -> None:
+    """The tile, to be put where it belongs."""
     for k, value in enumerate(sums):
         row, v = divmod(k, vectors)
-        f.store(value, f.at(f["target"], (2 * row + v) * width * size))
-    return f
+        f.store(value, f.at(f["target"], (2 * row + v) * what.width * what.size))
 
 
 class Update(Routine):
