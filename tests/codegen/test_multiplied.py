@@ -124,7 +124,7 @@ def test_what_lies_apart_in_the_panel_is_packed_in_squares(equation: str, sizes:
 
 @pytest.mark.parametrize("dtype", [F32, F64])
 @pytest.mark.parametrize("equation", ["ik,kj->ij", "ik,jk->ij", "ik,kj->ji"])
-@pytest.mark.parametrize(("i", "j", "k"), [(29, 16, 1000), (4, 15, 17), (26, 5, 4500), (1600, 8, 33)])
+@pytest.mark.parametrize(("i", "j", "k"), [(29, 16, 1000), (64, 31, 57), (26, 12, 4500), (1600, 20, 130)])
 def test_rows_pass_by_where_columns_are_few(equation: str, i: int, j: int, k: int, dtype: DType) -> None:
     read, out = equation.split("->")
     sizes = dict(i=i, j=j, k=k)
