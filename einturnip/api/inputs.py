@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from einturnip.api.kept_programs import compile_kept
 from einturnip.core.diagnostics import Diagnostic, did_you_mean, with_source
 from einturnip.core.errors import BindError
-from einturnip.lang import compile_text
 from einturnip.lang.types import FileRef, Input, Program
 from einturnip.stores.open import open_source
 from einturnip.stores.stacked import expanded_to
@@ -35,7 +35,7 @@ def compile_path(path: Path) -> Program:
         raise BindError(f"{path} is not a program: byte {error.start} is not UTF-8 text") from None
     except OSError as error:
         raise BindError(f"the program {path} cannot be read: {error.strerror}") from None
-    return compile_text(text, str(path))
+    return compile_kept(text, str(path))
 
 
 def check_names(kind: str, given: Iterable[str], known: Iterable[str]) -> None:

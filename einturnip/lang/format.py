@@ -9,8 +9,9 @@ from itertools import groupby
 from einturnip.core.errors import InternalError
 from einturnip.lang.chunks import Block, Chunk, statements
 from einturnip.lang.lex import Token, tokenize
-from einturnip.lang.parse import parse, unified
+from einturnip.lang.parse import parse
 from einturnip.lang.spacing import Piece, continuation, joined, pieces, wrap
+from einturnip.lang.text import unified
 
 WIDTH = 120
 """No line is longer where it can be broken; comments behind a line do not count."""

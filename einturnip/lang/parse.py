@@ -18,6 +18,7 @@ from einturnip.lang.chunks import OUTSIDE, Block, Chunk, statements
 from einturnip.lang.heads import FUNCTION_WORDS
 from einturnip.lang.lex import Token, tokenize
 from einturnip.lang.syntax import Declaration, SyntaxTree
+from einturnip.lang.text import unified
 from einturnip.lang.tree import Return, TreeBuilder, Wrong
 
 
@@ -81,11 +82,6 @@ def _without_collection() -> Iterator[None]:
     finally:
         if collecting:
             gc.enable()
-
-
-def unified(text: str) -> str:
-    """A text without byte order mark, its lines ended by newlines alone."""
-    return text.removeprefix("\ufeff").replace("\r\n", "\n")
 
 
 class _Reader:

@@ -106,7 +106,9 @@ def place(graph: EinGraph, machine: Machine, *asked: object) -> Place | None:
     if root is None:
         return None
     try:
-        key = hashlib.sha256(repr((_version(), machine.fingerprint, digest(graph), asked)).encode()).hexdigest()[:40]
+        key = hashlib.sha256(
+            repr((FORMAT, version(_FLOORS), machine.fingerprint, digest(graph), asked)).encode()
+        ).hexdigest()[:40]
     except (Unknown, RecursionError):
         return None
     return Place(root / key, key)
@@ -125,7 +127,7 @@ class Place:
             if room.served_by(least, most):
                 path = self.folder / _name(least, most)
                 with contextlib.suppress(OSError, Damaged):
-                    memgraph, prediction, arena, laid_out, limit = from_bytes(_read(path), self.key)
+                    memgraph, prediction, arena, laid_out, limit = from_bytes(read(path), self.key)
                     os.utime(path)
                     return Kept(memgraph, prediction, arena, laid_out, limit)
         return None
@@ -143,9 +145,9 @@ class Place:
             return
         with contextlib.suppress(OSError):
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            _write(self.folder / _name(*room.serves(kept)), pieces, nbytes)
+            write(self.folder / _name(*room.serves(kept)), pieces, nbytes)
             if next(_written) % PRUNED_EVERY == 0:
-                _prune(self.folder.parent)
+                prune(self.folder.parent)
 
     def _names(self) -> Iterator[tuple[int, int]]:
         with contextlib.suppress(OSError):
@@ -162,7 +164,7 @@ def _name(least: int, most: int) -> str:
     return f"{least}-{most}{SUFFIX}"
 
 
-def _read(path: Path) -> bytes:
+def read(path: Path) -> bytes:
     """All of a file of this user's.
 
     Raises:
@@ -177,8 +179,8 @@ def _read(path: Path) -> bytes:
     return held
 
 
-def _write(path: Path, pieces: list[bytes | memoryview], nbytes: int) -> None:
-    """A file that is there whole or not at all."""
+def write(path: Path, pieces: list[bytes | memoryview], nbytes: int) -> None:
+    """Make a file, which is there whole or not at all."""
     number, name = tempfile.mkstemp(dir=path.parent, prefix=".plan-")
     try:
         with os.fdopen(number, "wb") as file:
@@ -210,7 +212,7 @@ def held(root: Path) -> list[tuple[float, int, Path]]:
     return sorted(found)
 
 
-def _prune(root: Path) -> None:
+def prune(root: Path) -> None:
     """Give up the plans used longest ago, where there are too many or too large ones."""
     files = held(root)
     total, count = sum(nbytes for _, nbytes, _ in files), len(files)
@@ -223,16 +225,19 @@ def _prune(root: Path) -> None:
             path.parent.rmdir()
 
 
-@lru_cache(maxsize=1)
-def _version() -> tuple[object, ...]:
-    """What of einturnip itself a plan depends on: the files that made it, by size and time of change."""
+@lru_cache(maxsize=4)
+def version(floors: tuple[str, ...], *more: Path) -> tuple[object, ...]:
+    """What of einturnip itself a value that is kept depends on: the files that made it, by size and time of change.
+
+    ``floors``: of the package; ``more``: other folders, all that is in them.
+    """
     root = os.path.dirname(os.path.dirname(core.__file__))
-    files, folders = [], [os.path.join(root, floor) for floor in _FLOORS]
+    files, folders = [], [os.path.join(root, floor) for floor in floors] + [os.fspath(path) for path in more]
     while folders:
         for entry in os.scandir(folders.pop()):
-            if entry.name.endswith(".py"):
+            if entry.name.endswith((".py", ".ein", ".lark")):
                 status = entry.stat()
-                files.append((entry.path[len(root) :], status.st_size, status.st_mtime_ns))
+                files.append((entry.path.removeprefix(root), status.st_size, status.st_mtime_ns))
             elif "." not in entry.name and entry.name != "__pycache__" and entry.is_dir():
                 folders.append(entry.path)
-    return FORMAT, sys.version_info[:2], np.__version__, *sorted(files)
+    return sys.version_info[:2], np.__version__, *sorted(files)

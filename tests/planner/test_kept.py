@@ -221,7 +221,7 @@ def test_what_a_plan_depends_on_asks_for_a_new_one(disk, other):
 
 def test_another_version_of_einturnip_makes_its_own(disk, monkeypatch):
     et.compile(TEXT)(X=X())
-    monkeypatch.setattr(kept, "_version", lambda: (kept.FORMAT + 1,))
+    monkeypatch.setattr(kept, "version", lambda *floors: (kept.FORMAT + 1,))
     disk.anew()
     et.compile(TEXT)(X=X())
     assert disk.searched == 1
