@@ -13,6 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from einturnip.core.contraction import contraction
+from einturnip.core.region import Region, Space
+from einturnip.eingraph.types import EinsumNode
 from einturnip.memgraph.types import FILES, MemGraph, Op, OpKind
 from einturnip.memgraph.views import Array
 from einturnip.stores.arrays import ArraySource
@@ -34,6 +37,7 @@ class InPlace:
         apart = {n: a for n, a in outputs.items() if _apart(n, inputs | outputs)}
         self._arrays = {n: a for n, a in (read if read_only else read | apart).items() if _plain(a)}
         self._file = _files(graph, self._arrays, first) if self._arrays else {}
+        self._multiplied = _multiplied(graph) & self._file.keys() if self._arrays else frozenset()
 
     @property
     def empty(self) -> bool:
@@ -47,7 +51,7 @@ class InPlace:
             return None
         index: tuple[Any, ...] = (*slices(self._graph.taskgraph.get_value(value).box), ...)
         window: Array = self._arrays[file][index]
-        return window if _pitched(window) else None
+        return window if value not in self._multiplied or _pitched(window) else None
 
     def file(self, value: int) -> int | None:
         """The input or output (numbered from the nodes on) in whose array a value may stand; None where in none."""
@@ -107,6 +111,21 @@ def _made_at_once(graph: MemGraph) -> NDArray[np.int64]:
     makes = np.isin(graph.kind, (OpKind.KERNEL, OpKind.AGGREGATE, OpKind.MOVE)) & (graph.unit < 0)
     values: NDArray[np.int64] = graph.write[graph.write_ptr[:-1][makes], 3]
     return values
+
+
+def _multiplied(graph: MemGraph) -> frozenset[int]:
+    """The values of products' tiles, which BLAS takes as matrices; other kernels take what lies in any strides."""
+    nodes = graph.taskgraph.decomposition.graph.nodes
+    product = np.array([isinstance(n, EinsumNode) and _multiplies(n.einsum) for n in nodes])
+    made = np.isin(graph.kind, (OpKind.KERNEL, OpKind.AGGREGATE))
+    made[made] = product[graph.taskgraph.node[graph.task[made]]]
+    sides = ((graph.read, graph.read_ptr), (graph.write, graph.write_ptr))
+    values = [side[np.repeat(made, np.diff(ptr)), 3] for side, ptr in sides]
+    return frozenset(np.unique(np.concatenate(values)).tolist())
+
+
+def _multiplies(space: Space) -> bool:
+    return isinstance(space, Region) or contraction(space) is not None
 
 
 def _plain(array: Array) -> bool:
