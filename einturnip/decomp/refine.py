@@ -12,7 +12,7 @@ from einturnip.decomp.alike import Group, Grouped
 from einturnip.decomp.blocks import SHARE_STREAMED
 
 # Sides of a tile at which a matrix product runs at full rate or nearly; of what depth its panels may be.
-SIDES = (1280, 640, 320)
+SIDES = (1280, 640, 512, 320)
 DEPTHS = (1024, 512, 256, 192, 128, 96, 64)
 # Blocks along one label that are tried, how many more than fill the memory, and shapes of them that are followed up.
 MOST_BLOCKS = 64

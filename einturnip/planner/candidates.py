@@ -26,7 +26,7 @@ MOST_PRICED = 10
 MOST_LOWERED = 6
 # Of bytes that are to be read at most, what cuts that are lowered for that read by formula; how much dearer than the
 # cheapest they are at most; tiles that are left free, of which more are of no use; and how many such cuts are lowered.
-SPARING, HARDLY_DEARER = 1.01, 1.1
+SPARING, HARDLY_DEARER, AS_DEAR = 1.003, 1.1, 0.02
 ROOMY, MOST_SPARING = 2, 8
 # The most kinds of einsum for which I/O blocks are part of the price, and for which cuts are made to measure.
 MOST_GROUPS_BLOCKED = 200
@@ -129,8 +129,9 @@ class Candidates:
         least = min(map(self.price, found), default=0.0)
         near = [c for c in found if self.price(c) <= HARDLY_DEARER * least]
 
-        def order(cut: Cut) -> tuple[int, int]:
-            return -min(ROOMY, int(self.prices.spare(cut.tiles, capacity))), cut.kernel_calls
+        def order(cut: Cut) -> tuple[int, int, int]:
+            dearer = int((self.price(cut) / least - 1) / AS_DEAR)
+            return -min(ROOMY, int(self.prices.spare(cut.tiles, capacity))), dearer, cut.kernel_calls
 
         return sorted(near, key=order)[:MOST_SPARING]
 
