@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from typing import assert_never
+from typing import TYPE_CHECKING, assert_never
 
 from einturnip.core.errors import SourceError
 from einturnip.eingraph.assembly import Assembly, Draft, Drafts, Space, copy_of
 from einturnip.eingraph.check import check
 from einturnip.eingraph.forms import Forms, distinct, pattern
-from einturnip.eingraph.gradient import Gradients
 from einturnip.eingraph.joining import concatenation, replacement
 from einturnip.eingraph.mentions import Mentions, mentions
 from einturnip.eingraph.ranges import label_sizes
@@ -18,6 +17,9 @@ from einturnip.eingraph.statement import Statement
 from einturnip.eingraph.types import NO_HINTS, ConcatNode, EinGraph, InputNode
 from einturnip.lang.types import Concatenate, Dim, Equation, For, Grad, Input, Output, Program, Replace
 from einturnip.lang.types import Statement as ProgramStatement
+
+if TYPE_CHECKING:
+    from einturnip.eingraph.gradient import Gradients
 
 
 def build(
@@ -59,7 +61,7 @@ class _Unrolled:
     def __init__(self, sizes: Sizes) -> None:
         self.sizes = sizes
         self.assembly = Assembly()
-        self.gradients = Gradients(self.assembly)
+        self._derived: Gradients | None = None  # what makes gradients, once there is one
         self._gradients: set[int] = set()
         self.nodes: dict[int, int] = {}
         self._forms = Forms()
@@ -149,8 +151,12 @@ class _Unrolled:
     def _gradient(self, statement: Grad) -> None:
         if self._is_unsized(statement, (statement.loss, statement.by)):
             return
+        from einturnip.eingraph.gradient import Gradients  # most programs have none
+
+        if self._derived is None:
+            self._derived = Gradients(self.assembly)
         loss, by = self.nodes[statement.loss], self.nodes[statement.by]
-        self.nodes[statement.number] = made = self.gradients.gradient(loss, by)
+        self.nodes[statement.number] = made = self._derived.gradient(loss, by)
         self._gradients.add(made)
         self.sizes.axes[statement.number] = self.sizes.axes[statement.by]
 

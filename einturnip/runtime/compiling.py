@@ -114,7 +114,7 @@ def left_to_numpy(tasks: TaskGraph, machine: Machine) -> list[tuple[TaskKind, in
     left = saved.keys() - _worth(saved)
     parts, nodes, found = tasks.decomposition.partitionings, tasks.decomposition.graph.nodes, []
     for kind, mode in _MODES.items() if left else ():
-        for i in np.unique(tasks.node[tasks.kind == kind]).tolist():
+        for i in np.flatnonzero(np.bincount(tasks.node[tasks.kind == kind])).tolist():
             node = nodes[i]
             if isinstance(node, EinsumNode) and _codes(node.einsum, parts[i].tiles, mode) in left:
                 found.append((kind, i))
@@ -200,7 +200,7 @@ def _compilable(tasks: TaskGraph) -> list[tuple[Space, Mode]]:
     parts, nodes = tasks.decomposition.partitionings, tasks.decomposition.graph.nodes
     found: dict[tuple[int, Mode], Space] = {}
     for kind, mode in _MODES.items():
-        for i in np.unique(tasks.node[tasks.kind == kind]).tolist():
+        for i in np.flatnonzero(np.bincount(tasks.node[tasks.kind == kind])).tolist():
             node = nodes[i]
             if not isinstance(node, EinsumNode):
                 continue
