@@ -11,8 +11,6 @@ from einturnip.codegen.blocked import Blocked
 from einturnip.codegen.contraction import ContractionKernel, compile_contraction
 from einturnip.codegen.elementwise import compile_elementwise, compile_finish
 from einturnip.codegen.empty import NOTHING, compile_empty
-from einturnip.codegen.fetch import TAKER, FetchRows
-from einturnip.codegen.keyed import compile_keyed
 from einturnip.codegen.multiplied import Multiplied, multiplication
 from einturnip.codegen.native import library
 from einturnip.codegen.native.kernel import NativeKernel
@@ -21,8 +19,6 @@ from einturnip.codegen.native.panels import Multiplication
 from einturnip.codegen.native.recipe import Recipe, recipe
 from einturnip.codegen.protocol import HostKernel, Mode
 from einturnip.codegen.reduce import compile_reduce
-from einturnip.codegen.region import compile_region, region_code
-from einturnip.codegen.region_rows import compile_rows, rows_bands
 from einturnip.codegen.status import DIVIDE, INVALID, OVERFLOW
 from einturnip.core.einsum import Einsum
 from einturnip.core.region import Region
@@ -57,7 +53,7 @@ def compile_tile(
 ) -> HostKernel:
     """As compile_kernel, made anew. ``native``: as machine code, where that was prepared."""
     if isinstance(einsum, Region):
-        return (compile_rows if einsum.of_rows else compile_region)(einsum, extents, mode, _compile_step)
+        return _of_region(einsum, extents, mode)
     fast = _fast if native else _slow
     if mode == "finish":
         return (
@@ -66,6 +62,8 @@ def compile_tile(
             else NOTHING
         )
     if einsum.keys:
+        from einturnip.codegen.keyed import compile_keyed
+
         return compile_keyed(einsum, extents, mode)
     if 0 in extents[: einsum.n_out]:
         return NOTHING
@@ -77,6 +75,14 @@ def compile_tile(
     if product is not None:
         return _multiplied(product, einsum, mode) if native and not by_blas else product
     return fast(compile_reduce(einsum, extents, mode == "whole"), einsum, extents, mode)
+
+
+def _of_region(region: Region, extents: tuple[int, ...], mode: Mode, native: bool = False) -> HostKernel:
+    """A region's kernel; what makes those is loaded with the first."""
+    from einturnip.codegen.region import compile_region
+    from einturnip.codegen.region_rows import compile_rows
+
+    return (compile_rows if region.of_rows else compile_region)(region, extents, mode, _compile_step, native)
 
 
 def _compile_step(einsum: Einsum | Region, extents: tuple[int, ...], mode: Mode) -> HostKernel:
@@ -143,13 +149,16 @@ def _multiplied(product: ContractionKernel, einsum: Einsum, mode: Mode) -> HostK
 @lru_cache(maxsize=256)
 def compiled_region(region: Region, extents: tuple[int, ...], mode: Mode) -> HostKernel:
     """The kernel that a region would have if its machine code were at hand; for pricing."""
-    return (compile_rows if region.of_rows else compile_region)(region, extents, mode, _compile_step, native=True)
+    return _of_region(region, extents, mode, native=True)
 
 
 def row_code(einsum: Einsum, extents: tuple[int, ...], mode: Mode) -> tuple[Code, ...]:
     """What would be compiled for rows that such a tile's kernel takes out of tables, if it takes any."""
     if not einsum.keys or 0 in extents or mode == "finish":
         return ()
+    from einturnip.codegen.fetch import TAKER, FetchRows
+    from einturnip.codegen.keyed import compile_keyed
+
     steps = (step for section in getattr(compile_keyed(einsum, extents, mode), "sections", ()) for step in section)
     return (TAKER,) if any(isinstance(step.operation, FetchRows) for step in steps) else ()
 
@@ -157,6 +166,9 @@ def row_code(einsum: Einsum, extents: tuple[int, ...], mode: Mode) -> tuple[Code
 def machine_code(space: Einsum | Region, mode: Mode) -> tuple[Code, ...]:
     """What would be compiled for an einsum or a region; nothing where NumPy computes it."""
     if isinstance(space, Region):
+        from einturnip.codegen.region import region_code
+        from einturnip.codegen.region_rows import rows_bands
+
         return rows_bands(space, _compile_step) if space.of_rows else region_code(space, mode, _compile_step)
     made = recipe(space, mode)
     return () if made is None else (made,)

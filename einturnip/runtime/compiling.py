@@ -28,7 +28,6 @@ from einturnip.core.errors import CapacityError, RunError
 from einturnip.core.machine import Machine
 from einturnip.core.region import Region, Space
 from einturnip.core.settings import format_size
-from einturnip.decomp.kernel_time import kernel_seconds
 from einturnip.eingraph.types import EinsumNode
 from einturnip.taskgraph.types import TaskGraph, TaskKind
 
@@ -81,7 +80,7 @@ def compile_ahead(tasks: TaskGraph, machine: Machine, runs: int = 1, spent: floa
     it in this process, would have saved what compiling takes. ``runs``: how many have come since this was last asked;
     ``spent``: the seconds that they took, if known, as long as there is no machine code.
     """
-    gains = _gains_of(tasks, machine)
+    gains = _gains_of(tasks, machine) if _is_worth_loading(tasks) else ()
     if sum(gain.seconds for gain in gains) < WORTH_LOADING:
         return 0
     load_code([code for gain in gains for code in gain.codes])
@@ -106,7 +105,7 @@ def _worth(saved: Mapping[tuple[Code, ...], float]) -> list[tuple[Code, ...]]:
 
 def left_to_numpy(tasks: TaskGraph, machine: Machine) -> list[tuple[TaskKind, int]]:
     """The kernels, by kind and node, that ``compile_ahead`` would not bring as machine code if it were asked now."""
-    gains = _gains_of(tasks, machine)
+    gains = _gains_of(tasks, machine) if _is_worth_loading(tasks) else ()
     if sum(gain.seconds for gain in gains) < WORTH_LOADING:
         return []
     load_code([code for gain in gains for code in gain.codes])
@@ -121,11 +120,18 @@ def left_to_numpy(tasks: TaskGraph, machine: Machine) -> list[tuple[TaskKind, in
     return found
 
 
+def _is_worth_loading(tasks: TaskGraph) -> bool:
+    """Whether kernels may take long enough, whichever of them are machine code."""
+    return float(tasks.seconds.sum()) >= WORTH_LOADING
+
+
 def _gains_of(tasks: TaskGraph, machine: Machine) -> tuple[_Gain, ...]:
     """The plan's kernels that may be machine code; found once a plan."""
     known = _gains.get(id(tasks))
     if known is not None and known[0]() is tasks:
         return known[1]
+    from einturnip.decomp.kernel_time import kernel_seconds
+
     parts, nodes = tasks.decomposition.partitionings, tasks.decomposition.graph.nodes
     plain = replace(machine, compiled=False)
     found: dict[tuple[Code, ...], _Gain] = {}

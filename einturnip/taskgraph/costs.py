@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from einturnip.codegen.kernels import Mode, compile_kernel, planned_workspace_nbytes
-from einturnip.codegen.region import RegionKernel
 from einturnip.core.einsum import Box
 from einturnip.core.machine import Machine
-from einturnip.core.region import Space
-from einturnip.decomp.kernel_time import kernel_seconds
+from einturnip.core.region import Region, Space
 
 Costs = tuple[int, float, int]
 
@@ -25,6 +23,10 @@ class KernelCosts:
         found = self._known.get((id(e), mode, extents))
         if found is not None:
             return found
+        if not isinstance(e, Region):
+            return self._priced((id(e), mode, extents), e, mode, box)
+        from einturnip.codegen.region import RegionKernel
+
         kernel = compile_kernel(e, extents, mode)
         if not isinstance(kernel, RegionKernel) or not kernel.mask.conditions:
             return self._priced((id(e), mode, extents), e, mode, box)
@@ -36,6 +38,8 @@ class KernelCosts:
     def _priced(self, key: tuple[object, ...], e: Space, mode: Mode, box: Box) -> Costs:
         found = self._known.get(key)
         if found is None:
+            from einturnip.decomp.kernel_time import kernel_seconds
+
             extents = tuple([hi - lo for lo, hi in box])
             kernel = compile_kernel(e, extents, mode)
             seconds = kernel_seconds(e, extents, self.machine, mode, [lo for lo, _ in box])

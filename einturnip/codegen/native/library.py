@@ -5,11 +5,9 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import hashlib
-import json
 import os
 import platform
 import struct
-import subprocess
 import sys
 from collections.abc import Iterable
 from functools import lru_cache
@@ -19,10 +17,7 @@ from typing import TypeAlias, assert_never
 
 from einturnip.codegen.native import compiler, elf
 from einturnip.codegen.native.band import Band
-from einturnip.codegen.native.band_nest import band_function
 from einturnip.codegen.native.kernel import Function
-from einturnip.codegen.native.multiply import multiply_function
-from einturnip.codegen.native.nest import function
 from einturnip.codegen.native.panels import Multiplication
 from einturnip.codegen.native.recipe import Recipe
 from einturnip.codegen.native.take import Taker, taker
@@ -92,10 +87,16 @@ def _source(recipe: Code) -> tuple[str, str]:
     """A kernel's code, and the name of its object file: by code and processor."""
     match recipe:
         case Recipe():
+            from einturnip.codegen.native.nest import function
+
             text = function(recipe, _NAME)
         case Band():
+            from einturnip.codegen.native.band_nest import band_function
+
             text = band_function(recipe, _NAME)
         case Multiplication():
+            from einturnip.codegen.native.multiply import multiply_function
+
             text = multiply_function(recipe, _NAME)
         case Player():
             text = player(_NAME)
@@ -137,6 +138,9 @@ def _bring(key: str) -> bool:
 
 def _compile(sources: dict[str, str]) -> None:
     """Run the compiler's process over sources; what goes wrong there leaves no object behind."""
+    import json
+    import subprocess
+
     folder = _folder()
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
