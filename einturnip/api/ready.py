@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from einturnip.core.errors import EinturnipError
 from einturnip.pipeline import report_of
 from einturnip.planner.price import slots
-from einturnip.runtime.arrays_run import ArraysRun, runs_again
+from einturnip.runtime.arrays_run import ArraysRun, runs_again, standing
 from einturnip.runtime.compiling import compile_ahead
 from einturnip.runtime.small import SmallRun, is_small
 from einturnip.runtime.trace import Trace
@@ -19,6 +19,9 @@ from einturnip.stores.types import Array
 
 if TYPE_CHECKING:
     from einturnip.pipeline import Planned
+
+# Bytes from which on an array of a small plan is worked on in place: what is smaller is copied as fast.
+LARGE_NBYTES = 1 << 15
 
 
 class Ready:
@@ -39,10 +42,10 @@ class Ready:
     def run(self, inputs: Sequence[Array | None], outputs: Sequence[Array]) -> Callable[[], RunReport] | None:
         """Run it; what is returned tells of it. None where it has to be run at length: an error wants its place.
 
-        ``inputs``: the array of each input by node; ``outputs``: that of each output, in C's order if not ``small``.
+        ``inputs``: the array of each input by node; ``outputs``: that of each output, in C's order.
         All arrays of one plan have the same shapes, strides and dtypes.
         """
-        if not self.small and not all(a is None or a.flags.aligned for a in inputs):
+        if not all(a is None or a.flags.aligned for a in inputs) or not all(a.flags.carray for a in outputs):
             return None
         codes, began = self._compiled(), time.perf_counter()
         try:
@@ -61,7 +64,7 @@ class Ready:
     def _made(self, inputs: Sequence[Array | None], outputs: Sequence[Array]) -> SmallRun | ArraysRun:
         planned = self._planned
         if self.small:
-            return SmallRun(planned.memgraph)
+            return SmallRun(planned.memgraph, standing(planned.memgraph, inputs, outputs, LARGE_NBYTES))
         return ArraysRun(planned.memgraph, inputs, outputs, slots(planned.machine.workers))
 
     def _compiled(self) -> int:

@@ -98,7 +98,7 @@ class StepPlan:
             ]
             in_place = InPlace(planned.memgraph, there, sinks, read_only=True)
             self._read_there = {n: a for n, a in enumerate(map(in_place.array, range(len(inputs)))) if a is not None}
-            self._small, self._codes = SmallRun(planned.memgraph, in_place), codes
+            self._small, self._codes = SmallRun(planned.memgraph, in_place, fixed=True), codes
             loaded = sum(a.nbytes for n, a in enumerate(inputs) if a is not None and n not in self._read_there)
             self._held = made_nbytes(planned.memgraph) + loaded + OP_NBYTES * len(planned.memgraph)
         small = self._small

@@ -148,8 +148,7 @@ class ArraysRun:
         self, graph: MemGraph, inputs: Sequence[Array | None], outputs: Sequence[Array], threads: dict[Lane, int]
     ) -> None:
         self._graph, self._threads = graph, threads
-        sources = [None if a is None else array_source(a, "") for a in inputs]
-        in_place = InPlace(graph, sources, [array_sink(a, "", a.shape, from_numpy(a.dtype)) for a in outputs])
+        in_place = standing(graph, inputs, outputs)
 
         def elsewhere(value: int) -> bool:
             return in_place(value) is not None
@@ -215,6 +214,15 @@ class ArraysRun:
             trace.ended(op, lanes[op], thread, begin, ended)
         trace.seconds, trace.stalls = mine.seconds, mine.stalls
         return happened(graph, bits), trace
+
+
+def standing(
+    graph: MemGraph, inputs: Sequence[Array | None], outputs: Sequence[Array], least_nbytes: int = 0
+) -> InPlace:
+    """What of a run's arrays is worked on in place, of those that are not too small to gain by it."""
+    sources = [None if a is None or a.nbytes < least_nbytes else array_source(a, "") for a in inputs]
+    sinks = [array_sink(a, "", a.shape, from_numpy(a.dtype)) for a in outputs]
+    return InPlace(graph, sources, sinks, read_only=any(a.nbytes < least_nbytes for a in outputs))
 
 
 _TRANSFERS = frozenset({OpKind.LOAD, OpKind.STORE})

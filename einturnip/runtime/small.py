@@ -93,14 +93,17 @@ def made_nbytes(graph: MemGraph) -> int:
 class SmallRun:
     """A plan with its arena and every op's arguments at hand. For one run at a time.
 
-    ``in_place``: the inputs that are read where they stand, which must be the same in every run.
+    ``in_place``: the arrays that are worked on where they stand; with ``fixed`` they are the same in every run.
     """
 
-    def __init__(self, graph: MemGraph, in_place: InPlace | None = None) -> None:
+    def __init__(self, graph: MemGraph, in_place: InPlace | None = None, fixed: bool = False) -> None:
         self._graph = graph
         # BLAS is always there: a reproducible run's bits hang on it. And it divides a step's product among all workers.
-        self._by_blas, self._divided = graph.taskgraph.ordered, in_place is not None
-        self._steps = Steps(graph, in_place or InPlace(graph, (), ()), True, self._kernel, graph)
+        self._by_blas, self._divided = graph.taskgraph.ordered, fixed
+        in_place = in_place or InPlace(graph, (), ())
+        self._steps = Steps(graph, in_place, fixed or in_place.empty, self._kernel, graph)
+        if not fixed:
+            in_place.forget()
         self._lanes = [Lane(op.kind.lane) for op in graph]
 
     def run(self, inputs: Sequence[Array | None], outputs: Sequence[Array]) -> Times:

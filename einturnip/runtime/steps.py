@@ -19,6 +19,9 @@ from einturnip.taskgraph.types import TaskKind
 Step = Callable[[], int]
 """Does an op; gives the bits of what a kernel met."""
 
+# Bytes up to which a copy is over before it is found out how to make it quicker.
+SMALL_NBYTES = 1 << 20
+
 _Window = tuple[int, tuple[Any, ...]]
 
 
@@ -144,13 +147,14 @@ class Steps:
         region, array = self._views.transferred(op)
         window: tuple[Any, ...] = (*slices(region), ...)  # a view even of a scalar
         files = self._files
+        copy = copy_blocked if array.nbytes > SMALL_NBYTES else np.copyto
 
         def load() -> int:
-            copy_blocked(array, files[tier][window])
+            copy(array, files[tier][window])
             return 0
 
         def store() -> int:
-            copy_blocked(files[tier][window], array)
+            copy(files[tier][window], array)
             return 0
 
         return load if inward else store
