@@ -6,31 +6,25 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
 from einturnip.core.errors import CapacityError
 from einturnip.core.machine import Machine
-from einturnip.decomp.check import check as check_decomposition
 from einturnip.decomp.stored import FileLayout
 from einturnip.decomp.types import Decomposition
 from einturnip.devices.choice import Chosen, choose, open_devices, within
 from einturnip.devices.host import available_memory, blas_threads, usable_cores
 from einturnip.devices.stored import machine_here
 from einturnip.eingraph.build import build as build_graph
-from einturnip.eingraph.check import check as check_graph
 from einturnip.eingraph.types import EinGraph, EinsumNode, InputNode
 from einturnip.lang.types import Program
-from einturnip.memgraph.check import check as check_memgraph
 from einturnip.memgraph.types import MemGraph, OpKind
 from einturnip.planner import kept
 from einturnip.planner.budget import Budget, peak_resident_nbytes, resident_nbytes, rounded, uncollected
-from einturnip.planner.canonical import canonical_cut
-from einturnip.planner.forms import best_form
 from einturnip.planner.options import Options as Options
-from einturnip.planner.plan import Lowered, plan, tidy_up
-from einturnip.planner.price import predict, slots
+from einturnip.planner.price import as_it_runs, predict, slots
 from einturnip.runtime.compiling import available, compile_ahead, compile_all, has_room, require_room
 from einturnip.runtime.execute import HostExecutor, Transfers
 from einturnip.runtime.in_arrays import rates
@@ -47,8 +41,10 @@ from einturnip.stores.chunk_files import ChunkFiles
 from einturnip.stores.chunked import ChunkedSource
 from einturnip.stores.spill import SpillFile
 from einturnip.stores.types import Sink, Source
-from einturnip.taskgraph.check import check as check_taskgraph
 from einturnip.taskgraph.types import TaskGraph
+
+if TYPE_CHECKING:
+    from einturnip.planner.plan import Lowered
 
 WARNINGS = ("nan", "overflow", "divide")
 
@@ -143,16 +139,26 @@ def _made(
         made = _searched(graph, sources, targets, options, (machine, memory), layouts, len(device.numbers))
     if options.reproducible:
         require_room(made.taskgraph, machine, memory, resident_nbytes())
-    best = _on_device(made, device, options)
+    best = _as_it_runs(_on_device(made, device, options), options)
     if options.check and (found is None or device.kind != "cpu"):
-        check_graph(best.graph)
-        check_decomposition(best.decomposition)
-        check_taskgraph(best.taskgraph)
-        check_memgraph(best.memgraph)
+        _check(best)
         if place is not None and found is None:  # what is kept was proven
             one = kept.Kept(made.memgraph, made.prediction, made.budget.arena, made.room, made.limit)
             place.keep(one, room, time.monotonic() - began)
     return best
+
+
+def _check(made: Planned) -> None:
+    """Prove every floor's value."""
+    from einturnip.decomp.check import check as check_decomposition
+    from einturnip.eingraph.check import check as check_graph
+    from einturnip.memgraph.check import check as check_memgraph
+    from einturnip.taskgraph.check import check as check_taskgraph
+
+    check_graph(made.graph)
+    check_decomposition(made.decomposition)
+    check_taskgraph(made.taskgraph)
+    check_memgraph(made.memgraph)
 
 
 def _machine(
@@ -184,7 +190,11 @@ def _searched(
     layouts: Mapping[str, FileLayout],
     devices: int,
 ) -> Planned:
-    """The best plan of the program, rewritten and fused or not, that the search finds."""
+    """The best plan of the program, rewritten and fused or not, that the search finds; loaded where none is kept."""
+    from einturnip.planner.canonical import canonical_cut
+    from einturnip.planner.forms import best_form
+    from einturnip.planner.plan import plan, tidy_up
+
     (machine, memory), again = within, options.again
     limit = options.arena if options.arena is not None else memory
     if options.reproducible or again is not None:
@@ -226,6 +236,16 @@ def _on_device(made: Planned, device: Chosen, options: Options) -> Planned:
         return replace(made, device=device)
     memgraph, staging = with_host_tier(made.memgraph, pinned_limit(options.host_memory, resident_nbytes()))
     return replace(made, memgraph=memgraph, device=device, staging=staging)
+
+
+def _as_it_runs(made: Planned, options: Options) -> Planned:
+    """The plan with what its run will take, where NumPy does some of its kernels."""
+    if made.device.kind != "cpu" or options.reproducible or options.again is not None:
+        return made
+    graph = as_it_runs(made.memgraph, made.machine)
+    if graph is made.memgraph:
+        return made
+    return replace(made, memgraph=graph, prediction=predict(graph, made.machine, policy(options.policy)))
 
 
 def _layout(source: Source) -> FileLayout:

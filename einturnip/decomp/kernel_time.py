@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
+from einturnip.codegen.blocked import Blocked
 from einturnip.codegen.contraction import ContractionKernel
-from einturnip.codegen.kernels import Mode, compile_kernel, compiled_region, product_code
+from einturnip.codegen.kernels import Mode, compile_kernel, compiled_region, planned_workspace_nbytes, product_code
 from einturnip.codegen.native.panels import Multiplication
 from einturnip.codegen.native.recipe import recipe
 from einturnip.codegen.pricing import native_work
@@ -42,6 +44,18 @@ def kernel_seconds(
         kernel = compile_kernel(einsum, tuple(extents), mode)
     share = math.prod(extents[key.label] / max(1, einsum.bounds[key.label]) for key in einsum.keys)
     return machine.op_latency + work_seconds(kernel_work(kernel, origins, share), machine)
+
+
+def numpy_seconds(einsum: Space, extents: Sequence[int], machine: Machine, mode: Mode) -> float:
+    """What NumPy takes in place of machine code, in the workspace that was planned for that."""
+    if isinstance(einsum, Region):
+        return kernel_seconds(einsum, extents, replace(machine, compiled=False), mode)
+    kernel = compile_kernel(einsum, tuple(extents), mode)
+    slow = getattr(kernel, "slow", kernel)
+    if isinstance(slow, Blocked) and slow.within is not None:
+        nbytes = planned_workspace_nbytes(einsum, tuple(extents), mode, machine.compiled)
+        slow = slow if nbytes >= slow.workspace_nbytes else slow.within(nbytes)
+    return machine.op_latency + work_seconds(kernel_work(slow), machine)
 
 
 def _compiled_work(einsum: Einsum, extents: tuple[int, ...], mode: Mode) -> Work | None:

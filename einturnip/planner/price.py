@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 
 from einturnip.core.machine import Machine
-from einturnip.decomp.kernel_time import kernel_seconds
 from einturnip.eingraph.types import EinGraph, EinsumNode
 from einturnip.memgraph.types import COMPUTE, Lane, MemGraph, OpKind
 from einturnip.planner.bound import link_bound
+from einturnip.runtime.compiling import left_to_numpy
 from einturnip.runtime.policies import Policy
 from einturnip.runtime.simulate import simulate
 from einturnip.runtime.types import Prediction
+from einturnip.taskgraph.build import MODES
 
 READERS, WRITERS = 2, 1
 
@@ -41,6 +43,27 @@ def predicted_seconds(graph: MemGraph, machine: Machine, policy: Policy) -> floa
     busy = processor_seconds(graph, machine) / machine.workers
     alone = len(graph) * machine.op_latency  # Python runs in one thread
     return max(seconds, busy, alone) + touched_nbytes(graph) * machine.fault
+
+
+def as_it_runs(graph: MemGraph, machine: Machine) -> MemGraph:
+    """The plan with what its kernels take that NumPy does: whose machine code is not there, and not worth compiling."""
+    left = left_to_numpy(graph.taskgraph, machine) if machine.compiled else []
+    if not left:
+        return graph
+    from einturnip.decomp.kernel_time import kernel_seconds, numpy_seconds
+
+    tasks, seconds = graph.taskgraph, graph.seconds.copy()
+    running = (graph.task >= 0) & np.isin(graph.kind, (OpKind.KERNEL, OpKind.AGGREGATE))
+    kinds, of = tasks.kind[graph.task], tasks.node[graph.task]
+    for kind, node in left:
+        space = tasks.decomposition.graph.nodes[node]
+        tiles, mode = tasks.decomposition.partitionings[node].tiles, MODES[kind]
+        assert isinstance(space, EinsumNode)
+        longer = numpy_seconds(space.einsum, tiles, machine, mode) - kernel_seconds(space.einsum, tiles, machine, mode)
+        points = tasks.flops[graph.task]
+        mine = running & (kinds == kind) & (of == node)
+        seconds[mine] += longer * points[mine] / max(1, int(points[mine].max()))  # tiles at the edges are smaller
+    return replace(graph, seconds=np.maximum(seconds, 0.0))
 
 
 def touched_nbytes(graph: MemGraph) -> int:
@@ -72,6 +95,8 @@ def processor_seconds(graph: MemGraph, machine: Machine) -> float:
 
 def least_seconds(graph: EinGraph, machine: Machine) -> float:
     """What the kernels of a graph take by formula, shared evenly among the workers, if nothing ever waits."""
+    from einturnip.decomp.kernel_time import kernel_seconds
+
     einsums = [node.einsum for node in graph.nodes if isinstance(node, EinsumNode)]
     counted = Counter(map(id, einsums))
     each = {id(e): kernel_seconds(e, e.bounds, machine) - machine.op_latency for e in einsums}

@@ -14,7 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import einturnip as et
+from einturnip.codegen import kernels
 from einturnip.codegen.kernels import compile_kernel
+from einturnip.codegen.native import library
 from einturnip.codegen.region_work import kernel_work
 from einturnip.core.dtypes import F32
 from einturnip.core.einsum import Einsum
@@ -23,7 +25,9 @@ from einturnip.core.machine_defaults import SIDES
 from einturnip.core.scalar import Call, Operand
 from einturnip.decomp.kernel_time import kernel_seconds
 from einturnip.decomp.transfer_time import load_seconds, runs, store_seconds
-from einturnip.memgraph.types import OpKind
+from einturnip.pipeline import Planned
+from einturnip.runtime.compiling import compile_all
+from einturnip.taskgraph.types import TaskKind
 
 ATTENTION = """import std.nn
 input Q : f32[s,d]
@@ -62,14 +66,14 @@ def test_what_lies_free_between_large_and_small_values_is_not_touched(tmp_path: 
     np.save(tmp_path / "b.npy", np.ones(512, np.float32))
     text = "input A : f32[n,m]\ninput b : f32[m]\nC[i,j] = A[i,j] + b[j]\noutput C\n"
     files = {name: str(tmp_path / f"{name}.npy") for name in "Ab"}
-    result = et.compile(text)(**files, arena="64MiB", out={"C": str(tmp_path / "C.npy")})
+    result = et.compile(text)(data=files, arena="64MiB", out={"C": str(tmp_path / "C.npy")})
     counted = result.report.arena_peak_nbytes
     assert counted <= result.report.predicted.peak_nbytes["cpu:0"] <= 1.1 * counted
 
 
 def kernel_time(text: str, **sizes: int) -> float:
-    memgraph = et.compile(text).plan(arena="64MiB", dims=sizes)._job.planned.memgraph
-    return float(memgraph.seconds[memgraph.kind == OpKind.KERNEL].sum())
+    tasks = et.compile(text).plan(arena="64MiB", dims=sizes)._job.planned.taskgraph
+    return float(tasks.seconds[np.isin(tasks.kind, (TaskKind.KERNEL, TaskKind.TOUCH))].sum())
 
 
 def test_blocks_that_a_mask_leaves_out_are_not_counted() -> None:
@@ -128,3 +132,23 @@ def test_products_between_sizes_take_times_between(m: int, n: int, k: int) -> No
     ]
     rate = Machine().product_seconds("float32", m, n, k) / (m * n * k)
     assert min(each) * 0.999 <= rate <= max(each) * 1.001
+
+
+@pytest.mark.skipif(not library.available(), reason="no machine code on this kind of machine")
+def test_what_is_left_to_numpy_is_priced_as_that(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("EINTURNIP_CALIBRATION", "off")
+    library.forget()
+    kernels.forget()
+    text = "input X : f32[n,m]\nY[i,j] = gelu(X[i,j])\noutput Y\n"
+
+    def planned() -> Planned:
+        return et.compile(text).plan(X=np.ones((1600, 1600), np.float32))._job.planned
+
+    before = planned()  # compiling takes longer than a run would save
+    assert compile_all(before.taskgraph) > 0
+    after = planned()
+    assert after.prediction.seconds < before.prediction.seconds / 2
+    assert after.memgraph.seconds.sum() < before.memgraph.seconds.sum() / 2
+    library.forget()
+    kernels.forget()
