@@ -111,12 +111,15 @@ class Arena:
         Of what is larger the front is taken, or with ``far`` the end.
         """
         best: Segment | None = None
-        for s in self._sizes[bisect_left(self._sizes, size) :]:
-            if s >= SNUG * size and best is not None:
-                break
-            seg = self._top(s)
-            if seg is not None and (best is None or seg.newest < best.newest):
+        sizes = self._sizes
+        at = bisect_left(sizes, size)
+        while at < len(sizes) and (best is None or sizes[at] < SNUG * size):
+            seg = self._top(sizes[at])
+            if seg is None:
+                continue  # no such segment is left: its size has gone
+            if best is None or seg.newest < best.newest:
                 best = seg
+            at += 1
         if best is None and self.free_nbytes >= size:
             best = self._merge_run(size)
         return None if best is None else self._hold(best, size, value, far or 2 * size <= self.largest)
