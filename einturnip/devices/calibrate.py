@@ -6,6 +6,8 @@ much longer an operation takes then is measured on long ones, since short ones w
 
 from __future__ import annotations
 
+import itertools
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -144,9 +146,14 @@ def _made(name: str, arguments: tuple[str, ...], out: str) -> Callable[[int], Ru
 
 
 def _transposed(dtype: str) -> Callable[[int], Run]:
+    """Blocks of a matrix, one after the other, as tiles are read: none is in a cache."""
+
     def make(_: int) -> Run:
-        source = np.zeros((256, POINTS // 256 + 8), dtype)[:, : POINTS // 256].T
-        return _call(operation("gather"), [source], np.zeros(source.shape, dtype))
+        side, run = math.isqrt(POINTS), operation("gather")
+        whole = np.zeros((16 * side, 4 * side), dtype)
+        blocks = itertools.cycle([whole[k * side : (k + 1) * side, :side].T for k in range(16)])
+        out = np.zeros((side, side), dtype)
+        return lambda: run(next(blocks), out=out)
 
     return make
 

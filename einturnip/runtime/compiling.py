@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -130,10 +130,9 @@ def _gains_of(tasks: TaskGraph, machine: Machine) -> tuple[_Gain, ...]:
     known = _gains.get(id(tasks))
     if known is not None and known[0]() is tasks:
         return known[1]
-    from einturnip.decomp.kernel_time import kernel_seconds
+    from einturnip.decomp.kernel_time import numpy_seconds
 
     parts, nodes = tasks.decomposition.partitionings, tasks.decomposition.graph.nodes
-    plain = replace(machine, compiled=False)
     found: dict[tuple[Code, ...], _Gain] = {}
     for kind, mode in _MODES.items():
         mine = tasks.kind == kind
@@ -145,13 +144,11 @@ def _gains_of(tasks: TaskGraph, machine: Machine) -> tuple[_Gain, ...]:
             if not isinstance(node, EinsumNode) or not codes:
                 continue
             by_blas = isinstance(node.einsum, Einsum) and contraction(node.einsum) is not None
-            if isinstance(node.einsum, Region):
-                saved = float(seconds[i])  # what is not products takes twice as long in NumPy
-            elif by_blas:
+            if by_blas:
                 saved = BEYOND_BLAS * float(seconds[i])
-            else:
-                saved = float(counts[i]) * kernel_seconds(node.einsum, parts[i].tiles, plain, mode) - float(seconds[i])
-                saved = max(saved, LEAST_SAVED * float(seconds[i]))
+            else:  # what is not products of a region takes twice as long in NumPy at least
+                saved = float(counts[i]) * numpy_seconds(node.einsum, parts[i].tiles, machine, mode) - float(seconds[i])
+                saved = max(saved, (1.0 if isinstance(node.einsum, Region) else LEAST_SAVED) * float(seconds[i]))
             before = found.get(codes, _Gain(codes, 0.0, 0.0, by_blas))
             found[codes] = _Gain(codes, before.seconds + float(seconds[i]), before.saved + saved, by_blas)
     gains, number = tuple(found.values()), id(tasks)
