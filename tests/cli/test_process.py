@@ -7,14 +7,16 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
 
 
-def python(*arguments, cwd, **options):
-    return subprocess.Popen([sys.executable, *arguments], cwd=cwd, env=ENVIRONMENT, text=True, **options)
+def python(*arguments, cwd, more=None, **options):
+    env = ENVIRONMENT | (more or {})
+    return subprocess.Popen([sys.executable, *arguments], cwd=cwd, env=env, text=True, **options)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -75,3 +77,27 @@ def test_what_an_import_does_not_load(tmp_path, statement, forbidden):
     loaded = set(process.communicate(timeout=30)[0].split())
     assert "einturnip" in loaded
     assert not loaded & forbidden
+
+
+RUN = """
+import sys
+from einturnip.cli.main import run
+code = run(["run", "p.ein", "-i", "x=x.npy", "-o", "y=y.npy", "-q"])
+print(code, *sys.modules)
+"""
+
+
+def test_what_a_run_that_was_planned_before_does_not_load(tmp_path):
+    """Neither what reads programs, nor what searches for plans, nor what makes kernels that it has none of."""
+    (tmp_path / "p.ein").write_text("input x : f32[n]\ny[i] = 2 * x[i] + 1\noutput y\n")
+    np.save(tmp_path / "x.npy", np.ones(8, np.float32))
+    where = {"EINTURNIP_PLANS": str(tmp_path / "plans")}
+    for _ in range(2):
+        process = python("-c", RUN, cwd=tmp_path, stdout=subprocess.PIPE, more=where)
+        code, *loaded = process.communicate(timeout=60)[0].split()
+        assert code == "0"
+    assert np.load(tmp_path / "y.npy").tolist() == [3.0] * 8
+    searched = {f"einturnip.{name}" for name in ("planner.forms", "planner.candidates", "decomp.kernel_time")}
+    kernels = {f"einturnip.codegen.{name}" for name in ("region", "keyed", "native.nest")}
+    read = {"lark", "einturnip.lang.parse", "einturnip.lang.resolve", "einturnip.eingraph.gradient"}
+    assert not set(loaded) & (searched | kernels | read | {"llvmlite", "rich", "numpy.ma", "subprocess", "zarr"})
