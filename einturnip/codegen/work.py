@@ -256,6 +256,10 @@ def multiplied_work(kernel: ContractionKernel, code: Multiplication) -> Work:
         if nbytes > CACHED_NBYTES:
             read, written = (0.0, nbytes) if index == 2 else (nbytes, 0.0)
             work.passes.append(Pass("touch", 0, 0, 0, read, written))
+    if not kernel.whole:  # what is there is read too, before it is put back: products wait for that
+        points = batch * m * n
+        nbytes = float(points * kernel.itemsizes[2])
+        work.passes.append(Pass(f"add.{name}", 1, points, 0, nbytes, nbytes))
     return work
 
 
