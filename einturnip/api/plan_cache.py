@@ -69,6 +69,12 @@ def keep(key: Hashable, owner: object, job: Job) -> Kept:
     return made
 
 
+def rest() -> None:
+    """Give back what plans hold beside themselves to run again at once."""
+    for kept in list(_kept.values()):
+        kept.ready.rest()
+
+
 def forget() -> None:
     """Drop every plan, and what is known of the machine."""
     global _measured

@@ -254,7 +254,8 @@ class Program:
         check_names("dim", sizes, self._program.dims)
         options, allowed = settings.options(), settings.allowed()
         if settings.memory is not None:
-            release()  # what an earlier run's results left is none of this one's budget
+            release()  # what earlier runs left is none of this one's budget
+            plan_cache.rest()
         sources = open_inputs(self._program, given, self._folder, lenient=True)
         try:
             targets = self._targets(program, settings.out)

@@ -61,6 +61,11 @@ class Ready:
             self._waiting.append(found)
         return tell
 
+    def rest(self) -> None:
+        """Give back the arenas of runs that wait: their pages are the process's until the system wants them."""
+        if not self.small:
+            self._waiting.clear()
+
     def _made(self, inputs: Sequence[Array | None], outputs: Sequence[Array]) -> SmallRun | ArraysRun:
         planned = self._planned
         if self.small:

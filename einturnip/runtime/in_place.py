@@ -13,8 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from einturnip.codegen.contraction import ContractionKernel
+from einturnip.codegen.kernels import Mode, compile_kernel
 from einturnip.core.contraction import contraction
 from einturnip.core.region import Region, Space
+from einturnip.decomp.cost import is_cut
 from einturnip.eingraph.types import EinsumNode
 from einturnip.memgraph.types import FILES, MemGraph, Op, OpKind
 from einturnip.memgraph.views import Array
@@ -115,8 +118,9 @@ def _made_at_once(graph: MemGraph) -> NDArray[np.int64]:
 
 def _multiplied(graph: MemGraph) -> frozenset[int]:
     """The values of products' tiles, which BLAS takes as matrices; other kernels take what lies in any strides."""
-    nodes = graph.taskgraph.decomposition.graph.nodes
-    product = np.array([isinstance(n, EinsumNode) and _multiplies(n.einsum) for n in nodes])
+    d = graph.taskgraph.decomposition
+    nodes = zip(d.graph.nodes, d.partitionings, strict=True)
+    product = np.array([isinstance(n, EinsumNode) and _multiplies(n.einsum, cut.tiles) for n, cut in nodes])
     made = np.isin(graph.kind, (OpKind.KERNEL, OpKind.AGGREGATE))
     made[made] = product[graph.taskgraph.node[graph.task[made]]]
     sides = ((graph.read, graph.read_ptr), (graph.write, graph.write_ptr))
@@ -124,8 +128,12 @@ def _multiplied(graph: MemGraph) -> frozenset[int]:
     return frozenset(np.unique(np.concatenate(values)).tolist())
 
 
-def _multiplies(space: Space) -> bool:
-    return isinstance(space, Region) or contraction(space) is not None
+def _multiplies(space: Space, tile: tuple[int, ...]) -> bool:
+    """Whether a tile's kernel calls BLAS, or may: which of it is machine code may change until it runs."""
+    if isinstance(space, Region):
+        return True
+    mode: Mode = "touch" if is_cut(space, tile) else "whole"
+    return contraction(space) is not None and isinstance(compile_kernel(space, tile, mode), ContractionKernel)
 
 
 def _plain(array: Array) -> bool:

@@ -35,7 +35,7 @@ class Steps:
     def __init__(
         self, graph: MemGraph, in_place: InPlace, fixed: bool, kernel: Callable[[Call], HostKernel], ops: Iterable[Op]
     ) -> None:
-        self.arena = HostArena(max(1, arena_nbytes(graph)))
+        self.arena = HostArena(max(1, arena_nbytes(graph)), large_pages=not fixed)
         self._in_place, self._fixed, self._choose = in_place, fixed, kernel
         self._views = Views(graph, self.arena, in_place)
         self._tasks, self._nodes = graph.taskgraph, len(graph.taskgraph.decomposition.graph.nodes)

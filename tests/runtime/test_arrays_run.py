@@ -128,6 +128,22 @@ def test_an_array_that_is_not_aligned_is_run_at_length(runs):
     assert sum(runs.values()) == 1
 
 
+def test_a_stated_memory_has_back_what_earlier_runs_left(runs):
+    """What is made on the way stays in the arena, for the next call; not when a call states its memory."""
+    text, size = "input x : f32[n]\nA[i] = exp(x[i])\nZ = max[i] A[i] * A[n - 1 - i]\noutput Z\n", 8 << 20
+    program, x = et.compile(text), np.zeros(size, np.float32)
+    other = et.compile("input x : f32[n]\nZ[i] = x[i] + 1\noutput Z\n")
+    for _ in range(3):
+        program(x=x)
+    waiting = [run for kept in plan_cache._kept.values() for run in kept.ready._waiting]
+    assert waiting and sum(runs.values()) == 2
+    arenas = [weakref.ref(run._steps.arena) for run in waiting]
+    del waiting
+    other(x=x[:100].copy(), memory="100MiB")
+    gc.collect()
+    assert all(arena() is None for arena in arenas)
+
+
 def test_threads_share_a_plan(runs):
     text, inputs, right = PROGRAMS["accumulated"]
     program, wrong = et.compile(text), []
