@@ -19,7 +19,7 @@ SETS = 12
 LEAST_SETS = 3
 CROWDING = 0.5
 # A tile need not be larger for any kernel to run at full rate; smaller ones leave room to overlap.
-LARGEST_WORKING_SET = 48 * MIB
+LARGEST_WORKING_SET = 50 * MIB
 MOST_CALLS = 1_000_000
 # Cuts of the way to single points that are priced; of all, how many may be lowered and compared.
 MOST_PRICED = 10
