@@ -122,30 +122,25 @@ def _made(
     room = kept.Room((memory or 0) - resident if options.arena is None else options.arena, options.arena is not None)
     place = kept.place(graph, machine, room.stated, *asked) if options.again is None else None
     found = place.find(room) if place is not None else None
-    if found is not None:
-        budget = Budget(memory, found.arena)
-        made = Planned(
-            found.graph,
-            found.memgraph,
-            found.prediction,
-            budget,
-            machine,
-            sources,
-            targets,
-            room=found.room,
-            limit=found.limit,
-        )
-    else:
+    given = found
+    if found is None:
         made = _searched(graph, sources, targets, options, (machine, memory), layouts, len(device.numbers))
+        given = place.better(_kept(made), room) if place is not None and not options.reproducible else None
+    if given is not None:
+        told = given.graph, given.memgraph, given.prediction, Budget(memory, given.arena), machine, sources, targets
+        made = Planned(*told, room=given.room, limit=given.limit)
     if options.reproducible:
         require_room(made.taskgraph, machine, memory, resident_nbytes())
     best = _as_it_runs(_on_device(made, device, options), options)
     if options.check and (found is None or device.kind != "cpu"):
         _check(best)
         if place is not None and found is None:  # what is kept was proven
-            one = kept.Kept(made.memgraph, made.prediction, made.budget.arena, made.room, made.limit)
-            place.keep(one, room, time.monotonic() - began)
+            place.keep(_kept(made), room, time.monotonic() - began)
     return best
+
+
+def _kept(made: Planned) -> kept.Kept:
+    return kept.Kept(made.memgraph, made.prediction, made.budget.arena, made.room, made.limit)
 
 
 def _check(made: Planned) -> None:

@@ -10,13 +10,15 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import itertools
+import math
 import os
 import sys
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -43,6 +45,8 @@ NOISE = MIB
 # A plan serves budgets that are larger than its own by no more than this part, and any if it lets nothing leave the
 # memory of which it uses half at most.
 UNUSED, ANY = 1 / 16, 1 << 62
+# Predicted times that differ by no more than this part are equal.
+NO_SLOWER = 5e-4
 # Larger files do not stay in the page cache: their pages would stand beside the arena.
 PAGES_NBYTES = 4 * MIB
 # What of einturnip a plan depends on.
@@ -123,13 +127,28 @@ class Place:
 
     def find(self, room: Room) -> Kept | None:
         """A plan that is as good in this room as one made anew; of several, the one that takes most."""
-        for least, most in sorted(self._names(), reverse=True):
-            if room.served_by(least, most):
-                path = self.folder / _name(least, most)
-                with contextlib.suppress(OSError, Damaged):
-                    memgraph, prediction, arena, laid_out, limit = from_bytes(read(path), self.key)
-                    os.utime(path)
-                    return Kept(memgraph, prediction, arena, laid_out, limit)
+        for name in sorted(self._names(), reverse=True):
+            if room.served_by(name.least, name.most):
+                found = self._read(name)
+                if found is not None:
+                    return found
+        return None
+
+    def better(self, made: Kept, room: Room) -> Kept | None:
+        """A plan for less memory that is predicted to take less time than one ``made`` for this room, if there is one.
+
+        Or as long, with fewer bytes. So more memory is never predicted to take longer than less, once both are kept.
+        """
+        fitting = (name for name in self._names() if name.least <= room.nbytes)
+        for name in sorted(fitting, key=_Name.merit):
+            if name.merit() >= _merit(made.prediction):
+                return None
+            found = self._read(name)
+            if found is not None:
+                bound = made.prediction.link_bytes_lower_bound
+                beside = 0 if room.stated else name.least - found.memgraph.device_nbytes
+                told = replace(found.prediction, link_bytes_lower_bound=bound)
+                return replace(found, prediction=told, arena=room.nbytes - beside)
         return None
 
     def keep(self, kept: Kept, room: Room, seconds: float) -> None:
@@ -145,23 +164,55 @@ class Place:
             return
         with contextlib.suppress(OSError):
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            write(self.folder / _name(*room.serves(kept)), pieces, nbytes)
+            name = _Name(*room.serves(kept), *_told(kept.prediction))
+            write(self.folder / str(name), pieces, nbytes)
+            for other in self._names():  # a plan for more memory that is no better is to be made anew
+                if other.least > name.least and other.merit() > name.merit():
+                    (self.folder / str(other)).unlink()
             if next(_written) % PRUNED_EVERY == 0:
                 prune(self.folder.parent)
 
-    def _names(self) -> Iterator[tuple[int, int]]:
+    def _read(self, name: _Name) -> Kept | None:
+        path = self.folder / str(name)
+        with contextlib.suppress(OSError, Damaged):
+            memgraph, prediction, arena, laid_out, limit = from_bytes(read(path), self.key)
+            os.utime(path)
+            return Kept(memgraph, prediction, arena, laid_out, limit)
+        return None
+
+    def _names(self) -> Iterator[_Name]:
         with contextlib.suppress(OSError):
             for name in os.listdir(self.folder):
                 numbers = name.removesuffix(SUFFIX).split("-")
-                if name.endswith(SUFFIX) and len(numbers) == 2 and all(n.isdecimal() for n in numbers):
-                    yield int(numbers[0]), int(numbers[1])
+                if name.endswith(SUFFIX) and len(numbers) == 4 and all(n.isdecimal() for n in numbers):
+                    yield _Name(*map(int, numbers))
+
+
+class _Name(NamedTuple):
+    """The name of a plan's file: the bytes that it serves, its predicted time and the bytes that it moves."""
+
+    least: int
+    most: int
+    time_ns: int
+    moved: int
+
+    def __str__(self) -> str:
+        return "-".join(map(str, self)) + SUFFIX
+
+    def merit(self) -> tuple[int, int]:
+        """What is less for a better plan: its time, and of times that hardly differ the bytes."""
+        return round(math.log(max(1, self.time_ns)) / NO_SLOWER), self.moved
+
+
+def _told(prediction: Prediction) -> tuple[int, int]:
+    return round(prediction.seconds * 1e9), sum(prediction.link_bytes.values())
+
+
+def _merit(prediction: Prediction) -> tuple[int, int]:
+    return _Name(0, 0, *_told(prediction)).merit()
 
 
 _written = itertools.count()
-
-
-def _name(least: int, most: int) -> str:
-    return f"{least}-{most}{SUFFIX}"
 
 
 def read(path: Path) -> bytes:

@@ -247,6 +247,40 @@ def test_a_plan_that_lacks_nothing_serves_larger_budgets_and_no_smaller_ones(dis
         assert disk.searched == searched, memory
 
 
+def slower(planned, times, **more):
+    """The plan as if it were predicted to take so many times as long."""
+    seconds = planned.prediction.seconds * times
+    return replace(planned, prediction=replace(planned.prediction, seconds=seconds, **more))
+
+
+def test_more_memory_is_never_predicted_to_take_longer(disk, monkeypatch):
+    """Budgets in any order: what a larger one was told before is forgotten once a smaller one does better."""
+    searched, times = pipeline._searched, {}
+    monkeypatch.setattr(pipeline, "_searched", lambda *a: slower(searched(*a), times[a[3].arena]))
+    program, data = et.compile(TEXT), X(300, 200)
+    times |= {400 << 10: 3.0, 600 << 10: 50.0, 800 << 10: 9.0}
+    for arena in (600 << 10, 400 << 10, 800 << 10, 600 << 10, 800 << 10, 400 << 10):
+        disk.anew()
+        plan = program.plan(X=data, arena=arena)
+        planned = plan._job.planned
+        assert planned.memgraph.device_nbytes <= arena == planned.budget.arena
+        assert holds(plan.run(), data)
+    told = []
+    for arena in (400 << 10, 600 << 10, 800 << 10):
+        disk.anew()
+        told.append(program.plan(X=data, arena=arena).prediction.seconds)
+        assert disk.searched == 0
+    assert told[0] >= told[1] >= told[2]
+
+
+def test_a_plan_for_less_memory_is_not_taken_for_a_reproducible_run(disk, monkeypatch):
+    searched = pipeline._searched
+    monkeypatch.setattr(pipeline, "_searched", lambda *a: slower(searched(*a), a[3].arena))
+    program, data = et.compile(TEXT), X(300, 200)
+    told = [program.plan(X=data, arena=n << 10, reproducible=True).prediction.seconds for n in (2000, 4000)]
+    assert told[1] > told[0]
+
+
 def test_no_plan_is_used_that_passes_its_budget(disk):
     program, data = et.compile(TEXT), X(500, 400)
     for memory in range(60, 20, -1):
