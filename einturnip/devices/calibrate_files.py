@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import mmap
 import os
 import secrets
@@ -21,6 +22,7 @@ from einturnip.stores.types import Region
 
 READERS = 2  # as runs have
 _TILE = 4 << 20
+_APART = 12  # tiles that each reader fills in turn: an arena is larger than the caches
 _COLUMNS = 1024  # of a strided read: runs of a page
 # The first bytes written after a while take pages that a virtual machine's host may have to find: ten times as long.
 _ROUNDS = 2
@@ -38,10 +40,10 @@ def file_rates(folder: str | os.PathLike[str], nbytes: int) -> dict[str, float]:
     rows = _TILE // (4 * width)
     tiles: list[Region] = [((at, min(at + rows, height)), (0, width)) for at in range(0, height, rows)]
     try:
-        with mmap.mmap(-1, READERS * _TILE) as memory:
-            whole = np.frombuffer(memory, np.float32).reshape(READERS, rows, width)
+        with mmap.mmap(-1, _APART * READERS * _TILE) as memory:
+            whole = np.frombuffer(memory, np.float32).reshape(_APART * READERS, rows, width)
             whole[...] = 1
-            wrote = [_write(path, whole[0], tiles, (height, width)) for _ in range(_ROUNDS)]
+            wrote = [_write(path, whole, tiles, (height, width)) for _ in range(_ROUNDS)]
             found = {"write_bandwidth": max(wrote)}
             found |= _read(path, whole, tiles, (height, width))
             spilled = [_spill(folder, memory, nbytes) for _ in range(_ROUNDS)]
@@ -54,14 +56,17 @@ def file_rates(folder: str | os.PathLike[str], nbytes: int) -> dict[str, float]:
 
 
 def _write(
-    path: Path, tile: np.ndarray[tuple[int, int], np.dtype[np.float32]], tiles: Sequence[Region], shape: tuple[int, int]
+    path: Path,
+    buffers: np.ndarray[tuple[int, ...], np.dtype[np.float32]],
+    tiles: Sequence[Region],
+    shape: tuple[int, int],
 ) -> float:
     with contextlib.suppress(FileNotFoundError):
         path.unlink()  # what it held is free again
     sink = open_sink(path, "calibrate", shape, F32)
     begin = time.perf_counter()
-    for region in tiles:
-        sink.write(region, tile[: region[0][1] - region[0][0]])
+    for number, region in enumerate(tiles):
+        sink.write(region, buffers[number % len(buffers)][: region[0][1] - region[0][0]])
     seconds = time.perf_counter() - begin
     sink.commit()
     return 4 * shape[0] * shape[1] / seconds
@@ -78,8 +83,10 @@ def _read(
     assert isinstance(source, FileSource)
     nbytes = 4 * shape[0] * shape[1]
 
+    turns = [itertools.cycle(range(reader, len(buffers), READERS)) for reader in range(READERS)]
+
     def read(region: Region, reader: int) -> None:
-        room = buffers[reader].reshape(-1)[: _points(region)]
+        room = buffers[next(turns[reader])].reshape(-1)[: _points(region)]
         source.read(region, room.reshape([b - a for a, b in region]))
 
     try:
@@ -133,15 +140,17 @@ def _timed(read: Callable[[Region, int], None], regions: Sequence[Region]) -> fl
 
 def _spill(folder: str | os.PathLike[str], memory: mmap.mmap, nbytes: int) -> dict[str, float]:
     spill = SpillFile(os.fspath(folder))
-    with memoryview(memory) as view, view[:_TILE] as tile:
+    with memoryview(memory) as view:
         try:
             spill.reserve(nbytes)
             begin = time.perf_counter()
             for at in range(0, nbytes - _TILE + 1, _TILE):
-                spill.write(at, tile)
+                with view[at % len(view) :][:_TILE] as tile:
+                    spill.write(at, tile)
             wrote = time.perf_counter()
             for at in range(0, nbytes - _TILE + 1, _TILE):
-                spill.read(at, tile)
+                with view[at % len(view) :][:_TILE] as tile:
+                    spill.read(at, tile)
             end = time.perf_counter()
         finally:
             spill.close()
