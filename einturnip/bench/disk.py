@@ -114,7 +114,7 @@ def bench(
         for k, way in wanted:
             if not record.wants(way, k):
                 continue
-            files = prepare(case, way.form, folder)
+            files = prepare(case, way.form, folder) if time.monotonic() < until else {}
             if time.monotonic() >= until:
                 return
             run = run_once(case, way, files, folder, small, record.expected)

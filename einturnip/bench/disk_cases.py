@@ -36,6 +36,11 @@ class DiskCase:
         return 4 * sum(map(math.prod, [*self.shapes.values(), self.result]))
 
     @property
+    def result_nbytes(self) -> int:
+        """Bytes of the output."""
+        return 4 * math.prod(self.result)
+
+    @property
     def compute_bound(self) -> bool:
         """Whether arithmetic takes longer than moving everything once (at some 100 operations a byte moved)."""
         return self.flops > 100 * self.data_nbytes

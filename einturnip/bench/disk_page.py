@@ -10,6 +10,7 @@ from typing import Any
 
 from einturnip.bench.disk import Record, Run, Way
 from einturnip.bench.disk_cases import DiskCase, on_disk
+from einturnip.bench.disk_goals import goals, lines
 from einturnip.bench.disk_peers import OURS
 from einturnip.core.settings import format_size
 
@@ -67,7 +68,8 @@ def page(records: Mapping[str, Record], about: dict[str, Any], command: str) -> 
         "Seconds from files to a file that is on the disk, each run a process of its own, all ways in turn. *memory*: "
         "what the process may use, as a share of all data (Cubed is told, Dask and memory maps know no such limit); a "
         "process that holds more, without the pages of mapped files, is ended. *peak*: resident memory seen from "
-        "outside, and in brackets without the pages of mapped files. *cold*: no input in the page cache.",
+        "outside, and in brackets without the pages of mapped files. *cold*: no input in the page cache. Under each "
+        "case: what it is to show, and whether it does.",
         "",
     ]
     for record in records.values():
@@ -79,8 +81,7 @@ def page(records: Mapping[str, Record], about: dict[str, Any], command: str) -> 
             "| contender | format | cache | memory | seconds | of ours without a limit | peak | read | written |",
             "|---|---|---|---|---:|---:|---:|---:|---:|",
         ]
-        rows += [_row(case, r, free) for r in runs]
-        rows.append("")
+        rows += [*(_row(case, r, free) for r in runs), "", *lines(goals(case, runs, about))]
     return "\n".join(rows)
 
 

@@ -91,7 +91,8 @@ def disk(
     records, there = ({}, None) if out is None else earlier(out, about, small)
     if there is None:
         rates = measure_disk(folder)
-        there = about | {"disk": f"{rates.read / 1e9:.2f} GB/s read, {rates.write / 1e9:.2f} written"}
+        told = f"{rates.read / 1e9:.2f} GB/s read, {rates.write / 1e9:.2f} written"
+        there = about | {"disk": told, "disk_read": rates.read, "disk_write": rates.write}
     for case, run in bench(names, folder, rounds, shares or SHARES, small, records, until):
         click.echo(line(case, run))
         if out is not None:  # what is measured is kept, whatever comes next

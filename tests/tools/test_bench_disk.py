@@ -12,6 +12,7 @@ from click.testing import CliRunner
 from einturnip.bench import disk
 from einturnip.bench.disk import Run, Way, run_once
 from einturnip.bench.disk_cases import on_disk, prepare
+from einturnip.bench.disk_goals import goals, lines
 from einturnip.bench.disk_peers import OURS
 from einturnip.cli.main import Verbs
 
@@ -43,4 +44,37 @@ def test_the_command_writes_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert ran.exit_code == 0, ran.output
     (case,) = json.loads((tmp_path / "disk.json").read_text())["cases"]
     assert case["name"] == "elementwise" and all(r["agrees"] for r in case["runs"])
-    assert "| memmap" in (tmp_path / "disk.md").read_text()
+    page = (tmp_path / "disk.md").read_text()
+    assert "| memmap" in page and "of the disk's rate" in page and "every memory kept" in page
+
+
+def _ran(name: str, share: int, seconds: float, resident: int, error: str = "") -> Run:
+    return Run(Way(name, "zarr", share), "1", seconds, resident, resident, agrees=True, error=error)
+
+
+def _met(case: disk.DiskCase, *runs: Run, **about: float) -> list[bool | None]:
+    return [goal.met for goal in goals(case, runs, about)]
+
+
+def test_goals_are_met_or_not() -> None:
+    product, *_, pipeline = on_disk()
+    quarter = product.data_nbytes // 4
+    ours = [_ran(OURS, 0, 10, quarter), _ran(OURS, 4, 10.9, quarter)]
+    dask = [_ran("dask", 0, 11, 4 * quarter), _ran("dask", 4, 0, 0, "ended by the watcher")]
+    assert product.compute_bound and _met(product, *ours, *dask) == [True] * 5
+    slow = [_ran(OURS, 0, 10, quarter), _ran(OURS, 4, 11.1, quarter + 1)]
+    dask = [_ran("dask", 0, 11, 2 * quarter), _ran("dask", 4, 20, quarter)]
+    assert _met(product, *slow, *dask) == [False] * 5
+    assert _met(product, ours[1]) == [None, True]
+    assert not pipeline.compute_bound
+    inputs, rates = 2 << 30, {"disk_read": float(1 << 30), "disk_write": float(1 << 29)}  # 2 s and 2 s
+    assert pipeline.data_nbytes - pipeline.result_nbytes == inputs
+    for seconds, met in ((4.4, True), (4.5, False)):
+        assert _met(pipeline, _ran(OURS, 4, seconds, 1), **rates) == [met, True]
+    assert _met(pipeline, _ran(OURS, 4, 4.4, 1)) == [None, True]
+    assert lines(goals(pipeline, [_ran(OURS, 4, 4.5, 1)], rates))[2].endswith("| 0.89 | **no** |")
+
+
+def test_nothing_is_made_when_the_time_is_over(tmp_path: Path) -> None:
+    assert not list(disk.bench([], tmp_path / "data", 1, [4], True, {}, until=0.0))
+    assert not (tmp_path / "data").exists()

@@ -1,0 +1,107 @@
+"""What ``einturnip bench disk`` is to show of a case, each with what was found and whether that meets it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from einturnip.bench.disk import Run, Way
+from einturnip.bench.disk_cases import DiskCase
+from einturnip.bench.disk_peers import OURS
+from einturnip.core.settings import format_size
+
+SHARE = 4
+MOST_TIME, LEAST_RATE, MOST_PEAK, LEAST_SPEED = 1.1, 0.9, 1 / 4, 2.0
+# Those whom goals speak of; memory maps hold to no limit.
+PEERS = ("dask", "cubed")
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """``met`` is None where what it takes was not measured."""
+
+    asked: str
+    found: str
+    met: bool | None
+
+
+def goals(case: DiskCase, runs: Sequence[Run], about: Mapping[str, Any]) -> list[Goal]:
+    """The goals of a case, from one run of each way. ``about``: the machine, with the disk's bytes a second."""
+    by_way = {run.way: run for run in runs}
+    forms = list(dict.fromkeys(run.way.form for run in runs))
+    return [
+        *(g for form in forms for g in _alone(case, by_way, form, about)),
+        *(g for form in forms for name in PEERS for g in _beside(by_way, form, name)),
+        *_bounded(case, runs),
+    ]
+
+
+def lines(found: Sequence[Goal]) -> list[str]:
+    """The goals as a table."""
+    words = {True: "yes", False: "**no**", None: "not measured"}
+    rows = [f"| {goal.asked} | {goal.found} | {words[goal.met]} |" for goal in found]
+    return ["| in a quarter of the data, cold | found | met |", "|---|---|---|", *rows, ""] if rows else []
+
+
+def _alone(case: DiskCase, runs: Mapping[Way, Run], form: str, about: Mapping[str, Any]) -> Iterator[Goal]:
+    """Against memory, where arithmetic takes the time; against the disk, where moving does."""
+    run = _done(runs, Way(OURS, form, SHARE))
+    if case.compute_bound:
+        free = next((r for r in runs.values() if r.way.contender == OURS and not r.way.share and not r.error), None)
+        asked = f"{form}: no more than {MOST_TIME} of the time without a limit"
+        if run is None or free is None:
+            yield Goal(asked, "", None)
+        else:
+            ratio = run.seconds / free.seconds
+            yield Goal(asked, f"{ratio:.2f}", ratio <= MOST_TIME)
+        return
+    asked = f"{form}: at least {LEAST_RATE} of the disk's rate, inputs read and result written one after the other"
+    if run is None or "disk_read" not in about:
+        yield Goal(asked, "", None)
+        return
+    inputs = case.data_nbytes - case.result_nbytes
+    needs = inputs / about["disk_read"] + case.result_nbytes / about["disk_write"]
+    yield Goal(asked, f"{needs / run.seconds:.2f}", needs / run.seconds >= LEAST_RATE)
+
+
+def _beside(runs: Mapping[Way, Run], form: str, name: str) -> Iterator[Goal]:
+    """Against a peer that has all memory, and one that is held to the same."""
+    ours, free, held = _done(runs, Way(OURS, form, SHARE)), Way(name, form, 0), Way(name, form, SHARE)
+    if free not in runs and held not in runs:
+        return  # it has no such thing, or is not here
+    theirs = _done(runs, free)
+    asked = (f"{form}: no slower than {name} with all memory", f"{form}: no more than a quarter of {name}'s peak then")
+    if ours is None or theirs is None:
+        ended = runs[free].error if free in runs else ""
+        yield Goal(asked[0], ended[:60], None if ours is None or free not in runs else True)
+        yield Goal(asked[1], "", None)
+    else:
+        slower, more = ours.seconds / theirs.seconds, ours.resident / theirs.resident
+        yield Goal(asked[0], f"{slower:.2f} of its time", slower <= 1)
+        yield Goal(asked[1], f"{more:.2f}", more <= MOST_PEAK)
+    asked_held = f"{form}: {LEAST_SPEED:g} times as fast as {name} in the same memory, or {name} does not get there"
+    if ours is None or held not in runs:
+        yield Goal(asked_held, "", None)
+    elif runs[held].error:
+        yield Goal(asked_held, runs[held].error[:60].replace("|", " "), True)
+    else:
+        faster = runs[held].seconds / ours.seconds
+        yield Goal(asked_held, f"{faster:.2f}", faster >= LEAST_SPEED)
+
+
+def _bounded(case: DiskCase, runs: Sequence[Run]) -> Iterator[Goal]:
+    """Whether the memory stated was kept, from outside, whatever it was."""
+    bounded = [(run, run.way.memory(case)) for run in runs if run.way.contender == OURS and run.way.share]
+    if not bounded:
+        return
+    over = [f"{format_size(r.resident)} of {format_size(m)}" for r, m in bounded if m is not None and r.resident > m]
+    ended = [run.error[:60] for run, _ in bounded if run.error]
+    wrong = [f"1/{run.way.share}: another answer" for run, _ in bounded if not run.error and not run.agrees]
+    bad = [*over, *ended, *wrong]
+    yield Goal("every memory kept, seen from outside, and every answer right", "; ".join(bad), not bad)
+
+
+def _done(runs: Mapping[Way, Run], way: Way) -> Run | None:
+    run = runs.get(way)
+    return None if run is None or run.error else run
