@@ -178,7 +178,8 @@ class Program:
         )
         given = {**inputs, **(data or {})}
         plain = progress is None and memory is None and spill is None and not out
-        key = quick.key_of((self._same, arena, workers, policy, exact, device, reproducible), given) if plain else None
+        room = arena, plan_cache.free_share() if arena is None else 0
+        key = quick.key_of((self._same, room, workers, policy, exact, device, reproducible), given) if plain else None
         found = quick.run(key, given)
         if found is not None:
             return found

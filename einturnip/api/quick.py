@@ -25,7 +25,7 @@ def key_of(settings: Hashable, data: Mapping[str, Any]) -> Hashable | None:
         if type(array) is not np.ndarray:
             return None
     arrays = tuple([(name, a.shape, a.strides, a.dtype) for name, a in data.items()])
-    return settings, arrays, plan_cache.free_share(), plan_cache.machine_key()
+    return settings, arrays, plan_cache.machine_key()
 
 
 def run(key: Hashable | None, data: Mapping[str, Any]) -> Result | None:

@@ -182,7 +182,7 @@ class ArraysRun:
         try:
             with blas_threads(1):
                 state = State(self._part, self._ranks, self._threads)
-                trace = run_ops(self._part, state, execute, _nameless, self._threads, crew=crew)
+                trace = run_ops(self._part, state, execute, _nameless, self._threads, crew=crew, joins=True)
         except BaseException:
             crew.close()
             raise

@@ -79,14 +79,23 @@ class Hosted:
         self._under_way = 0
         self._began = self._last = time.perf_counter()
 
-    def begin(self) -> None:
-        """Hand out the first ops."""
+    def begin(self, joins: bool = False) -> None:
+        """Hand out the first ops; with ``joins`` this thread runs one of them, and what it may start after it."""
         launches = self._state.start()
         self._under_way = len(launches)
-        if launches:
+        if not launches:
+            self.over.set()
+        elif not joins:
             self._hand_out(launches)
         else:
-            self.over.set()
+            mine = deque[int]()
+            try:
+                self._hand_out(launches, Lane.COMPUTE, mine)
+                self.work(mine, Lane.COMPUTE, self._threads[Lane.COMPUTE])
+            except BaseException as error:  # an interrupt; ops of this thread are lost
+                self.failure = self.failure or (error, -1)
+                self.over.set()
+                raise
 
     def fail(self, error: BaseException, op: int = -1) -> None:
         """Start no further op."""

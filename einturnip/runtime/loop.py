@@ -62,10 +62,12 @@ def run_ops(
     stop: threading.Event | None = None,
     here: Callable[[int], bool] | None = None,
     crew: Crew | None = None,
+    joins: bool = False,
 ) -> Trace:
     """Run every op, on the threads of ``crew`` where there is one, else on new ones.
 
-    ``here``: of an op whether it takes no time, so that handing it to a thread would take longer.
+    ``here``: of an op whether it takes no time, so that handing it to a thread would take longer. ``joins``: the
+    caller's thread computes too, so that one thread less has to be woken; it is not free to look at ``stop`` then.
 
     Raises:
         Interrupted: ``stop`` was set; running ops have ended.
@@ -74,12 +76,14 @@ def run_ops(
     mine = Crew(threads) if crew is None else crew
     run = Hosted(state, execute, mine, threads, Short(graph, here), stop)
     try:
-        _watch(run, tick, stop)
+        _watch(run, tick, stop, joins)
     finally:
         if crew is None:
             mine.close()
     if run.failure is not None:
         error, op = run.failure
+        if not isinstance(error, Exception):  # an interrupt, not a kernel's fault
+            raise error
         failure = _named(error, describe(op)) if op >= 0 else error
         raise failure from (error if failure is not error else None)
     assert state.done
@@ -87,9 +91,9 @@ def run_ops(
     return run.trace
 
 
-def _watch(run: Hosted, tick: Callable[[Trace], None] | None, stop: threading.Event | None) -> None:
+def _watch(run: Hosted, tick: Callable[[Trace], None] | None, stop: threading.Event | None, joins: bool) -> None:
     """Begin a run and wait for its end; whatever interrupts this thread lets the ops under way end first."""
-    run.begin()
+    run.begin(joins)
     try:
         while not run.over.wait(TICK):
             if stop is not None and stop.is_set():

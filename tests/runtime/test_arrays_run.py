@@ -1,7 +1,9 @@
 """Plans made ready once and run by threads on whichever arrays: nothing of a run is left in the next."""
 
+import _thread
 import gc
 import threading
+import time
 import weakref
 
 import numpy as np
@@ -142,6 +144,25 @@ def test_a_stated_memory_has_back_what_earlier_runs_left(runs):
     other(x=x[:100].copy(), memory="100MiB")
     gc.collect()
     assert all(arena() is None for arena in arenas)
+
+
+def test_an_interrupt_ends_the_run_and_the_next_one_is_sound(runs):
+    text, inputs, right = PROGRAMS["accumulated"]
+    program, given = et.compile(text), inputs(0)
+    wanted = right(**given)
+    interrupted = 0
+    for k in range(40):
+        timer = threading.Timer(0.0004 * k, _thread.interrupt_main)
+        try:
+            timer.start()
+            assert (program(**given, arena=ARENA)["Z"] == wanted).all()
+            while timer.is_alive():  # an interrupt that is late comes here
+                time.sleep(0.001)
+            time.sleep(0.001)
+        except KeyboardInterrupt:
+            interrupted += 1
+        timer.join()
+    assert interrupted and (program(**given, arena=ARENA)["Z"] == wanted).all()
 
 
 def test_threads_share_a_plan(runs):
