@@ -62,7 +62,9 @@ def as_it_runs(graph: MemGraph, machine: Machine) -> MemGraph:
         longer = numpy_seconds(space.einsum, tiles, machine, mode) - kernel_seconds(space.einsum, tiles, machine, mode)
         points = tasks.flops[graph.task]
         mine = running & (kinds == kind) & (of == node)
-        seconds[mine] += longer * points[mine] / max(1, int(points[mine].max()))  # tiles at the edges are smaller
+        seconds[mine] += (
+            longer * points[mine] / max(1, int(points[mine].max(initial=0)))
+        )  # tiles at the edges are smaller
     return replace(graph, seconds=np.maximum(seconds, 0.0))
 
 
