@@ -33,9 +33,9 @@ MOST_ON_A_RUNG = 2
 # From one plan to one for less memory, at least this part of the cost must be saved.
 BETTER = 0.999
 # Fewer bytes are worth time, for disks are shared, and wear; but who waits, waits: no plan is taken that is predicted
-# to take SLOWER times what another does. Of those left, one that moves at most NEAR times what any must goes first: a
-# process reads some more, Python's files among it.
-NEAR = 1.091
+# to take SLOWER times what another does, but one that moves at most NEAR times what any must, where that is held to
+# cost at most WORTH_NEAR times as much, bytes counted. A process reads some bytes beside, Python's files among them.
+NEAR, WORTH_NEAR = 1.091, 1.1
 SLOWER = 1.1
 OPS_SPARING_A_SECOND = 6000
 
@@ -153,7 +153,7 @@ def _near_bound(best: Found, candidates: Candidates, lower: Lower, machine: Mach
         if memgraph is not None:
             left -= len(memgraph)
             found = _found(cut, memgraph, machine)
-            if found.moved <= near and found.seconds <= SLOWER * best.seconds:
+            if found.moved <= near and found.cost <= WORTH_NEAR * best.cost:
                 good.append(found)
                 if found.cost <= best.cost:
                     break

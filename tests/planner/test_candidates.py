@@ -101,7 +101,7 @@ def test_a_plan_for_less_memory_keeps_its_own_bounds() -> None:
 
 @pytest.mark.parametrize("share", [16, *(pytest.param(n, marks=pytest.mark.slow) for n in (4, 8, 32, 64))])
 def test_products_move_nearly_as_little_as_any_schedule(share: int) -> None:
-    """At most 1.1 times, for that costs no tenth of the time."""
+    """At most 1.1 times: what that takes longer is held to be worth it."""
     size, arena = 8192, 3 * 4 * 8192**2 // share
     made = planned(PRODUCT, arena, m=size, n=size, p=size)
     moved = sum(made.memgraph.nbytes_by_link().values())
