@@ -3,7 +3,8 @@
     python docs/benchmarks/suite.py FOLDER [--only WORD ...] [--rounds 1] [--skip N] [--seconds 150] [--table]
 
 Inputs are made in FOLDER when first needed. Every run adds a line to FOLDER/results.jsonl; a program that has as many
-lines as there are rounds is left out, so that the suite can be run in parts. ``--table`` prints what was measured, as Markdown.
+lines as there are rounds is left out, so that the suite can be run in parts. ``--table``
+prints what was measured, as Markdown.
 """
 
 from __future__ import annotations
