@@ -19,14 +19,13 @@ from einturnip.devices.stored import read_stored
 from einturnip.eingraph.types import EinGraph
 from einturnip.pipeline import Planned
 from einturnip.planner.budget import rounded
-from einturnip.runtime.steps import arena_nbytes
+from einturnip.runtime.steps import STEP_NBYTES, arena_nbytes
 from einturnip.stores.arrays import ArraySource
 from einturnip.stores.types import Source
 
-# Bytes of plans that stay in memory, what a plan takes beside its columns, and an op that is made ready to run again.
+# Bytes of plans that stay in memory, and what a plan takes beside its columns.
 MOST_NBYTES = 32 << 20
 BESIDE_COLUMNS = 20_000
-OP_NBYTES = 4 << 10
 
 
 @dataclass(frozen=True)
@@ -60,7 +59,7 @@ def keep(key: Hashable, owner: object, job: Job) -> Kept:
     nbytes += 1000 * len(planned.graph.nodes)
     ready = Ready(planned)
     if ready.again:
-        nbytes += OP_NBYTES * len(planned.memgraph) + (arena_nbytes(planned.memgraph) if ready.small else 0)
+        nbytes += STEP_NBYTES * len(planned.memgraph) + (arena_nbytes(planned.memgraph) if ready.small else 0)
     made = Kept(key, owner, job.bound, planned, nbytes, ready)
     if nbytes <= MOST_NBYTES:
         _kept[key] = made

@@ -13,14 +13,13 @@ from einturnip.runtime.compiling import compile_ahead, compile_all
 from einturnip.runtime.in_place import InPlace
 from einturnip.runtime.small import SmallRun, made_nbytes, pays_here
 from einturnip.runtime.standing import Standing
+from einturnip.runtime.steps import STEP_NBYTES
 from einturnip.runtime.types import Progress, RunReport
 from einturnip.stores.arrays import ArraySink, ArraySource
 from einturnip.stores.types import Array, Sink, Source
 
 # Bytes from which on an input is read where it stands: what is smaller is copied as fast as its place is found again.
 LARGE_NBYTES = 1 << 16
-# What the arguments of an op that are kept at hand take, about.
-OP_NBYTES = 4 << 10
 
 
 class StepPlan:
@@ -100,7 +99,7 @@ class StepPlan:
             self._read_there = {n: a for n, a in enumerate(map(in_place.array, range(len(inputs)))) if a is not None}
             self._small, self._codes = SmallRun(planned.memgraph, in_place, fixed=True), codes
             loaded = sum(a.nbytes for n, a in enumerate(inputs) if a is not None and n not in self._read_there)
-            self._held = made_nbytes(planned.memgraph) + loaded + OP_NBYTES * len(planned.memgraph)
+            self._held = made_nbytes(planned.memgraph) + loaded + STEP_NBYTES * len(planned.memgraph)
         small = self._small
         with self._blas.step():
             ran = small.run(inputs, outputs)

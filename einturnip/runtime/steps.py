@@ -21,6 +21,8 @@ Step = Callable[[], int]
 
 # Bytes up to which a copy is over before it is found out how to make it quicker.
 SMALL_NBYTES = 1 << 20
+# What an op that is made ready takes, about.
+STEP_NBYTES = 4 << 10
 
 _Window = tuple[int, tuple[Any, ...]]
 
