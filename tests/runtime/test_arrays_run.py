@@ -83,7 +83,7 @@ def test_each_run_reads_its_own_arrays(name, runs):
         given = inputs(seed)
         kept.append((program(**given, arena=ARENA)["Z"], right(**given)))
     assert all((z == wanted).all() for z, wanted in kept), "a later run wrote to an earlier one's result"
-    assert list(runs.values()) == [3], "the first at length, the others by one made ready"
+    assert sum(runs.values()) == 3, "the first at length, the others made ready (anew where compiling ended meanwhile)"
 
 
 def test_a_run_is_reported_like_one_at_length(runs):
