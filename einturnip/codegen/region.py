@@ -96,7 +96,7 @@ class RegionKernel:
         self.states = _split(region)
         hung = {p for c in self.mask.conditions for p in labels_of(c)}
         self._masked = sorted(hung | {*region.aggregated})
-        self._streamed: dict[Box, tuple[Box, ...]] = {}
+        self._streamed: dict[Box, tuple[tuple[Box, Held], ...]] = {}
         self.nothing = [
             _identities(region.steps[k].einsum) if k in region.carried else () for k in range(len(region.steps))
         ]
@@ -167,12 +167,12 @@ class RegionKernel:
         found = self._streamed.get(key)
         if found is None:
             cut = (self._trimmed(b) for b in self._walk(box, self.region.aggregated) if not _is_empty(b))
-            spans = [[b[p] for p in self.region.aggregated] for b in cut if b is not None]
-            found = self._streamed[key] = tuple(map(tuple, spans))
+            spans = [(tuple([b[p] for p in self.region.aggregated]), self.mask.held(b)) for b in cut if b is not None]
+            found = self._streamed[key] = tuple(spans)
             if len(self._streamed) > _KEPT:
                 self._streamed = {key: found}
-        blocks = [(*box[: self.region.n_out], *spans, *box[self.region.aggregated.stop :]) for spans in found]
-        return tuple([(block, self.mask.held(block)) for block in blocks])
+        before, after = box[: self.region.n_out], box[self.region.aggregated.stop :]
+        return tuple([((*before, *span, *after), held) for span, held in found])
 
     def _trimmed(self, box: Box) -> Box | None:
         """A block without those ends along streamed labels that add nothing; None where all of it adds nothing."""

@@ -1,214 +1,66 @@
-"""A block of a region's output as a tape: its products, bands and fills are written down once, then played.
+"""Blocks of a region's output as tapes: each part of a block is written down once, then played wherever its like lies.
 
-What is written down is relative: to the workspace, to where the block's parts of operands and results lie, and to the
-block's first points. So one tape serves every block of a shape whose tensors lie alike and whose mask decides alike.
+One call plays many blocks, so that workers seldom wait for each other's turns at the interpreter.
 """
 
 from __future__ import annotations
 
-import ctypes
-import struct
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from functools import partial
-from typing import Any, Protocol, TypeAlias
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, Protocol, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
-from einturnip.codegen.contraction import ContractionKernel, heard
+from einturnip.codegen.contraction import heard
 from einturnip.codegen.mask import Held
 from einturnip.codegen.native import library, tape
 from einturnip.codegen.primitives import Array
 from einturnip.codegen.protocol import Mode
-from einturnip.codegen.region_band import RunBand
-from einturnip.codegen.region_program import Action, Compute, Fold, Frame, Program, Take
+from einturnip.codegen.region_program import Frame, Program
+from einturnip.codegen.region_recorder import Ints, Recorder, Tape, Unplayable, elsewhere
 from einturnip.codegen.status import INVALID, unit
 from einturnip.codegen.window import view
 from einturnip.core.region import Region
 
-Ints = NDArray[np.int64]
-_SPAN = 44  # bits of an address that tell where within a thing; those above tell which
-# Of the arguments of cblas_?gemm: how many there are, which are addresses, and which alpha and beta.
-_GEMM_ARGUMENTS, _ADDRESSES, _SCALARS = 14, (7, 9, 12), (6, 11)
 _GEMMS = {kind: name for (name, _), kind in tape.KINDS.items()}
 _HEAD = 4  # words that the player reads
 _MOST_WORDS, _MOST_TAPES = 1 << 14, 64  # of the tapes played by one call; of those kept
-
-
-class Unplayable(Exception):
-    """Something that is done there is no call of machine code."""
-
-
-class Elsewhere:
-    """Memory that is nowhere: arrays over it are cut and laid out as any, never read."""
-
-    def __init__(self, number: int, shape: Sequence[int], strides: Sequence[int], dtype: np.dtype[Any]) -> None:
-        self.__array_interface__ = {
-            "version": 3,
-            "typestr": dtype.str,
-            "shape": tuple(shape),
-            "strides": tuple(strides),
-            "data": ((number + 1 << _SPAN) + (1 << _SPAN - 1), False),
-        }
-
-
-def elsewhere(number: int, like: Array, shape: Sequence[int]) -> Array:
-    """An array that lies as another does, in memory ``number``."""
-    made: Array = np.asarray(Elsewhere(number, shape, like.strides, like.dtype))
-    return made
-
-
-@dataclass(frozen=True, slots=True)
-class Tape:
-    """``table``: of each call its kind and where its arguments begin in ``words``, in bytes.
-
-    ``places``: the words that are relative, ``bases``: to what.
-    """
-
-    table: Ints
-    words: Ints
-    places: Ints
-    bases: Ints
-
-
-@dataclass(slots=True)
-class Recorder:
-    """Writes a tape over so many ``memories``. ``starts``: first points of labels, to which points are relative."""
-
-    memories: int
-    starts: tuple[int, ...]
-    table: list[tuple[int, int]] = field(default_factory=list)
-    words: list[int] = field(default_factory=list)
-    relative: list[tuple[int, int]] = field(default_factory=list)
-
-    def done(self) -> Tape:
-        """What was written."""
-        places, bases = zip(*self.relative, strict=True) if self.relative else ((), ())
-        columns = (np.array(x, np.int64) for x in (self.words, places, bases))
-        return Tape(np.array(self.table, np.int64).reshape(-1, 2), *columns)
-
-    def begin(self, kind: int) -> None:
-        """One call more, whose arguments follow."""
-        self.table.append((kind, 8 * len(self.words)))
-
-    def put(self, word: int) -> None:
-        """A number as it is."""
-        self.words.append(word)
-
-    def address(self, where: int) -> None:
-        """An address in memory that is nowhere."""
-        self.relative.append((len(self.words), (where >> _SPAN) - 1))
-        self.words.append((where & (1 << _SPAN) - 1) - (1 << _SPAN - 1))
-
-    def point(self, label: int, index: int) -> None:
-        """An index of a label."""
-        self.relative.append((len(self.words), self.memories + label))
-        self.words.append(index - self.starts[label])
-
-    def fill(self, out: Array, value: Array) -> None:
-        """A number in every place of an array."""
-        if not out.flags.c_contiguous or out.itemsize not in (4, 8):
-            raise Unplayable
-        self.begin(tape.FILL4 if out.itemsize == 4 else tape.FILL8)
-        self.address(out.__array_interface__["data"][0])
-        self.put(out.size)
-        self.put(int.from_bytes(value.astype(out.dtype).tobytes().ljust(8, b"\0"), "little", signed=True))
-
-    def program(self, program: Program, frame: Frame) -> None:
-        """Every action of a program, over arrays that are nowhere."""
-        for action in program.actions:
-            self._action(action, frame)
-
-    def _action(self, action: Action, frame: Frame) -> None:
-        match action:
-            case Take():
-                action(frame)
-            case RunBand():
-                self._band(action, frame)
-            case Compute(once=True) if not frame.fresh:
-                pass
-            case Compute():
-                operands, out = action.arrays(frame)
-                self._product(action.kernel, (out,), operands, True)
-                frame.values[action.step] = out
-            case Fold():
-                operands = tuple([read(frame) for read in action.reads])
-                self._product(action.kernel, frame.states[action.step][: action.components], operands, False)
-            case _:
-                raise Unplayable
-
-    def _band(self, action: RunBand, frame: Frame) -> None:
-        argument = action.argument(frame)
-        if argument is None or action.function is None:
-            raise Unplayable
-        n = len(action.extents)
-        self.begin(tape.BAND)
-        self.put(_entry(action.function))
-        for k, word in enumerate(argument):
-            tensor, rest = divmod(k - 2 * n, n + 1)
-            if n <= k < 2 * n:
-                self.point(k - n, word)
-            elif tensor >= 0 and rest == 0:
-                self.address(word)
-            else:
-                self.put(word)
-
-    def _product(self, kernel: Any, outs: tuple[Array, ...], operands: tuple[Array, ...], first: bool) -> None:
-        call = kernel.single(outs, operands, first) if isinstance(kernel, ContractionKernel) else None
-        function: Any = call.func if isinstance(call, partial) else None
-        types: Sequence[Any] = getattr(function, "argtypes", None) or ()
-        name = kernel.dtype.numpy.name if types else ""
-        kind = tape.KINDS.get((name, ctypes.sizeof(types[3]))) if len(types) == _GEMM_ARGUMENTS else None
-        if kind is None or not isinstance(call, partial):
-            raise Unplayable
-        self.begin(kind)
-        self.put(_entry(function))
-        for k, word in enumerate(call.args):
-            if k in _ADDRESSES:
-                self.address(word)
-            else:
-                self.put(_bits(word, name) if k in _SCALARS else word)
-
-
-def _bits(value: float, name: str) -> int:
-    (word,) = struct.unpack("<i", struct.pack("<f", value)) if name == "float32" else struct.unpack(
-        "<q", struct.pack("<d", value))  # fmt: skip
-    return int(word)
-
-
-def _entry(function: Any) -> int:
-    """Where a function's code is."""
-    return ctypes.cast(function, ctypes.c_void_p).value or 0
-
+_NOTHING = Tape(np.empty((0, 2), np.int64), *[np.empty(0, np.int64)] * 3)
 
 Box: TypeAlias = tuple[tuple[int, int], ...]
-Lying: TypeAlias = tuple[tuple[int, ...], ...]
-"""The strides of each tensor."""
+Part: TypeAlias = Literal["open", "first", "next", "finish"]
+"""Of a block of the output: what its states start as, the first block folded into them, any other, the result."""
 
 
 @dataclass(frozen=True, slots=True)
-class Ready:
-    """A tape with what its words are relative to: the addresses of its memories, then the labels' first points."""
+class Turns:
+    """A tape played once for each row of ``bases``: the addresses of its memories, then the labels' first points."""
 
     tape: Tape
-    bases: Sequence[int]
+    bases: Ints
+
+    @property
+    def n_words(self) -> int:
+        """How long it is, written out."""
+        return len(self.bases) * len(self.tape.words)
 
 
-def play(ready: Sequence[Ready], workspace: Array) -> int:
+def play(turns: Sequence[Turns], workspace: Array) -> int:
     """Play tapes one after the other; gives what the floating-point unit saw."""
-    if not ready:
+    calls = sum(len(t.bases) * len(t.tape.table) for t in turns)
+    if not calls:
         return 0
-    calls = sum(len(r.tape.table) for r in ready)
-    memory = np.empty(_HEAD + 2 * calls + sum(len(r.tape.words) for r in ready), np.int64)
+    memory = np.empty(_HEAD + 2 * calls + sum(t.n_words for t in turns), np.int64)
     base, row, at = memory.__array_interface__["data"][0], _HEAD, _HEAD + 2 * calls
-    for r in ready:
-        n, size = 2 * len(r.tape.table), len(r.tape.words)
-        table, words = memory[row : row + n].reshape(-1, 2), memory[at : at + size]
-        np.add(r.tape.table, (0, base + 8 * at), out=table)
-        np.copyto(words, r.tape.words)
-        words[r.tape.places] += np.array(r.bases, np.int64)[r.tape.bases]
-        row, at = row + n, at + size
+    for t in turns:
+        times, n, size = len(t.bases), len(t.tape.table), len(t.tape.words)
+        table = memory[row : row + 2 * times * n].reshape(times, n, 2)
+        words = memory[at : at + times * size].reshape(times, size)
+        table[...] = t.tape.table
+        table[..., 1] += base + 8 * (at + size * np.arange(times)[:, None])
+        words[...] = t.tape.words
+        words[:, t.tape.places] += t.bases[:, t.tape.bases]
+        row, at = row + 2 * times * n, at + times * size
     memory[:_HEAD] = base + 8 * _HEAD, calls, 0, 1
     return _played(memory, workspace)
 
@@ -262,17 +114,10 @@ class Blocks(Protocol):
     def finish(self, frame: Frame, box: Box, tile: Box, out: Array) -> int: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Recorded:
-    """A block's tape, and whether it makes the result too."""
-
-    tape: Tape
-    finishes: bool
-
-
 class Tapes:
-    """The tapes of a region's kernel, each made when its block is first met; what none can be made of is done in steps.
+    """The tapes of a region's kernel, each made when its like is first met; what none can be made of is done in steps.
 
+    A block of the output is what opens its states, the blocks along the streamed labels, and what makes the result.
     ``accesses``: of the operands and of what the kernel writes; None where one reads more than a label's own point.
     """
 
@@ -282,90 +127,111 @@ class Tapes:
         written = [tuple(range(region.n_out))] if kernel.mode == "whole" else states
         plain = [tuple(p for p in access if isinstance(p, int)) for access in region.accesses]
         self.accesses = (*plain, *written) if plain == [*region.accesses] else None
-        self.made: dict[Any, Recorded | None] = {}
+        self.made: dict[Any, Tape | None] = {}
 
     def run(self, rows: Iterable[Box], frame: Frame, tile: Box, outs: tuple[Array, ...], first: bool) -> int:
         """Every block of the output, as ``RegionKernel`` does it."""
-        bits, ready, size = 0, list[Ready](), 0
-        arrays = (*frame.operands, *outs)
-        lying = tuple([a.strides for a in arrays])
-        addresses = [a.__array_interface__["data"][0] for a in (frame.workspace, *arrays)]
+        bits, turns, size = 0, list[Turns](), 0
+        kernel, places = self.kernel, self._places(frame, tile, outs)
         for box in rows:
-            found = self._tape(box, frame, outs, first, lying)
-            if found is not None:
-                ready.append(Ready(found.tape, self._bases(box, tile, addresses, lying)))
-                size += len(found.tape.words)
-            if found is None or not found.finishes or size > _MOST_WORDS:
-                bits |= play(ready, frame.workspace)
-                ready, size = [], 0
+            found, finished = self._row(box, frame, outs, first), self._finisher(box, frame, outs)
+            if found is not None and finished is not None:
+                found.append((finished, [box]))
+            for made, boxes in found or ():
+                most = max(1, _MOST_WORDS // max(1, len(made.words)))
+                bases = places(boxes)
+                for n in range(0, len(boxes), most):
+                    turns.append(Turns(made, bases[n : n + most]))
+                    size += turns[-1].n_words
+                    if size > _MOST_WORDS:
+                        bits, turns, size = bits | play(turns, frame.workspace), [], 0
+            if found is None or finished is None:
+                bits, turns, size = bits | play(turns, frame.workspace), [], 0
             if found is None:
-                bits |= self.kernel.rows(frame, box, tile, outs, first)
-            elif not found.finishes:
-                self.kernel.stand(frame, box, tile)
-                self.kernel.bind(frame, outs)
-                bits |= self.kernel.finish(frame, box, tile, outs[0])
-        return bits | play(ready, frame.workspace)
+                bits |= kernel.rows(frame, box, tile, outs, first)
+            elif finished is None:
+                kernel.stand(frame, box, tile)
+                kernel.bind(frame, outs)
+                bits |= kernel.finish(frame, box, tile, outs[0])
+        return bits | play(turns, frame.workspace)
 
-    def _bases(self, box: Box, tile: Box, addresses: Sequence[int], lying: Lying) -> list[int]:
-        """The addresses of the block's parts, then its first points."""
-        gone = [lo - o for (lo, _), (o, _) in zip(box, tile, strict=True)]
-        found = [addresses[0]]
-        for address, access, strides in zip(addresses[1:], self.accesses or (), lying, strict=True):
-            found.append(address + sum([gone[p] * step for p, step in zip(access, strides, strict=True)]))
-        return [*found, *[lo for lo, _ in box]]
+    def _places(self, frame: Frame, tile: Box, outs: tuple[Array, ...]) -> Callable[[Sequence[Box]], Ints]:
+        """Of each of some boxes: the addresses of its parts, then its first points."""
+        arrays, origin = (*frame.operands, *outs), np.array([o for o, _ in tile], np.int64)
+        steps = np.zeros((len(tile), 1 + len(arrays)), np.int64)
+        for i, (array, access) in enumerate(zip(arrays, self.accesses or (), strict=False)):
+            for p, step in zip(access, array.strides, strict=True):
+                steps[p, 1 + i] += step
+        addresses = np.array([a.__array_interface__["data"][0] for a in (frame.workspace, *arrays)], np.int64)
 
-    def _tape(self, box: Box, frame: Frame, outs: tuple[Array, ...], first: bool, lying: Lying) -> Recorded | None:
-        """A block's tape; None where there is none."""
+        def bases(boxes: Sequence[Box]) -> Ints:
+            points = np.array([[lo for lo, _ in box] for box in boxes], np.int64)
+            return np.concatenate((addresses + (points - origin) @ steps, points), axis=1)
+
+        return bases
+
+    def _row(self, box: Box, frame: Frame, outs: tuple[Array, ...], first: bool) -> list[tuple[Tape, list[Box]]] | None:
+        """What opens a block's states and folds into them: tapes, each with the blocks that it is played for."""
+        found: list[tuple[Tape, list[Box]]] = []
+        if first or self.kernel.mode == "whole":
+            made = self._tape("open", box, frame, outs)
+            if made is None:
+                return None
+            found.append((made, [box]))
+        fresh = True
+        for block, held in self.kernel.streamed(box):
+            if self.kernel._program(_extents(block), held) is None:
+                continue
+            made = self._tape("first" if fresh else "next", block, frame, outs, held)
+            if made is None:
+                return None
+            if found and found[-1][0] is made:
+                found[-1][1].append(block)
+            else:
+                found.append((made, [block]))
+            fresh = False
+        return found
+
+    def _finisher(self, box: Box, frame: Frame, outs: tuple[Array, ...]) -> Tape | None:
+        """What makes the result of a block's states; nothing where the kernel leaves them."""
+        return _NOTHING if self.kernel.mode == "touch" else self._tape("finish", box, frame, outs)
+
+    def _tape(self, part: Part, box: Box, frame: Frame, outs: tuple[Array, ...], held: Held = ()) -> Tape | None:
+        """The tape of a part; None where there is none."""
         if self.accesses is None:
             return None
-        blocks = self.kernel.streamed(box)
-        starts = [lo for lo, _ in box]
-        shape = tuple([hi - lo for lo, hi in box])
-        pattern = tuple(
-            [(tuple([(lo - o, hi - o) for (lo, hi), o in zip(b, starts, strict=True)]), held) for b, held in blocks]
-        )
-        key = shape, pattern, first, lying
+        lying = tuple([a.strides for a in (*frame.operands, *outs)])
+        key = part, _extents(box), held, lying
         if key not in self.made:
             if len(self.made) >= _MOST_TAPES:
                 self.made.clear()
-            self.made[key] = self._record(box, blocks, frame, outs, first)
+            self.made[key] = self._record(part, box, frame, outs, held)
         return self.made[key]
 
-    def _record(
-        self,
-        box: Box,
-        blocks: Sequence[tuple[Box, Held]],
-        frame: Frame,
-        outs: tuple[Array, ...],
-        first: bool,
-    ) -> Recorded | None:
-        kernel, extents = self.kernel, tuple([hi - lo for lo, hi in box])
+    def _record(self, part: Part, box: Box, frame: Frame, outs: tuple[Array, ...], held: Held) -> Tape | None:
+        kernel, extents = self.kernel, _extents(box)
         near, unreal = self._unreal(frame, outs, extents)
-        recorder = Recorder(1 + len(near.operands) + len(unreal), tuple([lo for lo, _ in box]))
         kernel.stand(near, box, box)
         kernel.bind(near, unreal)
+        recorder = Recorder(1 + len(near.operands) + len(unreal), tuple([lo for lo, _ in box]))
         try:
-            if first or kernel.mode == "whole":
-                for states, values in zip(near.states, kernel.nothing, strict=True):
-                    for state, value in zip(states, values, strict=True):
-                        recorder.fill(state, value)
-            for block, held in blocks:
-                program = kernel._program(tuple([hi - lo for lo, hi in block]), held)
-                if program is not None:
-                    kernel.stand(near, block, box)
+            match part:
+                case "open":
+                    for states, values in zip(near.states, kernel.nothing, strict=True):
+                        for state, value in zip(states, values, strict=True):
+                            recorder.fill(state, value)
+                case "finish":
+                    recorder.program(kernel.finisher(extents), near)
+                case _:
+                    program = kernel._program(extents, held)
+                    assert program is not None
+                    if part == "next":  # where the first has put what is made once
+                        replace(recorder, table=[], words=[], relative=[]).program(program, near)
+                    near.fresh = part == "first"
                     recorder.program(program, near)
-                    near.fresh = False
         except Unplayable:
             return None
-        if kernel.mode == "touch":
-            return Recorded(recorder.done(), True)
-        folded = recorder.done()
-        kernel.stand(near, box, box)
-        try:
-            recorder.program(kernel.finisher(extents), near)
-        except Unplayable:
-            return Recorded(folded, False)
-        return Recorded(recorder.done(), True)
+        return recorder.done()
 
     def _unreal(self, frame: Frame, outs: tuple[Array, ...], extents: Sequence[int]) -> tuple[Frame, tuple[Array, ...]]:
         """A frame whose memory is nowhere, over the parts that a block of these extents has of each tensor."""
@@ -379,3 +245,7 @@ class Tapes:
         steps = len(frame.values)
         values, states = [workspace] * steps, [()] * steps
         return Frame(made[:n], (), workspace, workspace, values, list(states), made[n]), made[n:]
+
+
+def _extents(box: Box) -> tuple[int, ...]:
+    return tuple([hi - lo for lo, hi in box])

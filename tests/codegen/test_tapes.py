@@ -55,8 +55,8 @@ def test_tapes_give_the_bits_of_the_steps(mask: str, monkeypatch: pytest.MonkeyP
     kernel = kernel_of(made)
     kernel.scratch_nbytes = kernel.workspace_nbytes = 1 << 22  # so that steps halve no block
     out, bits = run(kernel, made.operands)
-    assert kernel.tapes is not None
-    assert any(recorded is not None and recorded.finishes for recorded in kernel.tapes.made.values())
+    assert kernel.tapes is not None and {"open", "first", "finish"} <= {part for part, *_ in kernel.tapes.made}
+    assert mask or None not in kernel.tapes.made.values()
     expected, in_steps_bits = in_steps(kernel, made.operands)
     np.testing.assert_array_equal(out, expected)
     assert bits == in_steps_bits == 0
@@ -72,10 +72,10 @@ def test_one_tape_for_all_places(monkeypatch: pytest.MonkeyPatch) -> None:
             out, _ = run(kernel, parts, (b, h, 0, 0, 0, 0))
             np.testing.assert_allclose(out, made.expected[b : b + 1, h : h + 1], rtol=2e-5, atol=2e-5)
     assert kernel.tapes is not None
-    assert len(kernel.tapes.made) == 1
+    assert sorted(part for part, *_ in kernel.tapes.made) == ["finish", "first", "open"]
     wide = tuple(np.concatenate([x[:1, :1], x[:1, :1]], axis=3)[..., : x.shape[3]] for x in made.operands)
     np.testing.assert_allclose(run(kernel, wide)[0], made.expected[:1, :1], rtol=2e-5, atol=2e-5)
-    assert len(kernel.tapes.made) == 2
+    assert len(kernel.tapes.made) == 6
 
 
 def test_a_mask_is_met_where_the_tile_lies() -> None:
@@ -85,7 +85,19 @@ def test_a_mask_is_met_where_the_tile_lies() -> None:
     for s in (0, 16, 32, 48):
         out, _ = run(kernel, (q[:, :, s : s + 16], k, v), (0, 0, s, 0, 0, 0))
         np.testing.assert_allclose(out, made.expected[:, :, s : s + 16], rtol=2e-5, atol=2e-5)
-    assert kernel.tapes is not None and len(kernel.tapes.made) == 4  # each stops where its rows see no more
+        ((*_, (_, last), _), _) = kernel.streamed(((0, 1), (0, 1), (s, s + 16), (0, 8), (0, 64), (0, 8)))[-1]
+        assert last == s + 16, "it stops where its rows see no more"
+
+
+def test_rows_under_a_mask_share_their_tapes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many blocks a row has, and wherever they lie, few tapes are made."""
+    monkeypatch.setattr(region_space, "VALUE_NBYTES", 1 << 15)
+    made = attention(np.random.default_rng(0), 1, 1, 2048, 2048, 16, 16, "causal")
+    kernel = kernel_of(made)
+    out, _ = run(kernel, made.operands)
+    np.testing.assert_allclose(out, made.expected, rtol=2e-5, atol=2e-5)
+    assert kernel.tapes is not None and None not in kernel.tapes.made.values()
+    assert len(kernel.tapes.made) <= 20 < 2048 // kernel.blocks[2]
 
 
 def test_a_tape_goes_on_after_an_invalid_operation(monkeypatch: pytest.MonkeyPatch) -> None:

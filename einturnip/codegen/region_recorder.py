@@ -1,0 +1,174 @@
+"""What a part of a region's block does, written down as a tape: its calls of machine code, and their arguments.
+
+What is written down is relative: to the workspace, to where the block's parts of operands and results lie, and to the
+block's first points. So one tape serves every block of a shape whose tensors lie alike and whose mask decides alike.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from einturnip.codegen.contraction import ContractionKernel
+from einturnip.codegen.native import tape
+from einturnip.codegen.primitives import Array
+from einturnip.codegen.region_band import RunBand
+from einturnip.codegen.region_program import Action, Compute, Fold, Frame, Program, Take
+
+Ints = NDArray[np.int64]
+_SPAN = 44  # bits of an address that tell where within a thing; those above tell which
+# Of the arguments of cblas_?gemm: how many there are, which are addresses, and which alpha and beta.
+_GEMM_ARGUMENTS, _ADDRESSES, _SCALARS = 14, (7, 9, 12), (6, 11)
+
+
+class Unplayable(Exception):
+    """Something that is done there is no call of machine code."""
+
+
+class Elsewhere:
+    """Memory that is nowhere: arrays over it are cut and laid out as any, never read."""
+
+    def __init__(self, number: int, shape: Sequence[int], strides: Sequence[int], dtype: np.dtype[Any]) -> None:
+        self.__array_interface__ = {
+            "version": 3,
+            "typestr": dtype.str,
+            "shape": tuple(shape),
+            "strides": tuple(strides),
+            "data": ((number + 1 << _SPAN) + (1 << _SPAN - 1), False),
+        }
+
+
+def elsewhere(number: int, like: Array, shape: Sequence[int]) -> Array:
+    """An array that lies as another does, in memory ``number``."""
+    made: Array = np.asarray(Elsewhere(number, shape, like.strides, like.dtype))
+    return made
+
+
+@dataclass(frozen=True, slots=True)
+class Tape:
+    """``table``: of each call its kind and where its arguments begin in ``words``, in bytes.
+
+    ``places``: the words that are relative, ``bases``: to what.
+    """
+
+    table: Ints
+    words: Ints
+    places: Ints
+    bases: Ints
+
+
+@dataclass(slots=True)
+class Recorder:
+    """Writes a tape over so many ``memories``. ``starts``: first points of labels, to which points are relative."""
+
+    memories: int
+    starts: tuple[int, ...]
+    table: list[tuple[int, int]] = field(default_factory=list)
+    words: list[int] = field(default_factory=list)
+    relative: list[tuple[int, int]] = field(default_factory=list)
+
+    def done(self) -> Tape:
+        """What was written."""
+        places, bases = zip(*self.relative, strict=True) if self.relative else ((), ())
+        columns = (np.array(x, np.int64) for x in (self.words, places, bases))
+        return Tape(np.array(self.table, np.int64).reshape(-1, 2), *columns)
+
+    def begin(self, kind: int) -> None:
+        """One call more, whose arguments follow."""
+        self.table.append((kind, 8 * len(self.words)))
+
+    def put(self, word: int) -> None:
+        """A number as it is."""
+        self.words.append(word)
+
+    def address(self, where: int) -> None:
+        """An address in memory that is nowhere."""
+        self.relative.append((len(self.words), (where >> _SPAN) - 1))
+        self.words.append((where & (1 << _SPAN) - 1) - (1 << _SPAN - 1))
+
+    def point(self, label: int, index: int) -> None:
+        """An index of a label."""
+        self.relative.append((len(self.words), self.memories + label))
+        self.words.append(index - self.starts[label])
+
+    def fill(self, out: Array, value: Array) -> None:
+        """A number in every place of an array."""
+        if not out.flags.c_contiguous or out.itemsize not in (4, 8):
+            raise Unplayable
+        self.begin(tape.FILL4 if out.itemsize == 4 else tape.FILL8)
+        self.address(out.__array_interface__["data"][0])
+        self.put(out.size)
+        self.put(int.from_bytes(value.astype(out.dtype).tobytes().ljust(8, b"\0"), "little", signed=True))
+
+    def program(self, program: Program, frame: Frame) -> None:
+        """Every action of a program, over arrays that are nowhere."""
+        for action in program.actions:
+            self._action(action, frame)
+
+    def _action(self, action: Action, frame: Frame) -> None:
+        match action:
+            case Take():
+                action(frame)
+            case RunBand():
+                self._band(action, frame)
+            case Compute(once=True) if not frame.fresh:
+                pass
+            case Compute():
+                operands, out = action.arrays(frame)
+                self._product(action.kernel, (out,), operands, True)
+                frame.values[action.step] = out
+            case Fold():
+                operands = tuple([read(frame) for read in action.reads])
+                self._product(action.kernel, frame.states[action.step][: action.components], operands, False)
+            case _:
+                raise Unplayable
+
+    def _band(self, action: RunBand, frame: Frame) -> None:
+        argument = action.argument(frame)
+        if argument is None or action.function is None:
+            raise Unplayable
+        n = len(action.extents)
+        self.begin(tape.BAND)
+        self.put(_entry(action.function))
+        for k, word in enumerate(argument):
+            tensor, rest = divmod(k - 2 * n, n + 1)
+            if n <= k < 2 * n:
+                self.point(k - n, word)
+            elif tensor >= 0 and rest == 0:
+                self.address(word)
+            else:
+                self.put(word)
+
+    def _product(self, kernel: Any, outs: tuple[Array, ...], operands: tuple[Array, ...], first: bool) -> None:
+        call = kernel.single(outs, operands, first) if isinstance(kernel, ContractionKernel) else None
+        function: Any = call.func if isinstance(call, partial) else None
+        types: Sequence[Any] = getattr(function, "argtypes", None) or ()
+        name = kernel.dtype.numpy.name if types else ""
+        kind = tape.KINDS.get((name, ctypes.sizeof(types[3]))) if len(types) == _GEMM_ARGUMENTS else None
+        if kind is None or not isinstance(call, partial):
+            raise Unplayable
+        self.begin(kind)
+        self.put(_entry(function))
+        for k, word in enumerate(call.args):
+            if k in _ADDRESSES:
+                self.address(word)
+            else:
+                self.put(_bits(word, name) if k in _SCALARS else word)
+
+
+def _bits(value: float, name: str) -> int:
+    (word,) = struct.unpack("<i", struct.pack("<f", value)) if name == "float32" else struct.unpack(
+        "<q", struct.pack("<d", value))  # fmt: skip
+    return int(word)
+
+
+def _entry(function: Any) -> int:
+    """Where a function's code is."""
+    return ctypes.cast(function, ctypes.c_void_p).value or 0
