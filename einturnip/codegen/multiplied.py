@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import threading
 from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from einturnip.codegen.native.memory import STREAMED_NBYTES
 from einturnip.codegen.native.multiply import LISTS, PLACES, WORDS, Blocks, most_square
 from einturnip.codegen.native.panels import CHUNK, ROWS, Multiplication
 from einturnip.codegen.native.register_tile import ADDS, PUTS, STREAMS
+from einturnip.codegen.native.room import room
 from einturnip.codegen.primitives import Array
 from einturnip.codegen.protocol import Bound
 from einturnip.codegen.status import unit
@@ -23,7 +23,6 @@ from einturnip.codegen.walks import LEFT, OUT, Strides, by_strides, listed, squa
 from einturnip.core.dtypes import F32, F64
 
 _ROOM = WORDS.index("room")
-_rooms = threading.local()
 _PUT_SINGLY = 2.0  # register tiles' rows that putting one of its elements takes, where they do not lie side by side
 
 
@@ -70,7 +69,7 @@ class Multiplied:
         address, function, flags = words.buffer_info()[0], self.function, unit()
 
         def run() -> int:
-            words[_ROOM] = _room(needed)
+            words[_ROOM] = room(needed)
             flags.clear()
             function(address)
             return flags.read()
@@ -133,16 +132,6 @@ class Multiplied:
             made += [len(labels), *(x for label in labels for x in label)]
         places = blocks.places
         return turned, array("q", [*words, *begins, *(places[name] for name in PLACES), *made]), places["end"]
-
-
-def _room(nbytes: int) -> int:
-    """The address of this thread's own bytes for packed blocks: some 700 KiB at most, made once."""
-    room: Array | None = getattr(_rooms, "room", None)
-    if room is None or len(room) < nbytes + 64:
-        room = _rooms.room = np.empty(nbytes + 64, np.uint8)
-        _rooms.address = -(-_address(room) // 64) * 64
-    address: int = _rooms.address
-    return address
 
 
 def _address(x: Array) -> int:

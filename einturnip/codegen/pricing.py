@@ -29,6 +29,8 @@ _WEIGHTS = {
 _FREE = frozenset({"input", "number"})
 # A lane's operation beside a point of NumPy's multiplication, which goes through the cache.
 _LANE = 0.1
+# An operation of a register tile, in operations of a point: it takes its cycle, nothing else does.
+_PACKED = 2.0
 # Columns that are folded in strips of a few vectors, not row by row: of a tile's bytes 14 GB/s instead of 37.
 _STRIPS = 2.6
 
@@ -40,6 +42,8 @@ def native_work(recipe: Recipe, extents: Sequence[int]) -> Work:
     weight = float(sum(_weight(n.op, wide) for n in recipe.graph.nodes if n.op not in _FREE))
     if e.aggregation is not None and recipe.mode != "finish":
         weight += _weight(e.aggregation.op, wide) + 1  # and what is loaded for it
+    if recipe.packing is not None:
+        weight = _packed_weight(recipe)
     outer = math.prod(extents[: e.n_out])
     points = math.prod(extents[: recipe.n_labels])
     if recipe.mode == "finish":
@@ -55,6 +59,15 @@ def native_work(recipe: Recipe, extents: Sequence[int]) -> Work:
     padded = points * max(1.0, recipe.width / max(1, extents[recipe.vector]))
     name = "multiply.float64" if wide else "multiply.float32"
     return Work([Pass(name, 0, padded * max(1.0, weight) * _LANE, 0, read, written)], turns={"call": 1})
+
+
+def _packed_weight(recipe: Recipe) -> float:
+    """Of a point of a register tile: products take turns with products, sums with sums; a sum of products is one."""
+    assert recipe.packing is not None and recipe.einsum.aggregation is not None
+    ops = [op for op in recipe.packing.joined(recipe.graph, recipe.root) if op not in _FREE]
+    products = sum(op in ("multiply", "square") for op in ops)
+    fused = bool(ops) and ops[0] in ("multiply", "square") and recipe.einsum.aggregation.op == "sum"
+    return _PACKED * max(products, len(ops) - products + (not fused))
 
 
 def band_work(band: Band, extents: Sequence[int]) -> Work:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from einturnip.codegen.native.recipe import Recipe
+from einturnip.codegen.native.room import room
 from einturnip.codegen.primitives import Array
 from einturnip.codegen.protocol import Bound, HostKernel
 from einturnip.codegen.status import INVALID, unit
@@ -61,9 +62,11 @@ class NativeKernel:
         if arguments is None:
             return lambda: self.slow(outs, operands, origins, first, workspace)
         status, function, compares = unit(), self.function, self.recipe.compares
-        address = arguments.buffer_info()[0]
+        address, needed = arguments.buffer_info()[0], self.recipe.room_nbytes
 
         def run(_held: array[int] = arguments) -> int:
+            if needed:
+                arguments[-1] = room(needed)
             status.clear()
             function(address)
             bits = status.read()
@@ -92,7 +95,7 @@ class NativeKernel:
     ) -> array[int] | None:
         """The one argument of the function; None where an array is not as it expects."""
         recipe, extents = self.recipe, self.extents
-        n, vector = recipe.n_labels, recipe.vector
+        n = recipe.n_labels
         found = array("q", extents[:n])
         found.extend(origins[:n])
         found.append(first)
@@ -100,13 +103,22 @@ class NativeKernel:
         read = [out] * len(operands) if recipe.mode == "finish" else recipe.einsum.accesses
         for slot, (tensor, access) in enumerate((*zip(operands, read, strict=True), *((o, out) for o in outs))):
             steps = label_strides(access, tensor.strides)
-            inner = recipe.tile[0][0] if slot in recipe.crossed else vector
+            inner = self._along(slot)
             if steps.get(inner, tensor.itemsize) != tensor.itemsize and extents[inner] > 1:
                 return None
             address = tensor.__array_interface__["data"][0] + first_offset(access, tensor.strides, extents)
             found.append(address)
             found.extend([steps.get(p, 0) for p in range(n)])
+        if recipe.packing is not None:
+            found.append(0)
         return found
+
+    def _along(self, slot: int) -> int:
+        """The label along which vectors of an operand, or past them of an output, are loaded; -1: they are gathered."""
+        recipe = self.recipe
+        if recipe.packing is not None and slot < len(recipe.packing.along):
+            return recipe.packing.along[slot]
+        return recipe.tile[0][0] if slot in recipe.crossed else recipe.vector
 
 
 def _has_nan(operand: Array) -> bool:

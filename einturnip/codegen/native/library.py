@@ -86,6 +86,10 @@ def forget() -> None:
 def _source(recipe: Code) -> tuple[str, str]:
     """A kernel's code, and the name of its object file: by code and processor."""
     match recipe:
+        case Recipe() if recipe.packing is not None:
+            from einturnip.codegen.native.packed import packed_function
+
+            text = packed_function(recipe, _NAME)
         case Recipe():
             from einturnip.codegen.native.nest import function
 

@@ -322,7 +322,7 @@ class Nest(Values):
         """What a tile made joins what was there, and is finished where the kernel does it all."""
         aggregation, mode = self.einsum.aggregation, self.recipe.mode
         assert aggregation is not None
-        if mode == "touch" or self.recipe.swept >= 0:
+        if mode == "touch" or self.recipe.swept >= 0 or self.recipe.packing is not None:
 
             def joined() -> list[Value]:
                 there = []

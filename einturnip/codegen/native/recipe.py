@@ -10,11 +10,12 @@ from einturnip.codegen.graph import Graph
 from einturnip.codegen.guard import guarded
 from einturnip.codegen.lower import lower
 from einturnip.codegen.native import folds
+from einturnip.codegen.native.packing import Packing, is_smooth, packed
 from einturnip.codegen.native.primitives import COMPARING, is_known
 from einturnip.codegen.protocol import Mode
 from einturnip.codegen.window import is_affine, terms
 from einturnip.core.dtypes import F32, I64, DType
-from einturnip.core.einsum import Einsum, Index, labels_read
+from einturnip.core.einsum import Einsum, labels_read
 from einturnip.core.scalar import Scalar
 
 _MOST_NODES = 160  # of a join: what grows larger is left to NumPy
@@ -31,6 +32,7 @@ class Recipe:
     ``crossed``: operands that are contiguous along the first label of the tile instead, which are turned in registers.
     ``swept``: the label that is folded a few points at a time over all outputs, -1 where each output is folded at once.
     ``repeatable``: a call may be done again from the start. ``compares``: "invalid" may be a comparison with NaN.
+    ``packing``: how operands are packed, where each of their values serves a whole register tile.
     """
 
     einsum: Einsum
@@ -44,6 +46,7 @@ class Recipe:
     repeatable: bool
     compares: bool
     swept: int = -1
+    packing: Packing | None = None
 
     @property
     def n_labels(self) -> int:
@@ -59,6 +62,11 @@ class Recipe:
     def out_dtypes(self) -> tuple[DType, ...]:
         """Types of what is written."""
         return self.einsum.state_dtypes if self.mode == "touch" else (self.einsum.dtype,)
+
+    @property
+    def room_nbytes(self) -> int:
+        """What operands are packed in; 0 where none is."""
+        return self.packing.places(self.graph, self.width)[-1] if self.packing is not None else 0
 
 
 def recipe(einsum: Einsum, mode: Mode) -> Recipe | None:
@@ -80,7 +88,10 @@ def _recipe(einsum: Einsum, mode: Mode) -> Recipe | None:
     if any(d.kind == "c" or d.name == "bf16" for d in types):
         return None
     n_labels = einsum.n_out if mode == "finish" else len(einsum.labels)
+    packing = packed(einsum, graph, root) if mode != "finish" and _is_simple(einsum) else None
     vector, crossed, across = _vector_label(einsum, mode, n_labels), frozenset[int](), -1
+    if packing is not None:
+        vector = einsum.n_out - 1
     if vector is None:
         vector = einsum.n_out - 1
         crossed, across = _crossed(einsum, vector) if aggregation is None else (crossed, across)
@@ -93,9 +104,11 @@ def _recipe(einsum: Einsum, mode: Mode) -> Recipe | None:
     compares = compares or (folding and aggregation is not None and aggregation.op in folds.IDEMPOTENT | {"logsumexp"})
     repeatable = mode != "touch" or aggregation is None or aggregation.op in folds.IDEMPOTENT
     tile = ((across, width), (vector, 1)) if crossed else _tile(einsum, mode, vector)
+    if packing is not None:
+        tile = (packing.row, packing.height), (vector, 1)
     swept = _swept(einsum, mode, tile, vector)
     tile = ((swept, _SWEPT), *tile) if swept >= 0 else tile
-    return Recipe(einsum, mode, graph, root, vector, width, tile, crossed, repeatable, compares, swept)
+    return Recipe(einsum, mode, graph, root, vector, width, tile, crossed, repeatable, compares, swept, packing)
 
 
 class _Leaves:
@@ -135,40 +148,39 @@ def _vector_label(einsum: Einsum, mode: Mode, n_labels: int) -> int | None:
         if p < einsum.n_out and p != last:
             continue  # results would be scattered
         operands = () if mode == "finish" else einsum.accesses
-        if einsum.bounds[p] >= _LEAST_VECTOR and all(_is_smooth(access, p) for access in operands):
+        if einsum.bounds[p] >= _LEAST_VECTOR and all(is_smooth(access, p) for access in operands):
             found.append(p)
     return max(found, key=lambda p: (einsum.bounds[p] >= 64, p == last, einsum.bounds[p]), default=None)
 
 
 def _crossed(einsum: Einsum, vector: int) -> tuple[frozenset[int], int]:
     """The operands that are contiguous along another label of the output, the same for all, and that label."""
-    found = [slot for slot, access in enumerate(einsum.accesses) if not _is_smooth(access, vector)]
+    found = [slot for slot, access in enumerate(einsum.accesses) if not is_smooth(access, vector)]
     inner = {terms(einsum.accesses[slot][-1]) for slot in found}
     ((label, step),) = next(iter(inner)) if len(inner) == 1 and len(next(iter(inner))) == 1 else ((-1, 0),)
     good = step == 1 and label != vector and min(einsum.bounds[label], einsum.bounds[vector]) >= _LEAST_VECTOR
-    if not good or not all(_is_smooth(einsum.accesses[slot], label) for slot in found):
+    if not good or not all(is_smooth(einsum.accesses[slot], label) for slot in found):
         return frozenset(), -1
     return frozenset(found), label
-
-
-def _is_smooth(access: tuple[int | Index, ...], label: int) -> bool:
-    """Whether a step along a label moves by nothing, or by one element."""
-    steps = [(axis, c) for axis, p in enumerate(access) for q, c in terms(p) if q == label]
-    return not steps or steps == [(len(access) - 1, 1)]
 
 
 def _swept(einsum: Einsum, mode: Mode, tile: tuple[tuple[int, int], ...], vector: int) -> int:
     """The last label that is folded, where vectors lie along the output, no value serves two of its points, and what
     waits there between is the state itself; else -1.
     """
-    aggregation, n_out = einsum.aggregation, einsum.n_out
-    if aggregation is None or mode == "finish" or vector >= n_out or len(tile) > 1:
+    if mode == "finish" or vector >= einsum.n_out or len(tile) > 1 or not _is_simple(einsum):
         return -1
-    if aggregation.op not in _SIMPLE or not aggregation.finish_is_identity or len(aggregation.state) > 1:
-        return -1
-    same = aggregation.state[0] == value_type(aggregation) == einsum.dtype
-    wide = einsum.bounds[vector] >= _LEAST_SWEPT
-    return len(einsum.labels) - 1 if same and wide and not einsum.keys else -1
+    return len(einsum.labels) - 1 if einsum.bounds[vector] >= _LEAST_SWEPT and not einsum.keys else -1
+
+
+def _is_simple(einsum: Einsum) -> bool:
+    """Whether what waits between two parts of a fold is the result's own kind of value."""
+    aggregation = einsum.aggregation
+    if aggregation is None or aggregation.op not in _SIMPLE:
+        return False
+    if not aggregation.finish_is_identity or len(aggregation.state) > 1:
+        return False
+    return aggregation.state[0] == value_type(aggregation) == einsum.dtype
 
 
 def _tile(einsum: Einsum, mode: Mode, vector: int) -> tuple[tuple[int, int], ...]:
