@@ -17,6 +17,9 @@ from einturnip import __version__
 from einturnip.bench.cases import Case, in_memory
 from einturnip.bench.contest import Figure, contest
 from einturnip.bench.peers import present
+from einturnip.core.dtypes import F32
+from einturnip.devices.limits import usable_cores
+from einturnip.devices.peaks import measure_peak
 
 OURS = "einturnip"
 # What takes liberties that the others do not is shown, and is no peer of itself.
@@ -25,10 +28,14 @@ INEXACT = "einturnip exact=False"
 
 @dataclass(frozen=True)
 class Outcome:
-    """A case with what every contender reached; einturnip first."""
+    """A case with what every contender reached; einturnip first.
+
+    ``peak``: flops a second of the arithmetic that the case is held against; 0 where there is none.
+    """
 
     case: Case
     figures: tuple[Figure, ...]
+    peak: float = 0.0
 
     @property
     def fastest(self) -> Figure | None:
@@ -48,7 +55,8 @@ def bench(names: Sequence[str], rounds: int, small: bool) -> Iterator[Outcome]:
         if names and not any(n in case.name for n in names):
             continue
         more = [INEXACT] if case.kind == "l2" else []
-        yield Outcome(case, tuple(contest(case.name, [OURS, *more, *present()], rounds, small, case.tolerance)))
+        figures = tuple(contest(case.name, [OURS, *more, *present()], rounds, small, case.tolerance))
+        yield Outcome(case, figures, measure_peak(case.peak, F32, usable_cores()) if case.peak else 0.0)
 
 
 def line(outcome: Outcome) -> str:
@@ -98,6 +106,7 @@ def write(measured: Sequence[Outcome], folder: Path, about: dict[str, Any], comm
                 "flops": o.case.flops,
                 "nbytes": o.case.nbytes,
                 "ratio": o.ratio,
+                "peak": o.peak,
                 "contenders": [asdict(f) for f in o.figures],
             }
             for o in outcomes
@@ -123,7 +132,9 @@ def _with_earlier(measured: Sequence[Outcome], path: Path, about: dict[str, Any]
         for case in earlier["cases"]:
             known = cases.get((case["name"], case["flops"], case["nbytes"]))
             if known is not None and known.name not in found:
-                found[known.name] = Outcome(known, tuple(Figure(**f) for f in case["contenders"]))
+                found[known.name] = Outcome(
+                    known, tuple(Figure(**f) for f in case["contenders"]), case.get("peak", 0.0)
+                )
     return [found[c.name] for c in in_memory() if c.name in found]
 
 
@@ -143,7 +154,9 @@ def page(outcomes: Sequence[Outcome], about: dict[str, Any], command: str) -> st
         "",
         "Milliseconds of a call, medians of clean rounds, contenders called in turn, each a process of its own; the "
         "last columns are einturnip's speed over the fastest peer's (of the same round: median and 95% interval), "
-        "what it reached, and the peak memory of its process and the peer's. `!` marks an answer that differs.",
+        "what it reached (of joins also as a fraction of what the cores' arithmetic gave just then on registers alone: "
+        "of products added in one instruction, `FMA`, or of sums and least values, `min/add`), and the peak memory of "
+        "its process and the peer's. `!` marks an answer that differs.",
         "",
         f"Geometric mean of the ratios: **{geometric_mean(outcomes):.2f}**.",
         "",
@@ -158,7 +171,7 @@ def page(outcomes: Sequence[Outcome], about: dict[str, Any], command: str) -> st
         best, ours = o.fastest, o.figures[0]
         ratio = "" if best is None else f"{best.ratio:.2f} ({best.low:.2f} to {best.high:.2f}), {best.name}"
         peaks = f"{ours.peak_nbytes / 2**20:.0f}" + ("" if best is None else f" / {best.peak_nbytes / 2**20:.0f}")
-        rows.append(f"| {o.case.name} | {' | '.join(cells)} | {ratio} | {_reached(o.case, ours)} | {peaks} |")
+        rows.append(f"| {o.case.name} | {' | '.join(cells)} | {ratio} | {_reached(o)} | {peaks} |")
     return "\n".join(rows) + "\n"
 
 
@@ -170,9 +183,12 @@ def _cell(f: Figure | None) -> str:
     return f"{f.seconds * 1e3:.3g}" + ("" if f.agrees else " !")
 
 
-def _reached(case: Case, f: Figure) -> str:
+def _reached(o: Outcome) -> str:
+    case, f = o.case, o.figures[0]
     if f.error:
         return f.error
+    if o.peak:
+        return f"{case.flops / f.seconds / 1e9:.0f} GFLOP/s, {case.flops / f.seconds / o.peak:.2f} of {case.peak}"
     if case.flops >= 4 * case.nbytes:
         return f"{case.flops / f.seconds / 1e9:.0f} GFLOP/s"
     return f"{case.nbytes / f.seconds / 1e9:.1f} GB/s"

@@ -10,6 +10,7 @@ import json
 import sys
 import time
 from collections.abc import Callable
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -61,14 +62,15 @@ def main(name: str, contender: str, small: str) -> None:
 
 
 def _warm(call: Callable[[], Any], seconds: float) -> float:
-    """Call for so long; gives the seconds of the last call."""
-    began, calls = time.perf_counter(), 0
+    """Call for so long; gives the seconds of a call as the later half of them took it, in the median."""
+    began, took = time.perf_counter(), list[float]()
     while True:
-        begin, calls = time.perf_counter(), calls + 1
+        begin = time.perf_counter()
         call()
         end = time.perf_counter()
-        if end - began >= seconds and calls >= LEAST_CALLS:
-            return end - begin
+        took.append(end - begin)
+        if end - began >= seconds and len(took) >= LEAST_CALLS:
+            return median(took[len(took) // 2 :])
 
 
 def _say(message: dict[str, Any]) -> None:

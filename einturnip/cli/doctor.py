@@ -84,12 +84,26 @@ def _findings(folder: Path) -> Iterator[tuple[str, str]]:
         one = measure_gemm(dtype)
         every = measure_gemm(dtype, n=1024, threads=info.cores)
         yield "product", f"{dtype}: {one / 1e9:.0f} GFLOP/s on one core, {every / 1e9:.0f} on {info.cores}"
+    yield from _peaks(info.cores)
     yield "copy", f"{measure_copy() / 1e9:.1f} GB/s by one core"
     rates = measure_disk(folder)
     yield from _kept()
     yield "plans", _plans()
     cached = "" if rates.direct else " (through the cache: this file system has no direct reads)"
     yield "disk", f"{folder}: read {rates.read / 1e9:.2f} GB/s{cached}, write {rates.write / 1e9:.2f} GB/s"
+
+
+def _peaks(cores: int) -> Iterator[tuple[str, str]]:
+    """What arithmetic gives at most, where there is machine code to tell."""
+    from einturnip.codegen.native.peak import OPERATIONS
+    from einturnip.core.dtypes import F32, F64
+    from einturnip.devices.peaks import measure_peak
+
+    for dtype in (F32, F64):
+        found = {name: measure_peak(name, dtype, cores) for name in OPERATIONS}
+        if all(found.values()):
+            told = ", ".join(f"{name} {rate / 1e9:.0f}" for name, rate in found.items())
+            yield "peaks", f"{dtype.numpy.name}: {told} GFLOP/s on {cores} cores"
 
 
 def _gpus() -> Iterator[tuple[str, str]]:

@@ -10,6 +10,9 @@ import numpy as np
 import pytest
 import threadpoolctl
 
+from einturnip.codegen.native import library
+from einturnip.codegen.native.peak import OPERATIONS, Operations, Peak
+from einturnip.core.dtypes import F32, F64, DType
 from einturnip.devices import limits
 from einturnip.devices.host import (
     HostArena,
@@ -22,6 +25,7 @@ from einturnip.devices.host import (
     total_memory,
     usable_cores,
 )
+from einturnip.devices.peaks import measure_peak
 
 
 def test_arena_arrays_share_its_bytes() -> None:
@@ -86,6 +90,28 @@ def test_measurements_are_positive() -> None:
     assert measure_gemm(n=64) > 1e6
     assert measure_gemm(np.float64, n=64) > 1e6
     assert measure_copy(1 << 20) > 1e6
+
+
+@pytest.mark.parametrize("dtype", [F32, F64])
+@pytest.mark.parametrize("operations", OPERATIONS)
+def test_peaks_are_counted_as_they_are_computed(operations: Operations, dtype: DType) -> None:
+    """After n turns the least value is that of the first, and sums and products have grown n times."""
+    peak = Peak(operations, dtype)
+    if not library.available():
+        assert measure_peak(operations, dtype, 1) == 0
+        return
+    assert measure_peak(operations, dtype, 2) > 1e6
+    function = library.find(peak)
+    assert function is not None
+    vector, n, chains = np.ones(peak.width, dtype.numpy), 10, peak.flops // peak.width
+    function(np.array([n, vector.ctypes.data], np.int64).ctypes.data)
+    if operations == "FMA":
+        chains //= 2
+        assert vector.tolist() == [chains * (chains + 1) / 2 + chains * n] * peak.width
+    else:
+        half = chains // 2
+        sums, least = [k + 1 + n for k in range(half)], [min(k + 2, half + k + 1) for k in range(half)]
+        assert vector.tolist() == [sum(sums) + sum(least)] * peak.width
 
 
 def test_disk_is_measured_and_left_clean(tmp_path: Path) -> None:

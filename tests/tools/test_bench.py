@@ -14,8 +14,9 @@ from einturnip.bench.contest import Figure, contest
 from einturnip.bench.draw import ratios_svg
 from einturnip.bench.host import Outcome, write
 from einturnip.bench.peers import work
-from einturnip.bench.worker import inputs, sample
+from einturnip.bench.worker import _warm, inputs, sample
 from einturnip.cli.main import Verbs
+from einturnip.codegen.native import library
 
 
 @pytest.mark.parametrize("case", in_memory(small=True), ids=lambda case: case.name)
@@ -41,7 +42,20 @@ def test_the_command_writes_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     found = json.loads((tmp_path / "host.json").read_text())
     assert [case["name"] for case in found["cases"]] == ["max-plus"]
     assert {"einturnip", "numpy"} <= {c["name"] for c in found["cases"][0]["contenders"]}
-    assert "max-plus" in (tmp_path / "host.md").read_text()
+    page = (tmp_path / "host.md").read_text()
+    assert "max-plus" in page and (" of min/add |" in page) == library.available()
+    assert (found["cases"][0]["peak"] > 0) == library.available()
+
+
+def test_how_often_a_call_is_repeated_hangs_on_no_single_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One call of twenty that the machine held up, the last, changes nothing."""
+    clock = [0.0]
+    monkeypatch.setattr("time.perf_counter", lambda: clock[0])
+
+    def call() -> None:
+        clock[0] += 5.0 if clock[0] >= 1.85 else 0.1
+
+    assert _warm(call, 2.0) == pytest.approx(0.1)
 
 
 def test_a_case_that_is_not_there() -> None:

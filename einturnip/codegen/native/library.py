@@ -19,13 +19,14 @@ from einturnip.codegen.native import compiler, elf
 from einturnip.codegen.native.band import Band
 from einturnip.codegen.native.kernel import Function
 from einturnip.codegen.native.panels import Multiplication
+from einturnip.codegen.native.peak import Peak, peak_function
 from einturnip.codegen.native.recipe import Recipe
 from einturnip.codegen.native.take import Taker, taker
 from einturnip.codegen.native.tape import Player, player
 
 # Resident memory of the compiler's process (llvmlite 0.50: 94 MiB for a hundred kernels).
 COMPILER_NBYTES = 128 << 20
-Code: TypeAlias = Recipe | Band | Multiplication | Player | Taker
+Code: TypeAlias = Recipe | Band | Multiplication | Player | Taker | Peak
 _NAME = "kernel"
 _MOST_FILES = 4096  # at 2 to 10 KiB each
 _PATIENCE = 120.0  # seconds that compiling may take: a compiler that hangs must not hang the run
@@ -106,6 +107,8 @@ def _source(recipe: Code) -> tuple[str, str]:
             text = player(_NAME)
         case Taker():
             text = taker(_NAME)
+        case Peak():
+            text = peak_function(recipe, _NAME)
         case _:
             assert_never(recipe)
     return hashlib.sha256(f"{_processor()}\n{text}".encode()).hexdigest()[:40], text

@@ -1,0 +1,35 @@
+"""What the cores' arithmetic gives at most, to state kernels as fractions of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from einturnip.codegen.native import library
+from einturnip.codegen.native.peak import Operations, Peak
+from einturnip.core.dtypes import DType
+from einturnip.devices.calibrate import together
+
+_TURNS = 200_000  # of a call: a millisecond or two
+
+
+def measure_peak(operations: Operations, dtype: DType, workers: int) -> float:
+    """Operations a second of so many cores together, on registers alone; 0 where there is no machine code."""
+    peak = Peak(operations, dtype)
+    library.prepare([peak])
+    function = library.find(peak)
+    if function is None:
+        return 0.0
+
+    def make(_: int) -> Callable[[], object]:
+        vector = np.ones(peak.width, dtype.numpy)
+
+        def run() -> None:
+            vector.fill(1)
+            function(words.ctypes.data)
+
+        words = np.array([_TURNS, vector.ctypes.data], np.int64)
+        return run
+
+    return workers * _TURNS * peak.flops / min(together(make, workers, 0.005) for _ in range(10))
