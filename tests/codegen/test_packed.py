@@ -28,13 +28,14 @@ BOUNDS = {"b": 2, "i": 61, "j": 75, "k": 150, "h": 2}
 # Operands by the labels of their axes, and a join with its fold.
 EQUATIONS = [
     ("ik jk", "ij", "sum[k] (X[{0}] - Y[{1}])^2"),
-    ("ik kj", "ij", "max[k] (X[{0}] + Y[{1}])"),
-    ("ki kj", "ij", "sum[k] abs(X[{0}] - Y[{1}])"),
+    ("ik jk", "ij", "max[k] (X[{0}] + Y[{1}])"),
+    ("ik kj", "ij", "min[k] (X[{0}] - Y[{1}])^2"),
+    ("ki jk", "ij", "sum[k] abs(X[{0}] - Y[{1}])"),
     ("ki jk", "ij", "min[k] (Y[{1}] - X[{0}])"),
     ("bik bjk", "bij", "sum[k] (2 * X[{0}] - abs(Y[{1}])) * Y[{1}]"),
     ("ihk jkh", "ij", "sum[h,k] (X[{0}] - Y[{1}])^2"),
     ("bi jk", "bij", "sum[k] (X[{0}] - Y[{1}] + k)^2"),
-    ("ik k j", "ij", "min[k] (X[{0}] + Y[{1}] * V[{2}])"),
+    ("ik k j", "ij", "min[k] (X[{0}] + Y[{1}] * V[{2}])^2"),
 ]
 DTYPES = {"f32": np.float32, "f64": np.float64, "i64": np.int64}
 
@@ -122,9 +123,13 @@ def test_with_few_registers(monkeypatch: pytest.MonkeyPatch) -> None:
         _recipe.cache_clear()
 
 
-def test_what_stands_in_no_register_tile_is_not_packed() -> None:
+def test_what_packing_does_not_help_is_not_packed() -> None:
     bounds = {"i": 64, "j": 64, "k": 64}
-    for read, right in (("ijk jk", "sum[k] (X[{0}] - Y[{1}])^2"), ("ik jk", "sum[k] exp(X[{0}] - Y[{1}])")):
+    for read, right in (
+        ("ijk jk", "sum[k] (X[{0}] - Y[{1}])^2"),
+        ("ik jk", "sum[k] exp(X[{0}] - Y[{1}])"),
+        ("ik kj", "max[k] (X[{0}] + Y[{1}])"),
+    ):
         made = recipe(einsum_of(read, "ij", right, "f32", bounds), "whole")
         assert made is None or made.packing is None
 

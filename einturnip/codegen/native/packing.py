@@ -17,12 +17,13 @@ from einturnip.core.dtypes import DType
 from einturnip.core.einsum import Access, Einsum, labels_read
 
 CHUNK = 128  # terms that are packed together
-COLUMN_VECTORS = 32  # that are packed together, for the second cache
-_LEAST_ROWS, _LEAST_COLUMNS, _LEAST_TERMS = 24, 32, 8
+COLUMN_VECTORS = 16  # that are packed together, for the second cache
+_LEAST_ROWS, _LEAST_COLUMNS, _LEAST_TERMS = 48, 32, 8
 _LINE = 64
 # A tile of more than these few operations would be long code, and does not wait for its operands.
 _LIGHT = frozenset({"add", "subtract", "multiply", "square", "negative", "absolute", "maximum", "minimum"})
 _MOST_JOINED, _MOST_PACKED = 6, 2
+_PRODUCTS = frozenset({"multiply", "square"})
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,10 @@ def packed(einsum: Einsum, graph: Graph, root: int) -> Packing | None:
     left, right = sides
     height = 24 if "avx512f" in processor.features() else 6  # accumulators; four registers of 32, or of 16, are left
     along = tuple(_along(access, row, column, term) for access in einsum.accesses)
-    return Packing(row, term, left, right, _negated(graph, root, left, right), along, height)
+    made = Packing(row, term, left, right, _negated(graph, root, left, right), along, height)
+    # Sums and extrema alone keep one unit at work however they are loaded: packing would come on top.
+    apart = any(not is_smooth(access, column) for access in einsum.accesses)
+    return made if apart or not _PRODUCTS.isdisjoint(made.joined(graph, root)) else None
 
 
 def _sides(graph: Graph, root: int, row: int, column: int) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
