@@ -18,9 +18,13 @@ from einturnip.eingraph.types import ConcatNode, EinGraph, EinsumNode, InputNode
 
 @dataclass(frozen=True, slots=True)
 class Shifted:
-    """An operand that is not read tile for tile: its shape, its axes' classes, and whether boxes of it are loaded."""
+    """An operand that is not read tile for tile: its shape, its axes' classes, and whether boxes of it are loaded.
+
+    ``slots``: all that read it.
+    """
 
     slot: int
+    slots: tuple[int, ...]
     shape: tuple[int, ...]
     classes: tuple[int, ...]
     ratios: tuple[Ratio, ...]
@@ -70,7 +74,7 @@ class Grouped:
         total = working_set_nbytes(e, own)
         most = 0
         for s in group.shifted:
-            if s.kind is InputNode and not copies_tiles(e, s.slot, own):
+            if s.kind is InputNode and not copies_tiles(e, s.slots, own):
                 continue
             # A part within one tile is read in place; else it is copied out of one tile after the other.
             cut = (
@@ -136,5 +140,6 @@ def _shifted(graph: EinGraph, classes: LabelClasses, i: int) -> tuple[Shifted, .
         if not alike:
             whole: tuple[Ratio, ...] = (1,) * len(of)
             ratios = classes.ratios.get(operand, whole)
-            found.append(Shifted(slot, made.shape, of[: len(made.shape)], ratios[: len(made.shape)], type(made)))
+            slots = tuple(s for s, o in enumerate(node.operands) if o == operand)
+            found.append(Shifted(slot, slots, made.shape, of[: len(made.shape)], ratios[: len(made.shape)], type(made)))
     return tuple(found)

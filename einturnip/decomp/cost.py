@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from einturnip.codegen.kernels import compile_kernel
-from einturnip.core.einsum import Access
+from einturnip.core.einsum import Access, Index
 from einturnip.core.region import Region, Space
 
 # What copying a byte in memory takes of the time that reading it from a file takes.
@@ -33,9 +33,22 @@ def overlap(einsum: Space, slot: int, tiles: Sequence[int]) -> float:
     return parts * math.prod(einsum.operand_extents(slot, tiles)) / whole if whole else 1.0
 
 
-def copies_tiles(einsum: Space, slot: int, tiles: Sequence[int]) -> bool:
-    """True where parts of a stored operand overlap so much that they are copied from its tiles, each loaded once."""
-    return overlap(einsum, slot, tiles) > 1 + COPY_COST
+def copies_tiles(einsum: Space, slots: Sequence[int], tiles: Sequence[int]) -> bool:
+    """True where parts of a stored operand overlap so much that they are copied from its tiles, each loaded once.
+
+    ``slots``: all that read the operand. Parts that lie across its tiles would be loaded one by one, those of a slot,
+    and those of slots that are shifted against each other.
+    """
+    across = {_across(einsum, slot, tiles): slot for slot in slots}
+    within = across.pop((), None) is not None
+    return sum(overlap(einsum, slot, tiles) for slot in across.values()) + within > 1 + COPY_COST * len(across)
+
+
+def _across(einsum: Space, slot: int, tiles: Sequence[int]) -> tuple[tuple[int, Index], ...]:
+    """The axes along which parts of an operand may lie across its tiles, and how each is indexed."""
+    cut = {p for p, (tile, bound) in enumerate(zip(tiles, einsum.bounds, strict=True)) if tile < bound}
+    indexed = ((axis, p) for axis, p in enumerate(einsum.accesses[slot]) if not isinstance(p, int))
+    return tuple((axis, p) for axis, p in indexed if any(q in cut for q, _ in p.terms))
 
 
 def state_nbytes(einsum: Space, tiles: Sequence[int]) -> int:

@@ -12,7 +12,7 @@ from einturnip.core.einsum import Einsum
 from einturnip.core.machine import Machine
 from einturnip.core.region import Space
 from einturnip.decomp.alike import Group, Grouped
-from einturnip.decomp.cost import COPY_COST, operand_nbytes, overlap, state_nbytes
+from einturnip.decomp.cost import COPY_COST, copies_tiles, operand_nbytes, overlap, state_nbytes
 from einturnip.decomp.stored import FileLayout, layout_of
 from einturnip.decomp.transfer_time import run_seconds
 from einturnip.eingraph.types import InputNode
@@ -205,8 +205,10 @@ class _Search:
             times = []
             for tile in (before, halved(before, self.steps[cut])):
                 self.tiles[cut] = tile
-                parts = overlap(e, s.slot, self.graph.tiles(group, self.tiles))
-                times.append(min(parts - 1, COPY_COST * parts) if s.kind is InputNode else COPY_COST * parts)
+                own = self.graph.tiles(group, self.tiles)
+                parts = overlap(e, s.slot, own)
+                copied = s.kind is not InputNode or copies_tiles(e, s.slots, own)
+                times.append(COPY_COST * parts if copied else parts - 1)
             self.tiles[cut] = before
             total += max(0.0, times[1] - times[0]) * operand_nbytes(e, s.slot, e.bounds)
         return total

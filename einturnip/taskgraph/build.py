@@ -374,13 +374,13 @@ class _Lowering:
 
 def _copied(d: Decomposition) -> frozenset[int]:
     """Inputs whose parts are put together from tiles, so that what neighbours share is read from its file once."""
-    found = set()
+    found: set[int] = set()
     for node, part in zip(d.graph.nodes, d.partitionings, strict=True):
         if isinstance(node, EinsumNode) and not node.einsum.plain:
-            for slot, operand in enumerate(node.operands):
-                if isinstance(d.graph.nodes[operand], InputNode) and operand not in found:
-                    access = node.einsum.accesses[slot]
-                    if not all(isinstance(p, int) for p in access) and copies_tiles(node.einsum, slot, part.tiles):
+            for operand in set(node.operands) - found:
+                if isinstance(d.graph.nodes[operand], InputNode):
+                    slots = [slot for slot, o in enumerate(node.operands) if o == operand]
+                    if copies_tiles(node.einsum, slots, part.tiles):
                         found.add(operand)
     return frozenset(found)
 

@@ -58,6 +58,24 @@ def test_a_convolution_reads_its_input_about_once(arena: int) -> None:
     assert bound[OUT] <= moved[OUT] <= 1.25 * bound[OUT]
 
 
+def stencil(n: int, steps: int) -> EinGraph:
+    """Each step multiplies each point by those above and below."""
+    make = Maker()
+    x = make.input(n, n)
+    for _ in range(steps):
+        around = [(x, (Index(((0, 1),), by, clamped=True), 1)) for by in (-1, 1)]
+        x = make.einsum((n, n), 2, [(x, (0, 1)), *around])
+    return make.graph(x)
+
+
+@pytest.mark.parametrize("steps", [1, 3])
+@pytest.mark.parametrize("arena", [64 << 10, 256 << 10])
+def test_what_a_stencil_reads_in_several_places_is_read_once(arena: int, steps: int) -> None:
+    graph = stencil(256, steps)
+    moved = planned(graph, arena).memgraph.nbytes_by_link()
+    assert link_bound(graph, arena)[IN] <= moved[IN] <= 1.1 * 256 * 256 * 8
+
+
 def recurrence(steps: int, width: int) -> tuple[EinGraph, int]:
     """``H[t, d] = sum[e] W[l, d, e] * H[t-1, e]``, where each step has its W and all of H is wanted."""
     make = Maker()
