@@ -8,7 +8,6 @@ costs the n-th power of it where products are sums and sums are minima, found by
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -59,8 +58,8 @@ class Fold:
         table = power(self.step, self.times).reshape(self.shapes[0] + self.shapes[1] * 2)
         problem.factors.append(Factor(self.scope, table))
 
-    def rows(self, problem: Problem, chosen: list[int]) -> Iterator[tuple[int, int]]:
-        """(node, row of its way) for every node of the segments, where the problem's variables have these values."""
+    def rows(self, problem: Problem, chosen: list[int]) -> list[int]:
+        """The row of its way for every node of the segments, where the problem's variables have these values."""
         values = [int(problem.views[view.number][chosen[view.variable]]) for view in self.scope]
         n, m = len(self.shapes[0]), len(self.shapes[1])
         outer, entry, end = values[:n], values[n : n + m], values[n + m :]
@@ -69,11 +68,8 @@ class Fold:
             for x, shape in zip((outer, entry, end), (*self.shapes, self.shapes[1]), strict=True)
         )
         way = path(self.step[e], start, stop, self.times)
-        solved: dict[tuple[int, int], list[int]] = {}
-        for k, key in enumerate(pairwise(way)):
-            if key not in solved:
-                solved[key] = self._segment(outer, *key)
-            yield from enumerate(solved[key], self.start + k * self.run.period)
+        solved = {key: self._segment(outer, *key) for key in set(pairwise(way))}
+        return [row for key in pairwise(way) for row in solved[key]]
 
     def _segment(self, outer: list[int], come: int, gone: int) -> list[int]:
         """The rows of one segment's nodes, given what comes in and how what goes out is seen."""

@@ -218,11 +218,13 @@ def _unite_alike(unions: _Unions, graph: EinGraph) -> None:
 
 def form(e: Space) -> tuple[object, ...]:
     """What the bytes of a tile hang on: all but the join, names, and where affine indices begin."""
-    accesses = tuple(
-        tuple(p if isinstance(p, int) or not p.affine else Index(p.terms) for p in access) for access in e.accesses
-    )
     does = (e.n_streamed, e.steps, e.rescales, e.shifts) if isinstance(e, Region) else (e.aggregation,)
-    return e.bounds, e.n_out, accesses, e.dtypes, e.shapes if not e.plain else (), *does, e.keys
+    if e.plain:
+        return e.bounds, e.n_out, e.accesses, e.dtypes, *does
+    accesses = tuple(
+        [tuple([p if isinstance(p, int) or not p.affine else p.terms for p in access]) for access in e.accesses]
+    )
+    return e.bounds, e.n_out, accesses, e.dtypes, *does, e.shapes, e.keys
 
 
 def _numbered(unions: _Unions, graph: EinGraph) -> LabelClasses:

@@ -12,7 +12,6 @@ Source: EinDecomp (Bourgeois et al., 2024, arXiv 2410.02682), whose counts of el
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 
@@ -67,26 +66,29 @@ def cheapest(graph: EinGraph, allowed: Allowed, asked: Sequence[Hashable] | None
 
     ``asked``, where given, tells nodes apart that are alike but for the ways that are allowed.
     """
-    made = [i for i, n in enumerate(graph.nodes) if not isinstance(n, InputNode)]
-    number = {i: v for v, i in enumerate(made)}
-    known: dict[Hashable, int] = {}
-    seen: dict[Hashable, int] = {}
+    made: list[int] = []
+    slots: list[list[int]] = []
     kinds: list[int] = []
     every: list[Ways] = []
-    for i in made:
-        node = graph.nodes[i]
-        stored = tuple([o not in number for o in node.operands])  # type: ignore[union-attr]
+    number = [-1] * len(graph.nodes)
+    known: dict[Hashable, int] = {}
+    seen: dict[Hashable, int] = {}  # by an einsum's identity: layers share most of theirs
+    for i, node in enumerate(graph.nodes):
+        if isinstance(node, InputNode):
+            continue
         question = asked[i] if asked is not None else None
-        quick = (id(node.einsum), node.hints.tiles, stored, question) if isinstance(node, EinsumNode) else i
+        quick = (id(node.einsum), node.hints.tiles, question) if isinstance(node, EinsumNode) else i
         kind = seen.get(quick)
         if kind is None:
-            kind = seen[quick] = known.setdefault((_kind(node, graph), stored, question), len(known))
+            kind = seen[quick] = known.setdefault((_kind(node, graph), question), len(known))
         if kind == len(every):
             every.append(ways(node, graph, allowed(i)))
+        number[i] = len(made)
+        made.append(i)
         kinds.append(kind)
-    slots = [[number.get(o, -1) for o in graph.nodes[i].operands] for i in made]  # type: ignore[union-attr]
-    rows = solve(Terms(kinds, every, slots))
-    return _cut(graph, made, [every[k] for k in kinds], rows)
+        slots.append([number[o] for o in node.operands])
+    terms = Terms(kinds, every, slots)
+    return _cut(graph, made, terms, solve(terms))
 
 
 def _kind(node: Node, graph: EinGraph) -> Hashable:
@@ -98,51 +100,64 @@ def _kind(node: Node, graph: EinGraph) -> Hashable:
 
 
 def solve(terms: Terms) -> list[int]:
-    """The row of each variable's way: the best, or within NEARLY of it where some tensor has many readers.
+    """The row of each variable's way: the best, or within NEARLY of it where some have many readers or operands.
 
-    Such a tensor would tie all of them together, the layers of a model to one table of angles. So it is cut off: each
-    reader pays the least that it may have to. What that choice really costs shows how far from the best it can be.
+    These would tie all of them together, the layers of a model to one table of angles or to one tensor that keeps what
+    each of them makes. So they are cut off: who reads the one pays the least that it may have to, and what the other is
+    put together from pays nothing. What that choice really costs shows how far from the best it can be.
     """
-    readers = Counter(u for row in terms.slots for u in row if u >= 0)
-    many = frozenset(u for u, n in readers.items() if n > MOST_READERS)
-    if many and not any(u in many for v in many for u in terms.slots[v]):
-        rows = _solved(replace(terms, loose=many))
-        least = _adapted(terms, rows, many)
+    edges = terms.edges.where(terms.edges.made >= 0)
+    read, reads = (
+        frozenset(np.flatnonzero(np.bincount(x) > MOST_READERS).tolist()) for x in (edges.made, edges.reader)
+    )
+    either = read | reads
+    if either and not any(u in either for v in either for u in terms.slots[v]):
+        loosened = replace(terms, loose=read, gathering=reads)
+        least = _adapted(loosened, _solved(loosened))
         if least is not None:
             return least
     return _solved(terms)
 
 
-def _adapted(terms: Terms, rows: list[int], loose: frozenset[int]) -> list[int] | None:
-    """The rows with the loose variables made as suits their readers; None where that may cost more than NEARLY."""
-    kinds, every = terms.kinds, terms.every
-    paid = {u: terms.ways(u).own.copy() for u in loose}
-    alone = Counter((kinds[v], row) for v, row in enumerate(rows) if v not in loose)
-    free = sum(n * float(every[kind].own[row]) for (kind, row), n in alone.items())
-    bound = sum(float(terms.ways(u).own[rows[u]]) for u in loose)
-    ties: Counter[tuple[int, ...]] = Counter()
-    for v, row in enumerate(rows):
-        for slot, u in enumerate(terms.slots[v]):
-            if u >= 0:
-                which = (u if u in loose else -1), (v if v in loose else -1)
-                ties[*which, kinds[u], rows[u], kinds[v], row, slot] += 1
-    for (loose_made, loose_reader, made, before, reader, after, slot), n in ties.items():
-        table, of, wanted = terms.table(made, reader, slot), every[made].made.of, every[reader].wanted[slot].of
-        if loose_made >= 0:
-            paid[loose_made] += n * table[of, wanted[after]]
+def _adapted(terms: Terms, rows: list[int]) -> list[int] | None:
+    """The rows with what was cut off made as suits the others; None where that may cost more than NEARLY."""
+    every, either = terms.every, terms.loose | terms.gathering
+    distinct: dict[tuple[int, int, int], int] = {}
+    alone = [v if v in either else -1 for v in range(len(rows))]
+    of = np.array([distinct.setdefault(x, len(distinct)) for x in zip(terms.kinds, rows, alone, strict=True)])
+    alike = list(distinct)
+    own = [float(every[kind].own[row]) for kind, row, _ in alike]
+    bound = free = 0.0
+    paid = {u: terms.ways(u).own.copy() for u in either}
+    for (_, _, u), cost, n in zip(alike, own, np.bincount(of).tolist(), strict=True):
+        bound += n * cost
+        free += n * cost if u < 0 else 0.0
+    edges = terms.edges.where(terms.edges.made >= 0)
+    sizes = len(alike), len(alike), int(edges.slot.max(initial=0)) + 1
+    ties = np.ravel_multi_index((of[edges.made], of[edges.reader], edges.slot), sizes)
+    ties, counts = np.unique(ties, return_counts=True)
+    for a, b, slot, n in zip(*(x.tolist() for x in (*np.unravel_index(ties, sizes), counts)), strict=True):
+        (kind, before, u), (other, after, v) = alike[a], alike[b]
+        table, seen, wanted = terms.table(kind, other, slot), every[kind].made.of, every[other].wanted[slot].of
+        cost = n * float(table[seen[before], wanted[after]])
+        if u in terms.loose:
             bound += n * float(table[:, wanted[after]].min())
-        elif loose_reader >= 0:
-            paid[loose_reader] += n * table[of[before], wanted]
+        elif v not in terms.gathering:
+            bound += cost
+        if u >= 0:
+            paid[u] += n * table[seen, wanted[after]]
+        elif v >= 0:
+            paid[v] += n * table[seen[before], wanted]
         else:
-            free += n * float(table[of[before], wanted[after]])
+            free += cost
     for u, costs in paid.items():
         rows[u] = int(np.argmin(costs))
     real = free + sum(float(costs.min()) for costs in paid.values())
-    return rows if real <= NEARLY * (free + bound) else None
+    return rows if real <= NEARLY * bound else None
 
 
 def _solved(terms: Terms) -> list[int]:
-    folds = [f for run in runs(terms.kinds, terms.reads) if (f := fold(terms, run)) is not None]
+    folds = [f for run in runs(terms.kinds, terms.ties) if (f := fold(terms, run)) is not None]
     problem = Problem(memory=terms.memory)
     at: dict[int, View] = {}
     mine: dict[int, int] = {}
@@ -156,28 +171,33 @@ def _solved(terms: Terms) -> list[int]:
             mine[v] = terms.enter(problem, v, at)
             v += 1
     chosen = minimise(problem)
-    rows = {v: chosen[x] for v, x in mine.items()}
+    rows = [-1] * len(terms.kinds)
+    for v, x in mine.items():
+        rows[v] = chosen[x]
     for f in folds:
-        rows.update(f.rows(problem, chosen))
-    return [rows[v] for v in range(len(terms.kinds))]
+        rows[f.start : f.run.stop] = f.rows(problem, chosen)
+    return rows
 
 
-def _cut(graph: EinGraph, made: Sequence[int], every: Sequence[Ways], rows: Sequence[int]) -> Decomposition:
+def _cut(graph: EinGraph, made: Sequence[int], terms: Terms, rows: Sequence[int]) -> Decomposition:
     """The chosen ways as a decomposition; an input is cut as its first reader wants it."""
-    parts: list[Partitioning | None] = [None] * len(graph.nodes)
     once: dict[tuple[int, int], Partitioning] = {}
-    for i, own, row in zip(made, every, rows, strict=True):
-        key = id(own), row
-        if key not in once:
-            once[key] = Partitioning(own.bounds, tuple(own.tiles[row].tolist()))
-        parts[i] = once[key]
-        for slot, operand in enumerate(graph.nodes[i].operands):  # type: ignore[union-attr]
-            if parts[operand] is None:
-                parts[operand] = _wanted(graph.nodes[operand].shape, own, slot, row)
-    cut = [
+    parts: list[Partitioning | None] = [None] * len(graph.nodes)
+    for i, kind, row in zip(made, terms.kinds, rows, strict=True):
+        cut = once.get((kind, row))
+        if cut is None:
+            own = terms.every[kind]
+            cut = once[kind, row] = Partitioning(own.bounds, tuple(own.tiles[row].tolist()))
+        parts[i] = cut
+    inputs = terms.edges.where(terms.edges.made < 0)
+    for v, slot in zip(inputs.reader.tolist(), inputs.slot.tolist(), strict=True):
+        operand = graph.nodes[made[v]].operands[slot]
+        if parts[operand] is None:
+            parts[operand] = _wanted(graph.nodes[operand].shape, terms.ways(v), slot, rows[v])
+    whole = [
         p or Partitioning(n.shape, tuple(max(1, b) for b in n.shape)) for n, p in zip(graph.nodes, parts, strict=True)
     ]
-    return Decomposition(graph, tuple(cut), (None,) * len(graph.nodes))
+    return Decomposition(graph, tuple(whole), (None,) * len(graph.nodes))
 
 
 def _wanted(shape: tuple[int, ...], own: Ways, slot: int, row: int) -> Partitioning:

@@ -42,10 +42,11 @@ class Factor:
 class Memory:
     """What eliminations found, by what it hangs on, so that parts of problems that are alike are solved once.
 
-    Tables stand by identity and are kept, so that their ids are not given to others; views by content.
+    Tables stand by identity and are kept, so that their ids are not given to others; views by content: its number, and
+    how many rows it tells apart.
     """
 
-    contents: dict[bytes, int] = field(default_factory=dict)
+    contents: dict[bytes, tuple[int, int]] = field(default_factory=dict)
     found: dict[Hashable, tuple[Table, tuple[Table, ...], object]] = field(default_factory=dict)
 
 
@@ -57,6 +58,7 @@ class Problem:
     factors: list[Factor] = field(default_factory=list)
     views: list[Table] = field(default_factory=list)
     contents: list[int] = field(default_factory=list)
+    rows: list[int] = field(default_factory=list)
     memory: Memory = field(default_factory=Memory)
     _known: dict[tuple[int, int], View] = field(default_factory=dict)
 
@@ -67,12 +69,16 @@ class Problem:
 
     def view(self, variable: int, of: Table) -> View:
         """The view of a variable in which value x is row ``of[x]``; equal ones are one."""
-        content = self.memory.contents.setdefault(of.tobytes(), len(self.memory.contents))
+        written, contents = of.tobytes(), self.memory.contents
+        if written not in contents:
+            contents[written] = len(contents), int(of.max(initial=0)) + 1
+        content, rows = contents[written]
         key = variable, content
         if key not in self._known:
             self._known[key] = View(variable, len(self.views))
             self.views.append(of)
             self.contents.append(content)
+            self.rows.append(rows)
         return self._known[key]
 
 
@@ -99,29 +105,27 @@ class Elimination:
     def run(self, keep: frozenset[int] = frozenset()) -> bool:
         """Remove every variable but ``keep``, the one that leaves the smallest table first; False: one was guessed."""
         left = set(range(len(self.unary))) - keep
-        queue = [(self._table_size(x), x) for x in left]
+        sizes = {x: self._table_size(x) for x in left}
+        queue = [(size, x) for x, size in sizes.items()]
         heapify(queue)
         exact = True
         while left:
             size, x = heappop(queue)
-            if x not in left:
-                continue
-            now = self._table_size(x)
-            if now != size:
-                heappush(queue, (now, x))
+            if x not in left or size != sizes[x]:
                 continue
             if size > LARGEST_TABLE:
                 exact = False
                 heappush(queue, (size, x))
                 x = max(left, key=lambda v: (len(self._neighbours(v)), -v))
-            near = self._neighbours(x)
+            near = self._neighbours(x) & left
             left.discard(x)
             if size > LARGEST_TABLE:
                 self._fix(x)
             else:
                 self._eliminate(x)
-            for y in near & left:
-                heappush(queue, (self._table_size(y), y))
+            for y in near:
+                sizes[y] = self._table_size(y)
+                heappush(queue, (sizes[y], y))
         return exact
 
     def chosen(self, kept: Mapping[int, int]) -> list[int]:
@@ -186,10 +190,10 @@ class Elimination:
     def _table_size(self, x: int) -> int:
         """Entries of the table that eliminating ``x`` makes."""
         scope = self._scope(x, self.touching[x])
-        return math.prod(min(len(self.unary[v]), math.prod(map(self._rows, views))) for v, views in scope.items())
-
-    def _rows(self, view: View) -> int:
-        return int(self.problem.views[view.number].max(initial=0)) + 1
+        rows, size = self.problem.rows, 1
+        for v, views in scope.items():
+            size *= min(len(self.unary[v]), math.prod([rows[view.number] for view in views]))
+        return size
 
     def _eliminate(self, x: int) -> None:
         """Replace the terms with ``x`` by their least over its values, a term of the other variables."""
@@ -213,7 +217,7 @@ class Elimination:
         """The least of the sum of some terms over the values of ``x``, and how it sees the other variables."""
         merged = {v: _merge(self.problem, v, sorted(views, key=lambda w: w.number)) for v, views in scope.items()}
         axes = {v: a for a, v in enumerate(merged)}
-        rows = [self._rows(view) for view, _ in merged.values()]
+        rows = [self.problem.rows[view.number] for view, _ in merged.values()]
         best = np.full(rows, np.inf)
         aligned = [_align(self.problem, f, x, merged, axes) for f in mine]
         step = max(1, AT_ONCE // best.size)
@@ -243,8 +247,7 @@ class Elimination:
 def _merge(problem: Problem, variable: int, views: list[View]) -> tuple[View, dict[View, Table]]:
     """One view that tells apart what any of ``views`` does, and for each of them its row at each row of that one."""
     if len(views) == 1:
-        rows = int(problem.views[views[0].number].max(initial=0)) + 1
-        return views[0], {views[0]: np.arange(rows)}
+        return views[0], {views[0]: np.arange(problem.rows[views[0].number])}
     together = np.stack([problem.views[view.number] for view in views], 1)
     unique, of = np.unique(together, axis=0, return_inverse=True)
     return problem.view(variable, of.reshape(-1)), {view: unique[:, k] for k, view in enumerate(views)}

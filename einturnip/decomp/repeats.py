@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-Reads = Sequence[Sequence[int]]
+Ints = NDArray[np.int64]
 
 # Nodes with more operands than this are taken to be alike to none.
 MOST_OPERANDS = 8
@@ -37,16 +37,46 @@ class Run:
         return self.start + self.period * self.times
 
 
-def runs(kinds: Sequence[int], reads: Reads) -> list[Run]:
-    """Disjoint runs in order. ``kinds[v]`` is what node v is; ``reads[v]`` the nodes, all before v, that it reads."""
+@dataclass(frozen=True, slots=True)
+class Edges:
+    """What reads what, a row an edge: the node that is read, its reader (ascending), and as which operand.
+
+    Negative numbers stand in ``made`` for what is no node of its own; equal ones for what is alike.
+    """
+
+    made: Ints
+    reader: Ints
+    slot: Ints
+
+    @staticmethod
+    def of(reads: Sequence[Sequence[int]]) -> Edges:
+        """From what each node reads."""
+        sizes = np.fromiter(map(len, reads), np.int64, len(reads))
+        made = np.fromiter((u for row in reads for u in row), np.int64, int(sizes.sum()))
+        slot = np.arange(len(made)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        return Edges(made, np.repeat(np.arange(len(sizes)), sizes), slot)
+
+    def where(self, some: NDArray[np.bool_]) -> Edges:
+        """Some of them."""
+        return Edges(self.made[some], self.reader[some], self.slot[some])
+
+
+def runs(kinds: Sequence[int], edges: Edges) -> list[Run]:
+    """Disjoint runs in order. ``kinds[v]`` is what node v is; it reads nodes before it."""
     found: list[Run] = []
-    table = _table(reads)
+    numbers = np.array(kinds, np.int64)
+    few = edges.where(edges.slot < MOST_OPERANDS)
+    table = np.full((len(kinds), int(few.slot.max(initial=-1)) + 1), -1, np.int64)
+    table[few.reader, few.slot] = few.made
+    many = np.unique(edges.reader[edges.slot >= MOST_OPERANDS])
+    numbers[many] = -1 - many
+    made = edges.where(edges.made >= 0)
     work = [(0, len(kinds))]
     while work:
         lo, hi = work.pop()
         best = None
-        for period in _periods(kinds, lo, hi):
-            run = _run(np.asarray(kinds), table, reads, lo, hi, period)
+        for period in _periods(numbers[lo:hi]):
+            run = _run(numbers, table, made, lo, hi, period)
             if run is not None and (best is None or run.stop - run.start > best.stop - best.start):
                 best = run
         if best is not None:
@@ -55,50 +85,37 @@ def runs(kinds: Sequence[int], reads: Reads) -> list[Run]:
     return sorted(found, key=lambda run: run.start)
 
 
-def _table(reads: Reads) -> NDArray[np.int64]:
-    """What each node reads, filled up with -1."""
-    width = min(MOST_OPERANDS, max(map(len, reads), default=0))
-    rows = [(*r, *[-1] * (width - len(r))) if len(r) <= width else (-2 - v,) * width for v, r in enumerate(reads)]
-    return np.array(rows, np.int64).reshape(len(rows), width)
-
-
-def _periods(kinds: Sequence[int], lo: int, hi: int) -> list[int]:
+def _periods(kinds: Ints) -> list[int]:
     """How far apart nodes of one kind stand."""
-    last: dict[int, int] = {}
-    votes: Counter[int] = Counter()
-    for v in range(lo, hi):
-        before = last.get(kinds[v])
-        if before is not None:
-            votes[v - before] += 1
-        last[kinds[v]] = v
-    return [period for period, _ in votes.most_common(MOST_PERIODS) if 3 * period <= hi - lo]
+    order = np.argsort(kinds, kind="stable")
+    alike = kinds[order][1:] == kinds[order][:-1]
+    votes = Counter((order[1:] - order[:-1])[alike].tolist())
+    return [period for period, _ in votes.most_common(MOST_PERIODS) if 3 * period <= len(kinds)]
 
 
-def _run(kinds: NDArray[np.int64], table: NDArray[np.int64], reads: Reads, lo: int, hi: int, period: int) -> Run | None:
+def _run(kinds: Ints, table: Ints, edges: Edges, lo: int, hi: int, period: int) -> Run | None:
     """The longest run of a period between two nodes."""
     now, before = table[lo + period : hi], table[lo : hi - period]
     alike = (kinds[lo + period : hi] == kinds[lo : hi - period]) & (
         (now == before) | ((now - period == before) & (before >= 0))
     ).all(1)
-    edges = np.flatnonzero(np.diff(np.concatenate(([0], alike.view(np.int8), [0]))))
-    if not len(edges):
+    ends = np.flatnonzero(np.diff(np.concatenate(([0], alike.view(np.int8), [0]))))
+    if not len(ends):
         return None
-    longest = int(np.argmax(edges[1::2] - edges[::2]))
-    first, stop = lo + int(edges[2 * longest]), lo + period + int(edges[2 * longest + 1])
+    longest = int(np.argmax(ends[1::2] - ends[::2]))
+    first, stop = lo + int(ends[2 * longest]), lo + period + int(ends[2 * longest + 1])
     if stop - first < 3 * period:
         return None
-    crossing = _crossing(reads, first, period)
+    crossing = _crossing(edges, first, period)
     start = first + crossing.index(min(crossing))
     times = (stop - start) // period
-    return _checked(table, reads, start, period, times) if times >= 3 else None
+    return _checked(table, edges, start, period, times) if times >= 3 else None
 
 
-def _crossing(reads: Reads, first: int, period: int) -> list[int]:
+def _crossing(edges: Edges, first: int, period: int) -> list[int]:
     """For each place where segments may begin, how many nodes of one the next reads."""
-    last: dict[int, int] = {}
-    for v in range(first, first + 3 * period):
-        for u in reads[v]:
-            last[u] = v
+    near = slice(*np.searchsorted(edges.reader, (first, first + 3 * period)).tolist())
+    last = dict(zip(edges.made[near].tolist(), edges.reader[near].tolist(), strict=True))
     count = [0] * (3 * period + 1)
     for u in range(first, first + 2 * period):
         for at in range(u + 1, min(last.get(u, u), u + period) + 1):
@@ -106,7 +123,7 @@ def _crossing(reads: Reads, first: int, period: int) -> list[int]:
     return count[period : 2 * period]
 
 
-def _checked(table: NDArray[np.int64], reads: Reads, start: int, period: int, times: int) -> Run | None:
+def _checked(table: Ints, edges: Edges, start: int, period: int, times: int) -> Run | None:
     """The run, if it is read as one may be."""
     stop = start + period * times
     rows = table[start + period : stop].reshape(times - 1, period, -1)
@@ -117,10 +134,8 @@ def _checked(table: NDArray[np.int64], reads: Reads, start: int, period: int, ti
         return None
     outer = sorted({int(u) for u in rows[0][fixed] if u >= 0})
     handed = {int(u) - start for u in rows[0][along] if u < start + period}
-    for v in range(stop, len(reads)):
-        for u in reads[v]:
-            if start <= u < stop:
-                if u < stop - period:
-                    return None
-                handed.add(u - (stop - period))
-    return Run(start, period, times, tuple(outer), tuple(sorted(handed)))
+    after = edges.made[np.searchsorted(edges.reader, stop) :]
+    after = after[(after >= start) & (after < stop)]
+    if (after < stop - period).any():
+        return None
+    return Run(start, period, times, tuple(outer), tuple(sorted(handed | set((after - (stop - period)).tolist()))))

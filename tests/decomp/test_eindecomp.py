@@ -22,9 +22,10 @@ from einturnip.decomp.candidates import candidates
 from einturnip.decomp.chain import fold
 from einturnip.decomp.eindecomp import NEARLY, _adapted, eindecomp
 from einturnip.decomp.movement import moved
+from einturnip.decomp.repeats import Edges, runs
 from einturnip.decomp.types import Decomposition
 from einturnip.decomp.ways import counted
-from einturnip.eingraph.types import EinGraph, EinsumNode, Hints, InputNode
+from einturnip.eingraph.types import ConcatNode, EinGraph, EinsumNode, Hints, InputNode, Piece
 
 Terms = list[tuple[str, tuple[int, ...], list[str]]]
 
@@ -249,6 +250,49 @@ def test_a_tensor_of_many_readers_is_cut_off_where_that_costs_next_to_nothing(mo
             exact = found(graph, parts)
         assert exact <= quick <= NEARLY * exact, f"seed {seed}"
     assert 0 < sum(rows is not None for rows in adapted) < len(adapted)
+
+
+def gathered(draw: random.Random, layers: int) -> EinGraph:
+    """Layers as above, and one tensor that keeps what each of them hands on, as keys and values are kept."""
+    graph = layered(draw, layers)
+    step = (len(graph.nodes) - 3) // layers
+    last = range(len(graph.nodes) - 1 - (layers - 1) * step, len(graph.nodes), step)
+    shape = graph.nodes[last[0]].shape
+    axes = tuple(range(1, len(shape) + 1))
+    pieces = tuple(Piece(node, axes, (k, *[0] * len(shape))) for k, node in enumerate(last))
+    kept = ConcatNode("kept", (layers, *shape), F32, pieces, 1)
+    return replace(graph, nodes=(*graph.nodes, kept), outputs=(("kept", len(graph.nodes)),))
+
+
+def test_a_tensor_that_keeps_a_part_of_every_layer_is_cut_off_where_that_costs_next_to_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    adapted = []
+
+    def noted(*arguments: Any) -> Any:
+        adapted.append(_adapted(*arguments))
+        return adapted[-1]
+
+    monkeypatch.setattr("einturnip.decomp.eindecomp._adapted", noted)
+    for seed in range(30):
+        draw = random.Random(seed)
+        graph, parts = gathered(draw, draw.randint(10, 14)), draw.choice([2, 3, 4, 6])
+        quick = moved(eindecomp(graph, parts)).total
+        with monkeypatch.context() as patch:
+            patch.setattr("einturnip.decomp.eindecomp.MOST_READERS", len(graph.nodes) * 3)
+            exact = moved(eindecomp(graph, parts)).total
+        assert exact <= quick <= NEARLY * exact, f"seed {seed}"
+    assert sum(rows is not None for rows in adapted) > 10
+
+
+def test_layers_that_differ_in_what_they_read_are_not_taken_for_one_another() -> None:
+    kinds = [0, 0, *[1, 2] * 6]
+    for lacking in range(2, 14):  # every layer reads both of the first nodes, but for one operand of one node
+        slots = [[-1], [-1]] + [[max(0, v - 1), v % 2] for v in range(2, 14)]
+        assert [(run.start, run.period, run.times) for run in runs(kinds, Edges.of(slots))] == [(2, 2, 6)]
+        slots[lacking] = [slots[lacking][0], -1]
+        found = runs(kinds, Edges.of(slots))
+        assert all(lacking not in range(run.start, run.stop) for run in found)
 
 
 def test_what_the_program_fixes_stays_fixed() -> None:
