@@ -35,6 +35,12 @@ class Partitioning:
         """Tiles along each label. A label of size 0 has none."""
         return tuple(-(-b // t) for b, t in zip(self.bounds, self.tiles, strict=True))
 
+    @property
+    def ragged(self) -> list[tuple[int, int]]:
+        """The labels whose last tile is smaller than the others, and which tile that is."""
+        cut = zip(self.bounds, self.tiles, self.counts, strict=True)
+        return [(p, n - 1) for p, (b, t, n) in enumerate(cut) if b % t and n > 1]
+
     def box(self, key: tuple[int, ...]) -> Box:
         """The (start, stop) of tile ``key`` along each label."""
         return tuple((k * t, min((k + 1) * t, b)) for k, t, b in zip(key, self.tiles, self.bounds, strict=True))

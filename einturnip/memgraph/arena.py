@@ -41,7 +41,7 @@ class Segment:
         self.value = FREE
         self.deps = deps
         self.stands = stands
-        self.newest = max(deps, default=-1)
+        self.newest = deps[0] if len(deps) == 1 else max(deps, default=-1)
         self.exact = False
         self.prev: Segment | None = None
         self.next: Segment | None = None
@@ -145,7 +145,7 @@ class Arena:
         seg.exact = exact
         seg.value = FREE
         seg.deps, seg.stands = deps, stands
-        seg.newest = max(deps, default=-1)
+        seg.newest = deps[0] if len(deps) == 1 else max(deps, default=-1)
         self.free_nbytes += seg.size
         del self._held[bisect_left(self._held, seg.offset)]
         del self._ends[seg.offset]
@@ -196,7 +196,8 @@ class Arena:
             heap = self._free[seg.size] = []
             insort(self._sizes, seg.size)
         heappush(heap, (seg.newest, seg.offset, self._offers, seg))
-        if (seg.prev is not None and seg.prev.value == FREE) or (seg.next is not None and seg.next.value == FREE):
+        before, behind = seg.prev, seg.next
+        if (before is not None and before.value == FREE) or (behind is not None and behind.value == FREE):
             heappush(self._runs, (-self._run_nbytes(seg), self._offers, seg))
 
     def _run_nbytes(self, seg: Segment) -> int:
@@ -221,7 +222,8 @@ class Arena:
             self._offer(rest)
         insort(self._held, seg.offset)
         self._ends[seg.offset] = seg.offset + size
-        self.peak = max(self.peak, seg.offset + size - self.begin)
+        if seg.offset + size - self.begin > self.peak:
+            self.peak = seg.offset + size - self.begin
         return seg
 
     def _part_off_front(self, seg: Segment, size: int) -> Segment:

@@ -24,7 +24,7 @@ from einturnip.memgraph.rows import Task, rows
 from einturnip.memgraph.several import Parts, name_copies, too_much
 from einturnip.memgraph.spill import SpillSlots
 from einturnip.memgraph.types import COMPUTE, DISK, FILES, MemGraph, OpKind, op_kind
-from einturnip.memgraph.victims import NEVER, Victims
+from einturnip.memgraph.victims import Victims
 from einturnip.taskgraph.types import TaskGraph, TaskKind
 
 OP_KINDS = [op_kind(kind) for kind in TaskKind]
@@ -109,6 +109,7 @@ class _Builder:
         self.ahead = ahead
         self.nbytes = array("q", tasks.value_nbytes.tobytes())
         self.size = array("q", self.arena.rounded_all(tasks.value_nbytes).tobytes())
+        self.largest = self.arena.rounded(largest)
         self.version: dict[int, int] = {}  # of states that came back half-made
         self.origin = array("i")
         self.segment: dict[int, Segment] = {}
@@ -154,14 +155,14 @@ class _Builder:
         wanted = {*reads} if made < 0 else {*reads, made}
         arena, size, victims = self.arena, self.size, self.victims
         scratch = arena.rounded(task.workspace) if task.workspace else 0
-        total = sum([size[v] for v in wanted]) + scratch
-        if total > arena.capacity and too_much(wanted, scratch, size, self.device, self.arenas):
-            raise CapacityError(f"a tile's kernel holds {total} bytes at once", total)
+        if scratch + self.largest * len(wanted) > arena.capacity:
+            total = sum([size[v] for v in wanted]) + scratch
+            if total > arena.capacity and too_much(wanted, scratch, size, self.device, self.arenas):
+                raise CapacityError(f"a tile's kernel holds {total} bytes at once", total)
         while self.window_nbytes > self.lookahead and len(self.window) > self.ahead:
             self._complete_next()
         self.taken = 0
-        for v in wanted:
-            victims.pin(v, i)
+        victims.pin(wanted, i)
         space = self._acquire(i, reads, made, scratch)
         if space is None:
             self._lay_out_afresh()
@@ -172,9 +173,8 @@ class _Builder:
             self.scratch[i] = space, op, self.arenas[self.device[made]]
         self.window.append((i, self.taken, wanted))
         self.window_nbytes += self.taken
-        for v in wanted:
-            if victims.used(v, i) == NEVER:
-                self.deaths.setdefault(i, []).append(v)
+        if last := victims.used(wanted, i):
+            self.deaths[i] = last
 
     def _acquire(self, i: int, reads: Sequence[int], made: int, scratch: int) -> Segment | None:
         """Bytes for all that task ``i`` touches; the scratch segment, or some segment where it needs none."""
@@ -207,7 +207,7 @@ class _Builder:
         for v in task.reads:
             if nbytes[v]:
                 after += writers[v]
-            held += (COMPUTE, self.segment[v].offset, nbytes[v], version.get(v, v))
+            held += COMPUTE, self.segment[v].offset, nbytes[v], version.get(v, v)
         unit = -1
         if made >= 0:
             seg = self.segment[made]
@@ -370,7 +370,8 @@ class _Builder:
         self.window_nbytes -= taken
         self.completed = i
         for v in used:
-            self.idle[self.device[v]].completed(v, i, self.size[v])
+            if self.victims.pinned[v] == i:
+                self.idle[self.device[v]].completed(v, i, self.size[v])
         if i in self.scratch:
             seg, op, arena = self.scratch.pop(i)
             arena.release(seg, (op,), True)

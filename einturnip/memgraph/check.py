@@ -142,7 +142,7 @@ class _Sweep:
         Raises:
             InternalError: bytes are read that hold another value or none, or are written twice where once is allowed.
         """
-        g = self.graph
+        g, ranges = self.graph, {tier: held.ranges for tier, held in self.tiers.items()}
         for start in range(0, len(g), OPS_AT_ONCE):
             stop = min(start + OPS_AT_ONCE, len(g))
             reads, writes, waits = (
@@ -152,7 +152,14 @@ class _Sweep:
             units = g.unit[start:stop].tolist()
             for x, unit, read, write, self.waits in zip(range(start, stop), units, reads, writes, waits, strict=True):
                 for row in read:
-                    self.read(x, row)
+                    tier, offset, nbytes, value = row
+                    r = ranges[tier].get(offset) if tier < FILES else None
+                    if r is not None and r.value == value and r.stop == offset + nbytes:  # as nearly always
+                        self.ordered(x, r.writers, r.readers)
+                        r.readers.append(x)
+                        r.joint = -1
+                    else:
+                        self.read(x, row)
                 for row in write:
                     # A touch writes its unit's value; its workspace is a write like any other.
                     self.write(x, row, unit if row[3] == unit else -1)
@@ -160,9 +167,11 @@ class _Sweep:
 
     def ordered(self, x: int, earlier: list[int], others: list[int]) -> None:
         """``earlier`` must come before ``x``, as before each of the ``others``: one of those will do."""
-        if len(earlier) > 1 and others and others[0] in self.waits:
-            return
-        self.asked.extend([u for u in earlier if u != x])
+        if len(earlier) == 1:
+            if earlier[0] != x:
+                self.asked.append(earlier[0])
+        elif not (others and others[0] in self.waits):
+            self.asked.extend([u for u in earlier if u != x])
 
     def read(self, x: int, row: list[int]) -> None:
         tier, offset, nbytes, value = row

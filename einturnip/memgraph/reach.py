@@ -35,6 +35,7 @@ def ancestry(ptr: Ints, after: Ops, last_asked: Ops, reduce: bool) -> Iterator[t
     dropped = _by_last(final)
     passed_on = array("i", final.tobytes())
     reach: dict[int, int] = {}  # of ops that a successor will merge
+    get = reach.get
     alone = [0] * n
     free: list[int] = []
     cleared: list[int] = []
@@ -48,12 +49,10 @@ def ancestry(ptr: Ints, after: Ops, last_asked: Ops, reduce: bool) -> Iterator[t
                 # Latest first: whatever another dependency implies has been merged by the time it is met.
                 if not found & alone[p]:
                     needed.append(p)
-                    if p in reach:
-                        found |= reach[p]
+                    found |= get(p, 0)
         else:
             for p in needed:
-                if p in reach:
-                    found |= reach[p]
+                found |= get(p, 0)
         yield x, found, needed, alone
         while drops[0] == x:
             reach.pop(drops[1], None)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from copy import copy
 from heapq import heappop, heappush
 
@@ -32,7 +32,7 @@ class Victims:
         self._ptr, self._uses = _uses(tasks)
         self._at = self._ptr[:-1]
         self._next = array("q", [NEVER]) * tasks.n_values
-        self._pinned = array("i", [-1]) * tasks.n_values
+        self.pinned = array("i", [-1]) * tasks.n_values  # the latest task under way that uses each value
         self._last_made = _last_made(tasks)
         self._heaps: dict[int, list[tuple[int, int]]] = {}
         self._sizes: list[int] = []  # those of _heaps, in order
@@ -44,22 +44,31 @@ class Victims:
         other._heaps, other._sizes = {}, []
         return other
 
-    def pin(self, v: int, i: int) -> None:
-        """``v`` may not go before task ``i`` is complete."""
-        self._pinned[v] = i
+    def pin(self, values: Iterable[int], i: int) -> None:
+        """They may not go before task ``i`` is complete."""
+        pinned = self.pinned
+        for v in values:
+            pinned[v] = i
 
-    def used(self, v: int, i: int) -> int:
-        """Task ``i`` uses ``v``; returns the next task that does, or NEVER."""
-        at, end, uses = self._at[v], self._ptr[v + 1], self._uses
-        while at < end and uses[at] <= i:
-            at += 1
-        self._at[v] = at
-        found = self._next[v] = uses[at] if at < end else NEVER
-        return found
+    def used(self, values: Iterable[int], i: int) -> list[int]:
+        """Task ``i`` uses these values; returns those that no later one does."""
+        place, ptr, uses, wanted = self._at, self._ptr, self._uses, self._next
+        last = []
+        for v in values:
+            at, end = place[v], ptr[v + 1]
+            while at < end and uses[at] <= i:
+                at += 1
+            place[v] = at
+            if at < end:
+                wanted[v] = uses[at]
+            else:
+                wanted[v] = NEVER
+                last.append(v)
+        return last
 
     def completed(self, v: int, i: int, size: int) -> None:
         """Task ``i``, which uses ``v``, is complete: unless a later one under way does, ``v`` may go."""
-        if self._pinned[v] == i and v not in self._kept:
+        if self.pinned[v] == i and v not in self._kept:
             heap = self._heaps.get(size)
             if heap is None:
                 heap = self._heaps[size] = []
@@ -76,7 +85,7 @@ class Victims:
             while heap and len(aside) < CANDIDATES:
                 entry = heap[0]
                 v = entry[1]
-                if -entry[0] != self._next[v] or self._pinned[v] > completed or not evictable(v):
+                if -entry[0] != self._next[v] or self.pinned[v] > completed or not evictable(v):
                     heappop(heap)  # used again since, or gone; it comes back when that use is complete
                     continue
                 if -entry[0] - i <= least_distance:
@@ -89,7 +98,7 @@ class Victims:
     def price(self, v: int, i: int, completed: int, evictable: Callable[[int], int]) -> float | None:
         """Transfers that evicting a byte of ``v`` costs per task until it is wanted; None where it may not go."""
         state = evictable(v)
-        if not state or self._pinned[v] > completed:
+        if not state or self.pinned[v] > completed:
             return None
         wanted = self._next[v]
         weight = 1.0 if state == 1 else WRITE_WEIGHT

@@ -115,7 +115,7 @@ class State:
         for s in self.successor[self.successor_ptr[op] : self.successor_ptr[op + 1]]:
             left = waiting[s] = waiting[s] - 1
             if not left:
-                self._make_ready(s)
+                heappush(self.ready[self.lane[s]], (self.rank[s], s))
 
     @property
     def done(self) -> bool:

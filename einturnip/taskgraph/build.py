@@ -236,7 +236,7 @@ class _Lowering:
         reads: Sequence[int],
         seen: Sequence[int],
     ) -> None:
-        costs = self.costs.of(e, MODES[kind], self.parts[i].box(key))
+        costs = self.costs.of_tile(i, e, MODES[kind], self.parts[i], key)
         self.columns.kernel(kind, i, key, value, reads, seen, costs)
 
     # Parts of tensors: tiles read in place, boxes loaded or put together.

@@ -6,6 +6,7 @@ from einturnip.codegen.kernels import Mode, compile_kernel, planned_workspace_nb
 from einturnip.core.einsum import Box
 from einturnip.core.machine import Machine
 from einturnip.core.region import Region, Space
+from einturnip.decomp.types import Partitioning
 
 Costs = tuple[int, float, int]
 
@@ -16,6 +17,22 @@ class KernelCosts:
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
         self._known: dict[tuple[object, ...], Costs] = {}
+        self._tiles: dict[tuple[object, ...], Costs] = {}
+        self._ragged: dict[int, list[tuple[int, int]]] = {}
+
+    def of_tile(self, node: int, e: Space, mode: Mode, part: Partitioning, key: tuple[int, ...]) -> Costs:
+        """The same for tile ``key`` of a node, cut as ``part`` says."""
+        ragged = self._ragged.get(node)
+        if ragged is None:
+            ragged = self._ragged[node] = part.ragged
+        # Of an einsum, tiles that end alike cost alike; of a region it also counts where the mask's edge runs.
+        alike = (node, mode, *[key[p] == last for p, last in ragged])
+        found = self._tiles.get(alike)
+        if found is None:
+            found = self.of(e, mode, part.box(key))
+            if not isinstance(e, Region):
+                self._tiles[alike] = found
+        return found
 
     def of(self, e: Space, mode: Mode, box: Box) -> Costs:
         """Workspace in bytes, seconds, operations of the kernel of one tile."""
