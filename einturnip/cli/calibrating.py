@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -41,7 +42,7 @@ def calibrate(folder: Path, quick: bool) -> Iterator[tuple[str, Machine | None]]
     yield f"files in {folder}", None
     files = file_rates(folder, (128 if quick else 512) << 20)
     yield "a plan of small steps", None
-    latency = _op_latency()
+    latency = _op_latency(folder, workers)
     yield (
         "",
         Machine(
@@ -57,18 +58,22 @@ def calibrate(folder: Path, quick: bool) -> Iterator[tuple[str, Machine | None]]
     )
 
 
-def _op_latency() -> float:
-    """Seconds that an op of a plan takes beside its kernel or its bytes: those of a plan of many tiny ones, shared."""
+def _op_latency(folder: Path, workers: int) -> float:
+    """Seconds that an op of a plan takes beside its kernel or its bytes: those of a plan of many tiny ones, shared.
+
+    By all workers and with files, as plans run that read and write: threads wait for each other and for Python's lock.
+    """
     import numpy as np
 
     from einturnip.api.program import compile
 
-    program = compile(_TINY)
-    least = float("inf")
-    for _ in range(3):
-        result = program(A=np.ones((512, 512), np.float32), arena="4MiB", workers=1)
-        report = result.report
-        least = min(least, report.wall_seconds / sum(report.ops.values()))
+    program, least = compile(_TINY), float("inf")
+    with tempfile.TemporaryDirectory(dir=folder) as room:
+        given, out = Path(room) / "A.npy", Path(room) / "B.npy"
+        np.save(given, np.ones((512, 512), np.float32))
+        for _ in range(3):
+            report = program(A=str(given), out={"B": str(out)}, arena="4MiB", workers=workers).report
+            least = min(least, report.wall_seconds / sum(report.ops.values()))
     return least
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,7 @@ _SOME = 512  # points along a label, where any number does
 _GRAIN, _GRAINS = 16, 8  # what a mask leaves out is cut off in whole grains, of which a block has so many at most
 _KEPT = 256  # places of blocks along masks that are remembered
 _MOST_TOLD = 3  # conditions of a mask of which each may hold or not
+_MOST_KNOWN = 1  # conditions of which every case is looked at before blocks are laid out
 
 Box = tuple[tuple[int, int], ...]
 
@@ -64,6 +66,28 @@ def region_code(region: Region, mode: Mode, compile_step: Compile) -> tuple[libr
     return (*dict.fromkeys(kernel.bands), *([Player()] if kernel.bands else []))
 
 
+@lru_cache(maxsize=256)
+def values_apart(region: Region, mode: Mode, compile_step: Compile) -> frozenset[int] | None:
+    """The steps whose values have places of their own in some program of a region, by NumPy or by machine code.
+
+    Whatever the blocks. None: masks say too many things to know all programs.
+    """
+    mask, blocks = Mask(region), tuple([min(n, _SOME) for n in region.bounds])
+    if len(mask.conditions) > _MOST_KNOWN or 0 in blocks:
+        return None
+    layout, found = lay_out(region, blocks, True), set[int]()
+    for native in (False, True):
+        for held in itertools.product((None, True, False), repeat=len(mask.conditions)):
+            builder = Builder(region, layout, blocks, compile_step, native=native)
+            if mode != "finish":
+                builder.block(mask.variant(held, not native))
+                found |= builder.apart
+        builder = Builder(region, layout, blocks, compile_step, native=native)
+        builder.finish(mask.variant((None,) * len(mask.conditions), not region.of_rows))
+        found |= builder.apart
+    return frozenset(found)
+
+
 class RegionKernel:
     """A region over tiles of fixed extents."""
 
@@ -78,9 +102,10 @@ class RegionKernel:
         self.extents, self.mode, self.compile, self.native = extents, mode, compile_step, native
         self.bands: list[Band] = []
         self.blocks = choose_blocks(region, extents, mode == "whole")
+        apart = None if region.of_rows else values_apart(region, mode, compile_step)
         self.region = region = region if native else streamed_first(region, self.blocks)
         self.mask = Mask(region)
-        self.layout = lay_out(region, self.blocks, mode == "whole")
+        self.layout = lay_out(region, self.blocks, mode == "whole", apart)
         self.programs: dict[tuple[tuple[int, ...], Held | None], Program | None] = {}
         unknown: Held = (None,) * len(self.mask.conditions)
         folds = mode != "finish" and not region.of_rows and 0 not in self.blocks

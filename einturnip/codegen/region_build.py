@@ -66,7 +66,10 @@ def needed(region: Region, roots: Sequence[int]) -> frozenset[int]:
 
 @dataclass
 class Builder:
-    """Builds the programs of a region for blocks of one size. Lives while a program is built."""
+    """Builds the programs of a region for blocks of one size. Lives while a program is built.
+
+    ``apart``: the steps so far whose values have places of their own.
+    """
 
     region: Region
     layout: Layout
@@ -77,6 +80,7 @@ class Builder:
     scratch: int = 0
     native: bool = False
     bands: list[Band] = field(default_factory=list)
+    apart: set[int] = field(default_factory=set)
     _open: Open | None = None
 
     def block(self, variant: Variant) -> Program:
@@ -156,6 +160,7 @@ class Builder:
             return
         band, places, values, taken = found
         places = tuple(self._placed_over(p, band, n, opened) for n, p in enumerate(places))
+        self.apart |= {p.step for p in places if isinstance(p, Made) and p.over is None}
         self.bands.append(band)
         slow, function = tuple(opened.slow), library.find(band)
         self.actions.append(RunBand(band, function, slow, places, values, taken, tuple(self.extents)))
@@ -198,6 +203,7 @@ class Builder:
                 own = tuple([self.extents[p] for p in step.labels])
                 kernel = self._kernel(step.einsum, own, "finish")
                 shape, dtype = out_shape(step, self.extents), step.einsum.dtype.numpy
+                self.apart.add(k)
                 self.actions.append(Finish(k, kernel, shape, dtype, self.layout.values[k], k == last))
         self._close(wanted, False)
         return Program(tuple(self.actions), self.scratch)
@@ -239,6 +245,7 @@ class Builder:
         over = None if result else self._replaced(k, step, einsum, reads)
         once = k not in region.tiled and k != last and not result
         again = len([e for e in walk(einsum.join) if isinstance(e, Operand)]) > len(reads)
+        self.apart |= {k} if over is None and not result else set()
         chain = None if once or (again and over is not None) else chain_of(einsum, reads)
         if chain is not None:
             shape, dtype = out_shape(step, self.extents), einsum.dtype.numpy

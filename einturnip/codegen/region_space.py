@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from einturnip.core.dtypes import BOOL, F32, F64
@@ -123,8 +123,8 @@ class Layout:
     nbytes: int
 
 
-def lay_out(region: Region, blocks: Sequence[int], whole: bool) -> Layout:
-    """Every value a place of its own; ``whole``: the states too."""
+def lay_out(region: Region, blocks: Sequence[int], whole: bool, apart: Collection[int] | None = None) -> Layout:
+    """Places for all values, or for those of the steps ``apart``: others lie over them. ``whole``: the states too."""
     total = 0
 
     def place(n: int) -> int:
@@ -137,14 +137,14 @@ def lay_out(region: Region, blocks: Sequence[int], whole: bool) -> Layout:
     of = {r.of for r in region.rescales} | {shift.of for shift in region.shifts}
     for k, step in enumerate(region.steps):
         points, dtype = math.prod(out_shape(step, blocks)), step.einsum.dtype
-        values.append(place(held_nbytes(region, k, blocks)))
+        values.append(place(held_nbytes(region, k, blocks) if apart is None or k in apart else 0))
         wide = points * dtype.accumulator.itemsize
         moved.append(
             (place(wide), place(points * BOOL.itemsize), place(nbytes(step, blocks)), place(wide), place(wide))
             if k in of
             else ()
         )
-        sums.append(place(wide) if folds_rows(step) else 0)
+        sums.append(place(wide) if k in region.carried and folds_rows(step) else 0)
         masks.append(place(points) if masked and k in region.tiled else 0)
     components = region.components(blocks) if whole else ()
     states = tuple(place(math.prod(shape) * dtype.itemsize) for shape, dtype in components)

@@ -28,6 +28,8 @@ from einturnip.core.machine import Machine
 
 # Operands that together take less than this are taken to lie in the cache.
 CACHED_NBYTES = 1 << 18
+# Kernels that scatter to tiles of their own hold Python's lock: two take as long as one that scatters all.
+_IN_TURNS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,8 +186,10 @@ def _placed(work: Work, made: Pass, step: Step, sections: _Sections, share: floa
         work.passes.append(Pass("rows", made.times, rows * kept, 0, made.read * kept, made.written))
         work.passes.append(Pass("elements", 0, made.points * kept))
     elif isinstance(run, Scatter):
-        kept = share if run.masked else 1.0
+        kept = min(1.0, _IN_TURNS * share) if run.masked else 1.0
         work.passes.append(replace(made, points=made.points * kept))
+        if run.masked:  # what falls in the tile is taken out first
+            work.passes.append(Pass("elements", 0, made.points * share))
     else:
         if isinstance(run, FetchPieces):
             work.turn("piece", made.times)

@@ -43,9 +43,9 @@ class Machine:
     ``read_bandwidth``: files not in the page cache; ``cached_bandwidth``: those that are; ``write_bandwidth``: outputs;
     ``spill_read``, ``spill_write``: the spill file, past the cache; all of one disk, whatever the number of readers.
     ``memory_bandwidth``: bytes one worker copies while the others do too. ``op_latency``: of an op beside its kernel.
-    ``run_latency``: of one more run of bytes in a file; ``cold_run_latency``: of where it begins, if that page is not
-    in the page cache.
-    ``page_latency``: of one page read by itself. ``fault``: of the first touch of a byte of the arena.
+    ``run_latency``: of one more run of bytes in a file; ``cold_run_latency``: of one of a page, how much longer, if it
+    is not in the page cache. ``page_latency``: how much longer one page takes that is read by itself, if it is not.
+    ``fault``: of the first touch of a byte of the arena.
 
     ``compiled``: kernels may be machine code, where it is priced as such.
 

@@ -18,7 +18,7 @@ from einturnip.decomp.transfer_time import run_seconds
 from einturnip.eingraph.types import InputNode
 
 # Halving a class counts as effective if it saves this part of what the best halving saves.
-EFFECTIVE = 0.6
+EFFECTIVE = 0.5
 # Panels of a contraction are not made thinner than this: below, the matrix product loses its rate.
 THINNEST = 512
 

@@ -9,6 +9,7 @@ from einturnip.core.einsum import Box
 from einturnip.core.machine import Machine
 
 PAGE = 4096
+READERS = 2  # whose rates those of reading are, together
 # Outputs smaller than this stay in the page cache until they are whole: no page of theirs is read to be written again.
 KEPT_NBYTES = 64 << 20
 
@@ -48,12 +49,16 @@ def run_seconds(nbytes: int, machine: Machine) -> float:
 
 
 def store_seconds(shape: Sequence[int], box: Box, itemsize: int, machine: Machine) -> float:
-    """Writing a box; runs much shorter than a page, of a large output, are written into pages read first."""
+    """Writing a box; runs much shorter than a page, of a large output, are written into pages read first.
+
+    One thread writes: a run takes it what it takes one of the readers.
+    """
     count, nbytes, _ = runs(shape, box, itemsize)
     whole = math.prod(shape) * itemsize
     torn = count > 1 and 4 * nbytes <= PAGE and whole > KEPT_NBYTES
-    each = machine.page_latency if torn else machine.run_latency if count > 1 else 0.0
-    return machine.op_latency + count * (each + nbytes / machine.write_bandwidth)
+    each = READERS * machine.run_latency if count > 1 else 0.0
+    torn_page = machine.page_latency if torn else 0.0
+    return machine.op_latency + count * (each + torn_page + nbytes / machine.write_bandwidth)
 
 
 def reload_seconds(nbytes: int, spilled: bool, first: float | None, machine: Machine) -> float:

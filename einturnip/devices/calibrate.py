@@ -204,7 +204,7 @@ def contention(workers: int, seconds: float) -> tuple[float, float]:
 
     def ratio(make: Callable[[int], Run]) -> float:
         alone = min(together(make, 1, seconds / 3) for _ in range(3))
-        return max(1.0, min(together(make, workers, seconds / 3) for _ in range(3)) / alone)
+        return max(1.0, min(together(make, workers, seconds / 3) for _ in range(9)) / alone)
 
     with threadpoolctl.threadpool_limits(limits=1, user_api="blas"):
         return ratio(_plain("exp", "float64", 1)), ratio(_products(F32, workers)(512, 512, 512))
@@ -239,7 +239,9 @@ def _products(dtype: DType, workers: int) -> Callable[[int, int, int], Callable[
 def memory_rate(workers: int, seconds: float, nbytes: int = 32 << 20) -> float:
     """Bytes a second that each worker copies between buffers larger than the caches, while the others do too."""
     held = [tuple(np.ones(nbytes, np.uint8) for _ in range(2)) for _ in range(workers)]
-    return nbytes / together(lambda w: lambda: np.copyto(held[w][0], held[w][1]), workers, seconds)
+    return nbytes / min(
+        together(lambda w: lambda: np.copyto(held[w][0], held[w][1]), workers, seconds / 3) for _ in range(3)
+    )
 
 
 def fault_seconds(workers: int, nbytes: int = 256 << 20) -> float:

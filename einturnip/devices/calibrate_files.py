@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import mmap
 import os
 import secrets
+import statistics
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -18,23 +18,26 @@ from einturnip.core.dtypes import F32
 from einturnip.stores.file_source import FileSource
 from einturnip.stores.open import open_sink, open_source
 from einturnip.stores.spill import SpillFile
+from einturnip.stores.together import together
 from einturnip.stores.types import Region
 
 READERS = 2  # as runs have
 _TILE = 4 << 20
 _APART = 12  # tiles that each reader fills in turn: an arena is larger than the caches
-_COLUMNS = 1024  # of a strided read: runs of a page
+_COLUMNS, _SHORT = 1024, 64  # of a strided read: runs of a page, and those of which the bytes hardly count
 # The first bytes written after a while take pages that a virtual machine's host may have to find: ten times as long.
-_ROUNDS = 2
+# Those that were just given up are written three times as fast as others.
+_ROUNDS = 3
 
 
 def file_rates(folder: str | os.PathLike[str], nbytes: int) -> dict[str, float]:
-    """Rates by the names that Machine has for them, from a file of ``nbytes`` that is gone when this returns.
+    """Rates by the names that Machine has for them, from files of ``nbytes`` that are gone when this returns.
 
     Raises:
         OSError, StoreError: the folder cannot be written, or its disk has no room.
     """
-    path = Path(folder) / f".einturnip-calibrate-{os.getpid()}-{secrets.token_hex(4)}.npy"
+    own = f".einturnip-calibrate-{os.getpid()}-{secrets.token_hex(4)}"
+    paths = [Path(folder) / f"{own}-{k}.npy" for k in range(_ROUNDS)]
     width = 16 * _COLUMNS
     height = nbytes // (4 * width)
     rows = _TILE // (4 * width)
@@ -43,15 +46,15 @@ def file_rates(folder: str | os.PathLike[str], nbytes: int) -> dict[str, float]:
         with mmap.mmap(-1, _APART * READERS * _TILE) as memory:
             whole = np.frombuffer(memory, np.float32).reshape(_APART * READERS, rows, width)
             whole[...] = 1
-            wrote = [_write(path, whole, tiles, (height, width)) for _ in range(_ROUNDS)]
-            found = {"write_bandwidth": max(wrote)}
-            found |= _read(path, whole, tiles, (height, width))
-            spilled = [_spill(folder, memory, nbytes) for _ in range(_ROUNDS)]
+            wrote = [_write(path, whole, tiles, (height, width)) for path in paths]
+            found = {"write_bandwidth": statistics.median(wrote)}
+            found |= _read(paths[-1], whole, tiles, (height, width))
+            spilled = [_spill(folder, memory, nbytes) for _ in paths]
             found |= {name: max(rates[name] for rates in spilled) for name in spilled[0]}
             del whole
     finally:
-        with contextlib.suppress(FileNotFoundError):
-            path.unlink()
+        for path in paths:
+            path.unlink(missing_ok=True)
     return found
 
 
@@ -61,8 +64,6 @@ def _write(
     tiles: Sequence[Region],
     shape: tuple[int, int],
 ) -> float:
-    with contextlib.suppress(FileNotFoundError):
-        path.unlink()  # what it held is free again
     sink = open_sink(path, "calibrate", shape, F32)
     begin = time.perf_counter()
     for number, region in enumerate(tiles):
@@ -89,32 +90,46 @@ def _read(
         room = buffers[next(turns[reader])].reshape(-1)[: _points(region)]
         source.read(region, room.reshape([b - a for a, b in region]))
 
+    def strips(columns: int) -> list[Region]:
+        """The first rows of four columns of tiles, in runs of so many numbers."""
+        rows = [(at, min(at + 512, shape[0] // 2)) for at in range(0, shape[0] // 2, 512)]
+        return [(r, (at, at + columns)) for at in range(0, 4 * _COLUMNS, _COLUMNS) for r in rows]
+
+    def forget() -> None:
+        os.posix_fadvise(source.fd, 0, 0, os.POSIX_FADV_DONTNEED)
+
+    def each(seconds: float, regions: Sequence[Region], whole: float) -> float:
+        """Seconds of a run beside its bytes, where all bytes take so many in tiles."""
+        runs = sum(b - a for (a, b), _ in regions)
+        return (seconds - 4 * sum(map(_points, regions)) * whole / nbytes) / runs
+
+    def alone() -> float:
+        """Seconds of one page that is read by itself."""
+        rows = range(0, shape[0], max(1, shape[0] // 64))
+        begin = time.perf_counter()
+        for row in rows:
+            os.pread(source.fd, 64, source.layout.offset + row * source.layout.strides[0])
+        return (time.perf_counter() - begin) / len(rows)
+
     try:
         cold = _timed(read, tiles)
         cached = _timed(read, tiles)
-        strips: list[Region] = [((0, shape[0] // 2), (at, at + _COLUMNS)) for at in range(0, 4 * _COLUMNS, _COLUMNS)]
-        strips = [((a, min(a + 512, b)), c) for (r, c) in strips for a, b in [r] for a in range(a, b, 512)]
-        strips_nbytes = 4 * sum(map(_points, strips))
-        runs = sum(b - a for (a, b), _ in strips)
-        short = _timed(read, strips)
+        _timed(read, strips(_SHORT))
+        run = max(1e-7, each(_timed(read, strips(_SHORT)), strips(_SHORT), cached))
         source.release(((0, shape[0]), (0, shape[1])))
-        os.posix_fadvise(source.fd, 0, 0, os.POSIX_FADV_DONTNEED)
-        cold_short = _timed(read, strips)
-        os.posix_fadvise(source.fd, 0, 0, os.POSIX_FADV_DONTNEED)
-        begin = time.perf_counter()
-        alone = range(0, shape[0], max(1, shape[0] // 64))
-        for row in alone:
-            os.pread(source.fd, 64, source.layout.offset + row * source.layout.strides[0])
-        page = (time.perf_counter() - begin) / len(alone)
+        forget()
+        cold_run = each(_timed(read, strips(_COLUMNS)), strips(_COLUMNS), cold) - run
+        forget()
+        first = alone()
+        page = first - alone()
     finally:
         source.close()
-    run = max(1e-7, (short - strips_nbytes * cached / nbytes) / runs)
     return {
         "read_bandwidth": nbytes / cold,
         "cached_bandwidth": nbytes / cached,
         "run_latency": run,
-        "page_latency": page,
-        "cold_run_latency": max(1e-7, (cold_short - strips_nbytes * cold / nbytes) / runs - run),
+        "page_latency": max(page, 1e-7),
+        "cold_run_latency": max(1e-7, cold_run),
     }
 
 
@@ -123,19 +138,24 @@ def _points(region: Region) -> int:
 
 
 def _timed(read: Callable[[Region, int], None], regions: Sequence[Region]) -> float:
-    """Seconds in which the readers, side by side, read all regions."""
+    """Seconds in which the readers, side by side, read all regions; what threads take to come and go is not in them."""
+    gate, ends = threading.Barrier(READERS + 1), [0.0] * READERS
 
     def work(reader: int) -> None:
+        together()
+        gate.wait()
         for region in regions[reader::READERS]:
             read(region, reader)
+        ends[reader] = time.perf_counter()
 
     threads = [threading.Thread(target=work, args=(r,)) for r in range(READERS)]
-    begin = time.perf_counter()
     for thread in threads:
         thread.start()
+    gate.wait()
+    begin = time.perf_counter()
     for thread in threads:
         thread.join()
-    return time.perf_counter() - begin
+    return max(ends) - begin
 
 
 def _spill(folder: str | os.PathLike[str], memory: mmap.mmap, nbytes: int) -> dict[str, float]:

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import os
+from array import array
 from collections import Counter
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from einturnip.core.machine import Machine
+from einturnip.decomp.transfer_time import READERS
 from einturnip.eingraph.types import EinGraph, EinsumNode
 from einturnip.memgraph.types import COMPUTE, Lane, MemGraph, OpKind
 from einturnip.planner.bound import link_bound
 from einturnip.runtime.compiling import left_to_numpy
+from einturnip.runtime.hosted import SHORT_TRANSFER
+from einturnip.runtime.lanes import lanes_of_kinds
 from einturnip.runtime.policies import Policy
-from einturnip.runtime.simulate import simulate
+from einturnip.runtime.simulate import Cores, simulate
 from einturnip.runtime.types import Prediction
 from einturnip.taskgraph.build import MODES
 
-READERS, WRITERS = 2, 1
+WRITERS = 1
 
 
 def slots(workers: int) -> dict[Lane, int]:
@@ -38,11 +43,29 @@ def predict(graph: MemGraph, machine: Machine, policy: Policy) -> Prediction:
 
 
 def predicted_seconds(graph: MemGraph, machine: Machine, policy: Policy) -> float:
-    """Run the plan on a virtual clock; the cores may be busy for longer, and pages of the arena are touched first."""
-    seconds, _ = simulate(graph, policy, slots(machine.workers))
-    busy = processor_seconds(graph, machine) / machine.workers
-    alone = len(graph) * machine.op_latency  # Python runs in one thread
-    return max(seconds, busy, alone) + touched_nbytes(graph) * machine.fault
+    """Run the plan on a virtual clock; Python runs in one thread, and pages of the arena are touched first.
+
+    On the host, threads that compute, read and write share the cores, and those that compute run short transfers too.
+    """
+    if machine.compute == "cpu:0":
+        cores = Cores(machine.workers, array("d", asked_cores(graph, machine).tobytes()))
+        lanes = lanes_of_kinds(graph)
+        short = (lanes != Lane.COMPUTE) & (graph.seconds <= SHORT_TRANSFER)
+        seconds, _ = simulate(graph, policy, slots(machine.workers), cores=cores, by_workers=short)
+    else:
+        seconds, _ = simulate(graph, policy, slots(machine.workers))
+    alone = len(graph) * machine.op_latency
+    return max(seconds, alone) + touched_nbytes(graph) * machine.fault
+
+
+def asked_cores(graph: MemGraph, machine: Machine) -> NDArray[np.float64]:
+    """The part of a core that each op keeps busy: transfers copy between the page cache and the arena.
+
+    Rates of reading are those of all readers together; what the disk takes is no core's time.
+    """
+    reading = lanes_of_kinds(graph) == Lane.IN
+    found: NDArray[np.float64] = np.where(reading, min(1.0, machine.read_bandwidth / machine.cached_bandwidth), 1.0)
+    return found
 
 
 def as_it_runs(graph: MemGraph, machine: Machine) -> MemGraph:
@@ -85,14 +108,9 @@ def touched_nbytes(graph: MemGraph) -> int:
 
 
 def processor_seconds(graph: MemGraph, machine: Machine) -> float:
-    """What all ops take of the cores, transfers too: those copy between the page cache and the arena.
-
-    The lanes overlap, but the cores are shared: what a lane's ops take of them, the others cannot. Rates of reading are
-    those of all readers together, of which each takes a core; what the disk takes is no core's time.
-    """
-    lanes = np.array([k.lane for k in OpKind])[graph.kind]
-    compute, reading, writing = (float(graph.seconds[lanes == lane].sum()) for lane in Lane)
-    return compute + READERS * reading * min(1.0, machine.read_bandwidth / machine.cached_bandwidth) + writing
+    """What all ops take of the cores. Rates of reading are of all readers, of which each takes its part of a core."""
+    each = np.array([READERS if kind.lane == Lane.IN else 1 for kind in OpKind])[graph.kind]
+    return float((graph.seconds * each * asked_cores(graph, machine)).sum())
 
 
 def least_seconds(graph: EinGraph, machine: Machine) -> float:

@@ -8,11 +8,14 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 
 import numpy as np
+from numpy.typing import NDArray
 
 from einturnip.memgraph.types import Lane, MemGraph, OpKind
-from einturnip.runtime.lanes import lanes
+from einturnip.runtime.lanes import lanes, lanes_of_kinds
 from einturnip.runtime.policies import Policy, Ranks
 from einturnip.runtime.state import State
+
+Flags = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +28,14 @@ class Ran:
     order: Sequence[int]
 
 
+@dataclass(frozen=True, slots=True)
+class Cores:
+    """Processors that ops share; ``asked``: the part of one that each op keeps busy, from 0 to 1."""
+
+    number: int
+    asked: Sequence[float]
+
+
 def run(
     graph: MemGraph,
     ranks: Ranks,
@@ -32,21 +43,33 @@ def run(
     seconds: Sequence[float],
     lanes: Sequence[int] | None = None,
     in_order: bool = False,
+    cores: Cores | None = None,
 ) -> Ran:
-    """Run every op; ``seconds`` is what each takes."""
+    """Run every op; ``seconds`` is what each takes.
+
+    ``cores``: what they share; while they ask for more cores than there are, all are slower alike.
+    """
     state = State(graph, ranks, slots, lanes, in_order)
     begin, end = array("d", bytes(8 * len(graph))), array("d", bytes(8 * len(graph)))
-    running: list[tuple[float, int]] = []
+    running: list[tuple[float, int]] = []  # by how much the others have done by the time that they end
     order = array("i")
-    clock = 0.0
+    clock = done = asked = 0.0
     launches = state.start()
     while True:
         for op in launches:
             begin[op] = clock
-            heappush(running, (clock + seconds[op], op))
+            heappush(running, (done + seconds[op], op))
+            if cores is not None:
+                asked += cores.asked[op]
         if not running:
             return Ran(clock, begin, end, order)
-        clock, op = heappop(running)
+        until, op = heappop(running)
+        if cores is None:
+            clock = until
+        else:
+            clock += (until - done) * max(1.0, asked / cores.number)
+            asked -= cores.asked[op]
+        done = until
         end[op] = clock
         order.append(op)
         launches = state.ended(op)
@@ -57,15 +80,20 @@ def simulate(
     policy: Policy,
     slots: dict[Lane, int],
     seconds: Callable[[int], float] | None = None,
+    cores: Cores | None = None,
+    by_workers: Flags | None = None,
 ) -> tuple[float, Sequence[int]]:
     """Makespan in seconds and the order in which ops end.
 
     ``seconds`` gives an op's duration (default: the plan's own estimate). A lane's bandwidth is shared by its slots;
-    several devices share those that compute evenly.
+    several devices share those that compute evenly. ``by_workers``: the transfers that threads which compute run.
     """
     planned = graph.seconds if seconds is None else np.array([seconds(op) for op in range(len(graph))])
     shares = [1 if kind.lane == Lane.COMPUTE else slots[kind.lane] for kind in OpKind]
     each = slots | {Lane.COMPUTE: max(1, slots[Lane.COMPUTE] // graph.devices)}
     of, free = lanes(graph, each)
-    ran = run(graph, policy(graph), free, array("d", (planned * np.array(shares)[graph.kind]).tobytes()), of)
+    if by_workers is not None and of is None:
+        of = np.where(by_workers, Lane.COMPUTE, lanes_of_kinds(graph)).astype(np.uint8).tobytes()
+    taken = array("d", (planned * np.array(shares)[graph.kind]).tobytes())
+    ran = run(graph, policy(graph), free, taken, of, cores=cores)
     return ran.makespan, ran.order

@@ -6,6 +6,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable
+from functools import lru_cache
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
@@ -26,7 +27,21 @@ SIEVED_STRIDE = 8192
 
 _SIEVE_NBYTES = 1 << 17
 _NOWAIT = getattr(os, "RWF_NOWAIT", 0)
+_IN_MEMORY = frozenset({"tmpfs", "ramfs", "hugetlbfs"})
 _threads = threading.local()
+
+
+@lru_cache(maxsize=64)
+def _only_cached(device: int) -> int:
+    """The flag by which reads give what is in the page cache alone; 0 for file systems in memory, which refuse it."""
+    try:
+        with open("/proc/self/mountinfo") as mounts:
+            lines = [line.split(" ") for line in mounts]
+    except OSError:
+        return _NOWAIT
+    own = f"{os.major(device)}:{os.minor(device)}"
+    kinds = {line[line.index("-") + 1] for line in lines if line[2] == own}
+    return 0 if kinds and kinds <= _IN_MEMORY else _NOWAIT
 
 
 def read_full(fd: int, view: memoryview, offset: int, name: str) -> None:
@@ -79,18 +94,21 @@ def _read_short_runs(fd: int, view: memoryview, run: int, offset: int, count: in
     One synchronous read after the other would leave the disk with one small request at a time.
     """
     many = together() if count >= FEWEST else None
+    flags = _only_cached(os.fstat(fd).st_dev)
     for at in range(0, count, AHEAD):
         n, part = min(AHEAD, count - at), view[at * run : (at + AHEAD) * run]
-        if many is None or not _read_together(many, fd, part, run, offset, n, stride, name):
-            _read_singly(fd, part, run, offset, n, stride, name)
+        if many is None or not _read_together(many, fd, part, run, offset, n, stride, name, flags):
+            _read_singly(fd, part, run, offset, n, stride, name, flags)
         offset += n * stride
 
 
-def _read_singly(fd: int, view: memoryview, run: int, offset: int, count: int, stride: int, name: str) -> None:
+def _read_singly(
+    fd: int, view: memoryview, run: int, offset: int, count: int, stride: int, name: str, flags: int
+) -> None:
     preadv, asked = os.preadv, False
     for at in range(0, count * run, run):
         try:
-            got = preadv(fd, [view[at : at + run]], offset, _NOWAIT)
+            got = preadv(fd, [view[at : at + run]], offset, flags)
         except OSError:  # not cached, or no RWF_NOWAIT here: the plain read below tells real errors
             got = 0
         if got != run:
@@ -103,12 +121,12 @@ def _read_singly(fd: int, view: memoryview, run: int, offset: int, count: int, s
 
 
 def _read_together(
-    many: Together, fd: int, view: memoryview, run: int, offset: int, count: int, stride: int, name: str
+    many: Together, fd: int, view: memoryview, run: int, offset: int, count: int, stride: int, name: str, flags: int
 ) -> bool:
     """The same by few system calls; False where the system refuses them."""
     address = np.frombuffer(view, np.uint8).ctypes.data
     try:
-        got = many.transfer(READ, fd, address, run, offset, count, stride, _NOWAIT)
+        got = many.transfer(READ, fd, address, run, offset, count, stride, flags)
         if (got != run).any():
             for k in np.flatnonzero(got != run).tolist():
                 os.posix_fadvise(fd, offset + k * stride, run, os.POSIX_FADV_WILLNEED)

@@ -8,10 +8,13 @@ import pytest
 from einturnip.codegen.blocked import Blocked
 from einturnip.codegen.kernels import compile_kernel, planned_workspace_nbytes
 from einturnip.codegen.native.kernel import NativeKernel
+from einturnip.codegen.region import RegionKernel
+from einturnip.codegen.region_space import lay_out
 from einturnip.core.einsum import Einsum
 from einturnip.eingraph.build import build
 from einturnip.eingraph.types import EinsumNode
 from einturnip.lang import compile_text
+from tests.codegen.regions import attention
 
 PROGRAMS = {
     "map": "input x : f64[n,m]\ny[i,j] = tanh(x[i,j]) * exp(x[i,j]) + sqrt(abs(x[i,j]) + x[i,j]^2)\noutput y\n",
@@ -46,3 +49,13 @@ def test_numpy_keeps_to_the_bytes_that_were_planned_for_machine_code(name: str) 
         assert (room[nbytes:] == 7).all()
         outs.append(out)
     np.testing.assert_array_equal(outs[0], outs[1])
+
+
+@pytest.mark.parametrize("mode", ["whole", "touch"])
+def test_what_lies_over_scores_has_no_place_of_its_own(mode: str) -> None:
+    made = attention(np.random.default_rng(0), 1, 1, 96, 160, 8, 8, mask="causal")
+    kernel = compile_kernel(made.region, made.region.bounds, mode)  # type: ignore[arg-type]
+    assert isinstance(kernel, RegionKernel)
+    every = lay_out(kernel.region, kernel.blocks, mode == "whole").nbytes
+    scores = 4 * 96 * 160
+    assert scores < kernel.layout.nbytes <= every - scores

@@ -107,3 +107,14 @@ def test_products_move_nearly_as_little_as_any_schedule(share: int) -> None:
     moved = sum(made.memgraph.nbytes_by_link().values())
     bound = max(2 * size**3 / (arena / 4) ** 0.5, 2 * size**2) * 4 + 4 * size**2
     assert moved <= 1.1 * bound
+
+
+GATHER = "input T : f32[v,d]\ninput ids : i32[n]\nY[n,d] = T[ids[n], d] * 0.5\noutput Y\n"
+
+
+def test_rows_that_are_gathered_stay_whole() -> None:
+    """Tables are cut between rows, so that rows are read and written in one run each."""
+    made = planned(GATHER, 48 * MIB, v=200_000, d=256, n=400_000)
+    tiles = [p.tiles for p in made.decomposition.partitionings]
+    assert tiles[0][1] == 256
+    assert tiles[0][0] < 200_000

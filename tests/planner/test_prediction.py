@@ -25,6 +25,7 @@ from einturnip.core.machine_defaults import SIDES
 from einturnip.core.scalar import Call, Operand
 from einturnip.decomp.kernel_time import kernel_seconds
 from einturnip.decomp.transfer_time import load_seconds, runs, store_seconds
+from einturnip.eingraph.types import EinsumNode
 from einturnip.pipeline import Planned
 from einturnip.runtime.compiling import compile_all
 from einturnip.taskgraph.types import TaskKind
@@ -109,6 +110,17 @@ def test_runs_are_those_that_the_file_has(drawn: tuple[list[int], tuple[tuple[in
 def boxes(shape: list[int]) -> st.SearchStrategy[tuple[tuple[int, int], ...]]:
     axis = [st.integers(0, n - 1).flatmap(lambda a, n=n: st.tuples(st.just(a), st.integers(a + 1, n))) for n in shape]
     return st.tuples(*axis)
+
+
+def test_keys_cut_in_two_scatter_no_faster() -> None:
+    made = et.compile("dim g\ninput X : f32[n,d]\ninput k : i32[n]\nS[k[n]: g, d] = sum[n] X[n,d]\noutput S\n")
+    graph = made.plan(arena="64MiB", dims={"g": 4000, "n": 50_000, "d": 64})._job.planned.graph
+    (node,) = (node for node in graph.nodes if isinstance(node, EinsumNode) and node.einsum.keys)
+    whole = list(node.einsum.bounds)
+    (keyed,) = (key.label for key in node.einsum.keys)
+    half = [n // 2 if p == keyed else n for p, n in enumerate(whole)]
+    machine = Machine()
+    assert kernel_seconds(node.einsum, half, machine) >= kernel_seconds(node.einsum, whole, machine)
 
 
 def test_short_runs_cost_more_than_long_ones() -> None:

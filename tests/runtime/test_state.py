@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,7 +13,7 @@ from einturnip.core.errors import Interrupted, RunError
 from einturnip.memgraph.types import Lane
 from einturnip.runtime.loop import run_ops
 from einturnip.runtime.policies import POLICIES
-from einturnip.runtime.simulate import simulate
+from einturnip.runtime.simulate import Cores, simulate
 from einturnip.runtime.state import State
 from tests.memgraph.cases import PROGRAMS
 from tests.memgraph.test_build import tight
@@ -47,6 +48,28 @@ def test_the_simulated_order_is_a_linear_extension(name: str, delays: list[float
     place = {op: n for n, op in enumerate(order)}
     assert all(place[p] < place[op.id] for op in graph for p in op.after)
     assert seconds >= max(delays[op % len(delays)] for op in range(len(graph)))
+
+
+@given(names, st.lists(st.floats(0.1, 10), min_size=1, max_size=50), st.integers(1, 8), st.floats(0, 1))
+def test_ops_share_the_cores(name: str, delays: list[float], number: int, asked: float) -> None:
+    graph = tight(name)
+    rank, seconds = POLICIES["critical-path"], [delays[op % len(delays)] for op in range(len(graph))]
+    alone, _ = simulate(graph, rank, SLOTS, seconds.__getitem__)
+    shared, order = simulate(graph, rank, SLOTS, seconds.__getitem__, Cores(number, [asked] * len(graph)))
+    busy = sum(asked * x for x in seconds) / number
+    assert sorted(order) == list(range(len(graph)))
+    assert shared >= busy * (1 - 1e-9)
+    if sum(SLOTS.values()) * asked <= number:  # nobody waits for a core
+        assert shared == pytest.approx(alone)
+
+
+@given(names)
+def test_transfers_by_workers_leave_their_lanes_to_others(name: str) -> None:
+    graph = tight(name)
+    every = np.ones(len(graph), bool)
+    one = {Lane.COMPUTE: 1, Lane.IN: 1, Lane.OUT: 1}
+    seconds, _ = simulate(graph, POLICIES["fixed"], one, lambda op: 1.0, by_workers=every)
+    assert seconds == len(graph)  # one thread runs all
 
 
 def run(execute: object, stop: threading.Event | None = None) -> object:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,10 @@ from einturnip.core.errors import StoreError
 from einturnip.stores import together as module
 from einturnip.stores import transfer
 from einturnip.stores.together import AT_ONCE, FEWEST, READ, Together, together
-from einturnip.stores.transfer import read_extent, write_extent
+from einturnip.stores.transfer import SIEVED_STRIDE, read_extent, write_extent
 
 NBYTES = 1 << 20
+STRIDE = 2 * SIEVED_STRIDE
 SHAPES = st.tuples(
     st.integers(1, 700), st.integers(FEWEST - 2, 2 * AT_ONCE + 3), st.integers(0, 900), st.integers(0, 64)
 )
@@ -133,3 +135,28 @@ def test_results_are_in_order(file: Any) -> None:
     out = np.zeros(8 * 100, np.uint8)
     got = many.transfer(READ, fd, out.ctypes.data, 100, NBYTES - 450, 8, 100)
     assert got.tolist() == [100, 100, 100, 100, 50, 0, 0, 0]
+
+
+@pytest.mark.skipif(not os.path.ismount("/dev/shm"), reason="no file system in memory here")
+def test_of_files_in_memory_everything_is_cached() -> None:
+    data = np.random.default_rng(2).integers(0, 256, 4 * FEWEST * STRIDE, np.uint8)
+    with tempfile.TemporaryFile(dir="/dev/shm") as file, pytest.MonkeyPatch.context() as patch:
+        file.write(data.tobytes())
+        file.flush()
+        flags: list[int] = []
+        asked = Together.transfer
+
+        def transferred(self: Together, *arguments: int) -> Any:
+            flags.append(arguments[7])
+            return asked(self, *arguments)
+
+        patch.setattr(Together, "transfer", transferred)
+        out = np.zeros(4 * FEWEST * 64, np.uint8)
+        read_extent(file.fileno(), out.data, (0, 64, ((4 * FEWEST, STRIDE),)), "x")
+        with pytest.MonkeyPatch.context() as singly:
+            singly.setattr(transfer, "together", lambda: None)
+            again = np.zeros_like(out)
+            read_extent(file.fileno(), again.data, (0, 64, ((4 * FEWEST, STRIDE),)), "x")
+    assert (out.reshape(-1, 64) == data[: 4 * FEWEST * STRIDE].reshape(-1, STRIDE)[:, :64]).all()
+    assert (again == out).all()
+    assert flags in ([], [0])  # [] where the system has no such calls; asked once, for nothing refuses
