@@ -53,7 +53,7 @@ def test_numpy_keeps_to_the_bytes_that_were_planned_for_machine_code(name: str) 
 
 @pytest.mark.parametrize("mode", ["whole", "touch"])
 def test_what_lies_over_scores_has_no_place_of_its_own(mode: str) -> None:
-    made = attention(np.random.default_rng(0), 1, 1, 96, 160, 8, 8, mask="causal")
+    made = attention(np.random.default_rng(0), 1, 1, 96, 160, 8, 8)
     kernel = compile_kernel(made.region, made.region.bounds, mode)  # type: ignore[arg-type]
     assert isinstance(kernel, RegionKernel)
     every = lay_out(kernel.region, kernel.blocks, mode == "whole").nbytes
