@@ -102,10 +102,10 @@ class RegionKernel:
         self.extents, self.mode, self.compile, self.native = extents, mode, compile_step, native
         self.bands: list[Band] = []
         self.blocks = choose_blocks(region, extents, mode == "whole")
-        apart = None if region.of_rows else values_apart(region, mode, compile_step)
+        self.apart = None if region.of_rows else values_apart(region, mode, compile_step)
         self.region = region = region if native else streamed_first(region, self.blocks)
         self.mask = Mask(region)
-        self.layout = lay_out(region, self.blocks, mode == "whole", apart)
+        self.layout = lay_out(region, self.blocks, mode == "whole", self.apart)
         self.programs: dict[tuple[tuple[int, ...], Held | None], Program | None] = {}
         unknown: Held = (None,) * len(self.mask.conditions)
         folds = mode != "finish" and not region.of_rows and 0 not in self.blocks
@@ -249,9 +249,16 @@ class RegionKernel:
             variant = self.mask.variant(held, not self.native)
             idle = variant.idle.issuperset(self.region.carried)
             builder = Builder(self.region, self.layout, extents, self.compile, native=self.native)
-            self.programs[key] = None if idle else builder.block(variant)
-            self.bands += builder.bands
+            made = None if idle else builder.block(variant)
+            self._keep(builder)
+            self.programs[key] = made
         return self.programs[key]
+
+    def _keep(self, builder: Builder) -> None:
+        """What a program was made with; a value that was given no place would be written over another."""
+        if self.apart is not None and not builder.apart <= self.apart:
+            raise InternalError(f"values of steps {sorted(builder.apart - self.apart)} have no place in {self.layout}")
+        self.bands += builder.bands
 
     def finisher(self, extents: tuple[int, ...]) -> Program:
         """What makes the result of the states of a block of the output."""
@@ -260,8 +267,9 @@ class RegionKernel:
         if found is None:
             variant = self.mask.variant((None,) * len(self.mask.conditions), not self.region.of_rows)
             builder = Builder(self.region, self.layout, extents, self.compile, native=self.native)
-            found = self.programs[key] = builder.finish(variant)
-            self.bands += builder.bands
+            found = builder.finish(variant)
+            self._keep(builder)
+            self.programs[key] = found
         return found
 
     def stand(self, frame: Frame, box: Box, tile: Box) -> None:
