@@ -102,7 +102,7 @@ def killed_and_resumed(folder, feed: str, steps: int, kills: int, budgets: list[
         process.send_signal(signal.SIGTERM if kill % 4 == 3 else signal.SIGKILL)
         process.wait()
         before = _latest(folder / "ck")
-    assert interrupted > kills // 2 and before > 0
+    assert interrupted >= kills // 2 and before > 0
     done = subprocess.run([*command, "W=resumed.npy", "--checkpoint", "ck", *budgets[-1]], check=False)
     assert done.returncode == 0
     assert (folder / "resumed.npy").read_bytes() == (folder / "unbroken.npy").read_bytes()
