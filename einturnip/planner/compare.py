@@ -20,7 +20,7 @@ from einturnip.runtime.policies import policy
 
 # Ops of plans that are made only to be compared: so many, and so many for each second that the run will take.
 OPS_COMPARED = 6000
-OPS_COMPARED_A_SECOND = 6000
+OPS_COMPARED_A_SECOND = 2000
 # And no more than these, some half a minute, however long the run.
 MOST_COMPARED = 300_000
 # Of those, what plans for the memory given may take; plans for less have the rest.
@@ -37,7 +37,7 @@ BETTER = 0.999
 # cost at most WORTH_NEAR times as much, bytes counted. A process reads some bytes beside, Python's files among them.
 NEAR, WORTH_NEAR = 1.091, 1.15
 SLOWER = 1.1
-OPS_SPARING_A_SECOND = 6000
+OPS_SPARING_A_SECOND = 2000
 
 Lower = Callable[[Cut, int | None], MemGraph | None]
 """The plan of a cut in the memory given or, where it is stated, in so many bytes; None where it cannot be laid out."""
