@@ -66,10 +66,7 @@ def needed(region: Region, roots: Sequence[int]) -> frozenset[int]:
 
 @dataclass
 class Builder:
-    """Builds the programs of a region for blocks of one size. Lives while a program is built.
-
-    ``apart``: the steps so far whose values have places of their own.
-    """
+    """Builds a region's programs for blocks of one size. ``apart``: steps so far whose values have their own places."""
 
     region: Region
     layout: Layout
