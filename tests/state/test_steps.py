@@ -102,7 +102,7 @@ def killed_and_resumed(folder, feed: str, steps: int, kills: int, budgets: list[
         process.send_signal(signal.SIGTERM if kill % 4 == 3 else signal.SIGKILL)
         process.wait()
         before = _latest(folder / "ck")
-    assert interrupted >= kills // 2 and before > 0
+    assert interrupted > kills // 2 and before > 0
     done = subprocess.run([*command, "W=resumed.npy", "--checkpoint", "ck", *budgets[-1]], check=False)
     assert done.returncode == 0
     assert (folder / "resumed.npy").read_bytes() == (folder / "unbroken.npy").read_bytes()
@@ -144,7 +144,7 @@ def trained_and_killed(folder, steps: int, kills: int) -> None:
 
 
 def test_a_killed_training_run_in_other_memories_ends_with_the_same_bits(folder) -> None:
-    trained_and_killed(folder, 25, 2)
+    trained_and_killed(folder, 60, 2)
 
 
 @pytest.mark.slow
