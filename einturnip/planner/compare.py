@@ -20,7 +20,7 @@ from einturnip.runtime.policies import policy
 
 # Ops of plans that are made only to be compared: so many, and so many for each second that the run will take.
 OPS_COMPARED = 6000
-OPS_COMPARED_A_SECOND = 2000
+OPS_COMPARED_A_SECOND = 6000
 # And no more than these, some half a minute, however long the run.
 MOST_COMPARED = 300_000
 # Of those, what plans for the memory given may take; plans for less have the rest.
