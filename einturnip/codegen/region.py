@@ -45,18 +45,21 @@ def compile_region(
 ) -> RegionKernel:
     """The kernel of a region over a tile of ``extents``; ``compile_step`` compiles those of its steps.
 
-    ``native``: its steps are put together for machine code, whether that is at hand or not.
+    ``native``: its steps are put together for machine code, whether that is at hand or not. Where part of the code is
+    missing, NumPy does all of it: steps put together for machine code are slow without, in blocks halved again.
     """
     kernel = RegionKernel(region, extents, mode, compile_step, native)
     if not native and library.ready():
-        made = RegionKernel(region, extents, mode, compile_step, True)
-        if any(library.find(band) is not None for band in made.bands):
+        codes = region_code(region, mode, compile_step)
+        if codes and all(library.find(code) is not None for code in codes):
+            made = RegionKernel(region, extents, mode, compile_step, True)
             made.workspace_nbytes = kernel.workspace_nbytes  # as planned; blocks that need more are halved
             made.scratch_nbytes = kernel.workspace_nbytes - made.layout.nbytes
             return made
     return kernel
 
 
+@lru_cache(maxsize=256)
 def region_code(region: Region, mode: Mode, compile_step: Compile) -> tuple[library.Code, ...]:
     """The machine code that a region's kernels would call, whatever their tiles and wherever their masks hold."""
     kernel = RegionKernel(region, tuple([min(n, _SOME) for n in region.bounds]), mode, compile_step, True)
@@ -248,6 +251,8 @@ class RegionKernel:
         if key not in self.programs:
             variant = self.mask.variant(held, not self.native)
             idle = variant.idle.issuperset(self.region.carried)
+            if self.native and len(held) > _MOST_TOLD:  # there is code for what decides nothing alone
+                variant = self.mask.variant((None,) * len(held), False)
             builder = Builder(self.region, self.layout, extents, self.compile, native=self.native)
             made = None if idle else builder.block(variant)
             self._keep(builder)

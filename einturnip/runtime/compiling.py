@@ -74,7 +74,7 @@ _missed: defaultdict[tuple[Code, ...], float] = defaultdict(float)
 
 
 def compile_ahead(tasks: TaskGraph, machine: Machine, runs: int = 1, spent: float = 0.0) -> int:
-    """Bring the plan's kernels as machine code, before anything runs; gives how many there are.
+    """Bring the plan's kernels as machine code, before anything runs; gives how many functions of it are there.
 
     What is on disk is loaded where the plan is not tiny. What is not is compiled as soon as this run, and those before
     it in this process, would have saved what compiling takes. ``runs``: how many have come since this was last asked;
@@ -94,7 +94,7 @@ def compile_ahead(tasks: TaskGraph, machine: Machine, runs: int = 1, spent: floa
         prepare_code([code for codes in worth for code in codes])
         for codes in worth:
             _missed.pop(codes, None)  # another thread may have
-    return sum(any(library.find(code) is not None for code in gain.codes) for gain in gains)
+    return sum(library.find(code) is not None for code in {code for gain in gains for code in gain.codes})
 
 
 def _worth(saved: Mapping[tuple[Code, ...], float]) -> list[tuple[Code, ...]]:

@@ -11,7 +11,8 @@ import pytest
 import einturnip as et
 from einturnip.codegen import kernels
 from einturnip.codegen.native import library
-from einturnip.runtime import compiling
+from einturnip.runtime import arrays_run, compiling
+from einturnip.runtime.arrays_run import _kernel as kernel_of
 
 pytest.importorskip("llvmlite")
 if not library.available():
@@ -81,3 +82,26 @@ def test_kernels_that_are_there_already_keep_those_made_of_them(monkeypatch: pyt
     made = kernels._kept.cache_info().misses
     program(X=x, arena="16MiB")
     assert kernels._kept.cache_info().misses == made
+
+
+def test_a_region_runs_by_all_of_its_code_once_that_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Causal attention after attention, whose code is part of its own: runs made ready meanwhile are made anew."""
+    monkeypatch.setattr(compiling, "STARTING", 0.0)
+    monkeypatch.setattr(compiling, "COMPILING", 0.0)
+    monkeypatch.setattr(compiling, "WORTH_LOADING", 0.0)
+    text = (
+        "import std.nn\ninput Q : f32[h,s,d], K : f32[h,t,d], V : f32[h,t,d]\n"
+        "Z[h,s,d] = {}(Q[h,s,d], K[h,t,d], V[h,t,d])\noutput Z\n"
+    )
+    given = {x: np.random.default_rng(0).standard_normal((8, 256, 64), np.float32) for x in "QKV"}
+    full, causal = (et.compile(text.format(kind)) for kind in ("attention", "causal_attention"))
+    full(data=given)
+    monkeypatch.setattr(compiling, "STARTING", float("inf"))
+    for _ in range(3):
+        causal(data=given)
+    monkeypatch.setattr(compiling, "STARTING", 0.0)
+    made = []
+    monkeypatch.setattr(arrays_run, "_kernel", lambda call: made.append(kernel_of(call)) or made[-1])
+    for _ in range(2):
+        causal(data=given)
+    assert made and all(kernel.native for kernel in made)

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from einturnip.codegen import kernels, region_space
+from einturnip.codegen.mask import Mask
 from einturnip.codegen.native import library
 from einturnip.codegen.region import RegionKernel
 from einturnip.codegen.region_band import RunBand
 from einturnip.codegen.status import INVALID
-from einturnip.core.dtypes import F64
+from einturnip.core.dtypes import BOOL, F64, I64
+from einturnip.core.scalar import Call, Const, Label
 from tests.codegen.regions import CASES, Array, Made, attention
 
 pytest.importorskip("llvmlite")
@@ -91,3 +94,32 @@ def test_nothing_more_in_the_workspace_than_numpy_takes() -> None:
     made = attention(np.random.default_rng(0), 1, 2, 300, 700, 16, 16, "causal")
     slow = kernels.compile_tile(made.region, made.region.bounds, "whole").workspace_nbytes
     assert ran(made)[2].workspace_nbytes <= slow
+
+
+def test_without_part_of_its_code_all_of_a_region_is_left_to_numpy() -> None:
+    """Attention's code is part of causal attention's: steps made for code, of which some is missing, would crawl."""
+    full, causal = (attention(np.random.default_rng(0), 1, 2, 32, 64, 8, 8, mask) for mask in ("", "causal"))
+    library.forget()
+    kernels.prepare_kernels([(full.region, "whole")])
+    shared = [library.find(code) is not None for code in kernels.machine_code(causal.region, "whole")]
+    assert any(shared) and not all(shared)
+    kernel = kernels.compile_tile(causal.region, causal.region.bounds, "whole")
+    assert isinstance(kernel, RegionKernel) and not kernel.native
+    close(causal, ran(causal)[0])
+
+
+def test_of_many_conditions_none_is_decided_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(region_space, "VALUE_NBYTES", 1 << 10)
+    made = attention(np.random.default_rng(0), 1, 1, 48, 48, 4, 4, "window")
+    region, first = made.region, made.region.steps[1]
+    row, column, join = Label(2), Label(3), first.einsum.join
+    for n in range(3):  # column - row is at most n
+        near = Call("le", (Call("sub", (column, row), I64), Const(n, I64)), BOOL)
+        join = Call("where", (near, join, Const(-np.inf, join.dtype)), join.dtype)
+    steps = (region.steps[0], replace(first, einsum=replace(first.einsum, join=join)), *region.steps[2:])
+    many = Made(replace(region, steps=steps), made.operands, made.expected)
+    assert len(Mask(many.region).conditions) > 3
+    out, _, kernel = ran(many)
+    close(many, out)
+    programs = [p for p in kernel.programs.values() if p is not None]
+    assert all(a.function is not None for p in programs for a in p.actions if isinstance(a, RunBand))
