@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from einturnip.codegen.native.ir import Value
 from einturnip.codegen.native.memory import METADATA
 from einturnip.codegen.native.panels import CHUNK, ROWS, Multiplication, packs, place, table
-from einturnip.codegen.native.register_tile import HEIGHTS, Update, strip_tile, tile
+from einturnip.codegen.native.register_tile import HEIGHTS, LEAVES, STREAMS, Update, strip_tile, tile
 from einturnip.codegen.native.routine import ONE, Routine, number
 from einturnip.codegen.native.squares import RUN, Columns, Terms
 
@@ -223,9 +223,8 @@ class _Blocked(Routine):
         first = self.word(places["term_left"], 0)
 
         def one(column: Value) -> None:
-            stands = places["tile"], places["left_panel"], self._panel(column), self.tensors["left"], rows, ahead
-            self._tile("strip", row, column, (*stands, first, self.depth))
-            self._put(row, column, self.adds)
+            stands = places["left_panel"], self._panel(column), self.tensors["left"], rows, ahead
+            self._tile("strip", row, column, self.adds, stands, (first, self.depth))
 
         self.each(self.breadth, self.what.columns, one)
 
@@ -256,18 +255,31 @@ class _Blocked(Routine):
 
         def one(column: Value) -> None:
             right = self.at(self._panel(column), self.times(term, self.what.columns * self.what.size))
-            self._tile("tile", row, column, (places["tile"], left, right, source, ahead, terms, count))
-            self._put(row, column, adds)
+            self._tile("tile", row, column, adds, (left, right, source, ahead, terms), (count,))
 
         self.each(self.breadth, self.what.columns, one)
 
-    def _tile(self, name: str, row: Value, column: Value, arguments: tuple[Value, ...]) -> None:
+    def _tile(
+        self, name: str, row: Value, column: Value, how: Value, places: tuple[Value, ...], numbers: tuple[Value, ...]
+    ) -> None:
         """By the smallest of the routines that hold the rows and columns that are left."""
-        wide = self.whether("sgt", self.minus(self.breadth, column), self.what.width)
-        tall = self.whether("sgt", self.minus(self.height, row), HEIGHTS[0])
+        lines, across = self.minus(self.height, row), self.minus(self.breadth, column)
+        wide = self.whether("sgt", across, self.what.width)
+        tall = self.whether("sgt", lines, HEIGHTS[0])
+        out = self.at(self.tensors["out"], self.word(self.places["column_out"], column))
+        result = self.places["tile"], out, self.words(self.places["row_out"], row), self.factor
+        run = self.word(self.runs["column_out"], column)
 
-        def of(height: int) -> None:
-            ways = [lambda v=v: self.run(f"{name}{height}x{v}", *arguments) for v in (2, 1)]
-            self.either(wide, ways[0], ways[1])
+        def of(height: int, vectors: int) -> None:
+            columns = vectors * self.what.width
+            whole = self.both(self.whether("sge", across, columns), self.whether("sge", run, columns))
+            whole = self.both(whole, self.whether("sge", lines, height))
+            whole = self.both(whole, self.whether("ne", how, STREAMS))
+            here = self.select(whole, how, number(LEAVES))
+            self.run(f"{name}{height}x{vectors}", *result, *places, here, *numbers)
+            self.when(self.whether("eq", here, LEAVES), lambda: self._put(row, column, how))
 
-        self.either(tall, lambda: of(ROWS), lambda: of(HEIGHTS[0]))
+        def tile_of(height: int) -> None:
+            self.either(wide, lambda: of(height, 2), lambda: of(height, 1))
+
+        self.either(tall, lambda: tile_of(ROWS), lambda: tile_of(HEIGHTS[0]))

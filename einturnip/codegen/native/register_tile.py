@@ -9,10 +9,13 @@ from einturnip.codegen.native.ir import Value
 from einturnip.codegen.native.panels import ROWS, Multiplication
 from einturnip.codegen.native.routine import ZERO, Routine, number
 
-# What becomes of a tile: it is put where it belongs, added to what is there, or put there past the caches.
-PUTS, ADDS, STREAMS = range(3)
+# What becomes of a tile: it is put where it belongs, added to what is there, or put there past the caches; or it is
+# left in the workspace, for Update to do that with parts of it.
+PUTS, ADDS, STREAMS, LEAVES = range(4)
 _PASSING, _FETCHED = 4, 1024  # vectors of a row that stand there at a time; bytes ahead that are fetched
 HEIGHTS = (4, ROWS)  # of tiles: the last rows are done in a lower one where they are few
+# Where a tile is left, or belongs: its first column in the result, and how far from there its rows are.
+_RESULT = "target out places factor"
 
 
 def tile(what: Multiplication, height: int, vectors: int) -> Routine:
@@ -20,8 +23,9 @@ def tile(what: Multiplication, height: int, vectors: int) -> Routine:
 
     Meanwhile what the next left panel is made of is fetched, an element a term: so often each row's lines are met.
     """
-    f = Routine(f"tile{height}x{vectors}", "target left right source ahead terms", "count")
+    f = Routine(f"tile{height}x{vectors}", f"{_RESULT} left right source ahead terms", "how count")
     size, width, kind = what.size, what.width, what.kind
+    _fetched(f, what, height, vectors)
 
     def term(p: Value, carried: list[Value]) -> list[Value]:
         row, *sums = carried
@@ -33,7 +37,7 @@ def tile(what: Multiplication, height: int, vectors: int) -> Routine:
 
     zeros = [f.constant(0, kind, width)] * (height * vectors)
     _, *sums = f.loop(ZERO, f["count"], 1, [ZERO, *zeros], term)
-    _stored(f, what, vectors, sums)
+    _ended(f, what, vectors, sums)
     return f
 
 
@@ -42,8 +46,9 @@ def strip_tile(what: Multiplication, height: int, vectors: int) -> Routine:
 
     What is some lines on is fetched, at the end the next strip's first.
     """
-    f = Routine(f"strip{height}x{vectors}", "target near right source rows ahead", "first count")
+    f = Routine(f"strip{height}x{vectors}", f"{_RESULT} near right source rows ahead", "how first count")
     size, width, kind = what.size, what.width, what.kind
+    _fetched(f, what, height, vectors)
     row_nbytes = (_PASSING * width + width) * size
 
     def vector(p: Value, sums: list[Value]) -> list[Value]:
@@ -65,7 +70,7 @@ def strip_tile(what: Multiplication, height: int, vectors: int) -> Routine:
         return f.loop(ZERO, f.least(rest, width), 1, sums, term)
 
     zeros = [f.constant(0, kind, width)] * (height * vectors)
-    _stored(f, what, vectors, f.loop(ZERO, f.rounded(f["count"], width), width, zeros, vector))
+    _ended(f, what, vectors, f.loop(ZERO, f.rounded(f["count"], width), width, zeros, vector))
     return f
 
 
@@ -83,11 +88,43 @@ def _added(
     return made
 
 
-def _stored(f: Routine, what: Multiplication, vectors: int, sums: list[Value]) -> None:
-    """The tile, to be put where it belongs."""
-    for k, value in enumerate(sums):
-        row, v = divmod(k, vectors)
-        f.store(value, f.at(f["target"], (2 * row + v) * what.width * what.size))
+def _fetched(f: Routine, what: Multiplication, height: int, vectors: int) -> None:
+    """Lines of the result are on their way while the sums are made: they seldom are in the first cache."""
+
+    def fetch() -> None:
+        for i in range(height):
+            row = f.at(f["out"], f.word(f["places"], i))
+            for v in range(vectors):
+                f.prefetch(f.at(row, v * what.width * what.size))
+
+    f.when(f.whether("ne", f["how"], LEAVES), fetch)
+
+
+def _ended(f: Routine, what: Multiplication, vectors: int, sums: list[Value]) -> None:
+    """The tile put where it belongs, if it is whole and lies there in vectors; else left in the workspace."""
+    kind, width, nbytes = what.kind, what.width, what.width * what.size
+
+    def leave() -> None:
+        for k, value in enumerate(sums):
+            row, v = divmod(k, vectors)
+            f.store(value, f.at(f["target"], (2 * row + v) * nbytes))
+
+    def put(adds: bool) -> None:
+        factors = f.splat(factor(f, what), width)
+        for k, value in enumerate(sums):
+            row, v = divmod(k, vectors)
+            there = f.at(f.at(f["out"], f.word(f["places"], row)), v * nbytes)
+            value = f.binary("fmul", value, factors)
+            f.store(f.binary("fadd", f.load(there, kind, width), value) if adds else value, there)
+
+    whole = lambda: f.either(f.whether("eq", f["how"], ADDS), partial(put, True), partial(put, False))  # noqa: E731
+    f.either(f.whether("eq", f["how"], LEAVES), leave, whole)
+
+
+def factor(f: Routine, what: Multiplication) -> Value:
+    """What the product is multiplied by."""
+    found = f.load(f["factor"], "double")
+    return found if what.kind == "double" else f.cast("fptrunc", found, what.kind)
 
 
 class Update(Routine):
@@ -96,8 +133,7 @@ class Update(Routine):
     def __init__(self, what: Multiplication) -> None:
         super().__init__("update", "tile out rows columns runs factor", "height breadth how")
         self.what = what
-        factor = self.load(self["factor"], "double")
-        self.factor = factor if what.kind == "double" else self.cast("fptrunc", factor, what.kind)
+        self.factor = factor(self, what)
         self.factors = self.splat(self.factor, what.width)
         self.adds = self.whether("eq", self["how"], ADDS)
         for v in range(2):
