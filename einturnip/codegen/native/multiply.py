@@ -50,6 +50,7 @@ class Blocks:
         """Blocks for the caches of a core. ``squares``: columns and terms that are packed together, where any are."""
         columns = _even(n, max(most_columns(code), squares[0]), squares[0] or code.columns)
         terms = min(_MOST_PACKED // code.size // -(-columns // code.columns) // code.columns, 16 * CHUNK)
+        terms = max(1, terms // CHUNK) * CHUNK  # a result is met once a chunk, however short
         return cls(_even(m, 64 * ROWS, ROWS), columns, _even(k, terms, squares[1]), code)
 
     @property
@@ -271,12 +272,11 @@ class _Blocked(Routine):
         run = self.word(self.runs["column_out"], column)
 
         def of(height: int, vectors: int) -> None:
-            columns = vectors * self.what.width
-            whole = self.both(self.whether("sge", across, columns), self.whether("sge", run, columns))
-            whole = self.both(whole, self.whether("sge", lines, height))
+            columns = self.least(across, vectors * self.what.width)
+            whole = self.both(self.whether("sge", run, columns), self.whether("sge", lines, height))
             whole = self.both(whole, self.whether("ne", how, STREAMS))
             here = self.select(whole, how, number(LEAVES))
-            self.run(f"{name}{height}x{vectors}", *result, *places, here, *numbers)
+            self.run(f"{name}{height}x{vectors}", *result, *places, here, across, *numbers)
             self.when(self.whether("eq", here, LEAVES), lambda: self._put(row, column, how))
 
         def tile_of(height: int) -> None:

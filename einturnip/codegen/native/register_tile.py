@@ -23,7 +23,7 @@ def tile(what: Multiplication, height: int, vectors: int) -> Routine:
 
     Meanwhile what the next left panel is made of is fetched, an element a term: so often each row's lines are met.
     """
-    f = Routine(f"tile{height}x{vectors}", f"{_RESULT} left right source ahead terms", "how count")
+    f = Routine(f"tile{height}x{vectors}", f"{_RESULT} left right source ahead terms", "how breadth count")
     size, width, kind = what.size, what.width, what.kind
     _fetched(f, what, height, vectors)
 
@@ -46,7 +46,7 @@ def strip_tile(what: Multiplication, height: int, vectors: int) -> Routine:
 
     What is some lines on is fetched, at the end the next strip's first.
     """
-    f = Routine(f"strip{height}x{vectors}", f"{_RESULT} near right source rows ahead", "how first count")
+    f = Routine(f"strip{height}x{vectors}", f"{_RESULT} near right source rows ahead", "how breadth first count")
     size, width, kind = what.size, what.width, what.kind
     _fetched(f, what, height, vectors)
     row_nbytes = (_PASSING * width + width) * size
@@ -101,7 +101,7 @@ def _fetched(f: Routine, what: Multiplication, height: int, vectors: int) -> Non
 
 
 def _ended(f: Routine, what: Multiplication, vectors: int, sums: list[Value]) -> None:
-    """The tile put where it belongs, if it is whole and lies there in vectors; else left in the workspace."""
+    """The tile put where it belongs, if all its rows do and its columns lie side by side; else left in the workspace."""
     kind, width, nbytes = what.kind, what.width, what.width * what.size
 
     def leave() -> None:
@@ -110,12 +110,16 @@ def _ended(f: Routine, what: Multiplication, vectors: int, sums: list[Value]) ->
             f.store(value, f.at(f["target"], (2 * row + v) * nbytes))
 
     def put(adds: bool) -> None:
-        factors = f.splat(factor(f, what), width)
+        factors, last = f.splat(factor(f, what), width), f.minus(f["breadth"], (vectors - 1) * width)
+        mask = f.compare("icmp slt", f.lanes("i64", width), f.splat(last, width))
         for k, value in enumerate(sums):
             row, v = divmod(k, vectors)
             there = f.at(f.at(f["out"], f.word(f["places"], row)), v * nbytes)
             value = f.binary("fmul", value, factors)
-            f.store(f.binary("fadd", f.load(there, kind, width), value) if adds else value, there)
+            if v < vectors - 1:
+                f.store(f.binary("fadd", f.load(there, kind, width), value) if adds else value, there)
+            else:
+                f.store_some(f.binary("fadd", f.load_some(there, kind, mask), value) if adds else value, there, mask)
 
     whole = lambda: f.either(f.whether("eq", f["how"], ADDS), partial(put, True), partial(put, False))  # noqa: E731
     f.either(f.whether("eq", f["how"], LEAVES), leave, whole)
