@@ -101,7 +101,7 @@ def _fetched(f: Routine, what: Multiplication, height: int, vectors: int) -> Non
 
 
 def _ended(f: Routine, what: Multiplication, vectors: int, sums: list[Value]) -> None:
-    """The tile put where it belongs, if all its rows do its columns side by side; else left in the workspace."""
+    """The tile put where it belongs, if it has all its rows, its columns side by side; else left in the workspace."""
     kind, width, nbytes = what.kind, what.width, what.width * what.size
 
     def leave() -> None:
