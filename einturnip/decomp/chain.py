@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
 
 import numpy as np
@@ -148,11 +149,19 @@ def _product(a: Table, b: Table) -> Table:
 
 def path(step: Table, start: int, stop: int, times: int) -> list[int]:
     """The states of a cheapest way of so many steps from one state to another, both included."""
-    reached = [np.full(len(step), np.inf)]
-    reached[0][start] = 0
-    for _ in range(times):
-        reached.append((reached[-1][:, None] + step).min(0))
-    states = [stop]
-    for k in range(times, 0, -1):
-        states.append(int(np.argmin(reached[k - 1] + step[:, states[-1]])))
-    return states[::-1]
+    costs = {1: step}
+
+    def cost(n: int) -> Table:
+        if n not in costs:
+            costs[n] = _product(cost(n // 2)[None], cost(n - n // 2)[None])[0]
+        return costs[n]
+
+    @cache
+    def way(start: int, stop: int, n: int) -> tuple[int, ...]:
+        if n == 1:
+            return (stop,)
+        half = n // 2
+        middle = int(np.argmin(cost(half)[start] + cost(n - half)[:, stop]))
+        return way(start, middle, half) + way(middle, stop, n - half)
+
+    return [start, *way(start, stop, times)]

@@ -20,9 +20,9 @@ import numpy as np
 from einturnip.core.region import Region
 from einturnip.decomp.candidates import Ints, candidates
 from einturnip.decomp.chain import fold
-from einturnip.decomp.classes import form, label_bounds
+from einturnip.decomp.classes import label_bounds
 from einturnip.decomp.elimination import Problem, View, minimise
-from einturnip.decomp.repeats import runs
+from einturnip.decomp.repeats import Edges, runs
 from einturnip.decomp.terms import Terms
 from einturnip.decomp.types import Decomposition, Partitioning
 from einturnip.decomp.ways import Ways, ways
@@ -66,37 +66,61 @@ def cheapest(graph: EinGraph, allowed: Allowed, asked: Sequence[Hashable] | None
 
     ``asked``, where given, tells nodes apart that are alike but for the ways that are allowed.
     """
-    made: list[int] = []
-    slots: list[list[int]] = []
+    made, edges = _in_order(graph)
     kinds: list[int] = []
     every: list[Ways] = []
-    number = [-1] * len(graph.nodes)
     known: dict[Hashable, int] = {}
     seen: dict[Hashable, int] = {}  # by an einsum's identity: layers share most of theirs
-    for i, node in enumerate(graph.nodes):
-        if isinstance(node, InputNode):
-            continue
+    for i in made:
+        node = graph.nodes[i]
         question = asked[i] if asked is not None else None
         quick = (id(node.einsum), node.hints.tiles, question) if isinstance(node, EinsumNode) else i
         kind = seen.get(quick)
         if kind is None:
             kind = seen[quick] = known.setdefault((_kind(node, graph), question), len(known))
-        if kind == len(every):
-            every.append(ways(node, graph, allowed(i)))
-        number[i] = len(made)
-        made.append(i)
+            if kind == len(every):
+                every.append(ways(node, graph, allowed(i)))
         kinds.append(kind)
-        slots.append([number[o] for o in node.operands])
-    terms = Terms(kinds, every, slots)
+    terms = Terms(kinds, every, edges)
     return _cut(graph, made, terms, solve(terms))
 
 
+def _in_order(graph: EinGraph) -> tuple[list[int], Edges]:
+    """The nodes that are made, operands first, and what reads what, by place in that list; -1 for an input.
+
+    A tensor of many readers stands as early as it may, and what many are put together to and nobody reads stands last:
+    wherever the program has them, they do not part the nodes of a layer.
+    """
+    read_by = {i: node.operands for i, node in enumerate(graph.nodes) if not isinstance(node, InputNode)}
+    made = list(read_by)
+    reads = Edges.of(list(read_by.values()))
+    operands, readers = np.bincount(reads.reader), np.bincount(reads.made, minlength=len(graph.nodes))
+    many = (made[v] for v in np.flatnonzero(operands > MOST_READERS).tolist())
+    place: dict[int, float] = {i: len(graph.nodes) for i in many if not readers[i]}
+    for i in np.flatnonzero(readers > MOST_READERS).tolist():
+        if i in read_by:
+            place[i] = max((place.get(o, o) for o in read_by[i] if o in read_by), default=-1) + 0.5
+    ordered = sorted(made, key=lambda i: place.get(i, i))
+    if ordered != made:
+        made, reads = ordered, Edges.of([read_by[i] for i in ordered])
+    number = np.full(len(graph.nodes), -1, np.int64)
+    number[made] = np.arange(len(made))
+    return made, Edges(number[reads.made], reads.reader, reads.slot)
+
+
 def _kind(node: Node, graph: EinGraph) -> Hashable:
-    """What the costs of a node's ways hang on."""
+    """What the bytes of a node's ways hang on."""
     if isinstance(node, EinsumNode):
-        return form(node.einsum), node.dtype, node.hints.tiles
+        e = node.einsum
+        accesses = [
+            tuple([p if isinstance(p, int) else (p.terms, p.divisor, p.modulus) for p in access])
+            for access in e.accesses
+        ]
+        itemsizes = [dtype.itemsize for dtype in e.dtypes]
+        whole = e.whole if isinstance(e, Region) else ()
+        return e.bounds, e.n_out, *accesses, *itemsizes, e.dtype.itemsize, e.shapes, whole, node.hints.tiles
     assert isinstance(node, ConcatNode)
-    return node.shape, node.dtype, tuple((p.axes, graph.nodes[p.operand].shape) for p in node.pieces)
+    return node.shape, node.dtype.itemsize, *((p.axes, graph.nodes[p.operand].shape) for p in node.pieces)
 
 
 def solve(terms: Terms) -> list[int]:
@@ -111,7 +135,7 @@ def solve(terms: Terms) -> list[int]:
         frozenset(np.flatnonzero(np.bincount(x) > MOST_READERS).tolist()) for x in (edges.made, edges.reader)
     )
     either = read | reads
-    if either and not any(u in either for v in either for u in terms.slots[v]):
+    if either and not (np.isin(edges.made, list(either)) & np.isin(edges.reader, list(either))).any():
         loosened = replace(terms, loose=read, gathering=reads)
         least = _adapted(loosened, _solved(loosened))
         if least is not None:
@@ -134,11 +158,16 @@ def _adapted(terms: Terms, rows: list[int]) -> list[int] | None:
         free += n * cost if u < 0 else 0.0
     edges = terms.edges.where(terms.edges.made >= 0)
     sizes = len(alike), len(alike), int(edges.slot.max(initial=0)) + 1
-    ties = np.ravel_multi_index((of[edges.made], of[edges.reader], edges.slot), sizes)
+    slots = edges.slot.copy()
+    for v in terms.gathering:
+        mine = edges.reader == v
+        slots[mine] = terms.ways(v).alike_slots[slots[mine]]
+    ties = np.ravel_multi_index((of[edges.made], of[edges.reader], slots), sizes)
     ties, counts = np.unique(ties, return_counts=True)
     for a, b, slot, n in zip(*(x.tolist() for x in (*np.unravel_index(ties, sizes), counts)), strict=True):
         (kind, before, u), (other, after, v) = alike[a], alike[b]
-        table, seen, wanted = terms.table(kind, other, slot), every[kind].made.of, every[other].wanted[slot].of
+        seen, read = every[kind].made.of, every[other].wanted[slot]
+        table, wanted = terms.table(kind, read), read.of
         cost = n * float(table[seen[before], wanted[after]])
         if u in terms.loose:
             bound += n * float(table[:, wanted[after]].min())
@@ -183,11 +212,11 @@ def _cut(graph: EinGraph, made: Sequence[int], terms: Terms, rows: Sequence[int]
     """The chosen ways as a decomposition; an input is cut as its first reader wants it."""
     once: dict[tuple[int, int], Partitioning] = {}
     parts: list[Partitioning | None] = [None] * len(graph.nodes)
-    for i, kind, row in zip(made, terms.kinds, rows, strict=True):
-        cut = once.get((kind, row))
+    for i, key in zip(made, zip(terms.kinds, rows, strict=True), strict=True):
+        cut = once.get(key)
         if cut is None:
-            own = terms.every[kind]
-            cut = once[kind, row] = Partitioning(own.bounds, tuple(own.tiles[row].tolist()))
+            own = terms.every[key[0]]
+            cut = once[key] = Partitioning(own.bounds, tuple(own.tiles[key[1]].tolist()))
         parts[i] = cut
     inputs = terms.edges.where(terms.edges.made < 0)
     for v, slot in zip(inputs.reader.tolist(), inputs.slot.tolist(), strict=True):
@@ -211,9 +240,11 @@ def _wanted(shape: tuple[int, ...], own: Ways, slot: int, row: int) -> Partition
 def _notes(d: Decomposition, parts: int) -> tuple[str, ...]:
     """Where a statement has another number of kernel calls than was asked for, once a line."""
     found: dict[str, None] = {}
-    for node, cut in zip(d.graph.nodes, d.partitionings, strict=True):
-        calls = math.prod(cut.counts)
-        if isinstance(node, EinsumNode) and calls != parts and 0 not in label_bounds(node):
+    distinct = {id(cut): cut for cut in d.partitionings}
+    other = {key for key, cut in distinct.items() if math.prod(cut.counts) != parts}
+    for node, cut in zip(d.graph.nodes, d.partitionings, strict=True) if other else ():
+        if id(cut) in other and isinstance(node, EinsumNode) and 0 not in label_bounds(node):
             why = "as @tile asks" if node.hints.tiles else "tiles of one extent give no more"
+            calls = math.prod(cut.counts)
             found[f"line {node.line}: {node.name} has {calls} kernel calls, not {parts}: {why}"] = None
     return tuple(found)

@@ -43,10 +43,11 @@ class Memory:
     """What eliminations found, by what it hangs on, so that parts of problems that are alike are solved once.
 
     Tables stand by identity and are kept, so that their ids are not given to others; views by content: its number, and
-    how many rows it tells apart.
+    how many rows it tells apart (``known``: by identity too).
     """
 
     contents: dict[bytes, tuple[int, int]] = field(default_factory=dict)
+    known: dict[int, tuple[Table, tuple[int, int]]] = field(default_factory=dict)
     found: dict[Hashable, tuple[Table, tuple[Table, ...], object]] = field(default_factory=dict)
 
 
@@ -69,10 +70,13 @@ class Problem:
 
     def view(self, variable: int, of: Table) -> View:
         """The view of a variable in which value x is row ``of[x]``; equal ones are one."""
-        written, contents = of.tobytes(), self.memory.contents
-        if written not in contents:
-            contents[written] = len(contents), int(of.max(initial=0)) + 1
-        content, rows = contents[written]
+        memory = self.memory
+        if id(of) not in memory.known:
+            written, contents = of.tobytes(), memory.contents
+            if written not in contents:
+                contents[written] = len(contents), int(of.max(initial=0)) + 1
+            memory.known[id(of)] = of, contents[written]
+        content, rows = memory.known[id(of)][1]
         key = variable, content
         if key not in self._known:
             self._known[key] = View(variable, len(self.views))

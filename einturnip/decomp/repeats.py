@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate, chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,7 +52,7 @@ class Edges:
     def of(reads: Sequence[Sequence[int]]) -> Edges:
         """From what each node reads."""
         sizes = np.fromiter(map(len, reads), np.int64, len(reads))
-        made = np.fromiter((u for row in reads for u in row), np.int64, int(sizes.sum()))
+        made = np.fromiter(chain.from_iterable(reads), np.int64, int(sizes.sum()))
         slot = np.arange(len(made)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
         return Edges(made, np.repeat(np.arange(len(sizes)), sizes), slot)
 
@@ -89,8 +89,9 @@ def _periods(kinds: Ints) -> list[int]:
     """How far apart nodes of one kind stand."""
     order = np.argsort(kinds, kind="stable")
     alike = kinds[order][1:] == kinds[order][:-1]
-    votes = Counter((order[1:] - order[:-1])[alike].tolist())
-    return [period for period, _ in votes.most_common(MOST_PERIODS) if 3 * period <= len(kinds)]
+    periods, votes = np.unique((order[1:] - order[:-1])[alike], return_counts=True)
+    most = np.argsort(-votes, kind="stable")[:MOST_PERIODS]
+    return [period for period in periods[most].tolist() if 3 * period <= len(kinds)]
 
 
 def _run(kinds: Ints, table: Ints, edges: Edges, lo: int, hi: int, period: int) -> Run | None:
@@ -116,11 +117,11 @@ def _crossing(edges: Edges, first: int, period: int) -> list[int]:
     """For each place where segments may begin, how many nodes of one the next reads."""
     near = slice(*np.searchsorted(edges.reader, (first, first + 3 * period)).tolist())
     last = dict(zip(edges.made[near].tolist(), edges.reader[near].tolist(), strict=True))
-    count = [0] * (3 * period + 1)
+    step = [0] * (3 * period + 2)
     for u in range(first, first + 2 * period):
-        for at in range(u + 1, min(last.get(u, u), u + period) + 1):
-            count[at - first] += 1
-    return count[period : 2 * period]
+        step[u + 1 - first] += 1
+        step[max(u, min(last.get(u, u), u + period)) + 1 - first] -= 1
+    return list(accumulate(step))[period : 2 * period]
 
 
 def _checked(table: Ints, edges: Edges, start: int, period: int, times: int) -> Run | None:

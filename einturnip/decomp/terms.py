@@ -10,31 +10,32 @@ import numpy as np
 
 from einturnip.decomp.elimination import Factor, Memory, Problem, Table, View
 from einturnip.decomp.repeats import Edges
-from einturnip.decomp.ways import Ways, repartition
+from einturnip.decomp.ways import Seen, Ways, repartition
 
 
 @dataclass
 class Terms:
     """Variables by number, in the graph's order: nodes that are not inputs.
 
-    ``every[kinds[v]]`` are the ways of v; ``slots[v]`` the variables that it reads, -1 for an input. ``loose``: those
+    ``every[kinds[v]]`` are the ways of v; ``edges`` say what reads what, by variable, -1 for an input. ``loose``: those
     of which each reader pays as if they were made the way that suits it best: no more than it will. ``gathering``:
     those that pay nothing for what they read.
     """
 
     kinds: Sequence[int]
     every: Sequence[Ways]
-    slots: Sequence[Sequence[int]]
+    edges: Edges
     loose: frozenset[int] = frozenset()
     gathering: frozenset[int] = frozenset()
-    tables: dict[tuple[int, int, int], Table] = field(default_factory=dict)
-    leasts: dict[tuple[int, int, int], Table] = field(default_factory=dict)
+    tables: dict[tuple[int, int], Table] = field(default_factory=dict)
+    leasts: dict[tuple[int, int], Table] = field(default_factory=dict)
     memory: Memory = field(default_factory=Memory)
 
     @cached_property
-    def edges(self) -> Edges:
-        """What reads what, by variable."""
-        return Edges.of(self.slots)
+    def first(self) -> list[int]:
+        """The first edge of each variable as a reader, and the end of them all."""
+        first: list[int] = np.searchsorted(self.edges.reader, np.arange(len(self.kinds) + 1)).tolist()
+        return first
 
     @property
     def ties(self) -> Edges:
@@ -56,27 +57,25 @@ class Terms:
         own = self.ways(v)
         x = problem.variable(own.own)
         at[v] = problem.view(x, own.made.of)
-        for slot, u in enumerate(self.slots[v] if v not in self.gathering else ()):
+        reads = self.edges.made[self.first[v] : self.first[v + 1]].tolist()
+        for u, wanted in zip(reads, own.wanted, strict=True) if v not in self.gathering else ():
             if u in self.loose:
-                problem.factors.append(
-                    Factor((problem.view(x, own.wanted[slot].of),), self._least(self.kinds[u], self.kinds[v], slot))
-                )
+                problem.factors.append(Factor((problem.view(x, wanted.of),), self._least(self.kinds[u], wanted)))
             elif u >= 0:
-                view = problem.view(x, own.wanted[slot].of)
-                problem.factors.append(Factor((at[u], view), self.table(self.kinds[u], self.kinds[v], slot)))
+                problem.factors.append(Factor((at[u], problem.view(x, wanted.of)), self.table(self.kinds[u], wanted)))
         return x
 
-    def _least(self, made: int, reader: int, slot: int) -> Table:
+    def _least(self, made: int, wanted: Seen) -> Table:
         """The least cost of each way that an operand is wanted."""
-        key = made, reader, slot
+        key = made, id(wanted)
         if key not in self.leasts:
-            self.leasts[key] = self.table(*key).min(0)
+            self.leasts[key] = self.table(made, wanted).min(0)
         return self.leasts[key]
 
-    def table(self, made: int, reader: int, slot: int) -> Table:
-        """The cost of cutting a tensor of one kind of node anew for one operand of another kind."""
-        key = made, reader, slot
+    def table(self, made: int, wanted: Seen) -> Table:
+        """The cost of cutting a tensor of one kind of node anew as an operand of another kind is wanted."""
+        key = made, id(wanted)
         if key not in self.tables:
             source = self.every[made]
-            self.tables[key] = repartition(source.made, self.every[reader].wanted[slot], source.itemsize)
+            self.tables[key] = repartition(source.made, wanted, source.itemsize)
         return self.tables[key]

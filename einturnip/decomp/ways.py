@@ -80,8 +80,15 @@ class Ways:
 
     @cached_property
     def wanted(self) -> tuple[Seen, ...]:
-        """How each way wants each operand cut."""
-        return tuple(seen(*read) for read in self.reads)
+        """How each way wants each operand cut; operands that are read alike share theirs."""
+        once = {key: seen(*read) for key, read in {id(read): read for read in self.reads}.items()}
+        return tuple(once[id(read)] for read in self.reads)
+
+    @cached_property
+    def alike_slots(self) -> Ints:
+        """For each operand the first that is read as it is."""
+        first: dict[int, int] = {}
+        return np.array([first.setdefault(id(w), slot) for slot, w in enumerate(self.wanted)], np.int64)
 
 
 def seen(counts: Ints, tiles: Ints, exact: NDArray[np.bool_]) -> Seen:
@@ -109,13 +116,14 @@ def ways(node: Node, graph: EinGraph, tiles: Ints) -> Ways:
         case EinsumNode(einsum=einsum):
             return _einsum_ways(einsum, tiles)
         case ConcatNode(shape=shape, dtype=dtype, pieces=pieces):
-            reads = []
-            for piece in pieces:
-                sizes = np.array(graph.nodes[piece.operand].shape, np.int64)
-                part = np.minimum(tiles[:, list(piece.axes)], np.maximum(1, sizes))
-                reads.append((counted(sizes.tolist(), part), part, np.ones(len(sizes), bool)))
+            alike = [(piece.axes, graph.nodes[piece.operand].shape) for piece in pieces]
+            reads = {}
+            for axes, sizes in dict.fromkeys(alike):
+                part = np.minimum(tiles[:, list(axes)], np.maximum(1, np.array(sizes, np.int64)))
+                reads[axes, sizes] = counted(sizes, part), part, np.ones(len(sizes), bool)
             moved = np.full(len(tiles), float(math.prod(shape) * dtype.itemsize))
-            return Ways(shape, len(shape), dtype.itemsize, tiles, moved, np.zeros(len(tiles)), tuple(reads))
+            each = tuple(reads[key] for key in alike)
+            return Ways(shape, len(shape), dtype.itemsize, tiles, moved, np.zeros(len(tiles)), each)
         case InputNode(shape=shape, dtype=dtype):
             nothing = np.zeros(len(tiles))
             return Ways(shape, len(shape), dtype.itemsize, tiles, nothing, nothing, ())

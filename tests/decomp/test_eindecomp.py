@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from itertools import product
 from typing import Any
@@ -233,25 +233,6 @@ def test_layers_that_repeat_cost_what_they_cost_one_by_one(monkeypatch: pytest.M
     assert sum(f is not None for f in folded) > 20
 
 
-def test_a_tensor_of_many_readers_is_cut_off_where_that_costs_next_to_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    adapted = []
-
-    def noted(*arguments: Any) -> Any:
-        adapted.append(_adapted(*arguments))
-        return adapted[-1]
-
-    monkeypatch.setattr("einturnip.decomp.eindecomp._adapted", noted)
-    for seed in range(30):
-        draw = random.Random(seed)
-        graph, parts = layered(draw, draw.randint(10, 14)), draw.choice([2, 3, 4, 6])
-        quick = found(graph, parts)
-        with monkeypatch.context() as patch:
-            patch.setattr("einturnip.decomp.eindecomp.MOST_READERS", len(graph.nodes) * 3)
-            exact = found(graph, parts)
-        assert exact <= quick <= NEARLY * exact, f"seed {seed}"
-    assert 0 < sum(rows is not None for rows in adapted) < len(adapted)
-
-
 def gathered(draw: random.Random, layers: int) -> EinGraph:
     """Layers as above, and one tensor that keeps what each of them hands on, as keys and values are kept."""
     graph = layered(draw, layers)
@@ -264,8 +245,9 @@ def gathered(draw: random.Random, layers: int) -> EinGraph:
     return replace(graph, nodes=(*graph.nodes, kept), outputs=(("kept", len(graph.nodes)),))
 
 
-def test_a_tensor_that_keeps_a_part_of_every_layer_is_cut_off_where_that_costs_next_to_nothing(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize(("graph_with", "fewest"), [(layered, 1), (gathered, 11)])
+def test_what_many_read_or_are_kept_in_is_cut_off_where_that_costs_next_to_nothing(
+    graph_with: Callable[[random.Random, int], EinGraph], fewest: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     adapted = []
 
@@ -276,13 +258,57 @@ def test_a_tensor_that_keeps_a_part_of_every_layer_is_cut_off_where_that_costs_n
     monkeypatch.setattr("einturnip.decomp.eindecomp._adapted", noted)
     for seed in range(30):
         draw = random.Random(seed)
-        graph, parts = gathered(draw, draw.randint(10, 14)), draw.choice([2, 3, 4, 6])
+        graph, parts = graph_with(draw, draw.randint(10, 14)), draw.choice([2, 3, 4, 6])
         quick = moved(eindecomp(graph, parts)).total
         with monkeypatch.context() as patch:
             patch.setattr("einturnip.decomp.eindecomp.MOST_READERS", len(graph.nodes) * 3)
             exact = moved(eindecomp(graph, parts)).total
         assert exact <= quick <= NEARLY * exact, f"seed {seed}"
-    assert sum(rows is not None for rows in adapted) > 10
+    assert fewest <= sum(rows is not None for rows in adapted) and (graph_with is gathered or None in adapted)
+
+
+def sharing(layers: int, apart: bool) -> EinGraph:
+    """Layers that all read one tensor and of which another keeps a part; ``apart``: outside of all layers' nodes."""
+    nodes: Terms = [("ab", (), []), ("ab", (0,), ["ab"])]
+    if apart:
+        nodes.append(("a", (0,), ["ab"]))
+    handed, shared = 1, 2 if apart else 4
+    parts = []
+    for k in range(layers):
+        nodes.append(("bc", (), []))
+        nodes.append(("ac", (handed, len(nodes) - 1), ["ab", "bc"]))
+        parts.append(len(nodes) - 1)
+        if k == 0 and not apart:
+            nodes.append(("a", (0,), ["ab"]))
+        if k < layers - 1 or apart:
+            nodes.append(("ac", (parts[-1], shared), ["ac", "a"]))
+            handed = len(nodes) - 1
+    graph = graph_of(dict.fromkeys("abc", 12), nodes)
+    kept = ConcatNode("kept", (layers, 12, 12), F32, tuple(Piece(u, (1, 2), (k, 0, 0)) for k, u in enumerate(parts)), 1)
+    graph = replace(graph, nodes=(*graph.nodes, kept))
+    if not apart:
+        last = graph_of(dict.fromkeys("abc", 12), [("ac", (), []), ("a", (), []), ("ac", (0, 1), ["ac", "a"])]).nodes[2]
+        assert isinstance(last, EinsumNode)
+        graph = replace(graph, nodes=(*graph.nodes, replace(last, operands=(parts[-1], shared))))
+    return graph
+
+
+@pytest.mark.parametrize("apart", [True, False])
+def test_layers_are_solved_once_wherever_the_program_has_what_they_share(
+    apart: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repeated: list[tuple[int, int]] = []
+
+    def noted(*arguments: Any) -> Any:
+        found = runs(*arguments)
+        repeated.extend((run.period, run.times) for run in found)
+        return found
+
+    monkeypatch.setattr("einturnip.decomp.eindecomp.runs", noted)
+    decomposition = eindecomp(sharing(12, apart), 4)
+    assert repeated[0] == (2, 12)
+    other = eindecomp(sharing(12, not apart), 4)
+    assert moved(decomposition).total == moved(other).total
 
 
 def test_layers_that_differ_in_what_they_read_are_not_taken_for_one_another() -> None:
