@@ -2,90 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from itertools import pairwise
-
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from einturnip.core.errors import InternalError
-from einturnip.core.reference import Array
 from einturnip.core.region import Region
-from einturnip.core.region_reference import combine_spaces, evaluate_space, finish_space, identity_space
 from einturnip.eingraph.build import build
-from einturnip.eingraph.check import check
 from einturnip.eingraph.check_region import check_region
 from einturnip.eingraph.evaluate import evaluate
-from einturnip.eingraph.forms import Forms
-from einturnip.eingraph.fusion import fuse
-from einturnip.eingraph.rewrite import rewrite
 from einturnip.eingraph.show import show, to_json
-from einturnip.eingraph.types import EinGraph, EinsumNode, InputNode
 from einturnip.lang import compile_text
-
-Shapes = Mapping[str, tuple[int, ...]]
-
-
-def graphs(text: str, shapes: Shapes, least_nbytes: int = 0) -> tuple[EinGraph, EinGraph]:
-    """A program rewritten, too small to be fused, and fused all the same."""
-    before = rewrite(build(compile_text(text, "p.ein"), shapes))
-    after = fuse(before, Forms(), None, least_nbytes)
-    check(after)
-    return before, after
-
-
-def regions(graph: EinGraph) -> list[EinsumNode]:
-    return [n for n in graph.nodes if isinstance(n, EinsumNode) and isinstance(n.einsum, Region)]
-
-
-def drawn_inputs(graph: EinGraph, seed: int) -> dict[str, Array]:
-    """Small integers; of them exact sums are made, and exponentials that differ."""
-    rng = np.random.default_rng(seed)
-    nodes = [n for n in graph.nodes if isinstance(n, InputNode)]
-    return {n.name: rng.integers(0 if n.dtype.kind != "f" else -3, 4, n.shape).astype(n.dtype.numpy) for n in nodes}
-
-
-def in_tiles(region: Region, operands: Sequence[Array], cuts: Mapping[int, Sequence[int]], seed: int) -> Array:
-    """The region's result of states of boxes, cut along streamed labels and combined in any order."""
-    boxes: list[list[tuple[int, int]]] = [[]]
-    for p, n in enumerate(region.bounds):
-        ends = sorted({0, n, *(c for c in cuts.get(p, ()) if c < n)})
-        boxes = [[*box, edge] for box in boxes for edge in pairwise(ends)]
-    states = [identity_space(region, region.shape)]
-    for box in boxes:
-        parts = [x[tuple(slice(*e) for e in region.operand_box(s, box))] for s, x in enumerate(operands)]
-        states.append(evaluate_space(region, parts, [a for a, _ in box], [b - a for a, b in box], "state"))
-    rng = np.random.default_rng(seed)
-    while len(states) > 1:
-        i, j = rng.choice(len(states), 2, replace=False)
-        both = combine_spaces(region, states[i], states[j])
-        states = [state for k, state in enumerate(states) if k not in (i, j)] + [both]
-    return finish_space(region, states[0])
-
-
-def agree(
-    before: EinGraph, after: EinGraph, inputs: Mapping[str, Array], cuts: Sequence[int], seed: int, close: float = 1e-5
-) -> None:
-    """The graph with regions computes the same: whole, and each region in tiles."""
-    expected, found = evaluate(before, inputs), evaluate(after, inputs)
-    for name, value in expected.items():
-        np.testing.assert_allclose(found[name], value, rtol=close, atol=close, err_msg=name)
-        assert found[name].dtype == value.dtype
-    values: dict[int, Array] = {}
-    for i, node in enumerate(after.nodes):
-        if isinstance(node, InputNode):
-            values[i] = inputs[node.name]
-            continue
-        assert isinstance(node, EinsumNode)
-        operands = [values[o] for o in node.operands]
-        (values[i],) = evaluate_space(node.einsum, operands)
-        if isinstance(node.einsum, Region):
-            tiles = {p: cuts for p in set(node.einsum.aggregated) - node.einsum.whole}
-            tiled = in_tiles(node.einsum, operands, tiles, seed)
-            np.testing.assert_allclose(tiled, values[i], rtol=close, atol=close, err_msg=show(after))
-
+from tests.eingraph.fused import (
+    SCORES,
+    SIZES,
+    VALUES,
+    agree,
+    drawn_inputs,
+    graphs,
+    regions,
+    shapes_of,
+)
 
 ATTENTION = """
 input Q : f32[b, h, s, d]
@@ -99,9 +35,6 @@ O[b,h,s,d] = sum[t] P[b,h,s,t] * V[b,h,t,d] / sum[t] P[b,h,s,t]
 output O
 """
 QKV = {name: (2, 2, 7, 4) for name in "QKV"}
-SCORES = "input Q: f32[s, d]\ninput K: f32[t, d]\nS[s,t] = sum[d] Q[s,d] * K[t,d]\n"
-VALUES = "input V: f32[t, e]\n"
-SIZES = {"Q": (5, 3), "K": (7, 3), "V": (7, 2), "M": (5, 7), "B": (5, 7), "X": (6, 8), "Y": (5, 8), "y": (5,)}
 
 
 def library(call: str, more: str = "") -> str:
@@ -172,10 +105,6 @@ FUSED: dict[str, tuple[str, int]] = {
     ),
 }
 SIZES |= {"W": (3, 6), "U": (6, 2), "R": (5, 2)}
-
-
-def shapes_of(text: str) -> dict[str, tuple[int, ...]]:
-    return {name: shape for name, shape in SIZES.items() if f"input {name}:" in text}
 
 
 @pytest.mark.parametrize("name", FUSED)
@@ -344,62 +273,6 @@ def test_layers_share_one_region() -> None:
     found = regions(after)
     assert len(found) == 3
     assert len({id(node.einsum) for node in found}) == 1
-
-
-MASKS = {
-    "": "S[s,t]",
-    "causal": "where(t <= s, S[s,t], -inf)",
-    "data": "where(M[s,t], S[s,t], -inf)",
-    "both": "where(t <= s + 2 and M[s,t], S[s,t] + B[s,t], -inf)",
-    "added": "S[s,t] + where(M[s,t], 0, -inf)",
-    "negated": "where(not M[s,t], -inf, S[s,t] / 2)",
-}
-WEIGHTS = (
-    "exp(A[s,t] - max[t] A[s,t])",
-    "exp((A[s,t] - max[t] A[s,t]) / 3) * B[s,t]",
-    "where(t <= s + 1, exp(A[s,t] - max[t] A[s,t]), 0)",
-    "exp(0.5 * A[s,t] - 0.5 * max[t] A[s,t] + 1)",
-    "exp(A[s,t])",
-    "relu(A[s,t])",
-)
-FOLDS = (
-    "sum[t] W[s,t]",
-    "sum[t] W[s,t] * V[t,e]",
-    "mean[t] W[s,t] * V[t,e]",
-    "sum[t] W[s,t]^2 * V[t,e]",
-    "max[t] A[s,t]",
-    "logsumexp[t] A[s,t]",
-    "argmax[t] A[s,t]",
-    "any[t] (A[s,t] > 1)",
-)
-
-
-@given(
-    mask=st.sampled_from(sorted(MASKS)),
-    weight=st.sampled_from(WEIGHTS),
-    folds=st.lists(st.sampled_from(FOLDS), min_size=1, max_size=3, unique=True),
-    cuts=st.lists(st.integers(1, 6), max_size=3),
-    seed=st.integers(0, 99),
-    dtype=st.sampled_from(["f32", "f64", "f16"]),
-)
-@settings(max_examples=60, deadline=None)
-def test_drawn_programs(mask: str, weight: str, folds: list[str], cuts: list[int], seed: int, dtype: str) -> None:
-    """One region or none, the same values: rows without a key that counts, too."""
-    made = "\n".join(
-        f"F{i}[s{',e' if 'e]' in fold else ''}] = {fold}" for i, fold in enumerate(dict.fromkeys([*folds, FOLDS[1]]))
-    )
-    total = " + ".join(
-        f"F{i}[s{',e' if 'e]' in fold else ''}]" if "any" not in fold else f"where(F{i}[s], 2, 3)"
-        for i, fold in enumerate(dict.fromkeys([*folds, FOLDS[1]]))
-    )
-    text = (
-        f"{SCORES}{VALUES}input M: bool[s,t]\ninput B: f32[s,t]\nA[s,t] = {MASKS[mask]}\nW[s,t] = {weight}\n"
-        f"{made}\nO[s,e] = {total}\noutput O"
-    ).replace("f32", dtype)
-    before, after = graphs(text, shapes_of(text))
-    assert len(regions(after)) == 1, show(after)
-    inputs = drawn_inputs(before, seed)
-    agree(before, after, inputs, cuts, seed, {"f16": 2e-2, "f32": 1e-5, "f64": 1e-12}[dtype])
 
 
 def test_broken_regions_are_found() -> None:

@@ -15,7 +15,7 @@ from einturnip.eingraph.rewrite import rewrite
 from einturnip.eingraph.show import show, to_json
 from einturnip.eingraph.types import EinGraph
 from einturnip.lang import compile_text
-from tests.eingraph.test_fusion import drawn_inputs, regions
+from tests.eingraph.fused import drawn_inputs, regions
 
 X = "import std.nn\ninput X: f32[i, j]\n"
 SIZES = {"X": (6, 11), "Y": (6, 11), "T": (3, 6, 11), "g": (11,), "b": (11,), "r": (6,)}

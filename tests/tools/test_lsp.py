@@ -1,18 +1,13 @@
 """The language server as an editor meets it: a real process, spoken to over its standard input and output."""
 
-import asyncio
-import sys
-from pathlib import Path
-from urllib.parse import urlparse
-from urllib.request import url2pathname
-
 import numpy as np
 import pytest
 
 pytest.importorskip("pygls")
 
 from lsprotocol import types as lsp
-from pygls.lsp.client import LanguageClient
+
+from tests.tools.editor import Editor, at, edit
 
 PROGRAM = """\
 dim h = 4
@@ -27,108 +22,6 @@ S[i] = sum[j] Y[i,j]
 Y[i,j] = Y[i,j] / sum[j] Y[i,j]
 output Y, S
 """
-
-
-class Editor:
-    """One editor with a server of its own."""
-
-    def __init__(self, folder, options=None, encodings=None):
-        self.loop = asyncio.new_event_loop()
-        self.folder = folder
-        self.client = LanguageClient("test", "1")
-        self.published = {}
-        self.versions = {}
-
-        @self.client.feature(lsp.TEXT_DOCUMENT_PUBLISH_DIAGNOSTICS)
-        def _(params):
-            self.published[params.uri, params.version] = params.diagnostics
-
-        general = lsp.GeneralClientCapabilities(position_encodings=encodings) if encodings else None
-        self.wait(self.client.start_io(sys.executable, "-m", "einturnip", "lsp"))
-        self.answer = self.wait(
-            self.client.initialize_async(
-                lsp.InitializeParams(lsp.ClientCapabilities(general=general), initialization_options=options)
-            )
-        )
-        self.client.initialized(lsp.InitializedParams())
-
-    def wait(self, something):
-        return self.loop.run_until_complete(asyncio.wait_for(something, 30))
-
-    def close(self):
-        self.wait(self.client.shutdown_async(None))
-        self.client.exit(None)
-        self.wait(self.client.stop())
-        self.loop.close()
-
-    async def _until(self, key):
-        while key not in self.published:
-            await asyncio.sleep(0.01)
-        return list(self.published[key])
-
-    def open(self, text, name="p.ein"):
-        """Open a text that is on disk too; its uri and the diagnostics."""
-        (self.folder / name).write_text(text)
-        uri = (self.folder / name).as_uri()
-        if uri in self.versions:
-            self.client.text_document_did_close(lsp.DidCloseTextDocumentParams(lsp.TextDocumentIdentifier(uri)))
-        self.versions[uri] = 1
-        self.published = {k: v for k, v in self.published.items() if k[0] != uri}
-        self.client.text_document_did_open(lsp.DidOpenTextDocumentParams(lsp.TextDocumentItem(uri, "ein", 1, text)))
-        return uri, self.wait(self._until((uri, 1)))
-
-    def change(self, uri, change):
-        """Change a text; the diagnostics that follow."""
-        self.versions[uri] += 1
-        identifier = lsp.VersionedTextDocumentIdentifier(self.versions[uri], uri)
-        self.client.text_document_did_change(lsp.DidChangeTextDocumentParams(identifier, [change]))
-        return self.wait(self._until((uri, self.versions[uri])))
-
-    def save(self, uri):
-        """Say that a file was saved; the diagnostics that follow."""
-        del self.published[uri, self.versions[uri]]
-        self.client.text_document_did_save(lsp.DidSaveTextDocumentParams(lsp.TextDocumentIdentifier(uri)))
-        return self.wait(self._until((uri, self.versions[uri])))
-
-    def hover(self, uri, line, character):
-        place = lsp.HoverParams(lsp.TextDocumentIdentifier(uri), lsp.Position(line, character))
-        found = self.wait(self.client.text_document_hover_async(place))
-        return found and found.contents.value
-
-    def definition(self, uri, line, character):
-        place = lsp.DefinitionParams(lsp.TextDocumentIdentifier(uri), lsp.Position(line, character))
-        found = self.wait(self.client.text_document_definition_async(place))
-        return found and (found.uri, found.range.start.line, found.range.start.character)
-
-    def complete(self, uri, line, character):
-        place = lsp.CompletionParams(lsp.TextDocumentIdentifier(uri), lsp.Position(line, character))
-        found = self.wait(self.client.text_document_completion_async(place))
-        return {item.label: item for item in found or []}
-
-    def format(self, uri):
-        options = lsp.FormattingOptions(tab_size=2, insert_spaces=True)
-        params = lsp.DocumentFormattingParams(lsp.TextDocumentIdentifier(uri), options)
-        return self.wait(self.client.text_document_formatting_async(params))
-
-
-@pytest.fixture(scope="module")
-def editor(tmp_path_factory):
-    editor = Editor(tmp_path_factory.mktemp("editor"), {"dims": {"n": 1000, "other": 3}})
-    yield editor
-    editor.close()
-
-
-def at(text, piece, number=0, offset=0):
-    """Line and character of a piece of the text, counted from 0."""
-    position = -1
-    for _ in range(number + 1):
-        position = text.index(piece, position + 1)
-    before = text[: position + offset]
-    return before.count("\n"), len(before) - before.rfind("\n") - 1
-
-
-def edit(text):
-    return lsp.TextDocumentContentChangeWholeDocument(text)
 
 
 # -- diagnostics -------------------------------------------------------------------------------------------------------
@@ -331,95 +224,6 @@ def test_formatting(editor):
     assert not editor.format(uri)
     editor.change(uri, edit("Y[i] = ("))
     assert editor.format(uri) is None
-
-
-# -- functions, loops, files -------------------------------------------------------------------------------------------
-
-WHOLE = """\
-import std.nn
-import "layers.ein"
-dim L = 3
-input X : f32[s, d]
-input W : f32[L, d, d]
-for l in 0 .. L {
-  T[a, b] = dense(X[a, c], W[l, c, b])
-  X[a, b] = softmax(T[a, b]) * l
-}
-D[i: s-1, j] = X[i+1, j] - X[i, j]
-output D
-"""
-LAYERS = """\
-# A layer without bias.
-fn dense(A[i, k], B[k, j]) {
-  C[i, j] = sum[k] A[i, k] * B[k, j]
-  return relu(C[i, j])
-}
-"""
-
-
-@pytest.fixture
-def whole(editor):
-    (editor.folder / "layers.ein").write_text(LAYERS)
-    uri, found = editor.open(WHOLE, "whole.ein")
-    assert found == []
-    return uri
-
-
-def test_hover_in_loops_and_calls(editor, whole):
-    assert "T[a, b] : f32" in (told := editor.hover(whole, *at(WHOLE, "T[a, b] ="))) and "f32[s, d]" in told
-    assert "X[s, d] : f32" in editor.hover(whole, *at(WHOLE, "X[a, c]"))
-    assert (
-        "W[L, d, d] : f32" in (told := editor.hover(whole, *at(WHOLE, "W[l")))
-        and "input in line 5, f32[3, d, d]" in told
-    )
-    assert editor.hover(whole, *at(WHOLE, "l in")) == "```ein\nfor l in 0 .. L\n```\n"
-    assert "for l in 0 .. L" in editor.hover(whole, *at(WHOLE, "* l", 0, 2))
-    assert "fn dense(A[i, k], B[k, j])\n```\nA layer without bias." in editor.hover(whole, *at(WHOLE, "dense"))
-    assert "fn softmax(X[..., j])" in editor.hover(whole, *at(WHOLE, "softmax"))
-    assert "size s - 1, by the size written with it" in editor.hover(whole, *at(WHOLE, "i: s"))
-
-
-def test_definitions_lead_into_other_files(editor, whole):
-    layers = (editor.folder / "layers.ein").as_uri()
-    assert editor.definition(whole, *at(WHOLE, "dense")) == (layers, *at(LAYERS, "dense"))
-    uri, line, character = editor.definition(whole, *at(WHOLE, "softmax"))
-    text = Path(url2pathname(urlparse(uri).path)).read_text().split("\n")
-    assert uri.endswith("/std/nn.ein") and text[line][character:].startswith("softmax(")
-    assert editor.definition(whole, *at(WHOLE, "X[a, b]")) == (whole, *at(WHOLE, "X[a, b]"))
-    assert editor.definition(whole, *at(WHOLE, "X[i, j]")) == (whole, *at(WHOLE, "X :"))
-
-
-def test_completion_in_a_loop_knows_its_names(editor, whole):
-    found = editor.complete(whole, *at(WHOLE, "softmax(T"))
-    assert {"X", "W", "T", "l", "L", "dense", "softmax"} <= set(found) and "D" not in found
-    assert found["softmax"].additional_text_edits is None
-    assert found["dense"].documentation.value == "A layer without bias."
-    outside = editor.complete(whole, *at(WHOLE, "X[i+1"))
-    assert "T" not in outside and "l" not in outside
-
-
-def test_a_finding_in_an_imported_file_stands_where_it_is_brought_in(editor):
-    (editor.folder / "broken.ein").write_text("fn f(A[i]) = A[i] + B[i]\n")
-    _, found = editor.open('input X : f32[n]\nimport "broken.ein"\nY[i] = f(X[i])\noutput Y\n')
-    assert found and all(d.range.start.line in (0, 1, 2) for d in found)
-    places = [r.location for d in found for r in d.related_information or []]
-    assert any(place.uri.endswith("/broken.ein") and place.range.start == lsp.Position(0, 20) for place in places)
-    _, (found,) = editor.open('import "absent.ein"\ninput x : f32\noutput x\n')
-    assert found.code == "E070" and found.range.start.line == 0
-
-
-def test_a_text_that_was_never_saved_imports_from_its_folder(editor, whole):
-    (editor.folder / "whole.ein").unlink()
-    piece = lsp.Range(lsp.Position(0, 0), lsp.Position(0, 0))
-    assert editor.change(whole, lsp.TextDocumentContentChangePartial(piece, "# new\n")) == []
-
-
-def test_saving_a_file_reads_those_that_import_it_anew(editor):
-    (editor.folder / "part.ein").write_text("fn f(x) = x\n")
-    uri, found = editor.open('import "part.ein"\ninput x : f32\ny = g(x)\noutput y\n')
-    assert found
-    (editor.folder / "part.ein").write_text("fn g(x) = x\n")
-    assert editor.save(uri) == []
 
 
 # -- the glossary ------------------------------------------------------------------------------------------------------

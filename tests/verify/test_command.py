@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from einturnip.cli.main import run
 from einturnip.verify.types import NotAPlan
+from tests.verify.faults import good
 from tests.verify.plans import Json, verdict_of
-from tests.verify.test_faults import good
 
 Command = Callable[..., tuple[int, str, str]]
 

@@ -16,8 +16,8 @@ from einturnip.verify import stream
 from einturnip.verify.read import read
 from einturnip.verify.stream import JsonText
 from einturnip.verify.types import NotAPlan
+from tests.verify.faults import good
 from tests.verify.plans import Json, verdict_of
-from tests.verify.test_faults import good
 
 Edit = Callable[[Json], Any]
 
