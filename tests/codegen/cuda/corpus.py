@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Mapping
+from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
@@ -106,6 +107,7 @@ def kernels(space: Einsum | Region) -> Iterator[CudaKernel]:
         yield generate(space, "whole", layout(space, "whole", views, [out]))
 
 
+@cache
 def sources(n_drawn: int) -> tuple[dict[str, int], dict[str, CudaKernel]]:
     """How many einsums and regions each source gave, and the kernels of distinct text by name."""
     found = spaces(n_drawn)
