@@ -16,13 +16,16 @@ from einturnip.codegen.native.multiply import LISTS, PLACES, WORDS, Blocks, most
 from einturnip.codegen.native.panels import CHUNK, ROWS, Multiplication
 from einturnip.codegen.native.register_tile import ADDS, PUTS, STREAMS
 from einturnip.codegen.native.room import room
+from einturnip.codegen.parts import Parts, repeated, spans
 from einturnip.codegen.primitives import Array
 from einturnip.codegen.protocol import Bound
 from einturnip.codegen.status import unit
 from einturnip.codegen.walks import LEFT, OUT, Strides, by_strides, listed, squares
 from einturnip.core.dtypes import F32, F64
 
-_ROOM = WORDS.index("room")
+_ROOM, _BATCHES, _OF_ROWS = (WORDS.index(text) for text in ("room", "batches", "rows"))
+_ADDRESSES = tuple(WORDS.index(text) for text in ("left", "right", "out"))
+_LEAST_ROWS = 16 * ROWS  # of a part, for which the right operand is packed anew
 _PUT_SINGLY = 2.0  # register tiles' rows that putting one of its elements takes, where they do not lie side by side
 
 
@@ -65,7 +68,7 @@ class Multiplied:
         workspace: Array,
     ) -> Bound:
         """See Bindable."""
-        words, needed = self._words(outs, operands, first or self.slow.whole)
+        words, needed, _ = self._words(outs, operands, first or self.slow.whole)
         address, function, flags = words.buffer_info()[0], self.function, unit()
 
         def run() -> int:
@@ -76,8 +79,8 @@ class Multiplied:
 
         return run
 
-    def _words(self, outs: tuple[Array, ...], operands: tuple[Array, ...], fresh: bool) -> tuple[array[int], int]:
-        """The argument of the function but for the room, and the bytes of that."""
+    def _words(self, outs: tuple[Array, ...], operands: tuple[Array, ...], fresh: bool) -> tuple[array[int], int, bool]:
+        """The argument of the function but for the room, the bytes of that, and whether sides have changed places."""
         slow = self.slow
         left, right = (slow.view(side, operands[slow.slots[side]]) for side in (0, 1))
         key = left.strides, right.strides, outs[0].strides
@@ -88,7 +91,29 @@ class Multiplied:
         words[0] = words[0] if fresh else ADDS
         operands = (right, left) if turned else (left, right)
         words[2:5] = array("q", map(_address, (*operands, outs[0])))
-        return words, needed
+        return words, needed, turned
+
+    def parts(
+        self, outs: tuple[Array, ...], operands: tuple[Array, ...], origins: tuple[int, ...], most: int
+    ) -> Parts | None:
+        """See Divisible. Along batches, else along rows."""
+        found, needed, turned = self._words(outs, operands, True)
+        points, number = (_BATCHES, 0) if found[_BATCHES] > 1 else (_OF_ROWS, 1)
+        first = found[len(WORDS) + number] // 8 + 1  # the outermost label: its extent, and three steps
+        extent, inner = found[first], found[points] // found[first]
+        whole = ROWS // math.gcd(inner, ROWS)
+        cut = spans(extent, 1 if points == _BATCHES else whole * -(-_LEAST_ROWS // (inner * whole)), most)
+        words, starts = repeated(found, len(cut)), np.array([begin for begin, _ in cut])
+        words[:, first] = [end - begin for begin, end in cut]
+        words[:, points] = words[:, first] * inner
+        for step, at in enumerate(_ADDRESSES, 1):
+            words[:, at] += starts * found[first + step]
+        left, right, out = _ADDRESSES
+        sides = (right, left) if turned else (left, right)
+        arrays = [0] * len(operands)
+        for side, at in enumerate(sides):
+            arrays[self.slow.slots[side]] = at
+        return Parts(self.function, words, [*arrays, out], _ROOM, needed, False)
 
     def _layout(self, key: StrideKey) -> tuple[bool, array[int], int]:
         """For tiles of these strides: whether left and right change places, the argument but for its addresses, the

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +22,7 @@ from einturnip.runtime.crew import Crew
 from einturnip.runtime.in_place import InPlace
 from einturnip.runtime.loop import run_ops
 from einturnip.runtime.policies import critical_path
+from einturnip.runtime.sharing import Share, Shared, alike, available, most_parts
 from einturnip.runtime.small import MOST_NBYTES, made_nbytes
 from einturnip.runtime.state import State
 from einturnip.runtime.steps import Steps, happened
@@ -75,6 +77,24 @@ def part(graph: MemGraph, left_out: Sequence[bool], elsewhere: Callable[[int], b
         np.array(ptr, np.int64),
         np.array(after, np.int32),
     )
+
+
+def merged(found: Part, groups: Sequence[Sequence[int]], workers: int) -> tuple[Part, list[tuple[int, ...]]]:
+    """Groups of rows that wait for the same ones, each as one op of all workers; and the rows of each op."""
+    led = {group[0]: tuple(group) for group in groups}
+    behind = {k for group in groups for k in group[1:]}
+    rows = [led.get(k, (k,)) for k in range(len(found)) if k not in behind]
+    place = {k: new for new, members in enumerate(rows) for k in members}
+    ptr, after = [0], list[int]()
+    for members in rows:
+        k = members[0]
+        after += dict.fromkeys(place[p] for p in found.after[found.after_ptr[k] : found.after_ptr[k + 1]].tolist())
+        ptr.append(len(after))
+    first = np.array([members[0] for members in rows], np.int64)
+    seconds = [found.seconds[list(m)].sum() / (workers if m[0] in led else 1) for m in rows]
+    ops = tuple(found.ops[k] for k in first.tolist())
+    columns = np.array(seconds, np.float64), np.array(ptr, np.int64), np.array(after, np.int32)
+    return Part(ops, found.kind[first], found.unit[first], *columns), rows
 
 
 def spread(graph: MemGraph, elsewhere: Callable[[int], bool]) -> MemGraph:
@@ -156,11 +176,44 @@ class ArraysRun:
         graph = spread(graph, elsewhere)
         ops = list(graph)
         left_out = [op.kind in _TRANSFERS and in_place.there(op) for op in ops]
-        self._part = part(graph, left_out, elsewhere)
-        self._ranks = [critical_path(graph)[op] for op in self._part.ops]
-        self._steps = Steps(graph, in_place, False, _kernel, [ops[i] for i in self._part.ops])
+        found = part(graph, left_out, elsewhere)
+        self._steps = Steps(graph, in_place, False, _kernel, [ops[i] for i in found.ops])
+        shared = self._sharing(graph, found, inputs, outputs)
         in_place.forget()
+        groups = [group for group, _ in shared]
+        self._part, rows = merged(found, groups, threads[Lane.COMPUTE])
+        self._shared = {rows.index(group): s for group, s in shared}
+        self._rows = [tuple(found.ops[k] for k in members) for members in rows]
+        self._made = [self._steps.made[members[0]] for members in rows]
+        ranks = critical_path(graph)
+        self._ranks = [min(ranks[op] for op in members) for members in self._rows]
         self._keeps = made_nbytes(graph) <= MOST_NBYTES
+
+    def _sharing(
+        self, graph: MemGraph, found: Part, inputs: Sequence[Array | None], outputs: Sequence[Array]
+    ) -> list[tuple[tuple[int, ...], Shared]]:
+        """Groups of rows whose parts threads share."""
+        workers = self._threads[Lane.COMPUTE]
+        if not available(workers):
+            return []
+        nodes, steps = len(graph.taskgraph.decomposition.graph.nodes), self._steps
+        arrays = {FILES + i: a for i, a in enumerate(inputs) if a is not None}
+        arrays |= {FILES + nodes + o: a for o, a in enumerate(outputs)}
+        first = {tier: int(a.__array_interface__["data"][0]) for tier, a in arrays.items()}
+        waits = [found.after[a:b].tolist() for a, b in pairwise(found.after_ptr.tolist())]
+        node = graph.taskgraph.node[graph.task[np.array(found.ops, np.int64)]].tolist()
+        made = []
+        for group in alike(found.kind.tolist(), waits, node.__getitem__):
+            shares = []
+            for k in group:
+                cut = steps.parts(graph[found.ops[k]], most_parts(float(found.seconds[k]), len(group), workers))
+                if cut is None:
+                    break
+                shares.append(Share(found.ops[k], *cut, steps.made[k]))
+            if len(shares) == len(group) and sum(len(share.parts.words) for share in shares) > 1:
+                made.append((group, Shared(shares, first)))
+        steps.forget()
+        return made
 
     def run(self, inputs: Sequence[Array | None], outputs: Sequence[Array]) -> tuple[dict[int, int], Trace]:
         """Run every op: the bits that kernels gave, by op, and what ran when.
@@ -170,9 +223,13 @@ class ArraysRun:
         Raises:
             RunError, EinturnipError: a kernel failed, in no statement's name.
         """
-        made, ops, bits = self._steps.made, self._part.ops, dict[int, int]()
+        made, ops, shared, bits = self._made, self._part.ops, self._shared, dict[int, int]()
+        others = self._threads[Lane.COMPUTE] - 1
 
         def execute(i: int) -> None:
+            if i in shared:
+                bits.update(shared[i].run(self._steps.files, crew, others))
+                return
             found = made[i]()
             if found:
                 bits[ops[i]] = found
@@ -198,22 +255,40 @@ class ArraysRun:
         bits, mine = ran
         trace, graph = Trace(len(self._graph)), self._graph
         end = np.zeros(len(graph))
-        number = {op: k for k, op in enumerate(self._part.ops)}
+        number = {op: (k, n) for k, row in enumerate(self._rows) for n, op in enumerate(row)}
         lanes = [Lane(OpKind(kind).lane) for kind in graph.kind.tolist()]
         times: list[tuple[float, int, float, int]] = []
         for op in range(len(graph)):
-            k = number.get(op)
-            if k is None:
+            here = number.get(op)
+            if here is None:
                 before = graph.after[graph.after_ptr[op] : graph.after_ptr[op + 1]]
                 begin, end[op], thread = *(2 * (float(end[before].max(initial=0.0)),)), 0
             else:
-                begin, end[op] = mine.timeline.begin[k], mine.timeline.end[k]
-                thread = int(mine.timeline.thread[k])
+                begin, end[op], thread = self._when(mine, *here)
             times.append((float(end[op]), op, begin, thread))
         for ended, op, begin, thread in sorted(times):
             trace.ended(op, lanes[op], thread, begin, ended)
-        trace.seconds, trace.stalls = mine.seconds, mine.stalls
+        trace.seconds, trace.stalls = mine.seconds, self._stalls(mine)
         return happened(graph, bits), trace
+
+    def _stalls(self, mine: Trace) -> dict[str, float]:
+        """How long workers stood still: not while they shared an op, which was counted as one worker's."""
+        busy = sum(float(mine.timeline.end[row] - mine.timeline.begin[row]) for row in self._shared)
+        left, stalls = busy * (self._threads[Lane.COMPUTE] - 1), dict(mine.stalls)
+        for cause, seconds in sorted(stalls.items()):
+            stalls[cause] = max(0.0, seconds - left)
+            left -= seconds - stalls[cause]
+        return stalls
+
+    def _when(self, mine: Trace, row: int, n: int) -> tuple[float, float, int]:
+        """When an op began and ended, on which thread; of what was shared as if each thread had ops of its own."""
+        begin, end = float(mine.timeline.begin[row]), float(mine.timeline.end[row])
+        if row not in self._shared:
+            return begin, end, int(mine.timeline.thread[row])
+        workers = self._threads[Lane.COMPUTE]
+        turn, thread = divmod(n, workers)
+        each = (end - begin) / -(-len(self._rows[row]) // workers)
+        return begin + turn * each, begin + (turn + 1) * each, thread
 
 
 def standing(

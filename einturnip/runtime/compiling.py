@@ -22,6 +22,7 @@ from einturnip.codegen.kernels import (
     row_code,
 )
 from einturnip.codegen.native import library
+from einturnip.codegen.native.share import Sharer
 from einturnip.core.contraction import contraction
 from einturnip.core.einsum import Einsum
 from einturnip.core.errors import CapacityError, RunError
@@ -41,6 +42,8 @@ BEYOND_BLAS = 0.2
 # What NumPy takes longer at least, of its seconds: it goes to memory more often than it is priced for (sums of columns
 # of 4096 by 4096: 4.2 ms beside 1.6).
 LEAST_SAVED = 0.5
+# Of kernels' seconds, what threads that share them save where they else wait for each other.
+SHARED_SAVED = 0.1
 _MODES: dict[TaskKind, Mode] = {TaskKind.KERNEL: "whole", TaskKind.TOUCH: "touch", TaskKind.FINISH: "finish"}
 MIB = 1 << 20
 
@@ -151,6 +154,9 @@ def _gains_of(tasks: TaskGraph, machine: Machine) -> tuple[_Gain, ...]:
                 saved = max(saved, (1.0 if isinstance(node.einsum, Region) else LEAST_SAVED) * float(seconds[i]))
             before = found.get(codes, _Gain(codes, 0.0, 0.0, by_blas))
             found[codes] = _Gain(codes, before.seconds + float(seconds[i]), before.saved + saved, by_blas)
+    if found and machine.workers > 1:
+        saved = SHARED_SAVED * sum(gain.seconds for gain in found.values())
+        found[Sharer(),] = _Gain((Sharer(),), 0.0, saved, False)
     gains, number = tuple(found.values()), id(tasks)
     _gains[number] = weakref.ref(tasks, lambda _: _gains.pop(number, None)), gains
     return gains

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from einturnip.codegen.parts import Divisible, Parts
 from einturnip.codegen.protocol import Bindable, HostKernel
 from einturnip.devices.host import HostArena
 from einturnip.memgraph.types import COMPUTE, FILES, MemGraph, Op, OpKind
@@ -41,7 +42,7 @@ class Steps:
         self._in_place, self._fixed, self._choose = in_place, fixed, kernel
         self._views = Views(graph, self.arena, in_place)
         self._tasks, self._nodes = graph.taskgraph, len(graph.taskgraph.decomposition.graph.nodes)
-        self._files: dict[int, Array] = {}
+        self.files: dict[int, Array] = {}
         self._begun: set[int] = set()
         self.made = [self._step(op) for op in ops]
         if not fixed:
@@ -49,16 +50,20 @@ class Steps:
 
     def begin(self, inputs: Sequence[Array | None], outputs: Sequence[Array]) -> None:
         """Before a run. ``inputs``: the array of each input by node; ``outputs``: that of each output."""
-        files = self._files
+        files = self.files
         for i, array in enumerate(inputs):
             if array is not None:
                 files[FILES + i] = array
         for o, array in enumerate(outputs):
             files[FILES + self._nodes + o] = array
 
+    def forget(self) -> None:
+        """Hold none of the arrays that the steps were made with."""
+        self._views.forget()
+
     def end(self) -> None:
         """After a run: the caller's arrays are held no longer."""
-        self._files.clear()
+        self.files.clear()
         self._begun.clear()
 
     def _step(self, op: Op) -> Step:
@@ -111,7 +116,7 @@ class Steps:
                     windows.append((slot, (found[0], (*slices(need), ...))))
         if made is None and not windows:
             return self._bound(op, call, first)
-        kernel, files, outs = self._choose(call), self._files, call.outs
+        kernel, files, outs = self._choose(call), self.files, call.outs
         there = dict(windows)
         settled = [None if slot in there else operand for slot, operand in enumerate(call.operands)]
         origins, workspace = call.origins, call.workspace
@@ -127,6 +132,23 @@ class Steps:
             return kernel(results, tuple(operands), origins, first, workspace)
 
         return run
+
+    def parts(self, op: Op, most: int) -> tuple[Parts, list[tuple[int, int]]] | None:
+        """The call of a kernel that makes a whole tile in at most so many parts; None where it cannot be.
+
+        With the words of a part that move with the caller's arrays: (tier, word). Only as long as the arrays that the
+        steps were made with are there.
+        """
+        call = self._views.call(op)
+        kernel = self._choose(call)
+        if call.mode != "whole" or op.unit >= 0 or not isinstance(kernel, Divisible):
+            return None
+        found = kernel.parts(call.outs, call.operands, call.origins, most)
+        values = [*self._tasks[op.task].seen, op.writes[0].value]
+        windows = [self._window(value) for value in values]
+        if found is None or len(windows) != len(found.arrays):
+            return None
+        return found, [(w[0], at) for w, at in zip(windows, found.arrays, strict=True) if w is not None]
 
     def _window(self, value: int) -> _Window | None:
         """Of a value in a caller's array, that array's tier and the window; None where it is in the arena."""
@@ -148,7 +170,7 @@ class Steps:
     def _copy(self, op: Op, tier: int, inward: bool) -> Step:
         region, array = self._views.transferred(op)
         window: tuple[Any, ...] = (*slices(region), ...)  # a view even of a scalar
-        files = self._files
+        files = self.files
         copy = copy_blocked if array.nbytes > SMALL_NBYTES else np.copyto
 
         def load() -> int:

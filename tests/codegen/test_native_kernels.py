@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +21,7 @@ from einturnip.lang import compile_text
 pytest.importorskip("llvmlite")
 if not library.available():
     pytest.skip("no machine code on this kind of machine", allow_module_level=True)
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 DECLARED = "input X : {0}[n, m]\ninput Y : {0}[p, m]\ninput A : {0}[n, p]\ninput r : {0}[n]\n"
 EQUATIONS = [
@@ -54,15 +54,6 @@ FLOATING = [
     "Z[m] = logsumexp[n] X[n,m]",
 ]
 SIZES = {"n": 13, "m": 37, "p": 11}
-
-
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Kernels go to a folder of the tests', and are forgotten after each."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.getbasetemp() / "cache"))
-    yield
-    library.forget()
-    kernels.forget()
 
 
 def einsum_of(equation: str, dtype: str) -> tuple[Einsum, list[str]]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -23,6 +21,7 @@ from einturnip.lang import compile_text
 pytest.importorskip("llvmlite")
 if not library.available():
     pytest.skip("no machine code on this kind of machine", allow_module_level=True)
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 BOUNDS = {"b": 2, "i": 61, "j": 75, "k": 150, "h": 2}
 # Operands by the labels of their axes, and a join with its fold.
@@ -38,15 +37,6 @@ EQUATIONS = [
     ("ik k j", "ij", "min[k] (X[{0}] + Y[{1}] * V[{2}])^2"),
 ]
 DTYPES = {"f32": np.float32, "f64": np.float64, "i64": np.int64}
-
-
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Kernels go to a folder of the tests', and are forgotten after each."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.getbasetemp() / "cache"))
-    yield
-    library.forget()
-    kernels.forget()
 
 
 def einsum_of(read: str, out: str, right: str, dtype: str, bounds: dict[str, int]) -> Einsum:

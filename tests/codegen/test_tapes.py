@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from unittest import mock
 
 import numpy as np
@@ -18,14 +17,7 @@ from tests.codegen.regions import Array, Made, attention
 pytest.importorskip("llvmlite")
 if not library.available():
     pytest.skip("no machine code on this kind of machine", allow_module_level=True)
-
-
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.getbasetemp() / "cache"))
-    yield
-    library.forget()
-    kernels.forget()
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 def kernel_of(made: Made, extents: tuple[int, ...] = (), mode: kernels.Mode = "whole") -> RegionKernel:

@@ -71,7 +71,8 @@ class BandNest(Values):
             return
         tensor = self.band.spec.tensors[number]
         place, labels = self.operands[number], sorted(tensor.labels)
-        self._streaming(place, labels, stage.vector, tensor.dtype.itemsize, lambda: self._rows(rows))
+        itemsize = tensor.dtype.itemsize
+        self._streaming(place, labels, stage.vector, itemsize, self._nbytes(labels, itemsize), lambda: self._rows(rows))
 
     def _streamable(self, number: int) -> Stage | None:
         """The stage that stores the result, where that may be large and lies as the stage's vectors do.

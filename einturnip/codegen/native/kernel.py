@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
+from einturnip.codegen.native.packing import COLUMN_VECTORS
 from einturnip.codegen.native.recipe import Recipe
 from einturnip.codegen.native.room import room
+from einturnip.codegen.parts import Parts, repeated, spans
 from einturnip.codegen.primitives import Array
 from einturnip.codegen.protocol import Bound, HostKernel
 from einturnip.codegen.status import INVALID, unit
@@ -17,6 +19,9 @@ from einturnip.codegen.window import first_offset, label_strides
 from einturnip.core.einsum import Access
 
 Function = Callable[[int], None]
+# Register tiles of a part along a label whose points share what they read, and bytes of a run along the vectors: fewer,
+# and what is read for each part anew counts.
+_LEAST_TILES, _LEAST_RUN = 8, 4096
 
 
 @dataclass(frozen=True)
@@ -76,6 +81,43 @@ class NativeKernel:
 
         return run
 
+    def parts(
+        self, outs: tuple[Array, ...], operands: tuple[Array, ...], origins: tuple[int, ...], most: int
+    ) -> Parts | None:
+        """See Divisible."""
+        recipe, n = self.recipe, self.recipe.n_labels
+        found = self._arguments(outs, operands, origins, True)
+        if found is None or recipe.mode != "whole":
+            return None
+        arrays = [2 * n + 1 + slot * (n + 1) for slot in range(len(operands) + len(outs))]
+        label, cut = self._cut(most)
+        words = repeated(found, len(cut))
+        begins = np.array([begin for begin, _ in cut])
+        words[:, label] = [end - begin for begin, end in cut]
+        words[:, n + label] += begins
+        for at in arrays:
+            words[:, at] += begins * words[:, at + 1 + label]
+        room = len(found) - 1 if recipe.room_nbytes else -1
+        return Parts(self.function, words, arrays, room, recipe.room_nbytes, recipe.compares)
+
+    def _cut(self, most: int) -> tuple[int, list[tuple[int, int]]]:
+        """The label of the result that parts are cut along, the first that gives most of them, and their spans."""
+        cuts = [(label, spans(self.extents[label], unit, most)) for label, unit in self._units()]
+        return max(cuts, key=lambda cut: len(cut[1]), default=(0, [(0, self.extents[0])]))
+
+    def _units(self) -> Iterator[tuple[int, int]]:
+        """Labels of the result, and of how many points a part is made at least: those first that read least twice."""
+        recipe, tile, outputs = self.recipe, dict(self.recipe.tile), self.recipe.einsum.n_out
+        yield from ((label, 1) for label in range(outputs) if label not in tile)
+        if recipe.packing is not None:
+            yield recipe.vector, COLUMN_VECTORS * recipe.width
+        elif recipe.vector < outputs:  # walked outermost where the tile has other labels
+            run = 2 * _LEAST_RUN if recipe.swept >= 0 else _LEAST_RUN if len(tile) == 1 else 0
+            yield recipe.vector, max(recipe.width * tile[recipe.vector], run // recipe.out_dtypes[0].itemsize)
+        yield from (
+            (label, _LEAST_TILES * n) for label, n in tile.items() if label not in (recipe.vector, recipe.swept)
+        )
+
     def _compared(
         self,
         bits: int,
@@ -98,7 +140,7 @@ class NativeKernel:
         n = recipe.n_labels
         found = array("q", extents[:n])
         found.extend(origins[:n])
-        found.append(first)
+        found.append(first if recipe.mode == "touch" else outs[0].nbytes)
         out: Access = tuple(range(recipe.einsum.n_out))
         read = [out] * len(operands) if recipe.mode == "finish" else recipe.einsum.accesses
         for slot, (tensor, access) in enumerate((*zip(operands, read, strict=True), *((o, out) for o in outs))):

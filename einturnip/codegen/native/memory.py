@@ -147,18 +147,22 @@ class Memory:
 
     # --- past the caches ----------------------------------------------------------------------------------------------
 
+    def _nbytes(self, labels: Sequence[int], itemsize: int) -> Value:
+        """Of a tile."""
+        total = Value(str(itemsize), "i64", 0)
+        for label in labels:
+            total = self.code.integer("mul", total, self.extents[label])
+        return total
+
     def _streaming(
-        self, place: Place, labels: Sequence[int], vector: int, nbytes: int, write: Callable[[], None]
+        self, place: Place, labels: Sequence[int], vector: int, itemsize: int, total: Value, write: Callable[[], None]
     ) -> None:
         """Everything twice: for a result that is large and lies as vectors do, stored past the caches, and for others.
 
-        What is stored so need not be read before, and leaves what is read where it is.
+        What is stored so need not be read before, and leaves what is read where it is. ``total``: bytes of the result.
         """
-        code, size = self.code, self.width * nbytes
+        code, size = self.code, self.width * itemsize
         base, steps = place
-        total = Value(str(nbytes), "i64", 0)
-        for label in labels:
-            total = code.integer("mul", total, self.extents[label])
         bits = code.make(f"ptrtoint ptr {base.name} to i64", "i64", 0)
         for label in labels:
             bits = code.integer("or", bits, steps[label]) if label != vector else bits

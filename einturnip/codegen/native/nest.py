@@ -1,8 +1,8 @@
 """The loops of a kernel: a register tile of outputs, its fold inside, vectors along one label, a masked last step.
 
 The one argument of the function is an array of i64:
-extents and first points by label; whether a touch initialises; for each operand, then each output, its address and what
-a step of each label moves, in bytes.
+extents and first points by label; whether a touch initialises, else the bytes of the result that this may be a part of;
+for each operand, then each output, its address and what a step of each label moves, in bytes.
 """
 
 from __future__ import annotations
@@ -69,7 +69,14 @@ class Nest(Values):
         if self.folding or math.prod(self.einsum.shape) * nbytes < STREAMED_NBYTES or self.width * nbytes < _LEAST_LINE:
             self._outer(labels)
         else:
-            self._streaming(self.outs[0], range(self.n_out), self.vector, nbytes, lambda: self._outer(labels))
+            out, total = self.outs[0], self._result_nbytes()
+            self._streaming(out, range(self.n_out), self.vector, nbytes, total, lambda: self._outer(labels))
+
+    def _result_nbytes(self) -> Value:
+        """Of the result that this call makes, or makes a part of."""
+        if self.recipe.mode != "touch":
+            return self._argument(2 * self.n)
+        return self._nbytes(range(self.n_out), self.recipe.out_dtypes[0].itemsize)
 
     def _outer(self, labels: Sequence[int]) -> None:
         if not labels and self.recipe.swept >= 0:

@@ -55,13 +55,11 @@ class PackedNest(Nest):
         code, (base, steps) = self.code, self.outs[0]
         size = self.recipe.out_dtypes[0].itemsize
         bits = code.make(f"ptrtoint ptr {base.name} to i64", "i64", 0)
-        total = Value(str(size), "i64", 0)
         for label in range(self.n_out):
-            total = code.integer("mul", total, self.extents[label])
             bits = code.integer("or", bits, steps[label]) if label != self.column else bits
         once = code.compare("icmp sle", self.extents[self.term], Value(str(CHUNK), "i64", 0))
         even = code.compare("icmp eq", code.integer("and", bits, self.width * size - 1), _ZERO)
-        large = code.compare("icmp sge", total, Value(str(STREAMED_NBYTES), "i64", 0))
+        large = code.compare("icmp sge", self._result_nbytes(), Value(str(STREAMED_NBYTES), "i64", 0))
         alone = Value(str(int(self.n == self.n_out + 1)), "i1", 0)
         for condition in (once, even, large, self.first):
             alone = code.binary("and", alone, condition)

@@ -1,0 +1,172 @@
+"""Kernels in parts that threads share: together they do what the whole does, and of each op is told what happened."""
+
+import _thread
+import threading
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import einturnip as et
+from einturnip.api import plan_cache, ready
+from einturnip.codegen import kernels
+from einturnip.codegen.native import library
+from einturnip.codegen.parts import spans
+from einturnip.memgraph.types import OpKind
+from einturnip.runtime import compiling, sharing
+from einturnip.runtime.arrays_run import ArraysRun, Part, merged
+
+ARENA = "8MiB"
+pytest.importorskip("llvmlite")
+if not library.available():
+    pytest.skip("no machine code on this kind of machine", allow_module_level=True)
+
+
+@pytest.fixture
+def runs(tmp_path_factory, monkeypatch):
+    """The runs that were made ready. Whatever can be compiled is at once, and cut in parts however short it is."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.getbasetemp() / "cache"))
+    for name in ("WORTH_LOADING", "STARTING", "COMPILING"):
+        monkeypatch.setattr(compiling, name, 0.0)
+    monkeypatch.setattr(sharing, "LEAST_SECONDS", 1e-9)
+    made = []
+
+    class Noted(ArraysRun):
+        def __init__(self, *arguments):
+            super().__init__(*arguments)
+            made.append(self)
+
+    monkeypatch.setattr(ready, "ArraysRun", Noted)
+    plan_cache.forget()
+    yield made
+    plan_cache.forget()
+    library.forget()
+    kernels.forget()
+
+
+def numbers(seed, *shape):
+    return np.random.default_rng(seed).integers(-4, 5, shape).astype(np.float64)
+
+
+def pair(*shapes):
+    return lambda s: {name: numbers(s + k, *shape) for k, (name, shape) in enumerate(zip("XY", shapes, strict=False))}
+
+
+def program(reads, equation):
+    return (
+        "".join(f"input {x} : f64[{axes}]\n" for x, axes in zip("XY", reads, strict=False)) + equation + "\noutput Z\n"
+    )
+
+
+PROGRAMS = {
+    "rows": (program(["i,j"], "Z[i] = sum[j] X[i,j]"), pair((900, 700)), lambda X: X.sum(1)),
+    "columns": (program(["i,j"], "Z[j] = sum[i] X[i,j]"), pair((200, 4100)), lambda X: X.sum(0)),
+    "points": (program(["i,j"], "Z[i,j] = 2 * X[i,j] + i"), pair((700, 900)), lambda X: 2 * X + np.c_[: len(X)]),
+    "turned": (program(["i,j"], "Z[j,i] = X[i,j]"), pair((600, 800)), lambda X: X.T),
+    "one axis": (program(["i"], "Z[i] = X[i] * i"), pair((700_001,)), lambda X: X * np.arange(len(X))),
+    "falling": (program(["i,j"], "Z[i,j] = X[899 - i,j] + 1"), pair((900, 700)), lambda X: X[::-1] + 1),
+    "tropical": (
+        program(["i,k", "k,j"], "Z[i,j] = max[k] (X[i,k] + Y[k,j])"),
+        pair((190, 300), (300, 170)),
+        lambda X, Y: (X[:, :, None] + Y).max(1),
+    ),
+    "distances": (
+        program(["i,d", "j,d"], "Z[i,j] = sum[d] (X[i,d] - Y[j,d])^2"),
+        pair((500, 40), (600, 40)),
+        lambda X, Y: ((X[:, None] - Y) ** 2).sum(2),
+    ),
+    "product": (
+        program(["i,k", "k,j"], "Z[i,j] = 2 * X[i,k] * Y[k,j]"),
+        pair((1500, 130), (130, 70)),
+        lambda X, Y: 2 * X @ Y,
+    ),
+    "turned product": (
+        program(["a,b,k", "c,k"], "Z[c,b,a] = X[a,b,k] * Y[c,k]"),
+        pair((40, 50, 60), (70, 60)),
+        lambda X, Y: np.einsum("abk,ck->cba", X, Y),
+    ),
+    "products": (
+        program(["b,i,k", "b,k,j"], "Z[b,i,j] = X[b,i,k] * Y[b,k,j]"),
+        pair((30, 60, 50), (30, 50, 70)),
+        lambda X, Y: X @ Y,
+    ),
+    "vector": (program(["i,k", "k"], "Z[i] = X[i,k] * Y[k]"), pair((900, 800), (800,)), lambda X, Y: X @ Y),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_parts_together_do_what_the_whole_does(name, runs):
+    text, inputs, right = PROGRAMS[name]
+    compiled, kept = et.compile(text), []
+    for seed in range(4):
+        given = inputs(seed)
+        kept.append((compiled(**given, arena=ARENA, workers=2)["Z"], right(**given)))
+    assert all((z == wanted).all() for z, wanted in kept)
+    assert runs and any(len(shared._calls) > 1 for shared in runs[-1]._shared.values()), "nothing was shared"
+
+
+def test_what_happens_is_told_as_of_whole_tiles(runs):
+    compiled, X = et.compile("input X : f64[i,j]\nZ[i,j] = sqrt(X[i,j])\noutput Z\n"), np.ones((800, 900))
+    X[-1, -1] = -1
+    reports = [compiled(X=X, arena=ARENA, workers=2).report for _ in range(3)]
+    assert runs and runs[-1]._shared
+    assert reports[0].warnings and all(r.warnings == reports[0].warnings for r in reports)
+    assert sorted(reports[-1].order) == sorted(reports[0].order) and min(reports[-1].stalls.values()) >= 0
+
+
+def test_comparing_with_nan_is_nothing_invalid(runs):
+    compiled, X = et.compile("input X : f64[i,j]\nZ[i] = max[j] X[i,j]\noutput Z\n"), numbers(0, 800, 900)
+    X[5, 7] = np.nan
+    for _ in range(3):
+        result = compiled(X=X, arena=ARENA, workers=2)
+        assert np.array_equal(result["Z"], X.max(1), equal_nan=True) and not result.report.warnings
+    assert runs and runs[-1]._shared
+
+
+def test_an_interrupt_ends_a_shared_run_and_the_next_one_is_sound(runs):
+    text, inputs, right = PROGRAMS["tropical"]
+    compiled, given = et.compile(text), inputs(0)
+    wanted = right(**given)
+    compiled(**given, arena=ARENA, workers=2)
+    interrupted = 0
+    for k in range(40):
+        timer = threading.Timer(0.0002 * k, _thread.interrupt_main)
+        try:
+            timer.start()
+            assert (compiled(**given, arena=ARENA, workers=2)["Z"] == wanted).all()
+            while timer.is_alive():  # an interrupt that is late comes here
+                time.sleep(0.001)
+            time.sleep(0.001)
+        except KeyboardInterrupt:
+            interrupted += 1
+        timer.join()
+    assert interrupted and (compiled(**given, arena=ARENA, workers=2)["Z"] == wanted).all()
+
+
+@given(st.integers(1, 5000), st.integers(1, 600), st.integers(1, 40))
+def test_spans_cover_what_they_divide(extent, unit, most):
+    found = spans(extent, unit, most)
+    assert found[0][0] == 0 and found[-1][1] == extent and len(found) <= most
+    assert all(a[1] == b[0] for a, b in zip(found, found[1:], strict=False))
+    assert all(begin < end and begin % unit == 0 for begin, end in found)
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.sets(st.integers(0, 11))), max_size=12))
+def test_what_is_run_as_one_waits_for_all_that_its_ops_did(ops):
+    nodes = [node for node, _ in ops]
+    waits = [sorted(p for p in before if p < k) for k, (_, before) in enumerate(ops)]
+    ptr = np.cumsum([0, *map(len, waits)])
+    kind, unit = np.full(len(ops), OpKind.KERNEL, np.uint8), np.full(len(ops), -1, np.int32)
+    after = np.array([p for w in waits for p in w], np.int32)
+    before = Part(tuple(range(len(ops))), kind, unit, np.ones(len(ops)), ptr, after)
+    groups = sharing.alike(kind.tolist(), waits, nodes.__getitem__)
+    found, rows = merged(before, groups, 2)
+    assert sorted(k for row in rows for k in row) == list(range(len(ops)))
+    place = {k: new for new, row in enumerate(rows) for k in row}
+    for new, row in enumerate(rows):
+        direct = found.after[found.after_ptr[new] : found.after_ptr[new + 1]].tolist()
+        assert all(p < new for p in direct), "no op waits for one behind it"
+        assert set(direct) == {place[p] for k in row for p in waits[k]}
+        assert len({nodes[k] for k in row}) == 1
