@@ -164,11 +164,11 @@ class Program:
 
         ``memory`` is what einturnip may add to this process (half of what is free, if not given): results and the
         arena together; ``arena`` sets the arena alone. ``out`` names files (or arrays) for results; what stands there
-        is not held in memory. ``exact=False`` lets squared distances run as matrix products, which are faster and lose
-        the digits of what is small beside the points themselves. ``device``: ``cpu``, ``cuda``, ``cuda:1``, ``sim``, or
-        ``auto`` for a GPU if one can be used; on any but the CPU ``memory`` is the device's, and ``host_memory`` bounds
-        the process. ``reproducible=True``: the same bits in any memory and by any number of workers. ``data`` takes
-        inputs whose names are not free, such as one called ``memory``.
+        is not held in memory. ``exact=False`` lets squared distances run as matrix products where those are faster;
+        they lose the digits of what is small beside the points themselves. ``device``: ``cpu``, ``cuda``, ``cuda:1``,
+        ``sim``, or ``auto`` for a GPU if one can be used; on any but the CPU ``memory`` is the device's, and
+        ``host_memory`` bounds the process. ``reproducible=True``: the same bits in any memory and by any number of
+        workers. ``data`` takes inputs whose names are not free, such as one called ``memory``.
 
         Raises:
             BindError: inputs and program disagree. CapacityError: it does not fit. RunError: it failed on the way.

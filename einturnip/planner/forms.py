@@ -109,8 +109,10 @@ def _one_of(one: Formed | None, other: Formed | None, refused: CapacityError | N
 def _forms(graph: EinGraph, options: Options, limit: int | None, machine: Machine) -> tuple[EinGraph, EinGraph]:
     """The program rewritten, with its kernels apart and fused."""
     apart = rewrite(graph, limit)
-    if not options.exact:
-        apart = expand_squares(apart, Forms())
+    if not options.exact:  # a product pays from some hundred terms on, where the join is machine code
+        products = expand_squares(apart, Forms())
+        if options.reproducible or least_seconds(products, machine) < least_seconds(apart, machine):
+            apart = products
     rows = machine.compute.startswith("cpu")
     return apart, fuse(apart, Forms(), limit, rows=rows) if options.fuse else apart
 

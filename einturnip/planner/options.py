@@ -13,7 +13,7 @@ class Options:
 
     ``memory``: the whole process; ``arena``: tiles alone, instead; neither: half of what the machine has free.
     ``check``: prove the memory graph before it runs. ``fuse``: einsums may run together where that spares bytes.
-    ``exact``: rewrites keep every result's digits; else squared distances become matrix products (``expansion``).
+    ``exact``: rewrites keep every result's digits; else squared distances may become matrix products (``expansion``).
     ``compiled``: kernels that take long become machine code before the run, where the memory has room for a compiler.
     ``reproducible``: the bits hang on the program, its data and this machine's libraries, and on nothing else here.
     ``beside``: bytes by which what the user stated differs from ``memory``, for messages: what the process had taken.

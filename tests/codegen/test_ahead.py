@@ -61,7 +61,7 @@ def test_what_is_on_disk_is_loaded_at_once(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(compiling, "STARTING", 0.0)
     monkeypatch.setattr(compiling, "COMPILING", 0.0)
     monkeypatch.setattr(compiling, "WORTH_LOADING", 0.0)
-    program(X=x)
+    program(X=x, workers=1)
     assert objects(tmp_path) == 1
     forget()
     monkeypatch.setattr(compiling, "STARTING", float("inf"))

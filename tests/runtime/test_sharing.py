@@ -18,7 +18,7 @@ from einturnip.memgraph.types import OpKind
 from einturnip.runtime import compiling, sharing
 from einturnip.runtime.arrays_run import ArraysRun, Part, merged
 
-ARENA = "8MiB"
+ARENA = "64MiB"
 pytest.importorskip("llvmlite")
 if not library.available():
     pytest.skip("no machine code on this kind of machine", allow_module_level=True)
