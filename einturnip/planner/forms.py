@@ -13,6 +13,7 @@ from einturnip.eingraph.forms import Forms
 from einturnip.eingraph.fusion import fuse
 from einturnip.eingraph.rewrite import rewrite
 from einturnip.eingraph.types import EinGraph, InputNode
+from einturnip.planner.budget import give_back
 from einturnip.planner.canonical import canonical_graph
 from einturnip.planner.compare import cost_of_bytes
 from einturnip.planner.options import Options
@@ -118,7 +119,14 @@ def _forms(graph: EinGraph, options: Options, limit: int | None, machine: Machin
 
 
 def _formed(planned: Planning, graph: EinGraph, limit: int | None, most_price: float = math.inf) -> Formed:
-    return Formed(graph, *planned(graph, most_price), limit)
+    try:
+        return Formed(graph, *planned(graph, most_price), limit)
+    except CapacityError as error:
+        refused = error.with_traceback(None)
+    # All that was made stands in the frames that the error came by; the next form is to be planned in that memory.
+    refused.__cause__ = refused.__context__ = None
+    give_back()
+    raise refused
 
 
 def _fused_or_not(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -9,8 +10,12 @@ import pytest
 
 import einturnip as et
 from einturnip.cli.main import run
+from einturnip.core.errors import CapacityError
 from einturnip.core.machine import Machine
-from einturnip.planner.forms import Formed, _cost
+from einturnip.eingraph.types import EinGraph
+from einturnip.planner.forms import Formed, _cost, _formed
+from einturnip.planner.plan import Lowered
+from einturnip.runtime.types import Prediction
 
 CHAIN = "input A : f32[m,k]\ninput B : f32[k,n]\ninput C : f32[n,p]\nD[i,l] = A[i,j] * B[j,o] * C[o,l]\noutput D\n"
 
@@ -63,3 +68,24 @@ def test_a_recorded_order_is_taken_again(tmp_path: Path, arena: str) -> None:
     assert run([*chain, "-o", f"D={tmp_path / 'again.npy'}", "--replay", str(recording)]) == 0
     first, again = (np.load(tmp_path / f"{name}.npy") for name in ("first", "again"))
     assert first.tobytes() == again.tobytes()
+
+
+def test_what_a_refused_form_was_planned_with_is_freed() -> None:
+    """It would stand beside what the next form is planned with: the error's frames hold it."""
+
+    class Plan:
+        pass
+
+    made = []
+
+    def planned(graph: EinGraph, most_price: float) -> tuple[Lowered, Prediction]:
+        plan = Plan()
+        made.append(weakref.ref(plan))
+        try:
+            raise CapacityError("an inner one", 1)
+        except CapacityError:
+            raise CapacityError("it does not fit", 7) from None
+
+    with pytest.raises(CapacityError, match="it does not fit") as refused:
+        _formed(planned, EinGraph((), (), "p.ein"), 5)
+    assert refused.value.needed == 7 and made[0]() is None
