@@ -158,6 +158,9 @@ class Arena:
 
         With ``around`` only that segment and a few of its neighbours are looked at.
         """
+        if around is not None and around.size >= size:  # it will do alone
+            alone = cost(around.value)
+            return None if alone is None else (alone * around.size, [around.value])
         best: tuple[float, list[int]] | None = None
         run: list[tuple[int, float, int]] = []
         total, price = 0, 0.0
