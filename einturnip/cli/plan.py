@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from einturnip.report.emit import Floor
 
 # A plan that took longer than this to make is not made again for other budgets unless that is asked for. Seconds.
-QUICK = 2.0
+QUICK = 1.0
 
 
 @click.command("plan")

@@ -17,7 +17,7 @@ from einturnip.report.summary import seconds_text
 
 # Budgets looked at, and seconds that looking at them may take.
 MOST_POINTS = 8
-PATIENCE = 4.0
+PATIENCE = 2.0
 MIB = 1 << 20
 # How much longer the plan for half a budget may take to make.
 MORE = 3.0
