@@ -19,7 +19,7 @@ from einturnip.core.errors import CapacityError
 from einturnip.core.machine import Machine
 from einturnip.decomp.transfer_time import offload_seconds, reload_seconds
 from einturnip.memgraph.arena import MOST_NEIGHBOURS, Arena, Segment
-from einturnip.memgraph.columns import OpColumns
+from einturnip.memgraph.columns import ANY, Most, OpColumns, TooLarge
 from einturnip.memgraph.rows import Task, rows
 from einturnip.memgraph.several import Parts, name_copies, too_much
 from einturnip.memgraph.spill import SpillSlots
@@ -48,7 +48,7 @@ def build(
     readable: frozenset[int] = frozenset(),
     ahead: int | None = None,
     parts: Parts | None = None,
-    most_ops: int | None = None,
+    most: Most = ANY,
 ) -> MemGraph:
     """Place every value of ``tasks`` in ``capacity`` bytes.
 
@@ -57,23 +57,23 @@ def build(
     for programs that are to wait for none of each other's.
 
     Raises:
-        CapacityError: one task's working set, ``needed``, is larger than the capacity; or there are over ``most_ops``.
+        CapacityError: one task's working set, ``needed``, is larger than the capacity. TooLarge: it is over ``most``.
     """
     ahead = 2 * machine.workers if ahead is None else ahead
-    return _placed(tasks, capacity, machine, readable, ahead, parts, most_ops).freeze(tasks)
+    return _placed(tasks, capacity, machine, readable, ahead, parts, most).freeze(tasks)
 
 
 def _placed(
     tasks: TaskGraph, capacity: int, machine: Machine, readable: frozenset[int],
-    ahead: int, parts: Parts | None, most_ops: int | None,
+    ahead: int, parts: Parts | None, most: Most,
 ) -> OpColumns:  # fmt: skip
     """The ops; nothing else of the builder outlives this call. What fits by lines alone is placed by lines."""
     try:
-        return _Builder(tasks, capacity, machine, readable, granule(capacity), ahead, parts, most_ops).run()
-    except CapacityError:
-        if granule(capacity) == LINE:
+        return _Builder(tasks, capacity, machine, readable, granule(capacity), ahead, parts, most).run()
+    except CapacityError as error:
+        if granule(capacity) == LINE or isinstance(error, TooLarge):
             raise
-    return _Builder(tasks, capacity, machine, readable, LINE, ahead, parts, most_ops).run()
+    return _Builder(tasks, capacity, machine, readable, LINE, ahead, parts, most).run()
 
 
 def _all_nbytes(tasks: TaskGraph, granule: int) -> int:
@@ -90,7 +90,7 @@ class _Builder:
 
     def __init__(
         self, tasks: TaskGraph, capacity: int, machine: Machine, readable: frozenset[int], granule: int,
-        ahead: int, parts: Parts | None, most_ops: int | None,
+        ahead: int, parts: Parts | None, most: Most,
     ) -> None:  # fmt: skip
         self.t = tasks
         self.readable = readable
@@ -104,7 +104,7 @@ class _Builder:
             self.device = tasks.device.tobytes() if tasks.devices > 1 else bytes(tasks.n_values)
         self.arena = min(self.arenas, key=lambda arena: arena.capacity)  # sizes are rounded alike by all
         self.spill = SpillSlots(granule)
-        self.ops = OpColumns(most_ops)
+        self.ops = OpColumns(most)
         self.lookahead = int(capacity * LOOKAHEAD_SHARE) * tasks.devices
         self.ahead = ahead
         self.nbytes = array("q", tasks.value_nbytes.tobytes())

@@ -4,35 +4,52 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from einturnip.core.errors import CapacityError
 from einturnip.memgraph.reach import reduced
-from einturnip.memgraph.types import FILES, MemGraph, OpKind
+from einturnip.memgraph.types import FILES, Lane, MemGraph, OpKind
 from einturnip.taskgraph.types import TaskGraph
 
 Ints = NDArray[np.int64]
 Ops = NDArray[np.int32]
 # Dependencies that are gathered, some of them doubtful, before it is seen which hold; rows of ops that are compared
 # then at once. Planning a graph of any size takes no more memory for them.
-EDGES_AT_ONCE = 1 << 15
+EDGES_AT_ONCE = 1 << 13
 PAIRS_AT_ONCE = 1 << 15
 # Of dependencies that hold, those that others imply are dropped once there are so many for each op, and so many in all.
 MOST_AN_OP, FEWEST_REDUCED = 8, 1 << 17
+
+
+MOVES = np.array([kind.lane != Lane.COMPUTE for kind in OpKind])
+
+
+class Most(NamedTuple):
+    """What a plan that is of use has at most: ops, and bytes over all links. None: any number."""
+
+    ops: int | None = None
+    nbytes: int | None = None
+
+
+ANY = Most()
+
+
+class TooLarge(CapacityError):
+    """A plan has clearly more than was said to be of use; it was not made to its end."""
 
 
 class OpColumns:
     """Appends ops; their ids count from 0 and dependencies point to lower ids only.
 
     Raises:
-        CapacityError: there are clearly more than ``most``.
+        TooLarge: there are clearly more than ``most``.
     """
 
-    def __init__(self, most: int | None = None) -> None:
-        self.most = most
+    def __init__(self, most: Most = ANY) -> None:
+        self.most, self.moved = most, 0
         self.kind, self.task, self.unit, self.seconds = array("B"), array("i"), array("i"), array("d")
         self.read_ptr, self.read = array("q", [0]), array("q")
         self.write_ptr, self.write = array("q", [0]), array("q")
@@ -110,8 +127,11 @@ class OpColumns:
         The arena's segments are coarser than what ops touch: padding, and the rest of a run that was merged.
         """
         done, n = len(self.found_ptr) - 1, len(self.kind)
-        if self.most is not None and n > self.most:
-            raise CapacityError(f"a plan of more than {self.most} ops takes more memory than there is", 0)
+        if self.most.ops is not None and n > self.most.ops:
+            raise TooLarge(f"a plan of more than {self.most.ops} ops takes more memory than there is", 0)
+        self.moved += self._moved_since(done)
+        if self.most.nbytes is not None and self.moved > self.most.nbytes:
+            raise TooLarge(f"a plan that moves more than {self.most.nbytes} bytes is of no use", 0)
         after, ops = _edges(self.after_ptr, self.after, done)
         u, x = _edges(self.doubtful_ptr, self.doubtful, done)
         reads, writes = _Touched(self.read_ptr, self.read), _Touched(self.write_ptr, self.write)
@@ -128,6 +148,11 @@ class OpColumns:
             ptr, left = self._reduced()
             self.left = len(left)
             self.found_ptr, self.found = array("q", ptr.tobytes()), array("i", left.tobytes())
+
+    def _moved_since(self, first: int) -> int:
+        """Bytes that transfers from op ``first`` on move."""
+        kinds, begins = np.frombuffer(self.kind, np.uint8)[first:], np.frombuffer(self.read_ptr, np.int64)[first:-1]
+        return int(np.frombuffer(self.read, np.int64)[4 * begins[MOVES[kinds]] + 2].sum())
 
     def _reduced(self) -> tuple[Ints, Ops]:
         """What was found, without what other paths imply."""

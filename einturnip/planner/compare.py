@@ -6,7 +6,7 @@ and formulas err. Budgets below stand on a ladder, so that budgets near each oth
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from einturnip.core.machine import Machine
@@ -15,21 +15,23 @@ from einturnip.decomp.search import Cut
 from einturnip.memgraph.types import MemGraph
 from einturnip.planner.bound import link_bound
 from einturnip.planner.candidates import Candidates
+from einturnip.planner.cost import cost_of_bytes, least_seconds_of, purse
 from einturnip.planner.price import predicted_seconds
 from einturnip.runtime.policies import policy
+from einturnip.taskgraph.types import TaskGraph
 
-# Ops of plans that are made only to be compared: so many, and so many for each second that the run will take.
-OPS_COMPARED = 6000
-OPS_COMPARED_A_SECOND = 6000
-# And no more than these, some half a minute, however long the run.
-MOST_COMPARED = 300_000
-# Of those, what plans for the memory given may take; plans for less have the rest.
+# Of what is made only to be compared, what plans for the memory given may take; plans for less have the rest.
 SHARE_GIVEN = 0.7
+# And what plans that move fewer bytes may take besides.
+SHARE_SPARING = 0.33
 # The cut of the lowest price is lowered in any case, if by formula it costs at most this part of the best until then.
 PROMISING = 0.9
 # Cuts, or rungs of the ladder, in turn that bring nothing; cuts by price on each rung.
 MOST_WORSE = 2
 MOST_ON_A_RUNG = 2
+# A cut is lowered for less memory only where that costs by formula hardly more than the best does. The formula tells
+# of products how much more they read; of all else it counts fewer working sets at once as if they always took time.
+MORE_BLOCKED, MORE = 1.02, 1.1
 # From one plan to one for less memory, at least this part of the cost must be saved.
 BETTER = 0.999
 # Fewer bytes are worth time, for disks are shared, and wear; but who waits, waits: no plan is taken that is predicted
@@ -37,10 +39,28 @@ BETTER = 0.999
 # cost at most WORTH_NEAR times as much, bytes counted. A process reads some bytes beside, Python's files among them.
 NEAR, WORTH_NEAR = 1.091, 1.15
 SLOWER = 1.1
-OPS_SPARING_A_SECOND = 2000
+# A plan that comes to cost so many times what the best does is not made to its end, even if it might be faster.
+TOO_MUCH = 1.5
 
-Lower = Callable[[Cut, int | None], MemGraph | None]
-"""The plan of a cut in the memory given or, where it is stated, in so many bytes; None where it cannot be laid out."""
+
+@dataclass(frozen=True, slots=True)
+class Rival:
+    """What a plan must be better than: the seconds of the fastest, and what the best is held to cost."""
+
+    seconds: float
+    cost: float
+
+    def most_nbytes(self, tasks: TaskGraph, machine: Machine) -> int:
+        """Bytes that a plan of these tasks may move and be better all the same; negative where none can be."""
+        least = least_seconds_of(tasks, machine)
+        most = self.cost if least * SLOWER >= self.seconds else TOO_MUCH * self.cost
+        return int((most - least) * machine.read_bandwidth / COLD)
+
+
+Lower = Callable[[Cut, int | None, Rival | None], MemGraph | None]
+"""The plan of a cut in the memory given or, where it is stated, in so many bytes.
+
+None where it cannot be laid out, or is not better than a rival."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +97,10 @@ class _Comparison:
 
     def make(self, cut: Cut, bound: int | None = None) -> bool:
         """Make the plan of a cut, in ``bound`` bytes if stated; True where it is the best by now."""
-        memgraph = self._lower(cut, bound)
+        rival = None
+        if self.best is not None and self._fastest is not None:
+            rival = Rival(self._fastest.seconds, self.best.cost)
+        memgraph = self._lower(cut, bound, rival)
         if memgraph is None:
             return False
         self._made += len(memgraph)
@@ -94,15 +117,10 @@ class _Comparison:
         return self.best is not before and not BETTER * before.cost < self.best.cost <= before.cost
 
 
-def purse(seconds: float) -> float:
-    """Ops of plans that may be made only to be compared, for a run of so many seconds."""
-    return min(OPS_COMPARED + OPS_COMPARED_A_SECOND * seconds, MOST_COMPARED)
-
-
 def best_plan(candidates: Candidates, lower: Lower, machine: Machine) -> MemGraph | None:
     """The plan predicted to be best of those that are worth lowering; else the first that fits of ever finer ones."""
     for cut in candidates.whole(machine):
-        whole = lower(cut, None)
+        whole = lower(cut, None, None)
         if whole is not None:
             return whole
     compared = candidates.compared()
@@ -117,18 +135,21 @@ def best_plan(candidates: Candidates, lower: Lower, machine: Machine) -> MemGrap
     if plans.best is not None:
         _with_less(plans, plans.best, candidates)
         return _near_bound(plans.best, candidates, lower, machine).memgraph
-    finer = (lower(cut, None) for cut in candidates.finer(compared))
+    finer = (lower(cut, None, None) for cut in candidates.finer(compared))
     return next((found for found in finer if found is not None), None)
 
 
 def _with_less(plans: _Comparison, start: Found, candidates: Candidates) -> None:
     """Plans for less memory, down the ladder until it brings nothing more."""
     worse, cut = 0, start.cut
+    most = (MORE_BLOCKED if candidates.blocked else MORE) * candidates.price(start.cut)
     for rung in rungs(start.memgraph.device_nbytes):
         on_rung = candidates.within(rung)
         better = False
         for other in dict.fromkeys((cut, *on_rung.by_price()[:MOST_ON_A_RUNG])):
-            if on_rung.fits(other) and plans.affords(other, 1.0) and plans.make(other, rung):
+            if not on_rung.fits(other) or on_rung.price(other) > most:
+                continue
+            if plans.affords(other, 1.0) and plans.make(other, rung):
                 better, cut = True, other
         worse = 0 if better else worse + 1
         if worse == MOST_WORSE:
@@ -145,19 +166,20 @@ def _near_bound(best: Found, candidates: Candidates, lower: Lower, machine: Mach
     near = NEAR * sum(bound.values())
     if best.moved <= near:
         return best
-    left, good = min(OPS_SPARING_A_SECOND * best.seconds, MOST_COMPARED), list[Found]()
+    left, good = SHARE_SPARING * purse(best.seconds), list[Found]()
+    worth = Rival(0.0, WORTH_NEAR * best.cost)
     for cut in candidates.sparing(near - written):
         if left < cut.kernel_calls:
             continue
-        memgraph = lower(cut, None)
+        memgraph = lower(cut, None, worth)
         if memgraph is not None:
             left -= len(memgraph)
             found = _found(cut, memgraph, machine)
-            if found.moved <= near and found.cost <= WORTH_NEAR * best.cost:
+            if found.moved <= near and found.cost <= worth.cost:
                 good.append(found)
-                if found.cost <= best.cost:
+                if found.cost <= best.cost or found.seconds <= SLOWER * best.seconds:
                     break
-    return min(good, key=lambda f: f.cost, default=best)
+    return min(good, key=lambda f: f.seconds, default=best)
 
 
 def _found(cut: Cut, memgraph: MemGraph, machine: Machine) -> Found:
@@ -171,14 +193,3 @@ def rungs(capacity: int) -> Iterator[int]:
     while power > 1 << 13:
         yield from (rung for rung in (power // 4 * 3, power // 2) if rung < capacity)
         power //= 2
-
-
-def predicted_cost(graph: MemGraph, machine: Machine) -> float:
-    """Predicted seconds, and what the bytes moved cost even where kernels hide them."""
-    seconds = predicted_seconds(graph, machine, policy("critical-path"))
-    return seconds + cost_of_bytes(graph.nbytes_by_link(), machine)
-
-
-def cost_of_bytes(link_bytes: Mapping[str, int], machine: Machine) -> float:
-    """Seconds that moved bytes are held to cost beside those of the simulated run."""
-    return COLD * sum(link_bytes.values()) / machine.read_bandwidth

@@ -15,7 +15,7 @@ from einturnip.eingraph.rewrite import rewrite
 from einturnip.eingraph.types import EinGraph, InputNode
 from einturnip.planner.budget import give_back
 from einturnip.planner.canonical import canonical_graph
-from einturnip.planner.compare import cost_of_bytes
+from einturnip.planner.cost import cost_of_bytes
 from einturnip.planner.options import Options
 from einturnip.planner.plan import Lowered, TooDear
 from einturnip.planner.price import least_seconds

@@ -16,6 +16,7 @@ from einturnip.decomp.stored import FileLayout
 from einturnip.decomp.types import Partitioning
 from einturnip.eingraph.types import InputNode
 from einturnip.memgraph.build import build as build_memgraph
+from einturnip.memgraph.columns import Most, TooLarge
 from einturnip.memgraph.least import least_capacity
 from einturnip.memgraph.types import MemGraph
 from einturnip.planner.budget import (
@@ -29,11 +30,15 @@ from einturnip.planner.budget import (
     resident_nbytes,
 )
 from einturnip.planner.candidates import least_arena
+from einturnip.planner.compare import Rival
+from einturnip.planner.remake import remade
 from einturnip.taskgraph.build import build as build_taskgraph
 from einturnip.taskgraph.types import TaskGraph
 
 # How often a plan is placed anew in fewer bytes, because it takes more itself than was thought before it was made.
+# That is seldom: room is left for so many more ops than tasks, if that is a small part of the memory.
 ROUNDS = 3
+OPS_BESIDE, SHARE_BESIDE = 0.25, 1 / 128
 # Cuts that are lowered to find the least memory, and kernel calls that such a cut may have. More is left to a formula,
 # for which every task is taken to have so many ops: bytes leave the memory and come back.
 MOST_PROVEN, MOST_CALLS_PROVEN, OPS_A_TASK = 3, 50_000, 2.5
@@ -68,36 +73,40 @@ class Lowering:
         """Arena bytes that the budget leaves if the plan is as large as this cut's."""
         return self._left(*self._sizes(cut))
 
-    def lower(self, cut: Cut, bound: int | None = None) -> MemGraph | None:
-        """The plan of one cut, in ``bound`` bytes if stated; None where the memory is not enough."""
+    def lower(self, cut: Cut, bound: int | None = None, rival: Rival | None = None) -> MemGraph | None:
+        """The plan of one cut, in ``bound`` bytes if stated; None where the memory is not enough, or a rival is better.
+
+        What is cheaper made again than spilled is made again.
+        """
         self._search_ended()
         most = self.room(cut)
+        if self.arena is None:
+            most -= min(int(OPS_BESIDE * OP_NBYTES * self._sizes(cut)[0]), int(SHARE_BESIDE * max(0, most)))
         capacity = most if bound is None else min(bound, most)
         try:
             for _ in range(ROUNDS):
                 tasks = self._tasks(cut, capacity)
                 left = self._left(len(tasks), len(tasks.read))
                 if left >= capacity:
-                    made = self._built(tasks, capacity)
+                    moved = None if rival is None else rival.most_nbytes(tasks, self.machine)
+                    if moved is not None and moved < 0:
+                        return None
+                    made = self._built(tasks, capacity, moved)
                     left = self.left(made)
                     if made.peak_nbytes <= left:
-                        return made
+                        return self.remade(made)
                     left -= (capacity - left) // 2  # in fewer bytes there are more ops
                 capacity = left
         except CapacityError:
             pass
         return None
 
-    def longer(self, tasks: TaskGraph, capacity: int) -> MemGraph:
-        """The plan of tasks of which some repeat others, in the bytes that those leave of so many.
-
-        Raises:
-            CapacityError: it cannot be made, or laid out, in the memory.
-        """
-        made = self._built(tasks, capacity - (0 if self.memory is None else plan_nbytes(tasks.repeats)))
-        if made.peak_nbytes > self.left(made):
-            raise CapacityError("the plan itself takes the memory", 0)
-        return made
+    def remade(self, made: MemGraph) -> MemGraph:
+        """The plan, or one in the same bytes that makes values again rather than spill them."""
+        room = self.room_of(made)
+        found = remade(made, self.machine, lambda tasks: self._longer(tasks, room))
+        self._rooms[id(found)] = room
+        return found
 
     def room_of(self, made: MemGraph) -> int:
         """Bytes that a plan was laid out for."""
@@ -176,22 +185,33 @@ class Lowering:
         beside = self._overhead(tasks, reads, int(ops_a_task * tasks)) if self.arena is None else 0
         return least_arena(cut) + beside
 
+    def _longer(self, tasks: TaskGraph, capacity: int) -> MemGraph:
+        """The plan of tasks of which some repeat others, in the bytes that those leave of so many.
+
+        Raises:
+            CapacityError: it cannot be made, or laid out, in the memory.
+        """
+        made = self._built(tasks, capacity - (0 if self.memory is None else plan_nbytes(tasks.repeats)))
+        if made.peak_nbytes > self.left(made):
+            raise CapacityError("the plan itself takes the memory", 0)
+        return made
+
     def _tasks(self, cut: Cut, capacity: int) -> TaskGraph:
         decomposition = lay_out(self.together, cut.tiles, capacity * self.devices)
         most = MOST_TASKS if self._within is None else max(0, self._spare() // TASK_NBYTES)
         tasks = build_taskgraph(decomposition, self.machine, min(most, MOST_TASKS), self.ordered, self.layouts)
         return tasks if self.devices == 1 else _over(tasks, self.devices, self.machine)
 
-    def _built(self, tasks: TaskGraph, capacity: int) -> MemGraph:
+    def _built(self, tasks: TaskGraph, capacity: int, most_nbytes: int | None = None) -> MemGraph:
         most_ops = None
         if self._within is not None:
             more = plan_nbytes(len(tasks), len(tasks.read)) - plan_nbytes(len(tasks))
             most_ops = (self._spare() - more) // OP_NBYTES
             if most_ops < len(tasks):
-                raise CapacityError("making the plan takes more memory than there is", 0)
+                raise TooLarge("making the plan takes more memory than there is", 0)
         if self.devices == 1 and (held := least_capacity(tasks)) > capacity:
             raise CapacityError(f"a tile's kernel holds {held} bytes at once", held)
-        made = build_memgraph(tasks, capacity, self.machine, self.readable, most_ops=most_ops)
+        made = build_memgraph(tasks, capacity, self.machine, self.readable, most=Most(most_ops, most_nbytes))
         self._rooms[id(made)] = capacity
         self._largest = max(self._largest, len(made))
         return made

@@ -23,7 +23,6 @@ from einturnip.planner.budget import LARGE_PLAN, Budget, give_back
 from einturnip.planner.candidates import MOST_CALLS, MOST_GROUPS_BLOCKED, Candidates, Way
 from einturnip.planner.compare import best_plan
 from einturnip.planner.lower import Lowering
-from einturnip.planner.remake import remade
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +85,10 @@ def plan(
         if found is None:
             lowering.tidy_up()
             raise lowering.refusal(needed, beside)
-    room = lowering.room_of(found)
-    found = remade(found, machine, lambda tasks: lowering.longer(tasks, room))
+        found = lowering.remade(found)
     lowering.tidy_up()
-    return Lowered(found.taskgraph.decomposition, found, Budget(memory, lowering.left(found)), room, price)
+    budget = Budget(memory, lowering.left(found))
+    return Lowered(found.taskgraph.decomposition, found, budget, lowering.room_of(found), price)
 
 
 def tidy_up(graph: MemGraph) -> None:

@@ -8,7 +8,7 @@ from einturnip.core.errors import CapacityError
 from einturnip.core.machine import Machine
 from einturnip.memgraph.recompute import recomputed
 from einturnip.memgraph.types import MemGraph
-from einturnip.planner.compare import predicted_cost, purse
+from einturnip.planner.cost import predicted_cost, purse
 from einturnip.taskgraph.types import TaskGraph
 
 # Of the plan's cost, what must be saved by formula for another to be made, and how often one follows on another.

@@ -14,7 +14,7 @@ from einturnip.memgraph.several import Parts
 from einturnip.memgraph.types import MemGraph, OpKind
 from einturnip.planner.bound import link_bound
 from einturnip.planner.budget import overhead_nbytes, resident_nbytes
-from einturnip.planner.compare import predicted_cost
+from einturnip.planner.cost import predicted_cost
 from einturnip.planner.price import predicted_seconds, processor_seconds, slots
 from einturnip.runtime.policies import policy
 from einturnip.taskgraph.join import join

@@ -19,6 +19,7 @@ from einturnip.memgraph import arena as memgraph_arena
 from einturnip.memgraph import columns, reach
 from einturnip.memgraph.build import LINE, PAGE, build, granule
 from einturnip.memgraph.check import check
+from einturnip.memgraph.columns import Most, TooLarge
 from einturnip.memgraph.evaluate import evaluate
 from einturnip.memgraph.least import least_capacity as exact_least
 from einturnip.memgraph.types import DISK, MemGraph, OpKind
@@ -229,6 +230,20 @@ def test_parts_of_bytes_that_wait_for_one_of_them_have_no_race(name: str, tiles:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(memgraph_arena, "MOST_BEFORE_PARTS", 1)
         check(build(tasks, capacity, MACHINE))
+
+
+@given(names, tile_sizes, st.floats(1.0, 3.0))
+def test_a_plan_that_moves_more_than_is_of_use_is_not_made(name: str, tiles: list[list[int]], more: float) -> None:
+    tasks = build_tasks(decomposed(graph_of(name), tiles, 2000), MACHINE)
+    capacity = int(exact_least(tasks) * more)
+    made = build(tasks, capacity, MACHINE)
+    moved = int(made.moved_nbytes().sum())
+    same = build(tasks, capacity, MACHINE, most=Most(len(made), int(made.read[made.read_ptr[:-1], 2].sum())))
+    np.testing.assert_array_equal(same.read, made.read)
+    with pytest.raises(TooLarge):
+        build(tasks, capacity, MACHINE, most=Most(nbytes=moved - 1))
+    with pytest.raises(TooLarge):
+        build(tasks, capacity, MACHINE, most=Most(ops=len(made) - 1))
 
 
 def test_the_least_capacity_is_what_one_task_holds() -> None:

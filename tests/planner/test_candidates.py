@@ -17,7 +17,8 @@ from einturnip.decomp.build import label_classes
 from einturnip.decomp.price import Prices
 from einturnip.decomp.refine import blocked_classes, even, fitted, improved
 from einturnip.decomp.types import Partitioning
-from einturnip.planner.compare import predicted_cost, rungs
+from einturnip.planner.compare import rungs
+from einturnip.planner.cost import predicted_cost
 
 PRODUCT = "input A : f32[m,p]\ninput B : f32[p,n]\nC[i,k] = sum[j] A[i,j] * B[j,k]\noutput C\n"
 MAP = "input A : f32[m,n]\ninput B : f32[n,m]\nC[i,j] = exp(A[i,j]) * B[j,i]\noutput C\n"

@@ -1,0 +1,78 @@
+"""Plans that are only compared: not made to their end where they cannot win, and placed once."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import einturnip as et
+from einturnip.core.machine import Machine
+from einturnip.decomp.alike import grouped
+from einturnip.decomp.build import label_classes
+from einturnip.decomp.search import cuts
+from einturnip.eingraph.types import EinGraph
+from einturnip.planner import lower
+from einturnip.planner.candidates import least_arena
+from einturnip.planner.compare import Rival
+from einturnip.planner.cost import least_seconds_of, predicted_cost
+from einturnip.planner.lower import Lowering
+from einturnip.planner.price import predicted_seconds
+from einturnip.runtime.policies import policy
+
+PRODUCT = "input A : f32[m,p]\ninput B : f32[p,n]\nC[i,k] = sum[j] A[i,j] * B[j,k]\noutput C\n"
+MAP = "input A : f32[m,p]\ninput B : f32[p,n]\nC[i,j] = exp(A[i,j]) * B[j,i]\noutput C\n"
+MIB = 1 << 20
+MACHINE = Machine()
+
+
+def graph_of(text: str, side: int = 2048) -> EinGraph:
+    plan = et.compile(text).plan(arena=900 * MIB, dims=dict.fromkeys("mpn", side), workers=2)
+    return plan._job.planned.graph
+
+
+def lowering(graph: EinGraph, memory: int | None = None, arena: int | None = None) -> Lowering:
+    return Lowering(grouped(graph, label_classes(graph)), memory, arena, MACHINE, {}, frozenset(), False, 1)
+
+
+@given(st.sampled_from([PRODUCT, MAP]), st.integers(1, 6), st.floats(1.0, 8.0))
+@settings(max_examples=20, deadline=None)
+def test_no_plan_is_faster_than_its_tasks_at_least(text: str, finer: int, more: float) -> None:
+    graph = graph_of(text, 512)
+    way = [c for c, _ in zip(cuts(grouped(graph, label_classes(graph)), MACHINE, {}, 10_000), range(finer))]  # noqa: B905
+    made = lowering(graph, arena=int(more * least_arena(way[-1]))).lower(way[-1])
+    assert made is not None
+    seconds = predicted_seconds(made, MACHINE, policy("critical-path"))
+    assert least_seconds_of(made.taskgraph, MACHINE) <= seconds * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("text", [PRODUCT, MAP])
+def test_a_plan_is_made_unless_a_rival_is_better(text: str) -> None:
+    graph = graph_of(text)
+    lowers = lowering(graph, arena=8 * MIB)
+    cut = next(c for c in cuts(grouped(graph, label_classes(graph)), MACHINE, {}, 10_000) if least_arena(c) <= 4 * MIB)
+    made = lowers.lower(cut)
+    assert made is not None
+    seconds, cost = predicted_seconds(made, MACHINE, policy("critical-path")), predicted_cost(made, MACHINE)
+    assert lowers.lower(cut, None, Rival(seconds, cost)) is not None
+    least = least_seconds_of(made.taskgraph, MACHINE)
+    assert lowers.lower(cut, None, Rival(least, 0.9 * (cost - seconds + least))) is None
+    assert lowers.lower(cut, None, Rival(0.0, 0.0)) is None
+
+
+def test_a_plan_that_leaves_room_for_its_own_ops_is_placed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bytes come back, so it has more ops than tasks, and each takes some of the memory."""
+    graph, placed = graph_of(PRODUCT), list[int]()
+    build = lower.build_memgraph
+
+    def counted(tasks, *rest, **more):  # type: ignore[no-untyped-def]
+        made = build(tasks, *rest, **more)
+        placed.append(len(made) - len(tasks))
+        return made
+
+    monkeypatch.setattr(lower, "build_memgraph", counted)
+    lowers = lowering(graph, memory=lowering(graph, memory=1 << 40).resident + 40 * MIB)
+    way = cuts(grouped(graph, label_classes(graph)), MACHINE, {}, 10_000)
+    cut = next(c for c in way if 3 * c.working_set <= lowers.room(c) and c.kernel_calls > 100)
+    assert lowers.lower(cut) is not None
+    assert len(placed) == 1 and placed[0] > 0
