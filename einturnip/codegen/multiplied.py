@@ -14,6 +14,7 @@ from einturnip.codegen.native.kernel import Function
 from einturnip.codegen.native.memory import STREAMED_NBYTES
 from einturnip.codegen.native.multiply import LISTS, PLACES, WORDS, Blocks, most_square
 from einturnip.codegen.native.panels import CHUNK, ROWS, Multiplication
+from einturnip.codegen.native.processor import scales_in_vectors
 from einturnip.codegen.native.register_tile import ADDS, PUTS, STREAMS
 from einturnip.codegen.native.room import room
 from einturnip.codegen.parts import Parts, repeated, spans
@@ -23,8 +24,10 @@ from einturnip.codegen.status import unit
 from einturnip.codegen.walks import LEFT, OUT, Strides, by_strides, listed, squares
 from einturnip.core.dtypes import F32, F64
 
-_ROOM, _BATCHES, _OF_ROWS = (WORDS.index(text) for text in ("room", "batches", "rows"))
-_ADDRESSES = tuple(WORDS.index(text) for text in ("left", "right", "out"))
+ROOM, _KEEPS, _BATCHES, _OF_ROWS = (WORDS.index(text) for text in ("room", "keeps", "batches", "rows"))
+ADDRESSES = tuple(WORDS.index(text) for text in ("left", "right", "out"))
+_BLOCKS = WORDS.index("row_block")
+MOST_ROOM_NBYTES = 768 << 10  # that a function takes, whatever the tiles
 _LEAST_ROWS = 16 * ROWS  # of a part, for which the right operand is packed anew
 _PUT_SINGLY = 2.0  # register tiles' rows that putting one of its elements takes, where they do not lie side by side
 
@@ -68,18 +71,18 @@ class Multiplied:
         workspace: Array,
     ) -> Bound:
         """See Bindable."""
-        words, needed, _ = self._words(outs, operands, first or self.slow.whole)
+        words, needed, _ = self.words(outs, operands, first or self.slow.whole)
         address, function, flags = words.buffer_info()[0], self.function, unit()
 
         def run() -> int:
-            words[_ROOM] = room(needed)
+            words[ROOM] = room(needed)
             flags.clear()
             function(address)
             return flags.read()
 
         return run
 
-    def _words(self, outs: tuple[Array, ...], operands: tuple[Array, ...], fresh: bool) -> tuple[array[int], int, bool]:
+    def words(self, outs: tuple[Array, ...], operands: tuple[Array, ...], fresh: bool) -> tuple[array[int], int, bool]:
         """The argument of the function but for the room, the bytes of that, and whether sides have changed places."""
         slow = self.slow
         left, right = (slow.view(side, operands[slow.slots[side]]) for side in (0, 1))
@@ -97,7 +100,7 @@ class Multiplied:
         self, outs: tuple[Array, ...], operands: tuple[Array, ...], origins: tuple[int, ...], most: int
     ) -> Parts | None:
         """See Divisible. Along batches, else along rows."""
-        found, needed, turned = self._words(outs, operands, True)
+        found, needed, turned = self.words(outs, operands, True)
         points, number = (_BATCHES, 0) if found[_BATCHES] > 1 else (_OF_ROWS, 1)
         first = found[len(WORDS) + number] // 8 + 1  # the outermost label: its extent, and three steps
         extent, inner = found[first], found[points] // found[first]
@@ -106,14 +109,26 @@ class Multiplied:
         words, starts = repeated(found, len(cut)), np.array([begin for begin, _ in cut])
         words[:, first] = [end - begin for begin, end in cut]
         words[:, points] = words[:, first] * inner
-        for step, at in enumerate(_ADDRESSES, 1):
+        for step, at in enumerate(ADDRESSES, 1):
             words[:, at] += starts * found[first + step]
-        left, right, out = _ADDRESSES
+        left, right, out = ADDRESSES
         sides = (right, left) if turned else (left, right)
         arrays = [0] * len(operands)
         for side, at in enumerate(sides):
             arrays[self.slow.slots[side]] = at
-        return Parts(self.function, words, [*arrays, out], _ROOM, needed, False)
+        return Parts(self.function, words, [*arrays, out], ROOM, needed, False)
+
+    def kept(self, words: array[int]) -> array[int]:
+        """The same argument, by which the right operand stays packed in the room for the next call of its kind.
+
+        As it is where that is packed in several blocks. Who calls sees to it that the operand does not change until
+        the room's first words are set to 0.
+        """
+        batches, _, columns, terms = words[_BATCHES : _BATCHES + 4]
+        _, column_block, term_block = words[_BLOCKS : _BLOCKS + 3]
+        found = words[:]
+        found[_KEEPS] = int(batches == 1 and columns <= column_block and terms <= term_block)
+        return found
 
     def _layout(self, key: StrideKey) -> tuple[bool, array[int], int]:
         """For tiles of these strides: whether left and right change places, the argument but for its addresses, the
@@ -150,7 +165,7 @@ class Multiplied:
             blocks.columns,
             blocks.terms,
         ]
-        words += [columns.step, columns.part, terms.step, terms.part]
+        words += [columns.step, columns.part, terms.step, terms.part, 0]
         behind, begins, made = len(WORDS) + len(LISTS) + len(PLACES), [], list[int]()
         for labels in lists:
             begins.append(8 * (behind + len(made)))
@@ -187,3 +202,10 @@ def multiplication(slow: ContractionKernel) -> Multiplication | None:
     """The code that does a contraction: of matrices of f32 or f64, as they are stored."""
     stored = slow.dtype in (F32, F64) and not any(slow.converts)
     return Multiplication(slow.dtype) if stored and not slow.is_vector else None
+
+
+def region_product(kernel: object) -> Multiplication | None:
+    """The code of a product within a region's block, where that is quicker than BLAS: by vectors of AVX-512."""
+    if not isinstance(kernel, ContractionKernel) or not scales_in_vectors("float", 16):
+        return None
+    return multiplication(kernel)

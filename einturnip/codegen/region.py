@@ -12,14 +12,16 @@ import numpy as np
 
 from einturnip.codegen.graph import number
 from einturnip.codegen.mask import Held, Mask
+from einturnip.codegen.multiplied import region_product
 from einturnip.codegen.native import library
 from einturnip.codegen.native.band import Band
+from einturnip.codegen.native.panels import Multiplication
 from einturnip.codegen.native.tape import Player
 from einturnip.codegen.primitives import Array
 from einturnip.codegen.protocol import Mode
 from einturnip.codegen.region_build import Builder, Compile, needed
 from einturnip.codegen.region_order import streamed_first
-from einturnip.codegen.region_program import Frame, Program
+from einturnip.codegen.region_program import Compute, Fold, Frame, Program
 from einturnip.codegen.region_space import choose_blocks, lay_out, rounded
 from einturnip.codegen.region_tape import Tapes
 from einturnip.codegen.status import StatusLog, listening
@@ -52,7 +54,11 @@ def compile_region(
     if not native and library.ready():
         codes = region_code(region, mode, compile_step)
         if codes and all(library.find(code) is not None for code in codes):
-            made = RegionKernel(region, extents, mode, compile_step, True)
+            near = any(isinstance(code, Multiplication) for code in codes)
+            made = RegionKernel(region, extents, mode, compile_step, True, near)
+            again = any(made.blocks[p] < extents[p] for p in region.aggregated)  # each row would pack right sides anew
+            if near and (again or made.layout.nbytes > kernel.workspace_nbytes):
+                made = RegionKernel(region, extents, mode, compile_step, True)
             made.workspace_nbytes = kernel.workspace_nbytes  # as planned; blocks that need more are halved
             made.scratch_nbytes = kernel.workspace_nbytes - made.layout.nbytes
             return made
@@ -66,7 +72,11 @@ def region_code(region: Region, mode: Mode, compile_step: Compile) -> tuple[libr
     known = (None, True, False) if len(kernel.mask.conditions) <= _MOST_TOLD else (None,)
     for held in itertools.product(known, repeat=len(kernel.mask.conditions)) if mode != "finish" else ():
         kernel._program(kernel.blocks, held)
-    return (*dict.fromkeys(kernel.bands), *([Player()] if kernel.bands else []))
+    if not kernel.bands:
+        return ()
+    actions = [a for program in kernel.programs.values() if program is not None for a in program.actions]
+    products = [region_product(a.kernel) for a in actions if isinstance(a, Compute | Fold)]
+    return (*dict.fromkeys(kernel.bands), Player(), *dict.fromkeys(p for p in products if p is not None))
 
 
 @lru_cache(maxsize=256)
@@ -101,10 +111,12 @@ class RegionKernel:
         mode: Mode,
         compile_step: Compile,
         native: bool = False,
+        near: bool = False,
     ) -> None:
+        """``near``: in blocks of fewer rows, for products whose right sides stay packed; see ``choose_blocks``."""
         self.extents, self.mode, self.compile, self.native = extents, mode, compile_step, native
         self.bands: list[Band] = []
-        self.blocks = choose_blocks(region, extents, mode == "whole")
+        self.blocks = choose_blocks(region, extents, mode == "whole", near)
         self.apart = None if region.of_rows else values_apart(region, mode, compile_step)
         self.region = region = region if native else streamed_first(region, self.blocks)
         self.mask = Mask(region)

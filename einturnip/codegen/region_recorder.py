@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -17,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from einturnip.codegen.contraction import ContractionKernel
-from einturnip.codegen.native import tape
+from einturnip.codegen.multiplied import ADDRESSES, MOST_ROOM_NBYTES, ROOM, Multiplied, region_product
+from einturnip.codegen.native import library, tape
 from einturnip.codegen.primitives import Array
 from einturnip.codegen.region_band import RunBand
 from einturnip.codegen.region_program import Action, Compute, Fold, Frame, Program, Take
@@ -66,9 +67,15 @@ class Tape:
 
 @dataclass(slots=True)
 class Recorder:
-    """Writes a tape over so many ``memories``. ``starts``: first points of labels, to which points are relative."""
+    """Writes a tape over so many ``memories``, of which the last is the room for what products pack.
+
+    ``starts``: first points of labels, to which points are relative. ``operands``: memories whose tensors stay as they
+    are while tapes are played. ``slots``: of steps that are products, where in the room theirs is.
+    """
 
     memories: int
+    operands: range
+    slots: Mapping[int, int]
     starts: tuple[int, ...]
     table: list[tuple[int, int]] = field(default_factory=list)
     words: list[int] = field(default_factory=list)
@@ -122,11 +129,12 @@ class Recorder:
                 pass
             case Compute():
                 operands, out = action.arrays(frame)
-                self._product(action.kernel, (out,), operands, True)
+                self._product(action.step, action.kernel, (out,), operands, True)
                 frame.values[action.step] = out
             case Fold():
                 operands = tuple([read(frame) for read in action.reads])
-                self._product(action.kernel, frame.states[action.step][: action.components], operands, False)
+                states = frame.states[action.step][: action.components]
+                self._product(action.step, action.kernel, states, operands, False)
             case _:
                 raise Unplayable
 
@@ -146,7 +154,32 @@ class Recorder:
             else:
                 self.put(word)
 
-    def _product(self, kernel: Any, outs: tuple[Array, ...], operands: tuple[Array, ...], first: bool) -> None:
+    def _product(
+        self, step: int, kernel: Any, outs: tuple[Array, ...], operands: tuple[Array, ...], first: bool
+    ) -> None:
+        code = region_product(kernel) if step in self.slots else None
+        function = None if code is None else library.find(code)
+        if code is None or function is None:
+            self._by_blas(kernel, outs, operands, first)
+            return
+        made = Multiplied(kernel, code, function)
+        words, needed, _ = made.words(outs, operands, first)
+        if needed > MOST_ROOM_NBYTES:
+            raise Unplayable
+        if (words[ADDRESSES[1]] >> _SPAN) - 1 in self.operands:
+            words = made.kept(words)
+        self.begin(tape.BAND)
+        self.put(_entry(function))
+        for k, word in enumerate(words):
+            if k in ADDRESSES:
+                self.address(word)
+            elif k == ROOM:
+                self.relative.append((len(self.words), self.memories - 1))
+                self.put(self.slots[step] * MOST_ROOM_NBYTES)
+            else:
+                self.put(word)
+
+    def _by_blas(self, kernel: Any, outs: tuple[Array, ...], operands: tuple[Array, ...], first: bool) -> None:
         call = kernel.single(outs, operands, first) if isinstance(kernel, ContractionKernel) else None
         function: Any = call.func if isinstance(call, partial) else None
         types: Sequence[Any] = getattr(function, "argtypes", None) or ()

@@ -15,6 +15,9 @@ TILED_NBYTES = 3 << 20  # of all of them
 STATE_NBYTES = 2 << 20  # of the states of one block, where the workspace holds them
 STREAMED_POINTS = 512  # along the streamed labels, enough for matrix products to run at their rate
 MASKED_POINTS = 256  # along either side of what a mask cuts: of 512 by 512 under a causal one a fifth less time
+# Of one tiled value between products by machine code, whose right sides stay packed from block to block: so that it
+# lies in the second-level cache beside them. Along its rows a mask is followed so much closer.
+NEAR_NBYTES = 256 << 10
 
 
 def tiled_labels(region: Region) -> frozenset[int]:
@@ -22,8 +25,11 @@ def tiled_labels(region: Region) -> frozenset[int]:
     return frozenset(p for k in region.tiled for p in _out(region.steps[k])) & frozenset(range(region.n_out))
 
 
-def choose_blocks(region: Region, extents: Sequence[int], whole: bool) -> tuple[int, ...]:
-    """The extents of a block of a tile, by label: whole along inner labels, square-like along the tiled ones."""
+def choose_blocks(region: Region, extents: Sequence[int], whole: bool, near: bool = False) -> tuple[int, ...]:
+    """The extents of a block of a tile, by label: whole along inner labels, square-like along the tiled ones.
+
+    ``near``: fewer rows, as products by machine code of our own take them.
+    """
     fixed, rows = region.whole, frozenset(range(region.n_out)) if region.of_rows else tiled_labels(region)
     blocks = [n if p in fixed or (p < region.n_out and p not in rows) else min(n, 1) for p, n in enumerate(extents)]
 
@@ -31,7 +37,11 @@ def choose_blocks(region: Region, extents: Sequence[int], whole: bool) -> tuple[
         values = [held_nbytes(region, k, blocks) for k in range(len(region.steps))]
         values += [nbytes(region.steps[-1], blocks)] if region.of_rows else []
         state = state_nbytes(region, blocks) if whole else 0
-        return max(values, default=0) <= VALUE_NBYTES and sum(values) <= TILED_NBYTES and state <= STATE_NBYTES
+        return (
+            max(values, default=0) <= (NEAR_NBYTES if near else VALUE_NBYTES)
+            and sum(values) <= TILED_NBYTES
+            and state <= STATE_NBYTES
+        )
 
     # A state that outlives the call and lacks a label would have each of that label's blocks folded into it.
     out = [p for p in range(region.n_out) if p not in fixed]
@@ -40,7 +50,8 @@ def choose_blocks(region: Region, extents: Sequence[int], whole: bool) -> tuple[
         longest = max(cut, key=blocks.__getitem__)
         blocks[longest] = -(-blocks[longest] // 2)
     streamed = [p for p in region.aggregated if p not in fixed]
-    any_number = MASKED_POINTS if any(conditions(s.einsum.join) for s in region.steps) else 1 << 62
+    masked = any(conditions(s.einsum.join) for s in region.steps) and not near
+    any_number = MASKED_POINTS if masked else 1 << 62
     first = min(STREAMED_POINTS, any_number)
     for labels, most in ((streamed, first), (sorted(rows), any_number), (streamed, any_number)):
         for p in reversed(labels):

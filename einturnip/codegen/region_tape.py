@@ -5,26 +5,32 @@ One call plays many blocks, so that workers seldom wait for each other's turns a
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal, Protocol, TypeAlias
 
 import numpy as np
 
 from einturnip.codegen.contraction import heard
-from einturnip.codegen.mask import Held
+from einturnip.codegen.mask import Held, Mask
+from einturnip.codegen.multiplied import MOST_ROOM_NBYTES
 from einturnip.codegen.native import library, tape
+from einturnip.codegen.native.multiply import KEPT
+from einturnip.codegen.native.room import room
 from einturnip.codegen.primitives import Array
 from einturnip.codegen.protocol import Mode
 from einturnip.codegen.region_program import Frame, Program
 from einturnip.codegen.region_recorder import Ints, Recorder, Tape, Unplayable, elsewhere
 from einturnip.codegen.status import INVALID, unit
 from einturnip.codegen.window import view
+from einturnip.core.contraction import contraction
 from einturnip.core.region import Region
 
 _GEMMS = {kind: name for (name, _), kind in tape.KINDS.items()}
 _HEAD = 4  # words that the player reads
 _MOST_WORDS, _MOST_TAPES = 1 << 14, 64  # of the tapes played by one call; of those kept
+_MOST_TURNS, _MOST_KNOWN = 2048, 16  # of the tapes played for a tile that are remembered; of tiles
 _NOTHING = Tape(np.empty((0, 2), np.int64), *[np.empty(0, np.int64)] * 3)
 
 Box: TypeAlias = tuple[tuple[int, int], ...]
@@ -32,35 +38,32 @@ Part: TypeAlias = Literal["open", "first", "next", "finish"]
 """Of a block of the output: what its states start as, the first block folded into them, any other, the result."""
 
 
-@dataclass(frozen=True, slots=True)
-class Turns:
-    """A tape played once for each row of ``bases``: the addresses of its memories, then the labels' first points."""
+def play(tapes: Sequence[Tape], bases: Ints, workspace: Array) -> int:
+    """Play tapes one after the other; gives what the floating-point unit saw.
 
-    tape: Tape
-    bases: Ints
-
-    @property
-    def n_words(self) -> int:
-        """How long it is, written out."""
-        return len(self.bases) * len(self.tape.words)
-
-
-def play(turns: Sequence[Turns], workspace: Array) -> int:
-    """Play tapes one after the other; gives what the floating-point unit saw."""
-    calls = sum(len(t.bases) * len(t.tape.table) for t in turns)
+    ``bases``: a row for each, the addresses of its memories, then the labels' first points.
+    """
+    lengths = [len(t.table) for t in tapes]
+    calls = sum(lengths)
     if not calls:
         return 0
-    memory = np.empty(_HEAD + 2 * calls + sum(t.n_words for t in turns), np.int64)
-    base, row, at = memory.__array_interface__["data"][0], _HEAD, _HEAD + 2 * calls
-    for t in turns:
-        times, n, size = len(t.bases), len(t.tape.table), len(t.tape.words)
-        table = memory[row : row + 2 * times * n].reshape(times, n, 2)
+    begins = np.cumsum([0, *lengths])
+    memory = np.empty(_HEAD + 2 * calls + sum(len(t.words) for t in tapes), np.int64)
+    base, at = memory.__array_interface__["data"][0], _HEAD + 2 * calls
+    table = memory[_HEAD:at].reshape(calls, 2)
+    turns: dict[int, list[int]] = {}
+    for i, t in enumerate(tapes):
+        turns.setdefault(id(t), []).append(i)
+    for mine in turns.values():
+        made, times = tapes[mine[0]], len(mine)
+        n, size = len(made.table), len(made.words)
         words = memory[at : at + times * size].reshape(times, size)
-        table[...] = t.tape.table
-        table[..., 1] += base + 8 * (at + size * np.arange(times)[:, None])
-        words[...] = t.tape.words
-        words[:, t.tape.places] += t.bases[:, t.tape.bases]
-        row, at = row + 2 * times * n, at + times * size
+        words[...] = made.words
+        words[:, made.places] += bases[mine][:, made.bases]
+        rows = begins[mine][:, None] + np.arange(n)
+        table[rows, 0] = made.table[:, 0]
+        table[rows, 1] = made.table[:, 1] + (base + 8 * (at + size * np.arange(times)[:, None]))
+        at += times * size
     memory[:_HEAD] = base + 8 * _HEAD, calls, 0, 1
     return _played(memory, workspace)
 
@@ -98,6 +101,7 @@ class Blocks(Protocol):
     mode: Mode
     states: dict[int, range]
     nothing: list[tuple[Array, ...]]
+    mask: Mask
 
     def streamed(self, box: Box) -> tuple[tuple[Box, Held], ...]: ...
 
@@ -127,57 +131,87 @@ class Tapes:
         written = [tuple(range(region.n_out))] if kernel.mode == "whole" else states
         plain = [tuple(p for p in access if isinstance(p, int)) for access in region.accesses]
         self.accesses = (*plain, *written) if plain == [*region.accesses] else None
+        products = [k for k, step in enumerate(region.steps) if contraction(step.einsum) is not None]
+        self.slots = {k: n for n, k in enumerate(products)}
         self.made: dict[Any, Tape | None] = {}
+        # Of tiles met before, by how their tensors lie: what is played, and where, from the tile's first point on.
+        self.known: dict[Any, list[tuple[list[Tape], Ints]]] = {}
 
     def run(self, rows: Iterable[Box], frame: Frame, tile: Box, outs: tuple[Array, ...], first: bool) -> int:
         """Every block of the output, as ``RegionKernel`` does it."""
-        bits, turns, size = 0, list[Turns](), 0
-        kernel, places = self.kernel, self._places(frame, tile, outs)
+        kernel, places, bits = self.kernel, self._places(frame, tile, outs), 0
+        lying = tuple([a.strides for a in (*frame.operands, *outs)])
+        origin = np.array([o for o, _ in tile], np.int64)
+        key = lying, first, tile if kernel.mask.conditions else _extents(tile)
+        if key in self.known:
+            for tapes, points in self.known[key]:
+                bits |= play(tapes, places(points + origin), frame.workspace)
+            return bits
+        turns, played, size, whole = list[tuple[Tape, Box]](), list[tuple[list[Tape], Ints]](), 0, True
+
+        def flush() -> int:
+            nonlocal size
+            if not turns:
+                return 0
+            points = np.array([[lo for lo, _ in box] for _, box in turns], np.int64)
+            tapes, size = [t for t, _ in turns], 0
+            turns.clear()
+            played.append((tapes, points - origin))
+            return play(tapes, places(points), frame.workspace)
+
         for box in rows:
             found, finished = self._row(box, frame, outs, first), self._finisher(box, frame, outs)
+            for turn in found or ():
+                turns.append(turn)
+                size += len(turn[0].words)
+                if size > _MOST_WORDS:
+                    bits |= flush()
             if found is not None and finished is not None:
-                found.append((finished, [box]))
-            for made, boxes in found or ():
-                most = max(1, _MOST_WORDS // max(1, len(made.words)))
-                bases = places(boxes)
-                for n in range(0, len(boxes), most):
-                    turns.append(Turns(made, bases[n : n + most]))
-                    size += turns[-1].n_words
-                    if size > _MOST_WORDS:
-                        bits, turns, size = bits | play(turns, frame.workspace), [], 0
-            if found is None or finished is None:
-                bits, turns, size = bits | play(turns, frame.workspace), [], 0
+                turns.append((finished, box))
+                size += len(finished.words)
+                continue
+            bits, whole = bits | flush(), False
             if found is None:
                 bits |= kernel.rows(frame, box, tile, outs, first)
-            elif finished is None:
+            else:
                 kernel.stand(frame, box, tile)
                 kernel.bind(frame, outs)
                 bits |= kernel.finish(frame, box, tile, outs[0])
-        return bits | play(turns, frame.workspace)
+        bits |= flush()
+        if whole and sum(len(tapes) for tapes, _ in played) <= _MOST_TURNS:
+            self.known = {key: played} if len(self.known) >= _MOST_KNOWN else {**self.known, key: played}
+        return bits
 
-    def _places(self, frame: Frame, tile: Box, outs: tuple[Array, ...]) -> Callable[[Sequence[Box]], Ints]:
-        """Of each of some boxes: the addresses of its parts, then its first points."""
+    def _places(self, frame: Frame, tile: Box, outs: tuple[Array, ...]) -> Callable[[Ints], Ints]:
+        """Of each of some boxes, told by its first points: the addresses of its parts, then those points."""
         arrays, origin = (*frame.operands, *outs), np.array([o for o, _ in tile], np.int64)
-        steps = np.zeros((len(tile), 1 + len(arrays)), np.int64)
+        steps = np.zeros((len(tile), 2 + len(arrays)), np.int64)
         for i, (array, access) in enumerate(zip(arrays, self.accesses or (), strict=False)):
             for p, step in zip(access, array.strides, strict=True):
                 steps[p, 1 + i] += step
-        addresses = np.array([a.__array_interface__["data"][0] for a in (frame.workspace, *arrays)], np.int64)
+        near = [a.__array_interface__["data"][0] for a in (frame.workspace, *arrays)]
+        addresses = np.array([*near, self._room()], np.int64)
 
-        def bases(boxes: Sequence[Box]) -> Ints:
-            points = np.array([[lo for lo, _ in box] for box in boxes], np.int64)
+        def bases(points: Ints) -> Ints:
             return np.concatenate((addresses + (points - origin) @ steps, points), axis=1)
 
         return bases
 
-    def _row(self, box: Box, frame: Frame, outs: tuple[Array, ...], first: bool) -> list[tuple[Tape, list[Box]]] | None:
+    def _room(self) -> int:
+        """The address of this thread's room for what products pack; nothing is kept there from other operands."""
+        begin = room(len(self.slots) * MOST_ROOM_NBYTES)
+        for slot in self.slots.values():
+            ctypes.memset(begin + slot * MOST_ROOM_NBYTES, 0, 8 * len(KEPT))
+        return begin
+
+    def _row(self, box: Box, frame: Frame, outs: tuple[Array, ...], first: bool) -> list[tuple[Tape, Box]] | None:
         """What opens a block's states and folds into them: tapes, each with the blocks that it is played for."""
-        found: list[tuple[Tape, list[Box]]] = []
+        found: list[tuple[Tape, Box]] = []
         if first or self.kernel.mode == "whole":
             made = self._tape("open", box, frame, outs)
             if made is None:
                 return None
-            found.append((made, [box]))
+            found.append((made, box))
         fresh = True
         for block, held in self.kernel.streamed(box):
             if self.kernel._program(_extents(block), held) is None:
@@ -185,10 +219,7 @@ class Tapes:
             made = self._tape("first" if fresh else "next", block, frame, outs, held)
             if made is None:
                 return None
-            if found and found[-1][0] is made:
-                found[-1][1].append(block)
-            else:
-                found.append((made, [block]))
+            found.append((made, block))
             fresh = False
         return found
 
@@ -213,7 +244,9 @@ class Tapes:
         near, unreal = self._unreal(frame, outs, extents)
         kernel.stand(near, box, box)
         kernel.bind(near, unreal)
-        recorder = Recorder(1 + len(near.operands) + len(unreal), tuple([lo for lo, _ in box]))
+        n = len(near.operands)
+        starts = tuple([lo for lo, _ in box])
+        recorder = Recorder(2 + n + len(unreal), range(1, 1 + n), self.slots, starts)
         try:
             match part:
                 case "open":

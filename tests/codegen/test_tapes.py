@@ -7,7 +7,7 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from einturnip.codegen import kernels, region_space, region_tape
+from einturnip.codegen import kernels, region_recorder, region_space, region_tape
 from einturnip.codegen.native import library
 from einturnip.codegen.native.tape import Player
 from einturnip.codegen.region import RegionKernel
@@ -43,6 +43,7 @@ def in_steps(kernel: RegionKernel, operands: tuple[Array, ...]) -> tuple[Array, 
 @pytest.mark.parametrize("mask", ["", "causal", "window"])
 def test_tapes_give_the_bits_of_the_steps(mask: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(region_space, "VALUE_NBYTES", 1 << 13)
+    monkeypatch.setattr(region_recorder, "region_product", lambda kernel: None)  # as steps are: by BLAS
     made = attention(np.random.default_rng(0), 2, 3, 100, 130, 16, 24, mask)
     kernel = kernel_of(made)
     kernel.scratch_nbytes = kernel.workspace_nbytes = 1 << 22  # so that steps halve no block
@@ -113,3 +114,35 @@ def test_more_than_one_call_plays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(region_space, "VALUE_NBYTES", 1 << 14)
     made = attention(np.random.default_rng(0), 1, 2, 96, 128, 16, 16, "causal")
     np.testing.assert_allclose(run(kernel_of(made), made.operands)[0], made.expected, rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize("nbytes", [1 << 10, 1 << 13, 1 << 18])
+@pytest.mark.parametrize("mask", ["", "causal", "window"])
+def test_right_sides_that_stay_packed_are_those_of_the_block(
+    mask: str, nbytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows of blocks by one packing, blocks along the mask of other extents; then other values in their place."""
+    monkeypatch.setattr(region_space, "NEAR_NBYTES", nbytes)
+    rng = np.random.default_rng(0)
+    made = attention(rng, 2, 2, 100, 130, 24, 40, mask)
+    kernel = kernel_of(made)
+    np.testing.assert_allclose(run(kernel, made.operands)[0], made.expected, rtol=2e-5, atol=2e-5)
+    other = attention(rng, 2, 2, 100, 130, 24, 40, mask)
+    for old, new in zip(made.operands, other.operands, strict=True):
+        old[...] = new
+    for _ in range(2):
+        np.testing.assert_allclose(run(kernel, made.operands)[0], other.expected, rtol=2e-5, atol=2e-5)
+
+
+def test_a_tile_met_before_is_played_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a mask wherever it lies, with one where it lay."""
+    for mask, times in (("", 1), ("causal", 2)):
+        made = attention(np.random.default_rng(0), 1, 1, 64, 64, 32, 32, mask)
+        kernel = kernel_of(made, (1, 1, 32, 32, 64, 32))
+        assert kernel.tapes is not None
+        for _ in range(2):
+            for s in (0, 32):
+                q, k, v = made.operands
+                out, _ = run(kernel, (q[:, :, s : s + 32], k, v), (0, 0, s, 0, 0, 0))
+                np.testing.assert_allclose(out, made.expected[:, :, s : s + 32], rtol=2e-5, atol=2e-5)
+        assert len(kernel.tapes.known) == times

@@ -7,6 +7,7 @@ Source: Goto and van de Geijn (2008), the blocks; Matthews (2018), tables of pla
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from einturnip.codegen.native.ir import Value
@@ -25,10 +26,13 @@ WORDS = (
     *("row_block", "column_block", "term_block"),
     # Of columns, else of terms, that lie side by side on the right: how far apart in the list, and how many; 0: none.
     *("column_step", "column_part", "term_step", "term_part"),
+    # Whether the packed right stays for the next call: what is there of this address and extents is not packed again.
+    "keeps",
 )
 LISTS = ("batch_list", "row_list", "column_list", "term_list")
 _TABLES = ("row_left", "row_out", "column_right", "column_out", "term_left", "term_right")
-PLACES = ("tile", "near", "left_panel", "right_panel", *_TABLES)
+KEPT = ("address", "extents")  # of what is packed: words at the beginning of the workspace
+PLACES = ("kept", "tile", "near", "left_panel", "right_panel", *_TABLES)
 _OF = {"left": 1, "right": 2, "out": 3}  # words of a label
 _FEW = 1  # panels of columns for which no left panel is made, where the left has its terms side by side
 _AHEAD = 4  # panels of the right that are fetched before their time
@@ -59,6 +63,7 @@ class Blocks:
         columns = -(-self.columns // self.code.columns) * self.code.columns
         counts = {"r": self.rows, "c": columns, "t": self.terms}
         sizes = {
+            "kept": 8 * len(KEPT),
             "tile": ROWS * self.code.columns * self.code.size,
             "near": (RUN + self.code.width) * self.code.width * self.code.size,
             "left_panel": ROWS * self.code.line_nbytes,
@@ -135,26 +140,42 @@ class _Blocked(Routine):
         self.blocks(self.word_of["columns"], self.word_of["column_block"], self._columns)
 
     def _columns(self, begin: Value) -> None:
+        self.first_column = begin
         self.breadth = self.least(self.minus(self.word_of["columns"], begin), self.word_of["column_block"])
-        self._table("column_right", begin, self.breadth, self.what.columns)
         self._table("column_out", begin, self.breadth, self.what.columns)
         self.blocks(self.word_of["terms"], self.word_of["term_block"], self._terms)
 
     def _terms(self, begin: Value) -> None:
         self.depth = self.least(self.minus(self.word_of["terms"], begin), self.word_of["term_block"])
         self._table("term_left", begin, self.depth)
-        self._table("term_right", begin, self.depth)
         self.adds = self.select(self.whether("sgt", begin, 0), ONE, self.word_of["adds"])
         self.panel_nbytes = self.times(self.plus(self.depth, 1), self.what.columns * self.what.size)
-        self._pack()
+        self._keep_or_pack(begin)
         self.blocks(self.word_of["rows"], self.word_of["row_block"], self._rows)
 
     def _panel(self, column: Value) -> Value:
         """The right panel of a column."""
         return self.at(self.places["right_panel"], self.times(self.over(column, self.what.columns), self.panel_nbytes))
 
-    def _pack(self) -> None:
+    def _keep_or_pack(self, term: Value) -> None:
+        """The right block from a term on, packed unless it is there."""
+        kept = self.places["kept"]
+        extents = self.plus(self.times(self.breadth, 1 << 32), self.depth)
+        block = self.address(self.tensors["right"]), extents
+        same = [self.whether("eq", self.word(kept, k), value) for k, value in enumerate(block)]
+        there = self.both(self.both(*same), self.whether("ne", self.word_of["keeps"], 0))
+
+        def pack() -> None:
+            self._pack(term)
+            for k, value in enumerate(block):
+                self.store(value, self.words(kept, k))
+
+        self.either(there, lambda: None, pack)
+
+    def _pack(self, term: Value) -> None:
         """The right block, by whichever way meets each line of the cache once."""
+        self._table("column_right", self.first_column, self.breadth, self.what.columns)
+        self._table("term_right", term, self.depth)
         columns, each = self.what.columns, self.each
         along, aside = (self.whether("sgt", self.word_of[f"{text}_step"], 0) for text in ("column", "term"))
         plain = lambda: each(self.breadth, columns, self._pack_right)  # noqa: E731
@@ -266,7 +287,6 @@ class _Blocked(Routine):
         """By the smallest of the routines that hold the rows and columns that are left."""
         lines, across = self.minus(self.height, row), self.minus(self.breadth, column)
         wide = self.whether("sgt", across, self.what.width)
-        tall = self.whether("sgt", lines, HEIGHTS[0])
         out = self.at(self.tensors["out"], self.word(self.places["column_out"], column))
         result = self.places["tile"], out, self.words(self.places["row_out"], row), self.factor
         run = self.word(self.runs["column_out"], column)
@@ -282,4 +302,11 @@ class _Blocked(Routine):
         def tile_of(height: int) -> None:
             self.either(wide, lambda: of(height, 2), lambda: of(height, 1))
 
-        self.either(tall, lambda: tile_of(ROWS), lambda: tile_of(HEIGHTS[0]))
+        def lowest(heights: Sequence[int]) -> None:
+            height, *higher = heights
+            if not higher:
+                tile_of(height)
+            else:
+                self.either(self.whether("sgt", lines, height), lambda: lowest(higher), lambda: tile_of(height))
+
+        lowest(HEIGHTS)

@@ -13,7 +13,7 @@ from einturnip.codegen.native.routine import ZERO, Routine, number
 # left in the workspace, for Update to do that with parts of it.
 PUTS, ADDS, STREAMS, LEAVES = range(4)
 _PASSING, _FETCHED = 4, 1024  # vectors of a row that stand there at a time; bytes ahead that are fetched
-HEIGHTS = (4, ROWS)  # of tiles: the last rows are done in a lower one where they are few
+HEIGHTS = (4, 8, ROWS)  # of tiles: the last rows are done in a lower one where they are few
 # Where a tile is left, or belongs: its first column in the result, and how far from there its rows are.
 _RESULT = "target out places factor"
 

@@ -13,7 +13,7 @@ _LINE = 64
 
 
 def room(nbytes: int) -> int:
-    """The address of this thread's bytes, on a line of the cache: some 700 KiB at most."""
+    """The address of this thread's bytes, on a line of the cache: 700 KiB at most, or for each product of a region."""
     held: Array | None = getattr(_rooms, "room", None)
     if held is None or len(held) < nbytes + _LINE:
         held = _rooms.room = np.empty(nbytes + _LINE, np.uint8)
