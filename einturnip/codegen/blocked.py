@@ -9,7 +9,7 @@ import numpy as np
 
 from einturnip.codegen.assemble import Assembler, Register, Step
 from einturnip.codegen.primitives import Array
-from einturnip.codegen.protocol import Bound
+from einturnip.codegen.protocol import Bound, Prepared
 from einturnip.codegen.space import Space
 from einturnip.codegen.status import StatusLog, listening
 from einturnip.codegen.window import Tile, aligned
@@ -19,7 +19,7 @@ _ALL = slice(None)
 
 
 @dataclass(frozen=True)
-class Blocked:
+class Blocked(Prepared):
     """Steps over registers, in sections of a loop nest; see Assembler.
 
     ``accesses`` and ``out_accesses`` give the labels of each operand's and output's axes.
@@ -39,17 +39,6 @@ class Blocked:
     flops: int
     cleared: tuple[Array, ...] = ()
     within: Callable[[int], Blocked] | None = field(default=None, compare=False)
-
-    def __call__(
-        self,
-        outs: tuple[Array, ...],
-        operands: tuple[Array, ...],
-        origins: tuple[int, ...],
-        first: bool,
-        workspace: Array,
-    ) -> int:
-        """Run over one tile; gives what the floating-point unit saw."""
-        return self.bound(outs, operands, origins, first, workspace)()
 
     def bound(
         self,

@@ -14,7 +14,7 @@ from einturnip.codegen.blas import Matrix, Product, product
 from einturnip.codegen.graph import number
 from einturnip.codegen.matrices import Plan, Tensor, plan, stride
 from einturnip.codegen.primitives import BF16_EDGE, Array
-from einturnip.codegen.protocol import Bound
+from einturnip.codegen.protocol import Bound, Prepared
 from einturnip.codegen.status import INVALID, StatusLog, listening, unit
 from einturnip.codegen.window import aligned, label_strides, terms
 from einturnip.core.contraction import Contraction, contraction
@@ -41,7 +41,7 @@ class _Bound:
 
 
 @dataclass(frozen=True)
-class ContractionKernel:
+class ContractionKernel(Prepared):
     """A contraction of tiles of fixed extents, of any strides.
 
     Shapes:
@@ -65,17 +65,6 @@ class ContractionKernel:
     narrow_bf16: bool
     workspace_nbytes: int = 0
     _bounds: dict[StrideKey, _Bound] = field(default_factory=dict, init=False, compare=False)
-
-    def __call__(
-        self,
-        outs: tuple[Array, ...],
-        operands: tuple[Array, ...],
-        origins: tuple[int, ...],
-        first: bool,
-        workspace: Array,
-    ) -> int:
-        """Run over one tile; gives what the floating-point unit saw."""
-        return self.bound(outs, operands, origins, first, workspace)()
 
     def bound(
         self,

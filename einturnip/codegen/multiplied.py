@@ -19,7 +19,7 @@ from einturnip.codegen.native.register_tile import ADDS, PUTS, STREAMS
 from einturnip.codegen.native.room import room
 from einturnip.codegen.parts import Parts, repeated, spans
 from einturnip.codegen.primitives import Array
-from einturnip.codegen.protocol import Bound
+from einturnip.codegen.protocol import Bound, Prepared
 from einturnip.codegen.status import unit
 from einturnip.codegen.walks import LEFT, OUT, Strides, by_strides, listed, squares
 from einturnip.core.dtypes import F32, F64
@@ -33,7 +33,7 @@ _PUT_SINGLY = 2.0  # register tiles' rows that putting one of its elements takes
 
 
 @dataclass(frozen=True)
-class Multiplied:
+class Multiplied(Prepared):
     """A contraction of tiles of fixed extents; ``slow`` is the same by BLAS, and knows what its labels are."""
 
     slow: ContractionKernel
@@ -50,17 +50,6 @@ class Multiplied:
     def workspace_nbytes(self) -> int:
         """What BLAS would be given; blocks are packed in the thread's own room, as BLAS has it too."""
         return self.slow.workspace_nbytes
-
-    def __call__(
-        self,
-        outs: tuple[Array, ...],
-        operands: tuple[Array, ...],
-        origins: tuple[int, ...],
-        first: bool,
-        workspace: Array,
-    ) -> int:
-        """Run over one tile; gives what the floating-point unit saw."""
-        return self.bound(outs, operands, origins, first, workspace)()
 
     def bound(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Literal, Protocol, runtime_checkable
 
@@ -64,3 +65,29 @@ class Bindable(Protocol):
         workspace: Array,
     ) -> Bound:
         """The call with these arguments (see HostKernel), all that can be done beforehand done."""
+
+
+class Prepared(ABC):
+    """A kernel whose call is to make it ready, and to run that."""
+
+    @abstractmethod
+    def bound(
+        self,
+        outs: tuple[Array, ...],
+        operands: tuple[Array, ...],
+        origins: tuple[int, ...],
+        first: bool,
+        workspace: Array,
+    ) -> Bound:
+        """See Bindable."""
+
+    def __call__(
+        self,
+        outs: tuple[Array, ...],
+        operands: tuple[Array, ...],
+        origins: tuple[int, ...],
+        first: bool,
+        workspace: Array,
+    ) -> int:
+        """Run over one tile; gives what the floating-point unit saw."""
+        return self.bound(outs, operands, origins, first, workspace)()

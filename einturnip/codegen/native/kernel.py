@@ -13,7 +13,7 @@ from einturnip.codegen.native.recipe import Recipe
 from einturnip.codegen.native.room import room
 from einturnip.codegen.parts import Parts, repeated, spans
 from einturnip.codegen.primitives import Array
-from einturnip.codegen.protocol import Bound, HostKernel
+from einturnip.codegen.protocol import Bound, HostKernel, Prepared
 from einturnip.codegen.status import INVALID, unit
 from einturnip.codegen.window import first_offset, label_strides
 from einturnip.core.einsum import Access
@@ -25,7 +25,7 @@ _LEAST_TILES, _LEAST_RUN = 8, 4096
 
 
 @dataclass(frozen=True)
-class NativeKernel:
+class NativeKernel(Prepared):
     """Machine code for tiles whose vectors lie in one run; ``slow`` does the others, and what met a NaN."""
 
     recipe: Recipe
@@ -42,17 +42,6 @@ class NativeKernel:
     def flops(self) -> int:
         """Scalar operations of a call."""
         return self.slow.flops
-
-    def __call__(
-        self,
-        outs: tuple[Array, ...],
-        operands: tuple[Array, ...],
-        origins: tuple[int, ...],
-        first: bool,
-        workspace: Array,
-    ) -> int:
-        """Run over one tile; gives what the floating-point unit saw."""
-        return self.bound(outs, operands, origins, first, workspace)()
 
     def bound(
         self,
