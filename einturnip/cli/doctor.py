@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 def command(spill: Path | None, wanted: bool, quick: bool) -> None:
     """Show what this machine has, and measure its arithmetic, memory and disk (some five seconds).
 
-    With --calibrate, measure every rate that plans are priced with (half a minute, on a machine that does nothing
+    With --calibrate, measure every rate that plans are priced with (a minute, on a machine that does nothing
     else) and keep them in the user's cache for all runs to come.
     """
     from einturnip.stores.temporary import default_directory
@@ -51,9 +51,10 @@ def _calibrate(folder: Path, quick: bool) -> None:
 
     if stored_path() is None:
         raise click.UsageError(f"{SWITCH} says that no measured machine is to be used; unset it to measure one")
+    kept = False
     for word, machine in calibrate(folder, quick):
         if machine is None:
-            click.echo(f"measuring {word} ...", err=True)
+            click.echo(f"doubtful {word}" if kept else f"measuring {word} ...", err=True)
             continue
         try:
             path = store(machine, today(), str(folder))
@@ -62,6 +63,7 @@ def _calibrate(folder: Path, quick: bool) -> None:
         for name, line in _rates(machine):
             click.echo(f"{name:<9}{line}")
         click.echo(f"kept in  {path}")
+        kept = True
 
 
 def _findings(folder: Path) -> Iterator[tuple[str, str]]:

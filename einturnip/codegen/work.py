@@ -34,7 +34,10 @@ _IN_TURNS = 2
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """One array operation: ``times`` calls, ``points`` and inner ``loops`` in all; bytes from and to memory."""
+    """One array operation: ``times`` calls, ``points`` and inner ``loops`` in all; bytes from and to memory.
+
+    ``table``: of rows at places that are data, the bytes of what they are taken from.
+    """
 
     name: str
     times: float
@@ -42,6 +45,7 @@ class Pass:
     loops: float = 0.0
     read: float = 0.0
     written: float = 0.0
+    table: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +70,7 @@ class Work:
     def add(self, other: Work, times: float = 1.0) -> None:
         """The other's work too, so many times; its operands lie in the cache."""
         for p in other.passes:
-            self.passes.append(Pass(p.name, p.times * times, p.points * times, p.loops * times))
+            self.passes.append(Pass(p.name, p.times * times, p.points * times, p.loops * times, table=p.table))
         self.products += [Multiply(p.dtype, p.m, p.n, p.k, p.times * times) for p in other.products]
         for name, count in other.turns.items():
             self.turn(name, count * times)
@@ -148,9 +152,9 @@ def _blocked(kernel: Blocked, share: float) -> Work:
         for step in steps:
             made = _pass(kernel.registers, sections, number, step, seen)
             if made.times:
-                _placed(work, made, step, sections, share)
+                _placed(work, made, step, sections, share, kernel.registers[step.out].dtype.itemsize)
     if sum(p.read + p.written for p in work.passes) < CACHED_NBYTES:
-        work.passes = [Pass(p.name, p.times, p.points, p.loops) for p in work.passes]
+        work.passes = [replace(p, read=0.0, written=0.0) for p in work.passes]
     return work
 
 
@@ -177,13 +181,17 @@ def _pass(registers: Sequence[Register], sections: _Sections, number: int, step:
     return Pass(f"{name}.{unit}", times, points, loops, moved["operand"], moved["out"])
 
 
-def _placed(work: Work, made: Pass, step: Step, sections: _Sections, share: float) -> None:
-    """Adds a pass; rows at places that are data cost by the row and by the element, those that count alone."""
+def _placed(work: Work, made: Pass, step: Step, sections: _Sections, share: float, item: int) -> None:
+    """Adds a pass; rows at places that are data cost by the row and by the element, those that count alone.
+
+    ``item``: bytes of an element of what the step makes.
+    """
     run = step.operation
     if isinstance(run, FetchRows | PickRows):
         kept = share if isinstance(run, PickRows) else 1.0
         rows = made.points / max(1, _row_points(run, sections.space.blocks))
-        work.passes.append(Pass("rows", made.times, rows * kept, 0, made.read * kept, made.written))
+        table = _table_nbytes(run, item)
+        work.passes.append(Pass("rows", made.times, rows * kept, 0, made.read * kept, made.written, table))
         work.passes.append(Pass("elements", 0, made.points * kept))
     elif isinstance(run, Scatter):
         kept = min(1.0, _IN_TURNS * share) if run.masked else 1.0
@@ -194,6 +202,13 @@ def _placed(work: Work, made: Pass, step: Step, sections: _Sections, share: floa
         if isinstance(run, FetchPieces):
             work.turn("piece", made.times)
         work.passes.append(made)
+
+
+def _table_nbytes(operation: FetchRows | PickRows, item: int) -> float:
+    """Bytes of the part of a table that a tile has."""
+    fetch = operation.fetch if isinstance(operation, PickRows) else operation
+    sides = (fetch.extents[p] if isinstance(p, int) else n for p, n in zip(fetch.access, fetch.shape, strict=True))
+    return float(item * math.prod(sides))
 
 
 def _row_points(operation: FetchRows | PickRows, blocks: Sequence[int]) -> int:
@@ -312,7 +327,8 @@ def work_seconds(work: Work, machine: Machine) -> float:
     for p in work.passes:
         moved = (p.read + 2 * p.written) / touched
         if p.points:
-            total += p.times * step + p.loops * loop + max(moved, p.points * machine.point_seconds(p.name))
+            each = machine.row_seconds(p.table) if p.table else machine.point_seconds(p.name)
+            total += p.times * step + p.loops * loop + max(moved, p.points * each)
         else:
             waiting += moved
     products = sum(p.times * machine.product_seconds(p.dtype, p.m, p.n, p.k) for p in work.products)

@@ -8,10 +8,10 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
-from itertools import product
+from itertools import pairwise, product
 from typing import Any
 
-from einturnip.core.machine_defaults import POINTS, PRODUCTS, SIDES, TURNS
+from einturnip.core.machine_defaults import POINTS, PRODUCTS, SIDES, TABLE_BITS, TURNS
 
 Table = tuple[tuple[str, float], ...]
 Products = tuple[tuple[str, tuple[float, ...]], ...]
@@ -45,7 +45,9 @@ class Machine:
     ``memory_bandwidth``: bytes one worker copies while the others do too. ``op_latency``: of an op beside its kernel.
     ``run_latency``: of one more run of bytes in a file; ``cold_run_latency``: of one of a page, how much longer, if it
     is not in the page cache. ``page_latency``: how much longer one page takes that is read by itself, if it is not.
-    ``fault``: of the first touch of a byte of the arena.
+    ``fault``: of the first touch of a byte of the arena. ``read_core``, ``write_core``, ``spill_core``: the part of a
+    core that a thread keeps busy while it reads cold files, writes outputs, reads or writes the spill file; all of one
+    where files lie in memory, little of one where it waits for a disk.
 
     ``compiled``: kernels may be machine code, where it is priced as such.
 
@@ -54,7 +56,7 @@ class Machine:
         turns: seconds of what a kernel does in Python, by name (see codegen.work).
         products: seconds of matrix products (m, k) by (k, n), by dtype, over SIDES x SIDES x SIDES (m, n, k).
 
-    Units: bytes/s, seconds.
+    Units: bytes/s, seconds, cores.
     """
 
     workers: int = 2
@@ -69,6 +71,9 @@ class Machine:
     cold_run_latency: float = 1.0e-5
     page_latency: float = 1.0e-4
     fault: float = 5.0e-10
+    read_core: float = 0.2
+    write_core: float = 1.0
+    spill_core: float = 0.2
     points: Table = POINTS
     turns: Table = TURNS
     products: Products = PRODUCTS
@@ -115,6 +120,16 @@ class Machine:
         if operation.startswith("convert"):
             return self._points.get("convert.float32.float64", _UNKNOWN)
         return _UNKNOWN * width
+
+    def row_seconds(self, nbytes: float) -> float:
+        """Seconds a row of a gather, its elements aside, from a table of so many bytes: by the cache that holds it."""
+        bits = min(max(math.log2(max(1.0, nbytes)), TABLE_BITS[0]), TABLE_BITS[-1])
+        for low, high in pairwise(TABLE_BITS):
+            if bits <= high:
+                share = (bits - low) / (high - low)
+                few, many = (self.point_seconds(f"rows.{b}") for b in (low, high))
+                return few + share * (many - few)
+        raise AssertionError(bits)
 
     def turn_seconds(self, name: str) -> float:
         """Seconds of one call, block, step, loop, turn or action, its points aside."""
@@ -177,6 +192,9 @@ _NUMBERS = (
     "cold_run_latency",
     "page_latency",
     "fault",
+    "read_core",
+    "write_core",
+    "spill_core",
 )
 
 

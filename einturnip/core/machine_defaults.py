@@ -8,6 +8,8 @@ from __future__ import annotations
 
 # Sizes m, n and k of the products in a table.
 SIDES = (1, 4, 16, 64, 256, 1024)
+# Bytes of the tables, by their logarithms, from which single rows are taken: of each cache, and of none.
+TABLE_BITS = (14, 19, 23, 26)
 
 # fmt: off
 _NANOSECONDS = {
@@ -53,7 +55,8 @@ _NANOSECONDS = {
     "reduce.multiply.inner.float64": 0.857, "reduce.multiply.outer.float64": 0.2, "reduce.add.inner.int64": 0.122,
     "reduce.add.outer.int64": 0.176, "reduce.add.inner.complex64": 0.339, "reduce.add.outer.complex64": 0.195,
     "reduce.logical_or.inner.bool": 0.0749, "flat_arg.float32": 0.115, "first_along.float32": 0.452,
-    "flat_arg.float64": 0.158, "first_along.float64": 0.583, "rows": 2, "elements": 0.0846,
+    "flat_arg.float64": 0.158, "first_along.float64": 0.583, "rows.14": 2, "rows.19": 2, "rows.23": 4,
+    "rows.26": 8, "elements": 0.0846,
     "scatter.sum.float32": 2.06, "scatter.sum.float64": 2.06, "scatter.max.float32": 2.31, "scatter.sum.int64": 2.28,
 }
 _TURN_MICROSECONDS = {

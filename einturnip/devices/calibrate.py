@@ -6,6 +6,7 @@ much longer an operation takes then is measured on long ones, since short ones w
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 import threading
@@ -24,6 +25,8 @@ from einturnip.core.machine_defaults import SIDES
 
 Run = Callable[[], object]
 POINTS = 1 << 16  # of one call, as many as a kernel's blocks have
+_SPREAD = 0.02  # seconds; two threads that were just started may take turns on one processor as long
+_COPIED = 16 << 20  # bytes; no cache holds them for long
 _FLOATS = ("float32", "float64")
 _COMPLEX = ("complex64", "complex128")
 _INTEGERS = ("int32", "int64")
@@ -48,9 +51,22 @@ _CONVERSIONS = (
 )
 
 
-def together(make: Callable[[int], Run], workers: int, seconds: float) -> float:
-    """Seconds of one call while ``workers`` threads call at once, each what ``make`` made it; after one call each."""
-    counts, elapsed = [0] * workers, [0.0] * workers
+def together(make: Callable[[int], Run], workers: int, seconds: float, waits: bool = False) -> float:
+    """Seconds of one call while ``workers`` threads call at once, each what ``make`` made it; after one call each.
+
+    Seconds of the processor, which other programs do not take part in; those of a clock with ``waits``, where what
+    threads wait for each other counts.
+    """
+    clock = time.perf_counter if waits else time.thread_time
+    counts, taken = _together(make, workers, seconds, clock)
+    return sum(t / n for t, n in zip(taken, counts, strict=True)) / workers
+
+
+def _together(
+    make: Callable[[int], Run], workers: int, seconds: float, clock: Callable[[], float]
+) -> tuple[list[int], list[float]]:
+    """Of each worker its calls, and the seconds that they took by ``clock``."""
+    counts, taken = [0] * workers, [0.0] * workers
     gate = threading.Barrier(workers)
     runs = [make(w) for w in range(workers)]
 
@@ -58,21 +74,53 @@ def together(make: Callable[[int], Run], workers: int, seconds: float) -> float:
         run = runs[w]
         with np.errstate(all="ignore"):
             run()
+            if workers > 1 and seconds:
+                spread(run)
             gate.wait()
+            started = clock()
             begin = now = time.perf_counter()
             n = 0
             while now - begin < seconds or n < 2:
                 run()
                 n += 1
                 now = time.perf_counter()
-        counts[w], elapsed[w] = n, now - begin
+            counts[w], taken[w] = n, clock() - started
 
     threads = [threading.Thread(target=work, args=(w,)) for w in range(workers)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    return sum(e / n for e, n in zip(elapsed, counts, strict=True)) / workers
+    return counts, taken
+
+
+def spread(run: Run) -> None:
+    """Keep a new thread busy for a moment: until then two of them may stand on one processor."""
+    until = time.perf_counter() + _SPREAD
+    while time.perf_counter() < until:
+        run()
+
+
+@contextlib.contextmanager
+def copying(workers: int) -> Iterator[None]:
+    """So many threads copy memory meanwhile, as processors do that are busy in a run."""
+    over = threading.Event()
+
+    def copy() -> None:
+        source, target = np.ones((2, _COPIED), np.uint8)
+        while not over.is_set():
+            np.copyto(target, source)
+
+    threads = [threading.Thread(target=copy) for _ in range(workers)]
+    for thread in threads:
+        thread.start()
+    time.sleep(_SPREAD if threads else 0.0)
+    try:
+        yield
+    finally:
+        over.set()
+        for thread in threads:
+            thread.join()
 
 
 def point_rates(seconds: float) -> dict[str, float]:
@@ -203,8 +251,9 @@ def contention(workers: int, seconds: float) -> tuple[float, float]:
     """How many times longer long array operations and products take while all workers are at them."""
 
     def ratio(make: Callable[[int], Run]) -> float:
-        alone = min(together(make, 1, seconds / 3) for _ in range(3))
-        return max(1.0, min(together(make, workers, seconds / 3) for _ in range(9)) / alone)
+        turns = [(together(make, 1, seconds / 3), together(make, workers, seconds / 3)) for _ in range(5)]
+        alone, all_at_once = (min(times) for times in zip(*turns, strict=True))
+        return max(1.0, all_at_once / alone)
 
     with threadpoolctl.threadpool_limits(limits=1, user_api="blas"):
         return ratio(_plain("exp", "float64", 1)), ratio(_products(F32, workers)(512, 512, 512))

@@ -10,11 +10,13 @@ import statistics
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from einturnip.core.dtypes import F32
+from einturnip.devices.calibrate import copying, spread
 from einturnip.stores.file_source import FileSource
 from einturnip.stores.open import open_sink, open_source
 from einturnip.stores.spill import SpillFile
@@ -30,8 +32,12 @@ _COLUMNS, _SHORT = 1024, 64  # of a strided read: runs of a page, and those of w
 _ROUNDS = 3
 
 
-def file_rates(folder: str | os.PathLike[str], nbytes: int) -> dict[str, float]:
+def file_rates(folder: str | os.PathLike[str], nbytes: int, workers: int = 1) -> dict[str, float]:
     """Rates by the names that Machine has for them, from files of ``nbytes`` that are gone when this returns.
+
+    All ``workers`` are busy, as in a run: those that nothing else is done on copy memory.
+
+    Units: bytes/s, seconds, parts of a core.
 
     Raises:
         OSError, StoreError: the folder cannot be written, or its disk has no room.
@@ -46,11 +52,14 @@ def file_rates(folder: str | os.PathLike[str], nbytes: int) -> dict[str, float]:
         with mmap.mmap(-1, _APART * READERS * _TILE) as memory:
             whole = np.frombuffer(memory, np.float32).reshape(_APART * READERS, rows, width)
             whole[...] = 1
-            wrote = [_write(path, whole, tiles, (height, width)) for path in paths]
-            found = {"write_bandwidth": statistics.median(wrote)}
-            found |= _read(paths[-1], whole, tiles, (height, width))
-            spilled = [_spill(folder, memory, nbytes) for _ in paths]
-            found |= {name: max(rates[name] for rates in spilled) for name in spilled[0]}
+            with copying(workers - 1):
+                wrote = [_write(path, whole, tiles, (height, width)) for path in paths]
+            found = {name: statistics.median(rates[name] for rates in wrote) for name in wrote[0]}
+            with copying(workers - READERS):
+                found |= _read(paths[-1], whole, tiles, (height, width))
+            with copying(workers - 1):
+                spilled = [_spill(folder, memory, nbytes) for _ in paths]
+            found |= {name: statistics.median(rates[name] for rates in spilled) for name in spilled[0]}
             del whole
     finally:
         for path in paths:
@@ -63,14 +72,19 @@ def _write(
     buffers: np.ndarray[tuple[int, ...], np.dtype[np.float32]],
     tiles: Sequence[Region],
     shape: tuple[int, int],
-) -> float:
+) -> dict[str, float]:
     sink = open_sink(path, "calibrate", shape, F32)
-    begin = time.perf_counter()
+    begin, busy = time.perf_counter(), time.thread_time()
     for number, region in enumerate(tiles):
         sink.write(region, buffers[number % len(buffers)][: region[0][1] - region[0][0]])
-    seconds = time.perf_counter() - begin
+    seconds, busy = time.perf_counter() - begin, time.thread_time() - busy
     sink.commit()
-    return 4 * shape[0] * shape[1] / seconds
+    return {"write_bandwidth": 4 * shape[0] * shape[1] / seconds, "write_core": _core(busy, seconds)}
+
+
+def _core(busy: float, seconds: float) -> float:
+    """The part of a core that a thread kept busy."""
+    return min(1.0, max(0.01, busy / seconds))
 
 
 def _read(
@@ -79,7 +93,11 @@ def _read(
     tiles: Sequence[Region],
     shape: tuple[int, int],
 ) -> dict[str, float]:
-    """Cold, cached, and in runs of a page: the first quarter of the rows."""
+    """Cold, cached, and in runs of a page: the first quarter of the rows.
+
+    Where the page cache cannot be dropped, since the "disk" is memory, cold is what cached is: so nothing else may
+    tell the two apart, and the file is read once before.
+    """
     source = open_source(os.fspath(path), "calibrate")
     assert isinstance(source, FileSource)
     nbytes = 4 * shape[0] * shape[1]
@@ -112,13 +130,16 @@ def _read(
         return (time.perf_counter() - begin) / len(rows)
 
     try:
-        cold = _timed(read, tiles)
-        cached = _timed(read, tiles)
-        _timed(read, strips(_SHORT))
-        run = max(1e-7, each(_timed(read, strips(_SHORT)), strips(_SHORT), cached))
+        _timed(read, tiles)
         source.release(((0, shape[0]), (0, shape[1])))
         forget()
-        cold_run = each(_timed(read, strips(_COLUMNS)), strips(_COLUMNS), cold) - run
+        cold, busy = _timed(read, tiles)
+        cached, _ = _timed(read, tiles)
+        _timed(read, strips(_SHORT))
+        run = max(1e-7, each(_timed(read, strips(_SHORT))[0], strips(_SHORT), cached))
+        source.release(((0, shape[0]), (0, shape[1])))
+        forget()
+        cold_run = each(_timed(read, strips(_COLUMNS))[0], strips(_COLUMNS), cold) - run
         forget()
         first = alone()
         page = first - alone()
@@ -127,6 +148,7 @@ def _read(
     return {
         "read_bandwidth": nbytes / cold,
         "cached_bandwidth": nbytes / cached,
+        "read_core": busy,
         "run_latency": run,
         "page_latency": max(page, 1e-7),
         "cold_run_latency": max(1e-7, cold_run),
@@ -137,24 +159,31 @@ def _points(region: Region) -> int:
     return (region[0][1] - region[0][0]) * (region[1][1] - region[1][0])
 
 
-def _timed(read: Callable[[Region, int], None], regions: Sequence[Region]) -> float:
-    """Seconds in which the readers, side by side, read all regions; what threads take to come and go is not in them."""
-    begun, ends = list[float](), [0.0] * READERS
+def _timed(read: Callable[[Region, int], None], regions: Sequence[Region]) -> tuple[float, float]:
+    """Seconds in which the readers, side by side, read all regions, and the part of a core that each kept busy.
+
+    What threads take to come and go is not in them.
+    """
+    scratch = np.empty(1 << 20, np.uint8)
+    begun, ends, busy = list[float](), [0.0] * READERS, [0.0] * READERS
     gate = threading.Barrier(READERS, lambda: begun.append(time.perf_counter()))
 
     def work(reader: int) -> None:
         together()
+        spread(partial(scratch.fill, reader))
         gate.wait()
+        begin = time.thread_time()
         for region in regions[reader::READERS]:
             read(region, reader)
-        ends[reader] = time.perf_counter()
+        ends[reader], busy[reader] = time.perf_counter(), time.thread_time() - begin
 
     threads = [threading.Thread(target=work, args=(r,)) for r in range(READERS)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    return max(ends) - begun[0]
+    seconds = max(ends) - begun[0]
+    return seconds, _core(sum(busy) / READERS, seconds)
 
 
 def _spill(folder: str | os.PathLike[str], memory: mmap.mmap, nbytes: int) -> dict[str, float]:
@@ -162,7 +191,7 @@ def _spill(folder: str | os.PathLike[str], memory: mmap.mmap, nbytes: int) -> di
     with memoryview(memory) as view:
         try:
             spill.reserve(nbytes)
-            begin = time.perf_counter()
+            begin, busy = time.perf_counter(), time.thread_time()
             for at in range(0, nbytes - _TILE + 1, _TILE):
                 with view[at % len(view) :][:_TILE] as tile:
                     spill.write(at, tile)
@@ -170,8 +199,9 @@ def _spill(folder: str | os.PathLike[str], memory: mmap.mmap, nbytes: int) -> di
             for at in range(0, nbytes - _TILE + 1, _TILE):
                 with view[at % len(view) :][:_TILE] as tile:
                     spill.read(at, tile)
-            end = time.perf_counter()
+            end, busy = time.perf_counter(), time.thread_time() - busy
         finally:
             spill.close()
     moved = nbytes // _TILE * _TILE
-    return {"spill_write": moved / (wrote - begin), "spill_read": moved / (end - wrote)}
+    core = _core(busy, end - begin)
+    return {"spill_write": moved / (wrote - begin), "spill_read": moved / (end - wrote), "spill_core": core}

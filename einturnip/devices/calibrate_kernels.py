@@ -12,12 +12,16 @@ from dataclasses import replace
 
 import numpy as np
 
+from einturnip.codegen.fetch import TAKER
 from einturnip.codegen.kernels import Mode, compile_kernel
+from einturnip.codegen.native import library
+from einturnip.codegen.native.take import LINE
 from einturnip.codegen.work import simple_work, work_seconds
 from einturnip.core.algebra import aggregation
 from einturnip.core.dtypes import F32, F64, I32, I64, DType
 from einturnip.core.einsum import Access, Einsum, Index, Key
 from einturnip.core.machine import Machine
+from einturnip.core.machine_defaults import TABLE_BITS
 from einturnip.core.scalar import Call, Cast, Const, Operand, Scalar
 from einturnip.devices.calibrate import together
 
@@ -40,10 +44,10 @@ def _batch(n: int) -> Einsum:
     return Einsum(("b", "i", "j", "k"), (n, 4, 4, 4), 3, accesses, (F32, F32), join, aggregation("sum", F32))
 
 
-def _gather(rows: int, width: int) -> Einsum:
-    """Rows of a table by a vector of indices."""
+def _gather(rows: int, width: int, of: int = _ROWS) -> Einsum:
+    """Rows of a table, which has so many, by a vector of indices."""
     index = Key(2, Cast(Operand(1, I32), I64))
-    bounds, accesses = (rows, width, _ROWS), ((2, 1), (0,))
+    bounds, accesses = (rows, width, of), ((2, 1), (0,))
     pick = aggregation("pick", F32)
     return Einsum(
         ("n", "d", "v"), bounds, 2, accesses, (F32, I32), Operand(0, F32), pick, _shapes(bounds, accesses), (index,)
@@ -73,13 +77,14 @@ def _shapes(bounds: Sequence[int], accesses: Sequence[tuple[int, ...]]) -> tuple
 def _caller(einsum: Einsum, mode: Mode = "whole") -> Callable[[int], Callable[[], object]]:
     """Makes a call of the einsum's kernel on arrays of its own."""
     kernel = compile_kernel(einsum, einsum.bounds, mode)
+    below = einsum.bounds[einsum.keys[0].label] if einsum.keys else _ROWS
 
     def make(_: int) -> Callable[[], object]:
         rng = np.random.default_rng(0)
         operands = []
         for slot, dtype in enumerate(einsum.dtypes):
             shape = einsum.operand_extents(slot, einsum.bounds)
-            whole = rng.integers(0, _ROWS, shape) if dtype.is_integer else rng.uniform(0.5, 1, shape)
+            whole = rng.integers(0, below, shape) if dtype.is_integer else rng.uniform(0.5, 1, shape)
             operands.append(whole.astype(dtype.numpy))
         outs = tuple(np.zeros(shape, d.numpy) for shape, d in einsum.components(einsum.bounds))
         workspace = np.zeros(kernel.workspace_nbytes, np.uint8)
@@ -90,8 +95,9 @@ def _caller(einsum: Einsum, mode: Mode = "whole") -> Callable[[int], Callable[[]
 
 
 def _least(einsum: Einsum, workers: int, seconds: float) -> float:
+    """Seconds of a call; where several workers call, with what they wait for the interpreter's lock."""
     make = _caller(einsum)
-    return min(together(make, workers, seconds / 3) for _ in range(3))
+    return min(together(make, workers, seconds / 3, waits=workers > 1) for _ in range(3))
 
 
 def turn_times(workers: int, seconds: float) -> dict[str, float]:
@@ -143,18 +149,26 @@ def keyed_rates(seconds: float, known: Machine) -> dict[str, float]:
     One thread, since these operations hold the interpreter's lock.
     """
     rows = 16 * _ROWS
-    free = tuple(
-        (name, 1e-15) for name in ("rows", "elements", *(f"scatter.{op}.{d.numpy.name}" for op, d in _SCATTERED))
-    )
+    sought = [f"rows.{bits}" for bits in TABLE_BITS] + [f"scatter.{op}.{d.numpy.name}" for op, d in _SCATTERED]
+    free = tuple((name, 1e-15) for name in (*sought, "elements"))
     bare = replace(known, points=known.points + free, turns=())
+    library.prepare([TAKER])  # as runs do
 
     def left(einsum: Einsum) -> float:
         kernel = compile_kernel(einsum, einsum.bounds, "whole")
         return _least(einsum, 1, seconds) - work_seconds(simple_work(kernel), bare)
 
-    narrow, wide = left(_gather(rows, 1)) / rows, left(_gather(_ROWS, 64)) / _ROWS
+    def wanted(bits: int) -> float:
+        """Seconds of one number of a table; no fewer are taken than it has lines, or a cache would hold those."""
+        of = (1 << bits) // 4
+        taken = max(rows, of * 4 // LINE)
+        return left(_gather(taken, 1, of)) / taken
+
+    each = {bits: wanted(bits) for bits in TABLE_BITS}
+    wide = left(_gather(_ROWS, 64)) / _ROWS  # of a table that lies in the second-level cache
+    narrow = each[TABLE_BITS[1]]
     element = max((wide - narrow) / 63, 1e-11)
-    found = {"rows": max(narrow - element, 1e-10), "elements": element}
+    found = {f"rows.{bits}": max(number - element, 1e-10) for bits, number in each.items()} | {"elements": element}
     for op, dtype in _SCATTERED:
         found[f"scatter.{op}.{dtype.numpy.name}"] = max(left(_scatter(op, dtype, rows)) / rows, 1e-10)
     return found

@@ -103,3 +103,20 @@ def _inactive_files(folder: Path) -> int:
     except (OSError, ValueError):
         return 0
     return int(fields.get("total_inactive_file", fields.get("inactive_file", 0)))
+
+
+def others_seconds() -> float:
+    """Seconds of the usable processors, since the machine began, that other programs took or a virtual machine's host.
+
+    0 where the system does not tell. Grows in steps of 10 ms.
+    """
+    own = sum(os.times()[:4])
+    try:
+        mine = {f"cpu{n}" for n in os.sched_getaffinity(0)}
+        with open("/proc/stat") as lines:
+            found = [line.split() for line in lines if line.startswith("cpu")]
+        # user, nice, system, then idle and waiting, then irq, softirq, steal
+        ticks = sum(int(x) for name, *of in found if name in mine for x in (*of[:3], *of[5:8]))
+        return ticks / os.sysconf("SC_CLK_TCK") - own
+    except (OSError, ValueError, AttributeError):
+        return 0.0

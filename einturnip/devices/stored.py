@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -17,7 +18,7 @@ import numpy as np
 from einturnip.core.machine import Machine
 from einturnip.devices.limits import total_memory, usable_cores
 
-SCHEMA = "einturnip.machine/1"
+SCHEMA = "einturnip.machine/2"
 SWITCH = "EINTURNIP_CALIBRATION"
 """Environment variable: ``off`` plans with the built-in rates; a path is the file to use instead of the cache's."""
 
@@ -88,6 +89,20 @@ def _read(path: Path, changed: int, nbytes: int) -> Stored:
         return Stored(path, None, f"ignored: it cannot be read: {error.strerror}")
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return Stored(path, None, "ignored: it is damaged")
+
+
+@contextlib.contextmanager
+def built_in() -> Iterator[None]:
+    """Plan with the built-in rates meanwhile."""
+    before = os.environ.get(SWITCH)
+    os.environ[SWITCH] = "off"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[SWITCH]
+        else:
+            os.environ[SWITCH] = before
 
 
 def store(machine: Machine, measured: str, folder: str) -> Path:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from einturnip.core.machine import Machine
 from einturnip.decomp.transfer_time import READERS
 from einturnip.eingraph.types import EinGraph, EinsumNode
-from einturnip.memgraph.types import COMPUTE, Lane, MemGraph, OpKind
+from einturnip.memgraph.types import COMPUTE, DISK, Lane, MemGraph, OpKind
 from einturnip.planner.bound import link_bound
 from einturnip.runtime.compiling import left_to_numpy
 from einturnip.runtime.hosted import SHORT_TRANSFER
@@ -59,12 +59,16 @@ def predicted_seconds(graph: MemGraph, machine: Machine, policy: Policy) -> floa
 
 
 def asked_cores(graph: MemGraph, machine: Machine) -> NDArray[np.float64]:
-    """The part of a core that each op keeps busy: transfers copy between the page cache and the arena.
-
-    Rates of reading are those of all readers together; what the disk takes is no core's time.
-    """
-    reading = lanes_of_kinds(graph) == Lane.IN
-    found: NDArray[np.float64] = np.where(reading, min(1.0, machine.read_bandwidth / machine.cached_bandwidth), 1.0)
+    """The part of a core that each op keeps busy: all of one, unless it waits for a disk."""
+    found = np.ones(len(graph))
+    found[graph.kind == OpKind.LOAD] = machine.read_core
+    found[graph.kind == OpKind.STORE] = machine.write_core
+    for kind, ptr, rows in (
+        (OpKind.RELOAD, graph.read_ptr, graph.read),
+        (OpKind.OFFLOAD, graph.write_ptr, graph.write),
+    ):
+        ops = np.flatnonzero(graph.kind == kind)
+        found[ops[rows[ptr[ops], 0] == DISK]] = machine.spill_core
     return found
 
 

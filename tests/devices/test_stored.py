@@ -32,7 +32,7 @@ def test_what_is_stored_is_read_back(path: Path) -> None:
     assert [p.name for p in path.parent.iterdir()] == ["machine.json"]
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"schema": "einturnip.machine/1"}', "null", "[" * 9999])
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"schema": "einturnip.machine/2"}', "null", "[" * 9999])
 def test_a_damaged_file_is_ignored_with_a_word(path: Path, text: str) -> None:
     path.parent.mkdir()
     path.write_text(text)

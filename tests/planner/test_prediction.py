@@ -26,7 +26,9 @@ from einturnip.core.scalar import Call, Operand
 from einturnip.decomp.kernel_time import kernel_seconds
 from einturnip.decomp.transfer_time import load_seconds, runs, store_seconds
 from einturnip.eingraph.types import EinsumNode
+from einturnip.memgraph.types import OpKind
 from einturnip.pipeline import Planned
+from einturnip.planner.price import asked_cores
 from einturnip.runtime.compiling import compile_all
 from einturnip.taskgraph.types import TaskKind
 
@@ -164,3 +166,19 @@ def test_what_is_left_to_numpy_is_priced_as_that(tmp_path: Path, monkeypatch: py
     assert after.memgraph.seconds.sum() < before.memgraph.seconds.sum() / 2
     library.forget()
     kernels.forget()
+
+
+def test_transfers_ask_for_the_part_of_a_core_that_they_keep_busy(tmp_path: Path) -> None:
+    text, arena = PROGRAMS["chain"]
+    np.save(tmp_path / "A.npy", np.ones((96, 96)))
+    out = {"C": str(tmp_path / "C.npy")}
+    plan = et.compile(text).plan(A=str(tmp_path / "A.npy"), arena=arena, spill=str(tmp_path), out=out)
+    graph = plan._job.planned.memgraph
+    machine = replace(Machine(), read_core=0.25, write_core=0.5, spill_core=0.125)
+    asked = asked_cores(graph, machine)
+    found = {kind: set(asked[graph.kind == kind].tolist()) for kind in OpKind}
+    assert found[OpKind.LOAD] == {0.25}
+    assert found[OpKind.STORE] == {0.5}
+    assert found[OpKind.KERNEL] == {1.0}
+    assert found[OpKind.OFFLOAD] == {0.125}
+    assert found[OpKind.RELOAD] == {0.125, 1.0}  # of the spill file, and of pages that are in the cache
