@@ -252,8 +252,7 @@ def contention(workers: int, seconds: float) -> tuple[float, float]:
 
     def ratio(make: Callable[[int], Run]) -> float:
         turns = [(together(make, 1, seconds / 3), together(make, workers, seconds / 3)) for _ in range(5)]
-        alone, all_at_once = (min(times) for times in zip(*turns, strict=True))
-        return max(1.0, all_at_once / alone)
+        return max(1.0, min(busy for _, busy in turns) / min(alone for alone, _ in turns))
 
     with threadpoolctl.threadpool_limits(limits=1, user_api="blas"):
         return ratio(_plain("exp", "float64", 1)), ratio(_products(F32, workers)(512, 512, 512))
