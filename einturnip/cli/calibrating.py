@@ -47,7 +47,7 @@ def calibrate(folder: Path, quick: bool) -> Iterator[tuple[str, Machine | None]]
     """Measure in rounds; tells what it does as it goes, and the machine: the median of every rate over the rounds.
 
     What else runs for some seconds spoils a round, not the rates: there are more rounds until enough were undisturbed
-    and two agree in every figure. Last, what makes the rates doubtful. Some 40 seconds, 15 if ``quick``.
+    and two agree in every figure. Last, what makes the rates doubtful. Some 45 seconds, 30 if ``quick``.
     """
     from einturnip.devices.calibrate_kernels import settle
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 @click.option(
     "--calibrate", "wanted", is_flag=True, help="Measure all rates that plans are priced with, and keep them."
 )
-@click.option("--quick", is_flag=True, help="With --calibrate: take a third of the time, and be less exact.")
+@click.option("--quick", is_flag=True, help="With --calibrate: take two thirds of the time, and be less exact.")
 @options.debug
 def command(spill: Path | None, wanted: bool, quick: bool) -> None:
     """Show what this machine has, and measure its arithmetic, memory and disk (some five seconds).
