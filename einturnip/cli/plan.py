@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +16,8 @@ if TYPE_CHECKING:
     from einturnip.api.jobs import Job
     from einturnip.report.emit import Floor
 
-# A plan that took longer than this to make is not made again for other budgets unless that is asked for. Seconds.
-QUICK = 1.0
+# A plan of more ops is not made again for other budgets unless that is asked for.
+FEW = 5000
 
 
 @click.command("plan")
@@ -82,7 +81,6 @@ def command(
         raise click.UsageError("--simulate shows a run, as text or json, and no floor")
     if form == "dot" and emit is None:
         raise click.UsageError("--format dot needs --emit einsum, decomposition, taskgraph or memgraph")
-    begin = time.monotonic()
     job = planned(program, inputs, dims, outputs, budget, lambda node: Absent(node.name, node.shape, node.dtype), True)
     if machine is not None:
         simulate.show(job.planned.memgraph, machine, jitter, seed, form)
@@ -90,7 +88,8 @@ def command(
     if emit is not None:
         _emit(job, emit, form, os.fspath(program))
         return
-    _overview(job, form, os.fspath(program), time.monotonic() - begin < QUICK if budgets is None else budgets, budgets)
+    charted = len(job.planned.memgraph) <= FEW if budgets is None else budgets
+    _overview(job, form, os.fspath(program), charted, budgets)
 
 
 def _emit(job: Job, floor: Floor, form: str, program: str) -> None:

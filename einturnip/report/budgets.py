@@ -15,7 +15,7 @@ from einturnip.pipeline import Planned
 from einturnip.report.lines import Line
 from einturnip.report.summary import seconds_text
 
-# Budgets looked at, and seconds that looking at them may take.
+# Budgets looked at, and seconds of the processor that looking at them may take.
 MOST_POINTS = 8
 PATIENCE = 2.0
 MIB = 1 << 20
@@ -48,25 +48,25 @@ PlanFor = Callable[[int], Planned]
 
 
 def sweep(plan_for: PlanFor, stated: Planned, patience: float = PATIENCE) -> Sweep:
-    """Plans for budgets from the one that holds everything downward, as many as ``patience`` seconds allow.
+    """Plans for budgets from what holds everything downward, as many as ``patience`` (processor seconds) allows.
 
     The smaller a budget the more tiles, and the longer its plan takes to make: hence the order.
     """
-    begin = time.monotonic()
+    begin = time.process_time()
     budget = stated.budget.memory or stated.budget.arena
     points = {budget: _point(stated, budget, True)}
     least = least_budget(plan_for, budget)
     rungs = _ladder(least, _everything(stated.graph) + BESIDE, budget)
     took = 0.0
     for rung in [*rungs, *([least] if least < budget else [])]:
-        now = time.monotonic()
+        now = time.process_time()
         if now - begin + MORE * took > patience:
             break
         try:
             points[rung] = _point(plan_for(rung), rung, False)
         except CapacityError:
             continue
-        took = time.monotonic() - now
+        took = time.process_time() - now
     return Sweep(tuple(points[b] for b in sorted(points)), least if least < budget else None)
 
 
