@@ -187,7 +187,7 @@ def test_a_kept_plan_holds_no_data(made):
     X = np.ones((6, 7))
     program(X=X, memory="100MiB")
     kept = next(iter(plan_cache._kept.values()))
-    assert kept.planned.sources == {} and kept.ready._waiting[0]._steps._files == {}
+    assert kept.planned.sources == {} and kept.ready._waiting[0]._steps.files == {}
 
 
 def test_budgets_are_rounded_down_by_an_eighth_at_most():
