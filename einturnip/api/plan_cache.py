@@ -119,9 +119,14 @@ def machine_key() -> Hashable:
 
 
 def free_share() -> int:
-    """Half of what the machine has free, rounded down, so that calls that follow each other have equal budgets."""
+    """Half of what the machine has free or, where it was less before, that: calls in a row are to have equal budgets.
+
+    A budget is given up when it is not free any longer, or when twice as much is.
+    """
     global _reading
     now = time.monotonic()
-    if not _reading[1] or now - _reading[0] > FRESH:
-        _reading = now, rounded(available_memory() // 2)
+    when, budget = _reading
+    if now - when > FRESH or not budget:
+        half = available_memory() // 2
+        _reading = now, budget if budget <= half < 2 * budget else rounded(half)
     return _reading[1]

@@ -195,6 +195,15 @@ def test_budgets_are_rounded_down_by_an_eighth_at_most():
         assert 7 / 8 * n <= plan_cache.rounded(n) <= n
 
 
+def test_a_budget_stays_while_it_is_free_and_not_half_of_what_could_be(monkeypatch):
+    free = iter([64 << 30, 63 << 30, 80 << 30, 127 << 30, 128 << 30, 100 << 30])
+    monkeypatch.setattr(plan_cache, "available_memory", lambda: next(free))
+    monkeypatch.setattr(plan_cache, "FRESH", -1.0)
+    monkeypatch.setattr(plan_cache, "_reading", (0.0, 0))
+    budgets = [plan_cache.free_share() for _ in range(6)]
+    assert [budget >> 30 for budget in budgets] == [32, 30, 30, 60, 60, 48]
+
+
 def test_a_machine_measured_anew_gets_a_plan_of_its_own(made, tmp_path, monkeypatch):
     monkeypatch.setenv("EINTURNIP_CALIBRATION", str(tmp_path / "machine.json"))
     program, X = et.compile(TEXT), np.ones((6, 7))
