@@ -16,6 +16,13 @@ _FROM_NUMPY = {1: DIVIDE, 2: OVERFLOW, 8: INVALID}
 _FENV = {"x86_64": (1, 4, 8), "amd64": (1, 4, 8), "aarch64": (1, 2, 4), "arm64": (1, 2, 4)}
 
 
+def met(word: int, flags: tuple[int, int, int] = _FENV["x86_64"]) -> int:
+    """What a status word of the unit tells, by its flags for invalid, division and overflow; x86's status register has
+    those of its <fenv.h>.
+    """
+    return sum(bit for flag, bit in zip(flags, (INVALID, DIVIDE, OVERFLOW), strict=True) if word & flag)
+
+
 class StatusLog:
     """Collects what NumPy reports; NumPy clears the unit's own flags before each operation and asks them after it."""
 
@@ -63,10 +70,8 @@ class Unit:
         libm = ctypes.PyDLL(None)  # Python itself is linked with libm
         self._clear, self._test = libm.feclearexcept, libm.fetestexcept
         self._clear.argtypes = self._test.argtypes = [ctypes.c_int]
-        invalid, divide, overflow = bits
-        self._mask = invalid | divide | overflow
-        pairs = ((invalid, INVALID), (divide, DIVIDE), (overflow, OVERFLOW))
-        self._table = tuple(sum(b for f, b in pairs if word & f) for word in range(self._mask + 1))
+        self._mask = sum(bits)
+        self._table = tuple(met(word, bits) for word in range(self._mask + 1))
 
     def clear(self) -> None:
         """Forget what happened so far."""

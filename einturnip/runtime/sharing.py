@@ -19,11 +19,9 @@ from numpy.typing import NDArray
 from einturnip.codegen.kernels import Code
 from einturnip.codegen.native import library
 from einturnip.codegen.native.room import room
-from einturnip.codegen.native.share import CALL, DIVIDE, INVALID, OVERFLOW, SHARED, Sharer
+from einturnip.codegen.native.share import CALL, SHARED, Sharer
 from einturnip.codegen.parts import Parts
-from einturnip.codegen.status import DIVIDE as DIVIDED
-from einturnip.codegen.status import INVALID as MET_INVALID
-from einturnip.codegen.status import OVERFLOW as OVERFLOWN
+from einturnip.codegen.status import INVALID, met
 from einturnip.memgraph.types import Lane, OpKind
 from einturnip.memgraph.views import Array
 from einturnip.runtime.crew import Asked, Crew
@@ -32,7 +30,6 @@ from einturnip.runtime.crew import Asked, Crew
 PARTS, LEAST_SECONDS = 8, 50e-6
 _POLL = 20e-6  # how often who has nothing left to do looks whether the others are done
 _SHARER: Code = Sharer()
-_BITS = ((INVALID, MET_INVALID), (DIVIDE, DIVIDED), (OVERFLOW, OVERFLOWN))
 
 
 @dataclass(frozen=True)
@@ -93,9 +90,8 @@ class Shared:
 
     def _met(self, share: Share, seen: int) -> int:
         """What happened in an op; a comparison with NaN looks like something invalid: the kernel itself can tell."""
-        if seen & INVALID and share.parts.compares:
-            return share.again()
-        return sum(bit for flag, bit in _BITS if seen & flag)
+        bits = met(seen)
+        return share.again() if bits & INVALID and share.parts.compares else bits
 
 
 class _Work:

@@ -14,8 +14,6 @@ CALL = ("function", "argument", "room", "status")
 SHARED = ("next", "count", "done", "calls")
 _PATIENCE = 2000  # looks at what others have still to do, each after a pause of some 20 ns
 _FLAGS = 0x3F  # of the unit's status word
-# In that word and in what kernels give (codegen.status): invalid, a division by zero, an overflow.
-INVALID, DIVIDE, OVERFLOW = 1, 4, 8
 
 
 @dataclass(frozen=True, slots=True)
