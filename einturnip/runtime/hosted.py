@@ -3,8 +3,11 @@
 No thread only dispatches: an op that ended would be reported, looked at, and its thread woken for the next one, which
 takes longer than small kernels do. The state machine is asked by one thread at a time.
 
-What takes less time than waking a thread is run by the thread that made it ready, whatever its lane; all else goes to
-its lane's threads, so that transfers overlap kernels (NumPy, BLAS and the system's file calls release the GIL).
+What takes less time than waking a thread is run by the thread that made it ready, whatever its lane. Longer transfers
+go to the threads that compute while they keep a core busy, as those of files in memory or in the page cache do: more
+threads than cores would only be in each other's way, and the system may leave two on one core while another stands
+still. Transfers that wait for a disk go to their lane's threads, so that they overlap kernels (NumPy, BLAS and the
+system's file calls release the GIL).
 """
 
 from __future__ import annotations
@@ -30,11 +33,13 @@ SHORT_KERNEL, SHORT_TRANSFER = 100e-6, 400e-6
 # Seconds that transfers of a kind take on average from which on their lane's threads get them, whatever was planned:
 # they wait for the disk.
 WAITS = 1e-3
-_RECENT = 1 / 32
+# The part of its time for which a transfer keeps a core busy from which on threads that compute run it.
+BUSY = 0.5
+_RECENT, _RECENTLY_BUSY = 1 / 32, 1 / 8
 
 
-class Short:
-    """Which ops are short, by the plan and by what transfers of the kind took so far."""
+class Runners:
+    """Who runs an op: by what was planned and by what transfers of its kind took so far."""
 
     def __init__(self, graph: Ops, here: Callable[[int], bool] | None = None) -> None:
         """``here``: of an op whether it only counts."""
@@ -42,17 +47,24 @@ class Short:
         self._planned = bytearray((graph.seconds <= kinds[graph.kind]).tobytes())
         self._kind, self._here = graph.kind.data, here
         self._mean = [0.0] * len(OpKind)
+        self._busy = [1.0] * len(OpKind)  # of such times the part that a core was kept busy
 
-    def __call__(self, op: int) -> bool:
+    def short(self, op: int) -> bool:
         """Whether the thread that made an op ready runs it."""
         if self._planned[op] and self._mean[self._kind[op]] <= WAITS:
             return True
         return self._here is not None and self._here(op)
 
-    def took(self, op: int, seconds: float) -> None:
-        """Note what a transfer took."""
+    def keeps_busy(self, op: int) -> bool:
+        """Whether a long transfer is as a kernel is: it takes a core for most of its time."""
+        return self._busy[self._kind[op]] >= BUSY
+
+    def took(self, op: int, seconds: float, busy: float) -> None:
+        """Note what a transfer took, and how long it kept a core busy."""
         kind = self._kind[op]
         self._mean[kind] += (seconds - self._mean[kind]) * _RECENT
+        if seconds > WAITS / 10:  # shorter ones tell little
+            self._busy[kind] += (busy / seconds - self._busy[kind]) * _RECENTLY_BUSY
 
 
 class Hosted:
@@ -64,13 +76,13 @@ class Hosted:
         execute: Callable[[int], None],
         crew: Crew,
         threads: dict[Lane, int],
-        short: Short,
+        runners: Runners,
         stop: threading.Event | None,
     ) -> None:
         self.trace = Trace(state.left)
         self.over = threading.Event()
         self.failure: tuple[BaseException, int] | None = None  # what went wrong first, and in which op (-1: none)
-        self._state, self._execute, self._crew, self._short, self._stop = state, execute, crew, short, stop
+        self._state, self._execute, self._crew, self._runners, self._stop = state, execute, crew, runners, stop
         self._lane: Sequence[int] = state.lane
         self._lanes = {lane: lane_kind(lane) for lane in state.free}
         self._threads = threads
@@ -109,16 +121,20 @@ class Hosted:
     def work(self, ops: Sequence[int], lane: Lane, thread: int) -> None:
         """See crew.Work."""
         mine = deque(ops)
-        clock, execute = time.perf_counter, self._execute
+        clock, busy, execute = time.perf_counter, time.thread_time, self._execute
         while mine:
             op = mine.popleft()
             failed: BaseException | None = None
+            moves = self._lanes[self._lane[op]] != Lane.COMPUTE
+            begun = busy() if moves else 0.0
             begin = clock()
             try:
                 execute(op)
             except BaseException as error:
                 failed = error
             end = clock()
+            if moves:
+                self._runners.took(op, end - begin, busy() - begun)
             try:
                 with self._turn:
                     launches = self._ended(op, lane, thread, begin, end, failed)
@@ -139,8 +155,6 @@ class Hosted:
         own = self._lanes[self._lane[op]]
         if own != lane:  # a row of its own in what is shown of the run
             thread += self._threads[own] + self._before[lane]
-        if own != Lane.COMPUTE:
-            self._short.took(op, end - begin)
         trace.ended(op, own, thread, begin - self._began, end - self._began)
         launches = state.ended(op)
         if failed is not None:
@@ -160,16 +174,19 @@ class Hosted:
 
         Threads of the lanes for transfers leave kernels to those that compute.
         """
-        crew = self._crew
+        crew, runners = self._crew, self._runners
         kept, shared = -1, list[int]()
-        for op in launches:
+        for op in sorted(launches, key=self._computes):  # transfers first: kernels wait for them
             to = self._lanes[self._lane[op]]
-            if self._short(op):
+            if runners.short(op):
                 if mine is not None and (lane == Lane.COMPUTE or to != Lane.COMPUTE):
                     mine.append(op)
                 else:
                     shared.append(op)
-            elif to == lane and kept < 0:
+                continue
+            if to != Lane.COMPUTE and runners.keeps_busy(op):
+                to = Lane.COMPUTE
+            if to == lane and kept < 0:
                 kept = op
             else:
                 crew.ask(to, Asked(self, (op,)))
@@ -180,3 +197,6 @@ class Hosted:
                 crew.ask(lane, Asked(self, (kept,)))
             else:
                 mine.append(kept)
+
+    def _computes(self, op: int) -> bool:
+        return self._lanes[self._lane[op]] == Lane.COMPUTE

@@ -11,7 +11,7 @@ import numpy as np
 from einturnip.core.errors import EinturnipError, Interrupted, RunError
 from einturnip.memgraph.types import Lane, OpKind
 from einturnip.runtime.crew import Crew
-from einturnip.runtime.hosted import Hosted, Short
+from einturnip.runtime.hosted import Hosted, Runners
 from einturnip.runtime.lanes import lane_kind
 from einturnip.runtime.state import Ops, State
 from einturnip.runtime.trace import Trace
@@ -74,7 +74,7 @@ def run_ops(
         RunError: an op failed; no further op was started and those running have ended.
     """
     mine = Crew(threads) if crew is None else crew
-    run = Hosted(state, execute, mine, threads, Short(graph, here), stop)
+    run = Hosted(state, execute, mine, threads, Runners(graph, here), stop)
     try:
         _watch(run, tick, stop, joins)
     finally:

@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 
 from einturnip.core.errors import RunError
 from einturnip.memgraph.types import Lane, OpKind
+from einturnip.runtime import hosted
 from einturnip.runtime.crew import Crew
+from einturnip.runtime.hosted import Runners
 from einturnip.runtime.loop import run_ops
 from einturnip.runtime.replay import Replay, check_events
 from einturnip.runtime.state import State
@@ -102,3 +104,56 @@ def test_what_interrupts_the_caller_is_raised_once_the_ops_under_way_have_ended(
     with pytest.raises(KeyboardInterrupt):
         run_ops(graph, State(graph, range(3), SLOTS), execute, str, SLOTS, tick, crew=crew)  # type: ignore[arg-type]
     assert ran and ran == list(range(len(ran)))
+
+
+def _loads(n: int) -> Sized:
+    return Sized(
+        kind=np.full(n, OpKind.LOAD, np.uint8),
+        unit=np.full(n, -1, np.int32),
+        after_ptr=np.zeros(n + 1, np.int64),
+        after=np.zeros(0, np.int32),
+        seconds=np.full(n, 1.0),
+    )
+
+
+@pytest.mark.parametrize(("busy", "lane"), [(0.0, "compute"), (2.0, "in")])
+def test_long_transfers_run_where_kernels_do_while_they_keep_a_core_busy(
+    crew: Crew, monkeypatch: pytest.MonkeyPatch, busy: float, lane: str
+) -> None:
+    monkeypatch.setattr(hosted, "BUSY", busy)
+    graph, names = _loads(9), list[str]()
+
+    def execute(op: int) -> None:
+        names.append(threading.current_thread().name)
+
+    run_ops(graph, State(graph, range(9), SLOTS), execute, str, SLOTS, crew=crew)  # type: ignore[arg-type]
+    assert len(names) == 9 and {name.split("-")[1] for name in names} == {lane}
+
+
+@given(st.lists(st.floats(0, 1), max_size=20), st.booleans())
+def test_transfers_are_told_by_what_the_last_ones_of_their_kind_kept_busy(parts: list[float], waits: bool) -> None:
+    runners = Runners(_loads(1))
+    assert runners.keeps_busy(0)
+    for part in parts:
+        runners.took(0, 0.01, part * 0.01)
+    for _ in range(40):
+        runners.took(0, 0.01, 0.0001 if waits else 0.0099)
+        runners.took(0, 1e-5, 0.0)  # too short to tell
+    assert runners.keeps_busy(0) != waits
+
+
+def test_a_transfer_that_is_ready_goes_before_kernels(crew: Crew) -> None:
+    graph = Sized(
+        kind=np.array([OpKind.KERNEL, OpKind.KERNEL, OpKind.LOAD], np.uint8),
+        unit=np.full(3, -1, np.int32),
+        after_ptr=np.array([0, 0, 1, 2]),
+        after=np.zeros(2, np.int32),
+        seconds=np.full(3, 1.0),
+    )
+    one = {Lane.COMPUTE: 1, Lane.IN: 1, Lane.OUT: 1}
+    only, ran = Crew(one), list[int]()
+    try:
+        run_ops(graph, State(graph, range(3), one), ran.append, str, one, crew=only)  # type: ignore[arg-type]
+    finally:
+        only.close()
+    assert ran == [0, 2, 1]
