@@ -22,6 +22,7 @@ from einturnip.codegen.native.recipe import Recipe
 from einturnip.codegen.native.values import Values, flat, like_states
 
 _LEAST_LINE = 32  # bytes of a vector that is worth storing past the caches
+_STRIP = 128  # rows of a result that vectors are put in side by side, where operands are turned
 CHUNK = 256  # values that a float sum adds before it goes on from zero
 
 
@@ -49,6 +50,7 @@ class Nest(Values):
         self.folding = self.einsum.aggregation is not None and recipe.mode != "finish"
         self.n_out = self.einsum.n_out
         self.counts = dict(recipe.tile)  # of this body of the register tile
+        self.within: dict[int, tuple[Value, Value]] = {}  # of a label, from where to where a strip goes
         self.at: dict[int, Value] = {}  # where each label stands: its index in the tile
         self.mask: Value | None = None
         self.streamed = None
@@ -83,7 +85,11 @@ class Nest(Values):
             self._sweep(range(self.n_out, self.n), self.first)
             return
         if not labels:
-            self._tiles([p for p, _ in self.recipe.tile if p < self.n_out])
+            tiled = [p for p, _ in self.recipe.tile if p < self.n_out]
+            if self.recipe.crossed:
+                self._strips(tiled[0], lambda: self._tiles(tiled), tiled)
+            else:
+                self._tiles(tiled)
             return
         self._each(labels[0], 1, Value("0", "i64", 0), self.extents[labels[0]], lambda: self._outer(labels[1:]), labels)
 
@@ -101,7 +107,7 @@ class Nest(Values):
             return []
 
         self.code.loop(begin, end, step, [], body)
-        del self.at[label]
+        self.at.pop(label, None)
 
     def _fix(self, moving: frozenset[int]) -> None:
         """Compute what hangs on none of the labels that still move, so that it is computed once."""
@@ -111,6 +117,21 @@ class Nest(Values):
             if n.op not in ("number", "iota") and n.labels and not n.labels & (still | self.counts.keys()):
                 self.value(node, {})
 
+    def _strips(self, label: int, inside: Callable[[], None], moving: Sequence[int]) -> None:
+        """So few rows at a time that their pages stay known while vectors are put beside each other in them."""
+        extent = self.extents[label]
+        strips = self.code.integer("sdiv", self.code.integer("add", extent, _STRIP - 1), _STRIP)
+
+        def strip() -> None:
+            begin = self.at[label]
+            last = self.code.integer("add", begin, _STRIP)
+            short = self.code.compare("icmp sgt", last, extent)
+            self.within[label] = begin, self.code.select(short, extent, last)
+            inside()
+            del self.within[label]
+
+        self._each(label, _STRIP, Value("0", "i64", 0), self.code.integer("mul", strips, _STRIP), strip, moving)
+
     def _tiles(self, labels: Sequence[int]) -> None:
         """The register tile along each of its labels: whole tiles, then what remains, singly."""
         if not labels:
@@ -118,15 +139,15 @@ class Nest(Values):
             return
         # The vectors' label is walked outermost: what it reads stays in the cache while the others pass.
         label = labels[-1]
-        count, extent = self.counts[label], self.extents[label]
+        count = self.counts[label]
+        begin, extent = self.within.get(label, (Value("0", "i64", 0), self.extents[label]))
         size = count * (self.width if label == self.vector else 1)
-        zero = Value("0", "i64", 0)
         whole = self.code.integer("sub", extent, self.code.integer("urem", extent, size)) if size > 1 else extent
 
         def inside() -> None:
             self._tiles(labels[:-1])
 
-        self._each(label, size, zero, whole, inside, labels)
+        self._each(label, size, begin, whole, inside, labels)
         if size == 1:
             return
         self.counts[label] = 1
