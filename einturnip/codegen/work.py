@@ -195,7 +195,9 @@ def _placed(work: Work, made: Pass, step: Step, sections: _Sections, share: floa
         work.passes.append(Pass("elements", 0, made.points * kept))
     elif isinstance(run, Scatter):
         kept = min(1.0, _IN_TURNS * share) if run.masked else 1.0
+        columns = math.prod(sections.space.blocks[p] for p in run.columns)
         work.passes.append(replace(made, points=made.points * kept))
+        work.passes.append(Pass("scattered", 0, made.points / max(1, columns) * kept))  # a place a row
         if run.masked:  # what falls in the tile is taken out first
             work.passes.append(Pass("elements", 0, made.points * share))
     else:

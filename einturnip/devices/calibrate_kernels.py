@@ -25,7 +25,7 @@ from einturnip.core.machine_defaults import TABLE_BITS
 from einturnip.core.scalar import Call, Cast, Const, Operand, Scalar
 from einturnip.devices.calibrate import together
 
-_ROWS = 4096
+_ROWS, _WIDE = 4096, 64  # of tables, and columns of wide ones
 _SCATTERED = (("sum", F32), ("sum", F64), ("max", F32), ("sum", I64))
 
 
@@ -54,13 +54,13 @@ def _gather(rows: int, width: int, of: int = _ROWS) -> Einsum:
     )
 
 
-def _scatter(op: str, dtype: DType, rows: int) -> Einsum:
-    """Values folded into places that a vector of indices gives."""
+def _scatter(op: str, dtype: DType, rows: int, width: int = 1) -> Einsum:
+    """Rows of values folded into places that a vector of indices gives."""
     index = Key(0, Cast(Operand(1, I32), I64))
-    bounds, accesses = (_ROWS, rows), ((1,), (1,))
+    bounds, accesses = (_ROWS, width, rows), ((2, 1), (2,))
     fold = aggregation(op, dtype)
     return Einsum(
-        ("g", "n"), bounds, 1, accesses, (dtype, I32), Operand(0, dtype), fold, _shapes(bounds, accesses), (index,)
+        ("g", "d", "n"), bounds, 2, accesses, (dtype, I32), Operand(0, dtype), fold, _shapes(bounds, accesses), (index,)
     )
 
 
@@ -144,13 +144,13 @@ def _loop_seconds(seconds: float) -> float:
 
 
 def keyed_rates(seconds: float, known: Machine) -> dict[str, float]:
-    """Seconds a row and an element of gathers, and a point of scatters: what the machine's other rates leave of them.
+    """Seconds a row and an element of gathers and of scatters: what the machine's other rates leave of them.
 
     One thread, since these operations hold the interpreter's lock.
     """
     rows = 16 * _ROWS
     sought = [f"rows.{bits}" for bits in TABLE_BITS] + [f"scatter.{op}.{d.numpy.name}" for op, d in _SCATTERED]
-    free = tuple((name, 1e-15) for name in (*sought, "elements"))
+    free = tuple((name, 1e-15) for name in (*sought, "elements", "scattered"))
     bare = replace(known, points=known.points + free, turns=())
     library.prepare([TAKER])  # as runs do
 
@@ -165,12 +165,15 @@ def keyed_rates(seconds: float, known: Machine) -> dict[str, float]:
         return left(_gather(taken, 1, of)) / taken
 
     each = {bits: wanted(bits) for bits in TABLE_BITS}
-    wide = left(_gather(_ROWS, 64)) / _ROWS  # of a table that lies in the second-level cache
+    wide = left(_gather(_ROWS, _WIDE)) / _ROWS  # of a table that lies in the second-level cache
     narrow = each[TABLE_BITS[1]]
-    element = max((wide - narrow) / 63, 1e-11)
+    element = max((wide - narrow) / (_WIDE - 1), 1e-11)
     found = {f"rows.{bits}": max(number - element, 1e-10) for bits, number in each.items()} | {"elements": element}
-    for op, dtype in _SCATTERED:
-        found[f"scatter.{op}.{dtype.numpy.name}"] = max(left(_scatter(op, dtype, rows)) / rows, 1e-10)
+    thin = {(op, dtype): left(_scatter(op, dtype, rows)) / rows for op, dtype in _SCATTERED}
+    folded = (left(_scatter("sum", F32, _ROWS, _WIDE)) / _ROWS - thin["sum", F32]) / (_WIDE - 1)
+    found["scattered"] = max(thin["sum", F32] - max(folded, 0.0), 1e-10)
+    for (op, dtype), seconds in thin.items():
+        found[f"scatter.{op}.{dtype.numpy.name}"] = max(seconds - found["scattered"], 1e-10)
     return found
 
 
