@@ -62,8 +62,9 @@ class Scatter:
         states = [_flat(tile.array) for tile in tiles]
         fold = _ARGUED.get(self.op, _fold)
         if mask is None:
-            np.add(at_row, at_column, out=of["place"].reshape(shape))
-            fold(self.op, states, of["place"].reshape(-1), values.reshape(-1), indices, of)
+            alone = at_column.size == 1 and not self.columns  # the one column begins where its row does
+            place = at_row if alone else np.add(at_row, at_column, out=of["place"].reshape(shape))
+            fold(self.op, states, place.reshape(-1), values.reshape(-1), indices, of)
             return
         np.copyto(of["mask"], mask)
         counts = of["mask"].reshape(-1)
@@ -87,11 +88,15 @@ def _flat(array: Array) -> Array:
 
 def _places(labels: Sequence[int], indices: Sequence[Array], out: Tile, at: Array, scratch: Array) -> Array:
     """Elements from the tile's first one, for indices of its axes over the whole tensor; into ``at``."""
-    at.fill(0)
-    for label, index in zip(labels, indices, strict=True):
-        np.subtract(index, out.origins[label], out=scratch)
-        np.multiply(scratch, out.array.strides[label] // out.array.itemsize, out=scratch)
-        np.add(at, scratch, out=at)
+    if not labels:
+        at.fill(0)
+    for number, (label, index) in enumerate(zip(labels, indices, strict=True)):
+        own, step = scratch if number else at, out.array.strides[label] // out.array.itemsize
+        np.subtract(index, out.origins[label], out=own)
+        if step != 1:
+            np.multiply(own, step, out=own)
+        if number:
+            np.add(at, own, out=at)
     return at
 
 
