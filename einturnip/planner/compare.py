@@ -15,7 +15,7 @@ from einturnip.decomp.search import Cut
 from einturnip.memgraph.types import MemGraph
 from einturnip.planner.bound import link_bound
 from einturnip.planner.candidates import Candidates
-from einturnip.planner.cost import cost_of_bytes, least_seconds_of, purse
+from einturnip.planner.cost import OP_SECONDS, cost_of_bytes, least_seconds_of, purse
 from einturnip.planner.price import predicted_seconds
 from einturnip.runtime.policies import policy
 from einturnip.taskgraph.types import TaskGraph
@@ -24,6 +24,8 @@ from einturnip.taskgraph.types import TaskGraph
 SHARE_GIVEN = 0.7
 # And what plans that move fewer bytes may take besides.
 SHARE_SPARING = 0.33
+# The formula tells of products which cut is better: one is lowered only where that saves so many times what it takes.
+PROMISED = 2.0
 # The cut of the lowest price is lowered in any case, if by formula it costs at most this part of the best until then.
 PROMISING = 0.9
 # Cuts, or rungs of the ladder, in turn that bring nothing; cuts by price on each rung.
@@ -79,12 +81,17 @@ class Found:
 
 
 class _Comparison:
-    """The plans made so far: the one that costs least of those not clearly slower than another, and the fastest."""
+    """The plans made so far: the one that costs least of those not clearly slower than another, and the fastest.
 
-    def __init__(self, lower: Lower, machine: Machine) -> None:
+    ``sparing``: the fastest of those that move nearly as little as any could, which ``near`` tells.
+    """
+
+    def __init__(self, lower: Lower, machine: Machine, near: Callable[[Found], bool]) -> None:
         self._lower = lower
         self._machine = machine
+        self._near = near
         self.best: Found | None = None
+        self.sparing: Found | None = None
         self._fastest: Found | None = None
         self._made = self._calls = 0
 
@@ -106,6 +113,8 @@ class _Comparison:
         self._made += len(memgraph)
         self._calls += cut.kernel_calls
         found = _found(cut, memgraph, self._machine)
+        if (self.sparing is None or found.seconds < self.sparing.seconds) and self._near(found):
+            self.sparing = found
         if self.best is None or self._fastest is None:
             self.best = self._fastest = found
             return True
@@ -124,17 +133,19 @@ def best_plan(candidates: Candidates, lower: Lower, machine: Machine) -> MemGrap
         if whole is not None:
             return whole
     compared = candidates.compared()
-    plans = _Comparison(lower, machine)
+    plans = _Comparison(lower, machine, lambda found: _is_near(found, candidates))
     worse = 0
     for cut in sorted(compared, key=lambda c: c.kernel_calls):  # those that are quickly made first
         best = plans.best
+        if best is not None and candidates.blocked and not _promising(cut, best, candidates):
+            continue
         promising = cut is compared[0] and best is not None and candidates.price(cut) < PROMISING * best.cost
         if promising or (worse < MOST_WORSE and plans.affords(cut, SHARE_GIVEN)):
             # Blocks of a product fill the memory by luck; of all else, ever finer tiles only cost more.
             worse = 0 if plans.make(cut) or candidates.blocked else worse + 1
     if plans.best is not None:
         _with_less(plans, plans.best, candidates)
-        return _near_bound(plans.best, candidates, lower, machine).memgraph
+        return _near_bound(plans.best, plans.sparing, candidates, lower, machine).memgraph
     finer = (lower(cut, None, None) for cut in candidates.finer(compared))
     return next((found for found in finer if found is not None), None)
 
@@ -156,30 +167,41 @@ def _with_less(plans: _Comparison, start: Found, candidates: Candidates) -> None
             return
 
 
-def _near_bound(best: Found, candidates: Candidates, lower: Lower, machine: Machine) -> Found:
+def _promising(cut: Cut, than: Found, candidates: Candidates) -> bool:
+    """True where by formula a cut saves more of what a plan costs than making its own takes."""
+    saved = than.cost * (1 - candidates.price(cut) / candidates.price(than.cut))
+    ops = len(than.memgraph) / max(1, than.cut.kernel_calls) * cut.kernel_calls
+    return saved > PROMISED * OP_SECONDS * ops
+
+
+def _near_bound(best: Found, sparing: Found | None, candidates: Candidates, lower: Lower, machine: Machine) -> Found:
     """A plan that moves nearly as little as any could, where products make the best by time move more."""
-    if not candidates.blocked:
+    if not candidates.blocked or _is_near(best, candidates):
         return best
-    graph = candidates.graph.graph
-    bound = link_bound(graph, candidates.room(best.cut))
-    written = bound["cpu:0->disk"]
-    near = NEAR * sum(bound.values())
-    if best.moved <= near:
-        return best
-    left, good = SHARE_SPARING * purse(best.seconds), list[Found]()
-    worth = Rival(0.0, WORTH_NEAR * best.cost)
-    for cut in candidates.sparing(near - written):
-        if left < cut.kernel_calls:
+    found = sparing if sparing is not None and sparing.cost <= WORTH_NEAR * best.cost else None
+    left, (read, _) = SHARE_SPARING * purse(best.seconds), _near(candidates, best.cut)
+    for cut in candidates.sparing(read):
+        if left < cut.kernel_calls or (found is not None and not _promising(cut, found, candidates)):
             continue
-        memgraph = lower(cut, None, worth)
+        memgraph = lower(cut, None, Rival(0.0, WORTH_NEAR * best.cost))
         if memgraph is not None:
             left -= len(memgraph)
-            found = _found(cut, memgraph, machine)
-            if found.moved <= near and found.cost <= worth.cost:
-                good.append(found)
-                if found.cost <= best.cost or found.seconds <= SLOWER * best.seconds:
-                    break
-    return min(good, key=lambda f: f.seconds, default=best)
+            made = _found(cut, memgraph, machine)
+            worth = made.cost <= WORTH_NEAR * best.cost and _is_near(made, candidates)
+            if worth and (found is None or made.seconds < found.seconds):
+                found = made
+    return best if found is None else found
+
+
+def _near(candidates: Candidates, cut: Cut) -> tuple[float, float]:
+    """Bytes that a plan near the bound of what any schedule moves reads at most, and those that it moves in all."""
+    bound = link_bound(candidates.graph.graph, candidates.room(cut))
+    most = NEAR * sum(bound.values())
+    return most - bound["cpu:0->disk"], most
+
+
+def _is_near(found: Found, candidates: Candidates) -> bool:
+    return bool(candidates.blocked) and found.moved <= _near(candidates, found.cut)[1]
 
 
 def _found(cut: Cut, memgraph: MemGraph, machine: Machine) -> Found:

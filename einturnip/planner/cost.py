@@ -14,6 +14,8 @@ from einturnip.runtime.hosted import SHORT_TRANSFER
 from einturnip.runtime.policies import policy
 from einturnip.taskgraph.types import TaskGraph, TaskKind
 
+# What making an op of a plan takes, tasks, places and simulation together.
+OP_SECONDS = 7e-5
 # Ops of plans that are made only to be compared: so many, and so many for each second that the run will take.
 OPS_COMPARED = 6000
 OPS_COMPARED_A_SECOND = 6000

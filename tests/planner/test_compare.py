@@ -15,7 +15,7 @@ from einturnip.eingraph.types import EinGraph
 from einturnip.planner import lower
 from einturnip.planner.candidates import least_arena
 from einturnip.planner.compare import Rival
-from einturnip.planner.cost import least_seconds_of, predicted_cost
+from einturnip.planner.cost import OP_SECONDS, least_seconds_of, predicted_cost
 from einturnip.planner.lower import Lowering
 from einturnip.planner.price import predicted_seconds
 from einturnip.runtime.policies import policy
@@ -76,3 +76,24 @@ def test_a_plan_that_leaves_room_for_its_own_ops_is_placed_once(monkeypatch: pyt
     cut = next(c for c in way if 3 * c.working_set <= lowers.room(c) and c.kernel_calls > 100)
     assert lowers.lower(cut) is not None
     assert len(placed) == 1 and placed[0] > 0
+
+
+@pytest.mark.parametrize("arena", [96, 48, 24])
+def test_a_product_is_searched_for_a_small_part_of_what_it_takes(arena: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counted in ops; plans that keep to the bytes wanted are not made anew, nor others that promise no more."""
+    made, asked = list[int](), list[object]()
+    build, lower_cut = lower.build_memgraph, Lowering.lower
+
+    def counted(tasks, *rest, **more):  # type: ignore[no-untyped-def]
+        made.append(len(tasks))
+        return build(tasks, *rest, **more)
+
+    def noted(self, cut, bound=None, rival=None):  # type: ignore[no-untyped-def]
+        asked.append((cut, bound))
+        return lower_cut(self, cut, bound, rival)
+
+    monkeypatch.setattr(lower, "build_memgraph", counted)
+    monkeypatch.setattr(Lowering, "lower", noted)
+    planned = et.compile(PRODUCT).plan(arena=arena * MIB, dims=dict.fromkeys("mpn", 8192), workers=2)._job.planned
+    assert len(set(asked)) == len(asked)
+    assert sum(made) * OP_SECONDS <= 0.12 * planned.prediction.seconds
