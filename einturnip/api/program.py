@@ -173,9 +173,6 @@ class Program:
         Raises:
             BindError: inputs and program disagree. CapacityError: it does not fit. RunError: it failed on the way.
         """
-        settings = Settings(
-            memory, arena, workers, out or {}, spill, spill_limit, policy, exact, device, host_memory, reproducible
-        )
         given = {**inputs, **(data or {})}
         plain = progress is None and memory is None and spill is None and not out
         room = arena, plan_cache.free_share() if arena is None else 0
@@ -183,6 +180,9 @@ class Program:
         found = quick.run(key, given)
         if found is not None:
             return found
+        settings = Settings(
+            memory, arena, workers, out or {}, spill, spill_limit, policy, exact, device, host_memory, reproducible
+        )
         job, kept = self.job(settings, given)
         try:
             quick.remember(key, kept, job, given)

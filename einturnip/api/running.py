@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -99,12 +98,16 @@ def _arrays(job: Job) -> list[Array | None] | None:
 
 def analysis(planned: Planned, report: Callable[[], RunReport]) -> Callable[[], Analysis]:
     """The analysis of a run, when it is asked for; that of a large plan now, so that the result holds no plan."""
+    if len(planned.memgraph) < LARGE_PLAN:
+        return lambda: _analysed(planned, report())
+    made = _analysed(planned, report())
+    return lambda: made
+
+
+def _analysed(planned: Planned, report: RunReport) -> Analysis:
     from einturnip.report.analyze import analyse
 
-    if len(planned.memgraph) < LARGE_PLAN:
-        return lambda: analyse(planned, report())
-    made = analyse(planned, report())
-    return lambda: made
+    return analyse(planned, report)
 
 
 _lock = threading.Lock()
@@ -112,20 +115,23 @@ _runs = 0
 _broken = False
 
 
-@contextmanager
-def running() -> Iterator[None]:
+class running:
     """Around a run. A child forked while one is going on inherits locks that no thread of its own will ever free."""
-    global _runs
-    if _broken:
-        raise RunError(
-            "this process was forked while einturnip was running in its parent, so einturnip cannot run in it. "
-            "help: fork before the run, or start processes with multiprocessing's 'spawn' or 'forkserver'"
-        )
-    with _lock:
-        _runs += 1
-    try:
-        yield
-    finally:
+
+    __slots__ = ()
+
+    def __enter__(self) -> None:
+        global _runs
+        if _broken:
+            raise RunError(
+                "this process was forked while einturnip was running in its parent, so einturnip cannot run in it. "
+                "help: fork before the run, or start processes with multiprocessing's 'spawn' or 'forkserver'"
+            )
+        with _lock:
+            _runs += 1
+
+    def __exit__(self, *_: object) -> None:
+        global _runs
         with _lock:
             _runs -= 1
 

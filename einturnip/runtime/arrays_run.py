@@ -5,9 +5,13 @@ Tiles that are read, and results that are made, where they stand need no op: wha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+import time
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +37,10 @@ from einturnip.stores.arrays import array_sink, array_source
 MOST_OPS = 512
 # Bytes of arena up to which nothing shares any.
 MOST_SPREAD_NBYTES, ALIGNED = 16 << 20, 64
+
+
+Ran: TypeAlias = tuple[Mapping[int, int], Trace | list[float]]
+"""A run: the bits that kernels gave, by op; what ran when, or when each row began and the last ended."""
 
 
 @dataclass(frozen=True)
@@ -119,6 +127,22 @@ def spread(graph: MemGraph, elsewhere: Callable[[int], bool]) -> MemGraph:
     return replace(graph, read=columns[0], write=columns[1])
 
 
+def in_turn(found: Part, shared: Container[int]) -> bool:
+    """Whether no two rows could run at the same time: all but those that every worker shares wait for one another."""
+    ended = list[int]()  # of each row, those that have ended when it starts, as bits
+    alone = 0
+    for k in range(len(found)):
+        before = 0
+        for p in found.after[found.after_ptr[k] : found.after_ptr[k + 1]].tolist():
+            before |= ended[p] | 1 << p
+        ended.append(before)
+        if k not in shared:
+            if alone & ~before:
+                return False
+            alone |= 1 << k
+    return True
+
+
 class Touches:
     """Which bytes of the arena some ops read and write."""
 
@@ -188,6 +212,7 @@ class ArraysRun:
         ranks = critical_path(graph)
         self._ranks = [min(ranks[op] for op in members) for members in self._rows]
         self._keeps = made_nbytes(graph) <= MOST_NBYTES
+        self._in_turn = in_turn(self._part, self._shared)
 
     def _sharing(
         self, graph: MemGraph, found: Part, inputs: Sequence[Array | None], outputs: Sequence[Array]
@@ -215,31 +240,19 @@ class ArraysRun:
         steps.forget()
         return made
 
-    def run(self, inputs: Sequence[Array | None], outputs: Sequence[Array]) -> tuple[dict[int, int], Trace]:
-        """Run every op: the bits that kernels gave, by op, and what ran when.
+    def run(self, inputs: Sequence[Array | None], outputs: Sequence[Array]) -> Ran:
+        """Run every op.
 
         ``inputs``: the array of each input by node; ``outputs``: that of each output.
 
         Raises:
             RunError, EinturnipError: a kernel failed, in no statement's name.
         """
-        made, ops, shared, bits = self._made, self._part.ops, self._shared, dict[int, int]()
-        others = self._threads[Lane.COMPUTE] - 1
-
-        def execute(i: int) -> None:
-            if i in shared:
-                bits.update(shared[i].run(self._steps.files, crew, others))
-                return
-            found = made[i]()
-            if found:
-                bits[ops[i]] = found
-
+        bits = dict[int, int]()
         crew = Crew.waiting(self._threads)
         self._steps.begin(inputs, outputs)
         try:
-            with blas_threads(1):
-                state = State(self._part, self._ranks, self._threads)
-                trace = run_ops(self._part, state, execute, _nameless, self._threads, crew=crew, joins=True)
+            trace = self._turns(crew, bits) if self._in_turn else self._free(crew, bits)
         except BaseException:
             crew.close()
             raise
@@ -250,9 +263,33 @@ class ArraysRun:
             self._steps.arena.forget()
         return bits, trace
 
-    def told(self, ran: tuple[Mapping[int, int], Trace]) -> tuple[dict[int, list[int]], Trace]:
+    def _execute(self, i: int, crew: Crew, bits: dict[int, int]) -> None:
+        if i in self._shared:
+            bits.update(self._shared[i].run(self._steps.files, crew, self._threads[Lane.COMPUTE] - 1))
+        elif found := self._made[i]():
+            bits[self._part.ops[i]] = found
+
+    def _free(self, crew: Crew, bits: dict[int, int]) -> Trace:
+        """Each op as soon as it may start."""
+        found, threads = self._part, self._threads
+        state = State(found, self._ranks, threads)
+        with blas_threads(1):
+            execute = partial(self._execute, crew=crew, bits=bits)
+            return run_ops(found, state, execute, _nameless, threads, crew=crew, joins=True)
+
+    def _turns(self, crew: Crew, bits: dict[int, int]) -> list[float]:
+        """One op after the other; gives when each began, and the end."""
+        clock = time.perf_counter
+        times = [clock()]
+        with contextlib.nullcontext() if len(self._shared) == len(self._made) else blas_threads(1):
+            for i in range(len(self._made)):
+                self._execute(i, crew, bits)
+                times.append(clock())
+        return times
+
+    def told(self, ran: Ran) -> tuple[dict[int, list[int]], Trace]:
         """What a run met, by node, and when; what was left out took place as soon as it could."""
-        bits, mine = ran
+        bits, mine = ran[0], ran[1] if isinstance(ran[1], Trace) else self._traced(ran[1])
         trace, graph = Trace(len(self._graph)), self._graph
         end = np.zeros(len(graph))
         number = {op: (k, n) for k, row in enumerate(self._rows) for n, op in enumerate(row)}
@@ -270,6 +307,16 @@ class ArraysRun:
             trace.ended(op, lanes[op], thread, begin, ended)
         trace.seconds, trace.stalls = mine.seconds, self._stalls(mine)
         return happened(graph, bits), trace
+
+    def _traced(self, times: Sequence[float]) -> Trace:
+        """What ran one after the other, as of a run whose ops start when they may."""
+        trace, others = Trace(len(self._made)), self._threads[Lane.COMPUTE] - 1
+        for row, (begin, end) in enumerate(pairwise(times)):
+            lane = Lane(OpKind(int(self._part.kind[row])).lane)
+            trace.ended(row, lane, 0, begin - times[0], end - times[0])
+            trace.stalls["memory"] += others * (end - begin)
+        trace.seconds = times[-1] - times[0]
+        return trace
 
     def _stalls(self, mine: Trace) -> dict[str, float]:
         """How long workers stood still: not while they shared an op, which was counted as one worker's."""

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from einturnip.codegen.kernels import Code
 from einturnip.codegen.native import library
 from einturnip.codegen.native.room import room
-from einturnip.codegen.native.share import CALL, SHARED, Sharer
+from einturnip.codegen.native.share import CALL, Sharer
 from einturnip.codegen.parts import Parts
 from einturnip.codegen.status import INVALID, met
 from einturnip.memgraph.types import Lane, OpKind
@@ -66,7 +66,9 @@ class Shared:
                 moved[tier].append(rows * self._length + word)
         self._calls[:, 1] = self._words.ctypes.data + 8 * self._length * np.arange(len(self._words))
         self._moved = {tier: np.concatenate(places) for tier, places in moved.items() if places}
-        self._room = max(share.parts.room_nbytes for share in shares)
+        self._flat = self._words.reshape(-1)
+        self._work = _Work(self._calls, max(share.parts.room_nbytes for share in shares))
+        self._asked = Asked(self._work, ())
 
     @property
     def ops(self) -> list[int]:
@@ -78,13 +80,14 @@ class Shared:
         for tier, places in self._moved.items():
             now = files[tier].__array_interface__["data"][0]
             if now != self._first[tier]:
-                self._words.reshape(-1)[places] += now - self._first[tier]
+                self._flat[places] += now - self._first[tier]
                 self._first[tier] = now
-        work = _Work(self._calls, self._room)
-        mine = work.argument()
+        work = self._work
+        mine = work.begin()
         for _ in range(min(others, len(self._calls) - 1)):
-            crew.ask(Lane.COMPUTE, Asked(work, ()))
-        work.finish(mine)
+            crew.ask(Lane.COMPUTE, self._asked)
+        if not met(work.finish(mine)):
+            return {}
         seen = np.bitwise_or.reduceat(self._calls[:, 3], self._begins[:-1]).tolist()
         return {share.op: self._met(share, bits) for share, bits in zip(self._shares, seen, strict=True) if bits}
 
@@ -95,37 +98,47 @@ class Shared:
 
 
 class _Work:
-    """The parts of one run, as threads of a crew take them."""
+    """Parts as threads of a crew take them, in one run after another.
+
+    Who comes late, even in the next run, finds no part or one to be done now: which are left is told last.
+    """
 
     def __init__(self, calls: NDArray[np.int64], room_nbytes: int) -> None:
         function = library.find(_SHARER)
         assert function is not None
-        self._function, self._calls, self._room = function, calls, room_nbytes
-        self._shared = np.zeros(len(SHARED), np.int64)
-        self._shared[1], self._shared[3] = len(calls), calls.ctypes.data
-        self._address = self._shared.ctypes.data
+        self._function, self._calls, self._count, self._room = function, calls, len(calls), room_nbytes
+        self._shared = array("q", [len(calls), len(calls), len(calls), calls.ctypes.data, 0])  # see share.SHARED
+        self._address = self._shared.buffer_info()[0]
 
-    def argument(self) -> array[int]:
-        """Of a call of the code by this thread."""
-        return array("q", [self._address, room(self._room) if self._room else 0])
+    def begin(self) -> array[int]:
+        """All parts are to be done; gives this thread's argument for ``finish``."""
+        argument, shared = self._argument(), self._shared
+        shared[2] = shared[4] = 0
+        shared[0] = 0
+        return argument
 
     def work(self, ops: Sequence[int], lane: Lane, thread: int) -> None:
-        """See crew.Work. Who comes when all parts are taken finds none."""
+        """See crew.Work."""
         with contextlib.suppress(MemoryError):  # of its room: the others do without
-            self._take(self.argument())
+            self._take(self._argument())
 
-    def finish(self, argument: array[int]) -> None:
-        """Take parts too, and wait for those that others have taken, whatever interrupts."""
+    def finish(self, argument: array[int]) -> int:
+        """Take parts too, and wait for those that others have taken, whatever interrupts; gives the bits of all."""
         interrupt: BaseException | None = None
-        while self._shared[2] < len(self._calls):
+        while self._shared[2] < self._count:
             try:
                 self._take(argument)
-                if self._shared[2] < len(self._calls):
+                if self._shared[2] < self._count:
                     time.sleep(_POLL)
             except BaseException as error:  # nothing here raises by itself
                 interrupt = error
         if interrupt is not None:
             raise interrupt
+        return self._shared[4]
+
+    def _argument(self) -> array[int]:
+        """Of a call of the code by this thread."""
+        return array("q", [self._address, room(self._room) if self._room else 0])
 
     def _take(self, argument: array[int]) -> None:
         self._function(argument.buffer_info()[0])

@@ -14,9 +14,9 @@ from einturnip.api import plan_cache, ready
 from einturnip.codegen import kernels
 from einturnip.codegen.native import library
 from einturnip.codegen.parts import spans
-from einturnip.memgraph.types import OpKind
+from einturnip.memgraph.types import Lane, OpKind
 from einturnip.runtime import compiling, sharing
-from einturnip.runtime.arrays_run import ArraysRun, Part, merged
+from einturnip.runtime.arrays_run import ArraysRun, Part, in_turn, merged
 
 ARENA = "64MiB"
 pytest.importorskip("llvmlite")
@@ -60,6 +60,10 @@ def program(reads, equation):
     )
 
 
+def tropical(X, Y):
+    return (X[:, :, None] + Y).max(1)
+
+
 PROGRAMS = {
     "rows": (program(["i,j"], "Z[i] = sum[j] X[i,j]"), pair((900, 700)), lambda X: X.sum(1)),
     "columns": (program(["i,j"], "Z[j] = sum[i] X[i,j]"), pair((200, 4100)), lambda X: X.sum(0)),
@@ -70,7 +74,7 @@ PROGRAMS = {
     "tropical": (
         program(["i,k", "k,j"], "Z[i,j] = max[k] (X[i,k] + Y[k,j])"),
         pair((190, 300), (300, 170)),
-        lambda X, Y: (X[:, :, None] + Y).max(1),
+        lambda X, Y: tropical(X, Y),
     ),
     "distances": (
         program(["i,d", "j,d"], "Z[i,j] = sum[d] (X[i,d] - Y[j,d])^2"),
@@ -91,6 +95,11 @@ PROGRAMS = {
         program(["b,i,k", "b,k,j"], "Z[b,i,j] = X[b,i,k] * Y[b,k,j]"),
         pair((30, 60, 50), (30, 50, 70)),
         lambda X, Y: X @ Y,
+    ),
+    "one after the other": (
+        program(["i,k", "k,j"], "P[i,j] = max[k] (X[i,k] + Y[k,j])\nZ[i,j] = max[m] (P[i,m] + P[m,j])"),
+        pair((190, 150), (150, 190)),
+        lambda X, Y: tropical(tropical(X, Y), tropical(X, Y)),
     ),
     "vector": (program(["i,k", "k"], "Z[i] = X[i,k] * Y[k]"), pair((900, 800), (800,)), lambda X, Y: X @ Y),
 }
@@ -145,12 +154,55 @@ def test_an_interrupt_ends_a_shared_run_and_the_next_one_is_sound(runs):
     assert interrupted and (compiled(**given, arena=ARENA, workers=2)["Z"] == wanted).all()
 
 
+def test_who_comes_when_a_run_is_over_finds_nothing_and_helps_in_the_next(runs):
+    text, inputs, right = PROGRAMS["rows"]
+    compiled, given = et.compile(text), inputs(0)
+    wanted = right(**given)
+    for _ in range(3):
+        compiled(**given, arena=ARENA, workers=2)
+    work = next(iter(runs[-1]._shared.values()))._work
+    before = work._calls.copy()
+    over = threading.Event()
+
+    def late():
+        while not over.is_set():
+            work.work((), Lane.COMPUTE, 1)
+
+    thread = threading.Thread(target=late)
+    work.work((), Lane.COMPUTE, 1)
+    assert (work._calls == before).all()
+    thread.start()
+    try:
+        for seed in range(60):
+            given = inputs(seed)
+            wanted = right(**given)
+            assert (compiled(**given, arena=ARENA, workers=2)["Z"] == wanted).all()
+    finally:
+        over.set()
+        thread.join()
+
+
 @given(st.integers(1, 5000), st.integers(1, 600), st.integers(1, 40))
 def test_spans_cover_what_they_divide(extent, unit, most):
     found = spans(extent, unit, most)
     assert found[0][0] == 0 and found[-1][1] == extent and len(found) <= most
     assert all(a[1] == b[0] for a, b in zip(found, found[1:], strict=False))
     assert all(begin < end and begin % unit == 0 for begin, end in found)
+
+
+@given(st.lists(st.sets(st.integers(0, 7)), max_size=8), st.sets(st.integers(0, 7)))
+def test_ops_are_run_in_turn_where_no_two_could_run_together(before, shared):
+    waits = [sorted(p for p in found if p < k) for k, found in enumerate(before)]
+    n = len(waits)
+    columns = np.full(n, OpKind.KERNEL, np.uint8), np.full(n, -1, np.int32), np.ones(n)
+    after = np.array([p for w in waits for p in w], np.int32)
+    ended = []
+    for direct in waits:
+        ended.append(set(direct).union(*(ended[p] for p in direct)))
+    alone = [k for k in range(n) if k not in shared]
+    wanted = all(p in ended[k] for k in alone for p in alone if p < k)
+    found = Part(tuple(range(n)), *columns, np.cumsum([0, *map(len, waits)]), after)
+    assert in_turn(found, shared) == wanted
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.sets(st.integers(0, 11))), max_size=12))

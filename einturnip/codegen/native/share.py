@@ -10,8 +10,8 @@ from dataclasses import dataclass
 # The words of a call: the function, its argument, which word of that takes the thread's own room (-1: none), and the
 # bits of what the floating-point unit saw.
 CALL = ("function", "argument", "room", "status")
-# What threads have in common: the next call, how many there are, how many are done, where they stand.
-SHARED = ("next", "count", "done", "calls")
+# What threads have in common: the next call, how many there are, how many are done, where they stand; the bits of all.
+SHARED = ("next", "count", "done", "calls", "seen")
 _PATIENCE = 2000  # looks at what others have still to do, each after a pause of some 20 ns
 _FLAGS = 0x3F  # of the unit's status word
 
@@ -41,6 +41,7 @@ entry:
   %pcount = getelementptr i64, ptr %shared, i64 1
   %count = load i64, ptr %pcount
   %pdone = getelementptr i64, ptr %shared, i64 2
+  %pseen = getelementptr i64, ptr %shared, i64 4
   %pcalls = getelementptr i64, ptr %shared, i64 3
   %ncalls = load i64, ptr %pcalls
   %calls = inttoptr i64 %ncalls to ptr
@@ -78,6 +79,7 @@ clear:
   %wide = zext i32 %flags to i64
   %pstatus = getelementptr i64, ptr %call, i64 3
   store i64 %wide, ptr %pstatus
+  %seen_before = atomicrmw or ptr %pseen, i64 %wide seq_cst
   %before_me = atomicrmw add ptr %pdone, i64 1 seq_cst
   br label %head
 wait:
