@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import partial
 from typing import TYPE_CHECKING
 
 from einturnip.core.errors import EinturnipError
@@ -88,17 +88,25 @@ class Ready:
     ) -> Callable[[], RunReport]:
         told: Callable[[], tuple[dict[int, list[int]], Trace]]
         if isinstance(run, SmallRun):
-            times = run.run(inputs, outputs)
-            told = lambda: run.told(times)  # noqa: E731
+            told = partial(run.told, run.run(inputs, outputs))
         else:
-            ran = run.run(inputs, outputs)
-            told = lambda: run.told(ran)  # noqa: E731
-        planned = self._planned
+            told = partial(run.told, run.run(inputs, outputs))
+        return _Report(self._planned, told)
 
-        @cache
-        def report() -> RunReport:
-            moved = planned.memgraph.nbytes_by_link()
-            flags, trace = told()
-            return report_of(planned, flags, {"in": moved["disk->cpu:0"], "out": moved["cpu:0->disk"]}, trace)
 
-        return report
+class _Report:
+    """The report of a run, made when it is asked for."""
+
+    __slots__ = ("_made", "_planned", "_told")
+
+    def __init__(self, planned: Planned, told: Callable[[], tuple[dict[int, list[int]], Trace]]) -> None:
+        self._planned, self._told = planned, told
+        self._made: RunReport | None = None
+
+    def __call__(self) -> RunReport:
+        if self._made is None:
+            moved = self._planned.memgraph.nbytes_by_link()
+            flags, trace = self._told()
+            links = {"in": moved["disk->cpu:0"], "out": moved["cpu:0->disk"]}
+            self._made = report_of(self._planned, flags, links, trace)
+        return self._made

@@ -6,6 +6,7 @@ import math
 from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -24,12 +25,25 @@ from einturnip.codegen.status import unit
 from einturnip.codegen.walks import LEFT, OUT, Strides, by_strides, listed, squares
 from einturnip.core.dtypes import F32, F64
 
-ROOM, _KEEPS, _BATCHES, _OF_ROWS = (WORDS.index(text) for text in ("room", "keeps", "batches", "rows"))
+ROOM, _KEEPS, _BATCHES = (WORDS.index(text) for text in ("room", "keeps", "batches"))
 ADDRESSES = tuple(WORDS.index(text) for text in ("left", "right", "out"))
-_BLOCKS = WORDS.index("row_block")
+_BLOCKS, _COLUMN_STEP = WORDS.index("row_block"), WORDS.index("column_step")
 MOST_ROOM_NBYTES = 768 << 10  # that a function takes, whatever the tiles
-_LEAST_ROWS = 16 * ROWS  # of a part, for which the right operand is packed anew
+# Of a part: rows, for which the right operand is packed anew; register tiles across, for which the left one is.
+_LEAST_ROWS, _LEAST_TILES = 16 * ROWS, 8
 _PUT_SINGLY = 2.0  # register tiles' rows that putting one of its elements takes, where they do not lie side by side
+
+
+class _Cut(NamedTuple):
+    """Parts of a product: the word of the points that they divide, and that of their outermost label; the points of a
+    step of it, its spans; rows or columns that are packed more often than for the whole.
+    """
+
+    points: int
+    label: int
+    inner: int
+    spans: list[tuple[int, int]]
+    again: int
 
 
 @dataclass(frozen=True)
@@ -88,13 +102,16 @@ class Multiplied(Prepared):
     def parts(
         self, outs: tuple[Array, ...], operands: tuple[Array, ...], origins: tuple[int, ...], most: int
     ) -> Parts | None:
-        """See Divisible. Along batches, else along rows."""
+        """See Divisible. Along batches, else rows or columns: what the others packed is packed again for each part."""
         found, needed, turned = self.words(outs, operands, True)
-        points, number = (_BATCHES, 0) if found[_BATCHES] > 1 else (_OF_ROWS, 1)
-        first = found[len(WORDS) + number] // 8 + 1  # the outermost label: its extent, and three steps
-        extent, inner = found[first], found[points] // found[first]
-        whole = ROWS // math.gcd(inner, ROWS)
-        cut = spans(extent, 1 if points == _BATCHES else whole * -(-_LEAST_ROWS // (inner * whole)), most)
+        ways = [self._cut(found, _BATCHES, 1, 1, most)]
+        if found[_BATCHES] == 1:
+            ways = [self._cut(found, _BATCHES + 1, ROWS, _LEAST_ROWS, most)]
+            if not found[_COLUMN_STEP]:
+                ways.append(self._cut(found, _BATCHES + 2, self.code.columns, _LEAST_TILES * self.code.columns, most))
+        enough = max(len(way.spans) for way in ways) / 2
+        way = min((way for way in ways if len(way.spans) >= enough), key=lambda way: way.again)
+        points, first, inner, cut = way.points, way.label, way.inner, way.spans
         words, starts = repeated(found, len(cut)), np.array([begin for begin, _ in cut])
         words[:, first] = [end - begin for begin, end in cut]
         words[:, points] = words[:, first] * inner
@@ -106,6 +123,20 @@ class Multiplied(Prepared):
         for side, at in enumerate(sides):
             arrays[self.slow.slots[side]] = at
         return Parts(self.function, words, [*arrays, out], ROOM, needed, False)
+
+    def _cut(self, words: array[int], points: int, unit: int, least: int, most: int) -> _Cut:
+        """The parts along a list of labels, whole units and at least so many points each but for the last."""
+        label = words[len(WORDS) + points - _BATCHES] // 8 + 1  # the outermost: its extent, and three steps
+        extent = words[label]
+        inner = words[points] // extent
+        whole = unit // math.gcd(inner, unit)
+        cut = spans(extent, whole * -(-least // (inner * whole)), most)
+        _, rows, columns = words[_BATCHES : _BATCHES + 3]
+        there = 1  # how often the other side is packed as it is: the left for each block of columns
+        if points == _BATCHES + 2:
+            there = -(-columns // words[_BLOCKS + 1])
+        other = {_BATCHES: 0, _BATCHES + 1: columns, _BATCHES + 2: rows}[points]
+        return _Cut(points, label, inner, cut, max(0, len(cut) - there) * other)
 
     def kept(self, words: array[int]) -> array[int]:
         """The same argument, by which the right operand stays packed in the room for the next call of its kind.

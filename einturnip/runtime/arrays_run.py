@@ -5,7 +5,6 @@ Tiles that are read, and results that are made, where they stand need no op: wha
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -279,12 +278,17 @@ class ArraysRun:
 
     def _turns(self, crew: Crew, bits: dict[int, int]) -> list[float]:
         """One op after the other; gives when each began, and the end."""
+        if len(self._shared) < len(self._made):
+            with blas_threads(1):
+                return self._timed(crew, bits)
+        return self._timed(crew, bits)
+
+    def _timed(self, crew: Crew, bits: dict[int, int]) -> list[float]:
         clock = time.perf_counter
         times = [clock()]
-        with contextlib.nullcontext() if len(self._shared) == len(self._made) else blas_threads(1):
-            for i in range(len(self._made)):
-                self._execute(i, crew, bits)
-                times.append(clock())
+        for i in range(len(self._made)):
+            self._execute(i, crew, bits)
+            times.append(clock())
         return times
 
     def told(self, ran: Ran) -> tuple[dict[int, list[int]], Trace]:

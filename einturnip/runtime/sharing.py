@@ -30,6 +30,7 @@ from einturnip.runtime.crew import Asked, Crew
 PARTS, LEAST_SECONDS = 8, 50e-6
 _POLL = 20e-6  # how often who has nothing left to do looks whether the others are done
 _SHARER: Code = Sharer()
+_TELLS = sum(1 << bit for bit in range(6) if met(1 << bit))  # of the unit's status word, what is told of a run
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,7 @@ class Shared:
         mine = work.begin()
         for _ in range(min(others, len(self._calls) - 1)):
             crew.ask(Lane.COMPUTE, self._asked)
-        if not met(work.finish(mine)):
+        if not work.finish(mine) & _TELLS:
             return {}
         seen = np.bitwise_or.reduceat(self._calls[:, 3], self._begins[:-1]).tolist()
         return {share.op: self._met(share, bits) for share, bits in zip(self._shares, seen, strict=True) if bits}

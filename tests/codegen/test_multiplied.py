@@ -5,13 +5,14 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator
+from unittest import mock
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from einturnip.codegen import kernels
+from einturnip.codegen import kernels, multiplied
 from einturnip.codegen.contraction import ContractionKernel, compile_contraction
 from einturnip.codegen.kernels import compile_kernel
 from einturnip.codegen.multiplied import Multiplied
@@ -20,6 +21,7 @@ from einturnip.codegen.native.multiply import WORDS, Blocks
 from einturnip.codegen.native.panels import Multiplication
 from einturnip.codegen.native.recipe import recipe
 from einturnip.codegen.native.register_tile import STREAMS
+from einturnip.codegen.native.room import room
 from einturnip.core.algebra import aggregation
 from einturnip.core.dtypes import F32, F64, DType
 from einturnip.core.einsum import Einsum
@@ -95,7 +97,39 @@ def test_any_strides_and_extents(data: st.DataObject) -> None:
         shape = tuple(sizes[x] for x in t)
         order = data.draw(st.permutations(range(len(t))))
         arrays.append(numbers(shape, dtype, list(order), data.draw(st.sampled_from([1, 1, 2])), k))
-    check(compiled_touch(e), equation, arrays[:2], arrays[2].copy(order="K"), factor)
+    kernel = compiled_touch(e)
+    check(kernel, equation, arrays[:2], arrays[2].copy(order="K"), factor)
+    out = arrays[2].copy(order="K")
+    with mock.patch.multiple(multiplied, _LEAST_ROWS=1, _LEAST_TILES=1):
+        run_in_parts(kernel, out, arrays[:2], data.draw(st.integers(1, 9)))
+    np.testing.assert_array_equal(out, factor * np.einsum(equation, *arrays[:2]))
+
+
+def run_in_parts(kernel: Multiplied, out: np.ndarray, operands: list[np.ndarray], most: int) -> np.ndarray:
+    """Every part of a call, the last ones first; gives their words."""
+    parts = kernel.parts((out,), (operands[0], operands[1]), (0,) * len(kernel.slow.extents), most)
+    assert parts is not None and 0 < len(parts.words) <= most
+    for words in parts.words[::-1]:
+        words[parts.room] = room(parts.room_nbytes)
+        parts.function(words.ctypes.data)
+    return parts.words
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "changes", "parts"),
+    [(4000, 64, "rows", 8), (300, 2000, "columns", 8), (1000, 1500, "columns", 6), (1500, 400, "rows", 8)],
+)
+def test_parts_are_cut_where_the_least_is_packed_again(m: int, n: int, changes: str, parts: int) -> None:
+    """Not turned: the result has its columns side by side, the left its rows in whole register tiles."""
+    e = product("ik,kj->ij", dict(i=m, j=n, k=20), F32)
+    A, B = numbers((m, 20), F32, [0, 1], 1, 0), numbers((20, n), F32, [0, 1], 1, 1)
+    out = np.zeros((m, n), np.float32)
+    words = run_in_parts(compiled_touch(e), out, [A, B], 8)
+    np.testing.assert_array_equal(out, A @ B)
+    counts = {text: words[:, WORDS.index(text)] for text in ("rows", "columns")}
+    assert len(words) == parts and counts[changes].sum() == {"rows": m, "columns": n}[changes]
+    (other,) = counts.keys() - {changes}
+    assert (counts[other] == {"rows": m, "columns": n}[other]).all()
 
 
 @pytest.mark.parametrize(

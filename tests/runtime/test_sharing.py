@@ -91,6 +91,11 @@ PROGRAMS = {
         pair((40, 50, 60), (70, 60)),
         lambda X, Y: np.einsum("abk,ck->cba", X, Y),
     ),
+    "wide product": (
+        program(["i,k", "k,j"], "Z[i,j] = X[i,k] * Y[k,j]"),
+        pair((200, 130), (130, 1800)),
+        lambda X, Y: X @ Y,
+    ),
     "products": (
         program(["b,i,k", "b,k,j"], "Z[b,i,j] = X[b,i,k] * Y[b,k,j]"),
         pair((30, 60, 50), (30, 50, 70)),
