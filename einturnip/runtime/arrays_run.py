@@ -23,7 +23,7 @@ from einturnip.memgraph.types import COMPUTE, FILES, Lane, MemGraph, OpKind
 from einturnip.memgraph.views import Array, Call
 from einturnip.runtime.crew import Crew
 from einturnip.runtime.in_place import InPlace
-from einturnip.runtime.loop import run_ops
+from einturnip.runtime.loop import named, run_ops
 from einturnip.runtime.policies import critical_path
 from einturnip.runtime.sharing import Share, Shared, alike, available, most_parts
 from einturnip.runtime.small import MOST_NBYTES, made_nbytes
@@ -274,7 +274,7 @@ class ArraysRun:
         state = State(found, self._ranks, threads)
         with blas_threads(1):
             execute = partial(self._execute, crew=crew, bits=bits)
-            return run_ops(found, state, execute, _nameless, threads, crew=crew, joins=True)
+            return run_ops(found, state, execute, lambda op: _NAMELESS, threads, crew=crew, joins=True)
 
     def _turns(self, crew: Crew, bits: dict[int, int]) -> list[float]:
         """One op after the other; gives when each began, and the end."""
@@ -286,9 +286,12 @@ class ArraysRun:
     def _timed(self, crew: Crew, bits: dict[int, int]) -> list[float]:
         clock = time.perf_counter
         times = [clock()]
-        for i in range(len(self._made)):
-            self._execute(i, crew, bits)
-            times.append(clock())
+        try:
+            for i in range(len(self._made)):
+                self._execute(i, crew, bits)
+                times.append(clock())
+        except Exception as error:
+            raise named(error, _NAMELESS) from error
         return times
 
     def told(self, ran: Ran) -> tuple[dict[int, list[int]], Trace]:
@@ -352,11 +355,8 @@ def standing(
 
 
 _TRANSFERS = frozenset({OpKind.LOAD, OpKind.STORE})
+_NAMELESS = ""  # what fails is run again at length, for its place
 
 
 def _kernel(call: Call) -> HostKernel:
     return compile_kernel(call.einsum, call.extents, call.mode)
-
-
-def _nameless(op: int) -> str:
-    return ""

@@ -84,7 +84,7 @@ def run_ops(
         error, op = run.failure
         if not isinstance(error, Exception):  # an interrupt, not a kernel's fault
             raise error
-        failure = _named(error, describe(op)) if op >= 0 else error
+        failure = named(error, describe(op)) if op >= 0 else error
         raise failure from (error if failure is not error else None)
     assert state.done
     run.trace.numbered(np.array([kind.lane for kind in OpKind], np.uint8)[graph.kind])
@@ -154,7 +154,7 @@ def _dispatch(
                 trace.ended(op, lane_kind(state.lane[op]), thread, started - begin, finished - begin)
                 following = state.ended(op)
                 if error is not None and failure is None:
-                    failure = _named(error, describe(op))
+                    failure = named(error, describe(op))
                     failure.__cause__ = error
                 if failure is None:
                     launches = following
@@ -171,7 +171,8 @@ def _dispatch(
     return trace
 
 
-def _named(error: BaseException, what: str) -> EinturnipError:
+def named(error: BaseException, what: str) -> EinturnipError:
+    """What went wrong, as a user is told of it. ``what``: where."""
     if isinstance(error, EinturnipError):
         error.args = (f"{what}: {error}",) if what not in str(error) else error.args
         return error

@@ -187,6 +187,24 @@ def test_who_comes_when_a_run_is_over_finds_nothing_and_helps_in_the_next(runs):
         thread.join()
 
 
+def test_what_fails_in_turn_is_run_at_length(runs, monkeypatch):
+    text, inputs, right = PROGRAMS["rows"]
+    compiled, given, asked = et.compile(text), inputs(0), []
+    for _ in range(3):
+        compiled(**given, arena=ARENA, workers=2)
+    assert runs[-1]._in_turn
+
+    def fails(*_):
+        asked.append(True)
+        raise ValueError("no reason")
+
+    with monkeypatch.context() as now:
+        now.setattr(sharing.Shared, "run", fails)
+        for _ in range(2):
+            assert (compiled(**given, arena=ARENA, workers=2)["Z"] == right(**given)).all()
+    assert asked and (compiled(**given, arena=ARENA, workers=2)["Z"] == right(**given)).all()
+
+
 @given(st.integers(1, 5000), st.integers(1, 600), st.integers(1, 40))
 def test_spans_cover_what_they_divide(extent, unit, most):
     found = spans(extent, unit, most)
