@@ -31,6 +31,7 @@ _BLOCKS, _COLUMN_STEP = WORDS.index("row_block"), WORDS.index("column_step")
 MOST_ROOM_NBYTES = 768 << 10  # that a function takes, whatever the tiles
 # Of a part: rows, for which the right operand is packed anew; register tiles across, for which the left one is.
 _LEAST_ROWS, _LEAST_TILES = 16 * ROWS, 8
+_FEW = 4  # parts, of which none is given up for less packing
 _PUT_SINGLY = 2.0  # register tiles' rows that putting one of its elements takes, where they do not lie side by side
 
 
@@ -109,7 +110,8 @@ class Multiplied(Prepared):
             ways = [self._cut(found, _BATCHES + 1, ROWS, _LEAST_ROWS, most)]
             if not found[_COLUMN_STEP]:
                 ways.append(self._cut(found, _BATCHES + 2, self.code.columns, _LEAST_TILES * self.code.columns, most))
-        enough = max(len(way.spans) for way in ways) / 2
+        most = max(len(way.spans) for way in ways)
+        enough = max(most / 2, min(most, _FEW))
         way = min((way for way in ways if len(way.spans) >= enough), key=lambda way: way.again)
         points, first, inner, cut = way.points, way.label, way.inner, way.spans
         words, starts = repeated(found, len(cut)), np.array([begin for begin, _ in cut])

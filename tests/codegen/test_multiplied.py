@@ -117,7 +117,13 @@ def run_in_parts(kernel: Multiplied, out: np.ndarray, operands: list[np.ndarray]
 
 @pytest.mark.parametrize(
     ("m", "n", "changes", "parts"),
-    [(4000, 64, "rows", 8), (300, 2000, "columns", 8), (1000, 1500, "columns", 6), (1500, 400, "rows", 8)],
+    [
+        (4000, 64, "rows", 8),
+        (300, 2000, "columns", 8),
+        (1000, 1500, "columns", 6),
+        (1500, 400, "rows", 8),
+        (312, 240, "rows", 2),
+    ],
 )
 def test_parts_are_cut_where_the_least_is_packed_again(m: int, n: int, changes: str, parts: int) -> None:
     """Not turned: the result has its columns side by side, the left its rows in whole register tiles."""
