@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 WORK ?= build
+JOBS ?= 2
 DEMO := $(WORK)/demo
 EXAMPLE := docs/examples/diffusion
 
@@ -44,8 +45,9 @@ types: $(VENV)/.dev
 layers: $(VENV)/.dev
 	$(BIN)/lint-imports
 
+# JOBS processes side by side; a file's tests stay in one of them, for what they share is made once.
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest -m "not gpu and not slow"
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m "not gpu and not slow"
 
 # Every CUDA source that the tests' programs make, compiled for each architecture; 'check' compiles a sample.
 cuda: $(VENV)/.dev
