@@ -125,6 +125,8 @@ class _Builder:
         self.loaded: set[int] = set()
         self.victims = Victims(tasks)
         self.idle = [self.victims, *(self.victims.beside() for _ in self.arenas[1:])]  # by device
+        # Where all values fit at once, which of them may go is not kept: hardly ever is one asked to.
+        self.short = int(sum(self.size)) > self.arena.capacity
         self.completed = -1
         self.window: deque[tuple[int, int, set[int]]] = deque()  # (task, bytes newly taken, values used), oldest first
         self.window_nbytes = self.taken = 0
@@ -369,7 +371,7 @@ class _Builder:
         i, taken, used = self.window.popleft()
         self.window_nbytes -= taken
         self.completed = i
-        for v in used:
+        for v in used if self.short else ():
             if self.victims.pinned[v] == i:
                 self.idle[self.device[v]].completed(v, i, self.size[v])
         if i in self.scratch:

@@ -161,8 +161,15 @@ class _Sweep:
                     else:
                         self.read(x, row)
                 for row in write:
+                    tier, offset, nbytes, value = row
                     # A touch writes its unit's value; its workspace is a write like any other.
-                    self.write(x, row, unit if row[3] == unit else -1)
+                    touched = unit if value == unit else -1
+                    r = ranges[tier].get(offset) if tier < FILES and touched < 0 else None
+                    if r is not None and r.stop == offset + nbytes:  # all of what stood there, and no more
+                        self.ordered(x, [r.joint] if r.joint in self.waits else r.readers or r.writers, [])
+                        ranges[tier][offset] = _Range(offset, r.stop, value, [x])
+                    else:
+                        self.write(x, row, touched)
                 self.asked_ptr.append(len(self.asked))
 
     def ordered(self, x: int, earlier: list[int], others: list[int]) -> None:

@@ -17,8 +17,9 @@ Ints = NDArray[np.int64]
 Ops = NDArray[np.int32]
 # Bits are cleared from the sets no sooner than this many of them are to be used again.
 FEWEST_CLEARED = 64
-# A dependency on an op further back than this is kept though others may imply it: sets have no more bits than this.
-FARTHEST = 8192
+# Graphs of at most so many ops are reduced exactly. Of larger ones a dependency on an op further back than FARTHEST is
+# kept though others may imply it: sets have no more bits than that, and what is implied from afar is little.
+EXACT, FARTHEST = 8192, 1024
 OPS_AT_ONCE, EDGES_AT_ONCE = 4096, 1 << 15
 
 
@@ -109,7 +110,7 @@ def _final(ptr: Ints, after: Ops, last_asked: Ops) -> Ops:
 
 
 def reduced(ptr: Ints, after: Ops) -> tuple[Ints, Ops]:
-    """The same order without dependencies, of those at most FARTHEST ops back, that a longer path implies.
+    """The same order without dependencies that longer paths imply; of a large graph, of those at most FARTHEST ops.
 
     An op's dependencies are in order, here and there.
     """
@@ -132,9 +133,10 @@ def _last_doubtful(ptr: Ints, after: Ops) -> Ops:
     for ops, edges in waiting(ptr, after):
         np.minimum.at(earliest, edges, ops)
     last = np.full(n, -1, np.int32)
+    farthest = n if n <= EXACT else FARTHEST
     for ops, edges in waiting(ptr, after):
         latest = after[ptr[ops + 1] - 1]
-        doubtful = (earliest[edges] < ops) & (latest > edges) & (ops - edges <= FARTHEST)
+        doubtful = (earliest[edges] < ops) & (latest > edges) & (ops - edges <= farthest)
         np.maximum.at(last, edges[doubtful], ops[doubtful])
     return last
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from einturnip.memgraph import reach
 from einturnip.memgraph.reach import reduced, unordered
 
 
@@ -14,9 +16,9 @@ def dags(draw: st.DrawFn) -> list[list[int]]:
     """For each op the earlier ones that it waits for; long enough that bits are used again."""
     n = draw(st.integers(1, 400))
     rng = np.random.default_rng(draw(st.integers(0, 1 << 32)))
-    reach = draw(st.sampled_from([2, 10, 400]))
+    back = draw(st.sampled_from([2, 10, 400]))
     return [
-        sorted({int(p) for p in rng.integers(max(0, x - reach), x, rng.integers(0, 4))} if x else ()) for x in range(n)
+        sorted({int(p) for p in rng.integers(max(0, x - back), x, rng.integers(0, 4))} if x else ()) for x in range(n)
     ]
 
 
@@ -39,6 +41,18 @@ def test_a_reduction_keeps_the_order_and_no_edge_too_many(rows: list[list[int]])
     assert ancestors(kept) == before
     for row in kept:
         assert not any(p in before[q] for p in row for q in row)
+
+
+@given(dags(), st.sampled_from([1, 5, 50]))
+def test_of_a_large_graph_near_edges_alone_are_dropped(rows: list[list[int]], farthest: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reach, "EXACT", 0)
+        patch.setattr(reach, "FARTHEST", farthest)
+        ptr, after = reduced(*csr(rows))
+    before = ancestors(rows)
+    for x, row in enumerate(rows):
+        implied = {p for p in row for q in row if p in before[q]}
+        assert after[ptr[x] : ptr[x + 1]].tolist() == [p for p in row if p not in implied or x - p > farthest]
 
 
 @given(dags(), st.integers(0, 1 << 32))
