@@ -24,7 +24,7 @@ from einturnip.memgraph.types import MemGraph, OpKind
 from einturnip.planner import kept
 from einturnip.planner.budget import Budget, peak_resident_nbytes, resident_nbytes, rounded, uncollected
 from einturnip.planner.options import Options as Options
-from einturnip.planner.price import as_it_runs, predict, slots
+from einturnip.planner.price import SEARCHED_BY, as_it_runs, predict, slots
 from einturnip.runtime.compiling import available, compile_ahead, compile_all, has_room, require_room
 from einturnip.runtime.execute import HostExecutor, Transfers
 from einturnip.runtime.in_arrays import rates
@@ -204,7 +204,8 @@ def _searched(
             *(graph, memory, arena, machine, axes, readable, only, options.reproducible, devices, most_price),
             options.beside,
         )
-        prediction = predict(lowered.memgraph, machine, policy(options.policy))
+        known = lowered.seconds if options.policy == SEARCHED_BY else None
+        prediction = predict(lowered.memgraph, machine, policy(options.policy), known)
         tidy_up(lowered.memgraph)
         return lowered, prediction
 

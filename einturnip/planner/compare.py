@@ -6,6 +6,7 @@ and formulas err. Budgets below stand on a ladder, so that budgets near each oth
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -16,7 +17,7 @@ from einturnip.memgraph.types import MemGraph
 from einturnip.planner.bound import link_bound
 from einturnip.planner.candidates import Candidates
 from einturnip.planner.cost import OP_SECONDS, cost_of_bytes, least_seconds_of, purse
-from einturnip.planner.price import predicted_seconds
+from einturnip.planner.price import SEARCHED_BY, merit, predicted_seconds
 from einturnip.runtime.policies import policy
 from einturnip.taskgraph.types import TaskGraph
 
@@ -28,26 +29,29 @@ SHARE_SPARING = 0.33
 PROMISED = 2.0
 # The cut of the lowest price is lowered in any case, if by formula it costs at most this part of the best until then.
 PROMISING = 0.9
-# Cuts, or rungs of the ladder, in turn that bring nothing; cuts by price on each rung.
+# Cuts in turn that bring nothing, rungs of the ladder that do; cuts by price on each rung.
 MOST_WORSE = 2
+MOST_RUNGS_WORSE = 3
 MOST_ON_A_RUNG = 2
 # A cut is lowered for less memory only where that costs by formula hardly more than the best does. The formula tells
 # of products how much more they read; of all else it counts fewer working sets at once as if they always took time.
-MORE_BLOCKED, MORE = 1.02, 1.1
-# From one plan to one for less memory, at least this part of the cost must be saved.
+MORE_BLOCKED, MORE = 1.02, 1.3
+# A plan that saves less of the time than this is no step worth following.
 BETTER = 0.999
-# Fewer bytes are worth time, for disks are shared, and wear; but who waits, waits: no plan is taken that is predicted
-# to take SLOWER times what another does, but one that moves at most NEAR times what any must, where that is held to
-# cost at most WORTH_NEAR times as much, bytes counted. A process reads some bytes beside, Python's files among them.
+# Who waits, waits: the fastest plan is taken, but for one that moves at most NEAR times what any must where that is
+# held to cost at most WORTH_NEAR times as much, bytes counted: disks are shared, and wear. A process reads some bytes
+# beside, Python's files among them.
 NEAR, WORTH_NEAR = 1.091, 1.15
-SLOWER = 1.1
-# A plan that comes to cost so many times what the best does is not made to its end, even if it might be faster.
-TOO_MUCH = 1.5
+# Of its transfer, what a byte is worth where kernels hide it.
+PRICE = 0.25
+# A plan that comes to cost more than the best does is not made to its end, or, where by its kernels it might be FASTER
+# so many times, one that comes to cost so many times as much.
+FASTER, TOO_MUCH = 1.03, 1.5
 
 
 @dataclass(frozen=True, slots=True)
 class Rival:
-    """What a plan must be better than: the seconds of the fastest, and what the best is held to cost."""
+    """What a plan must be better than: seconds, and what the best is held to cost, bytes counted."""
 
     seconds: float
     cost: float
@@ -55,7 +59,9 @@ class Rival:
     def most_nbytes(self, tasks: TaskGraph, machine: Machine) -> int:
         """Bytes that a plan of these tasks may move and be better all the same; negative where none can be."""
         least = least_seconds_of(tasks, machine)
-        most = self.cost if least * SLOWER >= self.seconds else TOO_MUCH * self.cost
+        if least > self.seconds:
+            return -1
+        most = TOO_MUCH * self.cost if least * FASTER <= self.seconds < math.inf else self.cost
         return int((most - least) * machine.read_bandwidth / COLD)
 
 
@@ -79,59 +85,51 @@ class Found:
         """Bytes over all links."""
         return sum(self.memgraph.nbytes_by_link().values())
 
+    @property
+    def merit(self) -> tuple[int, int]:
+        """What is less for a better plan, whatever the memory: its time, its bytes at a price, then those bytes."""
+        return merit(self.seconds + PRICE / COLD * (self.cost - self.seconds), self.moved)
+
 
 class _Comparison:
-    """The plans made so far: the one that costs least of those not clearly slower than another, and the fastest.
-
-    ``sparing``: the fastest of those that move nearly as little as any could, which ``near`` tells.
-    """
+    """The best of the plans made so far, of all and of those that move ``near``-ly as little as any; what they took."""
 
     def __init__(self, lower: Lower, machine: Machine, near: Callable[[Found], bool]) -> None:
-        self._lower = lower
-        self._machine = machine
-        self._near = near
+        self._lower, self._machine, self._near = lower, machine, near
         self.best: Found | None = None
         self.sparing: Found | None = None
-        self._fastest: Found | None = None
         self._made = self._calls = 0
 
     def affords(self, cut: Cut, share: float) -> bool:
         """True where making one more plan is short beside the run; the first is always made."""
-        if self._fastest is None:
+        if self.best is None:
             return True
-        most = purse(self._fastest.seconds)
+        most = purse(self.best.seconds)
         return self._made + cut.kernel_calls * self._made / max(1, self._calls) <= share * most
 
     def make(self, cut: Cut, bound: int | None = None) -> bool:
         """Make the plan of a cut, in ``bound`` bytes if stated; True where it is the best by now."""
-        rival = None
-        if self.best is not None and self._fastest is not None:
-            rival = Rival(self._fastest.seconds, self.best.cost)
+        rival = None if self.best is None else Rival(self.best.seconds, self.best.cost)
         memgraph = self._lower(cut, bound, rival)
         if memgraph is None:
             return False
         self._made += len(memgraph)
         self._calls += cut.kernel_calls
         found = _found(cut, memgraph, self._machine)
-        if (self.sparing is None or found.seconds < self.sparing.seconds) and self._near(found):
-            self.sparing = found
-        if self.best is None or self._fastest is None:
-            self.best = self._fastest = found
-            return True
         before = self.best
-        if found.seconds < self._fastest.seconds:
-            self._fastest = found
-        admitted = [f for f in (before, found, self._fastest) if f.seconds <= SLOWER * self._fastest.seconds]
-        self.best = min(admitted, key=lambda f: f.cost)
-        return self.best is not before and not BETTER * before.cost < self.best.cost <= before.cost
+        if before is None or found.merit < before.merit:
+            self.best = found
+        if (self.sparing is None or found.merit < self.sparing.merit) and self._near(found):
+            self.sparing = found
+        return before is None or found.seconds < BETTER * before.seconds
 
 
-def best_plan(candidates: Candidates, lower: Lower, machine: Machine) -> MemGraph | None:
+def best_plan(candidates: Candidates, lower: Lower, machine: Machine) -> Found | None:
     """The plan predicted to be best of those that are worth lowering; else the first that fits of ever finer ones."""
     for cut in candidates.whole(machine):
         whole = lower(cut, None, None)
         if whole is not None:
-            return whole
+            return _found(cut, whole, machine)
     compared = candidates.compared()
     plans = _Comparison(lower, machine, lambda found: _is_near(found, candidates))
     worse = 0
@@ -144,26 +142,42 @@ def best_plan(candidates: Candidates, lower: Lower, machine: Machine) -> MemGrap
             # Blocks of a product fill the memory by luck; of all else, ever finer tiles only cost more.
             worse = 0 if plans.make(cut) or candidates.blocked else worse + 1
     if plans.best is not None:
-        _with_less(plans, plans.best, candidates)
-        return _near_bound(plans.best, plans.sparing, candidates, lower, machine).memgraph
-    finer = (lower(cut, None, None) for cut in candidates.finer(compared))
-    return next((found for found in finer if found is not None), None)
+        _with_less(plans, candidates)
+        return _near_bound(plans.best, plans.sparing, candidates, lower, machine)
+    finer = ((cut, lower(cut, None, None)) for cut in candidates.finer(compared))
+    return next((_found(cut, made, machine) for cut, made in finer if made is not None), None)
 
 
-def _with_less(plans: _Comparison, start: Found, candidates: Candidates) -> None:
-    """Plans for less memory, down the ladder until it brings nothing more."""
-    worse, cut = 0, start.cut
+def _with_less(plans: _Comparison, candidates: Candidates) -> None:
+    """The best plan's cut in less memory, by halves until that brings nothing; then what costs least on each rung."""
+    start = plans.best
+    assert start is not None
+    capacity = start.memgraph.device_nbytes
     most = (MORE_BLOCKED if candidates.blocked else MORE) * candidates.price(start.cut)
-    for rung in rungs(start.memgraph.device_nbytes):
+
+    tried: set[tuple[Cut, int]] = set()
+
+    def better(cut: Cut, rung: int) -> bool:
         on_rung = candidates.within(rung)
-        better = False
-        for other in dict.fromkeys((cut, *on_rung.by_price()[:MOST_ON_A_RUNG])):
-            if not on_rung.fits(other) or on_rung.price(other) > most:
-                continue
-            if plans.affords(other, 1.0) and plans.make(other, rung):
-                better, cut = True, other
-        worse = 0 if better else worse + 1
-        if worse == MOST_WORSE:
+        worth = on_rung.fits(cut) and on_rung.price(cut) <= most and (cut, rung) not in tried
+        tried.add((cut, rung))
+        return worth and plans.affords(cut, 1.0) and plans.make(cut, rung)
+
+    def any_better(rung: int) -> bool:
+        cuts = dict.fromkeys((start.cut, *candidates.within(rung).by_price()[:MOST_ON_A_RUNG]))
+        return any([better(cut, rung) for cut in cuts])
+
+    halves = (rung for rung in rungs(capacity) if not rung & (rung - 1))
+    _downward(halves, lambda rung: better(start.cut, rung))
+    _downward(rungs(capacity), any_better)
+
+
+def _downward(ladder: Iterator[int], better: Callable[[int], bool]) -> None:
+    """Ask of each rung whether it is better, until MOST_RUNGS_WORSE in turn are not."""
+    worse = 0
+    for rung in ladder:
+        worse = 0 if better(rung) else worse + 1
+        if worse == MOST_RUNGS_WORSE:
             return
 
 
@@ -176,19 +190,21 @@ def _promising(cut: Cut, than: Found, candidates: Candidates) -> bool:
 
 def _near_bound(best: Found, sparing: Found | None, candidates: Candidates, lower: Lower, machine: Machine) -> Found:
     """A plan that moves nearly as little as any could, where products make the best by time move more."""
-    if not candidates.blocked or _is_near(best, candidates):
+    if not candidates.blocked or best is sparing:
         return best
     found = sparing if sparing is not None and sparing.cost <= WORTH_NEAR * best.cost else None
     left, (read, _) = SHARE_SPARING * purse(best.seconds), _near(candidates, best.cut)
     for cut in candidates.sparing(read):
+        if found is not None and BETTER * found.seconds <= best.seconds:
+            break
         if left < cut.kernel_calls or (found is not None and not _promising(cut, found, candidates)):
             continue
-        memgraph = lower(cut, None, Rival(0.0, WORTH_NEAR * best.cost))
+        memgraph = lower(cut, None, Rival(math.inf, WORTH_NEAR * best.cost))
         if memgraph is not None:
             left -= len(memgraph)
             made = _found(cut, memgraph, machine)
             worth = made.cost <= WORTH_NEAR * best.cost and _is_near(made, candidates)
-            if worth and (found is None or made.seconds < found.seconds):
+            if worth and (found is None or made.merit < found.merit):
                 found = made
     return best if found is None else found
 
@@ -205,7 +221,7 @@ def _is_near(found: Found, candidates: Candidates) -> bool:
 
 
 def _found(cut: Cut, memgraph: MemGraph, machine: Machine) -> Found:
-    seconds = predicted_seconds(memgraph, machine, policy("critical-path"))
+    seconds = predicted_seconds(memgraph, machine, policy(SEARCHED_BY))
     return Found(cut, memgraph, seconds, seconds + cost_of_bytes(memgraph.nbytes_by_link(), machine))
 
 

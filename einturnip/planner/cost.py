@@ -9,7 +9,7 @@ import numpy as np
 from einturnip.core.machine import Machine
 from einturnip.decomp.price import COLD
 from einturnip.memgraph.types import Lane, MemGraph, op_kind
-from einturnip.planner.price import WRITERS, predicted_seconds
+from einturnip.planner.price import SEARCHED_BY, WRITERS, predicted_seconds
 from einturnip.runtime.hosted import SHORT_TRANSFER
 from einturnip.runtime.policies import policy
 from einturnip.taskgraph.types import TaskGraph, TaskKind
@@ -25,7 +25,7 @@ MOST_COMPARED = 300_000
 
 def predicted_cost(graph: MemGraph, machine: Machine) -> float:
     """Predicted seconds, and what the bytes moved cost even where kernels hide them."""
-    seconds = predicted_seconds(graph, machine, policy("critical-path"))
+    seconds = predicted_seconds(graph, machine, policy(SEARCHED_BY))
     return seconds + cost_of_bytes(graph.nbytes_by_link(), machine)
 
 

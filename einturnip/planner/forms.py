@@ -15,10 +15,9 @@ from einturnip.eingraph.rewrite import rewrite
 from einturnip.eingraph.types import EinGraph, InputNode
 from einturnip.planner.budget import give_back
 from einturnip.planner.canonical import canonical_graph
-from einturnip.planner.cost import cost_of_bytes
 from einturnip.planner.options import Options
 from einturnip.planner.plan import Lowered, TooDear
-from einturnip.planner.price import least_seconds
+from einturnip.planner.price import least_seconds, merit
 from einturnip.runtime.types import Prediction
 
 # A fused plan this many times slower than the unfused kernels alone is held against the whole unfused plan, however
@@ -96,15 +95,15 @@ def _best_within(
         other = _fused_or_not(planned, free_fused, free, None, machine, most)
     except (CapacityError, TooDear):
         other = None
-    return _one_of(within, other, refused, machine)
+    return _one_of(within, other, refused)
 
 
-def _one_of(one: Formed | None, other: Formed | None, refused: CapacityError | None, machine: Machine) -> Formed:
+def _one_of(one: Formed | None, other: Formed | None, refused: CapacityError | None) -> Formed:
     found = [formed for formed in (one, other) if formed is not None]
     if not found:
         assert refused is not None
         raise refused
-    return min(found, key=lambda formed: _cost(formed, machine))
+    return min(found, key=lambda f: merit(f.prediction.seconds, sum(f.prediction.link_bytes.values())))
 
 
 def _forms(graph: EinGraph, options: Options, limit: int | None, machine: Machine) -> tuple[EinGraph, EinGraph]:
@@ -161,9 +160,4 @@ def _fused_or_not(
         other = _formed(planned, apart, limit, math.inf if slower else TOO_DEAR * found.lowered.price)
     except (CapacityError, TooDear):
         return found
-    return _one_of(found, other, None, machine)
-
-
-def _cost(formed: Formed, machine: Machine) -> float:
-    """Predicted seconds, and what bytes moved cost even where kernels hide them."""
-    return formed.prediction.seconds + cost_of_bytes(formed.prediction.link_bytes, machine)
+    return _one_of(found, other, None)

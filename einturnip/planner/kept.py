@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import itertools
-import math
 import os
 import sys
 import tempfile
@@ -28,6 +27,7 @@ from einturnip.eingraph.types import EinGraph
 from einturnip.memgraph.types import MemGraph, OpKind
 from einturnip.planner.budget import MIB
 from einturnip.planner.codec import Damaged, Unknown, digest, from_bytes, to_bytes
+from einturnip.planner.price import merit
 from einturnip.runtime.types import Prediction
 
 SWITCH = "EINTURNIP_PLANS"
@@ -45,8 +45,6 @@ NOISE = MIB
 # A plan serves budgets that are larger than its own by no more than this part, and any if it lets nothing leave the
 # memory of which it uses half at most.
 UNUSED, ANY = 1 / 16, 1 << 62
-# Predicted times that differ by no more than this part are equal.
-NO_SLOWER = 5e-4
 # Larger files do not stay in the page cache: their pages would stand beside the arena.
 PAGES_NBYTES = 4 * MIB
 # What of einturnip a plan depends on.
@@ -201,7 +199,7 @@ class _Name(NamedTuple):
 
     def merit(self) -> tuple[int, int]:
         """What is less for a better plan: its time, and of times that hardly differ the bytes."""
-        return round(math.log(max(1, self.time_ns)) / NO_SLOWER), self.moved
+        return merit(self.time_ns / 1e9, self.moved)
 
 
 def _told(prediction: Prediction) -> tuple[int, int]:

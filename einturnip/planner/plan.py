@@ -29,7 +29,8 @@ from einturnip.planner.lower import Lowering
 class Lowered:
     """A program with its decomposition, every op placed in the budget's arena.
 
-    ``room``: bytes it was laid out for; ``price``: seconds that its cheapest cut costs by formula, bytes included.
+    ``room``: bytes it was laid out for; ``price``: seconds that its cheapest cut costs by formula, bytes included;
+    ``seconds``: what the search found it to take in the order of the critical path, if it was compared with others.
     """
 
     decomposition: Decomposition
@@ -37,6 +38,7 @@ class Lowered:
     budget: Budget
     room: int
     price: float = 0.0
+    seconds: float | None = None
 
 
 class TooDear(Exception):
@@ -70,7 +72,7 @@ def plan(
     together = grouped(graph, in_chunks(classes, graph, layouts) if only is None else classes)
     lowering = Lowering(together, memory, arena, machine, layouts, readable, ordered, devices)
     way = Way(cuts(together, machine, layouts, MOST_CALLS) if only is None else iter([only(together)]))
-    price = 0.0
+    price, seconds = 0.0, None
     if only is not None:
         found = lowering.lower(way.coarsest)
     else:
@@ -79,7 +81,8 @@ def plan(
         price = min(map(candidates.price, candidates.by_price()), default=0.0)
         if price > most_price:
             raise TooDear
-        found = best_plan(candidates, lowering.lower, machine)
+        best = best_plan(candidates, lowering.lower, machine)
+        found, seconds = (None, None) if best is None else (best.memgraph, best.seconds)
     if found is None:
         needed, found = lowering.least(way.all())
         if found is None:
@@ -88,7 +91,7 @@ def plan(
         found = lowering.remade(found)
     lowering.tidy_up()
     budget = Budget(memory, lowering.left(found))
-    return Lowered(found.taskgraph.decomposition, found, budget, lowering.room_of(found), price)
+    return Lowered(found.taskgraph.decomposition, found, budget, lowering.room_of(found), price, seconds)
 
 
 def tidy_up(graph: MemGraph) -> None:

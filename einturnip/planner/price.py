@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from array import array
 from collections import Counter
@@ -24,6 +25,10 @@ from einturnip.runtime.types import Prediction
 from einturnip.taskgraph.build import MODES
 
 WRITERS = 1
+# Predicted times that differ by no more than this part are equal.
+NO_SLOWER = 5e-4
+# The policy that plans are compared by.
+SEARCHED_BY = "critical-path"
 
 
 def slots(workers: int) -> dict[Lane, int]:
@@ -31,10 +36,15 @@ def slots(workers: int) -> dict[Lane, int]:
     return {Lane.COMPUTE: workers, Lane.IN: READERS, Lane.OUT: WRITERS}
 
 
-def predict(graph: MemGraph, machine: Machine, policy: Policy) -> Prediction:
-    """What the plan takes, and what no plan could move less of."""
+def merit(seconds: float, nbytes: int) -> tuple[int, int]:
+    """What is less for a better plan: its time and, of times that hardly differ, the bytes that it moves."""
+    return round(math.log(max(1e-9, seconds)) / NO_SLOWER), nbytes
+
+
+def predict(graph: MemGraph, machine: Machine, policy: Policy, seconds: float | None = None) -> Prediction:
+    """What the plan takes, and what no plan could move less of. ``seconds``: what it takes, where that is known."""
     return Prediction(
-        seconds=predicted_seconds(graph, machine, policy),
+        seconds=predicted_seconds(graph, machine, policy) if seconds is None else seconds,
         flops=float(graph.taskgraph.flops.sum()),
         peak_nbytes={machine.compute: touched_nbytes(graph)},
         link_bytes=graph.nbytes_by_link(),

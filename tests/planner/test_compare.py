@@ -10,11 +10,11 @@ import einturnip as et
 from einturnip.core.machine import Machine
 from einturnip.decomp.alike import grouped
 from einturnip.decomp.build import label_classes
-from einturnip.decomp.search import cuts
+from einturnip.decomp.search import Cut, cuts
 from einturnip.eingraph.types import EinGraph
-from einturnip.planner import lower
+from einturnip.planner import compare, lower
 from einturnip.planner.candidates import least_arena
-from einturnip.planner.compare import Rival
+from einturnip.planner.compare import Rival, _Comparison
 from einturnip.planner.cost import OP_SECONDS, least_seconds_of, predicted_cost
 from einturnip.planner.lower import Lowering
 from einturnip.planner.price import predicted_seconds
@@ -97,3 +97,41 @@ def test_a_product_is_searched_for_a_small_part_of_what_it_takes(arena: int, mon
     planned = et.compile(PRODUCT).plan(arena=arena * MIB, dims=dict.fromkeys("mpn", 8192), workers=2)._job.planned
     assert len(set(asked)) == len(asked)
     assert sum(made) * OP_SECONDS <= 0.12 * planned.prediction.seconds
+
+
+class Placed:
+    """As much of a memory graph as is compared."""
+
+    def __init__(self, seconds: float, nbytes: int) -> None:
+        self.seconds, self.nbytes = seconds, nbytes
+
+    def __len__(self) -> int:
+        return 1
+
+    def nbytes_by_link(self) -> dict[str, int]:
+        return {"disk->cpu:0": self.nbytes}
+
+
+def best_of(plans: list[tuple[float, int]]) -> tuple[int, int]:
+    made = (Placed(*plan) for plan in plans)
+    compared = _Comparison(lambda *_: next(made), MACHINE, lambda _: False)  # type: ignore[arg-type,return-value]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compare, "predicted_seconds", lambda placed, *_: placed.seconds)
+        for _ in plans:
+            compared.make(Cut((), 0, 1))
+    assert compared.best is not None
+    return compared.best.merit
+
+
+@given(st.lists(st.tuples(st.floats(1e-3, 1e3), st.integers(0, 1 << 40)), min_size=1, max_size=8), st.integers(1, 8))
+def test_of_more_plans_the_best_is_no_worse_in_whatever_order_they_come(
+    plans: list[tuple[float, int]], first: int
+) -> None:
+    """One ordering for all memories: what is made for less memory too costs no time, nor bytes where it saves none."""
+    assert best_of(plans) <= best_of(plans[:first])
+    assert best_of(plans) == best_of(plans[::-1])
+
+
+@given(st.floats(0.1, 1e3), st.integers(0, 1 << 40), st.integers(1, 1 << 30))
+def test_of_two_plans_as_fast_the_one_that_moves_less_is_better(seconds: float, nbytes: int, more: int) -> None:
+    assert best_of([(seconds, nbytes + more), (seconds, nbytes)]) == best_of([(seconds, nbytes)])
