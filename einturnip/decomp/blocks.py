@@ -48,6 +48,7 @@ class Blocks:
 
     def __init__(self, group: Group, part: Partitioning) -> None:
         e = group.einsum
+        self._known: tuple[int, tuple[int, float, int]] | None = None
         self.n_out = e.n_out
         self.reads = group.reads
         self.counts = part.counts
@@ -79,17 +80,26 @@ class Blocks:
 
     def best(self, capacity: int) -> tuple[Block, float]:
         """The block that reads the fewest bytes in ``capacity``, and of those the smallest."""
-        found, total = self._best(capacity)
+        found, total, _ = self._best(capacity)
         turning = bool(self.turned[found] <= capacity * self.share)
         return Block(tuple(self.tiles[found].tolist()), self.walks[found], turning), total
+
+    def together(self, capacity: int) -> int:
+        """Of how many output tiles the accumulators may stand beside one another with nothing read more often."""
+        return self._best(capacity)[2]
 
     def spare(self, capacity: int) -> float:
         """How many more operand tiles would fit beside the best block: with few, free bytes come to be scattered."""
         slack = capacity * self.share - float(self.held[self._best(capacity)[0]])
         return slack / max(1, *self.tile)
 
-    def _best(self, capacity: int) -> tuple[int, float]:
-        """The row of the best block, and the bytes it reads."""
+    def _best(self, capacity: int) -> tuple[int, float, int]:
+        """The row of the best block, the bytes it reads, and the tiles of the largest that reads as little."""
+        if self._known is None or self._known[0] != capacity:
+            self._known = capacity, self._search(capacity)
+        return self._known[1]
+
+    def _search(self, capacity: int) -> tuple[int, float, int]:
         slack = capacity * self.share - self.held
         slack[0] = max(0.0, slack[0])
         total, left = np.zeros(len(slack)), slack.copy()
@@ -109,7 +119,7 @@ class Blocks:
         total -= (self.turns * np.minimum(shared.sum(axis=1), np.maximum(left, 0.0)[:, None])).sum(axis=1)
         total = np.where(slack < 0, np.inf, np.maximum(total, sum(self.whole)))
         found = int(np.lexsort((self.held, total))[0])
-        return found, float(total[found])
+        return found, float(total[found]), int(block[total <= total[found]].max())
 
     def _held(
         self, tiles: NDArray[np.int64], walk: int | None, made: int, stays: bool, first: int | None = None

@@ -58,11 +58,11 @@ class Prices:
             way = self.way(n, tiles)
             together = way.apart
             if way.blocks is not None:
-                block, read = way.blocks.best(capacity)
+                _, read = way.blocks.best(capacity)
                 nbytes += len(group.nodes) * read
                 reading += len(group.nodes) * read * way.run_seconds
                 if way.blocks.cut:
-                    together = math.prod(block.tiles)
+                    together = way.blocks.together(capacity)
             # Kernels of one output tile share an accumulator and take turns.
             computing += way.seconds / max(1, min(machine.workers, together))
         moving = nbytes / machine.read_bandwidth

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 
@@ -110,10 +111,10 @@ class Candidates:
             best = sorted([start, *filter(self._is_roomy, made)], key=self.price)[:MOST_LOWERED]
 
             def price(tiles: Sequence[int]) -> float:
-                return self.prices.of(tiles, capacity)
+                return self.prices.of(tiles, capacity) if self._is_roomy(self.prices.cut(tiles)) else math.inf
 
             better = [improved(self.graph, c.tiles, price, self.blocked, EVALUATIONS) for c in best[:2]]
-            best += filter(self._is_roomy, map(self.prices.cut, better))
+            best += map(self.prices.cut, better)
             found |= {c.tiles: c for c in best}
         return sorted(found.values(), key=self.price)[:MOST_LOWERED]
 

@@ -63,7 +63,7 @@ def test_calls_alike_share_a_plan_and_nothing_else(made):
         {"arena": "1MiB"},
         {"workers": 1},
         {"policy": "fixed"},
-        {"out": {"Y": np.empty((6, 7))}},
+        {"out": {"Y": np.zeros((6, 7))}},
     ],
     ids=str,
 )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -12,7 +14,7 @@ from hypothesis import strategies as st
 import einturnip as et
 from einturnip.core.machine import Machine
 from einturnip.decomp.alike import Grouped, grouped
-from einturnip.decomp.blocks import choose_block
+from einturnip.decomp.blocks import Blocks, choose_block
 from einturnip.decomp.build import label_classes
 from einturnip.decomp.price import Prices
 from einturnip.decomp.refine import blocked_classes, even, fitted, improved
@@ -29,6 +31,7 @@ for step in 0 .. steps {
 }
 output U
 """
+PLANES = "input A : f32[c,a,d]\ninput B : f32[d,c,b]\nR[a,b] = sum[c,d] A[c,a,d] * B[d,c,b]\noutput R\n"
 MIB = 1 << 20
 
 
@@ -54,6 +57,22 @@ def test_the_ladder_goes_down_below_the_memory_and_is_the_same_for_all(capacity:
     found = list(rungs(capacity))
     assert all(a > b for a, b in pairwise([capacity, *found]))
     assert found == [rung for rung in rungs(4 * capacity) if rung < capacity]
+
+
+def test_where_all_fits_every_accumulator_may_stand_beside_the_others(product: Grouped) -> None:
+    group = product.groups[0]
+    blocks = Blocks(group, Partitioning(group.einsum.bounds, (1024, 2048, 512)))
+    assert blocks.together(1 << 34) == 32
+    tight = 8 * 4 * 1024 * 2048
+    assert math.prod(blocks.best(tight)[0].tiles) <= blocks.together(tight) < 8
+
+
+def test_a_small_result_of_many_terms_is_best_made_by_both_workers() -> None:
+    graph = planned(PLANES, 900 * MIB, a=312, b=312, c=296, d=312).graph
+    machine = replace(Machine(), workers=2, read_bandwidth=1e13)
+    prices = Prices(grouped(graph, label_classes(graph)), machine, {}, True)
+    one, two = (prices.of((40, rows, 312, 312), 900 * MIB) for rows in (312, 156))
+    assert two < 0.6 * one
 
 
 @pytest.mark.parametrize("share", [4, 16, 64])

@@ -203,7 +203,7 @@ def test_other_kinds_of_runs_find_it(disk, options):
         {"exact": False},
         {"reproducible": True},
         {"arena": "1MiB"},
-        {"out": {"Y": np.empty((6, 7))}},
+        {"out": {"Y": np.zeros((6, 7))}},
         {"device": "sim"},
     ],
     ids=str,
