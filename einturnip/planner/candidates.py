@@ -111,10 +111,19 @@ class Candidates:
             best = sorted([start, *filter(self._is_roomy, made)], key=self.price)[:MOST_LOWERED]
 
             def price(tiles: Sequence[int]) -> float:
-                return self.prices.of(tiles, capacity) if self._is_roomy(self.prices.cut(tiles)) else math.inf
+                return self.prices.of(tiles, capacity)
 
-            better = [improved(self.graph, c.tiles, price, self.blocked, EVALUATIONS) for c in best[:2]]
-            best += map(self.prices.cut, better)
+            def roomy(tiles: Sequence[int]) -> float:
+                return price(tiles) if self._is_roomy(self.prices.cut(tiles)) else math.inf
+
+            def better(cut: Cut) -> Cut:
+                made = self.prices.cut(improved(self.graph, cut.tiles, price, self.blocked, EVALUATIONS))
+                if not LARGEST_WORKING_SET < made.working_set <= self.room(made) // LEAST_SETS:
+                    return made
+                # Larger than a tile need be, though memory has room: the best of those that are not.
+                return self.prices.cut(improved(self.graph, cut.tiles, roomy, self.blocked, EVALUATIONS))
+
+            best += filter(self._is_roomy, map(better, best[:2]))
             found |= {c.tiles: c for c in best}
         return sorted(found.values(), key=self.price)[:MOST_LOWERED]
 
