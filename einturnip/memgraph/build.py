@@ -28,8 +28,7 @@ from einturnip.memgraph.victims import Victims
 from einturnip.taskgraph.types import TaskGraph, TaskKind
 
 OP_KINDS = [op_kind(kind) for kind in TaskKind]
-# Where more than this many ops come before each of several, the first of those comes before the others: m + n
-# dependencies instead of m n.
+# Where more ops than this come before each of several, the first of those comes before the rest: m + n, not m n.
 MOST_BEFORE_EACH = 8
 # Of the capacity, how much the allocation cursor may take for tasks that are not complete yet.
 LOOKAHEAD_SHARE = 0.03
@@ -125,8 +124,7 @@ class _Builder:
         self.loaded: set[int] = set()
         self.victims = Victims(tasks)
         self.idle = [self.victims, *(self.victims.beside() for _ in self.arenas[1:])]  # by device
-        # Where all values fit at once, which of them may go is not kept: hardly ever is one asked to.
-        self.short = int(sum(self.size)) > self.arena.capacity
+        self.short = int(sum(self.size)) > self.arena.capacity  # else which of them may go is not kept
         self.completed = -1
         self.window: deque[tuple[int, int, set[int]]] = deque()  # (task, bytes newly taken, values used), oldest first
         self.window_nbytes = self.taken = 0
