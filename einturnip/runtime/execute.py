@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from einturnip.memgraph.types import COMPUTE, DISK, FILES, Lane, MemGraph, Op, OpKind
 from einturnip.memgraph.views import Array, Memory, Views
@@ -53,9 +55,22 @@ class Transfers:
         self.lock = threading.Lock()
         self.moved = {"in": 0, "out": 0}
         self.flags: dict[int, list[int]] = {}
-        brought = graph.read[(graph.read[:, 0] >= FILES) & (graph.read[:, 0] < FILES + len(self.nodes)), 3]
+        brought = graph.read[(graph.read[:, 0] >= FILES) & (graph.read[:, 0] < FILES + len(self.nodes))]
         n_versions = self.tasks.n_values + len(graph.origin)
-        self._uses_left: list[int] = np.bincount(brought, minlength=n_versions).tolist()
+        self._uses_left: list[int] = np.bincount(brought[:, 3], minlength=n_versions).tolist()
+        self._expect(brought)
+
+    def _expect(self, brought: NDArray[np.int64]) -> None:
+        """Tell the sources of which all tiles are brought."""
+        for number, source in enumerate(self.sources):
+            read_whole = getattr(source, "read_whole", None)
+            if source is None or read_whole is None:
+                continue
+            mine = brought[brought[:, 0] == FILES + number]
+            each = np.zeros(int(mine[:, 3].max(initial=0)) + 1, np.int64)
+            each[mine[:, 3]] = mine[:, 2]
+            if each.sum() >= math.prod(source.shape) * source.dtype.itemsize:
+                read_whole()
 
     def first(self, unit: int) -> bool:
         """True where a touch initialises its unit's state; asked of the unit's touches in the order they run in."""

@@ -13,6 +13,7 @@ from einturnip.core.dtypes import DType
 from einturnip.stores.layout import Layout, blocks, extent_nbytes
 from einturnip.stores.pages import drop
 from einturnip.stores.released import ReleasedPages
+from einturnip.stores.stretches import STRETCH_NBYTES, Stretches
 from einturnip.stores.transfer import LONG_NBYTES, copy_blocked, read_extent
 from einturnip.stores.types import Array, Extent, Region, region_shape
 
@@ -61,6 +62,7 @@ class StoredTensor:
         self._mirrored = ndim > 1 and layout.strides[0] < layout.strides[-1]
         self.file_order = tuple(reversed(range(ndim))) if self._mirrored else tuple(range(ndim))
         self._borrows = beside is not None
+        self._stretches: Stretches | None = None
         if beside is not None:
             self._sequential_fd: int = beside._sequential_fd
             return
@@ -88,7 +90,8 @@ class StoredTensor:
     def _fill(self, out: Array, extent: Extent) -> None:
         run, repeats = extent[1], extent[2]
         sequential = run >= (_SEQUENTIAL_NBYTES if repeats else LONG_NBYTES)
-        read_extent(self._sequential_fd if sequential else self.fd, as_bytes(out), extent, self.name)
+        fd = self._sequential_fd if sequential else self.fd
+        read_extent(fd, as_bytes(out), extent, self.name, self._stretches)
         if self.swapped:
             out.byteswap(inplace=True)
 
@@ -132,6 +135,11 @@ class FileSource(StoredTensor):
     def contiguous_nbytes(self, region: Region) -> int:
         """Length of the contiguous runs of the region."""
         return self.layout.extent(region)[1]
+
+    def read_whole(self) -> None:
+        """Say that all of the tensor will be read: what lies beside a cold run may be read with it."""
+        if self._stretches is None and self.layout.nbytes > STRETCH_NBYTES:
+            self._stretches = Stretches(self._sequential_fd, self.layout)
 
     def release(self, region: Region) -> None:
         """Let the region's pages leave the page cache."""

@@ -13,6 +13,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from einturnip.core.errors import StoreError
 from einturnip.stores.layout import rows
+from einturnip.stores.stretches import Stretches
 from einturnip.stores.together import AT_ONCE, FEWEST, READ, WRITE, Together, refused, together
 from einturnip.stores.types import Array, Extent
 
@@ -73,8 +74,8 @@ def write_full(fd: int, view: memoryview, offset: int, explain: Callable[[OSErro
         view, offset = view[put:], offset + put
 
 
-def read_extent(fd: int, view: memoryview, extent: Extent, name: str) -> None:
-    """Fill ``view`` with the extent's runs, one after the other."""
+def read_extent(fd: int, view: memoryview, extent: Extent, name: str, stretches: Stretches | None = None) -> None:
+    """Fill ``view`` with the extent's runs, one after the other; with ``stretches``, cold ones with what is beside."""
     offset, run, repeats = extent
     at = 0
     for first, count, stride in rows(offset, repeats):
@@ -84,22 +85,50 @@ def read_extent(fd: int, view: memoryview, extent: Extent, name: str) -> None:
         elif count > 1 and stride <= SIEVED_STRIDE:
             _read_sieved(fd, view[at : at + count * run], run, first, count, stride, name)
         else:
-            _read_short_runs(fd, view[at : at + count * run], run, first, count, stride, name)
+            _read_short_runs(fd, view[at : at + count * run], run, first, count, stride, name, stretches)
         at += count * run
 
 
-def _read_short_runs(fd: int, view: memoryview, run: int, offset: int, count: int, stride: int, name: str) -> None:
+def _read_short_runs(
+    fd: int,
+    view: memoryview,
+    run: int,
+    offset: int,
+    count: int,
+    stride: int,
+    name: str,
+    stretches: Stretches | None,
+) -> None:
     """Read runs that are in the page cache as they come; those that are not are asked of the disk together first.
 
     One synchronous read after the other would leave the disk with one small request at a time.
     """
     many = together() if count >= FEWEST else None
     flags = _only_cached(os.fstat(fd).st_dev)
+    if stretches is not None and flags and count > 1:
+        _fetch_stretches(stretches, fd, run, offset, count, stride, flags)
     for at in range(0, count, AHEAD):
         n, part = min(AHEAD, count - at), view[at * run : (at + AHEAD) * run]
         if many is None or not _read_together(many, fd, part, run, offset, n, stride, name, flags):
             _read_singly(fd, part, run, offset, n, stride, name, flags)
         offset += n * stride
+
+
+def _fetch_stretches(stretches: Stretches, fd: int, run: int, offset: int, count: int, stride: int, flags: int) -> None:
+    """Bring stretches whose first or last run is not in the page cache there."""
+    each, probe = stretches.rows(stride), [memoryview(bytearray(1))]
+    for at in range(0, count, each) if each > 1 else ():
+        n, first = min(each, count - at), offset + at * stride
+        try:
+            cached = all(os.preadv(fd, probe, place, flags) for place in (first, first + (n - 1) * stride))
+        except BlockingIOError:
+            cached = False
+        except OSError:  # no RWF_NOWAIT here
+            return
+        if cached:
+            stretches.found(n * run)
+        elif not stretches.fetch(first, n, stride, n * run):
+            return
 
 
 def _read_singly(

@@ -1,0 +1,70 @@
+"""Reading short runs that are not in the page cache by whole stretches of the file, for the tiles that lie beside.
+
+Each page that is asked for by itself costs the processor some 15 µs. Read in sequence the pages come by hundreds, a
+tenth of the cost, and wait in the page cache for the tiles that hold the rest of them. That serves only where these
+are read as well, and where the page cache has room for what waits: so it is done for tensors that are said to be read
+whole, and no more of a file waits than a bound. Where pages leave the cache before they are used, what waits is never
+found, stays counted, and stretches end there.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+
+import numpy as np
+
+from einturnip.stores.layout import Layout, extent_span
+from einturnip.stores.types import whole
+
+STRETCH_NBYTES = 4 << 20
+"""Bytes of a file that are read in sequence at once; rows longer than that are not read for their runs."""
+
+WAITING_NBYTES = 256 << 20
+"""Bytes read of a file, for tiles beside, that may wait in the page cache."""
+
+_SCRATCH_NBYTES = 1 << 18
+_threads = threading.local()
+
+
+class Stretches:
+    """Of one tensor in a file, what was read for tiles to come. ``fd``: a descriptor that the system reads ahead by."""
+
+    def __init__(self, fd: int, layout: Layout) -> None:
+        self._fd = fd
+        self._begin, self._end = extent_span(layout.extent(whole(layout.shape)))
+        self._lock = threading.Lock()
+        self.waiting_nbytes = 0
+
+    def rows(self, stride: int) -> int:
+        """How many runs that lie so far apart a stretch holds; 0 where they are too far apart."""
+        return STRETCH_NBYTES // stride
+
+    def found(self, nbytes: int) -> None:
+        """Runs of so many bytes were in the page cache."""
+        with self._lock:
+            self.waiting_nbytes = max(0, self.waiting_nbytes - nbytes)
+
+    def fetch(self, offset: int, count: int, stride: int, nbytes: int) -> bool:
+        """Bring all that lies beside ``count`` runs, of so many bytes in all, into the page cache; False if too much.
+
+        What goes wrong here is told by who reads the runs.
+        """
+        first = self._begin + (offset - self._begin) // stride * stride
+        last = min(self._end, first + count * stride)
+        with self._lock:
+            if self.waiting_nbytes + last - first - nbytes > WAITING_NBYTES:
+                return False
+            self.waiting_nbytes += last - first - nbytes
+        scratch = getattr(_threads, "scratch", None)
+        if scratch is None:
+            scratch = _threads.scratch = np.empty(_SCRATCH_NBYTES, np.uint8).data
+        while first < last:
+            try:
+                got = os.preadv(self._fd, [scratch[: min(_SCRATCH_NBYTES, last - first)]], first)
+            except OSError:
+                return False
+            if not got:
+                return False
+            first += got
+        return True

@@ -1,0 +1,116 @@
+"""Cold short runs are read with what lies beside, where all of the tensor is wanted and the page cache has room."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import einturnip as et
+from einturnip.stores import stretches
+from einturnip.stores.file_source import FileSource
+from einturnip.stores.open import open_source
+from einturnip.stores.types import Region
+from tests.stores.page_cache import cached_nbytes, counted, evict, read_nbytes
+
+ROWS, COLUMNS = 512, 4096
+ROW_NBYTES = 4 * COLUMNS
+WHOLE = np.arange(ROWS * COLUMNS, dtype=np.float32).reshape(ROWS, COLUMNS)
+
+
+@pytest.fixture
+def cold(on_disk: Path) -> Path:
+    path = on_disk / "x.npy"
+    np.save(path, WHOLE)
+    evict(path)
+    if cached_nbytes(path):
+        pytest.skip("pages do not leave the cache here")
+    return path
+
+
+def opened(path: Path) -> FileSource:
+    source = open_source(str(path), "x")
+    assert isinstance(source, FileSource)
+    return source
+
+
+def read(source: FileSource, region: Region) -> None:
+    (top, bottom), (left, right) = region
+    out = np.empty((bottom - top, right - left), np.float32)
+    source.read(region, out)
+    assert np.array_equal(out, WHOLE[top:bottom, left:right])
+
+
+@pytest.mark.parametrize("said", [False, True])
+def test_what_lies_beside_comes_with_a_tile_of_a_tensor_that_is_read_whole(cold: Path, said: bool) -> None:
+    source = opened(cold)
+    if said:
+        source.read_whole()
+    read(source, ((0, ROWS), (64, 128)))
+    beside = cached_nbytes(cold)
+    source.close()
+    assert beside >= WHOLE.nbytes if said else beside <= 2 * 4096 * ROWS
+
+
+def test_no_more_waits_than_the_bound(cold: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stretches, "STRETCH_NBYTES", 8 * ROW_NBYTES)
+    monkeypatch.setattr(stretches, "WAITING_NBYTES", 32 * ROW_NBYTES)
+    source = opened(cold)
+    source.read_whole()
+    assert source._stretches is not None
+    for left in range(0, COLUMNS, 256):
+        read(source, ((0, ROWS), (left, left + 256)))
+        assert source._stretches.waiting_nbytes <= 32 * ROW_NBYTES
+    assert source._stretches.waiting_nbytes < 8 * ROW_NBYTES  # the last tile found nearly all that was left
+    source.close()
+
+
+@counted
+def test_a_file_read_by_columns_is_read_from_the_disk_once(cold: Path) -> None:
+    source = opened(cold)
+    source.read_whole()
+    before = read_nbytes()
+    for left in range(0, COLUMNS, 256):
+        read(source, ((0, ROWS), (left, left + 256)))
+    assert read_nbytes() - before <= 1.05 * cold.stat().st_size
+    source.close()
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, ROWS - 1), st.integers(0, COLUMNS - 1), st.integers(1, 300), st.integers(1, 99))),
+    st.integers(0, 40),
+    st.booleans(),
+)
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_tiles_in_any_order_are_what_is_stored(cold: Path, tiles: list, waiting: int, mirrored: bool) -> None:
+    evict(cold)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stretches, "STRETCH_NBYTES", 8 * ROW_NBYTES)
+        patch.setattr(stretches, "WAITING_NBYTES", waiting * ROW_NBYTES)
+        source = opened(cold)
+        source.read_whole()
+        for top, left, height, width in tiles:
+            region = ((top, min(ROWS, top + height)), (left, min(COLUMNS, left + width)))
+            if mirrored:
+                out = np.empty(tuple(b - a for a, b in region)[::-1], np.float32).T
+                source.read(region, out)
+                assert np.array_equal(out, WHOLE[region[0][0] : region[0][1], region[1][0] : region[1][1]])
+            else:
+                read(source, region)
+        source.close()
+
+
+@pytest.mark.parametrize(("text", "all_of_it"), [("X[i,j]", True), ("X[i,1024+j]", False)])
+def test_a_run_tells_of_tensors_that_it_reads_whole(
+    cold: Path, monkeypatch: pytest.MonkeyPatch, text: str, all_of_it: bool
+) -> None:
+    told: list[str] = []
+    monkeypatch.setattr(FileSource, "read_whole", lambda source: told.append(source.name))
+    columns = COLUMNS if all_of_it else 1024
+    program = f"dim j = {columns}\ninput X: f32[{ROWS}, {COLUMNS}]\nY[i,j] = {text} + 1\noutput Y"
+    result = et.compile(program)(arena="4MiB", X=str(cold))
+    assert np.array_equal(result["Y"], (WHOLE if all_of_it else WHOLE[:, 1024:2048]) + 1)
+    assert bool(told) == all_of_it
