@@ -72,7 +72,7 @@ class Steps:
                 return self._kernel(op)
             case OpKind.MOVE:
                 return self._move(op)
-            case OpKind.LOAD if self._in_place.there(op):
+            case OpKind.LOAD | OpKind.STORE if self._in_place.there(op):
                 return int
             case OpKind.LOAD | OpKind.RELOAD:
                 return self._copy(op, op.reads[0].tier, inward=True)

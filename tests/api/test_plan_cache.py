@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import threadpoolctl
 
 import einturnip as et
 from einturnip.api import contraction, plan_cache
@@ -96,6 +97,27 @@ def test_files_and_arrays_of_one_shape_do_not_mix(made, tmp_path):
     for k in (1, 2):
         program(X=X * k, memory="100MiB", out={"Y": target})
         assert (np.load(target) == expected(X * k)[0]).all()
+
+
+@pytest.mark.parametrize("n", [20, 100], ids=["copied", "where they stand"])
+def test_what_is_called_again_computes_with_what_it_is_given(made, n):
+    """Other arrays in each call; inf * 0 is told of every time."""
+    text = "input A : f32[i,k]\ninput B : f32[k,j]\nC[i,j] = A[i,k] * B[k,j]\nD[i,j] = A[i,j] - 1\noutput C, D\n"
+    program, rng, before = et.compile(text), np.random.default_rng(3), blas_threads()
+    for k in range(4):
+        A, B = (rng.integers(-3, 4, (n, n)).astype(np.float32) for _ in "AB")
+        if k % 2:
+            A[0, 0], B[0] = np.inf, 0
+        result = program(A=A, B=B, memory="100MiB")
+        with np.errstate(invalid="ignore"):
+            np.testing.assert_array_equal(result["C"], A @ B)
+        np.testing.assert_array_equal(result["D"], A - 1)
+        assert len(result.report.warnings) == k % 2
+    assert len(made) == 1 and blas_threads() == before
+
+
+def blas_threads():
+    return [i["num_threads"] for i in threadpoolctl.threadpool_info() if i["user_api"] == "blas"]
 
 
 def test_a_small_run_is_reported_like_any(made):
