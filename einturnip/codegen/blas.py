@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable
 from functools import cache, partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -16,10 +16,17 @@ _LETTERS = {"float32": "s", "float64": "d", "complex64": "c", "complex128": "z"}
 _PREFIXES, _SUFFIXES = ("scipy_cblas_", "cblas_"), ("64_", "_64", "")
 
 
-class Matrix(NamedTuple):
-    """A matrix in memory: the address of its first element, its strides in elements."""
+_Address: TypeAlias = int | ctypes.c_void_p
+_Stored: TypeAlias = tuple[_Address, bool, int]
 
-    address: int
+
+class Matrix(NamedTuple):
+    """A matrix in memory: the address of its first element, its strides in elements.
+
+    A ``c_void_p`` as address is looked at in every call of a product made ready (``Product.follows``).
+    """
+
+    address: _Address
     row_stride: int
     column_stride: int
 
@@ -36,10 +43,11 @@ def orientation(rows: int, columns: int, row_stride: int, column_stride: int) ->
 class Product:
     """C = alpha A B + beta C in one element type, for matrices that have an orientation.
 
-    ``scratch``: whether beta = 1 needs room for m * n elements, at the address given last.
+    ``scratch``: whether beta = 1 needs room for m * n elements, at the address given last. ``follows``: whether
+    matrices may move between the calls of a product made ready.
     """
 
-    scratch = False
+    scratch = follows = False
 
     def __init__(self, dtype: np.dtype[Any], alpha: complex) -> None:
         self.dtype, self.alpha = dtype, alpha
@@ -57,6 +65,8 @@ class Product:
 
 class CblasProduct(Product):
     """?gemm and ?gemv of a loaded library. Calls release the interpreter's lock."""
+
+    follows = True
 
     def __init__(self, dtype: np.dtype[Any], alpha: complex, gemm: Any, gemv: Any) -> None:
         super().__init__(dtype, alpha)
@@ -85,9 +95,7 @@ class CblasProduct(Product):
             )
         return self._matrix(m, n, k, (a.address, flip_a, lda), (b.address, flip_b, ldb), beta, c)
 
-    def _matrix(
-        self, m: int, n: int, k: int, a: tuple[int, bool, int], b: tuple[int, bool, int], beta: int, c: Matrix
-    ) -> Callable[[], None]:
+    def _matrix(self, m: int, n: int, k: int, a: _Stored, b: _Stored, beta: int, c: Matrix) -> Callable[[], None]:
         flip, ldc = _oriented(m, n, c)
         if flip:  # the transpose of C is the product of the transposes, the other way round
             m, n, a, b = n, m, b, a
@@ -96,7 +104,17 @@ class CblasProduct(Product):
         return partial(self._gemm, _ROW_MAJOR, *ops, m, n, k, alpha, a[0], a[2], b[0], b[2], zero_one, c.address, ldc)
 
     def _vector(
-        self, m: int, k: int, a: int, flip: bool, lda: int, x: int, step_x: int, beta: int, y: int, step_y: int
+        self,
+        m: int,
+        k: int,
+        a: _Address,
+        flip: bool,
+        lda: int,
+        x: _Address,
+        step_x: int,
+        beta: int,
+        y: _Address,
+        step_y: int,
     ) -> Callable[[], None]:
         """y = alpha A x + beta y for an (m, k) matrix, stored (k, m) where flipped."""
         rows, columns = (k, m) if flip else (m, k)
@@ -130,6 +148,7 @@ class NumpyProduct(Product):
     def _view(self, rows: int, columns: int, x: Matrix) -> Array:
         size = self.dtype.itemsize
         extent = ((rows - 1) * x.row_stride + (columns - 1) * x.column_stride + 1) * size
+        assert isinstance(x.address, int)
         memory: Any = (ctypes.c_char * extent).from_address(x.address)
         strides = (x.row_stride * size, x.column_stride * size)
         return np.ndarray((rows, columns), self.dtype, memory, strides=strides)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,7 +15,7 @@ from einturnip.codegen.blas import Matrix, Product, product
 from einturnip.codegen.graph import number
 from einturnip.codegen.matrices import Plan, Tensor, plan, stride
 from einturnip.codegen.primitives import BF16_EDGE, Array
-from einturnip.codegen.protocol import Bound, Prepared
+from einturnip.codegen.protocol import Bound, Followed, Prepared
 from einturnip.codegen.status import INVALID, StatusLog, listening, unit
 from einturnip.codegen.window import aligned, label_strides, terms
 from einturnip.core.contraction import Contraction, contraction
@@ -100,18 +101,39 @@ class ContractionKernel(Prepared):
             return None
         return self._call(bound, arrays, not (first or self.whole))
 
+    def followed(self, outs: tuple[Array, ...], operands: tuple[Array, ...]) -> Followed | None:
+        """See Following."""
+        arrays, bound = self._arrays(outs, operands)
+        if not self.whole or bound.single is None or min(bound.single[:2]) == 1 or not self.product.follows:
+            return None
+        places = [ctypes.c_void_p(array.__array_interface__["data"][0]) for array in arrays]
+        call, flags = self._call(bound, arrays, False, places), unit()
+
+        def run() -> int:
+            flags.clear()
+            call()
+            return flags.read()
+
+        by_slot = dict(zip(self.slots, places, strict=False))
+        return run, [*(by_slot[slot] for slot in range(len(operands))), places[2]]
+
     def _arrays(
         self, outs: tuple[Array, ...], operands: tuple[Array, ...]
     ) -> tuple[tuple[Array, Array, Array], _Bound]:
         arrays = self.view(0, operands[self.slots[0]]), self.view(1, operands[self.slots[1]]), outs[0]
         return arrays, self.bind((arrays[0].strides, arrays[1].strides, arrays[2].strides))
 
-    def _call(self, bound: _Bound, arrays: tuple[Array, Array, Array], adds: bool) -> Callable[[], None]:
+    def _call(
+        self,
+        bound: _Bound,
+        arrays: tuple[Array, Array, Array],
+        adds: bool,
+        places: Sequence[ctypes.c_void_p] | None = None,
+    ) -> Callable[[], None]:
+        """One product; ``places``: where the arrays are at the time of each call, if that is not where they are now."""
         assert bound.single is not None
-        left, right, out = [
-            Matrix(array.__array_interface__["data"][0], *steps)
-            for array, steps in zip(arrays, bound.steps, strict=True)
-        ]
+        at = places or [array.__array_interface__["data"][0] for array in arrays]
+        left, right, out = [Matrix(address, *steps) for address, steps in zip(at, bound.steps, strict=True)]
         return self.product.bound(*bound.single, left, right, int(adds), out)
 
     def view(self, index: int, array: Array) -> Array:

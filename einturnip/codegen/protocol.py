@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Literal, Protocol, runtime_checkable
 
 from einturnip.codegen.primitives import Array
@@ -65,6 +66,21 @@ class Bindable(Protocol):
         workspace: Array,
     ) -> Bound:
         """The call with these arguments (see HostKernel), all that can be done beforehand done."""
+
+
+Followed = tuple[Bound, Sequence[ctypes.c_void_p]]
+"""A kernel over tiles that move: its call, and where each operand, then the result, is at that time."""
+
+
+@runtime_checkable
+class Following(Protocol):
+    """A kernel that may be made ready for tiles that move, but for which all else stays as it is."""
+
+    def followed(self, outs: tuple[Array, ...], operands: tuple[Array, ...]) -> Followed | None:
+        """The call that makes a whole tile, for whoever sets the addresses before; None where it cannot be.
+
+        INVALID among its bits may be of what the tile does not hold: the kernel itself can tell.
+        """
 
 
 class Prepared(ABC):

@@ -102,9 +102,9 @@ class HostArena:
 
 
 @cache
-def _libraries() -> threadpoolctl.ThreadpoolController:
+def _libraries() -> list[threadpoolctl.LibController]:
     """The libraries whose threads are limited, found once: that takes a millisecond. NumPy's is there before."""
-    return threadpoolctl.ThreadpoolController()
+    return list(threadpoolctl.ThreadpoolController().select(user_api="blas").lib_controllers)
 
 
 class _BlasLimits:
@@ -113,21 +113,21 @@ class _BlasLimits:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.limits: list[int] = []
-        self.before: Any = None
+        self.before: list[int] = []
 
     def enter(self, n: int) -> None:
         with self.lock:
-            set_now = _libraries().limit(limits=n, user_api="blas")
-            self.before = self.before if self.limits else set_now
+            if not self.limits:
+                self.before = [library.get_num_threads() for library in _libraries()]
             self.limits.append(n)
+            for library in _libraries():
+                library.set_num_threads(n)
 
     def leave(self, n: int) -> None:
         with self.lock:
             self.limits.remove(n)
-            if self.limits:
-                _libraries().limit(limits=self.limits[-1], user_api="blas")
-            else:
-                self.before.restore_original_limits()
+            for library, before in zip(_libraries(), self.before, strict=True):
+                library.set_num_threads(self.limits[-1] if self.limits else before)
 
 
 _blas_limits = _BlasLimits()

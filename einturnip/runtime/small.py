@@ -17,6 +17,7 @@ from einturnip.codegen.kernels import compile_kernel
 from einturnip.codegen.protocol import HostKernel
 from einturnip.core.contraction import contraction
 from einturnip.core.einsum import Einsum
+from einturnip.devices.host import blas_threads
 from einturnip.eingraph.types import EinsumNode
 from einturnip.memgraph.types import COMPUTE, Lane, MemGraph, OpKind
 from einturnip.memgraph.views import Array, Call
@@ -28,6 +29,8 @@ from einturnip.runtime.trace import Trace
 MOST_OPS = 64
 MOST_NBYTES = 1 << 20
 MOST_SECONDS = 2e-3
+# Operations of a product up to which waking BLAS's threads takes as long as they save.
+WORTH_DIVIDING = 4e6
 # Seconds that an op takes to be handed to a thread and back; the most arena of a plan that one thread runs.
 HANDED_OVER, MOST_STEP_NBYTES = 50e-6, 16 << 20
 
@@ -101,13 +104,21 @@ class SmallRun:
         # BLAS is always there: a reproducible run's bits hang on it. And it divides a step's product among all workers.
         self._by_blas, self._divided = graph.taskgraph.ordered, fixed
         in_place = in_place or InPlace(graph, (), ())
+        self._products = list[int]()  # operations of each
         self._steps = Steps(graph, in_place, fixed or in_place.empty, self._kernel, graph)
         if not fixed:
             in_place.forget()
+        self._alone = not fixed and 0 < max(self._products, default=0) < WORTH_DIVIDING
         self._lanes = [Lane(op.kind.lane) for op in graph]
 
     def run(self, inputs: Sequence[Array | None], outputs: Sequence[Array]) -> Times:
         """Run every op. ``inputs``: the array of each input by node; ``outputs``: that of each output."""
+        if not self._alone:
+            return self._run(inputs, outputs)
+        with blas_threads(1):
+            return self._run(inputs, outputs)
+
+    def _run(self, inputs: Sequence[Array | None], outputs: Sequence[Array]) -> Times:
         clock = time.perf_counter
         self._steps.begin(inputs, outputs)
         times, bits = [clock()], []
@@ -123,6 +134,8 @@ class SmallRun:
         kernel = compile_kernel(call.einsum, call.extents, call.mode, self._by_blas or self._divided)
         if not self._by_blas and isinstance(kernel, ContractionKernel) and _is_several(kernel, call):
             kernel = compile_kernel(call.einsum, call.extents, call.mode)
+        if isinstance(kernel, ContractionKernel):
+            self._products.append(kernel.flops)
         return kernel
 
     def told(self, times: Times) -> tuple[dict[int, list[int]], Trace]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from einturnip.codegen.parts import Divisible, Parts
-from einturnip.codegen.protocol import Bindable, HostKernel
+from einturnip.codegen.protocol import Bindable, Bound, Following, HostKernel
+from einturnip.codegen.status import INVALID
 from einturnip.devices.host import HostArena
 from einturnip.memgraph.types import COMPUTE, FILES, MemGraph, Op, OpKind
 from einturnip.memgraph.views import Array, Call, Views
@@ -43,6 +45,7 @@ class Steps:
         self._views = Views(graph, self.arena, in_place)
         self._tasks, self._nodes = graph.taskgraph, len(graph.taskgraph.decomposition.graph.nodes)
         self.files: dict[int, Array] = {}
+        self._addresses: dict[int, int] = {}  # of the caller's arrays that kernels are told of
         self._begun: set[int] = set()
         self.made = [self._step(op) for op in ops]
         if not fixed:
@@ -56,6 +59,8 @@ class Steps:
                 files[FILES + i] = array
         for o, array in enumerate(outputs):
             files[FILES + self._nodes + o] = array
+        for tier in self._addresses:
+            self._addresses[tier] = _address(files[tier])
 
     def forget(self) -> None:
         """Hold none of the arrays that the steps were made with."""
@@ -119,7 +124,9 @@ class Steps:
         kernel, files, outs = self._choose(call), self.files, call.outs
         there = dict(windows)
         settled = [None if slot in there else operand for slot, operand in enumerate(call.operands)]
-        origins, workspace = call.origins, call.workspace
+        origins, workspace, followed = call.origins, call.workspace, None
+        if op.unit < 0 and call.mode == "whole" and isinstance(kernel, Following):
+            followed = kernel.followed(outs, call.operands)
         if made is not None:
             outs = ()
         del call, op
@@ -130,6 +137,31 @@ class Steps:
                 operands[slot] = files[tier][window]
             results = outs if made is None else (files[made[0]][made[1]],)
             return kernel(results, tuple(operands), origins, first, workspace)
+
+        if followed is None:
+            return run
+        return self._followed(*followed, windows if made is None else [*windows, (len(settled), made)], run)
+
+    def _followed(
+        self,
+        call: Bound,
+        places: Sequence[ctypes.c_void_p],
+        windows: Sequence[tuple[int, _Window]],
+        again: Step,
+    ) -> Step:
+        """A kernel that is told where its tiles are; ``again``: the kernel itself."""
+        moves, addresses = list[tuple[ctypes.c_void_p, int, int]](), self._addresses
+        for slot, (tier, window) in windows:
+            array = self._in_place.array(tier - FILES)
+            assert array is not None
+            moves.append((places[slot], tier, _address(array[window]) - _address(array)))
+            addresses[tier] = 0
+
+        def run() -> int:
+            for place, tier, offset in moves:
+                place.value = addresses[tier] + offset
+            bits = call()
+            return again() if bits & INVALID else bits
 
         return run
 
@@ -182,6 +214,10 @@ class Steps:
             return 0
 
         return load if inward else store
+
+
+def _address(array: Array) -> int:
+    return int(array.__array_interface__["data"][0])
 
 
 def arena_nbytes(graph: MemGraph) -> int:

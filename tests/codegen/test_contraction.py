@@ -151,3 +151,30 @@ def test_contiguous_products_need_no_copies() -> None:
         assert kernel is not None
         (bound,) = kernel._bounds.values()
         assert bound.single == (512, 512, 512)
+
+
+@given(st.data())
+def test_a_product_follows_its_tiles(data: st.DataObject) -> None:
+    """Made ready on some arrays, it multiplies what lies at the addresses that it is given later."""
+    m, n, k = (data.draw(st.integers(2, 20)) for _ in range(3))
+    turned, swapped = data.draw(st.booleans()), data.draw(st.booleans())
+    accesses = ((2, 0) if turned else (0, 2)), (2, 1)
+    einsum = einsum_of(accesses[::-1] if swapped else accesses, 2, (m, n, k), (F32, F32), F32)
+    kernel = forced(einsum, (m, n, k), True, 1 << 20, 1 << 20)
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
+    made = [
+        [rng.integers(-3, 4, [(m, n, k)[p] for p in axes]).astype(np.float32) for axes in einsum.accesses]
+        for _ in range(2)
+    ]
+    outs = [np.full((m, n), 7, np.float32) for _ in range(2)]
+    found = kernel.followed((outs[0],), (made[0][0], made[0][1]))
+    assert (found is None) == (not kernel.product.follows)
+    if found is None:
+        return
+    call, places = found
+    for place, array in zip(places, (*made[1], outs[1]), strict=True):
+        place.value = array.ctypes.data
+    assert call() == 0
+    left, right = made[1][::-1] if swapped else made[1]
+    np.testing.assert_array_equal(outs[1], (left.T if turned else left) @ right)
+    assert (outs[0] == 7).all()
