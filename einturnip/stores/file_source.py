@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import threading
-from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from einturnip.core.dtypes import DType
 from einturnip.stores.layout import Layout, blocks, extent_nbytes
-from einturnip.stores.pages import drop
+from einturnip.stores.pages import leaving
 from einturnip.stores.released import ReleasedPages
 from einturnip.stores.stretches import STRETCH_NBYTES, Stretches
 from einturnip.stores.transfer import LONG_NBYTES, copy_blocked, read_extent
@@ -126,7 +125,7 @@ class FileSource(StoredTensor):
     ) -> None:
         super().__init__(name, fd, layout, dtype, swapped, beside)
         self.tier = tier
-        self._pages = ReleasedPages(partial(drop, fd), layout, self.file_order)
+        self._pages = ReleasedPages(leaving(fd), layout, self.file_order)
 
     def extent(self, region: Region) -> Extent:
         """Where the region's bytes lie in the file."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-from functools import partial
 
 import numpy as np
 
@@ -13,7 +12,7 @@ from einturnip.core.errors import StoreError
 from einturnip.stores.arrays import ArraySink
 from einturnip.stores.file_source import STAGING_NBYTES, StoredTensor, as_bytes
 from einturnip.stores.layout import blocks, c_layout, extent_nbytes
-from einturnip.stores.pages import WrittenPages, drop
+from einturnip.stores.pages import WrittenPages, leaving
 from einturnip.stores.released import ReleasedPages
 from einturnip.stores.temporary import default_directory, nameless_file, out_of_space
 from einturnip.stores.transfer import write_extent
@@ -30,7 +29,7 @@ class Scratch(StoredTensor):
         super().__init__(name, nameless_file(self._directory, nbytes, f"tensor {name}"), layout, dtype)
         self.tier = f"{name} (state)"
         self._written = WrittenPages(self.fd)
-        self._read_pages = ReleasedPages(partial(drop, self.fd), layout, self.file_order)
+        self._read_pages = ReleasedPages(leaving(self.fd), layout, self.file_order)
 
     def extent(self, region: Region) -> Extent:
         """Where the region's bytes lie."""

@@ -7,7 +7,8 @@ import errno
 import os
 import threading
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import lru_cache, partial
 
 import numpy as np
 
@@ -24,12 +25,35 @@ SCATTERED_NBYTES = 256 << 20
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _NO_RANGES = (errno.ENOSYS, errno.EINVAL, errno.ESPIPE, errno.EOPNOTSUPP)
 _WAIT_BEFORE, _WRITE, _WAIT_AFTER = 1, 2, 4
+_IN_MEMORY = frozenset({"tmpfs", "ramfs", "hugetlbfs"})
+
+
+def in_memory(fd: int) -> bool:
+    """Whether a file lies in memory: its pages cannot leave, and there is no disk to send them to."""
+    return _is_memory(os.fstat(fd).st_dev)
+
+
+@lru_cache(maxsize=64)
+def _is_memory(device: int) -> bool:
+    try:
+        with open("/proc/self/mountinfo") as mounts:
+            lines = [line.split(" ") for line in mounts]
+    except OSError:
+        return False
+    own = f"{os.major(device)}:{os.minor(device)}"
+    kinds = {line[line.index("-") + 1] for line in lines if line[2] == own}
+    return bool(kinds) and kinds <= _IN_MEMORY
 
 
 def drop(fd: int, start: int, stop: int) -> None:
     """Let the clean pages that hold the bytes leave the page cache. Shared pages at the ends go too: one re-read."""
     start -= start % _PAGE
     os.posix_fadvise(fd, start, -(-stop // _PAGE) * _PAGE - start, os.POSIX_FADV_DONTNEED)
+
+
+def leaving(fd: int) -> Callable[[int, int], None] | None:
+    """What lets the clean pages of a range of bytes leave; None where they cannot."""
+    return None if in_memory(fd) else partial(drop, fd)
 
 
 class WrittenPages:
@@ -40,7 +64,7 @@ class WrittenPages:
     """
 
     def __init__(self, fd: int) -> None:
-        self._fd = fd
+        self._fd, self._stay = fd, in_memory(fd)
         self._lock = threading.Lock()
         self._written: dict[int, int] = {}
         self._scattered_nbytes = 0
@@ -52,6 +76,8 @@ class WrittenPages:
         Raises:
             OSError: the disk failed to take earlier ones.
         """
+        if self._stay:
+            return
         full, gone = [], []
         with self._lock:
             for stretch, nbytes in _by_stretch(extent):

@@ -86,11 +86,12 @@ class ReleasedPages:
     """Which parts of a file were released; a slab of rows is dropped at once when the last tile of it is.
 
     A tile of a row-major matrix has thousands of short runs, and one call for each would cost more than the reading.
-    ``leave``: lets the pages that hold a range of the file's bytes leave the page cache.
+    ``leave``: lets the pages that hold a range of the file's bytes leave the page cache; None where nothing does.
     """
 
-    def __init__(self, leave: Callable[[int, int], None], layout: Layout, file_order: tuple[int, ...]) -> None:
-        self._leave, self._layout, self._file_order = leave, layout, file_order
+    def __init__(self, leave: Callable[[int, int], None] | None, layout: Layout, file_order: tuple[int, ...]) -> None:
+        self._stays, self._layout, self._file_order = leave is None, layout, file_order
+        self._leave = leave or _stay
         self._lock = threading.Lock()
         # Of each slab the bytes that were released, and those of pages that wait for what is beside.
         self._released: dict[tuple[int, int], tuple[int, int]] = {}
@@ -109,7 +110,7 @@ class ReleasedPages:
         """Count the region as done with, and drop what that completes."""
         extent = self._layout.extent(region)
         nbytes = extent_nbytes(extent)
-        if not nbytes:
+        if not nbytes or self._stays:
             return
         self._began = True
         if extent[1] >= _LONG_NBYTES:
@@ -194,3 +195,7 @@ class ReleasedPages:
                 slab[axis] = (0, self._layout.shape[axis])
             inner = inner or region[axis][1] - region[axis][0] > 1
         return tuple(slab)
+
+
+def _stay(start: int, stop: int) -> None:
+    """Nothing leaves."""

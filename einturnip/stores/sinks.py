@@ -9,7 +9,6 @@ import struct
 import threading
 import weakref
 from dataclasses import dataclass
-from functools import partial
 
 from einturnip.core.dtypes import DType
 from einturnip.core.errors import BindError, StoreError
@@ -17,7 +16,7 @@ from einturnip.stores import npy, safetensors, zipfiles
 from einturnip.stores.file_source import StoredTensor, as_bytes, staging
 from einturnip.stores.layout import blocks, c_layout, extent_nbytes
 from einturnip.stores.location import HDF5
-from einturnip.stores.pages import WrittenPages, drop
+from einturnip.stores.pages import WrittenPages, drop, leaving
 from einturnip.stores.released import ReleasedPages
 from einturnip.stores.temporary import OutputFile
 from einturnip.stores.transfer import copy_blocked, read_full, write_extent, write_full
@@ -134,7 +133,7 @@ class FileSink(StoredTensor):
         super().__init__(name, container.file.fd, layout, dtype)
         self.tier = container.path
         self._container, self._key = container, key
-        self._read_pages = ReleasedPages(partial(drop, self.fd), layout, self.file_order)
+        self._read_pages = ReleasedPages(leaving(self.fd), layout, self.file_order)
 
     def extent(self, region: Region) -> Extent:
         """Where the region's bytes lie in the file to be."""

@@ -6,13 +6,13 @@ import os
 import sys
 import threading
 from collections.abc import Callable
-from functools import lru_cache
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from einturnip.core.errors import StoreError
 from einturnip.stores.layout import rows
+from einturnip.stores.pages import in_memory
 from einturnip.stores.stretches import Stretches
 from einturnip.stores.together import AT_ONCE, FEWEST, READ, WRITE, Together, refused, together
 from einturnip.stores.types import Array, Extent
@@ -27,22 +27,9 @@ SIEVED_STRIDE = 8192
 """Runs no further apart than this share the pages that hold them: they are read with what lies between."""
 
 _SIEVE_NBYTES = 1 << 17
+# The flag by which reads give what is in the page cache alone; file systems in memory refuse it.
 _NOWAIT = getattr(os, "RWF_NOWAIT", 0)
-_IN_MEMORY = frozenset({"tmpfs", "ramfs", "hugetlbfs"})
 _threads = threading.local()
-
-
-@lru_cache(maxsize=64)
-def _only_cached(device: int) -> int:
-    """The flag by which reads give what is in the page cache alone; 0 for file systems in memory, which refuse it."""
-    try:
-        with open("/proc/self/mountinfo") as mounts:
-            lines = [line.split(" ") for line in mounts]
-    except OSError:
-        return _NOWAIT
-    own = f"{os.major(device)}:{os.minor(device)}"
-    kinds = {line[line.index("-") + 1] for line in lines if line[2] == own}
-    return 0 if kinds and kinds <= _IN_MEMORY else _NOWAIT
 
 
 def read_full(fd: int, view: memoryview, offset: int, name: str) -> None:
@@ -104,7 +91,7 @@ def _read_short_runs(
     One synchronous read after the other would leave the disk with one small request at a time.
     """
     many = together() if count >= FEWEST else None
-    flags = _only_cached(os.fstat(fd).st_dev)
+    flags = 0 if in_memory(fd) else _NOWAIT
     if stretches is not None and flags and count > 1:
         _fetch_stretches(stretches, fd, run, offset, count, stride, flags)
     for at in range(0, count, AHEAD):

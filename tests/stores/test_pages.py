@@ -13,6 +13,7 @@ from hypothesis import given
 
 from einturnip.stores import pages, released
 from einturnip.stores.layout import c_layout
+from einturnip.stores.open import open_source
 from einturnip.stores.pages import STRETCH_NBYTES, WrittenPages, _by_stretch
 from einturnip.stores.released import ReleasedPages, Spans
 
@@ -39,6 +40,7 @@ def test_a_stretch_leaves_when_its_last_tile_is_written(tmp_path: Path, monkeypa
     monkeypatch.setattr(pages, "drop", lambda fd, a, b: calls.append(("drop", a, b)))
     n = 8192
     layout = c_layout((n, n), 4, 0)
+    monkeypatch.setattr(pages, "_is_memory", lambda device: False)
     written = WrittenPages(os.open(tmp_path / "x", os.O_RDWR | os.O_CREAT))
     for i in range(0, n, 1024):  # 32 MiB of rows, four stretches
         for j in range(0, n, 1024):
@@ -52,9 +54,29 @@ def test_a_stretch_leaves_when_its_last_tile_is_written(tmp_path: Path, monkeypa
     assert len(dropped) * STRETCH_NBYTES == n * n * 4 - 2 * pages.PENDING_NBYTES
 
 
+def test_of_files_in_memory_nothing_is_counted_that_could_not_leave(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[str] = []
+    np.save(tmp_path / "x.npy", np.ones((64, 4096), np.float32))
+    monkeypatch.setattr(pages, "drop", lambda fd, a, b: calls.append("drop"))
+    monkeypatch.setattr(pages, "write_back", lambda fd, a, b, wait: calls.append("send"))
+    for memory in (True, False):
+        monkeypatch.setattr(pages, "_is_memory", lambda device, memory=memory: memory)
+        calls.clear()
+        source = open_source(tmp_path / "x.npy", "X")
+        for at in range(0, 4096, 512):
+            source.release(((0, 64), (at, at + 512)))
+        source.close()
+        written = WrittenPages(os.open(tmp_path / "y", os.O_RDWR | os.O_CREAT))
+        written.wrote((0, STRETCH_NBYTES, ()))
+        assert set(calls) == (set() if memory else {"drop", "send"})
+
+
 def test_columns_written_one_by_one_do_not_fill_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sent: list[int] = []
     monkeypatch.setattr(pages, "SCATTERED_NBYTES", 4 << 20)
+    monkeypatch.setattr(pages, "_is_memory", lambda device: False)
     monkeypatch.setattr(pages, "write_back", lambda fd, a, b, wait: sent.append(a))
     written, layout = WrittenPages(os.open(tmp_path / "x", os.O_RDWR | os.O_CREAT)), c_layout((4096, 4096), 4, 0)
     for j in range(0, 512, 64):
