@@ -104,9 +104,11 @@ class ContractionKernel(Prepared):
     def followed(self, outs: tuple[Array, ...], operands: tuple[Array, ...]) -> Followed | None:
         """See Following."""
         arrays, bound = self._arrays(outs, operands)
-        if not self.whole or bound.single is None or min(bound.single[:2]) == 1 or not self.product.follows:
+        at = [array.__array_interface__["data"][0] for array in arrays]
+        as_given = at[:2] == [operands[slot].__array_interface__["data"][0] for slot in self.slots]
+        if not (self.whole and as_given and self.product.follows) or bound.single is None or min(bound.single[:2]) == 1:
             return None
-        places = [ctypes.c_void_p(array.__array_interface__["data"][0]) for array in arrays]
+        places = [ctypes.c_void_p(address) for address in at]
         call, flags = self._call(bound, arrays, False, places), unit()
 
         def run() -> int:
@@ -114,8 +116,7 @@ class ContractionKernel(Prepared):
             call()
             return flags.read()
 
-        by_slot = dict(zip(self.slots, places, strict=False))
-        return run, [*(by_slot[slot] for slot in range(len(operands))), places[2]]
+        return run, [*(places[self.slots.index(slot)] for slot in (0, 1)), places[2]]
 
     def _arrays(
         self, outs: tuple[Array, ...], operands: tuple[Array, ...]
