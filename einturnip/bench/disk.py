@@ -23,6 +23,7 @@ from einturnip.bench.disk_peers import OURS, present
 from einturnip.core.settings import format_size
 
 SHARES = (2, 4, 8, 16)
+FORMS = ("npy", "zarr")
 LEAST = 160 << 20
 # Seconds after which a run is given up.
 PATIENCE = 900.0
@@ -37,6 +38,15 @@ class Way:
     form: str
     share: int
     cold: bool = True
+
+    def __str__(self) -> str:
+        memory = f"1/{self.share}" if self.share else "all"
+        return f"{self.contender} {self.form} {'cold' if self.cold else 'warm'} {memory}"
+
+    def is_one_of(self, described: Sequence[str]) -> bool:
+        """Whether some description has only words of this one: ``dask``, ``npy cold``, ``einturnip 1/4``."""
+        mine = set(str(self).split())
+        return not described or any(mine.issuperset(words.split()) for words in described)
 
     def memory(self, case: DiskCase) -> int | None:
         """Bytes that the process may use; a share smaller than what Python and libraries take is rounded up."""
@@ -99,18 +109,20 @@ def bench(
     small: bool,
     records: dict[str, Record],
     until: float = math.inf,
+    only: Sequence[str] = (),
 ) -> Iterator[tuple[DiskCase, Run]]:
     """Run the cases whose name holds one of ``names`` (all where there are none), every way in turn in each round.
 
     ``records``: what was measured before, by case; it grows, and what it has is not run again. ``until``: no run begins
-    after that time of the monotonic clock.
+    after that time of the monotonic clock. ``only``: ways that are run (``Way.is_one_of``), all where there are none.
     """
     for case in on_disk(small):
         if names and not any(n in case.name for n in names):
             continue
         record = records.setdefault(case.name, Record(case))
-        forms = ["npy", *(["zarr"] if _has_zarr() else [])]
-        wanted = [(k, way) for k in range(1, rounds + 1) for way in ways(present(), shares, forms)]
+        forms = FORMS if _has_zarr() else FORMS[:1]
+        chosen = [way for way in ways(present(), shares, forms) if way.is_one_of(only)]
+        wanted = [(k, way) for k in range(1, rounds + 1) for way in chosen]
         for k, way in wanted:
             if not record.wants(way, k):
                 continue

@@ -8,10 +8,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from einturnip.bench.disk import Record, Run, Way
+from einturnip.bench.disk import FORMS, SHARES, Record, Run, Way, ways
 from einturnip.bench.disk_cases import DiskCase, on_disk
 from einturnip.bench.disk_goals import goals, lines
-from einturnip.bench.disk_peers import OURS
+from einturnip.bench.disk_peers import OURS, PEERS
 from einturnip.core.settings import format_size
 
 
@@ -81,8 +81,15 @@ def page(records: Mapping[str, Record], about: dict[str, Any], command: str) -> 
             "| contender | format | cache | memory | seconds | of ours without a limit | peak | read | written |",
             "|---|---|---|---|---:|---:|---:|---:|---:|",
         ]
-        rows += [*(_row(case, r, free) for r in runs), "", *lines(goals(case, runs, about))]
+        rows += [*(_row(case, r, free) for r in runs), "", *_missing(record), *lines(goals(case, runs, about))]
     return "\n".join(rows)
+
+
+def _missing(record: Record) -> list[str]:
+    """What of a case was not run."""
+    there = {run.way for run in record.runs}.union(record.absent)
+    missing = [str(way) for way in ways(tuple(PEERS), SHARES, FORMS) if way not in there]
+    return [f"Not measured: {', '.join(missing)}.", ""] if missing else []
 
 
 def _row(case: DiskCase, r: Run, free: float) -> str:

@@ -64,6 +64,7 @@ def loop(out: Path | None, folder: Path, small: bool) -> None:
 @click.option("--folder", required=True, type=click.Path(path_type=Path), help="Where the data lie, and are made once.")
 @click.option("--rounds", default=3, show_default=True, help="Runs of each kind, all kinds in turn.")
 @click.option("--share", "shares", multiple=True, type=click.IntRange(min=2), help="Memory: 1/SHARE. [2, 4, 8, 16]")
+@click.option("--only", multiple=True, help="Only such runs: 'dask', 'npy cold', 'einturnip 1/4', 'memmap all'.")
 @click.option("--seconds", type=float, help="Begin no run after so long; called again, it goes on from OUT.")
 @click.option("--small", is_flag=True, help="Tiny sizes: they try the harness and measure nothing.")
 @options.debug
@@ -73,6 +74,7 @@ def disk(
     folder: Path,
     rounds: int,
     shares: tuple[int, ...],
+    only: tuple[str, ...],
     seconds: float | None,
     small: bool,
 ) -> None:
@@ -93,7 +95,7 @@ def disk(
         rates = measure_disk(folder)
         told = f"{rates.read / 1e9:.2f} GB/s read, {rates.write / 1e9:.2f} written"
         there = about | {"disk": told, "disk_read": rates.read, "disk_write": rates.write}
-    for case, run in bench(names, folder, rounds, shares or SHARES, small, records, until):
+    for case, run in bench(names, folder, rounds, shares or SHARES, small, records, until, only):
         click.echo(line(case, run))
         if out is not None:  # what is measured is kept, whatever comes next
             write(records, out, there, words)

@@ -48,6 +48,21 @@ def test_the_command_writes_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert "| memmap" in page and "of the disk's rate" in page and "every memory kept" in page
 
 
+def test_only_what_is_asked_for_runs_and_the_rest_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["einturnip", "bench", "disk"])
+    command = Verbs().get_command(None, "bench")  # type: ignore[arg-type]
+    words = ["matmul", "--small", "--rounds", "1", "--share", "4", "--only", "npy einturnip cold", "--only", "no such"]
+    ran = CliRunner().invoke(command, ["disk", *words, "--folder", str(tmp_path / "data"), "--out", str(tmp_path)])
+    assert ran.exit_code == 0, ran.output
+    (case,) = json.loads((tmp_path / "disk.json").read_text())["cases"]
+    assert [(r["way"]["contender"], r["way"]["form"], r["way"]["share"]) for r in case["runs"]] == [
+        (OURS, "npy", 0),
+        (OURS, "npy", 4),
+    ]
+    page = (tmp_path / "disk.md").read_text()
+    assert "Not measured: einturnip npy cold 1/2," in page and "dask npy cold all" in page
+
+
 def _ran(name: str, share: int, seconds: float, resident: int, error: str = "") -> Run:
     return Run(Way(name, "zarr", share), "1", seconds, resident, resident, agrees=True, error=error)
 
