@@ -28,12 +28,16 @@ _threads = threading.local()
 
 
 class Stretches:
-    """Of one tensor in a file, what was read for tiles to come. ``fd``: a descriptor that the system reads ahead by."""
+    """Of one tensor in a file, what was read for tiles to come. ``fd``: a descriptor that the system reads ahead by.
+
+    ``turn`` is held by who looks for a stretch and fetches it: two who read one file in sequence, at two places, are
+    taken for one who reads at random.
+    """
 
     def __init__(self, fd: int, layout: Layout) -> None:
         self._fd = fd
         self._begin, self._end = extent_span(layout.extent(whole(layout.shape)))
-        self._lock = threading.Lock()
+        self.turn = threading.Lock()
         self.waiting_nbytes = 0
 
     def rows(self, stride: int) -> int:
@@ -42,8 +46,7 @@ class Stretches:
 
     def found(self, nbytes: int) -> None:
         """Runs of so many bytes were in the page cache."""
-        with self._lock:
-            self.waiting_nbytes = max(0, self.waiting_nbytes - nbytes)
+        self.waiting_nbytes = max(0, self.waiting_nbytes - nbytes)
 
     def fetch(self, offset: int, count: int, stride: int, nbytes: int) -> bool:
         """Bring all that lies beside ``count`` runs, of so many bytes in all, into the page cache; False if too much.
@@ -52,10 +55,9 @@ class Stretches:
         """
         first = self._begin + (offset - self._begin) // stride * stride
         last = min(self._end, first + count * stride)
-        with self._lock:
-            if self.waiting_nbytes + last - first - nbytes > WAITING_NBYTES:
-                return False
-            self.waiting_nbytes += last - first - nbytes
+        if self.waiting_nbytes + last - first - nbytes > WAITING_NBYTES:
+            return False
+        self.waiting_nbytes += last - first - nbytes
         scratch = getattr(_threads, "scratch", None)
         if scratch is None:
             scratch = _threads.scratch = np.empty(_SCRATCH_NBYTES, np.uint8).data

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from einturnip.core.errors import StoreError
-from einturnip.stores.layout import rows
+from einturnip.stores.layout import extent_nbytes, extent_span, rows
 from einturnip.stores.pages import in_memory
 from einturnip.stores.stretches import Stretches
 from einturnip.stores.together import AT_ONCE, FEWEST, READ, WRITE, Together, refused, together
@@ -63,6 +63,8 @@ def write_full(fd: int, view: memoryview, offset: int, explain: Callable[[OSErro
 
 def read_extent(fd: int, view: memoryview, extent: Extent, name: str, stretches: Stretches | None = None) -> None:
     """Fill ``view`` with the extent's runs, one after the other; with ``stretches``, cold ones with what is beside."""
+    if stretches is not None:
+        _bring(stretches, fd, extent)
     offset, run, repeats = extent
     at = 0
     for first, count, stride in rows(offset, repeats):
@@ -72,50 +74,50 @@ def read_extent(fd: int, view: memoryview, extent: Extent, name: str, stretches:
         elif count > 1 and stride <= SIEVED_STRIDE:
             _read_sieved(fd, view[at : at + count * run], run, first, count, stride, name)
         else:
-            _read_short_runs(fd, view[at : at + count * run], run, first, count, stride, name, stretches)
+            _read_short_runs(fd, view[at : at + count * run], run, first, count, stride, name)
         at += count * run
 
 
-def _read_short_runs(
-    fd: int,
-    view: memoryview,
-    run: int,
-    offset: int,
-    count: int,
-    stride: int,
-    name: str,
-    stretches: Stretches | None,
-) -> None:
+def _bring(stretches: Stretches, fd: int, extent: Extent) -> None:
+    """Bring what an extent reads into the page cache: whole stretches that are cold at either end, or its parts alone.
+
+    A part is a run, or runs that are read with what lies between.
+    """
+    offset, run, repeats = extent
+    flags = 0 if in_memory(fd) else _NOWAIT
+    level = max((n for n, (_, stride) in enumerate(repeats) if stride > SIEVED_STRIDE), default=-1) + 1
+    inner, probe = repeats[level:], [memoryview(bytearray(1))]
+    part, span = extent_nbytes((0, run, inner)), extent_span((0, run, inner))[1]
+    for first, count, stride in rows(offset, repeats[:level]) if flags and run < LONG_NBYTES else ():
+        each = stretches.rows(stride) if count > 1 else 0
+        for at in range(0, count, each) if each > 1 else ():
+            n, begin = min(each, count - at), first + at * stride
+            with stretches.turn:
+                try:
+                    cached = all(os.preadv(fd, probe, place, flags) for place in (begin, begin + (n - 1) * stride))
+                except BlockingIOError:
+                    cached = False
+                except OSError:  # no RWF_NOWAIT here
+                    return
+                if cached:
+                    stretches.found(n * part)
+                elif not stretches.fetch(begin, n, stride, n * part) and inner:
+                    for place in range(begin, begin + n * stride, stride):
+                        os.posix_fadvise(fd, place, span, os.POSIX_FADV_WILLNEED)
+
+
+def _read_short_runs(fd: int, view: memoryview, run: int, offset: int, count: int, stride: int, name: str) -> None:
     """Read runs that are in the page cache as they come; those that are not are asked of the disk together first.
 
     One synchronous read after the other would leave the disk with one small request at a time.
     """
     many = together() if count >= FEWEST else None
     flags = 0 if in_memory(fd) else _NOWAIT
-    if stretches is not None and flags and count > 1:
-        _fetch_stretches(stretches, fd, run, offset, count, stride, flags)
     for at in range(0, count, AHEAD):
         n, part = min(AHEAD, count - at), view[at * run : (at + AHEAD) * run]
         if many is None or not _read_together(many, fd, part, run, offset, n, stride, name, flags):
             _read_singly(fd, part, run, offset, n, stride, name, flags)
         offset += n * stride
-
-
-def _fetch_stretches(stretches: Stretches, fd: int, run: int, offset: int, count: int, stride: int, flags: int) -> None:
-    """Bring stretches whose first or last run is not in the page cache there."""
-    each, probe = stretches.rows(stride), [memoryview(bytearray(1))]
-    for at in range(0, count, each) if each > 1 else ():
-        n, first = min(each, count - at), offset + at * stride
-        try:
-            cached = all(os.preadv(fd, probe, place, flags) for place in (first, first + (n - 1) * stride))
-        except BlockingIOError:
-            cached = False
-        except OSError:  # no RWF_NOWAIT here
-            return
-        if cached:
-            stretches.found(n * run)
-        elif not stretches.fetch(first, n, stride, n * run):
-            return
 
 
 def _read_singly(

@@ -68,6 +68,22 @@ def test_no_more_waits_than_the_bound(cold: Path, monkeypatch: pytest.MonkeyPatc
     source.close()
 
 
+@pytest.mark.parametrize("room", [True, False])
+def test_runs_near_each_other_come_with_their_rows(
+    cold: Path, on_disk: Path, monkeypatch: pytest.MonkeyPatch, room: bool
+) -> None:
+    path, cube = on_disk / "cube.npy", WHOLE.reshape(ROWS, 64, 64)
+    np.save(path, cube)
+    evict(path)
+    monkeypatch.setattr(stretches, "WAITING_NBYTES", stretches.WAITING_NBYTES if room else 0)
+    source, out = opened(path), np.empty((ROWS, 4, 16), np.float32)
+    source.read_whole()
+    source.read(((0, ROWS), (8, 12), (16, 32)), out)  # four runs of 64 bytes, 16 KiB on to the next four
+    assert np.array_equal(out, cube[:, 8:12, 16:32])
+    assert (cached_nbytes(path) >= cube.nbytes) == room
+    source.close()
+
+
 @counted
 def test_a_file_read_by_columns_is_read_from_the_disk_once(cold: Path) -> None:
     source = opened(cold)
