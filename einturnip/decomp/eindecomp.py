@@ -86,39 +86,40 @@ def cheapest(graph: EinGraph, allowed: Allowed, asked: Sequence[Hashable] | None
 
 
 def _in_order(graph: EinGraph) -> tuple[list[int], Edges]:
-    """The nodes that are made, operands first, and what reads what, by place in that list; -1 for an input.
+    """The nodes that are made, operands first, and what reads what, by place in that list; input i is -1 - i.
 
     A tensor of many readers stands as early as it may, and what many are put together to and nobody reads stands last:
     wherever the program has them, they do not part the nodes of a layer.
     """
     read_by = {i: node.operands for i, node in enumerate(graph.nodes) if not isinstance(node, InputNode)}
-    made = list(read_by)
+    made = np.array(list(read_by), np.int64)
     reads = Edges.of(list(read_by.values()))
     operands, readers = np.bincount(reads.reader), np.bincount(reads.made, minlength=len(graph.nodes))
-    many = (made[v] for v in np.flatnonzero(operands > MOST_READERS).tolist())
-    place: dict[int, float] = {i: len(graph.nodes) for i in many if not readers[i]}
+    place = np.arange(len(graph.nodes), dtype=float)
+    gathered = made[np.flatnonzero(operands > MOST_READERS)]
+    place[gathered[readers[gathered] == 0]] = len(graph.nodes)
     for i in np.flatnonzero(readers > MOST_READERS).tolist():
         if i in read_by:
-            place[i] = max((place.get(o, o) for o in read_by[i] if o in read_by), default=-1) + 0.5
-    ordered = sorted(made, key=lambda i: place.get(i, i))
-    if ordered != made:
-        made, reads = ordered, Edges.of([read_by[i] for i in ordered])
-    number = np.full(len(graph.nodes), -1, np.int64)
-    number[made] = np.arange(len(made))
-    return made, Edges(number[reads.made], reads.reader, reads.slot)
+            place[i] = max((float(place[o]) for o in read_by[i] if o in read_by), default=-1) + 0.5
+    order = np.argsort(place[made], kind="stable")
+    number = -1 - np.arange(len(graph.nodes))
+    number[made[order]] = np.arange(len(made))
+    reader = number[made[reads.reader]]
+    edges = Edges(number[reads.made], reader, reads.slot).where(np.argsort(reader, kind="stable"))
+    return made[order].tolist(), edges
 
 
 def _kind(node: Node, graph: EinGraph) -> Hashable:
     """What the bytes of a node's ways hang on."""
     if isinstance(node, EinsumNode):
         e = node.einsum
-        accesses = [
-            tuple([p if isinstance(p, int) else (p.terms, p.divisor, p.modulus) for p in access])
-            for access in e.accesses
-        ]
-        itemsizes = [dtype.itemsize for dtype in e.dtypes]
         whole = e.whole if isinstance(e, Region) else ()
-        return e.bounds, e.n_out, *accesses, *itemsizes, e.dtype.itemsize, e.shapes, whole, node.hints.tiles
+        kind: list[Hashable] = [e.bounds, e.n_out, e.dtype.itemsize, e.shapes, whole, node.hints.tiles]
+        for access, dtype in zip(e.accesses, e.dtypes, strict=True):
+            kind += len(access), dtype.itemsize
+            for p in access:
+                kind.append(p if isinstance(p, int) else (p.terms, p.divisor, p.modulus))
+        return tuple(kind)
     assert isinstance(node, ConcatNode)
     return node.shape, node.dtype.itemsize, *((p.axes, graph.nodes[p.operand].shape) for p in node.pieces)
 
@@ -135,7 +136,10 @@ def solve(terms: Terms) -> list[int]:
         frozenset(np.flatnonzero(np.bincount(x) > MOST_READERS).tolist()) for x in (edges.made, edges.reader)
     )
     either = read | reads
-    if either and not (np.isin(edges.made, list(either)) & np.isin(edges.reader, list(either))).any():
+    if either:
+        apart = np.zeros(len(terms.kinds), bool)
+        apart[list(either)] = True
+    if either and not (apart[edges.made] & apart[edges.reader]).any():
         loosened = replace(terms, loose=read, gathering=reads)
         least = _adapted(loosened, _solved(loosened))
         if least is not None:
@@ -145,15 +149,15 @@ def solve(terms: Terms) -> list[int]:
 
 def _adapted(terms: Terms, rows: list[int]) -> list[int] | None:
     """The rows with what was cut off made as suits the others; None where that may cost more than NEARLY."""
-    every, either = terms.every, terms.loose | terms.gathering
-    distinct: dict[tuple[int, int, int], int] = {}
-    alone = [v if v in either else -1 for v in range(len(rows))]
-    of = np.array([distinct.setdefault(x, len(distinct)) for x in zip(terms.kinds, rows, alone, strict=True)])
-    alike = list(distinct)
+    every, either = terms.every, sorted(terms.loose | terms.gathering)
+    chosen = _distinct(terms.kinds, rows)
+    chosen[either] = -1 - np.arange(len(either))
+    _, first, of, counts = np.unique(chosen, return_index=True, return_inverse=True, return_counts=True)
+    alike = [(terms.kinds[v], rows[v], v if chosen[v] < 0 else -1) for v in first.tolist()]
     own = [float(every[kind].own[row]) for kind, row, _ in alike]
     bound = free = 0.0
     paid = {u: terms.ways(u).own.copy() for u in either}
-    for (_, _, u), cost, n in zip(alike, own, np.bincount(of).tolist(), strict=True):
+    for (_, _, u), cost, n in zip(alike, own, counts.tolist(), strict=True):
         bound += n * cost
         free += n * cost if u < 0 else 0.0
     edges = terms.edges.where(terms.edges.made >= 0)
@@ -210,23 +214,24 @@ def _solved(terms: Terms) -> list[int]:
 
 def _cut(graph: EinGraph, made: Sequence[int], terms: Terms, rows: Sequence[int]) -> Decomposition:
     """The chosen ways as a decomposition; an input is cut as its first reader wants it."""
-    once: dict[tuple[int, int], Partitioning] = {}
-    parts: list[Partitioning | None] = [None] * len(graph.nodes)
-    for i, key in zip(made, zip(terms.kinds, rows, strict=True), strict=True):
-        cut = once.get(key)
-        if cut is None:
-            own = terms.every[key[0]]
-            cut = once[key] = Partitioning(own.bounds, tuple(own.tiles[key[1]].tolist()))
-        parts[i] = cut
+    _, first, of = np.unique(_distinct(terms.kinds, rows), return_index=True, return_inverse=True)
+    chosen = [(terms.ways(v), rows[v]) for v in first.tolist()]
+    cuts = [Partitioning(own.bounds, tuple(own.tiles[row].tolist())) for own, row in chosen]
+    parts = dict(zip(made, (cuts[k] for k in of.tolist()), strict=True))
     inputs = terms.edges.where(terms.edges.made < 0)
-    for v, slot in zip(inputs.reader.tolist(), inputs.slot.tolist(), strict=True):
-        operand = graph.nodes[made[v]].operands[slot]
-        if parts[operand] is None:
-            parts[operand] = _wanted(graph.nodes[operand].shape, terms.ways(v), slot, rows[v])
-    whole = [
-        p or Partitioning(n.shape, tuple(max(1, b) for b in n.shape)) for n, p in zip(graph.nodes, parts, strict=True)
-    ]
-    return Decomposition(graph, tuple(whole), (None,) * len(graph.nodes))
+    operands, first = np.unique(-1 - inputs.made, return_index=True)
+    for i, v, slot in zip(operands.tolist(), inputs.reader[first].tolist(), inputs.slot[first].tolist(), strict=True):
+        parts[i] = _wanted(graph.nodes[i].shape, terms.ways(v), slot, rows[v])
+    for i, node in enumerate(graph.nodes):
+        if i not in parts:
+            parts[i] = Partitioning(node.shape, tuple(max(1, b) for b in node.shape))
+    return Decomposition(graph, tuple(parts[i] for i in range(len(parts))), (None,) * len(parts))
+
+
+def _distinct(kinds: Sequence[int], rows: Sequence[int]) -> Ints:
+    """A number for each variable that tells its kind and row."""
+    numbers = np.array(rows, np.int64)
+    return np.array(kinds, np.int64) * (int(numbers.max(initial=0)) + 1) + numbers
 
 
 def _wanted(shape: tuple[int, ...], own: Ways, slot: int, row: int) -> Partitioning:

@@ -9,7 +9,7 @@ import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,8 +22,7 @@ LARGEST_TABLE = 4_000_000
 AT_ONCE = 1 << 16
 
 
-@dataclass(frozen=True, slots=True)
-class View:
+class View(NamedTuple):
     """A variable as a term sees it: ``of`` gives, for each of its values, the row of the term's table."""
 
     variable: int
@@ -193,16 +192,17 @@ class Elimination:
 
     def _table_size(self, x: int) -> int:
         """Entries of the table that eliminating ``x`` makes."""
-        scope = self._scope(x, self.touching[x])
-        rows, size = self.problem.rows, 1
-        for v, views in scope.items():
-            size *= min(len(self.unary[v]), math.prod([rows[view.number] for view in views]))
-        return size
+        rows, sizes = self.problem.rows, dict[int, int]()
+        for v, number in {view for f in self.touching[x] for view in f.scope}:
+            sizes[v] = sizes.get(v, 1) * rows[number]
+        return math.prod([min(len(self.unary[v]), size) for v, size in sizes.items() if v != x])
 
     def _eliminate(self, x: int) -> None:
         """Replace the terms with ``x`` by their least over its values, a term of the other variables."""
         mine, unary = self._take(x), self.unary[x]
         self.undone.append((x, unary, mine))
+        if not mine:
+            return
         scope = self._scope(x, mine)
         local = {v: k for k, v in enumerate(scope)}
         contents = self.problem.contents
@@ -222,15 +222,7 @@ class Elimination:
         merged = {v: _merge(self.problem, v, sorted(views, key=lambda w: w.number)) for v, views in scope.items()}
         axes = {v: a for a, v in enumerate(merged)}
         rows = [self.problem.rows[view.number] for view, _ in merged.values()]
-        best = np.full(rows, np.inf)
-        aligned = [_align(self.problem, f, x, merged, axes) for f in mine]
-        step = max(1, AT_ONCE // best.size)
-        for start in range(0, len(unary), step):
-            some = slice(start, start + step)
-            here = np.zeros((len(unary[some]), *rows)) + unary[some].reshape(-1, *[1] * len(rows))
-            for of, table in aligned:
-                here += table[of[some]]
-            np.minimum(best, here.min(0), out=best)
+        best = _least_sum(unary, [_align(self.problem, f, x, merged, axes) for f in mine], rows)
         return best, [view for view, _ in merged.values()]
 
     def _fix(self, x: int) -> None:
@@ -246,6 +238,24 @@ class Elimination:
             axis = next(a for a, view in enumerate(f.scope) if view.variable == x)
             row = int(self.problem.views[f.scope[axis].number][value])
             self._add(Factor(f.scope[:axis] + f.scope[axis + 1 :], f.table.take(row, axis=axis)))
+
+
+def _least_sum(unary: Table, terms: list[tuple[Table, Table]], rows: list[int]) -> Table:
+    """The least over x of unary[x] + table[of[x]] of each term (of, table): a table with ``rows``."""
+    best, unary = np.full(rows, np.inf), unary.reshape(-1, *[1] * len(rows))
+    terms = sorted(terms, key=lambda term: term[1].size)  # sums of small tables are small
+    block = max(1, AT_ONCE // math.prod(rows[1:]))
+    for lo in range(0, rows[0], block):
+        here, part = slice(lo, lo + block), best[lo : lo + block]
+        near = [(of, table[:, here] if table.shape[1] > 1 else table) for of, table in terms]
+        step = max(1, AT_ONCE // part.size)
+        for start in range(0, len(unary), step):
+            some = slice(start, start + step)
+            cost = unary[some]
+            for of, table in near:
+                cost = cost + table[of[some]]
+            np.minimum(part, cost.min(0), out=part)
+    return best
 
 
 def _merge(problem: Problem, variable: int, views: list[View]) -> tuple[View, dict[View, Table]]:
@@ -273,12 +283,16 @@ def _align(
 
 def _row(problem: Problem, f: Factor, x: int, chosen: dict[int, int]) -> Table:
     """A term's cost of each value of ``x``, the other variables being chosen."""
-    at = tuple(
-        slice(None) if view.variable == x else int(problem.views[view.number][chosen[view.variable]])
-        for view in f.scope
-    )
-    (mine,) = (view for view in f.scope if view.variable == x)
-    row: Table = f.table[at][problem.views[mine.number]]
+    at: list[slice | int] = []
+    mine = None
+    for variable, number in f.scope:
+        of = problem.views[number]
+        if variable == x:
+            mine = of
+            at.append(slice(None))
+        else:
+            at.append(int(of[chosen[variable]]))
+    row: Table = f.table[tuple(at)][mine]
     return row
 
 

@@ -56,8 +56,8 @@ class Edges:
         slot = np.arange(len(made)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
         return Edges(made, np.repeat(np.arange(len(sizes)), sizes), slot)
 
-    def where(self, some: NDArray[np.bool_]) -> Edges:
-        """Some of them."""
+    def where(self, some: NDArray[np.bool_] | Ints) -> Edges:
+        """Some of them, or all in another order."""
         return Edges(self.made[some], self.reader[some], self.slot[some])
 
 
@@ -66,8 +66,8 @@ def runs(kinds: Sequence[int], edges: Edges) -> list[Run]:
     found: list[Run] = []
     numbers = np.array(kinds, np.int64)
     few = edges.where(edges.slot < MOST_OPERANDS)
-    table = np.full((len(kinds), int(few.slot.max(initial=-1)) + 1), -1, np.int64)
-    table[few.reader, few.slot] = few.made
+    table = np.full((int(few.slot.max(initial=-1)) + 1, len(kinds)), -1, np.int64)
+    table[few.slot, few.reader] = few.made
     many = np.unique(edges.reader[edges.slot >= MOST_OPERANDS])
     numbers[many] = -1 - many
     made = edges.where(edges.made >= 0)
@@ -89,17 +89,17 @@ def _periods(kinds: Ints) -> list[int]:
     """How far apart nodes of one kind stand."""
     order = np.argsort(kinds, kind="stable")
     alike = kinds[order][1:] == kinds[order][:-1]
-    periods, votes = np.unique((order[1:] - order[:-1])[alike], return_counts=True)
+    votes = np.bincount((order[1:] - order[:-1])[alike])
     most = np.argsort(-votes, kind="stable")[:MOST_PERIODS]
-    return [period for period in periods[most].tolist() if 3 * period <= len(kinds)]
+    return [period for period in most[votes[most] > 0].tolist() if 3 * period <= len(kinds)]
 
 
 def _run(kinds: Ints, table: Ints, edges: Edges, lo: int, hi: int, period: int) -> Run | None:
     """The longest run of a period between two nodes."""
-    now, before = table[lo + period : hi], table[lo : hi - period]
+    now, before = table[:, lo + period : hi], table[:, lo : hi - period]
     alike = (kinds[lo + period : hi] == kinds[lo : hi - period]) & (
         (now == before) | ((now - period == before) & (before >= 0))
-    ).all(1)
+    ).all(0)
     ends = np.flatnonzero(np.diff(np.concatenate(([0], alike.view(np.int8), [0]))))
     if not len(ends):
         return None
@@ -127,7 +127,7 @@ def _crossing(edges: Edges, first: int, period: int) -> list[int]:
 def _checked(table: Ints, edges: Edges, start: int, period: int, times: int) -> Run | None:
     """The run, if it is read as one may be."""
     stop = start + period * times
-    rows = table[start + period : stop].reshape(times - 1, period, -1)
+    rows = table[:, start + period : stop].T.reshape(times - 1, period, -1)
     fixed = (rows == rows[0]).all(0) & (rows[0] < start)
     step = np.arange(times - 1).reshape(-1, 1, 1) * period
     along = (rows - step == rows[0]).all(0) & (rows[0] >= start)

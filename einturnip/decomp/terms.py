@@ -17,7 +17,7 @@ from einturnip.decomp.ways import Seen, Ways, repartition
 class Terms:
     """Variables by number, in the graph's order: nodes that are not inputs.
 
-    ``every[kinds[v]]`` are the ways of v; ``edges`` say what reads what, by variable, -1 for an input. ``loose``: those
+    ``every[kinds[v]]`` are the ways of v; ``edges`` say what reads what, by variable, inputs below 0. ``loose``: those
     of which each reader pays as if they were made the way that suits it best: no more than it will. ``gathering``:
     those that pay nothing for what they read.
     """
@@ -40,7 +40,7 @@ class Terms:
     @property
     def ties(self) -> Edges:
         """What is bound to what it reads; of what is loose only the kind."""
-        made, reader = self.edges.made, self.edges.reader
+        made, reader = np.maximum(self.edges.made, -1), self.edges.reader
         if self.loose:
             loose = np.isin(made, list(self.loose))
             made = np.where(loose, -2 - np.array(self.kinds)[made], made)
