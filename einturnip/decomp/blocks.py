@@ -84,6 +84,10 @@ class Blocks:
         turning = bool(self.turned[found] <= capacity * self.share)
         return Block(tuple(self.tiles[found].tolist()), self.walks[found], turning), total
 
+    def read_nbytes(self, capacity: int) -> float:
+        """Bytes that the best block reads."""
+        return self._best(capacity)[1]
+
     def together(self, capacity: int) -> int:
         """Of how many output tiles the accumulators may stand beside one another with nothing read more often."""
         return self._best(capacity)[2]

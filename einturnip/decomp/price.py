@@ -58,7 +58,7 @@ class Prices:
             way = self.way(n, tiles)
             together = way.apart
             if way.blocks is not None:
-                _, read = way.blocks.best(capacity)
+                read = way.blocks.read_nbytes(capacity)
                 nbytes += len(group.nodes) * read
                 reading += len(group.nodes) * read * way.run_seconds
                 if way.blocks.cut:
@@ -71,7 +71,7 @@ class Prices:
     def read_nbytes(self, tiles: Sequence[int], capacity: int) -> float:
         """Bytes of operands that stand in files, as often as the blocks of ``capacity`` read them."""
         ways = [(len(group.nodes), self.way(n, tiles)) for n, group in enumerate(self.graph.groups)]
-        return sum(times * way.blocks.best(capacity)[1] for times, way in ways if way.blocks is not None)
+        return sum(times * way.blocks.read_nbytes(capacity) for times, way in ways if way.blocks is not None)
 
     def spare(self, tiles: Sequence[int], capacity: int) -> float:
         """How many more tiles would fit beside the blocks of ``capacity``, where the fewest would."""
