@@ -143,15 +143,18 @@ def in_turn(found: Part, shared: Container[int]) -> bool:
 
 
 class Touches:
-    """Which bytes of the arena some ops read and write."""
+    """Which bytes some ops read and write: of the arena, and of results that are made where they stand."""
 
     def __init__(self, graph: MemGraph, ops: Sequence[int], elsewhere: Callable[[int], bool]) -> None:
+        def bytes_of(offset: int, nbytes: int, value: int) -> tuple[int, int]:
+            return (-1 - value, -value) if elsewhere(value) else (offset, offset + nbytes)
+
         rows = [
-            (k, offset, offset + nbytes, writes)
+            (k, *bytes_of(offset, nbytes, value), writes)
             for k, i in enumerate(ops)
             for writes, ptr, side in ((False, graph.read_ptr, graph.read), (True, graph.write_ptr, graph.write))
             for tier, offset, nbytes, value in side[ptr[i] : ptr[i + 1]].tolist()
-            if tier == COMPUTE and nbytes and not elsewhere(value)
+            if tier == COMPUTE and nbytes
         ]
         self._rows = np.array(rows, np.int64).reshape(-1, 4)
         self._begin = np.searchsorted(self._rows[:, 0], np.arange(len(ops) + 1))
