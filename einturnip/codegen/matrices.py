@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from einturnip.codegen.blas import orientation
@@ -68,10 +68,7 @@ def plan(
     """The cheapest way that keeps to ``limit_nbytes`` of workspace. Labels of extent 1 are left out beforehand."""
     sides = [[_side(r, g, i, extents, tensors) for r in _runs(g, i, extents, tensors)] for i, g in enumerate(groups)]
     calls = _points(batch, extents)
-    cost, _, (m, n, k) = min(
-        (_cost((m, n, k), calls, tensors), (m.labels, n.labels, k.labels), (m, n, k))
-        for m, n, k in itertools.product(*sides)
-    )
+    cost, (m, n, k) = _cheapest(sides, calls, tensors)
     chosen, packed = (m.labels, n.labels, k.labels), _packed((m, n, k), tensors)
     blocks, offsets, nbytes = _fit(chosen, extents, packed, itemsize, scratch, limit_nbytes)
     blocks |= {p: 1 for p in (*batch, *itertools.chain(*groups)) if p not in blocks}
@@ -85,22 +82,30 @@ def _runs(
     """Candidates for one side of the matrices: all of the group, or labels that are one axis in a tensor or both."""
     holders = [t.strides for t in tensors if index in (t.rows, t.columns)]
     found = {tuple(sorted(group, key=lambda p: -strides[p])): None for strides in holders}
-    for among in (holders, holders[:1], holders[1:]):
-        for label in group if len(group) > 1 else ():
-            run = _run(label, group, extents, among)
+    for among in (holders, holders[:1], holders[1:]) if len(group) > 1 else ():
+        outer = _outer(group, extents, among)
+        for label in group:
+            run = _run(label, outer)
             if len(run) < len(group):
                 found[run] = None
     yield from found
 
 
-def _run(label: int, group: tuple[int, ...], extents: Mapping[int, int], holders: Sequence[Strides]) -> tuple[int, ...]:
-    """The labels of a group that ``label`` is the innermost of, as one axis in all the holders."""
+def _outer(group: tuple[int, ...], extents: Mapping[int, int], holders: Sequence[Strides]) -> dict[int, int]:
+    """Of each label of a group the one that is merged with it, around it, in all the holders."""
+    by_strides: dict[tuple[int, ...], int] = {}
+    for p in group:
+        by_strides.setdefault(tuple(s[p] for s in holders), p)
+    around = {p: by_strides.get(tuple(extents[p] * s[p] for s in holders)) for p in group}
+    return {p: outer for p, outer in around.items() if outer is not None}
+
+
+def _run(label: int, outer: Mapping[int, int]) -> tuple[int, ...]:
+    """The labels that are one axis and of which ``label`` is the innermost."""
     run = [label]
-    while True:
-        outer = [p for p in group if all(s[p] == extents[run[0]] * s[run[0]] for s in holders)]
-        if not outer or outer[0] in run:
-            return tuple(run)
-        run.insert(0, outer[0])
+    while run[-1] in outer and outer[run[-1]] not in run:
+        run.append(outer[run[-1]])
+    return tuple(reversed(run))
 
 
 def stride(labels: Sequence[int], strides: Strides) -> int:
@@ -147,6 +152,43 @@ def _cost(sides: Sequence[_Side], calls: int, tensors: Sequence[Tensor]) -> floa
     cost = turns * (_CALL_NS + 2 * m * n * k / speed)
     left, right, out = _packed(sides, tensors)
     return cost + left * turns * m * k * 1.5 + right * turns * k * n * 1.5 + out * turns / sides[2].rest * m * n * 2.0
+
+
+def _cheapest(
+    sides: Sequence[Sequence[_Side]], calls: int, tensors: Sequence[Tensor]
+) -> tuple[float, tuple[_Side, _Side, _Side]]:
+    """Of all ways to take three sides that of least cost, then of first labels.
+
+    No way costs less than its calls, so those of more calls than the best so far could pay for are not looked at:
+    tensors of many short axes have hundreds.
+    """
+    best: tuple[float, Groups] | None = None
+    found: tuple[_Side, _Side, _Side] | None = None
+    rows, columns, sums = (sorted(_distinct(side), key=lambda s: s.rest) for side in sides)
+    least = calls * _CALL_NS
+    for m in rows:
+        if best and least * m.rest > best[0]:
+            break
+        for n in columns:
+            if best and least * m.rest * n.rest > best[0]:
+                break
+            for k in sums:
+                if best and least * m.rest * n.rest * k.rest > best[0]:
+                    break
+                this = _cost((m, n, k), calls, tensors), (m.labels, n.labels, k.labels)
+                if best is None or this < best:
+                    best, found = this, (m, n, k)
+    assert best is not None and found is not None  # each side has at least one candidate
+    return best[0], found
+
+
+def _distinct(sides: Iterable[_Side]) -> Iterable[_Side]:
+    """Of sides that cost the same beside any others the one of first labels."""
+    kept: dict[Hashable, _Side] = {}
+    for side in sides:
+        key = side.points, side.steps, side.merge
+        kept[key] = min(kept.get(key, side), side, key=lambda s: s.labels)
+    return kept.values()
 
 
 def _points(labels: Iterable[int], extents: Mapping[int, int]) -> int:
