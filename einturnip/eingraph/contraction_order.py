@@ -1,110 +1,113 @@
-"""The order in which a product of many tensors is contracted: the best for a few factors, opt_einsum's for many."""
+"""The order in which a product of many tensors is contracted: of a few the best, of many the best of those sampled."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from functools import reduce
-from math import prod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache, reduce
+from math import exp, log, prod
 from operator import or_
+from random import Random
 
-Pairs = tuple[tuple[int, int], ...]
+from einturnip.eingraph.contraction_few import FEW, Labels, Pairs, Sizes, best, operations
+from einturnip.eingraph.contraction_tree import made_better
 
-# Factors whose orders are searched through: 3^n splits of sets.
-_FEW = 6
+# Greedy orders that are sampled, at least and at most.
+LEAST_SAMPLES, MOST_SAMPLES = 4, 128
+# What an order costs that is sampled, in operations of the product, for each pair of factors that have a label in
+# common; and what all of them may cost: as much as the product takes, and something for each factor, which takes so
+# long to plan anyway.
+PAIR, FACTOR, MOST = 2.5e6, 2e8, 1e11
+# What searching through a part of an order costs.
+PART = 5e7
+# What an intermediate beyond the limit is held to be larger.
+BEYOND = 1e6
 
 
-def contraction_order(
-    factors: Sequence[frozenset[int]], out: frozenset[int], sizes: Mapping[int, int], limit: int | None
-) -> Pairs:
+def contraction_order(factors: Sequence[Labels], out: Labels, sizes: Sizes, limit: int | None) -> Pairs:
     """Pairs of positions in a list that loses both and gains their product at its end.
 
-    Orders whose intermediates stay within ``limit`` elements go first; where there is none, the limit is dropped.
+    Of a few factors the order of the fewest operations. Of many the best of some that pair greedily, by costs disturbed
+    at random, seeded alike each time; then parts of it are searched through. Orders whose intermediates stay within
+    ``limit`` elements go first; where none is found, the limit is dropped.
 
-    Source: of many factors opt_einsum's (Smith and Gray, 2018) ``auto`` path: branching to 14, then greedy.
+    Sources: opt_einsum's greedy path (Smith and Gray, 2018), sampled and made better by parts as by Gray and Kourtis
+    (2021).
     """
-    if len(factors) <= _FEW:
-        return _best(factors, out, sizes, limit) or _best(factors, out, sizes, None) or ()
-    from opt_einsum import get_symbol
-    from opt_einsum.paths import auto
-
-    inputs = [frozenset(map(get_symbol, labels)) for labels in factors]
-    output = frozenset(map(get_symbol, out))
-    size_of = {get_symbol(p): max(1, n) for p, n in sizes.items()}
-
-    def order(bound: int | None) -> Pairs | None:
-        path = [tuple(sorted(step)) for step in auto(inputs, output, size_of, bound)]
-        return tuple((i, j) for i, j in path) if all(len(step) == 2 for step in path) else None
-
-    free = order(None)
-    # Under a limit opt_einsum's search of many factors takes cubic time, so it is asked only where it is needed.
-    if limit is not None and (free is None or _largest(free, factors, out, sizes) > limit):
-        free = order(limit) or free
-    return tuple((0, 1) for _ in factors[1:]) if free is None else free
+    labels = reduce(or_, factors, out)
+    return _order(tuple(factors), out, tuple(sorted((p, max(1, sizes[p])) for p in labels)), limit)
 
 
-def _best(
-    factors: Sequence[frozenset[int]], out: frozenset[int], sizes: Mapping[int, int], limit: int | None
-) -> Pairs | None:
-    """The order of the fewest operations, among those of the fewest elements made; None where none is within the limit.
-
-    Of each set of factors the best way to make its product is that of two smaller sets' and one contraction more.
-    opt_einsum's search of so few does not do: it prices a pair as it met one of the same labels before.
-    """
-    n = len(factors)
-    everything = (1 << n) - 1
-    none: frozenset[int] = frozenset()
-    labels = [reduce(or_, (f for i, f in enumerate(factors) if s >> i & 1), none) for s in range(1 << n)]
-    made = [labels[s] & (out | labels[everything ^ s]) for s in range(1 << n)]
-    for i, factor in enumerate(factors):
-        made[1 << i] = factor
-    elements = [prod(max(1, sizes[label]) for label in kept) for kept in made]
-    best: dict[int, tuple[int, int, tuple[int, int]]] = {1 << i: (0, 0, (0, 0)) for i in range(n)}
-    for s in range(1, 1 << n):
-        fits = limit is None or s == everything or elements[s] <= limit
-        for a in _halves(s) if fits else ():
-            if a in best and s ^ a in best:
-                either = made[a] | made[s ^ a]
-                points = prod(max(1, sizes[label]) for label in either)
-                flops = best[a][0] + best[s ^ a][0] + points * (1 + (either != made[s]))
-                cost = flops, best[a][1] + best[s ^ a][1] + elements[s], (a, s ^ a)
-                best[s] = min(best.get(s, cost), cost)
-    return _pairs(n, everything, {s: halves for s, (_, _, halves) in best.items()}) if everything in best else None
+@lru_cache(maxsize=64)
+def _order(factors: tuple[Labels, ...], out: Labels, sized: tuple[tuple[int, int], ...], limit: int | None) -> Pairs:
+    sizes = dict(sized)
+    if len(factors) <= FEW:
+        found = best(factors, out, sizes, limit) or best(factors, out, sizes, None)
+        return found[1] if found else ()
+    free = _sampled(factors, out, sizes, None)
+    if limit is None or work(free, factors, out, sizes).largest <= limit:
+        return free
+    bounded = _sampled(factors, out, sizes, limit)
+    return bounded if work(bounded, factors, out, sizes).largest <= limit else free
 
 
-def _halves(s: int) -> Iterator[int]:
-    """The parts of a set of several, one of each two that make it up together."""
-    a = (s - 1) & s
-    while a > s ^ a:
-        yield a
-        a = (a - 1) & s
+@dataclass(frozen=True, slots=True, order=True)
+class Work:
+    """What an order takes: operations, and the elements of the largest tensor made on the way."""
+
+    flops: int
+    largest: int
 
 
-def _pairs(n: int, everything: int, halves: Mapping[int, tuple[int, int]]) -> Pairs:
-    """A tree of sets as positions in the list that is left at each step."""
-    listed, pairs = [1 << i for i in range(n)], []
-
-    def make(s: int) -> None:
-        if s not in listed:
-            for half in halves[s]:
-                make(half)
-            i, j = sorted(map(listed.index, halves[s]))
-            listed[:] = [*(x for x in listed if x not in halves[s]), s]
-            pairs.append((i, j))
-
-    make(everything)
-    return tuple(pairs)
-
-
-def _largest(pairs: Pairs, factors: Sequence[frozenset[int]], out: frozenset[int], sizes: Mapping[int, int]) -> int:
-    """The elements of the largest tensor made on the way."""
-    left, largest = list(factors), 0
+def work(pairs: Pairs, factors: Sequence[Labels], out: Labels, sizes: Sizes) -> Work:
+    """Of multiplications and additions, one of each for a point of a contraction."""
+    left, flops, largest = list(factors), 0, 0
     holders = Counter(label for labels in factors for label in labels)
-    for i, j in pairs[:-1]:
+    for n, (i, j) in enumerate(pairs, 1):
         b, a = left.pop(j), left.pop(i)
+        either = a | b
         holders.subtract([*a, *b])
-        made = frozenset(label for label in a | b if holders[label] > 0 or label in out)
+        made = frozenset(label for label in either if holders[label] > 0 or label in out)
         holders.update(made)
         left.append(made)
-        largest = max(largest, prod(max(1, sizes[label]) for label in made))
-    return largest
+        flops += operations(either, made, sizes)
+        if n < len(pairs):
+            largest = max(largest, prod(sizes[label] for label in made))
+    return Work(flops, largest)
+
+
+def _sampled(factors: Sequence[Labels], out: Labels, sizes: Sizes, limit: int | None) -> Pairs:
+    """The best of greedy orders by costs disturbed more or less, made better part by part."""
+    from opt_einsum.paths import greedy
+
+    def order(rng: Random | None) -> Pairs:
+        spread = 0.0 if rng is None else exp(rng.uniform(log(0.01), 0.0))
+        weight = 1.0 if rng is None else rng.uniform(0.0, 2.0)
+        by_ratio = rng is not None and rng.random() < 0.5
+
+        def cost(made: int, a: int, b: int, *_: object) -> float:
+            size = float(made) if limit is None or made <= limit else made * BEYOND
+            noise = rng.gauss(0.0, spread) if rng is not None else 0.0
+            return log(size) - log(a + b) + noise if by_ratio else (size - weight * (a + b)) * exp(noise)
+
+        path = greedy(list(factors), out, dict(sizes), cost_fn=cost)
+        return tuple((min(step), max(step)) for step in path)
+
+    def merit(pairs: Pairs) -> tuple[bool, Work]:
+        found = work(pairs, factors, out, sizes)
+        return limit is not None and found.largest > limit, found
+
+    def allowed() -> float:
+        return min(FACTOR * len(factors) + found[1].flops, MOST)
+
+    holders = Counter(label for labels in factors for label in labels)
+    each = PAIR * sum(n * (n - 1) // 2 for n in holders.values())
+    pairs, spent = order(None), each
+    found = merit(pairs)
+    for seed in range(1, MOST_SAMPLES):
+        if seed >= LEAST_SAMPLES and spent + each > allowed():
+            break
+        other, spent = order(Random(seed)), spent + each
+        pairs, found = min((pairs, found), (other, merit(other)), key=lambda x: x[1])
+    return made_better(pairs, factors, out, sizes, limit, int(allowed() / PART))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from cmath import isfinite
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from math import prod
 
@@ -72,6 +73,11 @@ def _is_linear(operator: Aggregation) -> bool:
     return (operator.op == "sum" and value.kind != "b") or (operator.op == "mean" and value.is_inexact)
 
 
+def _holders(groups: Iterable[Labels]) -> Counter[int]:
+    """In how many groups each label stands."""
+    return Counter(label for labels in groups for label in labels)
+
+
 class _Sum:
     """``alpha * outside / below * sum[bound] groups``; a group holds the factors that stand on the same labels."""
 
@@ -131,7 +137,7 @@ class _Sum:
 
     def is_worthwhile(self) -> bool:
         """True where anything comes out of the sum, or contractions are to be made of it."""
-        return bool(self.outside or self.below or self.has_unused or self._single()) or not self._stays_fused()
+        return bool(self.outside or self.below or self.has_unused or any(self._single())) or not self._stays_fused()
 
     def emit(self, operator: Aggregation, limit: int | None) -> int:
         """Add the nodes; the id of the last, which carries the sum's name."""
@@ -153,19 +159,21 @@ class _Sum:
         value = value if value.dtype == operator.result else Cast(value, operator.result)
         return self.space.emit(self.out, (), value, None, "")
 
-    def _single(self) -> list[tuple[Labels, tuple[int, ...]]]:
+    def _single(self) -> Iterator[tuple[Labels, tuple[int, ...]]]:
         """Groups with the summed labels that stand in no other group, where there are other groups."""
-        found = []
+        holders, place = _holders(self.groups), self._place_of_bound()
         for labels in self.groups if len(self.groups) > 1 else ():
-            others = Labels().union(*(other for other in self.groups if other != labels))
-            if own := tuple(p for p in self.bound if p in labels - others):
-                found.append((labels, own))
-        return found
+            if own := tuple(sorted((p for p in labels if p in place and holders[p] == 1), key=place.__getitem__)):
+                yield labels, own
+
+    def _place_of_bound(self) -> dict[int, int]:
+        """Where each label that is summed over stands among them."""
+        return {p: n for n, p in enumerate(self.bound)}
 
     def _sum_single_labels(self) -> None:
         """Sum each label that only one group has within that group, until none is left."""
-        while single := self._single():
-            labels, own = single[0]
+        while single := next(self._single(), None):
+            labels, own = single
             kept = tuple(sorted(labels - set(own)))
             join = multiply(self.groups.pop(labels), self.dtype)
             node = self.space.emit(kept, own, join, self.total)
@@ -177,12 +185,15 @@ class _Sum:
         if not self.groups or self._stays_fused():
             return multiply([f for group in self.groups.values() for f in group], self.dtype), self.bound
         factors = [(labels, self._stored(labels, group)) for labels, group in self.groups.items()]
-        sizes = dict(enumerate(self.space.bounds))
+        sizes, place = dict(enumerate(self.space.bounds)), self._place_of_bound()
+        holders = _holders([frozenset(out), *self.groups])
         for i, j in contraction_order([labels for labels, _ in factors], Labels(out), sizes, limit):
             (b_labels, b), (a_labels, a) = factors.pop(j), factors.pop(i)
-            needed = Labels(out).union(*(labels for labels, _ in factors))
-            kept = tuple(sorted((a_labels | b_labels) & needed))
-            bound = tuple(p for p in self.bound if p in (a_labels | b_labels) - needed)
+            holders.subtract([*a_labels, *b_labels])
+            either = a_labels | b_labels
+            kept = tuple(sorted(p for p in either if holders[p]))
+            holders.update(kept)
+            bound = tuple(sorted((p for p in either if p in place and not holders[p]), key=place.__getitem__))
             join = multiply((a, b), self.dtype)
             if not factors:
                 return join, bound

@@ -17,6 +17,9 @@ from einturnip.decomp.types import Decomposition
 from einturnip.eingraph.types import EinGraph
 from einturnip.taskgraph.types import TaskGraph, TaskKind, ValueKind
 
+# What no run comes to the end of, and 64 bits hold.
+MOST_FLOPS = (1 << 63) - 1
+
 
 class TaskColumns:
     """Appends tasks and values; their ids count from 0."""
@@ -72,7 +75,7 @@ class TaskColumns:
         workspace, seconds, flops = costs
         self.workspace.append(workspace)
         self.seconds.append(seconds)
-        self.flops.append(flops)
+        self.flops.append(min(flops, MOST_FLOPS))
         if len(self.kind) > self.most_tasks:
             raise CapacityError(f"the plan needs more than {self.most_tasks:,} tile tasks")
 

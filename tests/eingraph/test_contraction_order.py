@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import itertools
+import random
 from math import prod
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from opt_einsum.paths import greedy
 
-from einturnip.eingraph.contraction_order import Pairs, contraction_order
+from einturnip.eingraph.contraction_order import Pairs, Work, contraction_order, work
+from einturnip.eingraph.contraction_tree import made_better
 
 Labels = frozenset[int]
 
@@ -42,3 +45,53 @@ def test_no_order_takes_fewer_operations(data: st.DataObject) -> None:
 def test_a_factor_on_few_labels_goes_into_the_smaller_of_those_that_have_them() -> None:
     row, gain, weight = frozenset({0, 2}), frozenset({2}), frozenset({1, 2})
     assert contraction_order([row, gain, weight], frozenset({0, 1}), {0: 1, 1: 1536, 2: 576}, None) == ((0, 1), (0, 1))
+
+
+@st.composite
+def networks(draw: st.DrawFn) -> tuple[list[Labels], Labels, dict[int, int]]:
+    """Connected products of many factors: a chain, edges at random, some labels on more than two factors."""
+    n = draw(st.integers(7, 24))
+    sizes = {n + label: draw(st.integers(1, 5)) for label in range(n)} | {label: 3 for label in range(n)}
+    more = draw(st.lists(st.frozensets(st.integers(0, n - 1), min_size=1, max_size=3), min_size=n, max_size=n))
+    factors = [frozenset({k, (k + 1) % n}) for k in range(n)]
+    for label, holders in enumerate(more, n):
+        factors = [f | {label} if k in holders else f for k, f in enumerate(factors)]
+    out = draw(st.frozensets(st.sampled_from(sorted(sizes)), max_size=3)) & frozenset().union(*factors)
+    return factors, out, sizes
+
+
+@settings(max_examples=15)  # an order of many is searched for in some tenths of a second
+@given(networks())
+def test_an_order_of_many_is_no_worse_than_the_greedy_one(drawn: tuple[list[Labels], Labels, dict[int, int]]) -> None:
+    factors, out, sizes = drawn
+    greedily = tuple((min(step), max(step)) for step in greedy(factors, out, sizes))
+    drawn_before = random.getstate()
+    order = contraction_order(factors, out, sizes, None)
+    assert random.getstate() == drawn_before
+    assert _flops(order, factors, out, sizes) <= _flops(greedily, factors, out, sizes)
+    assert work(order, factors, out, sizes).flops == _flops(order, factors, out, sizes)
+    limit = work(order, factors, out, sizes).largest - 1
+    bounded = contraction_order(factors, out, sizes, limit)
+    assert bounded == order or work(bounded, factors, out, sizes).largest <= limit
+
+
+@given(networks())
+def test_parts_in_their_best_order_never_make_an_order_worse(
+    drawn: tuple[list[Labels], Labels, dict[int, int]],
+) -> None:
+    factors, out, sizes = drawn
+    in_turn = tuple((0, len(factors) - 1 - k) for k in range(len(factors) - 1))
+    made = made_better(in_turn, factors, out, sizes, None, 1000)
+    assert _flops(made, factors, out, sizes) <= _flops(in_turn, factors, out, sizes)
+    again = made_better(made, factors, out, sizes, None, 1000)
+    assert _flops(again, factors, out, sizes) == _flops(made, factors, out, sizes)
+
+
+def test_products_of_thousands_of_factors_have_an_order_within_a_limit_too() -> None:
+    n = 3000
+    factors = [frozenset({k, k + 1}) for k in range(n)]
+    sizes = dict.fromkeys(range(n + 1), 2)
+    for limit in (None, 4):
+        order = contraction_order(factors, frozenset({0, n}), sizes, limit)
+        assert work(order, factors, frozenset({0, n}), sizes) == Work(16 * (n - 1), 4)
+    assert len(contraction_order(factors, frozenset({0, n}), sizes, 1)) == n - 1
