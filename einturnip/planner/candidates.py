@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
 from itertools import islice
 
 from einturnip.core.machine import Machine
@@ -103,29 +104,38 @@ class Candidates:
 
     def compared(self) -> list[Cut]:
         """As ``by_price``, and cuts made to measure."""
-        found = {c.tiles: c for c in self.by_price()}
-        if self.blocked and found:
-            start = next(iter(found.values()))
-            capacity = self.room(start)
-            made = [self.prices.cut(t) for t in fitted(self.graph, start.tiles, capacity)]
-            best = sorted([start, *filter(self._is_roomy, made)], key=self.price)[:MOST_LOWERED]
-
-            def price(tiles: Sequence[int]) -> float:
-                return self.prices.of(tiles, capacity)
-
-            def roomy(tiles: Sequence[int]) -> float:
-                return price(tiles) if self._is_roomy(self.prices.cut(tiles)) else math.inf
-
-            def better(cut: Cut) -> Cut:
-                made = self.prices.cut(improved(self.graph, cut.tiles, price, self.blocked, EVALUATIONS))
-                if not LARGEST_WORKING_SET < made.working_set <= self.room(made) // LEAST_SETS:
-                    return made
+        found = {c.tiles: c for c in [*self.by_price(), *self._measured]}
+        for cut in self._measured[:2]:
+            made = self._improved(cut, within=False)
+            if LARGEST_WORKING_SET < made.working_set <= self.room(made) // LEAST_SETS:
                 # Larger than a tile need be, though memory has room: the best of those that are not.
-                return self.prices.cut(improved(self.graph, cut.tiles, roomy, self.blocked, EVALUATIONS))
-
-            best += filter(self._is_roomy, map(better, best[:2]))
-            found |= {c.tiles: c for c in best}
+                made = self._improved(cut, within=True)
+            if self._is_roomy(made):
+                found[made.tiles] = made
         return sorted(found.values(), key=self.price)[:MOST_LOWERED]
+
+    def roomier(self) -> list[Cut]:
+        """Of the cut made to measure the best that leaves room, where the best of all does not."""
+        best = self._measured[:1]
+        tight = [cut for cut in best if not self._is_roomy(self._improved(cut, within=False))]
+        return [made for cut in tight if self._is_roomy(made := self._improved(cut, within=True))]
+
+    @cached_property
+    def _measured(self) -> list[Cut]:
+        """Cuts made to measure, the cheapest first, and the best of the way among them."""
+        start = self.by_price()[:1] if self.blocked else []
+        made = [self.prices.cut(t) for cut in start for t in fitted(self.graph, cut.tiles, self.room(cut))]
+        return sorted([*start, *filter(self._is_roomy, made)], key=self.price)[:MOST_LOWERED]
+
+    def _improved(self, cut: Cut, within: bool) -> Cut:
+        """A cut after steps that lower its price; ``within``: that leave room for several working sets."""
+        capacity = self.room(cut)
+
+        def price(tiles: Sequence[int]) -> float:
+            fits = not within or self._is_roomy(self.prices.cut(tiles))
+            return self.prices.of(tiles, capacity) if fits else math.inf
+
+        return self.prices.cut(improved(self.graph, cut.tiles, price, self.blocked, EVALUATIONS))
 
     def sparing(self, nbytes: float) -> list[Cut]:
         """Cuts made to measure that by formula read hardly more than so many bytes, those quickly made first.

@@ -143,6 +143,9 @@ def best_plan(candidates: Candidates, lower: Lower, machine: Machine) -> Found |
             worse = 0 if plans.make(cut) or candidates.blocked else worse + 1
     if plans.best is not None:
         _with_less(plans, candidates)
+        for cut in candidates.roomier():
+            if plans.affords(cut, 1.0) and _promising(cut, plans.best, candidates):
+                plans.make(cut)
         return _near_bound(plans.best, plans.sparing, candidates, lower, machine)
     finer = ((cut, lower(cut, None, None)) for cut in candidates.finer(compared))
     return next((_found(cut, made, machine) for cut, made in finer if made is not None), None)
