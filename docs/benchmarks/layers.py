@@ -3,7 +3,7 @@
     python docs/benchmarks/layers.py [--parts 4 8 16 64] [--layers 32] [--repeat 9]
 
 Each search begins anew, with a graph of its own and nothing kept from the one before; one layer and many take turns.
-Milliseconds of the processor, medians. Prints Markdown.
+Milliseconds of the processor, medians, and the least, to which neighbours add. Prints Markdown.
 """
 
 from __future__ import annotations
@@ -59,16 +59,19 @@ def main() -> None:
     parser.add_argument("--layers", type=int, default=32)
     parser.add_argument("--repeat", type=int, default=9)
     options = parser.parse_args()
-    print(f"| model | P | one layer, ms | {options.layers} layers, ms | ratio |")
-    print("|---|---|---|---|---|")
+    print(f"| model | P | one layer, ms | {options.layers} layers, ms | ratio | least | least | ratio |")
+    print("|---|---|---|---|---|---|---|---|")
     for name, (path, dims) in MODELS.items():
         for parts in options.parts:
             turns = [
                 [searched(path, dims | {"L": layers}, parts) for layers in (1, options.layers)]
                 for _ in range(options.repeat)
             ]
-            one, many = (1000 * median(column) for column in zip(*turns, strict=True))
-            print(f"| {name} | {parts} | {one:.1f} | {many:.1f} | {many / one:.2f} |", flush=True)
+            print(f"| {name} | {parts} |", end="")
+            for typical in (median, min):
+                one, many = (1000 * typical(column) for column in zip(*turns, strict=True))
+                print(f" {one:.1f} | {many:.1f} | {many / one:.2f} |", end="", flush=True)
+            print()
 
 
 if __name__ == "__main__":
