@@ -21,8 +21,9 @@ LEAST_SAMPLES, MOST_SAMPLES = 4, 128
 PAIR, FACTOR, MOST = 2.5e6, 2e8, 1e11
 # What searching through a part of an order costs.
 PART = 5e7
-# What an intermediate beyond the limit is held to be larger.
-BEYOND = 1e6
+# What an intermediate beyond the limit is held to be larger where pairs are chosen; and what an element of it costs,
+# in operations: it is written and read again.
+BEYOND, SPILLED = 1e6, 1500
 
 
 def contraction_order(factors: Sequence[Labels], out: Labels, sizes: Sizes, limit: int | None) -> Pairs:
@@ -49,20 +50,28 @@ def _order(factors: tuple[Labels, ...], out: Labels, sized: tuple[tuple[int, int
     if limit is None or work(free, factors, out, sizes).largest <= limit:
         return free
     bounded = _sampled(factors, out, sizes, limit)
-    return bounded if work(bounded, factors, out, sizes).largest <= limit else free
+    return min(bounded, free, key=lambda pairs: merit(pairs, factors, out, sizes, limit))
 
 
-@dataclass(frozen=True, slots=True, order=True)
+@dataclass(frozen=True, slots=True)
 class Work:
-    """What an order takes: operations, and the elements of the largest tensor made on the way."""
+    """What an order takes: operations; of the tensors made on the way the elements of the largest, and of all."""
 
     flops: int
     largest: int
+    made: tuple[int, ...]
+
+
+def merit(pairs: Pairs, factors: Sequence[Labels], out: Labels, sizes: Sizes, limit: int | None) -> tuple[float, ...]:
+    """What is less for a better order: whether anything goes beyond the limit, what all takes, the largest tensor."""
+    found = work(pairs, factors, out, sizes)
+    beyond = sum(n for n in found.made if limit is not None and n > limit)
+    return beyond > 0, found.flops + SPILLED * beyond, found.largest
 
 
 def work(pairs: Pairs, factors: Sequence[Labels], out: Labels, sizes: Sizes) -> Work:
     """Of multiplications and additions, one of each for a point of a contraction."""
-    left, flops, largest = list(factors), 0, 0
+    left, flops, elements = list(factors), 0, list[int]()
     holders = Counter(label for labels in factors for label in labels)
     for n, (i, j) in enumerate(pairs, 1):
         b, a = left.pop(j), left.pop(i)
@@ -73,8 +82,8 @@ def work(pairs: Pairs, factors: Sequence[Labels], out: Labels, sizes: Sizes) -> 
         left.append(made)
         flops += operations(either, made, sizes)
         if n < len(pairs):
-            largest = max(largest, prod(sizes[label] for label in made))
-    return Work(flops, largest)
+            elements.append(prod(sizes[label] for label in made))
+    return Work(flops, max(elements, default=0), tuple(elements))
 
 
 def _sampled(factors: Sequence[Labels], out: Labels, sizes: Sizes, limit: int | None) -> Pairs:
@@ -94,20 +103,19 @@ def _sampled(factors: Sequence[Labels], out: Labels, sizes: Sizes, limit: int | 
         path = greedy(list(factors), out, dict(sizes), cost_fn=cost)
         return tuple((min(step), max(step)) for step in path)
 
-    def merit(pairs: Pairs) -> tuple[bool, Work]:
-        found = work(pairs, factors, out, sizes)
-        return limit is not None and found.largest > limit, found
+    def valued(pairs: Pairs) -> tuple[float, ...]:
+        return merit(pairs, factors, out, sizes, limit)
 
     def allowed() -> float:
-        return min(FACTOR * len(factors) + found[1].flops, MOST)
+        return min(FACTOR * len(factors) + found[1], MOST)
 
     holders = Counter(label for labels in factors for label in labels)
     each = PAIR * sum(n * (n - 1) // 2 for n in holders.values())
     pairs, spent = order(None), each
-    found = merit(pairs)
+    found = valued(pairs)
     for seed in range(1, MOST_SAMPLES):
         if seed >= LEAST_SAMPLES and spent + each > allowed():
             break
         other, spent = order(Random(seed)), spent + each
-        pairs, found = min((pairs, found), (other, merit(other)), key=lambda x: x[1])
+        pairs, found = min((pairs, found), (other, valued(other)), key=lambda x: x[1])
     return made_better(pairs, factors, out, sizes, limit, int(allowed() / PART))
