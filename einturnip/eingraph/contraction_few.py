@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import reduce
 from math import prod
@@ -13,6 +14,24 @@ Sizes = Mapping[int, int]
 
 # Factors whose orders are searched through: 3^n splits of sets.
 FEW = 6
+
+
+def steps(pairs: Pairs, factors: Sequence[Labels], out: Labels) -> Iterator[tuple[int, int, Labels, Labels]]:
+    """Of each pair the two nodes, the labels of either, and those that their product keeps.
+
+    Nodes are the factors, then the products, in this order.
+    """
+    labels, left = list(factors), list(range(len(factors)))
+    holders = Counter(label for held in factors for label in held)
+    for i, j in pairs:
+        b, a = left.pop(j), left.pop(i)
+        either = labels[a] | labels[b]
+        holders.subtract([*labels[a], *labels[b]])
+        made = frozenset(label for label in either if holders[label] > 0 or label in out)
+        holders.update(made)
+        left.append(len(labels))
+        labels.append(made)
+        yield a, b, either, made
 
 
 def operations(either: Labels, made: Labels, sizes: Sizes) -> int:

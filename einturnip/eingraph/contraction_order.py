@@ -10,7 +10,7 @@ from math import exp, log, prod
 from operator import or_
 from random import Random
 
-from einturnip.eingraph.contraction_few import FEW, Labels, Pairs, Sizes, best, operations
+from einturnip.eingraph.contraction_few import FEW, Labels, Pairs, Sizes, best, operations, steps
 from einturnip.eingraph.contraction_tree import made_better
 
 # Greedy orders that are sampled, at least and at most.
@@ -71,18 +71,11 @@ def merit(pairs: Pairs, factors: Sequence[Labels], out: Labels, sizes: Sizes, li
 
 def work(pairs: Pairs, factors: Sequence[Labels], out: Labels, sizes: Sizes) -> Work:
     """Of multiplications and additions, one of each for a point of a contraction."""
-    left, flops, elements = list(factors), 0, list[int]()
-    holders = Counter(label for labels in factors for label in labels)
-    for n, (i, j) in enumerate(pairs, 1):
-        b, a = left.pop(j), left.pop(i)
-        either = a | b
-        holders.subtract([*a, *b])
-        made = frozenset(label for label in either if holders[label] > 0 or label in out)
-        holders.update(made)
-        left.append(made)
+    flops, elements = 0, list[int]()
+    for _, _, either, made in steps(pairs, factors, out):
         flops += operations(either, made, sizes)
-        if n < len(pairs):
-            elements.append(prod(sizes[label] for label in made))
+        elements.append(prod(sizes[label] for label in made))
+    del elements[-1:]  # the result
     return Work(flops, max(elements, default=0), tuple(elements))
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from math import prod
 
-from einturnip.eingraph.contraction_few import FEW, Labels, Pairs, Sizes, best, operations
+from einturnip.eingraph.contraction_few import FEW, Labels, Pairs, Sizes, best, operations, steps
 
 
 def made_better(
@@ -35,17 +34,9 @@ class _Tree:
         self.leaves = len(factors)
         self.labels = dict(enumerate(factors))
         self.children: dict[int, tuple[int, int]] = {}
-        left = list(range(self.leaves))
-        holders = Counter(label for labels in factors for label in labels)
-        for node, (i, j) in enumerate(pairs, self.leaves):
-            b, a = left.pop(j), left.pop(i)
-            self.children[node] = a, b
-            holders.subtract([*self.labels[a], *self.labels[b]])
-            either = self.labels[a] | self.labels[b]
-            self.labels[node] = frozenset(label for label in either if holders[label] > 0 or label in out)
-            holders.update(self.labels[node])
-            left.append(node)
-        self.root = left[0]
+        for node, (a, b, _, made) in enumerate(steps(pairs, factors, out), self.leaves):
+            self.children[node], self.labels[node] = (a, b), made
+        self.root = len(self.labels) - 1
         self._next = self.root + 1
 
     def inner(self) -> list[int]:
@@ -68,17 +59,13 @@ class _Tree:
             return False
         for gone in within:
             del self.children[gone]
-        needed = Counter(label for p in parts for label in self.labels[p])
-        for i, j in found[1]:
-            b, a = parts.pop(j), parts.pop(i)
-            made, self._next = (self._next, self._next + 1) if parts else (node, self._next)
-            self.children[made] = a, b
-            needed.subtract([*self.labels[a], *self.labels[b]])
-            if parts:
-                either = self.labels[a] | self.labels[b]
-                self.labels[made] = frozenset(p for p in either if needed[p] > 0 or p in self.labels[node])
-            needed.update(self.labels[made])
-            parts.append(made)
+        new = [*range(self._next, self._next + len(parts) - 2), node]
+        self._next += len(parts) - 2
+        nodes = parts + new
+        for made, (a, b, _, labels) in zip(
+            new, steps(found[1], [self.labels[p] for p in parts], self.labels[node]), strict=True
+        ):
+            self.children[made], self.labels[made] = (nodes[a], nodes[b]), labels
         return True
 
     def _parts(self, node: int) -> tuple[list[int], list[int]]:

@@ -105,8 +105,7 @@ class Candidates:
     def compared(self) -> list[Cut]:
         """As ``by_price``, and cuts made to measure."""
         found = {c.tiles: c for c in [*self.by_price(), *self._measured]}
-        for cut in self._measured[:2]:
-            made = self._improved(cut, within=False)
+        for cut, made in zip(self._measured[:2], self._better, strict=True):
             if LARGEST_WORKING_SET < made.working_set <= self.room(made) // LEAST_SETS:
                 # Larger than a tile need be, though memory has room: the best of those that are not.
                 made = self._improved(cut, within=True)
@@ -116,8 +115,8 @@ class Candidates:
 
     def roomier(self) -> list[Cut]:
         """Of the cut made to measure the best that leaves room, where the best of all does not."""
-        best = self._measured[:1]
-        tight = [cut for cut in best if not self._is_roomy(self._improved(cut, within=False))]
+        best = zip(self._measured[:1], self._better[:1], strict=True)
+        tight = [cut for cut, better in best if not self._is_roomy(better)]
         return [made for cut in tight if self._is_roomy(made := self._improved(cut, within=True))]
 
     @cached_property
@@ -126,6 +125,11 @@ class Candidates:
         start = self.by_price()[:1] if self.blocked else []
         made = [self.prices.cut(t) for cut in start for t in fitted(self.graph, cut.tiles, self.room(cut))]
         return sorted([*start, *filter(self._is_roomy, made)], key=self.price)[:MOST_LOWERED]
+
+    @cached_property
+    def _better(self) -> list[Cut]:
+        """The best of them after steps that lower their prices, whether room is left or not."""
+        return [self._improved(cut, within=False) for cut in self._measured[:2]]
 
     def _improved(self, cut: Cut, within: bool) -> Cut:
         """A cut after steps that lower its price; ``within``: that leave room for several working sets."""
