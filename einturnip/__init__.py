@@ -71,7 +71,10 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'einturnip' has no attribute {name!r}")
     from importlib import import_module
 
-    value = getattr(import_module(home), name)
+    from einturnip.core.resident import loading
+
+    with loading():
+        value = getattr(import_module(home), name)
     globals()[name] = value
     return value
 

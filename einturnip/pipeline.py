@@ -12,6 +12,7 @@ import numpy as np
 
 from einturnip.core.errors import CapacityError
 from einturnip.core.machine import Machine
+from einturnip.core.resident import peak_resident_nbytes, resident_nbytes
 from einturnip.decomp.stored import FileLayout
 from einturnip.decomp.types import Decomposition
 from einturnip.devices.choice import Chosen, choose, open_devices, within
@@ -22,7 +23,7 @@ from einturnip.eingraph.types import EinGraph, EinsumNode, InputNode
 from einturnip.lang.types import Program
 from einturnip.memgraph.types import MemGraph, OpKind
 from einturnip.planner import kept
-from einturnip.planner.budget import Budget, peak_resident_nbytes, resident_nbytes, rounded, uncollected
+from einturnip.planner.budget import Budget, rounded, uncollected
 from einturnip.planner.options import Options as Options
 from einturnip.planner.price import SEARCHED_BY, as_it_runs, predict, slots
 from einturnip.runtime.compiling import available, compile_ahead, compile_all, has_room, require_room

@@ -54,12 +54,13 @@ def einsum(
         again = quick.run(operands[1:])
         if again is not None:
             return again
+    settings = Settings(memory, arena, workers, {} if out is None else {"result": out}, spill)
+    before = settings.before()
     readings, values = parse(operands)
     values = [_operand(value) for value in values]
     contraction, program = _program(readings, values, dtype)
     data = {f"operand{position}": value for position, value in enumerate(values)}
-    targets = {} if out is None else {"result": out}
-    job, kept = program.job(Settings(memory, arena, workers, targets, spill), data)
+    job, kept = program.job(settings, data, before=before)
     try:
         result = run_job(job, kept, None, None)["result"]
     finally:

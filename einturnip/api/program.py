@@ -22,12 +22,13 @@ from einturnip.api.results import File, Result, open
 from einturnip.api.running import run_job
 from einturnip.api.states import beginning, keeping
 from einturnip.core.errors import CapacityError
+from einturnip.core.resident import callers_nbytes
 from einturnip.core.settings import format_size, parse_size
 from einturnip.eingraph.types import EinGraph, InputNode
 from einturnip.lang import compile_text
 from einturnip.lang import types as lang
 from einturnip.pipeline import Options, bind
-from einturnip.planner.budget import Budget, resident_nbytes
+from einturnip.planner.budget import Budget
 from einturnip.runtime.types import Prediction, Progress
 from einturnip.stores.generated import Absent
 from einturnip.stores.types import Array, Source
@@ -99,6 +100,13 @@ class Settings:
         if self.arena is not None or self.device != "cpu":
             return None
         return plan_cache.free_share() if self.memory is None else parse_size(self.memory)
+
+    def before(self) -> int:
+        """Bytes that the process holds before the call, which adds to them, beside what einturnip holds of it."""
+        if self.memory is not None:
+            release()  # what earlier runs left is none of this one's budget
+            plan_cache.rest()
+        return callers_nbytes()
 
 
 @dataclass(frozen=True, repr=False)
@@ -234,19 +242,27 @@ class Program:
         states, results and the arena together; states that do not fit beside the arena stand in nameless files.
         ``reproducible=True``: every step has the same bits in any memory and by any number of workers.
         """
+        settings = Settings(memory, arena, workers, {}, spill, spill_limit, policy, exact, reproducible=reproducible)
+        before = callers_nbytes()
         from einturnip.api.session import Session
 
-        settings = Settings(memory, arena, workers, {}, spill, spill_limit, policy, exact, reproducible=reproducible)
         options, allowed = settings.options(), settings.allowed()
         if allowed is not None:
-            resident = resident_nbytes()
-            options = replace(options, memory=resident + allowed, beside=-resident)
+            options = replace(options, memory=before + allowed, beside=-before)
         return Session(self._program, self._folder, self._dims, options, {**inputs, **(data or {})})
 
     def job(
-        self, settings: Settings, data: Mapping[str, Any], dims: Mapping[str, int] = MappingProxyType({})
+        self,
+        settings: Settings,
+        data: Mapping[str, Any],
+        dims: Mapping[str, int] = MappingProxyType({}),
+        before: int | None = None,
     ) -> tuple[Job, Kept]:
-        """What a call would do, planned now or for an earlier call that was alike (not for users: see ``plan``)."""
+        """What a call would do, planned now or for an earlier call that was alike (not for users: see ``plan``).
+
+        ``before``: what the settings say of the process before the call, where that began earlier.
+        """
+        before = settings.before() if before is None else before
         given = {name: value.spec if isinstance(value, File) else value for name, value in data.items()}
         check_names("output", settings.out, dict.fromkeys((*self.outputs, *self.states)))
         program = keeping(self._program, settings.out)
@@ -254,9 +270,6 @@ class Program:
         sizes = {**self._dims, **dims}
         check_names("dim", sizes, self._program.dims)
         options, allowed = settings.options(), settings.allowed()
-        if settings.memory is not None:
-            release()  # what earlier runs left is none of this one's budget
-            plan_cache.rest()
         sources = open_inputs(self._program, given, self._folder, lenient=True)
         try:
             targets = self._targets(program, settings.out)
@@ -266,11 +279,11 @@ class Program:
             key = (id(self._program), tuple(sorted(sizes.items())), shapes, kept_outputs, options, allowed, machine)
             kept = plan_cache.find(key)
             if kept is not None:
-                return _planned_before(kept, sources, missing, targets, options, allowed), kept
+                return _planned_before(kept, sources, missing, targets, options, allowed, before), kept
             graph = bind(program, sources, sizes)
             if allowed is not None:
                 room = _room(allowed, settings.memory is not None, graph, targets)
-                memory = resident_nbytes() + room
+                memory = before + room
                 options = replace(options, memory=memory, beside=allowed - memory)
             job = plan_job(graph, complete(graph, sources, missing), targets, options)
             return job, plan_cache.keep(key, self._program, job)
@@ -320,11 +333,12 @@ def _planned_before(
     targets: Mapping[str, str | Array | None],
     options: Options,
     allowed: int | None,
+    before: int,
 ) -> Job:
     """A plan that was made before, for these inputs and outputs. Only the process's own part of its budget differs."""
     planned = kept.planned
     if allowed is not None and not kept.ready.small:
-        memory = resident_nbytes() + _room(allowed, True, kept.bound, targets)
+        memory = before + _room(allowed, True, kept.bound, targets)
         options, budget = replace(options, memory=memory), Budget(memory, planned.budget.arena)
         planned = replace(planned, budget=budget)
     found = complete(kept.bound, sources, missing)

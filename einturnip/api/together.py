@@ -8,11 +8,12 @@ from pathlib import Path
 
 from einturnip.api.jobs import Job, tiers
 from einturnip.core.errors import BindError, DeviceError
+from einturnip.core.resident import resident_nbytes
 from einturnip.devices.limits import available_memory
 from einturnip.eingraph.types import EinGraph
 from einturnip.memgraph.check import check
 from einturnip.pipeline import Options, Planned, make_plan
-from einturnip.planner.budget import Budget, resident_nbytes
+from einturnip.planner.budget import Budget
 from einturnip.planner.price import predict
 from einturnip.planner.together import Shared, plan_together
 from einturnip.runtime.compiling import has_room

@@ -42,7 +42,7 @@ def work(name: str, case: DiskCase, inputs: Mapping[str, Path], out: Path, memor
 
 def _einturnip(case: DiskCase, inputs: Mapping[str, Path], out: Path, memory: int | None) -> Work:
     import einturnip as et
-    from einturnip.planner.budget import resident_nbytes
+    from einturnip.core.resident import resident_nbytes
 
     program = et.compile(case.program)
     given = {name: et.open(path) for name, path in inputs.items()}

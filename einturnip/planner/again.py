@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from einturnip.core.errors import BindError, CapacityError
+from einturnip.core.resident import resident_nbytes
 from einturnip.core.settings import format_size
 from einturnip.decomp.alike import Grouped
 from einturnip.decomp.build import label_classes
 from einturnip.decomp.search import Cut, kernel_calls
 from einturnip.decomp.types import Decomposition
 from einturnip.memgraph.types import MemGraph
-from einturnip.planner.budget import overhead_nbytes, resident_nbytes
+from einturnip.planner.budget import overhead_nbytes
 from einturnip.runtime.replay import digest
 
 

@@ -31,16 +31,6 @@ class Budget:
     arena: int
 
 
-def resident_nbytes() -> int:
-    """Resident memory of this process now (Linux: VmRSS; elsewhere the highest so far)."""
-    return _status("VmRSS:") or _highest()
-
-
-def peak_resident_nbytes() -> int:
-    """The most that was ever resident (Linux: VmHWM)."""
-    return _status("VmHWM:") or _highest()
-
-
 def plan_nbytes(tasks: int, reads: int = 0, ops: int = 0) -> int:
     """What a plan of so many tile tasks takes, which read so many operands, and have so many ``ops``."""
     more = max(0, reads - USUAL_READS * tasks)
@@ -76,22 +66,3 @@ def give_back() -> None:
     gc.collect()
     with contextlib.suppress(OSError, AttributeError):  # not glibc
         ctypes.CDLL(None).malloc_trim(0)
-
-
-def _status(field: str) -> int:
-    try:
-        with open("/proc/self/status", "rb") as f:
-            for line in f:
-                if line.startswith(field.encode()):
-                    return int(line.split()[1]) * 1024
-    except OSError:
-        pass
-    return 0
-
-
-def _highest() -> int:
-    import resource
-    import sys
-
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024

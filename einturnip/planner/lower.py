@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from einturnip.core.errors import CapacityError
 from einturnip.core.machine import Machine
+from einturnip.core.resident import resident_nbytes
 from einturnip.core.settings import format_size
 from einturnip.decomp.alike import Grouped
 from einturnip.decomp.build import lay_out
@@ -19,16 +20,7 @@ from einturnip.memgraph.build import build as build_memgraph
 from einturnip.memgraph.columns import Most, TooLarge
 from einturnip.memgraph.least import least_capacity
 from einturnip.memgraph.types import MemGraph
-from einturnip.planner.budget import (
-    LARGE_PLAN,
-    MIB,
-    OP_NBYTES,
-    TASK_NBYTES,
-    give_back,
-    overhead_nbytes,
-    plan_nbytes,
-    resident_nbytes,
-)
+from einturnip.planner.budget import LARGE_PLAN, MIB, OP_NBYTES, TASK_NBYTES, give_back, overhead_nbytes, plan_nbytes
 from einturnip.planner.candidates import least_arena
 from einturnip.planner.compare import Rival
 from einturnip.planner.remake import remade
@@ -151,7 +143,8 @@ class Lowering:
         assert self.memory is not None
         needed = -(-(needed + NOISE + beside) // MIB) * MIB
         taken = self.resident + beside
-        libraries = f" (of which {format_size(taken)} are Python and its libraries)" if taken >= MIB else ""
+        held = "einturnip's modules and the results" if beside else "Python and its libraries"
+        libraries = f" (of which {format_size(taken)} are {held})" if taken >= MIB else ""
         return CapacityError(
             f"the program does not fit in {format_size(self.memory + beside)}; the least that would do is "
             f"{format_size(needed)}{libraries}",

@@ -9,11 +9,12 @@ import numpy as np
 
 from einturnip.core.errors import CapacityError
 from einturnip.core.machine import Machine
+from einturnip.core.resident import resident_nbytes
 from einturnip.memgraph.build import build as build_memgraph
 from einturnip.memgraph.several import Parts
 from einturnip.memgraph.types import MemGraph, OpKind
 from einturnip.planner.bound import link_bound
-from einturnip.planner.budget import overhead_nbytes, resident_nbytes
+from einturnip.planner.budget import overhead_nbytes
 from einturnip.planner.cost import predicted_cost
 from einturnip.planner.price import predicted_seconds, processor_seconds, slots
 from einturnip.runtime.policies import policy

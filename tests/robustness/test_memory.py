@@ -24,6 +24,19 @@ code = run(sys.argv[1:])
 print(open("/proc/self/status").read().partition("VmHWM:")[2].split()[0])
 sys.exit(code)
 """
+# A call from Python, whose inputs stand already: how much higher the most that was resident is than what was before.
+CALLED = """
+import numpy as np
+import einturnip as et
+def status(field):
+    return int(open("/proc/self/status").read().partition(field)[2].split()[0])
+A, B, C, D = (np.random.default_rng(k).random((3000, 3000), np.float32) for k in range(4))
+open("/proc/self/clear_refs", "w").write("5")
+before = status("VmRSS:")
+trace = et.einsum("ab,bc,cd,da->", A, B, C, D, memory="60MiB", workers=1)
+print(status("VmHWM:") - before)
+assert np.isclose(trace, ((A @ B) * (C @ D).T).sum(), rtol=1e-4)
+"""
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -113,6 +126,13 @@ def test_attention(folder):
     scores = np.exp(np.einsum("hd,htd->ht", Q[:, row], K[:, : row + 1]) / 8)
     expected = np.einsum("ht,htd->hd", scores / scores.sum(1, keepdims=True), V[:, : row + 1])
     assert np.allclose(np.load(folder / "o.npy")[:, row], expected, rtol=1e-4)
+
+
+def test_a_call_from_python_adds_no_more_than_it_may():
+    """Modules that the first use of einturnip loads are part of it."""
+    done = subprocess.run([sys.executable, "-c", CALLED], env=ENVIRONMENT, text=True, capture_output=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) << 10 <= parse_size("60MiB")
 
 
 def test_python_allocates_little_while_ops_run(monkeypatch):
