@@ -12,6 +12,7 @@ from einturnip.core.dtypes import DType
 from einturnip.stores.layout import Layout, blocks, extent_nbytes
 from einturnip.stores.pages import leaving
 from einturnip.stores.released import ReleasedPages
+from einturnip.stores.rows import read_rows, rows_of
 from einturnip.stores.stretches import STRETCH_NBYTES, Stretches
 from einturnip.stores.transfer import LONG_NBYTES, copy_blocked, read_extent
 from einturnip.stores.types import Array, Extent, Region, region_shape
@@ -82,15 +83,22 @@ class StoredTensor:
             return 0
         if out.flags.c_contiguous and (not self._mirrored or not extent[2] and _is_line(region)):
             self._fill(out, extent)
+        elif not self._mirrored and not extent[2] and (rows := rows_of(out)):
+            read_rows(self._reader(extent), rows, extent[0], self.name)
+            self._turn(out)
         else:
             self._read_staged(region, out)
         return nbytes
 
     def _fill(self, out: Array, extent: Extent) -> None:
-        run, repeats = extent[1], extent[2]
-        sequential = run >= (_SEQUENTIAL_NBYTES if repeats else LONG_NBYTES)
-        fd = self._sequential_fd if sequential else self.fd
-        read_extent(fd, as_bytes(out), extent, self.name, self._stretches)
+        read_extent(self._reader(extent), as_bytes(out), extent, self.name, self._stretches)
+        self._turn(out)
+
+    def _reader(self, extent: Extent) -> int:
+        _, run, repeats = extent
+        return self._sequential_fd if run >= (_SEQUENTIAL_NBYTES if repeats else LONG_NBYTES) else self.fd
+
+    def _turn(self, out: Array) -> None:
         if self.swapped:
             out.byteswap(inplace=True)
 

@@ -22,10 +22,9 @@ def keys(path: str) -> tuple[str, ...] | None:
 
         return tuple(shards(path).files)
     if ending == ".zarr":
-        from einturnip.stores.zarr_source import zarr_arrays
+        from einturnip.stores.zarr_source import zarr_keys
 
-        found = zarr_arrays(path)
-        return tuple(found) if isinstance(found, dict) else None
+        return zarr_keys(path)
     fd, _ = location.open_file(path)
     os.close(fd)
     if ending in location.HDF5:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache, partial
 
 import numpy as np
@@ -25,6 +27,10 @@ SCATTERED_NBYTES = 256 << 20
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _NO_RANGES = (errno.ENOSYS, errno.EINVAL, errno.ESPIPE, errno.EOPNOTSUPP)
 _WAIT_BEFORE, _WRITE, _WAIT_AFTER = 1, 2, 4
+Opened = Callable[[str], AbstractContextManager[int]]
+"""Opens a file by its name."""
+
+_Stretch = tuple[str, int]  # a file, and which it is of its stretches
 _IN_MEMORY = frozenset({"tmpfs", "ramfs", "hugetlbfs"})
 
 
@@ -63,14 +69,16 @@ class WrittenPages:
     read again, and pages sent one by one cost the disk a turn each: both are put off until ``SCATTERED_NBYTES``.
     """
 
-    def __init__(self, fd: int) -> None:
-        self._fd, self._stay = fd, in_memory(fd)
+    def __init__(self, fd: int, opened: Opened | None = None, nbytes: int = sys.maxsize) -> None:
+        """``fd``: the file, of ``nbytes``; or, where ``opened`` opens files of that size by name, their folder."""
+        self._opened = opened or (lambda _: nullcontext(fd))
+        self._nbytes, self._stay = nbytes, in_memory(fd)
         self._lock = threading.Lock()
-        self._written: dict[int, int] = {}
+        self._written: dict[_Stretch, int] = {}
         self._scattered_nbytes = 0
-        self._leaving: deque[tuple[int, int]] = deque()
+        self._leaving: deque[_Stretch] = deque()
 
-    def wrote(self, extent: Extent) -> None:
+    def wrote(self, extent: Extent, file: str = "") -> None:
         """Count the extent's bytes as dirty.
 
         Raises:
@@ -78,12 +86,13 @@ class WrittenPages:
         """
         if self._stay:
             return
-        full, gone = [], []
+        full, gone = list[_Stretch](), list[_Stretch]()
         with self._lock:
-            for stretch, nbytes in _by_stretch(extent):
+            for number, nbytes in _by_stretch(extent):
+                stretch = (file, number)
                 total = self._written.pop(stretch, 0) + nbytes
                 self._scattered_nbytes += nbytes
-                if total < STRETCH_NBYTES:
+                if total < min(STRETCH_NBYTES, self._nbytes - number * STRETCH_NBYTES):
                     self._written[stretch] = total
                 else:
                     self._scattered_nbytes -= total
@@ -95,12 +104,20 @@ class WrittenPages:
             # Those of before, but for a few, have had the time to arrive.
             while full and len(self._leaving) * STRETCH_NBYTES > PENDING_NBYTES:
                 gone.append(self._leaving.popleft())
-            self._leaving.extend((f * STRETCH_NBYTES, (f + 1) * STRETCH_NBYTES) for f in full)
+            self._leaving.extend(full)
         for stretch in full:
-            write_back(self._fd, stretch * STRETCH_NBYTES, (stretch + 1) * STRETCH_NBYTES, wait=False)
-        for span in gone:
-            write_back(self._fd, *span, wait=True)
-            drop(self._fd, *span)
+            self._send(stretch, wait=False)
+        for stretch in gone:
+            self._send(stretch, wait=True)
+
+    def _send(self, stretch: _Stretch, wait: bool) -> None:
+        """Have the disk take a stretch; with ``wait`` until it has, and then its pages leave."""
+        file, number = stretch
+        begin, end = number * STRETCH_NBYTES, (number + 1) * STRETCH_NBYTES
+        with self._opened(file) as fd:
+            write_back(fd, begin, end, wait)
+            if wait:
+                drop(fd, begin, end)
 
 
 def _by_stretch(extent: Extent) -> Iterator[tuple[int, int]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,7 +13,8 @@ from einturnip.core.errors import StoreError
 from einturnip.stores.chunked import pieces
 from einturnip.stores.file_source import STAGING_NBYTES, as_bytes, staging
 from einturnip.stores.layout import blocks, c_layout, extent_nbytes
-from einturnip.stores.pages import PENDING_NBYTES
+from einturnip.stores.pages import WrittenPages
+from einturnip.stores.rows import rows_of, write_rows
 from einturnip.stores.transfer import copy_blocked, read_extent, write_extent
 from einturnip.stores.types import Array, Extent, Region, region_shape
 from einturnip.stores.zarr_container import ZarrContainer, chunk_shape
@@ -38,7 +38,7 @@ class ZarrSink:
         self._folder = os.path.join(container.root, *key.strip("/").split("/"), "c")
         self._chunk = chunk_shape(shape, dtype.itemsize)
         self._whole, self._inside = c_layout(shape, dtype.itemsize, 0), c_layout(self._chunk, dtype.itemsize, 0)
-        self._lock, self._dirty, self._open = threading.Lock(), dict[str, int](), True
+        self._pages, self._open = WrittenPages(container.fd, self._opened, self._inside.nbytes), True
 
     def extent(self, region: Region) -> Extent:
         """Where the region's bytes would lie in one piece."""
@@ -56,11 +56,13 @@ class ZarrSink:
         """
         self._check_open()
         for part in self._parts(region):
+            extent = self._inside.extent(part.within)
             with self._opened(part.file) as fd:
-                for stage, box, window in self._staged(part):
-                    copy_blocked(stage, array[part.window][window])
-                    write_extent(fd, as_bytes(stage), self._inside.extent(box), self._container.explain)
-            self._wrote(part)
+                self._write(fd, part, extent, array[part.window])
+            try:
+                self._pages.wrote(extent, part.file)
+            except OSError as error:
+                raise self._container.explain(error) from error
         return array.nbytes
 
     def read(self, region: Region, out: Array) -> int:
@@ -103,6 +105,17 @@ class ZarrSink:
             for piece in pieces(region, self._chunk)
         ]
 
+    def _write(self, fd: int, part: _Part, extent: Extent, array: Array) -> None:
+        explain = self._container.explain
+        if not extent[2] and array.dtype == self.dtype.numpy:
+            rows = [as_bytes(array)] if array.flags.c_contiguous else rows_of(array)
+            if rows:
+                write_rows(fd, rows, extent[0], explain)
+                return
+        for stage, box, window in self._staged(part):
+            copy_blocked(stage, array[window])
+            write_extent(fd, as_bytes(stage), self._inside.extent(box), explain)
+
     def _staged(self, part: _Part) -> Iterator[tuple[Array, Region, tuple[Any, ...]]]:
         """The part a stageful at a time: memory for it, its place in the chunk, its window in the part."""
         dtype = self.dtype.numpy
@@ -122,23 +135,3 @@ class ZarrSink:
             yield fd
         finally:
             os.close(fd)
-
-    def _wrote(self, part: _Part) -> None:
-        """Count the part as dirty; a full batch goes to the disk and leaves the page cache.
-
-        Raises:
-            StoreError: the disk refuses.
-        """
-        nbytes = extent_nbytes(self._inside.extent(part.within))
-        with self._lock:
-            self._dirty[part.file] = self._dirty.get(part.file, 0) + nbytes
-            if sum(self._dirty.values()) < PENDING_NBYTES:
-                return
-            batch, self._dirty = list(self._dirty), {}
-        for file in batch:
-            with self._opened(file) as fd:
-                try:
-                    os.fdatasync(fd)
-                    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
-                except OSError as error:
-                    raise self._container.explain(error) from error

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import os
-import sys
 from importlib import import_module
 from typing import Any
 
 from einturnip.core.dtypes import from_numpy
 from einturnip.core.errors import BindError, StoreError
-from einturnip.stores.chunk_files import ChunkFiles, Coordinates, fill_of
+from einturnip.stores.chunk_files import ChunkFiles
 from einturnip.stores.chunked import ChunkedSource
 from einturnip.stores.location import no_such_file, pick_key
 from einturnip.stores.types import Array, Region, slices
+from einturnip.stores.zarr_plain import plain_array
 
 MARKS = ("zarr.json", ".zarray", ".zgroup")
 """Files of which a Zarr directory holds one."""
@@ -25,16 +25,30 @@ def zarr_source(path: str, key: str | None, name: str) -> ChunkedSource | ChunkF
         BindError: no such directory or array. StoreError: damaged, of an element type that the language lacks, or the
         zarr package is missing.
     """
-    found = zarr_arrays(path)
+    names = key.strip("/").split("/") if key else []
+    if not {"", ".", ".."} & set(names):
+        plain = plain_array(os.path.join(path, *names), f"{path}::{'/'.join(names)}" if names else path)
+        if plain is not None:
+            return plain
+    found = _arrays_of(path)
     if not isinstance(found, dict):
         if key:
             raise BindError(f"{path}::{key}: {path} is one array and has no keys; name {path} alone")
-        return _array_source(found, path, path)
+        return _array_source(found, path)
     picked = pick_key(path, key if key is None else key.strip("/"), list(found), name)
-    return _array_source(found[picked], f"{path}::{picked}", path)
+    shown = f"{path}::{picked}"
+    return plain_array(os.path.join(path, picked), shown) or _array_source(found[picked], shown)
 
 
-def zarr_arrays(path: str) -> Any:
+def zarr_keys(path: str) -> tuple[str, ...] | None:
+    """The paths of a group's arrays; None where the directory is itself an array. Errors: as of ``zarr_source``."""
+    if plain_array(path, path) is not None:
+        return None
+    found = _arrays_of(path)
+    return tuple(found) if isinstance(found, dict) else None
+
+
+def _arrays_of(path: str) -> Any:
     """The arrays of a group by their paths, or the one array that the directory is.
 
     Raises:
@@ -67,21 +81,13 @@ def _arrays(group: Any, prefix: str, zarr: Any) -> dict[str, Any]:
     return found
 
 
-def _array_source(array: Any, shown: str, root: str) -> ChunkedSource | ChunkFiles:
+def _array_source(array: Any, shown: str) -> ChunkedSource:
     try:
         dtype = from_numpy(array.dtype)
     except KeyError:
         raise StoreError(
             f"{shown}: holds {array.dtype} elements, which einturnip has no type for; convert it, for instance to f32"
         ) from None
-
-    if _is_plain(array):
-        folder, fill = os.path.join(root, array.path), fill_of(array.metadata.fill_value, dtype)
-
-        def path_of(chunk: Coordinates) -> str:
-            return os.path.join(folder, array.metadata.encode_chunk_key(chunk))
-
-        return ChunkFiles(shown, array.shape, dtype, tuple(array.chunks), path_of, fill)
 
     def decode(region: Region, out: Array) -> None:
         try:
@@ -90,17 +96,3 @@ def _array_source(array: Any, shown: str, root: str) -> ChunkedSource | ChunkFil
             raise StoreError(f"{shown}: a chunk cannot be read ({error}): the directory is damaged") from error
 
     return ChunkedSource(shown, array.shape, dtype, array.chunks, decode, lambda: None)
-
-
-def _is_plain(array: Any) -> bool:
-    """True where the files of chunks hold the elements as they stand in memory."""
-    meta = array.metadata
-    if not array.shape or 0 in array.shape or 0 in array.chunks:
-        return False
-    if meta.zarr_format == 2:
-        native = array.dtype.byteorder in "=|" or array.dtype.isnative
-        return bool(native and meta.order == "C" and meta.compressor is None and not meta.filters)
-    if [type(codec).__name__ for codec in meta.codecs] != ["BytesCodec"]:
-        return False
-    endian = getattr(meta.codecs[0].endian, "value", meta.codecs[0].endian)
-    return bool(array.dtype.itemsize == 1 or endian == sys.byteorder)

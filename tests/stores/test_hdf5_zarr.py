@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ from einturnip.stores.chunk_files import MOST_OPEN, ChunkFiles
 from einturnip.stores.chunked import ChunkedSource
 from einturnip.stores.file_source import FileSource
 from einturnip.stores.types import Region, Source, region_shape, slices, whole
+from einturnip.stores.zarr_plain import plain_array
 from tests.stores.page_cache import cached_nbytes, counted, evict, read_nbytes
 
 h5py = pytest.importorskip("h5py")
@@ -245,7 +248,7 @@ def test_damage_is_told(tmp_path: Path) -> None:
             chunk.write_bytes(b"nonsense")
     with pytest.raises(StoreError, match="a chunk cannot be read"):
         _read(open_source(f"{tmp_path}/x.zarr::a/packed", "x"))
-    (tmp_path / "x.zarr/zarr.json").write_text("{")
+    (tmp_path / "x.zarr/plain/zarr.json").write_text("{")
     with pytest.raises(StoreError, match="metadata cannot be read"):
         open_source(f"{tmp_path}/x.zarr::plain", "x")
 
@@ -255,7 +258,7 @@ def test_a_missing_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     MADE[ending](tmp_path / f"x{ending}")
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(StoreError, match=r"pip install 'einturnip\[" + package.replace("h5py", "hdf5")):
-        open_source(f"{tmp_path}/x{ending}::plain", "x")
+        open_source(f"{tmp_path}/x{ending}::a/packed", "x")
 
 
 @pytest.mark.parametrize("ending", MADE)
@@ -278,10 +281,11 @@ def test_opened_in_python(tmp_path: Path, ending: str) -> None:
 
 
 @pytest.mark.parametrize("version", [2, 3])
-def test_plain_chunks_are_read_past_the_library(tmp_path: Path, version: int) -> None:
+def test_plain_chunks_are_read_past_the_library(tmp_path: Path, version: int, monkeypatch: pytest.MonkeyPatch) -> None:
     x = _array((37, 50))
     codec = {"compressors": None, "filters": None} if version == 2 else {"compressors": None}
     zarr.create_array(str(tmp_path / "x.zarr"), data=x, chunks=(10, 7), zarr_format=version, **codec)
+    monkeypatch.setitem(sys.modules, "zarr", None)
     source = open_source(str(tmp_path / "x.zarr"), "X")
     assert isinstance(source, ChunkFiles)
     for region in [((0, 37), (0, 50)), ((9, 31), (6, 8)), ((36, 37), (49, 50)), ((5, 5), (0, 3))]:
@@ -350,3 +354,33 @@ def test_orders_and_byte_orders_that_the_library_turns(tmp_path: Path) -> None:
         source = open_source(str(tmp_path / f"{name}.zarr"), "X")
         assert isinstance(source, ChunkedSource)
         np.testing.assert_array_equal(_read(source), x)
+
+
+_FILLS = {"b": [True, None], "i": [-3, None], "f": [2.5, math.nan, -math.inf, None], "c": [1 - 2j, None]}
+
+
+@given(data=st.data())
+def test_plain_metadata_mean_what_they_mean_to_the_library(data: st.DataObject) -> None:
+    version = data.draw(st.sampled_from([2, 3]))
+    dtype = np.dtype(data.draw(st.sampled_from(["bool", "int8", "int64", "float16", "float64", "complex64"])))
+    sides = data.draw(st.lists(st.tuples(st.integers(1, 9), st.integers(1, 5)), min_size=1, max_size=3))
+    shape, chunks = zip(*sides, strict=True)
+    name, between = data.draw(st.sampled_from(["default", "v2"][2 - version :])), data.draw(st.sampled_from("./"))
+    with tempfile.TemporaryDirectory() as folder:
+        array = zarr.create_array(
+            f"{folder}/x.zarr",
+            shape=shape,
+            chunks=chunks,
+            dtype=dtype,
+            zarr_format=version,
+            compressors=None,
+            filters=None if version == 2 else "auto",
+            fill_value=data.draw(st.sampled_from(_FILLS[dtype.kind])),
+            chunk_key_encoding={"name": "v2" if version == 2 else name, "separator": between},
+        )
+        written = (max(1, shape[0] // 2), *shape[1:])
+        array[: written[0]] = np.arange(math.prod(written)).reshape(written).astype(dtype)
+        source = plain_array(f"{folder}/x.zarr", "X")
+        assert source is not None
+        np.testing.assert_array_equal(_read(source), array[...])
+        source.close()
