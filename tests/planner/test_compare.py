@@ -135,3 +135,42 @@ def test_of_more_plans_the_best_is_no_worse_in_whatever_order_they_come(
 @given(st.floats(0.1, 1e3), st.integers(0, 1 << 40), st.integers(1, 1 << 30))
 def test_of_two_plans_as_fast_the_one_that_moves_less_is_better(seconds: float, nbytes: int, more: int) -> None:
     assert best_of([(seconds, nbytes + more), (seconds, nbytes)]) == best_of([(seconds, nbytes)])
+
+
+class Two:
+    """Two blocked cuts with what the formula says of each."""
+
+    blocked = True
+
+    def __init__(self, prices: dict[Cut, float]) -> None:
+        self.prices = prices
+
+    def compared(self) -> list[Cut]:
+        return list(self.prices)
+
+    def price(self, cut: Cut) -> float:
+        return self.prices[cut]
+
+    def whole(self, _: object) -> tuple[()]:
+        return ()
+
+    def roomier(self) -> tuple[()]:
+        return ()
+
+
+@pytest.mark.parametrize("cost, makes", [(1.0, 1), (1.15, 1), (1.34, 2)])
+def test_after_a_plan_of_bad_luck_others_are_made(cost: float, makes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a product's plan costs far more than its formula said, what the formula puts a little behind may win."""
+    first, second = Cut((), 0, 1), Cut((), 0, 2)
+    made = list[Cut]()
+
+    def lower_cut(cut: Cut, bound: int | None, rival: Rival | None) -> Placed:
+        made.append(cut)
+        return Placed(20.0 * (cost if cut is first else 1.1), 0)
+
+    monkeypatch.setattr(compare, "predicted_seconds", lambda placed, *_: placed.seconds)
+    monkeypatch.setattr(compare, "_with_less", lambda *_: None)
+    monkeypatch.setattr(compare, "_near_bound", lambda best, *_: best)
+    monkeypatch.setattr(compare, "_is_near", lambda *_: False)
+    found = compare.best_plan(Two({first: 20.0, second: 20.4}), lower_cut, MACHINE)  # type: ignore[arg-type]
+    assert found is not None and found.cut is made[-1] and len(made) == makes
