@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cache
-from itertools import pairwise
+from itertools import islice, pairwise
 
 import numpy as np
 
@@ -28,6 +28,8 @@ class Fold:
 
     ``table``: the cost of one segment by how the outer tensors, those handed in and those handed on are cut, the last
     by way; ``step`` is the same with the last by what readers see of the way, and each of the three as one axis.
+    ``shapes``: how many cuts there are of the three. What is handed to the first segment may be cut in other ways than
+    what it hands on, so those handed in are more, first the latter; ``entry`` tells where the former are among them.
     """
 
     run: Run
@@ -35,7 +37,8 @@ class Fold:
     work: Elimination
     table: Table
     step: Table
-    shapes: tuple[tuple[int, ...], tuple[int, ...]]
+    shapes: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
+    entry: list[Table]
     seen: list[Table]
     first: int
     scope: tuple[View, ...] = ()
@@ -48,40 +51,56 @@ class Fold:
     def enter(self, problem: Problem, at: dict[int, View]) -> None:
         """Add the term to a problem: what the last segment hands on becomes variables."""
         run = self.run
-        outer = [at[u] for u in run.outer]
-        entry = [at[self.start - run.period + q] for q in run.handed]
-        ways = []
-        for q, n in zip(run.handed, self.shapes[1], strict=True):
+        scope = [at[u] for u in run.outer]
+        for q, rows in zip(run.handed, self.entry, strict=True):
+            view = at[self.start - run.period + q]
+            scope.append(problem.view(view.variable, rows[problem.views[view.number]]))
+        for q, n in zip(run.handed, self.shapes[2], strict=True):
             view = problem.view(problem.variable(np.zeros(n)), np.arange(n))
             at[run.stop - run.period + q] = view
-            ways.append(view)
-        self.scope = (*outer, *entry, *ways)
-        table = power(self.step, self.times).reshape(self.shapes[0] + self.shapes[1] * 2)
-        problem.factors.append(Factor(self.scope, table))
+            scope.append(view)
+        self.scope = tuple(scope)
+        table = _product(self.step, power(self._inner, self.times - 1))
+        problem.factors.append(Factor(self.scope, table.reshape([n for shape in self.shapes for n in shape])))
+
+    @property
+    def _inner(self) -> Table:
+        """``step`` of a segment to which another one hands its tensors."""
+        outer, into, out = self.shapes
+        some = (slice(None), *(slice(n) for n in out), slice(None))
+        return self.step.reshape(-1, *into, math.prod(out))[some].reshape(-1, math.prod(out), math.prod(out))
 
     def rows(self, problem: Problem, chosen: list[int]) -> list[int]:
         """The row of its way for every node of the segments, where the problem's variables have these values."""
-        values = [int(problem.views[view.number][chosen[view.variable]]) for view in self.scope]
-        n, m = len(self.shapes[0]), len(self.shapes[1])
-        outer, entry, end = values[:n], values[n : n + m], values[n + m :]
+        values = iter([int(problem.views[view.number][chosen[view.variable]]) for view in self.scope])
+        outer, come, gone = (list(islice(values, len(shape))) for shape in self.shapes)
         e, start, stop = (
             int(np.ravel_multi_index(x, shape)) if shape else 0
-            for x, shape in zip((outer, entry, end), (*self.shapes, self.shapes[1]), strict=True)
+            for x, shape in zip((outer, come, gone), self.shapes, strict=True)
         )
-        way = path(self.step[e], start, stop, self.times)
-        solved = {key: self._segment(outer, *key) for key in set(pairwise(way))}
-        return [row for key in pairwise(way) for row in solved[key]]
+        inner = self._inner[e]
+        rest = power(inner[None], self.times - 1)[0]
+        way = path(inner, int(np.argmin(self.step[e, start] + rest[:, stop])), stop, self.times - 1)
+        solved: dict[tuple[tuple[int, ...], ...], list[int]] = {}
+        found = []
+        for key in pairwise([tuple(come), *(self._cuts(state) for state in way)]):
+            if key not in solved:
+                solved[key] = self._segment(tuple(outer), *key)
+            found += solved[key]
+        return found
 
-    def _segment(self, outer: list[int], come: int, gone: int) -> list[int]:
-        """The rows of one segment's nodes, given what comes in and how what goes out is seen."""
-        into = [int(i) for i in np.unravel_index(come, self.shapes[1])] if self.shapes[1] else []
-        out = np.unravel_index(gone, self.shapes[1]) if self.shapes[1] else ()
-        costs = self.table[(*outer, *into)]
-        for axis, (of, row) in enumerate(zip(self.seen, out, strict=True)):
+    def _cuts(self, state: int) -> tuple[int, ...]:
+        """How each tensor is cut that is handed on."""
+        return tuple(int(i) for i in np.unravel_index(state, self.shapes[2])) if self.shapes[2] else ()
+
+    def _segment(self, outer: tuple[int, ...], come: tuple[int, ...], gone: tuple[int, ...]) -> list[int]:
+        """The rows of one segment's nodes, given how what comes in and what goes out is seen."""
+        costs = self.table[(*outer, *come)]
+        for axis, (of, row) in enumerate(zip(self.seen, gone, strict=True)):
             other = (of != row).reshape([-1 if a == axis else 1 for a in range(costs.ndim)])
             costs = np.where(other, np.inf, costs)
         best = np.unravel_index(int(np.argmin(costs)), costs.shape)
-        kept = dict(enumerate(outer + into))
+        kept = dict(enumerate(outer + come))
         kept |= {self.first + q: int(row) for q, row in zip(self.run.handed, best, strict=True)}
         return self.work.chosen(kept)[self.first :]
 
@@ -90,38 +109,53 @@ def fold(terms: Terms, run: Run) -> Fold | None:
     """A run's segments as one term; None where that takes too large a table."""
     problem = Problem(memory=terms.memory)
     at: dict[int, View] = {}
-    for u in (*run.outer, *(run.start + q for q in run.handed)):
-        rows = len(terms.ways(u).made.counts)
+    times, entries = run.times, _entries(terms, run)
+    if entries is None:  # the first segment stands apart
+        times, own = run.times - 1, [terms.kinds[run.start + q] for q in run.handed]
+        entries = [terms.together(kind, kind) for kind in own]
+    if times < 2:
+        return None
+    into = {run.start + q: kind for q, (kind, _) in zip(run.handed, entries, strict=True)}
+    for u in (*run.outer, *into):
+        rows = len(terms.every[into.get(u, terms.kinds[u])].made.counts)
         at[u] = problem.view(problem.variable(np.zeros(rows)), np.arange(rows))
     n_before, n_outer = len(at), len(run.outer)
+    entry = [rows for _, rows in entries]
     second = run.start + run.period
     for v in range(second, second + run.period):
-        terms.enter(problem, v, at)
-    keep = [*range(n_before), *(n_before + q for q in run.handed)]
+        terms.enter(problem, v, at, into)
     sizes = [len(u) for u in problem.unary[:n_before]]
-    outer, handed = tuple(sizes[:n_outer]), tuple(sizes[n_outer:])
-    e, n = math.prod(outer), math.prod(handed)
-    if e * n * n > LARGEST_TABLE or e * n**3 > MOST_STEPS:
+    seen = [terms.ways(second + q).made.of for q in run.handed]
+    shapes = tuple(sizes[:n_outer]), tuple(sizes[n_outer:]), tuple(int(of.max()) + 1 for of in seen)
+    e, n, m = (math.prod(shape) for shape in shapes)
+    if e * n * m > LARGEST_TABLE or e * n * m * m > MOST_STEPS:
         return None
+    keep = [*range(n_before), *(n_before + q for q in run.handed)]
     work = Elimination(problem)
     table = work.left(keep) if work.run(frozenset(keep)) else None
     if table is None:
         return None
-    seen = [terms.ways(second + q).made.of for q in run.handed]
     step = table
     for axis, of in enumerate(seen, n_before):
         step = np.stack([step.compress(of == row, axis).min(axis) for row in range(int(of.max()) + 1)], axis)
-    times = run.times - (not _enters_alike(terms, run))
-    return Fold(run, times, work, table, step.reshape(e, n, n), (outer, handed), seen, n_before)
+    return Fold(run, times, work, table, step.reshape(e, n, m), shapes, entry, seen, n_before)
 
 
-def _enters_alike(terms: Terms, run: Run) -> bool:
-    """True where what stands before the run is made in the same ways as what its segments hand on."""
-    before = [run.start - run.period + q for q in run.handed]
-    return all(
-        u >= 0 and u not in run.outer and terms.ways(u).alike(terms.ways(run.start + q))
-        for u, q in zip(before, run.handed, strict=True)
-    )
+def _entries(terms: Terms, run: Run) -> list[tuple[int, Table]] | None:
+    """For each tensor handed on: a kind that is made in its ways and in those of what stands for it before the run.
+
+    And where the latter are among them. None where nothing of its shape does.
+    """
+    found = []
+    for q in run.handed:
+        u = run.start - run.period + q
+        if u < 0 or u in run.outer:
+            return None
+        kind, rows = terms.together(terms.kinds[run.start + q], terms.kinds[u])
+        if kind < 0:
+            return None
+        found.append((kind, rows))
+    return found
 
 
 def power(step: Table, times: int) -> Table:

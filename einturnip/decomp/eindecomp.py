@@ -12,7 +12,7 @@ Source: EinDecomp (Bourgeois et al., 2024, arXiv 2410.02682), whose counts of el
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -21,16 +21,21 @@ from einturnip.core.region import Region
 from einturnip.decomp.candidates import Ints, candidates
 from einturnip.decomp.chain import fold
 from einturnip.decomp.classes import label_bounds
-from einturnip.decomp.elimination import Problem, View, minimise
+from einturnip.decomp.elimination import Factor, Problem, Table, View, minimise
 from einturnip.decomp.repeats import Edges, runs
 from einturnip.decomp.terms import Terms
+from einturnip.decomp.twins import merged
 from einturnip.decomp.types import Decomposition, Partitioning
-from einturnip.decomp.ways import Ways, ways
+from einturnip.decomp.ways import Seen, Ways, ways
 from einturnip.eingraph.types import ConcatNode, EinGraph, EinsumNode, InputNode, Node
 
-# A tensor with more readers is cut off from them if the choice costs at most NEARLY times the least that can be.
+# A tensor with more readers is cut off from them if the choice costs at most NEARLY times the least that can be. What
+# it is made of is then chosen once more, MOST_FREED nodes at most.
 MOST_READERS = 8
 NEARLY = 1.005
+# Readers are far apart if more than this part of all nodes stands between them.
+FAR = 0.25
+MOST_FREED = 16
 
 Allowed = Callable[[int], Ints]
 """The ways that a node may be cut: its tiles, a row each."""
@@ -67,38 +72,49 @@ def cheapest(graph: EinGraph, allowed: Allowed, asked: Sequence[Hashable] | None
     ``asked``, where given, tells nodes apart that are alike but for the ways that are allowed.
     """
     made, edges = _in_order(graph)
-    kinds: list[int] = []
+    nodes = [graph.nodes[i] for i in made]
+    # Layers share most of their einsums, so these are told apart by identity first.
+    quick: list[Hashable] = [
+        id(node.einsum) if isinstance(node, EinsumNode) and not node.hints.tiles else -1 - k
+        for k, node in enumerate(nodes)
+    ]
+    if asked is not None:
+        quick = [(q, asked[i]) for q, i in zip(quick, made, strict=True)]
     every: list[Ways] = []
     known: dict[Hashable, int] = {}
-    seen: dict[Hashable, int] = {}  # by an einsum's identity: layers share most of theirs
-    for i in made:
-        node = graph.nodes[i]
-        question = asked[i] if asked is not None else None
-        quick = (id(node.einsum), node.hints.tiles, question) if isinstance(node, EinsumNode) else i
-        kind = seen.get(quick)
-        if kind is None:
-            kind = seen[quick] = known.setdefault((_kind(node, graph), question), len(known))
-            if kind == len(every):
-                every.append(ways(node, graph, allowed(i)))
-        kinds.append(kind)
-    terms = Terms(kinds, every, edges)
-    return _cut(graph, made, terms, solve(terms))
+    kind_of: dict[Hashable, int] = {}
+    for q, k in dict(zip(reversed(quick), range(len(made) - 1, -1, -1), strict=True)).items():
+        kind = kind_of[q] = known.setdefault((_kind(nodes[k], graph), asked and asked[made[k]]), len(known))
+        if kind == len(every):
+            every.append(ways(nodes[k], graph, allowed(made[k])))
+    kinds = [kind_of[q] for q in quick]
+    concats = [k for k, node in enumerate(nodes) if isinstance(node, ConcatNode)]
+    number, left, ties = merged(kinds, every, edges)
+    terms = Terms(left, every, ties)
+    rows = solve(terms, frozenset(number[concats].tolist()))
+    return _cut(graph, made, edges, terms, rows, number)
 
 
 def _in_order(graph: EinGraph) -> tuple[list[int], Edges]:
     """The nodes that are made, operands first, and what reads what, by place in that list; input i is -1 - i.
 
-    A tensor of many readers stands as early as it may, and what many are put together to and nobody reads stands last:
-    wherever the program has them, they do not part the nodes of a layer.
+    A tensor of many readers, or of some far apart, stands as early as it may, and what many are put together to and
+    nobody reads stands last: wherever the program has them, they do not part the nodes of a layer.
     """
     read_by = {i: node.operands for i, node in enumerate(graph.nodes) if not isinstance(node, InputNode)}
-    made = np.array(list(read_by), np.int64)
+    made = np.fromiter(read_by, np.int64, len(read_by))
     reads = Edges.of(list(read_by.values()))
-    operands, readers = np.bincount(reads.reader), np.bincount(reads.made, minlength=len(graph.nodes))
+    operands = np.bincount(reads.reader, minlength=len(made))
+    readers = np.bincount(reads.made, minlength=len(graph.nodes))
     place = np.arange(len(graph.nodes), dtype=float)
-    gathered = made[np.flatnonzero(operands > MOST_READERS)]
-    place[gathered[readers[gathered] == 0]] = len(graph.nodes)
-    for i in np.flatnonzero(readers > MOST_READERS).tolist():
+    gathered = (operands > 1) & (readers[made] == 0)
+    for k in np.flatnonzero(gathered).tolist():
+        gathered[k] = operands[k] > MOST_READERS or isinstance(graph.nodes[made[k]], ConcatNode)
+    place[made[gathered]] = len(graph.nodes)
+    inside = reads.where(~gathered[reads.reader])
+    nearest, farthest = np.zeros((2, len(graph.nodes)), np.int64)
+    nearest[inside.made[::-1]], farthest[inside.made] = inside.reader[::-1], inside.reader
+    for i in np.flatnonzero((readers > MOST_READERS) | (farthest - nearest > FAR * len(made))).tolist():
         if i in read_by:
             place[i] = max((float(place[o]) for o in read_by[i] if o in read_by), default=-1) + 0.5
     order = np.argsort(place[made], kind="stable")
@@ -114,79 +130,107 @@ def _kind(node: Node, graph: EinGraph) -> Hashable:
     if isinstance(node, EinsumNode):
         e = node.einsum
         whole = e.whole if isinstance(e, Region) else ()
-        kind: list[Hashable] = [e.bounds, e.n_out, e.dtype.itemsize, e.shapes, whole, node.hints.tiles]
-        for access, dtype in zip(e.accesses, e.dtypes, strict=True):
-            kind += len(access), dtype.itemsize
-            for p in access:
-                kind.append(p if isinstance(p, int) else (p.terms, p.divisor, p.modulus))
-        return tuple(kind)
+        sizes = (e.n_out, e.dtype.itemsize, *[dtype.itemsize for dtype in e.dtypes])
+        reads = [  # of an index all but where it begins
+            tuple([p if isinstance(p, int) else (p.terms, p.divisor, p.modulus) for p in access])
+            for access in e.accesses
+        ]
+        return e.bounds, sizes, e.shapes, whole, node.hints.tiles, *reads
     assert isinstance(node, ConcatNode)
     return node.shape, node.dtype.itemsize, *((p.axes, graph.nodes[p.operand].shape) for p in node.pieces)
 
 
-def solve(terms: Terms) -> list[int]:
+def solve(terms: Terms, concats: frozenset[int] = frozenset()) -> list[int]:
     """The row of each variable's way: the best, or within NEARLY of it where some have many readers or operands.
 
     These would tie all of them together, the layers of a model to one table of angles or to one tensor that keeps what
     each of them makes. So they are cut off: who reads the one pays the least that it may have to, and what the other is
     put together from pays nothing. What that choice really costs shows how far from the best it can be.
+
+    ``concats``: variables that are put together from pieces.
     """
-    edges = terms.edges.where(terms.edges.made >= 0)
-    read, reads = (
-        frozenset(np.flatnonzero(np.bincount(x) > MOST_READERS).tolist()) for x in (edges.made, edges.reader)
+    edges, n = terms.edges.where(terms.edges.made >= 0), len(terms.kinds)
+    readers, operands = (np.bincount(x, minlength=n) for x in (edges.made, edges.reader))
+    many = (
+        readers > MOST_READERS * np.array([own.times for own in terms.every], np.int64)[np.array(terms.kinds, np.int64)]
     )
-    either = read | reads
-    if either:
-        apart = np.zeros(len(terms.kinds), bool)
-        apart[list(either)] = True
-    if either and not (apart[edges.made] & apart[edges.reader]).any():
-        loosened = replace(terms, loose=read, gathering=reads)
-        least = _adapted(loosened, _solved(loosened))
+    gathering = operands > MOST_READERS
+    limit = NEARLY if (many | gathering).any() else 1.0
+    for v in concats:
+        gathering[v] |= operands[v] > 1 and not readers[v]
+    if (many | gathering).any():
+        loose, gathers = (frozenset(np.flatnonzero(x).tolist()) for x in (many, gathering))
+        loosened = replace(terms, loose=loose, gathering=gathers)
+        least = _adapted(loosened, _solved(loosened), limit)
         if least is not None:
             return least
     return _solved(terms)
 
 
-def _adapted(terms: Terms, rows: list[int]) -> list[int] | None:
-    """The rows with what was cut off made as suits the others; None where that may cost more than NEARLY."""
-    every, either = terms.every, sorted(terms.loose | terms.gathering)
+def _adapted(terms: Terms, rows: list[int], limit: float) -> list[int] | None:
+    """The rows with what was cut off made as suits the others; None where that costs over ``limit`` times the least."""
+    every, free = terms.every, _freed(terms)
     chosen = _distinct(terms.kinds, rows)
-    chosen[either] = -1 - np.arange(len(either))
+    chosen[free] = -1 - np.arange(len(free))
     _, first, of, counts = np.unique(chosen, return_index=True, return_inverse=True, return_counts=True)
     alike = [(terms.kinds[v], rows[v], v if chosen[v] < 0 else -1) for v in first.tolist()]
-    own = [float(every[kind].own[row]) for kind, row, _ in alike]
-    bound = free = 0.0
-    paid = {u: terms.ways(u).own.copy() for u in either}
-    for (_, _, u), cost, n in zip(alike, own, counts.tolist(), strict=True):
-        bound += n * cost
-        free += n * cost if u < 0 else 0.0
-    edges = terms.edges.where(terms.edges.made >= 0)
-    sizes = len(alike), len(alike), int(edges.slot.max(initial=0)) + 1
-    slots = edges.slot.copy()
-    for v in terms.gathering:
-        mine = edges.reader == v
-        slots[mine] = terms.ways(v).alike_slots[slots[mine]]
-    ties = np.ravel_multi_index((of[edges.made], of[edges.reader], slots), sizes)
-    ties, counts = np.unique(ties, return_counts=True)
-    for a, b, slot, n in zip(*(x.tolist() for x in (*np.unravel_index(ties, sizes), counts)), strict=True):
+    bound = real = 0.0
+    for (kind, row, u), n in zip(alike, counts.tolist(), strict=True):
+        cost = n * float(every[kind].own[row])
+        bound += cost
+        real += cost if u < 0 else 0.0
+    paid = {u: terms.ways(u).own.copy() for u in free}
+    pairs: list[tuple[int, int, Seen, Table]] = []
+    for a, b, slot, n in _ties(terms, of, len(alike)):
         (kind, before, u), (other, after, v) = alike[a], alike[b]
         seen, read = every[kind].made.of, every[other].wanted[slot]
         table, wanted = terms.table(kind, read), read.of
         cost = n * float(table[seen[before], wanted[after]])
-        if u in terms.loose:
-            bound += n * float(table[:, wanted[after]].min())
-        elif v not in terms.gathering:
-            bound += cost
-        if u >= 0:
+        if v not in terms.gathering:
+            bound += n * float(table[:, wanted[after]].min()) if u in terms.loose else cost
+        if u >= 0 and v >= 0:
+            pairs.append((u, v, read, n * table))
+        elif u >= 0:
             paid[u] += n * table[seen, wanted[after]]
         elif v >= 0:
             paid[v] += n * table[seen[before], wanted]
         else:
-            free += cost
-    for u, costs in paid.items():
-        rows[u] = int(np.argmin(costs))
-    real = free + sum(float(costs.min()) for costs in paid.values())
-    return rows if real <= NEARLY * bound else None
+            real += cost
+    problem = Problem()
+    at = {u: problem.view(problem.variable(costs), terms.ways(u).made.of) for u, costs in paid.items()}
+    for u, v, read, table in pairs:
+        problem.factors.append(Factor((at[u], problem.view(at[v].variable, read.of)), table))
+    best = minimise(problem)
+    for (u, costs), row in zip(paid.items(), best, strict=True):
+        rows[u] = row
+        real += float(costs[row])
+    real += sum(float(t[terms.ways(u).made.of[rows[u]], read.of[rows[v]]]) for u, v, read, t in pairs)
+    return rows if real <= limit * bound else None
+
+
+def _freed(terms: Terms) -> list[int]:
+    """What was cut off, and what the loose are made of."""
+    free = set(terms.loose | terms.gathering)
+    most = len(free) + MOST_FREED
+    near = terms.loose
+    while near:
+        near = frozenset(u for v in near for u in terms.reads(v) if u >= 0) - free
+        if len(free) + len(near) > most:
+            break
+        free |= near
+    return sorted(free)
+
+
+def _ties(terms: Terms, of: Ints, n: int) -> Iterator[tuple[int, ...]]:
+    """What is read by what, by their numbers ``of`` n, as which operand, and how often."""
+    edges = terms.edges.where(terms.edges.made >= 0)
+    slots = edges.slot.copy()
+    for v in terms.gathering:
+        mine = edges.reader == v
+        slots[mine] = terms.ways(v).alike_slots[slots[mine]]
+    sizes = n, n, int(edges.slot.max(initial=0)) + 1
+    ties, counts = np.unique(np.ravel_multi_index((of[edges.made], of[edges.reader], slots), sizes), return_counts=True)
+    return zip(*(x.tolist() for x in (*np.unravel_index(ties, sizes), counts)), strict=True)
 
 
 def _solved(terms: Terms) -> list[int]:
@@ -212,20 +256,31 @@ def _solved(terms: Terms) -> list[int]:
     return rows
 
 
-def _cut(graph: EinGraph, made: Sequence[int], terms: Terms, rows: Sequence[int]) -> Decomposition:
-    """The chosen ways as a decomposition; an input is cut as its first reader wants it."""
+def _cut(
+    graph: EinGraph, made: Sequence[int], edges: Edges, terms: Terms, rows: Sequence[int], number: Ints
+) -> Decomposition:
+    """The chosen ways as a decomposition; an input is cut as its first reader wants it.
+
+    ``number[k]`` is the variable of node ``made[k]``.
+    """
     _, first, of = np.unique(_distinct(terms.kinds, rows), return_index=True, return_inverse=True)
     chosen = [(terms.ways(v), rows[v]) for v in first.tolist()]
     cuts = [Partitioning(own.bounds, tuple(own.tiles[row].tolist())) for own, row in chosen]
-    parts = dict(zip(made, (cuts[k] for k in of.tolist()), strict=True))
-    inputs = terms.edges.where(terms.edges.made < 0)
+    parts: list[Partitioning | None] = [None] * len(graph.nodes)
+    for i, k in zip(made, of[number].tolist(), strict=True):
+        parts[i] = cuts[k]
+    inputs = edges.where(edges.made < 0)
     operands, first = np.unique(-1 - inputs.made, return_index=True)
-    for i, v, slot in zip(operands.tolist(), inputs.reader[first].tolist(), inputs.slot[first].tolist(), strict=True):
+    readers = number[inputs.reader[first]]
+    for i, v, slot in zip(operands.tolist(), readers.tolist(), inputs.slot[first].tolist(), strict=True):
         parts[i] = _wanted(graph.nodes[i].shape, terms.ways(v), slot, rows[v])
-    for i, node in enumerate(graph.nodes):
-        if i not in parts:
-            parts[i] = Partitioning(node.shape, tuple(max(1, b) for b in node.shape))
-    return Decomposition(graph, tuple(parts[i] for i in range(len(parts))), (None,) * len(parts))
+    whole = (cut or _whole(graph.nodes[i].shape) for i, cut in enumerate(parts))
+    return Decomposition(graph, tuple(whole), (None,) * len(parts))
+
+
+def _whole(shape: tuple[int, ...]) -> Partitioning:
+    """One tile: of an input that nobody reads."""
+    return Partitioning(shape, tuple(max(1, b) for b in shape))
 
 
 def _distinct(kinds: Sequence[int], rows: Sequence[int]) -> Ints:
@@ -247,9 +302,12 @@ def _notes(d: Decomposition, parts: int) -> tuple[str, ...]:
     found: dict[str, None] = {}
     distinct = {id(cut): cut for cut in d.partitionings}
     other = {key for key, cut in distinct.items() if math.prod(cut.counts) != parts}
+    told = set()
     for node, cut in zip(d.graph.nodes, d.partitionings, strict=True) if other else ():
-        if id(cut) in other and isinstance(node, EinsumNode) and 0 not in label_bounds(node):
-            why = "as @tile asks" if node.hints.tiles else "tiles of one extent give no more"
-            calls = math.prod(cut.counts)
-            found[f"line {node.line}: {node.name} has {calls} kernel calls, not {parts}: {why}"] = None
+        if id(cut) in other and isinstance(node, EinsumNode) and (key := (node.line, node.name, id(cut))) not in told:
+            told.add(key)
+            if 0 not in label_bounds(node):
+                why = "as @tile asks" if node.hints.tiles else "tiles of one extent give no more"
+                calls = math.prod(cut.counts)
+                found[f"line {node.line}: {node.name} has {calls} kernel calls, not {parts}: {why}"] = None
     return tuple(found)

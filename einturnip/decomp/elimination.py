@@ -106,29 +106,33 @@ class Elimination:
         self.fixed: dict[int, int] = {}
 
     def run(self, keep: frozenset[int] = frozenset()) -> bool:
-        """Remove every variable but ``keep``, the one that leaves the smallest table first; False: one was guessed."""
+        """Remove every variable but ``keep``, the one that adds the fewest entries first; False: one was guessed."""
         left = set(range(len(self.unary))) - keep
         sizes = {x: self._table_size(x) for x in left}
-        queue = [(size, x) for x, size in sizes.items()]
+        queue = [(added, x) for x, (added, _) in sizes.items()]
         heapify(queue)
         exact = True
         while left:
-            size, x = heappop(queue)
-            if x not in left or size != sizes[x]:
+            added, x = heappop(queue)
+            if x not in left or added != sizes[x][0]:
                 continue
-            if size > LARGEST_TABLE:
+            large = sizes[x][1] > LARGEST_TABLE
+            if large and (fits := [(*sizes[v], v) for v in left if sizes[v][1] <= LARGEST_TABLE]):
+                heappush(queue, (added, x))
+                large, x = False, min(fits)[2]
+            elif large:
                 exact = False
-                heappush(queue, (size, x))
+                heappush(queue, (added, x))
                 x = max(left, key=lambda v: (len(self._neighbours(v)), -v))
             near = self._neighbours(x) & left
             left.discard(x)
-            if size > LARGEST_TABLE:
+            if large:
                 self._fix(x)
             else:
                 self._eliminate(x)
             for y in near:
                 sizes[y] = self._table_size(y)
-                heappush(queue, (sizes[y], y))
+                heappush(queue, (sizes[y][0], y))
         return exact
 
     def chosen(self, kept: Mapping[int, int]) -> list[int]:
@@ -190,12 +194,13 @@ class Elimination:
                     scope.setdefault(view.variable, set()).add(view)
         return scope
 
-    def _table_size(self, x: int) -> int:
-        """Entries of the table that eliminating ``x`` makes."""
+    def _table_size(self, x: int) -> tuple[int, int]:
+        """Entries that eliminating ``x`` adds to all tables, and those of the table that it makes."""
         rows, sizes = self.problem.rows, dict[int, int]()
         for v, number in {view for f in self.touching[x] for view in f.scope}:
             sizes[v] = sizes.get(v, 1) * rows[number]
-        return math.prod([min(len(self.unary[v]), size) for v, size in sizes.items() if v != x])
+        made = math.prod([min(len(self.unary[v]), size) for v, size in sizes.items() if v != x])
+        return made - sum([f.table.size for f in self.touching[x]]), made
 
     def _eliminate(self, x: int) -> None:
         """Replace the terms with ``x`` by their least over its values, a term of the other variables."""
@@ -245,15 +250,17 @@ def _least_sum(unary: Table, terms: list[tuple[Table, Table]], rows: list[int]) 
     best, unary = np.full(rows, np.inf), unary.reshape(-1, *[1] * len(rows))
     terms = sorted(terms, key=lambda term: term[1].size)  # sums of small tables are small
     block = max(1, AT_ONCE // math.prod(rows[1:]))
+    step = max(1, AT_ONCE // math.prod([min(block, rows[0]), *rows[1:]]))
+    room = np.empty((min(step, len(unary)), min(block, rows[0]), *rows[1:]))  # one, as fresh pages take long
     for lo in range(0, rows[0], block):
         here, part = slice(lo, lo + block), best[lo : lo + block]
-        near = [(of, table[:, here] if table.shape[1] > 1 else table) for of, table in terms]
-        step = max(1, AT_ONCE // part.size)
+        *near, (of_last, last) = [(of, table[:, here] if table.shape[1] > 1 else table) for of, table in terms]
         for start in range(0, len(unary), step):
             some = slice(start, start + step)
             cost = unary[some]
             for of, table in near:
                 cost = cost + table[of[some]]
+            cost = np.add(cost, last[of_last[some]], out=room[: len(cost), : len(part)])
             np.minimum(part, cost.min(0), out=part)
     return best
 

@@ -13,8 +13,9 @@ Ints = NDArray[np.int64]
 
 # Nodes with more operands than this are taken to be alike to none.
 MOST_OPERANDS = 8
-# Periods that are tried, those first that most nodes speak for.
+# Periods that are tried, those first that most nodes speak for; two segments are a run where they have LONG nodes.
 MOST_PERIODS = 4
+LONG = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +80,8 @@ def runs(kinds: Sequence[int], edges: Edges) -> list[Run]:
             run = _run(numbers, table, made, lo, hi, period)
             if run is not None and (best is None or run.stop - run.start > best.stop - best.start):
                 best = run
+            if best is not None and 2 * (best.stop - best.start) > hi - lo:
+                break
         if best is not None:
             found.append(best)
             work += [(lo, best.start), (best.stop, hi)]
@@ -91,7 +94,12 @@ def _periods(kinds: Ints) -> list[int]:
     alike = kinds[order][1:] == kinds[order][:-1]
     votes = np.bincount((order[1:] - order[:-1])[alike])
     most = np.argsort(-votes, kind="stable")[:MOST_PERIODS]
-    return [period for period in most[votes[most] > 0].tolist() if 3 * period <= len(kinds)]
+    return [period for period in most[votes[most] > 0].tolist() if _fewest(period) * period <= len(kinds)]
+
+
+def _fewest(period: int) -> int:
+    """Of how many segments a run is worth its while."""
+    return 2 if period >= LONG else 3
 
 
 def _run(kinds: Ints, table: Ints, edges: Edges, lo: int, hi: int, period: int) -> Run | None:
@@ -105,12 +113,13 @@ def _run(kinds: Ints, table: Ints, edges: Edges, lo: int, hi: int, period: int) 
         return None
     longest = int(np.argmax(ends[1::2] - ends[::2]))
     first, stop = lo + int(ends[2 * longest]), lo + period + int(ends[2 * longest + 1])
-    if stop - first < 3 * period:
+    fewest = _fewest(period)
+    spare = stop - first - fewest * period
+    if spare < 0:
         return None
-    crossing = _crossing(edges, first, period)
+    crossing = _crossing(edges, first, period)[: spare + 1]
     start = first + crossing.index(min(crossing))
-    times = (stop - start) // period
-    return _checked(table, edges, start, period, times) if times >= 3 else None
+    return _checked(table, edges, start, period, (stop - start) // period)
 
 
 def _crossing(edges: Edges, first: int, period: int) -> list[int]:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from types import MappingProxyType
 
 import numpy as np
 
 from einturnip.decomp.elimination import Factor, Memory, Problem, Table, View
 from einturnip.decomp.repeats import Edges
 from einturnip.decomp.ways import Seen, Ways, repartition
+
+NOTHING: Mapping[int, int] = MappingProxyType({})
 
 
 @dataclass
@@ -23,12 +26,13 @@ class Terms:
     """
 
     kinds: Sequence[int]
-    every: Sequence[Ways]
+    every: list[Ways]
     edges: Edges
     loose: frozenset[int] = frozenset()
     gathering: frozenset[int] = frozenset()
     tables: dict[tuple[int, int], Table] = field(default_factory=dict)
     leasts: dict[tuple[int, int], Table] = field(default_factory=dict)
+    joined: dict[tuple[int, int], tuple[int, Table]] = field(default_factory=dict)
     memory: Memory = field(default_factory=Memory)
 
     @cached_property
@@ -52,18 +56,47 @@ class Terms:
         """The ways of a variable."""
         return self.every[self.kinds[v]]
 
-    def enter(self, problem: Problem, v: int, at: dict[int, View]) -> int:
-        """Add a variable and its terms with what it reads; ``at[u]`` is how readers see u."""
+    def reads(self, v: int) -> list[int]:
+        """What a variable reads."""
+        reads: list[int] = self.edges.made[self.first[v] : self.first[v + 1]].tolist()
+        return reads
+
+    def enter(self, problem: Problem, v: int, at: dict[int, View], instead: Mapping[int, int] = NOTHING) -> int:
+        """Add a variable and its terms with what it reads; ``at[u]`` is how readers see u, of kind ``instead[u]``."""
         own = self.ways(v)
         x = problem.variable(own.own)
         at[v] = problem.view(x, own.made.of)
-        reads = self.edges.made[self.first[v] : self.first[v + 1]].tolist()
-        for u, wanted in zip(reads, own.wanted, strict=True) if v not in self.gathering else ():
+        for u, wanted in zip(self.reads(v), own.wanted, strict=True) if v not in self.gathering else ():
             if u in self.loose:
                 problem.factors.append(Factor((problem.view(x, wanted.of),), self._least(self.kinds[u], wanted)))
             elif u >= 0:
-                problem.factors.append(Factor((at[u], problem.view(x, wanted.of)), self.table(self.kinds[u], wanted)))
+                table = self.table(instead.get(u, self.kinds[u]), wanted)
+                problem.factors.append(Factor((at[u], problem.view(x, wanted.of)), table))
         return x
+
+    def together(self, kind: int, other: int) -> tuple[int, Table]:
+        """A kind made in the ways of two, those of the first foremost, and where those of the other are among them.
+
+        It is -1 where the two are no tensors of one shape.
+        """
+        key = kind, other
+        if key not in self.joined:
+            a, b = self.every[kind], self.every[other]
+            n, shape = len(a.made.tiles), a.bounds[: a.n_out]
+            if kind == other:
+                self.joined[key] = kind, np.arange(n)
+            elif (shape, a.itemsize) != (b.bounds[: b.n_out], b.itemsize):
+                self.joined[key] = -1, np.arange(0)
+            else:
+                tiles = np.concatenate((a.made.tiles, b.made.tiles))
+                nothing = np.zeros(len(tiles))
+                both = Ways(shape, len(shape), a.itemsize, tiles, nothing, nothing, ())
+                rows = both.made.of[n:]
+                if len(both.made.tiles) > n:
+                    self.every.append(both)
+                    kind = len(self.every) - 1
+                self.joined[key] = kind, rows
+        return self.joined[key]
 
     def _least(self, made: int, wanted: Seen) -> Table:
         """The least cost of each way that an operand is wanted."""

@@ -11,7 +11,7 @@ Source: EinDecomp (Bourgeois et al., 2024, arXiv 2410.02682), whose counts of el
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, assert_never
@@ -32,18 +32,22 @@ Costs = NDArray[Any]
 class Seen:
     """The ways as they look from one tensor: distinct (counts, tiles) a row, and the row ``of`` each way.
 
-    ``exact``: along which axes tiles are read as they are, not with what surrounds them.
+    ``exact``: along which axes tiles are read as they are, not with what surrounds them. ``times``: by how many nodes.
     """
 
     counts: Ints
     tiles: Ints
     of: Ints
     exact: NDArray[np.bool_]
+    times: int = 1
 
 
 @dataclass(frozen=True)
 class Ways:
-    """Ways to cut one node: tiles along each label, and the bytes that the kernel calls take in and hand on."""
+    """Ways to cut one node: tiles along each label, and the bytes that the kernel calls take in and hand on.
+
+    Or ``times`` nodes that are cut alike.
+    """
 
     bounds: tuple[int, ...]
     n_out: int
@@ -52,6 +56,7 @@ class Ways:
     join: Costs
     aggregate: Costs
     reads: tuple[tuple[Ints, Ints, NDArray[np.bool_]], ...]
+    times: int = 1
 
     def __len__(self) -> int:
         return len(self.tiles)
@@ -64,13 +69,7 @@ class Ways:
     @cached_property
     def own(self) -> Costs:
         """Bytes of each way that hang on this node alone."""
-        return self.join + self.aggregate
-
-    def alike(self, other: Ways) -> bool:
-        """True where readers see the same ways to make the node's tensor."""
-        mine, theirs = self.made, other.made
-        same = mine.tiles.shape == theirs.tiles.shape and self.itemsize == other.itemsize
-        return same and bool((mine.tiles == theirs.tiles).all() and (mine.counts == theirs.counts).all())
+        return (self.join + self.aggregate) * self.times
 
     @cached_property
     def made(self) -> Seen:
@@ -81,28 +80,28 @@ class Ways:
     @cached_property
     def wanted(self) -> tuple[Seen, ...]:
         """How each way wants each operand cut; operands that are read alike share theirs."""
-        once = {key: seen(*read) for key, read in {id(read): read for read in self.reads}.items()}
+        once = {key: seen(*read, self.times) for key, read in {id(read): read for read in self.reads}.items()}
         return tuple(once[id(read)] for read in self.reads)
 
     @cached_property
     def alike_slots(self) -> Ints:
         """For each operand the first that is read as it is."""
         first: dict[int, int] = {}
-        return np.array([first.setdefault(id(w), slot) for slot, w in enumerate(self.wanted)], np.int64)
+        return np.array([first.setdefault(id(read), slot) for slot, read in enumerate(self.reads)], np.int64)
 
 
-def seen(counts: Ints, tiles: Ints, exact: NDArray[np.bool_]) -> Seen:
+def seen(counts: Ints, tiles: Ints, exact: NDArray[np.bool_], times: int = 1) -> Seen:
     """Distinct rows, in the order of their first appearance."""
     rows: dict[tuple[int, ...], int] = {}
     of = [rows.setdefault(tuple(row), len(rows)) for row in np.concatenate((counts, tiles), 1).tolist()]
     table = np.array(list(rows), np.int64).reshape(len(rows), -1)
-    return Seen(table[:, : counts.shape[1]], table[:, counts.shape[1] :], np.array(of, np.int64), exact)
+    return Seen(table[:, : counts.shape[1]], table[:, counts.shape[1] :], np.array(of, np.int64), exact, times)
 
 
 def repartition(made: Seen, wanted: Seen, itemsize: int) -> Costs:
     """Bytes that it takes to cut a tensor anew: one row a way that it is made, one column a way that it is wanted."""
     before, after = made.counts[:, None, :], wanted.counts[None, :, :]
-    cells = np.maximum(before, after).prod(2) * itemsize
+    cells = np.maximum(before, after).prod(2) * (itemsize * wanted.times)
     given, taken = made.tiles.prod(1)[:, None], wanted.tiles.prod(1)[None, :]
     same = made.tiles[:, None, :] == wanted.tiles[None, :, :]
     alike = ((before == after) & (same | ~wanted.exact)).all(2)
@@ -142,20 +141,29 @@ def _einsum_ways(einsum: Space, tiles: Ints) -> Ways:
     calls = counts.prod(1)
     groups = counts[:, einsum.n_out :].prod(1)
     reads, join = [], np.zeros(len(tiles))
+    once: dict[Hashable, tuple[Ints, Ints, NDArray[np.bool_]]] = {}
     for slot, (access, dtype) in enumerate(zip(einsum.accesses, einsum.dtypes, strict=True)):
-        part = np.ones((len(tiles), len(access)), np.int64)
-        cut = np.ones((len(tiles), len(access)), np.int64)
-        for axis, index in enumerate(access):
-            label = index if isinstance(index, int) else _leading(index, einsum.bounds)
-            part[:, axis] = tiles[:, index] if isinstance(index, int) else _extent(einsum, slot, axis, index, tiles)
-            if label is not None:
-                cut[:, axis] = counts[:, label]
-        exact = np.array([isinstance(index, int) for index in access], bool)
-        reads.append((cut, part, exact))
-        join += part.prod(1, dtype=np.float64) * dtype.itemsize
+        key = access, einsum.operand_shape(slot)
+        if key not in once:
+            once[key] = _read(einsum, slot, tiles, counts)
+        reads.append(once[key])
+        join += once[key][1].prod(1, dtype=np.float64) * dtype.itemsize
     made = tiles[:, : einsum.n_out].prod(1, dtype=np.float64) * einsum.dtype.itemsize
     aggregate = calls // groups * (groups - 1) * made
     return Ways(einsum.bounds, einsum.n_out, einsum.dtype.itemsize, tiles, calls * join, aggregate, tuple(reads))
+
+
+def _read(einsum: Space, slot: int, tiles: Ints, counts: Ints) -> tuple[Ints, Ints, NDArray[np.bool_]]:
+    """How each way wants an operand: counts, tiles and along which axes they are exact."""
+    access = einsum.accesses[slot]
+    part = np.ones((len(tiles), len(access)), np.int64)
+    cut = np.ones((len(tiles), len(access)), np.int64)
+    for axis, index in enumerate(access):
+        label = index if isinstance(index, int) else _leading(index, einsum.bounds)
+        part[:, axis] = tiles[:, index] if isinstance(index, int) else _extent(einsum, slot, axis, index, tiles)
+        if label is not None:
+            cut[:, axis] = counts[:, label]
+    return cut, part, np.array([isinstance(index, int) for index in access], bool)
 
 
 def _leading(index: Index, bounds: Sequence[int]) -> int | None:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from itertools import product
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,6 +24,7 @@ from einturnip.decomp.chain import fold
 from einturnip.decomp.eindecomp import NEARLY, _adapted, eindecomp
 from einturnip.decomp.movement import moved
 from einturnip.decomp.repeats import Edges, runs
+from einturnip.decomp.twins import merged
 from einturnip.decomp.types import Decomposition
 from einturnip.decomp.ways import counted
 from einturnip.eingraph.types import ConcatNode, EinGraph, EinsumNode, Hints, InputNode, Piece
@@ -233,6 +235,65 @@ def test_layers_that_repeat_cost_what_they_cost_one_by_one(monkeypatch: pytest.M
     assert sum(f is not None for f in folded) > 20
 
 
+@pytest.mark.parametrize("layers", [2, 3])
+def test_two_layers_are_solved_as_one(layers: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    folded = []
+
+    def noted(*arguments: Any) -> Any:
+        folded.append(fold(*arguments))
+        return folded[-1]
+
+    monkeypatch.setattr("einturnip.decomp.eindecomp.fold", noted)
+    monkeypatch.setattr("einturnip.decomp.repeats.LONG", 2)
+    for seed in range(40):
+        draw = random.Random(seed)
+        graph, parts = layered(draw, layers), draw.choice([2, 3, 4, 6])
+        quick = found(graph, parts)
+        with monkeypatch.context() as patch:
+            patch.setattr("einturnip.decomp.eindecomp.runs", lambda *_: [])
+            assert quick == found(graph, parts), f"seed {seed}"
+    assert any(f is not None and f.times == layers for f in folded)
+
+
+def twinned(draw: random.Random) -> EinGraph:
+    """Two or three products of one tensor with weights of their own, or tables made of it, all read by one einsum."""
+    copies, summed = draw.randint(2, 3), draw.random() < 0.5
+    nodes: Terms = [("ab", (), []), ("bc", (), []), ("ac", (0, 1), ["ab", "bc"])]
+    made = []
+    for _ in range(copies):
+        if summed:
+            nodes.append(("cd", (), []))
+            nodes.append(("ad", (2, len(nodes) - 1), ["ac", "cd"]))
+        else:
+            nodes.append(("ac", (2,), ["ac"]))
+        made.append(len(nodes) - 1)
+    own = nodes[-1][0]
+    nodes.append((own, tuple(made), [own] * copies))
+    nodes.append((own[1], (len(nodes) - 1,), [own]))
+    return graph_of(dict.fromkeys("abcd", 12), nodes)
+
+
+def test_nodes_that_are_alike_in_all_they_touch_are_one_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    variables: list[int] = []
+
+    def noted(*arguments: Any) -> Any:
+        result = merged(*arguments)
+        variables.append(len(arguments[0]) - len(result[1]))
+        return result
+
+    monkeypatch.setattr("einturnip.decomp.eindecomp.merged", noted)
+    for seed in range(20):
+        draw = random.Random(seed)
+        graph, parts = twinned(draw), draw.choice([2, 3, 4, 6])
+        best = least(graph, parts)
+        assert best is None or found(graph, parts) == best, f"seed {seed}"
+        quick = found(graph, parts)
+        with monkeypatch.context() as patch:
+            patch.setattr("einturnip.decomp.eindecomp.merged", lambda k, _, edges: (np.arange(len(k)), k, edges))
+            assert quick == found(graph, parts), f"seed {seed}"
+    assert set(variables) == {1, 2}
+
+
 def gathered(draw: random.Random, layers: int) -> EinGraph:
     """Layers as above, and one tensor that keeps what each of them hands on, as keys and values are kept."""
     graph = layered(draw, layers)
@@ -293,9 +354,10 @@ def sharing(layers: int, apart: bool) -> EinGraph:
     return graph
 
 
+@pytest.mark.parametrize("layers", [3, 4, 12])
 @pytest.mark.parametrize("apart", [True, False])
 def test_layers_are_solved_once_wherever_the_program_has_what_they_share(
-    apart: bool, monkeypatch: pytest.MonkeyPatch
+    apart: bool, layers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     repeated: list[tuple[int, int]] = []
 
@@ -305,9 +367,9 @@ def test_layers_are_solved_once_wherever_the_program_has_what_they_share(
         return found
 
     monkeypatch.setattr("einturnip.decomp.eindecomp.runs", noted)
-    decomposition = eindecomp(sharing(12, apart), 4)
-    assert repeated[0] == (2, 12)
-    other = eindecomp(sharing(12, not apart), 4)
+    decomposition = eindecomp(sharing(layers, apart), 4)
+    assert repeated[0] == (2, layers)
+    other = eindecomp(sharing(layers, not apart), 4)
     assert moved(decomposition).total == moved(other).total
 
 
