@@ -1,7 +1,7 @@
 """One contender in a process of its own: ``python -m einturnip.bench.worker CASE CONTENDER SMALL``.
 
 It prepares, warms up until what compiles by and by has compiled, then answers each line that it reads with the seconds
-of one call, as JSON.
+of one call, as JSON, and with a few elements of what the last call gave: what is made ready once may go wrong later.
 """
 
 from __future__ import annotations
@@ -56,9 +56,12 @@ def main(name: str, contender: str, small: str) -> None:
     repeats = max(1, round(LEAST_SECONDS / max(took, 1e-7)))
     for _ in sys.stdin:
         begin, used = time.perf_counter(), time.process_time()
-        for _ in range(repeats):
+        for _ in range(repeats - 1):
             call()
-        _say({"seconds": (time.perf_counter() - begin) / repeats, "used": time.process_time() - used})
+        last = call()
+        seconds, used = (time.perf_counter() - begin) / repeats, time.process_time() - used
+        _say({"seconds": seconds, "used": used, "sample": sample(last)})
+        del last
 
 
 def _warm(call: Callable[[], Any], seconds: float) -> float:

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from einturnip.bench.cases import Case, in_memory
-from einturnip.bench.contest import Figure, contest
+from einturnip.bench.contest import Contender, Figure, _agree, contest, start
 from einturnip.bench.draw import ratios_svg
 from einturnip.bench.host import Outcome, write
 from einturnip.bench.peers import work
@@ -32,6 +32,22 @@ def test_every_case_computes_what_numpy_does(case: Case) -> None:
 def test_contenders_take_turns() -> None:
     ours, numpys = contest("matmul", ["einturnip", "numpy"], 3, True, 1e-4)
     assert ours.agrees and numpys.agrees and numpys.peak_nbytes > 0 and numpys.seconds > 0
+
+
+@pytest.mark.parametrize(("last", "agrees"), [([1.0, 2.0], True), ([1.0, 2.5], False), ([], False)])
+def test_a_later_call_has_to_agree_too(last: list[float], agrees: bool) -> None:
+    a, b = (Contender(name, None, {"sample": [1.0, 2.0]}) for name in "ab")  # type: ignore[arg-type]
+    b.last = last
+    assert _agree(a, b, 1e-3) == agrees
+
+
+def test_the_last_timed_call_is_looked_at() -> None:
+    worker = start("matmul", "numpy", True)
+    try:
+        worker.call()
+        assert worker.last == pytest.approx(worker.about["sample"])
+    finally:
+        worker.end()
 
 
 def test_the_command_writes_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
