@@ -20,6 +20,7 @@ from einturnip.core.scalar import Call, walk
 _WORKSPACE_NBYTES = 1 << 20  # about a core's second-level cache
 _LEAST_POINTS, _TINY_POINTS = 1024, 8192
 _STREAM_BLOCKS, _STREAM_NBYTES = 32, 64 << 10  # where next to nothing is temporary, blocks only cost calls
+_HELD_NBYTES = 256 << 10  # up to which blocks are longer, where little of them is temporary
 
 
 def compile_elementwise(einsum: Einsum, extents: tuple[int, ...]) -> Blocked:
@@ -65,6 +66,9 @@ def within_cache(build: Callable[[int], Blocked], tile_points: int) -> Blocked:
     kernel = build(points)
     if kernel.workspace_nbytes > max(_STREAM_NBYTES, min(points, tile_points) // 4):
         kernel = within(_WORKSPACE_NBYTES)
+        room, points = min(_HELD_NBYTES, tile_points // 4), 2 * BLOCK_POINTS
+        while kernel.space.loops and (longer := build(points)).workspace_nbytes <= room:
+            kernel, points = longer, 2 * points
     return replace(kernel, within=lru_cache(maxsize=2)(within))
 
 

@@ -153,14 +153,22 @@ def compiled_region(region: Region, extents: tuple[int, ...], mode: Mode) -> Hos
 
 
 def row_code(einsum: Einsum, extents: tuple[int, ...], mode: Mode) -> tuple[Code, ...]:
-    """What would be compiled for rows that such a tile's kernel takes out of tables, if it takes any."""
+    """What would be compiled for the rows of tables that such a tile's kernel takes, or folds others into."""
     if not einsum.keys or 0 in extents or mode == "finish":
         return ()
     from einturnip.codegen.fetch import TAKER, FetchRows
-    from einturnip.codegen.keyed import compile_keyed
+    from einturnip.codegen.keyed import Finished, compile_keyed
+    from einturnip.codegen.scatter import Scatter
 
-    steps = (step for section in getattr(compile_keyed(einsum, extents, mode), "sections", ()) for step in section)
-    return (TAKER,) if any(isinstance(step.operation, FetchRows) for step in steps) else ()
+    kernel = compile_keyed(einsum, extents, mode)
+    sections = getattr(kernel.fold if isinstance(kernel, Finished) else kernel, "sections", ())
+    found: dict[Code, None] = {}
+    for operation in (step.operation for section in sections for step in section):
+        if isinstance(operation, FetchRows):
+            found[TAKER] = None
+        elif isinstance(operation, Scatter):
+            found |= dict.fromkeys(operation.codes)
+    return tuple(found)
 
 
 def machine_code(space: Einsum | Region, mode: Mode) -> tuple[Code, ...]:

@@ -18,7 +18,7 @@ from einturnip.codegen.join import Join, free_extents, key_labels, walked
 from einturnip.codegen.pick import compile_pick
 from einturnip.codegen.primitives import Array, copy, reduction
 from einturnip.codegen.reduce import compile_reduce
-from einturnip.codegen.scatter import Scatter, scratch_names
+from einturnip.codegen.scatter import Scatter, scatter_codes, scratch_names
 from einturnip.codegen.space import Space, choose_order, cut
 from einturnip.core.dtypes import BOOL, I64, DType
 from einturnip.core.einsum import Einsum
@@ -157,9 +157,13 @@ def _build_scatter(einsum: Einsum, extents: tuple[int, ...], whole: bool, points
     if indexed:
         made[-1] = _spread(assembler, made[-1], labels)
     states = [assembler.external("raw_out", i, d.numpy, ()) for i, d in enumerate(dtypes)]
-    names = scratch_names(aggregation.op, hit is not None, indexed)
-    scratch = [_scratch(assembler, name, dtypes[0], labels, rows) for name in names]
-    run = Scatter(aggregation.op, row_labels, column_labels, len(states), hit is not None, indexed, names)
+    codes = scatter_codes(aggregation.op, dtypes)
+    if codes:
+        made[0] = _matrix(assembler, made[0], rows)
+    names = scratch_names(aggregation.op, hit is not None, indexed, bool(codes))
+    held = _longer(space, labels, rows) if codes else labels
+    scratch = [_scratch(assembler, name, dtypes[0], labels, rows, held) for name in names]
+    run = Scatter(aggregation.op, row_labels, column_labels, len(states), hit is not None, indexed, names, codes)
     assembler.step(innermost, run, [*made, *states[1:], *scratch], states[0])
     cleared = [number(v, d) for v, d in zip(identity(aggregation), dtypes, strict=True)]
     return blocked(assembler, einsum.accesses, (), whole, join_flops(einsum, extents), cleared)
@@ -202,8 +206,28 @@ def _spread(assembler: Assembler, value: int, labels: frozenset[int]) -> int:
     return spread
 
 
-def _scratch(assembler: Assembler, name: str, dtype: DType, labels: frozenset[int], rows: frozenset[int]) -> int:
-    """An array that a Scatter works in."""
-    over = rows if name in ("rows", "row", "mask") else labels - rows if name in ("columns", "column") else labels
+def _matrix(assembler: Assembler, value: int, rows: frozenset[int]) -> int:
+    """The value; a copy where it is an operand whose rows or columns, several axes, may not lie as one axis would."""
+    register, extents = assembler.registers[value], assembler.space.extents
+    long = {p for p in register.labels if extents[p] > 1}
+    if register.kind == "slot" or max(len(long & rows), len(long - rows)) <= 1:
+        return value
+    copied = assembler.slot(register.dtype, register.labels)
+    assembler.step(len(assembler.space.loops), copy, (value,), copied)
+    return copied
+
+
+def _longer(space: Space, labels: frozenset[int], rows: frozenset[int]) -> frozenset[int]:
+    """Of a block's rows and columns the labels of those that are more."""
+    columns = labels - rows
+    count, beside = (math.prod(space.blocks[p] for p in side) for side in (rows, columns))
+    return rows if count >= beside else columns
+
+
+def _scratch(
+    assembler: Assembler, name: str, dtype: DType, labels: frozenset[int], rows: frozenset[int], held: frozenset[int]
+) -> int:
+    """An array that a Scatter works in; ``held``: the labels of what is over rows and columns, if that is all."""
+    over = rows if name in ("rows", "row", "mask") else labels - rows if name in ("columns", "column") else held
     boolean, valued = name in ("mask", "test", "other"), name in ("values", "taken", "old", "new")
     return assembler.slot((BOOL if boolean else dtype if valued else I64).numpy, over)

@@ -7,15 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
+from einturnip.codegen.native import library
+from einturnip.codegen.native.scatter import Scatterer, arguments, fits, scatterer
 from einturnip.codegen.primitives import Array
+from einturnip.codegen.status import StatusLog, unit
 from einturnip.codegen.window import Tile, view
+from einturnip.core.dtypes import DType
 
 _HITS = 1024  # rows whose hits are found together
 _NOBODY = np.uint64(2**64 - 1)  # -1, and the last of all indices
+_COMPARING = frozenset({"max", "min"})  # to the processor a NaN there is invalid, to NumPy not
 _FOLDS: dict[str, np.ufunc] = {
     "sum": np.add,
     "mean": np.add,
@@ -33,6 +39,7 @@ class Scatter:
 
     ``rows`` and ``columns`` are the output's labels that the place of a row hangs on, and of a column. A row counts
     where the mask says so, if there is one; ``indexed``: flat indices are given, for argmax. ``scratch`` names arrays.
+    ``codes``: the machine code for each component of the state, where there can be any.
     """
 
     op: str
@@ -42,6 +49,7 @@ class Scatter:
     masked: bool
     indexed: bool
     scratch: tuple[str, ...]
+    codes: tuple[Scatterer, ...] = ()
 
     def __call__(self, value: Array, *arguments: Any, out: Tile) -> None:
         """Fold a block.
@@ -54,20 +62,86 @@ class Scatter:
         index = next(rest) if self.indexed else None
         tiles = [out, *(next(rest) for _ in range(self.states - 1))]
         of = dict(zip(self.scratch, rest, strict=True))
-        at_row = _places(self.rows, by_row, out, of["rows"], of["row"]).reshape(-1, 1)
-        at_column = _places(self.columns, by_column, out, of["columns"], of["column"]).reshape(1, -1)
-        shape = at_row.size, at_column.size
+        at_row = _places(self.rows, by_row, out, of["rows"], of["row"]).reshape(-1)
+        at_column = _places(self.columns, by_column, out, of["columns"], of["column"]).reshape(-1)
+        states = [_flat(tile.array) for tile in tiles]
+        if mask is not None:
+            np.copyto(of["mask"], mask)
+        counts = None if mask is None else of["mask"].reshape(-1)
+        if self.codes:
+            values = value.reshape(at_row.size, at_column.size)
+            if not self._compiled(states, at_row, at_column, values, counts):
+                self._in_pieces(states, at_row, at_column, values, counts, of)
+        else:
+            self._at_once(states, at_row, at_column, value, index, counts, of)
+
+    def _compiled(self, states: list[Array], rows: Array, columns: Array, values: Array, counts: Array | None) -> bool:
+        """Fold by machine code, where it was prepared; whether it did. Python's lock is not held meanwhile."""
+        functions = [f for f in map(library.find, self.codes) if f is not None]
+        if len(functions) < len(states) or not values.size or not (fits(rows) and fits(columns)):
+            return False
+        follow = len(self.columns) <= 1 and bool(columns[-1] - columns[0] == len(columns) - 1)
+        calls = [arguments(states[0], rows, columns, values, follow and values.strides[1] == values.itemsize, counts)]
+        if len(states) == 2:
+            ones = np.broadcast_to(_ones(len(columns)) if follow else _ones(1), values.shape)
+            calls.append(arguments(states[1], rows, columns, ones, follow, counts))
+        status = unit()
+        status.clear()
+        for function, call in zip(functions, calls, strict=True):
+            function(call.buffer_info()[0])
+        log = np.geterrcall()
+        if self.op not in _COMPARING and isinstance(log, StatusLog):
+            log.bits |= status.read()
+        return True
+
+    def _in_pieces(
+        self,
+        states: list[Array],
+        rows: Array,
+        columns: Array,
+        values: Array,
+        counts: Array | None,
+        of: Scratch,
+    ) -> None:
+        """Fold by NumPy, as many values at a time as places and values are held."""
+        held_places, held_values = of["place"].reshape(-1), of["values"].reshape(-1)
+        width = min(len(columns), held_places.size)
+        height = min(max(1, held_places.size // max(1, width)), _HITS)
+        for at in range(0, len(rows), height):
+            some = slice(at, at + height)
+            hits = None if counts is None else np.flatnonzero(counts[some])
+            for begin in range(0, len(columns), width):
+                beside = columns[begin : begin + width]
+                of_rows, part = rows[some], values[some, begin : begin + width]
+                if hits is not None:
+                    of_rows, part = of_rows[hits], part[hits]
+                shape = len(of_rows), len(beside)
+                n = len(of_rows) * len(beside)
+                np.add(of_rows.reshape(-1, 1), beside, out=held_places[:n].reshape(shape))
+                np.copyto(held_values[:n].reshape(shape), part)
+                _fold(self.op, states, held_places[:n], held_values[:n], None, of)
+
+    def _at_once(
+        self,
+        states: list[Array],
+        rows: Array,
+        columns: Array,
+        value: Array,
+        index: Array | None,
+        counts: Array | None,
+        of: Scratch,
+    ) -> None:
+        """Fold by NumPy a block whose places are all held."""
+        shape = len(rows), len(columns)
+        at_row, at_column = rows.reshape(-1, 1), columns.reshape(1, -1)
         values = _dense(value, of["values"]).reshape(shape)
         indices = None if index is None else _dense(index, of["indices"]).reshape(shape)
-        states = [_flat(tile.array) for tile in tiles]
         fold = _ARGUED.get(self.op, _fold)
-        if mask is None:
+        if counts is None:
             alone = at_column.size == 1 and not self.columns  # the one column begins where its row does
             place = at_row if alone else np.add(at_row, at_column, out=of["place"].reshape(shape))
             fold(self.op, states, place.reshape(-1), values.reshape(-1), indices, of)
             return
-        np.copyto(of["mask"], mask)
-        counts = of["mask"].reshape(-1)
         for start in range(0, shape[0], _HITS):
             hits = np.flatnonzero(counts[start : start + _HITS])
             n = len(hits) * shape[1]
@@ -80,6 +154,12 @@ class Scatter:
                 fold(self.op, states, place, taken, argued, of)
 
 
+@lru_cache(maxsize=4)
+def _ones(n: int) -> Array:
+    """What each value of a row adds to a count."""
+    return np.ones(n, np.int64)
+
+
 def _flat(array: Array) -> Array:
     """All the memory from an array's first element to its last as one run of elements."""
     last = sum((n - 1) * s for n, s in zip(array.shape, array.strides, strict=True)) // array.itemsize
@@ -87,9 +167,13 @@ def _flat(array: Array) -> Array:
 
 
 def _places(labels: Sequence[int], indices: Sequence[Array], out: Tile, at: Array, scratch: Array) -> Array:
-    """Elements from the tile's first one, for indices of its axes over the whole tensor; into ``at``."""
+    """Elements from the tile's first one, for indices of its axes over the whole tensor; into ``at``, if need be."""
     if not labels:
         at.fill(0)
+    if len(labels) == 1 and not out.origins[labels[0]] and out.array.strides[labels[0]] == out.array.itemsize:
+        index = indices[0]
+        if index.size == at.size and index.flags.c_contiguous:
+            return index
     for number, (label, index) in enumerate(zip(labels, indices, strict=True)):
         own, step = scratch if number else at, out.array.strides[label] // out.array.itemsize
         np.subtract(index, out.origins[label], out=own)
@@ -185,10 +269,22 @@ Fold = Callable[[str, list[Array], Array, Array, "Array | None", Scratch], None]
 _ARGUED: dict[str, Fold] = {"logsumexp": _fold_logsumexp, "argmax": _fold_index, "argmin": _fold_index}
 
 
-def scratch_names(op: str, masked: bool, indexed: bool) -> tuple[str, ...]:
-    """What a Scatter wants: rows, row, mask over the rows' labels; columns, column; all others over both."""
+def scratch_names(op: str, masked: bool, indexed: bool, pieces: bool) -> tuple[str, ...]:
+    """What a Scatter wants: rows, row, mask over the rows' labels; columns, column; all others over both.
+
+    ``pieces``: it folds a piece of a block at a time, where it holds places and values at all.
+    """
     names = ["rows", "row", "columns", "column", "place", "values"]
-    names += ["mask", "taken"] if masked else []
+    names += ["mask"] if masked else []
+    names += ["taken"] if masked and not pieces else []
     names += ["old", "new"] if op == "logsumexp" or indexed else []
     names += ["indices", "least", "test", "other"] if indexed else []
     return (*names, "argued") if masked and indexed else tuple(names)
+
+
+def scatter_codes(op: str, dtypes: Sequence[DType]) -> tuple[Scatterer, ...]:
+    """The machine code for a state of such components: of a mean its sum, and its count; () where NumPy does it."""
+    first = scatterer(op, dtypes[0])
+    if first is None or len(dtypes) > 1 + (op == "mean"):
+        return ()
+    return first, *(Scatterer("sum", d) for d in dtypes[1:])

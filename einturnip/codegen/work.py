@@ -28,7 +28,7 @@ from einturnip.core.machine import Machine
 
 # Operands that together take less than this are taken to lie in the cache.
 CACHED_NBYTES = 1 << 18
-# Kernels that scatter to tiles of their own hold Python's lock: two take as long as one that scatters all.
+# NumPy's scatters to tiles of their own hold Python's lock: two take as long as one that scatters all.
 _IN_TURNS = 2
 
 
@@ -194,11 +194,12 @@ def _placed(work: Work, made: Pass, step: Step, sections: _Sections, share: floa
         work.passes.append(Pass("rows", made.times, rows * kept, 0, made.read * kept, made.written, table))
         work.passes.append(Pass("elements", 0, made.points * kept))
     elif isinstance(run, Scatter):
-        kept = min(1.0, _IN_TURNS * share) if run.masked else 1.0
+        kept = min(1.0, share * (1 if run.codes else _IN_TURNS)) if run.masked else 1.0
         columns = math.prod(sections.space.blocks[p] for p in run.columns)
+        rows = made.points / max(1, columns)
         work.passes.append(replace(made, points=made.points * kept))
-        work.passes.append(Pass("scattered", 0, made.points / max(1, columns) * kept))  # a place a row
-        if run.masked:  # what falls in the tile is taken out first
+        work.passes.append(Pass("scattered", 0, rows * (1.0 if run.codes else kept)))  # a place a row
+        if run.masked and not run.codes:  # what falls in the tile is taken out first
             work.passes.append(Pass("elements", 0, made.points * share))
     else:
         if isinstance(run, FetchPieces):

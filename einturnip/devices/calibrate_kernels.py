@@ -16,6 +16,7 @@ from einturnip.codegen.fetch import TAKER
 from einturnip.codegen.kernels import Mode, compile_kernel
 from einturnip.codegen.native import library
 from einturnip.codegen.native.take import LINE
+from einturnip.codegen.scatter import scatter_codes
 from einturnip.codegen.work import simple_work, work_seconds
 from einturnip.core.algebra import aggregation
 from einturnip.core.dtypes import F32, F64, I32, I64, DType
@@ -146,13 +147,13 @@ def _loop_seconds(seconds: float) -> float:
 def keyed_rates(seconds: float, known: Machine) -> dict[str, float]:
     """Seconds a row and an element of gathers and of scatters: what the machine's other rates leave of them.
 
-    One thread, since these operations hold the interpreter's lock.
+    One thread: of what two have to wait for each other, Python's turns tell.
     """
     rows = 16 * _ROWS
     sought = [f"rows.{bits}" for bits in TABLE_BITS] + [f"scatter.{op}.{d.numpy.name}" for op, d in _SCATTERED]
     free = tuple((name, 1e-15) for name in (*sought, "elements", "scattered"))
     bare = replace(known, points=known.points + free, turns=())
-    library.prepare([TAKER])  # as runs do
+    library.prepare([TAKER, *(c for op, d in _SCATTERED for c in scatter_codes(op, [d]))])  # as runs do
 
     def left(einsum: Einsum) -> float:
         kernel = compile_kernel(einsum, einsum.bounds, "whole")

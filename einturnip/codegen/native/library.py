@@ -21,13 +21,14 @@ from einturnip.codegen.native.kernel import Function
 from einturnip.codegen.native.panels import Multiplication
 from einturnip.codegen.native.peak import Peak, peak_function
 from einturnip.codegen.native.recipe import Recipe
+from einturnip.codegen.native.scatter import Scatterer, scatter_function
 from einturnip.codegen.native.share import Sharer, sharer
 from einturnip.codegen.native.take import Taker, taker
 from einturnip.codegen.native.tape import Player, player
 
 # Resident memory of the compiler's process (llvmlite 0.50: 94 MiB for a hundred kernels).
 COMPILER_NBYTES = 128 << 20
-Code: TypeAlias = Recipe | Band | Multiplication | Player | Sharer | Taker | Peak
+Code: TypeAlias = Recipe | Band | Multiplication | Player | Sharer | Taker | Scatterer | Peak
 _NAME = "kernel"
 _MOST_FILES = 4096  # at 2 to 10 KiB each
 _PATIENCE = 120.0  # seconds that compiling may take: a compiler that hangs must not hang the run
@@ -110,6 +111,8 @@ def _source(recipe: Code) -> tuple[str, str]:
             text = sharer(_NAME)
         case Taker():
             text = taker(_NAME)
+        case Scatterer():
+            text = scatter_function(recipe, _NAME)
         case Peak():
             text = peak_function(recipe, _NAME)
         case _:
