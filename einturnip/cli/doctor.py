@@ -162,6 +162,7 @@ def _rates(machine: Machine) -> Iterator[tuple[str, str]]:
     rates = (
         ("read", machine.read_bandwidth),
         ("cached", machine.cached_bandwidth),
+        ("into the processor's cache", machine.near_bandwidth),
         ("written", machine.write_bandwidth),
         ("from spill", machine.spill_read),
         ("to spill", machine.spill_write),

@@ -40,7 +40,8 @@ _UNKNOWN = 1.0e-9  # seconds a point of an operation of which nothing is known
 class Machine:
     """Rates of one machine, all its workers busy. The defaults are a small server's; ``doctor --calibrate`` measures.
 
-    ``read_bandwidth``: files not in the page cache; ``cached_bandwidth``: those that are; ``write_bandwidth``: outputs;
+    ``read_bandwidth``: files not in the page cache; ``cached_bandwidth``: those that are; ``near_bandwidth``: the same
+    into memory that the processor's last cache holds, of ``cache_nbytes``; ``write_bandwidth``: outputs;
     ``spill_read``, ``spill_write``: the spill file, past the cache; all of one disk, whatever the number of readers.
     ``memory_bandwidth``: bytes one worker copies while the others do too. ``op_latency``: of an op beside its kernel.
     ``run_latency``: of one more run of bytes in a file; ``cold_run_latency``: of one of a page, how much longer, if it
@@ -56,13 +57,15 @@ class Machine:
         turns: seconds of what a kernel does in Python, by name (see codegen.work).
         products: seconds of matrix products (m, k) by (k, n), by dtype, over SIDES x SIDES x SIDES (m, n, k).
 
-    Units: bytes/s, seconds, cores.
+    Units: bytes, bytes/s, seconds, cores.
     """
 
     workers: int = 2
     memory_bandwidth: float = 8.0e9
     read_bandwidth: float = 1.5e9
     cached_bandwidth: float = 8.0e9
+    near_bandwidth: float = 8.0e9
+    cache_nbytes: float = 1.0
     write_bandwidth: float = 1.2e9
     spill_read: float = 1.5e9
     spill_write: float = 1.2e9
@@ -162,7 +165,8 @@ class Machine:
         Raises:
             ValueError, TypeError, KeyError: it is none.
         """
-        numbers: dict[str, Any] = {name: float(found[name]) for name in _NUMBERS}
+        added = {"near_bandwidth": found["cached_bandwidth"], "cache_nbytes": 1.0}  # not in older files
+        numbers: dict[str, Any] = {name: float(found.get(name, added.get(name, math.nan))) for name in _NUMBERS}
         if not all(math.isfinite(x) and x > 0 for x in numbers.values()):
             raise ValueError("a rate is not positive")
         points, turns = (tuple((str(k), float(v)) for k, v in found[name].items()) for name in ("points", "turns"))
@@ -184,6 +188,8 @@ _NUMBERS = (
     "memory_bandwidth",
     "read_bandwidth",
     "cached_bandwidth",
+    "near_bandwidth",
+    "cache_nbytes",
     "write_bandwidth",
     "spill_read",
     "spill_write",

@@ -9,9 +9,10 @@ import secrets
 import statistics
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 
@@ -30,6 +31,7 @@ _COLUMNS, _SHORT = 1024, 64  # of a strided read: runs of a page, and those of w
 # The first bytes written after a while take pages that a virtual machine's host may have to find: ten times as long.
 # Those that were just given up are written three times as fast as others.
 _ROUNDS = 3
+Turns: TypeAlias = Sequence[Iterator[int]]
 
 
 def file_rates(folder: str | os.PathLike[str], nbytes: int, workers: int = 1) -> dict[str, float]:
@@ -102,9 +104,10 @@ def _read(
     assert isinstance(source, FileSource)
     nbytes = 4 * shape[0] * shape[1]
 
-    turns = [itertools.cycle(range(reader, len(buffers), READERS)) for reader in range(READERS)]
+    turns = _turns(len(buffers))
+    near = _turns(max(READERS, min(len(buffers), int(cache_nbytes()) // (4 * _TILE))))
 
-    def read(region: Region, reader: int) -> None:
+    def read(region: Region, reader: int, turns: Turns = turns) -> None:
         room = buffers[next(turns[reader])].reshape(-1)[: _points(region)]
         source.read(region, room.reshape([b - a for a, b in region]))
 
@@ -135,6 +138,7 @@ def _read(
         forget()
         cold, busy = _timed(read, tiles)
         cached, _ = _timed(read, tiles)
+        inside = min(_timed(partial(read, turns=near), tiles)[0] for _ in range(2))
         _timed(read, strips(_SHORT))
         run = max(1e-7, each(_timed(read, strips(_SHORT))[0], strips(_SHORT), cached))
         source.release(((0, shape[0]), (0, shape[1])))
@@ -148,11 +152,24 @@ def _read(
     return {
         "read_bandwidth": nbytes / cold,
         "cached_bandwidth": nbytes / cached,
+        "near_bandwidth": nbytes / min(inside, cached),
+        "cache_nbytes": cache_nbytes(),
         "read_core": busy,
         "run_latency": run,
         "page_latency": max(page, 1e-7),
         "cold_run_latency": max(1e-7, cold_run),
     }
+
+
+def cache_nbytes() -> float:
+    """Bytes of the processor's last cache; 1 where the system does not tell."""
+    sizes = [path.read_text().strip() for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size")]
+    return float(max([1, *(int(size[:-1]) << 10 for size in sizes if size.endswith("K"))]))
+
+
+def _turns(buffers: int) -> Turns:
+    """Of each reader the buffers that it fills in turn."""
+    return [itertools.cycle(range(reader, buffers, READERS)) for reader in range(READERS)]
 
 
 def _points(region: Region) -> int:

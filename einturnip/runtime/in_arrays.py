@@ -32,6 +32,7 @@ def rates(machine: Machine, graph: EinGraph, sources: Mapping[str, Source], targ
         machine,
         read_bandwidth=rate,
         cached_bandwidth=rate,
+        near_bandwidth=rate,
         write_bandwidth=rate,
         run_latency=run,
         cold_run_latency=run,

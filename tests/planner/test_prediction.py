@@ -28,8 +28,9 @@ from einturnip.decomp.transfer_time import load_seconds, runs, store_seconds
 from einturnip.eingraph.types import EinsumNode
 from einturnip.memgraph.types import OpKind
 from einturnip.pipeline import Planned
-from einturnip.planner.price import asked_cores
+from einturnip.planner.price import asked_cores, predicted_seconds, touched_nbytes
 from einturnip.runtime.compiling import compile_all
+from einturnip.runtime.policies import policy
 from einturnip.taskgraph.types import TaskKind
 
 ATTENTION = """import std.nn
@@ -114,15 +115,32 @@ def boxes(shape: list[int]) -> st.SearchStrategy[tuple[tuple[int, int], ...]]:
     return st.tuples(*axis)
 
 
-def test_keys_cut_in_two_scatter_no_faster() -> None:
-    made = et.compile("dim g\ninput X : f32[n,d]\ninput k : i32[n]\nS[k[n]: g, d] = sum[n] X[n,d]\noutput S\n")
+@pytest.mark.parametrize(("dtype", "faster"), [("f32", True), ("c64", False)])
+def test_keys_cut_in_two_scatter_faster_where_no_lock_is_held(dtype: str, faster: bool) -> None:
+    """By machine code; NumPy's scatters, of which those of complex numbers are, take turns."""
+    made = et.compile(f"dim g\ninput X : {dtype}[n,d]\ninput k : i32[n]\nS[k[n]: g, d] = sum[n] X[n,d]\noutput S\n")
     graph = made.plan(arena="64MiB", dims={"g": 4000, "n": 50_000, "d": 64})._job.planned.graph
     (node,) = (node for node in graph.nodes if isinstance(node, EinsumNode) and node.einsum.keys)
     whole = list(node.einsum.bounds)
     (keyed,) = (key.label for key in node.einsum.keys)
     half = [n // 2 if p == keyed else n for p, n in enumerate(whole)]
     machine = Machine()
-    assert kernel_seconds(node.einsum, half, machine) >= kernel_seconds(node.einsum, whole, machine)
+    assert (kernel_seconds(node.einsum, half, machine) < kernel_seconds(node.einsum, whole, machine)) == faster
+
+
+def test_files_are_copied_faster_into_what_the_cache_holds() -> None:
+    """By the bytes of the arena that a plan touches: half of the cache and less, half as much again and more."""
+    made = et.compile("input A : f32[m,n]\nB[i,j] = A[i,j] + 1\noutput B\n")
+    graph = made.plan(arena="8MiB", dims={"m": 2000, "n": 2000}, workers=1)._job.planned.memgraph
+    touched = touched_nbytes(graph)
+
+    def seconds(cache: float) -> float:
+        machine = replace(Machine(), workers=1, near_bandwidth=16e9, read_core=1.0, cache_nbytes=cache)
+        return predicted_seconds(graph, machine, policy("critical-path"))
+
+    least, between, most = (seconds(touched * times) for times in (2, 1, 2 / 3))
+    assert least < between < most
+    assert seconds(touched * 4) == least and seconds(1.0) == most
 
 
 def test_short_runs_cost_more_than_long_ones() -> None:
