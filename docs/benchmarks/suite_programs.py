@@ -1,4 +1,5 @@
-"""Forty programs by which predicted times are held against measured ones; listed before any model was fitted to them.
+"""Forty programs by which predicted times are held against measured ones; listed before any model was fitted to them,
+and some made larger since, whose time had become less than half a second.
 
 Each is a program, the files of its inputs and an arena. At least twenty run out of core: their data do not fit the
 arena. Inputs come from a pool of files that are made once.
@@ -13,7 +14,7 @@ POOL: dict[str, tuple[str, tuple[int, ...], int]] = {
     "a6k": ("f4", (6144, 6144), 0),
     "b6k": ("f4", (6144, 6144), 0),
     "a10k": ("f4", (10240, 10240), 0),
-    "a14k": ("f4", (14336, 14336), 0),
+    "a17k": ("f4", (16896, 16896), 0),
     "a20k": ("f4", (20480, 20480), 0),
     "b20k": ("f4", (20480, 20480), 0),
     "d4k": ("f8", (4096, 4096), 0),
@@ -23,23 +24,23 @@ POOL: dict[str, tuple[str, tuple[int, ...], int]] = {
     "z2k": ("c16", (2048, 2048), 0),
     "h4k": ("f2", (4096, 4096), 0),
     "g4k": ("f2", (4096, 4096), 0),
-    "tall": ("f4", (3 << 20, 64), 0),
+    "tall": ("f4", (1 << 22, 64), 0),
     "four": ("f4", (80, 80, 80, 80), 0),
     "five": ("f4", (80, 80, 80, 80), 0),
     "cube720": ("f4", (720, 720, 720), 0),
-    "r720": ("f4", (720, 64), 0),
-    "image": ("f4", (128, 16, 192, 192), 0),
+    "r720": ("f4", (720, 96), 0),
+    "image": ("f4", (176, 16, 192, 192), 0),
     "kernels": ("f4", (32, 16, 3, 3), 0),
     "table": ("f4", (200_000, 256), 0),
     "ids": ("i4", (400_000,), 200_000),
-    "keys": ("i4", (3 << 20,), 5000),
-    "queries": ("f4", (8, 8192, 64), 0),
-    "keyed": ("f4", (8, 8192, 64), 0),
-    "values": ("f4", (8, 8192, 64), 0),
+    "keys": ("i4", (1 << 22,), 5000),
+    "queries": ("f4", (10, 8192, 64), 0),
+    "keyed": ("f4", (10, 8192, 64), 0),
+    "values": ("f4", (10, 8192, 64), 0),
     "points": ("f4", (200_000, 64), 0),
     "centres": ("f4", (8000, 64), 0),
     "graph": ("f4", (3072, 3072), 0),
-    "long": ("f8", (1 << 26,), 0),
+    "long": ("f8", (5 << 24,), 0),
     "edges_from": ("i4", (8_000_000,), 100_000),
     "edges_to": ("i4", (8_000_000,), 100_000),
     "gain": ("f4", (20480,), 0),
@@ -70,8 +71,11 @@ def _mul(dtype: str) -> str:
 
 
 _MAP2 = "input A : f32[m,n]\ninput B : f32[m,n]\nC[i,j] = {}\noutput C\n"
-_SOFTMAX = "import std.nn\ninput X : f32[n,m]\nP[i,j] = softmax(X[i,j])\noutput P\n"
-_NORM = "import std.nn\ninput X : f32[n,m]\ninput g : f32[m]\nY[i,j] = layernorm(X[i,j], g[j], g[j])\noutput Y\n"
+_SOFTMAX = "import std.nn\ninput X : f32[n,m]\ninput B : f32[n,m]\nP[i,j] = softmax(X[i,j] + B[i,j])\noutput P\n"
+_NORM = (
+    "import std.nn\ninput X : f32[n,m]\ninput R : f32[n,m]\ninput g : f32[m]\n"
+    "Y[i,j] = layernorm(X[i,j] + R[i,j], g[j], g[j])\noutput Y\n"
+)
 _ATTENTION = "import std.nn\n" + "".join(f"input {x} : f32[h,s,d]\n" for x in "QKV")
 _FULL = _ATTENTION + "O[h,s,d] = attention(Q[h,s,d], K[h,s,d], V[h,s,d])\noutput O\n"
 _CAUSAL = _ATTENTION + "O[h,s,d] = causal_attention(Q[h,s,d], K[h,s,d], V[h,s,d])\noutput O\n"
@@ -99,7 +103,14 @@ Y[b,o,i: h,j: w] = sum[c,p,q] X[b, c, i + p - 1 ? 0, j + q - 1 ? 0] * W[o,c,p,q]
 output Y
 """
 _EMBED = "input T : f32[v,d]\ninput ids : i32[n]\nY[n,d] = T[ids[n], d] * 0.5\noutput Y\n"
-_GROUP = "dim groups\ninput X : f32[n,d]\ninput k : i32[n]\nS[k[n]: groups, d] = sum[n] X[n,d]\noutput S\n"
+_GROUP = """dim groups
+input X : f32[n,d]
+input k : i32[n]
+S[k[n]: groups, d] = sum[n] X[n,d]
+Q[k[n]: groups, d] = sum[n] X[n,d]^2
+M[k[n]: groups, d] = max[n] X[n,d]
+output S, Q, M
+"""
 _COVARIANCE = "import std.stats\ninput X : f32[n,d]\nC[a,b] = covariance(X[n,a])\noutput C\n"
 _FOUR = "input A : f32[a,b,c,d]\ninput B : f32[d,c,e,f]\nC[a,b,e,f] = A[a,b,c,d] * B[d,c,e,f]\noutput C\n"
 _MTTKRP = """input X : f32[i,j,k]
@@ -138,7 +149,7 @@ SUITE: tuple[Case, ...] = (
     *_both("mttkrp", _MTTKRP, {"X": "cube720", "B": "r720", "C": "r720"}, 2048, 32),
     Case("product, then a map", _CHAIN, {"A": "d4k", "B": "e4k"}, 64, True),
     *_both("a b + 1", _MAP2.format("A[i,j] * B[i,j] + 1"), {"A": "a20k", "B": "b20k"}, 5120, 32),
-    *_both("gelu", "input A : f32[m,n]\nY[i,j] = gelu(A[i,j])\noutput Y\n", {"A": "a20k"}, 3584, 32),
+    *_both("geglu", _MAP2.format("gelu(A[i,j]) * B[i,j]"), {"A": "a20k", "B": "b20k"}, 5120, 32),
     Case(
         "sin, exp, sqrt in f64",
         "input x : f64[n]\ny[i] = sin(x[i]) * exp(-x[i]^2) + sqrt(abs(x[i]))\noutput y\n",
@@ -146,20 +157,22 @@ SUITE: tuple[Case, ...] = (
         1536,
         False,
     ),
-    *_both("softmax", _SOFTMAX, {"X": "a20k"}, 3584, 24),
-    *_both("layernorm", _NORM, {"X": "a20k", "g": "gain"}, 3584, 48),
-    *_both("transpose", "input A : f32[m,n]\nT[j,i] = A[i,j]\noutput T\n", {"A": "a14k"}, 2048, 64),
+    *_both("softmax of a sum", _SOFTMAX, {"X": "a20k", "B": "b20k"}, 5120, 24),
+    *_both("layernorm of a sum", _NORM, {"X": "a20k", "R": "b20k", "g": "gain"}, 5120, 48),
+    *_both("transpose", "input A : f32[m,n]\nT[j,i] = A[i,j]\noutput T\n", {"A": "a17k"}, 2560, 64),
     Case(
-        "column means, out of core",
-        "input A : f32[m,n]\nM[j] = mean[i] A[i,j]\nV[j] = mean[i] (A[i,j] - M[j])^2\noutput M, V\n",
-        {"A": "a20k"},
+        "column means of two, out of core",
+        "input A : f32[m,n]\ninput B : f32[m,n]\n"
+        "M[j] = mean[i] A[i,j]\nN[j] = mean[i] B[i,j]\n"
+        "V[j] = mean[i] (A[i,j] - M[j])^2\nW[j] = mean[i] (B[i,j] - N[j])^2\noutput M, N, V, W\n",
+        {"A": "a20k", "B": "b20k"},
         32,
         True,
     ),
     *_both("heat", _HEAT, {"U": "d4k"}, 1024, 48, steps=4),
     Case("convolution, out of core", _CONVOLVE, {"X": "image", "W": "kernels"}, 24, True),
     Case("gather of rows, out of core", _EMBED, {"T": "table", "ids": "ids"}, 96, True),
-    *_both("sums by key", _GROUP, {"X": "tall", "k": "keys"}, 1024, 32, groups=5000),
+    *_both("sums, squares and maxima by key", _GROUP, {"X": "tall", "k": "keys"}, 1280, 32, groups=5000),
     Case("covariance, out of core", _COVARIANCE, {"X": "tall"}, 24, True),
     Case("nearest of 8,000", _NEAREST, {"X": "points", "Y": "centres"}, 256, False),
     Case("attention, out of core", _FULL, {"Q": "queries", "K": "keyed", "V": "values"}, 12, True),
