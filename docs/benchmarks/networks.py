@@ -1,6 +1,7 @@
 """Contractions within a memory, beside opt_einsum, cotengra and np.einsum asked for the same.
 
     python docs/benchmarks/networks.py FOLDER CASES.json... [--memory 1GiB 384MiB 256MiB] [--python PEERS/bin/python]
+        [--peers [KIND...]]
 
 CASES.json: a list of ``{"name", "equation", "shapes", "dtype"}`` as the Einsum Benchmark gives it (Blacher et al.,
 NeurIPS 2024), or ``{"contractions": [{"equation", "sizes"}]}``. Every contender is a process of its own, watched
@@ -46,6 +47,8 @@ else:
     result = tree.contract(arrays)
 np.save("peer.npy", result)
 """
+
+PEERS = {"opt_einsum": "opt_einsum, memory_limit", "cotengra": "cotengra, sliced", "numpy": "np.einsum"}
 
 
 @dataclass(frozen=True)
@@ -157,10 +160,8 @@ def shown(run: Callable[[int | None], Outcome], memory: int, answer: Callable[[]
 
 def table(folder: Path, options: argparse.Namespace) -> None:
     """All cases, line by line."""
-    peers = ("opt_einsum", "cotengra", "numpy")
-    print("| case | memory, MiB | einturnip | opt_einsum, memory_limit | cotengra, sliced | np.einsum |")
-    print("|---|---|---|---|---|---|", flush=True)
-    binary = str(Path(sys.executable).parent / "einturnip")
+    print(f"| case | memory, MiB | einturnip |{''.join(f' {PEERS[kind]} |' for kind in options.peers)}")
+    print("|---|---|---|" + "---|" * len(options.peers), flush=True)
     for case in (c for path in options.cases for c in cases(path)):
         if options.only and options.only not in case.name:
             continue
@@ -169,9 +170,20 @@ def table(folder: Path, options: argparse.Namespace) -> None:
         prepare(folder, case)
         for text in options.memory:
             memory = int(float(text[:-3]) * {"GiB": 1 << 30, "MiB": 1 << 20}[text[-3:]])
-            command = [binary, "run", "case.ein", "--quiet", "--memory", text, "--spill", "."]
+            command = [
+                sys.executable,
+                "-m",
+                "einturnip",
+                "run",
+                "case.ein",
+                "--quiet",
+                "--memory",
+                text,
+                "--spill",
+                ".",
+            ]
             cells = [shown(lambda limit, c=command: watch(c, folder, limit, options.patience), memory, lambda: 0.0)]
-            for kind in peers:
+            for kind in options.peers:
                 known = [options.python, "-c", PEER, kind, case.equation, str(memory), str(len(case.shapes))]
                 cells.append(
                     shown(
@@ -198,6 +210,7 @@ def main() -> None:
     parser.add_argument("--memory", nargs="+", default=["1GiB", "384MiB", "256MiB"])
     parser.add_argument("--python", default=sys.executable, help="an interpreter with opt_einsum and cotengra")
     parser.add_argument("--patience", type=float, default=300, help="seconds after which a contender is stopped")
+    parser.add_argument("--peers", nargs="*", choices=PEERS, default=[*PEERS], help="those to run beside einturnip")
     parser.add_argument("--only", default="", help="cases with this in their names")
     options = parser.parse_args()
     options.folder.mkdir(parents=True, exist_ok=True)
