@@ -48,9 +48,12 @@ class Mask:
 
     def idle(self, box: Sequence[tuple[int, int]]) -> bool:
         """True where a box adds nothing to any state."""
+        return self.idles(self.held(box))
+
+    def idles(self, held: Held) -> bool:
+        """True where nothing is added to any state, the conditions being decided so."""
         if not self.conditions or not self.carried:
             return False
-        held = self.held(box)
         if held not in self._idle:
             self._idle[held] = self.variant(held).idle.issuperset(self.carried)
         return self._idle[held]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -24,22 +24,19 @@ from einturnip.codegen.region_order import streamed_first
 from einturnip.codegen.region_program import Compute, Fold, Frame, Program
 from einturnip.codegen.region_space import choose_blocks, lay_out, rounded
 from einturnip.codegen.region_tape import Tapes
+from einturnip.codegen.region_walk import Box, Walk
 from einturnip.codegen.status import StatusLog, listening
 from einturnip.core.contraction import contraction
 from einturnip.core.einsum import Einsum
 from einturnip.core.errors import InternalError
 from einturnip.core.reference import identity
 from einturnip.core.region import Region
-from einturnip.core.scalar import Call, labels_of, walk
+from einturnip.core.scalar import Call, walk
 
 _SPARE_NBYTES = 4 << 10  # room for kernels of blocks at the edges, which may need more than those of whole blocks
 _SOME = 512  # points along a label, where any number does
-_GRAIN, _GRAINS = 16, 8  # what a mask leaves out is cut off in whole grains, of which a block has so many at most
-_KEPT = 256  # places of blocks along masks that are remembered
 _MOST_TOLD = 3  # conditions of a mask of which each may hold or not
 _MOST_KNOWN = 1  # conditions of which every case is looked at before blocks are laid out
-
-Box = tuple[tuple[int, int], ...]
 
 
 def compile_region(
@@ -134,9 +131,7 @@ class RegionKernel:
         counted = [k for k in range(len(region.steps)) if k not in folded] if mode == "finish" else counted
         self.flops = sum(step_flops(region, k, extents) for k in counted)
         self.states = _split(region)
-        hung = {p for c in self.mask.conditions for p in labels_of(c)}
-        self._masked = sorted(hung | {*region.aggregated})
-        self._streamed: dict[Box, tuple[tuple[Box, Held], ...]] = {}
+        self.walk = Walk(region, self.blocks, self.mask)
         self.nothing = [
             _identities(region.steps[k].einsum) if k in region.carried else () for k in range(len(region.steps))
         ]
@@ -165,7 +160,7 @@ class RegionKernel:
             out=outs[0],
         )
         log, bits = StatusLog(), 0
-        boxes = self._walk(tile, range(region.n_out))
+        boxes = self.walk.rows(tile)
         with listening(log):
             if self.tapes is not None and library.find(Player()) is not None:
                 bits = self.tapes.run(boxes, frame, tile, outs, first)
@@ -177,60 +172,29 @@ class RegionKernel:
     def rows(self, frame: Frame, box: Box, tile: Box, outs: tuple[Array, ...], first: bool) -> int:
         """A block of the output, over all that the tile has of the streamed labels."""
         region, mode, bits = self.region, self.mode, 0
-        self.stand(frame, box, tile)
-        self.bind(frame, frame.operands if mode == "finish" else outs)
-        frame.fresh = True
         if mode != "finish" and not region.of_rows:
+            self.stand(frame, box, tile)
+            self.bind(frame, outs, box)
             if first or mode == "whole":
                 for states, values in zip(frame.states, self.nothing, strict=True):
                     for state, value in zip(states, values, strict=True):
                         np.copyto(state, value)
-            for block, _ in self.streamed(box):
+            stands: Box = ()
+            for block, _ in self.walk.streamed(box):
+                if block[: region.n_out] != stands:
+                    stands, frame.fresh = block[: region.n_out], True
+                    self.stand(frame, block, tile)
+                    self.bind(frame, outs, box)
                 bits |= self._block(frame, block, tile)
-        return bits if mode == "touch" else bits | self.finish(frame, box, tile, outs[0])
+        return bits if mode == "touch" else bits | self.finish(frame, box, tile, outs)
 
-    def finish(self, frame: Frame, box: Box, tile: Box, out: Array) -> int:
+    def finish(self, frame: Frame, box: Box, tile: Box, outs: tuple[Array, ...]) -> int:
         """The result of a block of the output."""
         self.stand(frame, box, tile)
+        self.bind(frame, frame.operands if self.mode == "finish" else outs, box)
         at: Any = (*frame.cuts[: self.region.n_out], ...)
-        frame.out = out[at]
+        frame.out = outs[0][at]
         return self.finisher(tuple([hi - lo for lo, hi in box]))(frame)
-
-    def streamed(self, box: Box) -> tuple[tuple[Box, Held], ...]:
-        """The blocks of a block of the output along the streamed labels, without what the mask leaves out at an end.
-
-        With each what it decides of the conditions.
-        """
-        if not self.mask.conditions:
-            return tuple((block, ()) for block in self._walk(box, self.region.aggregated) if not _is_empty(block))
-        key = tuple([box[p] for p in self._masked])
-        found = self._streamed.get(key)
-        if found is None:
-            cut = (self._trimmed(b) for b in self._walk(box, self.region.aggregated) if not _is_empty(b))
-            spans = [(tuple([b[p] for p in self.region.aggregated]), self.mask.held(b)) for b in cut if b is not None]
-            found = self._streamed[key] = tuple(spans)
-            if len(self._streamed) > _KEPT:
-                self._streamed = {key: found}
-        before, after = box[: self.region.n_out], box[self.region.aggregated.stop :]
-        return tuple([((*before, *span, *after), held) for span, held in found])
-
-    def _trimmed(self, box: Box) -> Box | None:
-        """A block without those ends along streamed labels that add nothing; None where all of it adds nothing."""
-        if self.mask.idle(box):
-            return None
-        for p in self.region.aggregated:
-            lo, hi = box[p]
-            grain = max(_GRAIN, -(-(hi - lo) // (_GRAINS * _GRAIN)) * _GRAIN)
-
-            def idle(begin: int, end: int, box: Box = box, p: int = p) -> bool:
-                return self.mask.idle((*box[:p], (begin, end), *box[p + 1 :]))
-
-            while lo + grain < hi and idle(lo, lo + grain):
-                lo += grain
-            while lo < (cut := lo + (hi - lo - 1) // grain * grain) and idle(cut, hi):
-                hi = cut
-            box = (*box[:p], (lo, hi), *box[p + 1 :])
-        return box
 
     def _block(self, frame: Frame, box: Box, tile: Box) -> int:
         """One block; halved where its kernels need more scratch than there is."""
@@ -293,40 +257,22 @@ class RegionKernel:
         frame.box = box
         frame.cuts = tuple([slice(lo - o, hi - o) for (lo, hi), (o, _) in zip(box, tile, strict=True)])
 
-    def bind(self, frame: Frame, components: tuple[Array, ...]) -> None:
-        """The states of the block that the frame stands on."""
-        region, cuts, extents = self.region, frame.cuts, [hi - lo for lo, hi in frame.box]
+    def bind(self, frame: Frame, components: tuple[Array, ...], rows: Box) -> None:
+        """The states of the block that the frame stands on; in the workspace are those of all its ``rows``."""
+        region, cuts, extents = self.region, frame.cuts, [hi - lo for lo, hi in rows]
+        if self.mode == "whole":
+            cuts = tuple([slice(lo - first, hi - first) for (lo, hi), (first, _) in zip(frame.box, rows, strict=True)])
         for k, numbers in self.states.items():
             step = region.steps[k]
             labels = step.labels[: step.einsum.n_out]
             if self.mode == "whole":
-                shape = tuple([extents[p] for p in labels])
-                frame.states[k] = tuple(
-                    [
-                        frame.place(self.layout.states[i], shape, d.numpy)
-                        for i, d in zip(numbers, step.einsum.state_dtypes, strict=True)
-                    ]
-                )
+                shape, dtypes = tuple([extents[p] for p in labels]), step.einsum.state_dtypes
+                places = zip(numbers, dtypes, strict=True)
+                held = [frame.place(self.layout.states[i], shape, d.numpy) for i, d in places]
             else:
-                at: Any = (*[cuts[p] for p in labels], ...)
-                frame.states[k] = tuple([components[i][at] for i in numbers])
-
-    def _walk(self, box: Box, labels: Sequence[int]) -> Iterator[Box]:
-        """The boxes into which blocks cut a box along ``labels``."""
-        ranges = []
-        for p in labels:
-            lo, hi = box[p]
-            step = max(1, self.blocks[p])
-            ranges.append([(n, min(n + step, hi)) for n in range(lo, hi, step)])
-        for ends in itertools.product(*ranges):
-            found = list(box)
-            for p, end in zip(labels, ends, strict=True):
-                found[p] = end
-            yield tuple(found)
-
-
-def _is_empty(box: Box) -> bool:
-    return any(lo == hi for lo, hi in box)
+                held = [components[i] for i in numbers]
+            at: Any = (*[cuts[p] for p in labels], ...)
+            frame.states[k] = tuple([state[at] for state in held])
 
 
 def _split(region: Region) -> dict[int, range]:

@@ -14,15 +14,20 @@ VALUE_NBYTES = 1 << 20  # of one tiled value: about a core's second-level cache
 TILED_NBYTES = 3 << 20  # of all of them
 STATE_NBYTES = 2 << 20  # of the states of one block, where the workspace holds them
 STREAMED_POINTS = 512  # along the streamed labels, enough for matrix products to run at their rate
-MASKED_POINTS = 256  # along either side of what a mask cuts: of 512 by 512 under a causal one a fifth less time
 # Of one tiled value between products by machine code, whose right sides stay packed from block to block: so that it
 # lies in the second-level cache beside them. Along its rows a mask is followed so much closer.
 NEAR_NBYTES = 256 << 10
+_ANY_NUMBER = 1 << 62
 
 
 def tiled_labels(region: Region) -> frozenset[int]:
     """The labels of the output over which tiled values extend; what is cut along another is computed again."""
     return frozenset(p for k in region.tiled for p in _out(region.steps[k])) & frozenset(range(region.n_out))
+
+
+def state_labels(region: Region) -> frozenset[int]:
+    """The labels that every state has."""
+    return frozenset(range(region.n_out)).intersection(*(_out(region.steps[k]) for k in region.carried))
 
 
 def choose_blocks(region: Region, extents: Sequence[int], whole: bool, near: bool = False) -> tuple[int, ...]:
@@ -45,15 +50,12 @@ def choose_blocks(region: Region, extents: Sequence[int], whole: bool, near: boo
 
     # A state that outlives the call and lacks a label would have each of that label's blocks folded into it.
     out = [p for p in range(region.n_out) if p not in fixed]
-    cut = [p for p in out if whole or all(p in _out(region.steps[k]) for k in region.carried)]
+    cut = [p for p in out if whole or p in state_labels(region)]
     while not fits() and any(blocks[p] > 1 for p in cut):
         longest = max(cut, key=blocks.__getitem__)
         blocks[longest] = -(-blocks[longest] // 2)
     streamed = [p for p in region.aggregated if p not in fixed]
-    masked = any(conditions(s.einsum.join) for s in region.steps) and not near
-    any_number = MASKED_POINTS if masked else 1 << 62
-    first = min(STREAMED_POINTS, any_number)
-    for labels, most in ((streamed, first), (sorted(rows), any_number), (streamed, any_number)):
+    for labels, most in ((streamed, STREAMED_POINTS), (sorted(rows), _ANY_NUMBER), (streamed, _ANY_NUMBER)):
         for p in reversed(labels):
             _grow(blocks, p, extents[p], max(1, most // math.prod(max(1, blocks[q]) for q in labels if q != p)), fits)
     return tuple(blocks)

@@ -22,6 +22,7 @@ from einturnip.codegen.primitives import Array
 from einturnip.codegen.protocol import Mode
 from einturnip.codegen.region_program import Frame, Program
 from einturnip.codegen.region_recorder import Ints, Recorder, Tape, Unplayable, elsewhere
+from einturnip.codegen.region_walk import Box, Walk
 from einturnip.codegen.status import INVALID, unit
 from einturnip.codegen.window import view
 from einturnip.core.contraction import contraction
@@ -33,7 +34,6 @@ _MOST_WORDS, _MOST_TAPES = 1 << 14, 64  # of the tapes played by one call; of th
 _MOST_TURNS, _MOST_KNOWN = 2048, 16  # of the tapes played for a tile that are remembered; of tiles
 _NOTHING = Tape(np.empty((0, 2), np.int64), *[np.empty(0, np.int64)] * 3)
 
-Box: TypeAlias = tuple[tuple[int, int], ...]
 Part: TypeAlias = Literal["open", "first", "next", "finish"]
 """Of a block of the output: what its states start as, the first block folded into them, any other, the result."""
 
@@ -102,8 +102,7 @@ class Blocks(Protocol):
     states: dict[int, range]
     nothing: list[tuple[Array, ...]]
     mask: Mask
-
-    def streamed(self, box: Box) -> tuple[tuple[Box, Held], ...]: ...
+    walk: Walk
 
     def _program(self, extents: tuple[int, ...], held: Held) -> Program | None: ...
 
@@ -111,11 +110,11 @@ class Blocks(Protocol):
 
     def stand(self, frame: Frame, box: Box, tile: Box) -> None: ...
 
-    def bind(self, frame: Frame, components: tuple[Array, ...]) -> None: ...
+    def bind(self, frame: Frame, components: tuple[Array, ...], rows: Box) -> None: ...
 
     def rows(self, frame: Frame, box: Box, tile: Box, outs: tuple[Array, ...], first: bool) -> int: ...
 
-    def finish(self, frame: Frame, box: Box, tile: Box, out: Array) -> int: ...
+    def finish(self, frame: Frame, box: Box, tile: Box, outs: tuple[Array, ...]) -> int: ...
 
 
 class Tapes:
@@ -174,9 +173,7 @@ class Tapes:
             if found is None:
                 bits |= kernel.rows(frame, box, tile, outs, first)
             else:
-                kernel.stand(frame, box, tile)
-                kernel.bind(frame, outs)
-                bits |= kernel.finish(frame, box, tile, outs[0])
+                bits |= kernel.finish(frame, box, tile, outs)
         bits |= flush()
         if whole and sum(len(tapes) for tapes, _ in played) <= _MOST_TURNS:
             self.known = {key: played} if len(self.known) >= _MOST_KNOWN else {**self.known, key: played}
@@ -208,42 +205,50 @@ class Tapes:
         """What opens a block's states and folds into them: tapes, each with the blocks that it is played for."""
         found: list[tuple[Tape, Box]] = []
         if first or self.kernel.mode == "whole":
-            made = self._tape("open", box, frame, outs)
+            made = self._tape("open", box, box, frame, outs)
             if made is None:
                 return None
             found.append((made, box))
-        fresh = True
-        for block, held in self.kernel.streamed(box):
+        stands: Box = ()
+        for block, held in self.kernel.walk.streamed(box):
             if self.kernel._program(_extents(block), held) is None:
                 continue
-            made = self._tape("first" if fresh else "next", block, frame, outs, held)
+            part: Part = "next" if block[: self.kernel.region.n_out] == stands else "first"
+            made = self._tape(part, block, box, frame, outs, held)
             if made is None:
                 return None
             found.append((made, block))
-            fresh = False
+            stands = block[: self.kernel.region.n_out]
         return found
 
     def _finisher(self, box: Box, frame: Frame, outs: tuple[Array, ...]) -> Tape | None:
         """What makes the result of a block's states; nothing where the kernel leaves them."""
-        return _NOTHING if self.kernel.mode == "touch" else self._tape("finish", box, frame, outs)
+        return _NOTHING if self.kernel.mode == "touch" else self._tape("finish", box, box, frame, outs)
 
-    def _tape(self, part: Part, box: Box, frame: Frame, outs: tuple[Array, ...], held: Held = ()) -> Tape | None:
+    def _tape(
+        self, part: Part, box: Box, rows: Box, frame: Frame, outs: tuple[Array, ...], held: Held = ()
+    ) -> Tape | None:
         """The tape of a part; None where there is none."""
         if self.accesses is None:
             return None
         lying = tuple([a.strides for a in (*frame.operands, *outs)])
-        key = part, _extents(box), held, lying
+        # States in the workspace lie as all the rows do; elsewhere, as the tile does.
+        within = [(lo - first, end - first) for (lo, _), (first, end) in zip(box, rows, strict=True)]
+        place = tuple(within[: self.kernel.region.n_out]) if self.kernel.mode == "whole" else ()
+        key = part, _extents(box), held, lying, place
         if key not in self.made:
             if len(self.made) >= _MOST_TAPES:
                 self.made.clear()
-            self.made[key] = self._record(part, box, frame, outs, held)
+            self.made[key] = self._record(part, box, rows, frame, outs, held)
         return self.made[key]
 
-    def _record(self, part: Part, box: Box, frame: Frame, outs: tuple[Array, ...], held: Held) -> Tape | None:
+    def _record(
+        self, part: Part, box: Box, rows: Box, frame: Frame, outs: tuple[Array, ...], held: Held
+    ) -> Tape | None:
         kernel, extents = self.kernel, _extents(box)
         near, unreal = self._unreal(frame, outs, extents)
         kernel.stand(near, box, box)
-        kernel.bind(near, unreal)
+        kernel.bind(near, unreal, rows)
         n = len(near.operands)
         starts = tuple([lo for lo, _ in box])
         recorder = Recorder(2 + n + len(unreal), range(1, 1 + n), self.slots, starts)

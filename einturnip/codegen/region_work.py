@@ -74,8 +74,8 @@ def _blocks(kernel: RegionKernel, origins: Sequence[int] | None) -> Counter[tupl
                 found[shape, (None,) * len(mask.conditions)] += times
         return found
     tile = tuple([(o, o + n) for o, n in zip(origins, kernel.extents, strict=True)])
-    for out in kernel._walk(tile, range(region.n_out)):
-        for box, held in kernel.streamed(out):
+    for out in kernel.walk.rows(tile):
+        for box, held in kernel.walk.streamed(out):
             found[tuple([hi - lo for lo, hi in box]), held] += 1
     return found
 

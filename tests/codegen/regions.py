@@ -48,9 +48,22 @@ def einsum(
 
 
 def attention(
-    rng: np.random.Generator, b: int, h: int, s: int, t: int, d: int, e: int, mask: str = "", dtype: DType = F32
+    rng: np.random.Generator,
+    b: int,
+    h: int,
+    s: int,
+    t: int,
+    d: int,
+    e: int,
+    mask: str | Scalar = "",
+    dtype: DType = F32,
+    tempered: bool = False,
 ) -> Made:
-    """Softmax of scores times values, by the streaming law. ``mask``: "" (none), "causal" or "window"."""
+    """Softmax of scores times values, by the streaming law.
+
+    ``mask``: "" (none), "causal", "window", or a condition on labels 2 (rows) and 3 (columns), of which nothing is
+    expected. ``tempered``: scores are multiplied by a sum of squares of their row of queries.
+    """
     labels, bounds = "bhsetd", dict(zip("bhsetd", (b, h, s, e, t, d), strict=True))
     o = [Operand(i, dtype) for i in range(3)]
     steps: list[Step] = []
@@ -65,8 +78,11 @@ def attention(
     scaled = call("mul", call("mul", o[0], o[1]), Const(float(d) ** -0.5, dtype))
     scores = add("bhstd", 4, ["bhsd", "bhtd"], [0, 1], scaled, "sum")
     row, column = Label(2), Label(3)
+    if tempered:
+        heat = add("bhsd", 3, ["bhsd"], [0], call("mul", o[0], o[0]), "sum")
+        scores = add("bhst", 4, ["bhst", "bhs"], [scores, heat], call("mul", o[0], o[1]), None)
     if mask:
-        holds = call("le", column, row, dtype=BOOL)
+        holds = call("le", column, row, dtype=BOOL) if isinstance(mask, str) else mask
         if mask == "window":
             near = call("lt", call("sub", row, column, dtype=I64), Const(3, I64), dtype=BOOL)
             holds = call("and", holds, near, dtype=BOOL)
@@ -83,7 +99,8 @@ def attention(
     )  # fmt: skip
     q, k, v = (rng.standard_normal(x).astype(dtype.numpy) for x in ((b, h, s, d), (b, h, t, d), (b, h, t, e)))
     score = np.einsum("bhsd,bhtd->bhst", q.astype("d"), k.astype("d")) * float(d) ** -0.5
-    if mask:
+    score *= (q.astype("d") ** 2).sum(-1)[..., None] if tempered else 1
+    if isinstance(mask, str) and mask:
         rows, columns = np.arange(s)[:, None], np.arange(t)
         score = np.where((columns <= rows) & ((rows - columns < 3) | (mask == "causal")), score, -np.inf)
     weight = np.exp(score - score.max(-1, keepdims=True))

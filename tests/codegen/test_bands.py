@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from einturnip.codegen import kernels, region_space
+from einturnip.codegen import kernels, region_space, region_walk
 from einturnip.codegen.mask import Mask
 from einturnip.codegen.native import library
 from einturnip.codegen.region import RegionKernel
@@ -49,10 +49,12 @@ def test_whole(case: int, nbytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     close(made, out)
 
 
+@pytest.mark.parametrize("tempered", [False, True])
 @pytest.mark.parametrize("mask", ["", "causal", "window"])
-def test_ragged_blocks(mask: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ragged_blocks(mask: str, tempered: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(region_space, "VALUE_NBYTES", 1 << 14)
-    made = attention(np.random.default_rng(1), 2, 2, 131, 173, 16, 24, mask)
+    monkeypatch.setattr(region_walk, "_STRIP", 7)
+    made = attention(np.random.default_rng(1), 2, 2, 131, 173, 16, 24, mask, tempered=tempered)
     out, bits, kernel = ran(made)
     assert bits == 0
     close(made, out)

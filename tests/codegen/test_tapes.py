@@ -7,7 +7,7 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from einturnip.codegen import kernels, region_recorder, region_space, region_tape
+from einturnip.codegen import kernels, region_recorder, region_space, region_tape, region_walk
 from einturnip.codegen.native import library
 from einturnip.codegen.native.tape import Player
 from einturnip.codegen.region import RegionKernel
@@ -43,6 +43,7 @@ def in_steps(kernel: RegionKernel, operands: tuple[Array, ...]) -> tuple[Array, 
 @pytest.mark.parametrize("mask", ["", "causal", "window"])
 def test_tapes_give_the_bits_of_the_steps(mask: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(region_space, "VALUE_NBYTES", 1 << 13)
+    monkeypatch.setattr(region_walk, "_STRIP", 5)
     monkeypatch.setattr(region_recorder, "region_product", lambda kernel: None)  # as steps are: by BLAS
     made = attention(np.random.default_rng(0), 2, 3, 100, 130, 16, 24, mask)
     kernel = kernel_of(made)
@@ -78,7 +79,7 @@ def test_a_mask_is_met_where_the_tile_lies() -> None:
     for s in (0, 16, 32, 48):
         out, _ = run(kernel, (q[:, :, s : s + 16], k, v), (0, 0, s, 0, 0, 0))
         np.testing.assert_allclose(out, made.expected[:, :, s : s + 16], rtol=2e-5, atol=2e-5)
-        ((*_, (_, last), _), _) = kernel.streamed(((0, 1), (0, 1), (s, s + 16), (0, 8), (0, 64), (0, 8)))[-1]
+        ((*_, (_, last), _), _) = kernel.walk.streamed(((0, 1), (0, 1), (s, s + 16), (0, 8), (0, 64), (0, 8)))[-1]
         assert last == s + 16, "it stops where its rows see no more"
 
 
