@@ -195,8 +195,10 @@ def _promising(cut: Cut, than: Found, candidates: Candidates) -> bool:
 
 def _luck(found: Found, candidates: Candidates) -> float:
     """What other plans are expected to cost, times what the formula says, from one that is made."""
-    ratio = found.cost / candidates.price(found.cut)
-    return min(ratio, USUAL) if candidates.blocked else ratio
+    price = candidates.price(found.cut)
+    if not (price and found.cost):  # nothing to compute, nothing to move
+        return 1.0
+    return min(found.cost / price, USUAL) if candidates.blocked else found.cost / price
 
 
 def _near_bound(best: Found, sparing: Found | None, candidates: Candidates, lower: Lower, machine: Machine) -> Found:

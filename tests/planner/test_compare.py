@@ -174,3 +174,9 @@ def test_after_a_plan_of_bad_luck_others_are_made(cost: float, makes: int, monke
     monkeypatch.setattr(compare, "_is_near", lambda *_: False)
     found = compare.best_plan(Two({first: 20.0, second: 20.4}), lower_cut, MACHINE)  # type: ignore[arg-type]
     assert found is not None and found.cut is made[-1] and len(made) == makes
+
+
+def test_a_program_of_nothing_is_planned_in_little() -> None:
+    """The plan costs nothing, as the formula says."""
+    plan = et.compile("input A : f64[n]\nZ[i] = A[i]\noutput Z\n").plan(dims={"n": 0}, arena=2048)
+    assert plan.prediction.seconds >= 0
