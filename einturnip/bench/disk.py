@@ -24,7 +24,7 @@ from einturnip.core.settings import format_size
 
 SHARES = (2, 4, 8, 16)
 FORMS = ("npy", "zarr")
-LEAST = 160 << 20
+LEAST = 112 << 20
 # Seconds after which a run is given up.
 PATIENCE = 900.0
 _SAMPLED = 64
@@ -69,11 +69,14 @@ class Run:
 
 
 def ways(contenders: Sequence[str], shares: Sequence[int], forms: Sequence[str]) -> list[Way]:
-    """einturnip at every share, without a limit, warm, and from each format; peers without a limit and held to 1/4."""
+    """einturnip at every share, without a limit, warm, and from each format; peers without a limit and held to 1/4.
+
+    From other formats than the first at a quarter, and at the smallest share.
+    """
     first, *others = forms
     quarter = 4 if 4 in shares else shares[0]
     ours = [Way(OURS, first, share) for share in (0, *shares)] + [Way(OURS, first, quarter, cold=False)]
-    ours += [Way(OURS, form, quarter) for form in others]
+    ours += [Way(OURS, form, share) for form in others for share in dict.fromkeys((quarter, max(shares)))]
     peers = [Way(name, form, share) for name in contenders for form in forms for share in (0, quarter)]
     warm = [Way(name, first, 0, cold=False) for name in contenders]
     return ours + peers + warm

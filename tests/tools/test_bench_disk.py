@@ -80,6 +80,8 @@ def test_goals_are_met_or_not() -> None:
     slow = [_ran(OURS, 0, 10, quarter), _ran(OURS, 4, 11.1, quarter + 1)]
     dask = [_ran("dask", 0, 11, 2 * quarter), _ran("dask", 4, 20, quarter)]
     assert _met(product, *slow, *dask) == [False] * 5
+    small = _ran(OURS, 16, 10.5, quarter // 2)  # a quarter of the peer's peak, whatever ours is a part of
+    assert _met(product, *slow, small, *dask) == [False, False, True, False, False]
     assert _met(product, ours[1]) == [None, True]
     assert not pipeline.compute_bound
     inputs, rates = 2 << 30, {"disk_read": float(1 << 30), "disk_write": float(1 << 29)}  # 2 s and 2 s
