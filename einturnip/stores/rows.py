@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
@@ -42,9 +42,8 @@ def read_rows(fd: int, rows: Sequence[memoryview], offset: int, name: str) -> No
             got = os.preadv(fd, part, begin)
         except OSError:
             got = 0  # reading row by row says what is wrong
-        for i in range(got // each, len(part)):
-            done = max(0, got - i * each)
-            read_full(fd, part[i][done:], begin + i * each + done, name)
+        for rest, done in _left(part, got):
+            read_full(fd, rest, begin + done, name)
 
 
 def write_rows(fd: int, rows: Sequence[memoryview], offset: int, explain: Callable[[OSError], StoreError]) -> None:
@@ -56,6 +55,13 @@ def write_rows(fd: int, rows: Sequence[memoryview], offset: int, explain: Callab
             put = os.pwritev(fd, part, begin)
         except OSError as error:
             raise explain(error) from error
-        for i in range(put // each, len(part)):
-            done = max(0, put - i * each)
-            write_full(fd, part[i][done:], begin + i * each + done, explain)
+        for rest, done in _left(part, put):
+            write_full(fd, rest, begin + done, explain)
+
+
+def _left(rows: Sequence[memoryview], moved: int) -> Iterator[tuple[memoryview, int]]:
+    """What a call that moved so many bytes has left of each row, with the bytes before it."""
+    each = rows[0].nbytes
+    for i in range(moved // each, len(rows)):
+        done = max(0, moved - i * each)
+        yield rows[i][done:], i * each + done
