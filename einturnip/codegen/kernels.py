@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
@@ -111,14 +111,25 @@ def planned_workspace_nbytes(einsum: Einsum | Region, extents: tuple[int, ...], 
     ``compiled``: it may be machine code, which takes none. NumPy, where it takes its place after all, does with little.
     """
     kernel = compile_kernel(einsum, extents, mode)
-    slow = kernel.slow if isinstance(kernel, NativeKernel) else kernel
-    if not compiled or isinstance(einsum, Region) or not isinstance(slow, Blocked) or slow.within is None:
-        return kernel.workspace_nbytes
     tile = sum(math.prod(einsum.operand_extents(s, extents)) * d.itemsize for s, d in enumerate(einsum.dtypes))
     lean = max(_LEAST_LEAN, min(_MOST_LEAN, tile // _LEAN_SHARE))
-    if slow.workspace_nbytes <= lean or recipe(einsum, mode) is None:
+    if not compiled or kernel.workspace_nbytes <= lean:
         return kernel.workspace_nbytes
-    return slow.within(lean).workspace_nbytes
+    slow = _stand_in(kernel, einsum, extents, mode)
+    return kernel.workspace_nbytes if slow is None else slow(lean).workspace_nbytes
+
+
+def _stand_in(
+    kernel: HostKernel, einsum: Einsum | Region, extents: tuple[int, ...], mode: Mode
+) -> Callable[[int], HostKernel] | None:
+    """NumPy's kernel within so many bytes, where machine code that takes no workspace may take its place."""
+    if isinstance(einsum, Region):
+        from einturnip.codegen.region_rows import RowsKernel
+
+        made = compiled_region(einsum, extents, mode) if einsum.of_rows else None
+        return made.slow.within if isinstance(made, RowsKernel) else None
+    slow = kernel.slow if isinstance(kernel, NativeKernel) else kernel
+    return slow.within if isinstance(slow, Blocked) and recipe(einsum, mode) is not None else None
 
 
 def product_code(einsum: Einsum, extents: tuple[int, ...], mode: Mode) -> Recipe | Multiplication | None:

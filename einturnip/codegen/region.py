@@ -22,7 +22,7 @@ from einturnip.codegen.protocol import Mode
 from einturnip.codegen.region_build import Builder, Compile, needed
 from einturnip.codegen.region_order import streamed_first
 from einturnip.codegen.region_program import Compute, Fold, Frame, Program
-from einturnip.codegen.region_space import choose_blocks, lay_out, rounded
+from einturnip.codegen.region_space import NEAR_NBYTES, VALUE_NBYTES, choose_blocks, lay_out, rounded
 from einturnip.codegen.region_tape import Tapes
 from einturnip.codegen.region_walk import Box, Walk
 from einturnip.codegen.status import StatusLog, listening
@@ -34,6 +34,7 @@ from einturnip.core.region import Region
 from einturnip.core.scalar import Call, walk
 
 _SPARE_NBYTES = 4 << 10  # room for kernels of blocks at the edges, which may need more than those of whole blocks
+_LEAST_VALUE = 4 << 10  # bytes of a tiled value, beneath which a block does not become smaller
 _SOME = 512  # points along a label, where any number does
 _MOST_TOLD = 3  # conditions of a mask of which each may hold or not
 _MOST_KNOWN = 1  # conditions of which every case is looked at before blocks are laid out
@@ -51,7 +52,7 @@ def compile_region(
     if not native and library.ready():
         codes = region_code(region, mode, compile_step)
         if codes and all(library.find(code) is not None for code in codes):
-            near = any(isinstance(code, Multiplication) for code in codes)
+            near = NEAR_NBYTES if any(isinstance(code, Multiplication) for code in codes) else None
             made = RegionKernel(region, extents, mode, compile_step, True, near)
             again = any(made.blocks[p] < extents[p] for p in region.aggregated)  # each row would pack right sides anew
             if near and (again or made.layout.nbytes > kernel.workspace_nbytes):
@@ -108,12 +109,12 @@ class RegionKernel:
         mode: Mode,
         compile_step: Compile,
         native: bool = False,
-        near: bool = False,
+        value_nbytes: int | None = None,
     ) -> None:
-        """``near``: in blocks of fewer rows, for products whose right sides stay packed; see ``choose_blocks``."""
+        """``value_nbytes``: what a tiled value may take of the workspace; see ``choose_blocks``."""
         self.extents, self.mode, self.compile, self.native = extents, mode, compile_step, native
         self.bands: list[Band] = []
-        self.blocks = choose_blocks(region, extents, mode == "whole", near)
+        self.blocks = choose_blocks(region, extents, mode == "whole", value_nbytes)
         self.apart = None if region.of_rows else values_apart(region, mode, compile_step)
         self.region = region = region if native else streamed_first(region, self.blocks)
         self.mask = Mask(region)
@@ -136,6 +137,7 @@ class RegionKernel:
             _identities(region.steps[k].einsum) if k in region.carried else () for k in range(len(region.steps))
         ]
         self.tapes = Tapes(self) if native and mode != "finish" else None
+        self.narrower: dict[int, RegionKernel] = {}
 
     def __call__(
         self,
@@ -146,6 +148,8 @@ class RegionKernel:
         workspace: Array,
     ) -> int:
         """Run over one tile; gives what the floating-point unit saw."""
+        if len(workspace) < self.workspace_nbytes:  # planned for machine code
+            return self.within(len(workspace))(outs, operands, origins, first, workspace)
         region, mode = self.region, self.mode
         tile = tuple([(o, o + n) for o, n in zip(origins, self.extents, strict=True)])
         frame = Frame(
@@ -168,6 +172,17 @@ class RegionKernel:
                 for out_box in boxes:
                     bits |= self.rows(frame, out_box, tile, outs, first)
         return bits | log.bits
+
+    def within(self, nbytes: int) -> RegionKernel:
+        """The same in blocks that take no more than ``nbytes`` of workspace, or in the smallest there are."""
+        found = self.narrower.get(nbytes)
+        if found is None:
+            most, found = VALUE_NBYTES, self
+            while found.workspace_nbytes > nbytes and most > _LEAST_VALUE:
+                most //= 2
+                found = RegionKernel(self.region, self.extents, self.mode, self.compile, self.native, most)
+            self.narrower[nbytes] = found
+        return found
 
     def rows(self, frame: Frame, box: Box, tile: Box, outs: tuple[Array, ...], first: bool) -> int:
         """A block of the output, over all that the tile has of the streamed labels."""

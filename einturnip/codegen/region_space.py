@@ -30,11 +30,14 @@ def state_labels(region: Region) -> frozenset[int]:
     return frozenset(range(region.n_out)).intersection(*(_out(region.steps[k]) for k in region.carried))
 
 
-def choose_blocks(region: Region, extents: Sequence[int], whole: bool, near: bool = False) -> tuple[int, ...]:
+def choose_blocks(
+    region: Region, extents: Sequence[int], whole: bool, value_nbytes: int | None = None
+) -> tuple[int, ...]:
     """The extents of a block of a tile, by label: whole along inner labels, square-like along the tiled ones.
 
-    ``near``: fewer rows, as products by machine code of our own take them.
+    ``value_nbytes``: what one tiled value may take; about a core's second-level cache, unless stated.
     """
+    most_nbytes = VALUE_NBYTES if value_nbytes is None else value_nbytes
     fixed, rows = region.whole, frozenset(range(region.n_out)) if region.of_rows else tiled_labels(region)
     blocks = [n if p in fixed or (p < region.n_out and p not in rows) else min(n, 1) for p, n in enumerate(extents)]
 
@@ -42,11 +45,7 @@ def choose_blocks(region: Region, extents: Sequence[int], whole: bool, near: boo
         values = [held_nbytes(region, k, blocks) for k in range(len(region.steps))]
         values += [nbytes(region.steps[-1], blocks)] if region.of_rows else []
         state = state_nbytes(region, blocks) if whole else 0
-        return (
-            max(values, default=0) <= (NEAR_NBYTES if near else VALUE_NBYTES)
-            and sum(values) <= TILED_NBYTES
-            and state <= STATE_NBYTES
-        )
+        return max(values, default=0) <= most_nbytes and sum(values) <= TILED_NBYTES and state <= STATE_NBYTES
 
     # A state that outlives the call and lacks a label would have each of that label's blocks folded into it.
     out = [p for p in range(region.n_out) if p not in fixed]

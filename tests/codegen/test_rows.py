@@ -10,6 +10,7 @@ import pytest
 
 from einturnip.codegen import kernels, region_space
 from einturnip.codegen.native import library
+from einturnip.codegen.region import RegionKernel
 from einturnip.codegen.region_rows import RowsKernel
 from einturnip.codegen.status import DIVIDE, INVALID, OVERFLOW
 from einturnip.core.region import Region
@@ -87,9 +88,24 @@ def test_numpy(name: str, nbytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(region_space, "VALUE_NBYTES", nbytes)
     region, operands = region_of(PROGRAMS[name], 13, 37)
     kernel = kernels.compile_tile(region, region.bounds, "whole")
-    assert not isinstance(kernel, RowsKernel)
+    assert isinstance(kernel, RegionKernel)
     out, bits = ran(region, operands, kernel)
     assert bits == 0
+    close(region, out, operands)
+
+
+@pytest.mark.parametrize("name", ["masked", "gradient"])
+def test_numpy_in_the_workspace_planned_for_machine_code(name: str) -> None:
+    """Little of it is set aside; NumPy then takes shorter blocks, by itself or in place of machine code."""
+    region, operands = region_of(PROGRAMS[name], 700, 2000)
+    kernel = kernels.compile_tile(region, region.bounds, "whole")
+    assert isinstance(kernel, RegionKernel)
+    most = kernels.planned_workspace_nbytes(region, region.bounds, "whole", False)
+    planned = kernels.planned_workspace_nbytes(region, region.bounds, "whole", True)
+    assert planned <= 256 << 10 and planned <= most == kernel.workspace_nbytes
+    assert name != "masked" or most > 1 << 20
+    out = np.full(region.shape, np.nan, region.dtype.numpy)
+    kernel((out,), operands, (0, 0), True, np.full(planned, 0xFF, np.uint8))
     close(region, out, operands)
 
 

@@ -7,7 +7,7 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from einturnip.codegen import kernels, region_recorder, region_space, region_tape, region_walk
+from einturnip.codegen import kernels, region, region_recorder, region_space, region_tape, region_walk
 from einturnip.codegen.native import library
 from einturnip.codegen.native.tape import Player
 from einturnip.codegen.region import RegionKernel
@@ -123,7 +123,7 @@ def test_right_sides_that_stay_packed_are_those_of_the_block(
     mask: str, nbytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rows of blocks by one packing, blocks along the mask of other extents; then other values in their place."""
-    monkeypatch.setattr(region_space, "NEAR_NBYTES", nbytes)
+    monkeypatch.setattr(region, "NEAR_NBYTES", nbytes)
     rng = np.random.default_rng(0)
     made = attention(rng, 2, 2, 100, 130, 24, 40, mask)
     kernel = kernel_of(made)
