@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -244,17 +244,17 @@ class RegionKernel:
             idle = variant.idle.issuperset(self.region.carried)
             if self.native and len(held) > _MOST_TOLD:  # there is code for what decides nothing alone
                 variant = self.mask.variant((None,) * len(held), False)
-            builder = Builder(self.region, self.layout, extents, self.compile, native=self.native)
-            made = None if idle else builder.block(variant)
-            self._keep(builder)
-            self.programs[key] = made
+            self.programs[key] = None if idle else self._built(extents, lambda builder: builder.block(variant))
         return self.programs[key]
 
-    def _keep(self, builder: Builder) -> None:
-        """What a program was made with; a value that was given no place would be written over another."""
+    def _built(self, extents: tuple[int, ...], build: Callable[[Builder], Program]) -> Program:
+        """A program, and the bands that it was made with; a value without a place would be written over another."""
+        builder = Builder(self.region, self.layout, extents, self.compile, native=self.native)
+        made = build(builder)
         if self.apart is not None and not builder.apart <= self.apart:
             raise InternalError(f"values of steps {sorted(builder.apart - self.apart)} have no place in {self.layout}")
         self.bands += builder.bands
+        return made
 
     def finisher(self, extents: tuple[int, ...]) -> Program:
         """What makes the result of the states of a block of the output."""
@@ -262,10 +262,7 @@ class RegionKernel:
         found = self.programs.get(key)
         if found is None:
             variant = self.mask.variant((None,) * len(self.mask.conditions), not self.region.of_rows)
-            builder = Builder(self.region, self.layout, extents, self.compile, native=self.native)
-            found = builder.finish(variant)
-            self._keep(builder)
-            self.programs[key] = found
+            found = self.programs[key] = self._built(extents, lambda builder: builder.finish(variant))
         return found
 
     def stand(self, frame: Frame, box: Box, tile: Box) -> None:
