@@ -18,7 +18,7 @@ from einturnip.codegen.native.panels import CHUNK, ROWS, Multiplication
 from einturnip.codegen.native.processor import scales_in_vectors
 from einturnip.codegen.native.register_tile import ADDS, PUTS, STREAMS
 from einturnip.codegen.native.room import room
-from einturnip.codegen.parts import Parts, repeated, spans
+from einturnip.codegen.parts import FINER, Parts, repeated, spans
 from einturnip.codegen.primitives import Array
 from einturnip.codegen.protocol import Bound, Prepared
 from einturnip.codegen.status import unit
@@ -103,11 +103,17 @@ class Multiplied(Prepared):
     def parts(
         self, outs: tuple[Array, ...], operands: tuple[Array, ...], origins: tuple[int, ...], most: int
     ) -> Parts | None:
-        """See Divisible. Along batches, else rows or columns: what the others packed is packed again for each part."""
+        """See Divisible. Along batches, else rows or columns: what the others packed is packed again for each part.
+
+        A right operand that is one block stays packed from part to part: a thread's room is cleared once a run.
+        """
         found, needed, turned = self.words(outs, operands, True)
+        found = self.kept(found)
+        found[_KEEPS] *= 1 + turned  # one matrix may be the right operand of some tiles, the left one of others
         ways = [self._cut(found, _BATCHES, 1, 1, most)]
         if found[_BATCHES] == 1:
-            ways = [self._cut(found, _BATCHES + 1, ROWS, _LEAST_ROWS, most)]
+            finer = FINER if found[_KEEPS] else 1
+            ways = [self._cut(found, _BATCHES + 1, ROWS, _LEAST_ROWS, finer * most)]
             if not found[_COLUMN_STEP]:
                 ways.append(self._cut(found, _BATCHES + 2, self.code.columns, _LEAST_TILES * self.code.columns, most))
         most = max(len(way.spans) for way in ways)
@@ -137,6 +143,8 @@ class Multiplied(Prepared):
         there = 1  # how often the other side is packed as it is: the left for each block of columns
         if points == _BATCHES + 2:
             there = -(-columns // words[_BLOCKS + 1])
+        elif words[_KEEPS]:
+            there = len(cut)
         other = {_BATCHES: 0, _BATCHES + 1: columns, _BATCHES + 2: rows}[points]
         return _Cut(points, label, inner, cut, max(0, len(cut) - there) * other)
 

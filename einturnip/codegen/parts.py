@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 
 from einturnip.codegen.primitives import Array
 
+FINER = 3
+
 
 @dataclass(frozen=True, eq=False)
 class Parts:
@@ -38,7 +40,10 @@ class Divisible(Protocol):
     def parts(
         self, outs: tuple[Array, ...], operands: tuple[Array, ...], origins: tuple[int, ...], most: int
     ) -> Parts | None:
-        """The call that makes a whole tile (see HostKernel) in at most so many parts; None where it cannot be."""
+        """The call that makes a whole tile (see HostKernel) in at most so many parts; None where it cannot be.
+
+        In FINER times as many where a part costs next to nothing: the last ones then end nearly together.
+        """
 
 
 def spans(extent: int, unit: int, most: int) -> list[tuple[int, int]]:

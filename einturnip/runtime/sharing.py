@@ -108,13 +108,14 @@ class _Work:
         function = library.find(_SHARER)
         assert function is not None
         self._function, self._calls, self._count, self._room = function, calls, len(calls), room_nbytes
-        self._shared = array("q", [len(calls), len(calls), len(calls), calls.ctypes.data, 0])  # see share.SHARED
+        self._shared = array("q", [len(calls), len(calls), len(calls), calls.ctypes.data, 0, 0])  # see share.SHARED
         self._address = self._shared.buffer_info()[0]
 
     def begin(self) -> array[int]:
         """All parts are to be done; gives this thread's argument for ``finish``."""
         argument, shared = self._argument(), self._shared
         shared[2] = shared[4] = 0
+        shared[5] += 1
         shared[0] = 0
         return argument
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 import math
 from collections.abc import Iterator
@@ -22,6 +23,7 @@ from einturnip.codegen.native.panels import Multiplication
 from einturnip.codegen.native.recipe import recipe
 from einturnip.codegen.native.register_tile import STREAMS
 from einturnip.codegen.native.room import room
+from einturnip.codegen.parts import FINER
 from einturnip.core.algebra import aggregation
 from einturnip.core.dtypes import F32, F64, DType
 from einturnip.core.einsum import Einsum
@@ -108,9 +110,11 @@ def test_any_strides_and_extents(data: st.DataObject) -> None:
 def run_in_parts(kernel: Multiplied, out: np.ndarray, operands: list[np.ndarray], most: int) -> np.ndarray:
     """Every part of a call, the last ones first; gives their words."""
     parts = kernel.parts((out,), (operands[0], operands[1]), (0,) * len(kernel.slow.extents), most)
-    assert parts is not None and 0 < len(parts.words) <= most
+    assert parts is not None and 0 < len(parts.words) <= FINER * most
+    begin = room(parts.room_nbytes)
+    ctypes.memset(begin, 0, 8)  # as before a thread's first part of a run
     for words in parts.words[::-1]:
-        words[parts.room] = room(parts.room_nbytes)
+        words[parts.room] = begin
         parts.function(words.ctypes.data)
     return parts.words
 
@@ -118,10 +122,11 @@ def run_in_parts(kernel: Multiplied, out: np.ndarray, operands: list[np.ndarray]
 @pytest.mark.parametrize(
     ("m", "n", "changes", "parts"),
     [
-        (4000, 64, "rows", 8),
+        (4000, 64, "rows", 21),  # the right stays packed: rows cost nothing
         (300, 2000, "columns", 8),
         (1000, 1500, "columns", 6),
         (1500, 400, "rows", 8),
+        (9000, 400, "rows", 24),
         (312, 240, "rows", 2),
     ],
 )

@@ -121,6 +121,25 @@ def test_parts_together_do_what_the_whole_does(name, runs):
     assert runs and any(len(shared._calls) > 1 for shared in runs[-1]._shared.values()), "nothing was shared"
 
 
+def test_what_stays_packed_from_part_to_part_is_packed_anew_in_every_run(runs):
+    """The arrays stand where they stood, their numbers have changed."""
+    text, inputs, _ = PROGRAMS["product"]
+    compiled, given = et.compile(text), inputs(0)
+    for seed in range(8):
+        given["Y"][...] = numbers(seed, *given["Y"].shape)
+        assert (compiled(**given, arena=ARENA, workers=2)["Z"] == 2 * given["X"] @ given["Y"]).all()
+    assert runs and any(len(shared._calls) > 2 for shared in runs[-1]._shared.values())
+
+
+def test_a_matrix_times_itself_whichever_side_is_packed(runs):
+    compiled = et.compile(
+        program(["i,k"], "Z[i,j] = X[i,k] * X[k,j]").replace("input X : f64[i,k]", "input X : f64[n,n]")
+    )
+    for seed in range(4):
+        X = numbers(seed, 412, 412)
+        assert (compiled(X=X, arena="4MiB", workers=2)["Z"] == X @ X).all()
+
+
 def test_what_happens_is_told_as_of_whole_tiles(runs):
     compiled, X = et.compile("input X : f64[i,j]\nZ[i,j] = sqrt(X[i,j])\noutput Z\n"), np.ones((800, 900))
     X[-1, -1] = -1

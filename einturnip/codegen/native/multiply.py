@@ -26,7 +26,8 @@ WORDS = (
     *("row_block", "column_block", "term_block"),
     # Of columns, else of terms, that lie side by side on the right: how far apart in the list, and how many; 0: none.
     *("column_step", "column_part", "term_step", "term_part"),
-    # Whether the packed right stays for the next call: what is there of this address and extents is not packed again.
+    # The packed right stays for the next call: what is there of this address, extents and word is not packed again.
+    # 0: it does not.
     "keeps",
 )
 LISTS = ("batch_list", "row_list", "column_list", "term_list")
@@ -160,7 +161,8 @@ class _Blocked(Routine):
     def _keep_or_pack(self, term: Value) -> None:
         """The right block from a term on, packed unless it is there."""
         kept = self.places["kept"]
-        extents = self.plus(self.times(self.breadth, 1 << 32), self.depth)
+        kind = self.plus(self.times(self.word_of["keeps"], 1 << 24), self.breadth)
+        extents = self.plus(self.times(kind, 1 << 32), self.depth)
         block = self.address(self.tensors["right"]), extents
         same = [self.whether("eq", self.word(kept, k), value) for k, value in enumerate(block)]
         there = self.both(self.both(*same), self.whether("ne", self.word_of["keeps"], 0))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from einturnip.codegen.native.ir import Value, element
@@ -10,6 +11,7 @@ from einturnip.core.dtypes import DType
 
 ROWS = 12  # of a register tile; its columns are two vectors
 CHUNK = 256  # terms of a left panel, which stands in the first cache
+_SOON = 16  # terms of a right panel that are fetched before their time
 
 
 @dataclass(frozen=True)
@@ -105,8 +107,17 @@ class Pack(Routine):
         super().__init__(name, "target source places runs terms term_runs ahead", "count")
         self.what, self.lane_nbytes, self.term_nbytes = what, lane_nbytes, term_nbytes
         self.by_terms = term_nbytes == what.size  # terms of a lane lie side by side in the panel
-        for first in range(0, lanes, what.width):
-            self._group(first, min(what.width, lanes - first))
+        firsts = range(0, lanes, what.width)
+
+        def groups() -> None:
+            for first in firsts:
+                self._group(first, min(what.width, lanes - first))
+
+        if self.by_terms:
+            groups()
+        else:
+            together = self.whether("sge", self.word(self["runs"], 0), lanes)
+            self.either(together, lambda: self.each(self["count"], 1, lambda p: self._lines(p, firsts)), groups)
 
     def _target(self, lane: int, term: Value) -> Value:
         return self.at(self.at(self["target"], lane * self.lane_nbytes), self.times(term, self.term_nbytes))
@@ -131,6 +142,14 @@ class Pack(Routine):
         ahead = self.at(self["source"], self.word(self["ahead"], first))
         self.prefetch(self.at(ahead, self.word(self["terms"], p)))
         self.store(self.load(self._source(first, p), self.what.kind, self.what.width), self._target(first, p))
+
+    def _lines(self, p: Value, firsts: Sequence[int]) -> None:
+        """One term of all lanes, as they lie; terms that come soon are fetched too."""
+        soon = self.word(self["terms"], self.least(self.plus(p, _SOON), self.minus(self["count"], 1)))
+        here = self.at(self["source"], self.word(self["places"], 0))
+        for first in firsts:
+            self.prefetch(self.at(self.at(here, soon), first * self.what.size))
+            self._line(p, first)
 
     def _chunk(self, p: Value, first: int, n: int, straight: Value) -> None:
         """As many terms as a vector has; at the end the last so many, some of them again."""

@@ -12,7 +12,7 @@ from einturnip.codegen.native.routine import ZERO, Routine, number
 # What becomes of a tile: it is put where it belongs, added to what is there, or put there past the caches; or it is
 # left in the workspace, for Update to do that with parts of it.
 PUTS, ADDS, STREAMS, LEAVES = range(4)
-_PASSING, _FETCHED = 4, 1024  # vectors of a row that stand there at a time; bytes ahead that are fetched
+_PASSING, _FETCHED = 4, 256  # vectors of a row that stand there at a time; bytes ahead that are fetched
 HEIGHTS = (4, 8, ROWS)  # of tiles: the last rows are done in a lower one where they are few
 # Where a tile is left, or belongs: its first column in the result, and how far from there its rows are.
 _RESULT = "target out places factor"
@@ -51,17 +51,24 @@ def strip_tile(what: Multiplication, height: int, vectors: int) -> Routine:
     _fetched(f, what, height, vectors)
     row_nbytes = (_PASSING * width + width) * size
 
+    def pass_by(p: Value) -> None:
+        """A vector of each row as it lies."""
+        mask = f.compare("icmp slt", f.lanes("i64", width), f.splat(f.minus(f["count"], p), width))
+        here = f.at(f["source"], f.plus(f["first"], f.times(p, size)))
+        turn = f.at(f["near"], f.times(f.integer("urem", p, _PASSING * width), size))
+        for i in range(height):
+            f.store(f.load_some(f.at(here, f.word(f["rows"], i)), kind, mask), f.at(turn, i * row_nbytes))
+
     def vector(p: Value, sums: list[Value]) -> list[Value]:
         rest = f.minus(f["count"], p)
-        mask = f.compare("icmp slt", f.lanes("i64", width), f.splat(rest, width))
         later = f.plus(p, _FETCHED // size)
         inside = f.whether("slt", later, f["count"])
         table, ahead = f.select(inside, f["rows"], f["ahead"]), f.select(inside, later, f.minus(later, f["count"]))
-        here, there = (f.at(f["source"], f.plus(f["first"], f.times(q, size))) for q in (p, ahead))
+        there = f.at(f["source"], f.plus(f["first"], f.times(ahead, size)))
         turn = f.at(f["near"], f.times(f.integer("urem", p, _PASSING * width), size))
         for i in range(height):
             f.prefetch(f.at(there, f.word(table, i)))
-            f.store(f.load_some(f.at(here, f.word(f["rows"], i)), kind, mask), f.at(turn, i * row_nbytes))
+        pass_by(f.plus(p, width))
 
         def term(t: Value, sums: list[Value]) -> list[Value]:
             left = f.at(turn, f.times(t, size))
@@ -69,6 +76,7 @@ def strip_tile(what: Multiplication, height: int, vectors: int) -> Routine:
 
         return f.loop(ZERO, f.least(rest, width), 1, sums, term)
 
+    pass_by(ZERO)
     zeros = [f.constant(0, kind, width)] * (height * vectors)
     _ended(f, what, vectors, f.loop(ZERO, f.rounded(f["count"], width), width, zeros, vector))
     return f

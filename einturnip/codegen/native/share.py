@@ -10,8 +10,9 @@ from dataclasses import dataclass
 # The words of a call: the function, its argument, which word of that takes the thread's own room (-1: none), and the
 # bits of what the floating-point unit saw.
 CALL = ("function", "argument", "room", "status")
-# What threads have in common: the next call, how many there are, how many are done, where they stand; the bits of all.
-SHARED = ("next", "count", "done", "calls", "seen")
+# What threads have in common: the next call, how many there are, how many are done, where they stand; the bits of all;
+# the number of the run.
+SHARED = ("next", "count", "done", "calls", "seen", "run")
 _PATIENCE = 2000  # looks at what others have still to do, each after a pause of some 20 ns
 _FLAGS = 0x3F  # of the unit's status word
 
@@ -45,8 +46,11 @@ entry:
   %pcalls = getelementptr i64, ptr %shared, i64 3
   %ncalls = load i64, ptr %pcalls
   %calls = inttoptr i64 %ncalls to ptr
+  %prun = getelementptr i64, ptr %shared, i64 5
+  %croom = inttoptr i64 %room to ptr
   br label %head
 head:
+  %mine = phi i64 [ -1, %entry ], [ %known, %clear ]
   %i = atomicrmw add ptr %shared, i64 1 seq_cst
   %going = icmp slt i64 %i, %count
   br i1 %going, label %inside, label %wait
@@ -65,8 +69,14 @@ inside:
 give:
   %pmine = getelementptr i64, ptr %argument, i64 %where
   store i64 %room, ptr %pmine
+  %run = load atomic i64, ptr %prun seq_cst, align 8
+  %same = icmp eq i64 %run, %mine
+  br i1 %same, label %clear, label %anew
+anew:
+  store i64 0, ptr %croom
   br label %clear
 clear:
+  %known = phi i64 [ %mine, %inside ], [ %run, %give ], [ %run, %anew ]
   call void @llvm.x86.sse.stmxcsr(ptr %status)
   %before = load i32, ptr %status
   %cleared = and i32 %before, {~_FLAGS}
