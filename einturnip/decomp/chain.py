@@ -8,7 +8,7 @@ costs the n-th power of it where products are sums and sums are minima, found by
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from itertools import islice, pairwise
 
@@ -28,6 +28,7 @@ class Fold:
 
     ``table``: the cost of one segment by how the outer tensors, those handed in and those handed on are cut, the last
     by way; ``step`` is the same with the last by what readers see of the way, and each of the three as one axis.
+    ``rest``: the cost of all segments but the first, once the term is entered.
     ``shapes``: how many cuts there are of the three. What is handed to the first segment may be cut in other ways than
     what it hands on, so those handed in are more, first the latter; ``entry`` tells where the former are among them.
     """
@@ -42,6 +43,7 @@ class Fold:
     seen: list[Table]
     first: int
     scope: tuple[View, ...] = ()
+    rest: Table = field(init=False)
 
     @property
     def start(self) -> int:
@@ -60,7 +62,8 @@ class Fold:
             at[run.stop - run.period + q] = view
             scope.append(view)
         self.scope = tuple(scope)
-        table = _product(self.step, power(self._inner, self.times - 1))
+        self.rest = power(self._inner, self.times - 1)
+        table = _product(self.step, self.rest)
         problem.factors.append(Factor(self.scope, table.reshape([n for shape in self.shapes for n in shape])))
 
     @property
@@ -79,8 +82,7 @@ class Fold:
             for x, shape in zip((outer, come, gone), self.shapes, strict=True)
         )
         inner = self._inner[e]
-        rest = power(inner[None], self.times - 1)[0]
-        way = path(inner, int(np.argmin(self.step[e, start] + rest[:, stop])), stop, self.times - 1)
+        way = path(inner, int(np.argmin(self.step[e, start] + self.rest[e, :, stop])), stop, self.times - 1)
         solved: dict[tuple[tuple[int, ...], ...], list[int]] = {}
         found = []
         for key in pairwise([tuple(come), *(self._cuts(state) for state in way)]):

@@ -300,10 +300,11 @@ def _wanted(shape: tuple[int, ...], own: Ways, slot: int, row: int) -> Partition
 def _notes(d: Decomposition, parts: int) -> tuple[str, ...]:
     """Where a statement has another number of kernel calls than was asked for, once a line."""
     found: dict[str, None] = {}
-    distinct = {id(cut): cut for cut in d.partitionings}
-    other = {key for key, cut in distinct.items() if math.prod(cut.counts) != parts}
+    nodes, cuts = d.graph.nodes, d.partitionings
+    one = dict(zip(map(id, cuts), range(len(cuts)), strict=True))  # nodes that are cut alike share their cut
+    other = {key for key, i in one.items() if isinstance(nodes[i], EinsumNode) and math.prod(cuts[i].counts) != parts}
     told = set()
-    for node, cut in zip(d.graph.nodes, d.partitionings, strict=True) if other else ():
+    for node, cut in zip(nodes, cuts, strict=True) if other else ():
         if id(cut) in other and isinstance(node, EinsumNode) and (key := (node.line, node.name, id(cut))) not in told:
             told.add(key)
             if 0 not in label_bounds(node):
