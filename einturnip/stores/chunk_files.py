@@ -24,6 +24,7 @@ from einturnip.stores.file_source import StoredTensor
 from einturnip.stores.layout import c_layout
 from einturnip.stores.pages import PENDING_NBYTES, SCATTERED_NBYTES, drop
 from einturnip.stores.released import ReleasedPages
+from einturnip.stores.stretches import Waiting
 from einturnip.stores.types import Array, Extent, Region
 
 Coordinates = tuple[int, ...]
@@ -66,6 +67,7 @@ class ChunkFiles:
         self._whole = c_layout(shape, dtype.itemsize, 0)
         self._inside = c_layout(chunks, dtype.itemsize, 0)
         self._lock = threading.Lock()
+        self._waiting: Waiting | None = None
         self._opened: dict[Coordinates, _Opened] = {}  # used longest ago first
         # Of each chunk of which some was released, but not yet all.
         self._pages: dict[Coordinates, ReleasedPages] = {}
@@ -79,6 +81,11 @@ class ChunkFiles:
         self._whole.check(region)
         first = next(pieces(region, self.chunks), None)
         return 0 if first is None else self._inside.extent(first.within)[1]
+
+    def read_whole(self) -> None:
+        """Say that all of the tensor will be read: what lies in a chunk beside a cold run may be read with it."""
+        if self._waiting is None:
+            self._waiting = Waiting()
 
     def read(self, region: Region, out: Array) -> int:
         """Fill ``out``, part by part.
@@ -162,7 +169,10 @@ class ChunkFiles:
                     f"{self.name}: its chunk {file} has {found:,} bytes instead of {self._inside.nbytes:,}: "
                     "the directory is damaged"
                 )
-            return _Opened(StoredTensor(self.name, fd, self._inside, self.dtype))
+            stored = StoredTensor(self.name, fd, self._inside, self.dtype)
+            if self._waiting is not None:
+                stored.read_beside(self._waiting)
+            return _Opened(stored)
         except BaseException:
             os.close(fd)
             raise

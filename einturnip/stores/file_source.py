@@ -13,7 +13,7 @@ from einturnip.stores.layout import Layout, blocks, extent_nbytes
 from einturnip.stores.pages import leaving
 from einturnip.stores.released import ReleasedPages
 from einturnip.stores.rows import read_rows, rows_of
-from einturnip.stores.stretches import STRETCH_NBYTES, Stretches
+from einturnip.stores.stretches import STRETCH_NBYTES, Stretches, Waiting
 from einturnip.stores.transfer import LONG_NBYTES, copy_blocked, read_extent
 from einturnip.stores.types import Array, Extent, Region, region_shape
 
@@ -74,6 +74,10 @@ class StoredTensor:
         if self._sequential_fd >= 0 and not self._borrows:
             os.close(self._sequential_fd)
         self._sequential_fd = -1
+
+    def read_beside(self, waiting: Waiting) -> None:
+        """From now on what lies beside a cold run may be read with it, and is counted with what waits."""
+        self._stretches = Stretches(self._sequential_fd, self.layout, waiting)
 
     def read(self, region: Region, out: Array) -> int:
         """Fill ``out`` with the region and return its bytes."""
@@ -146,7 +150,7 @@ class FileSource(StoredTensor):
     def read_whole(self) -> None:
         """Say that all of the tensor will be read: what lies beside a cold run may be read with it."""
         if self._stretches is None and self.layout.nbytes > STRETCH_NBYTES:
-            self._stretches = Stretches(self._sequential_fd, self.layout)
+            self.read_beside(Waiting())
 
     def release(self, region: Region) -> None:
         """Let the region's pages leave the page cache."""

@@ -100,7 +100,7 @@ def _bring(stretches: Stretches, fd: int, extent: Extent) -> None:
                 except OSError:  # no RWF_NOWAIT here
                     return
                 if cached:
-                    stretches.found(n * part)
+                    stretches.waiting.found(n * part)
                 elif not stretches.fetch(begin, n, stride, n * part) and inner:
                     for place in range(begin, begin + n * stride, stride):
                         os.posix_fadvise(fd, place, span, os.POSIX_FADV_WILLNEED)

@@ -10,7 +10,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import einturnip as et
-from einturnip.stores import stretches
+from einturnip.core.dtypes import F32
+from einturnip.stores import chunk_files, stretches
+from einturnip.stores.chunk_files import ChunkFiles
 from einturnip.stores.file_source import FileSource
 from einturnip.stores.open import open_source
 from einturnip.stores.types import Region
@@ -19,6 +21,8 @@ from tests.stores.page_cache import cached_nbytes, counted, evict, read_nbytes
 ROWS, COLUMNS = 512, 4096
 ROW_NBYTES = 4 * COLUMNS
 WHOLE = np.arange(ROWS * COLUMNS, dtype=np.float32).reshape(ROWS, COLUMNS)
+WIDE = WHOLE.reshape(128, 16_384)
+CHUNK = 32, 8192
 
 
 @pytest.fixture
@@ -31,17 +35,28 @@ def cold(on_disk: Path) -> Path:
     return path
 
 
+@pytest.fixture
+def cold_chunks(cold: Path) -> ChunkFiles:
+    """The same bytes as fewer, wider rows, in a file for each chunk."""
+    (high, wide), folder = CHUNK, cold.parent
+    for i, j in np.ndindex(WIDE.shape[0] // high, WIDE.shape[1] // wide):
+        path = folder / f"{i}.{j}"
+        path.write_bytes(WIDE[i * high : (i + 1) * high, j * wide : (j + 1) * wide].tobytes())
+        evict(path)
+    return ChunkFiles("x", WIDE.shape, F32, CHUNK, lambda at: str(folder / f"{at[0]}.{at[1]}"), 0)
+
+
 def opened(path: Path) -> FileSource:
     source = open_source(str(path), "x")
     assert isinstance(source, FileSource)
     return source
 
 
-def read(source: FileSource, region: Region) -> None:
+def read(source: FileSource | ChunkFiles, region: Region) -> None:
     (top, bottom), (left, right) = region
     out = np.empty((bottom - top, right - left), np.float32)
     source.read(region, out)
-    assert np.array_equal(out, WHOLE[top:bottom, left:right])
+    assert np.array_equal(out, WHOLE.reshape(source.shape)[top:bottom, left:right])
 
 
 @pytest.mark.parametrize("said", [False, True])
@@ -63,8 +78,8 @@ def test_no_more_waits_than_the_bound(cold: Path, monkeypatch: pytest.MonkeyPatc
     assert source._stretches is not None
     for left in range(0, COLUMNS, 256):
         read(source, ((0, ROWS), (left, left + 256)))
-        assert source._stretches.waiting_nbytes <= 32 * ROW_NBYTES
-    assert source._stretches.waiting_nbytes < 8 * ROW_NBYTES  # the last tile found nearly all that was left
+        assert source._stretches.waiting.nbytes <= 32 * ROW_NBYTES
+    assert source._stretches.waiting.nbytes < 8 * ROW_NBYTES  # the last tile found nearly all that was left
     source.close()
 
 
@@ -82,6 +97,36 @@ def test_runs_near_each_other_come_with_their_rows(
     assert np.array_equal(out, cube[:, 8:12, 16:32])
     assert (cached_nbytes(path) >= cube.nbytes) == room
     source.close()
+
+
+@pytest.mark.parametrize(("said", "room"), [(False, True), (True, True), (True, False)])
+def test_what_lies_beside_in_its_chunk_comes_with_a_tile(
+    cold_chunks: ChunkFiles, cold: Path, monkeypatch: pytest.MonkeyPatch, said: bool, room: bool
+) -> None:
+    """Of chunks together no more waits than the bound."""
+    chunk = 4 * CHUNK[0] * CHUNK[1]
+    monkeypatch.setattr(stretches, "WAITING_NBYTES", 2 * chunk if room else chunk)
+    if said:
+        cold_chunks.read_whole()
+    read(cold_chunks, ((0, 64), (64, 128)))
+    beside = [cached_nbytes(cold.parent / f"{i}.0") for i in range(2)]
+    cold_chunks.close()
+    whole = sum(nbytes == chunk for nbytes in beside)
+    assert whole == (0 if not said else 2 if room else 1)
+
+
+@counted
+def test_chunks_read_by_columns_are_read_from_the_disk_once(
+    cold_chunks: ChunkFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though other chunks' files were opened in between, and theirs are closed."""
+    monkeypatch.setattr(chunk_files, "MOST_OPEN", 2)
+    cold_chunks.read_whole()
+    before = read_nbytes()
+    for left in range(0, WIDE.shape[1], 1024):
+        read(cold_chunks, ((0, WIDE.shape[0]), (left, left + 1024)))
+    assert read_nbytes() - before <= 1.05 * WHOLE.nbytes
+    cold_chunks.close()
 
 
 @counted
