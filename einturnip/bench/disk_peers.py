@@ -42,12 +42,12 @@ def work(name: str, case: DiskCase, inputs: Mapping[str, Path], out: Path, memor
 
 def _einturnip(case: DiskCase, inputs: Mapping[str, Path], out: Path, memory: int | None) -> Work:
     import einturnip as et
-    from einturnip.core.resident import resident_nbytes
+    from einturnip.core.resident import callers_nbytes
 
     program = et.compile(case.program)
     given = {name: et.open(path) for name, path in inputs.items()}
-    # A call's memory is what it adds to the process; here the whole process is bounded.
-    more = None if memory is None else memory - resident_nbytes()
+    # A call's memory is what it adds, its modules too; here the whole process is bounded.
+    more = None if memory is None else memory - callers_nbytes()
 
     def run() -> None:
         program(data=given, out={"Z": str(out)}, memory=more)
