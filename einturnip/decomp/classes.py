@@ -44,7 +44,8 @@ class LabelClasses:
     """Which labels are cut alike: ``of[node][label]`` is the class, ``bounds[class]`` its size.
 
     A class counts in the points of its longest labels; ``ratios[node][label]``, where given, is how many points of the
-    label go with one of those (at most 1), and tiles that are multiples of ``steps[class]`` meet in all members.
+    label go with one of those (at most 1), and tiles that are multiples of ``steps[class]`` meet in all members; those
+    of ``chunks[class]`` end where stored chunks do.
     ``coarsest[class]`` is the largest tile; ``fixed`` are classes whose tile the program states, ``kept`` those that
     are cut when nothing else can be, ``whole`` those that never are; ``notes`` says which statements were not heeded.
     ``apart`` are nodes of which an operand that another node makes is not cut as the labels that index it.
@@ -54,6 +55,7 @@ class LabelClasses:
     bounds: tuple[int, ...]
     coarsest: tuple[int, ...]
     steps: tuple[int, ...]
+    chunks: tuple[int, ...]
     ratios: Mapping[int, tuple[Ratio, ...]] = field(default_factory=dict)
     fixed: frozenset[int] = frozenset()
     notes: tuple[str, ...] = ()
@@ -264,7 +266,16 @@ def _numbered(unions: _Unions, graph: EinGraph) -> LabelClasses:
     whole = frozenset(row[p] for row, e in regions for p in _never_cut(e))
     kept = frozenset(row[p] for row, e in regions if isinstance(e, Region) for p in e.uncut)
     return LabelClasses(
-        tuple(of), tuple(bounds), tuple(coarsest), tuple(steps), scaled, fixed - whole, tuple(notes), kept, whole
+        tuple(of),
+        tuple(bounds),
+        tuple(coarsest),
+        tuple(steps),
+        tuple(steps),
+        scaled,
+        fixed - whole,
+        tuple(notes),
+        kept,
+        whole,
     )
 
 

@@ -116,6 +116,7 @@ class Prices:
             layout, box = layout_of(self._layouts, operand, len(stored.shape)), [max(1, n) for n in extents]
             run = layout.run_nbytes(stored.shape, box, stored.dtype.itemsize)
             seconds += whole / run * run_seconds(run, self.machine)
+            seconds += layout.cut_again(stored.shape, box) * self.machine.op_latency
             read, wanted = layout.decoded_nbytes(stored.shape, box, stored.dtype.itemsize), math.prod(box)
             seconds += whole * max(0.0, read / (wanted * stored.dtype.itemsize) - 1) / self.machine.read_bandwidth
         return seconds / nbytes if nbytes else 0.0

@@ -10,6 +10,7 @@ from einturnip.core.contraction import contraction
 from einturnip.core.einsum import Einsum
 from einturnip.decomp.alike import Group, Grouped
 from einturnip.decomp.blocks import SHARE_STREAMED
+from einturnip.decomp.search import part_of
 
 # Sides of a tile at which a matrix product runs at full rate or nearly; of what depth its panels may be.
 SIDES = (1280, 640, 512, 320)
@@ -46,15 +47,13 @@ def fitted(graph: Grouped, tiles: Sequence[int], capacity: int) -> Iterator[tupl
     own = graph.tiles(group, tiles)
     others = math.prod(own[p] for p in range(e.n_out) if p not in (m, n))
     room = capacity * SHARE_STREAMED / (others * c.accumulator.itemsize)
-    steps = graph.classes.steps
     for rows, columns in _shapes(e.bounds[m], e.bounds[n], e.bounds[k], room):
         for depth, high, wide in product(DEPTHS, SIDES, SIDES):
             changed = list(tiles)
-            for p, blocks, side in ((m, rows, high), (n, columns, wide)):
-                own_class = group.classes[p]
-                split = max(1, math.ceil(e.bounds[p] / blocks / side))
-                changed[own_class] = even(e.bounds[p], blocks * split, steps[own_class])
-            changed[group.classes[k]] = even(e.bounds[k], math.ceil(e.bounds[k] / depth), steps[group.classes[k]])
+            for p, blocks, side in ((m, rows, high), (n, columns, wide), (k, 1, depth)):
+                own_class, split = group.classes[p], max(1, math.ceil(e.bounds[p] / blocks / side))
+                step, chunk = graph.classes.steps[own_class], graph.classes.chunks[own_class]
+                changed[own_class] = even(e.bounds[p], blocks * split, step, chunk)
             yield tuple(changed)
 
 
@@ -78,9 +77,16 @@ def _is_product(group: Group) -> bool:
     return isinstance(e, Einsum) and e.plain and contraction(e) is not None
 
 
-def even(bound: int, count: int, step: int = 1) -> int:
-    """The extent of the larger of ``count`` tiles of nearly one size; of 8 or 16 where that is fine enough."""
+def even(bound: int, count: int, step: int = 1, chunk: int = 1) -> int:
+    """The extent of the larger of ``count`` tiles of nearly one size; of 8 or 16 where that is fine enough.
+
+    Of ``chunk`` a multiple or a part, where one is near; else a multiple of ``step``.
+    """
     tile = -(-bound // max(1, min(count, bound)))
+    if chunk > step:
+        if tile < chunk:
+            return part_of(chunk, tile, step) or even(bound, count, step)
+        return min(bound, -(-tile // chunk) * chunk)
     if tile >= 64 and tile < bound:
         whole = 16 if tile >= 1024 else 8
         tile = -(-tile // whole) * whole
@@ -92,14 +98,14 @@ def improved(
 ) -> tuple[int, ...]:
     """The tiles after steps along one class at a time, each to a lower price, until there is none."""
     best, least = tuple(tiles), price(tiles)
-    bounds, steps = graph.classes.bounds, graph.classes.steps
+    bounds, steps, chunks = graph.classes.bounds, graph.classes.steps, graph.classes.chunks
     improving = True
     while improving and evaluations > 0:
         improving = False
         for c in classes:
             count = -(-bounds[c] // best[c])
             counts = {count - 1, count + 1, *(round(count * t) for t in TIMES)}
-            sizes = {even(bounds[c], n, steps[c]) for n in counts if 1 <= n <= bounds[c]} - {best[c]}
+            sizes = {even(bounds[c], n, steps[c], chunks[c]) for n in counts if 1 <= n <= bounds[c]} - {best[c]}
             for size in sorted(n for n in sizes if n >= min(THINNEST, best[c])):
                 changed = (*best[:c], size, *best[c + 1 :])
                 evaluations -= 1

@@ -19,6 +19,8 @@ from einturnip.eingraph.types import InputNode
 
 # Halving a class counts as effective if it saves this part of what the best halving saves.
 EFFECTIVE = 0.5
+# A part of a chunk serves in place of an extent that is at most so many times larger or smaller.
+NEARLY = 1.3
 # Panels of a contraction are not made thinner than this: below, the matrix product loses its rate.
 THINNEST = 512
 
@@ -55,7 +57,7 @@ def thinner(graph: Grouped, cut: Cut) -> Iterator[Cut]:
         if not wide:
             return
         for c in wide:
-            tiles[c] = halved(tiles[c], graph.classes.steps[c])
+            tiles[c] = halved(tiles[c], graph.classes.steps[c], graph.classes.chunks[c])
         held = max(graph.held_nbytes(g, tiles) for g in graph.groups)
         yield Cut(tuple(tiles), held, kernel_calls(graph, tiles))
 
@@ -78,14 +80,26 @@ def _calls(graph: Grouped, group: Group, tiles: Sequence[int]) -> int:
     return math.prod(-(-b // t) for b, t in zip(group.einsum.bounds, graph.tiles(group, tiles), strict=True))
 
 
-def halved(extent: int, step: int = 1) -> int:
-    """Half the extent, rounded up: to a multiple of ``step`` where it is larger, of 16 where that is fine enough."""
+def halved(extent: int, step: int = 1, chunk: int = 1) -> int:
+    """Half the extent, rounded up: to a multiple of ``chunk`` or a part of it, else of ``step``; of 16 if it can."""
     half = -(-extent // 2)
-    for unit in (math.lcm(16, step), step):
+    for unit in (math.lcm(16, chunk), chunk):
         whole = -(-half // unit) * unit
-        if (half >= 4 * unit or unit == step) and whole < extent:
+        if (half >= 4 * unit or unit == chunk) and whole < extent:
             return whole
-    return half if half < 64 else -(-half // 16) * 16
+    if part := part_of(chunk, half, step):
+        return part
+    return halved(extent, step, step) if step < chunk else half if half < 64 else -(-half // 16) * 16
+
+
+def part_of(chunk: int, extent: int, step: int = 1) -> int | None:
+    """What is near an extent smaller than ``chunk``, divides that and is a multiple of ``step``; None if nothing is.
+
+    Such tiles never lie across two chunks.
+    """
+    counts = range(math.ceil(chunk / (NEARLY * extent)), int(NEARLY * chunk / extent) + 1) if extent < chunk else ()
+    found = [chunk // n for n in counts if chunk % (n * step) == 0]
+    return min(found, key=lambda part: abs(part - extent), default=None)
 
 
 class _Search:
@@ -94,7 +108,7 @@ class _Search:
     def __init__(self, graph: Grouped, machine: Machine, layouts: Mapping[int, FileLayout]) -> None:
         self.graph = graph
         self.machine = machine
-        self.steps = graph.classes.steps
+        self.steps, self.chunks = graph.classes.steps, graph.classes.chunks
         self.fixed = graph.classes.fixed | graph.classes.kept
         self.whole = graph.classes.whole
         self.tiles = list(graph.classes.coarsest)
@@ -117,7 +131,7 @@ class _Search:
 
     def halve(self, c: int) -> None:
         """Halve the tiles of class ``c``."""
-        self.tiles[c] = halved(self.tiles[c], self.steps[c])
+        self.tiles[c] = self._halved(c)
         for n in self.members[c]:
             group = self.graph.groups[n]
             self.held[n] = self.graph.held_nbytes(group, self.tiles)
@@ -125,6 +139,9 @@ class _Search:
             calls = len(group.nodes) * _calls(self.graph, group, self.tiles)
             self.calls += calls - self.group_calls[n]
             self.group_calls[n] = calls
+
+    def _halved(self, c: int) -> int:
+        return halved(self.tiles[c], self.steps[c], self.chunks[c])
 
     def next_class(self) -> int | None:
         """The class to halve: of those that shrink the largest working set well, the cheapest; None: none is left.
@@ -151,7 +168,7 @@ class _Search:
         for c in group.relevant:
             if tiles[c] > 1 and c not in self.whole and (c in self.fixed) == fixed:
                 before = tiles[c]
-                tiles[c] = halved(before, self.steps[c])
+                tiles[c] = self._halved(c)
                 saved[c] = self.held[n] - self.graph.held_nbytes(group, tiles)
                 tiles[c] = before
         if not saved:
@@ -203,7 +220,7 @@ class _Search:
                 continue
             e, before = group.einsum, self.tiles[cut]
             times = []
-            for tile in (before, halved(before, self.steps[cut])):
+            for tile in (before, self._halved(cut)):
                 self.tiles[cut] = tile
                 own = self.graph.tiles(group, self.tiles)
                 parts = overlap(e, s.slot, own)
@@ -223,11 +240,13 @@ class _Search:
             read = stored.layout.decoded_nbytes(stored.shape, extents, stored.itemsize)
             again = read / (math.prod(extents) * stored.itemsize)
             run = stored.layout.run_nbytes(stored.shape, extents, stored.itemsize)
-            return nbytes * (run_seconds(run, machine) * machine.read_bandwidth / run + again)
+            beside = nbytes / run * run_seconds(run, machine)
+            beside += stored.layout.cut_again(stored.shape, extents) * machine.op_latency
+            return nbytes * again + beside * machine.read_bandwidth
 
         whole = cost()
         before = tiles[cut]
-        tiles[cut] = halved(before, self.steps[cut])
+        tiles[cut] = self._halved(cut)
         shorter = cost()
         tiles[cut] = before
         return shorter - whole

@@ -39,13 +39,21 @@ class FileLayout:
         sides = (min(n, -(-max(1, e) // c) * c) for n, e, c in zip(shape, extents, self.chunks, strict=True))
         return math.prod(sides) * itemsize
 
+    def cut_again(self, shape: Sequence[int], extents: Sequence[int]) -> int:
+        """How many more parts all tiles of such extents are read in than they are, for chunks that end in them."""
+        if not self.chunks or 0 in shape:
+            return 0
+        sides = [(n, max(1, min(e, n)), max(1, min(c, n))) for n, e, c in zip(shape, extents, self.chunks, strict=True)]
+        parts = math.prod(-(-n // e) + -(-n // c) - -(-n // math.lcm(e, c)) for n, e, c in sides)
+        return parts - math.prod(-(-n // e) for n, e, _ in sides)
+
     def load_seconds(self, shape: Sequence[int], extents: Sequence[int], itemsize: int, machine: Machine) -> float:
         """Reading a box that begins where a chunk does."""
         pieces, order = self.chunks or shape, self.axes
         read = [min(e, p) for e, p in zip(extents, pieces, strict=True)] if not self.decoded else list(pieces)
         chunks = math.prod(-(-e // p) for e, p in zip(extents, pieces, strict=True) if p)
         one = load_seconds([pieces[a] for a in order], tuple((0, read[a]) for a in order), itemsize, machine)
-        return machine.op_latency + chunks * (one - machine.op_latency)
+        return chunks * one
 
 
 def layout_of(layouts: Mapping[int, FileLayout], node: int, rank: int) -> FileLayout:
@@ -54,13 +62,13 @@ def layout_of(layouts: Mapping[int, FileLayout], node: int, rank: int) -> FileLa
 
 
 def in_chunks(classes: LabelClasses, graph: EinGraph, layouts: Mapping[int, FileLayout]) -> LabelClasses:
-    """Tiles are multiples of chunks while they are larger than those; of tensors that disagree the largest counts."""
-    steps = list(classes.steps)
+    """Tiles are multiples or parts of chunks where they can be; of tensors that disagree the largest counts."""
+    chunks = list(classes.chunks)
     stored = [i for i, layout in layouts.items() if layout.chunks]
     for i in sorted(stored, key=lambda i: -math.prod(graph.nodes[i].shape) * graph.nodes[i].dtype.itemsize):
         ratios = classes.ratios.get(i, (1,) * len(graph.nodes[i].shape))
         for c, chunk, ratio in zip(classes.of[i], layouts[i].chunks, ratios, strict=True):
-            step = math.lcm(steps[c], math.ceil(chunk / ratio))
+            step = math.lcm(chunks[c], math.ceil(chunk / ratio))
             if step < classes.bounds[c]:
-                steps[c] = step
-    return replace(classes, steps=tuple(steps))
+                chunks[c] = step
+    return replace(classes, chunks=tuple(chunks))

@@ -43,7 +43,8 @@ class StoredTensor:
     """Reading side of a file: what sources and half-written sinks share.
 
     ``fd`` stays the caller's to close; it is told ``POSIX_FADV_RANDOM``, or the kernel would read megabytes around
-    every row. Long runs go through a second descriptor without, where read-ahead in large pages doubles the rate.
+    every row. Long runs, and those of tensors that are read whole, go through a second descriptor without, where
+    read-ahead in large pages doubles the rate.
     ``beside``: another tensor of the same file, whose descriptors serve both; it is to be closed last.
     """
 
@@ -99,8 +100,10 @@ class StoredTensor:
         self._turn(out)
 
     def _reader(self, extent: Extent) -> int:
+        """The descriptor to read by: of a tensor that is read whole, what comes after one run is wanted as well."""
         _, run, repeats = extent
-        return self._sequential_fd if run >= (_SEQUENTIAL_NBYTES if repeats else LONG_NBYTES) else self.fd
+        least = _SEQUENTIAL_NBYTES if repeats else LONG_NBYTES if self._stretches is None else 0
+        return self._sequential_fd if run >= least else self.fd
 
     def _turn(self, out: Array) -> None:
         if self.swapped:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import einturnip as et
 from einturnip.core.machine import Machine
 from einturnip.decomp.stored import FileLayout, layout_of
+from einturnip.stores.chunked import parts
 
 MACHINE = Machine()
 
@@ -21,6 +25,16 @@ def test_runs_end_where_a_chunk_does() -> None:
     assert chunks.run_nbytes((40, 50), (4, 50), 4) == 160
     assert chunks.run_nbytes((40, 50), (8, 9), 4) == 36
     assert FileLayout((1, 0)).run_nbytes((40, 50), (40, 2), 4) == 320
+
+
+@given(st.lists(st.tuples(st.integers(1, 40), st.integers(1, 40), st.integers(1, 40)), min_size=2, max_size=2))
+def test_tiles_are_read_in_as_many_parts_as_both_grids_make(axes: list[tuple[int, int, int]]) -> None:
+    shape, extents, chunks = zip(*axes, strict=True)
+    tiles = product(*(range(0, n, e) for n, e, _ in axes))
+    boxes = [tuple((a, min(n, a + e)) for a, (n, e, _) in zip(at, axes, strict=True)) for at in tiles]
+    more = sum(len(list(parts(box, chunks))) - 1 for box in boxes)
+    assert FileLayout((0, 1), chunks).cut_again(shape, extents) == more
+    assert FileLayout((0, 1)).cut_again(shape, extents) == 0
 
 
 def test_a_chunk_is_decoded_whole() -> None:

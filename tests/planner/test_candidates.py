@@ -18,6 +18,7 @@ from einturnip.decomp.blocks import Blocks, choose_block
 from einturnip.decomp.build import label_classes
 from einturnip.decomp.price import Prices
 from einturnip.decomp.refine import blocked_classes, even, fitted, improved
+from einturnip.decomp.search import NEARLY, halved, part_of
 from einturnip.decomp.types import Partitioning
 from einturnip.planner.candidates import Candidates
 from einturnip.planner.compare import rungs
@@ -60,6 +61,25 @@ def test_even_tiles_are_as_many_as_asked_for_or_fewer(bound: int, count: int, st
     tile = even(bound, count, step)
     assert 1 <= tile <= bound
     assert -(-bound // tile) <= count
+
+
+@given(st.integers(1, 3000), st.integers(1, 3000), st.sampled_from([1, 2, 5]))
+def test_a_part_of_a_chunk_is_the_nearest_that_divides_it(chunk: int, extent: int, step: int) -> None:
+    parts = [n for n in range(step, chunk, step) if chunk % n == 0 and extent <= NEARLY * n and n <= NEARLY * extent]
+    nearest = min((abs(n - extent) for n in parts), default=None) if extent < chunk else None
+    found = part_of(chunk, extent, step)
+    assert (None if found is None else abs(found - extent)) == nearest
+    assert found is None or found in parts
+
+
+def test_tiles_of_what_is_stored_in_chunks_are_chunks_and_parts_of_them() -> None:
+    assert [even(10_000, n, 1, 2500) for n in (1, 3, 4, 8, 16, 40)] == [10_000, 5000, 2500, 1250, 625, 250]
+    assert [even(10_000, n, 1, 1009) for n in (5, 16)] == [2018, even(10_000, 16)]  # a prime has no parts
+    extents = [10_000]
+    while extents[-1] > 100:
+        extents.append(halved(extents[-1], 1, 2500))
+    assert extents == [10_000, 5000, 2500, 1250, 625, 250, 125, 50]
+    assert halved(1250, 4, 2500) % 4 == 0  # what an index takes in steps goes before
 
 
 @given(st.integers(1, 1 << 40))

@@ -115,6 +115,18 @@ def test_what_lies_beside_in_its_chunk_comes_with_a_tile(
     assert whole == (0 if not said else 2 if room else 1)
 
 
+@pytest.mark.parametrize("said", [False, True])
+def test_what_comes_after_a_short_run_comes_with_it_of_a_tensor_that_is_read_whole(cold: Path, said: bool) -> None:
+    source = opened(cold)
+    if said:
+        source.read_whole()
+    read(source, ((0, 2), (0, COLUMNS)))
+    read(source, ((2, 4), (0, COLUMNS)))
+    ahead = cached_nbytes(cold)
+    source.close()
+    assert (ahead > 6 * ROW_NBYTES) == said
+
+
 @counted
 def test_chunks_read_by_columns_are_read_from_the_disk_once(
     cold_chunks: ChunkFiles, monkeypatch: pytest.MonkeyPatch

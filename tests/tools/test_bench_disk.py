@@ -9,12 +9,14 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from einturnip.api.program import Program
 from einturnip.bench import disk
 from einturnip.bench.disk import Run, Way, run_once
 from einturnip.bench.disk_cases import on_disk, prepare
 from einturnip.bench.disk_goals import goals, lines
-from einturnip.bench.disk_peers import OURS
+from einturnip.bench.disk_peers import OURS, work
 from einturnip.cli.main import Verbs
+from einturnip.core import resident
 
 
 @pytest.mark.parametrize("case", on_disk(small=True), ids=lambda case: case.name)
@@ -25,6 +27,20 @@ def test_a_case_gives_what_memory_maps_give(case: disk.DiskCase, tmp_path: Path)
         assert run is not None and run.agrees and not run.error and run.seconds > 0
         assert 0 < run.anonymous <= run.resident and run.resident <= (way.memory(case) or run.resident)
     assert sorted(p.name for p in tmp_path.iterdir()) == sorted(p.name for p in inputs.values())
+
+
+def test_a_call_is_given_all_of_the_memory_that_is_not_the_callers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Einturnip's modules are loaded by then; they are part of what a call may add."""
+    case, mib, given = on_disk(small=True)[0], 1 << 20, list[int]()
+    inputs, taken = prepare(case, "npy", tmp_path), resident.callers_nbytes()
+    monkeypatch.setattr(resident, "_loaded", resident._loaded + 16 * mib)
+    monkeypatch.setattr(Program, "__call__", lambda program, **how: given.append(how["memory"]))
+    run = work(OURS, case, inputs, tmp_path / "z.npy", 1024 * mib)
+    assert run is not None
+    run()
+    assert abs(given[0] - (1024 * mib - taken + 16 * mib)) < 8 * mib
 
 
 def test_what_ends_a_contender_is_its_result(tmp_path: Path) -> None:
