@@ -16,6 +16,7 @@ from einturnip.codegen.graph import number
 from einturnip.codegen.matrices import Plan, Tensor, plan, stride
 from einturnip.codegen.primitives import BF16_EDGE, Array
 from einturnip.codegen.protocol import Bound, Followed, Prepared
+from einturnip.codegen.small_products import general_ns
 from einturnip.codegen.status import INVALID, StatusLog, listening, unit
 from einturnip.codegen.window import aligned, label_strides, terms
 from einturnip.core.contraction import Contraction, contraction
@@ -25,7 +26,6 @@ from einturnip.core.scalar import Cast, walk
 
 WORKSPACE_NBYTES = 8 << 20
 _SPARE_NBYTES = 32 << 10  # enough for panels of tiles whose strides were not foreseen
-_POINT_NS = 1.2  # of the general kernels, for four bytes
 _ROLES = ((0, 2), (2, 1), (0, 1))  # rows and columns of left, right and out among the groups m, n, k
 
 StrideKey = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
@@ -65,6 +65,7 @@ class ContractionKernel(Prepared):
     flops: int
     narrow_bf16: bool
     workspace_nbytes: int = 0
+    dear: bool = False  # in so many turns, or so much of it copied, that the general kernels do better
     _bounds: dict[StrideKey, _Bound] = field(default_factory=dict, init=False, compare=False)
 
     def bound(
@@ -331,7 +332,7 @@ class _Walk:
 
 
 def compile_contraction(einsum: Einsum, extents: tuple[int, ...], whole: bool) -> ContractionKernel | None:
-    """The kernel of a contraction, or None where the general kernels do better or it is none."""
+    """The kernel of a contraction, or None where it is none that BLAS computes."""
     found = contraction(einsum)
     if found is None or not _by_blas(einsum, found) or 0 in extents:
         return None
@@ -381,7 +382,7 @@ def _labels(access: Access) -> tuple[int, ...]:
     return plain if plain == access and len(set(plain)) == len(plain) else tuple(sorted(labels_read(access)))
 
 
-def _sized(kernel: ContractionKernel, types: tuple[DType, DType, DType]) -> ContractionKernel | None:
+def _sized(kernel: ContractionKernel, types: tuple[DType, DType, DType]) -> ContractionKernel:
     """The kernel with its workspace settled for contiguous tiles, with room to spare for others."""
     strides, nbytes = [], 0
     for access, labels, dtype in zip(kernel.accesses, kernel.labels, types, strict=True):
@@ -392,9 +393,8 @@ def _sized(kernel: ContractionKernel, types: tuple[DType, DType, DType]) -> Cont
         nbytes += -(-math.prod(shape) * kernel.dtype.itemsize // 64) * 64
     key = strides[0], strides[1], strides[2]
     bound = kernel.plan(key, WORKSPACE_NBYTES)
-    if bound.plan.cost_ns > math.prod(kernel.extents) * _POINT_NS * kernel.dtype.itemsize / 4:
-        return None
     needed = max(bound.plan.workspace_nbytes, min(2 * nbytes + 256, _SPARE_NBYTES))
-    sized = replace(kernel, workspace_nbytes=needed)
+    dear = bound.plan.cost_ns > general_ns(math.prod(kernel.extents), kernel.dtype.itemsize)
+    sized = replace(kernel, workspace_nbytes=needed, dear=dear)
     sized.bind(key)
     return sized

@@ -11,7 +11,7 @@ from einturnip.codegen.blocked import Blocked
 from einturnip.codegen.contraction import ContractionKernel, compile_contraction
 from einturnip.codegen.elementwise import compile_elementwise, compile_finish
 from einturnip.codegen.empty import NOTHING, compile_empty
-from einturnip.codegen.multiplied import Multiplied, multiplication
+from einturnip.codegen.multiplied import Multiplied, is_quick, multiplication
 from einturnip.codegen.native import library
 from einturnip.codegen.native.kernel import NativeKernel
 from einturnip.codegen.native.library import Code
@@ -20,6 +20,7 @@ from einturnip.codegen.native.recipe import Recipe, recipe
 from einturnip.codegen.protocol import HostKernel, Mode
 from einturnip.codegen.reduce import compile_reduce
 from einturnip.codegen.status import DIVIDE, INVALID, OVERFLOW
+from einturnip.core.contraction import contraction
 from einturnip.core.einsum import Einsum
 from einturnip.core.region import Region
 
@@ -71,9 +72,11 @@ def compile_tile(
         return fast(compile_elementwise(einsum, extents), einsum, extents, mode)
     if 0 in extents:
         return compile_empty(einsum, extents, mode)
-    product = compile_contraction(einsum, extents, mode == "whole")
+    product = product_kernel(einsum, extents, mode)
     if product is not None:
-        return _multiplied(product, einsum, mode) if native and not by_blas else product
+        made = _multiplied(product, einsum, mode) if native and not by_blas else product
+        if made is not product or not product.dear:
+            return made
     return fast(compile_reduce(einsum, extents, mode == "whole"), einsum, extents, mode)
 
 
@@ -105,12 +108,18 @@ def _fast(slow: HostKernel, einsum: Einsum, extents: tuple[int, ...], mode: Mode
     return slow if made is None or function is None else NativeKernel(made, extents, function, slow)
 
 
+def slower_kernel(einsum: Einsum | Region, extents: tuple[int, ...], mode: Mode) -> HostKernel:
+    """The kernel; of a product the one without machine code, which may take more workspace."""
+    kernel = compile_kernel(einsum, extents, mode)
+    return compile_kernel(einsum, extents, mode, by_blas=True) if isinstance(kernel, Multiplied) else kernel
+
+
 def planned_workspace_nbytes(einsum: Einsum | Region, extents: tuple[int, ...], mode: Mode, compiled: bool) -> int:
     """Bytes of workspace that a plan sets aside for a kernel.
 
     ``compiled``: it may be machine code, which takes none. NumPy, where it takes its place after all, does with little.
     """
-    kernel = compile_kernel(einsum, extents, mode)
+    kernel = slower_kernel(einsum, extents, mode)
     tile = sum(math.prod(einsum.operand_extents(s, extents)) * d.itemsize for s, d in enumerate(einsum.dtypes))
     lean = max(_LEAST_LEAN, min(_MOST_LEAN, tile // _LEAN_SHARE))
     if not compiled or kernel.workspace_nbytes <= lean:
@@ -132,18 +141,28 @@ def _stand_in(
     return slow.within if isinstance(slow, Blocked) and recipe(einsum, mode) is not None else None
 
 
+def product_kernel(einsum: Einsum, extents: tuple[int, ...], mode: Mode) -> ContractionKernel | None:
+    """A contraction over such a tile by BLAS, whether it does well or not; None where it is none that BLAS computes."""
+    if contraction(einsum) is None or 0 in extents or mode == "finish":
+        return None
+    return _product(replace(einsum, labels=("",) * len(einsum.labels)), extents, mode == "whole")
+
+
 def product_code(einsum: Einsum, extents: tuple[int, ...], mode: Mode) -> Recipe | Multiplication | None:
     """What would be compiled for a contraction over such a tile; None where BLAS or NumPy is all there is."""
-    product = compile_kernel(einsum, extents, mode, by_blas=True)
-    return _code_of(product, einsum, mode) if isinstance(product, ContractionKernel) else None
+    product = product_kernel(einsum, extents, mode)
+    return None if product is None else _code_of(product, einsum, mode)
 
 
 def _code_of(product: ContractionKernel, einsum: Einsum, mode: Mode) -> Recipe | Multiplication | None:
-    """Sums along what lies side by side, where one side is a vector; else the product of matrices."""
+    """Sums along what lies side by side, where one side is a vector; else the product of matrices.
+
+    Of many small matrices by code as well where that beats the general kernels.
+    """
     if not product.is_vector:
-        return multiplication(product)
+        return multiplication(product) if is_quick(product) else None
     made = recipe(einsum, mode)
-    return made if made is not None and made.vector >= einsum.n_out else None
+    return made if made is not None and made.vector >= einsum.n_out and not product.dear else None
 
 
 def _multiplied(product: ContractionKernel, einsum: Einsum, mode: Mode) -> HostKernel:
@@ -219,5 +238,6 @@ def forget() -> None:
 
 _KEPT = 1024  # at 2 to 20 KiB each
 _kept = lru_cache(maxsize=_KEPT)(compile_tile)
+_product = lru_cache(maxsize=_KEPT)(compile_contraction)
 # Hashing an einsum takes longer than a small kernel's call: those met last are known by identity as well.
 _near: dict[tuple[int, tuple[int, ...], Mode, bool], tuple[Einsum | Region, HostKernel]] = {}

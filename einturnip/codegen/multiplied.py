@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from einturnip.codegen.contraction import ContractionKernel, StrideKey
+from einturnip.codegen.contraction import ContractionKernel, StrideKey, compile_contraction
 from einturnip.codegen.native.kernel import Function
 from einturnip.codegen.native.memory import STREAMED_NBYTES
 from einturnip.codegen.native.multiply import LISTS, PLACES, WORDS, Blocks, most_square
@@ -20,10 +20,12 @@ from einturnip.codegen.native.register_tile import ADDS, PUTS, STREAMS
 from einturnip.codegen.native.room import room
 from einturnip.codegen.parts import FINER, Parts, repeated, spans
 from einturnip.codegen.primitives import Array
-from einturnip.codegen.protocol import Bound, Prepared
+from einturnip.codegen.protocol import Bound, Mode, Prepared
+from einturnip.codegen.small_products import general_ns, multiplied_ns
 from einturnip.codegen.status import unit
 from einturnip.codegen.walks import LEFT, OUT, Strides, by_strides, listed, squares
 from einturnip.core.dtypes import F32, F64
+from einturnip.core.einsum import Einsum
 
 ROOM, _KEEPS, _BATCHES = (WORDS.index(text) for text in ("room", "keeps", "batches"))
 ADDRESSES = tuple(WORDS.index(text) for text in ("left", "right", "out"))
@@ -228,6 +230,14 @@ def _turns(
     return high * wide // code.width * terms + put
 
 
+def is_quick(slow: ContractionKernel) -> bool:
+    """Whether code multiplies as fast as BLAS, or faster than the general kernels where BLAS does not."""
+    if not slow.dear:
+        return True
+    size, batch = slow.dtype.itemsize, math.prod(slow.long[p] for p in slow.batch)
+    return batch * multiplied_ns(slow.sides, size) <= general_ns(math.prod(slow.extents), size)
+
+
 def multiplication(slow: ContractionKernel) -> Multiplication | None:
     """The code that does a contraction: of matrices of f32 or f64, as they are stored."""
     stored = slow.dtype in (F32, F64) and not any(slow.converts)
@@ -239,3 +249,9 @@ def region_product(kernel: object) -> Multiplication | None:
     if not isinstance(kernel, ContractionKernel) or not scales_in_vectors("float", 16):
         return None
     return multiplication(kernel)
+
+
+def played_product(einsum: Einsum, extents: tuple[int, ...], mode: Mode) -> ContractionKernel | None:
+    """A product within a region's block that BLAS would be called too often for, and that is quick by code; or None."""
+    product = compile_contraction(einsum, extents, mode == "whole") if mode != "finish" and 0 not in extents else None
+    return product if product is not None and region_product(product) and is_quick(product) else None

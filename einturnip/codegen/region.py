@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from einturnip.codegen.contraction import ContractionKernel
 from einturnip.codegen.graph import number
 from einturnip.codegen.mask import Held, Mask
 from einturnip.codegen.multiplied import region_product
@@ -55,7 +56,7 @@ def compile_region(
             near = NEAR_NBYTES if any(isinstance(code, Multiplication) for code in codes) else None
             made = RegionKernel(region, extents, mode, compile_step, True, near)
             again = any(made.blocks[p] < extents[p] for p in region.aggregated)  # each row would pack right sides anew
-            if near and (again or made.layout.nbytes > kernel.workspace_nbytes):
+            if near and (again or not made.keeps_packed or made.layout.nbytes > kernel.workspace_nbytes):
                 made = RegionKernel(region, extents, mode, compile_step, True)
             made.workspace_nbytes = kernel.workspace_nbytes  # as planned; blocks that need more are halved
             made.scratch_nbytes = kernel.workspace_nbytes - made.layout.nbytes
@@ -138,6 +139,13 @@ class RegionKernel:
         ]
         self.tapes = Tapes(self) if native and mode != "finish" else None
         self.narrower: dict[int, RegionKernel] = {}
+
+    @property
+    def keeps_packed(self) -> bool:
+        """Whether a block has a product of its own, whose right side may stay packed for the next: no batch of them."""
+        actions = [a for program in self.programs.values() if program is not None for a in program.actions]
+        kernels = [a.kernel for a in actions if isinstance(a, Compute | Fold)]
+        return any(isinstance(kernel, ContractionKernel) and not kernel.batch for kernel in kernels)
 
     def __call__(
         self,

@@ -12,6 +12,7 @@ import numpy as np
 
 from einturnip.codegen.fold import FOLDS
 from einturnip.codegen.mask import Variant
+from einturnip.codegen.multiplied import played_product
 from einturnip.codegen.native import library
 from einturnip.codegen.native.band import Band
 from einturnip.codegen.primitives import Array
@@ -207,6 +208,7 @@ class Builder:
 
     def _kernel(self, einsum: Einsum, extents: tuple[int, ...], mode: Mode) -> HostKernel:
         kernel = self.compile(einsum, extents, mode)
+        kernel = (played_product(einsum, extents, mode) if self.native else None) or kernel
         self.scratch = max(self.scratch, kernel.workspace_nbytes)
         return kernel
 

@@ -8,14 +8,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+from einturnip.codegen.contraction import ContractionKernel
 from einturnip.codegen.kernels import HostKernel
 from einturnip.codegen.mask import Held
+from einturnip.codegen.multiplied import region_product
 from einturnip.codegen.pricing import band_work
 from einturnip.codegen.region import RegionKernel
 from einturnip.codegen.region_band import RunBand
 from einturnip.codegen.region_program import Action, Chain, Compute, Finish, Fold, Move, Program, Track, Veil
 from einturnip.codegen.region_rows import RowsKernel
-from einturnip.codegen.work import Multiply, Pass, Work, shapes_of, simple_work
+from einturnip.codegen.work import Multiply, Pass, Work, multiplied_work, shapes_of, simple_work
 
 _MOVED = 8  # passes over the maxima where they have moved
 
@@ -90,16 +92,20 @@ def _program(program: Program, kernel: RegionKernel) -> Work:
     for action in program.actions:
         if not played:
             work.turn("action")
-        _act(work, action, kernel)
+        _act(work, action, kernel, played)
     return work
 
 
-def _act(work: Work, action: Action, kernel: RegionKernel) -> None:
+def _act(work: Work, action: Action, kernel: RegionKernel, played: bool) -> None:
     match action:
         case RunBand():
             work.add(band_work(action.band, action.extents))
         case Compute(once=True):
             pass  # once for all blocks along the streamed labels
+        case Compute(kernel=ContractionKernel() as product) | Fold(kernel=ContractionKernel() as product) if (
+            played and _in_turns(product) and (code := region_product(product)) is not None
+        ):
+            work.add(multiplied_work(product, code))
         case Compute() | Fold() | Finish():
             work.add(kernel_work(action.kernel))
         case Veil():
@@ -123,6 +129,11 @@ def _act(work: Work, action: Action, kernel: RegionKernel) -> None:
                 work.passes.append(Pass(f"multiply.{action.wide.name}", 1, _points(kernel, step)))
         case _ if hasattr(action, "ones"):
             _matrix_fold(work, action, kernel)
+
+
+def _in_turns(product: ContractionKernel) -> bool:
+    """Whether BLAS would be called again and again, or over copies."""
+    return bool(product.foreseen.loops) or any(product.foreseen.packed)
 
 
 def _matrix_fold(work: Work, action: Any, kernel: RegionKernel) -> None:

@@ -24,12 +24,15 @@ from einturnip.codegen.native.panels import Multiplication
 from einturnip.codegen.pick import PickRows
 from einturnip.codegen.primitives import copy
 from einturnip.codegen.scatter import Scatter
+from einturnip.codegen.small_products import multiplied_ns
 from einturnip.core.machine import Machine
 
 # Operands that together take less than this are taken to lie in the cache.
 CACHED_NBYTES = 1 << 18
 # NumPy's scatters to tiles of their own hold Python's lock: two take as long as one that scatters all.
 _IN_TURNS = 2
+# Points of a product that takes little longer than calling BLAS; nanoseconds that NumPy multiplies a byte in.
+_SMALL, _BYTE_NS = 1 << 18, 0.032
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,7 +275,12 @@ def multiplied_work(kernel: ContractionKernel, code: Multiplication) -> Work:
     """The work of a contraction as machine code: packing is part of a product, as it is of BLAS's."""
     (m, n, k), long, name = kernel.sides, kernel.long, code.dtype.numpy.name
     batch = math.prod(long[p] for p in kernel.batch)
-    work = Work(products=[Multiply(name, m, n, k, batch)], turns={"call": 1})
+    work = Work(turns={"call": 1})
+    if batch > 1 and m * n * k < _SMALL:  # all of them are one call
+        size = kernel.dtype.itemsize
+        work.passes.append(Pass(f"multiply.{name}", 0, batch * multiplied_ns((m, n, k), size) / (_BYTE_NS * size)))
+    else:
+        work.products.append(Multiply(name, m, n, k, batch))
     for index, labels in enumerate(kernel.labels):
         nbytes = float(math.prod(long[p] for p in labels if p in long) * kernel.itemsizes[index])
         if nbytes > CACHED_NBYTES:

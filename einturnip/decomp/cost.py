@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from einturnip.codegen.kernels import compile_kernel
+from einturnip.codegen.kernels import compile_kernel, slower_kernel
 from einturnip.core.einsum import Access, Index
 from einturnip.core.region import Region, Space
 
@@ -74,7 +74,7 @@ def is_finished(einsum: Space) -> bool:
 def working_set_nbytes(einsum: Space, tiles: Sequence[int]) -> int:
     """Bytes that must stand in compute memory at once for one tile's kernel, workspace included."""
     cut = is_cut(einsum, tiles)
-    kernel = compile_kernel(einsum, tuple(tiles), "touch" if cut else "whole")
+    kernel = slower_kernel(einsum, tuple(tiles), "touch" if cut else "whole")
     operands = sum(operand_nbytes(einsum, s, tiles) for s in range(len(einsum.accesses)))
     made = state_nbytes(einsum, tiles) if cut else output_nbytes(einsum, tiles)
     total = operands + made + kernel.workspace_nbytes

@@ -7,8 +7,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from einturnip.codegen.blocked import Blocked
-from einturnip.codegen.contraction import ContractionKernel
-from einturnip.codegen.kernels import Mode, compile_kernel, compiled_region, planned_workspace_nbytes, product_code
+from einturnip.codegen.kernels import (
+    Mode,
+    compile_kernel,
+    compiled_region,
+    machine_code,
+    planned_workspace_nbytes,
+    product_code,
+    product_kernel,
+)
 from einturnip.codegen.native.panels import Multiplication
 from einturnip.codegen.native.recipe import recipe
 from einturnip.codegen.pricing import native_work
@@ -38,7 +45,7 @@ def kernel_seconds(
         work = _compiled_work(einsum, tuple(extents), mode)
         if work is not None:
             return machine.op_latency + work_seconds(work, machine)
-    if machine.compiled and isinstance(einsum, Region):
+    if machine.compiled and isinstance(einsum, Region) and machine_code(einsum, mode):
         kernel = compiled_region(einsum, tuple(extents), mode)
     else:
         kernel = compile_kernel(einsum, tuple(extents), mode)
@@ -50,7 +57,7 @@ def numpy_seconds(einsum: Space, extents: Sequence[int], machine: Machine, mode:
     """What NumPy takes in place of machine code, in the workspace that was planned for that."""
     if isinstance(einsum, Region):
         return kernel_seconds(einsum, extents, replace(machine, compiled=False), mode)
-    kernel = compile_kernel(einsum, tuple(extents), mode)
+    kernel = compile_kernel(einsum, tuple(extents), mode, by_blas=True)
     slow = getattr(kernel, "slow", kernel)
     if isinstance(slow, Blocked) and slow.within is not None:
         nbytes = planned_workspace_nbytes(einsum, tuple(extents), mode, machine.compiled)
@@ -65,7 +72,7 @@ def _compiled_work(einsum: Einsum, extents: tuple[int, ...], mode: Mode) -> Work
         return None if made is None else native_work(made, extents)
     code = product_code(einsum, extents, mode)
     if isinstance(code, Multiplication):
-        product = compile_kernel(einsum, extents, mode, by_blas=True)
-        assert isinstance(product, ContractionKernel)
+        product = product_kernel(einsum, extents, mode)
+        assert product is not None
         return multiplied_work(product, code)
     return None if code is None else native_work(code, extents)

@@ -256,3 +256,39 @@ def test_code_that_is_loaded_again_stays_where_others_call_it() -> None:
     a, b = np.ones((20, 30), "f4"), np.ones((30, 40), "f4")
     check(Multiplied(slow, CODES[0], before), "ik,kj->ij", [a, b], np.zeros((20, 40), "f4"), 1.0)
     assert library.bring(CODES) == 2
+
+
+def interleaved() -> Einsum:
+    """Labels of three points, those of the sides in turns: NumPy meets runs of one element."""
+    return product("aebfgx,acbdhx->aebcfdgh", dict.fromkeys("abcdefghx", 3), F64)
+
+
+def test_many_small_products_are_one_call_where_that_is_quicker() -> None:
+    e = interleaved()
+    general = compile_kernel(e, e.bounds, "whole", by_blas=True)
+    assert not isinstance(general, ContractionKernel), "BLAS would be called for each point of a and b, over copies"
+    kernel = compile_kernel(e, e.bounds, "whole")
+    assert isinstance(kernel, Multiplied) and kernel.slow.dear
+    rng = np.random.default_rng(0)
+    a, b = (rng.integers(-3, 4, [3] * len(access)).astype("f8") for access in e.accesses)
+    out, expected = (np.empty([3] * e.n_out) for _ in range(2))
+    workspace = np.zeros(max(kernel.workspace_nbytes, general.workspace_nbytes), np.uint8)
+    for made, run in ((out, kernel), (expected, general)):
+        assert run((made,), (a, b), (0,) * len(e.bounds), True, workspace) == 0
+    np.testing.assert_array_equal(out, expected)
+
+
+def test_few_points_each_side_by_side_stay_with_numpy() -> None:
+    """A product of four numbers takes no time beside its call; what lies side by side is multiplied along."""
+    e = product("ikb,kjb->ijb", dict(i=2, k=2, j=2, b=5000), F64)
+    assert not isinstance(compile_kernel(e, e.bounds, "whole"), Multiplied)
+
+
+def test_a_plan_sets_aside_the_same_workspace_whatever_is_compiled() -> None:
+    for e in (interleaved(), product("ik,kj->ij", dict(i=64, k=64, j=64), F64)):
+        found = kernels.planned_workspace_nbytes(e, e.bounds, "whole", True)
+        with mock.patch.object(library, "find", lambda code: None):
+            kernels.forget()
+            assert kernels.planned_workspace_nbytes(e, e.bounds, "whole", True) == found
+            assert compile_kernel(e, e.bounds, "whole").workspace_nbytes <= found
+        kernels.forget()
