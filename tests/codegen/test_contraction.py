@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from einturnip.codegen import blas, contraction, matrices
+from einturnip.codegen import blas, matrices
 from einturnip.codegen.contraction import ContractionKernel, compile_contraction
 from einturnip.core.algebra import aggregation
 from einturnip.core.dtypes import BF16, BOOL, C64, C128, F16, F32, F64, DType
@@ -70,9 +70,8 @@ def contractions(draw: st.DrawFn) -> Einsum:
 
 
 def forced(einsum: Einsum, extents: tuple[int, ...], whole: bool, panel: int, result: int) -> ContractionKernel:
-    """The contraction's kernel even where another would be faster, with small panels so that everything is cut."""
+    """The contraction's kernel, with small panels so that everything is cut."""
     with (
-        mock.patch.object(contraction, "_POINT_NS", 1e12),
         mock.patch.object(matrices, "_PANEL_NBYTES", panel),
         mock.patch.object(matrices, "_RESULT_NBYTES", result),
     ):
