@@ -27,7 +27,7 @@ NAMES = (
     "mttkrp",
     "product, then a map",
     "a b + 1",
-    "softmax",
+    "softmax of a sum",
     "heat",
     "convolution, out of core",
     "attention, out of core",
@@ -83,6 +83,7 @@ def main() -> None:
     parser.add_argument("--points", action="store_true")
     options = parser.parse_args()
     options.folder.mkdir(parents=True, exist_ok=True)
+    assert set(NAMES) <= {case.name for case in SUITE}
     print("| program | arenas, MiB | slower than for less | largest rise of time | of bytes | planning, s |")
     print("|---|---|---|---|---|---|")
     for case in SUITE:
