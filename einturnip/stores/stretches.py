@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import os
 import threading
+from mmap import PAGESIZE
 
 import numpy as np
 
 from einturnip.stores.layout import Layout, extent_span
+from einturnip.stores.together import AT_ONCE, READ, refused, together
 from einturnip.stores.types import whole
 
 STRETCH_NBYTES = 4 << 20
@@ -22,9 +24,6 @@ STRETCH_NBYTES = 4 << 20
 
 WAITING_NBYTES = 256 << 20
 """Bytes read of a tensor, for tiles beside, that may wait in the page cache."""
-
-_SCRATCH_NBYTES = 1 << 18
-_threads = threading.local()
 
 
 class Waiting:
@@ -72,15 +71,23 @@ class Stretches:
         last = min(self._end, first + count * stride)
         if not self.waiting.take(last - first - nbytes):
             return False
-        scratch = getattr(_threads, "scratch", None)
-        if scratch is None:
-            scratch = _threads.scratch = np.empty(_SCRATCH_NBYTES, np.uint8).data
-        while first < last:
-            try:
-                got = os.preadv(self._fd, [scratch[: min(_SCRATCH_NBYTES, last - first)]], first)
-            except OSError:
+        first -= first % PAGESIZE
+        for at in range(first, last, AT_ONCE * PAGESIZE):
+            if not _touched(self._fd, at, min(AT_ONCE, -(-(last - at) // PAGESIZE))):
                 return False
-            if not got:
-                return False
-            first += got
         return True
+
+
+def _touched(fd: int, offset: int, count: int) -> bool:
+    """Read a byte of each page, for which the system reads ahead as for all of them; False where one is not there."""
+    many, byte = together(), memoryview(bytearray(count))
+    if many is not None:
+        try:
+            place = np.frombuffer(byte, np.uint8).ctypes.data
+            return bool((many.transfer(READ, fd, place, 1, offset, count, PAGESIZE) == 1).all())
+        except OSError:
+            refused()
+    try:
+        return all([os.preadv(fd, [byte[:1]], offset + n * PAGESIZE) for n in range(count)])
+    except OSError:
+        return False

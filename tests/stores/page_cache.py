@@ -26,10 +26,10 @@ def cached_nbytes(path: Path) -> int:
         return sum(value & 1 for value in resident) * mmap.PAGESIZE
 
 
-def read_nbytes() -> int:
-    """Bytes that this process had read from disks."""
+def read_nbytes(count: str = "read_bytes") -> int:
+    """Bytes that this process had read from disks; ``rchar``: that it was handed by read calls."""
     with open("/proc/self/io") as counts:
-        return int(dict(line.split(": ") for line in counts.read().splitlines())["read_bytes"])
+        return int(dict(line.split(": ") for line in counts.read().splitlines())[count])
 
 
 def evict(path: Path) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import einturnip as et
 from einturnip.core.dtypes import F32
-from einturnip.stores import chunk_files, stretches
+from einturnip.stores import chunk_files, stretches, transfer
 from einturnip.stores.chunk_files import ChunkFiles
 from einturnip.stores.file_source import FileSource
 from einturnip.stores.open import open_source
@@ -68,6 +68,20 @@ def test_what_lies_beside_comes_with_a_tile_of_a_tensor_that_is_read_whole(cold:
     beside = cached_nbytes(cold)
     source.close()
     assert beside >= WHOLE.nbytes if said else beside <= 2 * 4096 * ROWS
+
+
+@counted
+def test_what_is_fetched_for_others_is_not_handed_over(cold: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (stretches, transfer):
+        monkeypatch.setattr(module, "together", lambda: None)  # whose reads are in no count
+    source = opened(cold)
+    source.read_whole()
+    before = read_nbytes("rchar")
+    read(source, ((0, ROWS), (64, 128)))
+    handed = read_nbytes("rchar") - before
+    assert cached_nbytes(cold) >= WHOLE.nbytes
+    source.close()
+    assert handed <= 2 * 4 * 64 * ROWS
 
 
 def test_no_more_waits_than_the_bound(cold: Path, monkeypatch: pytest.MonkeyPatch) -> None:
