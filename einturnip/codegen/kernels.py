@@ -72,7 +72,7 @@ def compile_tile(
         return fast(compile_elementwise(einsum, extents), einsum, extents, mode)
     if 0 in extents:
         return compile_empty(einsum, extents, mode)
-    product = product_kernel(einsum, extents, mode)
+    product = _product(einsum, extents, mode == "whole")
     if product is not None:
         made = _multiplied(product, einsum, mode) if native and not by_blas else product
         if made is not product or not product.dear:
@@ -143,7 +143,10 @@ def _stand_in(
 
 def product_kernel(einsum: Einsum, extents: tuple[int, ...], mode: Mode) -> ContractionKernel | None:
     """A contraction over such a tile by BLAS, whether it does well or not; None where it is none that BLAS computes."""
-    if contraction(einsum) is None or 0 in extents or mode == "finish":
+    kernel = compile_kernel(einsum, extents, mode, by_blas=True)
+    if isinstance(kernel, ContractionKernel):
+        return kernel
+    if contraction(einsum) is None or mode == "finish":
         return None
     return _product(replace(einsum, labels=("",) * len(einsum.labels)), extents, mode == "whole")
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from einturnip.codegen.contraction import ContractionKernel
 from einturnip.codegen.fold import FOLDS
 from einturnip.codegen.mask import Variant
 from einturnip.codegen.multiplied import played_product
@@ -208,7 +209,8 @@ class Builder:
 
     def _kernel(self, einsum: Einsum, extents: tuple[int, ...], mode: Mode) -> HostKernel:
         kernel = self.compile(einsum, extents, mode)
-        kernel = (played_product(einsum, extents, mode) if self.native else None) or kernel
+        if self.native and not isinstance(kernel, ContractionKernel):
+            kernel = played_product(einsum, extents, mode) or kernel
         self.scratch = max(self.scratch, kernel.workspace_nbytes)
         return kernel
 

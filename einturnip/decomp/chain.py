@@ -8,8 +8,8 @@ costs the n-th power of it where products are sums and sums are minima, found by
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
-from functools import cache
+from dataclasses import dataclass
+from functools import cache, cached_property
 from itertools import islice, pairwise
 
 import numpy as np
@@ -28,7 +28,6 @@ class Fold:
 
     ``table``: the cost of one segment by how the outer tensors, those handed in and those handed on are cut, the last
     by way; ``step`` is the same with the last by what readers see of the way, and each of the three as one axis.
-    ``rest``: the cost of all segments but the first, once the term is entered.
     ``shapes``: how many cuts there are of the three. What is handed to the first segment may be cut in other ways than
     what it hands on, so those handed in are more, first the latter; ``entry`` tells where the former are among them.
     """
@@ -43,7 +42,6 @@ class Fold:
     seen: list[Table]
     first: int
     scope: tuple[View, ...] = ()
-    rest: Table = field(init=False)
 
     @property
     def start(self) -> int:
@@ -62,9 +60,13 @@ class Fold:
             at[run.stop - run.period + q] = view
             scope.append(view)
         self.scope = tuple(scope)
-        self.rest = power(self._inner, self.times - 1)
-        table = _product(self.step, self.rest)
+        table = _product(self.step, self._rest)
         problem.factors.append(Factor(self.scope, table.reshape([n for shape in self.shapes for n in shape])))
+
+    @cached_property
+    def _rest(self) -> Table:
+        """The cost of all segments but the first."""
+        return power(self._inner, self.times - 1)
 
     @property
     def _inner(self) -> Table:
@@ -82,7 +84,7 @@ class Fold:
             for x, shape in zip((outer, come, gone), self.shapes, strict=True)
         )
         inner = self._inner[e]
-        way = path(inner, int(np.argmin(self.step[e, start] + self.rest[e, :, stop])), stop, self.times - 1)
+        way = path(inner, int(np.argmin(self.step[e, start] + self._rest[e, :, stop])), stop, self.times - 1)
         solved: dict[tuple[tuple[int, ...], ...], list[int]] = {}
         found = []
         for key in pairwise([tuple(come), *(self._cuts(state) for state in way)]):
