@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +20,14 @@ import numpy as np
 
 from einturnip.bench.contest import answer, peak_resident
 from einturnip.bench.disk_cases import DiskCase, on_disk, prepare
-from einturnip.bench.disk_peers import OURS, present
+from einturnip.bench.disk_peers import LIMITED, OURS, present
 from einturnip.core.settings import format_size
 
 SHARES = (2, 4, 8, 16)
 FORMS = ("npy", "zarr")
 LEAST = 112 << 20
+# The part of a peer's peak in which einturnip is to be no slower.
+SPARING = 4
 # Seconds after which a run is given up.
 PATIENCE = 900.0
 _SAMPLED = 64
@@ -32,19 +35,23 @@ _SAMPLED = 64
 
 @dataclass(frozen=True)
 class Way:
-    """How a case is run. ``share``: memory as a part of the data, 0 without a limit; ``cold``: nothing is cached."""
+    """How a case is run. ``share``: memory as a part of the data, 0 without a limit; ``cold``: nothing is cached.
+
+    ``of``: the peer of whose peak with all memory it is a part, instead of the data.
+    """
 
     contender: str
     form: str
     share: int
     cold: bool = True
+    of: str = ""
 
     def __str__(self) -> str:
-        memory = f"1/{self.share}" if self.share else "all"
+        memory = f"1/{self.share}{f'-of-{self.of}' if self.of else ''}" if self.share else "all"
         return f"{self.contender} {self.form} {'cold' if self.cold else 'warm'} {memory}"
 
     def is_one_of(self, described: Sequence[str]) -> bool:
-        """Whether some description has only words of this one: ``dask``, ``npy cold``, ``einturnip 1/4``."""
+        """Whether some description has only words of this one: ``npy cold``, ``einturnip 1/4``, ``1/4-of-dask``."""
         mine = set(str(self).split())
         return not described or any(mine.issuperset(words.split()) for words in described)
 
@@ -55,7 +62,10 @@ class Way:
 
 @dataclass
 class Run:
-    """What came of it. Units: seconds, bytes. ``anonymous``: the most beside the pages of mapped files."""
+    """What came of it. Units: seconds, bytes. ``anonymous``: the most beside the pages of mapped files.
+
+    ``memory``: what the process might use, None without a limit; ``raised``: to the least that the contender runs in.
+    """
 
     way: Way
     version: str = ""
@@ -66,18 +76,24 @@ class Run:
     written: int = 0
     agrees: bool = False
     error: str = ""
+    memory: int | None = None
+    raised: bool = False
 
 
 def ways(contenders: Sequence[str], shares: Sequence[int], forms: Sequence[str]) -> list[Way]:
     """einturnip at every share, without a limit, warm, and from each format; peers without a limit and held to 1/4.
 
-    From other formats than the first at a quarter, and at the smallest share.
+    From other formats than the first at a quarter, and at the smallest share. After a peer without a limit einturnip in
+    a quarter of the peer's peak, unless that peer (memory maps) holds to no limit anyway.
     """
     first, *others = forms
     quarter = 4 if 4 in shares else shares[0]
     ours = [Way(OURS, first, share) for share in (0, *shares)] + [Way(OURS, first, quarter, cold=False)]
     ours += [Way(OURS, form, share) for form in others for share in dict.fromkeys((quarter, max(shares)))]
-    peers = [Way(name, form, share) for name in contenders for form in forms for share in (0, quarter)]
+    peers = []
+    for name, form in product(contenders, forms):
+        beside = [Way(OURS, form, SPARING, of=name)] if name in LIMITED else []
+        peers += [Way(name, form, 0), *beside, Way(name, form, quarter)]
     warm = [Way(name, first, 0, cold=False) for name in contenders]
     return ours + peers + warm
 
@@ -99,9 +115,18 @@ class Record:
         return [_median(runs) for runs in found.values()]
 
     def wants(self, way: Way, rounds: int) -> bool:
-        """Whether it has fewer than ``rounds`` runs of a way that may end well."""
+        """Whether it has fewer than ``rounds`` runs of a way that may end well, and the peak that its memory is of."""
         mine = [run for run in self.runs if run.way == way]
-        return len(mine) < rounds and not any(run.error for run in mine) and way not in self.absent
+        known = not way.of or bool(self._peaks(way))
+        return known and len(mine) < rounds and not any(run.error for run in mine) and way not in self.absent
+
+    def memory(self, way: Way) -> int | None:
+        """Bytes that the process may use: of a peer's peaks the least counts."""
+        return min(self._peaks(way)) // way.share if way.of else way.memory(self.case)
+
+    def _peaks(self, way: Way) -> list[int]:
+        peer = Way(way.of, way.form, 0)
+        return [run.resident for run in self.runs if run.way == peer and not run.error]
 
 
 def bench(
@@ -132,7 +157,7 @@ def bench(
             files = prepare(case, way.form, folder) if time.monotonic() < until else {}
             if time.monotonic() >= until:
                 return
-            run = run_once(case, way, files, folder, small, record.expected)
+            run = measure(case, way, record.memory(way), files, folder, small, record.expected)
             if run is None:
                 record.absent.append(way)
                 continue
@@ -140,29 +165,57 @@ def bench(
             yield case, run
 
 
-def run_once(
-    case: DiskCase, way: Way, inputs: dict[str, Path], folder: Path, small: bool, expected: list[float]
+def measure(
+    case: DiskCase,
+    way: Way,
+    memory: int | None,
+    inputs: dict[str, Path],
+    folder: Path,
+    small: bool,
+    expected: list[float],
 ) -> Run | None:
-    """One process, watched from outside; None where the contender has no such thing."""
-    out = folder / f"result.{way.form}"
-    request = {
-        "case": case.name, "contender": way.contender, "out": str(out), "memory": way.memory(case), "small": small,
-        "inputs": {name: str(path) for name, path in inputs.items()},
-    }  # fmt: skip
-    process = subprocess.Popen(
-        [sys.executable, "-m", "einturnip.bench.disk_worker", json.dumps(request)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    """One run; where a part of a peer's peak is less than einturnip runs in, in the least that it does."""
+    run = run_once(case, way, memory, inputs, folder, small, expected)
+    if run is None or not run.error or not way.of or memory is None:
+        return run
+    least = _least(case, way, inputs, folder, small)
+    if least <= memory:
+        return run
+    again = run_once(case, way, least, inputs, folder, small, expected)
+    return again and replace(again, raised=True)
+
+
+def _least(case: DiskCase, way: Way, inputs: dict[str, Path], folder: Path, small: bool) -> int:
+    """The least memory of the process, in bytes, that einturnip names where it is given none; 0 if it names none."""
+    process = _process(case, way, 1, inputs, folder, small)
+    try:
+        answer(process)
+        _go(process)
+        return int(answer(process).get("least", 0))
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def run_once(
+    case: DiskCase,
+    way: Way,
+    memory: int | None,
+    inputs: dict[str, Path],
+    folder: Path,
+    small: bool,
+    expected: list[float],
+) -> Run | None:
+    """One process in so many bytes, watched from outside; None where the contender has no such thing."""
+    out = _out(way, folder)
+    process = _process(case, way, memory, inputs, folder, small)
     try:
         about = answer(process)
         if about.get("absent"):
             return None
-        run = Run(way, about.get("version", ""), error=about.get("error", ""))
+        run = Run(way, about.get("version", ""), error=about.get("error", ""), memory=memory)
         if not run.error:
-            _watch(process, run, [p for path in inputs.values() for p in _files(path)], way.memory(case))
+            _watch(process, run, [p for path in inputs.values() for p in _files(path)])
         if not run.error:
             run.agrees = _same(sample(out), expected)
         return run
@@ -172,8 +225,36 @@ def run_once(
         shutil.rmtree(out, ignore_errors=True) if out.is_dir() else out.unlink(missing_ok=True)
 
 
-def _watch(process: subprocess.Popen[str], run: Run, inputs: Sequence[Path], memory: int | None) -> None:
+def _out(way: Way, folder: Path) -> Path:
+    return folder / f"result.{way.form}"
+
+
+def _process(
+    case: DiskCase, way: Way, memory: int | None, inputs: dict[str, Path], folder: Path, small: bool
+) -> subprocess.Popen[str]:
+    """The contender in a process, which imports what it needs and waits."""
+    request = {
+        "case": case.name, "contender": way.contender, "out": str(_out(way, folder)), "memory": memory, "small": small,
+        "inputs": {name: str(path) for name, path in inputs.items()},
+    }  # fmt: skip
+    return subprocess.Popen(
+        [sys.executable, "-m", "einturnip.bench.disk_worker", json.dumps(request)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def _go(process: subprocess.Popen[str]) -> None:
+    assert process.stdin is not None
+    process.stdin.write("go\n")
+    process.stdin.flush()
+
+
+def _watch(process: subprocess.Popen[str], run: Run, inputs: Sequence[Path]) -> None:
     """Let it work, with its files out of the cache or in it; end it once it holds more than it may."""
+    memory = run.memory
     for path in inputs:
         _evict(path) if run.way.cold else _fetch(path)
     over = threading.Event()
@@ -189,9 +270,7 @@ def _watch(process: subprocess.Popen[str], run: Run, inputs: Sequence[Path], mem
     watcher.start()
     giver_up.start()
     begin = time.monotonic()
-    assert process.stdin is not None
-    process.stdin.write("go\n")
-    process.stdin.flush()
+    _go(process)
     found = answer(process)
     giver_up.cancel()
     over.set()

@@ -18,7 +18,7 @@ from einturnip.core.settings import format_size
 def line(case: DiskCase, run: Run) -> str:
     """A run in one line."""
     way = run.way
-    limit = format_size(way.memory(case) or 0) if way.share else "no limit"
+    limit = _memory(run) if way.share else "no limit"
     how = f"{case.name}, {way.form}, {'cold' if way.cold else 'warm'}, {limit}: {way.contender}"
     if run.error:
         return f"{how}: {run.error}"
@@ -52,7 +52,8 @@ def earlier(out: Path, about: Mapping[str, Any], small: bool) -> tuple[dict[str,
     for kept in data["cases"]:
         case = cases.get(kept["name"])
         if case is not None and case.data_nbytes == kept["data_nbytes"]:
-            runs = [Run(**run | {"way": Way(**run["way"])}) for run in kept["runs"]]
+            read = [(Way(**run["way"]), run) for run in kept["runs"]]
+            runs = [Run(**{"memory": way.memory(case)} | run | {"way": way}) for way, run in read]
             found[case.name] = Record(case, runs, [Way(**way) for way in kept["absent"]], kept["expected"])
     return found, there
 
@@ -66,7 +67,8 @@ def page(records: Mapping[str, Record], about: dict[str, Any], command: str) -> 
         f"NumPy {about['numpy']}; disk {about['disk']}.",
         "",
         "Seconds from files to a file that is on the disk, each run a process of its own, all ways in turn. *memory*: "
-        "what the process may use, as a share of all data (Cubed is told, Dask and memory maps know no such limit); a "
+        "what the process may use, as a share of all data (Cubed is told, Dask and memory maps know no such limit) or "
+        "of the peak of a peer that had all memory; where einturnip cannot run in that, the least in which it can; a "
         "process that holds more, without the pages of mapped files, is ended. *peak*: resident memory seen from "
         "outside, and in brackets without the pages of mapped files. *cold*: no input in the page cache. Under each "
         "case: what it is to show, and whether it does.",
@@ -81,7 +83,7 @@ def page(records: Mapping[str, Record], about: dict[str, Any], command: str) -> 
             "| contender | format | cache | memory | seconds | of ours without a limit | peak | read | written |",
             "|---|---|---|---|---:|---:|---:|---:|---:|",
         ]
-        rows += [*(_row(case, r, free) for r in runs), "", *_missing(record), *lines(goals(case, runs, about))]
+        rows += [*(_row(r, free) for r in runs), "", *_missing(record), *lines(goals(case, runs, about))]
     return "\n".join(rows)
 
 
@@ -92,9 +94,15 @@ def _missing(record: Record) -> list[str]:
     return [f"Not measured: {', '.join(missing)}.", ""] if missing else []
 
 
-def _row(case: DiskCase, r: Run, free: float) -> str:
+def _memory(run: Run) -> str:
+    way = run.way
+    of = f" of {way.of}'s peak" if way.of else ""
+    return f"1/{way.share}{of} ({format_size(run.memory or 0)}{', the least' if run.raised else ''})"
+
+
+def _row(r: Run, free: float) -> str:
     way = r.way
-    memory = f"1/{way.share} ({format_size(way.memory(case) or 0)})" if way.share else "all"
+    memory = _memory(r) if way.share else "all"
     start = f"| {way.contender} {r.version} | {way.form} | {'cold' if way.cold else 'warm'} | {memory} "
     if r.error:
         return f"{start}| {r.error.replace('|', ' ')[:80]} | | | | |"

@@ -16,6 +16,8 @@ from einturnip.bench.disk_cases import DiskCase, chunks, create
 OURS = "einturnip"
 # Each peer with the package it is in.
 PEERS = {"dask": "dask", "cubed": "cubed", "memmap": "numpy"}
+# Those whom goals speak of; memory maps hold to no limit.
+LIMITED = ("dask", "cubed")
 # Rows of a memory map that are worked on at once, in bytes: what a careful user would take.
 _PANEL = 256 << 20
 
@@ -42,15 +44,20 @@ def work(name: str, case: DiskCase, inputs: Mapping[str, Path], out: Path, memor
 
 def _einturnip(case: DiskCase, inputs: Mapping[str, Path], out: Path, memory: int | None) -> Work:
     import einturnip as et
+    from einturnip.core.errors import CapacityError
     from einturnip.core.resident import callers_nbytes
 
     program = et.compile(case.program)
     given = {name: et.open(path) for name, path in inputs.items()}
     # A call's memory is what it adds, its modules too; here the whole process is bounded.
-    more = None if memory is None else memory - callers_nbytes()
+    callers = callers_nbytes()
+    more = None if memory is None else max(1, memory - callers)
 
     def run() -> None:
-        program(data=given, out={"Z": str(out)}, memory=more)
+        try:
+            program(data=given, out={"Z": str(out)}, memory=more)
+        except CapacityError as error:
+            raise CapacityError(str(error), error.needed + callers) from None
 
     return run
 

@@ -34,7 +34,7 @@ def main(request: dict[str, Any]) -> None:
         call()
         _flush(out)
     except Exception as error:  # whatever ends a peer is its result
-        _say({"error": f"{type(error).__name__}: {error}"[:200]})
+        _say({"error": f"{type(error).__name__}: {error}"[:200], "least": getattr(error, "needed", 0)})
         return
     _say({"seconds": time.perf_counter() - begin})
     sys.stdin.readline()  # the parent looks at this process before it ends

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,9 @@ from einturnip.bench import disk
 from einturnip.bench.disk import Run, Way, run_once
 from einturnip.bench.disk_cases import on_disk, prepare
 from einturnip.bench.disk_goals import goals, lines
+from einturnip.bench.disk_page import page
 from einturnip.bench.disk_peers import OURS, work
+from einturnip.bench.host import machine
 from einturnip.cli.main import Verbs
 from einturnip.core import resident
 
@@ -23,7 +26,7 @@ from einturnip.core import resident
 def test_a_case_gives_what_memory_maps_give(case: disk.DiskCase, tmp_path: Path) -> None:
     inputs, expected = prepare(case, "npy", tmp_path), []
     for way in (Way("memmap", "npy", 0), Way(OURS, "npy", 4), Way(OURS, "npy", 0, cold=False)):
-        run = run_once(case, way, inputs, tmp_path, True, expected)
+        run = run_once(case, way, way.memory(case), inputs, tmp_path, True, expected)
         assert run is not None and run.agrees and not run.error and run.seconds > 0
         assert 0 < run.anonymous <= run.resident and run.resident <= (way.memory(case) or run.resident)
     assert sorted(p.name for p in tmp_path.iterdir()) == sorted(p.name for p in inputs.values())
@@ -43,11 +46,46 @@ def test_a_call_is_given_all_of_the_memory_that_is_not_the_callers(
     assert abs(given[0] - (1024 * mib - taken + 16 * mib)) < 8 * mib
 
 
+def test_a_quarter_of_a_peers_peak_is_measured_where_the_peer_got_there(tmp_path: Path) -> None:
+    case, mib = on_disk(small=True)[0], 1 << 20
+    sparing, peer = Way(OURS, "npy", 4, of="memmap"), Way("memmap", "npy", 0)
+    record = disk.Record(case)
+    assert not record.wants(sparing, 1)
+    record.runs.append(Run(peer, error="it died"))
+    assert not record.wants(sparing, 1)
+    record.runs += [Run(peer, resident=1200 * mib), Run(peer, resident=800 * mib)]
+    assert record.wants(sparing, 1) and record.memory(sparing) == 200 * mib
+    run = disk.measure(case, sparing, 200 * mib, prepare(case, "npy", tmp_path), tmp_path, True, [])
+    assert run is not None and not run.error and not run.raised
+    assert run.memory == 200 * mib and run.resident <= 200 * mib
+
+
+def test_less_than_einturnip_runs_in_is_raised_to_the_least(tmp_path: Path) -> None:
+    case = on_disk(small=True)[0]
+    inputs, given = prepare(case, "npy", tmp_path), 8 << 20
+    run = disk.measure(case, Way(OURS, "npy", 4, of="dask"), given, inputs, tmp_path, True, [])
+    assert run is not None and not run.error and run.raised
+    assert run.memory is not None and given < run.resident <= run.memory
+    of_data = disk.measure(case, Way(OURS, "npy", 4), given, inputs, tmp_path, True, [])
+    assert of_data is not None and of_data.error and of_data.memory == given
+    assert "| 1/4 of dask's peak (" in page({case.name: disk.Record(case, [run])}, machine() | {"disk": ""}, "")
+
+
+def test_ways_in_a_quarter_of_a_peak_follow_the_peers_that_hold_to_a_limit() -> None:
+    chosen = disk.ways(["dask", "memmap"], [4], ["npy", "zarr"])
+    for form in ("npy", "zarr"):
+        sparing = Way(OURS, form, 4, of="dask")
+        assert chosen[chosen.index(Way("dask", form, 0)) + 1] == sparing
+        assert sparing.is_one_of(["1/4-of-dask"]) and sparing.is_one_of([f"einturnip {form}"])
+        assert not sparing.is_one_of(["dask", "einturnip 1/4"])
+    assert not [way for way in chosen if way.of == "memmap"]
+
+
 def test_what_ends_a_contender_is_its_result(tmp_path: Path) -> None:
     case = on_disk(small=True)[0]
     inputs = prepare(case, "npy", tmp_path)
     inputs["A"].write_bytes(b"no array")
-    run = run_once(case, Way("memmap", "npy", 0), inputs, tmp_path, True, [])
+    run = run_once(case, Way("memmap", "npy", 0), None, inputs, tmp_path, True, [])
     assert isinstance(run, Run) and run.error
 
 
@@ -84,7 +122,8 @@ def _ran(name: str, share: int, seconds: float, resident: int, error: str = "") 
 
 
 def _met(case: disk.DiskCase, *runs: Run, **about: float) -> list[bool | None]:
-    return [goal.met for goal in goals(case, runs, about)]
+    given = [replace(run, memory=run.memory or run.way.memory(case)) for run in runs]
+    return [goal.met for goal in goals(case, given, about)]
 
 
 def test_goals_are_met_or_not() -> None:
@@ -92,12 +131,14 @@ def test_goals_are_met_or_not() -> None:
     quarter = product.data_nbytes // 4
     ours = [_ran(OURS, 0, 10, quarter), _ran(OURS, 4, 10.9, quarter)]
     dask = [_ran("dask", 0, 11, 4 * quarter), _ran("dask", 4, 0, 0, "ended by the watcher")]
-    assert product.compute_bound and _met(product, *ours, *dask) == [True] * 5
+    assert product.compute_bound and _met(product, *ours, *dask) == [True, True, None, True, True]
     slow = [_ran(OURS, 0, 10, quarter), _ran(OURS, 4, 11.1, quarter + 1)]
     dask = [_ran("dask", 0, 11, 2 * quarter), _ran("dask", 4, 20, quarter)]
-    assert _met(product, *slow, *dask) == [False] * 5
-    small = _ran(OURS, 16, 10.5, quarter // 2)  # a quarter of the peer's peak, whatever ours is a part of
-    assert _met(product, *slow, small, *dask) == [False, False, True, False, False]
+    assert _met(product, *slow, *dask) == [False, False, None, False, False]
+    for seconds, peak, met in ((10.5, quarter // 2, True), (10.5, quarter, False), (11.5, quarter // 2, False)):
+        sparing = Run(Way(OURS, "zarr", 4, of="dask"), "1", seconds, peak, peak, agrees=True, memory=quarter)
+        assert _met(product, *slow, sparing, *dask) == [False, False, met, False, False]
+    assert _met(product, sparing, dask[0]) == [None, None, False, None, True]  # nothing in a quarter of the data
     assert _met(product, ours[1]) == [None, True]
     assert not pipeline.compute_bound
     inputs, rates = 2 << 30, {"disk_read": float(1 << 30), "disk_write": float(1 << 29)}  # 2 s and 2 s
