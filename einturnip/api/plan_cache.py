@@ -14,7 +14,7 @@ import numpy as np
 
 from einturnip.api.jobs import Job
 from einturnip.api.ready import Ready
-from einturnip.devices.limits import available_memory
+from einturnip.core.limits import available_memory
 from einturnip.devices.stored import read_stored
 from einturnip.eingraph.types import EinGraph
 from einturnip.pipeline import Planned

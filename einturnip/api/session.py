@@ -22,9 +22,9 @@ from einturnip.api.running import analysis, running
 from einturnip.api.states import beginning, keeping
 from einturnip.api.step_plan import StepPlan
 from einturnip.core.errors import BindError, CapacityError, RunError
+from einturnip.core.limits import available_memory
 from einturnip.core.resident import resident_nbytes
 from einturnip.core.settings import format_size
-from einturnip.devices.limits import available_memory
 from einturnip.eingraph.types import EinGraph, InputNode
 from einturnip.lang.types import Input, Program
 from einturnip.memgraph.in_place import written_over

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from einturnip.api.jobs import Job, tiers
 from einturnip.core.errors import BindError, DeviceError
+from einturnip.core.limits import available_memory
 from einturnip.core.resident import resident_nbytes
-from einturnip.devices.limits import available_memory
 from einturnip.eingraph.types import EinGraph
 from einturnip.memgraph.check import check
 from einturnip.pipeline import Options, Planned, make_plan

@@ -18,7 +18,7 @@ from einturnip.bench.cases import Case, in_memory
 from einturnip.bench.contest import Figure, contest
 from einturnip.bench.peers import present
 from einturnip.core.dtypes import F32
-from einturnip.devices.limits import usable_cores
+from einturnip.core.limits import usable_cores
 from einturnip.devices.peaks import measure_peak
 
 OURS = "einturnip"

@@ -101,10 +101,10 @@ def unsteady(found: Sequence[Machine]) -> dict[str, float]:
 def _measured(folder: Path, times: int, found: list[Round]) -> Iterator[str]:
     """One round, added to what was found; tells what it does. ``times``: as long as the shortest."""
     from einturnip.core.dtypes import C64, C128, F32, F64
+    from einturnip.core.limits import others_seconds, usable_cores
     from einturnip.devices.calibrate import contention, fault_seconds, memory_rate, point_rates, product_table
     from einturnip.devices.calibrate_files import file_rates
     from einturnip.devices.calibrate_kernels import keyed_rates, turn_times
-    from einturnip.devices.limits import others_seconds, usable_cores
 
     workers, each = usable_cores(), 0.001 * times
     begin, others = time.monotonic(), others_seconds()

@@ -79,7 +79,7 @@ def _with_memory(options: Any) -> Any:
     """The options with a bound on the process, as ``run`` has it."""
     from dataclasses import replace
 
-    from einturnip.devices.limits import available_memory
+    from einturnip.core.limits import available_memory
 
     if options.memory is None and options.arena is None:
         return replace(options, memory=available_memory() // 2)

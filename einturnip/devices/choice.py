@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from einturnip.core.errors import BindError, DeviceError
-from einturnip.devices.limits import available_memory
+from einturnip.core.limits import available_memory
 from einturnip.devices.probe import driver, probe
 from einturnip.devices.protocol import Device
 from einturnip.devices.simulated import SimulatedDevice, drawn

@@ -17,7 +17,7 @@ import numpy as np
 import threadpoolctl
 
 from einturnip.codegen.blas import cblas_name
-from einturnip.devices.limits import available_memory, total_memory, usable_cores
+from einturnip.core.limits import available_memory, total_memory, usable_cores
 from einturnip.devices.measure import measure_copy, measure_disk, measure_gemm
 
 __all__ = [

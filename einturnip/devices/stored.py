@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from einturnip.core.limits import total_memory, usable_cores
 from einturnip.core.machine import Machine
-from einturnip.devices.limits import total_memory, usable_cores
 
 SCHEMA = "einturnip.machine/2"
 SWITCH = "EINTURNIP_CALIBRATION"

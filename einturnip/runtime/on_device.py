@@ -6,8 +6,8 @@ import threading
 from collections.abc import Callable, Sequence
 
 from einturnip.core.errors import CapacityError
+from einturnip.core.limits import available_memory
 from einturnip.core.settings import format_size
-from einturnip.devices.limits import available_memory
 from einturnip.devices.protocol import Device, Places
 from einturnip.memgraph.tiers import keep_on_host
 from einturnip.memgraph.types import Lane, MemGraph

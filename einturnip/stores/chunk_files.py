@@ -22,7 +22,7 @@ from einturnip.core.errors import StoreError
 from einturnip.stores.chunked import pieces
 from einturnip.stores.file_source import StoredTensor
 from einturnip.stores.layout import c_layout
-from einturnip.stores.pages import PENDING_NBYTES, SCATTERED_NBYTES, drop
+from einturnip.stores.pages import PENDING_NBYTES, drop, waiting_nbytes
 from einturnip.stores.released import ReleasedPages
 from einturnip.stores.stretches import Waiting
 from einturnip.stores.types import Array, Extent, Region
@@ -115,7 +115,7 @@ class ChunkFiles:
             if sum(p.pending_nbytes for p in waiting) >= PENDING_NBYTES:
                 for p in waiting:
                     p.drop_pending()
-                if sum(p.scattered_nbytes for p in waiting) >= SCATTERED_NBYTES:
+                if sum(p.scattered_nbytes for p in waiting) >= waiting_nbytes():
                     for p in waiting:
                         p.drop_scattered()
 

@@ -14,6 +14,7 @@ from functools import lru_cache, partial
 
 import numpy as np
 
+from einturnip.core.limits import available_memory
 from einturnip.stores.layout import starts
 from einturnip.stores.types import Extent
 
@@ -23,6 +24,8 @@ PENDING_NBYTES = 32 << 20
 STRETCH_NBYTES = 8 << 20
 SCATTERED_NBYTES = 256 << 20
 """Dirty bytes in stretches half written after which they go to the disk as they are."""
+
+_WAITING_NBYTES, _WAITING_SHARE = 256 << 20, 8
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _NO_RANGES = (errno.ENOSYS, errno.EINVAL, errno.ESPIPE, errno.EOPNOTSUPP)
@@ -49,6 +52,14 @@ def _is_memory(device: int) -> bool:
     own = f"{os.major(device)}:{os.minor(device)}"
     kinds = {line[line.index("-") + 1] for line in lines if line[2] == own}
     return bool(kinds) and kinds <= _IN_MEMORY
+
+
+def waiting_nbytes() -> int:
+    """Bytes of a tensor's file that may wait in the page cache for tiles to come: an eighth of what memory is left.
+
+    Where that is little some are read twice, and it is 256 MiB at least, of which the system takes what it wants.
+    """
+    return max(_WAITING_NBYTES, available_memory() // _WAITING_SHARE)
 
 
 def drop(fd: int, start: int, stop: int) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from einturnip.stores.layout import Layout, extent_nbytes, extent_span, rows, starts
-from einturnip.stores.pages import PENDING_NBYTES, SCATTERED_NBYTES
+from einturnip.stores.pages import PENDING_NBYTES, waiting_nbytes
 from einturnip.stores.types import Extent, Region, whole
 
 REACH_NBYTES = 4 << 20
@@ -136,7 +136,7 @@ class ReleasedPages:
             self._done(*span)
         elif self.pending_nbytes >= PENDING_NBYTES:
             self.drop_pending()
-            if self.scattered_nbytes >= SCATTERED_NBYTES:
+            if self.scattered_nbytes >= waiting_nbytes():
                 self.drop_scattered()
 
     def close(self) -> None:

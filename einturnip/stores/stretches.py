@@ -16,27 +16,25 @@ from mmap import PAGESIZE
 import numpy as np
 
 from einturnip.stores.layout import Layout, extent_span
+from einturnip.stores.pages import waiting_nbytes
 from einturnip.stores.together import AT_ONCE, READ, refused, together
 from einturnip.stores.types import whole
 
 STRETCH_NBYTES = 4 << 20
 """Bytes of a file that are read in sequence at once; rows longer than that are not read for their runs."""
 
-WAITING_NBYTES = 256 << 20
-"""Bytes read of a tensor, for tiles beside, that may wait in the page cache."""
-
 
 class Waiting:
     """Bytes of one tensor, in however many files it lies, that were read for tiles to come."""
 
     def __init__(self) -> None:
-        self.nbytes = 0
+        self.nbytes, self._most = 0, waiting_nbytes()
         self._lock = threading.Lock()
 
     def take(self, nbytes: int) -> bool:
         """Count so many more, unless that is too much."""
         with self._lock:
-            room = self.nbytes + nbytes <= WAITING_NBYTES
+            room = self.nbytes + nbytes <= self._most
             self.nbytes += nbytes if room else 0
             return room
 

@@ -27,6 +27,7 @@ SIEVED_STRIDE = 8192
 """Runs no further apart than this share the pages that hold them: they are read with what lies between."""
 
 _SIEVE_NBYTES = 1 << 17
+_GROUP_NBYTES = _SIEVE_NBYTES // 8  # a group of runs that is read together with others
 # The flag by which reads give what is in the page cache alone; file systems in memory refuse it.
 _NOWAIT = getattr(os, "RWF_NOWAIT", 0)
 _threads = threading.local()
@@ -66,7 +67,13 @@ def read_extent(fd: int, view: memoryview, extent: Extent, name: str, stretches:
     if stretches is not None:
         _bring(stretches, fd, extent)
     offset, run, repeats = extent
-    at = 0
+    at, span = 0, extent_span((0, run, repeats[-1:]))[1]
+    if len(repeats) > 1 and repeats[-1][1] <= SIEVED_STRIDE and span <= _GROUP_NBYTES:
+        for first, count, stride in rows(offset, repeats[:-1]):
+            nbytes = count * run * repeats[-1][0]
+            _read_groups(fd, view[at : at + nbytes], (run, *repeats[-1]), span, first, count, stride, name)
+            at += nbytes
+        return
     for first, count, stride in rows(offset, repeats):
         if run >= LONG_NBYTES:
             for i in range(count):
@@ -162,9 +169,7 @@ def _read_sieved(fd: int, view: memoryview, run: int, offset: int, count: int, s
 
     Source: data sieving, Thakur, Gropp and Lusk, "Data sieving and collective I/O in ROMIO" (1999).
     """
-    sieve: Array | None = getattr(_threads, "sieve", None)
-    if sieve is None:
-        sieve = _threads.sieve = np.empty(_SIEVE_NBYTES, np.uint8)
+    sieve = _sieve()
     target = np.frombuffer(view, np.uint8).reshape(count, run)
     together = (_SIEVE_NBYTES - run) // stride + 1
     for at in range(0, count, together):
@@ -172,6 +177,27 @@ def _read_sieved(fd: int, view: memoryview, run: int, offset: int, count: int, s
         span = (n - 1) * stride + run
         read_full(fd, sieve.data[:span], offset + at * stride, name)
         target[at : at + n] = as_strided(sieve, (n, run), (stride, 1))
+
+
+def _read_groups(
+    fd: int, view: memoryview, runs: tuple[int, int, int], span: int, offset: int, count: int, stride: int, name: str
+) -> None:
+    """Read groups of ``runs`` (bytes, how many, how far apart) so: of many groups together what they span."""
+    (run, many, apart), sieve = runs, _sieve()
+    target = np.frombuffer(view, np.uint8).reshape(count, many, run)
+    together = _SIEVE_NBYTES // span
+    for at in range(0, count, together):
+        n = min(together, count - at)
+        _read_short_runs(fd, sieve.data[: n * span], span, offset + at * stride, n, stride, name)
+        target[at : at + n] = as_strided(sieve, (n, many, run), (span, apart, 1))
+
+
+def _sieve() -> Array:
+    """A thread's room for what is read with what lies between."""
+    sieve: Array | None = getattr(_threads, "sieve", None)
+    if sieve is None:
+        sieve = _threads.sieve = np.empty(_SIEVE_NBYTES, np.uint8)
+    return sieve
 
 
 def copy_blocked(target: Array, source: Array) -> None:

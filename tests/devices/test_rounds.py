@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from einturnip.cli.calibrating import FREE, ROUNDS, Round, best, median, unsteady
+from einturnip.core.limits import others_seconds
 from einturnip.core.machine import Machine
 from einturnip.core.machine_defaults import TABLE_BITS
-from einturnip.devices.limits import others_seconds
 
 
 @given(st.floats(1.01, 10.0), st.floats(1.01, 10.0))

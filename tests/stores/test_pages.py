@@ -137,7 +137,7 @@ def test_pages_that_tiles_share_leave_with_the_last_of_them(
 
 def test_too_much_that_waits_for_its_neighbours_leaves_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(released, "PENDING_NBYTES", 1 << 19)
-    monkeypatch.setattr(released, "SCATTERED_NBYTES", 3 << 20)
+    monkeypatch.setattr(released, "waiting_nbytes", lambda: 3 << 20)
     layout, gone = c_layout((1024, 4096), 4, 0), list[tuple[int, int]]()
     kept = ReleasedPages(lambda a, b: gone.append((a, b)), layout, (0, 1))
     for j in range(0, 512, 128):  # 4 KiB of cache for each half KiB

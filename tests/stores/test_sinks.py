@@ -261,7 +261,7 @@ def test_a_disk_that_fails_in_the_background_is_heard(tmp_path: Path, monkeypatc
 @pytest.mark.parametrize("columns", [False, True])
 def test_pages_leave_the_cache_once_released(on_disk: Path, monkeypatch: pytest.MonkeyPatch, columns: bool) -> None:
     monkeypatch.setattr(released, "PENDING_NBYTES", 1 << 21)
-    monkeypatch.setattr(released, "SCATTERED_NBYTES", 1 << 21)
+    monkeypatch.setattr(released, "waiting_nbytes", lambda: 1 << 21)
     path = on_disk / "x.npy"
     sink = open_sink(path, "X", (1024, 2048), F32)
     for at in range(0, 1024, 256):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 import einturnip as et
 from einturnip.core.dtypes import F32
-from einturnip.stores import chunk_files, stretches, transfer
+from einturnip.stores import chunk_files, released, stretches, transfer
 from einturnip.stores.chunk_files import ChunkFiles
 from einturnip.stores.file_source import FileSource
 from einturnip.stores.open import open_source
@@ -86,7 +87,7 @@ def test_what_is_fetched_for_others_is_not_handed_over(cold: Path, monkeypatch: 
 
 def test_no_more_waits_than_the_bound(cold: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stretches, "STRETCH_NBYTES", 8 * ROW_NBYTES)
-    monkeypatch.setattr(stretches, "WAITING_NBYTES", 32 * ROW_NBYTES)
+    monkeypatch.setattr(stretches, "waiting_nbytes", lambda: 32 * ROW_NBYTES)
     source = opened(cold)
     source.read_whole()
     assert source._stretches is not None
@@ -104,7 +105,7 @@ def test_runs_near_each_other_come_with_their_rows(
     path, cube = on_disk / "cube.npy", WHOLE.reshape(ROWS, 64, 64)
     np.save(path, cube)
     evict(path)
-    monkeypatch.setattr(stretches, "WAITING_NBYTES", stretches.WAITING_NBYTES if room else 0)
+    monkeypatch.setattr(stretches, "waiting_nbytes", lambda: 2 * WHOLE.nbytes if room else 0)
     source, out = opened(path), np.empty((ROWS, 4, 16), np.float32)
     source.read_whole()
     source.read(((0, ROWS), (8, 12), (16, 32)), out)  # four runs of 64 bytes, 16 KiB on to the next four
@@ -119,7 +120,7 @@ def test_what_lies_beside_in_its_chunk_comes_with_a_tile(
 ) -> None:
     """Of chunks together no more waits than the bound."""
     chunk = 4 * CHUNK[0] * CHUNK[1]
-    monkeypatch.setattr(stretches, "WAITING_NBYTES", 2 * chunk if room else chunk)
+    monkeypatch.setattr(stretches, "waiting_nbytes", lambda: 2 * chunk if room else chunk)
     if said:
         cold_chunks.read_whole()
     read(cold_chunks, ((0, 64), (64, 128)))
@@ -166,6 +167,49 @@ def test_a_file_read_by_columns_is_read_from_the_disk_once(cold: Path) -> None:
     source.close()
 
 
+@counted
+@pytest.mark.parametrize("room", [True, False])
+def test_halves_of_pages_wait_for_the_other_halves(
+    cold: Path, on_disk: Path, monkeypatch: pytest.MonkeyPatch, room: bool
+) -> None:
+    """Tiles of a few runs here and there: one half of each run first, of all of the tensor, then the other."""
+    path, six = on_disk / "four.npy", WHOLE.reshape(16, 16, 64, 128)
+    np.save(path, six)
+    evict(path)
+    monkeypatch.setattr(released, "PENDING_NBYTES", 1 << 20)
+    for module in (released, stretches):
+        monkeypatch.setattr(module, "waiting_nbytes", lambda: 2 * six.nbytes if room else 1 << 20)
+    source, out = opened(path), np.empty((16, 16, 8, 64), np.float32)
+    source.read_whole()
+    before = read_nbytes()
+    for left in (0, 64):
+        for top in range(0, 64, 8):
+            region = ((0, 16), (0, 16), (top, top + 8), (left, left + 64))
+            source.read(region, out)
+            assert np.array_equal(out, six[:, :, top : top + 8, left : left + 64])
+            source.release(region)
+    assert (read_nbytes() - before <= 1.05 * six.nbytes) == room
+    source.close()
+    assert cached_nbytes(path) < 1 << 18
+
+
+@given(st.lists(st.integers(1, 40), min_size=4, max_size=4), st.data())
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_groups_of_runs_are_what_is_stored(on_disk: Path, shape: list[int], data: st.DataObject) -> None:
+    """Tiles of which the last axes are cut: runs near each other, in groups further apart."""
+    whole = np.arange(math.prod(shape), dtype=np.float32).reshape(shape)
+    path = on_disk / "groups.npy"
+    np.save(path, whole)
+    source = opened(path)
+    for _ in range(3):
+        ends = [sorted(data.draw(st.tuples(st.integers(0, n - 1), st.integers(1, n)))) for n in shape]
+        region = tuple((a, max(b, a + 1)) for a, b in ends)
+        out = np.empty([b - a for a, b in region], np.float32)
+        source.read(region, out)
+        assert np.array_equal(out, whole[tuple(slice(a, b) for a, b in region)])
+    source.close()
+
+
 @given(
     st.lists(st.tuples(st.integers(0, ROWS - 1), st.integers(0, COLUMNS - 1), st.integers(1, 300), st.integers(1, 99))),
     st.integers(0, 40),
@@ -176,7 +220,7 @@ def test_tiles_in_any_order_are_what_is_stored(cold: Path, tiles: list, waiting:
     evict(cold)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(stretches, "STRETCH_NBYTES", 8 * ROW_NBYTES)
-        patch.setattr(stretches, "WAITING_NBYTES", waiting * ROW_NBYTES)
+        patch.setattr(stretches, "waiting_nbytes", lambda: waiting * ROW_NBYTES)
         source = opened(cold)
         source.read_whole()
         for top, left, height, width in tiles:
