@@ -372,6 +372,7 @@ def report_of(
         ops={k.name.lower(): kinds[k] for k in OpKind if kinds[k]},
         lanes={lane.name.lower(): seconds for lane, seconds in trace.busy.items()},
         stalls=trace.stalls,
+        carried=trace.carried,
         link_bytes=planned.device.link_bytes(moved),
         link_bytes_lower_bound=planned.prediction.link_bytes_lower_bound,
         arena_nbytes=planned.budget.arena,

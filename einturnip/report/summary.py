@@ -77,6 +77,10 @@ def _where(report: RunReport) -> str:
     parts = [f"computing {_share(report.lanes.get('compute', 0.0), available)}"]
     parts += [f"waiting for {cause} {_share(seconds, available)}" for cause, seconds in report.stalls.items()]
     rest = available - report.lanes.get("compute", 0.0) - sum(report.stalls.values())
+    carried = max(0.0, min(report.carried, rest))
+    if carried >= 0.01 * available:
+        parts.append(f"reading and writing {_share(carried, available)}")
+    rest -= carried
     if rest >= 0.01 * available:
         parts.append(f"between steps {_share(rest, available)}")
     lanes = {"in": "reading", "out": "writing"}

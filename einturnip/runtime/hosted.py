@@ -155,6 +155,7 @@ class Hosted:
         own = self._lanes[self._lane[op]]
         if own != lane:  # a row of its own in what is shown of the run
             thread += self._threads[own] + self._before[lane]
+            trace.carried += end - begin if lane == Lane.COMPUTE else 0.0
         trace.ended(op, own, thread, begin - self._began, end - self._began)
         launches = state.ended(op)
         if failed is not None:

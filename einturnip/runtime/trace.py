@@ -27,6 +27,7 @@ class Trace:
         self.busy = {lane: 0.0 for lane in Lane}
         self.stalls = {"reads": 0.0, "writes": 0.0, "memory": 0.0}
         self.seconds = 0.0
+        self.carried = 0.0  # that compute workers took for transfers
         self.timeline = Timeline(np.zeros(n_ops), np.zeros(n_ops), np.zeros(n_ops, np.uint8))
         # Single elements are written through these in a third of the time.
         columns = self.timeline.begin, self.timeline.end, self.timeline.thread

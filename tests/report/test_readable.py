@@ -2,6 +2,7 @@
 
 import json
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from einturnip.report.dot import MOST, emit_dot
 from einturnip.report.lines import cut, plain
 from einturnip.report.notes import unnumbered
 from einturnip.report.statements import statements
+from einturnip.report.summary import summarise
 from einturnip.report.trace import chrome, drawn, read, write
 from einturnip.report.work import total, work_by_node
 
@@ -200,3 +202,15 @@ def test_names_and_texts_are_kept_short():
         "f.x",
     ]
     assert cut("a  b\n c", 10) == "a b c" and cut("abcdefgh", 6) == "abc..."
+
+
+def test_where_the_time_went_is_all_of_it(tmp_path: Path) -> None:
+    """Workers compute, wait, read and write themselves, and what is left: no part is told twice, none is missing."""
+    path = tmp_path / "x.npy"
+    np.save(path, np.ones((512, 512), np.float32))
+    program = et.compile("input X: f32[i,j]\nY[j,i] = sqrt(X[i,j])\noutput Y")
+    report = program(X=et.open(path), out={"Y": str(tmp_path / "y.npy")}, arena=1 << 18).report
+    assert 0 < report.carried <= report.lanes["in"] + report.lanes["out"]
+    told = next(line for line in summarise(report) if line.startswith("went to"))
+    shares = [int(n) for n in re.findall(r"(\d+)%", told)]
+    assert "reading and writing" in told and 90 <= sum(shares) <= 110
