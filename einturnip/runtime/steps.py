@@ -11,6 +11,7 @@ import numpy as np
 from einturnip.codegen.parts import Divisible, Parts
 from einturnip.codegen.protocol import Bindable, Bound, Following, HostKernel
 from einturnip.codegen.status import INVALID
+from einturnip.decomp.types import Box
 from einturnip.devices.host import HostArena
 from einturnip.memgraph.types import COMPUTE, FILES, MemGraph, Op, OpKind
 from einturnip.memgraph.views import Array, Call, Views
@@ -182,35 +183,47 @@ class Steps:
             return None
         return found, [(w[0], at) for w, at in zip(windows, found.arrays, strict=True) if w is not None]
 
-    def _window(self, value: int) -> _Window | None:
-        """Of a value in a caller's array, that array's tier and the window; None where it is in the arena."""
+    def _window(self, value: int, box: Box | None = None) -> _Window | None:
+        """Of a value, or its part ``box``, in a caller's array, the array's tier and the window; None in the arena."""
         number = self._in_place.file(value)
         if number is None or self._in_place(value) is None:
             return None
-        return FILES + number, (*slices(self._tasks.get_value(value).box), ...)
+        return FILES + number, (*slices(self._tasks.get_value(value).box if box is None else box), ...)
+
+    def _part(self, value: int, box: Box, array: Array) -> Callable[[], Array]:
+        """Part ``box`` of a value in whichever run; ``array``: where it is in the one that the steps are made with."""
+        found = None if self._fixed else self._window(value, box)
+        if found is None:
+            return lambda: array
+        files, (tier, window) = self.files, found
+        return lambda: files[tier][window]
 
     def _move(self, op: Op) -> Step:
-        pairs = list(self._views.moved(op))
+        task = self._tasks[op.task]
+        copied = zip(task.seen, self._tasks.copied(task), self._views.moved(op), strict=True)
+        made = op.writes[0].value
+        pairs = [(self._part(made, box, t), self._part(seen, box, s)) for seen, box, (t, s) in copied]
 
         def move() -> int:
             for target, source in pairs:
-                target[...] = source
+                target()[...] = source()
             return 0
 
         return move
 
     def _copy(self, op: Op, tier: int, inward: bool) -> Step:
         region, array = self._views.transferred(op)
+        here = self._part((op.writes if inward else op.reads)[0].value, region, array)
         window: tuple[Any, ...] = (*slices(region), ...)  # a view even of a scalar
         files = self.files
         copy = copy_blocked if array.nbytes > SMALL_NBYTES else np.copyto
 
         def load() -> int:
-            copy(array, files[tier][window])
+            copy(here(), files[tier][window])
             return 0
 
         def store() -> int:
-            copy(files[tier][window], array)
+            copy(files[tier][window], here())
             return 0
 
         return load if inward else store

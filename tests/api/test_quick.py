@@ -33,6 +33,31 @@ def test_results_of_calls_are_arrays_of_their_own() -> None:
     assert first["z"][0] == 1 and second["z"][0] == 2
 
 
+SHARED = {
+    "one value twice": ("P[i,j] = exp(X[i,j])\nQ[i,j] = exp(X[i,j])\noutput P, Q\n", np.exp, np.exp),
+    "an input and a copy": ("P[j,i] = X[i,j]\nQ[i,j] = X[i,j]\noutput P, Q, X\n", np.transpose, np.array),
+    "folded twice": (
+        "P[i,j] = X[i,j] - max[j] X[i,j]\nQ[i,j] = X[i,j] - max[j] X[i,j]\noutput P, Q\n",
+        *2 * (lambda x: x - x.max(1, keepdims=True),),
+    ),
+}
+
+
+@pytest.mark.parametrize("arena", [None, "1MiB", "8MiB"])
+@pytest.mark.parametrize("name", SHARED)
+def test_results_that_are_one_value_are_those_of_each_call(name: str, arena: str | None) -> None:
+    text, p, q = SHARED[name]
+    program = et.compile("input X : f64[n, m]\n" + text)
+    for n in (3, 100, 300):
+        for seed in range(4):
+            x = np.random.default_rng(seed).random((n, n + 1))
+            found = program(X=x, arena=arena)
+            np.testing.assert_allclose(found["P"], p(x), rtol=1e-12)
+            np.testing.assert_allclose(found["Q"], q(x), rtol=1e-12)
+            if "X" in found:
+                np.testing.assert_array_equal(found["X"], x)
+
+
 def test_what_happened_is_told_of_each_call() -> None:
     program, x = et.compile(TEXT), np.ones(3, np.float32)
     counts = [len(program(x=x, y=y).report.warnings) for y in (x, 0 * x, x)]
