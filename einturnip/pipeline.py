@@ -375,7 +375,8 @@ def report_of(
         carried=trace.carried,
         link_bytes=planned.device.link_bytes(moved),
         link_bytes_lower_bound=planned.prediction.link_bytes_lower_bound,
-        arena_nbytes=planned.budget.arena,
+        # A plan made for more memory may serve less.
+        arena_nbytes=min(planned.budget.arena, planned.budget.memory or planned.budget.arena),
         # An arena may end inside its last page.
         arena_peak_nbytes=planned.memgraph.peak_nbytes if touched is None else min(touched, planned.memgraph.capacity),
         memory_nbytes=planned.budget.memory,

@@ -20,8 +20,9 @@ from einturnip.api.jobs import Job, Missing, complete, plan_job, results_nbytes,
 from einturnip.api.plan_cache import Kept
 from einturnip.api.results import File, Result, open
 from einturnip.api.running import run_job
+from einturnip.api.sizes import whole_sizes, workers_stated
 from einturnip.api.states import beginning, keeping
-from einturnip.core.errors import CapacityError
+from einturnip.core.errors import BindError, CapacityError
 from einturnip.core.resident import callers_nbytes
 from einturnip.core.settings import format_size, parse_size
 from einturnip.eingraph.types import EinGraph, InputNode
@@ -61,7 +62,7 @@ def compile(path_or_text: str | os.PathLike[str], dims: Mapping[str, int] | None
         path = Path(path_or_text)
         program, folder = compile_path(path), path.parent
     check_names("dim", dims or {}, program.dims)
-    return Program(program, folder, MappingProxyType(dict(dims or {})))
+    return Program(program, folder, MappingProxyType(whole_sizes(dims or {})))
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +86,7 @@ class Settings:
         return Options(
             memory=None if self.device == "cpu" or self.memory is None else parse_size(self.memory),
             arena=None if self.arena is None else parse_size(self.arena),
-            workers=self.workers,
+            workers=None if self.workers is None else workers_stated(self.workers),
             spill=None if self.spill is None else os.fspath(self.spill),
             spill_limit=None if self.spill_limit is None else parse_size(self.spill_limit),
             policy=self.policy,
@@ -264,10 +265,12 @@ class Program:
         """
         before = settings.before() if before is None else before
         given = {name: value.spec if isinstance(value, File) else value for name, value in data.items()}
+        if not isinstance(settings.out, Mapping):
+            raise BindError(f'out= is a {type(settings.out).__name__}. help: name each output, out={{"Z": "z.npy"}}')
         check_names("output", settings.out, dict.fromkeys((*self.outputs, *self.states)))
         program = keeping(self._program, settings.out)
         missing = beginning(program, _absent)
-        sizes = {**self._dims, **dims}
+        sizes = {**self._dims, **whole_sizes(dims)}
         check_names("dim", sizes, self._program.dims)
         options, allowed = settings.options(), settings.allowed()
         sources = open_inputs(self._program, given, self._folder, lenient=True)

@@ -19,7 +19,7 @@ from einturnip.eingraph.types import InputNode
 from einturnip.pipeline import Planned
 from einturnip.planner.budget import LARGE_PLAN
 from einturnip.runtime.types import Progress, RunReport
-from einturnip.stores.arrays import ArraySource, array_sink
+from einturnip.stores.arrays import ArraySource, array_sink, require_apart
 from einturnip.stores.generated import Absent
 from einturnip.stores.location import written
 from einturnip.stores.types import Array
@@ -39,6 +39,7 @@ def run_job(job: Job, kept: Kept, progress: Callable[[Progress], None] | None, s
         if isinstance(node, InputNode) and isinstance(job.sources[node.name], Absent):
             needs_data(node)
     targets = dict(job.targets)
+    require_apart(targets)
     for name, number in graph.outputs:
         if targets.get(name) is None:
             targets[name] = empty(graph.nodes[number].shape, graph.nodes[number].dtype.numpy)

@@ -2,13 +2,45 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping
+from typing import SupportsIndex
 
 from einturnip.core.errors import BindError
 from einturnip.eingraph.build import build
 from einturnip.eingraph.sizes import bind_sizes
 from einturnip.lang.types import Program, SizeName
 from einturnip.stores.types import Source
+
+
+def whole_sizes(dims: Mapping[str, SupportsIndex]) -> dict[str, int]:
+    """The sizes that a caller gives, as Python's numbers: NumPy's integers too.
+
+    Raises:
+        BindError: one is no whole number.
+    """
+    found = {}
+    for name, size in dims.items():
+        try:
+            found[name] = operator.index(size)
+        except TypeError:
+            raise BindError(f"size {name} = {size!r} in dims= is no whole number. help: write {name!r}: 4096") from None
+    return found
+
+
+def workers_stated(workers: SupportsIndex) -> int:
+    """How many workers a caller asks for.
+
+    Raises:
+        BindError: it is no whole number above 0.
+    """
+    try:
+        found = operator.index(workers)
+    except TypeError:
+        found = 0
+    if found < 1:
+        raise BindError(f"workers={workers!r} is no number of threads. help: 1 or more; left out, one a core")
+    return found
 
 
 def known_sizes(program: Program, sources: Mapping[str, Source], dims: Mapping[str, int]) -> Mapping[str, int]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -57,12 +58,35 @@ def record(file: Path | None, job: Job, report: RunReport, program: str) -> None
         write(file, job.planned, report, job.options, program)
 
 
-def require_folders(*files: Path | None) -> None:
-    """See to it, before anything runs, that files can be written where they are wanted.
+def require_places(files: Mapping[str, Path | None]) -> None:
+    """See to it, before anything runs, that files can be written where options such as ``--trace`` want them.
 
     Raises:
-        BindError: a folder is not there.
+        BindError: a folder is not there, or two options name one file.
     """
-    for file in files:
-        if file is not None and not file.parent.is_dir():
+    taken = dict[str, str]()
+    for option, file in files.items():
+        if file is None:
+            continue
+        if not file.parent.is_dir():
             raise BindError(f"{file}: there is no directory {file.parent}; create it first")
+        if file.is_dir():
+            raise BindError(f"{option} {file}: is a directory; name a file")
+        rival = taken.setdefault(os.path.realpath(file), option)
+        if rival != option:
+            raise BindError(f"{rival} and {option} both write to {file}; name two files")
+
+
+def require_free(files: Mapping[str, Path | None], programs: Iterable[Path], job: Job) -> None:
+    """Refuse to write what is told of a run over a program, or what it reads or makes.
+
+    Raises:
+        BindError: names the option and what the file is.
+    """
+    used = {"the program": list(map(os.fspath, programs))}
+    used |= {f"input {name}": [source.name] for name, source in job.sources.items()}
+    used |= {f"output {name}": [target] for name, target in job.targets.items() if isinstance(target, str)}
+    taken = {os.path.realpath(spec.partition("::")[0]): what for what, specs in used.items() for spec in specs}
+    for option, file in files.items():
+        if file is not None and (what := taken.get(os.path.realpath(file))) is not None:
+            raise BindError(f"{option} {file}: is the file of {what}, which would be written over; name another")

@@ -74,7 +74,8 @@ def command(
     from einturnip.cli.planning import planned
     from einturnip.report.summary import summarise, warning_text
 
-    recording.require_folders(report_file, trace, record)
+    told = {"--report": report_file, "--trace": trace, "--record": record}
+    recording.require_places(told)
     if len(programs) > 1:
         from einturnip.cli.together import Outcome, run_together
 
@@ -100,6 +101,7 @@ def command(
         with shown(quiet) as show:
             stop.running = True
             try:
+                recording.require_free(told, [program], job)
                 report, sinks = job.run(show, stop.event)
             finally:
                 job.close()
@@ -112,8 +114,8 @@ def command(
     if report_file is not None:
         from einturnip.report.analyze import analyse
 
-        told = {"program": os.fspath(program)} | analyse(job.planned, report).to_json()
-        report_file.write_text(json.dumps(told, indent=2) + "\n")
+        found = {"program": os.fspath(program)} | analyse(job.planned, report).to_json()
+        report_file.write_text(json.dumps(found, indent=2) + "\n")
     for warning in report.warnings:
         click.echo(warning_text(warning), err=True)
     if not quiet:

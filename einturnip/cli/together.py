@@ -13,6 +13,7 @@ import click
 from einturnip.cli.outputs import output_lines
 from einturnip.cli.planning import budget_options, scalars, targets_of
 from einturnip.cli.progress import shown
+from einturnip.cli.recording import require_free
 from einturnip.cli.stopping import on_signals
 from einturnip.core.errors import BindError, EinturnipError
 
@@ -58,6 +59,7 @@ def run_together(
         try:
             parts += (_part(name, path, given, missing) for name, path in zip(names, paths, strict=True))
             job = shared_job(parts, budget_options(budget))
+            require_free({"--report": outcome.report, "--trace": outcome.trace}, paths, job)
             with shown(outcome.quiet) as show:
                 stop.running = True
                 report, sinks = job.run(show, stop.event)

@@ -42,7 +42,7 @@ def fitted(graph: Grouped, tiles: Sequence[int], capacity: int) -> Iterator[tupl
     fixed = graph.classes.fixed | graph.classes.kept | graph.classes.whole
     free = [p for p in range(len(e.bounds)) if group.classes[p] not in fixed]
     m, n, k = (max((p for p in side if p in free), key=e.bounds.__getitem__, default=None) for side in (c.m, c.n, c.k))
-    if m is None or n is None or k is None or group.classes[m] == group.classes[n]:
+    if m is None or n is None or k is None or group.classes[m] == group.classes[n] or 0 in e.bounds:
         return
     own = graph.tiles(group, tiles)
     others = math.prod(own[p] for p in range(e.n_out) if p not in (m, n))

@@ -52,7 +52,8 @@ def _costs(m: Movement) -> dict[str, int]:
 
 def parts_text(decomposition: Decomposition, beside: Sequence[Baseline]) -> Iterator[str]:
     """The same in lines, with what each node moves, and a table."""
-    for i, line in enumerate("\n".join(decomposition_lines(decomposition)).split("\n")):
+    lines = "\n".join(decomposition_lines(decomposition)).split("\n") if decomposition.graph.nodes else []
+    for i, line in enumerate(lines):
         cost = movement(decomposition, i // 2)
         words = f"; join {cost.join}, aggregate {cost.aggregate}, repartition {cost.repartition} bytes"
         yield line + words if i % 2 and cost.total else line

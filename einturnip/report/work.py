@@ -72,10 +72,10 @@ def work_by_node(graph: MemGraph, seconds: Seconds | None = None) -> tuple[Work,
     nodes, kinds = nodes_of_ops(graph), graph.kind.astype(np.int64)
     lanes = np.array([kind.lane for kind in OpKind], dtype=np.int64)[kinds]
     each = graph.seconds if seconds is None else seconds
-    by_lane = np.bincount(nodes * len(Lane) + lanes, each, n * len(Lane)).reshape(n, -1).tolist()
+    by_lane = np.bincount(nodes * len(Lane) + lanes, each, n * len(Lane)).reshape(n, len(Lane)).tolist()
     slots = nodes * len(OpKind) + kinds
-    ops = np.bincount(slots, minlength=n * len(OpKind)).reshape(n, -1).tolist()
-    nbytes = np.bincount(slots, graph.moved_nbytes(), n * len(OpKind)).reshape(n, -1).tolist()
+    ops = np.bincount(slots, minlength=n * len(OpKind)).reshape(n, len(OpKind)).tolist()
+    nbytes = np.bincount(slots, graph.moved_nbytes(), n * len(OpKind)).reshape(n, len(OpKind)).tolist()
     flops = np.bincount(nodes, np.where(graph.task >= 0, graph.taskgraph.flops[graph.task], 0), n).tolist()
     held = _held(graph, n).tolist()
     return tuple(

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import numbers
+from collections.abc import Mapping
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -12,6 +15,9 @@ from einturnip.core.errors import BindError
 from einturnip.stores.layout import Layout
 from einturnip.stores.transfer import copy_blocked
 from einturnip.stores.types import Array, Extent, Region, slices
+
+# How long it is looked for an element that two arrays share, in NumPy's count.
+MOST_WORK = 10**5
 
 
 class ArraySource:
@@ -96,6 +102,19 @@ def array_sink(out: Any, name: str, shape: tuple[int, ...], dtype: DType) -> Arr
             f"output {name}: the array given for it is a broadcast view, where elements share memory; copy it"
         )
     return ArraySink(name, out, dtype)
+
+
+def require_apart(outs: Mapping[str, Any]) -> None:
+    """Refuse two arrays for results with an element in common; where that takes long to tell, they have none.
+
+    Raises:
+        BindError: names the two outputs.
+    """
+    arrays = [(name, out) for name, out in outs.items() if isinstance(out, np.ndarray)]
+    for (a, x), (b, y) in combinations(arrays, 2):
+        with contextlib.suppress(np.exceptions.TooHardError):
+            if np.shares_memory(x, y, max_work=MOST_WORK):  # type: ignore[arg-type]
+                raise BindError(f"the arrays given for outputs {a} and {b} share memory; give them two places")
 
 
 def _as_array(value: Any, name: str) -> Array:

@@ -71,6 +71,8 @@ def open_file(path: str) -> tuple[int, int]:
 
 def no_such_file(path: str) -> BindError:
     """What to tell of a name that nothing has."""
+    if os.path.islink(path):
+        return BindError(f"{path}: is a link to {os.readlink(path)}, and there is no such file")
     return BindError(f"{path}: there is no such file{_did_you_mean(path.rstrip('/'))}")
 
 

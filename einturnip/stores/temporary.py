@@ -160,6 +160,7 @@ class OutputFile:
     def _check_target(self) -> None:
         if not os.path.isdir(self.directory):
             raise BindError(f"{self.path}: there is no directory {self.directory}; create it first")
+        require_name(self._target, self.path)
         if os.path.isdir(self._target):
             raise BindError(f"{self.path}: is a directory; name a file in it")
         if os.path.exists(self._target) and not os.path.isfile(self._target):
@@ -264,3 +265,17 @@ def readable(nbytes: int) -> str:
         if nbytes >= scale:
             return f"{nbytes / scale:.1f} {unit}"
     return f"{nbytes} bytes"
+
+
+def require_name(target: str, path: str) -> None:
+    """Refuse, before anything is computed, a name that no file can have: too long, or links that lead nowhere.
+
+    Raises:
+        BindError: in the words of ``path``, which is what the user wrote for ``target``.
+    """
+    try:
+        os.stat(target)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise BindError(f"{path}: no file can be put there: {error.strerror}; name another") from error

@@ -20,7 +20,7 @@ import threading
 
 from einturnip.core.dtypes import DType
 from einturnip.core.errors import BindError, StoreError
-from einturnip.stores.temporary import out_of_space, preallocate
+from einturnip.stores.temporary import out_of_space, preallocate, require_name
 from einturnip.stores.zarr_source import MARKS
 
 CHUNK_NBYTES = 16 << 20
@@ -137,6 +137,7 @@ class ZarrContainer:
     def _check(self, tensors: dict[str, tuple[tuple[int, ...], DType]]) -> None:
         if not os.path.isdir(self.directory):
             raise BindError(f"{self.path}: there is no directory {self.directory}; create it first")
+        require_name(self.target, self.path)
         if os.path.lexists(self.target) and not any(os.path.exists(os.path.join(self.target, m)) for m in MARKS):
             raise BindError(f"{self.path}: exists and is no Zarr directory, so it is not replaced; name another")
         for key, (_, dtype) in tensors.items():

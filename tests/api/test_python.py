@@ -277,3 +277,34 @@ def test_a_program_imports_from_beside_itself_and_a_text_from_here(tmp_path, mon
         assert (program(x=[1.0, 2.0])["y"] == [2, 4]).all()
     with pytest.raises(et.SourceError, match="there is no file 'twice.ein' to import"):
         et.compile(text.format(""))
+
+
+def test_two_results_are_not_written_over_each_other(X):
+    program = et.compile("input X : f64[n, d]\nY[i,c] = X[i,c] + 1\nZ[i,c] = X[i,c] * 2\noutput Y, Z\n")
+    room = np.zeros((13, 4))
+    for y, z in ((room[:6], room[:6]), (room[:6], room[5:11]), (room[:12:2], room[2:8])):
+        with pytest.raises(et.BindError, match="outputs Y and Z share memory"):
+            program(X=X, out={"Y": y, "Z": z})
+    wide = np.zeros((6, 8))
+    program(X=X, out={"Y": wide[:, ::2], "Z": wide[:, 1::2]})
+    assert (wide[:, ::2] == X + 1).all() and (wide[:, 1::2] == 2 * X).all()
+
+
+def test_sizes_and_settings_that_are_no_numbers_are_refused_in_the_callers_words(program, X):
+    count = "dim n\ny[i: n] = i\noutput y\n"
+    assert (et.compile(count, dims={"n": np.int8(3)})()["y"] == np.arange(3)).all()
+    for size in ("3", 3.5, None):
+        with pytest.raises(et.BindError, match="size n = .* is no whole number"):
+            et.compile(count, dims={"n": size})
+    for workers in (0, -1, "two", 1.5):
+        with pytest.raises(et.BindError, match="workers=.* is no number of threads"):
+            program(X=X, workers=workers)
+    with pytest.raises(et.BindError, match="out= is a list"):
+        program(X=X, out=[np.zeros((6, 4))])
+
+
+@pytest.mark.parametrize("arena", ["16KiB", "64KiB"])
+@pytest.mark.parametrize("b, i, j, k", [(3, 0, 80, 3), (3, 5, 0, 40), (0, 4, 5, 6), (2, 90, 90, 0)])
+def test_products_without_elements_in_any_arena(b, i, j, k, arena):
+    x, y = np.ones((b, i, j)), np.ones((b, j, k))
+    assert (et.einsum("bij,bjk->bik", x, y, arena=arena) == x @ y).all()

@@ -165,6 +165,15 @@ def test_a_memory_graph_says_where_tiles_lie_in_files(folder, command):
         (("run", "product.ein", "--memory", "2G"), "write 2GiB or 2GB"),
         (("run", "product.ein", "--device", "abacus"), "'abacus' is no device"),
         (("run", "product.ein", "--trace", "nowhere/t.json"), "there is no directory nowhere"),
+        (("run", "product.ein", *FILES, "--trace", "a.npy"), "--trace a.npy: is the file of input A"),
+        (("run", "product.ein", *FILES, "-o", "C=c.npz::c", "--report", "c.npz"), "is the file of output C"),
+        (("run", "product.ein", *FILES, "--record", "./product.ein"), "is the file of the program"),
+        (("run", "product.ein", *FILES, "--report", "r.json", "--trace", "r.json"), "both write to r.json"),
+        (("run", "product.ein", *FILES, "--report", "."), "is a directory"),
+        (("run", "product.ein", *FILES, "-o", f"C={300 * 'c'}.npy"), "no file can be put there"),
+        (("run", "product.ein", *FILES, "-o", "C=around.zarr"), "no file can be put there"),
+        (("run", "product.ein", *FILES, "-o", "C=around.npy"), "no file can be put there"),
+        (("run", "product.ein", "-i", "A=gone.npy", "-i", "B=b.npy"), "is a link to away.npy"),
         (("trace", "product.ein"), "product.ein is no recorded run"),
         (("trace", "t.json"), "there is no recorded run t.json"),
         (("run", "product.ein", "--memry", "1GiB"), "--memory"),
@@ -180,10 +189,22 @@ def test_a_memory_graph_says_where_tiles_lie_in_files(folder, command):
 def test_what_is_wrong_with_program_or_command_line_exits_2_in_the_users_words(folder, command, arguments, words):
     (folder / "broken.ein").write_text("input X : f32[n]\nY[i] = X[i] + Z[i]\noutput Y\n")
     (folder / "latin.ein").write_bytes(b"# caf\xe9\n")
+    for link, target in (("around.npy", "around.npy"), ("around.zarr", "around.zarr"), ("gone.npy", "away.npy")):
+        (folder / link).symlink_to(target)
+    before = {file.name: file.read_bytes() for file in folder.iterdir() if file.is_file()}
     code, out, err = command(*arguments)
     assert code == 2
     assert words in err
     assert out == "" and "Traceback" not in err
+    assert {file.name: file.read_bytes() for file in folder.iterdir() if file.is_file()} == before
+
+
+@pytest.mark.parametrize("verb", ["check", "plan", "plan --format json", "plan --parts 4", "run --analyze"])
+def test_a_program_that_wants_nothing(folder, command, verb):
+    (folder / "empty.ein").write_text("")
+    name, *options = verb.split()
+    code, _, err = command(name, "empty.ein", *options)
+    assert code == 0, err
 
 
 def test_an_input_of_another_dtype_says_what_to_do(folder, command):
