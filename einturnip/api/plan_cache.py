@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import time
-from collections import OrderedDict
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, fields, replace
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -28,9 +27,12 @@ MOST_NBYTES = 32 << 20
 BESIDE_COLUMNS = 20_000
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Kept:
-    """A plan, the program that it is of (so that its id stays taken), and what runs of it leave for the next."""
+    """A plan, the program that it is of (so that its id stays taken), and what runs of it leave for the next.
+
+    ``used`` grows with every time that it is found.
+    """
 
     key: Hashable
     owner: object
@@ -38,17 +40,19 @@ class Kept:
     planned: Planned
     nbytes: int
     ready: Ready
+    used: int = 0
 
 
-_kept: OrderedDict[Hashable, Kept] = OrderedDict()
+# Any thread may look, keep and drop: a plain dictionary is read and listed in one go, an ordered one is not.
+_kept: dict[Hashable, Kept] = {}
+_turns = count(1)
 
 
 def find(key: Hashable) -> Kept | None:
     """The plan of a key, if it is still kept."""
     found = _kept.get(key)
     if found is not None:
-        with contextlib.suppress(KeyError):  # another thread has dropped it meanwhile
-            _kept.move_to_end(key)
+        found.used = next(_turns)
     return found
 
 
@@ -60,12 +64,19 @@ def keep(key: Hashable, owner: object, job: Job) -> Kept:
     ready = Ready(planned)
     if ready.again:
         nbytes += STEP_NBYTES * len(planned.memgraph) + (arena_nbytes(planned.memgraph) if ready.small else 0)
-    made = Kept(key, owner, job.bound, planned, nbytes, ready)
+    made = Kept(key, owner, job.bound, planned, nbytes, ready, next(_turns))
     if nbytes <= MOST_NBYTES:
         _kept[key] = made
-        while sum(kept.nbytes for kept in list(_kept.values())) > MOST_NBYTES:
-            _kept.popitem(last=False)
+        _drop_the_oldest()
     return made
+
+
+def _drop_the_oldest() -> None:
+    total = 0
+    for plan in sorted(_kept.values(), key=lambda plan: plan.used, reverse=True):
+        total += plan.nbytes
+        if total > MOST_NBYTES:
+            _kept.pop(plan.key, None)
 
 
 def rest() -> None:

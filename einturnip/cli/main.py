@@ -85,12 +85,18 @@ def main(arguments: list[str] | None = None) -> None:
     sys.exit(code)
 
 
+# What says that nothing was asked for, in the releases of click that have it.
+_NO_VERB: type[click.ClickException] | tuple[()] = getattr(click.exceptions, "NoArgsIsHelpError", ())
+
+
 def run(arguments: list[str]) -> int:
     """The exit code of one command line; errors are told on standard error."""
     debug = "--debug" in arguments
     try:
         # Click returns the code of an Exit, and else what the verb returns: None.
         return cli.main(arguments, prog_name="einturnip", standalone_mode=False) or 0
+    except _NO_VERB as error:
+        return _fail(error.format_message(), 2, debug)
     except click.ClickException as error:
         usage = error.ctx.get_usage() + "\n" if isinstance(error, click.UsageError) and error.ctx else ""
         return _fail(f"{usage}error: {error.format_message()}", 2, debug)

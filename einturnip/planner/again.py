@@ -46,7 +46,7 @@ class Again:
         return Cut(self.tiles, held, kernel_calls(graph, self.tiles))
 
     def require(self, graph: MemGraph, memory: int | None, workers: int) -> None:
-        """See to it that the plan is the one recorded, and that its arena fits ``memory``.
+        """See to it that the plan is the one recorded, and that what it uses of its arena fits ``memory``.
 
         Raises:
             BindError: it is another. CapacityError: it does not fit.
@@ -55,11 +55,12 @@ class Again:
             raise self._other(f"{self.ops:,} ops there, {len(graph):,} here")
         least = (
             overhead_nbytes(resident_nbytes(), workers, len(graph.taskgraph), len(graph.taskgraph.read), len(graph))
-            + self.arena
+            + graph.peak_nbytes
         )
         if memory is not None and memory < least:
+            arena = format_size(graph.peak_nbytes)
             raise CapacityError(
-                f"the recorded run does not fit in {format_size(memory)}: its arena is {format_size(self.arena)}; "
+                f"the recorded run does not fit in {format_size(memory)}: it uses {arena} of arena; "
                 f"the least that would do is {format_size(least)}",
                 least,
             )

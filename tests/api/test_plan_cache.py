@@ -204,6 +204,24 @@ def test_what_is_kept_is_bounded(made, monkeypatch):
     assert len(made) == 9
 
 
+def test_plans_are_kept_while_they_are_listed(made):
+    """As by another thread, which may run wherever a key is compared."""
+    program, X = et.compile(TEXT), np.ones((6, 7))
+    program(X=X)
+    (kept,) = plan_cache._kept.values()
+
+    class Meanwhile:
+        def __hash__(self):
+            plan_cache.find(kept.key)
+            return 7
+
+    for _ in range(2):
+        program(X=X, memory="100MiB")
+        plan_cache._kept[Meanwhile()] = replace(kept, key=Meanwhile())
+    plan_cache.rest()
+    assert plan_cache.find(kept.key) is kept
+
+
 def test_a_kept_plan_holds_no_data(made):
     program = et.compile(TEXT)
     X = np.ones((6, 7))

@@ -199,6 +199,13 @@ def test_what_is_wrong_with_program_or_command_line_exits_2_in_the_users_words(f
     assert {file.name: file.read_bytes() for file in folder.iterdir() if file.is_file()} == before
 
 
+@pytest.mark.parametrize("arguments", [(), ("bench",)])
+def test_no_verb_shows_what_there_is(command, arguments):
+    code, out, err = command(*arguments)
+    assert (code, out) == (2, "") and err.startswith("Usage: ") and "error" not in err.splitlines()[0]
+    assert err.count("Usage: ") == 1
+
+
 @pytest.mark.parametrize("verb", ["check", "plan", "plan --format json", "plan --parts 4", "run --analyze"])
 def test_a_program_that_wants_nothing(folder, command, verb):
     (folder / "empty.ein").write_text("")

@@ -38,6 +38,12 @@ def test_a_run_is_repeated_launch_by_launch(folder, budget):
     assert (folder / "c1.npy").read_bytes() == (folder / "c2.npy").read_bytes()
 
 
+def test_a_recorded_run_fits_where_what_it_uses_does(folder):
+    assert run(["run", "p.ein", *FILES, "--memory", "99TiB", "--record", "r.json"]) == 0
+    assert run(["run", "p.ein", *FILES, "--memory", "1GiB", "--replay", "r.json"]) == 0
+    assert run(["run", "p.ein", *FILES, "--memory", "1MiB", "--replay", "r.json"]) == 3
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
