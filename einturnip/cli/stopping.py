@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM: the first asks the run to stop, a second one does not wait for it, more change nothing."""
+"""SIGINT, SIGTERM, SIGHUP: the first asks the run to stop, a second one does not wait for it, more change nothing."""
 
 from __future__ import annotations
 
@@ -29,15 +29,19 @@ class Stop:
 
 @contextmanager
 def on_signals() -> Iterator[Stop]:
-    """While in force, SIGINT and SIGTERM go to the Stop that is given; outside the main thread nothing changes.
+    """While in force, these signals go to the Stop that is given; outside the main thread nothing changes.
 
+    SIGHUP stays ignored where it was: ``nohup`` is to outlive its terminal.
     After one came the command is at its end, and no further one may break into its last message.
     """
     stop = Stop()
     if threading.current_thread() is not threading.main_thread():
         yield stop
         return
-    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+        numbers.append(signal.SIGHUP)
+    before = {number: signal.signal(number, stop) for number in numbers}
     try:
         yield stop
     finally:

@@ -72,7 +72,8 @@ def command(*arguments: Any, cwd: Path, **options: Any) -> subprocess.Popen[str]
     line = [sys.executable, "-m", "einturnip", *map(str, arguments)]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | options
     # Who runs the tests in the background of a shell has them ignore Ctrl-C, and a child would inherit that.
-    return subprocess.Popen(line, cwd=cwd, env=ENVIRONMENT, text=True, preexec_fn=_heeds_interrupts, **pipes)
+    pipes.setdefault("preexec_fn", _heeds_interrupts)
+    return subprocess.Popen(line, cwd=cwd, env=ENVIRONMENT, text=True, **pipes)
 
 
 def _heeds_interrupts() -> None:

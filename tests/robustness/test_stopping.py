@@ -34,7 +34,7 @@ def computing(folder: Path):
     return process
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_during_a_run_ends_it_within_two_seconds(folder, number):
     process = computing(folder)
     begin = time.monotonic()
@@ -44,6 +44,19 @@ def test_a_signal_during_a_run_ends_it_within_two_seconds(folder, number):
     assert (process.returncode, err) == (130, "interrupted\n")
     assert sorted(os.listdir(folder)) == ["c.npy", "gemm.ein"]
     assert (folder / "c.npy").read_text() == "the older result"
+
+
+def test_a_run_under_nohup_outlives_its_terminal(folder):
+    process = command(
+        *("run", "gemm.ein", "--random", "--dim", "n=2000", "--dim", "k=2000", "--dim", "m=2000", "-o", "C=c.npy"),
+        cwd=folder,
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN),
+    )
+    while process.poll() is None:
+        process.send_signal(signal.SIGHUP)
+        time.sleep(0.05)
+    assert process.communicate(timeout=30)[1] == "" and process.returncode == 0
+    assert np.load(folder / "c.npy").shape == (2000, 2000)
 
 
 def test_signals_that_repeat_leave_nothing_either(folder):
