@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import weakref
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, reduce
@@ -109,7 +110,7 @@ MOST_QUICK = 256
 class _Quick:
     """A call of ``einsum`` that was made before. ``operands``: the number of each node's operand."""
 
-    key: Hashable
+    kept: weakref.ref[Kept]
     operands: tuple[int | None, ...]
     scalar: bool
 
@@ -117,13 +118,14 @@ class _Quick:
     def of(cls, kept: Kept, scalar: bool) -> _Quick:
         nodes = kept.planned.graph.nodes
         numbers = (int(n.name.removeprefix("operand")) if isinstance(n, InputNode) else None for n in nodes)
-        return cls(kept.key, tuple(numbers), scalar)
+        return cls(weakref.ref(kept), tuple(numbers), scalar)
 
     def run(self, arrays: Sequence[Any]) -> Any:
         """The result for new arrays; None where the plan is kept no more."""
-        kept = plan_cache.find(self.key)
+        kept = self.kept()
         if kept is None:
             return None
+        kept.use()
         result = run_arrays(kept, [None if p is None else arrays[p] for p in self.operands])
         return result[()] if result is not None and self.scalar else result
 

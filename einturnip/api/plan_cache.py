@@ -42,6 +42,10 @@ class Kept:
     ready: Ready
     used: int = 0
 
+    def use(self) -> None:
+        """It is found once more."""
+        self.used = next(_turns)
+
 
 # Any thread may look, keep and drop: a plain dictionary is read and listed in one go, an ordered one is not.
 _kept: dict[Hashable, Kept] = {}
@@ -52,7 +56,7 @@ def find(key: Hashable) -> Kept | None:
     """The plan of a key, if it is still kept."""
     found = _kept.get(key)
     if found is not None:
-        found.used = next(_turns)
+        found.use()
     return found
 
 
@@ -89,7 +93,7 @@ def forget() -> None:
     """Drop every plan, and what is known of the machine."""
     global _measured
     _kept.clear()
-    _measured = float("-inf"), ""
+    _measured = float("-inf"), ()
 
 
 def _columns_nbytes(graph: Any) -> int:
@@ -115,7 +119,7 @@ def _layout(source: Source) -> Hashable:
 # How long a reading of the free memory, or of the measured machine, serves, in seconds: it may take a millisecond.
 FRESH = 1.0
 _reading = (0.0, 0)
-_measured = (float("-inf"), "")
+_measured: tuple[float, Hashable] = (float("-inf"), ())
 
 
 def machine_key() -> Hashable:
@@ -124,9 +128,9 @@ def machine_key() -> Hashable:
     now = time.monotonic()
     if now - _measured[0] > FRESH:
         machine = read_stored().machine
-        _measured = now, "" if machine is None else machine.fingerprint
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return cores, _measured[1]
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+        _measured = now, (cores, "" if machine is None else machine.fingerprint)
+    return _measured[1]
 
 
 def free_share() -> int:

@@ -117,11 +117,11 @@ class Program:
     _program: lang.Program
     _folder: Path
     _dims: Mapping[str, int] = field(compare=False)
+    # What programs have in common whose plans serve each other; see plan_cache for why an id will do.
+    _same: Hashable = field(init=False, compare=False)
 
-    @property
-    def _same(self) -> Hashable:
-        """What programs have in common whose plans serve each other; see plan_cache for why an id will do."""
-        return id(self._program), tuple(sorted(self._dims.items()))
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_same", (id(self._program), *sorted(self._dims.items())))
 
     @property
     def inputs(self) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Hashable, Mapping
 from typing import Any
 
@@ -15,25 +16,27 @@ from einturnip.api.running import run_on_arrays
 from einturnip.eingraph.types import InputNode
 
 MOST = 256
-# By call: the plan's key, and the input that each node is.
-_known: dict[Hashable, tuple[Hashable, tuple[str | None, ...]]] = {}
+# By call: the plan, while it is kept, and the input that each node is.
+_known: dict[Hashable, tuple[weakref.ref[Kept], tuple[str | None, ...]]] = {}
 
 
 def key_of(settings: Hashable, data: Mapping[str, Any]) -> Hashable | None:
     """What a call's plan depends on, all its inputs being arrays; None where one is not."""
-    for array in data.values():
+    found: list[Hashable] = [settings, plan_cache.machine_key()]
+    for name, array in data.items():
         if type(array) is not np.ndarray:
             return None
-    arrays = tuple([(name, a.shape, a.strides, a.dtype) for name, a in data.items()])
-    return settings, arrays, plan_cache.machine_key()
+        found += name, array.shape, array.strides, array.dtype
+    return tuple(found)
 
 
 def run(key: Hashable | None, data: Mapping[str, Any]) -> Result | None:
     """The results of a call that was made before; None where it has to be made at length."""
     known = _known.get(key) if key is not None else None
-    kept = plan_cache.find(known[0]) if known is not None else None
+    kept = known[0]() if known is not None else None
     if known is None or kept is None:
         return None
+    kept.use()
     return run_on_arrays(kept, [None if name is None else data[name] for name in known[1]])
 
 
@@ -46,4 +49,4 @@ def remember(key: Hashable | None, kept: Kept, job: Job, data: Mapping[str, Any]
         return
     if len(_known) >= MOST:
         _known.clear()
-    _known[key] = kept.key, names
+    _known[key] = weakref.ref(kept), names

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from einturnip.core.errors import EinturnipError
 from einturnip.pipeline import report_of
 from einturnip.planner.price import slots
 from einturnip.runtime.arrays_run import ArraysRun, runs_again, standing
-from einturnip.runtime.compiling import compile_ahead
+from einturnip.runtime.compiling import compile_ahead, player_ahead
 from einturnip.runtime.small import SmallRun, is_small
-from einturnip.runtime.trace import Trace
 from einturnip.runtime.types import RunReport
 from einturnip.stores.types import Array
 
@@ -27,16 +25,18 @@ LARGE_NBYTES = 1 << 15
 class Ready:
     """What runs of one plan leave for the next: threads may share it.
 
-    ``small``: one thread runs it. ``again``: it may run here at all.
+    ``small``: one thread runs it. ``again``: it may run here at all. ``outputs``: name, shape and dtype of each.
     """
 
     def __init__(self, planned: Planned) -> None:
         graph, here = planned.memgraph, planned.device.kind == "cpu"
         self.small = here and is_small(graph)
         self.again = self.small or (here and runs_again(graph))
+        made = [(name, planned.graph.nodes[number]) for name, number in planned.graph.outputs]
+        self.outputs = [(name, node.shape, node.dtype.numpy) for name, node in made]
         self._planned = planned
         self._waiting: list[SmallRun | ArraysRun] = []
-        self._runs = self._codes = 0
+        self._runs = self._codes = self._taped = 0
         self._spent = 0.0
 
     def run(self, inputs: Sequence[Array | None], outputs: Sequence[Array]) -> Callable[[], RunReport] | None:
@@ -45,21 +45,25 @@ class Ready:
         ``inputs``: the array of each input by node; ``outputs``: that of each output, in C's order.
         All arrays of one plan have the same shapes, strides and dtypes.
         """
-        if not all(a is None or a.flags.aligned for a in inputs) or not all(a.flags.carray for a in outputs):
-            return None
+        for a in inputs:
+            if a is not None and not a.flags.aligned:
+                return None
+        for a in outputs:
+            if not a.flags.carray:
+                return None
         codes, began = self._compiled(), time.perf_counter()
         try:
             found = self._waiting.pop()
         except IndexError:
             found = self._made(inputs, outputs)
         try:
-            tell = self._report(found, inputs, outputs)
+            ran = found.run(inputs, outputs)
         except EinturnipError:
             return None
         self._spent += time.perf_counter() - began
         if codes == self._codes:
             self._waiting.append(found)
-        return tell
+        return _Report(self._planned, found, ran)
 
     def rest(self) -> None:
         """Give back the arenas of runs that wait: their pages are the process's until the system wants them."""
@@ -69,7 +73,9 @@ class Ready:
     def _made(self, inputs: Sequence[Array | None], outputs: Sequence[Array]) -> SmallRun | ArraysRun:
         planned = self._planned
         if self.small:
-            return SmallRun(planned.memgraph, standing(planned.memgraph, inputs, outputs, LARGE_NBYTES))
+            run = SmallRun(planned.memgraph, standing(planned.memgraph, inputs, outputs, LARGE_NBYTES))
+            self._taped = run.taped
+            return run
         return ArraysRun(planned.memgraph, inputs, outputs, slots(planned.machine.workers))
 
     def _compiled(self) -> int:
@@ -78,35 +84,26 @@ class Ready:
         if self._planned.machine.compiled and not self._runs & (self._runs - 1):
             planned, spent, self._spent = self._planned, self._spent, 0.0
             codes = compile_ahead(planned.taskgraph, planned.machine, max(1, self._runs // 2), spent)
+            codes += player_ahead(self._taped, max(1, self._runs // 2))
             if codes != self._codes:
                 self._codes = codes
                 self._waiting.clear()
         return self._codes
 
-    def _report(
-        self, run: SmallRun | ArraysRun, inputs: Sequence[Array | None], outputs: Sequence[Array]
-    ) -> Callable[[], RunReport]:
-        told: Callable[[], tuple[dict[int, list[int]], Trace]]
-        if isinstance(run, SmallRun):
-            told = partial(run.told, run.run(inputs, outputs))
-        else:
-            told = partial(run.told, run.run(inputs, outputs))
-        return _Report(self._planned, told)
-
 
 class _Report:
     """The report of a run, made when it is asked for."""
 
-    __slots__ = ("_made", "_planned", "_told")
+    __slots__ = ("_made", "_planned", "_ran", "_run")
 
-    def __init__(self, planned: Planned, told: Callable[[], tuple[dict[int, list[int]], Trace]]) -> None:
-        self._planned, self._told = planned, told
+    def __init__(self, planned: Planned, run: SmallRun | ArraysRun, ran: Any) -> None:
+        self._planned, self._run, self._ran = planned, run, ran
         self._made: RunReport | None = None
 
     def __call__(self) -> RunReport:
         if self._made is None:
             moved = self._planned.memgraph.nbytes_by_link()
-            flags, trace = self._told()
+            flags, trace = self._run.told(self._ran)
             links = {"in": moved["disk->cpu:0"], "out": moved["cpu:0->disk"]}
             self._made = report_of(self._planned, flags, links, trace)
         return self._made

@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -71,17 +72,20 @@ def _run_small(job: Job, kept: Kept, targets: Mapping[str, str | Array | None]) 
 
 def run_on_arrays(kept: Kept, inputs: Sequence[Array | None]) -> Result | None:
     """A plan run again on arrays, by node, into new ones; None where it has to be run at length."""
-    nodes, outputs = kept.planned.graph.nodes, kept.planned.graph.outputs
-    made = {name: empty(nodes[number].shape, nodes[number].dtype.numpy) for name, number in outputs}
+    ready = kept.ready
+    outputs = [empty(shape, dtype) for _, shape, dtype in ready.outputs]
     with running():
-        report = kept.ready.run(inputs, list(made.values()))
-    return None if report is None else Result(made, report, analysis(kept.planned, report))
+        report = ready.run(inputs, outputs)
+    if report is None:
+        return None
+    made = {name: out for (name, _, _), out in zip(ready.outputs, outputs, strict=True)}
+    return Result(made, report, analysis(kept.planned, report))
 
 
 def run_arrays(kept: Kept, inputs: Sequence[Array | None]) -> Array | None:
     """The one output of a plan run again on arrays, by node; None where it has to be run at length."""
-    node = kept.planned.graph.nodes[kept.planned.graph.outputs[0][1]]
-    out = empty(node.shape, node.dtype.numpy)
+    ((_, shape, dtype),) = kept.ready.outputs
+    out = empty(shape, dtype)
     with running():
         return None if kept.ready.run(inputs, [out]) is None else out
 
@@ -100,19 +104,18 @@ def _arrays(job: Job) -> list[Array | None] | None:
 def analysis(planned: Planned, report: Callable[[], RunReport]) -> Callable[[], Analysis]:
     """The analysis of a run, when it is asked for; that of a large plan now, so that the result holds no plan."""
     if len(planned.memgraph) < LARGE_PLAN:
-        return lambda: _analysed(planned, report())
-    made = _analysed(planned, report())
+        return partial(_analysed, planned, report)
+    made = _analysed(planned, report)
     return lambda: made
 
 
-def _analysed(planned: Planned, report: RunReport) -> Analysis:
+def _analysed(planned: Planned, report: Callable[[], RunReport]) -> Analysis:
     from einturnip.report.analyze import analyse
 
-    return analyse(planned, report)
+    return analyse(planned, report())
 
 
-_lock = threading.Lock()
-_runs = 0
+_going: list[None] = []  # one for each run: adding and taking away are a step each of the interpreter
 _broken = False
 
 
@@ -122,25 +125,20 @@ class running:
     __slots__ = ()
 
     def __enter__(self) -> None:
-        global _runs
         if _broken:
             raise RunError(
                 "this process was forked while einturnip was running in its parent, so einturnip cannot run in it. "
                 "help: fork before the run, or start processes with multiprocessing's 'spawn' or 'forkserver'"
             )
-        with _lock:
-            _runs += 1
+        _going.append(None)
 
     def __exit__(self, *_: object) -> None:
-        global _runs
-        with _lock:
-            _runs -= 1
+        _going.pop()
 
 
 def _after_fork() -> None:
-    global _lock, _broken
-    _broken = _broken or _runs > 0
-    _lock = threading.Lock()
+    global _broken
+    _broken = _broken or bool(_going)
 
 
 os.register_at_fork(after_in_child=_after_fork)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from einturnip.eingraph.types import InputNode
 from einturnip.pipeline import Options, Planned, execute, report_of, standing_for
 from einturnip.runtime.blas_share import BlasShare
-from einturnip.runtime.compiling import compile_ahead, compile_all
+from einturnip.runtime.compiling import compile_ahead, compile_all, player_ahead
 from einturnip.runtime.in_place import InPlace
 from einturnip.runtime.small import SmallRun, made_nbytes, pays_here
 from einturnip.runtime.standing import Standing
@@ -124,7 +124,9 @@ class StepPlan:
             return self._codes
         if self.options.reproducible:
             return self._codes if self._small is not None else compile_all(planned.taskgraph)
-        return compile_ahead(planned.taskgraph, planned.machine, max(1, self._runs // 2))
+        runs = max(1, self._runs // 2)
+        taped = self._small.taped if self._small is not None else 0
+        return compile_ahead(planned.taskgraph, planned.machine, runs) + player_ahead(taped, runs)
 
     def _run_by_threads(
         self,

@@ -117,7 +117,7 @@ class ContractionKernel(Prepared):
             call()
             return flags.read()
 
-        return run, [*(places[self.slots.index(slot)] for slot in (0, 1)), places[2]]
+        return Followed(run, [*(places[self.slots.index(slot)] for slot in (0, 1)), places[2]], call)
 
     def _arrays(
         self, outs: tuple[Array, ...], operands: tuple[Array, ...]

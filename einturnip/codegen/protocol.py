@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 from einturnip.codegen.primitives import Array
 
@@ -68,8 +68,15 @@ class Bindable(Protocol):
         """The call with these arguments (see HostKernel), all that can be done beforehand done."""
 
 
-Followed = tuple[Bound, Sequence[ctypes.c_void_p]]
-"""A kernel over tiles that move: its call, and where each operand, then the result, is at that time."""
+class Followed(NamedTuple):
+    """A kernel over tiles that move: its call, and where each operand, then the result, is at that time.
+
+    ``function``: what the call calls, with these places among its arguments.
+    """
+
+    call: Bound
+    places: Sequence[ctypes.c_void_p]
+    function: Callable[[], None]
 
 
 @runtime_checkable

@@ -6,11 +6,8 @@ block's first points. So one tape serves every block of a shape whose tensors li
 
 from __future__ import annotations
 
-import ctypes
-import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -25,8 +22,6 @@ from einturnip.codegen.region_program import Action, Compute, Fold, Frame, Progr
 
 Ints = NDArray[np.int64]
 _SPAN = 44  # bits of an address that tell where within a thing; those above tell which
-# Of the arguments of cblas_?gemm: how many there are, which are addresses, and which alpha and beta.
-_GEMM_ARGUMENTS, _ADDRESSES, _SCALARS = 14, (7, 9, 12), (6, 11)
 
 
 class Unplayable(Exception):
@@ -144,7 +139,7 @@ class Recorder:
             raise Unplayable
         n = len(action.extents)
         self.begin(tape.BAND)
-        self.put(_entry(action.function))
+        self.put(tape.entry(action.function))
         for k, word in enumerate(argument):
             tensor, rest = divmod(k - 2 * n, n + 1)
             if n <= k < 2 * n:
@@ -169,7 +164,7 @@ class Recorder:
         if (words[ADDRESSES[1]] >> _SPAN) - 1 in self.operands:
             words = made.kept(words)
         self.begin(tape.BAND)
-        self.put(_entry(function))
+        self.put(tape.entry(function))
         for k, word in enumerate(words):
             if k in ADDRESSES:
                 self.address(word)
@@ -181,27 +176,13 @@ class Recorder:
 
     def _by_blas(self, kernel: Any, outs: tuple[Array, ...], operands: tuple[Array, ...], first: bool) -> None:
         call = kernel.single(outs, operands, first) if isinstance(kernel, ContractionKernel) else None
-        function: Any = call.func if isinstance(call, partial) else None
-        types: Sequence[Any] = getattr(function, "argtypes", None) or ()
-        name = kernel.dtype.numpy.name if types else ""
-        kind = tape.KINDS.get((name, ctypes.sizeof(types[3]))) if len(types) == _GEMM_ARGUMENTS else None
-        if kind is None or not isinstance(call, partial):
+        found = tape.gemm(call)
+        if found is None:
             raise Unplayable
+        kind, words = found
         self.begin(kind)
-        self.put(_entry(function))
-        for k, word in enumerate(call.args):
-            if k in _ADDRESSES:
+        for k, word in enumerate(words):
+            if k in tape.ADDRESSES:
                 self.address(word)
             else:
-                self.put(_bits(word, name) if k in _SCALARS else word)
-
-
-def _bits(value: float, name: str) -> int:
-    (word,) = struct.unpack("<i", struct.pack("<f", value)) if name == "float32" else struct.unpack(
-        "<q", struct.pack("<d", value))  # fmt: skip
-    return int(word)
-
-
-def _entry(function: Any) -> int:
-    """Where a function's code is."""
-    return ctypes.cast(function, ctypes.c_void_p).value or 0
+                self.put(word)

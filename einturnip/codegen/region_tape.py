@@ -29,7 +29,6 @@ from einturnip.core.contraction import contraction
 from einturnip.core.region import Region
 
 _GEMMS = {kind: name for (name, _), kind in tape.KINDS.items()}
-_HEAD = 4  # words that the player reads
 _MOST_WORDS, _MOST_TAPES = 1 << 14, 64  # of the tapes played by one call; of those kept
 _MOST_TURNS, _MOST_KNOWN = 2048, 16  # of the tapes played for a tile that are remembered; of tiles
 _NOTHING = Tape(np.empty((0, 2), np.int64), *[np.empty(0, np.int64)] * 3)
@@ -48,9 +47,9 @@ def play(tapes: Sequence[Tape], bases: Ints, workspace: Array) -> int:
     if not calls:
         return 0
     begins = np.cumsum([0, *lengths])
-    memory = np.empty(_HEAD + 2 * calls + sum(len(t.words) for t in tapes), np.int64)
-    base, at = memory.__array_interface__["data"][0], _HEAD + 2 * calls
-    table = memory[_HEAD:at].reshape(calls, 2)
+    memory = np.empty(tape.HEAD + 2 * calls + sum(len(t.words) for t in tapes), np.int64)
+    base, at = memory.__array_interface__["data"][0], tape.HEAD + 2 * calls
+    table = memory[tape.HEAD : at].reshape(calls, 2)
     turns: dict[int, list[int]] = {}
     for i, t in enumerate(tapes):
         turns.setdefault(id(t), []).append(i)
@@ -64,7 +63,7 @@ def play(tapes: Sequence[Tape], bases: Ints, workspace: Array) -> int:
         table[rows, 0] = made.table[:, 0]
         table[rows, 1] = made.table[:, 1] + (base + 8 * (at + size * np.arange(times)[:, None]))
         at += times * size
-    memory[:_HEAD] = base + 8 * _HEAD, calls, 0, 1
+    memory[: tape.HEAD] = base + 8 * tape.HEAD, calls, 0, 1
     return _played(memory, workspace)
 
 
@@ -78,7 +77,7 @@ def _played(memory: Ints, workspace: Array) -> int:
         player(base)
         seen = status.read()
         if seen & INVALID:
-            kind, where = memory[_HEAD + 2 * (int(memory[2]) - 1) :][:2].tolist()
+            kind, where = memory[tape.HEAD + 2 * (int(memory[2]) - 1) :][:2].tolist()
             seen = heard(seen, _product_of(memory, kind, (where - base) // 8, workspace)) if kind in _GEMMS else seen
         bits |= seen
         memory[3] = not bits & INVALID

@@ -23,6 +23,10 @@ def met(word: int, flags: tuple[int, int, int] = _FENV["x86_64"]) -> int:
     return sum(bit for flag, bit in zip(flags, (INVALID, DIVIDE, OVERFLOW), strict=True) if word & flag)
 
 
+# Of x86's status word, the flags that tell of something.
+TELLING = sum(1 << bit for bit in range(6) if met(1 << bit))
+
+
 class StatusLog:
     """Collects what NumPy reports; NumPy clears the unit's own flags before each operation and asks them after it."""
 

@@ -30,6 +30,7 @@ from einturnip.core.machine import Machine
 from einturnip.core.region import Region, Space
 from einturnip.core.settings import format_size
 from einturnip.eingraph.types import EinsumNode
+from einturnip.runtime.taped import PLAYER
 from einturnip.taskgraph.types import TaskGraph, TaskKind
 
 # Seconds of kernels, as machine code by the plan, from which on code that is on disk is loaded: 0.1 ms a kernel.
@@ -42,6 +43,9 @@ BEYOND_BLAS = 0.2
 # What NumPy takes longer at least, of its seconds: it goes to memory more often than it is priced for (sums of columns
 # of 4096 by 4096: 4.2 ms beside 1.6).
 LEAST_SAVED = 0.5
+# Seconds that Python takes for a kernel's call; that loading code takes. What makes one call of many is compiled once
+# on a machine for all programs: what it saves is counted so many times.
+CALLED, LOADING, SERVES = 3e-6, 2e-4, 20
 # Of kernels' seconds, what threads that share them save where they else wait for each other.
 SHARED_SAVED = 0.1
 _MODES: dict[TaskKind, Mode] = {TaskKind.KERNEL: "whole", TaskKind.TOUCH: "touch", TaskKind.FINISH: "finish"}
@@ -98,6 +102,23 @@ def compile_ahead(tasks: TaskGraph, machine: Machine, runs: int = 1, spent: floa
         for codes in worth:
             _missed.pop(codes, None)  # another thread may have
     return sum(library.find(code) is not None for code in {code for gain in gains for code in gain.codes})
+
+
+def player_ahead(calls: int, runs: int = 1) -> int:
+    """Bring what makes so many calls of a run, now by Python, by one of its own; gives how many functions that is.
+
+    ``runs``: how many have come since this was last asked.
+    """
+    if not calls:
+        return 0
+    if library.find(PLAYER) is None:
+        _missed[PLAYER,] += runs * calls * CALLED
+        if _missed[PLAYER,] > LOADING:
+            load_code([PLAYER])
+        if library.find(PLAYER) is None and SERVES * _missed[PLAYER,] > STARTING + COMPILING:
+            prepare_code([PLAYER])
+            _missed.pop((PLAYER,), None)
+    return int(library.find(PLAYER) is not None)
 
 
 def _worth(saved: Mapping[tuple[Code, ...], float]) -> list[tuple[Code, ...]]:

@@ -21,7 +21,7 @@ from einturnip.codegen.native import library
 from einturnip.codegen.native.room import room
 from einturnip.codegen.native.share import CALL, Sharer
 from einturnip.codegen.parts import Parts
-from einturnip.codegen.status import INVALID, met
+from einturnip.codegen.status import INVALID, TELLING, met
 from einturnip.memgraph.types import Lane, OpKind
 from einturnip.memgraph.views import Array
 from einturnip.runtime.crew import Asked, Crew
@@ -30,7 +30,6 @@ from einturnip.runtime.crew import Asked, Crew
 PARTS, LEAST_SECONDS = 8, 50e-6
 _POLL = 20e-6  # how often who has nothing left to do looks whether the others are done
 _SHARER: Code = Sharer()
-_TELLS = sum(1 << bit for bit in range(6) if met(1 << bit))  # of the unit's status word, what is told of a run
 
 
 @dataclass(frozen=True)
@@ -87,7 +86,7 @@ class Shared:
         mine = work.begin()
         for _ in range(min(others, len(self._calls) - 1)):
             crew.ask(Lane.COMPUTE, self._asked)
-        if not work.finish(mine) & _TELLS:
+        if not work.finish(mine) & TELLING:
             return {}
         seen = np.bitwise_or.reduceat(self._calls[:, 3], self._begins[:-1]).tolist()
         return {share.op: self._met(share, bits) for share, bits in zip(self._shares, seen, strict=True) if bits}

@@ -6,7 +6,8 @@ Threads, a fresh arena and the state machine cost a millisecond; a small plan's 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import groupby, pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 
 from einturnip.codegen.contraction import ContractionKernel
 from einturnip.codegen.kernels import compile_kernel
+from einturnip.codegen.native import library
 from einturnip.codegen.protocol import HostKernel
 from einturnip.core.contraction import contraction
 from einturnip.core.einsum import Einsum
@@ -23,8 +25,10 @@ from einturnip.memgraph.types import COMPUTE, Lane, MemGraph, OpKind
 from einturnip.memgraph.views import Array, Call
 from einturnip.runtime.in_place import InPlace
 from einturnip.runtime.steps import Steps, arena_nbytes, happened
+from einturnip.runtime.taped import PLAYER, Played, Tape
 from einturnip.runtime.trace import Trace
 
+_KERNELS = (OpKind.KERNEL, OpKind.AGGREGATE)
 # What counts as small. Ops; bytes of arena, which stays allocated between runs; planned seconds of one worker.
 MOST_OPS = 64
 MOST_NBYTES = 1 << 20
@@ -36,9 +40,9 @@ HANDED_OVER, MOST_STEP_NBYTES = 50e-6, 16 << 20
 
 
 class Times(NamedTuple):
-    """A run: the bits that each op gave, and the times between them (one more than ops)."""
+    """A run: what each of its turns gave, and the times between them (one more than turns)."""
 
-    bits: list[int]
+    bits: list[int | Played]
     at: list[float]
 
 
@@ -106,10 +110,28 @@ class SmallRun:
         in_place = in_place or InPlace(graph, (), ())
         self._products = list[int]()  # operations of each
         self._steps = Steps(graph, in_place, fixed or in_place.empty, self._kernel, graph)
+        self._turns, self.taped = self._in_turn()
         if not fixed:
             in_place.forget()
         self._alone = not fixed and 0 < max(self._products, default=0) < WORTH_DIVIDING
         self._lanes = [Lane(op.kind.lane) for op in graph]
+
+    def _in_turn(self) -> tuple[list[tuple[tuple[int, ...], Callable[[], int | Played]]], int]:
+        """The ops that something is done for, those together that one call makes; and how many could be made so."""
+        made, steps = self._steps.made, self._steps
+        rows = [i for i, step in enumerate(made) if step is not int]
+        kernels = [self._graph[i] for i in rows]
+        found = [steps.taped(op) if op.kind in _KERNELS else None for op in kernels]
+        turns, plays = list[tuple[tuple[int, ...], Callable[[], int | Played]]](), library.find(PLAYER) is not None
+        for together, group in groupby(range(len(rows)), lambda k: found[k] is not None):
+            members = list(group)
+            if together and plays and len(members) > 1:
+                taped = [t for k in members if (t := found[k]) is not None]
+                tape = Tape(taped, [made[rows[k]] for k in members], steps.addresses)
+                turns.append((tuple(rows[k] for k in members), tape))
+            else:
+                turns += [((rows[k],), made[rows[k]]) for k in members]
+        return turns, sum(taped is not None for taped in found)
 
     def run(self, inputs: Sequence[Array | None], outputs: Sequence[Array]) -> Times:
         """Run every op. ``inputs``: the array of each input by node; ``outputs``: that of each output."""
@@ -121,10 +143,10 @@ class SmallRun:
     def _run(self, inputs: Sequence[Array | None], outputs: Sequence[Array]) -> Times:
         clock = time.perf_counter
         self._steps.begin(inputs, outputs)
-        times, bits = [clock()], []
+        times, bits = [clock()], list[int | Played]()
         try:
-            for step in self._steps.made:
-                bits.append(step())
+            for _, turn in self._turns:
+                bits.append(turn())
                 times.append(clock())
         finally:
             self._steps.end()
@@ -141,10 +163,19 @@ class SmallRun:
     def told(self, times: Times) -> tuple[dict[int, list[int]], Trace]:
         """What a run met, by node (see ``happened``), and when."""
         trace, begin = Trace(len(self._graph)), times.at[0]
+        bits, ended = dict[int, int](), dict[int, float]()
+        for (ops, _), found, (start, end) in zip(self._turns, times.bits, pairwise(times.at), strict=True):
+            if isinstance(found, Played):
+                bits |= {ops[k]: met for k, met in found.bits.items()}
+                ended |= zip(ops, found.ends(start, end), strict=True)
+            else:
+                bits[ops[0]], ended[ops[0]] = found, end
+        now = begin
         for op, lane in enumerate(self._lanes):
-            trace.ended(op, lane, 0, times.at[op] - begin, times.at[op + 1] - begin)
+            before, now = now, ended.get(op, now)
+            trace.ended(op, lane, 0, before - begin, now - begin)
         trace.seconds = times.at[-1] - begin
-        return happened(self._graph, dict(enumerate(times.bits))), trace
+        return happened(self._graph, bits), trace
 
 
 def _is_several(kernel: ContractionKernel, call: Call) -> bool:

@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 
 from einturnip.codegen.parts import Divisible, Parts
-from einturnip.codegen.protocol import Bindable, Bound, Following, HostKernel
+from einturnip.codegen.protocol import Bindable, Followed, Following, HostKernel
 from einturnip.codegen.status import INVALID
 from einturnip.decomp.types import Box
 from einturnip.devices.host import HostArena
 from einturnip.memgraph.types import COMPUTE, FILES, MemGraph, Op, OpKind
 from einturnip.memgraph.views import Array, Call, Views
 from einturnip.runtime.in_place import InPlace
+from einturnip.runtime.taped import Taped, taped
 from einturnip.stores.transfer import copy_blocked
 from einturnip.stores.types import slices
 from einturnip.taskgraph.types import TaskKind
@@ -46,7 +47,7 @@ class Steps:
         self._views = Views(graph, self.arena, in_place)
         self._tasks, self._nodes = graph.taskgraph, len(graph.taskgraph.decomposition.graph.nodes)
         self.files: dict[int, Array] = {}
-        self._addresses: dict[int, int] = {}  # of the caller's arrays that kernels are told of
+        self.addresses = dict[int, int]()  # of the caller's arrays that kernels are told of, by tier
         self._begun: set[int] = set()
         self.made = [self._step(op) for op in ops]
         if not fixed:
@@ -60,8 +61,8 @@ class Steps:
                 files[FILES + i] = array
         for o, array in enumerate(outputs):
             files[FILES + self._nodes + o] = array
-        for tier in self._addresses:
-            self._addresses[tier] = _address(files[tier])
+        for tier in self.addresses:
+            self.addresses[tier] = _address(files[tier])
 
     def forget(self) -> None:
         """Hold none of the arrays that the steps were made with."""
@@ -141,22 +142,18 @@ class Steps:
 
         if followed is None:
             return run
-        return self._followed(*followed, windows if made is None else [*windows, (len(settled), made)], run)
+        return self._followed(followed, windows if made is None else [*windows, (len(settled), made)], run)
 
     def _followed(
         self,
-        call: Bound,
-        places: Sequence[ctypes.c_void_p],
+        followed: Followed,
         windows: Sequence[tuple[int, _Window]],
         again: Step,
     ) -> Step:
         """A kernel that is told where its tiles are; ``again``: the kernel itself."""
-        moves, addresses = list[tuple[ctypes.c_void_p, int, int]](), self._addresses
+        moves, addresses, call = list[tuple[ctypes.c_void_p, int, int]](), self.addresses, followed.call
         for slot, (tier, window) in windows:
-            array = self._in_place.array(tier - FILES)
-            assert array is not None
-            moves.append((places[slot], tier, _address(array[window]) - _address(array)))
-            addresses[tier] = 0
+            moves.append((followed.places[slot], tier, self._offset(tier, window)))
 
         def run() -> int:
             for place, tier, offset in moves:
@@ -165,6 +162,36 @@ class Steps:
             return again() if bits & INVALID else bits
 
         return run
+
+    def _offset(self, tier: int, window: tuple[Any, ...]) -> int:
+        """How far into a caller's array a window begins; where the array is in each run is known from then on."""
+        array = self._array(tier)
+        self.addresses[tier] = 0
+        return _address(array[window]) - _address(array)
+
+    def _array(self, tier: int) -> Array:
+        """The caller's array that the steps are made with."""
+        array = self._in_place.array(tier - FILES)
+        assert array is not None
+        return array
+
+    def taped(self, op: Op) -> Taped | None:
+        """The call of a kernel that makes a whole tile, as it is on a tape; None where it cannot be.
+
+        As ``parts``: only as long as the arrays that the steps were made with are there.
+        """
+        call = self._views.call(op)
+        kernel = self._choose(call)
+        found = taped(kernel, call) if call.mode == "whole" and op.unit < 0 else None
+        windows = [self._window(value) for value in (*self._tasks[op.task].seen, op.writes[0].value)]
+        if found is None or len(windows) != len(found.arrays):
+            return None
+        for word, window in zip(found.arrays, windows, strict=True):
+            if window is not None and not self._fixed:
+                self.addresses[window[0]] = 0
+                base = _address(self._array(window[0]))
+                found.moves.extend((k, word, window[0], words[word] - base) for k, (_, words) in enumerate(found.calls))
+        return found
 
     def parts(self, op: Op, most: int) -> tuple[Parts, list[tuple[int, int]]] | None:
         """The call of a kernel that makes a whole tile in at most so many parts; None where it cannot be.

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import gc
+import threading
+
 import numpy as np
 import pytest
 
 import einturnip as et
-from einturnip.api import quick
+from einturnip.api import plan_cache, quick
 
 TEXT = "input x : f32[n], y : f32[n]\nz[i] = x[i] / y[i]\ns = sum[i] x[i]\noutput z\noutput s\n"
 
@@ -73,3 +76,59 @@ def test_wrong_calls_are_refused_after_right_ones() -> None:
         program(x=x, y=x, z=x)
     with pytest.raises(et.BindError):
         program(x=x, y=x.astype(object))
+
+
+def test_arrays_of_one_shape_may_be_aligned_or_not() -> None:
+    program, x = et.compile(TEXT), np.arange(8, dtype=np.float32)
+    odd = np.zeros(x.nbytes + 1, np.uint8)[1:].view(np.float32)
+    odd[...] = x
+    for y in (x, odd, x, odd):
+        assert program(x=y, y=np.full(8, 2, np.float32))["s"] == x.sum()
+
+
+def test_a_call_is_known_no_longer_than_its_plan_is_kept() -> None:
+    program, x = et.compile(TEXT), np.ones(3, np.float32)
+    program(x=x, y=x)
+    ((plan, _),) = quick._known.values()
+    assert plan() is not None and program(x=x, y=x)["s"] == 3
+    plan_cache.forget()
+    gc.collect()
+    assert plan() is None, "what is known of a call holds its plan"
+    assert program(x=2 * x, y=x)["s"] == 6 and program(x=x, y=x)["s"] == 3
+
+
+def test_plans_used_last_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan_cache.forget()
+    program = et.compile(TEXT)
+
+    def call(n: int) -> None:
+        x = np.full(n, 2, np.float32)
+        assert program(x=x, y=x)["s"] == 2 * n
+
+    call(13)
+    size = next(iter(plan_cache._kept.values())).nbytes
+    monkeypatch.setattr(plan_cache, "MOST_NBYTES", 5 * size // 2)
+    for n in (14, 13, 15, 13, 16):
+        call(n)
+    gc.collect()
+    shapes = {n for key in quick._known for n in range(13, 17) if quick._known[key][0]() is not None and (n,) in key}
+    assert shapes == {13, 16} and len(plan_cache._kept) == 2
+    plan_cache.forget()
+
+
+def test_threads_call_at_once() -> None:
+    program, wrong = et.compile(TEXT), []
+
+    def work(n: int) -> None:
+        x = np.full(n % 3 + 2, n, np.float32)
+        for _ in range(200):
+            result = program(x=x, y=x)
+            if result["s"] != x.sum() or (result["z"] != 1).any():
+                wrong.append(n)
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(1, 7)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import resource
+import threading
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +15,8 @@ import threadpoolctl
 
 from einturnip.codegen.native import library
 from einturnip.codegen.native.peak import OPERATIONS, Operations, Peak
+from einturnip.core import limits
 from einturnip.core.dtypes import F32, F64, DType
-from einturnip.devices import limits
 from einturnip.devices.host import (
     HostArena,
     available_memory,
@@ -73,10 +76,22 @@ def test_blas_threads_are_limited_and_restored() -> None:
     def threads() -> list[int]:
         return [i["num_threads"] for i in threadpoolctl.threadpool_info() if i["user_api"] == "blas"]
 
-    before = threads()
-    with blas_threads(1):
-        assert set(threads()) == {1}
-    assert threads() == before
+    def limited() -> None:
+        with blas_threads(1):
+            found.append(set(threads()) == {1})
+
+    before, found = threads(), list[bool]()
+    for _ in range(2):  # whichever thread was first to limit them
+        for work in (limited, partial(_in_a_thread, limited)):
+            work()
+            assert threads() == before
+    assert found == [True] * 4
+
+
+def _in_a_thread(work: Callable[[], None]) -> None:
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
 
 
 def test_host_info_is_about_this_process() -> None:

@@ -6,31 +6,77 @@ do, each waits for the others. One call that makes a hundred does not.
 
 from __future__ import annotations
 
+import ctypes
+import struct
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
-# Kinds of calls. BAND: a function of machine code of its one argument. FILL: so many words of 4 or 8 bytes.
-# GEMM: of f32 or f64, by a library whose sizes have 32 or 64 bits.
-BAND, FILL4, FILL8, GEMM = 0, 1, 2, 3
+# Kinds of calls. BAND: a function of machine code of its one argument. FILL: so many words of 4 or 8 bytes. STAMP: what
+# the processor's clock shows. GEMM: of f32 or f64, by a library whose sizes have 32 or 64 bits.
+BAND, FILL4, FILL8, GEMM, STAMP = 0, 1, 2, 3, 7
 KINDS = {("float32", 4): 3, ("float64", 4): 4, ("float32", 8): 5, ("float64", 8): 6}
+# Words that the player reads before the table.
+HEAD = 4
+# Of the words of a GEMM: how many there are, which are addresses, and which alpha and beta.
+GEMM_WORDS, ADDRESSES, SCALARS = 15, (8, 10, 13), (7, 12)
 
 
 @dataclass(frozen=True, slots=True)
 class Player:
     """The code that plays a tape; there is one.
 
-    Its argument is an array of i64: the address of the table, how many calls it has, which is the next, and whether to
-    stop after one that raised "invalid". The table has (kind, address of the arguments) for each call.
+    Its argument is an array of i64: the address of the table, how many calls it has, which is the next, and the flags
+    of the unit's status word any of which stops it after the call that raised it; 1 is "invalid". The table has (kind,
+    address of the arguments) for each call.
     """
+
+
+def entry(function: Any) -> int:
+    """Where a function's code is."""
+    return ctypes.cast(function, ctypes.c_void_p).value or 0
+
+
+def gemm(call: Callable[[], None] | None) -> tuple[int, list[int]] | None:
+    """The kind and the words of a call of cblas_?gemm that is all but made; None of any other call."""
+    function: Any = call.func if isinstance(call, partial) else None
+    types: Sequence[Any] = getattr(function, "argtypes", None) or ()
+    if not isinstance(call, partial) or len(types) != GEMM_WORDS - 1:
+        return None
+    name = {ctypes.c_float: "float32", ctypes.c_double: "float64"}.get(types[SCALARS[0] - 1], "")
+    kind = KINDS.get((name, ctypes.sizeof(types[3])))
+    if kind is None:
+        return None
+    words = [entry(function)]
+    for k, word in enumerate(call.args, 1):
+        words.append(_bits(word, name) if k in SCALARS else getattr(word, "value", word))
+    return kind, words
+
+
+def words_of(call: Callable[[], None], places: Sequence[ctypes.c_void_p]) -> list[int]:
+    """Which words of a GEMM are these of its arguments."""
+    assert isinstance(call, partial)
+    numbers = {id(argument): k for k, argument in enumerate(call.args, 1)}
+    return [numbers[id(place)] for place in places]
+
+
+def _bits(value: float, name: str) -> int:
+    (word,) = struct.unpack("<i", struct.pack("<f", value)) if name == "float32" else struct.unpack(
+        "<q", struct.pack("<d", value))  # fmt: skip
+    return int(word)
 
 
 def player(name: str) -> str:
     """The LLVM IR of it."""
-    cases = [(BAND, "band"), (FILL4, "fill4"), (FILL8, "fill8"), *((k, f"gemm{k}") for k in KINDS.values())]
+    cases = [(BAND, "band"), (FILL4, "fill4"), (FILL8, "fill8"), (STAMP, "stamp")]
+    cases += [(kind, f"gemm{kind}") for kind in KINDS.values()]
     switch = " ".join(f"i64 {kind}, label %{block}" for kind, block in cases)
-    bodies = [_band(), _fill("fill4", "i32"), _fill("fill8", "i64")]
+    bodies = [_band(), _stamp(), _fill("fill4", "i32"), _fill("fill8", "i64")]
     bodies += [_gemm(f"gemm{kind}", dtype, size) for (dtype, size), kind in KINDS.items()]
     return f"""
 declare void @llvm.x86.sse.stmxcsr(ptr)
+declare i64 @llvm.readcyclecounter()
 define void @{name}(ptr %args) #0 {{
 entry:
   %status = alloca i32
@@ -42,7 +88,7 @@ entry:
   %start = load i64, ptr %pnext
   %pstops = getelementptr i64, ptr %args, i64 3
   %nstops = load i64, ptr %pstops
-  %stops = icmp ne i64 %nstops, 0
+  %stops = trunc i64 %nstops to i32
   br label %head
 head:
   %i = phi i64 [ %start, %entry ], [ %following, %after ]
@@ -61,8 +107,8 @@ after:
   %following = add i64 %i, 1
   call void @llvm.x86.sse.stmxcsr(ptr %status)
   %word = load i32, ptr %status
-  %invalid = trunc i32 %word to i1
-  %stop = and i1 %invalid, %stops
+  %raised = and i32 %word, %stops
+  %stop = icmp ne i32 %raised, 0
   br i1 %stop, label %halt, label %head
 halt:
   store i64 %following, ptr %pnext
@@ -82,6 +128,16 @@ band:
   %bf = inttoptr i64 %bn to ptr
   %ba = getelementptr i64, ptr %a, i64 1
   call void %bf(ptr %ba)
+  br label %after
+"""
+
+
+def _stamp() -> str:
+    """Arguments: where the clock's count goes."""
+    return """
+stamp:
+  %now = call i64 @llvm.readcyclecounter()
+  store i64 %now, ptr %a
   br label %after
 """
 
