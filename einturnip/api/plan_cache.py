@@ -108,7 +108,7 @@ def shapes_key(sources: Mapping[str, Source]) -> Hashable:
 
 def _layout(source: Source) -> Hashable:
     if isinstance(source, ArraySource):
-        return source.array.strides
+        return source.array.strides, source.array.dtype.isnative  # what is native may be worked on where it stands
     axes = range(len(source.shape))
     return tuple(
         source.contiguous_nbytes(tuple((0, min(n, 2 if a == b else 1)) for b, n in enumerate(source.shape)))

@@ -61,6 +61,16 @@ def test_results_that_are_one_value_are_those_of_each_call(name: str, arena: str
                 np.testing.assert_array_equal(found["X"], x)
 
 
+@pytest.mark.parametrize("n", [3, 130, 400])
+def test_arrays_of_the_other_byte_order_after_native_ones(n: int) -> None:
+    program = et.compile("input X : f32[n, m]\nP[i,k] = X[i,j] * X[k,j]\ns[i] = max[j] X[i,j]\noutput P, s\n")
+    for seed, order in enumerate("<><>><"):
+        x = np.random.default_rng(seed).random((n, n + 1)).astype(order + "f4")
+        found = program(X=x)
+        np.testing.assert_allclose(found["P"], x.astype("f4") @ x.astype("f4").T, rtol=1e-4)
+        np.testing.assert_array_equal(found["s"], x.max(1))
+
+
 def test_what_happened_is_told_of_each_call() -> None:
     program, x = et.compile(TEXT), np.ones(3, np.float32)
     counts = [len(program(x=x, y=y).report.warnings) for y in (x, 0 * x, x)]
