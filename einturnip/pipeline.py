@@ -23,7 +23,7 @@ from einturnip.eingraph.types import EinGraph, EinsumNode, InputNode
 from einturnip.lang.types import Program
 from einturnip.memgraph.types import MemGraph, OpKind
 from einturnip.planner import kept
-from einturnip.planner.budget import Budget, rounded, uncollected
+from einturnip.planner.budget import LARGE_PLAN, Budget, give_back, rounded, uncollected
 from einturnip.planner.options import Options as Options
 from einturnip.planner.price import SEARCHED_BY, as_it_runs, predict, slots
 from einturnip.runtime.compiling import available, compile_ahead, compile_all, has_room, require_room
@@ -137,6 +137,8 @@ def _made(
         _check(best)
         if place is not None and found is None:  # what is kept was proven
             place.keep(_kept(made), room, time.monotonic() - began)
+    if found is None and len(best.memgraph) >= LARGE_PLAN:
+        give_back()
     return best
 
 

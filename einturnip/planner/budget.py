@@ -8,17 +8,20 @@ import gc
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from einturnip.codegen.packed import packed_nbytes
+from einturnip.eingraph.types import EinsumNode
 from einturnip.stores.chunked import held_nbytes
+from einturnip.taskgraph.types import TaskGraph
 
 MIB = 1 << 20
 # Measured on CPython 3.11 with OpenBLAS: what a run adds to the resident memory before the arena is counted.
-THREAD_NBYTES = 5 * MIB  # a worker: its stack, its BLAS packing buffers, its share of malloc's arenas
-RUN_NBYTES = 5 * MIB  # progress, file staging, the report
+THREAD_NBYTES = 1 * MIB  # a worker: its stack, its share of malloc's arenas
+RUN_NBYTES = 5 * MIB  # what planning leaves (3 MiB), code that the run is the first to touch, progress, the report
 # Plan and state machine at their highest: a tile task, an op (there is one a task where nothing leaves the memory, and
 # more where much does), an operand of those beyond USUAL_READS a task.
 TASK_NBYTES, OP_NBYTES, READ_NBYTES = 350, 350, 120
 USUAL_READS = 4
-SLACK_NBYTES = 5 * MIB
+SLACK_NBYTES = 2 * MIB
 # Ops from which on what planning left behind is worth collecting before the run.
 LARGE_PLAN = 2000
 
@@ -37,10 +40,20 @@ def plan_nbytes(tasks: int, reads: int = 0, ops: int = 0) -> int:
     return tasks * TASK_NBYTES + max(tasks, ops) * OP_NBYTES + more * READ_NBYTES
 
 
-def overhead_nbytes(resident: int, workers: int, tasks: int, reads: int = 0, ops: int = 0) -> int:
-    """What is not arena while a plan of so many tile tasks (see ``plan_nbytes``) is made and run by ``workers``."""
-    beside = held_nbytes() + RUN_NBYTES + workers * THREAD_NBYTES + SLACK_NBYTES
+def overhead_nbytes(resident: int, workers: int, tasks: int, reads: int = 0, ops: int = 0, packed: int = 0) -> int:
+    """What is not arena while a plan of so many tile tasks (see ``plan_nbytes``) is made and run by ``workers``.
+
+    ``packed``: what a worker packs at most, beside its tiles, for a product.
+    """
+    beside = held_nbytes() + RUN_NBYTES + workers * (THREAD_NBYTES + packed) + SLACK_NBYTES
     return resident + beside + plan_nbytes(tasks, reads, ops)
+
+
+def packed_by(graph: TaskGraph) -> int:
+    """What a worker packs at most for a product of the plan, in bytes."""
+    d = graph.decomposition
+    made = zip(d.graph.nodes, d.partitionings, strict=True)
+    return max((packed_nbytes(n.einsum, part.tiles) for n, part in made if isinstance(n, EinsumNode)), default=0)
 
 
 def rounded(nbytes: int) -> int:

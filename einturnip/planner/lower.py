@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+from einturnip.codegen.packed import packed_nbytes
 from einturnip.core.errors import CapacityError
 from einturnip.core.machine import Machine
 from einturnip.core.resident import resident_nbytes
@@ -20,7 +21,16 @@ from einturnip.memgraph.build import build as build_memgraph
 from einturnip.memgraph.columns import Most, TooLarge
 from einturnip.memgraph.least import least_capacity
 from einturnip.memgraph.types import MemGraph
-from einturnip.planner.budget import LARGE_PLAN, MIB, OP_NBYTES, TASK_NBYTES, give_back, overhead_nbytes, plan_nbytes
+from einturnip.planner.budget import (
+    LARGE_PLAN,
+    MIB,
+    OP_NBYTES,
+    TASK_NBYTES,
+    give_back,
+    overhead_nbytes,
+    packed_by,
+    plan_nbytes,
+)
 from einturnip.planner.candidates import least_arena
 from einturnip.planner.compare import Rival
 from einturnip.planner.remake import remade
@@ -34,8 +44,9 @@ OPS_BESIDE, SHARE_BESIDE = 0.25, 1 / 128
 # Cuts that are lowered to find the least memory, and kernel calls that such a cut may have. More is left to a formula,
 # for which every task is taken to have so many ops: bytes leave the memory and come back.
 MOST_PROVEN, MOST_CALLS_PROVEN, OPS_A_TASK = 3, 50_000, 2.5
-# Resident memory differs by less from one process to the next that do the same.
-NOISE = 2 * MIB
+# Resident memory differs by less from one process to the next: one that is refused ends the search before it prices the
+# cuts that fit, and a process that has other plans on disk looks at them.
+NOISE = 4 * MIB
 MOST_TASKS = 4_000_000
 
 
@@ -63,7 +74,8 @@ class Lowering:
 
     def room(self, cut: Cut) -> int:
         """Arena bytes that the budget leaves if the plan is as large as this cut's."""
-        return self._left(*self._sizes(cut))
+        tasks, reads, packed = self._sizes(cut)
+        return self._left(tasks, reads, packed)
 
     def lower(self, cut: Cut, bound: int | None = None, rival: Rival | None = None) -> MemGraph | None:
         """The plan of one cut, in ``bound`` bytes if stated; None where the memory is not enough, or a rival is better.
@@ -78,7 +90,7 @@ class Lowering:
         try:
             for _ in range(ROUNDS):
                 tasks = self._tasks(cut, capacity)
-                left = self._left(len(tasks), len(tasks.read))
+                left = self._left(len(tasks), len(tasks.read), packed_by(tasks))
                 if left >= capacity:
                     moved = None if rival is None else rival.most_nbytes(tasks, self.machine)
                     if moved is not None and moved < 0:
@@ -111,7 +123,8 @@ class Lowering:
 
     def left(self, made: MemGraph) -> int:
         """Arena bytes that the budget leaves beside a plan."""
-        return self._left(len(made.taskgraph), len(made.taskgraph.read), len(made))
+        tasks = made.taskgraph
+        return self._left(len(tasks), len(tasks.read), packed_by(tasks), len(made))
 
     def least(self, way: Sequence[Cut]) -> tuple[int, MemGraph | None]:
         """The least budget that was found to do, of the kind stated; the plan, where that is no more than is stated."""
@@ -171,11 +184,11 @@ class Lowering:
             return self._by_formula(cut, OPS_A_TASK), None
         if self.arena is not None:
             return capacity, made
-        return made.peak_nbytes + self._overhead(len(tasks), len(tasks.read), len(made)), made
+        return made.peak_nbytes + self._overhead(len(tasks), len(tasks.read), packed_by(tasks), len(made)), made
 
     def _by_formula(self, cut: Cut, ops_a_task: float = 1.0) -> int:
-        tasks, reads = self._sizes(cut)
-        beside = self._overhead(tasks, reads, int(ops_a_task * tasks)) if self.arena is None else 0
+        tasks, reads, packed = self._sizes(cut)
+        beside = self._overhead(tasks, reads, packed, int(ops_a_task * tasks)) if self.arena is None else 0
         return least_arena(cut) + beside
 
     def _longer(self, tasks: TaskGraph, capacity: int) -> MemGraph:
@@ -214,14 +227,14 @@ class Lowering:
         assert self._within is not None
         return self._within - resident_nbytes()
 
-    def _left(self, tasks: int, reads: int, ops: int = 0) -> int:
+    def _left(self, tasks: int, reads: int, packed: int, ops: int = 0) -> int:
         if self.arena is not None:
             return self.arena
         assert self.memory is not None
-        return self.memory - self._overhead(tasks, reads, ops)
+        return self.memory - self._overhead(tasks, reads, packed, ops)
 
-    def _overhead(self, tasks: int, reads: int, ops: int) -> int:
-        return overhead_nbytes(self.resident, self.machine.workers, tasks, reads, ops)
+    def _overhead(self, tasks: int, reads: int, packed: int, ops: int) -> int:
+        return overhead_nbytes(self.resident, self.machine.workers, tasks, reads, ops, packed)
 
 
 def _over(tasks: TaskGraph, devices: int, machine: Machine) -> TaskGraph:
@@ -232,7 +245,9 @@ def _over(tasks: TaskGraph, devices: int, machine: Machine) -> TaskGraph:
 
 
 class _Sizes:
-    """Counts the tile tasks of a cut, kernel calls and the loads and stores of whole tiles, and what those read."""
+    """Counts the tile tasks of a cut, kernel calls and the loads and stores of whole tiles, what those read, and the
+    bytes that a thread packs for one.
+    """
 
     def __init__(self, graph: Grouped) -> None:
         self.graph = graph
@@ -240,14 +255,16 @@ class _Sizes:
         stored = {i for i, node in enumerate(nodes) if isinstance(node, InputNode)}
         stored |= {i for _, i in graph.graph.outputs}
         self.stored = [(i, label_bounds(nodes[i]), len(nodes[i].shape)) for i in sorted(stored)]
-        self._known: dict[tuple[int, ...], tuple[int, int]] = {}
+        self._known: dict[tuple[int, ...], tuple[int, int, int]] = {}
 
-    def __call__(self, cut: Cut) -> tuple[int, int]:
+    def __call__(self, cut: Cut) -> tuple[int, int, int]:
         """For one cut."""
         if cut.tiles not in self._known:
             of = self.graph.classes.tiles
             tiles = (Partitioning(b, of(i, b, cut.tiles)).counts[:rank] for i, b, rank in self.stored)
             whole = sum(map(math.prod, tiles))
             read = sum(n * len(group.einsum.accesses) for group, n in calls_of(self.graph, cut.tiles))
-            self._known[cut.tiles] = cut.kernel_calls + whole, read + whole
+            own = ((g.einsum, self.graph.tiles(g, cut.tiles)) for g in self.graph.groups)
+            packed = max((packed_nbytes(einsum, tile) for einsum, tile in own), default=0)
+            self._known[cut.tiles] = cut.kernel_calls + whole, read + whole, packed
         return self._known[cut.tiles]

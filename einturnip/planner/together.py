@@ -14,7 +14,7 @@ from einturnip.memgraph.build import build as build_memgraph
 from einturnip.memgraph.several import Parts
 from einturnip.memgraph.types import MemGraph, OpKind
 from einturnip.planner.bound import link_bound
-from einturnip.planner.budget import overhead_nbytes
+from einturnip.planner.budget import overhead_nbytes, packed_by
 from einturnip.planner.cost import predicted_cost
 from einturnip.planner.price import predicted_seconds, processor_seconds, slots
 from einturnip.runtime.policies import policy
@@ -46,8 +46,9 @@ class Shared:
         if self.arena is not None:
             return self.arena
         assert self.memory is not None
-        reads = sum(len(graph.read) for graph in graphs)
-        return self.memory - overhead_nbytes(resident_nbytes(), machine.workers, sum(map(len, graphs)), reads)
+        reads, packed = sum(len(graph.read) for graph in graphs), max(map(packed_by, graphs))
+        tasks = sum(map(len, graphs))
+        return self.memory - overhead_nbytes(resident_nbytes(), machine.workers, tasks, reads, packed=packed)
 
 
 @dataclass(frozen=True)
