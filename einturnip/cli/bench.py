@@ -20,7 +20,12 @@ def command() -> None:
 @command.command("host")
 @click.argument("names", nargs=-1, metavar="[CASE]...")
 @click.option("--out", type=click.Path(path_type=Path, file_okay=False), help="Write host.json, host.md and host.svg.")
-@click.option("--rounds", default=9, show_default=True, help="Calls of every contender, in turn.")
+@click.option(
+    "--rounds",
+    default=9,
+    show_default=True,
+    help="Calls of every contender, in turn; short ones more often, a second for each.",
+)
 @click.option("--small", is_flag=True, help="Tiny sizes: they try the harness and measure nothing.")
 def host(names: tuple[str, ...], out: Path | None, rounds: int, small: bool) -> None:
     """In memory: contractions, attention, joins, rows, transposes, gathers. CASE is a part of a case's name."""

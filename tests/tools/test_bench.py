@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from einturnip.bench.cases import Case, in_memory
-from einturnip.bench.contest import Contender, Figure, _agree, contest, start
+from einturnip.bench.contest import Contender, Figure, _agree, contest, start, turns
 from einturnip.bench.draw import ratios_svg
 from einturnip.bench.host import Outcome, write
 from einturnip.bench.peers import work
@@ -32,6 +33,17 @@ def test_every_case_computes_what_numpy_does(case: Case) -> None:
 def test_contenders_take_turns() -> None:
     ours, numpys = contest("matmul", ["einturnip", "numpy"], 3, True, 1e-4)
     assert ours.agrees and numpys.agrees and numpys.peak_nbytes > 0 and numpys.seconds > 0
+
+
+@pytest.mark.parametrize(("seconds", "made"), [(0.0, 3), (7.0, 7), (1000.0, 30)])
+def test_short_calls_are_made_in_more_turns(monkeypatch: pytest.MonkeyPatch, seconds: float, made: int) -> None:
+    now = 0.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    count = 0
+    for k in turns(3, seconds):
+        assert k == count
+        count, now = count + 1, now + 1.0
+    assert count == made
 
 
 @pytest.mark.parametrize(("last", "agrees"), [([1.0, 2.0], True), ([1.0, 2.5], False), ([], False)])
