@@ -96,12 +96,21 @@ def rows(offset: int, repeats: Repeats) -> Iterator[tuple[int, int, int]]:
             yield from rows(offset + i * stride, repeats[1:])
 
 
-def starts(extent: Extent) -> NDArray[np.int64]:
-    """Where each run begins."""
-    found = np.array([extent[0]])
-    for count, stride in extent[2]:
-        found = (found[:, None] + stride * np.arange(count)).ravel()
-    return found
+def starts(extent: Extent, most: int = 1 << 13) -> Iterator[NDArray[np.int64]]:
+    """Where each run begins, at most so many at a time: a tile may have more runs than there is memory for."""
+    offset, nbytes, repeats = extent
+    (count, stride), *inner = repeats or ((1, 0),)
+    each = math.prod(n for n, _ in inner)
+    if each > most:
+        for i in range(count):
+            yield from starts((offset + i * stride, nbytes, tuple(inner)), most)
+        return
+    together = max(1, most // max(1, each))
+    for at in range(0, count, together):
+        found = offset + stride * np.arange(at, min(count, at + together))
+        for n, step in inner:
+            found = (found[:, None] + step * np.arange(n)).ravel()
+        yield found
 
 
 def blocks(region: Region, itemsize: int, limit: int) -> Iterator[Region]:

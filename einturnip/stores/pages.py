@@ -132,21 +132,21 @@ class WrittenPages:
 
 
 def _by_stretch(extent: Extent) -> Iterator[tuple[int, int]]:
-    """The stretches of a file that an extent lies in, with its bytes in each."""
+    """The stretches of a file that an extent lies in, with bytes of it in each; one may come more than once."""
     offset, nbytes, repeats = extent
     if not repeats:
         for stretch in range(offset // STRETCH_NBYTES, -(-(offset + nbytes) // STRETCH_NBYTES)):
             begin = stretch * STRETCH_NBYTES
             yield stretch, min(offset + nbytes, begin + STRETCH_NBYTES) - max(offset, begin)
         return
-    begins = starts(extent)
-    ends = begins + nbytes
-    first, last = begins // STRETCH_NBYTES, (ends - 1) // STRETCH_NBYTES
-    for stretch in range(int(first.min()), int(last.max()) + 1):
-        begin = stretch * STRETCH_NBYTES
-        inside = np.minimum(ends, begin + STRETCH_NBYTES) - np.maximum(begins, begin)
-        if (found := int(inside[inside > 0].sum())) > 0:
-            yield stretch, found
+    for begins in starts(extent):
+        ends = begins + nbytes
+        first, last = begins // STRETCH_NBYTES, (ends - 1) // STRETCH_NBYTES
+        for stretch in range(int(first.min()), int(last.max()) + 1):
+            begin = stretch * STRETCH_NBYTES
+            inside = np.minimum(ends, begin + STRETCH_NBYTES) - np.maximum(begins, begin)
+            if (found := int(inside[inside > 0].sum())) > 0:
+                yield stretch, found
 
 
 _libc = ctypes.CDLL(None, use_errno=True)

@@ -20,6 +20,7 @@ REACH_NBYTES = 4 << 20
 released beside a range is dropped once more with it."""
 
 _LONG_NBYTES = 1 << 18
+_AT_ONCE = 1 << 13  # pages that are counted together
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -52,12 +53,14 @@ class PageCounts:
 
     def add(self, extent: Extent) -> None:
         """Count the bytes of runs as released."""
-        begins, run = starts(extent), extent[1]
-        ends = begins + run
-        pages = (begins // _PAGE)[:, None] + np.arange(-(-run // _PAGE) + 1)
-        inside = np.minimum(ends[:, None], _PAGE * (pages + 1)) - np.maximum(begins[:, None], _PAGE * pages)
-        held = inside > 0
-        np.add.at(self._counts, pages[held] - self._first, inside[held].astype(self._counts.dtype))
+        run = extent[1]
+        of_each = -(-run // _PAGE) + 1
+        for begins in starts(extent, max(1, _AT_ONCE // of_each)):
+            ends = begins + run
+            pages = (begins // _PAGE)[:, None] + np.arange(of_each)
+            inside = np.minimum(ends[:, None], _PAGE * (pages + 1)) - np.maximum(begins[:, None], _PAGE * pages)
+            held = inside > 0
+            np.add.at(self._counts, pages[held] - self._first, inside[held].astype(self._counts.dtype))
 
     def take(self, start: int, stop: int) -> tuple[list[tuple[int, int]], int]:
         """Ranges of pages in a range of bytes that are released whole, and the bytes of those that are in part.

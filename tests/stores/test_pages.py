@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import os
+import tracemalloc
+from collections import Counter
 from pathlib import Path
 
 import hypothesis.strategies as st
@@ -12,10 +14,10 @@ import pytest
 from hypothesis import given
 
 from einturnip.stores import pages, released
-from einturnip.stores.layout import c_layout
+from einturnip.stores.layout import c_layout, extent_nbytes, starts
 from einturnip.stores.open import open_source
 from einturnip.stores.pages import STRETCH_NBYTES, WrittenPages, _by_stretch
-from einturnip.stores.released import ReleasedPages, Spans
+from einturnip.stores.released import PageCounts, ReleasedPages, Spans
 
 
 @given(
@@ -24,7 +26,9 @@ from einturnip.stores.released import ReleasedPages, Spans
     st.lists(st.tuples(st.integers(1, 9), st.integers(1, STRETCH_NBYTES)), max_size=2),
 )
 def test_every_byte_of_an_extent_counts_in_its_stretch(offset: int, nbytes: int, repeats: list) -> None:
-    found = dict(_by_stretch((offset, nbytes, tuple(repeats))))
+    found = Counter[int]()
+    for stretch, counted in _by_stretch((offset, nbytes, tuple(repeats))):
+        found[stretch] += counted
     assert sum(found.values()) == nbytes * math.prod(count for count, _ in repeats)
     starts = [offset]
     for count, stride in repeats:
@@ -32,6 +36,29 @@ def test_every_byte_of_an_extent_counts_in_its_stretch(offset: int, nbytes: int,
     for stretch, counted in found.items():
         begin, end = stretch * STRETCH_NBYTES, (stretch + 1) * STRETCH_NBYTES
         assert counted == sum(max(0, min(s + nbytes, end) - max(s, begin)) for s in starts)
+
+
+@given(
+    st.integers(0, 999), st.lists(st.tuples(st.integers(1, 20), st.integers(0, 99)), max_size=4), st.integers(1, 400)
+)
+def test_starts_come_in_parts(offset: int, repeats: list, most: int) -> None:
+    parts = list(starts((offset, 8, tuple(repeats)), most))
+    expected = [offset]
+    for count, stride in repeats:
+        expected = [s + i * stride for s in expected for i in range(count)]
+    assert [s for part in parts for s in part.tolist()] == expected and max(map(len, parts)) <= most
+
+
+def test_counting_many_runs_takes_little_memory() -> None:
+    """A tile of a tensor of four axes: twelve thousand groups of seven runs."""
+    counts, extent = PageCounts(0, 12_544 * 50_176), (0, 224, ((12_544, 50_176), (7, 448)))
+    tracemalloc.start()
+    try:
+        counts.add(extent)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
+    assert int(counts._counts.sum()) == extent_nbytes(extent)
 
 
 def test_a_stretch_leaves_when_its_last_tile_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
