@@ -84,10 +84,8 @@ class Builder:
 
     def block(self, variant: Variant) -> Program:
         """A block is folded into the states."""
-        region = self.region
-        active = [k for k in region.carried if k not in variant.idle]
-        wanted = needed(region, active)
-        means = {shift.of for shift in region.shifts}
+        region, active = self.region, [k for k in self.region.carried if k not in variant.idle]
+        wanted, means = needed(region, active), {shift.of for shift in region.shifts}
         for k, step in enumerate(region.steps):
             if k in region.carried and (k in active or k in wanted or k in means):
                 joins = self.native and k in active and self._may_join(k, step)
