@@ -267,7 +267,7 @@ class ArraysRun:
 
     def _execute(self, i: int, crew: Crew, bits: dict[int, int]) -> None:
         if i in self._shared:
-            bits.update(self._shared[i].run(self._steps.files, crew, self._threads[Lane.COMPUTE] - 1))
+            bits.update(self._shared[i].run(self._steps.addresses, crew, self._threads[Lane.COMPUTE] - 1))
         elif found := self._made[i]():
             bits[self._part.ops[i]] = found
 

@@ -23,11 +23,10 @@ from einturnip.codegen.native.share import CALL, Sharer
 from einturnip.codegen.parts import Parts
 from einturnip.codegen.status import INVALID, TELLING, met
 from einturnip.memgraph.types import Lane, OpKind
-from einturnip.memgraph.views import Array
 from einturnip.runtime.crew import Asked, Crew
 
 # Parts for each worker, so that the last ones end nearly together; the planned seconds that each takes at least.
-PARTS, LEAST_SECONDS = 8, 50e-6
+PARTS, LEAST_SECONDS = 32, 50e-6
 _POLL = 20e-6  # how often who has nothing left to do looks whether the others are done
 _SHARER: Code = Sharer()
 
@@ -75,10 +74,13 @@ class Shared:
         """What is shared."""
         return [share.op for share in self._shares]
 
-    def run(self, files: Mapping[int, Array], crew: Crew, others: int) -> dict[int, int]:
-        """Run every part, with so many threads of the crew that come to help; gives the bits of each op."""
+    def run(self, addresses: Mapping[int, int], crew: Crew, others: int) -> dict[int, int]:
+        """Run every part, with so many threads of the crew that come to help; gives the bits of each op.
+
+        ``addresses``: where the caller's arrays stand now, by tier.
+        """
         for tier, places in self._moved.items():
-            now = files[tier].__array_interface__["data"][0]
+            now = addresses[tier]
             if now != self._first[tier]:
                 self._flat[places] += now - self._first[tier]
                 self._first[tier] = now

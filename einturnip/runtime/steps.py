@@ -208,7 +208,9 @@ class Steps:
         windows = [self._window(value) for value in values]
         if found is None or len(windows) != len(found.arrays):
             return None
-        return found, [(w[0], at) for w, at in zip(windows, found.arrays, strict=True) if w is not None]
+        moves = [(w[0], at) for w, at in zip(windows, found.arrays, strict=True) if w is not None]
+        self.addresses |= {tier: 0 for tier, _ in moves}
+        return found, moves
 
     def _window(self, value: int, box: Box | None = None) -> _Window | None:
         """Of a value, or its part ``box``, in a caller's array, the array's tier and the window; None in the arena."""
