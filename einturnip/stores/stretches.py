@@ -9,19 +9,21 @@ found, stays counted, and stretches end there.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from mmap import PAGESIZE
-
-import numpy as np
 
 from einturnip.stores.layout import Layout, extent_span
 from einturnip.stores.pages import waiting_nbytes
-from einturnip.stores.together import AT_ONCE, READ, refused, together
 from einturnip.stores.types import whole
 
 STRETCH_NBYTES = 4 << 20
 """Bytes of a file that are read in sequence at once; rows longer than that are not read for their runs."""
+
+_PIPE_NBYTES = 1 << 20
 
 
 class Waiting:
@@ -69,23 +71,33 @@ class Stretches:
         last = min(self._end, first + count * stride)
         if not self.waiting.take(last - first - nbytes):
             return False
-        first -= first % PAGESIZE
-        for at in range(first, last, AT_ONCE * PAGESIZE):
-            if not _touched(self._fd, at, min(AT_ONCE, -(-(last - at) // PAGESIZE))):
-                return False
-        return True
+        return _brought(self._fd, first - first % PAGESIZE, last)
 
 
-def _touched(fd: int, offset: int, count: int) -> bool:
-    """Read a byte of each page, for which the system reads ahead as for all of them; False where one is not there."""
-    many, byte = together(), memoryview(bytearray(count))
-    if many is not None:
-        try:
-            place = np.frombuffer(byte, np.uint8).ctypes.data
-            return bool((many.transfer(READ, fd, place, 1, offset, count, PAGESIZE) == 1).all())
-        except OSError:
-            refused()
+def _brought(fd: int, first: int, last: int) -> bool:
+    """Have bytes of a file come into the page cache, and no further; False where they do not.
+
+    They pass through a pipe that leads nowhere: nothing is copied, and the system reads ahead as for any reader (on the
+    machine of the figures 2.2 GB/s for a fiftieth of a core, where a byte of each page took a core for 1.4).
+    """
     try:
-        return all([os.preadv(fd, [byte[:1]], offset + n * PAGESIZE) for n in range(count)])
+        with _drain() as (begin, end, nowhere):
+            while first < last and (some := os.splice(fd, end, last - first, offset_src=first)):
+                first += some
+                while some:
+                    some -= os.splice(begin, nowhere, some)
     except OSError:
         return False
+    return first >= last
+
+
+@contextmanager
+def _drain() -> Iterator[tuple[int, int, int]]:
+    """Both ends of a pipe, and what takes whatever comes out of it."""
+    with ExitStack() as opened:
+        opened_here = *os.pipe2(os.O_CLOEXEC), os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+        for descriptor in opened_here:
+            opened.callback(os.close, descriptor)
+        with suppress(OSError):  # more than the system allows; a smaller one does too
+            fcntl.fcntl(opened_here[1], fcntl.F_SETPIPE_SZ, _PIPE_NBYTES)
+        yield opened_here

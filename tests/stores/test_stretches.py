@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import math
+import os
 from pathlib import Path
 
 import numpy as np
@@ -73,8 +75,7 @@ def test_what_lies_beside_comes_with_a_tile_of_a_tensor_that_is_read_whole(cold:
 
 @counted
 def test_what_is_fetched_for_others_is_not_handed_over(cold: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (stretches, transfer):
-        monkeypatch.setattr(module, "together", lambda: None)  # whose reads are in no count
+    monkeypatch.setattr(transfer, "together", lambda: None)  # whose reads are in no count
     source = opened(cold)
     source.read_whole()
     before = read_nbytes("rchar")
@@ -83,6 +84,20 @@ def test_what_is_fetched_for_others_is_not_handed_over(cold: Path, monkeypatch: 
     assert cached_nbytes(cold) >= WHOLE.nbytes
     source.close()
     assert handed <= 2 * 4 * 64 * ROWS
+
+
+def test_tiles_come_where_the_file_system_knows_no_pipes(cold: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuses(*_: object, **__: object) -> int:
+        raise OSError(errno.EINVAL, "no splice here")
+
+    monkeypatch.setattr(os, "splice", refuses)
+    descriptors = len(os.listdir("/proc/self/fd"))
+    source = opened(cold)
+    source.read_whole()
+    read(source, ((0, ROWS), (64, 128)))
+    source.close()
+    assert cached_nbytes(cold) <= 2 * 4096 * ROWS
+    assert len(os.listdir("/proc/self/fd")) == descriptors
 
 
 def test_no_more_waits_than_the_bound(cold: Path, monkeypatch: pytest.MonkeyPatch) -> None:
