@@ -28,7 +28,7 @@ from einturnip.runtime.trace import Trace
 from einturnip.taskgraph.types import TaskGraph
 
 # Side of the product that a kernel is, f32: about a millisecond of one core.
-SIDE = 448
+SIDE = 368
 KERNELS = 800
 # Bytes of a read past the page cache, and how many there are, with as many products.
 READ_NBYTES, READS = 4 << 20, 256
