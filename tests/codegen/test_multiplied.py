@@ -169,8 +169,10 @@ def test_what_lies_apart_in_the_panel_is_packed_in_squares(equation: str, sizes:
 
 @pytest.mark.parametrize("dtype", [F32, F64])
 @pytest.mark.parametrize("equation", ["ik,kj->ij", "ik,jk->ij", "ik,kj->ji"])
-@pytest.mark.parametrize(("i", "j", "k"), [(29, 16, 1000), (64, 31, 57), (26, 12, 4500), (1600, 20, 130)])
-def test_rows_pass_by_where_columns_are_few(equation: str, i: int, j: int, k: int, dtype: DType) -> None:
+@pytest.mark.parametrize(
+    ("i", "j", "k"), [(29, 16, 1000), (64, 31, 57), (26, 12, 4500), (1600, 20, 130), (13, 100, 300), (21, 64, 5)]
+)
+def test_rows_are_read_as_they_lie_where_columns_are_few(equation: str, i: int, j: int, k: int, dtype: DType) -> None:
     read, out = equation.split("->")
     sizes = dict(i=i, j=j, k=k)
     a, b, c = (numbers(tuple(sizes[x] for x in t), dtype, [0, 1], 1, n) for n, t in enumerate((*read.split(","), out)))

@@ -7,13 +7,13 @@ Source: Goto and van de Geijn (2008), the blocks; Matthews (2018), tables of pla
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from einturnip.codegen.native.ir import Value
 from einturnip.codegen.native.memory import METADATA
 from einturnip.codegen.native.panels import CHUNK, ROWS, Multiplication, packs, place, table
-from einturnip.codegen.native.register_tile import HEIGHTS, LEAVES, STREAMS, Update, strip_tile, tile
+from einturnip.codegen.native.register_tile import HEIGHTS, LEAVES, STREAMS, STRIP_HEIGHTS, Update, strip_tile, tile
 from einturnip.codegen.native.routine import ONE, Routine, number
 from einturnip.codegen.native.squares import RUN, Columns, Terms
 
@@ -35,7 +35,7 @@ _TABLES = ("row_left", "row_out", "column_right", "column_out", "term_left", "te
 KEPT = ("address", "extents")  # of what is packed: words at the beginning of the workspace
 PLACES = ("kept", "tile", "near", "left_panel", "right_panel", *_TABLES)
 _OF = {"left": 1, "right": 2, "out": 3}  # words of a label
-_FEW = 1  # panels of columns for which no left panel is made, where the left has its terms side by side
+_FEW = 4  # panels of columns for which no left panel is made, where the left has its terms side by side
 _AHEAD = 4  # panels of the right that are fetched before their time
 # Columns that are packed together, and elements of that block, which is to stay in the second cache (bytes both).
 _MOST_COLUMNS, _MOST_PACKED = 2048, 512 << 10
@@ -98,7 +98,8 @@ def _even(n: int, most: int, unit: int = 1) -> int:
 def multiply_function(what: Multiplication, name: str) -> str:
     """The LLVM IR."""
     parts = [place(), table(what), *packs(what), Columns(what), Terms(what), Update(what)]
-    parts += [make(what, height, vectors) for make in (tile, strip_tile) for height in HEIGHTS for vectors in (1, 2)]
+    for make, heights in ((tile, HEIGHTS), (strip_tile, STRIP_HEIGHTS)):
+        parts += [make(what, height, vectors) for height in heights for vectors in (1, 2)]
     routines = [*parts, _Blocked(what, name)]
     declared = dict.fromkeys(line for f in routines for line in f.declared)
     return "\n".join([f.text for f in routines] + list(declared)) + f"\n{METADATA}"
@@ -227,39 +228,45 @@ class _Blocked(Routine):
         self.height = self.least(self.minus(self.word_of["rows"], begin), self.word_of["row_block"])
         self._table("row_left", begin, self.height, ROWS)
         self._table("row_out", begin, self.height, ROWS)
-        self.each(self.height, ROWS, self._strip)
-
-    def _strip(self, row: Value) -> None:
-        following = self.plus(row, ROWS)
-        following = self.select(self.whether("slt", following, self.height), following, row)
         straight = self.whether("sge", self.word(self.runs["term_left"], 0), self.depth)
         narrow = self.whether("sle", self.breadth, _FEW * self.what.columns)
+
+        def strips(high: int, body: Callable[[Value, Value], None]) -> None:
+            def strip(row: Value) -> None:
+                following = self.plus(row, high)
+                body(row, self.select(self.whether("slt", following, self.height), following, row))
+
+            self.each(self.height, high, strip)
+
         self.either(
             self.both(straight, narrow),
-            lambda: self._passing(row, following),
-            lambda: self.each(self.depth, CHUNK, lambda term: self._chunk(row, following, term)),
+            lambda: strips(STRIP_HEIGHTS[-1], self._passing),
+            lambda: strips(ROWS, self._chunks),
         )
 
     def _passing(self, row: Value, following: Value) -> None:
         """Tiles of rows whose terms lie side by side, for few columns."""
-        places = self.places
-        rows, ahead = (self.words(places["row_left"], r) for r in (row, following))
-        first = self.word(places["term_left"], 0)
+        rows, first = self.places["row_left"], self.word(self.places["term_left"], 0)
 
         def one(column: Value) -> None:
-            stands = places["left_panel"], self._panel(column), self.tensors["left"], rows, ahead
-            self._tile("strip", row, column, self.adds, stands, (first, self.depth))
+            again = self.whether("slt", self.plus(column, self.what.columns), self.breadth)
+            ahead = self.words(rows, self.select(again, row, following))
+            stands = self._panel(column), self.tensors["left"], self.words(rows, row), ahead
+            self._tile("strip", STRIP_HEIGHTS, row, column, self.adds, stands, (first, self.depth))
 
         self.each(self.breadth, self.what.columns, one)
 
-    def _put(self, row: Value, column: Value, how: Value) -> None:
-        """A tile where it belongs."""
+    def _chunks(self, row: Value, following: Value) -> None:
+        self.each(self.depth, CHUNK, lambda term: self._chunk(row, following, term))
+
+    def _put(self, row: Value, column: Value, most: int, how: Value) -> None:
+        """A tile of at most so many rows where it belongs."""
         places, runs = self.places, self.runs
         self.run(
             "update",
             *(places["tile"], self.tensors["out"], self.words(places["row_out"], row)),
             *(self.words(places["column_out"], column), self.words(runs["column_out"], column), self.factor),
-            *(self.least(self.minus(self.height, row), ROWS), self.minus(self.breadth, column), how),
+            *(self.least(self.minus(self.height, row), most), self.minus(self.breadth, column), how),
         )
 
     def _chunk(self, row: Value, following: Value, term: Value) -> None:
@@ -279,12 +286,19 @@ class _Blocked(Routine):
 
         def one(column: Value) -> None:
             right = self.at(self._panel(column), self.times(term, self.what.columns * self.what.size))
-            self._tile("tile", row, column, adds, (left, right, source, ahead, terms), (count,))
+            self._tile("tile", HEIGHTS, row, column, adds, (left, right, source, ahead, terms), (count,))
 
         self.each(self.breadth, self.what.columns, one)
 
     def _tile(
-        self, name: str, row: Value, column: Value, how: Value, places: tuple[Value, ...], numbers: tuple[Value, ...]
+        self,
+        name: str,
+        heights: Sequence[int],
+        row: Value,
+        column: Value,
+        how: Value,
+        places: tuple[Value, ...],
+        numbers: tuple[Value, ...],
     ) -> None:
         """By the smallest of the routines that hold the rows and columns that are left."""
         lines, across = self.minus(self.height, row), self.minus(self.breadth, column)
@@ -299,16 +313,15 @@ class _Blocked(Routine):
             whole = self.both(whole, self.whether("ne", how, STREAMS))
             here = self.select(whole, how, number(LEAVES))
             self.run(f"{name}{height}x{vectors}", *result, *places, here, across, *numbers)
-            self.when(self.whether("eq", here, LEAVES), lambda: self._put(row, column, how))
+            self.when(self.whether("eq", here, LEAVES), lambda: self._put(row, column, heights[-1], how))
 
         def tile_of(height: int) -> None:
             self.either(wide, lambda: of(height, 2), lambda: of(height, 1))
 
-        def lowest(heights: Sequence[int]) -> None:
-            height, *higher = heights
+        def lowest(height: int, *higher: int) -> None:
             if not higher:
                 tile_of(height)
             else:
-                self.either(self.whether("sgt", lines, height), lambda: lowest(higher), lambda: tile_of(height))
+                self.either(self.whether("sgt", lines, height), lambda: lowest(*higher), lambda: tile_of(height))
 
-        lowest(HEIGHTS)
+        lowest(*heights)

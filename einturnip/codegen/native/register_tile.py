@@ -12,8 +12,10 @@ from einturnip.codegen.native.routine import ZERO, Routine, number
 # What becomes of a tile: it is put where it belongs, added to what is there, or put there past the caches; or it is
 # left in the workspace, for Update to do that with parts of it.
 PUTS, ADDS, STREAMS, LEAVES = range(4)
-_PASSING, _FETCHED = 4, 256  # vectors of a row that stand there at a time; bytes ahead that are fetched
+_FAR = 128  # terms ahead, at most, that a strip's rows are fetched from memory
 HEIGHTS = (4, 8, ROWS)  # of tiles: the last rows are done in a lower one where they are few
+# Of strips: as many rows as the first cache has lines in one place, where all of them may stand.
+STRIP_HEIGHTS = (4, 8)
 # Where a tile is left, or belongs: its first column in the result, and how far from there its rows are.
 _RESULT = "target out places factor"
 
@@ -42,41 +44,36 @@ def tile(what: Multiplication, height: int, vectors: int) -> Routine:
 
 
 def strip_tile(what: Multiplication, height: int, vectors: int) -> Routine:
-    """The same where rows of the left have their terms side by side: they pass by a vector at a time, packed nowhere.
+    """The same where rows of the left have their terms side by side: they are read as they lie, packed nowhere.
 
-    What is some lines on is fetched, at the end the next strip's first.
+    What is used soon is fetched, near the end the next strip's first: far ahead into the second cache, since rows that
+    lie a power of two apart share a place of the first, which has room for a line or two of each.
     """
-    f = Routine(f"strip{height}x{vectors}", f"{_RESULT} near right source rows ahead", "how breadth first count")
+    f = Routine(f"strip{height}x{vectors}", f"{_RESULT} right source rows ahead", "how breadth first count")
     size, width, kind = what.size, what.width, what.kind
     _fetched(f, what, height, vectors)
-    row_nbytes = (_PASSING * width + width) * size
+    source = f.at(f["source"], f["first"])
+    lines = [f.at(source, f.word(f["rows"], i)) for i in range(height)]
+    far = f.least(f["count"], _FAR)
 
-    def pass_by(p: Value) -> None:
-        """A vector of each row as it lies."""
-        mask = f.compare("icmp slt", f.lanes("i64", width), f.splat(f.minus(f["count"], p), width))
-        here = f.at(f["source"], f.plus(f["first"], f.times(p, size)))
-        turn = f.at(f["near"], f.times(f.integer("urem", p, _PASSING * width), size))
+    def fetch(later: Value, cache: int) -> None:
+        """Each row from a term on, which may be one of the next strip."""
+        inside = f.whether("slt", later, f["count"])
+        table, term = f.select(inside, f["rows"], f["ahead"]), f.select(inside, later, f.minus(later, f["count"]))
+        there = f.at(source, f.times(term, size))
         for i in range(height):
-            f.store(f.load_some(f.at(here, f.word(f["rows"], i)), kind, mask), f.at(turn, i * row_nbytes))
+            f.prefetch(f.at(there, f.word(table, i)), cache)
 
     def vector(p: Value, sums: list[Value]) -> list[Value]:
-        rest = f.minus(f["count"], p)
-        later = f.plus(p, _FETCHED // size)
-        inside = f.whether("slt", later, f["count"])
-        table, ahead = f.select(inside, f["rows"], f["ahead"]), f.select(inside, later, f.minus(later, f["count"]))
-        there = f.at(f["source"], f.plus(f["first"], f.times(ahead, size)))
-        turn = f.at(f["near"], f.times(f.integer("urem", p, _PASSING * width), size))
-        for i in range(height):
-            f.prefetch(f.at(there, f.word(table, i)))
-        pass_by(f.plus(p, width))
+        fetch(f.plus(p, far), 2)
+        fetch(f.plus(p, width), 1)
 
         def term(t: Value, sums: list[Value]) -> list[Value]:
-            left = f.at(turn, f.times(t, size))
-            return _added(f, what, vectors, [f.at(left, i * row_nbytes) for i in range(height)], f.plus(p, t), sums)
+            here = f.plus(p, t)
+            return _added(f, what, vectors, [f.at(line, f.times(here, size)) for line in lines], here, sums)
 
-        return f.loop(ZERO, f.least(rest, width), 1, sums, term)
+        return f.loop(ZERO, f.least(f.minus(f["count"], p), width), 1, sums, term)
 
-    pass_by(ZERO)
     zeros = [f.constant(0, kind, width)] * (height * vectors)
     _ended(f, what, vectors, f.loop(ZERO, f.rounded(f["count"], width), width, zeros, vector))
     return f

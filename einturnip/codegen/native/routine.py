@@ -80,10 +80,10 @@ class Routine(Code):
         self.declared.setdefault(f"declare void @{name}({value.type}, ptr, i32, {mask.type})")
         self.line(f"call void @{name}({value}, {address}, {_WORD}, {mask})")
 
-    def prefetch(self, address: Value) -> None:
-        """Have its line brought near; any address will do."""
+    def prefetch(self, address: Value, cache: int = 1) -> None:
+        """Have its line brought into the first or second cache; any address will do."""
         self.declared.setdefault("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
-        self.line(f"call void @llvm.prefetch.p0({address}, i32 0, i32 3, i32 1)")
+        self.line(f"call void @llvm.prefetch.p0({address}, i32 0, i32 {4 - cache}, i32 1)")
 
     # --- numbers ------------------------------------------------------------------------------------------------------
 
