@@ -66,7 +66,8 @@ def page(figures: Sequence[Figure], about: Mapping[str, Any], command: str) -> s
         f"`{command}`, {about['date']}. {about['processor']}, {about['cores']} cores; Python {about['python']}, NumPy "
         f"{about['numpy']}; {'; '.join(about['blas'])}.",
         "",
-        "What the runtime takes beside the ops that it runs. Kernels are products of 448 by 448, f32, by one thread.",
+        "What the runtime takes beside the ops that it runs. Kernels are products of "
+        f"{SIDE} by {SIDE}, f32, by one thread.",
         "",
         "| | |",
         "|---|---:|",

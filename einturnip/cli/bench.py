@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 import sys
 import time
 from pathlib import Path
@@ -34,7 +35,7 @@ def host(names: tuple[str, ...], out: Path | None, rounds: int, small: bool) -> 
     if rounds < 1:
         raise click.BadParameter("at least one round", param_hint="--rounds")
     outcomes = []
-    words = " ".join(["einturnip bench host", *names, *sys.argv[3 + len(names) :]])
+    words = _command()
     for outcome in bench(names, rounds, small):
         outcomes.append(outcome)
         click.echo(line(outcome))
@@ -59,7 +60,7 @@ def loop(out: Path | None, folder: Path, small: bool) -> None:
         figures.append(figure)
         click.echo(f"{figure.what}: {figure.value:.3g} {figure.unit}")
     if out is not None:
-        for path in write(figures, out, machine(), " ".join(["einturnip bench loop", *sys.argv[3:]])):
+        for path in write(figures, out, machine(), _command()):
             click.echo(f"wrote {path}")
 
 
@@ -94,7 +95,7 @@ def disk(
 
     until = math.inf if seconds is None else time.monotonic() + seconds
     folder.mkdir(parents=True, exist_ok=True)
-    words, about = " ".join(["einturnip bench disk", *names, *sys.argv[3 + len(names) :]]), machine()
+    words, about = _command(), machine()
     records, there = ({}, None) if out is None else earlier(out, about, small)
     if there is None:
         rates = measure_disk(folder)
@@ -135,3 +136,8 @@ def gpu(out: Path, device: str, parts: tuple[str, ...], minutes: float, tiny: bo
     out.mkdir(parents=True, exist_ok=True)
     for line in run(out, device, chosen, "".join(parts) or "abcde", 60 * minutes, tiny):
         click.echo(line)
+
+
+def _command() -> str:
+    """What was typed."""
+    return shlex.join(["einturnip", *sys.argv[1:]])

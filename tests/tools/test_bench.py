@@ -63,7 +63,7 @@ def test_the_last_timed_call_is_looked_at() -> None:
 
 
 def test_the_command_writes_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "argv", ["einturnip", "bench", "host", "max-plus"])
+    monkeypatch.setattr(sys, "argv", ["einturnip", "bench", "host", "--rounds", "2", "max-plus"])
     command = Verbs().get_command(None, "bench")  # type: ignore[arg-type]
     ran = CliRunner().invoke(command, ["host", "max-plus", "--small", "--rounds", "2", "--out", str(tmp_path)])
     assert ran.exit_code == 0, ran.output
@@ -71,7 +71,7 @@ def test_the_command_writes_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert [case["name"] for case in found["cases"]] == ["max-plus"]
     assert {"einturnip", "numpy"} <= {c["name"] for c in found["cases"][0]["contenders"]}
     page = (tmp_path / "host.md").read_text()
-    assert "max-plus" in page and (" of min/add |" in page) == library.available()
+    assert "`einturnip bench host --rounds 2 max-plus`" in page and (" of min/add |" in page) == library.available()
     assert (found["cases"][0]["peak"] > 0) == library.available()
 
 
