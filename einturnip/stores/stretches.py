@@ -95,9 +95,11 @@ def _brought(fd: int, first: int, last: int) -> bool:
 def _drain() -> Iterator[tuple[int, int, int]]:
     """Both ends of a pipe, and what takes whatever comes out of it."""
     with ExitStack() as opened:
-        opened_here = *os.pipe2(os.O_CLOEXEC), os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
-        for descriptor in opened_here:
-            opened.callback(os.close, descriptor)
+        begin, end = os.pipe2(os.O_CLOEXEC)
+        opened.callback(os.close, begin)
+        opened.callback(os.close, end)
+        nowhere = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+        opened.callback(os.close, nowhere)
         with suppress(OSError):  # more than the system allows; a smaller one does too
-            fcntl.fcntl(opened_here[1], fcntl.F_SETPIPE_SZ, _PIPE_NBYTES)
-        yield opened_here
+            fcntl.fcntl(end, fcntl.F_SETPIPE_SZ, _PIPE_NBYTES)
+        yield begin, end, nowhere
