@@ -71,13 +71,14 @@ def command(*arguments: Any, cwd: Path, **options: Any) -> subprocess.Popen[str]
     """``einturnip ARGUMENTS`` in a process of its own."""
     line = [sys.executable, "-m", "einturnip", *map(str, arguments)]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | options
-    # Who runs the tests in the background of a shell has them ignore Ctrl-C, and a child would inherit that.
-    pipes.setdefault("preexec_fn", _heeds_interrupts)
+    # Who runs the tests in the background of a shell, or by nohup, has them ignore signals; a child would inherit that.
+    pipes.setdefault("preexec_fn", _heeds_signals)
     return subprocess.Popen(line, cwd=cwd, env=ENVIRONMENT, text=True, **pipes)
 
 
-def _heeds_interrupts() -> None:
+def _heeds_signals() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def finished(*arguments: Any, cwd: Path, **options: Any) -> tuple[int, str, str]:
