@@ -6,7 +6,6 @@ import contextlib
 import gc
 import json
 import statistics
-import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -21,6 +20,7 @@ from einturnip.bench.gpu_cases import GB, GpuCase, gpu_cases
 from einturnip.bench.gpu_ceilings import DriverMemory, ceilings
 from einturnip.bench.gpu_page import page, told
 from einturnip.bench.gpu_peers import peers
+from einturnip.bench.host import typed
 from einturnip.core.errors import EinturnipError
 from einturnip.devices.choice import Chosen
 from einturnip.devices.probe import probe
@@ -87,8 +87,7 @@ def _machine(chosen: Chosen, device: str) -> dict[str, Any]:
     gpu = (
         next((g.name for g in probe().gpus if g.number == chosen.number), "") if chosen.kind == "cuda" else "simulated"
     )
-    command = " ".join(["einturnip", *sys.argv[1:]])
-    return {"gpu": gpu, "device": device, "driver": probe().driver, "versions": versions, "command": command}
+    return {"gpu": gpu, "device": device, "driver": probe().driver, "versions": versions, "command": typed()}
 
 
 def _measured(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 import platform
+import shlex
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import date
@@ -69,6 +71,11 @@ def geometric_mean(outcomes: Sequence[Outcome]) -> float:
     """Of the ratios to the fastest peer."""
     ratios = [o.ratio for o in outcomes if math.isfinite(o.ratio)]
     return math.exp(sum(map(math.log, ratios)) / len(ratios)) if ratios else math.nan
+
+
+def typed() -> str:
+    """The command line of this process."""
+    return shlex.join(["einturnip", *sys.argv[1:]])
 
 
 def machine() -> dict[str, Any]:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import shlex
-import sys
 import time
 from pathlib import Path
 
@@ -30,12 +28,12 @@ def command() -> None:
 @click.option("--small", is_flag=True, help="Tiny sizes: they try the harness and measure nothing.")
 def host(names: tuple[str, ...], out: Path | None, rounds: int, small: bool) -> None:
     """In memory: contractions, attention, joins, rows, transposes, gathers. CASE is a part of a case's name."""
-    from einturnip.bench.host import bench, geometric_mean, line, machine, write
+    from einturnip.bench.host import bench, geometric_mean, line, machine, typed, write
 
     if rounds < 1:
         raise click.BadParameter("at least one round", param_hint="--rounds")
     outcomes = []
-    words = _command()
+    words = typed()
     for outcome in bench(names, rounds, small):
         outcomes.append(outcome)
         click.echo(line(outcome))
@@ -52,7 +50,7 @@ def host(names: tuple[str, ...], out: Path | None, rounds: int, small: bool) -> 
 @click.option("--small", is_flag=True, help="Tiny sizes: they try the harness and measure nothing.")
 def loop(out: Path | None, folder: Path, small: bool) -> None:
     """What the runtime takes beside the ops that it runs, and a run beside its program."""
-    from einturnip.bench.host import machine
+    from einturnip.bench.host import machine, typed
     from einturnip.bench.loop import bench, write
 
     figures = []
@@ -60,7 +58,7 @@ def loop(out: Path | None, folder: Path, small: bool) -> None:
         figures.append(figure)
         click.echo(f"{figure.what}: {figure.value:.3g} {figure.unit}")
     if out is not None:
-        for path in write(figures, out, machine(), _command()):
+        for path in write(figures, out, machine(), typed()):
             click.echo(f"wrote {path}")
 
 
@@ -90,12 +88,12 @@ def disk(
     """
     from einturnip.bench.disk import SHARES, bench
     from einturnip.bench.disk_page import earlier, line, write
-    from einturnip.bench.host import machine
+    from einturnip.bench.host import machine, typed
     from einturnip.devices.host import measure_disk
 
     until = math.inf if seconds is None else time.monotonic() + seconds
     folder.mkdir(parents=True, exist_ok=True)
-    words, about = _command(), machine()
+    words, about = typed(), machine()
     records, there = ({}, None) if out is None else earlier(out, about, small)
     if there is None:
         rates = measure_disk(folder)
@@ -136,8 +134,3 @@ def gpu(out: Path, device: str, parts: tuple[str, ...], minutes: float, tiny: bo
     out.mkdir(parents=True, exist_ok=True)
     for line in run(out, device, chosen, "".join(parts) or "abcde", 60 * minutes, tiny):
         click.echo(line)
-
-
-def _command() -> str:
-    """What was typed."""
-    return shlex.join(["einturnip", *sys.argv[1:]])

@@ -78,7 +78,7 @@ def _brought(fd: int, first: int, last: int) -> bool:
     """Have bytes of a file come into the page cache, and no further; False where they do not.
 
     They pass through a pipe that leads nowhere: nothing is copied, and the system reads ahead as for any reader (on the
-    machine of the figures 2.2 GB/s for a fiftieth of a core, where a byte of each page took a core for 1.4).
+    machine of the figures 2.2 GB/s for a tenth of a core at most, where a byte of each page took half of one for 1.4).
     """
     try:
         with _drain() as (begin, end, nowhere):

@@ -7,13 +7,13 @@ Source: Goto and van de Geijn (2008), the blocks; Matthews (2018), tables of pla
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from einturnip.codegen.native.ir import Value
 from einturnip.codegen.native.memory import METADATA
 from einturnip.codegen.native.panels import CHUNK, ROWS, Multiplication, packs, place, table
-from einturnip.codegen.native.register_tile import HEIGHTS, LEAVES, STREAMS, STRIP_HEIGHTS, Update, strip_tile, tile
+from einturnip.codegen.native.register_tile import HEIGHTS, LEAVES, STREAMS, Update, strip_tile, tile
 from einturnip.codegen.native.routine import ONE, Routine, number
 from einturnip.codegen.native.squares import RUN, Columns, Terms
 
@@ -98,8 +98,8 @@ def _even(n: int, most: int, unit: int = 1) -> int:
 def multiply_function(what: Multiplication, name: str) -> str:
     """The LLVM IR."""
     parts = [place(), table(what), *packs(what), Columns(what), Terms(what), Update(what)]
-    for make, heights in ((tile, HEIGHTS), (strip_tile, STRIP_HEIGHTS)):
-        parts += [make(what, height, vectors) for height in heights for vectors in (1, 2)]
+    for kind, make in (("tile", tile), ("strip", strip_tile)):
+        parts += [make(what, height, vectors) for height in HEIGHTS[kind] for vectors in (1, 2)]
     routines = [*parts, _Blocked(what, name)]
     declared = dict.fromkeys(line for f in routines for line in f.declared)
     return "\n".join([f.text for f in routines] + list(declared)) + f"\n{METADATA}"
@@ -240,8 +240,8 @@ class _Blocked(Routine):
 
         self.either(
             self.both(straight, narrow),
-            lambda: strips(STRIP_HEIGHTS[-1], self._passing),
-            lambda: strips(ROWS, self._chunks),
+            lambda: strips(HEIGHTS["strip"][-1], self._passing),
+            lambda: strips(HEIGHTS["tile"][-1], self._chunks),
         )
 
     def _passing(self, row: Value, following: Value) -> None:
@@ -252,7 +252,7 @@ class _Blocked(Routine):
             again = self.whether("slt", self.plus(column, self.what.columns), self.breadth)
             ahead = self.words(rows, self.select(again, row, following))
             stands = self._panel(column), self.tensors["left"], self.words(rows, row), ahead
-            self._tile("strip", STRIP_HEIGHTS, row, column, self.adds, stands, (first, self.depth))
+            self._tile("strip", row, column, self.adds, stands, (first, self.depth))
 
         self.each(self.breadth, self.what.columns, one)
 
@@ -286,19 +286,12 @@ class _Blocked(Routine):
 
         def one(column: Value) -> None:
             right = self.at(self._panel(column), self.times(term, self.what.columns * self.what.size))
-            self._tile("tile", HEIGHTS, row, column, adds, (left, right, source, ahead, terms), (count,))
+            self._tile("tile", row, column, adds, (left, right, source, ahead, terms), (count,))
 
         self.each(self.breadth, self.what.columns, one)
 
     def _tile(
-        self,
-        name: str,
-        heights: Sequence[int],
-        row: Value,
-        column: Value,
-        how: Value,
-        places: tuple[Value, ...],
-        numbers: tuple[Value, ...],
+        self, kind: str, row: Value, column: Value, how: Value, places: tuple[Value, ...], numbers: tuple[Value, ...]
     ) -> None:
         """By the smallest of the routines that hold the rows and columns that are left."""
         lines, across = self.minus(self.height, row), self.minus(self.breadth, column)
@@ -312,8 +305,8 @@ class _Blocked(Routine):
             whole = self.both(self.whether("sge", run, columns), self.whether("sge", lines, height))
             whole = self.both(whole, self.whether("ne", how, STREAMS))
             here = self.select(whole, how, number(LEAVES))
-            self.run(f"{name}{height}x{vectors}", *result, *places, here, across, *numbers)
-            self.when(self.whether("eq", here, LEAVES), lambda: self._put(row, column, heights[-1], how))
+            self.run(f"{kind}{height}x{vectors}", *result, *places, here, across, *numbers)
+            self.when(self.whether("eq", here, LEAVES), lambda: self._put(row, column, HEIGHTS[kind][-1], how))
 
         def tile_of(height: int) -> None:
             self.either(wide, lambda: of(height, 2), lambda: of(height, 1))
@@ -324,4 +317,4 @@ class _Blocked(Routine):
             else:
                 self.either(self.whether("sgt", lines, height), lambda: lowest(*higher), lambda: tile_of(height))
 
-        lowest(*heights)
+        lowest(*HEIGHTS[kind])

@@ -13,9 +13,9 @@ from einturnip.codegen.native.routine import ZERO, Routine, number
 # left in the workspace, for Update to do that with parts of it.
 PUTS, ADDS, STREAMS, LEAVES = range(4)
 _FAR = 128  # terms ahead, at most, that a strip's rows are fetched from memory
-HEIGHTS = (4, 8, ROWS)  # of tiles: the last rows are done in a lower one where they are few
-# Of strips: as many rows as the first cache has lines in one place, where all of them may stand.
-STRIP_HEIGHTS = (4, 8)
+# Rows of each kind of tile: the last ones are done in a lower one where they are few. A strip has as many as the first
+# cache has lines in one place, where all of them may stand.
+HEIGHTS = {"tile": (4, 8, ROWS), "strip": (4, 8)}
 # Where a tile is left, or belongs: its first column in the result, and how far from there its rows are.
 _RESULT = "target out places factor"
 
