@@ -12,14 +12,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import product
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from einturnip.decomp.alike import Group
 from einturnip.decomp.cost import is_cut, operand_nbytes, output_nbytes, state_nbytes
-from einturnip.decomp.types import Block, Partitioning
+from einturnip.decomp.types import Block, Partitioning, walk_order
 
 Floats: TypeAlias = NDArray[np.float64]
 
@@ -38,6 +38,20 @@ MOST_CANDIDATES = 20_000
 FEW_LABELS = 4
 
 
+class Best(NamedTuple):
+    """The block of an einsum that reads the fewest bytes in some memory: its row, and what all operands are read by it.
+
+    ``together``: tiles of the largest block that reads as little; ``outermost``: as Block has it; ``reads``: bytes of
+    each operand, turns' savings shared.
+    """
+
+    row: int
+    nbytes: float
+    together: int
+    outermost: int
+    reads: Floats
+
+
 def choose_block(group: Group, part: Partitioning, capacity: int) -> tuple[Block, float]:
     """The block of the group's einsums that reads the fewest bytes among those that fit, and those bytes."""
     return Blocks(group, part).best(capacity)
@@ -48,7 +62,7 @@ class Blocks:
 
     def __init__(self, group: Group, part: Partitioning) -> None:
         e = group.einsum
-        self._known: tuple[int, tuple[int, float, int]] | None = None
+        self._known: tuple[int, Best] | None = None
         self.n_out = e.n_out
         self.reads = group.reads
         self.counts = part.counts
@@ -80,39 +94,42 @@ class Blocks:
 
     def best(self, capacity: int) -> tuple[Block, float]:
         """The block that reads the fewest bytes in ``capacity``, and of those the smallest."""
-        found, total, _ = self._best(capacity)
-        turning = bool(self.turned[found] <= capacity * self.share)
-        return Block(tuple(self.tiles[found].tolist()), self.walks[found], turning), total
+        found = self._best(capacity)
+        turning = bool(self.turned[found.row] <= capacity * self.share)
+        tiles = tuple(self.tiles[found.row].tolist())
+        return Block(tiles, self.walks[found.row], turning, found.outermost), found.nbytes
 
     def read_nbytes(self, capacity: int) -> float:
         """Bytes that the best block reads."""
-        return self._best(capacity)[1]
+        return self._best(capacity).nbytes
+
+    def reads_of_each(self, capacity: int) -> Floats:
+        """The same of each operand, with a share of what turns save."""
+        return self._best(capacity).reads
 
     def together(self, capacity: int) -> int:
         """Of how many output tiles the accumulators may stand beside one another with nothing read more often."""
-        return self._best(capacity)[2]
+        return self._best(capacity).together
 
     def spare(self, capacity: int) -> float:
         """How many more operand tiles would fit beside the best block: with few, free bytes come to be scattered."""
-        slack = capacity * self.share - float(self.held[self._best(capacity)[0]])
+        slack = capacity * self.share - float(self.held[self._best(capacity).row])
         return slack / max(1, *self.tile)
 
-    def _best(self, capacity: int) -> tuple[int, float, int]:
-        """The row of the best block, the bytes it reads, and the tiles of the largest that reads as little."""
+    def _best(self, capacity: int) -> Best:
         if self._known is None or self._known[0] != capacity:
             self._known = capacity, self._search(capacity)
         return self._known[1]
 
-    def _search(self, capacity: int) -> tuple[int, float, int]:
+    def _search(self, capacity: int) -> Best:
         slack = capacity * self.share - self.held
         slack[0] = max(0.0, slack[0])
-        total, left = np.zeros(len(slack)), slack.copy()
-        shared = self.shared.copy()
+        reads, left, shared = np.array(self.whole) * self.again, slack.copy(), self.shared.copy()
         for s in sorted(range(len(self.whole)), key=self.whole.__getitem__):
             stays = (self.again[:, s] > 1) & (self.whole[s] <= left)
             left -= np.where(stays, self.whole[s], 0.0)
             shared[:, s] *= ~stays[:, None]
-            total += self.whole[s] * np.where(stays, 1, self.again[:, s])
+            reads[stays, s] = self.whole[s]
         # At a turn the last block's accumulators are on their way out while the next one's come. Where the walk of the
         # tiles turns too, all else is left for what both blocks read, but a tile of the other operand, and the next.
         block = self.tiles.prod(axis=1)
@@ -120,10 +137,16 @@ class Blocks:
         turned = self.held - self.made * block - passing
         turning = self.turned <= capacity * self.share
         left += np.where(turning, turned, -self.made * np.minimum(TURNING, block))
-        total -= (self.turns * np.minimum(shared.sum(axis=1), np.maximum(left, 0.0)[:, None])).sum(axis=1)
-        total = np.where(slack < 0, np.inf, np.maximum(total, sum(self.whole)))
-        found = int(np.lexsort((self.held, total))[0])
-        return found, float(total[found]), int(block[total <= total[found]].max())
+        both = shared.sum(axis=1)
+        kept = np.minimum(both, np.maximum(left, 0.0)[:, None])
+        saved = (self.turns * kept).sum(axis=2)
+        total = np.maximum(reads.sum(axis=1) - saved.max(axis=0), sum(self.whole))
+        total[slack < 0] = np.inf
+        row = int(np.lexsort((self.held, total))[0])
+        outermost = int(saved[:, row].argmax())
+        spared = shared[row] @ (self.turns[outermost, row] * kept[row] / np.maximum(1.0, both[row]))
+        together = int(block[total <= total[row]].max())
+        return Best(row, float(total[row]), together, outermost, np.maximum(self.whole, reads[row] - spared))
 
     def _held(
         self, tiles: NDArray[np.int64], walk: int | None, made: int, stays: bool, first: int | None = None
@@ -169,8 +192,13 @@ class Blocks:
             panel = nbytes / np.maximum(1, blocks[:, [p for p in axes if p in reads]].prod(axis=1))
             self.shared[:, s, lacking] = panel[:, None]
         # A step along p, between blocks that differ in p alone, shares the panels of the operands that lack p.
-        before = np.concatenate([np.ones((n, 1), np.int64), blocks.cumprod(axis=1)[:, :-1]], axis=1)[:, : self.n_out]
-        self.turns = np.maximum(0, blocks - 1) * before
+        # How many there are hangs on the label that the walk of blocks changes last: a page for each.
+        self.turns = np.zeros((max(1, self.n_out), n, self.n_out))
+        for outermost in axes:
+            lines: Any = 1
+            for p in walk_order(self.n_out, outermost):
+                self.turns[outermost, :, p] = lines * (blocks[:, p] - 1)
+                lines = lines * blocks[:, p]
 
 
 def _sizes(counts: Sequence[int], walk: int | None, most: int) -> NDArray[np.int64]:

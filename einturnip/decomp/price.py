@@ -12,7 +12,7 @@ from einturnip.decomp.blocks import Blocks
 from einturnip.decomp.kernel_time import kernel_seconds
 from einturnip.decomp.search import Cut
 from einturnip.decomp.stored import FileLayout, layout_of
-from einturnip.decomp.transfer_time import run_seconds
+from einturnip.decomp.transfer_time import READERS, run_seconds
 from einturnip.decomp.types import Partitioning
 from einturnip.eingraph.types import InputNode
 
@@ -25,13 +25,17 @@ COLD = 8.0
 
 @dataclass(frozen=True)
 class Way:
-    """One group of einsums in tiles of one size. ``run_seconds``: what starting to read takes, a byte of operands."""
+    """One group of einsums in tiles of one size.
+
+    ``runs``: seconds that starting to read adds to a byte of each operand; ``cores``: what reading takes of a core.
+    """
 
     seconds: float
     apart: int
     held: int
     calls: int
-    run_seconds: float
+    runs: tuple[float, ...]
+    cores: tuple[float, ...]
     blocks: Blocks | None
 
 
@@ -51,16 +55,20 @@ class Prices:
         return Cut(tuple(tiles), max((w.held for w in ways), default=0), sum(w.calls for w in ways))
 
     def of(self, tiles: Sequence[int], capacity: int) -> float:
-        """Seconds in which kernels and reading hide each other, and the bytes read, which cost even if hidden."""
+        """Seconds in which kernels and reading hide each other, and the bytes read, which cost even if hidden.
+
+        What reading takes of the cores is no longer theirs who compute.
+        """
         computing = reading = nbytes = 0.0
         machine = self.machine
         for n, group in enumerate(self.graph.groups):
             way = self.way(n, tiles)
             together = way.apart
             if way.blocks is not None:
-                read = way.blocks.read_nbytes(capacity)
-                nbytes += len(group.nodes) * read
-                reading += len(group.nodes) * read * way.run_seconds
+                reads = len(group.nodes) * way.blocks.reads_of_each(capacity)
+                nbytes += float(reads.sum())
+                reading += float(reads @ way.runs)
+                computing += float(reads @ way.cores) / machine.workers
                 if way.blocks.cut:
                     together = way.blocks.together(capacity)
             # Kernels of one output tile share an accumulator and take turns.
@@ -95,31 +103,30 @@ class Prices:
         parts = math.prod(b / t for b, t in zip(e.bounds, part.tiles, strict=True))
         seconds = calls * machine.op_latency + work * parts * len(group.nodes)
         blocks = Blocks(group, part) if self._blocked and group.from_files else None
-        runs = self._run_seconds(group, part.tiles) if blocks is not None else 0.0
+        reading = [self._reading(group, slot, part.tiles) for slot in range(len(e.accesses))] if blocks else []
+        runs, cores = zip(*reading, strict=True) if reading else ((), ())
         apart = math.prod(part.counts[: e.n_out])
-        return Way(seconds, apart, self.graph.held_nbytes(group, tiles), calls, runs, blocks)
+        return Way(seconds, apart, self.graph.held_nbytes(group, tiles), calls, runs, cores, blocks)
 
-    def _run_seconds(self, group: Group, tiles: Sequence[int]) -> float:
-        """Seconds a byte that starting each contiguous run of a stored operand adds, and decoding what is not wanted.
+    def _reading(self, group: Group, slot: int, tiles: Sequence[int]) -> tuple[float, float]:
+        """Seconds that a byte of a stored operand takes beside its transfer, and those of a core with it.
 
-        On average over the operands.
+        For the starts of contiguous runs, and for decoding what is not wanted.
         """
         node = self.graph.graph.nodes[group.node]
-        seconds = nbytes = 0.0
-        for slot, operand in enumerate(node.operands if not isinstance(node, InputNode) else ()):
-            stored = self.graph.graph.nodes[operand]
-            extents = group.einsum.operand_extents(slot, tiles)
-            whole = math.prod(stored.shape) * stored.dtype.itemsize
-            nbytes += whole
-            if not isinstance(stored, InputNode) or not whole:
-                continue
-            layout, box = layout_of(self._layouts, operand, len(stored.shape)), [max(1, n) for n in extents]
-            run = layout.run_nbytes(stored.shape, box, stored.dtype.itemsize)
-            seconds += whole / run * run_seconds(run, self.machine)
-            seconds += layout.cut_again(stored.shape, box) * self.machine.op_latency
-            read, wanted = layout.decoded_nbytes(stored.shape, box, stored.dtype.itemsize), math.prod(box)
-            seconds += whole * max(0.0, read / (wanted * stored.dtype.itemsize) - 1) / self.machine.read_bandwidth
-        return seconds / nbytes if nbytes else 0.0
+        operand = () if isinstance(node, InputNode) else node.operands[slot : slot + 1]
+        stored = self.graph.graph.nodes[operand[0]] if operand else None
+        if not isinstance(stored, InputNode) or 0 in stored.shape:
+            return 0.0, 0.0
+        machine, itemsize = self.machine, stored.dtype.itemsize
+        layout = layout_of(self._layouts, operand[0], len(stored.shape))
+        box = [max(1, n) for n in group.einsum.operand_extents(slot, tiles)]
+        run = layout.run_nbytes(stored.shape, box, itemsize)
+        seconds = run_seconds(run, machine) / run
+        seconds += layout.cut_again(stored.shape, box) * machine.op_latency / (math.prod(stored.shape) * itemsize)
+        read = layout.decoded_nbytes(stored.shape, box, itemsize)
+        seconds += max(0.0, read / (math.prod(box) * itemsize) - 1) / machine.read_bandwidth
+        return seconds, READERS * (machine.run_latency / run + machine.read_core / machine.read_bandwidth)
 
 
 def whole_is_best(graph: Grouped, machine: Machine) -> bool:

@@ -60,14 +60,16 @@ def fitted(graph: Grouped, tiles: Sequence[int], capacity: int) -> Iterator[tupl
 def _shapes(m: int, n: int, k: int, room: float) -> list[tuple[int, int]]:
     """How many blocks along both sides of an m by n product of which one stands in ``room`` points, best first.
 
-    Each block reads a panel of either operand, but for what the one before has left of it.
+    Each block reads a panel of either operand, but for what the one before has left of it, whichever side is walked
+    along first.
     """
     found = []
     for rows in range(1, MOST_BLOCKS + 1):
         fewest = math.ceil(n / max(1.0, FILLED * room / math.ceil(m / rows)))
         for columns in range(fewest, min(n, fewest + MORE_BLOCKS) + 1):
             left = FILLED * room - math.ceil(m / rows) * math.ceil(n / columns)
-            turns = (columns - 1) * rows * min(left, m * k / rows) + (rows - 1) * min(left, n * k / columns)
+            across, down = ((columns - 1) * min(left, m * k / rows), (rows - 1) * min(left, n * k / columns))
+            turns = max(across * rows + down, across + down * columns)
             found.append((m * k * columns + n * k * rows - turns, rows, columns))
     return list(dict.fromkeys((rows, columns) for _, rows, columns in sorted(found)))[:MOST_SHAPES]
 

@@ -63,11 +63,18 @@ class Block:
     """Tiles per block along each output label, and the output label that streams (None: the aggregated ones do).
 
     ``turning``: there is room to walk the tiles so that what this block and the next both read stays.
+    ``outermost``: the output label along which the walk of blocks goes on last, the others following in their order.
     """
 
     tiles: tuple[int, ...]
     streamed: int | None
     turning: bool = False
+    outermost: int = 0
+
+
+def walk_order(n_labels: int, outermost: int) -> list[int]:
+    """Labels in the order of a walk, outermost first."""
+    return [outermost, *(p for p in range(n_labels) if p != outermost)] if n_labels else []
 
 
 @dataclass(frozen=True, slots=True)

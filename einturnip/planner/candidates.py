@@ -14,6 +14,7 @@ from einturnip.decomp.refine import blocked_classes, fitted, improved
 from einturnip.decomp.search import Cut, thinner
 from einturnip.memgraph.build import granule
 from einturnip.planner.budget import MIB
+from einturnip.planner.cost import OP_SECONDS
 
 # Working sets that should fit at once, for overlap and for blocks of accumulators; the fewest that are tried before a
 # cut is only a last resort; and how much slower a run is taken to be as it nears having just one.
@@ -26,9 +27,10 @@ MOST_CALLS = 1_000_000
 # Cuts of the way to single points that are priced; of all, how many may be lowered and compared.
 MOST_PRICED = 10
 MOST_LOWERED = 6
-# Of bytes that are to be read at most, what cuts that are lowered for that read by formula; how much dearer than the
-# cheapest they are at most; tiles that are left free, of which more are of no use; and how many such cuts are lowered.
-SPARING, HARDLY_DEARER, AS_DEAR = 1.003, 1.1, 0.02
+# Of bytes that are to be read at most, what cuts that are lowered for that read by formula, and what is clearly less;
+# how much dearer than the cheapest they are at most, and by how much as dear; tiles that are left free, of which more
+# are of no use; and how many such cuts are lowered.
+SPARING, CLEARLY, HARDLY_DEARER, AS_DEAR = 1.003, 0.99, 1.15, 0.02
 ROOMY, MOST_SPARING = 2, 8
 # The most kinds of einsum for which I/O blocks are part of the price, and for which cuts are made to measure.
 MOST_GROUPS_BLOCKED = 200
@@ -141,23 +143,35 @@ class Candidates:
 
         return self.prices.cut(improved(self.graph, cut.tiles, price, self.blocked, EVALUATIONS))
 
-    def sparing(self, nbytes: float) -> list[Cut]:
-        """Cuts made to measure that by formula read hardly more than so many bytes, those quickly made first.
+    def sparing(self, nbytes: float, like: Cut) -> list[Cut]:
+        """Cuts made to measure that by formula read hardly more than so many bytes, those first that promise most.
 
-        The formula errs by a few percent, and more where little is left free: cuts that leave a few tiles come before.
+        In the room that a cut ``like`` these leaves, which hangs on how large its tiles and its plan are. The formula
+        errs by a few percent, and more where little is left free: cuts that leave a few tiles come before, and only
+        those that read clearly less are what steps to a lower price lead to from the first of them.
         """
-        capacity = self.room(self.way.coarsest)
-        made = map(self.prices.cut, dict.fromkeys(fitted(self.graph, self.way.coarsest.tiles, capacity)))
-        roomy = [c for c in made if self._is_roomy(c)]
-        found = [c for c in roomy if self.prices.read_nbytes(c.tiles, capacity) <= SPARING * nbytes]
-        least = min(map(self.price, found), default=0.0)
-        near = [c for c in found if self.price(c) <= HARDLY_DEARER * least]
+        capacity = self.room(like)
+
+        def reads(tiles: Sequence[int], most: float) -> bool:
+            return self.prices.read_nbytes(tiles, capacity) <= most * nbytes
+
+        def cost(cut: Cut) -> float:
+            return self.price(cut) + OP_SECONDS * cut.kernel_calls
 
         def order(cut: Cut) -> tuple[int, int, int]:
-            dearer = int((self.price(cut) / least - 1) / AS_DEAR)
+            dearer = int((cost(cut) / least - 1) / AS_DEAR)
             return -min(ROOMY, int(self.prices.spare(cut.tiles, capacity))), dearer, cut.kernel_calls
 
-        return sorted(near, key=order)[:MOST_SPARING]
+        def stepped(tiles: Sequence[int]) -> float:
+            cut = self.prices.cut(tiles)
+            return cost(cut) if self._is_roomy(cut) and reads(tiles, CLEARLY) else math.inf
+
+        made = map(self.prices.cut, dict.fromkeys(fitted(self.graph, self.way.coarsest.tiles, capacity)))
+        found = [c for c in made if self._is_roomy(c) and reads(c.tiles, SPARING)]
+        least = min(map(self.price, found), default=0.0)
+        ordered = sorted((c for c in found if self.price(c) <= HARDLY_DEARER * least), key=order)[:MOST_SPARING]
+        steps = (improved(self.graph, c.tiles, stepped, self.blocked, EVALUATIONS) for c in ordered[:1])
+        return list(dict.fromkeys([*map(self.prices.cut, steps), *ordered]))
 
     def finer(self, but: Sequence[Cut]) -> Iterator[Cut]:
         """Ever finer cuts that fit, for when none of the best can be laid out."""

@@ -136,7 +136,9 @@ def best_plan(candidates: Candidates, lower: Lower, machine: Machine) -> Found |
     compared = candidates.compared()
     plans = _Comparison(lower, machine, lambda found: _is_near(found, candidates))
     worse = 0
-    for cut in sorted(compared, key=lambda c: c.kernel_calls):  # those that are quickly made first
+    # Of products the formula tells which is better; else those that are quickly made come first.
+    order = compared if candidates.blocked else sorted(compared, key=lambda c: c.kernel_calls)
+    for cut in order:
         best = plans.best
         if best is not None and candidates.blocked and not _promising(cut, best, candidates):
             continue
@@ -202,13 +204,16 @@ def _luck(found: Found, candidates: Candidates) -> float:
 
 
 def _near_bound(best: Found, sparing: Found | None, candidates: Candidates, lower: Lower, machine: Machine) -> Found:
-    """A plan that moves nearly as little as any could, where products make the best by time move more."""
+    """A plan that moves nearly as little as any could, where products make the best by time move more.
+
+    Cuts alike come out alike: after MOST_WORSE that by formula would do and do not, none is looked for.
+    """
     if not candidates.blocked or best is sparing:
         return best
     found = sparing if sparing is not None and sparing.cost <= WORTH_NEAR * best.cost else None
-    left, (read, _) = SHARE_SPARING * purse(best.seconds), _near(candidates, best.cut)
-    for cut in candidates.sparing(read):
-        if found is not None and BETTER * found.seconds <= best.seconds:
+    left, (read, _), worse = SHARE_SPARING * purse(best.seconds), _near(candidates, best.cut), 0
+    for cut in candidates.sparing(read, best.cut):
+        if worse == MOST_WORSE or (found is not None and BETTER * found.seconds <= best.seconds):
             break
         if left < cut.kernel_calls or (found is not None and not _promising(cut, found, candidates)):
             continue
@@ -217,6 +222,7 @@ def _near_bound(best: Found, sparing: Found | None, candidates: Candidates, lowe
             left -= len(memgraph)
             made = _found(cut, memgraph, machine)
             worth = made.cost <= WORTH_NEAR * best.cost and _is_near(made, candidates)
+            worse = 0 if worth else worse + 1
             if worth and (found is None or made.merit < found.merit):
                 found = made
     return best if found is None else found

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import product
 from typing import TypeAlias
 
 from einturnip.codegen.mask import Mask
-from einturnip.decomp.types import Block, Partitioning
+from einturnip.decomp.types import Block, Partitioning, walk_order
 
 Key: TypeAlias = tuple[int, ...]
 
@@ -20,15 +20,21 @@ def block_keys(counts: Sequence[int], block: Block, key: Key) -> list[Key]:
     ranges = [range(k // b * b, min((k // b + 1) * b, c)) for k, b, c in zip(key, block.tiles, counts, strict=True)]
     if block.streamed is None:
         return list(product(*ranges))
-    order = [block.streamed, *(p for p in range(len(ranges)) if p != block.streamed)]
-    back = sorted(range(len(order)), key=order.__getitem__)
-    return [tuple(k[b] for b in back) for k in product(*(ranges[p] for p in order))]
+    return _walked(ranges, block.streamed, product)
 
 
 def block_starts(counts: Sequence[int], block: Block | None) -> Iterator[Key]:
     """The first key of every block, each line walked back over the one before."""
-    steps = (1,) * len(counts) if block is None else block.tiles
-    yield from serpentine([range(0, c, b) for c, b in zip(counts, steps, strict=True)])
+    steps, outermost = ((1,) * len(counts), 0) if block is None else (block.tiles, block.outermost)
+    ranges = [range(0, c, b) for c, b in zip(counts, steps, strict=True)]
+    yield from _walked(ranges, outermost, lambda *ordered: serpentine(ordered))
+
+
+def _walked(ranges: Sequence[range], outermost: int, walk: Callable[..., Iterable[Key]]) -> list[Key]:
+    """The keys of a walk over ranges, one of which comes before the others."""
+    order = walk_order(len(ranges), outermost)
+    back = sorted(range(len(order)), key=order.__getitem__)
+    return [tuple(k[b] for b in back) for k in walk(*(ranges[p] for p in order))]
 
 
 def orders(counts: Sequence[int], block: Block, key: Key, keys: Sequence[Key], steps: int) -> Iterator[Sequence[Key]]:
@@ -48,11 +54,12 @@ def turns(counts: Sequence[int], block: Block, key: Key) -> tuple[int | None, in
     """The labels along which the walk of blocks comes to the one that holds ``key``, and leaves it."""
     came = leaves = None
     at = [k // b for k, b in zip(key, block.tiles, strict=True)]
-    for p, (n, b, c) in enumerate(zip(at, block.tiles, counts, strict=True)):
-        further, back = n * b + b < c, n > 0
-        if sum(at[:p]) % 2:  # this line is walked the other way
+    lines = 0
+    for p in walk_order(len(at), block.outermost):
+        further, back = (at[p] + 1) * block.tiles[p] < counts[p], at[p] > 0
+        if lines % 2:  # this line is walked the other way
             further, back = back, further
-        came, leaves = p if back else came, p if further else leaves
+        came, leaves, lines = p if back else came, p if further else leaves, lines + at[p]
     return came, leaves
 
 

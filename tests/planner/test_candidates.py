@@ -97,6 +97,18 @@ def test_where_all_fits_every_accumulator_may_stand_beside_the_others(product: G
     assert math.prod(blocks.best(tight)[0].tiles) <= blocks.together(tight) < 8
 
 
+@given(st.integers(120, 400))
+def test_either_operand_may_stay_while_the_other_passes(product: Grouped, mib: int) -> None:
+    """A product read the other way round: the same blocks, walked along the other side, for as many bytes."""
+    group = product.groups[0]
+    for tiles in ((1024, 512, 512), (2048, 256, 1024)):
+        own, other = (
+            Blocks(group, Partitioning(group.einsum.bounds, t)) for t in (tiles, (tiles[1], tiles[0], tiles[2]))
+        )
+        assert own.read_nbytes(mib * MIB) == pytest.approx(other.read_nbytes(mib * MIB), rel=0.02)
+        assert sum(own.reads_of_each(mib * MIB)) == pytest.approx(own.read_nbytes(mib * MIB), rel=0.02)
+
+
 def test_a_small_result_of_many_terms_is_best_made_by_both_workers() -> None:
     graph = planned(PLANES, 900 * MIB, a=312, b=312, c=296, d=312).graph
     machine = replace(Machine(), workers=2, read_bandwidth=1e13)

@@ -11,12 +11,13 @@ from einturnip.decomp.types import Block
 from einturnip.taskgraph.order import block_keys, block_starts, orders, turns
 
 lines = st.lists(st.tuples(st.integers(1, 6), st.integers(1, 4)), min_size=1, max_size=3)
+outermost = st.integers(0, 2)
 
 
-@given(lines)
-def test_turns_are_the_labels_in_which_neighbours_of_the_walk_differ(line: list[tuple[int, int]]) -> None:
+@given(lines, outermost)
+def test_turns_are_the_labels_in_which_neighbours_of_the_walk_differ(line: list[tuple[int, int]], last: int) -> None:
     counts = [c for c, _ in line]
-    block = Block(tuple(b for _, b in line), None, True)
+    block = Block(tuple(b for _, b in line), None, True, min(last, len(line) - 1))
     starts = list(block_starts(counts, block))
     for n, start in enumerate(starts):
         near = (starts[n - 1] if n else start, starts[n + 1] if n + 1 < len(starts) else start)
@@ -25,12 +26,12 @@ def test_turns_are_the_labels_in_which_neighbours_of_the_walk_differ(line: list[
         assert all(len(d) <= 1 for d in differ)
 
 
-@given(lines, st.integers(1, 5), st.booleans())
+@given(lines, st.integers(1, 5), st.booleans(), outermost)
 def test_every_step_walks_every_tile_once_and_goes_on_where_the_last_one_ended(
-    line: list[tuple[int, int]], steps: int, turning: bool
+    line: list[tuple[int, int]], steps: int, turning: bool, last: int
 ) -> None:
     counts = [c for c, _ in line]
-    block = Block(tuple(b for _, b in line), None, turning)
+    block = Block(tuple(b for _, b in line), None, turning, min(last, len(line) - 1))
     for start in block_starts(counts, block):
         keys = block_keys(counts, block, start)
         came, leaves = turns(counts, block, start)
@@ -51,3 +52,9 @@ def test_products_in_blocks_that_turn_read_what_both_share_once() -> None:
     after = next(orders(counts, block, second, block_keys(counts, block, second), 2))
     assert [k[1] for k in (*before, *after)] in ([0, 0, 1, 1, 2, 2, 3, 3], [1, 1, 0, 0, 2, 2, 3, 3])
     assert math.prod(counts) == 16
+
+
+def test_the_walk_of_blocks_goes_on_last_along_the_label_that_is_said() -> None:
+    starts = [list(block_starts((4, 6), Block((2, 2), None, True, last))) for last in (0, 1)]
+    assert starts[0] == [(0, 0), (0, 2), (0, 4), (2, 4), (2, 2), (2, 0)]
+    assert starts[1] == [(0, 0), (2, 0), (2, 2), (0, 2), (0, 4), (2, 4)]
