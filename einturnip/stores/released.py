@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import bisect
 import os
+import sys
 import threading
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +23,8 @@ released beside a range is dropped once more with it."""
 _LONG_NBYTES = 1 << 18
 _AT_ONCE = 1 << 13  # pages that are counted together
 _PAGE = os.sysconf("SC_PAGE_SIZE")
+_BITS = _PAGE.bit_length()
+_BYTES = (1 << _BITS) - 1
 
 
 class Spans:
@@ -40,16 +43,23 @@ class Spans:
 
 
 class PageCounts:
-    """Of each page that holds bytes ``start`` to ``stop`` of a file, how many bytes were released since it was dropped.
+    """Of pages that hold bytes ``start`` to ``stop`` of a file, how many bytes were released since they were dropped.
 
-    Two bytes a page, of those alone that are ever counted.
+    Eight bytes for each page that was released in part, none for those that were not or that were taken; and for each
+    page of an extent that was added since pages were last taken. What else the first and the last page hold counts as
+    released with what is ours of them.
     """
 
     def __init__(self, start: int, stop: int) -> None:
-        self._start, self._stop, self._first = start, stop, start // _PAGE
-        kind = np.dtype(np.uint16 if _PAGE < 1 << 16 else np.uint32)
-        self._counts: NDArray[Any] = np.zeros(-(-stop // _PAGE) - self._first, kind)
-        self._foreign()
+        self._start, self._stop = start, stop
+        # Numbers of pages, each with its count in the low bits: first what is left of those that were taken from, then
+        # what was added since.
+        self._counted = [np.empty(0, np.int64)]
+
+    @property
+    def partial_nbytes(self) -> int:
+        """Bytes of the pages that were released in part when pages were last taken."""
+        return _PAGE * len(self._counted[0])
 
     def add(self, extent: Extent) -> None:
         """Count the bytes of runs as released."""
@@ -57,38 +67,48 @@ class PageCounts:
         of_each = -(-run // _PAGE) + 1
         for begins in starts(extent, max(1, _AT_ONCE // of_each)):
             ends = begins + run
+            begins[begins == self._start] -= self._start % _PAGE
+            ends[ends == self._stop] += -self._stop % _PAGE
             pages = (begins // _PAGE)[:, None] + np.arange(of_each)
             inside = np.minimum(ends[:, None], _PAGE * (pages + 1)) - np.maximum(begins[:, None], _PAGE * pages)
-            held = inside > 0
-            np.add.at(self._counts, pages[held] - self._first, inside[held].astype(self._counts.dtype))
+            self._counted.append(_summed(((pages << _BITS) + inside)[inside > 0]))
 
-    def take(self, start: int, stop: int) -> tuple[list[tuple[int, int]], int]:
-        """Ranges of pages in a range of bytes that are released whole, and the bytes of those that are in part.
+    def take(self) -> list[tuple[int, int]]:
+        """Ranges of pages that are released whole; they count anew."""
+        if len(self._counted) == 1:
+            return []
+        counted = _summed(np.concatenate(self._counted))
+        are_whole = counted & _BYTES == _PAGE
+        self._counted = [counted[~are_whole]]
+        begins = _PAGE * (counted[are_whole] >> _BITS)
+        first, last = np.diff(begins, prepend=-_PAGE - 1) > _PAGE, np.diff(begins, append=sys.maxsize) > _PAGE
+        return list(zip(begins[first].tolist(), (begins[last] + _PAGE).tolist(), strict=True))
 
-        The former count anew.
-        """
-        low, high = start // _PAGE - self._first, -(-stop // _PAGE) - self._first
-        whole_ones = np.flatnonzero(self._counts[low:high] >= _PAGE) + low
-        self._counts[whole_ones] = 0
-        partial = int(np.count_nonzero(self._counts[low:high]))
-        self._foreign()
-        firsts = whole_ones[np.diff(whole_ones, prepend=-2) != 1].tolist()
-        lasts = whole_ones[np.diff(whole_ones, append=-2) != 1].tolist()
-        pairs = zip(firsts, lasts, strict=True)
-        return [(_PAGE * (self._first + a), _PAGE * (self._first + b + 1)) for a, b in pairs], _PAGE * partial
 
-    def _foreign(self) -> None:
-        """What of the first and the last page is not ours counts as released."""
-        if len(self._counts):
-            for at, ours in ((0, _PAGE - self._start % _PAGE), (-1, (self._stop - 1) % _PAGE + 1)):
-                if self._counts[at] == 0:
-                    self._counts[at] = _PAGE - ours
+def _summed(counted: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Each page once, in order, with all that was counted of it; sorts what it is given."""
+    counted.sort(kind="stable")  # the quickest for what comes in order, but for a few breaks
+    pages = counted >> _BITS
+    firsts = np.flatnonzero(np.diff(pages, prepend=-1) > 0)
+    return (pages[firsts] << _BITS) + np.minimum(np.add.reduceat(counted & _BYTES, firsts), _PAGE)
+
+
+@dataclass(slots=True)
+class _Slab:
+    """A slab of which some was released, but not yet all."""
+
+    counts: PageCounts
+    nbytes: int = 0  # that were released
+    pending_nbytes: int = 0  # see ``ReleasedPages``
 
 
 class ReleasedPages:
     """Which parts of a file were released; a slab of rows is dropped at once when the last tile of it is.
 
     A tile of a row-major matrix has thousands of short runs, and one call for each would cost more than the reading.
+    The counts take 1/512 of the pages that wait (``PageCounts``): those that are soon dropped, of ``PENDING_NBYTES``,
+    and those that tiles beside hold the rest of, of ``waiting_nbytes``. When more wait all leave, and are counted no
+    longer; so whatever the file's size, no more memory is held.
     ``leave``: lets the pages that hold a range of the file's bytes leave the page cache; None where nothing does.
     """
 
@@ -96,11 +116,9 @@ class ReleasedPages:
         self._stays, self._layout, self._file_order = leave is None, layout, file_order
         self._leave = leave or _stay
         self._lock = threading.Lock()
-        # Of each slab the bytes that were released, and those of pages that wait for what is beside.
-        self._released: dict[tuple[int, int], tuple[int, int]] = {}
+        self._slabs: dict[tuple[int, int], _Slab] = {}
         self._bytes = extent_span(layout.extent(whole(layout.shape)))
         self._gone = Spans()
-        self._counts: PageCounts | None = None
         self.pending_nbytes = 0
         """Bytes of pages that tiles were released of since pages were last dropped before all of their slab was."""
         self.scattered_nbytes = 0
@@ -124,16 +142,15 @@ class ReleasedPages:
         span = extent_span(self._layout.extent(self._slab(region)))
         cached = nbytes // extent[1] * (-(-(extent[0] % _PAGE + extent[1]) // _PAGE) * _PAGE)
         with self._lock:
-            if self._counts is None:
-                self._counts = PageCounts(*self._bytes)
-            done, waits = self._released.pop(span, (0, 0))
-            full = done + nbytes >= span[1] - span[0]
+            slab = self._slabs.setdefault(span, _Slab(PageCounts(*self._bytes)))
+            slab.nbytes += nbytes
+            full = slab.nbytes >= span[1] - span[0]
             if full:
-                self._counts.take(*span)
-                self.pending_nbytes -= waits
+                del self._slabs[span]
+                self.pending_nbytes -= slab.pending_nbytes
             else:
-                self._released[span] = done + nbytes, waits + cached
-                self._counts.add(extent)
+                slab.counts.add(extent)
+                slab.pending_nbytes += cached
                 self.pending_nbytes += cached
         if full:
             self._done(*span)
@@ -152,26 +169,26 @@ class ReleasedPages:
     def drop_pending(self) -> None:
         """Drop the pages that were released whole, of slabs that are not yet."""
         with self._lock:
-            if self._counts is None:
-                return
-            taken = [self._counts.take(*span) for span in self._released]
-            self.scattered_nbytes = sum(partial for _, partial in taken)
+            gone = [pages for slab in self._slabs.values() for pages in slab.counts.take()]
+            self.scattered_nbytes = sum(slab.counts.partial_nbytes for slab in self._slabs.values())
             self._none_pending()
-        for ranges, _ in taken:
-            for start, stop in ranges:
-                self._leave(start, stop)
+        for start, stop in gone:
+            self._leave(start, stop)
 
     def drop_scattered(self) -> None:
-        """Drop all of the slabs of which some was released: there is too much of it."""
+        """Drop all of the slabs of which some was released: there is too much of it. Their pages count anew."""
         with self._lock:
-            spans, self.scattered_nbytes = list(self._released), 0
+            spans, self.scattered_nbytes = list(self._slabs), 0
+            for slab in self._slabs.values():
+                slab.counts = PageCounts(*self._bytes)
             self._none_pending()
         for span in spans:
             self._leave(*span)
 
     def _none_pending(self) -> None:
-        self._released = {span: (done, 0) for span, (done, _) in self._released.items()}
         self.pending_nbytes = 0
+        for slab in self._slabs.values():
+            slab.pending_nbytes = 0
 
     def _done(self, start: int, stop: int) -> None:
         """Drop a range that is done with. A page at its ends that holds what is not stays, and goes with that.

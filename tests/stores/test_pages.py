@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 import tracemalloc
@@ -58,7 +59,52 @@ def test_counting_many_runs_takes_little_memory() -> None:
         assert tracemalloc.get_traced_memory()[1] < 1 << 20
     finally:
         tracemalloc.stop()
-    assert int(counts._counts.sum()) == extent_nbytes(extent)
+    assert sum(int((part & released._BYTES).sum()) for part in counts._counted) == extent_nbytes(extent)
+
+
+@given(st.permutations(range(20)), st.integers(0, 9000), st.sampled_from([700, 4096, 5000]), st.data())
+def test_pages_are_whole_when_each_of_their_bytes_was_released(
+    order: list[int], start: int, width: int, data: st.DataObject
+) -> None:
+    layout = c_layout((12, 5 * width), 1, start)
+    ours = np.zeros(-(-(start + layout.nbytes) // 4096) * 4096, bool)
+    ours[start : start + layout.nbytes] = True
+    kept, taken = ours.copy(), set[int]()
+    counts, in_rows = PageCounts(start, start + layout.nbytes), kept[start : start + layout.nbytes].reshape(12, -1)
+    for tile in order:
+        i, j = 3 * (tile // 5), width * (tile % 5)
+        counts.add(layout.extent(((i, i + 3), (j, j + width))))
+        in_rows[i : i + 3, j : j + width] = False
+        if data.draw(st.booleans()):
+            ranges = counts.take()
+            assert all(stop < after for (_, stop), (after, _) in itertools.pairwise(ranges))
+            pages = {page for a, b in ranges for page in range(a // 4096, b // 4096)}
+            per_page, ours_of = kept.reshape(-1, 4096), ours.reshape(-1, 4096)
+            assert pages == set(np.flatnonzero(ours_of.any(1) & ~per_page.any(1))) - taken
+            taken |= pages
+            assert counts.partial_nbytes == 4096 * int(np.count_nonzero(per_page.any(1) & (per_page != ours_of).any(1)))
+
+
+@pytest.mark.parametrize("columns", [False, True])
+def test_what_is_counted_of_a_large_file_is_in_proportion_to_what_waits(
+    monkeypatch: pytest.MonkeyPatch, columns: bool
+) -> None:
+    """A tensor of 100 GB in tiles that end within pages, whether all of a row's are read first or all of a column's."""
+    monkeypatch.setattr(released, "waiting_nbytes", lambda: 256 << 20)
+    layout = c_layout((1_250_000, 20_000), 4, 128)
+    left = ReleasedPages(lambda start, stop: None, layout, (0, 1))
+    tiles = [(i, j) for i in range(8) for j in range(8)] if columns else [(i, j) for i in range(2) for j in range(20)]
+    tracemalloc.start()
+    try:
+        for i, j in sorted(tiles, key=lambda tile: tile[1]) if columns else tiles:
+            left.release(((10_000 * i, 10_000 * (i + 1)), (1000 * j, 1000 * (j + 1))))
+            assert left.scattered_nbytes <= 256 << 20
+            assert tracemalloc.get_traced_memory()[0] < 1 << 20
+        held, peak = tracemalloc.get_traced_memory()
+        assert peak < 8 << 20
+        assert columns or held < 1 << 18 and not left._slabs
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_stretch_leaves_when_its_last_tile_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
