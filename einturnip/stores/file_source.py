@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from einturnip.core.dtypes import DType
-from einturnip.stores.layout import Layout, blocks, extent_nbytes
+from einturnip.stores.layout import LONG_NBYTES, Layout, blocks, extent_nbytes
 from einturnip.stores.pages import leaving
 from einturnip.stores.released import ReleasedPages
 from einturnip.stores.rows import read_rows, rows_of
 from einturnip.stores.stretches import STRETCH_NBYTES, Stretches, Waiting
-from einturnip.stores.transfer import LONG_NBYTES, copy_blocked, read_extent
+from einturnip.stores.transfer import copy_blocked, read_extent
 from einturnip.stores.types import Array, Extent, Region, region_shape
 
 STAGING_NBYTES = 1 << 18

@@ -12,6 +12,12 @@ from numpy.typing import NDArray
 from einturnip.core.errors import InternalError
 from einturnip.stores.types import Extent, Region, Repeats
 
+LONG_NBYTES = 1 << 18
+"""Runs of this length are moved one by one: asking for several together gains nothing."""
+
+SIEVED_STRIDE = 8192
+"""Runs no further apart than this share the pages that hold them: they are read with what lies between."""
+
 
 @dataclass(frozen=True, slots=True)
 class Layout:

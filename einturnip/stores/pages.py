@@ -42,6 +42,11 @@ def in_memory(fd: int) -> bool:
     return _is_memory(os.fstat(fd).st_dev)
 
 
+def cached_alone(fd: int) -> int:
+    """The flag by which reads give what is in the page cache alone; 0 where there is none: in files in memory."""
+    return 0 if in_memory(fd) else getattr(os, "RWF_NOWAIT", 0)
+
+
 @lru_cache(maxsize=64)
 def _is_memory(device: int) -> bool:
     try:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from einturnip.stores.layout import Layout, extent_nbytes, extent_span, rows, starts
+from einturnip.stores.layout import LONG_NBYTES, Layout, extent_nbytes, extent_span, rows, starts
 from einturnip.stores.pages import PENDING_NBYTES, waiting_nbytes
 from einturnip.stores.types import Extent, Region, whole
 
@@ -20,7 +20,6 @@ REACH_NBYTES = 4 << 20
 """The page cache holds what is read ahead in pages of up to some MiB, which leave it only whole: so much of what was
 released beside a range is dropped once more with it."""
 
-_LONG_NBYTES = 1 << 18
 _AT_ONCE = 1 << 13  # pages that are counted together
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _BITS = _PAGE.bit_length()
@@ -134,7 +133,7 @@ class ReleasedPages:
         if not nbytes or self._stays:
             return
         self._began = True
-        if extent[1] >= _LONG_NBYTES:
+        if extent[1] >= LONG_NBYTES:
             for first, count, stride in rows(extent[0], extent[2]):
                 for i in range(count):
                     self._done(first + i * stride, first + i * stride + extent[1])

@@ -16,9 +16,9 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from mmap import PAGESIZE
 
-from einturnip.stores.layout import Layout, extent_span
-from einturnip.stores.pages import waiting_nbytes
-from einturnip.stores.types import whole
+from einturnip.stores.layout import LONG_NBYTES, SIEVED_STRIDE, Layout, extent_nbytes, extent_span, rows
+from einturnip.stores.pages import cached_alone, waiting_nbytes
+from einturnip.stores.types import Extent, whole
 
 STRETCH_NBYTES = 4 << 20
 """Bytes of a file that are read in sequence at once; rows longer than that are not read for their runs."""
@@ -47,22 +47,43 @@ class Waiting:
 
 
 class Stretches:
-    """Of one file, what was read for tiles to come. ``fd``: a descriptor that the system reads ahead by.
-
-    ``turn`` is held by who looks for a stretch and fetches it: two who read one file in sequence, at two places, are
-    taken for one who reads at random.
-    """
+    """Of one file, what was read for tiles to come. ``fd``: a descriptor that the system reads ahead by."""
 
     def __init__(self, fd: int, layout: Layout, waiting: Waiting) -> None:
         self._fd, self.waiting = fd, waiting
         self._begin, self._end = extent_span(layout.extent(whole(layout.shape)))
-        self.turn = threading.Lock()
+        # Held by who looks for a stretch and fetches it: two who read one file in sequence, at two places, are taken
+        # for one who reads at random.
+        self._turn = threading.Lock()
 
-    def rows(self, stride: int) -> int:
-        """How many runs that lie so far apart a stretch holds; 0 where they are too far apart."""
-        return STRETCH_NBYTES // stride
+    def bring(self, fd: int, extent: Extent) -> None:
+        """Bring what an extent reads into the page cache: whole stretches that are cold at either end, or parts alone.
 
-    def fetch(self, offset: int, count: int, stride: int, nbytes: int) -> bool:
+        A part is a run, or runs that are read with what lies between. ``fd``: who reads them.
+        """
+        offset, run, repeats = extent
+        flags = cached_alone(fd)
+        level = max((n for n, (_, stride) in enumerate(repeats) if stride > SIEVED_STRIDE), default=-1) + 1
+        inner, probe = repeats[level:], [memoryview(bytearray(1))]
+        part, span = extent_nbytes((0, run, inner)), extent_span((0, run, inner))[1]
+        for first, count, stride in rows(offset, repeats[:level]) if flags and run < LONG_NBYTES else ():
+            each = STRETCH_NBYTES // stride if count > 1 else 0
+            for at in range(0, count, each) if each > 1 else ():
+                n, begin = min(each, count - at), first + at * stride
+                with self._turn:
+                    try:
+                        cached = all(os.preadv(fd, probe, place, flags) for place in (begin, begin + (n - 1) * stride))
+                    except BlockingIOError:
+                        cached = False
+                    except OSError:  # no RWF_NOWAIT here
+                        return
+                    if cached:
+                        self.waiting.found(n * part)
+                    elif not self._fetch(begin, n, stride, n * part) and inner:
+                        for place in range(begin, begin + n * stride, stride):
+                            os.posix_fadvise(fd, place, span, os.POSIX_FADV_WILLNEED)
+
+    def _fetch(self, offset: int, count: int, stride: int, nbytes: int) -> bool:
         """Bring all that lies beside ``count`` runs, of so many bytes in all, into the page cache; False if too much.
 
         What goes wrong here is told by who reads the runs.

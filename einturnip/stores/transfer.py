@@ -11,8 +11,8 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from einturnip.core.errors import StoreError
-from einturnip.stores.layout import extent_nbytes, extent_span, rows
-from einturnip.stores.pages import in_memory
+from einturnip.stores.layout import LONG_NBYTES, SIEVED_STRIDE, extent_span, rows
+from einturnip.stores.pages import cached_alone
 from einturnip.stores.stretches import Stretches
 from einturnip.stores.together import AT_ONCE, FEWEST, READ, WRITE, Together, refused, together
 from einturnip.stores.types import Array, Extent
@@ -20,16 +20,8 @@ from einturnip.stores.types import Array, Extent
 AHEAD = AT_ONCE
 """Runs that are asked of the disk together once one is not in the page cache (measured: 4 to 6 times the cold rate)."""
 
-LONG_NBYTES = 1 << 18
-"""Runs of this length are read one by one: asking for several ahead gains nothing."""
-
-SIEVED_STRIDE = 8192
-"""Runs no further apart than this share the pages that hold them: they are read with what lies between."""
-
 _SIEVE_NBYTES = 1 << 17
 _GROUP_NBYTES = _SIEVE_NBYTES // 8  # a group of runs that is read together with others
-# The flag by which reads give what is in the page cache alone; file systems in memory refuse it.
-_NOWAIT = getattr(os, "RWF_NOWAIT", 0)
 _threads = threading.local()
 
 
@@ -65,7 +57,7 @@ def write_full(fd: int, view: memoryview, offset: int, explain: Callable[[OSErro
 def read_extent(fd: int, view: memoryview, extent: Extent, name: str, stretches: Stretches | None = None) -> None:
     """Fill ``view`` with the extent's runs, one after the other; with ``stretches``, cold ones with what is beside."""
     if stretches is not None:
-        _bring(stretches, fd, extent)
+        stretches.bring(fd, extent)
     offset, run, repeats = extent
     at, span = 0, extent_span((0, run, repeats[-1:]))[1]
     if len(repeats) > 1 and repeats[-1][1] <= SIEVED_STRIDE and span <= _GROUP_NBYTES:
@@ -85,41 +77,13 @@ def read_extent(fd: int, view: memoryview, extent: Extent, name: str, stretches:
         at += count * run
 
 
-def _bring(stretches: Stretches, fd: int, extent: Extent) -> None:
-    """Bring what an extent reads into the page cache: whole stretches that are cold at either end, or its parts alone.
-
-    A part is a run, or runs that are read with what lies between.
-    """
-    offset, run, repeats = extent
-    flags = 0 if in_memory(fd) else _NOWAIT
-    level = max((n for n, (_, stride) in enumerate(repeats) if stride > SIEVED_STRIDE), default=-1) + 1
-    inner, probe = repeats[level:], [memoryview(bytearray(1))]
-    part, span = extent_nbytes((0, run, inner)), extent_span((0, run, inner))[1]
-    for first, count, stride in rows(offset, repeats[:level]) if flags and run < LONG_NBYTES else ():
-        each = stretches.rows(stride) if count > 1 else 0
-        for at in range(0, count, each) if each > 1 else ():
-            n, begin = min(each, count - at), first + at * stride
-            with stretches.turn:
-                try:
-                    cached = all(os.preadv(fd, probe, place, flags) for place in (begin, begin + (n - 1) * stride))
-                except BlockingIOError:
-                    cached = False
-                except OSError:  # no RWF_NOWAIT here
-                    return
-                if cached:
-                    stretches.waiting.found(n * part)
-                elif not stretches.fetch(begin, n, stride, n * part) and inner:
-                    for place in range(begin, begin + n * stride, stride):
-                        os.posix_fadvise(fd, place, span, os.POSIX_FADV_WILLNEED)
-
-
 def _read_short_runs(fd: int, view: memoryview, run: int, offset: int, count: int, stride: int, name: str) -> None:
     """Read runs that are in the page cache as they come; those that are not are asked of the disk together first.
 
     One synchronous read after the other would leave the disk with one small request at a time.
     """
     many = together() if count >= FEWEST else None
-    flags = 0 if in_memory(fd) else _NOWAIT
+    flags = cached_alone(fd)
     for at in range(0, count, AHEAD):
         n, part = min(AHEAD, count - at), view[at * run : (at + AHEAD) * run]
         if many is None or not _read_together(many, fd, part, run, offset, n, stride, name, flags):
