@@ -59,22 +59,19 @@ def read_extent(fd: int, view: memoryview, extent: Extent, name: str, stretches:
     if stretches is not None:
         stretches.bring(fd, extent)
     offset, run, repeats = extent
-    at, span = 0, extent_span((0, run, repeats[-1:]))[1]
-    if len(repeats) > 1 and repeats[-1][1] <= SIEVED_STRIDE and span <= _GROUP_NBYTES:
-        for first, count, stride in rows(offset, repeats[:-1]):
-            nbytes = count * run * repeats[-1][0]
-            _read_groups(fd, view[at : at + nbytes], (run, *repeats[-1]), span, first, count, stride, name)
-            at += nbytes
-        return
+    at, many, apart = 0, 1, 0
+    if len(repeats) > 1 and repeats[-1][1] <= SIEVED_STRIDE and extent_span((0, run, repeats[-1:]))[1] <= _GROUP_NBYTES:
+        repeats, (many, apart) = repeats[:-1], repeats[-1]
     for first, count, stride in rows(offset, repeats):
+        part = view[at : at + count * many * run]
         if run >= LONG_NBYTES:
             for i in range(count):
-                read_full(fd, view[at + i * run : at + (i + 1) * run], first + i * stride, name)
-        elif count > 1 and stride <= SIEVED_STRIDE:
-            _read_sieved(fd, view[at : at + count * run], run, first, count, stride, name)
+                read_full(fd, part[i * run : (i + 1) * run], first + i * stride, name)
+        elif many > 1 or count > 1 and stride <= SIEVED_STRIDE:
+            _read_sieved(fd, part, (run, many, apart), first, count, stride, name)
         else:
-            _read_short_runs(fd, view[at : at + count * run], run, first, count, stride, name)
-        at += count * run
+            _read_short_runs(fd, part, run, first, count, stride, name)
+        at += part.nbytes
 
 
 def _read_short_runs(fd: int, view: memoryview, run: int, offset: int, count: int, stride: int, name: str) -> None:
@@ -128,32 +125,27 @@ def _read_together(
     return True
 
 
-def _read_sieved(fd: int, view: memoryview, run: int, offset: int, count: int, stride: int, name: str) -> None:
-    """Read runs together with what lies between them, and keep the runs: one system call for hundreds.
+def _read_sieved(
+    fd: int, view: memoryview, runs: tuple[int, int, int], offset: int, count: int, stride: int, name: str
+) -> None:
+    """Read groups of ``runs`` (bytes, how many, how far apart) with what lies between them, and keep the runs.
+
+    What lies between groups is read as well where they are near: one system call for hundreds of runs.
 
     Source: data sieving, Thakur, Gropp and Lusk, "Data sieving and collective I/O in ROMIO" (1999).
     """
-    sieve = _sieve()
-    target = np.frombuffer(view, np.uint8).reshape(count, run)
-    together = (_SIEVE_NBYTES - run) // stride + 1
-    for at in range(0, count, together):
-        n = min(together, count - at)
-        span = (n - 1) * stride + run
-        read_full(fd, sieve.data[:span], offset + at * stride, name)
-        target[at : at + n] = as_strided(sieve, (n, run), (stride, 1))
-
-
-def _read_groups(
-    fd: int, view: memoryview, runs: tuple[int, int, int], span: int, offset: int, count: int, stride: int, name: str
-) -> None:
-    """Read groups of ``runs`` (bytes, how many, how far apart) so: of many groups together what they span."""
     (run, many, apart), sieve = runs, _sieve()
+    span, near = (many - 1) * apart + run, count > 1 and stride <= SIEVED_STRIDE
+    step = stride if near else span
     target = np.frombuffer(view, np.uint8).reshape(count, many, run)
-    together = _SIEVE_NBYTES // span
+    together = (_SIEVE_NBYTES - span) // step + 1
     for at in range(0, count, together):
-        n = min(together, count - at)
-        _read_short_runs(fd, sieve.data[: n * span], span, offset + at * stride, n, stride, name)
-        target[at : at + n] = as_strided(sieve, (n, many, run), (span, apart, 1))
+        n, begin = min(together, count - at), offset + at * stride
+        if near:
+            read_full(fd, sieve.data[: (n - 1) * step + span], begin, name)
+        else:
+            _read_short_runs(fd, sieve.data[: n * span], span, begin, n, stride, name)
+        target[at : at + n] = as_strided(sieve, (n, many, run), (step, apart, 1))
 
 
 def _sieve() -> Array:
