@@ -157,7 +157,7 @@ def bench(
             files = prepare(case, way.form, folder) if time.monotonic() < until else {}
             if time.monotonic() >= until:
                 return
-            run = measure(case, way, record.memory(way), files, folder, small, record.expected)
+            run = measure(Trial(case, way, files, folder, small, record.expected), record.memory(way))
             if run is None:
                 record.absent.append(way)
                 continue
@@ -165,29 +165,55 @@ def bench(
             yield case, run
 
 
-def measure(
-    case: DiskCase,
-    way: Way,
-    memory: int | None,
-    inputs: dict[str, Path],
-    folder: Path,
-    small: bool,
-    expected: list[float],
-) -> Run | None:
+@dataclass(frozen=True)
+class Trial:
+    """A case to be run in a way, with its files. ``expected``: elements of the case's first result, once there is one.
+
+    ``inputs``: by name; ``folder``: where the result stands while it is looked at.
+    """
+
+    case: DiskCase
+    way: Way
+    inputs: dict[str, Path]
+    folder: Path
+    small: bool
+    expected: list[float] = field(default_factory=list)
+
+    @property
+    def out(self) -> Path:
+        """The result."""
+        return self.folder / f"result.{self.way.form}"
+
+    def begin(self, memory: int | None) -> subprocess.Popen[str]:
+        """The contender in a process, which imports what it needs and waits."""
+        request = {
+            "case": self.case.name, "contender": self.way.contender, "out": str(self.out), "memory": memory,
+            "small": self.small, "inputs": {name: str(path) for name, path in self.inputs.items()},
+        }  # fmt: skip
+        return subprocess.Popen(
+            [sys.executable, "-m", "einturnip.bench.disk_worker", json.dumps(request)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+
+def measure(trial: Trial, memory: int | None) -> Run | None:
     """One run; where a part of a peer's peak is less than einturnip runs in, in the least that it does."""
-    run = run_once(case, way, memory, inputs, folder, small, expected)
-    if run is None or not run.error or not way.of or memory is None:
+    run = run_once(trial, memory)
+    if run is None or not run.error or not trial.way.of or memory is None:
         return run
-    least = _least(case, way, inputs, folder, small)
+    least = _least(trial)
     if least <= memory:
         return run
-    again = run_once(case, way, least, inputs, folder, small, expected)
+    again = run_once(trial, least)
     return again and replace(again, raised=True)
 
 
-def _least(case: DiskCase, way: Way, inputs: dict[str, Path], folder: Path, small: bool) -> int:
+def _least(trial: Trial) -> int:
     """The least memory of the process, in bytes, that einturnip names where it is given none; 0 if it names none."""
-    process = _process(case, way, 1, inputs, folder, small)
+    process = trial.begin(1)
     try:
         answer(process)
         _go(process)
@@ -197,53 +223,23 @@ def _least(case: DiskCase, way: Way, inputs: dict[str, Path], folder: Path, smal
         process.communicate()
 
 
-def run_once(
-    case: DiskCase,
-    way: Way,
-    memory: int | None,
-    inputs: dict[str, Path],
-    folder: Path,
-    small: bool,
-    expected: list[float],
-) -> Run | None:
+def run_once(trial: Trial, memory: int | None) -> Run | None:
     """One process in so many bytes, watched from outside; None where the contender has no such thing."""
-    out = _out(way, folder)
-    process = _process(case, way, memory, inputs, folder, small)
+    out, process = trial.out, trial.begin(memory)
     try:
         about = answer(process)
         if about.get("absent"):
             return None
-        run = Run(way, about.get("version", ""), error=about.get("error", ""), memory=memory)
+        run = Run(trial.way, about.get("version", ""), error=about.get("error", ""), memory=memory)
         if not run.error:
-            _watch(process, run, [p for path in inputs.values() for p in _files(path)])
+            _watch(process, run, [p for path in trial.inputs.values() for p in _files(path)])
         if not run.error:
-            run.agrees = _same(sample(out), expected)
+            run.agrees = _same(sample(out), trial.expected)
         return run
     finally:
         process.kill()
         process.communicate()
         shutil.rmtree(out, ignore_errors=True) if out.is_dir() else out.unlink(missing_ok=True)
-
-
-def _out(way: Way, folder: Path) -> Path:
-    return folder / f"result.{way.form}"
-
-
-def _process(
-    case: DiskCase, way: Way, memory: int | None, inputs: dict[str, Path], folder: Path, small: bool
-) -> subprocess.Popen[str]:
-    """The contender in a process, which imports what it needs and waits."""
-    request = {
-        "case": case.name, "contender": way.contender, "out": str(_out(way, folder)), "memory": memory, "small": small,
-        "inputs": {name: str(path) for name, path in inputs.items()},
-    }  # fmt: skip
-    return subprocess.Popen(
-        [sys.executable, "-m", "einturnip.bench.disk_worker", json.dumps(request)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
 
 
 def _go(process: subprocess.Popen[str]) -> None:

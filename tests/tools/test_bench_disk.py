@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from einturnip.api.program import Program
 from einturnip.bench import disk
-from einturnip.bench.disk import Run, Way, run_once
+from einturnip.bench.disk import Run, Trial, Way, run_once
 from einturnip.bench.disk_cases import on_disk, prepare
 from einturnip.bench.disk_goals import goals, lines
 from einturnip.bench.disk_page import page
@@ -26,7 +26,7 @@ from einturnip.core import resident
 def test_a_case_gives_what_memory_maps_give(case: disk.DiskCase, tmp_path: Path) -> None:
     inputs, expected = prepare(case, "npy", tmp_path), []
     for way in (Way("memmap", "npy", 0), Way(OURS, "npy", 4), Way(OURS, "npy", 0, cold=False)):
-        run = run_once(case, way, way.memory(case), inputs, tmp_path, True, expected)
+        run = run_once(Trial(case, way, inputs, tmp_path, True, expected), way.memory(case))
         assert run is not None and run.agrees and not run.error and run.seconds > 0
         assert 0 < run.anonymous <= run.resident and run.resident <= (way.memory(case) or run.resident)
     assert sorted(p.name for p in tmp_path.iterdir()) == sorted(p.name for p in inputs.values())
@@ -55,18 +55,19 @@ def test_a_quarter_of_a_peers_peak_is_measured_where_the_peer_got_there(tmp_path
     assert not record.wants(sparing, 1)
     record.runs += [Run(peer, resident=1200 * mib), Run(peer, resident=800 * mib)]
     assert record.wants(sparing, 1) and record.memory(sparing) == 200 * mib
-    run = disk.measure(case, sparing, 200 * mib, prepare(case, "npy", tmp_path), tmp_path, True, [])
+    run = disk.measure(Trial(case, sparing, prepare(case, "npy", tmp_path), tmp_path, small=True), 200 * mib)
     assert run is not None and not run.error and not run.raised
     assert run.memory == 200 * mib and run.resident <= 200 * mib
 
 
 def test_less_than_einturnip_runs_in_is_raised_to_the_least(tmp_path: Path) -> None:
     case = on_disk(small=True)[0]
-    inputs, given = prepare(case, "npy", tmp_path), 8 << 20
-    run = disk.measure(case, Way(OURS, "npy", 4, of="dask"), given, inputs, tmp_path, True, [])
+    given, way = 8 << 20, Way(OURS, "npy", 4, of="dask")
+    trial = Trial(case, way, prepare(case, "npy", tmp_path), tmp_path, small=True)
+    run = disk.measure(trial, given)
     assert run is not None and not run.error and run.raised
     assert run.memory is not None and given < run.resident <= run.memory
-    of_data = disk.measure(case, Way(OURS, "npy", 4), given, inputs, tmp_path, True, [])
+    of_data = disk.measure(replace(trial, way=replace(way, of="")), given)
     assert of_data is not None and of_data.error and of_data.memory == given
     assert "| 1/4 of dask's peak (" in page({case.name: disk.Record(case, [run])}, machine() | {"disk": ""}, "")
 
@@ -85,7 +86,7 @@ def test_what_ends_a_contender_is_its_result(tmp_path: Path) -> None:
     case = on_disk(small=True)[0]
     inputs = prepare(case, "npy", tmp_path)
     inputs["A"].write_bytes(b"no array")
-    run = run_once(case, Way("memmap", "npy", 0), None, inputs, tmp_path, True, [])
+    run = run_once(Trial(case, Way("memmap", "npy", 0), inputs, tmp_path, small=True), None)
     assert isinstance(run, Run) and run.error
 
 
