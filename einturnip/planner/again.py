@@ -12,7 +12,7 @@ from einturnip.decomp.build import label_classes
 from einturnip.decomp.search import Cut, kernel_calls
 from einturnip.decomp.types import Decomposition
 from einturnip.memgraph.types import MemGraph
-from einturnip.planner.budget import overhead_nbytes, packed_by
+from einturnip.planner.budget import overhead_nbytes, size_of
 from einturnip.runtime.replay import digest
 
 
@@ -53,11 +53,8 @@ class Again:
         """
         if digest(graph) != self.plan:
             raise self._other(f"{self.ops:,} ops there, {len(graph):,} here")
-        tasks = graph.taskgraph
-        least = (
-            overhead_nbytes(resident_nbytes(), workers, len(tasks), len(tasks.read), len(graph), packed_by(tasks))
-            + graph.peak_nbytes
-        )
+        plan = size_of(graph.taskgraph, ops=len(graph))
+        least = overhead_nbytes(resident_nbytes(), workers, plan) + graph.peak_nbytes
         if memory is not None and memory < least:
             arena = format_size(graph.peak_nbytes)
             raise CapacityError(

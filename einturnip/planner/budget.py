@@ -34,26 +34,37 @@ class Budget:
     arena: int
 
 
-def plan_nbytes(tasks: int, reads: int = 0, ops: int = 0) -> int:
-    """What a plan of so many tile tasks takes, which read so many operands, and have so many ``ops``."""
-    more = max(0, reads - USUAL_READS * tasks)
-    return tasks * TASK_NBYTES + max(tasks, ops) * OP_NBYTES + more * READ_NBYTES
+@dataclass(frozen=True, slots=True)
+class PlanSize:
+    """What a plan takes beside its arena by: tile tasks, operands that they read, ops; what a worker packs, in bytes.
 
-
-def overhead_nbytes(resident: int, workers: int, tasks: int, reads: int = 0, ops: int = 0, packed: int = 0) -> int:
-    """What is not arena while a plan of so many tile tasks (see ``plan_nbytes``) is made and run by ``workers``.
-
-    ``packed``: what a worker packs at most, beside its tiles, for a product.
+    ``packed``: the most for a product, beside its tiles.
     """
-    beside = held_nbytes() + RUN_NBYTES + workers * (THREAD_NBYTES + packed) + SLACK_NBYTES
-    return resident + beside + plan_nbytes(tasks, reads, ops)
+
+    tasks: int
+    reads: int = 0
+    ops: int = 0
+    packed: int = 0
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the plan itself."""
+        more = max(0, self.reads - USUAL_READS * self.tasks)
+        return self.tasks * TASK_NBYTES + max(self.tasks, self.ops) * OP_NBYTES + more * READ_NBYTES
 
 
-def packed_by(graph: TaskGraph) -> int:
-    """What a worker packs at most for a product of the plan, in bytes."""
-    d = graph.decomposition
-    made = zip(d.graph.nodes, d.partitionings, strict=True)
-    return max((packed_nbytes(n.einsum, part.tiles) for n, part in made if isinstance(n, EinsumNode)), default=0)
+def size_of(*graphs: TaskGraph, ops: int = 0) -> PlanSize:
+    """The size of a plan of task graphs together."""
+    cuts = [graph.decomposition for graph in graphs]
+    made = [pair for d in cuts for pair in zip(d.graph.nodes, d.partitionings, strict=True)]
+    packed = max((packed_nbytes(n.einsum, part.tiles) for n, part in made if isinstance(n, EinsumNode)), default=0)
+    return PlanSize(sum(map(len, graphs)), sum(len(graph.read) for graph in graphs), ops, packed)
+
+
+def overhead_nbytes(resident: int, workers: int, plan: PlanSize) -> int:
+    """What is not arena while a plan is made and run by ``workers``."""
+    beside = held_nbytes() + RUN_NBYTES + workers * (THREAD_NBYTES + plan.packed) + SLACK_NBYTES
+    return resident + beside + plan.nbytes
 
 
 def rounded(nbytes: int) -> int:

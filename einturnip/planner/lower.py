@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from einturnip.codegen.packed import packed_nbytes
 from einturnip.core.errors import CapacityError
@@ -26,10 +27,10 @@ from einturnip.planner.budget import (
     MIB,
     OP_NBYTES,
     TASK_NBYTES,
+    PlanSize,
     give_back,
     overhead_nbytes,
-    packed_by,
-    plan_nbytes,
+    size_of,
 )
 from einturnip.planner.candidates import least_arena
 from einturnip.planner.compare import Rival
@@ -74,8 +75,7 @@ class Lowering:
 
     def room(self, cut: Cut) -> int:
         """Arena bytes that the budget leaves if the plan is as large as this cut's."""
-        tasks, reads, packed = self._sizes(cut)
-        return self._left(tasks, reads, packed)
+        return self._left(self._sizes(cut))
 
     def lower(self, cut: Cut, bound: int | None = None, rival: Rival | None = None) -> MemGraph | None:
         """The plan of one cut, in ``bound`` bytes if stated; None where the memory is not enough, or a rival is better.
@@ -85,12 +85,12 @@ class Lowering:
         self._search_ended()
         most = self.room(cut)
         if self.arena is None:
-            most -= min(int(OPS_BESIDE * OP_NBYTES * self._sizes(cut)[0]), int(SHARE_BESIDE * max(0, most)))
+            most -= min(int(OPS_BESIDE * OP_NBYTES * self._sizes(cut).tasks), int(SHARE_BESIDE * max(0, most)))
         capacity = most if bound is None else min(bound, most)
         try:
             for _ in range(ROUNDS):
                 tasks = self._tasks(cut, capacity)
-                left = self._left(len(tasks), len(tasks.read), packed_by(tasks))
+                left = self._left(size_of(tasks))
                 if left >= capacity:
                     moved = None if rival is None else rival.most_nbytes(tasks, self.machine)
                     if moved is not None and moved < 0:
@@ -123,8 +123,7 @@ class Lowering:
 
     def left(self, made: MemGraph) -> int:
         """Arena bytes that the budget leaves beside a plan."""
-        tasks = made.taskgraph
-        return self._left(len(tasks), len(tasks.read), packed_by(tasks), len(made))
+        return self._left(size_of(made.taskgraph, ops=len(made)))
 
     def least(self, way: Sequence[Cut]) -> tuple[int, MemGraph | None]:
         """The least budget that was found to do, of the kind stated; the plan, where that is no more than is stated."""
@@ -184,11 +183,11 @@ class Lowering:
             return self._by_formula(cut, OPS_A_TASK), None
         if self.arena is not None:
             return capacity, made
-        return made.peak_nbytes + self._overhead(len(tasks), len(tasks.read), packed_by(tasks), len(made)), made
+        return made.peak_nbytes + self._overhead(size_of(tasks, ops=len(made))), made
 
     def _by_formula(self, cut: Cut, ops_a_task: float = 1.0) -> int:
-        tasks, reads, packed = self._sizes(cut)
-        beside = self._overhead(tasks, reads, packed, int(ops_a_task * tasks)) if self.arena is None else 0
+        plan = self._sizes(cut)
+        beside = self._overhead(replace(plan, ops=int(ops_a_task * plan.tasks))) if self.arena is None else 0
         return least_arena(cut) + beside
 
     def _longer(self, tasks: TaskGraph, capacity: int) -> MemGraph:
@@ -197,7 +196,7 @@ class Lowering:
         Raises:
             CapacityError: it cannot be made, or laid out, in the memory.
         """
-        made = self._built(tasks, capacity - (0 if self.memory is None else plan_nbytes(tasks.repeats)))
+        made = self._built(tasks, capacity - (0 if self.memory is None else PlanSize(tasks.repeats).nbytes))
         if made.peak_nbytes > self.left(made):
             raise CapacityError("the plan itself takes the memory", 0)
         return made
@@ -211,7 +210,7 @@ class Lowering:
     def _built(self, tasks: TaskGraph, capacity: int, most_nbytes: int | None = None) -> MemGraph:
         most_ops = None
         if self._within is not None:
-            more = plan_nbytes(len(tasks), len(tasks.read)) - plan_nbytes(len(tasks))
+            more = PlanSize(len(tasks), len(tasks.read)).nbytes - PlanSize(len(tasks)).nbytes
             most_ops = (self._spare() - more) // OP_NBYTES
             if most_ops < len(tasks):
                 raise TooLarge("making the plan takes more memory than there is", 0)
@@ -227,14 +226,14 @@ class Lowering:
         assert self._within is not None
         return self._within - resident_nbytes()
 
-    def _left(self, tasks: int, reads: int, packed: int, ops: int = 0) -> int:
+    def _left(self, plan: PlanSize) -> int:
         if self.arena is not None:
             return self.arena
         assert self.memory is not None
-        return self.memory - self._overhead(tasks, reads, packed, ops)
+        return self.memory - self._overhead(plan)
 
-    def _overhead(self, tasks: int, reads: int, packed: int, ops: int) -> int:
-        return overhead_nbytes(self.resident, self.machine.workers, tasks, reads, ops, packed)
+    def _overhead(self, plan: PlanSize) -> int:
+        return overhead_nbytes(self.resident, self.machine.workers, plan)
 
 
 def _over(tasks: TaskGraph, devices: int, machine: Machine) -> TaskGraph:
@@ -245,9 +244,7 @@ def _over(tasks: TaskGraph, devices: int, machine: Machine) -> TaskGraph:
 
 
 class _Sizes:
-    """Counts the tile tasks of a cut, kernel calls and the loads and stores of whole tiles, what those read, and the
-    bytes that a thread packs for one.
-    """
+    """The sizes of plans before these are made: their tasks are kernel calls, and loads and stores of whole tiles."""
 
     def __init__(self, graph: Grouped) -> None:
         self.graph = graph
@@ -255,9 +252,9 @@ class _Sizes:
         stored = {i for i, node in enumerate(nodes) if isinstance(node, InputNode)}
         stored |= {i for _, i in graph.graph.outputs}
         self.stored = [(i, label_bounds(nodes[i]), len(nodes[i].shape)) for i in sorted(stored)]
-        self._known: dict[tuple[int, ...], tuple[int, int, int]] = {}
+        self._known: dict[tuple[int, ...], PlanSize] = {}
 
-    def __call__(self, cut: Cut) -> tuple[int, int, int]:
+    def __call__(self, cut: Cut) -> PlanSize:
         """For one cut."""
         if cut.tiles not in self._known:
             of = self.graph.classes.tiles
@@ -266,5 +263,5 @@ class _Sizes:
             read = sum(n * len(group.einsum.accesses) for group, n in calls_of(self.graph, cut.tiles))
             own = ((g.einsum, self.graph.tiles(g, cut.tiles)) for g in self.graph.groups)
             packed = max((packed_nbytes(einsum, tile) for einsum, tile in own), default=0)
-            self._known[cut.tiles] = cut.kernel_calls + whole, read + whole, packed
+            self._known[cut.tiles] = PlanSize(cut.kernel_calls + whole, read + whole, packed=packed)
         return self._known[cut.tiles]

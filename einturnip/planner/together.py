@@ -14,7 +14,7 @@ from einturnip.memgraph.build import build as build_memgraph
 from einturnip.memgraph.several import Parts
 from einturnip.memgraph.types import MemGraph, OpKind
 from einturnip.planner.bound import link_bound
-from einturnip.planner.budget import overhead_nbytes, packed_by
+from einturnip.planner.budget import overhead_nbytes, size_of
 from einturnip.planner.cost import predicted_cost
 from einturnip.planner.price import predicted_seconds, processor_seconds, slots
 from einturnip.runtime.policies import policy
@@ -46,9 +46,7 @@ class Shared:
         if self.arena is not None:
             return self.arena
         assert self.memory is not None
-        reads, packed = sum(len(graph.read) for graph in graphs), max(map(packed_by, graphs))
-        tasks = sum(map(len, graphs))
-        return self.memory - overhead_nbytes(resident_nbytes(), machine.workers, tasks, reads, packed=packed)
+        return self.memory - overhead_nbytes(resident_nbytes(), machine.workers, size_of(*graphs))
 
 
 @dataclass(frozen=True)

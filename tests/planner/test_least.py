@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import einturnip as et
 from einturnip.core.errors import CapacityError
-from einturnip.planner.budget import READ_NBYTES, USUAL_READS, overhead_nbytes, plan_nbytes
+from einturnip.planner.budget import READ_NBYTES, USUAL_READS, PlanSize, overhead_nbytes
 from einturnip.testing import Case, programs
 
 CHAIN = """
@@ -77,6 +77,6 @@ def test_states_leave_memory_rather_than_let_a_step_be_refused() -> None:
 
 
 def test_operands_beyond_the_usual_count() -> None:
-    few, many = (overhead_nbytes(0, 2, 1000, reads) for reads in (USUAL_READS * 1000, 40_000))
+    few, many = (overhead_nbytes(0, 2, PlanSize(1000, reads)) for reads in (USUAL_READS * 1000, 40_000))
     assert many - few == (40_000 - USUAL_READS * 1000) * READ_NBYTES
-    assert plan_nbytes(1000, 0, 3000) > plan_nbytes(1000)
+    assert PlanSize(1000, ops=3000).nbytes > PlanSize(1000).nbytes
