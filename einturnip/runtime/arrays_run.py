@@ -204,7 +204,7 @@ class ArraysRun:
         left_out = [op.kind in _TRANSFERS and in_place.there(op) for op in ops]
         found = part(graph, left_out, elsewhere)
         self._steps = Steps(graph, in_place, False, _kernel, [ops[i] for i in found.ops])
-        shared = self._sharing(graph, found, inputs, outputs)
+        shared = self._sharing(graph, found)
         in_place.forget()
         groups = [group for group, _ in shared]
         self._part, rows = merged(found, groups, threads[Lane.COMPUTE])
@@ -216,17 +216,12 @@ class ArraysRun:
         self._keeps = made_nbytes(graph) <= MOST_NBYTES
         self._in_turn = in_turn(self._part, self._shared)
 
-    def _sharing(
-        self, graph: MemGraph, found: Part, inputs: Sequence[Array | None], outputs: Sequence[Array]
-    ) -> list[tuple[tuple[int, ...], Shared]]:
+    def _sharing(self, graph: MemGraph, found: Part) -> list[tuple[tuple[int, ...], Shared]]:
         """Groups of rows whose parts threads share."""
         workers = self._threads[Lane.COMPUTE]
         if not available(workers):
             return []
-        nodes, steps = len(graph.taskgraph.decomposition.graph.nodes), self._steps
-        arrays = {FILES + i: a for i, a in enumerate(inputs) if a is not None}
-        arrays |= {FILES + nodes + o: a for o, a in enumerate(outputs)}
-        first = {tier: int(a.__array_interface__["data"][0]) for tier, a in arrays.items()}
+        steps = self._steps
         waits = [found.after[a:b].tolist() for a, b in pairwise(found.after_ptr.tolist())]
         node = graph.taskgraph.node[graph.task[np.array(found.ops, np.int64)]].tolist()
         made = []
@@ -238,7 +233,7 @@ class ArraysRun:
                     break
                 shares.append(Share(found.ops[k], *cut, steps.made[k]))
             if len(shares) == len(group) and sum(len(share.parts.words) for share in shares) > 1:
-                made.append((group, Shared(shares, first)))
+                made.append((group, Shared(shares, steps.addresses)))
         steps.forget()
         return made
 

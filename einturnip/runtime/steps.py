@@ -153,7 +153,8 @@ class Steps:
         """A kernel that is told where its tiles are; ``again``: the kernel itself."""
         moves, addresses, call = list[tuple[ctypes.c_void_p, int, int]](), self.addresses, followed.call
         for slot, (tier, window) in windows:
-            moves.append((followed.places[slot], tier, self._offset(tier, window)))
+            offset = _address(self._array(tier)[window]) - self._base(tier)
+            moves.append((followed.places[slot], tier, offset))
 
         def run() -> int:
             for place, tier, offset in moves:
@@ -163,11 +164,9 @@ class Steps:
 
         return run
 
-    def _offset(self, tier: int, window: tuple[Any, ...]) -> int:
-        """How far into a caller's array a window begins; where the array is in each run is known from then on."""
-        array = self._array(tier)
-        self.addresses[tier] = 0
-        return _address(array[window]) - _address(array)
+    def _base(self, tier: int) -> int:
+        """Where the caller's array is that the steps are made with; ``begin`` tells from then on where it is."""
+        return self.addresses.setdefault(tier, _address(self._array(tier)))
 
     def _array(self, tier: int) -> Array:
         """The caller's array that the steps are made with."""
@@ -183,14 +182,12 @@ class Steps:
         call = self._views.call(op)
         kernel = self._choose(call)
         found = taped(kernel, call) if call.mode == "whole" and op.unit < 0 else None
-        windows = [self._window(value) for value in (*self._tasks[op.task].seen, op.writes[0].value)]
-        if found is None or len(windows) != len(found.arrays):
+        moves = None if found is None else self._moves(op, found.arrays)
+        if found is None or moves is None:
             return None
-        for word, window in zip(found.arrays, windows, strict=True):
-            if window is not None and not self._fixed:
-                self.addresses[window[0]] = 0
-                base = _address(self._array(window[0]))
-                found.moves.extend((k, word, window[0], words[word] - base) for k, (_, words) in enumerate(found.calls))
+        for tier, word in moves:
+            base = self.addresses[tier]
+            found.moves.extend((k, word, tier, words[word] - base) for k, (_, words) in enumerate(found.calls))
         return found
 
     def parts(self, op: Op, most: int) -> tuple[Parts, list[tuple[int, int]]] | None:
@@ -204,13 +201,19 @@ class Steps:
         if call.mode != "whole" or op.unit >= 0 or not isinstance(kernel, Divisible):
             return None
         found = kernel.parts(call.outs, call.operands, call.origins, most)
-        values = [*self._tasks[op.task].seen, op.writes[0].value]
-        windows = [self._window(value) for value in values]
-        if found is None or len(windows) != len(found.arrays):
+        moves = None if found is None else self._moves(op, found.arrays)
+        return None if found is None or moves is None else (found, moves)
+
+    def _moves(self, op: Op, words: Sequence[int]) -> list[tuple[int, int]] | None:
+        """Which of the words of operands and result go with the caller's arrays; None where there are other words."""
+        values = (*self._tasks[op.task].seen, op.writes[0].value)
+        if len(values) != len(words):
             return None
-        moves = [(w[0], at) for w, at in zip(windows, found.arrays, strict=True) if w is not None]
-        self.addresses |= {tier: 0 for tier, _ in moves}
-        return found, moves
+        windows = zip(words, map(self._window, values), strict=True)
+        moves = [(window[0], word) for word, window in windows if window is not None and not self._fixed]
+        for tier, _ in moves:
+            self._base(tier)
+        return moves
 
     def _window(self, value: int, box: Box | None = None) -> _Window | None:
         """Of a value, or its part ``box``, in a caller's array, the array's tier and the window; None in the arena."""
