@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import os
-import weakref
-from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import lru_cache, reduce
 from typing import Any
 
 import numpy as np
 
-from einturnip.api import plan_cache
-from einturnip.api.plan_cache import Kept
+from einturnip.api import plan_cache, quick
 from einturnip.api.program import File, Program, Settings, Size, Target, compile
 from einturnip.api.running import run_arrays, run_job
 from einturnip.api.subscripts import Contraction, Subscripts, bind, parse, program_text
 from einturnip.core.dtypes import DType, from_numpy, promote
 from einturnip.core.errors import BindError
-from einturnip.eingraph.types import InputNode
 from einturnip.stores.open import open_source
 
 
@@ -49,12 +45,13 @@ def einsum(
         array([[ 5., 14.],
                [14., 50.]])
     """
-    key = None if out is not None or spill is not None else _key(operands, dtype, memory, arena, workers)
-    quick = _quick.get(key) if key is not None else None
-    if quick is not None:
-        again = quick.run(operands[1:])
-        if again is not None:
-            return again
+    key = None
+    if operands and type(operands[0]) is str and out is None and spill is None:
+        budget = plan_cache.free_share() if memory is None and arena is None else (memory, arena)
+        key = quick.key_of((operands[0], dtype, budget, workers), operands[1:])
+    again = quick.run(key, operands[1:], run_arrays)
+    if again is not None:
+        return again if again.ndim else again[()]
     settings = Settings(memory, arena, workers, {} if out is None else {"result": out}, spill)
     before = settings.before()
     readings, values = parse(operands)
@@ -66,10 +63,7 @@ def einsum(
         result = run_job(job, kept, None, None)["result"]
     finally:
         job.close()
-    if key is not None and kept.ready.again:
-        if len(_quick) >= MOST_QUICK:
-            _quick.clear()
-        _quick[key] = _Quick.of(kept, not contraction.output)
+    quick.remember(key, kept, job, data)
     return result[()] if out is None and not contraction.output else result
 
 
@@ -100,51 +94,6 @@ def contract(
         workers=workers,
         spill=spill,
     )
-
-
-# Calls that are known again by their arguments' shapes alone.
-MOST_QUICK = 256
-
-
-@dataclass(frozen=True, slots=True)
-class _Quick:
-    """A call of ``einsum`` that was made before. ``operands``: the number of each node's operand."""
-
-    kept: weakref.ref[Kept]
-    operands: tuple[int | None, ...]
-    scalar: bool
-
-    @classmethod
-    def of(cls, kept: Kept, scalar: bool) -> _Quick:
-        nodes = kept.planned.graph.nodes
-        numbers = (int(n.name.removeprefix("operand")) if isinstance(n, InputNode) else None for n in nodes)
-        return cls(weakref.ref(kept), tuple(numbers), scalar)
-
-    def run(self, arrays: Sequence[Any]) -> Any:
-        """The result for new arrays; None where the plan is kept no more."""
-        kept = self.kept()
-        if kept is None:
-            return None
-        kept.use()
-        result = run_arrays(kept, [None if p is None else arrays[p] for p in self.operands])
-        return result[()] if result is not None and self.scalar else result
-
-
-_quick: dict[Hashable, _Quick] = {}
-
-
-def _key(operands: Sequence[Any], dtype: Any, memory: Any, arena: Any, workers: Any) -> Hashable | None:
-    """What a call's plan depends on, if its operands are arrays; all of it is seen without a copy or a system call."""
-    if not operands or type(operands[0]) is not str or not all(type(a) is np.ndarray for a in operands[1:]):
-        return None
-    arrays = tuple((a.shape, a.strides, a.dtype) for a in operands[1:])
-    budget = plan_cache.free_share() if memory is None and arena is None else (memory, arena)
-    key = operands[0], arrays, dtype, budget, workers, plan_cache.machine_key()
-    try:
-        hash(key)
-    except TypeError:
-        return None
-    return key
 
 
 def _program(readings: Sequence[Subscripts], values: list[Any], dtype: Any) -> tuple[Contraction, Program]:

@@ -19,7 +19,7 @@ from einturnip.api.inputs import check_names, close_all, compile_path, file_spec
 from einturnip.api.jobs import Job, Missing, complete, plan_job, results_nbytes, tiers
 from einturnip.api.plan_cache import Kept
 from einturnip.api.results import File, Result, open
-from einturnip.api.running import run_job
+from einturnip.api.running import run_job, run_on_arrays
 from einturnip.api.sizes import whole_sizes, workers_stated
 from einturnip.api.states import beginning, keeping
 from einturnip.core.errors import BindError, CapacityError
@@ -182,11 +182,13 @@ class Program:
         Raises:
             BindError: inputs and program disagree. CapacityError: it does not fit. RunError: it failed on the way.
         """
-        given = {**inputs, **(data or {})}
+        given = {**inputs, **data} if data else inputs
         plain = progress is None and memory is None and spill is None and not out
         room = arena, plan_cache.free_share() if arena is None else 0
-        key = quick.key_of((self._same, room, workers, policy, exact, device, reproducible), given) if plain else None
-        found = quick.run(key, given)
+        same = self._same, room, workers, policy, exact, device, reproducible, *given
+        arrays = tuple(given.values())
+        key = quick.key_of(same, arrays) if plain else None
+        found = quick.run(key, arrays, run_on_arrays)
         if found is not None:
             return found
         settings = Settings(

@@ -1,52 +1,60 @@
-"""Calls of a program that are known again by their settings and their arrays' shapes: run at once."""
+"""Calls that are known again by their settings and their arrays' shapes: their plan is run at once."""
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Hashable, Mapping
-from typing import Any
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 
 from einturnip.api import plan_cache
 from einturnip.api.jobs import Job
 from einturnip.api.plan_cache import Kept
-from einturnip.api.results import Result
-from einturnip.api.running import run_on_arrays
 from einturnip.eingraph.types import InputNode
+from einturnip.stores.types import Array
+
+T = TypeVar("T")
 
 MOST = 256
-# By call: the plan, while it is kept, and the input that each node is.
-_known: dict[Hashable, tuple[weakref.ref[Kept], tuple[str | None, ...]]] = {}
+# By call: the plan, while it is kept, and which of the call's arrays each node is.
+_known: dict[Hashable, tuple[weakref.ref[Kept], tuple[int | None, ...]]] = {}
 
 
-def key_of(settings: Hashable, data: Mapping[str, Any]) -> Hashable | None:
+def key_of(settings: Hashable, arrays: Iterable[Any]) -> Hashable | None:
     """What a call's plan depends on, all its inputs being arrays; None where one is not."""
     found: list[Hashable] = [settings, plan_cache.machine_key()]
-    for name, array in data.items():
+    for array in arrays:
         if type(array) is not np.ndarray:
             return None
-        found += name, array.shape, array.strides, array.dtype
+        found += array.shape, array.strides, array.dtype
     return tuple(found)
 
 
-def run(key: Hashable | None, data: Mapping[str, Any]) -> Result | None:
-    """The results of a call that was made before; None where it has to be made at length."""
-    known = _known.get(key) if key is not None else None
+def run(key: Hashable | None, arrays: Sequence[Any], way: Callable[[Kept, Sequence[Array | None]], T]) -> T | None:
+    """What a call that was made before gives: its plan run one ``way``; None where it has to be made at length."""
+    try:
+        known = _known.get(key)
+    except TypeError:  # settings that nothing can be looked up by
+        return None
     kept = known[0]() if known is not None else None
     if known is None or kept is None:
         return None
     kept.use()
-    return run_on_arrays(kept, [None if name is None else data[name] for name in known[1]])
+    return way(kept, [None if at is None else arrays[at] for at in known[1]])
 
 
-def remember(key: Hashable | None, kept: Kept, job: Job, data: Mapping[str, Any]) -> None:
-    """Know a call again, if its plan is small, its inputs are those given and its results new arrays."""
+def remember(key: Hashable | None, kept: Kept, job: Job, given: Iterable[str]) -> None:
+    """Know a call again, if its plan is small, its inputs are those given and its results new arrays.
+
+    ``given``: the inputs' names, in the order of its arrays.
+    """
     if key is None or not kept.ready.again or any(target is not None for target in job.targets.values()):
         return
-    names = tuple([n.name if isinstance(n, InputNode) else None for n in kept.planned.graph.nodes])
-    if not all(name in data for name in names if name is not None):
+    numbers = {name: at for at, name in enumerate(given)}
+    names = [n.name if isinstance(n, InputNode) else None for n in kept.planned.graph.nodes]
+    if not all(name in numbers for name in names if name is not None):
         return
     if len(_known) >= MOST:
         _known.clear()
-    _known[key] = weakref.ref(kept), names
+    _known[key] = weakref.ref(kept), tuple([None if name is None else numbers[name] for name in names])

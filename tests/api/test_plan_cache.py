@@ -8,7 +8,7 @@ import pytest
 import threadpoolctl
 
 import einturnip as et
-from einturnip.api import contraction, plan_cache
+from einturnip.api import plan_cache, quick
 from einturnip.api import program as programs
 from einturnip.core.machine import Machine
 from einturnip.devices import stored
@@ -28,7 +28,7 @@ output Y, s
 def made(monkeypatch):
     """How many plans are made."""
     plan_cache.forget()
-    contraction._quick.clear()
+    quick._known.clear()
     calls = []
     plan_job = programs.plan_job
     monkeypatch.setattr(programs, "plan_job", lambda *a: calls.append(a) or plan_job(*a))
