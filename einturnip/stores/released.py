@@ -45,8 +45,8 @@ class PageCounts:
     """Of pages that hold bytes ``start`` to ``stop`` of a file, how many bytes were released since they were dropped.
 
     Eight bytes for each page that was released in part, none for those that were not or that were taken; and for each
-    page of an extent that was added since pages were last taken. What else the first and the last page hold counts as
-    released with what is ours of them.
+    page of an extent that was added since pages were last taken (twice where it holds the ends of two runs). What else
+    the first and the last page hold counts as released with what is ours of them.
     """
 
     def __init__(self, start: int, stop: int) -> None:
@@ -64,13 +64,15 @@ class PageCounts:
         """Count the bytes of runs as released."""
         run = extent[1]
         of_each = -(-run // _PAGE) + 1
+        near = bool(extent[2]) and extent[2][-1][1] < _PAGE  # several in a page
         for begins in starts(extent, max(1, _AT_ONCE // of_each)):
             ends = begins + run
             begins[begins == self._start] -= self._start % _PAGE
             ends[ends == self._stop] += -self._stop % _PAGE
             pages = (begins // _PAGE)[:, None] + np.arange(of_each)
             inside = np.minimum(ends[:, None], _PAGE * (pages + 1)) - np.maximum(begins[:, None], _PAGE * pages)
-            self._counted.append(_summed(((pages << _BITS) + inside)[inside > 0]))
+            counted = ((pages << _BITS) + inside)[inside > 0]
+            self._counted.append(_summed(counted) if near else counted)
 
     def take(self) -> list[tuple[int, int]]:
         """Ranges of pages that are released whole; they count anew."""
