@@ -1,6 +1,7 @@
 """Hypothesis profiles: ``default`` and ``ci`` draw the same every time; ``deep`` draws anew, for a night."""
 
 import os
+import signal
 
 from hypothesis import HealthCheck, settings
 
@@ -8,6 +9,10 @@ from hypothesis import HealthCheck, settings
 os.environ["EINTURNIP_CALIBRATION"] = "off"
 # And each is made anew.
 os.environ["EINTURNIP_PLANS"] = "off"
+
+# Who runs the tests in the background of a shell has them ignore Ctrl-C, which some of them send.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 COMMON = dict(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 settings.register_profile("default", max_examples=60, derandomize=True, **COMMON)

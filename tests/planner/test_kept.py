@@ -14,7 +14,7 @@ from hypothesis import given, note, settings
 
 import einturnip as et
 from einturnip import pipeline
-from einturnip.api import contraction, plan_cache
+from einturnip.api import plan_cache, quick
 from einturnip.cli.main import run as command
 from einturnip.core.dtypes import DType
 from einturnip.core.errors import CapacityError
@@ -55,7 +55,7 @@ class Disk:
     def anew(self) -> None:
         """As if a process began."""
         plan_cache.forget()
-        contraction._quick.clear()
+        quick._known.clear()
         self.searched = 0
 
 
