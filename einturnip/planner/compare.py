@@ -21,13 +21,15 @@ from einturnip.planner.price import SEARCHED_BY, merit, predicted_seconds
 from einturnip.runtime.policies import policy
 from einturnip.taskgraph.types import TaskGraph
 
-# Of what is made only to be compared, what plans for the memory given may take; plans for less have the rest.
-SHARE_GIVEN = 0.7
+# Of what is made only to be compared, what plans for the memory given may take; plans for less have the rest. Of
+# products less: the formula tells more of them.
+SHARE_GIVEN, SHARE_BLOCKED = 0.7, 0.12
 # And what plans that move fewer bytes may take besides.
 SHARE_SPARING = 0.33
 # The formula tells of products which cut is better: one is lowered only where that saves so many times what it takes.
 PROMISED = 2.0
-# The cut of the lowest price is lowered in any case, if by formula it costs at most this part of the best until then.
+# Of all but products, the cut of the lowest price is lowered in any case, if by formula it costs at most this part of the
+# best until then.
 PROMISING = 0.9
 # Cuts in turn that bring nothing, rungs of the ladder that do; cuts by price on each rung.
 MOST_WORSE = 2
@@ -135,15 +137,13 @@ def best_plan(candidates: Candidates, lower: Lower, machine: Machine) -> Found |
             return _found(cut, whole, machine)
     compared = candidates.compared()
     plans = _Comparison(lower, machine, lambda found: _is_near(found, candidates))
-    worse = 0
-    # Of products the formula tells which is better; else those that are quickly made come first.
-    order = compared if candidates.blocked else sorted(compared, key=lambda c: c.kernel_calls)
-    for cut in order:
+    worse, share = 0, SHARE_BLOCKED if candidates.blocked else SHARE_GIVEN
+    for cut in sorted(compared, key=lambda c: c.kernel_calls):  # those that are quickly made first
         best = plans.best
         if best is not None and candidates.blocked and not _promising(cut, best, candidates):
             continue
         promising = cut is compared[0] and best is not None and candidates.price(cut) < PROMISING * best.cost
-        if promising or (worse < MOST_WORSE and plans.affords(cut, SHARE_GIVEN)):
+        if (promising and not candidates.blocked) or (worse < MOST_WORSE and plans.affords(cut, share)):
             # Blocks of a product fill the memory by luck; of all else, ever finer tiles only cost more.
             worse = 0 if plans.make(cut) or candidates.blocked else worse + 1
     if plans.best is not None:
