@@ -28,8 +28,8 @@ SHARE_GIVEN, SHARE_BLOCKED = 0.7, 0.12
 SHARE_SPARING = 0.33
 # The formula tells of products which cut is better: one is lowered only where that saves so many times what it takes.
 PROMISED = 2.0
-# Of all but products, the cut of the lowest price is lowered in any case, if by formula it costs at most this part of the
-# best until then.
+# Of all but products, the cut of the lowest price is lowered in any case, if by formula it costs at most this part of
+# the best until then.
 PROMISING = 0.9
 # Cuts in turn that bring nothing, rungs of the ladder that do; cuts by price on each rung.
 MOST_WORSE = 2
