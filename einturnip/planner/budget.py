@@ -16,7 +16,8 @@ from einturnip.taskgraph.types import TaskGraph
 MIB = 1 << 20
 # Measured on CPython 3.11 with OpenBLAS: what a run adds to the resident memory before the arena is counted.
 THREAD_NBYTES = 1 * MIB  # a worker: its stack, its share of malloc's arenas
-RUN_NBYTES = 5 * MIB  # what planning leaves (3 MiB), code that the run is the first to touch, progress, the report
+LEFT_NBYTES = 3 * MIB  # what planning leaves, its plan aside
+RUN_NBYTES = LEFT_NBYTES + 2 * MIB  # and code that the run is the first to touch, progress, the report
 # Plan and state machine at their highest: a tile task, an op (there is one a task where nothing leaves the memory, and
 # more where much does), an operand of those beyond USUAL_READS a task.
 TASK_NBYTES, OP_NBYTES, READ_NBYTES = 350, 350, 120

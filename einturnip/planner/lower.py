@@ -24,6 +24,7 @@ from einturnip.memgraph.least import least_capacity
 from einturnip.memgraph.types import MemGraph
 from einturnip.planner.budget import (
     LARGE_PLAN,
+    LEFT_NBYTES,
     MIB,
     OP_NBYTES,
     TASK_NBYTES,
@@ -120,6 +121,16 @@ class Lowering:
         """Return to the system what large plans left behind, those that were not taken too."""
         if self._largest >= LARGE_PLAN:
             give_back()
+
+    def settled(self, made: MemGraph, cut: Cut) -> MemGraph:
+        """The plan of a cut, or the cut's in fewer bytes where the search left more behind than is reckoned with."""
+        if self.memory is None or self._largest < LARGE_PLAN:
+            return made
+        expected = self.resident + size_of(made.taskgraph, ops=len(made)).nbytes + LEFT_NBYTES
+        self.resident += max(0, resident_nbytes() - expected)
+        if made.peak_nbytes <= self.left(made):
+            return made
+        return self.lower(cut) or made
 
     def left(self, made: MemGraph) -> int:
         """Arena bytes that the budget leaves beside a plan."""

@@ -72,7 +72,7 @@ def plan(
     together = grouped(graph, in_chunks(classes, graph, layouts) if only is None else classes)
     lowering = Lowering(together, memory, arena, machine, layouts, readable, ordered, devices)
     way = Way(cuts(together, machine, layouts, MOST_CALLS) if only is None else iter([only(together)]))
-    price, seconds = 0.0, None
+    price, seconds, best = 0.0, None, None
     if only is not None:
         found = lowering.lower(way.coarsest)
     else:
@@ -83,6 +83,7 @@ def plan(
             raise TooDear
         best = best_plan(candidates, lowering.lower, machine)
         found, seconds = (None, None) if best is None else (best.memgraph, best.seconds)
+        del candidates, prices
     if found is None:
         needed, found = lowering.least(way.all())
         if found is None:
@@ -90,6 +91,9 @@ def plan(
             raise lowering.refusal(needed, beside)
         found = lowering.remade(found)
     lowering.tidy_up()
+    if best is not None:
+        settled = lowering.settled(found, best.cut)
+        found, seconds = settled, seconds if settled is found else None
     budget = Budget(memory, lowering.left(found))
     return Lowered(found.taskgraph.decomposition, found, budget, lowering.room_of(found), price, seconds)
 

@@ -20,6 +20,7 @@ from einturnip.decomp.price import Prices
 from einturnip.decomp.refine import blocked_classes, even, fitted, improved
 from einturnip.decomp.search import NEARLY, halved, part_of
 from einturnip.decomp.types import Partitioning
+from einturnip.planner import lower
 from einturnip.planner.candidates import Candidates
 from einturnip.planner.compare import rungs
 
@@ -198,3 +199,26 @@ def test_tables_are_cut_between_rows_too() -> None:
     rows, width = made.decomposition.partitionings[0].tiles
     assert rows < 200_000
     assert width >= 32
+
+
+def test_what_a_search_leaves_behind_is_not_given_to_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A search of a product in short memory makes plans of thousands of ops, not all of which Python gives back."""
+
+    def arena() -> int:
+        plan = et.compile(PRODUCT).plan(
+            memory=200 * MIB, dims=dict.fromkeys("mnp", 8192), workers=2, out={"C": "C.npy"}
+        )
+        made = plan._job.planned
+        assert made.memgraph.peak_nbytes <= made.budget.arena
+        return int(made.budget.arena)
+
+    monkeypatch.setattr(lower, "LARGE_PLAN", 0)
+    before, found = arena(), lower.resident_nbytes
+    search_ended = lower.Lowering._search_ended
+
+    def ended(lowering: lower.Lowering) -> None:
+        search_ended(lowering)
+        monkeypatch.setattr(lower, "resident_nbytes", lambda: found() + 40 * MIB)
+
+    monkeypatch.setattr(lower.Lowering, "_search_ended", ended)
+    assert before - 50 * MIB < arena() < before - 20 * MIB
