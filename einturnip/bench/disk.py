@@ -305,13 +305,17 @@ def _same(found: list[float], expected: list[float]) -> bool:
 
 
 def _median(runs: list[Run]) -> Run:
-    """The run of median time, with the greatest peaks of all."""
+    """The run of median time, with peak and memory of the one that came nearest to what it might use.
+
+    A part of a peer's peak differs from run to run.
+    """
     done = sorted((r for r in runs if not r.error), key=lambda r: r.seconds)
     if not done:
         return runs[-1]
     run = done[len(done) // 2]
-    resident, anonymous = max(r.resident for r in done), max(r.anonymous for r in done)
-    return replace(run, resident=resident, anonymous=anonymous, agrees=all(r.agrees for r in done))
+    full = max(done, key=lambda r: r.resident / (r.memory or 1))
+    agrees = all(r.agrees for r in done)
+    return replace(run, memory=full.memory, resident=full.resident, anonymous=full.anonymous, agrees=agrees)
 
 
 def _has_zarr() -> bool:
