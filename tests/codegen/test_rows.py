@@ -86,6 +86,7 @@ def close(region: Region, found: Array, operands: Sequence[Array]) -> None:
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_numpy(name: str, nbytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(region_space, "VALUE_NBYTES", nbytes)
+    monkeypatch.setattr(library, "_loaded", {})  # another test may have prepared the same
     region, operands = region_of(PROGRAMS[name], 13, 37)
     kernel = kernels.compile_tile(region, region.bounds, "whole")
     assert isinstance(kernel, RegionKernel)
