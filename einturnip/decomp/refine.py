@@ -68,7 +68,7 @@ def _shapes(m: int, n: int, k: int, room: float) -> list[tuple[int, int]]:
         fewest = math.ceil(n / max(1.0, FILLED * room / math.ceil(m / rows)))
         for columns in range(fewest, min(n, fewest + MORE_BLOCKS) + 1):
             left = FILLED * room - math.ceil(m / rows) * math.ceil(n / columns)
-            across, down = ((columns - 1) * min(left, m * k / rows), (rows - 1) * min(left, n * k / columns))
+            across, down = (columns - 1) * min(left, m * k / rows), (rows - 1) * min(left, n * k / columns)
             turns = max(across * rows + down, across + down * columns)
             found.append((m * k * columns + n * k * rows - turns, rows, columns))
     return list(dict.fromkeys((rows, columns) for _, rows, columns in sorted(found)))[:MOST_SHAPES]

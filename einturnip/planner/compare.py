@@ -142,8 +142,9 @@ def best_plan(candidates: Candidates, lower: Lower, machine: Machine) -> Found |
         best = plans.best
         if best is not None and candidates.blocked and not _promising(cut, best, candidates):
             continue
-        promising = cut is compared[0] and best is not None and candidates.price(cut) < PROMISING * best.cost
-        if (promising and not candidates.blocked) or (worse < MOST_WORSE and plans.affords(cut, share)):
+        lowest = cut is compared[0] and not candidates.blocked
+        promising = lowest and best is not None and candidates.price(cut) < PROMISING * best.cost
+        if promising or (worse < MOST_WORSE and plans.affords(cut, share)):
             # Blocks of a product fill the memory by luck; of all else, ever finer tiles only cost more.
             worse = 0 if plans.make(cut) or candidates.blocked else worse + 1
     if plans.best is not None:
