@@ -25,7 +25,8 @@ from einturnip.core.settings import format_size
 
 SHARES = (2, 4, 8, 16)
 FORMS = ("npy", "zarr")
-LEAST = 112 << 20
+# What Python and a contender's libraries take, about: no share is less.
+LEAST = 64 << 20
 # The part of a peer's peak in which einturnip is to be no slower.
 SPARING = 4
 # Seconds after which a run is given up.
@@ -56,7 +57,7 @@ class Way:
         return not described or any(mine.issuperset(words.split()) for words in described)
 
     def memory(self, case: DiskCase) -> int | None:
-        """Bytes that the process may use; a share smaller than what Python and libraries take is rounded up."""
+        """Bytes that the process may use, ``LEAST`` at least."""
         return max(LEAST, case.data_nbytes // self.share) if self.share else None
 
 
@@ -200,9 +201,9 @@ class Trial:
 
 
 def measure(trial: Trial, memory: int | None) -> Run | None:
-    """One run; where a part of a peer's peak is less than einturnip runs in, in the least that it does."""
+    """One run; where a share is less than einturnip runs in, in the least that it does."""
     run = run_once(trial, memory)
-    if run is None or not run.error or not trial.way.of or memory is None:
+    if run is None or not run.error or trial.way.contender != OURS or memory is None:
         return run
     least = _least(trial)
     if least <= memory:

@@ -1,7 +1,8 @@
 """One contender in a process of its own: ``python -m einturnip.bench.worker CASE CONTENDER SMALL``.
 
-It prepares, warms up until what compiles by and by has compiled, then answers each line that it reads with the seconds
-of one call, as JSON, and with a few elements of what the last call gave: what is made ready once may go wrong later.
+It prepares, warms up until what compiles by and by has compiled, says what it is, then answers each line that it reads
+with the seconds of one call, as JSON, and with a few elements of what the last call gave: what is made ready once may
+go wrong later.
 """
 
 from __future__ import annotations
@@ -50,10 +51,11 @@ def main(name: str, contender: str, small: str) -> None:
         _say({"absent": True})
         return
     first = call()
-    _say({"version": release(contender), "shape": list(np.shape(first)), "sample": sample(first)})
+    about = {"version": release(contender), "shape": list(np.shape(first)), "sample": sample(first)}
     del first
     took = _warm(call, 0.0 if small == "1" else WARM_SECONDS)
     repeats = max(1, round(LEAST_SECONDS / max(took, 1e-7)))
+    _say(about)  # now it may be stopped: time that it stands still is no warming up
     for _ in sys.stdin:
         begin, used = time.perf_counter(), time.process_time()
         for _ in range(repeats - 1):

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
+from einturnip.bench import worker
 from einturnip.bench.cases import Case, in_memory
 from einturnip.bench.contest import Contender, Figure, _agree, contest, start, turns
 from einturnip.bench.draw import ratios_svg
@@ -54,12 +57,12 @@ def test_a_later_call_has_to_agree_too(last: list[float], agrees: bool) -> None:
 
 
 def test_the_last_timed_call_is_looked_at() -> None:
-    worker = start("matmul", "numpy", True)
+    contender = start("matmul", "numpy", True)
     try:
-        worker.call()
-        assert worker.last == pytest.approx(worker.about["sample"])
+        contender.call()
+        assert contender.last == pytest.approx(contender.about["sample"])
     finally:
-        worker.end()
+        contender.end()
 
 
 def test_the_command_writes_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,6 +87,22 @@ def test_how_often_a_call_is_repeated_hangs_on_no_single_one(monkeypatch: pytest
         clock[0] += 5.0 if clock[0] >= 1.85 else 0.1
 
     assert _warm(call, 2.0) == pytest.approx(0.1)
+
+
+def test_a_contender_is_warm_before_it_may_be_stopped(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is stopped once it has said what it is: time that it stood still would count as time that it was called."""
+    said_before = []
+
+    def warm(call: Callable[[], object], seconds: float) -> float:
+        said_before.append(capsys.readouterr().out)
+        return 1.0
+
+    monkeypatch.setattr(worker, "_warm", warm)
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
+    worker.main("matmul", "numpy", "1")
+    assert said_before == [""] and "version" in json.loads(capsys.readouterr().out)
 
 
 def test_a_case_that_is_not_there() -> None:
