@@ -146,14 +146,15 @@ class Candidates:
     def sparing(self, nbytes: float, like: Cut) -> list[Cut]:
         """Cuts made to measure that by formula read hardly more than so many bytes, those first that promise most.
 
-        In the room that a cut ``like`` these leaves, which hangs on how large its tiles and its plan are. The formula
-        errs by a few percent, and more where little is left free: cuts that leave a few tiles come before, and only
-        those that read clearly less are what steps to a lower price lead to from the first of them.
+        They are made for the room that a cut ``like`` these leaves, and read what they do in the room that their own
+        plans leave: of many small tiles a plan is large. The formula errs by a few percent, and more where little is
+        left free: cuts that leave a few tiles come before, and only those that read clearly less are what steps to a
+        lower price lead to from the first of them.
         """
         capacity = self.room(like)
 
-        def reads(tiles: Sequence[int], most: float) -> bool:
-            return self.prices.read_nbytes(tiles, capacity) <= most * nbytes
+        def reads(cut: Cut, most: float) -> bool:
+            return self.prices.read_nbytes(cut.tiles, min(capacity, self.room(cut))) <= most * nbytes
 
         def cost(cut: Cut) -> float:
             return self.price(cut) + OP_SECONDS * cut.kernel_calls
@@ -164,10 +165,10 @@ class Candidates:
 
         def stepped(tiles: Sequence[int]) -> float:
             cut = self.prices.cut(tiles)
-            return cost(cut) if self._is_roomy(cut) and reads(tiles, CLEARLY) else math.inf
+            return cost(cut) if self._is_roomy(cut) and reads(cut, CLEARLY) else math.inf
 
         made = map(self.prices.cut, dict.fromkeys(fitted(self.graph, self.way.coarsest.tiles, capacity)))
-        found = [c for c in made if self._is_roomy(c) and reads(c.tiles, SPARING)]
+        found = [c for c in made if self._is_roomy(c) and reads(c, SPARING)]
         least = min(map(self.price, found), default=0.0)
         ordered = sorted((c for c in found if self.price(c) <= HARDLY_DEARER * least), key=order)[:MOST_SPARING]
         steps = (improved(self.graph, c.tiles, stepped, self.blocked, EVALUATIONS) for c in ordered[:1])

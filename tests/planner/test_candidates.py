@@ -21,7 +21,7 @@ from einturnip.decomp.refine import blocked_classes, even, fitted, improved
 from einturnip.decomp.search import NEARLY, halved, part_of
 from einturnip.decomp.types import Partitioning
 from einturnip.planner import lower
-from einturnip.planner.candidates import Candidates
+from einturnip.planner.candidates import Candidates, Way
 from einturnip.planner.compare import rungs
 
 PRODUCT = "input A : f32[m,p]\ninput B : f32[p,n]\nC[i,k] = sum[j] A[i,j] * B[j,k]\noutput C\n"
@@ -133,6 +133,15 @@ def test_a_product_has_a_cut_made_to_measure_that_nears_the_bound(product: Group
             )
     bound = max(2 * 8192**3 / (capacity / 4) ** 0.5, 2 * 8192**2) * 4 + 4 * 8192**2
     assert min(reads) + 4 * 8192**2 <= 1.15 * bound
+
+
+def test_cuts_that_move_little_do_so_in_the_room_that_their_own_plans_leave(product: Grouped) -> None:
+    """Of many small tiles a plan takes the room in which by formula they would move fewer bytes."""
+    prices, most = Prices(product, Machine(), {}, True), 2300.0 * MIB
+    like = prices.cut((1024, 1024, 1024))
+    candidates = Candidates(product, Way(iter([like])), prices, lambda cut: 24 * MIB - 2048 * cut.kernel_calls)
+    found = candidates.sparing(most, like)
+    assert found and all(prices.read_nbytes(c.tiles, candidates.room(c)) <= 1.01 * most for c in found)
 
 
 def test_steps_lead_to_lower_prices_and_leave_the_bounds_alone(product: Grouped) -> None:
