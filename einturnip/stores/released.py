@@ -44,24 +44,24 @@ class Spans:
 class PageCounts:
     """Of pages that hold bytes ``start`` to ``stop`` of a file, how many bytes were released since they were dropped.
 
-    Eight bytes for each page that was released in part, none for those that were not or that were taken; and for each
-    page of an extent that was added since pages were last taken (twice where it holds the ends of two runs). What else
-    the first and the last page hold counts as released with what is ours of them.
+    Eight bytes for each page that was released in part, none for those that were not or that were taken, and as much
+    again while pages are counted: ``_AT_ONCE`` runs or pages at a time. What else the first and the last page hold
+    counts as released with what is ours of them.
     """
 
     def __init__(self, start: int, stop: int) -> None:
         self._start, self._stop = start, stop
-        # Numbers of pages, each with its count in the low bits: first what is left of those that were taken from, then
-        # what was added since.
-        self._counted = [np.empty(0, np.int64)]
+        self._partial = np.empty(0, np.int64)  # numbers of pages, in order, each with its count in the low bits
+        self._added = list[NDArray[np.int64]]()  # the same, in any order
+        self._whole = list[NDArray[np.int64]]()  # numbers of pages
 
     @property
     def partial_nbytes(self) -> int:
-        """Bytes of the pages that were released in part when pages were last taken."""
-        return _PAGE * len(self._counted[0])
+        """Bytes of the pages that were released in part when pages were last taken, or more."""
+        return _PAGE * len(self._partial)
 
-    def add(self, extent: Extent) -> None:
-        """Count the bytes of runs as released."""
+    def add(self, extent: Extent, most_nbytes: int = sys.maxsize) -> None:
+        """Count the bytes of runs as released, up to where ``partial_nbytes`` is more than so much."""
         run = extent[1]
         of_each = -(-run // _PAGE) + 1
         near = bool(extent[2]) and extent[2][-1][1] < _PAGE  # several in a page
@@ -72,18 +72,45 @@ class PageCounts:
             pages = (begins // _PAGE)[:, None] + np.arange(of_each)
             inside = np.minimum(ends[:, None], _PAGE * (pages + 1)) - np.maximum(begins[:, None], _PAGE * pages)
             counted = ((pages << _BITS) + inside)[inside > 0]
-            self._counted.append(_summed(counted) if near else counted)
+            self._added.append(_summed(counted) if near else counted)
+            if sum(map(len, self._added)) > _AT_ONCE:
+                self._count()
+                if self.partial_nbytes > most_nbytes:
+                    return
 
     def take(self) -> list[tuple[int, int]]:
         """Ranges of pages that are released whole; they count anew."""
-        if len(self._counted) == 1:
+        self._count()
+        if not self._whole:
             return []
-        counted = _summed(np.concatenate(self._counted))
-        are_whole = counted & _BYTES == _PAGE
-        self._counted = [counted[~are_whole]]
-        begins = _PAGE * (counted[are_whole] >> _BITS)
+        begins, self._whole = _PAGE * np.unique(np.concatenate(self._whole)), []
         first, last = np.diff(begins, prepend=-_PAGE - 1) > _PAGE, np.diff(begins, append=sys.maxsize) > _PAGE
         return list(zip(begins[first].tolist(), (begins[last] + _PAGE).tolist(), strict=True))
+
+    def _count(self) -> None:
+        """Count what was added with what there was of the same pages."""
+        if not self._added:
+            return
+        added, self._added = _summed(np.concatenate(self._added)), []
+        at = np.searchsorted(self._partial, added & ~_BYTES)
+        known = at < len(self._partial)
+        known[known] = self._partial[at[known]] >> _BITS == added[known] >> _BITS
+        added[known] += self._partial[at[known]] & _BYTES
+        are_whole = added & _BYTES >= _PAGE
+        if are_whole.any():
+            self._whole.append(added[are_whole] >> _BITS)
+        # Each step holds the counts twice at most.
+        some = known & ~are_whole
+        self._partial[at[some]] = added[some]
+        if (gone := at[known & are_whole]).size:
+            stay = np.ones(len(self._partial), bool)
+            stay[gone] = False
+            self._partial = self._partial[stay]
+        if (new := added[~known & ~are_whole]).size:
+            old, self._partial = self._partial, np.empty(len(self._partial) + len(new), np.int64)
+            self._partial[: len(old)], self._partial[len(old) :] = old, new
+            del old
+            self._partial.sort(kind="stable")  # two parts in order: at most the smaller is copied
 
 
 def _summed(counted: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -109,7 +136,7 @@ class ReleasedPages:
     A tile of a row-major matrix has thousands of short runs, and one call for each would cost more than the reading.
     The counts take 1/512 of the pages that wait (``PageCounts``): those that are soon dropped, of ``PENDING_NBYTES``,
     and those that tiles beside hold the rest of, of ``waiting_nbytes``. When more wait all leave, and are counted no
-    longer; so whatever the file's size, no more memory is held.
+    longer; so whatever the file's size and the tile's, no more memory is held.
     ``leave``: lets the pages that hold a range of the file's bytes leave the page cache; None where nothing does.
     """
 
@@ -124,7 +151,7 @@ class ReleasedPages:
         """Bytes of pages that tiles were released of since pages were last dropped before all of their slab was."""
         self.scattered_nbytes = 0
         """Of those that stayed then, because tiles beside hold the rest of them."""
-        self._began = False
+        self._began, self._most = False, waiting_nbytes()
         self.complete = False
         """Whether all of the tensor was released, and nothing of it since."""
 
@@ -150,14 +177,14 @@ class ReleasedPages:
                 del self._slabs[span]
                 self.pending_nbytes -= slab.pending_nbytes
             else:
-                slab.counts.add(extent)
+                slab.counts.add(extent, self._most)
                 slab.pending_nbytes += cached
                 self.pending_nbytes += cached
         if full:
             self._done(*span)
         elif self.pending_nbytes >= PENDING_NBYTES:
             self.drop_pending()
-            if self.scattered_nbytes >= waiting_nbytes():
+            if self.scattered_nbytes >= self._most:
                 self.drop_scattered()
 
     def close(self) -> None:

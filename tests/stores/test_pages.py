@@ -59,7 +59,8 @@ def test_counting_many_runs_takes_little_memory() -> None:
         assert tracemalloc.get_traced_memory()[1] < 1 << 20
     finally:
         tracemalloc.stop()
-    assert sum(int((part & released._BYTES).sum()) for part in counts._counted) == extent_nbytes(extent)
+    counts.take()
+    assert int((counts._partial & released._BYTES).sum()) == extent_nbytes(extent)
 
 
 @given(st.permutations(range(20)), st.integers(0, 9000), st.sampled_from([700, 4096, 5000]), st.data())
@@ -103,6 +104,24 @@ def test_what_is_counted_of_a_large_file_is_in_proportion_to_what_waits(
         held, peak = tracemalloc.get_traced_memory()
         assert peak < 8 << 20
         assert columns or held < 1 << 18 and not left._slabs
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    ("shape", "tile"),
+    [((112, 112, 112, 112), (112, 112, 112, 28)), ((1 << 20, 1 << 14), (1 << 20, 1))],
+    ids=["a quarter of each page", "a column"],
+)
+def test_counting_takes_hardly_more_than_the_counts(shape: tuple[int, ...], tile: tuple[int, ...]) -> None:
+    """While it counts, too: large tiles all over a file, whose neighbours hold the rest of their pages."""
+    layout = c_layout(shape, 4, 128)
+    left = ReleasedPages(lambda start, stop: None, layout, tuple(range(len(shape))))
+    tracemalloc.start()
+    try:
+        for begin in (0, tile[-1]):
+            left.release((*((0, n) for n in shape[:-1]), (begin, begin + tile[-1])))
+        assert tracemalloc.get_traced_memory()[1] < 5 << 20
     finally:
         tracemalloc.stop()
 
