@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -103,9 +104,7 @@ class PageCounts:
         some = known & ~are_whole
         self._partial[at[some]] = added[some]
         if (gone := at[known & are_whole]).size:
-            stay = np.ones(len(self._partial), bool)
-            stay[gone] = False
-            self._partial = self._partial[stay]
+            self._partial = np.delete(self._partial, gone)
         if (new := added[~known & ~are_whole]).size:
             old, self._partial = self._partial, np.empty(len(self._partial) + len(new), np.int64)
             self._partial[: len(old)], self._partial[len(old) :] = old, new
@@ -151,9 +150,14 @@ class ReleasedPages:
         """Bytes of pages that tiles were released of since pages were last dropped before all of their slab was."""
         self.scattered_nbytes = 0
         """Of those that stayed then, because tiles beside hold the rest of them."""
-        self._began, self._most = False, waiting_nbytes()
+        self._began = False
         self.complete = False
         """Whether all of the tensor was released, and nothing of it since."""
+
+    @cached_property
+    def _most(self) -> int:
+        """``waiting_nbytes``, looked at once: it takes half a millisecond."""
+        return waiting_nbytes()
 
     def release(self, region: Region) -> None:
         """Count the region as done with, and drop what that completes."""
