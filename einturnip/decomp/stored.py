@@ -10,6 +10,7 @@ from einturnip.core.machine import Machine
 from einturnip.decomp.classes import LabelClasses
 from einturnip.decomp.transfer_time import load_seconds
 from einturnip.eingraph.types import EinGraph
+from einturnip.stores.released import counts_nbytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,13 @@ class FileLayout:
             return 0
         sides = (min(n, -(-max(1, e) // c) * c) for n, e, c in zip(shape, extents, self.chunks, strict=True))
         return math.prod(sides) * itemsize
+
+    def counts_nbytes(self, shape: Sequence[int], extents: Sequence[int], itemsize: int) -> int:
+        """Bytes that it may take to count which pages of the files tiles of such extents are done with."""
+        pieces = self.chunks or shape
+        part = math.prod(max(1, min(e, p)) for e, p in zip(extents, pieces, strict=True)) * itemsize
+        run = self.run_nbytes(shape, extents, itemsize)
+        return 0 if self.decoded or run == part else counts_nbytes(math.prod(shape) * itemsize, run)
 
     def cut_again(self, shape: Sequence[int], extents: Sequence[int]) -> int:
         """How many more parts all tiles of such extents are read in than they are, for chunks that end in them."""

@@ -37,15 +37,16 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class PlanSize:
-    """What a plan takes beside its arena by: tile tasks, operands that they read, ops; what a worker packs, in bytes.
+    """What a plan takes beside its arena by: tile tasks, operands that they read, ops; in bytes, what its run takes.
 
-    ``packed``: the most for a product, beside its tiles.
+    ``packed``: the most that a worker packs for a product, beside its tiles; ``counts``: for pages of files.
     """
 
     tasks: int
     reads: int = 0
     ops: int = 0
     packed: int = 0
+    counts: int = 0
 
     @property
     def nbytes(self) -> int:
@@ -59,13 +60,14 @@ def size_of(*graphs: TaskGraph, ops: int = 0) -> PlanSize:
     cuts = [graph.decomposition for graph in graphs]
     made = [pair for d in cuts for pair in zip(d.graph.nodes, d.partitionings, strict=True)]
     packed = max((packed_nbytes(n.einsum, part.tiles) for n, part in made if isinstance(n, EinsumNode)), default=0)
-    return PlanSize(sum(map(len, graphs)), sum(len(graph.read) for graph in graphs), ops, packed)
+    counts = sum(graph.counts_nbytes for graph in graphs)
+    return PlanSize(sum(map(len, graphs)), sum(len(graph.read) for graph in graphs), ops, packed, counts)
 
 
 def overhead_nbytes(resident: int, workers: int, plan: PlanSize) -> int:
     """What is not arena while a plan is made and run by ``workers``."""
     beside = held_nbytes() + RUN_NBYTES + workers * (THREAD_NBYTES + plan.packed) + SLACK_NBYTES
-    return resident + beside + plan.nbytes
+    return resident + beside + plan.nbytes + plan.counts
 
 
 def rounded(nbytes: int) -> int:

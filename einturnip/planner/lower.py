@@ -15,7 +15,7 @@ from einturnip.decomp.alike import Grouped
 from einturnip.decomp.build import lay_out
 from einturnip.decomp.classes import label_bounds
 from einturnip.decomp.search import Cut, calls_of
-from einturnip.decomp.stored import FileLayout
+from einturnip.decomp.stored import FileLayout, layout_of
 from einturnip.decomp.types import Partitioning
 from einturnip.eingraph.types import InputNode
 from einturnip.memgraph.build import build as build_memgraph
@@ -69,7 +69,7 @@ class Lowering:
         self.together, self.memory, self.arena, self.machine = together, memory, arena, machine
         self.layouts, self.readable, self.ordered, self.devices = layouts, readable, ordered, devices
         self.resident, self._searched = resident_nbytes(), False
-        self._sizes = _Sizes(together)
+        self._sizes = _Sizes(together, layouts)
         self._within = memory
         self._rooms: dict[int, int] = {}
         self._largest = 0
@@ -257,9 +257,11 @@ def _over(tasks: TaskGraph, devices: int, machine: Machine) -> TaskGraph:
 class _Sizes:
     """The sizes of plans before these are made: their tasks are kernel calls, and loads and stores of whole tiles."""
 
-    def __init__(self, graph: Grouped) -> None:
+    def __init__(self, graph: Grouped, layouts: Mapping[int, FileLayout]) -> None:
         self.graph = graph
         nodes = graph.graph.nodes
+        inputs = {i: node for i, node in enumerate(nodes) if isinstance(node, InputNode) and 0 not in node.shape}
+        self.inputs = [(i, node, layout_of(layouts, i, len(node.shape))) for i, node in inputs.items()]
         stored = {i for i, node in enumerate(nodes) if isinstance(node, InputNode)}
         stored |= {i for _, i in graph.graph.outputs}
         self.stored = [(i, label_bounds(nodes[i]), len(nodes[i].shape)) for i in sorted(stored)]
@@ -274,5 +276,10 @@ class _Sizes:
             read = sum(n * len(group.einsum.accesses) for group, n in calls_of(self.graph, cut.tiles))
             own = ((g.einsum, self.graph.tiles(g, cut.tiles)) for g in self.graph.groups)
             packed = max((packed_nbytes(einsum, tile) for einsum, tile in own), default=0)
-            self._known[cut.tiles] = PlanSize(cut.kernel_calls + whole, read + whole, packed=packed)
+            extents = (of(i, node.shape, cut.tiles)[: len(node.shape)] for i, node, _ in self.inputs)
+            counts = sum(
+                layout.counts_nbytes(node.shape, tile, node.dtype.itemsize)
+                for (_, node, layout), tile in zip(self.inputs, extents, strict=True)
+            )
+            self._known[cut.tiles] = PlanSize(cut.kernel_calls + whole, read + whole, packed=packed, counts=counts)
         return self._known[cut.tiles]

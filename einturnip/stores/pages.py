@@ -25,7 +25,8 @@ STRETCH_NBYTES = 8 << 20
 SCATTERED_NBYTES = 256 << 20
 """Dirty bytes in stretches half written after which they go to the disk as they are."""
 
-_WAITING_NBYTES, _MOST_WAITING_NBYTES, _WAITING_SHARE = 256 << 20, 1 << 30, 8
+MOST_WAITING_NBYTES = 1 << 30
+_WAITING_NBYTES, _WAITING_SHARE = 256 << 20, 8
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _NO_RANGES = (errno.ENOSYS, errno.EINVAL, errno.ESPIPE, errno.EOPNOTSUPP)
@@ -63,9 +64,9 @@ def waiting_nbytes() -> int:
     """Bytes of a tensor's file that may wait in the page cache for tiles to come: an eighth of what memory is left.
 
     Where that is little some are read twice, and it is 256 MiB at least, of which the system takes what it wants. Which
-    pages they are is counted in 1/512 of it, which no plan knows of: so it is 1 GiB at most.
+    pages they are is counted in 1/512 of it: so it is ``MOST_WAITING_NBYTES`` at most.
     """
-    return min(max(_WAITING_NBYTES, available_memory() // _WAITING_SHARE), _MOST_WAITING_NBYTES)
+    return min(max(_WAITING_NBYTES, available_memory() // _WAITING_SHARE), MOST_WAITING_NBYTES)
 
 
 def drop(fd: int, start: int, stop: int) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import bisect
+import mmap
 import os
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -14,15 +15,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from einturnip.stores.layout import LONG_NBYTES, Layout, extent_nbytes, extent_span, rows, starts
-from einturnip.stores.pages import PENDING_NBYTES, waiting_nbytes
+from einturnip.stores.pages import MOST_WAITING_NBYTES, PENDING_NBYTES, waiting_nbytes
 from einturnip.stores.types import Extent, Region, whole
 
 REACH_NBYTES = 4 << 20
 """The page cache holds what is read ahead in pages of up to some MiB, which leave it only whole: so much of what was
 released beside a range is dropped once more with it."""
 
-_AT_ONCE = 1 << 13  # pages that are counted together
 _PAGE = os.sysconf("SC_PAGE_SIZE")
+AT_ONCE = 1 << 12
+"""Pages that are counted together."""
+_LARGE_NBYTES = 1 << 17
 _BITS = _PAGE.bit_length()
 _BYTES = (1 << _BITS) - 1
 
@@ -45,51 +48,61 @@ class Spans:
 class PageCounts:
     """Of pages that hold bytes ``start`` to ``stop`` of a file, how many bytes were released since they were dropped.
 
-    Eight bytes for each page that was released in part, none for those that were not or that were taken, and as much
-    again while pages are counted: ``_AT_ONCE`` runs or pages at a time. What else the first and the last page hold
-    counts as released with what is ours of them.
+    Eight bytes for each page that was released in part (``partial_nbytes`` / 512), none for those that were not; those
+    that are whole wait to be taken. What else the first and the last page hold counts as released with what is ours of
+    them.
     """
 
-    def __init__(self, start: int, stop: int) -> None:
+    def __init__(self, start: int, stop: int, most_nbytes: int = sys.maxsize) -> None:
+        """``most_nbytes``: of pages released in part, more of which are seldom to be counted."""
         self._start, self._stop = start, stop
-        self._partial = np.empty(0, np.int64)  # numbers of pages, in order, each with its count in the low bits
+        self._room = _room(min(-(-stop // _PAGE) - start // _PAGE, most_nbytes // _PAGE))
+        self._partial = self._room[:0]  # numbers of pages, in order, each with its count in the low bits
         self._added = list[NDArray[np.int64]]()  # the same, in any order
         self._whole = list[NDArray[np.int64]]()  # numbers of pages
 
     @property
     def partial_nbytes(self) -> int:
-        """Bytes of the pages that were released in part when pages were last taken, or more."""
+        """Bytes of the pages that were released in part when pages were last counted, or more."""
         return _PAGE * len(self._partial)
 
-    def add(self, extent: Extent, most_nbytes: int = sys.maxsize) -> None:
-        """Count the bytes of runs as released, up to where ``partial_nbytes`` is more than so much."""
-        run = extent[1]
+    def add(self, begins: NDArray[np.int64], run: int) -> None:
+        """Count ``run`` bytes from each of ``begins`` on as released; changes ``begins``."""
         of_each = -(-run // _PAGE) + 1
-        near = bool(extent[2]) and extent[2][-1][1] < _PAGE  # several in a page
-        for begins in starts(extent, max(1, _AT_ONCE // of_each)):
-            ends = begins + run
-            begins[begins == self._start] -= self._start % _PAGE
-            ends[ends == self._stop] += -self._stop % _PAGE
-            pages = (begins // _PAGE)[:, None] + np.arange(of_each)
-            inside = np.minimum(ends[:, None], _PAGE * (pages + 1)) - np.maximum(begins[:, None], _PAGE * pages)
-            counted = ((pages << _BITS) + inside)[inside > 0]
-            self._added.append(_summed(counted) if near else counted)
-            if sum(map(len, self._added)) > _AT_ONCE:
-                self._count()
-                if self.partial_nbytes > most_nbytes:
-                    return
+        near = len(begins) > 1 and int(np.diff(begins).min()) < _PAGE  # several in a page
+        ends = begins + run
+        begins[begins == self._start] -= self._start % _PAGE
+        ends[ends == self._stop] += -self._stop % _PAGE
+        pages = (begins // _PAGE)[:, None] + np.arange(of_each)
+        inside = np.minimum(ends[:, None], _PAGE * (pages + 1)) - np.maximum(begins[:, None], _PAGE * pages)
+        counted = ((pages << _BITS) + inside)[inside > 0]
+        self._added.append(_summed(counted) if near else counted)
+        if sum(map(len, self._added)) > AT_ONCE:
+            self._count()
 
-    def take(self) -> list[tuple[int, int]]:
-        """Ranges of pages that are released whole; they count anew."""
+    def take(self) -> Iterator[tuple[int, int]]:
+        """Ranges of pages that are released whole, made as they are asked for; they count anew."""
         self._count()
         if not self._whole:
-            return []
-        begins, self._whole = _PAGE * np.unique(np.concatenate(self._whole)), []
-        first, last = np.diff(begins, prepend=-_PAGE - 1) > _PAGE, np.diff(begins, append=sys.maxsize) > _PAGE
-        return list(zip(begins[first].tolist(), (begins[last] + _PAGE).tolist(), strict=True))
+            return iter(())
+        pages, self._whole = np.concatenate(self._whole), []
+        pages.sort(kind="stable")
+        ends = np.flatnonzero(np.diff(pages) > 1)
+        firsts, lasts = pages[np.append(0, ends + 1)], pages[np.append(ends, -1)]
+        return ((int(a) * _PAGE, int(b + 1) * _PAGE) for a, b in zip(firsts, lasts, strict=True))
+
+    def forget(self, start: int, stop: int) -> None:
+        """Count the pages that hold a range of the file's bytes anew."""
+        self._count()
+        first, last = start // _PAGE, -(-stop // _PAGE)
+        left, after = np.searchsorted(self._partial, (first << _BITS, last << _BITS)).tolist()
+        for begin in range(after, len(self._partial), AT_ONCE):
+            left = self._put(left, self._partial[begin : begin + AT_ONCE])
+        self._partial = self._partial[:left]
+        self._whole = [left for pages in self._whole if (left := pages[(pages < first) | (pages >= last)]).size]
 
     def _count(self) -> None:
-        """Count what was added with what there was of the same pages."""
+        """Count what was added with what there was of the same pages; in place, for that may be most of all we hold."""
         if not self._added:
             return
         added, self._added = _summed(np.concatenate(self._added)), []
@@ -100,16 +113,38 @@ class PageCounts:
         are_whole = added & _BYTES >= _PAGE
         if are_whole.any():
             self._whole.append(added[are_whole] >> _BITS)
-        # Each step holds the counts twice at most.
         some = known & ~are_whole
         self._partial[at[some]] = added[some]
-        if (gone := at[known & are_whole]).size:
-            self._partial = np.delete(self._partial, gone)
-        if (new := added[~known & ~are_whole]).size:
-            old, self._partial = self._partial, np.empty(len(self._partial) + len(new), np.int64)
-            self._partial[: len(old)], self._partial[len(old) :] = old, new
-            del old
-            self._partial.sort(kind="stable")  # two parts in order: at most the smaller is copied
+        self._remove(at[known & are_whole])
+        self._insert(added[~known & ~are_whole])
+
+    def _remove(self, gone: NDArray[np.int64]) -> None:
+        """Take out what is at so many places, in order."""
+        if not gone.size:
+            return
+        left = int(gone[0])
+        for begin in range(left, len(self._partial), AT_ONCE):
+            inside = gone[slice(*np.searchsorted(gone, (begin, begin + AT_ONCE)))]
+            left = self._put(left, np.delete(self._partial[begin : begin + AT_ONCE], inside - begin))
+        self._partial = self._partial[:left]
+
+    def _put(self, at: int, counts: NDArray[np.int64]) -> int:
+        """Copy counts to where others were; gives where they end."""
+        self._partial[at : at + len(counts)] = counts
+        return at + len(counts)
+
+    def _insert(self, new: NDArray[np.int64]) -> None:
+        """Put in counts of other pages, which are in order."""
+        if not new.size:
+            return
+        many = len(self._partial)
+        if many + len(new) > len(self._room):
+            self._room = _room(many + len(new) + 4 * AT_ONCE)
+            self._room[:many] = self._partial
+        self._partial = self._room[: many + len(new)]
+        self._partial[many:] = new
+        begin = int(np.searchsorted(self._partial[:many], new[0]))
+        self._partial[begin:].sort(kind="stable")  # two parts in order: at most the smaller is copied
 
 
 def _summed(counted: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -120,11 +155,24 @@ def _summed(counted: NDArray[np.int64]) -> NDArray[np.int64]:
     return (pages[firsts] << _BITS) + np.minimum(np.add.reduceat(counted & _BYTES, firsts), _PAGE)
 
 
+def _room(many: int) -> NDArray[np.int64]:
+    """Place for numbers, of which those that are not used take no memory, and all goes back when it is dropped."""
+    if many * 8 < _LARGE_NBYTES:
+        return np.empty(many, np.int64)
+    place = mmap.mmap(-1, many * 8, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)  # malloc would keep it for its thread
+    return np.frombuffer(place, np.int64)
+
+
+def counts_nbytes(nbytes: int, run: int) -> int:
+    """Bytes that it may take to count the pages of a tensor's file that is read in tiles of such runs."""
+    ends = 2 * -(-nbytes // run)
+    return 8 * min(-(-nbytes // _PAGE) + 1, ends, MOST_WAITING_NBYTES // _PAGE) if run < LONG_NBYTES else 0
+
+
 @dataclass(slots=True)
 class _Slab:
     """A slab of which some was released, but not yet all."""
 
-    counts: PageCounts
     nbytes: int = 0  # that were released
     pending_nbytes: int = 0  # see ``ReleasedPages``
 
@@ -135,7 +183,7 @@ class ReleasedPages:
     A tile of a row-major matrix has thousands of short runs, and one call for each would cost more than the reading.
     The counts take 1/512 of the pages that wait (``PageCounts``): those that are soon dropped, of ``PENDING_NBYTES``,
     and those that tiles beside hold the rest of, of ``waiting_nbytes``. When more wait all leave, and are counted no
-    longer; so whatever the file's size and the tile's, no more memory is held.
+    longer; so whatever the file's size and the tile's, no more memory is held (``counts_nbytes``).
     ``leave``: lets the pages that hold a range of the file's bytes leave the page cache; None where nothing does.
     """
 
@@ -159,6 +207,10 @@ class ReleasedPages:
         """``waiting_nbytes``, looked at once: it takes half a millisecond."""
         return waiting_nbytes()
 
+    @cached_property
+    def _counts(self) -> PageCounts:
+        return PageCounts(*self._bytes, self._most)
+
     def release(self, region: Region) -> None:
         """Count the region as done with, and drop what that completes."""
         extent = self._layout.extent(region)
@@ -172,24 +224,34 @@ class ReleasedPages:
                     self._done(first + i * stride, first + i * stride + extent[1])
             return
         span = extent_span(self._layout.extent(self._slab(region)))
-        cached = nbytes // extent[1] * (-(-(extent[0] % _PAGE + extent[1]) // _PAGE) * _PAGE)
         with self._lock:
-            slab = self._slabs.setdefault(span, _Slab(PageCounts(*self._bytes)))
+            slab = self._slabs.setdefault(span, _Slab())
             slab.nbytes += nbytes
             full = slab.nbytes >= span[1] - span[0]
             if full:
                 del self._slabs[span]
                 self.pending_nbytes -= slab.pending_nbytes
-            else:
-                slab.counts.add(extent, self._most)
-                slab.pending_nbytes += cached
-                self.pending_nbytes += cached
+                self._counts.forget(*span)
         if full:
             self._done(*span)
-        elif self.pending_nbytes >= PENDING_NBYTES:
-            self.drop_pending()
-            if self.scattered_nbytes >= self._most:
-                self.drop_scattered()
+        else:
+            self._count(extent, span, slab)
+
+    def _count(self, extent: Extent, span: tuple[int, int], slab: _Slab) -> None:
+        """Count the pages of an extent in a slab, until all of that was dropped; drop pages when many wait."""
+        run = extent[1]
+        cached = -(-(extent[0] % _PAGE + run) // _PAGE) * _PAGE
+        for begins in starts(extent, AT_ONCE // (-(-run // _PAGE) + 1)):
+            with self._lock:
+                if self._slabs.get(span) is not slab:
+                    return
+                slab.pending_nbytes += cached * len(begins)
+                self.pending_nbytes += cached * len(begins)
+                self._counts.add(begins, run)
+            if self.pending_nbytes >= PENDING_NBYTES:
+                self.drop_pending()
+                if self.scattered_nbytes >= self._most:
+                    self.drop_scattered()
 
     def close(self) -> None:
         """Drop all of the tensor's pages if any were released: read-ahead may have left some between."""
@@ -201,8 +263,8 @@ class ReleasedPages:
     def drop_pending(self) -> None:
         """Drop the pages that were released whole, of slabs that are not yet."""
         with self._lock:
-            gone = [pages for slab in self._slabs.values() for pages in slab.counts.take()]
-            self.scattered_nbytes = sum(slab.counts.partial_nbytes for slab in self._slabs.values())
+            gone = self._counts.take()
+            self.scattered_nbytes = self._counts.partial_nbytes
             self._none_pending()
         for start, stop in gone:
             self._leave(start, stop)
@@ -211,8 +273,7 @@ class ReleasedPages:
         """Drop all of the slabs of which some was released: there is too much of it. Their pages count anew."""
         with self._lock:
             spans, self.scattered_nbytes = list(self._slabs), 0
-            for slab in self._slabs.values():
-                slab.counts = PageCounts(*self._bytes)
+            self._counts.forget(*self._bytes)
             self._none_pending()
         for span in spans:
             self._leave(*span)

@@ -106,6 +106,16 @@ class TaskColumns:
             self.moved[kind, node, extents] = found
         return found
 
+    def _counts_nbytes(self) -> int:
+        """Bytes for counting pages of files that loads read in part."""
+        most = dict[int, int]()
+        for kind, node, extents in self.moved:
+            if kind == TaskKind.LOAD:
+                of = self.graph.nodes[node]
+                layout = layout_of(self.layouts, node, len(extents))
+                most[node] = max(most.get(node, 0), layout.counts_nbytes(of.shape, extents, of.dtype.itemsize))
+        return sum(most.values())
+
     def freeze(self, decomposition: Decomposition, ordered: bool = False) -> TaskGraph:
         """The graph."""
         read = _column(self.read, np.int32)
@@ -128,6 +138,7 @@ class TaskColumns:
             _column(self.box_ptr, np.int64),
             _column(self.box, np.int64),
             ordered,
+            counts_nbytes=self._counts_nbytes(),
         )
 
 

@@ -59,6 +59,7 @@ def join(graphs: Sequence[TaskGraph], names: Sequence[str], in_turns: bool) -> T
         box_ptr,
         _frozen(np.concatenate([g.box for g in graphs])),
         all(g.ordered for g in graphs),
+        counts_nbytes=sum(g.counts_nbytes for g in graphs),
     )
 
 

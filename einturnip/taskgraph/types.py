@@ -79,7 +79,7 @@ class TaskGraph:
     row is start, stop per axis. ``ordered``: touches of a state keep their order, so that it has the same bits always.
     The last ``repeats`` values are made again, each in place of one that would have to be kept for long.
     On several devices ``device`` is that of each value, and ``original`` the value that it is a copy of, or itself; on
-    one device they are empty.
+    one device they are empty. ``counts_nbytes``: what counting the pages of files takes.
     """
 
     decomposition: Decomposition
@@ -104,6 +104,7 @@ class TaskGraph:
     devices: int = 1
     device: NDArray[np.uint8] = field(default_factory=lambda: np.empty(0, np.uint8))
     original: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))
+    counts_nbytes: int = 0
 
     def __len__(self) -> int:
         return len(self.kind)

@@ -27,6 +27,19 @@ def test_runs_end_where_a_chunk_does() -> None:
     assert FileLayout((1, 0)).run_nbytes((40, 50), (40, 2), 4) == 320
 
 
+def test_pages_are_counted_that_tiles_end_in() -> None:
+    """Eight bytes for each, of a GiB at most; none where tiles are read in one run, or in long ones, or decoded."""
+    rows, columns, chunks = FileLayout((0, 1)), FileLayout((1, 0)), FileLayout((0, 1), (500, 1000))
+    shape, pages = (5000, 10_000), -(-5000 * 10_000 * 4 // 4096) + 1
+    assert rows.counts_nbytes(shape, (5000, 1000), 4) == columns.counts_nbytes(shape, (1000, 10_000), 4) == 8 * pages
+    assert rows.counts_nbytes(shape, (1000, 10_000), 4) == columns.counts_nbytes(shape, (5000, 1000), 4) == 0
+    assert rows.counts_nbytes(shape, (5000, 5000), 4) == 8 * 2 * 10_000
+    assert rows.counts_nbytes((50_000, 100_000), (5000, 1000), 4) == 2 << 20
+    assert rows.counts_nbytes((5000, 1 << 20), (5000, 1 << 17), 4) == 0
+    assert chunks.counts_nbytes(shape, (1000, 2000), 4) == 0 < chunks.counts_nbytes(shape, (500, 999), 4)
+    assert FileLayout((0, 1), (500, 1000), decoded=True).counts_nbytes(shape, (500, 999), 4) == 0
+
+
 @given(st.lists(st.tuples(st.integers(1, 40), st.integers(1, 40), st.integers(1, 40)), min_size=2, max_size=2))
 def test_tiles_are_read_in_as_many_parts_as_both_grids_make(axes: list[tuple[int, int, int]]) -> None:
     shape, extents, chunks = zip(*axes, strict=True)

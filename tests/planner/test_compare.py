@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,12 +15,14 @@ from einturnip.decomp.build import label_classes
 from einturnip.decomp.search import Cut, cuts
 from einturnip.eingraph.types import EinGraph
 from einturnip.planner import compare, lower
+from einturnip.planner.budget import overhead_nbytes, size_of
 from einturnip.planner.candidates import least_arena
 from einturnip.planner.compare import Rival, _Comparison
 from einturnip.planner.cost import OP_SECONDS, least_seconds_of, predicted_cost
 from einturnip.planner.lower import Lowering
 from einturnip.planner.price import predicted_seconds
 from einturnip.runtime.policies import policy
+from einturnip.taskgraph.join import join
 
 PRODUCT = "input A : f32[m,p]\ninput B : f32[p,n]\nC[i,k] = sum[j] A[i,j] * B[j,k]\noutput C\n"
 MAP = "input A : f32[m,p]\ninput B : f32[p,n]\nC[i,j] = exp(A[i,j]) * B[j,i]\noutput C\n"
@@ -58,6 +62,21 @@ def test_a_plan_is_made_unless_a_rival_is_better(text: str) -> None:
     least = least_seconds_of(made.taskgraph, MACHINE)
     assert lowers.lower(cut, None, Rival(least, 0.9 * (cost - seconds + least))) is None
     assert lowers.lower(cut, None, Rival(0.0, 0.0)) is None
+
+
+@pytest.mark.parametrize("text", [PRODUCT, MAP])
+def test_what_counting_pages_takes_is_kept_free(text: str) -> None:
+    """It is known of a cut before its tasks are, and of each plan of several together."""
+    graph = graph_of(text)
+    lowers, seen = lowering(graph, memory=1 << 40), set[bool]()
+    for cut, _ in zip(cuts(grouped(graph, label_classes(graph)), MACHINE, {}, 10_000), range(12), strict=False):
+        tasks = lowers._tasks(cut, 64 * MIB)
+        plan = size_of(tasks)
+        assert lowers._sizes(cut).counts == plan.counts == tasks.counts_nbytes
+        assert overhead_nbytes(0, 2, plan) == overhead_nbytes(0, 2, replace(plan, counts=0)) + plan.counts
+        assert join([tasks, tasks], ["p", "q"], True).counts_nbytes == size_of(tasks, tasks).counts == 2 * plan.counts
+        seen.add(plan.counts > 0)
+    assert seen == {False, True}
 
 
 def test_a_plan_that_leaves_room_for_its_own_ops_is_placed_once(monkeypatch: pytest.MonkeyPatch) -> None:

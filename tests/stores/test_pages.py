@@ -18,7 +18,7 @@ from einturnip.stores import pages, released
 from einturnip.stores.layout import c_layout, extent_nbytes, starts
 from einturnip.stores.open import open_source
 from einturnip.stores.pages import STRETCH_NBYTES, WrittenPages, _by_stretch
-from einturnip.stores.released import PageCounts, ReleasedPages, Spans
+from einturnip.stores.released import PageCounts, ReleasedPages, Spans, counts_nbytes
 
 
 @given(
@@ -55,7 +55,8 @@ def test_counting_many_runs_takes_little_memory() -> None:
     counts, extent = PageCounts(0, 12_544 * 50_176), (0, 224, ((12_544, 50_176), (7, 448)))
     tracemalloc.start()
     try:
-        counts.add(extent)
+        for begins in starts(extent):
+            counts.add(begins, extent[1])
         assert tracemalloc.get_traced_memory()[1] < 1 << 20
     finally:
         tracemalloc.stop()
@@ -74,10 +75,12 @@ def test_pages_are_whole_when_each_of_their_bytes_was_released(
     counts, in_rows = PageCounts(start, start + layout.nbytes), kept[start : start + layout.nbytes].reshape(12, -1)
     for tile in order:
         i, j = 3 * (tile // 5), width * (tile % 5)
-        counts.add(layout.extent(((i, i + 3), (j, j + width))))
+        extent = layout.extent(((i, i + 3), (j, j + width)))
+        for begins in starts(extent):
+            counts.add(begins, extent[1])
         in_rows[i : i + 3, j : j + width] = False
         if data.draw(st.booleans()):
-            ranges = counts.take()
+            ranges = list(counts.take())
             assert all(stop < after for (_, stop), (after, _) in itertools.pairwise(ranges))
             pages = {page for a, b in ranges for page in range(a // 4096, b // 4096)}
             per_page, ours_of = kept.reshape(-1, 4096), ours.reshape(-1, 4096)
@@ -104,6 +107,7 @@ def test_what_is_counted_of_a_large_file_is_in_proportion_to_what_waits(
         held, peak = tracemalloc.get_traced_memory()
         assert peak < 8 << 20
         assert columns or held < 1 << 18 and not left._slabs
+        assert 8 * len(left._counts._partial) <= counts_nbytes(layout.nbytes, 4000)
     finally:
         tracemalloc.stop()
 
@@ -117,13 +121,53 @@ def test_counting_takes_hardly_more_than_the_counts(shape: tuple[int, ...], tile
     """While it counts, too: large tiles all over a file, whose neighbours hold the rest of their pages."""
     layout = c_layout(shape, 4, 128)
     left = ReleasedPages(lambda start, stop: None, layout, tuple(range(len(shape))))
+    most = counts_nbytes(layout.nbytes, 4 * tile[-1])
     tracemalloc.start()
     try:
         for begin in (0, tile[-1]):
             left.release((*((0, n) for n in shape[:-1]), (begin, begin + tile[-1])))
-        assert tracemalloc.get_traced_memory()[1] < 5 << 20
+            assert 8 * len(left._counts._partial) <= 8 * len(left._counts._room) <= most <= 2 << 20
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
     finally:
         tracemalloc.stop()
+
+
+def test_a_slab_that_is_done_with_is_no_longer_counted() -> None:
+    """Two tiles side by side in each of three slabs, whose ends share pages; only the last of them are released."""
+    layout, dropped = c_layout((300, 1500), 1, 0), list[tuple[int, int]]()
+    left = ReleasedPages(lambda start, stop: dropped.append((start, stop)), layout, (0, 1))
+    left._counts = PageCounts(0, layout.nbytes, 0)  # more is counted than there was place for
+    for slab in range(0, 300, 100):
+        left.release(((slab, slab + 100), (0, 750)))
+    assert left._counts.partial_nbytes < left.pending_nbytes and not dropped
+    left.drop_pending()
+    assert left.scattered_nbytes == left._counts.partial_nbytes == -(-layout.nbytes // 4096) * 4096
+    left.release(((100, 200), (750, 1500)))
+    assert dropped and dropped[-1] == (-(-150_000 // 4096) * 4096, 300_000 // 4096 * 4096)
+    left.drop_pending()
+    assert left.scattered_nbytes == sum(-(-e // 4096) - b // 4096 for b, e in ((0, 147_456), (303_104, 450_000))) * 4096
+    assert len(left._slabs) == 2
+
+
+def test_counts_end_where_all_of_their_slab_was_dropped() -> None:
+    """The last tile of a slab may be released while another thread still counts the one before."""
+    layout = c_layout((1 << 15, 1 << 12), 1, 0)
+    left = ReleasedPages(lambda start, stop: None, layout, (0, 1))
+    add = left._counts.add
+
+    def adds(begins: np.ndarray, run: int) -> None:
+        left._counts.add = add  # type: ignore[method-assign]
+        add(begins, run)
+        left._lock.release()
+        try:
+            left.release(((0, 1 << 15), (2048, 4096)))
+        finally:
+            left._lock.acquire()
+
+    left._counts.add = adds  # type: ignore[method-assign]
+    left.release(((0, 1 << 15), (0, 2048)))
+    left.drop_pending()
+    assert left.complete and left.pending_nbytes == left.scattered_nbytes == 0
 
 
 def test_a_stretch_leaves_when_its_last_tile_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
