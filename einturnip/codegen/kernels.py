@@ -239,7 +239,7 @@ def forget() -> None:
     _near.clear()
 
 
-_KEPT = 1024  # at 2 to 20 KiB each
+_KEPT = 256  # at 2 to 20 KiB each
 _kept = lru_cache(maxsize=_KEPT)(compile_tile)
 _product = lru_cache(maxsize=_KEPT)(compile_contraction)
 # Hashing an einsum takes longer than a small kernel's call: those met last are known by identity as well.

@@ -90,7 +90,6 @@ class Blocks:
         if self.cut:
             firsts = (self._held(self.tiles, None, made, True, p) for p in range(e.n_out))
             self.turned = np.maximum.reduce([self.held, *firsts]) + (0 if computed else self._scattered())
-        self._count()
 
     def best(self, capacity: int) -> tuple[Block, float]:
         """The block that reads the fewest bytes in ``capacity``, and of those the smallest."""
@@ -124,9 +123,10 @@ class Blocks:
     def _search(self, capacity: int) -> Best:
         slack = capacity * self.share - self.held
         slack[0] = max(0.0, slack[0])
-        reads, left, shared = np.array(self.whole) * self.again, slack.copy(), self.shared.copy()
+        again, shared, turns = self._shares()
+        reads, left = np.array(self.whole) * again, slack.copy()
         for s in sorted(range(len(self.whole)), key=self.whole.__getitem__):
-            stays = (self.again[:, s] > 1) & (self.whole[s] <= left)
+            stays = (again[:, s] > 1) & (self.whole[s] <= left)
             left -= np.where(stays, self.whole[s], 0.0)
             shared[:, s] *= ~stays[:, None]
             reads[stays, s] = self.whole[s]
@@ -139,12 +139,12 @@ class Blocks:
         left += np.where(turning, turned, -self.made * np.minimum(TURNING, block))
         both = shared.sum(axis=1)
         kept = np.minimum(both, np.maximum(left, 0.0)[:, None])
-        saved = (self.turns * kept).sum(axis=2)
+        saved = (turns * kept).sum(axis=2)
         total = np.maximum(reads.sum(axis=1) - saved.max(axis=0), sum(self.whole))
         total[slack < 0] = np.inf
         row = int(np.lexsort((self.held, total))[0])
         outermost = int(saved[:, row].argmax())
-        spared = shared[row] @ (self.turns[outermost, row] * kept[row] / np.maximum(1.0, both[row]))
+        spared = shared[row] @ (turns[outermost, row] * kept[row] / np.maximum(1.0, both[row]))
         together = int(block[total <= total[row]].max())
         return Best(row, float(total[row]), together, outermost, np.maximum(self.whole, reads[row] - spared))
 
@@ -179,26 +179,30 @@ class Blocks:
         """Free bytes between values of sizes that do not fit each other."""
         return sum(tile for tile in self.tile if tile and max(self.made, tile) % min(self.made, tile))
 
-    def _count(self) -> None:
-        """How often each operand is read, and what each turn of the walk shares of it, a row for each block."""
+    def _shares(self) -> tuple[Floats, Floats, Floats]:
+        """How often each operand is read, what each turn of the walk shares of it, a row for each block; and the turns.
+
+        Made for each capacity, of which few are asked for: kept, they would be most of what a search for plans holds.
+        """
         n, axes = len(self.tiles), range(self.n_out)
         counts = np.array(self.counts[: self.n_out], np.int64).reshape(1, -1)
         blocks = -(-counts // self.tiles)
-        self.again = np.ones((n, len(self.whole)))
-        self.shared = np.zeros((n, len(self.whole), self.n_out))
+        again = np.ones((n, len(self.whole)))
+        shared = np.zeros((n, len(self.whole), self.n_out))
         for s, (reads, nbytes) in enumerate(zip(self.reads, self.whole, strict=True)):
             lacking = [p for p in axes if p not in reads]
-            self.again[:, s] = blocks[:, lacking].prod(axis=1)
+            again[:, s] = blocks[:, lacking].prod(axis=1)
             panel = nbytes / np.maximum(1, blocks[:, [p for p in axes if p in reads]].prod(axis=1))
-            self.shared[:, s, lacking] = panel[:, None]
+            shared[:, s, lacking] = panel[:, None]
         # A step along p, between blocks that differ in p alone, shares the panels of the operands that lack p.
         # How many there are hangs on the label that the walk of blocks changes last: a page for each.
-        self.turns = np.zeros((max(1, self.n_out), n, self.n_out))
+        turns = np.zeros((max(1, self.n_out), n, self.n_out))
         for outermost in axes:
             lines: Any = 1
             for p in walk_order(self.n_out, outermost):
-                self.turns[outermost, :, p] = lines * (blocks[:, p] - 1)
+                turns[outermost, :, p] = lines * (blocks[:, p] - 1)
                 lines = lines * blocks[:, p]
+        return again, shared, turns
 
 
 def _sizes(counts: Sequence[int], walk: int | None, most: int) -> NDArray[np.int64]:

@@ -90,7 +90,7 @@ def test_a_plan_that_leaves_room_for_its_own_ops_is_placed_once(monkeypatch: pyt
         return made
 
     monkeypatch.setattr(lower, "build_memgraph", counted)
-    lowers = lowering(graph, memory=lowering(graph, memory=1 << 40).resident + 32 * MIB)
+    lowers = lowering(graph, memory=lowering(graph, memory=1 << 40).resident + 28 * MIB)
     way = cuts(grouped(graph, label_classes(graph)), MACHINE, {}, 10_000)
     cut = next(c for c in way if 3 * c.working_set <= lowers.room(c) and c.kernel_calls > 100)
     assert lowers.lower(cut) is not None

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -11,6 +15,7 @@ import einturnip as et
 from einturnip.core.errors import CapacityError
 from einturnip.planner.budget import READ_NBYTES, USUAL_READS, PlanSize, overhead_nbytes
 from einturnip.testing import Case, programs
+from tests.robustness.programs import ENVIRONMENT
 
 CHAIN = """
 input A : f32[i, j], B : f32[j, k], C : f32[k, l]
@@ -53,6 +58,33 @@ def test_the_memory_that_is_named_will_do(sizes: list[int]) -> None:
     data = {x: np.ones(sizes[at : at + 2], np.float32) for at, x in enumerate("ABC")}
     plan, _ = planned(et.compile(CHAIN), "memory", **data)
     np.testing.assert_allclose(plan.run()["H"], sizes[1] * sizes[2])
+
+
+# In a process of its own: what an earlier search left behind would be there already.
+PLANNED = """
+import sys
+import einturnip as et
+from einturnip.core.errors import CapacityError
+product = et.compile("input A : f32[i,k], B : f32[k,j]\\nC[i,j] = A[i,k] * B[k,j]\\noutput C\\n")
+try:
+    product.plan(A="a.npy", B="b.npy", out={"C": "c.npy"}, workers=2, memory=int(sys.argv[1]))
+except CapacityError as error:
+    print(error.needed)
+"""
+
+
+def test_the_memory_that_is_named_leaves_room_for_the_search(tmp_path: Path) -> None:
+    """Where hardly anything fits there is little to search; in what is named there is more."""
+    for name in "ab":  # no plan reads them
+        np.lib.format.open_memmap(tmp_path / f"{name}.npy", "w+", np.float32, (10_000, 10_000))
+    said = [1]
+    for _ in range(2):
+        line = [sys.executable, "-c", PLANNED, str(said[-1])]
+        environment = ENVIRONMENT | {"EINTURNIP_PLANS": "off"}
+        done = subprocess.run(line, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0, done.stderr
+        said += map(int, done.stdout.split())
+    assert len(said) == 2
 
 
 def test_states_leave_memory_rather_than_let_a_step_be_refused() -> None:
