@@ -46,7 +46,7 @@ OPS_BESIDE, SHARE_BESIDE = 0.25, 1 / 128
 # Cuts that are lowered to find the least memory, and kernel calls that such a cut may have. More is left to a formula,
 # for which every task is taken to have so many ops: bytes leave the memory and come back.
 MOST_PROVEN, MOST_CALLS_PROVEN, OPS_A_TASK = 3, 50_000, 2.5
-# What a search for plans leaves behind: up to 4.2 MiB of 29 programs in three memories. It ends early where nothing fits.
+# What a search for plans leaves behind: up to 4.2 MiB, of 29 programs in three memories. Where little fits, less.
 SEARCH_NBYTES = 4 * MIB
 # Resident memory differs by less from one process to the next: one that has other plans on disk looks at them.
 NOISE = 2 * MIB
