@@ -22,7 +22,7 @@ from einturnip.eingraph.build import build as build_graph
 from einturnip.eingraph.types import EinGraph, EinsumNode, InputNode
 from einturnip.lang.types import Program
 from einturnip.memgraph.types import MemGraph, OpKind
-from einturnip.planner import kept
+from einturnip.planner import files, kept
 from einturnip.planner.budget import LARGE_PLAN, Budget, give_back, rounded, uncollected
 from einturnip.planner.options import Options as Options
 from einturnip.planner.price import SEARCHED_BY, as_it_runs, predict, slots
@@ -38,8 +38,6 @@ from einturnip.runtime.standing import Standing
 from einturnip.runtime.state import State
 from einturnip.runtime.trace import Trace
 from einturnip.runtime.types import NumericWarning, Prediction, Progress, RunReport
-from einturnip.stores.chunk_files import ChunkFiles
-from einturnip.stores.chunked import ChunkedSource
 from einturnip.stores.spill import SpillFile
 from einturnip.stores.types import Sink, Source
 from einturnip.taskgraph.types import TaskGraph
@@ -118,8 +116,9 @@ def _made(
     """The plan for a device, whose budget is the options' arena: one that was kept, or one made now."""
     machine, memory = _machine(graph, sources, targets, options, device)
     began, resident = time.monotonic(), resident_nbytes()
-    layouts = {n: _layout(source) for n, source in sources.items()}
-    asked = (tuple(layouts.items()), tuple(targets), options.asked, len(device.numbers))
+    layouts = {n: files.layout(source) for n, source in sources.items()}
+    written = tuple((name, files.is_chunked(target)) for name, target in targets.items())
+    asked = (tuple(layouts.items()), written, options.asked, len(device.numbers))
     room = kept.Room((memory or 0) - resident if options.arena is None else options.arena, options.arena is not None)
     place = kept.place(graph, machine, room.stated, *asked) if options.again is None else None
     found = place.find(room) if place is not None else None
@@ -199,12 +198,12 @@ def _searched(
         limit = None if again is None else again.limit
 
     def planned(graph: EinGraph, most_price: float) -> tuple[Lowered, Prediction]:
-        axes = {i: layouts[n.name] for i, n in enumerate(graph.nodes) if isinstance(n, InputNode) and n.name in layouts}
+        lie = files.layouts(graph, layouts, targets)
         readable = frozenset(i for i, (name, _) in enumerate(graph.outputs) if name in targets)
         only = canonical_cut if options.reproducible else None if again is None else again.cut
         arena = options.arena if again is None else again.arena
         lowered = plan(
-            *(graph, memory, arena, machine, axes, readable, only, options.reproducible, devices, most_price),
+            *(graph, memory, arena, machine, lie, readable, only, options.reproducible, devices, most_price),
             options.beside,
         )
         known = lowered.seconds if options.policy == SEARCHED_BY else None
@@ -245,15 +244,6 @@ def _as_it_runs(made: Planned, options: Options) -> Planned:
     if graph is made.memgraph:
         return made
     return replace(made, memgraph=graph, prediction=predict(graph, made.machine, policy(options.policy)))
-
-
-def _layout(source: Source) -> FileLayout:
-    """The axes from the one with the longest stride to the contiguous one; chunks, where there are any."""
-    axes = range(len(source.shape))
-    unit = [tuple((0, min(n, 2 if a == b else 1)) for b, n in enumerate(source.shape)) for a in axes]
-    order = sorted(axes, key=lambda a: source.contiguous_nbytes(unit[a]) > source.dtype.itemsize)
-    chunked = source if isinstance(source, ChunkFiles | ChunkedSource) else None
-    return FileLayout(tuple(order), chunked.chunks if chunked else (), isinstance(source, ChunkedSource))
 
 
 def execute(

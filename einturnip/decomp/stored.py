@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 
 from einturnip.core.machine import Machine
 from einturnip.decomp.classes import LabelClasses
-from einturnip.decomp.transfer_time import load_seconds
-from einturnip.eingraph.types import EinGraph
+from einturnip.decomp.transfer_time import load_seconds, store_seconds
+from einturnip.eingraph.types import EinGraph, InputNode
 from einturnip.stores.released import counts_nbytes
 
 
@@ -55,6 +55,13 @@ class FileLayout:
         parts = math.prod(-(-n // e) + -(-n // c) - -(-n // math.lcm(e, c)) for n, e, c in sides)
         return parts - math.prod(-(-n // e) for n, e, _ in sides)
 
+    def store_seconds(self, shape: Sequence[int], extents: Sequence[int], itemsize: int, machine: Machine) -> float:
+        """Writing a box that begins where a chunk does."""
+        pieces = self.chunks or shape
+        chunks = math.prod(-(-e // p) for e, p in zip(extents, pieces, strict=True) if p)
+        part = tuple((0, min(e, p)) for e, p in zip(extents, pieces, strict=True))
+        return chunks * store_seconds(pieces, part, itemsize, machine)
+
     def load_seconds(self, shape: Sequence[int], extents: Sequence[int], itemsize: int, machine: Machine) -> float:
         """Reading a box that begins where a chunk does."""
         pieces, order = self.chunks or shape, self.axes
@@ -70,9 +77,9 @@ def layout_of(layouts: Mapping[int, FileLayout], node: int, rank: int) -> FileLa
 
 
 def in_chunks(classes: LabelClasses, graph: EinGraph, layouts: Mapping[int, FileLayout]) -> LabelClasses:
-    """Tiles are multiples or parts of chunks where they can be; of tensors that disagree the largest counts."""
+    """Tiles are multiples or parts of inputs' chunks where they can be; of inputs that disagree the largest counts."""
     chunks = list(classes.chunks)
-    stored = [i for i, layout in layouts.items() if layout.chunks]
+    stored = [i for i, layout in layouts.items() if layout.chunks and isinstance(graph.nodes[i], InputNode)]
     for i in sorted(stored, key=lambda i: -math.prod(graph.nodes[i].shape) * graph.nodes[i].dtype.itemsize):
         ratios = classes.ratios.get(i, (1,) * len(graph.nodes[i].shape))
         for c, chunk, ratio in zip(classes.of[i], layouts[i].chunks, ratios, strict=True):

@@ -12,7 +12,6 @@ from einturnip.core.einsum import Box
 from einturnip.core.errors import CapacityError
 from einturnip.core.machine import Machine
 from einturnip.decomp.stored import FileLayout, layout_of
-from einturnip.decomp.transfer_time import store_seconds
 from einturnip.decomp.types import Decomposition
 from einturnip.eingraph.types import EinGraph
 from einturnip.taskgraph.types import TaskGraph, TaskKind, ValueKind
@@ -96,14 +95,10 @@ class TaskColumns:
         extents = tuple([hi - lo for lo, hi in zip(flat[::2], flat[1::2], strict=True)])
         found = self.moved.get((kind, node, extents))
         if found is None:
-            of = self.graph.nodes[node if kind == TaskKind.LOAD else self.graph.outputs[node][1]]
-            if kind == TaskKind.LOAD:
-                layout = layout_of(self.layouts, node, len(extents))
-                found = layout.load_seconds(of.shape, extents, of.dtype.itemsize, self.machine)
-            else:
-                box = tuple((0, n) for n in extents)
-                found = store_seconds(of.shape, box, of.dtype.itemsize, self.machine)
-            self.moved[kind, node, extents] = found
+            stored = node if kind == TaskKind.LOAD else self.graph.outputs[node][1]
+            of, layout = self.graph.nodes[stored], layout_of(self.layouts, stored, len(extents))
+            seconds = layout.load_seconds if kind == TaskKind.LOAD else layout.store_seconds
+            found = self.moved[kind, node, extents] = seconds(of.shape, extents, of.dtype.itemsize, self.machine)
         return found
 
     def _counts_nbytes(self) -> int:

@@ -1,0 +1,39 @@
+"""How the files of a run lie: those that inputs are read from, and those that results are written to."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from einturnip.decomp.stored import FileLayout
+from einturnip.eingraph.types import EinGraph, InputNode
+from einturnip.stores.chunk_files import ChunkFiles
+from einturnip.stores.chunked import ChunkedSource
+from einturnip.stores.types import Source
+
+
+def layout(source: Source) -> FileLayout:
+    """The axes from the one with the longest stride to the contiguous one; chunks, where there are any."""
+    axes = range(len(source.shape))
+    unit = [tuple((0, min(n, 2 if a == b else 1)) for b, n in enumerate(source.shape)) for a in axes]
+    order = sorted(axes, key=lambda a: source.contiguous_nbytes(unit[a]) > source.dtype.itemsize)
+    chunked = source if isinstance(source, ChunkFiles | ChunkedSource) else None
+    return FileLayout(tuple(order), chunked.chunks if chunked else (), isinstance(source, ChunkedSource))
+
+
+def is_chunked(target: str) -> bool:
+    """Whether a result goes to a file of chunks. ``target``: its file, with a key or without; or an array's name."""
+    return os.path.splitext(target.partition("::")[0].rstrip("/"))[1].lower() == ".zarr"
+
+
+def layouts(graph: EinGraph, inputs: Mapping[str, FileLayout], targets: Mapping[str, str]) -> dict[int, FileLayout]:
+    """By node, how inputs and results lie. ``inputs``: by name; ``targets``: where outputs go, by name."""
+    nodes = enumerate(graph.nodes)
+    found = {i: inputs[n.name] for i, n in nodes if isinstance(n, InputNode) and n.name in inputs}
+    for name, i in graph.outputs:
+        if i not in found and is_chunked(targets.get(name, "")):
+            from einturnip.stores.zarr_container import chunk_shape
+
+            node = graph.nodes[i]
+            found[i] = FileLayout(tuple(range(len(node.shape))), chunk_shape(node.shape, node.dtype.itemsize))
+    return found

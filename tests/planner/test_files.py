@@ -1,0 +1,59 @@
+"""How results lie in their files decides how they are cut, as inputs' files do."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import einturnip as et
+from einturnip.core.dtypes import F32
+from einturnip.core.machine import Machine
+from einturnip.decomp.stored import FileLayout
+from einturnip.planner import files
+from einturnip.stores.zarr_container import _metadata
+
+MAP = "input X : f32[i,j], Y : f32[i,j]\nZ[i,j] = exp(X[i,j]) * Y[i,j]\nS[i] = sum[j] Z[i,j]\noutput Z, S\n"
+SIDE, CHUNK = 16_384, 2048
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Files of chunks that plans are made for, and that nothing reads."""
+    folder, described = tmp_path_factory.mktemp("inputs"), _metadata((SIDE, SIDE), F32, (CHUNK, CHUNK))
+    for name in "XY":
+        (folder / f"{name}.zarr").mkdir()
+        (folder / f"{name}.zarr" / "zarr.json").write_text(json.dumps(described))
+    return {name: str(folder / f"{name}.zarr") for name in "XY"}
+
+
+@pytest.mark.parametrize("key", ["", "::Z"])
+def test_tiles_of_results_lie_in_chunks_of_their_files(inputs: dict[str, str], tmp_path: Path, key: str) -> None:
+    wide = {}
+    for ending in ("npy", "zarr"):
+        out = {"Z": str(tmp_path / f"z.{ending}{key if ending == 'zarr' else ''}")}
+        made = et.compile(MAP).plan(arena="64MiB", workers=2, out=out, **inputs)._job.planned
+        (z,) = (node for name, node in made.graph.outputs if name == "Z")
+        wide[ending] = made.decomposition.output(z).tiles[1]
+    assert wide == {"npy": SIDE, "zarr": CHUNK}
+
+
+def test_layouts_are_those_of_inputs_and_of_results_in_chunks() -> None:
+    graph = et.compile(MAP).plan(arena="64MiB", dims={"i": SIDE, "j": SIDE}, workers=2)._job.planned.graph
+    places = dict(graph.outputs)
+    given, chunks = FileLayout((1, 0)), FileLayout((0, 1), (CHUNK, CHUNK))
+    x = next(i for i, node in enumerate(graph.nodes) if getattr(node, "name", "") == "X")
+    found = files.layouts(graph, {"X": given}, {"Z": "some.dir/z.ZARR/", "S": "s.npy"})
+    assert found == {x: given, places["Z"]: chunks}
+    assert files.layouts(graph, {}, {"Z": "Z"}) == {}
+
+
+def test_writing_is_priced_by_the_chunks_that_a_tile_lies_in() -> None:
+    machine, shape, chunks = Machine(), (SIDE, SIDE), FileLayout((0, 1), (CHUNK, CHUNK))
+    whole, wide, high = (
+        chunks.store_seconds(shape, tile, 4, machine) for tile in ((CHUNK, CHUNK), (256, SIDE), (SIDE, 256))
+    )
+    assert whole < wide < high
+    rows = FileLayout((0, 1))
+    assert rows.store_seconds(shape, (256, SIDE), 4, machine) < rows.store_seconds(shape, (SIDE, 256), 4, machine)
