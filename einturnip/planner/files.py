@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 
 from einturnip.decomp.stored import FileLayout
 from einturnip.eingraph.types import EinGraph, InputNode
+from einturnip.stores import location
 from einturnip.stores.chunk_files import ChunkFiles
 from einturnip.stores.chunked import ChunkedSource
 from einturnip.stores.types import Source
@@ -23,7 +23,7 @@ def layout(source: Source) -> FileLayout:
 
 def is_chunked(target: str) -> bool:
     """Whether a result goes to a file of chunks. ``target``: its file, with a key or without; or an array's name."""
-    return os.path.splitext(target.partition("::")[0].rstrip("/"))[1].lower() == ".zarr"
+    return location.ending(target.partition("::")[0]) == ".zarr"
 
 
 def layouts(graph: EinGraph, inputs: Mapping[str, FileLayout], targets: Mapping[str, str]) -> dict[int, FileLayout]:

@@ -110,7 +110,9 @@ class ChunkFiles:
             with self._lock:
                 if piece.chunk not in self._pages:
                     order = tuple(range(len(self.shape)))
-                    self._pages[piece.chunk] = ReleasedPages(partial(self._drop, piece.chunk), self._inside, order)
+                    self._pages[piece.chunk] = ReleasedPages(
+                        partial(self._drop, piece.chunk), self._inside, order, lambda: self._most_waiting
+                    )
                 pages = self._pages[piece.chunk]
             pages.release(piece.within)
             with self._lock:

@@ -24,10 +24,15 @@ def split(spec: str) -> tuple[str, str | None]:
     return path.strip(), key.strip()
 
 
+def ending(path: str) -> str:
+    """What names the format of a file or a directory: the end of its name, in small letters."""
+    return os.path.splitext(path.rstrip("/"))[1].lower()
+
+
 def written(spec: str, name: str) -> str:
     """How to read again what output ``name`` wrote to ``spec``: in a container without a key its name is the key."""
     path, key = split(spec)
-    return f"{path}::{name}" if key is None and os.path.splitext(path.rstrip("/"))[1].lower() in CONTAINERS else spec
+    return f"{path}::{name}" if key is None and ending(path) in CONTAINERS else spec
 
 
 def file_format(path: str, role: str, writing: bool = False) -> str:
@@ -36,14 +41,14 @@ def file_format(path: str, role: str, writing: bool = False) -> str:
     Raises:
         BindError: no format has this ending, or it is not written.
     """
-    ending = os.path.splitext(path.rstrip("/"))[1].lower()
-    if writing and ending in READ_ONLY:
-        raise BindError(f"{role}: {path}: a {ending} is read, not written; name a .safetensors file instead")
-    if not writing and (path.endswith(INDEX) or ending not in FORMATS and os.path.isdir(path)):
+    found = ending(path)
+    if writing and found in READ_ONLY:
+        raise BindError(f"{role}: {path}: a {found} is read, not written; name a .safetensors file instead")
+    if not writing and (path.endswith(INDEX) or found not in FORMATS and os.path.isdir(path)):
         return ".safetensors"
-    if ending in FORMATS:
-        return ending
-    raise BindError(f"{role}: {path}: the ending {ending!r} names no format that einturnip knows: {', '.join(FORMATS)}")
+    if found in FORMATS:
+        return found
+    raise BindError(f"{role}: {path}: the ending {found!r} names no format that einturnip knows: {', '.join(FORMATS)}")
 
 
 def open_file(path: str) -> tuple[int, int]:

@@ -23,8 +23,7 @@ REACH_NBYTES = 4 << 20
 released beside a range is dropped once more with it."""
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
-AT_ONCE = 1 << 12
-"""Pages that are counted together."""
+_AT_ONCE = 1 << 12  # pages that are counted together
 _LARGE_NBYTES = 1 << 17
 _BITS = _PAGE.bit_length()
 _BYTES = (1 << _BITS) - 1
@@ -56,7 +55,7 @@ class PageCounts:
     def __init__(self, start: int, stop: int, most_nbytes: int = sys.maxsize) -> None:
         """``most_nbytes``: of pages released in part, more of which are seldom to be counted."""
         self._start, self._stop = start, stop
-        self._room = _room(min(-(-stop // _PAGE) - start // _PAGE, most_nbytes // _PAGE))
+        self._room = _place(min(-(-stop // _PAGE) - start // _PAGE, most_nbytes // _PAGE))
         self._partial = self._room[:0]  # numbers of pages, in order, each with its count in the low bits
         self._added = list[NDArray[np.int64]]()  # the same, in any order
         self._whole = list[NDArray[np.int64]]()  # numbers of pages
@@ -77,7 +76,7 @@ class PageCounts:
         inside = np.minimum(ends[:, None], _PAGE * (pages + 1)) - np.maximum(begins[:, None], _PAGE * pages)
         counted = ((pages << _BITS) + inside)[inside > 0]
         self._added.append(_summed(counted) if near else counted)
-        if sum(map(len, self._added)) > AT_ONCE:
+        if sum(map(len, self._added)) > _AT_ONCE:
             self._count()
 
     def take(self) -> Iterator[tuple[int, int]]:
@@ -96,8 +95,8 @@ class PageCounts:
         self._count()
         first, last = start // _PAGE, -(-stop // _PAGE)
         left, after = np.searchsorted(self._partial, (first << _BITS, last << _BITS)).tolist()
-        for begin in range(after, len(self._partial), AT_ONCE):
-            left = self._put(left, self._partial[begin : begin + AT_ONCE])
+        for begin in range(after, len(self._partial), _AT_ONCE):
+            left = self._put(left, self._partial[begin : begin + _AT_ONCE])
         self._partial = self._partial[:left]
         self._whole = [left for pages in self._whole if (left := pages[(pages < first) | (pages >= last)]).size]
 
@@ -123,9 +122,9 @@ class PageCounts:
         if not gone.size:
             return
         left = int(gone[0])
-        for begin in range(left, len(self._partial), AT_ONCE):
-            inside = gone[slice(*np.searchsorted(gone, (begin, begin + AT_ONCE)))]
-            left = self._put(left, np.delete(self._partial[begin : begin + AT_ONCE], inside - begin))
+        for begin in range(left, len(self._partial), _AT_ONCE):
+            inside = gone[slice(*np.searchsorted(gone, (begin, begin + _AT_ONCE)))]
+            left = self._put(left, np.delete(self._partial[begin : begin + _AT_ONCE], inside - begin))
         self._partial = self._partial[:left]
 
     def _put(self, at: int, counts: NDArray[np.int64]) -> int:
@@ -139,7 +138,7 @@ class PageCounts:
             return
         many = len(self._partial)
         if many + len(new) > len(self._room):
-            self._room = _room(many + len(new) + 4 * AT_ONCE)
+            self._room = _place(many + len(new) + 4 * _AT_ONCE)
             self._room[:many] = self._partial
         self._partial = self._room[: many + len(new)]
         self._partial[many:] = new
@@ -155,12 +154,12 @@ def _summed(counted: NDArray[np.int64]) -> NDArray[np.int64]:
     return (pages[firsts] << _BITS) + np.minimum(np.add.reduceat(counted & _BYTES, firsts), _PAGE)
 
 
-def _room(many: int) -> NDArray[np.int64]:
+def _place(many: int) -> NDArray[np.int64]:
     """Place for numbers, of which those that are not used take no memory, and all goes back when it is dropped."""
     if many * 8 < _LARGE_NBYTES:
         return np.empty(many, np.int64)
-    place = mmap.mmap(-1, many * 8, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)  # malloc would keep it for its thread
-    return np.frombuffer(place, np.int64)
+    held = mmap.mmap(-1, many * 8, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)  # malloc would keep it for its thread
+    return np.frombuffer(held, np.int64)
 
 
 def counts_nbytes(nbytes: int, run: int) -> int:
@@ -187,7 +186,15 @@ class ReleasedPages:
     ``leave``: lets the pages that hold a range of the file's bytes leave the page cache; None where nothing does.
     """
 
-    def __init__(self, leave: Callable[[int, int], None] | None, layout: Layout, file_order: tuple[int, ...]) -> None:
+    def __init__(
+        self,
+        leave: Callable[[int, int], None] | None,
+        layout: Layout,
+        file_order: tuple[int, ...],
+        most: Callable[[], int] | None = None,
+    ) -> None:
+        """``most``: tells how many bytes may wait; ``waiting_nbytes`` if not stated."""
+        self._tell_most = most or waiting_nbytes
         self._stays, self._layout, self._file_order = leave is None, layout, file_order
         self._leave = leave or _stay
         self._lock = threading.Lock()
@@ -204,8 +211,8 @@ class ReleasedPages:
 
     @cached_property
     def _most(self) -> int:
-        """``waiting_nbytes``, looked at once: it takes half a millisecond."""
-        return waiting_nbytes()
+        """Bytes that may wait, looked at once: it takes half a millisecond."""
+        return self._tell_most()
 
     @cached_property
     def _counts(self) -> PageCounts:
@@ -241,7 +248,7 @@ class ReleasedPages:
         """Count the pages of an extent in a slab, until all of that was dropped; drop pages when many wait."""
         run = extent[1]
         cached = -(-(extent[0] % _PAGE + run) // _PAGE) * _PAGE
-        for begins in starts(extent, AT_ONCE // (-(-run // _PAGE) + 1)):
+        for begins in starts(extent, _AT_ONCE // (-(-run // _PAGE) + 1)):
             with self._lock:
                 if self._slabs.get(span) is not slab:
                     return
