@@ -7,6 +7,7 @@ soon as it wants memory, without asking.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import mmap
 import os
@@ -68,5 +69,6 @@ def _leave(place: mmap.mmap, process: int) -> None:
     if process == os.getpid() and len(place) <= MOST_NBYTES:
         place.madvise(mmap.MADV_FREE)
         _free.append(place)
-        while sum(map(len, tuple(_free))) > MOST_NBYTES:
-            _free.popleft()
+        with contextlib.suppress(IndexError):  # other threads took what there was
+            while sum(map(len, _free.copy())) > MOST_NBYTES:
+                _free.popleft()

@@ -22,7 +22,8 @@ from einturnip.api.results import File, Result, open
 from einturnip.api.running import run_job, run_on_arrays
 from einturnip.api.sizes import whole_sizes, workers_stated
 from einturnip.api.states import beginning, keeping
-from einturnip.core.errors import BindError, CapacityError
+from einturnip.api.use_lock import UseLock
+from einturnip.core.errors import BindError, CapacityError, RunError
 from einturnip.core.resident import callers_nbytes
 from einturnip.core.settings import format_size, parse_size
 from einturnip.eingraph.types import EinGraph, InputNode
@@ -353,12 +354,17 @@ def _planned_before(
 class Plan:
     """A program planned for its inputs and a budget: ``explain`` it, ``run`` it (as often as wanted).
 
-    It holds its inputs' files open until it is closed or forgotten.
+    It holds its inputs' files open until it is closed or forgotten. Threads may share it: they run it at the same time,
+    or one after the other where its outputs have places of their own (``out=``).
     """
 
     def __init__(self, job: Job, kept: Kept) -> None:
         self._job = job
         self._kept = kept
+        lock = UseLock("plan")
+        self._lock = lock.exclusive
+        # Two runs that write to one array or file would mix their tiles.
+        self._running = lock.shared if all(target is None for target in job.targets.values()) else lock.exclusive
         self._closing = weakref.finalize(self, job.close)
 
     def explain(self) -> str:
@@ -377,12 +383,17 @@ class Plan:
 
         Raises:
             BindError: an input has sizes but no data. RunError: it failed on the way; nothing half-written is left.
+            Or the plan is closed.
         """
-        return run_job(self._job, self._kept, progress, stop)
+        with self._running:
+            if not self._closing.alive:
+                raise RunError("the plan is closed. help: make another with program.plan(...)")
+            return run_job(self._job, self._kept, progress, stop)
 
     def close(self) -> None:
-        """Close the inputs' files; the plan cannot run any more. Twice is allowed."""
-        self._closing()
+        """Close the inputs' files, after the runs that are going on; the plan cannot run again. Twice is allowed."""
+        with self._lock:
+            self._closing()
 
     def __repr__(self) -> str:
         return f"Plan({self._job.planned.graph.program})"

@@ -21,6 +21,7 @@ from einturnip.api.results import File, Result
 from einturnip.api.running import analysis, running
 from einturnip.api.states import beginning, keeping
 from einturnip.api.step_plan import StepPlan
+from einturnip.api.use_lock import UseLock
 from einturnip.core.errors import BindError, CapacityError, RunError
 from einturnip.core.limits import available_memory
 from einturnip.core.resident import resident_nbytes
@@ -45,7 +46,7 @@ LARGE_NBYTES = 1 << 18
 class Session:
     """A program run step after step. Made by ``Program.session``; close it, or use it in a ``with``.
 
-    ``steps`` counts the steps done. Not for several threads at once.
+    ``steps`` counts the steps done. Threads may share a session: what they ask of it is done one call after the other.
     """
 
     def __init__(
@@ -68,6 +69,7 @@ class Session:
         self._awake: list[StepPlan] = []
         self._torn: str | None = None
         self._closed = False
+        self._lock = UseLock("session")
         self.steps = 0
 
     def step(
@@ -84,29 +86,37 @@ class Session:
         that is a state is not copied out: see ``state``.
 
         Raises:
-            BindError: inputs and program disagree. CapacityError: it does not fit. RunError: it failed on the way.
+            BindError: inputs and program disagree. CapacityError: it does not fit. RunError: it failed on the way, or
+            was called from within a step of this session.
         """
-        self._check()
         given = {**inputs, **(data or {})}
         for name in given:
             if name in {state.name for state in self._program.states}:
                 raise BindError(f"'{name}' is a state: give it to the session, or set it by set_state('{name}', ...)")
-        fed = _opened(self._program, given, self._folder, ())
-        try:
-            return self._step({**self._fixed, **fed}, progress, stop)
-        finally:
-            close_all(fed.values())
+        with self._lock.exclusive:
+            self._check()
+            fed = _opened(self._program, given, self._folder, ())
+            try:
+                return self._step({**self._fixed, **fed}, progress, stop)
+            finally:
+                close_all(fed.values())
 
     def state(self, name: str) -> Array:
-        """A copy of a state as it is now."""
-        source = self.source(name)
-        out = np.empty(source.shape, source.dtype.numpy)
-        source.read(whole(source.shape), out)
-        return out
+        """A copy of a state as it is now; while a step is going on, as it is after that."""
+        with self._lock.exclusive:
+            self._require_open()
+            source = self._source(name)
+            out = np.empty(source.shape, source.dtype.numpy)
+            source.read(whole(source.shape), out)
+            return out
 
     def set_state(self, name: str, value: Any) -> None:
         """Let a state be ``value`` (an array, a number or a file) from the next step on."""
-        self._check()
+        with self._lock.exclusive:
+            self._check()
+            self._set_state(name, value)
+
+    def _set_state(self, name: str, value: Any) -> None:
         check_names("state", [name], (state.name for state in self._program.states))
         tensor = [state for state in self._program.states if state.name == name]
         source = _opened(self._program, {name: value}, self._folder, tensor)[name]
@@ -121,8 +131,10 @@ class Session:
 
     def save(self, folder: str | os.PathLike[str]) -> Path:
         """Write a checkpoint into ``folder``: every state and the number of steps, whole or not at all."""
-        self._check()
-        return checkpoints.save(Path(folder), self.steps, {s.name: self.source(s.name) for s in self._program.states})
+        with self._lock.exclusive:
+            self._check()
+            states = {state.name: self._source(state.name) for state in self._program.states}
+            return checkpoints.save(Path(folder), self.steps, states)
 
     def load(self, folder: str | os.PathLike[str]) -> bool:
         """Go on from the latest checkpoint in ``folder``; False where there is none.
@@ -130,18 +142,22 @@ class Session:
         Raises:
             BindError: it is of a program with other states.
         """
-        found = checkpoints.latest(Path(folder))
-        if found is None:
-            return False
-        checkpoints.check(found, self._program.states)
-        for state in self._program.states:
-            self.set_state(state.name, os.fspath(found.path / f"{state.name}.npy"))
-        self.steps, self._torn = found.steps, None
-        return True
+        with self._lock.exclusive:
+            self._require_open()
+            found = checkpoints.latest(Path(folder))
+            if found is None:
+                return False
+            checkpoints.check(found, self._program.states)
+            for state in self._program.states:
+                self._set_state(state.name, os.fspath(found.path / f"{state.name}.npy"))
+            self.steps, self._torn = found.steps, None
+            return True
 
     def close(self) -> None:
-        """Give up states and files; twice is allowed."""
-        if not self._closed:
+        """Give up states and files, after the step that is going on; twice is allowed."""
+        with self._lock.exclusive:
+            if self._closed:
+                return
             self._closed = True
             close_all(self._fixed.values())
             for home in (self._homes or {}).values():
@@ -314,7 +330,12 @@ class Session:
                 self._fixed.pop(name).close()
 
     def source(self, name: str) -> Source:
-        """Where a state is."""
+        """Where a state is. The next step may write over it."""
+        with self._lock.exclusive:
+            self._require_open()
+            return self._source(name)
+
+    def _source(self, name: str) -> Source:
         if self._homes is not None and name in self._homes:
             return self._homes[name].read
         check_names("state", [name], [state.name for state in self._program.states])
@@ -326,9 +347,12 @@ class Session:
         assert node is not None
         return self._beginning(node)
 
-    def _check(self) -> None:
+    def _require_open(self) -> None:
         if self._closed:
             raise RunError("the session is closed")
+
+    def _check(self) -> None:
+        self._require_open()
         if self._torn is not None:
             raise RunError(f"the session's states are not those of any step: {self._torn}. help: load a checkpoint")
 

@@ -58,11 +58,12 @@ class Crew:
     def leave(self) -> None:
         """Wait for another run; no op is running."""
         key, mine = tuple(self._threads.items()), (os.getpid(), self)
-        other = _idle.get(key)
-        if other is not None and other[0] == mine[0]:
-            self.close()
-        else:
-            _idle[key] = mine
+        other = _idle.setdefault(key, mine)  # in one step: of two crews, one would be forgotten with its threads
+        if other is not mine:
+            if other[0] == mine[0]:
+                self.close()
+            else:
+                _idle[key] = mine
 
     def close(self) -> None:
         """Let the threads end; no op is running."""

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from einturnip.core.dtypes import DType, from_numpy
-from einturnip.core.errors import BindError
+from einturnip.core.errors import BindError, EinturnipError
 from einturnip.stores.layout import Layout
 from einturnip.stores.transfer import copy_blocked
 from einturnip.stores.types import Array, Extent, Region, slices
@@ -130,6 +130,8 @@ def _as_array(value: Any, name: str) -> Array:
             return np.asarray(value)
         if hasattr(value, "__dlpack__"):
             return np.from_dlpack(value)
+    except EinturnipError:  # of what it called itself
+        raise
     except Exception as error:
         raise BindError(
             f"input {name}: the {type(value).__name__} given does not share its memory with NumPy ({error}); "

@@ -23,6 +23,7 @@ _STARTED_NBYTES = 4 << 20
 """Kept free for what a library starts at its first read: its caches, zarr's event loop and thread."""
 
 _reading: weakref.WeakSet[ChunkedSource] = weakref.WeakSet()
+_reading_lock = threading.Lock()  # a set must not grow while another thread lists it
 
 
 def held_nbytes() -> int:
@@ -30,7 +31,8 @@ def held_nbytes() -> int:
 
     A budget counts it before anything is read.
     """
-    return sum(source.held_nbytes for source in list(_reading))
+    with _reading_lock:
+        return sum(source.held_nbytes for source in _reading)
 
 
 class ChunkedSource:
@@ -58,7 +60,8 @@ class ChunkedSource:
         self._decode, self._close, self._fd = decode, close, fd
         self._lock = threading.Lock()
         self._open, self._passed = True, 0
-        _reading.add(self)
+        with _reading_lock:
+            _reading.add(self)
 
     def extent(self, region: Region) -> Extent:
         """Where the region's bytes would lie in the unpacked tensor."""
@@ -91,7 +94,8 @@ class ChunkedSource:
         """Close the file."""
         if self._open:
             self._open = False
-            _reading.discard(self)
+            with _reading_lock:
+                _reading.discard(self)
             if self._fd >= 0:
                 os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_DONTNEED)
             self._close()

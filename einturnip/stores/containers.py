@@ -40,12 +40,13 @@ def read_header(path: str) -> Header:
     try:
         status = os.fstat(fd)
         known = (path, status.st_ino, size, status.st_mtime_ns)
-        if known not in _kept:
-            while len(_kept) >= _KEPT:
-                _kept.pop(next(iter(_kept)))
+        header = _kept.get(known)
+        if header is None:
             read = gguf.read_header if path.lower().endswith(".gguf") else safetensors.read_header
-            _kept[known] = read(path, fd, size)
-        return _kept[known]
+            header = _kept[known] = read(path, fd, size)
+            for oldest in list(_kept)[:-_KEPT]:
+                _kept.pop(oldest, None)  # another thread may have
+        return header
     finally:
         os.close(fd)
 
