@@ -10,7 +10,10 @@ from typing import Any
 import numpy as np
 
 from einturnip.api import plan_cache, quick
-from einturnip.api.program import File, Program, Settings, Size, Target, compile
+from einturnip.api.call_settings import Settings, Size, Target
+from einturnip.api.jobs import Job
+from einturnip.api.plan_cache import Kept
+from einturnip.api.program import File, Program, compile, planned_undisturbed
 from einturnip.api.running import run_arrays, run_job
 from einturnip.api.subscripts import Contraction, Subscripts, bind, parse, program_text
 from einturnip.core.dtypes import DType, from_numpy, promote
@@ -53,18 +56,25 @@ def einsum(
     if again is not None:
         return again if again.ndim else again[()]
     settings = Settings(memory, arena, workers, {} if out is None else {"result": out}, spill)
-    before = settings.before()
-    readings, values = parse(operands)
-    values = [_operand(value) for value in values]
-    contraction, program = _program(readings, values, dtype)
-    data = {f"operand{position}": value for position, value in enumerate(values)}
-    job, kept = program.job(settings, data, before=before)
+    is_scalar, names = False, list[str]()
+
+    def plan() -> tuple[Job, Kept]:
+        nonlocal is_scalar, names
+        before = settings.before()
+        readings, values = parse(operands)
+        values = [_operand(value) for value in values]
+        contraction, program = _program(readings, values, dtype)
+        data = {f"operand{position}": value for position, value in enumerate(values)}
+        is_scalar, names = not contraction.output, list(data)
+        return program.job(settings, data, before=before)
+
+    job, kept = planned_undisturbed(settings, plan)
     try:
         result = run_job(job, kept, None, None)["result"]
     finally:
         job.close()
-    quick.remember(key, kept, job, data)
-    return result[()] if out is None and not contraction.output else result
+    quick.remember(key, kept, job, names)
+    return result[()] if out is None and is_scalar else result
 
 
 def contract(

@@ -75,6 +75,11 @@ def keep(key: Hashable, owner: object, job: Job) -> Kept:
     return made
 
 
+def drop(kept: Kept) -> None:
+    """Keep a plan no longer."""
+    _kept.pop(kept.key, None)
+
+
 def _drop_the_oldest() -> None:
     total = 0
     for plan in sorted(_kept.values(), key=lambda plan: plan.used, reverse=True):

@@ -14,18 +14,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from einturnip.api import plan_cache, quick
-from einturnip.api.arrays import release
+from einturnip.api.active_runs import undisturbed
+from einturnip.api.call_settings import Settings, Size, Target
 from einturnip.api.inputs import check_names, close_all, compile_path, file_spec, open_inputs
 from einturnip.api.jobs import Job, Missing, complete, plan_job, results_nbytes, tiers
 from einturnip.api.plan_cache import Kept
 from einturnip.api.results import File, Result, open
 from einturnip.api.running import run_job, run_on_arrays
-from einturnip.api.sizes import whole_sizes, workers_stated
+from einturnip.api.sizes import whole_sizes
 from einturnip.api.states import beginning, keeping
 from einturnip.api.use_lock import UseLock
 from einturnip.core.errors import BindError, CapacityError, RunError
-from einturnip.core.resident import callers_nbytes
-from einturnip.core.settings import format_size, parse_size
+from einturnip.core.settings import format_size
 from einturnip.eingraph.types import EinGraph, InputNode
 from einturnip.lang import compile_text
 from einturnip.lang import types as lang
@@ -39,9 +39,6 @@ if TYPE_CHECKING:
     from einturnip.api.session import Session
 
 __all__ = ["File", "Plan", "Program", "Result", "Size", "Target", "compile", "open"]
-
-Size = str | int
-Target = str | os.PathLike[str] | Array
 
 
 def compile(path_or_text: str | os.PathLike[str], dims: Mapping[str, int] | None = None) -> Program:
@@ -64,51 +61,6 @@ def compile(path_or_text: str | os.PathLike[str], dims: Mapping[str, int] | None
         program, folder = compile_path(path), path.parent
     check_names("dim", dims or {}, program.dims)
     return Program(program, folder, MappingProxyType(whole_sizes(dims or {})))
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """How a call is to be run, as its caller wrote it (see ``Program.__call__``)."""
-
-    memory: Size | None = None
-    arena: Size | None = None
-    workers: int | None = None
-    out: Mapping[str, Target] = field(default_factory=dict)
-    spill: str | os.PathLike[str] | None = None
-    spill_limit: Size | None = None
-    policy: str = "critical-path"
-    exact: bool = True
-    device: str = "cpu"
-    host_memory: Size | None = None
-    reproducible: bool = False
-
-    def options(self) -> Options:
-        """The same for the planner, but for the memory of the process."""
-        return Options(
-            memory=None if self.device == "cpu" or self.memory is None else parse_size(self.memory),
-            arena=None if self.arena is None else parse_size(self.arena),
-            workers=None if self.workers is None else workers_stated(self.workers),
-            spill=None if self.spill is None else os.fspath(self.spill),
-            spill_limit=None if self.spill_limit is None else parse_size(self.spill_limit),
-            policy=self.policy,
-            exact=self.exact,
-            device=self.device,
-            host_memory=None if self.host_memory is None else parse_size(self.host_memory),
-            reproducible=self.reproducible,
-        )
-
-    def allowed(self) -> int | None:
-        """Bytes that may be added to the process; None where the arena is stated instead."""
-        if self.arena is not None or self.device != "cpu":
-            return None
-        return plan_cache.free_share() if self.memory is None else parse_size(self.memory)
-
-    def before(self) -> int:
-        """Bytes that the process holds before the call, which adds to them, beside what einturnip holds of it."""
-        if self.memory is not None:
-            release()  # what earlier runs left is none of this one's budget
-            plan_cache.rest()
-        return callers_nbytes()
 
 
 @dataclass(frozen=True, repr=False)
@@ -195,7 +147,7 @@ class Program:
         settings = Settings(
             memory, arena, workers, out or {}, spill, spill_limit, policy, exact, device, host_memory, reproducible
         )
-        job, kept = self.job(settings, given)
+        job, kept = self.planned(settings, given)
         try:
             quick.remember(key, kept, job, given)
             return run_job(job, kept, progress, None)
@@ -224,7 +176,7 @@ class Program:
         settings = Settings(
             memory, arena, workers, out or {}, spill, spill_limit, policy, exact, device, host_memory, reproducible
         )
-        return Plan(*self.job(settings, {**inputs, **(data or {})}, dims or {}))
+        return Plan(*self.planned(settings, {**inputs, **(data or {})}, dims or {}))
 
     def session(
         self,
@@ -247,13 +199,16 @@ class Program:
         ``reproducible=True``: every step has the same bits in any memory and by any number of workers.
         """
         settings = Settings(memory, arena, workers, {}, spill, spill_limit, policy, exact, reproducible=reproducible)
-        before = callers_nbytes()
         from einturnip.api.session import Session
 
-        options, allowed = settings.options(), settings.allowed()
-        if allowed is not None:
-            options = replace(options, memory=before + allowed, beside=-before)
-        return Session(self._program, self._folder, self._dims, options, {**inputs, **(data or {})})
+        given = {**inputs, **(data or {})}
+        return Session(self._program, self._folder, self._dims, settings.options(), given, allowed=settings.allowed())
+
+    def planned(
+        self, settings: Settings, data: Mapping[str, Any], dims: Mapping[str, int] = MappingProxyType({})
+    ) -> tuple[Job, Kept]:
+        """What a call would do, planned now or for an earlier call that was alike (not for users: see ``plan``)."""
+        return planned_undisturbed(settings, lambda: self.job(settings, data, dims))
 
     def job(
         self,
@@ -262,7 +217,7 @@ class Program:
         dims: Mapping[str, int] = MappingProxyType({}),
         before: int | None = None,
     ) -> tuple[Job, Kept]:
-        """What a call would do, planned now or for an earlier call that was alike (not for users: see ``plan``).
+        """As ``planned``, with the memory of the process as it happens to be.
 
         ``before``: what the settings say of the process before the call, where that began earlier.
         """
@@ -330,6 +285,19 @@ def _room(allowed: int, stated: bool, graph: EinGraph, targets: Mapping[str, str
             total + 1,
         )
     return allowed - total
+
+
+def planned_undisturbed(settings: Settings, plan: Callable[[], tuple[Job, Kept]]) -> tuple[Job, Kept]:
+    """The plan of a call; see ``undisturbed`` for what that does where memory is stated."""
+    if settings.allowed() is None:
+        return plan()
+
+    def trial() -> None:
+        job, kept = plan()
+        job.close()
+        plan_cache.drop(kept)  # it counts on nothing else in the process
+
+    return undisturbed(plan, trial)
 
 
 def _planned_before(

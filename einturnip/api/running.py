@@ -1,8 +1,7 @@
-"""Running a planned program from Python: small plans in the caller's thread; what a forked process may not do."""
+"""Running a planned program from Python: small plans in the caller's thread."""
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -11,11 +10,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from einturnip.api.active_runs import running
 from einturnip.api.arrays import empty
 from einturnip.api.jobs import Job, needs_data, overlaps
 from einturnip.api.plan_cache import Kept
 from einturnip.api.results import Result, open
-from einturnip.core.errors import RunError
 from einturnip.eingraph.types import InputNode
 from einturnip.pipeline import Planned
 from einturnip.planner.budget import LARGE_PLAN
@@ -113,32 +112,3 @@ def _analysed(planned: Planned, report: Callable[[], RunReport]) -> Analysis:
     from einturnip.report.analyze import analyse
 
     return analyse(planned, report())
-
-
-_going: list[None] = []  # one for each run: adding and taking away are a step each of the interpreter
-_broken = False
-
-
-class running:
-    """Around a run. A child forked while one is going on inherits locks that no thread of its own will ever free."""
-
-    __slots__ = ()
-
-    def __enter__(self) -> None:
-        if _broken:
-            raise RunError(
-                "this process was forked while einturnip was running in its parent, so einturnip cannot run in it. "
-                "help: fork before the run, or start processes with multiprocessing's 'spawn' or 'forkserver'"
-            )
-        _going.append(None)
-
-    def __exit__(self, *_: object) -> None:
-        _going.pop()
-
-
-def _after_fork() -> None:
-    global _broken
-    _broken = _broken or bool(_going)
-
-
-os.register_at_fork(after_in_child=_after_fork)

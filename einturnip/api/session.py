@@ -15,16 +15,17 @@ from typing import Any
 import numpy as np
 
 from einturnip.api import checkpoints, plan_cache
+from einturnip.api.active_runs import running, undisturbed
 from einturnip.api.inputs import check_names, close_all, open_inputs
 from einturnip.api.jobs import Missing, complete, needs_data, results_nbytes
 from einturnip.api.results import File, Result
-from einturnip.api.running import analysis, running
+from einturnip.api.running import analysis
 from einturnip.api.states import beginning, keeping
 from einturnip.api.step_plan import StepPlan
 from einturnip.api.use_lock import UseLock
 from einturnip.core.errors import BindError, CapacityError, RunError
 from einturnip.core.limits import available_memory
-from einturnip.core.resident import resident_nbytes
+from einturnip.core.resident import callers_nbytes, resident_nbytes
 from einturnip.core.settings import format_size
 from einturnip.eingraph.types import EinGraph, InputNode
 from einturnip.lang.types import Input, Program
@@ -57,9 +58,11 @@ class Session:
         options: Options,
         inputs: Mapping[str, Any],
         missing: Missing = needs_data,
+        allowed: int | None = None,
     ) -> None:
+        """``allowed``: bytes that may be added to the process, if that is what is stated and not ``options.memory``."""
         self._program = keeping(program, program.updates)
-        self._dims, self._options = dict(dims), options
+        self._dims, self._options, self._allowed = dict(dims), options, allowed
         self._beginning = beginning(program, missing)
         self._fixed = _opened(program, inputs, folder, program.inputs)
         self._folder = folder
@@ -93,13 +96,18 @@ class Session:
         for name in given:
             if name in {state.name for state in self._program.states}:
                 raise BindError(f"'{name}' is a state: give it to the session, or set it by set_state('{name}', ...)")
-        with self._lock.exclusive:
-            self._check()
-            fed = _opened(self._program, given, self._folder, ())
-            try:
-                return self._step({**self._fixed, **fed}, progress, stop)
-            finally:
-                close_all(fed.values())
+
+        # The run begins before the lock is taken: a thread that waits for all runs is never waited for by one of them.
+        def step() -> Result:
+            with running(), self._lock.exclusive:
+                self._check()
+                fed = _opened(self._program, given, self._folder, ())
+                try:
+                    return self._step({**self._fixed, **fed}, progress, stop)
+                finally:
+                    close_all(fed.values())
+
+        return step() if self._allowed is None else undisturbed(step)
 
     def state(self, name: str) -> Array:
         """A copy of a state as it is now; while a step is going on, as it is after that."""
@@ -233,8 +241,7 @@ class Session:
                 values[name] = np.empty(node.shape, node.dtype.numpy)
                 sinks[name] = array_sink(values[name], name, node.shape, node.dtype)
         try:
-            with running():
-                report = plan.run(sources, sinks, progress, stop)
+            report = plan.run(sources, sinks, progress, stop)
         except BaseException as error:
             if any(home.write is home.read for home in homes.values()):
                 self._torn = f"step {self.steps} ended half done: {error}"
@@ -245,6 +252,9 @@ class Session:
 
     def _made(self, sources: Mapping[str, Source]) -> tuple[StepPlan, dict[str, Source]]:
         """The plan for these inputs; states find their homes when the first is made."""
+        if self._allowed is not None:
+            before = callers_nbytes() - self._held_nbytes()
+            self._options = replace(self._options, memory=before + self._allowed, beside=-before)
         graph = bind(self._program, sources, self._dims)
         found = complete(graph, sources, self._beginning)
         if self._homes is None:
@@ -303,8 +313,11 @@ class Session:
         memory, arena = self._options.memory, self._options.arena
         if memory is None:
             return available_memory() // 4 if arena is None else arena
-        taken = sum(_array_nbytes(home.read, home.write) for home in (self._homes or {}).values())
-        return int(STATES_SHARE * max(0, memory - resident_nbytes() + taken))
+        return int(STATES_SHARE * max(0, memory - resident_nbytes() + self._held_nbytes()))
+
+    def _held_nbytes(self) -> int:
+        """Bytes that states take of memory."""
+        return sum(_array_nbytes(home.read, home.write) for home in (self._homes or {}).values())
 
     def _settle(self, graph: EinGraph, sources: Mapping[str, Source]) -> None:
         """Give each state that changes its home, the smallest ones in memory, and what it begins with.

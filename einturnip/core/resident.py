@@ -2,14 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 _loaded = 0
+_loading = threading.RLock()  # threads that load together would each count what all of them load
+_thread = threading.local()  # ``read``: how this thread reads resident memory
 
 
 def resident_nbytes() -> int:
-    """Resident memory of this process now (Linux: VmRSS; elsewhere the highest so far)."""
+    """Resident memory of this process now (Linux: VmRSS; elsewhere the highest so far), as this thread counts it."""
+    read: Callable[[], int] = getattr(_thread, "read", _resident)
+    return read()
+
+
+@contextmanager
+def without(nbytes: Callable[[], int], least: bool) -> Iterator[None]:
+    """Within, this thread leaves out what ``nbytes`` counts, which belongs to others.
+
+    ``least``: nor does it count less than at first, for what others give back is not for this thread to take.
+    """
+    floor = max(0, _resident() - nbytes()) if least else 0
+    with _reading(lambda: max(floor, _resident() - nbytes())):
+        yield
+
+
+@contextmanager
+def constant() -> Iterator[None]:
+    """Within, resident memory stays what it is now, as if nothing else took any."""
+    now = _resident()
+    with _reading(lambda: now):
+        yield
+
+
+@contextmanager
+def _reading(read: Callable[[], int]) -> Iterator[None]:
+    before = getattr(_thread, "read", _resident)
+    _thread.read = read
+    try:
+        yield
+    finally:
+        _thread.read = before
+
+
+def _resident() -> int:
     return _status("VmRSS:") or _highest()
 
 
@@ -22,9 +59,10 @@ def peak_resident_nbytes() -> int:
 def loading() -> Iterator[None]:
     """Around the loading of modules: what they take is counted."""
     global _loaded
-    before = resident_nbytes()
-    yield
-    _loaded += max(0, resident_nbytes() - before)
+    with _loading:
+        before = _resident()
+        yield
+        _loaded += max(0, _resident() - before)
 
 
 def callers_nbytes() -> int:

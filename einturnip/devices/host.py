@@ -8,6 +8,7 @@ import itertools
 import mmap
 import os
 import threading
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -40,6 +41,15 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 # Bytes of an arena whose pages are counted at once.
 _COUNTED_NBYTES = 1 << 26
+# Arenas that are open and larger than a small plan's, by the address of each.
+_LARGE_NBYTES = 1 << 20
+_open_arenas: dict[int, weakref.ref[HostArena]] = {}
+
+
+def arenas_nbytes() -> int:
+    """Resident bytes of all arenas of this process, but for small ones."""
+    arenas = [arena() for arena in list(_open_arenas.values())]
+    return sum(arena.touched_nbytes() or 0 for arena in arenas if arena is not None)
 
 
 class HostArena:
@@ -58,6 +68,9 @@ class HostArena:
             self._map.madvise(mmap.MADV_HUGEPAGE)
         # arrays made from the mapping itself would not hold it open, and reading them after close would be fatal
         self._bytes = np.frombuffer(self._map, np.uint8)
+        if nbytes > _LARGE_NBYTES:
+            number = id(self)
+            _open_arenas[number] = weakref.ref(self, lambda _: _open_arenas.pop(number, None))
 
     def view(self, offset: int, nbytes: int) -> Array:
         """Bytes of the arena as a uint8 array.
@@ -97,6 +110,7 @@ class HostArena:
 
     def close(self) -> None:
         """Give the memory back; where arrays over it still live, when the last of them goes."""
+        _open_arenas.pop(id(self), None)
         self._bytes = np.empty(0, np.uint8)
         with contextlib.suppress(BufferError):
             self._map.close()
