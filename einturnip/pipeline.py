@@ -24,6 +24,7 @@ from einturnip.lang.types import Program
 from einturnip.memgraph.types import MemGraph, OpKind
 from einturnip.planner import files, kept
 from einturnip.planner.budget import LARGE_PLAN, Budget, give_back, rounded, uncollected
+from einturnip.planner.io_lower_bound import io_lower_bound
 from einturnip.planner.options import Options as Options
 from einturnip.planner.price import SEARCHED_BY, as_it_runs, predict, slots
 from einturnip.runtime.compiling import available, compile_ahead, compile_all, has_room, require_room
@@ -39,7 +40,7 @@ from einturnip.runtime.state import State
 from einturnip.runtime.trace import Trace
 from einturnip.runtime.types import NumericWarning, Prediction, Progress, RunReport
 from einturnip.stores.spill import SpillFile
-from einturnip.stores.types import Sink, Source
+from einturnip.stores.types import Sink, Source, transfer_itemsize
 from einturnip.taskgraph.types import TaskGraph
 
 if TYPE_CHECKING:
@@ -131,7 +132,7 @@ def _made(
         made = Planned(*told, room=given.room, limit=given.limit)
     if options.reproducible:
         require_room(made.taskgraph, machine, memory, resident_nbytes())
-    best = _as_it_runs(_on_device(made, device, options), options)
+    best = with_lower_bound(_as_it_runs(_on_device(made, device, options), options))
     if options.check and (found is None or device.kind != "cpu"):
         _check(best)
         if place is not None and found is None:  # what is kept was proven
@@ -139,6 +140,21 @@ def _made(
     if found is None and len(best.memgraph) >= LARGE_PLAN:
         give_back()
     return best
+
+
+def with_lower_bound(made: Planned) -> Planned:
+    """The plan with what any plan would have to move in its arena, every tensor stored as it is in memory."""
+    bound = io_lower_bound(made.graph, made.budget.arena * made.memgraph.devices)
+    return replace(made, prediction=replace(made.prediction, link_bytes_lower_bound=bound))
+
+
+def _moved_at_least(planned: Planned, sources: Mapping[str, Source], sinks: Mapping[str, Sink]) -> dict[str, int]:
+    """The lower bound of a run with these sources and sinks, some of which may move fewer bytes, or none."""
+    sizes = {name: transfer_itemsize(source) for name, source in sources.items()}
+    not_kept = frozenset(name for name, sink in sinks.items() if not transfer_itemsize(sink))
+    if not not_kept and all(size == sources[name].dtype.itemsize for name, size in sizes.items()):
+        return planned.prediction.link_bytes_lower_bound
+    return io_lower_bound(planned.graph, planned.budget.arena * planned.memgraph.devices, sizes, not_kept)
 
 
 def _kept(made: Planned) -> kept.Kept:
@@ -281,7 +297,10 @@ def execute(
         touched = ready.arena.touched_nbytes() if planned.device.kind == "cpu" else None
         if standing is None:
             ready.leave()
-        return report_of(planned, transfers.flags, transfers.moved, trace, touched)
+        least = _moved_at_least(planned, sources, sinks)
+        return replace(
+            report_of(planned, transfers.flags, transfers.moved, trace, touched), link_bytes_lower_bound=least
+        )
     finally:
         if standing is None:
             ready.close()

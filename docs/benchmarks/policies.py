@@ -35,7 +35,7 @@ from einturnip.memgraph.policies import POLICIES, Budgets, place, place_trace
 from einturnip.memgraph.policies.price import priced
 from einturnip.memgraph.policies.trace import peak_nbytes, trace, working_set_nbytes
 from einturnip.memgraph.types import MemGraph
-from einturnip.planner.bound import link_bound
+from einturnip.planner.io_lower_bound import io_lower_bound
 from einturnip.runtime.choose import place_ours
 from einturnip.runtime.dispatch import fixed, free_order
 from einturnip.runtime.virtual import CAUSES, Noise, Simulation, simulate_on
@@ -69,7 +69,7 @@ class Workload:
 
     def bound(self, capacity: int) -> int:
         """Bytes that any schedule must move."""
-        return sum(link_bound(self.together.graph, capacity).values())
+        return sum(io_lower_bound(self.together.graph, capacity).values())
 
 
 @cache

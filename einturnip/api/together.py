@@ -12,7 +12,7 @@ from einturnip.core.limits import available_memory
 from einturnip.core.resident import resident_nbytes
 from einturnip.eingraph.types import EinGraph
 from einturnip.memgraph.check import check
-from einturnip.pipeline import Options, Planned, make_plan
+from einturnip.pipeline import Options, Planned, make_plan, with_lower_bound
 from einturnip.planner.budget import Budget
 from einturnip.planner.price import predict
 from einturnip.planner.together import Shared, plan_together
@@ -70,14 +70,16 @@ def shared_job(parts: Sequence[Part], options: Options) -> Job:
     memgraph = plan_together([a.memgraph for a in alone], lower, names, shared, machine, frozenset(kept))
     if options.check:
         check(memgraph)
-    planned = Planned(
-        memgraph.taskgraph.decomposition.graph,
-        memgraph,
-        predict(memgraph, machine, policy(options.policy)),
-        Budget(memory, memgraph.capacity),
-        machine,
-        sources,
-        kept,
+    planned = with_lower_bound(
+        Planned(
+            memgraph.taskgraph.decomposition.graph,
+            memgraph,
+            predict(memgraph, machine, policy(options.policy)),
+            Budget(memory, memgraph.capacity),
+            machine,
+            sources,
+            kept,
+        )
     )
     return Job(join_graphs([p.bound for p in parts], names), planned, sources, targets, options)
 

@@ -15,6 +15,7 @@ from einturnip.decomp.search import Cut, thinner
 from einturnip.memgraph.build import granule
 from einturnip.planner.budget import MIB
 from einturnip.planner.cost import OP_SECONDS
+from einturnip.planner.io_lower_bound import Traffic
 
 # Working sets that should fit at once, for overlap and for blocks of accumulators; the fewest that are tried before a
 # cut is only a last resort; and how much slower a run is taken to be as it nears having just one.
@@ -80,8 +81,11 @@ class Candidates:
     A cut whose largest working set fits may fail all the same, for tiles of other nodes that must stay beside it.
     """
 
-    def __init__(self, graph: Grouped, way: Way, prices: Prices, room: Callable[[Cut], int]) -> None:
+    def __init__(
+        self, graph: Grouped, way: Way, prices: Prices, room: Callable[[Cut], int], traffic: Traffic | None = None
+    ) -> None:
         self.graph = graph
+        self.traffic = traffic or Traffic(graph.graph)
         self.way = way
         self.prices = prices
         self.room = room
@@ -95,7 +99,7 @@ class Candidates:
 
     def within(self, capacity: int) -> Candidates:
         """The cuts for at most so many bytes."""
-        return Candidates(self.graph, self.way, self.prices, lambda cut: min(capacity, self.room(cut)))
+        return Candidates(self.graph, self.way, self.prices, lambda cut: min(capacity, self.room(cut)), self.traffic)
 
     def by_price(self) -> list[Cut]:
         """The cuts of the way of which several working sets fit, those of the lowest prices."""

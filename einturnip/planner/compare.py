@@ -14,7 +14,6 @@ from einturnip.core.machine import Machine
 from einturnip.decomp.price import COLD
 from einturnip.decomp.search import Cut
 from einturnip.memgraph.types import MemGraph
-from einturnip.planner.bound import link_bound
 from einturnip.planner.candidates import Candidates
 from einturnip.planner.cost import OP_SECONDS, cost_of_bytes, least_seconds_of, purse
 from einturnip.planner.price import SEARCHED_BY, merit, predicted_seconds
@@ -230,10 +229,10 @@ def _near_bound(best: Found, sparing: Found | None, candidates: Candidates, lowe
 
 
 def _near(candidates: Candidates, cut: Cut) -> tuple[float, float]:
-    """Bytes that a plan near the bound of what any schedule moves reads at most, and those that it moves in all."""
-    bound = link_bound(candidates.graph.graph, candidates.room(cut))
-    most = NEAR * sum(bound.values())
-    return most - bound["cpu:0->disk"], most
+    """Bytes that a plan near what keeping square blocks of a product moves reads at most, and those it moves in all."""
+    read, written = candidates.traffic.blocked_nbytes(candidates.room(cut))
+    most = NEAR * (read + written)
+    return most - written, most
 
 
 def _is_near(found: Found, candidates: Candidates) -> bool:

@@ -143,10 +143,8 @@ class Place:
                 return None
             found = self._read(name)
             if found is not None:
-                bound = made.prediction.link_bytes_lower_bound
                 beside = 0 if room.stated else name.least - found.memgraph.device_nbytes
-                told = replace(found.prediction, link_bytes_lower_bound=bound)
-                return replace(found, prediction=told, arena=room.nbytes - beside)
+                return replace(found, arena=room.nbytes - beside)
         return None
 
     def keep(self, kept: Kept, room: Room, seconds: float) -> None:

@@ -15,7 +15,6 @@ from einturnip.core.machine import Machine
 from einturnip.decomp.transfer_time import READERS
 from einturnip.eingraph.types import EinGraph, EinsumNode
 from einturnip.memgraph.types import COMPUTE, DISK, FILES, Lane, MemGraph, OpKind
-from einturnip.planner.bound import link_bound
 from einturnip.runtime.compiling import left_to_numpy
 from einturnip.runtime.hosted import SHORT_TRANSFER
 from einturnip.runtime.lanes import lanes_of_kinds
@@ -42,13 +41,13 @@ def merit(seconds: float, nbytes: int) -> tuple[int, int]:
 
 
 def predict(graph: MemGraph, machine: Machine, policy: Policy, seconds: float | None = None) -> Prediction:
-    """What the plan takes, and what no plan could move less of. ``seconds``: what it takes, where that is known."""
+    """What the plan takes, without the lower bound, which depends on the budget. ``seconds``: if known already."""
     return Prediction(
         seconds=predicted_seconds(graph, machine, policy) if seconds is None else seconds,
         flops=float(graph.taskgraph.flops.sum()),
         peak_nbytes={machine.compute: touched_nbytes(graph)},
         link_bytes=graph.nbytes_by_link(),
-        link_bytes_lower_bound=link_bound(graph.taskgraph.decomposition.graph, graph.capacity),
+        link_bytes_lower_bound={},
     )
 
 

@@ -13,9 +13,9 @@ from einturnip.core.resident import resident_nbytes
 from einturnip.memgraph.build import build as build_memgraph
 from einturnip.memgraph.several import Parts
 from einturnip.memgraph.types import MemGraph, OpKind
-from einturnip.planner.bound import link_bound
 from einturnip.planner.budget import overhead_nbytes, size_of
 from einturnip.planner.cost import predicted_cost
+from einturnip.planner.io_lower_bound import Traffic
 from einturnip.planner.price import predicted_seconds, processor_seconds, slots
 from einturnip.runtime.policies import policy
 from einturnip.taskgraph.join import join
@@ -111,8 +111,8 @@ def _good(graph: MemGraph, machine: Machine) -> bool:
     lanes = np.array([kind.lane for kind in OpKind])[graph.kind]
     alone = [float(graph.seconds[lanes == lane].sum()) / n for lane, n in slots(machine.workers).items()]
     least = max(*alone, processor_seconds(graph, machine) / machine.workers)
-    fewest = link_bound(graph.taskgraph.decomposition.graph, graph.capacity)
-    if sum(graph.nbytes_by_link().values()) > NEAR * sum(fewest.values()):
+    blocked = Traffic(graph.taskgraph.decomposition.graph).blocked_nbytes(graph.capacity)
+    if sum(graph.nbytes_by_link().values()) > NEAR * sum(blocked):
         return False
     return predicted_seconds(graph, machine, policy("critical-path")) <= max(NEAR * least, least + PLANNING)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -19,6 +20,7 @@ class Constant:
     shape: tuple[int, ...]
     dtype: DType
     value: bool | int | float | complex
+    transferred: ClassVar[float] = 0.0
 
     @property
     def tier(self) -> str:

@@ -32,6 +32,7 @@ class ExpandedSource:
         self.shape = (*outer, count * encoding.points)
         self.dtype = dtype
         self.stored, self._encoding = raw, encoding
+        self.transferred = encoding.nbytes / encoding.points
         self._layout = c_layout(self.shape, dtype.itemsize, 0)
 
     def expanded_to(self, dtype: DType) -> ExpandedSource:
@@ -111,7 +112,7 @@ class CastSource:
     def __init__(self, stored: FileSource, dtype: DType) -> None:
         self.name = self.tier = stored.name
         self.shape, self.dtype = stored.shape, dtype
-        self._stored = stored
+        self._stored, self.transferred = stored, float(stored.dtype.itemsize)
         self._layout = c_layout(self.shape, dtype.itemsize, 0)
 
     def extent(self, region: Region) -> Extent:

@@ -6,7 +6,7 @@ import threading
 import zlib
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,6 +66,7 @@ class Random(_Unstored):
     """
 
     seed: int
+    transferred: ClassVar[float] = 0.0
 
     def read(self, region: Region, out: Array) -> int:
         """Fill ``out``; no bytes are transferred."""
@@ -82,6 +83,8 @@ class Tally:
 
     The checksum adds a hash of every element with its position, so it does not depend on tiles or their order.
     """
+
+    transferred: ClassVar[float] = 0.0
 
     def __init__(self, name: str, shape: tuple[int, ...], dtype: DType) -> None:
         self._unstored = _Unstored(name, shape, dtype)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from einturnip.core.dtypes import DType
-from einturnip.stores.types import Array, Extent, Region, Source
+from einturnip.stores.types import Array, Extent, Region, Source, transfer_itemsize
 
 
 class Slice:
@@ -14,6 +14,7 @@ class Slice:
         self.name, self.tier = source.name, source.tier
         self.shape: tuple[int, ...] = source.shape[1:]
         self.dtype: DType = source.dtype
+        self.transferred = transfer_itemsize(source)
 
     def _region(self, region: Region) -> Region:
         return ((self._at, self._at + 1), *region)

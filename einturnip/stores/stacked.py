@@ -10,7 +10,7 @@ from typing import Any
 from einturnip.core.dtypes import DTYPES, DType
 from einturnip.core.errors import BindError
 from einturnip.stores.layout import c_layout
-from einturnip.stores.types import Array, Extent, Region, Source
+from einturnip.stores.types import Array, Extent, Region, Source, transfer_itemsize
 
 
 class StackedSource:
@@ -35,6 +35,7 @@ class StackedSource:
                     f"{self.parts[0].name} is {self.parts[0].dtype}"
                 )
         self.dtype = self.parts[0].dtype
+        self.transferred = min(map(transfer_itemsize, self.parts))
         self.shape = (*leading, *parts[0].shape)
         self._layout = c_layout(self.shape, self.dtype.itemsize, 0)
 

@@ -81,6 +81,15 @@ class Sink(Source, Protocol):
         ...
 
 
+def transfer_itemsize(store: Source) -> float:
+    """Bytes that reading or writing an element transfers: its size, unless the store says ``transferred`` otherwise.
+
+    Fewer where the tensor is stored in a smaller form, none where nothing is stored. Never more than a transfer counts.
+    """
+    size: float = getattr(store, "transferred", store.dtype.itemsize)
+    return size
+
+
 def region_shape(region: Region) -> tuple[int, ...]:
     """Number of points along each axis."""
     return tuple(stop - start for start, stop in region)

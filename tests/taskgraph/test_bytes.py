@@ -12,7 +12,7 @@ from einturnip.memgraph.build import build as place
 from einturnip.memgraph.check import check as check_memgraph
 from einturnip.memgraph.evaluate import evaluate as evaluate_memgraph
 from einturnip.memgraph.types import OpKind
-from einturnip.planner.bound import link_bound
+from einturnip.planner.io_lower_bound import io_lower_bound
 from einturnip.planner.plan import Lowered, plan
 from einturnip.taskgraph.build import build
 from einturnip.taskgraph.check import check
@@ -52,7 +52,7 @@ def convolution(n: int, k: int) -> EinGraph:
 def test_a_convolution_reads_its_input_about_once(arena: int) -> None:
     graph = convolution(128, 5)
     moved = planned(graph, arena).memgraph.nbytes_by_link()
-    bound = link_bound(graph, arena)
+    bound = io_lower_bound(graph, arena)
     assert bound[IN] == (128 * 128 + 25) * 8
     assert bound[IN] <= moved[IN] <= 1.25 * bound[IN]
     assert bound[OUT] <= moved[OUT] <= 1.25 * bound[OUT]
@@ -73,7 +73,7 @@ def stencil(n: int, steps: int) -> EinGraph:
 def test_what_a_stencil_reads_in_several_places_is_read_once(arena: int, steps: int) -> None:
     graph = stencil(256, steps)
     moved = planned(graph, arena).memgraph.nbytes_by_link()
-    assert link_bound(graph, arena)[IN] <= moved[IN] <= 1.1 * 256 * 256 * 8
+    assert io_lower_bound(graph, arena)[IN] <= moved[IN] <= 1.1 * 256 * 256 * 8
 
 
 def recurrence(steps: int, width: int) -> tuple[EinGraph, int]:
@@ -93,7 +93,7 @@ def test_the_steps_of_a_loop_move_what_is_new_in_each(arena: int) -> None:
     graph, _ = recurrence(200, 16)
     lowered = planned(graph, arena)
     assert lowered.memgraph.nbytes_by_link() == {IN: (16 + 200 * 256) * 8, OUT: 200 * 16 * 8}
-    assert lowered.memgraph.nbytes_by_link() == link_bound(graph, arena)
+    assert lowered.memgraph.nbytes_by_link() == io_lower_bound(graph, arena)
     assert not (lowered.memgraph.taskgraph.kind == TaskKind.MOVE).any()
 
 
