@@ -1,11 +1,11 @@
-"""Bytes of C = A B in budgets of 1/4 to 1/64 of its data, counted from outside, beside the lower bound.
+"""Bytes of C = A B in budgets of 1/4 to 1/64 of its data, counted from outside, and what square blocks of C move.
 
     python docs/benchmarks/planner_gemm.py FOLDER [--sizes 8192x8192x8192] [--shares 4 8 16 32 64] [--plan]
 
 Every product is run by a process of its own from ``.npy`` files, with ``--arena`` at the share of what A, B and C weigh
 together; what it reads and writes is taken from ``/proc/PID/io`` (``rchar`` and ``wchar``, Python's own files among
 them; to be seen there, each run of a file is asked for by a call of its own, so seconds are not those of a usual run).
-The bound is max(2MNK/sqrt(S), MK + KN) + MN elements, S being those of the arena as it was stated. ``--plan`` runs
+The reference is max(2MNK/sqrt(S), MK + KN) + MN elements, S being those of the arena as it was stated. ``--plan`` runs
 nothing and shows planned bytes. Prints Markdown.
 """
 
@@ -32,7 +32,7 @@ COUNTED = [sys.executable, "-c", SINGLY]
 
 
 def bound(m: int, n: int, k: int, points: float) -> float:
-    """Elements that any schedule moves (Smith et al., arXiv 1702.02017), and never less than everything once."""
+    """Elements that square blocks of C move where they fill the arena, and never less than everything once."""
     return max(2 * m * n * k / math.sqrt(points), m * k + k * n) + m * n
 
 

@@ -59,10 +59,10 @@ def io_lower_bound(
     read_itemsize: Mapping[str, float] | None = None,
     not_kept: frozenset[str] = frozenset(),
 ) -> dict[str, int]:
-    """Lower bound on the bytes that any plan of the graph must move over each link, in an arena of so many bytes.
+    """Lower bound on the bytes that any plan of the graph must move over each link.
 
-    ``read_itemsize``: bytes that reading an element of an input moves, where that is not its size in memory: none of
-    random numbers, fewer where it is stored quantized. ``not_kept``: outputs that are stored nowhere.
+    ``arena``: in bytes. ``read_itemsize``: bytes that reading an element of an input moves, where that is not its size
+    in memory: none of random numbers, fewer where it is stored quantized. ``not_kept``: outputs that are stored nowhere.
     """
     return Traffic(graph).lower_bound(arena, read_itemsize or {}, not_kept)
 
