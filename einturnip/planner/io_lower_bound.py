@@ -62,7 +62,7 @@ def io_lower_bound(
     """Lower bound on the bytes that any plan of the graph must move over each link.
 
     ``arena``: in bytes. ``read_itemsize``: bytes that reading an element of an input moves, where that is not its size
-    in memory: none of random numbers, fewer where it is stored quantized. ``not_kept``: outputs that are stored nowhere.
+    in memory: none of random numbers, fewer of one stored quantized. ``not_kept``: outputs that are stored nowhere.
     """
     return Traffic(graph).lower_bound(arena, read_itemsize or {}, not_kept)
 
