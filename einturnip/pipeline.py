@@ -41,6 +41,7 @@ from einturnip.runtime.trace import Trace
 from einturnip.runtime.types import NumericWarning, Prediction, Progress, RunReport
 from einturnip.stores.spill import SpillFile
 from einturnip.stores.types import Sink, Source, transfer_itemsize
+from einturnip.stores.unchanged import require_unchanged_inputs
 from einturnip.taskgraph.types import TaskGraph
 
 if TYPE_CHECKING:
@@ -292,6 +293,7 @@ def execute(
 
         ran = _on_host if planned.device.kind == "cpu" else _on_streams
         transfers, trace = ran(planned, options, ready, (by_node, by_output, ready.spill), tick, stop)
+        require_unchanged_inputs(sources.values(), sinks.values())
         for sink in sinks.values():
             sink.commit()
         touched = ready.arena.touched_nbytes() if planned.device.kind == "cpu" else None

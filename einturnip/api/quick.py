@@ -13,6 +13,7 @@ from einturnip.api.jobs import Job
 from einturnip.api.plan_cache import Kept
 from einturnip.eingraph.types import InputNode
 from einturnip.stores.types import Array
+from einturnip.stores.unchanged import mapped_file
 
 T = TypeVar("T")
 
@@ -25,7 +26,7 @@ def key_of(settings: Hashable, arrays: Iterable[Any]) -> Hashable | None:
     """What a call's plan depends on, all its inputs being arrays; None where one is not."""
     found: list[Hashable] = [settings, plan_cache.machine_key()]
     for array in arrays:
-        if type(array) is not np.ndarray:
+        if type(array) is not np.ndarray or (array.base is not None and mapped_file(array) is not None):
             return None
         found += array.shape, array.strides, array.dtype
     return tuple(found)

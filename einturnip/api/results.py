@@ -65,10 +65,13 @@ class File:
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         """All of it, in memory."""
+        from einturnip.stores.unchanged import require_unchanged
+
         source = _open(self.spec)
         try:
             out = np.empty(source.shape, source.dtype.numpy)
             source.read(tuple((0, n) for n in source.shape), out)
+            require_unchanged(source)
         finally:
             source.close()
         return out if dtype is None else out.astype(dtype, copy=False)

@@ -23,6 +23,7 @@ from einturnip.stores.arrays import ArraySource, array_sink, require_apart
 from einturnip.stores.generated import Absent
 from einturnip.stores.location import written
 from einturnip.stores.types import Array
+from einturnip.stores.unchanged import require_unchanged_inputs
 
 if TYPE_CHECKING:
     from einturnip.report.analyze import Analysis
@@ -47,6 +48,7 @@ def run_job(job: Job, kept: Kept, progress: Callable[[Progress], None] | None, s
         if kept.ready.small and progress is None and stop is None:
             result = _run_small(job, kept, targets)
             if result is not None:
+                require_unchanged_inputs(job.sources.values(), targets.values())
                 return result
         report, _ = replace(job, targets=targets).run(progress, stop)
     values = {name: open(written(t, name)) if isinstance(t, str) else t for name, t in targets.items()}

@@ -17,6 +17,7 @@ from einturnip.runtime.steps import STEP_NBYTES
 from einturnip.runtime.types import Progress, RunReport
 from einturnip.stores.arrays import ArraySink, ArraySource
 from einturnip.stores.types import Array, Sink, Source
+from einturnip.stores.unchanged import require_unchanged_inputs
 
 # Bytes from which on an input is read where it stands: what is smaller is copied as fast as its place is found again.
 LARGE_NBYTES = 1 << 16
@@ -62,7 +63,9 @@ class StepPlan:
             s is None or a is not None for s, a in zip(here, arrays, strict=True)
         )
         if self._pays_here and in_memory and progress is None and stop is None:
-            return self._run_here(here, list(sinks.values()), arrays, outs)
+            report_of_run = self._run_here(here, list(sinks.values()), arrays, outs)
+            require_unchanged_inputs(sources.values(), ())
+            return report_of_run
         report = self._run_by_threads(sources, sinks, progress, stop)
         return lambda: report
 

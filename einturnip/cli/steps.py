@@ -142,6 +142,7 @@ def _slice(source: Source, step: int) -> Any:
         return found
     out = np.empty(found.shape, found.dtype.numpy)
     found.read(whole(found.shape), out)
+    found.require_unchanged()
     return out
 
 

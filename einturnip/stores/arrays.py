@@ -15,6 +15,7 @@ from einturnip.core.errors import BindError, EinturnipError
 from einturnip.stores.layout import Layout
 from einturnip.stores.transfer import copy_blocked
 from einturnip.stores.types import Array, Extent, Region, slices
+from einturnip.stores.unchanged import MappedFile
 
 # How long it is looked for an element that two arrays share, in NumPy's count.
 MOST_WORK = 10**5
@@ -26,6 +27,7 @@ class ArraySource:
     def __init__(self, name: str, array: Array, dtype: DType) -> None:
         self.name, self.array, self.dtype = name, array, dtype
         self.tier = name
+        self.mapped = None if array.base is None else MappedFile.of(name, array)
         self.shape: tuple[int, ...] = array.shape
         low = sum(min(0, stride * (n - 1)) for n, stride in zip(array.shape, array.strides, strict=True) if n)
         self._layout = Layout(array.shape, array.strides, array.itemsize, -low)
@@ -43,6 +45,11 @@ class ArraySource:
     def contiguous_nbytes(self, region: Region) -> int:
         """Length of the contiguous runs of the region."""
         return self._layout.extent(region)[1]
+
+    def require_unchanged(self) -> None:
+        """See to it that the file that the array maps, if any, is as it was."""
+        if self.mapped is not None:
+            self.mapped.require_unchanged()
 
     def release(self, region: Region) -> None:
         """Nothing to do: the memory is the caller's."""

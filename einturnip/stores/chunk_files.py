@@ -26,6 +26,7 @@ from einturnip.stores.pages import PENDING_NBYTES, drop, waiting_nbytes
 from einturnip.stores.released import ReleasedPages
 from einturnip.stores.stretches import Waiting
 from einturnip.stores.types import Array, Extent, Region
+from einturnip.stores.unchanged import ChunkVersions
 
 Coordinates = tuple[int, ...]
 """Which chunk it is along each axis."""
@@ -66,6 +67,7 @@ class ChunkFiles:
         self._path, self._fill = path, fill
         self._whole = c_layout(shape, dtype.itemsize, 0)
         self._inside = c_layout(chunks, dtype.itemsize, 0)
+        self._versions = ChunkVersions(name, shape, chunks, path)
         self._lock = threading.Lock()
         self._waiting: Waiting | None = None
         self._opened: dict[Coordinates, _Opened] = {}  # used longest ago first
@@ -102,6 +104,14 @@ class ChunkFiles:
         for piece in pieces(region, self.chunks):
             self._read(piece.chunk, piece.within, out[piece.window])
         return out.nbytes
+
+    def require_unchanged(self) -> None:
+        """See to it that the chunks that were read are as they were.
+
+        Raises:
+            StoreError: one was overwritten.
+        """
+        self._versions.require_all()
 
     def release(self, region: Region) -> None:
         """Count the region as done with: what is whole of a chunk leaves the page cache, and all when much waits."""
@@ -164,6 +174,7 @@ class ChunkFiles:
 
     def _new(self, chunk: Coordinates) -> _Opened | None:
         file = self._path(chunk)
+        self._versions.require(chunk)
         try:
             fd = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:

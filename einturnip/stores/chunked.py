@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from einturnip.core.dtypes import DType
+from einturnip.core.errors import StoreError
 from einturnip.stores.layout import c_layout
 from einturnip.stores.pages import PENDING_NBYTES
 from einturnip.stores.types import Array, Extent, Region
+from einturnip.stores.unchanged import ChunkVersions, overwritten, version
 
 _COPIES = 3
 """Chunks that a library holds at its worst while it decodes one: the packed bytes, between two filters, the result."""
@@ -51,7 +53,9 @@ class ChunkedSource:
         decode: Callable[[Region, Array], None],
         close: Callable[[], None],
         fd: int = -1,
+        versions: ChunkVersions | None = None,
     ) -> None:
+        """``fd``: the one file of the tensor; ``versions``: of its files, if there are several."""
         self.name = self.tier = name
         self.shape, self.dtype = shape, dtype
         self.chunks = tuple(max(1, min(c, n)) for c, n in zip(chunks, shape, strict=True))
@@ -59,7 +63,8 @@ class ChunkedSource:
         self._layout = c_layout(shape, dtype.itemsize, 0)
         self._decode, self._close, self._fd = decode, close, fd
         self._lock = threading.Lock()
-        self._open, self._passed = True, 0
+        self._versions, self._version = versions, version(fd) if fd >= 0 else None
+        self._open, self._passed, self._read_nbytes = True, 0, 0
         with _reading_lock:
             _reading.add(self)
 
@@ -78,14 +83,34 @@ class ChunkedSource:
             StoreError: a chunk cannot be read or decoded.
         """
         self._layout.check(region)
+        if self._versions is None and self._read_nbytes >= self._layout.nbytes:
+            self.require_unchanged()  # some of it is read again
+        self._read_nbytes += out.nbytes
         for part in parts(region, self.chunks):
             with self._lock:
-                self._decode(part, out[_window(part, region)])
+                if self._versions is not None:
+                    self._versions.require(self._versions.place(part))
+                try:
+                    self._decode(part, out[_window(part, region)])
+                except StoreError:
+                    self.require_unchanged()  # what was overwritten looks damaged
+                    raise
                 self._passed += math.prod(b - a for a, b in part) * self.dtype.itemsize
                 if self._fd >= 0 and self._passed >= PENDING_NBYTES:
                     os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_DONTNEED)
                     self._passed = 0
         return out.nbytes
+
+    def require_unchanged(self) -> None:
+        """See to it that what was read of the tensor's files is as it was.
+
+        Raises:
+            StoreError: one was overwritten.
+        """
+        if self._versions is not None:
+            self._versions.require_all()
+        if self._fd >= 0 and self._open and version(self._fd) != self._version:
+            raise overwritten(self.name)
 
     def release(self, region: Region) -> None:
         """Nothing to do: pages leave the cache as they are passed, since a chunk's place is the library's secret."""

@@ -75,6 +75,10 @@ class ExpandedSource:
             window = tuple(slice(a - o, b - o) for (a, b), (o, _) in zip(kept, region, strict=True))
             out[window] = numbers[..., start - first : stop - first]
 
+    def require_unchanged(self) -> None:
+        """See to it that the file is as it was."""
+        self.stored.require_unchanged()
+
     def release(self, region: Region) -> None:
         """Let the region's pages leave the page cache."""
         if all(start < stop for start, stop in region):
@@ -133,6 +137,10 @@ class CastSource:
             window: tuple[Any, ...] = tuple(slice(a - o, b - o) for (a, b), (o, _) in zip(box, region, strict=True))
             out[(*window, ...)] = held
         return nbytes
+
+    def require_unchanged(self) -> None:
+        """See to it that the file is as it was."""
+        self._stored.require_unchanged()
 
     def release(self, region: Region) -> None:
         """Let the region's pages leave the page cache."""

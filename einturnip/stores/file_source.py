@@ -16,6 +16,7 @@ from einturnip.stores.rows import read_rows, rows_of
 from einturnip.stores.stretches import STRETCH_NBYTES, Stretches, Waiting
 from einturnip.stores.transfer import copy_blocked, read_extent
 from einturnip.stores.types import Array, Extent, Region, region_shape
+from einturnip.stores.unchanged import overwritten, version
 
 STAGING_NBYTES = 1 << 18
 """What one thread holds to turn columns into rows; it stays inside the second-level cache."""
@@ -141,6 +142,29 @@ class FileSource(StoredTensor):
         super().__init__(name, fd, layout, dtype, swapped, beside)
         self.tier = tier
         self._pages = ReleasedPages(leaving(fd), layout, self.file_order)
+        self._version, self._read_nbytes = version(fd), 0
+
+    def read(self, region: Region, out: Array) -> int:
+        """Fill ``out`` with the region and return its bytes.
+
+        Raises:
+            StoreError: the file was overwritten; asked once more than the whole tensor was read, for then some of it is
+            read again.
+        """
+        if self._read_nbytes >= self.layout.nbytes:
+            self.require_unchanged()
+        nbytes = super().read(region, out)
+        self._read_nbytes += nbytes
+        return nbytes
+
+    def require_unchanged(self) -> None:
+        """See to it that the file is as it was when it was opened.
+
+        Raises:
+            StoreError: it was overwritten.
+        """
+        if self.fd >= 0 and version(self.fd) != self._version:
+            raise overwritten(self.name)
 
     def extent(self, region: Region) -> Extent:
         """Where the region's bytes lie in the file."""

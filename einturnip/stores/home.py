@@ -17,6 +17,7 @@ from einturnip.stores.released import ReleasedPages
 from einturnip.stores.temporary import default_directory, nameless_file, out_of_space
 from einturnip.stores.transfer import write_extent
 from einturnip.stores.types import Array, Extent, Region, Sink, Source, region_shape, whole
+from einturnip.stores.unchanged import require_unchanged
 
 
 class Scratch(StoredTensor):
@@ -145,3 +146,4 @@ def copy(source: Source, sink: Sink) -> None:
         source.read(region, block)
         sink.write(region, block)
         source.release(region)
+    require_unchanged(source)

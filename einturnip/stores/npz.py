@@ -17,6 +17,7 @@ from einturnip.stores.npy import NpyHeader, read_header
 from einturnip.stores.temporary import nameless_file, out_of_space
 from einturnip.stores.transfer import write_full
 from einturnip.stores.types import Array, Extent, Region, Source
+from einturnip.stores.unchanged import overwritten, version
 
 _CHUNK = 1 << 20
 _LOCAL_HEADER = struct.Struct("<4s5H3I2H")
@@ -117,6 +118,7 @@ class CompressedSource:
         self._layout = npy_layout(header, 0)
         self._lock = threading.Lock()
         self._unpacked: FileSource | None = None
+        self._version = version(fd)
 
     def extent(self, region: Region) -> Extent:
         """Where the region's bytes lie in the unpacked array's file."""
@@ -132,6 +134,15 @@ class CompressedSource:
             if self._unpacked is None:
                 self._unpacked = self._unpack()
         return self._unpacked.read(region, out)
+
+    def require_unchanged(self) -> None:
+        """See to it that the archive is as it was, until its member was unpacked.
+
+        Raises:
+            StoreError: it was overwritten.
+        """
+        if self._unpacked is None and self._fd >= 0 and version(self._fd) != self._version:
+            raise overwritten(self.name)
 
     def release(self, region: Region) -> None:
         """Let the region's pages leave the page cache."""
@@ -161,10 +172,12 @@ class CompressedSource:
                 while count := stream.readinto(buffer):  # type: ignore[attr-defined]
                     write_full(target, memoryview(buffer)[: min(count, max(0, nbytes - at))], at, self._full)
                     at += count
+            self.require_unchanged()
             if at < nbytes:
                 raise StoreError(f"{self.name}: is truncated: needs {nbytes} bytes, unpacks to {at}")
         except (zipfile.BadZipFile, zlib.error, EOFError, OSError) as error:
             os.close(target)
+            self.require_unchanged()
             raise StoreError(f"{self.name}: cannot be unpacked ({error}): the archive is damaged") from error
         except BaseException:
             os.close(target)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from einturnip.core.dtypes import DType
 from einturnip.stores.types import Array, Extent, Region, Source, transfer_itemsize
+from einturnip.stores.unchanged import require_unchanged
 
 
 class Slice:
@@ -30,6 +31,10 @@ class Slice:
     def contiguous_nbytes(self, region: Region) -> int:
         """Length of the contiguous runs of the region."""
         return self._source.contiguous_nbytes(self._region(region))
+
+    def require_unchanged(self) -> None:
+        """See to it that the source's file is as it was."""
+        require_unchanged(self._source)
 
     def release(self, region: Region) -> None:
         """Say that the region is not read again."""

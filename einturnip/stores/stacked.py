@@ -11,6 +11,7 @@ from einturnip.core.dtypes import DTYPES, DType
 from einturnip.core.errors import BindError
 from einturnip.stores.layout import c_layout
 from einturnip.stores.types import Array, Extent, Region, Source, transfer_itemsize
+from einturnip.stores.unchanged import require_unchanged
 
 
 class StackedSource:
@@ -56,6 +57,11 @@ class StackedSource:
         self._layout.check(region)
         within = region[len(self._leading) :]
         return sum(part.read(within, out[at]) for at, part in self._touched(region))
+
+    def require_unchanged(self) -> None:
+        """See to it that the files of all parts are as they were."""
+        for part in self.parts:
+            require_unchanged(part)
 
     def release(self, region: Region) -> None:
         """Let the region's pages leave the page cache."""

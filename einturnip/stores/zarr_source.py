@@ -12,6 +12,7 @@ from einturnip.stores.chunk_files import ChunkFiles
 from einturnip.stores.chunked import ChunkedSource
 from einturnip.stores.location import no_such_file, pick_key
 from einturnip.stores.types import Array, Region, slices
+from einturnip.stores.unchanged import ChunkVersions
 from einturnip.stores.zarr_plain import plain_array
 
 MARKS = ("zarr.json", ".zarray", ".zgroup")
@@ -34,10 +35,10 @@ def zarr_source(path: str, key: str | None, name: str) -> ChunkedSource | ChunkF
     if not isinstance(found, dict):
         if key:
             raise BindError(f"{path}::{key}: {path} is one array and has no keys; name {path} alone")
-        return _array_source(found, path)
+        return _array_source(found, path, path)
     picked = pick_key(path, key if key is None else key.strip("/"), list(found), name)
     shown = f"{path}::{picked}"
-    return plain_array(os.path.join(path, picked), shown) or _array_source(found[picked], shown)
+    return plain_array(os.path.join(path, picked), shown) or _array_source(found[picked], path, shown)
 
 
 def zarr_keys(path: str) -> tuple[str, ...] | None:
@@ -81,7 +82,7 @@ def _arrays(group: Any, prefix: str, zarr: Any) -> dict[str, Any]:
     return found
 
 
-def _array_source(array: Any, shown: str) -> ChunkedSource:
+def _array_source(array: Any, path: str, shown: str) -> ChunkedSource:
     try:
         dtype = from_numpy(array.dtype)
     except KeyError:
@@ -95,4 +96,15 @@ def _array_source(array: Any, shown: str) -> ChunkedSource:
         except Exception as error:  # any codec may have met nonsense
             raise StoreError(f"{shown}: a chunk cannot be read ({error}): the directory is damaged") from error
 
-    return ChunkedSource(shown, array.shape, dtype, array.chunks, decode, lambda: None)
+    return ChunkedSource(
+        shown, array.shape, dtype, array.chunks, decode, lambda: None, versions=_versions(array, path, shown)
+    )
+
+
+def _versions(array: Any, folder: str, shown: str) -> ChunkVersions:
+    """The versions of the files that the array's chunks, or its shards of several chunks, lie in."""
+    files = getattr(array, "shards", None) or array.chunks
+    inside = os.path.join(folder, array.path)
+    return ChunkVersions(
+        shown, array.shape, files, lambda place: os.path.join(inside, array.metadata.encode_chunk_key(place))
+    )
