@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import gc
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
-from pathlib import Path
 
-from einturnip.core import resources
 from einturnip.core.diagnostics import Diagnostic, with_source
 from einturnip.core.errors import SourceError
-from einturnip.lang import mistakes
+from einturnip.lang import mistakes, tables
 from einturnip.lang.automaton import Automaton, Unexpected
 from einturnip.lang.chunks import OUTSIDE, Block, Chunk, statements
 from einturnip.lang.heads import FUNCTION_WORDS
@@ -138,26 +135,5 @@ class _Reader:
 
 @lru_cache(maxsize=1)
 def _automaton() -> Automaton:
-    """The parser. Lark keeps its tables in the user's cache folder, where it can be written, by the grammar's hash."""
-    from lark import Lark
-
-    return Automaton(
-        Lark(
-            resources.text("grammar", "ein.lark"),
-            parser="lalr",
-            lexer="basic",
-            maybe_placeholders=True,
-            transformer=TreeBuilder(),
-            cache=_cache_file(),
-        )
-    )
-
-
-def _cache_file() -> str | bool:
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    folder = Path(base) / "einturnip"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError:
-        return False
-    return str(folder / "ein.tables") if os.access(folder, os.W_OK) else False
+    """The parser."""
+    return Automaton(tables.load(), TreeBuilder())

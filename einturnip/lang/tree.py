@@ -6,8 +6,6 @@ import re
 from dataclasses import dataclass, replace
 from typing import Any
 
-from lark import Transformer
-
 from einturnip.core.diagnostics import Diagnostic, Span, did_you_mean
 from einturnip.lang import syntax as s
 from einturnip.lang.lex import Token
@@ -61,8 +59,8 @@ Children = list[Any]
 _HINTS = {"tile": "@tile(i = 256, j = 4 parts)", "place": "@place(cuda:0)", "keep": "@keep", "recompute": "@recompute"}
 
 
-class TreeBuilder(Transformer[Token, s.Declaration]):
-    """Lark calls the method named after each rule with the values of its parts."""
+class TreeBuilder:
+    """The parser calls the method named after each rule with the values of its parts."""
 
     def dims(self, c: Children) -> Children:
         return c

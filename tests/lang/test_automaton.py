@@ -8,6 +8,7 @@ from lark import Lark
 from lark.exceptions import UnexpectedToken
 
 from einturnip.core import resources
+from einturnip.lang import tables
 from einturnip.lang.automaton import Automaton, Unexpected
 from einturnip.lang.chunks import Block, Chunk, statements
 from einturnip.lang.lex import Token, tokenize
@@ -16,7 +17,7 @@ from tests.lang.test_format import MESSY, TIDY
 from tests.lang.test_show import PROGRAM
 
 LARK = Lark(resources.text("grammar", "ein.lark"), parser="lalr", lexer="basic", transformer=TreeBuilder())
-AUTOMATON = Automaton(LARK)
+AUTOMATON = Automaton(tables.load(), TreeBuilder())
 
 
 def every(chunks: Sequence[Chunk]) -> Iterator[list[Token]]:
@@ -51,6 +52,13 @@ def ours(tokens: Sequence[Token]) -> object:
         return AUTOMATON.parse(tokens)
     except Unexpected as stopped:
         return stopped.position, stopped.expected
+
+
+def test_the_tables_that_are_shipped_are_those_of_the_grammar() -> None:
+    grammar, shipped = resources.text("grammar", "ein.lark"), resources.text("grammar", tables.FILE)
+    assert shipped == tables.text(tables.generate(grammar)), "run: python -m einturnip.lang.tables"
+    other = tables.generate(grammar.replace("_IMPORT import", "_IMPORT _FROM import") + "%declare _FROM\n")
+    assert other != tables.load()
 
 
 @pytest.mark.parametrize("number", range(len(STATEMENTS)))
