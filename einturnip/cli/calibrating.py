@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 import statistics
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -137,10 +137,11 @@ def _op_latency(folder: Path, workers: int) -> float:
     import numpy as np
 
     from einturnip.api.program import compile
+    from einturnip.core.unfinished import temporary_folder
     from einturnip.devices.stored import built_in
 
     program, least = compile(_TINY), float("inf")
-    with built_in(), tempfile.TemporaryDirectory(dir=folder) as room:
+    with built_in(), temporary_folder(os.path.join(folder, "calibration")) as room:
         given, out = Path(room) / "A.npy", Path(room) / "B.npy"
         np.save(given, np.ones((512, 512), np.float32))
         for _ in range(3):

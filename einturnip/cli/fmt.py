@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-import tempfile
 from pathlib import Path
 
 import click
 
 from einturnip.cli import options
 from einturnip.core.errors import BindError, EinturnipError
+from einturnip.core.unfinished import create_file
 
 
 @click.command("fmt")
@@ -72,7 +72,7 @@ def _read(name: str) -> str:
 def write_atomically(path: Path, text: str) -> None:
     """Replace a file's text. Whoever reads it meets the old text or the new; a link stays one, and modes stay."""
     path = path.resolve()
-    handle, beside = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    handle, beside = create_file(os.fspath(path), 0o600)
     try:
         with os.fdopen(handle, "w", encoding="utf-8", newline="") as file:
             file.write(text)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Callable
 
 import numpy as np
 
@@ -139,11 +140,13 @@ class Home:
         return Scratch(self.name, self.shape, self.dtype, self._spill)
 
 
-def copy(source: Source, sink: Sink) -> None:
-    """Copy a tensor, a block at a time."""
+def copy(source: Source, sink: Sink, seen: Callable[[Array], object] | None = None) -> None:
+    """Copy a tensor, a block at a time in C order; each block is shown to ``seen``."""
     for region in blocks(whole(source.shape), source.dtype.itemsize, 16 * STAGING_NBYTES):
         block = np.empty(region_shape(region), source.dtype.numpy)
         source.read(region, block)
         sink.write(region, block)
+        if seen is not None:
+            seen(block)
         source.release(region)
     require_unchanged(source)

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import os
-import re
-import secrets
 import stat
 import tempfile
 
 from einturnip.core.errors import BindError, StoreError
+from einturnip.core.unfinished import create_file, lock, remove_abandoned, temporary_path
 from einturnip.stores.pages import drop
 
-_LITTER = re.compile(r"^\..+\.einturnip-\d+-[0-9a-f]{16}\.tmp$")
 _NO_TMPFILE = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT)
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _UNSUPPORTED = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
@@ -37,7 +34,7 @@ def nameless_file(directory: str, nbytes: int, purpose: str) -> int:
     fd = _open_nameless(directory, purpose)
     if fd is None:
         try:
-            fd, path = tempfile.mkstemp(prefix=".einturnip-", dir=directory)
+            fd, path = create_file(os.path.join(directory, "unnamed"), 0o600)
             os.unlink(path)
         except OSError as error:
             raise StoreError(f"{purpose}: {directory} cannot be written to: {error.strerror}") from error
@@ -103,7 +100,7 @@ class OutputFile:
         self._target = os.path.realpath(path)
         self.directory = os.path.dirname(self._target)
         self._check_target()
-        clear_litter(self.directory)
+        remove_abandoned(self.directory)
         self._temporary: str | None = None
         fd = _open_nameless(self.directory, path, 0o666)
         self.fd = self._open_named() if fd is None else fd
@@ -170,29 +167,17 @@ class OutputFile:
         with contextlib.suppress(FileNotFoundError, PermissionError):
             os.fchmod(self.fd, stat.S_IMODE(os.stat(self._target).st_mode))
 
-    def _temporary_name(self) -> str:
-        base = os.path.basename(self._target)[:180]
-        return os.path.join(self.directory, f".{base}.einturnip-{os.getpid()}-{secrets.token_hex(8)}.tmp")
-
     def _open_named(self) -> int:
-        while True:
-            path = self._temporary_name()
-            try:
-                fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-            except OSError as error:
-                raise StoreError(f"{self.path}: {self.directory} cannot be written to: {error.strerror}") from error
-            with contextlib.suppress(OSError):
-                fcntl.flock(fd, fcntl.LOCK_EX)
-            if os.fstat(fd).st_nlink:  # else someone cleared it between its creation and its lock
-                self._temporary = path
-                return fd
-            os.close(fd)
+        try:
+            fd, self._temporary = create_file(self._target, 0o666)
+        except OSError as error:
+            raise StoreError(f"{self.path}: {self.directory} cannot be written to: {error.strerror}") from error
+        return fd
 
     def _link(self) -> None:
         """Give the nameless file a name beside its target; it is locked before anyone can see it."""
-        with contextlib.suppress(OSError):
-            fcntl.flock(self.fd, fcntl.LOCK_EX)
-        path = self._temporary_name()
+        lock(self.fd)
+        path = temporary_path(self._target)
         folder = os.open(self.directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             # a directory descriptor makes Python call linkat, which can follow the link to the nameless file
@@ -200,23 +185,6 @@ class OutputFile:
         finally:
             os.close(folder)
         self._temporary = path
-
-
-def clear_litter(directory: str) -> None:
-    """Remove the dot files of outputs whose writer was killed: those of our name that nobody holds locked."""
-    try:
-        names = [name for name in os.listdir(directory) if _LITTER.match(name)]
-    except OSError:
-        return
-    for name in names:
-        path = os.path.join(directory, name)
-        with contextlib.suppress(OSError):
-            fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
-            try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                os.unlink(path)
-            finally:
-                os.close(fd)
 
 
 def _open_nameless(directory: str, purpose: str, mode: int = 0o600) -> int | None:

@@ -5,26 +5,23 @@ Source: the Zarr version 3 core specification (zarr-specs.readthedocs.io), regul
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import errno
-import fcntl
 import itertools
 import json
 import math
 import os
-import re
 import secrets
 import shutil
 import threading
 
 from einturnip.core.dtypes import DType
 from einturnip.core.errors import BindError, StoreError
+from einturnip.core.unfinished import create_folder, remove_abandoned, temporary_path
 from einturnip.stores.temporary import out_of_space, preallocate, require_name
 from einturnip.stores.zarr_source import MARKS
 
 CHUNK_NBYTES = 16 << 20
-_LITTER = re.compile(r"^\..*\.einturnip-\d+-[0-9a-f]{16}\.tmp$")
 _AT_FDCWD, _EXCHANGE = -100, 2
 # fmt: off
 _NAMES = {
@@ -66,15 +63,11 @@ class ZarrContainer:
         self.path, self.target = path, os.path.realpath(path.rstrip("/"))
         self.directory = os.path.dirname(self.target)
         self._check(tensors)
-        _clear_litter(self.directory)
-        name = f".{os.path.basename(self.target)[:180]}.einturnip-{os.getpid()}-{secrets.token_hex(8)}.tmp"
-        self.root = os.path.join(self.directory, name)
+        remove_abandoned(self.directory)
         self._waiting, self._lock = set(tensors), threading.Lock()
         self.fd = -1
         try:
-            os.mkdir(self.root)
-            self.fd = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            fcntl.flock(self.fd, fcntl.LOCK_EX)
+            self.fd, self.root = create_folder(self.target)
             self._group("")
             for key, (shape, dtype) in tensors.items():
                 self._array(key, shape, dtype)
@@ -127,11 +120,17 @@ class ZarrContainer:
         rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
         old, new = os.fsencode(self.root), os.fsencode(self.target)
         if rename is None or rename(_AT_FDCWD, old, _AT_FDCWD, new, _EXCHANGE) != 0:
-            # No exchange on this file system: between these two calls the name is missing, not half written.
-            aside = self.root[:-20] + secrets.token_hex(8) + ".tmp"
+            # No exchange on this file system: between two renames the name is missing, not half written. Until the new
+            # directory is there the older one has a name that nobody takes for an abandoned one.
+            aside = os.path.join(self.directory, f".{os.path.basename(self.target)}.replaced-{secrets.token_hex(4)}")
             os.rename(self.target, aside)
-            os.rename(self.root, self.target)
-            self.root = aside
+            try:
+                os.rename(self.root, self.target)
+            except OSError:
+                os.rename(aside, self.target)
+                raise
+            self.root = temporary_path(self.target)
+            os.rename(aside, self.root)
         shutil.rmtree(self.root, ignore_errors=True)
 
     def _check(self, tensors: dict[str, tuple[tuple[int, ...], DType]]) -> None:
@@ -171,23 +170,6 @@ class ZarrContainer:
             fd = os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
             try:
                 preallocate(fd, nbytes, self.path, self.directory)
-            finally:
-                os.close(fd)
-
-
-def _clear_litter(directory: str) -> None:
-    """Remove what killed runs left: directories of our name that nobody holds locked."""
-    try:
-        names = [name for name in os.listdir(directory) if _LITTER.match(name)]
-    except OSError:
-        return
-    for name in names:
-        path = os.path.join(directory, name)
-        with contextlib.suppress(OSError):
-            fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
-            try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(path, ignore_errors=True)
             finally:
                 os.close(fd)
 

@@ -1,0 +1,133 @@
+"""Files and folders that are being written: names that say so, and the removal of those whose writer was killed.
+
+Most files are written without a name (``O_TMPFILE``) and vanish with their process. Folders, and files on file systems
+without nameless ones, need a name from the start. It ends in ``.einturnip-PID-RANDOM.tmp``, and the writer holds a lock
+(``flock``) on it, which the kernel drops when the process dies, however it dies. So whatever has such a name, belongs
+to this user and can be locked was abandoned.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import secrets
+import shutil
+import stat
+from collections.abc import Iterator
+
+_NAME = re.compile(r"^\..*\.einturnip-\d+-[0-9a-f]{16}\.tmp$", re.DOTALL)
+# Bytes of the final name that go into the temporary one: file systems allow 255 in all.
+_NAME_NBYTES = 180
+
+
+def temporary_path(target: str) -> str:
+    """A new path in the folder of ``target``, for what becomes ``target`` when it is finished."""
+    folder, name = os.path.split(target)
+    name = os.fsdecode(os.fsencode(name)[:_NAME_NBYTES])
+    return os.path.join(folder, f".{name}.einturnip-{os.getpid()}-{secrets.token_hex(8)}.tmp")
+
+
+def is_temporary(name: str) -> bool:
+    """Whether ``temporary_path`` made this name."""
+    return _NAME.match(name) is not None
+
+
+def create_file(target: str, mode: int) -> tuple[int, str]:
+    """A new locked file for what becomes ``target``: its descriptor and its path.
+
+    Raises:
+        OSError: the folder refuses.
+    """
+    while True:
+        path = temporary_path(target)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+        lock(fd)
+        if _is_at(fd, path):  # else another process removed it before it was locked
+            return fd, path
+        os.close(fd)
+
+
+def create_folder(target: str) -> tuple[int, str]:
+    """A new locked folder for what becomes ``target``: a descriptor that holds the lock, and its path.
+
+    Raises:
+        OSError: the folder around it refuses.
+    """
+    while True:
+        path = temporary_path(target)
+        os.mkdir(path)
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            continue
+        lock(fd)
+        if _is_at(fd, path):
+            return fd, path
+        os.close(fd)
+
+
+@contextlib.contextmanager
+def temporary_folder(target: str) -> Iterator[str]:
+    """A new folder beside ``target``, removed at the end of the block; gives its path.
+
+    Raises:
+        OSError: the folder around it refuses.
+    """
+    fd, path = create_folder(target)
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+        os.close(fd)
+
+
+def lock(fd: int) -> None:
+    """Lock a file or folder for as long as the descriptor is open; file systems without locks are left alone."""
+    with contextlib.suppress(OSError):
+        fcntl.flock(fd, fcntl.LOCK_EX)
+
+
+def remove_abandoned(folder: str) -> list[str]:
+    """Remove what killed processes of this user left half written in a folder; gives the paths removed."""
+    try:
+        names = [name for name in os.listdir(folder) if is_temporary(name)]
+    except OSError:
+        return []
+    removed = []
+    for name in names:
+        path = os.path.join(folder, name)
+        with contextlib.suppress(OSError):
+            if _remove_unless_held(path):
+                removed.append(path)
+    return removed
+
+
+def _remove_unless_held(path: str) -> bool:
+    status = os.lstat(path)
+    is_folder = stat.S_ISDIR(status.st_mode)
+    if status.st_uid != os.geteuid() or not (is_folder or stat.S_ISREG(status.st_mode)):
+        return False
+    # Locking a file over NFS takes write access; a folder cannot be opened for writing, and fails there: it stays.
+    flags = os.O_RDONLY | os.O_DIRECTORY if is_folder else os.O_RDWR | os.O_NONBLOCK
+    fd = os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if not _is_at(fd, path):
+            return False
+        if is_folder:
+            shutil.rmtree(path)
+        else:
+            os.unlink(path)
+    finally:
+        os.close(fd)
+    return True
+
+
+def _is_at(fd: int, path: str) -> bool:
+    """Whether an open file or folder is still the one under this path."""
+    try:
+        return os.path.samestat(os.fstat(fd), os.lstat(path))
+    except FileNotFoundError:
+        return False
