@@ -1,35 +1,31 @@
-"""Programs kept on disk beside the plans: a file is parsed and resolved once, and then by every process just read.
+"""Programs kept on disk: a file is parsed and resolved once, and then read by every process.
 
-What is kept lies under the digest of the text, its file's name and einturnip itself; it holds the lines of what was
-imported, which are looked at again. Reading it makes nothing but the dataclasses of a program: it is no door for code.
+An entry is found by the digest of the text, its file's name and einturnip's own source; it holds the lines of what was
+imported, which are compared when it is read.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
-import io
-import os
-import pickle
+from collections.abc import Mapping
 from dataclasses import is_dataclass
-from importlib import import_module
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from einturnip.core import resources
-from einturnip.core.dtypes import DTYPES, DType
+from einturnip.caches import PROGRAMS, Damaged
+from einturnip.core import diagnostics, resources
 from einturnip.core.errors import InternalError
-from einturnip.lang import compile_text
+from einturnip.lang import compile_text, expressions, types
 from einturnip.lang.text import unified
 from einturnip.lang.types import Program
-from einturnip.planner import kept
+from einturnip.planner.codec import Codec, Unknown
+from einturnip.planner.kept import version
 
 SUFFIX = ".program"
-# What a program is made of, and what of einturnip it depends on.
-_MODULES = frozenset({"einturnip.lang.types", "einturnip.lang.expressions", "einturnip.core.diagnostics"})
+# What of einturnip a program depends on.
 _FLOORS = ("core", "lang")
-# What reading bytes that are no program may end in.
-_DAMAGED = (OSError, ValueError, TypeError, AttributeError, LookupError, EOFError, MemoryError, RecursionError)
 
 
 def compile_kept(text: str, file: str) -> Program:
@@ -38,32 +34,46 @@ def compile_kept(text: str, file: str) -> Program:
     Raises:
         SourceError: as ``compile_text``.
     """
-    path = _place(text, file)
-    if path is None:
+    entry = _entry(text, file)
+    if entry is None:
         return compile_text(text, file)
-    with contextlib.suppress(*_DAMAGED, pickle.PickleError):
-        program = _Reader(io.BytesIO(kept.read(path))).load()
-        if isinstance(program, tuple) and _unchanged(program[3], program[1]):
-            os.utime(path)
-            return Program(*program)
+    with contextlib.suppress(OSError, Damaged):
+        program = codec().from_bytes(PROGRAMS.read(entry))
+        if isinstance(program, Program) and _unchanged(program.files, program.file):
+            PROGRAMS.touch(entry)
+            return program
     program = compile_text(text, file)
-    _keep(path, program)
+    with contextlib.suppress(OSError, Unknown, RecursionError):
+        PROGRAMS.write({entry: codec().to_bytes(program)})
     return program
 
 
-def _place(text: str, file: str) -> Path | None:
-    folder = kept.folder()
-    if folder is None:
+@lru_cache(maxsize=1)
+def codec() -> Codec:
+    """Of the classes that a program is made of: every dataclass and named tuple of three modules."""
+    return Codec(
+        found
+        for module in (types, expressions, diagnostics)
+        for found in vars(module).values()
+        if isinstance(found, type) and found.__module__ == module.__name__ and _is_plain(found)
+    )
+
+
+def _is_plain(found: Any) -> bool:
+    return is_dataclass(found) or (issubclass(found, tuple) and hasattr(found, "_fields"))
+
+
+def _entry(text: str, file: str) -> str | None:
+    if PROGRAMS.path() is None:
         return None
     try:
-        version = kept.version(_FLOORS, resources.folder("grammar"))
+        known = version(_FLOORS, resources.folder("grammar"))
     except (OSError, InternalError):
         return None
-    key = hashlib.sha256(repr((version, file, text)).encode()).hexdigest()[:40]
-    return folder / "programs" / (key + SUFFIX)
+    return hashlib.sha256(repr((known, file, text)).encode()).hexdigest()[:40] + SUFFIX
 
 
-def _unchanged(files: dict[str, tuple[str, ...]], main: str) -> bool:
+def _unchanged(files: Mapping[str, tuple[str, ...]], main: str) -> bool:
     """Whether what was imported reads as it did; the standard library is part of einturnip."""
     for name, lines in files.items():
         if name != main and not name.startswith("std."):
@@ -73,34 +83,3 @@ def _unchanged(files: dict[str, tuple[str, ...]], main: str) -> bool:
             except (OSError, UnicodeDecodeError):
                 return False
     return True
-
-
-def _keep(path: Path, program: Program) -> None:
-    held = io.BytesIO()
-    told = (program.statements, program.file, program.source, dict(program.files), program.warnings)
-    with contextlib.suppress(OSError, RecursionError, pickle.PickleError, TypeError, AttributeError):
-        _Writer(held, protocol=5).dump(told)
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        kept.write(path, [held.getvalue()], len(held.getvalue()))
-        kept.prune(path.parent.parent)
-
-
-class _Writer(pickle.Pickler):
-    """Element types go by their names: there is one of each."""
-
-    def persistent_id(self, value: Any) -> Any:
-        return value.name if type(value) is DType else None
-
-
-class _Reader(pickle.Unpickler):
-    def persistent_load(self, name: Any) -> Any:
-        return DTYPES[name]
-
-    def find_class(self, module: str, name: str) -> Any:
-        if (module, name) == ("builtins", "complex"):
-            return complex
-        found = getattr(import_module(module), name, None) if module in _MODULES else None
-        plain = isinstance(found, type) and (is_dataclass(found) or hasattr(found, "_fields"))
-        if plain and found.__module__ == module:
-            return found
-        raise pickle.UnpicklingError(f"{module}.{name} is no part of a program")

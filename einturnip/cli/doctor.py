@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,18 +24,33 @@ if TYPE_CHECKING:
     "--calibrate", "wanted", is_flag=True, help="Measure all rates that plans are priced with, and keep them."
 )
 @click.option("--quick", is_flag=True, help="With --calibrate: take two thirds of the time, and be less exact.")
+@click.option(
+    "--clean",
+    is_flag=True,
+    help="Remove what killed runs left half written in these folders and in the caches. "
+    "[the current folder and the one where runs spill]",
+)
+@click.argument("folders", nargs=-1, metavar="[FOLDER]...", type=click.Path(exists=True, file_okay=False))
 @options.debug
-def command(spill: Path | None, wanted: bool, quick: bool) -> None:
+def command(spill: Path | None, wanted: bool, quick: bool, clean: bool, folders: tuple[str, ...]) -> None:
     """Show what this machine has, and measure its arithmetic, memory and disk (some five seconds).
 
     With --calibrate, measure every rate that plans are priced with (a minute, on a machine that does nothing
-    else) and keep them in the user's cache for all runs to come.
+    else) and keep them in the user's cache for all runs to come. With --clean, remove what runs left behind that were
+    killed; nothing of a process that lives or of another user is touched.
     """
     from einturnip.stores.temporary import default_directory
 
     if quick and not wanted:
         raise click.UsageError("--quick goes with --calibrate")
+    if clean and wanted:
+        raise click.UsageError("give --clean or --calibrate")
+    if folders and not clean:
+        raise click.UsageError("folders go with --clean")
     folder = spill or Path(default_directory())
+    if clean:
+        _clean(folders or (".", str(folder)))
+        return
     if wanted:
         _calibrate(folder, quick)
         return
@@ -90,7 +105,7 @@ def _findings(folder: Path) -> Iterator[tuple[str, str]]:
     yield "copy", f"{measure_copy() / 1e9:.1f} GB/s by one core"
     rates = measure_disk(folder)
     yield from _kept()
-    yield "plans", _plans()
+    yield from _caches()
     cached = "" if rates.direct else " (through the cache: this file system has no direct reads)"
     yield "disk", f"{folder}: read {rates.read / 1e9:.2f} GB/s{cached}, write {rates.write / 1e9:.2f} GB/s"
 
@@ -136,15 +151,45 @@ def _kept() -> Iterator[tuple[str, str]]:
     yield from _rates(found.machine)
 
 
-def _plans() -> str:
-    """Where plans are kept, and what they take."""
-    from einturnip.planner import kept
+def _caches() -> Iterator[tuple[str, str]]:
+    """What is in each cache, and what of it is not to be used."""
+    from einturnip.caches import CACHES, cache_folder
 
-    folder = kept.folder()
-    if folder is None:
-        return f"not kept: {kept.SWITCH} says so"
-    sizes = [nbytes for _, nbytes, _ in kept.held(folder)]
-    return f"{len(sizes)} kept, {format_size(sum(sizes))} of {format_size(kept.MOST_NBYTES)} ({folder})"
+    for cache in CACHES:
+        path = cache.path()
+        if cache.file:  # the rates, of which more is told
+            continue
+        if path is None:
+            why = f"{cache.switch} says so" if cache_folder() else "the cache folder belongs to another user"
+            yield "cache", f"{cache.name}: not used: {why}"
+            continue
+        entries = cache.entries()
+        size, bound = format_size(sum(entry.nbytes for entry in entries)), format_size(cache.max_nbytes)
+        bad = sum(not cache.is_whole(entry.name) for entry in entries)
+        told = f"; {bad} damaged or not this user's alone, which are not used" if bad else ""
+        yield "cache", f"{cache.name}: {len(entries)}, {size} of {bound}{told} ({path})"
+
+
+def _clean(folders: Iterable[str]) -> None:
+    """Remove what killed runs left half written, and what is damaged in the caches."""
+    import os
+
+    from einturnip.caches import CACHES
+    from einturnip.core.unfinished import remove_abandoned
+
+    removed = []
+    for folder in dict.fromkeys(map(os.path.realpath, folders)):
+        removed += remove_abandoned(folder)
+    for cache in CACHES:
+        for folder in cache.folders():
+            removed += remove_abandoned(folder)
+        for entry in cache.entries():
+            if not cache.is_whole(entry.name) and cache.remove(entry.name):
+                removed.append(os.path.join(cache.path() or "", entry.name))
+    for path in removed:
+        click.echo(f"removed  {path}")
+    if not removed:
+        click.echo("nothing to remove")
 
 
 def _rates(machine: Machine) -> Iterator[tuple[str, str]]:

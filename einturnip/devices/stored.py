@@ -1,4 +1,4 @@
-"""The measured machine, kept in the user's cache; whatever is not of this machine, or damaged, is left alone."""
+"""The measured machine, kept in the user's cache; what is not of this machine, or damaged, is ignored."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import contextlib
 import hashlib
 import json
 import os
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -15,11 +14,12 @@ from typing import Any
 
 import numpy as np
 
+from einturnip.caches import CALIBRATION, Foreign, cache_folder
 from einturnip.core.limits import total_memory, usable_cores
 from einturnip.core.machine import Machine
 
 SCHEMA = "einturnip.machine/2"
-SWITCH = "EINTURNIP_CALIBRATION"
+SWITCH = CALIBRATION.switch
 """Environment variable: ``off`` plans with the built-in rates; a path is the file to use instead of the cache's."""
 
 
@@ -35,15 +35,9 @@ class Stored:
 
 
 def stored_path() -> Path | None:
-    """The file of the measured machine; None where the environment says that none is to be used."""
-    chosen = os.environ.get(SWITCH, "")
-    if chosen in ("off", "0", "no"):
-        return None
-    if chosen not in ("", "on", "1", "yes"):
-        return Path(chosen)
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    root = Path(base) if base and Path(base).is_absolute() else Path.home() / ".cache"
-    return root / "einturnip" / "machine.json"
+    """The file of the measured machine; None where none is to be used."""
+    path = CALIBRATION.path()
+    return None if path is None else Path(path)
 
 
 @lru_cache(maxsize=1)
@@ -68,18 +62,23 @@ def read_stored() -> Stored:
     """What is stored, for this machine."""
     path = stored_path()
     if path is None:
-        return Stored(Path(), None, f"not used: {SWITCH} says so")
+        return Stored(Path(), None, f"not used: {unused()}")
     try:
-        status = path.stat()
+        status = os.lstat(path)
     except OSError:
         return Stored(path, None, "none yet")
-    return _read(path, status.st_mtime_ns, status.st_size)
+    return _read(path, status.st_mtime_ns, status.st_ctime_ns, status.st_size)
+
+
+def unused() -> str:
+    """Why no measured machine is used, where there is no place for one."""
+    return f"{SWITCH} says so" if cache_folder() is not None else "the cache folder belongs to another user"
 
 
 @lru_cache(maxsize=4)
-def _read(path: Path, changed: int, nbytes: int) -> Stored:
+def _read(path: Path, *status: int) -> Stored:
     try:
-        found: Any = json.loads(path.read_text("utf-8"))
+        found: Any = json.loads(bytes(CALIBRATION.read()))
         if not isinstance(found, dict) or found.get("schema") != SCHEMA:
             return Stored(path, None, "ignored: it is of another version")
         if found["identity"] != identity():
@@ -87,6 +86,8 @@ def _read(path: Path, changed: int, nbytes: int) -> Stored:
         return Stored(path, Machine.from_json(found), "", str(found["measured"]), str(found["folder"]))
     except OSError as error:
         return Stored(path, None, f"ignored: it cannot be read: {error.strerror}")
+    except Foreign as error:
+        return Stored(path, None, f"ignored: {error}")
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return Stored(path, None, "ignored: it is damaged")
 
@@ -113,16 +114,7 @@ def store(machine: Machine, measured: str, folder: str) -> Path:
     """
     path = stored_path()
     if path is None:
-        raise OSError(f"{SWITCH} says that no measured machine is to be used")
-    path.parent.mkdir(parents=True, exist_ok=True)
+        raise OSError(f"no measured machine is to be used: {unused()}")
     told = {"schema": SCHEMA, "identity": identity(), "measured": measured, "folder": folder}
-    number, name = tempfile.mkstemp(dir=path.parent, prefix=".machine-")
-    try:
-        with os.fdopen(number, "w", encoding="utf-8") as file:
-            json.dump(told | machine.to_json(), file, indent=1)
-        os.replace(name, path)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(name)
-        raise
+    CALIBRATION.write({"": [json.dumps(told | machine.to_json(), indent=1).encode()]})
     return path

@@ -1,19 +1,21 @@
-"""Floors' values as bytes and back, without running anything that is read: data of the classes named here alone.
+"""Values of the IRs as bytes and back. Reading makes objects of listed classes only: the bytes cannot name code.
 
 Objects are rows of JSON, each a class and its fields' values, in an order where what a row refers to comes before it;
-what was one object is one again. Arrays follow as they are, to be seen where they lie.
+what was one object is one again. Arrays follow as they are, and are used where they lie.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
-from dataclasses import fields
+from collections.abc import Callable, Iterable
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 import numpy as np
 
+from einturnip import caches
+from einturnip.caches import Damaged
 from einturnip.core.algebra import Aggregation
 from einturnip.core.dtypes import DTYPES, DType
 from einturnip.core.einsum import Einsum, Index, Key
@@ -33,29 +35,92 @@ FLOORS: tuple[type, ...] = (
     *(InputNode, Hints, EinsumNode, Piece, ConcatNode, EinGraph),
     *(Partitioning, Block, Decomposition, TaskGraph, MemGraph, Prediction),
 )
-_CLASSES = {cls.__name__: cls for cls in CORE + FLOORS}
-_FIELDS = {cls: tuple(f.name for f in fields(cls)) for cls in CORE + FLOORS}
 _PLAIN = frozenset({bool, int, float, str, type(None)})
-
-# What bytes begin with, before their digest; where arrays lie, counted from where they begin.
-MAGIC = b"einturnip plan 1"
-_DIGEST, _COUNT, _ALIGNED = 32, 8, 16
+_COUNT, _ALIGNED = 8, 16
 
 
 class Unknown(TypeError):
     """A value has no form here."""
 
 
-class Damaged(ValueError):
-    """Bytes are not what ``to_bytes`` gave."""
+class Codec:
+    """Writes and reads values made of dataclasses and named tuples of the given ``classes``, and of plain data."""
+
+    def __init__(self, classes: Iterable[type[Any]]) -> None:
+        self._classes = {cls.__name__: cls for cls in classes}
+        self.fields = {cls: _fields(cls) for cls in self._classes.values()}
+
+    def to_bytes(self, value: Any) -> list[caches.Piece]:
+        """A value as bytes, piece by piece.
+
+        Raises:
+            Unknown: something in it is not of these classes. RecursionError: it is nested too deep.
+        """
+        rows = _Rows(self.fields)
+        root = rows.put(value)
+        arrays = [np.ascontiguousarray(a) for a in rows.arrays]
+        shapes = [[a.dtype.str, a.shape] for a in arrays]
+        try:
+            head = json.dumps({"arrays": shapes, "rows": rows.rows, "root": root}, separators=(",", ":")).encode()
+        except ValueError as error:  # a whole number of thousands of digits
+            raise Unknown(str(error)) from error
+        pieces: list[caches.Piece] = [len(head).to_bytes(_COUNT, "little"), head]
+        at = _COUNT + len(head)
+        for array in arrays:
+            pad = -at % _ALIGNED
+            pieces += [bytes(pad), array.reshape(-1).view(np.uint8).data]
+            at += pad + array.nbytes
+        return pieces
+
+    def from_bytes(self, held: bytes | memoryview) -> Any:
+        """The value; its arrays are the bytes themselves, and cannot be written.
+
+        Raises:
+            Damaged: they are not what ``to_bytes`` gave.
+        """
+        try:
+            count = int.from_bytes(held[:_COUNT], "little")
+            head = json.loads(bytes(held[_COUNT : _COUNT + count]))
+            arrays, at = [], _COUNT + count
+            for dtype, shape in head["arrays"]:
+                at += -at % _ALIGNED
+                array = np.frombuffer(held, np.dtype(dtype), int(np.prod(shape, dtype=np.int64)), at).reshape(shape)
+                arrays.append(array)
+                at += array.nbytes
+            return _value(head["root"], self._objects(head["rows"], arrays), arrays)
+        except (KeyError, TypeError, ValueError, IndexError, AttributeError, RecursionError) as error:
+            raise Damaged(str(error)) from error
+
+    def digest(self, value: Any) -> str:
+        """A name for a value that it shares with no other.
+
+        Raises:
+            Unknown, RecursionError: as ``to_bytes``.
+        """
+        digest = hashlib.sha256()
+        for piece in self.to_bytes(value):
+            digest.update(piece)
+        return digest.hexdigest()
+
+    def _objects(self, rows: list[Any], arrays: list[Any]) -> list[Any]:
+        found: list[Any] = []
+        for name, *values in rows:
+            cls: Callable[..., Any] = self._classes[name]
+            found.append(cls(*[_value(v, found, arrays) if type(v) in (list, dict) else v for v in values]))
+        return found
+
+
+def _fields(cls: Any) -> tuple[str, ...]:
+    return tuple(f.name for f in fields(cls)) if is_dataclass(cls) else cls._fields
 
 
 class _Rows:
     """Objects as rows, arrays apart; each once."""
 
-    def __init__(self) -> None:
+    def __init__(self, fields: dict[type[Any], tuple[str, ...]]) -> None:
         self.rows: list[list[Any]] = []
         self.arrays: list[np.ndarray[Any, Any]] = []
+        self._fields = fields
         self._known: dict[int, Any] = {}
 
     def put(self, value: Any) -> Any:
@@ -71,8 +136,8 @@ class _Rows:
         return known
 
     def _told(self, kind: type, value: Any) -> Any:
-        if kind in _FIELDS:
-            row = [kind.__name__, *(self.put(getattr(value, name)) for name in _FIELDS[kind])]
+        if kind in self._fields:
+            row = [kind.__name__, *(self.put(getattr(value, name)) for name in self._fields[kind])]
             self.rows.append(row)
             return {"o": len(self.rows) - 1}
         if kind is DType:
@@ -84,64 +149,7 @@ class _Rows:
             return {"c": [value.real, value.imag]}
         if kind is dict:
             return {"d": [[self.put(k), self.put(v)] for k, v in value.items()]}
-        raise Unknown(f"a {kind.__name__} has no form in a plan that is kept")
-
-
-def to_bytes(value: Any, key: str = "") -> list[bytes | memoryview]:
-    """A value as bytes, piece by piece; ``key`` is what they are to be known by.
-
-    Raises:
-        Unknown: something in it is not of the classes named here. RecursionError: it is nested too deep.
-    """
-    rows = _Rows()
-    root = rows.put(value)
-    arrays = [np.ascontiguousarray(a) for a in rows.arrays]
-    shapes = [[a.dtype.str, a.shape] for a in arrays]
-    head = json.dumps({"key": key, "arrays": shapes, "rows": rows.rows, "root": root}, separators=(",", ":")).encode()
-    pieces: list[bytes | memoryview] = [len(head).to_bytes(_COUNT, "little"), head]
-    at = len(MAGIC) + _DIGEST + _COUNT + len(head)
-    for array in arrays:
-        pad = -at % _ALIGNED
-        pieces += [bytes(pad), array.reshape(-1).view(np.uint8).data]
-        at += pad + array.nbytes
-    digest = hashlib.sha256()
-    for piece in pieces:
-        digest.update(piece)
-    return [MAGIC, digest.digest(), *pieces]
-
-
-def from_bytes(held: bytes, key: str = "") -> Any:
-    """The value; its arrays are the bytes themselves, and cannot be written.
-
-    Raises:
-        Damaged: they are not what ``to_bytes`` gave for this key.
-    """
-    begin = len(MAGIC) + _DIGEST
-    body = memoryview(held)[begin:]
-    if held[: len(MAGIC)] != MAGIC or hashlib.sha256(body).digest() != held[len(MAGIC) : begin]:
-        raise Damaged("they are of another format, or damaged")
-    count = int.from_bytes(body[:_COUNT], "little")
-    try:
-        head = json.loads(bytes(body[_COUNT : _COUNT + count]))
-        if head["key"] != key:
-            raise Damaged("they are of another key")
-        arrays, at = [], begin + _COUNT + count
-        for dtype, shape in head["arrays"]:
-            at += -at % _ALIGNED
-            array = np.frombuffer(held, np.dtype(dtype), int(np.prod(shape, dtype=np.int64)), at).reshape(shape)
-            arrays.append(array)
-            at += array.nbytes
-        return _value(head["root"], _objects(head["rows"], arrays), arrays)
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError, RecursionError) as error:
-        raise Damaged(str(error)) from error
-
-
-def _objects(rows: list[Any], arrays: list[Any]) -> list[Any]:
-    found: list[Any] = []
-    for name, *values in rows:
-        cls: Callable[..., Any] = _CLASSES[name]
-        found.append(cls(*[_value(v, found, arrays) if type(v) in (list, dict) else v for v in values]))
-    return found
+        raise Unknown(f"a {kind.__name__} has no form in what is kept")
 
 
 def _value(told: Any, objects: list[Any], arrays: list[Any]) -> Any:
@@ -164,10 +172,4 @@ def _value(told: Any, objects: list[Any], arrays: list[Any]) -> Any:
     raise Damaged(f"nothing is told by {tag!r}")
 
 
-def digest(value: Any) -> str:
-    """A name for a value that it shares with no other.
-
-    Raises:
-        Unknown, RecursionError: as ``to_bytes``.
-    """
-    return bytes(to_bytes(value)[1]).hex()
+PLAN = Codec(CORE + FLOORS)

@@ -1,18 +1,15 @@
 """Plans kept on disk, in the user's cache: made once, read by every process that asks the same again.
 
 A plan lies under the digest of what it depends on, the budget aside; its file's name says which budgets it serves, so
-that one that is nearly the same finds it. What is damaged, foreign or of
-another version is passed over; where nothing can be written nothing is kept.
+that one that is nearly the same finds it. How entries are written and checked: ``einturnip.caches``.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
-import itertools
 import os
 import sys
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -22,31 +19,26 @@ from typing import NamedTuple
 import numpy as np
 
 from einturnip import core
+from einturnip.caches import PLANS, Damaged
 from einturnip.core.machine import Machine
 from einturnip.eingraph.types import EinGraph
 from einturnip.memgraph.types import MemGraph, OpKind
 from einturnip.planner.budget import MIB
-from einturnip.planner.codec import Damaged, Unknown, digest, from_bytes, to_bytes
+from einturnip.planner.codec import PLAN, Unknown
 from einturnip.planner.price import merit
 from einturnip.runtime.types import Prediction
 
-SWITCH = "EINTURNIP_PLANS"
+SWITCH = PLANS.switch
 """Environment variable: ``off`` keeps no plans on disk; a path is the folder to use instead of the cache's."""
 
-FORMAT, SUFFIX = 1, ".plan"
-# Bytes and files of plans on disk, and the largest plan that is kept.
-MOST_NBYTES, MOST_FILES, LARGEST = 1024 * MIB, 4096, 512 * MIB
+FORMAT, SUFFIX = 2, ".plan"
 # A plan is kept if making it took this many times what finding and writing a file takes, and so many bytes a second.
 WORTH, OPENING, READING = 3.0, 0.005, 100e6
-# Plans that are kept in a process from one look to the next at what all of them take.
-PRUNED_EVERY = 32
 # Resident memory differs by so much from one process to the next that do the same.
 NOISE = MIB
 # A plan serves budgets that are larger than its own by no more than this part, and any if it lets nothing leave the
 # memory of which it uses half at most.
 UNUSED, ANY = 1 / 16, 1 << 62
-# Larger files do not stay in the page cache: their pages would stand beside the arena.
-PAGES_NBYTES = 4 * MIB
 # What of einturnip a plan depends on.
 _FLOORS = ("core", "codegen", "decomp", "devices", "eingraph", "memgraph", "planner", "runtime", "taskgraph")
 
@@ -88,39 +80,26 @@ class Kept:
         return self.memgraph.taskgraph.decomposition.graph
 
 
-def folder() -> Path | None:
-    """Where plans are kept; None where the environment says that none are."""
-    chosen = os.environ.get(SWITCH, "")
-    if chosen in ("off", "0", "no"):
-        return None
-    if chosen not in ("", "on", "1", "yes"):
-        return Path(chosen)
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return Path(base) / "einturnip" / "plans"
-
-
 def place(graph: EinGraph, machine: Machine, *asked: object) -> Place | None:
     """Where the plans of a question are; None where plans are not kept, or this one has no name.
 
     ``asked``: what a plan depends on beside graph, machine, budget and einturnip itself: plain values.
     """
-    root = folder()
-    if root is None:
+    if PLANS.path() is None:
         return None
     try:
         key = hashlib.sha256(
-            repr((FORMAT, version(_FLOORS), machine.fingerprint, digest(graph), asked)).encode()
+            repr((FORMAT, version(_FLOORS), machine.fingerprint, PLAN.digest(graph), asked)).encode()
         ).hexdigest()[:40]
     except (Unknown, RecursionError):
         return None
-    return Place(root / key, key)
+    return Place(key)
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
     """Where the plans of one question are, those of all budgets."""
 
-    folder: Path
     key: str
 
     def find(self, room: Room) -> Kept | None:
@@ -152,33 +131,32 @@ class Place:
         if seconds < WORTH * OPENING:
             return
         try:
-            pieces = to_bytes((kept.memgraph, kept.prediction, kept.arena, kept.room, kept.limit), self.key)
+            pieces = PLAN.to_bytes((kept.memgraph, kept.prediction, kept.arena, kept.room, kept.limit))
         except (Unknown, RecursionError):
             return
-        nbytes = sum(map(len, pieces))
-        if nbytes > LARGEST or seconds < WORTH * (OPENING + nbytes / READING):
+        if seconds < WORTH * (OPENING + sum(map(len, pieces)) / READING):
             return
+        name = _Name(*room.serves(kept), *_told(kept.prediction))
         with contextlib.suppress(OSError):
-            self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            name = _Name(*room.serves(kept), *_told(kept.prediction))
-            write(self.folder / str(name), pieces, nbytes)
+            PLANS.write({self._entry(name): pieces})
             for other in self._names():  # a plan for more memory that is no better is to be made anew
                 if other.least > name.least and other.merit() > name.merit():
-                    (self.folder / str(other)).unlink()
-            if next(_written) % PRUNED_EVERY == 0:
-                prune(self.folder.parent)
+                    PLANS.remove(self._entry(other))
 
     def _read(self, name: _Name) -> Kept | None:
-        path = self.folder / str(name)
+        entry = self._entry(name)
         with contextlib.suppress(OSError, Damaged):
-            memgraph, prediction, arena, laid_out, limit = from_bytes(read(path), self.key)
-            os.utime(path)
+            memgraph, prediction, arena, laid_out, limit = PLAN.from_bytes(PLANS.read(entry))
+            PLANS.touch(entry)
             return Kept(memgraph, prediction, arena, laid_out, limit)
         return None
 
+    def _entry(self, name: _Name) -> str:
+        return os.path.join(self.key, str(name))
+
     def _names(self) -> Iterator[_Name]:
         with contextlib.suppress(OSError):
-            for name in os.listdir(self.folder):
+            for name in os.listdir(os.path.join(PLANS.path() or os.devnull, self.key)):
                 numbers = name.removesuffix(SUFFIX).split("-")
                 if name.endswith(SUFFIX) and len(numbers) == 4 and all(n.isdecimal() for n in numbers):
                     yield _Name(*map(int, numbers))
@@ -208,70 +186,6 @@ def _merit(prediction: Prediction) -> tuple[int, int]:
     return _Name(0, 0, *_told(prediction)).merit()
 
 
-_written = itertools.count()
-
-
-def read(path: Path) -> bytes:
-    """All of a file of this user's.
-
-    Raises:
-        OSError: it cannot be read, or is another's.
-    """
-    with open(path, "rb", buffering=0) as file:
-        status = os.fstat(file.fileno())
-        if status.st_uid != os.geteuid() or status.st_size > LARGEST:
-            raise PermissionError(f"{path} is not this user's")
-        held = file.read()
-        _leave(file.fileno(), len(held))
-    return held
-
-
-def write(path: Path, pieces: list[bytes | memoryview], nbytes: int) -> None:
-    """Make a file, which is there whole or not at all."""
-    number, name = tempfile.mkstemp(dir=path.parent, prefix=".plan-")
-    try:
-        with os.fdopen(number, "wb") as file:
-            file.writelines(pieces)
-            file.flush()
-            if nbytes > PAGES_NBYTES:
-                os.fdatasync(number)
-            _leave(number, nbytes)
-        os.replace(name, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(name)
-        raise
-
-
-def _leave(descriptor: int, nbytes: int) -> None:
-    if nbytes > PAGES_NBYTES and hasattr(os, "posix_fadvise"):
-        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-
-
-def held(root: Path) -> list[tuple[float, int, Path]]:
-    """When each plan was last used, its bytes, and its file; what a writer that was killed left behind too."""
-    found = []
-    with contextlib.suppress(OSError):
-        for path in root.glob("*/*"):
-            with contextlib.suppress(OSError):  # another process has just removed it
-                status = path.stat()
-                found.append((status.st_mtime, status.st_size, path))
-    return sorted(found)
-
-
-def prune(root: Path) -> None:
-    """Give up the plans used longest ago, where there are too many or too large ones."""
-    files = held(root)
-    total, count = sum(nbytes for _, nbytes, _ in files), len(files)
-    for _, nbytes, path in files:
-        if total <= MOST_NBYTES and count <= MOST_FILES:
-            break
-        path.unlink(missing_ok=True)
-        total, count = total - nbytes, count - 1
-        with contextlib.suppress(OSError):  # other plans are in there
-            path.parent.rmdir()
-
-
 @lru_cache(maxsize=4)
 def version(floors: tuple[str, ...], *more: Path) -> tuple[object, ...]:
     """What of einturnip itself a value that is kept depends on: the files that made it, by size and time of change.
@@ -282,7 +196,7 @@ def version(floors: tuple[str, ...], *more: Path) -> tuple[object, ...]:
     files, folders = [], [os.path.join(root, floor) for floor in floors] + [os.fspath(path) for path in more]
     while folders:
         for entry in os.scandir(folders.pop()):
-            if entry.name.endswith((".py", ".ein", ".lark")):
+            if entry.name.endswith((".py", ".ein", ".lark", ".tables.json")):
                 status = entry.stat()
                 files.append((entry.path.removeprefix(root), status.st_size, status.st_mtime_ns))
             elif "." not in entry.name and entry.name != "__pycache__" and entry.is_dir():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from einturnip.codegen.native import library, nest, recipe
 from einturnip.codegen.native.kernel import NativeKernel
 from einturnip.codegen.status import DIVIDE, INVALID
 from einturnip.core.einsum import Einsum
+from einturnip.core.unfinished import temporary_path
 from einturnip.eingraph.build import build
 from einturnip.eingraph.types import EinsumNode
 from einturnip.lang import compile_text
@@ -213,26 +215,30 @@ def test_a_damaged_object_is_compiled_anew(tmp_path: Path, monkeypatch: pytest.M
         assert kernels.prepare_kernels([(einsum, "whole")]) == 1
 
 
-def test_a_folder_that_cannot_be_written_leaves_numpy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_cache_code_is_compiled_for_the_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "einturnip").write_text("in the way")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    library.forget()
     einsum, names = einsum_of("Z[n] = max[m] X[n,m]", "f32")
-    assert kernels.prepare_kernels([(einsum, "whole")]) == 0
+    assert kernels.prepare_kernels([(einsum, "whole")]) == 1
     x = numbers("X", "f32")
     assert names == ["X"]
     np.testing.assert_array_equal(
         ran(compile_kernel(einsum, einsum.bounds, "whole"), einsum, [x], False)[0][0], x.max(1)
     )
+    library.forget()
+    assert library.bring(kernels.machine_code(einsum, "whole")) == 0
 
 
 def test_the_oldest_objects_are_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(library, "_MOST_FILES", 2)
+    monkeypatch.setattr(library, "KERNELS", replace(library.KERNELS, max_files=2))
     folder = tmp_path / "einturnip" / "kernels"
     folder.mkdir(parents=True)
     for k in range(3):
-        (folder / f"old{k}.o.1").write_bytes(b"")
-        os.utime(folder / f"old{k}.o.1", (k, k))
+        (folder / f"old{k}.o").write_bytes(b"")
+        os.utime(folder / f"old{k}.o", (k, k))
+    Path(temporary_path(str(folder / "old3.o"))).write_bytes(b"")  # of a process that is gone
     assert kernels.prepare_kernels([(einsum_of("Z[n] = max[m] X[n,m]", "f32")[0], "whole")]) == 1
     assert len(kept := sorted(path.name for path in folder.iterdir())) == 2
-    assert "old2.o.1" in kept
+    assert "old2.o" in kept

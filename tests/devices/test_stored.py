@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from einturnip.caches import CALIBRATION
 from einturnip.core.machine import Machine
 from einturnip.devices.stored import SWITCH, machine_here, read_stored, store, stored_path
 
@@ -56,7 +57,8 @@ def test_a_damaged_file_is_ignored_with_a_word(path: Path, text: str) -> None:
 )
 def test_a_file_that_is_not_of_this_machine_is_ignored(path: Path, name: str, value: object, word: str) -> None:
     store(Machine(), "today", "/somewhere")
-    path.write_text(json.dumps(json.loads(path.read_text()) | {name: value}))
+    told = json.loads(bytes(CALIBRATION.read())) | {name: value}
+    CALIBRATION.write({"": [json.dumps(told).encode()]})
     found = read_stored()
     assert found.machine is None
     assert word in found.word
@@ -73,6 +75,14 @@ def test_the_environment_turns_it_off_or_names_another_file(path: Path, monkeypa
     assert read_stored().word == "none yet"
     path.rename(path.parent / "other.json")
     assert machine_here(2) == machine
+
+
+def test_a_file_that_others_could_have_written_is_ignored_with_the_reason(path: Path) -> None:
+    store(Machine(), "today", "/somewhere")
+    path.chmod(0o666)
+    assert read_stored().word == "ignored: other users can write to it"
+    path.chmod(0o600)
+    assert read_stored().machine == Machine()
 
 
 def test_a_fingerprint_tells_rates_apart_and_nothing_else() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 from dataclasses import is_dataclass, replace
@@ -13,8 +14,9 @@ import pytest
 from hypothesis import given, note, settings
 
 import einturnip as et
-from einturnip import pipeline
+from einturnip import caches, pipeline
 from einturnip.api import plan_cache, quick
+from einturnip.caches import Damaged
 from einturnip.cli.main import run as command
 from einturnip.core.dtypes import DType
 from einturnip.core.errors import CapacityError
@@ -94,11 +96,11 @@ def test_a_plan_is_read_as_it_was_made(case: Case) -> None:
     plan_cache.forget()
     plan = program.plan(workers=2, data=case.inputs)
     planned = plan._job.planned
-    made = b"".join(codec.to_bytes((planned.memgraph, planned.prediction), "key"))
-    memgraph, prediction = codec.from_bytes(made, "key")
+    made = b"".join(codec.PLAN.to_bytes((planned.memgraph, planned.prediction)))
+    memgraph, prediction = codec.PLAN.from_bytes(made)
     check(memgraph)
     assert prediction == planned.prediction and memgraph.taskgraph.decomposition == planned.decomposition
-    assert b"".join(codec.to_bytes((memgraph, prediction), "key")) == made
+    assert b"".join(codec.PLAN.to_bytes((memgraph, prediction))) == made
     plan._job = replace(
         plan._job, planned=replace(planned, graph=memgraph.taskgraph.decomposition.graph, memgraph=memgraph)
     )
@@ -127,24 +129,20 @@ def test_every_class_that_a_plan_may_hold_is_known():
 
 def test_other_classes_are_neither_written_nor_read():
     with pytest.raises(codec.Unknown):
-        codec.to_bytes((1, {1, 2}))
-    held = codec._Rows()
-    held.rows.append(["Path", "/"])
+        codec.PLAN.to_bytes((1, {1, 2}))
     for row in (["Path", "/"], ["__import__", "os"], ["Index"]):
-        forged = codec._Rows()
-        forged.put = lambda value, row=row, rows=forged.rows: rows.append(row) or {"o": 0}
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(codec, "_Rows", lambda forged=forged: forged)
-            made = b"".join(codec.to_bytes(None))
-        with pytest.raises(codec.Damaged):
-            codec.from_bytes(made)
+        head = json.dumps({"arrays": [], "rows": [row], "root": {"o": 0}}).encode()
+        with pytest.raises(Damaged):
+            codec.PLAN.from_bytes(len(head).to_bytes(8, "little") + head)
 
 
 def test_numbers_that_json_lacks():
     value = (float("inf"), -0.0, 1 + 2j, True, 1, None, "\ud800"[:0] + "é", 10**30, {"a": (1, ())})
-    back = codec.from_bytes(b"".join(codec.to_bytes(value)))
+    back = codec.PLAN.from_bytes(b"".join(codec.PLAN.to_bytes(value)))
     assert repr(back) == repr(value)
-    assert repr(codec.from_bytes(b"".join(codec.to_bytes(float("nan"))))) == "nan"
+    assert repr(codec.PLAN.from_bytes(b"".join(codec.PLAN.to_bytes(float("nan"))))) == "nan"
+    with pytest.raises(codec.Unknown):
+        codec.PLAN.to_bytes(10**5000)
 
 
 # --- who finds it -------------------------------------------------------------------------------------------------
@@ -348,14 +346,15 @@ def test_it_can_be_switched_off_and_is_the_users_alone(disk, monkeypatch):
 def test_the_folder_lies_beside_the_other_caches(monkeypatch, tmp_path):
     monkeypatch.delenv(kept.SWITCH)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert kept.folder() == tmp_path / "einturnip" / "plans"
+    assert caches.PLANS.path() == str(tmp_path / "einturnip" / "plans")
 
 
 def test_those_used_longest_ago_are_given_up(disk, monkeypatch):
     et.compile(TEXT)(X=X(6, 7), memory="200MiB")
     (first,) = disk.files
-    monkeypatch.setattr(kept, "PRUNED_EVERY", 1)
-    monkeypatch.setattr(kept, "MOST_NBYTES", 3 * first.stat().st_size + 1000)
+    most = 3 * first.stat().st_size + 1000
+    monkeypatch.setattr(caches, "_PRUNED_EVERY", 1)
+    monkeypatch.setattr(kept, "PLANS", replace(caches.PLANS, max_nbytes=most))
     for m in range(8, 16):
         disk.anew()
         os.utime(first)
@@ -363,7 +362,7 @@ def test_those_used_longest_ago_are_given_up(disk, monkeypatch):
         for at, file in enumerate(disk.files):
             if file != first:
                 os.utime(file, (at, at))
-    assert sum(file.stat().st_size for file in disk.files) <= kept.MOST_NBYTES and first in disk.files
+    assert sum(file.stat().st_size for file in disk.files) <= most and first in disk.files
     assert len(list(disk.folder.iterdir())) == len(disk.files)
 
 

@@ -1,22 +1,12 @@
-"""Compiled CUDA kernels on disk, by what they are made of: source, headers, options, architecture, compiler."""
+"""Compiled CUDA kernels, kept on disk by what they are made of: source, headers, options, architecture, compiler."""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
-import tempfile
-from pathlib import Path
 
+from einturnip.caches import CUBINS, Damaged
 from einturnip.codegen.cuda.nvrtc import OPTIONS, headers, nvrtc
-
-_MOST_FILES = 4096  # at 5 to 60 KiB each
-
-
-def folder() -> Path:
-    """Where they are kept."""
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return Path(base) / "einturnip" / "cuda"
 
 
 def compiled(source: str, arch: str) -> bytes:
@@ -25,29 +15,15 @@ def compiled(source: str, arch: str) -> bytes:
     Raises:
         NvrtcMissing: it is not on disk, and there is no compiler.
     """
-    path = folder() / f"{_key(source, arch)}.cubin"
-    with contextlib.suppress(OSError):
-        code = path.read_bytes()
-        if code[:4] == b"\x7fELF":
-            return code
+    entry = f"{_key(source, arch)}.cubin"
+    with contextlib.suppress(OSError, Damaged):
+        return bytes(CUBINS.read(entry))
     code = nvrtc().compile(source, arch)
-    _keep(path, code)
+    with contextlib.suppress(OSError):
+        CUBINS.write({entry: [code]})
     return code
 
 
 def _key(source: str, arch: str) -> str:
     parts = [source, *headers().values(), *OPTIONS, arch, str(nvrtc().version)]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:40]
-
-
-def _keep(path: Path, code: bytes) -> None:
-    """Written beside and moved in place, so that no reader meets half of it; where that fails there is no copy."""
-    with contextlib.suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        handle, name = tempfile.mkstemp(dir=path.parent)
-        with os.fdopen(handle, "wb") as file:
-            file.write(code)
-        os.replace(name, path)
-        files = sorted(path.parent.glob("*.cubin"), key=lambda p: p.stat().st_mtime)
-        for old in files[:-_MOST_FILES]:
-            old.unlink(missing_ok=True)

@@ -1,8 +1,8 @@
 """The compiler's process: LLVM IR in, object files out. It is run as a script and imports llvmlite alone.
 
 A process of its own because LLVM takes some 70 MiB that a run would have to give up, and holds the interpreter's lock.
-Reads lines of JSON, ``{"path": ..., "ir": ...}``; each object appears under its path whole or not at all. Its arguments
-are where modules are looked for, as in the process that asks.
+Reads lines of JSON, ``{"key": ..., "ir": ...}``. For each module that compiles it writes such a line with ``key`` and
+``nbytes``, then the object file. Its arguments are where modules are looked for, as in the process that asks.
 """
 
 from __future__ import annotations
@@ -50,8 +50,10 @@ def compiled(made: Any, features: str, text: str) -> bytes:
 
 
 def main() -> None:
-    """Compile what stands on standard input."""
+    """Compile what comes on standard input."""
     sys.path[:] = sys.argv[1:]
+    replies = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # nothing that a library prints may get between the replies
     made, features = machine()
     for line in sys.stdin:
         job = json.loads(line)
@@ -60,10 +62,8 @@ def main() -> None:
         except RuntimeError as error:  # LLVM's word on a module; the others may still be good
             print(error, file=sys.stderr)
             continue
-        partial = f"{job['path']}.{os.getpid()}"
-        with open(partial, "wb") as f:
-            f.write(data)
-        os.replace(partial, job["path"])
+        replies.write(json.dumps({"key": job["key"], "nbytes": len(data)}).encode() + b"\n" + data)
+        replies.flush()
 
 
 if __name__ == "__main__":

@@ -1,11 +1,10 @@
-"""Compiled kernels by what they compute: on disk between runs, in memory within one."""
+"""Compiled kernels by what they compute: in the cache on disk between runs, in memory within one."""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
 import hashlib
-import os
 import platform
 import struct
 import sys
@@ -15,6 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TypeAlias, assert_never
 
+from einturnip.caches import KERNELS, Damaged
 from einturnip.codegen.native import compiler, elf
 from einturnip.codegen.native.band import Band
 from einturnip.codegen.native.kernel import Function
@@ -30,7 +30,6 @@ from einturnip.codegen.native.tape import Player, player
 COMPILER_NBYTES = 128 << 20
 Code: TypeAlias = Recipe | Band | Multiplication | Player | Sharer | Taker | Scatterer | Peak
 _NAME = "kernel"
-_MOST_FILES = 4096  # at 2 to 10 KiB each
 _PATIENCE = 120.0  # seconds that compiling may take: a compiler that hangs must not hang the run
 _loaded: dict[str, Function] = {}
 _refused: set[str] = set()
@@ -49,11 +48,12 @@ def prepare(recipes: Iterable[Code]) -> int:
     wanted = dict(map(_source, recipes))
     before = len(_loaded)
     missing = {k: text for k, text in wanted.items() if k not in _loaded and k not in _refused and not _bring(k)}
-    if missing and available():
-        _compile(missing)
+    made = _compile(missing) if missing and available() else {}
     for key in missing:
-        if not _bring(key):
+        if key not in made or not _load(key, made[key]):
             _refused.add(key)
+    with contextlib.suppress(OSError):  # where the disk refuses, this process still has them
+        KERNELS.write({f"{key}.o": [data] for key, data in made.items() if key in _loaded})
     return len(_loaded) - before
 
 
@@ -132,16 +132,19 @@ def _processor() -> str:
     return hashlib.sha256("\n".join([*told, platform.machine()]).encode() + settings).hexdigest()
 
 
-def _folder() -> Path:
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return Path(base) / "einturnip" / "kernels"
-
-
 def _bring(key: str) -> bool:
-    """Load an object file; one that is damaged is as good as none."""
+    """Load an object file from the cache; one that is damaged is as good as none."""
     try:
-        code = elf.load((_folder() / f"{key}.o").read_bytes(), _NAME)
-    except (OSError, elf.Unloadable, struct.error, ValueError, IndexError):
+        return _load(key, bytes(KERNELS.read(f"{key}.o")))
+    except (OSError, Damaged):
+        return False
+
+
+def _load(key: str, data: bytes) -> bool:
+    """Load an object file; False where the loader does not know what is in it."""
+    try:
+        code = elf.load(data, _NAME)
+    except (elf.Unloadable, struct.error, ValueError, IndexError):
         return False
     made = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(code.address)
     made.code = code  # type: ignore[attr-defined]  # whoever holds the function holds its bytes
@@ -149,28 +152,25 @@ def _bring(key: str) -> bool:
     return True
 
 
-def _compile(sources: dict[str, str]) -> None:
-    """Run the compiler's process over sources; what goes wrong there leaves no object behind."""
+def _compile(sources: dict[str, str]) -> dict[str, bytes]:
+    """Object files made by the compiler's process, by key; what goes wrong there is left out."""
     import json
     import subprocess
 
-    folder = _folder()
-    try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    except OSError:
-        return
-    jobs = "".join(json.dumps({"path": str(folder / f"{key}.o"), "ir": text}) + "\n" for key, text in sources.items())
+    jobs = "".join(json.dumps({"key": key, "ir": text}) + "\n" for key, text in sources.items())
     command = [sys.executable, "-I", "-S", compiler.__file__, *map(str, sys.path)]
     try:
-        subprocess.run(command, input=jobs, text=True, capture_output=True, timeout=_PATIENCE, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return
-    _prune(folder)
-
-
-def _prune(folder: Path) -> None:
-    """Give up the oldest files, and what a compiler that was killed left behind, where there are too many."""
-    with contextlib.suppress(OSError):  # another process may be doing the same
-        files = sorted(folder.iterdir(), key=lambda path: path.stat().st_mtime)
-        for path in files[:-_MOST_FILES]:
-            path.unlink(missing_ok=True)
+        replies = subprocess.run(
+            command, input=jobs.encode(), capture_output=True, timeout=_PATIENCE, check=False
+        ).stdout
+    except subprocess.TimeoutExpired as expired:
+        replies = expired.stdout or b""
+    except OSError:
+        return {}
+    found, at = {}, 0
+    while (end := replies.find(b"\n", at)) >= 0:
+        reply = json.loads(replies[at:end])
+        at = end + 1 + reply["nbytes"]
+        if at <= len(replies):
+            found[reply["key"]] = replies[end + 1 : at]
+    return found

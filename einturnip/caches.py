@@ -1,0 +1,338 @@
+"""Every cache that einturnip keeps on disk, in one table, and the one way to read and write their entries.
+
+A cached file may be lost, damaged or planted at any time, and no run may notice: an entry that is not whole, or that
+another user could have written, counts as missing, is made anew and replaced.
+
+An entry is a file: a line of 96 bytes with a SHA-256 digest, then the data. The digest covers the cache's name and the
+entry's key as well, so that a file that was renamed or copied is not taken for another. It finds accidents. Against
+other users helps that files and the cache folder must belong to the effective user and be writable by nobody else.
+
+Entries appear whole: they are written beside their place, synced and renamed, so processes may write the same key at
+once. Where the cache folder is another user's, or nothing can be written, einturnip runs without a cache.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import itertools
+import os
+import stat
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from einturnip.core.unfinished import create_file, is_temporary, remove_abandoned
+
+Piece: TypeAlias = "bytes | memoryview"
+KIB, MIB = 1 << 10, 1 << 20
+
+_MAGIC = b"einturnip cache 1 "
+_DIGEST_NBYTES = 64
+# A multiple of 16, so that arrays in the data are aligned in memory where they are aligned in the data.
+HEADER_NBYTES = 96
+# Larger entries are dropped from the page cache, where they would count against the memory that a run was given.
+_PAGES_NBYTES = 4 * MIB
+# Looking through a whole cache for what to give up takes longer than a write: it is done once in so many writes.
+_PRUNED_EVERY = 32
+
+_OFF, _ON = ("off", "0", "no"), ("", "on", "1", "yes")
+
+
+class Damaged(ValueError):
+    """An entry is not what was written under its key."""
+
+
+class Foreign(Damaged):
+    """An entry is no file, or another user could have written it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A file of a cache: its name within the cache, when it was last used, and its size in bytes."""
+
+    name: str
+    used: float
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cache:
+    """A kind of cached values. A row of ``CACHES``.
+
+    ``key``: what an entry's name is made from, and so when it is made anew. ``folder``: below the cache folder.
+    ``switch``: environment variable; "off" turns the cache off, a path is used in place of the ``folder``. ``inside``:
+    below either. ``file``: the only entry, where there is one; ``switch`` then names a file. ``max_files`` and
+    ``max_nbytes`` bound the cache: entries used longest ago are given up.
+    """
+
+    name: str
+    holds: str
+    key: str
+    max_files: int
+    max_nbytes: int
+    max_entry_nbytes: int
+    folder: str = ""
+    inside: str = ""
+    file: str = ""
+    switch: str = ""
+    _writes: Iterator[int] = field(init=False, default_factory=itertools.count, compare=False, repr=False)
+
+    def path(self) -> str | None:
+        """The folder with the entries, or the path of the only one; None where there is to be no cache."""
+        chosen = os.environ.get(self.switch, "") if self.switch else ""
+        if chosen in _OFF:
+            return None
+        if chosen not in _ON:
+            return os.path.join(chosen, self.inside) if self.inside else chosen
+        root = cache_folder()
+        return None if root is None else os.path.join(root, *filter(None, (self.folder, self.inside, self.file)))
+
+    def read(self, name: str = "") -> memoryview:
+        """The data of an entry.
+
+        Raises:
+            FileNotFoundError: there is none. OSError: it cannot be read. Damaged: it is not to be used.
+        """
+        path = self._path_of(name)
+        # No link is followed, and a pipe in the place of the file must not block.
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            status = os.fstat(fd)
+            _require_own(status)
+            if not HEADER_NBYTES <= status.st_size <= HEADER_NBYTES + self.max_entry_nbytes:
+                raise Damaged(f"it has {status.st_size} bytes")
+            held = memoryview(os.read(fd, status.st_size))
+            _drop_pages(fd, len(held))
+        finally:
+            os.close(fd)
+        data = held[HEADER_NBYTES:]
+        if held[:HEADER_NBYTES] != self._header(name, [data]):
+            raise Damaged("its digest is another")
+        return data
+
+    def write(self, entries: Mapping[str, Sequence[Piece]]) -> None:
+        """Write entries by name, each in pieces; those that exist are replaced.
+
+        Raises:
+            OSError: the disk or the folder refuses.
+        """
+        for name, pieces in entries.items():
+            path = self._path_of(name)
+            if sum(map(len, pieces)) > self.max_entry_nbytes:
+                continue
+            _make_folder(os.path.dirname(path))
+            fd, temporary = create_file(path, 0o600)
+            try:
+                with open(fd, "wb", buffering=0, closefd=False) as file:
+                    for piece in (self._header(name, pieces), *pieces):
+                        _write_full(file.fileno(), piece)
+                os.fsync(fd)
+                _drop_pages(fd, sum(map(len, pieces)))
+                os.replace(temporary, path)
+            except BaseException:
+                with contextlib.suppress(OSError):
+                    os.unlink(temporary)
+                raise
+            finally:
+                os.close(fd)
+        if entries and next(self._writes) % _PRUNED_EVERY == 0:
+            self.prune()
+
+    def touch(self, name: str) -> None:
+        """Note that an entry was used just now."""
+        with contextlib.suppress(OSError):
+            os.utime(self._path_of(name))
+
+    def is_whole(self, name: str) -> bool:
+        """Whether an entry can be used."""
+        try:
+            self.read(name)
+        except (OSError, Damaged):
+            return False
+        return True
+
+    def remove(self, name: str) -> bool:
+        """Give up an entry; whether it could be removed."""
+        try:
+            os.unlink(self._path_of(name))
+        except OSError:
+            return False
+        return True
+
+    def entries(self) -> list[Entry]:
+        """What is in the cache, the longest unused first."""
+        top, found = self.path(), []
+        if top is None:
+            return []
+        if self.file:
+            with contextlib.suppress(OSError):
+                status = os.lstat(top)
+                return [Entry("", status.st_mtime, status.st_size)]
+            return []
+        for folder, files in self._walk(top):
+            for file in files:
+                path = os.path.join(folder, file)
+                with contextlib.suppress(OSError):  # another process has just removed it
+                    status = os.lstat(path)
+                    if not is_temporary(file):
+                        found.append(Entry(os.path.relpath(path, top), status.st_mtime, status.st_size))
+        return sorted(found, key=lambda entry: (entry.used, entry.name))
+
+    def prune(self) -> None:
+        """Give up the entries used longest ago beyond the bounds, and what killed processes left half written."""
+        top, entries = self.path(), self.entries()
+        if top is None or self.file:
+            return
+        files, nbytes = len(entries), sum(entry.nbytes for entry in entries)
+        for entry in entries:
+            if files <= self.max_files and nbytes <= self.max_nbytes:
+                break
+            self.remove(entry.name)
+            files, nbytes = files - 1, nbytes - entry.nbytes
+            if os.sep in entry.name:
+                with contextlib.suppress(OSError):  # others are in there
+                    os.rmdir(os.path.join(top, os.path.dirname(entry.name)))
+        for folder in self.folders():
+            remove_abandoned(folder)
+
+    def folders(self) -> list[str]:
+        """The folders in which entries are written."""
+        top = self.path()
+        if top is None:
+            return []
+        return [os.path.dirname(top)] if self.file else [folder for folder, _ in self._walk(top)]
+
+    def _walk(self, top: str) -> Iterator[tuple[str, list[str]]]:
+        """The cache's folders with their files, without those of a cache that is inside this one."""
+        others = {cache.path() for cache in CACHES if cache is not self}
+        for folder, inner, files in os.walk(top):
+            inner[:] = [name for name in inner if os.path.join(folder, name) not in others]
+            yield folder, files
+
+    def _path_of(self, name: str) -> str:
+        top = self.path()
+        if top is None:
+            raise FileNotFoundError(errno.ENOENT, "there is no cache", self.name)
+        return top if self.file else os.path.join(top, name)
+
+    def _header(self, name: str, pieces: Iterable[Piece]) -> bytes:
+        """The first line of an entry."""
+        digest = hashlib.sha256(f"{self.name}\0{self.file or name}\0".encode())
+        for piece in pieces:
+            digest.update(piece)
+        return (_MAGIC + digest.hexdigest().encode()).ljust(HEADER_NBYTES - 1) + b"\n"
+
+
+def cache_folder() -> str | None:
+    """The folder of all caches: ``$XDG_CACHE_HOME/einturnip``, else ``~/.cache/einturnip``.
+
+    None where it is another user's (``sudo`` may keep HOME), or where there is no home.
+    """
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    if not os.path.isabs(base):
+        base = os.path.join(os.path.expanduser("~"), ".cache")
+        if not os.path.isabs(base):
+            return None
+    path = os.path.join(base, "einturnip")
+    try:
+        status = os.stat(path)
+    except FileNotFoundError:
+        return path
+    except OSError:
+        return None
+    return path if stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid() else None
+
+
+def _make_folder(path: str) -> None:
+    """Make a folder, and those around it, for this user alone; tighten what is open in the cache folder."""
+    root = cache_folder()
+    inside = root is not None and (path + os.sep).startswith(root + os.sep)
+    if inside and path != root:
+        _make_folder(os.path.dirname(path))
+    try:
+        os.makedirs(path, 0o700)
+    except FileExistsError:
+        status = os.stat(path)
+        if not stat.S_ISDIR(status.st_mode):
+            raise
+        if inside and status.st_mode & 0o077:
+            os.chmod(path, 0o700)
+
+
+def _require_own(status: os.stat_result) -> None:
+    """Refuse what is no file, or what another user could have written.
+
+    Raises:
+        Foreign: why.
+    """
+    if not stat.S_ISREG(status.st_mode):
+        raise Foreign("it is not a regular file")
+    if status.st_uid != os.geteuid():
+        raise Foreign("it belongs to another user")
+    if status.st_mode & 0o022:
+        raise Foreign("other users can write to it")
+
+
+def _write_full(fd: int, piece: Piece) -> None:
+    view = memoryview(piece).cast("B")
+    while view.nbytes:
+        view = view[os.write(fd, view) :]
+
+
+def _drop_pages(fd: int, nbytes: int) -> None:
+    if nbytes > _PAGES_NBYTES and hasattr(os, "posix_fadvise"):
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+KERNELS = Cache(
+    name="kernels",
+    holds="machine code for the CPU, as object files",
+    key="LLVM IR, processor, compiler settings",
+    folder="kernels",
+    max_files=4096,
+    max_nbytes=256 * MIB,
+    max_entry_nbytes=16 * MIB,
+)
+CUBINS = Cache(
+    name="cuda",
+    holds="machine code for GPUs",
+    key="CUDA source, headers, options, architecture, NVRTC's version",
+    folder="cuda",
+    max_files=4096,
+    max_nbytes=1024 * MIB,
+    max_entry_nbytes=64 * MIB,
+)
+PLANS = Cache(
+    name="plans",
+    holds="plans",
+    key="graph, machine, layouts, options, source files of einturnip; then the budgets that it serves",
+    folder="plans",
+    switch="EINTURNIP_PLANS",
+    max_files=4096,
+    max_nbytes=1024 * MIB,
+    max_entry_nbytes=512 * MIB,
+)
+PROGRAMS = Cache(
+    name="programs",
+    holds="compiled programs",
+    key="text, path, source files of einturnip; imported files are compared when it is read",
+    folder="plans",
+    inside="programs",
+    switch="EINTURNIP_PLANS",
+    max_files=4096,
+    max_nbytes=256 * MIB,
+    max_entry_nbytes=64 * MIB,
+)
+CALIBRATION = Cache(
+    name="calibration",
+    holds="measured rates of this machine",
+    key="one entry; it names the processor, cores, memory and NumPy that it holds for",
+    file="machine.json",
+    switch="EINTURNIP_CALIBRATION",
+    max_files=1,
+    max_nbytes=MIB,
+    max_entry_nbytes=MIB,
+)
+CACHES = (KERNELS, CUBINS, PLANS, PROGRAMS, CALIBRATION)
