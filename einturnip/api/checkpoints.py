@@ -1,25 +1,40 @@
-"""Checkpoints: a folder for each, put in its place whole; the two latest are kept."""
+"""Checkpoints: a folder each, put in place whole and checked when a run goes on from it; the two latest are kept.
+
+A folder holds a ``.npy`` for each state and ``checkpoint.json`` with the number of steps and the SHA-256 digests of all
+files, itself included. Digests are made of what is written, while it is written, so that they find what a disk lost.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import hashlib
+import io
 import json
 import os
 import re
-import secrets
 import shutil
-from collections.abc import Iterable, Mapping
+import stat
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from einturnip.core.errors import BindError, StoreError
+from einturnip.core.unfinished import create_folder, remove_abandoned, temporary_path
 from einturnip.lang.types import Input
+from einturnip.stores import npy
+from einturnip.stores.file_source import as_bytes
 from einturnip.stores.home import copy
 from einturnip.stores.open import OutputRequest, open_sinks
-from einturnip.stores.types import Source
+from einturnip.stores.pages import drop
+from einturnip.stores.types import Array, Source
 
 KEPT = 2
 _NAME = re.compile(r"step-(\d{9,})")
-_TORN = re.compile(r"\.step-.*\.tmp")
+_RECORD = "checkpoint.json"
+# Bytes read at a time to make a digest; the largest record that is read.
+_PIECE_NBYTES, _RECORD_NBYTES = 1 << 20, 16 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,55 +46,151 @@ class Checkpoint:
     states: Mapping[str, tuple[str, tuple[int, ...]]]
 
 
-def save(folder: Path, steps: int, states: Mapping[str, Source]) -> Path:
+@dataclass(frozen=True, slots=True)
+class DamagedCheckpoint:
+    """A checkpoint that is not as it was written, and why."""
+
+    path: Path
+    reason: str
+
+
+def save(folder: Path, steps: int, states: Mapping[str, Source], damaged: Collection[Path] = ()) -> Path:
     """Write the states' checkpoint after ``steps`` steps: readers see all of it or nothing.
+
+    ``damaged``: checkpoints in the folder that are of no use; they are removed once this one is there.
 
     Raises:
         StoreError: the disk refuses; older checkpoints are untouched.
     """
+    path = folder / f"step-{steps:09d}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        torn = folder / f".step-{steps:09d}-{secrets.token_hex(4)}.tmp"
-        torn.mkdir()
+        held, new = create_folder(os.fspath(path))
     except OSError as error:
         raise StoreError(f"{folder}: a checkpoint cannot be written: {error.strerror}") from error
     try:
-        _write(torn, steps, states)
-        path = folder / f"step-{steps:09d}"
+        _write(Path(new), steps, states)
         if path.exists():  # the same steps again, as after a resumption: the later one counts
-            old = folder / f".step-{steps:09d}-{secrets.token_hex(4)}.tmp"
-            path.rename(old)
-        torn.rename(path)
+            path.rename(temporary_path(os.fspath(path)))
+        os.rename(new, path)
         _sync(folder)
     except OSError as error:
         raise StoreError(f"{folder}: a checkpoint cannot be written: {error.strerror}") from error
     finally:
-        shutil.rmtree(torn, ignore_errors=True)
-    _clear(folder)
+        shutil.rmtree(new, ignore_errors=True)
+        os.close(held)
+    _clear(folder, [other for other in damaged if other != path])
     return path
 
 
-def _write(torn: Path, steps: int, states: Mapping[str, Source]) -> None:
+def _write(folder: Path, steps: int, states: Mapping[str, Source]) -> None:
+    digests = {}
     for name, source in states.items():
-        (sink,) = open_sinks([OutputRequest(os.fspath(torn / f"{name}.npy"), name, source.shape, source.dtype)])
-        copy(source, sink)
+        path = os.fspath(folder / f"{name}.npy")
+        (sink,) = open_sinks([OutputRequest(path, name, source.shape, source.dtype)])
+        digest = hashlib.sha256(npy.make_header(source.shape, source.dtype, path))
+
+        def add(block: Array, digest: Any = digest) -> None:
+            digest.update(as_bytes(block))
+
+        copy(source, sink, add)
         sink.commit()
-    told = {"steps": steps, "states": {n: [str(s.dtype), list(s.shape)] for n, s in states.items()}}
-    with open(torn / "checkpoint.json", "w", encoding="utf-8") as file:
-        json.dump(told, file)
+        digests[f"{name}.npy"] = digest.hexdigest()
+    record = {
+        "steps": steps,
+        "states": {n: [str(s.dtype), list(s.shape)] for n, s in states.items()},
+        "sha256": digests,
+    }
+    with open(folder / _RECORD, "w", encoding="utf-8") as file:
+        json.dump(record | {"record_sha256": _digest_of_record(record)}, file)
         file.flush()
         os.fsync(file.fileno())
-    _sync(torn)
+    _sync(folder)
 
 
-def latest(folder: Path) -> Checkpoint | None:
-    """The checkpoint with the most steps; what was never finished has no name that counts."""
-    found = max(_finished(folder), default=None)
-    if found is None:
-        return None
-    steps, path = found
-    told = json.loads((path / "checkpoint.json").read_text("utf-8"))
-    return Checkpoint(path, steps, {n: (dtype, tuple(shape)) for n, (dtype, shape) in told["states"].items()})
+def newest_whole(folder: Path) -> tuple[Checkpoint | None, list[DamagedCheckpoint]]:
+    """The whole checkpoint with the most steps, and the damaged ones with more; None where there is none at all.
+
+    Raises:
+        StoreError: there are checkpoints, and every one is damaged.
+    """
+    damaged: list[DamagedCheckpoint] = []
+    for _, path in sorted(_finished(folder), reverse=True):
+        try:
+            return _whole(path), damaged
+        except _Damage as error:
+            damaged.append(DamagedCheckpoint(path, str(error)))
+    if damaged:
+        found = "; ".join(f"{one.path.name}: {one.reason}" for one in damaged)
+        raise StoreError(
+            f"{folder}: every checkpoint is damaged ({found}). help: copy a whole one there, or start again in another "
+            "folder"
+        )
+    return None, []
+
+
+class _Damage(Exception):
+    """What is wrong with a checkpoint."""
+
+
+def _whole(path: Path) -> Checkpoint:
+    """A checkpoint whose files are those that were written.
+
+    Raises:
+        _Damage: they are not.
+    """
+    try:
+        record = json.loads(_small(path / _RECORD))
+        stated = record.pop("record_sha256")
+        if stated != _digest_of_record(record):
+            raise ValueError
+        states = {n: (dtype, tuple(shape)) for n, (dtype, shape) in record["states"].items()}
+        digests = record["sha256"]
+    except OSError as error:
+        raise _Damage(f"{_RECORD} cannot be read: {error.strerror}") from error
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise _Damage(f"{_RECORD} is not as it was written") from error
+    for name, digest in digests.items():
+        try:
+            found = _digest_of_file(path / name)
+        except OSError as error:
+            raise _Damage(f"{name} cannot be read: {error.strerror}") from error
+        if found != digest:
+            raise _Damage(f"{name} is not as it was written")
+    return Checkpoint(path, record["steps"], states)
+
+
+def _digest_of_record(record: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()
+
+
+def _small(path: Path) -> bytes:
+    with _opened(path) as file:
+        return file.read(_RECORD_NBYTES)
+
+
+def _digest_of_file(path: Path) -> str:
+    """The digest of a file, read a piece at a time; its pages leave the page cache."""
+    digest, buffer, at = hashlib.sha256(), bytearray(_PIECE_NBYTES), 0
+    with _opened(path) as file:
+        while count := file.readinto(buffer):
+            digest.update(memoryview(buffer)[:count])
+            drop(file.fileno(), at, at + count)
+            at += count
+    return digest.hexdigest()
+
+
+def _opened(path: Path) -> io.FileIO:
+    """A regular file, open for reading: a pipe in its place must not block.
+
+    Raises:
+        OSError: there is none.
+    """
+    file = io.FileIO(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC))
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise OSError(errno.EINVAL, "it is not a regular file")
+    return file
 
 
 def check(found: Checkpoint, states: Iterable[Input]) -> None:
@@ -92,22 +203,24 @@ def check(found: Checkpoint, states: Iterable[Input]) -> None:
 
 
 def _finished(folder: Path) -> list[tuple[int, Path]]:
+    """The checkpoints that were put in place, whatever became of them since."""
     try:
         entries = list(folder.iterdir())
-    except OSError:
+    except FileNotFoundError:
         return []
-    named = [(m, path) for path in entries if (m := _NAME.fullmatch(path.name))]
-    return [(int(m[1]), path) for m, path in named if (path / "checkpoint.json").is_file()]
+    except OSError as error:
+        raise StoreError(f"{folder}: the checkpoints cannot be read: {error.strerror}") from error
+    return [(int(m[1]), path) for path in entries if (m := _NAME.fullmatch(path.name))]
 
 
-def _clear(folder: Path) -> None:
-    """Remove all but the latest, and what was never finished."""
-    for _, path in sorted(_finished(folder))[:-KEPT]:
-        gone = path.with_name(f".{path.name}.tmp")
-        path.rename(gone)
-    for path in folder.iterdir():
-        if _TORN.fullmatch(path.name):
-            shutil.rmtree(path, ignore_errors=True)
+def _clear(folder: Path, damaged: Iterable[Path]) -> None:
+    """Remove the damaged checkpoints, all but the latest of the others, and what was never finished."""
+    gone = [path for path in damaged if path.parent == folder]
+    gone += [path for _, path in sorted(_finished(folder)) if path not in gone][:-KEPT]
+    for path in gone:
+        with contextlib.suppress(FileNotFoundError):  # another process was faster
+            path.rename(temporary_path(os.fspath(path)))
+    remove_abandoned(os.fspath(folder))
 
 
 def _sync(folder: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import threading
+import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import replace
@@ -71,6 +72,7 @@ class Session:
         self._plans: OrderedDict[Hashable, StepPlan] = OrderedDict()
         self._awake: list[StepPlan] = []
         self._torn: str | None = None
+        self._damaged: list[Path] = []  # checkpoints that were passed over
         self._closed = False
         self._lock = UseLock("session")
         self.steps = 0
@@ -142,22 +144,30 @@ class Session:
         with self._lock.exclusive:
             self._check()
             states = {state.name: self._source(state.name) for state in self._program.states}
-            return checkpoints.save(Path(folder), self.steps, states)
+            path = checkpoints.save(Path(folder), self.steps, states, self._damaged)
+            self._damaged = []
+            return path
 
     def load(self, folder: str | os.PathLike[str]) -> bool:
-        """Go on from the latest checkpoint in ``folder``; False where there is none.
+        """Go on from the latest whole checkpoint in ``folder``; False where there is none.
+
+        Warns of damaged ones that it passes over; the next ``save`` to the folder removes them.
 
         Raises:
-            BindError: it is of a program with other states.
+            BindError: it is of a program with other states. StoreError: every checkpoint is damaged.
         """
         with self._lock.exclusive:
             self._require_open()
-            found = checkpoints.latest(Path(folder))
+            found, damaged = checkpoints.newest_whole(Path(folder))
             if found is None:
                 return False
             checkpoints.check(found, self._program.states)
+            for one in damaged:
+                message = f"{one.path} is damaged ({one.reason}); going on from {found.path.name}"
+                warnings.warn(message, RuntimeWarning, stacklevel=2)
             for state in self._program.states:
                 self._set_state(state.name, os.fspath(found.path / f"{state.name}.npy"))
+            self._damaged = [one.path for one in damaged]
             self.steps, self._torn = found.steps, None
             return True
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -111,7 +112,7 @@ def _fed(program: Program, feeds: Mapping[str, str]) -> Iterator[dict[str, Sourc
 def _run(session: Session, feeds: Mapping[str, Source], asked: Steps, stop: Stop, quiet: bool) -> Result | None:
     """The steps that are left; the outputs of the last one."""
     result, saved = None, -1
-    if asked.checkpoint is not None and session.load(asked.checkpoint):
+    if asked.checkpoint is not None and _loaded(session, asked.checkpoint):
         saved = session.steps
         if not quiet:
             click.echo(f"going on after step {saved} of {asked.checkpoint}")
@@ -130,6 +131,16 @@ def _run(session: Session, feeds: Mapping[str, Source], asked: Steps, stop: Stop
             raise Interrupted(f"stopped after step {session.steps} of {asked.total}{kept}")
     stop.running = False
     return result
+
+
+def _loaded(session: Session, folder: Path) -> bool:
+    """Go on from the latest whole checkpoint, if there is one; what is wrong with others goes to standard error."""
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        loaded = session.load(folder)
+    for warning in found:
+        click.echo(f"warning: {warning.message}", err=True)
+    return loaded
 
 
 def _slice(source: Source, step: int) -> Any:

@@ -2,6 +2,7 @@
 
 import os
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 import einturnip as et
 from einturnip.api.session import Session
 from einturnip.core.errors import BindError, CapacityError, RunError
+from einturnip.core.unfinished import temporary_path
 from einturnip.stores.arrays import ArraySink
 
 TURN = """state A : f64[n, n]
@@ -94,9 +96,8 @@ def test_a_checkpoint_is_gone_on_from(tmp_path) -> None:
         for x in xs[:3]:
             session.step(x=x)
         session.save(tmp_path)
-    torn = tmp_path / ".step-000000009-dead.tmp"
+    torn = Path(temporary_path(str(tmp_path / "step-000000009")))
     torn.mkdir()
-    (tmp_path / "step-000000010").mkdir()  # without its last file: never finished
     with program.session(A=a, arena="1MiB") as session:
         assert session.load(tmp_path) and session.steps == 3
         for x in xs[3:]:
