@@ -53,6 +53,9 @@ class DamagedCheckpoint:
     path: Path
     reason: str
 
+    def __str__(self) -> str:
+        return f"{self.path} is damaged ({self.reason})"
+
 
 def save(folder: Path, steps: int, states: Mapping[str, Source], damaged: Collection[Path] = ()) -> Path:
     """Write the states' checkpoint after ``steps`` steps: readers see all of it or nothing.

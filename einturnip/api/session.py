@@ -163,8 +163,7 @@ class Session:
                 return False
             checkpoints.check(found, self._program.states)
             for one in damaged:
-                message = f"{one.path} is damaged ({one.reason}); going on from {found.path.name}"
-                warnings.warn(message, RuntimeWarning, stacklevel=2)
+                warnings.warn(f"{one}; going on from {found.path.name}", RuntimeWarning, stacklevel=2)
             for state in self._program.states:
                 self._set_state(state.name, os.fspath(found.path / f"{state.name}.npy"))
             self._damaged = [one.path for one in damaged]
