@@ -20,6 +20,7 @@ from einturnip.pipeline import Planned
 from einturnip.planner.budget import rounded
 from einturnip.runtime.steps import STEP_NBYTES, arena_nbytes
 from einturnip.stores.arrays import ArraySource
+from einturnip.stores.chunked import ChunkedSource
 from einturnip.stores.types import Source
 
 # Bytes of plans that stay in memory, and what a plan takes beside its columns.
@@ -115,7 +116,8 @@ def _layout(source: Source) -> Hashable:
     if isinstance(source, ArraySource):
         return source.array.strides, source.array.dtype.isnative  # what is native may be worked on where it stands
     axes = range(len(source.shape))
-    return tuple(
+    decoded = (source.chunks, source.held_nbytes) if isinstance(source, ChunkedSource) else ()
+    return *decoded, *(
         source.contiguous_nbytes(tuple((0, min(n, 2 if a == b else 1)) for b, n in enumerate(source.shape)))
         for a in axes
     )

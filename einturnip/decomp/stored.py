@@ -16,12 +16,13 @@ from einturnip.stores.released import counts_nbytes
 @dataclass(frozen=True, slots=True)
 class FileLayout:
     """``axes``: slowest first. ``chunks``: extents of the pieces it is stored in, empty where it is one piece;
-    ``decoded``: a chunk is decoded whole, whatever is wanted of it.
+    ``decoded``: a chunk is decoded whole, whatever is wanted of it. ``held_nbytes``: what decoding one takes.
     """
 
     axes: tuple[int, ...]
     chunks: tuple[int, ...] = ()
     decoded: bool = False
+    held_nbytes: int = 0
 
     def run_nbytes(self, shape: Sequence[int], extents: Sequence[int], itemsize: int) -> int:
         """Bytes of one contiguous run of a box."""

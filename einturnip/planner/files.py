@@ -17,8 +17,9 @@ def layout(source: Source) -> FileLayout:
     axes = range(len(source.shape))
     unit = [tuple((0, min(n, 2 if a == b else 1)) for b, n in enumerate(source.shape)) for a in axes]
     order = sorted(axes, key=lambda a: source.contiguous_nbytes(unit[a]) > source.dtype.itemsize)
-    chunked = source if isinstance(source, ChunkFiles | ChunkedSource) else None
-    return FileLayout(tuple(order), chunked.chunks if chunked else (), isinstance(source, ChunkedSource))
+    if isinstance(source, ChunkedSource):
+        return FileLayout(tuple(order), source.chunks, True, source.held_nbytes)
+    return FileLayout(tuple(order), source.chunks if isinstance(source, ChunkFiles) else ())
 
 
 def is_chunked(target: str) -> bool:

@@ -36,6 +36,7 @@ from einturnip.planner.budget import (
 from einturnip.planner.candidates import least_arena
 from einturnip.planner.compare import Rival
 from einturnip.planner.remake import remade
+from einturnip.stores.chunked import largest_nbytes
 from einturnip.taskgraph.build import build as build_taskgraph
 from einturnip.taskgraph.types import TaskGraph
 
@@ -176,7 +177,7 @@ class Lowering:
         libraries = f" (of which {format_size(taken)} are {held})" if taken >= MIB else ""
         return CapacityError(
             f"the program does not fit in {format_size(self.memory + beside)}; the least that would do is "
-            f"{format_size(needed)}{libraries}",
+            f"{format_size(needed)}{libraries}{_of_decoding(needed)}",
             needed,
         )
 
@@ -251,6 +252,14 @@ class Lowering:
 
     def _overhead(self, plan: PlanSize) -> int:
         return overhead_nbytes(self.resident, self.machine.workers, plan)
+
+
+def _of_decoding(needed: int) -> str:
+    """The part of a refusal that names chunks, where decoding them takes a quarter of the memory or more."""
+    name, chunk, held = largest_nbytes()
+    if 4 * held < needed:
+        return ""
+    return f"; decoding one of the chunks of {format_size(chunk)} of {name} takes {format_size(held)} of it"
 
 
 def _over(tasks: TaskGraph, devices: int, machine: Machine) -> TaskGraph:

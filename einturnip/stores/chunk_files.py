@@ -24,6 +24,7 @@ from einturnip.stores.file_source import StoredTensor
 from einturnip.stores.layout import c_layout
 from einturnip.stores.pages import PENDING_NBYTES, drop, waiting_nbytes
 from einturnip.stores.released import ReleasedPages
+from einturnip.stores.small_files import open_regular
 from einturnip.stores.stretches import Waiting
 from einturnip.stores.types import Array, Extent, Region
 from einturnip.stores.unchanged import ChunkVersions
@@ -176,13 +177,13 @@ class ChunkFiles:
         file = self._path(chunk)
         self._versions.require(chunk)
         try:
-            fd = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+            fd, status = open_regular(file)
         except FileNotFoundError:
             return None
         except OSError as error:
             raise StoreError(f"{self.name}: its chunk {file} cannot be read: {error.strerror}") from error
         try:
-            if (found := os.fstat(fd).st_size) != self._inside.nbytes:
+            if (found := status.st_size) != self._inside.nbytes:
                 raise StoreError(
                     f"{self.name}: its chunk {file} has {found:,} bytes instead of {self._inside.nbytes:,}: "
                     "the directory is damaged"

@@ -1,4 +1,4 @@
-"""Tensors stored in chunks that only a library can decode: read chunk by chunk, never more than one at once."""
+"""Tensors stored in chunks that have to be decoded: read chunk by chunk, never more than one at once."""
 
 from __future__ import annotations
 
@@ -18,11 +18,8 @@ from einturnip.stores.pages import PENDING_NBYTES
 from einturnip.stores.types import Array, Extent, Region
 from einturnip.stores.unchanged import ChunkVersions, overwritten, version
 
-_COPIES = 3
-"""Chunks that a library holds at its worst while it decodes one: the packed bytes, between two filters, the result."""
-
-_STARTED_NBYTES = 4 << 20
-"""Kept free for what a library starts at its first read: its caches, zarr's event loop and thread."""
+_STARTED_NBYTES = 1 << 20
+"""Kept free for what a library allocates at its first read, such as its caches."""
 
 _reading: weakref.WeakSet[ChunkedSource] = weakref.WeakSet()
 _reading_lock = threading.Lock()  # a set must not grow while another thread lists it
@@ -37,11 +34,18 @@ def held_nbytes() -> int:
         return sum(source.held_nbytes for source in _reading)
 
 
-class ChunkedSource:
-    """A tensor that ``decode(region, out)`` reads, asked for no more than what lies in one chunk.
+def largest_nbytes() -> tuple[str, int, int]:
+    """Of the open source whose chunks take the most to decode: its name, the bytes of a chunk, what decoding takes."""
+    with _reading_lock:
+        most = max(_reading, key=lambda source: source.held_nbytes, default=None)
+        return ("", 0, 0) if most is None else (most.name, most.chunk_nbytes, most.held_nbytes)
 
-    Extents count the bytes of the tensor as though it lay unpacked. ``held_nbytes`` is what reading takes beside
-    ``out``: one thread reads at a time.
+
+class ChunkedSource:
+    """A tensor that ``decode(region, out)`` reads, asked for no more than what is in one chunk.
+
+    Extents count the bytes of the tensor as though it were stored decoded. ``held_nbytes`` is what reading takes in
+    addition to ``out`` at most: one thread reads at a time.
     """
 
     def __init__(
@@ -52,6 +56,7 @@ class ChunkedSource:
         chunks: tuple[int, ...],
         decode: Callable[[Region, Array], None],
         close: Callable[[], None],
+        held_nbytes: int,
         fd: int = -1,
         versions: ChunkVersions | None = None,
     ) -> None:
@@ -59,7 +64,8 @@ class ChunkedSource:
         self.name = self.tier = name
         self.shape, self.dtype = shape, dtype
         self.chunks = tuple(max(1, min(c, n)) for c, n in zip(chunks, shape, strict=True))
-        self.held_nbytes = _COPIES * math.prod(self.chunks) * dtype.itemsize + _STARTED_NBYTES
+        self.chunk_nbytes = math.prod(self.chunks) * dtype.itemsize
+        self.held_nbytes = held_nbytes + _STARTED_NBYTES
         self._layout = c_layout(shape, dtype.itemsize, 0)
         self._decode, self._close, self._fd = decode, close, fd
         self._lock = threading.Lock()
@@ -113,7 +119,7 @@ class ChunkedSource:
             raise overwritten(self.name)
 
     def release(self, region: Region) -> None:
-        """Nothing to do: pages leave the cache as they are passed, since a chunk's place is the library's secret."""
+        """Nothing to do: pages leave the page cache as chunks are decoded."""
 
     def close(self) -> None:
         """Close the file."""

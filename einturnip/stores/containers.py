@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import itertools
-import json
 import os
 import re
+import sys
 from dataclasses import dataclass
 
 from einturnip.core.errors import BindError, StoreError
 from einturnip.stores import gguf, safetensors
 from einturnip.stores.expanded import ExpandedSource
 from einturnip.stores.file_source import FileSource
-from einturnip.stores.location import INDEX, open_file, pick_key
+from einturnip.stores.location import INDEX, no_such_file, open_file, pick_key
+from einturnip.stores.small_files import read_json
 from einturnip.stores.stacked import StackedSource
 from einturnip.stores.types import Source
 
 Header = gguf.GgufHeader | safetensors.SafetensorsHeader
 
 _KEPT = 16
+# The largest published models have 92,000 tensors, whose index takes 9 MB.
+_MAX_INDEX_NBYTES = 16 << 20
+_MAX_INDEX_VALUES = 150_000
 _kept: dict[tuple[str, int, int, int], Header] = {}
 
 
@@ -61,15 +65,18 @@ def shards(path: str) -> Shards:
         path = _model_in(path)
     if not path.endswith(INDEX):
         return Shards(path, dict.fromkeys(_keys(read_header(path)), path))
-    fd, size = open_file(path)
-    with os.fdopen(fd, "rb") as file:
-        try:
-            named = json.load(file)["weight_map"]
-            files = {str(key): os.path.join(os.path.dirname(path), shard) for key, shard in named.items()}
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise StoreError(
-                f"{path}: is no index of .safetensors files ({error!r}): it has no 'weight_map' of names and files"
-            ) from error
+    if not os.path.exists(path):
+        raise no_such_file(path)
+    try:
+        named = read_json(path, _MAX_INDEX_NBYTES, _MAX_INDEX_VALUES)["weight_map"]
+        folder = os.path.dirname(path)
+        files = {str(key): sys.intern(os.path.join(folder, shard)) for key, shard in named.items()}
+    except OSError as error:
+        raise StoreError(f"{path}: cannot be opened: {error.strerror}; check the path and its permissions") from error
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise StoreError(
+            f"{path}: is no index of .safetensors files ({error!r}): it has no 'weight_map' of names and files"
+        ) from error
     return Shards(path, files)
 
 

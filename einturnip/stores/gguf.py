@@ -21,7 +21,15 @@ from einturnip.stores.quantised import ENCODINGS, OTHERS
 
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _STRING, _ARRAY = 8, 9
-_PIECE = 1 << 20
+_PIECE = 1 << 18
+MAX_HEADER_NBYTES = 128 << 20
+MAX_TENSORS = 100_000
+MAX_PAIRS = 10_000
+_MAX_RANK = 64
+_MAX_TEXT_NBYTES = 1 << 20  # of a name or a value: templates of chats take some kilobytes
+_MAX_NESTING = 8
+_MAX_LISTED = 1_000_000  # the largest vocabularies have some 300,000 words
+_MAX_KEPT_NBYTES = 8 << 20  # of all names and values, vocabularies aside
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +45,9 @@ class _Cursor:
     """Reads the header front to back, a piece at a time; what is behind is let go."""
 
     def __init__(self, path: str, fd: int, size: int) -> None:
-        self._path, self._fd, self._size = path, fd, size
+        self.path, self._fd, self._size = path, fd, size
         self._piece, self._begin, self._at = b"", 0, 0
+        self._kept = 0
 
     @property
     def offset(self) -> int:
@@ -58,29 +67,59 @@ class _Cursor:
         return struct.unpack("<" + form, self.take(struct.calcsize("<" + form)))[0]
 
     def text(self) -> str:
-        return self.take(self.number("Q")).decode("utf-8", "replace")
+        nbytes = self.number("Q")
+        if nbytes > _MAX_TEXT_NBYTES:
+            raise StoreError(
+                f"{self.path}: its header holds a text of {nbytes:,} bytes; einturnip reads at most "
+                f"{_MAX_TEXT_NBYTES:,}"
+            )
+        self._kept += nbytes
+        return self.take(nbytes).decode("utf-8", "replace")
 
-    def value(self, kind: int, whole: bool) -> Any:
+    def require_little_kept(self) -> None:
+        """Refuse a header whose names and values take too much memory together."""
+        if self._kept > _MAX_KEPT_NBYTES:
+            raise StoreError(
+                f"{self.path}: the names and values in its header take {self._kept:,} bytes; einturnip reads at most "
+                f"{_MAX_KEPT_NBYTES:,}"
+            )
+
+    def value(self, kind: int, whole: bool, depth: int = 0) -> Any:
         """A value of the type numbered ``kind``; of an array a list, or None unless it is wanted."""
         if kind == _STRING:
             return self.text()
         if kind == _ARRAY:
+            if depth == _MAX_NESTING:
+                raise StoreError(f"{self.path}: its header nests arrays {depth} deep: the file is damaged")
             inner, count = self.number("I"), self.number("Q")
-            values = (self.value(inner, whole) for _ in range(count))
-            return list(values) if whole else collections.deque(values, maxlen=0) or None
+            if whole and count > _MAX_LISTED:
+                raise StoreError(
+                    f"{self.path}: its header lists {count:,} values; einturnip reads at most {_MAX_LISTED:,}"
+                )
+            before = self._kept
+            values = (self.value(inner, whole, depth + 1) for _ in range(count))
+            if whole:
+                return list(values)
+            collections.deque(values, maxlen=0)
+            self._kept = before
+            return None
         if kind not in _SCALARS:
-            raise StoreError(f"{self._path}: its header holds a value of an unknown kind ({kind}): the file is damaged")
+            raise StoreError(f"{self.path}: its header holds a value of an unknown kind ({kind}): the file is damaged")
         return self.number(_SCALARS[kind])
 
     def _more(self, nbytes: int) -> None:
         start = self.offset
+        if start + nbytes > MAX_HEADER_NBYTES:
+            raise StoreError(
+                f"{self.path}: its header takes more than the {MAX_HEADER_NBYTES:,} bytes that einturnip reads of one"
+            )
         if start + nbytes > self._size:
             raise StoreError(
-                f"{self._path}: is truncated: its header alone needs {start + nbytes} bytes, the file has {self._size}"
+                f"{self.path}: is truncated: its header alone needs {start + nbytes} bytes, the file has {self._size}"
             )
         self._piece, self._begin, self._at = os.pread(self._fd, max(nbytes, _PIECE), start), start, 0
         if len(self._piece) < nbytes:
-            raise StoreError(f"{self._path}: the file became shorter while it was read; run again when it is whole")
+            raise StoreError(f"{self.path}: the file became shorter while it was read; run again when it is whole")
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,9 +180,23 @@ def read_header(path: str, fd: int, size: int, whole: bool = False) -> GgufHeade
             "convert it with llama.cpp's tools"
         )
     tensors, pairs = cursor.number("Q"), cursor.number("Q")
+    if tensors > MAX_TENSORS or pairs > MAX_PAIRS:
+        raise StoreError(
+            f"{path}: states {tensors:,} tensors and {pairs:,} keys; einturnip reads at most {MAX_TENSORS:,} and "
+            f"{MAX_PAIRS:,} of a file"
+        )
+    metadata, entries = dict[str, Any](), dict[str, Entry]()
     try:
-        metadata = {cursor.text(): cursor.value(cursor.number("I"), whole) for _ in range(pairs)}
-        entries = dict(_entry(cursor) for _ in range(tensors))
+        for _ in range(pairs):
+            name = cursor.text()
+            metadata[name] = cursor.value(cursor.number("I"), whole)
+            if not whole:
+                cursor.require_little_kept()
+        for _ in range(tensors):
+            name, entry = _entry(cursor)
+            entries[name] = entry
+            if not whole:
+                cursor.require_little_kept()
     except (MemoryError, OverflowError, RecursionError, struct.error) as error:
         raise StoreError(f"{path}: its header cannot be read ({error}): the file is damaged") from error
     align = metadata.get("general.alignment", 32)
@@ -155,5 +208,7 @@ def read_header(path: str, fd: int, size: int, whole: bool = False) -> GgufHeade
 def _entry(cursor: _Cursor) -> tuple[str, Entry]:
     name = cursor.text()
     rank = cursor.number("I")
+    if rank > _MAX_RANK:
+        raise StoreError(f"{cursor.path}: {name[:80]} has {rank:,} axes: the file is damaged")
     shape = tuple(cursor.number("Q") for _ in range(rank))[::-1]
     return name, Entry(shape, cursor.number("I"), cursor.number("Q"))

@@ -15,6 +15,7 @@ from einturnip.core.dtypes import DType, from_numpy
 from einturnip.core.errors import BindError, StoreError
 from einturnip.stores.chunked import ChunkedSource
 from einturnip.stores.file_source import FileSource
+from einturnip.stores.hdf5_chunks import Hdf5Chunks
 from einturnip.stores.layout import c_layout
 from einturnip.stores.location import pick_key
 from einturnip.stores.types import Array, Region, Source, slices
@@ -22,6 +23,8 @@ from einturnip.stores.types import Array, Region, Source, slices
 _PAGE = 4096
 _LARGE_NBYTES = 1 << 20
 _CACHE_NBYTES = 1 << 20
+_LIBRARY_COPIES = 3
+MAX_OBJECTS = 50_000
 
 
 def _library(path: str) -> Any:
@@ -42,7 +45,11 @@ def hdf5_source(path: str, key: str | None, name: str, fd: int, size: int) -> So
     """
     file = open_hdf5(path)
     try:
-        picked = pick_key(path, key if key is None else key.strip("/"), hdf5_keys(file), name)
+        asked = None if key is None else key.strip("/")
+        if asked is not None and isinstance(file.get(asked), _library(path).Dataset):
+            picked = asked  # without a list of all of them
+        else:
+            picked = pick_key(path, asked, hdf5_keys(file), name)
         source = _dataset_source(file, path, picked, fd, size)
     except BaseException:
         file.close()
@@ -66,9 +73,22 @@ def open_hdf5(path: str) -> Any:
 
 
 def hdf5_keys(file: Any) -> list[str]:
-    """The paths of all datasets."""
-    found: list[str] = []
-    file.visititems(lambda name, thing: found.append(name) if hasattr(thing, "chunks") else None)
+    """The paths of all datasets.
+
+    Raises:
+        StoreError: the file holds too many objects.
+    """
+    found, seen, h5o = list[str](), 0, import_module("h5py").h5o
+
+    def visit(name: bytes, info: Any) -> bool | None:
+        nonlocal seen
+        seen += 1
+        if info.type == h5o.TYPE_DATASET:
+            found.append(name.decode("utf-8", "surrogateescape"))
+        return True if seen > MAX_OBJECTS else None
+
+    if h5o.visit(file.id, visit, info=True):
+        raise StoreError(f"{file.filename}: holds more than {MAX_OBJECTS:,} objects: name a dataset, as in FILE::KEY")
     return found
 
 
@@ -94,13 +114,24 @@ def _dataset_source(file: Any, path: str, key: str, fd: int, size: int) -> Sourc
         try:
             out[...] = dataset[slices(region)]
         except (OSError, RuntimeError) as error:
-            raise StoreError(f"{shown}: a chunk cannot be read ({error}): the file is damaged") from error
+            raise StoreError(f"{shown}: a part cannot be read ({error}): the file is damaged") from error
 
     def close() -> None:
         file.close()
         os.close(fd)
 
-    return ChunkedSource(shown, dataset.shape, dtype, dataset.chunks or _rows(dataset.shape), read, close, fd)
+    if dataset.chunks is None:
+        row = _rows(dataset.shape)
+        held = _LIBRARY_COPIES * math.prod(row) * dtype.itemsize
+        return ChunkedSource(shown, dataset.shape, dtype, row, read, close, held, fd)
+    same = dataset.id.get_type() == _library(path).h5t.py_create(dataset.dtype, logical=True)
+    chunks = Hdf5Chunks(dataset, same, shown, fd)
+
+    def close_all() -> None:
+        chunks.close()
+        close()
+
+    return ChunkedSource(shown, dataset.shape, dtype, dataset.chunks, chunks.read, close_all, chunks.held_nbytes, fd)
 
 
 def _rows(shape: tuple[int, ...]) -> tuple[int, ...]:

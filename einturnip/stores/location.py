@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import difflib
 import os
-import stat
 
 from einturnip.core.errors import BindError, StoreError
+from einturnip.stores.small_files import open_regular
 
 HDF5 = (".h5", ".hdf5")
 FORMATS = (".npy", ".npz", ".safetensors", ".gguf", ".zarr", *HDF5)
@@ -59,16 +59,11 @@ def open_file(path: str) -> tuple[int, int]:
         StoreError: it cannot be read, or it is no regular file.
     """
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        fd, status = open_regular(path)
     except FileNotFoundError:
         raise no_such_file(path) from None
     except OSError as error:
         raise StoreError(f"{path}: cannot be opened: {error.strerror}; check the path and its permissions") from error
-    status = os.fstat(fd)
-    if not stat.S_ISREG(status.st_mode):
-        os.close(fd)
-        kind = "a directory" if stat.S_ISDIR(status.st_mode) else "not a regular file (a pipe or a device)"
-        raise StoreError(f"{path}: is {kind}; einturnip reads regions of regular files, so name one")
     # even the header's read would otherwise plant the kernel's read-ahead, which then runs along every later read
     os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)
     return fd, status.st_size

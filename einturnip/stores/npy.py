@@ -18,7 +18,8 @@ from einturnip.core.dtypes import BF16, DType, from_numpy
 from einturnip.core.errors import BindError, StoreError
 
 MAGIC = b"\x93NUMPY"
-_HEADER_LIMIT = 1 << 20
+_HEADER_LIMIT = 64 << 10  # what numpy.load reads is 10,000 bytes, unless it is told to trust a file
+_MAX_RANK = 64
 _PAGE = 4096
 
 
@@ -53,13 +54,18 @@ def read_header(read: Callable[[int, int], bytes], name: str) -> NpyHeader:
         raise StoreError(f"{name}: is of .npy format version {version}; versions 1, 2 and 3 are known. Save it again")
     prefix, length = (10, struct.unpack_from("<H", start, 8)[0]) if version == 1 else (12, _u32(start, 8))
     if length > _HEADER_LIMIT:
-        raise StoreError(f"{name}: says its header takes {length} bytes, which none does: the file is damaged")
+        raise StoreError(
+            f"{name}: says its header takes {length:,} bytes; einturnip reads at most {_HEADER_LIMIT:,}: "
+            "the file is damaged"
+        )
     raw = read(prefix, length)
     if len(raw) < length:
         raise StoreError(f"{name}: ends inside its header: needs {prefix + length} bytes, has {prefix + len(raw)}")
     try:
         header = ast.literal_eval(raw.decode("utf-8" if version == 3 else "latin-1").strip())
         shape, order, descr = tuple(header["shape"]), header["fortran_order"], header["descr"]
+        if len(shape) > _MAX_RANK:
+            raise ValueError(f"{len(shape):,} axes")
         if not all(type(n) is int and n >= 0 for n in shape) or not isinstance(order, bool):
             raise ValueError(f"shape {shape}, fortran_order {order}")
         stored = np.lib.format.descr_to_dtype(descr)

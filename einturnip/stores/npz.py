@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import struct
 import threading
@@ -12,7 +13,7 @@ from typing import IO
 from einturnip.core.errors import StoreError
 from einturnip.stores.file_source import FileSource
 from einturnip.stores.layout import Layout, c_layout, f_layout
-from einturnip.stores.location import pick_key
+from einturnip.stores.location import open_file, pick_key
 from einturnip.stores.npy import NpyHeader, read_header
 from einturnip.stores.temporary import nameless_file, out_of_space
 from einturnip.stores.transfer import write_full
@@ -20,6 +21,9 @@ from einturnip.stores.types import Array, Extent, Region, Source
 from einturnip.stores.unchanged import overwritten, version
 
 _CHUNK = 1 << 20
+MAX_DIRECTORY_NBYTES = 2 << 20
+"""Of the list of an archive's members, of which each takes 46 bytes or more there and 650 in memory."""
+
 _LOCAL_HEADER = struct.Struct("<4s5H3I2H")
 
 
@@ -36,28 +40,28 @@ def npz_source(path: str, key: str | None, name: str, fd: int, size: int, direct
         StoreError: damaged, truncated, encrypted, or an element type that the language lacks.
         BindError: no such key.
     """
-    with os.fdopen(os.dup(fd), "rb") as file:
-        try:
-            archive = zipfile.ZipFile(file)
-        except (zipfile.BadZipFile, OSError, EOFError) as error:
-            raise StoreError(f"{path}: is no whole .npz archive ({error}); copy or save it again") from error
-        with archive:
-            members = {
-                info.filename.removesuffix(".npy"): info
-                for info in archive.infolist()
-                if info.filename.endswith(".npy")
-            }
-            key = pick_key(path, key, list(members), name)
-            info, shown = members[key], f"{path}::{key}"
-            if info.flag_bits & 0x1:
-                raise StoreError(f"{shown}: is encrypted; save the archive again without a password")
-            with _opened(archive, info, shown) as stream:
-                header = _stream_header(stream, shown)
+    with _Reader(fd, path) as file, _archive(file, path) as archive:
+        members = {
+            info.filename.removesuffix(".npy"): info for info in archive.infolist() if info.filename.endswith(".npy")
+        }
+        key = pick_key(path, key, list(members), name)
+        info, shown = members[key], f"{path}::{key}"
+        if info.flag_bits & 0x1:
+            raise StoreError(f"{shown}: is encrypted; save the archive again without a password")
+        if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            raise StoreError(
+                f"{shown}: is compressed by a method (number {info.compress_type}) that einturnip does not decode; "
+                "save it again with np.savez_compressed"
+            )
+        with _opened(archive, info, shown) as stream:
+            header = _stream_header(stream, shown)
     layout = npy_layout(header, 0)
     needed = layout.offset + layout.nbytes
     if info.file_size < needed:
         raise StoreError(f"{shown}: is truncated: needs {needed} bytes, has {info.file_size}; save it again")
     if info.compress_type != zipfile.ZIP_STORED:
+        if info.file_size > needed:
+            raise StoreError(f"{shown}: holds {info.file_size:,} bytes where its header states {needed:,}: damaged")
         return CompressedSource(shown, path, fd, info, header, directory)
     start = _data_offset(fd, info, shown)
     if start + needed > size:
@@ -71,10 +75,34 @@ def npz_keys(path: str) -> tuple[str, ...]:
     Raises:
         StoreError: it is damaged.
     """
+    fd, _ = open_file(path)
     try:
-        with zipfile.ZipFile(path) as archive:
+        with _Reader(fd, path) as file, _archive(file, path) as archive:
             return tuple(name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy"))
-    except (zipfile.BadZipFile, OSError, EOFError) as error:
+    finally:
+        os.close(fd)
+
+
+class _Reader(io.FileIO):
+    """An open file for zipfile, which reads the list of members at once, however long it is."""
+
+    def __init__(self, fd: int, path: str) -> None:
+        super().__init__(os.dup(fd), "rb")
+        self._path = path
+
+    def read(self, size: int | None = -1) -> bytes:
+        if size is not None and size > MAX_DIRECTORY_NBYTES:
+            raise StoreError(
+                f"{self._path}: its list of members takes {size:,} bytes; einturnip reads at most "
+                f"{MAX_DIRECTORY_NBYTES:,}: save the arrays in several files"
+            )
+        return super().read(-1 if size is None else size) or b""
+
+
+def _archive(file: io.FileIO, path: str) -> zipfile.ZipFile:
+    try:
+        return zipfile.ZipFile(file)
+    except (zipfile.BadZipFile, OSError, EOFError, ValueError, NotImplementedError) as error:
         raise StoreError(f"{path}: is no whole .npz archive ({error}); copy or save it again") from error
 
 
@@ -165,12 +193,14 @@ class CompressedSource:
         try:
             at = 0
             with (
-                os.fdopen(os.dup(self._fd), "rb") as file,
+                _Reader(self._fd, self._path) as file,
                 zipfile.ZipFile(file) as archive,
                 archive.open(self._info) as stream,
             ):
                 while count := stream.readinto(buffer):  # type: ignore[attr-defined]
-                    write_full(target, memoryview(buffer)[: min(count, max(0, nbytes - at))], at, self._full)
+                    if at + count > nbytes:
+                        raise StoreError(f"{self.name}: unpacks to more than the {nbytes:,} bytes of its array")
+                    write_full(target, memoryview(buffer)[:count], at, self._full)
                     at += count
             self.require_unchanged()
             if at < nbytes:

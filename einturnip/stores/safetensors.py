@@ -8,16 +8,23 @@ from __future__ import annotations
 import json
 import math
 import struct
+import sys
 from dataclasses import dataclass
 from typing import Any
 
 from einturnip.core.dtypes import DTYPES, DType
 from einturnip.core.errors import BindError, StoreError
 from einturnip.stores.file_source import FileSource
+from einturnip.stores.json_members import JsonMembers
 from einturnip.stores.layout import c_layout
 from einturnip.stores.transfer import read_full
 
-_HEADER_LIMIT = 100 << 20
+MAX_HEADER_NBYTES = 32 << 20
+MAX_TENSORS = 100_000
+_MAX_ENTRY_NBYTES = 64 << 10
+_MAX_METADATA_NBYTES = 1 << 20
+_MAX_NAME = 64
+MAX_RANK = 64
 _PAGE = 4096
 
 # fmt: off
@@ -30,13 +37,23 @@ _WRITTEN = {language: stored for stored, language in _NAMES.items() if stored !=
 
 
 @dataclass(frozen=True, slots=True)
+class Entry:
+    """One tensor: its element type as the file names it, its shape, and the bytes that it takes of the data."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
 class SafetensorsHeader:
-    """What a file says of its tensors: ``entries`` as they stand in the JSON, the data from byte ``begin`` on."""
+    """What a file says of its tensors: an entry for each, or what is wrong with it; the data from byte ``begin`` on."""
 
     path: str
     size: int
     begin: int
-    entries: dict[str, Any]
+    entries: dict[str, Entry | str]
     metadata: dict[str, Any]
 
     def source(self, key: str, fd: int, beside: FileSource | None = None) -> FileSource:
@@ -46,16 +63,10 @@ class SafetensorsHeader:
             StoreError: damaged, truncated, or an element type that the language lacks.
         """
         shown = f"{self.path}::{key}"
-        try:
-            entry = self.entries[key]
-            stored, shape = entry["dtype"], tuple(entry["shape"])
-            first, last = entry["data_offsets"]
-            if not all(type(n) is int and n >= 0 for n in (*shape, first, last)):
-                raise ValueError("a negative or fractional size")
-        except (KeyError, TypeError, ValueError) as error:
-            raise StoreError(
-                f"{shown}: its entry in the header cannot be read ({error}): the file is damaged"
-            ) from error
+        entry = self.entries[key]
+        if isinstance(entry, str):
+            raise StoreError(f"{shown}: its entry in the header cannot be read ({entry}): the file is damaged")
+        stored, shape, first, last = entry.dtype, entry.shape, entry.first, entry.last
         if stored not in _NAMES:
             raise StoreError(
                 f"{shown}: holds {stored} elements, which einturnip has no type for; convert it, for instance to F32"
@@ -86,20 +97,56 @@ def read_header(path: str, fd: int, size: int) -> SafetensorsHeader:
     prefix = bytearray(8)
     read_full(fd, memoryview(prefix), 0, path)
     (length,) = struct.unpack("<Q", prefix)
-    if length > _HEADER_LIMIT:
+    if length > 1 << 40:
         raise StoreError(f"{path}: is no .safetensors file: its first 8 bytes say that the header takes {length} bytes")
     if 8 + length > size:
         raise StoreError(f"{path}: is truncated: its header alone needs {8 + length} bytes, the file has {size}")
-    raw = bytearray(length)
-    read_full(fd, memoryview(raw), 8, path)
+    if length > MAX_HEADER_NBYTES:
+        raise StoreError(
+            f"{path}: its header takes {length:,} bytes; einturnip reads headers of at most {MAX_HEADER_NBYTES:,}: "
+            "store the tensors in several files"
+        )
+    entries, metadata = dict[str, Entry | str](), dict[str, Any]()
+
+    def read(offset: int, nbytes: int) -> bytearray:
+        piece = bytearray(nbytes)
+        read_full(fd, memoryview(piece), 8 + offset, path)
+        return piece
+
+    def longest(key: str) -> int:
+        return _MAX_METADATA_NBYTES if key == "__metadata__" else _MAX_ENTRY_NBYTES
+
     try:
-        header = json.loads(raw)
-        if not isinstance(header, dict):
-            raise ValueError("not an object")
+        for key, said in JsonMembers(read, length, longest):
+            if key == "__metadata__":
+                metadata = said if isinstance(said, dict) else {}
+                continue
+            entries[key] = _entry(said)
+            if len(entries) > MAX_TENSORS:
+                raise StoreError(
+                    f"{path}: holds more than {MAX_TENSORS:,} tensors, the most that einturnip reads of one file: "
+                    "store them in several"
+                )
     except (ValueError, RecursionError) as error:
         raise StoreError(f"{path}: its .safetensors header cannot be read ({error}): the file is damaged") from error
-    metadata = header.pop("__metadata__", {})
-    return SafetensorsHeader(path, size, 8 + length, header, metadata if isinstance(metadata, dict) else {})
+    return SafetensorsHeader(path, size, 8 + length, entries, metadata)
+
+
+def _entry(said: Any) -> Entry | str:
+    """What an entry of the JSON says, or what is wrong with it: only those that are asked for are reported."""
+    if not isinstance(said, dict):
+        return "it is no object"
+    missing = [field for field in ("dtype", "shape", "data_offsets") if field not in said]
+    if missing:
+        return f"it lacks {missing[0]!r}"
+    dtype, shape, offsets = said["dtype"], said["shape"], said["data_offsets"]
+    if not isinstance(dtype, str) or len(dtype) > _MAX_NAME:
+        return "its dtype is no name"
+    if not isinstance(shape, list) or len(shape) > MAX_RANK or not all(type(n) is int and n >= 0 for n in shape):
+        return "its shape is no list of sizes"
+    if not isinstance(offsets, list) or len(offsets) != 2 or not all(type(n) is int and n >= 0 for n in offsets):
+        return "its data_offsets are no two offsets"
+    return Entry(sys.intern(dtype), tuple(shape), offsets[0], offsets[1])
 
 
 def make_header(path: str, tensors: dict[str, tuple[tuple[int, ...], DType]]) -> tuple[bytes, dict[str, int]]:

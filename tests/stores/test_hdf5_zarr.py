@@ -23,7 +23,7 @@ from einturnip.stores.chunk_files import MOST_OPEN, ChunkFiles
 from einturnip.stores.chunked import ChunkedSource
 from einturnip.stores.file_source import FileSource
 from einturnip.stores.types import Region, Source, region_shape, slices, whole
-from einturnip.stores.zarr_plain import plain_array
+from einturnip.stores.zarr_source import zarr_source
 from tests.stores.page_cache import cached_nbytes, counted, evict, read_nbytes
 
 h5py = pytest.importorskip("h5py")
@@ -253,11 +253,13 @@ def test_damage_is_told(tmp_path: Path) -> None:
         open_source(f"{tmp_path}/x.zarr::plain", "x")
 
 
-@pytest.mark.parametrize("ending, package", [(".h5", "h5py"), (".zarr", "zarr")])
-def test_a_missing_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str, package: str) -> None:
+@pytest.mark.parametrize("ending, package, extra", [(".h5", "h5py", "hdf5"), (".zarr", "numcodecs.zstd", "zarr")])
+def test_a_missing_package_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str, package: str, extra: str
+) -> None:
     MADE[ending](tmp_path / f"x{ending}")
     monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(StoreError, match=r"pip install 'einturnip\[" + package.replace("h5py", "hdf5")):
+    with pytest.raises(StoreError, match=rf"pip install 'einturnip\[{extra}"):
         open_source(f"{tmp_path}/x{ending}::a/packed", "x")
 
 
@@ -380,7 +382,7 @@ def test_plain_metadata_mean_what_they_mean_to_the_library(data: st.DataObject) 
         )
         written = (max(1, shape[0] // 2), *shape[1:])
         array[: written[0]] = np.arange(math.prod(written)).reshape(written).astype(dtype)
-        source = plain_array(f"{folder}/x.zarr", "X")
-        assert source is not None
+        source = zarr_source(f"{folder}/x.zarr", None, "X")
+        assert isinstance(source, ChunkFiles)
         np.testing.assert_array_equal(_read(source), array[...])
         source.close()

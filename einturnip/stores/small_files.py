@@ -1,0 +1,53 @@
+"""Regular files, opened so that a pipe or a device in their place is refused, and small JSON files read whole."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from typing import Any
+
+from einturnip.core.errors import StoreError
+
+MAX_JSON_NBYTES = 4 << 20
+MAX_JSON_VALUES = 100_000
+"""Of one file of metadata; a value takes up to 250 bytes once it is parsed."""
+
+
+def open_regular(path: str) -> tuple[int, os.stat_result]:
+    """A descriptor to read from, and the file's status.
+
+    Raises:
+        OSError: it cannot be opened. StoreError: it is not a regular file.
+    """
+    # Without O_NONBLOCK, opening a pipe waits for somebody to write to it.
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    status = os.fstat(fd)
+    if not stat.S_ISREG(status.st_mode):
+        os.close(fd)
+        kind = "a directory" if stat.S_ISDIR(status.st_mode) else "not a regular file (a pipe or a device)"
+        raise StoreError(f"{path}: is {kind}; einturnip reads regions of regular files, so name one")
+    return fd, status
+
+
+def read_json(path: str, max_nbytes: int = MAX_JSON_NBYTES, max_values: int = MAX_JSON_VALUES) -> Any:
+    """The value in a JSON file.
+
+    Raises:
+        OSError: it cannot be opened. StoreError: it is not a regular file, or larger than metadata are allowed to be.
+        ValueError: it is no JSON.
+    """
+    fd, status = open_regular(path)
+    with os.fdopen(fd, "rb") as file:
+        if status.st_size > max_nbytes:
+            raise StoreError(
+                f"{path}: has {status.st_size:,} bytes; einturnip reads at most {max_nbytes:,} of metadata"
+            )
+        text = file.read(max_nbytes)
+    values = sum(map(text.count, (b",", b"[", b"{")))
+    if values > max_values:
+        raise StoreError(f"{path}: its metadata hold {values:,} values; einturnip reads at most {max_values:,}")
+    try:
+        return json.loads(text)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
