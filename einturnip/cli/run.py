@@ -71,6 +71,7 @@ def command(
     An output that has a file, here or in the program, is written to it. Of any other, the shape, dtype, range and a
     checksum are printed. Several programs share one memory and the same workers; a.X is X of a.ein.
     """
+    from einturnip.cli.memory_limit import MemoryLimit, require_kept
     from einturnip.cli.planning import planned
     from einturnip.report.summary import summarise, warning_text
 
@@ -95,6 +96,7 @@ def command(
                 raise click.UsageError(f"{name} tells of one run, and not of --steps")
         asked = Steps(1 if steps is None else steps, feeds, checkpoint, every)
         return run_steps(program, inputs, dims, outputs, budget, _stand_in(seed), asked, quiet)
+    limit = MemoryLimit()
     budget = recording.replayed(budget, replay)
     with on_signals() as stop:
         job = planned(program, inputs, dims, outputs, budget, _stand_in(seed), lenient=False)
@@ -106,6 +108,7 @@ def command(
             finally:
                 job.close()
             stop.running = False
+    report = limit.checked(report)
     recording.record(record, job, report, os.fspath(program))
     if trace is not None:
         from einturnip.report.trace import write
@@ -127,6 +130,7 @@ def command(
 
         click.echo(f"on {job.planned.device.told}")
         show_lines([(), *analysed(analyse(job.planned, report), columns())])
+    require_kept(report.memory_nbytes, report.memory_exceeded_nbytes)
 
 
 def _stand_in(seed: int | None) -> Missing:

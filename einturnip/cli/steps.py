@@ -53,9 +53,11 @@ def run_steps(
     """Run the steps that are left, and write what the last one gives."""
     from einturnip.api.inputs import check_names, compile_path
     from einturnip.api.session import Session
+    from einturnip.cli.memory_limit import MemoryLimit, require_kept
     from einturnip.cli.outputs import output_lines
     from einturnip.cli.planning import budget_options, scalars, targets_of
 
+    limit = MemoryLimit()
     program = compile_path(path)
     for warning in program.warnings:
         click.echo(warning.render(), err=True)
@@ -74,6 +76,7 @@ def run_steps(
     if not quiet:
         for line in output_lines(sinks, targets):
             click.echo(line)
+    require_kept(options.memory, limit.exceeded_nbytes(options.memory))
 
 
 def _with_memory(options: Any) -> Any:

@@ -48,9 +48,11 @@ def run_together(
     """Run programs under one budget, by one set of workers."""
     from einturnip.api.inputs import close_all, compile_path
     from einturnip.api.together import part_names, shared_job
+    from einturnip.cli.memory_limit import MemoryLimit, require_kept
     from einturnip.report.summary import summarise, warning_text
     from einturnip.report.together import part_reports
 
+    limit = MemoryLimit()
     names = part_names([str(path) for path in paths])
     programs = dict(zip(names, map(compile_path, paths), strict=True))
     given = _Given(programs, inputs, dims, outputs)
@@ -67,6 +69,7 @@ def run_together(
         finally:
             for part in parts:
                 close_all(part.sources.values())
+    report = limit.checked(report)
     found = part_reports(job.planned, report, names)
     _write(outcome, job, report, found)
     for told in found:
@@ -75,6 +78,7 @@ def run_together(
     if not outcome.quiet:
         for line in [*output_lines(sinks, job.targets), *(told.text() for told in found), *summarise(report)]:
             click.echo(line)
+    require_kept(report.memory_nbytes, report.memory_exceeded_nbytes)
 
 
 def _write(outcome: Outcome, job: Job, report: RunReport, parts: Sequence[PartReport]) -> None:

@@ -68,7 +68,8 @@ def _memory(report: RunReport) -> str:
     if report.memory_nbytes is None:
         return f"{peak}; {arena}"
     share = report.peak_resident_nbytes / report.memory_nbytes
-    return f"{peak} of the {format_size(report.memory_nbytes)} allowed ({share:.0%}); {arena}"
+    over = f", {format_size(report.memory_exceeded_nbytes)} too much" if report.memory_exceeded_nbytes else ""
+    return f"{peak} of the {format_size(report.memory_nbytes)} allowed ({share:.0%}{over}); {arena}"
 
 
 def _where(report: RunReport) -> str:

@@ -74,6 +74,7 @@ class RunReport:
     Units: seconds, bytes. ``lanes``: busy seconds of each lane, over all its workers. ``stalls``: seconds that compute
     workers stood still, by what they waited for: reads, writes, or memory (another kernel's bytes or accumulator).
     ``carried``: seconds that compute workers took for transfers, which keep a core as busy as a kernel does.
+    ``memory_exceeded_nbytes``: by how much a process of the command line passed ``memory_nbytes``.
     ``link_bytes``: what loads and stores moved, counted where they happened. ``events``: what the dispatcher did, op
     for a launch and ~op for an end; empty where none was at work.
     """
@@ -93,6 +94,7 @@ class RunReport:
     warnings: tuple[NumericWarning, ...]
     predicted: Prediction
     carried: float = 0.0
+    memory_exceeded_nbytes: int = 0
     order: tuple[int, ...] = field(default=(), repr=False, compare=False)
     events: Sequence[int] = field(default=(), repr=False, compare=False)
     timeline: Timeline | None = field(default=None, repr=False, compare=False)

@@ -1,0 +1,43 @@
+"""Whether a command kept the memory limit of its process, measured when its run has ended."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from einturnip.core.errors import RunError
+from einturnip.core.resident import peak_resident_nbytes
+from einturnip.core.settings import format_size
+
+if TYPE_CHECKING:
+    from einturnip.runtime.types import RunReport
+
+
+class MemoryLimit:
+    """Compares the process's peak with its limit. Made as the command begins: an earlier peak is not the command's."""
+
+    def __init__(self) -> None:
+        self._before = peak_resident_nbytes()
+
+    def checked(self, report: RunReport) -> RunReport:
+        """The report, with the bytes by which the process passed the limit."""
+        return replace(report, memory_exceeded_nbytes=self.exceeded_nbytes(report.memory_nbytes))
+
+    def exceeded_nbytes(self, limit: int | None) -> int:
+        """Bytes by which the process passed its limit; 0 within the limit, or without one."""
+        peak = peak_resident_nbytes()
+        return max(0, peak - limit) if limit is not None and peak > self._before else 0
+
+
+def require_kept(limit: int | None, exceeded: int) -> None:
+    """End the command as failed where it passed its limit, after its outputs were kept and its report was written.
+
+    Raises:
+        RunError: says by how much.
+    """
+    if limit is not None and exceeded:
+        raise RunError(
+            f"the run took {format_size(limit + exceeded)} of memory, {format_size(exceeded)} more than the "
+            f"{format_size(limit)} allowed. Its outputs are complete and were kept. help: state a lower --memory, "
+            "and please report this: einturnip promises to keep the limit"
+        )
