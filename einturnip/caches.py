@@ -164,27 +164,19 @@ class Cache:
     def entries(self) -> list[Entry]:
         """What is in the cache, the longest unused first."""
         top, found = self.path(), []
-        if top is None:
-            return []
-        if self.file:
-            with contextlib.suppress(OSError):
-                status = os.lstat(top)
-                return [Entry("", status.st_mtime, status.st_size)]
-            return []
-        for folder, files in self._walk(top):
+        for folder, files in self._walk():
             for file in files:
-                path = os.path.join(folder, file)
-                with contextlib.suppress(OSError):  # another process has just removed it
-                    status = os.lstat(path)
-                    if not is_temporary(file):
-                        found.append(Entry(os.path.relpath(path, top), status.st_mtime, status.st_size))
+                if not is_temporary(file):
+                    path = os.path.join(folder, file)
+                    with contextlib.suppress(OSError):  # another process has just removed it
+                        status = os.lstat(path)
+                        name = "" if self.file else os.path.relpath(path, top)
+                        found.append(Entry(name, status.st_mtime, status.st_size))
         return sorted(found, key=lambda entry: (entry.used, entry.name))
 
     def prune(self) -> None:
         """Give up the entries used longest ago beyond the bounds, and what killed processes left half written."""
-        top, entries = self.path(), self.entries()
-        if top is None or self.file:
-            return
+        entries = self.entries()
         files, nbytes = len(entries), sum(entry.nbytes for entry in entries)
         for entry in entries:
             if files <= self.max_files and nbytes <= self.max_nbytes:
@@ -193,19 +185,24 @@ class Cache:
             files, nbytes = files - 1, nbytes - entry.nbytes
             if os.sep in entry.name:
                 with contextlib.suppress(OSError):  # others are in there
-                    os.rmdir(os.path.join(top, os.path.dirname(entry.name)))
-        for folder in self.folders():
-            remove_abandoned(folder)
+                    os.rmdir(os.path.dirname(self._path_of(entry.name)))
+        self.remove_abandoned()
 
-    def folders(self) -> list[str]:
-        """The folders in which entries are written."""
+    def remove_abandoned(self) -> list[str]:
+        """Remove what killed processes left half written; gives the paths removed."""
+        folders = [folder for folder, files in self._walk() if any(map(is_temporary, files))]
+        return [path for folder in folders for path in remove_abandoned(folder)]
+
+    def _walk(self) -> Iterator[tuple[str, list[str]]]:
+        """The cache's folders with their files, without those of a cache that is inside this one."""
         top = self.path()
         if top is None:
-            return []
-        return [os.path.dirname(top)] if self.file else [folder for folder, _ in self._walk(top)]
-
-    def _walk(self, top: str) -> Iterator[tuple[str, list[str]]]:
-        """The cache's folders with their files, without those of a cache that is inside this one."""
+            return
+        if self.file:
+            folder, name = os.path.split(top)
+            with contextlib.suppress(OSError):
+                yield folder, [file for file in os.listdir(folder) if file == name or is_temporary(file)]
+            return
         others = {cache.path() for cache in CACHES if cache is not self}
         for folder, inner, files in os.walk(top):
             inner[:] = [name for name in inner if os.path.join(folder, name) not in others]

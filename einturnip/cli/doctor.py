@@ -181,8 +181,7 @@ def _clean(folders: Iterable[str]) -> None:
     for folder in dict.fromkeys(map(os.path.realpath, folders)):
         removed += remove_abandoned(folder)
     for cache in CACHES:
-        for folder in cache.folders():
-            removed += remove_abandoned(folder)
+        removed += cache.remove_abandoned()
         for entry in cache.entries():
             if not cache.is_whole(entry.name) and cache.remove(entry.name):
                 removed.append(os.path.join(cache.path() or "", entry.name))
