@@ -12,8 +12,6 @@ import contextlib
 import fcntl
 import os
 import re
-import secrets
-import shutil
 import stat
 from collections.abc import Iterator
 
@@ -26,7 +24,7 @@ def temporary_path(target: str) -> str:
     """A new path in the folder of ``target``, for what becomes ``target`` when it is finished."""
     folder, name = os.path.split(target)
     name = os.fsdecode(os.fsencode(name)[:_NAME_NBYTES])
-    return os.path.join(folder, f".{name}.einturnip-{os.getpid()}-{secrets.token_hex(8)}.tmp")
+    return os.path.join(folder, f".{name}.einturnip-{os.getpid()}-{os.urandom(8).hex()}.tmp")
 
 
 def is_temporary(name: str) -> bool:
@@ -75,6 +73,8 @@ def temporary_folder(target: str) -> Iterator[str]:
     Raises:
         OSError: the folder around it refuses.
     """
+    import shutil
+
     fd, path = create_folder(target)
     try:
         yield path
@@ -117,6 +117,8 @@ def _remove_unless_held(path: str) -> bool:
         if not _is_at(fd, path):
             return False
         if is_folder:
+            import shutil
+
             shutil.rmtree(path)
         else:
             os.unlink(path)
