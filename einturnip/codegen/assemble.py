@@ -72,6 +72,11 @@ class Assembler:
         """The section that folds the first block of a range; the next one folds a later block, the last finishes."""
         return len(self.space.loops) + 1
 
+    def added_section(self) -> int:
+        """One more section, for a kernel that knows when to run it."""
+        self.sections.append([])
+        return len(self.sections) - 1
+
     def external(self, kind: RegisterKind, index: int, dtype: np.dtype[Any], labels: Iterable[int]) -> int:
         """A register for an operand, an output, or the whole tile of one."""
         return self._new(Register(kind, dtype, frozenset(labels), self.space.level(labels), index))

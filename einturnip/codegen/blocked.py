@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -15,6 +16,7 @@ from einturnip.codegen.status import StatusLog, listening
 from einturnip.codegen.window import Tile, aligned
 from einturnip.core.einsum import Access
 
+BLOCKS_IN_A_ROW = 64  # whose results join one state, where each joining is rounded
 _ALL = slice(None)
 
 
@@ -24,6 +26,7 @@ class Blocked(Prepared):
 
     ``accesses`` and ``out_accesses`` give the labels of each operand's and output's axes.
     ``cleared``: what each output holds before a first touch, where the sections add to it alone.
+    ``carries``: by level of partial states, the steps that begin the state above it, and those that join it.
     ``within``: the same in blocks that take no more than so many bytes of workspace, or in the smallest there are.
     """
 
@@ -38,6 +41,7 @@ class Blocked(Prepared):
     workspace_nbytes: int
     flops: int
     cleared: tuple[Array, ...] = ()
+    carries: tuple[tuple[tuple[Step, ...], tuple[Step, ...]], ...] = ()
     within: Callable[[int], Blocked] | None = field(default=None, compare=False)
 
     def bound(
@@ -76,10 +80,12 @@ def blocked(
 ) -> Blocked:
     """Freeze what an assembler built."""
     offsets, nbytes = assembler.layout()
+    sections = list(map(tuple, assembler.sections))
+    own = assembler.fresh + 3
     return Blocked(
         space=assembler.space,
         registers=tuple(assembler.registers),
-        sections=tuple(map(tuple, assembler.sections)),
+        sections=tuple(sections[:own]),
         offsets=offsets,
         iotas=assembler.iotas,
         accesses=tuple(accesses),
@@ -88,6 +94,7 @@ def blocked(
         workspace_nbytes=nbytes,
         flops=flops,
         cleared=tuple(cleared),
+        carries=tuple(zip(sections[own::2], sections[own + 1 :: 2], strict=True)),
     )
 
 
@@ -108,7 +115,7 @@ class _Frame:
         self.sizes = list(space.extents[p] if p not in space.loops else space.blocks[p] for p in space.order)
         self.current = [_ALL] * len(space.order)
         self.axis = {p: a for a, p in enumerate(space.order)}
-        self.origins = origins
+        self.origins, self.done = origins, 0  # blocks of this block of the output that were folded
         n_levels = len(space.loops) + 1
         self.registers: list[Array | Tile | int] = [0] * len(kernel.registers)
         self.slices: list[list[tuple[int, Array, tuple[bool, ...]]]] = [[] for _ in range(n_levels)]
@@ -159,10 +166,14 @@ class _Frame:
         kernel, space = self.kernel, self.space
         self._steps(kernel.sections[depth])
         innermost = len(space.loops)
+        if depth == space.n_out_loops:
+            self.done = 0
         if depth == innermost:
-            starts = (self.current[self.axis[p]].start for p in space.loops[space.n_out_loops :])
-            fresh = self.first and not any(starts)
+            fresh = self.done % BLOCKS_IN_A_ROW == 0 if kernel.carries else self.first and not self.done
             self._steps(kernel.sections[innermost + (1 if fresh else 2)])
+            self.done += 1
+            if kernel.carries:
+                self._carry()
         else:
             label = space.loops[depth]
             axis, extent, block = self.axis[label], space.extents[label], space.blocks[label]
@@ -173,6 +184,19 @@ class _Frame:
                 self.run(depth + 1)
         if depth == space.n_out_loops:
             self._steps(kernel.sections[innermost + 3])
+
+    def _carry(self) -> None:
+        """Partial states that are full, or the last, join the state above, as digits are carried."""
+        space, count, carries = self.space, self.done, self.kernel.carries
+        last = count == math.prod(-(-space.extents[p] // space.blocks[p]) for p in space.loops[space.n_out_loops :])
+        for level, (begin, join) in enumerate(carries):
+            if count % BLOCKS_IN_A_ROW and not last:
+                return
+            before = (count - 1) // BLOCKS_IN_A_ROW  # parts that were joined to the state above
+            top = level == len(carries) - 1
+            fresh = self.first and not before if top else before % BLOCKS_IN_A_ROW == 0
+            self._steps(begin if fresh else join)
+            count = before + 1
 
     def _steps(self, steps: tuple[Step, ...]) -> None:
         registers = self.registers

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from einturnip.codegen.assemble import Assembler
 from einturnip.codegen.graph import Graph
-from einturnip.codegen.primitives import Array, copy, first_along, flat_arg, reduction
+from einturnip.codegen.primitives import IN_A_ROW, Array, copy, first_along, flat_arg, reduction, summed
 from einturnip.core.algebra import Aggregation
 from einturnip.core.dtypes import BOOL, F32, I64, U16, U32, U64, DType
 from einturnip.core.einsum import Einsum
@@ -66,8 +66,24 @@ def fold_block(assembler: Assembler, section: int, einsum: Einsum, value: int, s
             _fold_index(assembler, section, einsum, value, state)
         case "logsumexp":
             _fold_logsumexp(assembler, section, einsum, value, state)
+        case "sum" | "mean" if axes and value_type(aggregation).is_inexact:
+            add_up(assembler, section, einsum.aggregated, value, state[0])
         case op:
             assembler.step(section, reduction(FOLDS[op], axes), (value,), state[0])
+
+
+def rounds(aggregation: Aggregation) -> bool:
+    """Whether each value more is rounded, so that long folds are done in blocks of partial results."""
+    return aggregation.op in ("sum", "mean", "logsumexp") and value_type(aggregation).is_inexact
+
+
+def add_up(assembler: Assembler, section: int, labels: Iterable[int], value: int, out: int) -> None:
+    """A step that sums a block over labels; its rounding error grows with the logarithm of their extents."""
+    labels, register = tuple(labels), assembler.registers[out]
+    terms = math.prod(assembler.space.blocks[p] for p in labels)
+    halvings = max(0, -(-terms // IN_A_ROW) - 1).bit_length()
+    halves = [assembler.slot(register.dtype, register.labels) for _ in range(halvings)]
+    assembler.step(section, partial(summed, assembler.space.axes(labels)), (value, *halves), out)
 
 
 def _fold_logsumexp(assembler: Assembler, section: int, einsum: Einsum, value: int, state: Sequence[int]) -> None:
@@ -84,7 +100,7 @@ def _fold_logsumexp(assembler: Assembler, section: int, einsum: Einsum, value: i
     labels = range(len(einsum.labels))
     terms = graph.apply("exp", graph.apply("subtract", graph.input(value, dtype, labels), shift))
     (made,) = assembler.emit(graph, [terms], section)
-    assembler.step(section, reduction(np.add, axes), (made,), total)
+    add_up(assembler, section, einsum.aggregated, made, total)
 
 
 def _clip(graph: Graph, x: int, limit: float, dtype: DType) -> int:

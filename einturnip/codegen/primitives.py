@@ -14,6 +14,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 Operation = Callable[..., Any]
 
 _LINE_NBYTES = 64
+IN_A_ROW = 128  # values or partial sums that are added one after the other, at most
 # times this, an f32 overflows just where rounding to bf16 gives infinity: at (1 - 2**-9) 2**128
 BF16_EDGE = np.array(1 / (1 - 2.0**-9), np.float32)
 
@@ -112,6 +113,33 @@ def first_along(
 def reduction(ufunc: np.ufunc, axes: tuple[int, ...]) -> Operation:
     """The reduction of a ufunc over axes, which stay with size 1."""
     return copy if not axes else partial(ufunc.reduce, axis=axes, keepdims=True)
+
+
+def summed(axes: tuple[int, ...], x: Array, *halves: Array, out: Array) -> None:
+    """The sum over axes, which stay with size 1, by halves as long as NumPy would add too many values in a row.
+
+    NumPy sums pairwise along the axis that lies closest in memory, but adds whole rows one after the other.
+    ``halves``: a place of ``out``'s shape for each level of halves.
+    """
+    if not halves or _added_in_a_row(x, axes) <= IN_A_ROW:
+        np.add.reduce(x, axis=axes, keepdims=True, out=out)
+        return
+    axis = max(axes, key=lambda a: x.shape[a])
+    middle, ahead = (x.shape[axis] + 1) // 2, (slice(None),) * axis
+    summed(axes, x[(*ahead, slice(0, middle))], *halves[1:], out=out)
+    summed(axes, x[(*ahead, slice(middle, None))], *halves[1:], out=halves[0])
+    np.add(out, halves[0], out=out)
+
+
+def _added_in_a_row(x: Array, axes: tuple[int, ...]) -> int:
+    """How many values or pairwise sums NumPy adds one after the other for an element of a sum over axes."""
+    long = sorted((abs(x.strides[a]), x.shape[a], a in axes) for a in range(x.ndim) if x.shape[a] > 1)
+    count, pairwise, end = 1, True, -1
+    for step, size, folded in long:
+        pairwise = pairwise and folded and end in (-1, step)  # one run so far
+        end = step * size
+        count *= size if folded and not pairwise else 1
+    return count
 
 
 _NAMED: dict[str, Operation] = {

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 
 from einturnip.codegen.assemble import Assembler
-from einturnip.codegen.blocked import Blocked, blocked
+from einturnip.codegen.blocked import BLOCKS_IN_A_ROW, Blocked, blocked
 from einturnip.codegen.elementwise import join_flops, store, within_cache
-from einturnip.codegen.fold import combine, finished, fold_block, identity, value_type
+from einturnip.codegen.fold import combine, finished, fold_block, identity, rounds, value_type
 from einturnip.codegen.graph import Graph
 from einturnip.codegen.join import Join, key_labels, keyed_space
 from einturnip.codegen.primitives import copy
@@ -32,13 +33,34 @@ def _build(einsum: Einsum, extents: tuple[int, ...], whole: bool, points: int) -
         assembler.slot(d.numpy, out, pinned=True) if keep else assembler.external("out", i, d.numpy, out)
         for i, d in enumerate(aggregation.state)
     ]
-    _fold(assembler, einsum, value, state)
+    levels = [*_partial_states(assembler, einsum), state]
+    _fold(assembler, einsum, value, levels[0])
+    for lower, upper in pairwise(levels):
+        begin, join = assembler.added_section(), assembler.added_section()
+        for part, register in zip(lower, upper, strict=True):
+            assembler.step(begin, copy, (part,), register)
+        combine(assembler, join, einsum, upper, lower)
     if keep:
         graph = Graph()
         nodes = [graph.input(r, d, out) for r, d in zip(state, aggregation.state, strict=True)]
         store(assembler, graph, finished(graph, einsum, nodes), out, assembler.fresh + 2)
     outs = (out,) * (1 if whole else len(state))
     return blocked(assembler, einsum.accesses, outs, whole, join_flops(einsum, extents))
+
+
+def _partial_states(assembler: Assembler, einsum: Einsum) -> list[list[int]]:
+    """States between a block's and the fold's own, lowest first: none unless so many blocks meet that rounding adds up.
+
+    Each takes at most ``BLOCKS_IN_A_ROW`` of the states below it.
+    """
+    aggregation, space, found = einsum.aggregation, assembler.space, list[list[int]]()
+    assert aggregation is not None
+    inner = space.loops[space.n_out_loops :]
+    count = math.prod(-(-space.extents[p] // space.blocks[p]) for p in inner) if rounds(aggregation) else 1
+    while count > BLOCKS_IN_A_ROW:
+        found.append([assembler.slot(d.numpy, range(einsum.n_out), pinned=True) for d in aggregation.state])
+        count = -(-count // BLOCKS_IN_A_ROW)
+    return found
 
 
 def _join_values(assembler: Assembler, einsum: Einsum, extents: tuple[int, ...]) -> int:

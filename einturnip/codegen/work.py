@@ -22,7 +22,7 @@ from einturnip.codegen.keyed import Checked, Finished
 from einturnip.codegen.multiplied import Multiplied
 from einturnip.codegen.native.panels import Multiplication
 from einturnip.codegen.pick import PickRows
-from einturnip.codegen.primitives import copy
+from einturnip.codegen.primitives import copy, summed
 from einturnip.codegen.scatter import Scatter
 from einturnip.codegen.small_products import multiplied_ns
 from einturnip.core.machine import Machine
@@ -232,9 +232,10 @@ def _name(step: Step, arguments: Sequence[Register], out: Register, order: Seque
     if step.name and not isinstance(run, FetchRows | FetchPieces):
         return step.name, first.dtype.name
     if isinstance(run, partial):
-        ufunc = getattr(run.func, "__self__", None)
+        ufunc = np.add if run.func is summed else getattr(run.func, "__self__", None)
         if isinstance(ufunc, np.ufunc):
-            inner = max(run.keywords["axis"]) == max((order.index(p) for p in first.labels), default=0)
+            axes = run.args[0] if run.func is summed else run.keywords["axis"]
+            inner = max(axes) == max((order.index(p) for p in first.labels), default=0)
             return f"reduce.{ufunc.__name__}.{'inner' if inner else 'outer'}", first.dtype.name
         return getattr(run.func, "__name__", "other"), first.dtype.name
     if isinstance(run, np.ufunc):

@@ -11,7 +11,7 @@ import pytest
 
 from einturnip.codegen import kernels
 from einturnip.codegen.kernels import HostKernel, compile_kernel
-from einturnip.codegen.native import library, nest, recipe
+from einturnip.codegen.native import library, loops, recipe
 from einturnip.codegen.native.kernel import NativeKernel
 from einturnip.codegen.status import DIVIDE, INVALID
 from einturnip.core.einsum import Einsum
@@ -153,7 +153,7 @@ def test_rows_swept_a_few_at_a_time(equation: str, dtype: str, monkeypatch: pyte
 @pytest.mark.parametrize("dtype", ["f32", "f64", "i32"])
 @pytest.mark.parametrize("equation", ["Z[m,n] = X[n,m] * 3 - r[n]", "Z[q: 2, p, n] = A[n,p] * q + r[n]"])
 def test_strips_of_rows_whose_operands_are_turned(equation: str, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nest, "_STRIP", 16)
+    monkeypatch.setattr(loops, "_STRIP", 16)
     made = recipe.recipe(einsum_of(equation, dtype)[0], "whole")
     assert made is not None and made.crossed
     test_whole_numbers_agree_in_every_bit(equation, dtype)

@@ -13,6 +13,7 @@ from einturnip.codegen.assemble import needed
 from einturnip.codegen.fold import finished
 from einturnip.codegen.graph import Graph
 from einturnip.codegen.native.band import Band, Member, Stage, is_heavy
+from einturnip.codegen.native.cascade import Span, block_sizes, in_blocks
 from einturnip.codegen.native.extremum import QuietExtremum
 from einturnip.codegen.native.folds import Fold, State
 from einturnip.codegen.native.functions import Functions
@@ -56,6 +57,8 @@ class BandNest(Values):
         self.folded: dict[int, Value] = {}
         self.factors: dict[tuple[int, float], Value] = {}
         self.saved: dict[int, int] = {}
+        self.running: list[Fold | QuietExtremum] = []  # the fold of each state that a stage carries
+        self.blocks: dict[int, tuple[int, ...]] = {}  # of a stage's labels the sizes of blocks of partial sums
         self.extents = [self._argument(p) for p in range(n)]
         self.origins = [self._argument(n + p) for p in range(n)]
         self.operands = self._places(2 * n, len(band.spec.tensors))
@@ -161,12 +164,36 @@ class BandNest(Values):
 
         light = not is_heavy(self.graph, nodes)
         count = 1 if along or not stage.inner else 4 if light else 2
-        first = [fold.empty(self.width) for fold in folds]
-        states = self._walk(stage.inner, [s for _ in range(count) for s in first], leaf, count, nodes)
+        self.running = [fold for _ in range(count) for fold in folds]
+        self.blocks = self._blocks_of_sums(stage, folds, count)
+        states = self._walk(stage.inner, [fold.empty(self.width) for fold in self.running], leaf, count, nodes)
         for i, (fold, k) in enumerate(zip(folds, stage.folds, strict=True)):
             mine = states[i :: len(folds)]
             self._settle(fold, k, mine if along else [self._across(fold, mine)])
         self.vector = outer
+
+    def _blocks_of_sums(
+        self, stage: Stage, folds: Sequence[Fold | QuietExtremum], count: int
+    ) -> dict[int, tuple[int, ...]]:
+        """The sizes of blocks of partial sums, in steps, by label of the stage; none where no fold rounds."""
+        if not any(isinstance(fold, Fold) and fold.rounds for fold in folds):
+            return dict.fromkeys(stage.inner, ())
+        steps = {p: self.width * count if p == stage.vector else 1 for p in stage.inner}
+        sizes = block_sizes([-(-self.band.spec.bounds[p] // n) for p, n in steps.items()])
+        return dict(zip(stage.inner, sizes, strict=True))
+
+    def _in_blocks(
+        self, label: int, span: Span, states: list[State], inside: Callable[[Span, list[State]], list[State]]
+    ) -> list[State]:
+        """A loop over a label, in blocks of partial sums where it is long."""
+
+        def empty() -> list[State]:
+            return [fold.empty(self.width) for fold in self.running]
+
+        def combine(a: list[State], b: list[State]) -> list[State]:
+            return [fold.combine(x, y) for fold, x, y in zip(self.running, a, b, strict=True)]
+
+        return in_blocks(self.code, span, self.blocks[label], states, empty, combine, inside)
 
     def _walk(
         self, labels: Sequence[int], states: list[State], leaf: Leaf, count: int, nodes: Sequence[int]
@@ -187,9 +214,12 @@ class BandNest(Values):
             self.known = kept
             return flat(result)
 
-        found = self.code.loop(_ZERO, extent, 1, flat(states), body)
-        del self.at[label]
-        return like_states(found, states)
+        def inside(span: Span, mine: list[State]) -> list[State]:
+            found = self.code.loop(*span, flat(mine), body)
+            del self.at[label]
+            return like_states(found, mine)
+
+        return self._in_blocks(label, (_ZERO, extent, 1), states, inside)
 
     def _hoist(self, nodes: Sequence[int], moving: Sequence[int]) -> None:
         for node in nodes:
@@ -223,7 +253,9 @@ class BandNest(Values):
         size = self.width * count
         many = self.code.integer("sub", extent, self.code.integer("urem", extent, size))
         whole = self.code.integer("sub", extent, self.code.integer("urem", extent, self.width))
-        states = steps(_ZERO, many, count, states, False)
+        states = self._in_blocks(
+            label, (_ZERO, many, size), states, lambda span, mine: steps(span[0], span[1], count, mine, False)
+        )
         near = states[:each]
         if count > 1:
             near = steps(many, whole, 1, near, False)

@@ -32,9 +32,9 @@ class Fold:
         return (self.dtype, *(d.accumulator for d in self.aggregation.state[1:]))
 
     @property
-    def sums_floats(self) -> bool:
-        """Whether rounding grows with the length of a sum."""
-        return self.op in ("sum", "mean") and self.dtype.is_float
+    def rounds(self) -> bool:
+        """Whether each value more is rounded, so that long folds are done in blocks of partial results."""
+        return self.op in ("sum", "mean", "logsumexp") and self.dtype.is_float
 
     @property
     def indexed(self) -> bool:

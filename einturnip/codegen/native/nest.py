@@ -8,22 +8,21 @@ for each operand, then each output, its address and what a step of each label mo
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from functools import reduce
+from collections.abc import Sequence
 
 from einturnip.codegen.assemble import needed
 from einturnip.codegen.fold import finished
 from einturnip.codegen.graph import Graph
+from einturnip.codegen.native.cascade import Span, block_sizes, in_blocks
 from einturnip.codegen.native.folds import Fold, State
 from einturnip.codegen.native.ir import Code, Value
-from einturnip.codegen.native.memory import METADATA, STREAMED_NBYTES, Coordinate
+from einturnip.codegen.native.loops import Loops
+from einturnip.codegen.native.memory import METADATA, STREAMED_NBYTES, Coordinate, Place
 from einturnip.codegen.native.primitives import convert, write
 from einturnip.codegen.native.recipe import Recipe
-from einturnip.codegen.native.values import Values, flat, like_states
+from einturnip.codegen.native.values import flat, like_states
 
 _LEAST_LINE = 32  # bytes of a vector that is worth storing past the caches
-_STRIP = 128  # rows of a result that vectors are put in side by side, where operands are turned
-CHUNK = 256  # values that a float sum adds before it goes on from zero
 
 
 def function(recipe: Recipe, name: str) -> str:
@@ -37,7 +36,7 @@ def function(recipe: Recipe, name: str) -> str:
     )
 
 
-class Nest(Values):
+class Nest(Loops):
     """One kernel's code while it is written."""
 
     def __init__(self, recipe: Recipe) -> None:
@@ -61,6 +60,27 @@ class Nest(Values):
         self.first = self.code.compare("icmp ne", begins, Value("0", "i64", 0))
         self.operands = self._places(2 * n + 1, len(recipe.operand_dtypes))
         self.outs = self._places(2 * n + 1 + len(self.operands) * (n + 1), len(recipe.out_dtypes))
+        self.partial: list[Place] = []
+        self.merged: Place | None = None
+        self.blocks: list[tuple[int, ...]] = self._blocks_of_sums()
+        if recipe.swept >= 0:
+            self._make_partial_rows()
+
+    def _blocks_of_sums(self) -> list[tuple[int, ...]]:
+        """The sizes of blocks of partial sums, in steps, of each aggregated label in the order of the loops."""
+        if not self.folding:
+            return []
+        assert self.einsum.aggregation is not None
+        labels = self._walked()
+        if not Fold(self.code, self.einsum.aggregation).rounds:
+            return [()] * len(labels)
+        lanes = {p: n * (self.width if p == self.vector else 1) for p, n in self.recipe.tile}
+        return block_sizes([-(-self.einsum.bounds[p] // lanes.get(p, 1)) for p in labels])
+
+    def _walked(self) -> list[int]:
+        """The aggregated labels, outermost first; the vectors' is the innermost."""
+        labels = [p for p in range(self.n_out, self.n) if p != self.vector]
+        return [*labels, self.vector] if self.vector >= self.n_out else labels
 
     # --- the nest -----------------------------------------------------------------------------------------------------
 
@@ -82,7 +102,7 @@ class Nest(Values):
 
     def _outer(self, labels: Sequence[int]) -> None:
         if not labels and self.recipe.swept >= 0:
-            self._sweep(range(self.n_out, self.n), self.first)
+            self._sweep_strips(range(self.n_out, self.n))
             return
         if not labels:
             tiled = [p for p, _ in self.recipe.tile if p < self.n_out]
@@ -92,118 +112,6 @@ class Nest(Values):
                 self._tiles(tiled)
             return
         self._each(labels[0], 1, Value("0", "i64", 0), self.extents[labels[0]], lambda: self._outer(labels[1:]), labels)
-
-    def _each(
-        self, label: int, step: int, begin: Value, end: Value, inside: Callable[[], None], moving: Sequence[int]
-    ) -> None:
-        """A loop without carried values; what does not move inside is computed before it."""
-        self._fix(frozenset(moving))
-
-        def body(index: Value, _: list[Value]) -> list[Value]:
-            kept = dict(self.known)
-            self.at[label] = index
-            inside()
-            self.known = kept
-            return []
-
-        self.code.loop(begin, end, step, [], body)
-        self.at.pop(label, None)
-
-    def _fix(self, moving: frozenset[int]) -> None:
-        """Compute what hangs on none of the labels that still move, so that it is computed once."""
-        still = moving | (frozenset(range(self.n)) - self.at.keys())
-        for node in self.order:
-            n = self.graph[node]
-            if n.op not in ("number", "iota") and n.labels and not n.labels & (still | self.counts.keys()):
-                self.value(node, {})
-
-    def _strips(self, label: int, inside: Callable[[], None], moving: Sequence[int]) -> None:
-        """So few rows at a time that their pages stay known while vectors are put beside each other in them."""
-        extent = self.extents[label]
-        strips = self.code.integer("sdiv", self.code.integer("add", extent, _STRIP - 1), _STRIP)
-
-        def strip() -> None:
-            begin = self.at[label]
-            last = self.code.integer("add", begin, _STRIP)
-            short = self.code.compare("icmp sgt", last, extent)
-            self.within[label] = begin, self.code.select(short, extent, last)
-            inside()
-            del self.within[label]
-
-        self._each(label, _STRIP, Value("0", "i64", 0), self.code.integer("mul", strips, _STRIP), strip, moving)
-
-    def _tiles(self, labels: Sequence[int]) -> None:
-        """The register tile along each of its labels: whole tiles, then what remains, singly."""
-        if not labels:
-            self._tile()
-            return
-        # The vectors' label is walked outermost: what it reads stays in the cache while the others pass.
-        label = labels[-1]
-        count = self.counts[label]
-        begin, extent = self.within.get(label, (Value("0", "i64", 0), self.extents[label]))
-        size = count * (self.width if label == self.vector else 1)
-        whole = self.code.integer("sub", extent, self.code.integer("urem", extent, size)) if size > 1 else extent
-
-        def inside() -> None:
-            self._tiles(labels[:-1])
-
-        self._each(label, size, begin, whole, inside, labels)
-        if size == 1:
-            return
-        self.counts[label] = 1
-        if label == self.vector:
-            if count > 1:
-                rest = self.code.integer("sub", extent, self.code.integer("urem", extent, self.width))
-                self._each(label, self.width, whole, rest, inside, labels)
-                whole = rest
-            self._masked(label, whole, inside, labels)
-        else:
-            self._each(label, 1, whole, extent, inside, labels)
-        self.counts[label] = count
-
-    def _sweep(self, labels: Sequence[int], first: Value) -> None:
-        """A few points along what is folded at a time, over all outputs, whose states wait in the nearest cache.
-
-        So whole rows are read one after the other, as they lie. ``first``: whether nothing was folded yet.
-        """
-        label, extent, begin = labels[0], self.extents[labels[0]], Value("0", "i64", 0)
-        size = self.counts[label] if label == self.recipe.swept else 1
-        whole = self.code.integer("sub", extent, self.code.integer("urem", extent, size)) if size > 1 else extent
-
-        def inside() -> None:
-            begins = self.code.compare("icmp eq", self.at[label], Value("0", "i64", 0))
-            begins = self.code.binary("and", first, begins)
-            if len(labels) > 1:
-                self._sweep(labels[1:], begins)
-                return
-            before, self.first = self.first, begins
-            self._tiles([self.vector])
-            self.first = before
-
-        self._each(label, size, begin, whole, inside, (*labels, self.vector))
-        if size > 1:
-            self.counts[label] = 1
-            self._each(label, 1, whole, extent, inside, (*labels, self.vector))
-            self.counts[label] = size
-
-    def _masked(self, label: int, begin: Value, inside: Callable[[], None], moving: Sequence[int]) -> None:
-        """At most one step of fewer points than a vector has."""
-        rest = self.code.integer("sub", self.extents[label], begin)
-        some = self.code.compare("icmp sgt", rest, Value("0", "i64", 0))
-        end = self.code.integer("add", begin, self.width)
-        end = self.code.make(f"select {some}, {end}, {begin}", "i64", 0)
-        lanes = self.code.lanes("i64", self.width)
-        before = self.mask
-        self.mask = self.code.compare("icmp slt", lanes, self.code.splat(rest, self.width))
-        self._each(label, self.width, begin, end, inside, moving)
-        self.mask = before
-
-    def _coordinates(self, labels: Sequence[int]) -> list[dict[int, int]]:
-        """The points of the register tile along labels."""
-        found: list[dict[int, int]] = [{}]
-        for label in labels:
-            found = [{**c, label: k} for c in found for k in range(self.counts[label])]
-        return found
 
     def _tile(self) -> None:
         """One register tile: fold, join the state that is there, store."""
@@ -215,6 +123,11 @@ class Nest(Values):
         assert self.einsum.aggregation is not None
         fold, swept = Fold(self.code, self.einsum.aggregation), self.recipe.swept
         coordinates = self._coordinates([p for p in tiled if p != swept])
+        if self.merged is not None:
+            for c in coordinates:
+                address = self._address(self.merged, range(self.n_out), c)
+                self._settle(fold, c, (self._load(address, fold.dtype, self.width),))
+            return
         if swept >= 0:
             for c in coordinates:
                 state = fold.empty(self.width)
@@ -222,12 +135,8 @@ class Nest(Values):
                     state = fold.step(state, self._wide(self.value(self.recipe.root, {**c, swept: k})), None)
                 self._settle(fold, c, state)
             return
-        aggregated = [p for p in range(self.n_out, self.n) if p != self.vector]
-        if self.vector >= self.n_out:
-            aggregated.append(self.vector)
-        width = self.width
-        states = [fold.empty(width) for _ in coordinates]
-        states = self._fold(fold, aggregated, coordinates, states)
+        states = [fold.empty(self.width) for _ in coordinates]
+        states = self._fold(fold, self._walked(), coordinates, states)
         if self.vector >= self.n_out:
             coordinates, states = self._across(fold, coordinates, states)
         for coordinate, state in zip(coordinates, states, strict=True):
@@ -246,17 +155,29 @@ class Nest(Values):
         self._fix(frozenset(labels))
         if label == self.vector:
             return self._fold_vectors(fold, labels, coordinates, states)
-        zero, extent = Value("0", "i64", 0), self.extents[label]
-        if len(labels) > 1 or not fold.sums_floats:
-            return self._carry(fold, labels, coordinates, states, (zero, extent, 1))
+        span = Value("0", "i64", 0), self.extents[label], 1
+        return self._in_blocks(fold, labels, coordinates, states, span)
 
-        def chunk(index: Value, carried: list[Value]) -> list[Value]:
-            end = self.code.intrinsic("smin", self.code.integer("add", index, CHUNK), extent)
-            fresh = [fold.empty(self.width) for _ in coordinates]
-            part = self._carry(fold, labels, coordinates, fresh, (index, end, 1))
-            return flat([fold.combine(a, b) for a, b in zip(like_states(carried, states), part, strict=True)])
+    def _in_blocks(
+        self,
+        fold: Fold,
+        labels: Sequence[int],
+        coordinates: list[dict[int, int]],
+        states: list[State],
+        span: Span,
+    ) -> list[State]:
+        """The loop over the first label, in blocks of partial sums where it is long."""
 
-        return like_states(self.code.loop(zero, extent, CHUNK, flat(states), chunk), states)
+        def empty() -> list[State]:
+            return [fold.empty(self.width) for _ in coordinates]
+
+        def combine(a: list[State], b: list[State]) -> list[State]:
+            return [fold.combine(x, y) for x, y in zip(a, b, strict=True)]
+
+        def inside(span: Span, carried: list[State]) -> list[State]:
+            return self._carry(fold, labels, coordinates, carried, span)
+
+        return in_blocks(self.code, span, self.blocks[-len(labels)], states, empty, combine, inside)
 
     def _carry(
         self,
@@ -264,7 +185,7 @@ class Nest(Values):
         labels: Sequence[int],
         coordinates: list[dict[int, int]],
         states: list[State],
-        span: tuple[Value, Value, int],
+        span: Span,
     ) -> list[State]:
         def body(index: Value, carried: list[Value]) -> list[Value]:
             kept = dict(self.known)
@@ -285,7 +206,7 @@ class Nest(Values):
         label, count = self.vector, self.counts[self.vector]
         extent, size = self.extents[label], self.width * count
         whole = self.code.integer("sub", extent, self.code.integer("urem", extent, size))
-        states = self._carry(fold, labels, coordinates, states, (Value("0", "i64", 0), whole, size))
+        states = self._in_blocks(fold, labels, coordinates, states, (Value("0", "i64", 0), whole, size))
         self.counts[label] = 1
         some = [c[label] == 0 for c in coordinates]
         near = [c for c, s in zip(coordinates, some, strict=True) if s]
@@ -311,40 +232,6 @@ class Nest(Values):
         self.counts[label] = count
         turn = iter(carried)
         return [next(turn) if take else s for s, take in zip(states, some, strict=True)]
-
-    def _across(
-        self, fold: Fold, coordinates: list[dict[int, int]], states: list[State]
-    ) -> tuple[list[dict[int, int]], list[State]]:
-        """The lanes of each state folded together, and the vectors of one point."""
-        groups: dict[Coordinate, list[State]] = {}
-        for coordinate, state in zip(coordinates, states, strict=True):
-            key = tuple(k for p, k in coordinate.items() if p != self.vector)
-            groups.setdefault(key, []).append(state)
-        labels = [p for p, _ in self.recipe.tile if p != self.vector]
-        whole = [reduce(fold.combine, group) for group in groups.values()]
-        found: list[State] = []
-        while whole:
-            n = min(self.width, 1 << len(whole).bit_length() - 1)
-            found += self._lanes(fold, whole[:n])
-            whole = whole[n:]
-        return [dict(zip(labels, key, strict=True)) for key in groups], found
-
-    def _lanes(self, fold: Fold, states: list[State]) -> list[State]:
-        """The lanes of each of two, four, ... vectors folded together: two halves at a time in one vector.
-
-        Lanes meet in the order in which those of one vector alone would.
-        """
-        code, distance, places, n = self.code, self.width // 2, [0] * len(states), 1
-        while distance:
-            if len(states) > 1:
-                pairs = list(zip(states[::2], states[1::2], strict=True))
-                halves = [[code.halves(x, y, distance) for x, y in zip(a, b, strict=True)] for a, b in pairs]
-                states = [fold.combine(tuple(h[0] for h in both), tuple(h[1] for h in both)) for both in halves]
-                places = [at + (distance if k & n else 0) for k, at in enumerate(places)]
-            else:
-                states = [fold.combine(states[0], tuple(code.swapped(v, distance) for v in states[0]))]
-            distance, n = distance // 2, 2 * n
-        return [tuple(code.lane(v, at) for v in states[0]) for at in places]
 
     def _settle(self, fold: Fold, coordinate: dict[int, int], state: State) -> None:
         """What a tile made joins what was there, and is finished where the kernel does it all."""
