@@ -163,7 +163,8 @@ def combine(assembler: Assembler, section: int, einsum: Einsum, state: Sequence[
     aggregation = einsum.aggregation
     assert aggregation is not None
     if aggregation.op in FOLDS:
-        assembler.step(section, FOLDS[aggregation.op], (state[0], part[0]), state[0])
+        for register, added in zip(state, part, strict=True):
+            assembler.step(section, FOLDS[aggregation.op], (register, added), register)
         return
     out, graph = range(einsum.n_out), Graph()
     mine = [graph.input(r, d, out) for r, d in zip(state, aggregation.state, strict=True)]

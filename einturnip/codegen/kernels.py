@@ -18,7 +18,7 @@ from einturnip.codegen.native.library import Code
 from einturnip.codegen.native.panels import Multiplication
 from einturnip.codegen.native.recipe import Recipe, recipe
 from einturnip.codegen.protocol import HostKernel, Mode
-from einturnip.codegen.reduce import compile_reduce
+from einturnip.codegen.reduce import compile_join, compile_reduce
 from einturnip.codegen.status import DIVIDE, INVALID, OVERFLOW
 from einturnip.core.contraction import contraction
 from einturnip.core.einsum import Einsum
@@ -34,6 +34,7 @@ def compile_kernel(einsum: Einsum | Region, extents: tuple[int, ...], mode: Mode
     """The kernel of an einsum or a region over a tile of ``extents`` (by label).
 
     whole: initialise, fold and finish at once. touch: fold the tile into a state. finish: turn a state into the result.
+    join: accumulate a state into another.
     by_blas: products are BLAS's, or NumPy's, whatever machine code there is.
     Kernels are kept by value; labels' names count only where an error may name them.
     """
@@ -55,6 +56,8 @@ def compile_tile(
     """As compile_kernel, made anew. ``native``: as machine code, where that was prepared."""
     if isinstance(einsum, Region):
         return _of_region(einsum, extents, mode)
+    if mode == "join":
+        return compile_join(einsum, extents)
     fast = _fast if native else _slow
     if mode == "finish":
         return (
@@ -146,7 +149,7 @@ def product_kernel(einsum: Einsum, extents: tuple[int, ...], mode: Mode) -> Cont
     kernel = compile_kernel(einsum, extents, mode, by_blas=True)
     if isinstance(kernel, ContractionKernel):
         return kernel
-    if contraction(einsum) is None or mode == "finish":
+    if contraction(einsum) is None or mode in ("finish", "join"):
         return None
     return _product(replace(einsum, labels=("",) * len(einsum.labels)), extents, mode == "whole")
 
@@ -187,7 +190,7 @@ def compiled_region(region: Region, extents: tuple[int, ...], mode: Mode) -> Hos
 
 def row_code(einsum: Einsum, extents: tuple[int, ...], mode: Mode) -> tuple[Code, ...]:
     """What would be compiled for the rows of tables that such a tile's kernel takes, or folds others into."""
-    if not einsum.keys or 0 in extents or mode == "finish":
+    if not einsum.keys or 0 in extents or mode == "finish" or mode == "join":
         return ()
     from einturnip.codegen.fetch import TAKER, FetchRows
     from einturnip.codegen.keyed import Finished, compile_keyed

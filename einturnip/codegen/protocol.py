@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 from einturnip.codegen.primitives import Array
 
-Mode = Literal["whole", "touch", "finish"]
+Mode = Literal["whole", "touch", "finish", "join"]
 
 
 Bound = Callable[[], int]
@@ -41,11 +41,11 @@ class HostKernel(Protocol):
         """Run over one tile and give the bits INVALID, OVERFLOW, DIVIDE of what happened in it.
 
         Shapes:
-            outs: the result (whole, finish) or the state's components (touch), over the output's labels.
+            outs: the result (whole, finish) or the state's components (touch, join), over the output's labels.
             operands: the part of each that the tile reads (``Einsum.operand_box``), any strides; for finish the
-                state's components.
+                state's components, for join those of the state that is accumulated.
             origins: by label, the index of the tile's first point in the whole tensor.
-            first: a touch that initialises; any other adds to what the state holds.
+            first: a touch or join that initialises; any other adds to what the state holds.
             workspace: uint8, C-contiguous, at least ``workspace_nbytes``.
 
         Raises:

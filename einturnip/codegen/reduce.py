@@ -13,12 +13,32 @@ from einturnip.codegen.fold import combine, finished, fold_block, identity, roun
 from einturnip.codegen.graph import Graph
 from einturnip.codegen.join import Join, key_labels, keyed_space
 from einturnip.codegen.primitives import copy
+from einturnip.codegen.space import cut
 from einturnip.core.einsum import Einsum
 
 
 def compile_reduce(einsum: Einsum, extents: tuple[int, ...], whole: bool) -> Blocked:
     """The kernel that folds a tile into a state (touch), or all the way to the result (whole)."""
     return within_cache(lambda points: _build(einsum, extents, whole, points), math.prod(extents))
+
+
+def compile_join(einsum: Einsum, extents: tuple[int, ...]) -> Blocked:
+    """The kernel that accumulates a state into another."""
+    labels, shape = tuple(range(einsum.n_out)), extents[: einsum.n_out]
+
+    def build(points: int) -> Blocked:
+        assembler = Assembler(cut(labels, shape, einsum.n_out, points))
+        part, state = (
+            [assembler.external(kind, i, d.numpy, labels) for i, d in enumerate(einsum.state_dtypes)]
+            for kind in ("operand", "out")
+        )
+        for one, register in zip(part, state, strict=True):
+            assembler.step(assembler.fresh, copy, (one,), register)
+        combine(assembler, assembler.fresh + 1, einsum, state, part)
+        accesses = (labels,) * len(state)
+        return blocked(assembler, accesses, accesses, False, math.prod(shape))
+
+    return within_cache(build, math.prod(shape))
 
 
 def _build(einsum: Einsum, extents: tuple[int, ...], whole: bool, points: int) -> Blocked:

@@ -147,3 +147,11 @@ class Pieces:
         hits = ((self._starts < want[:, 1]) & (self._stops > want[:, 0])).all(axis=1)
         numbers: list[int] = np.flatnonzero(hits)[::-1].tolist()
         return numbers
+
+
+def composed(outer: Piece, inner: Piece) -> Piece:
+    """A piece of a piece, as a piece of the whole."""
+    offsets = list(outer.offsets)
+    for axis, lo in zip(outer.axes, inner.offsets, strict=True):
+        offsets[axis] += lo
+    return Piece(inner.operand, tuple(outer.axes[a] for a in inner.axes), tuple(offsets))

@@ -55,7 +55,8 @@ def _kernel(views: Views, op: Op, call: Call, begun: set[int]) -> None:
     elif call.mode == "whole":
         made = evaluate_space(e, call.operands, call.origins, call.extents)
     else:
-        made = evaluate_space(e, call.operands, call.origins, call.extents, "state")
+        joins = call.mode == "join"
+        made = call.operands if joins else evaluate_space(e, call.operands, call.origins, call.extents, "state")
         if op.unit in begun or views.continues(op.unit):
             made = combine_spaces(e, tuple(a.copy() for a in call.outs), made)
         begun.add(op.unit)

@@ -194,6 +194,7 @@ def op_kind(kind: TaskKind) -> OpKind:
         TaskKind.KERNEL: OpKind.KERNEL,
         TaskKind.TOUCH: OpKind.KERNEL,
         TaskKind.FINISH: OpKind.AGGREGATE,
+        TaskKind.JOIN: OpKind.AGGREGATE,
         TaskKind.MOVE: OpKind.MOVE,
         TaskKind.STORE: OpKind.STORE,
     }[kind]

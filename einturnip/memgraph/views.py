@@ -74,7 +74,7 @@ class Views:
         made = op.writes[0]
         scratch = op.writes[1] if len(op.writes) > 1 else None
         operands: tuple[Array, ...]
-        if task.kind == TaskKind.FINISH:
+        if task.kind in (TaskKind.FINISH, TaskKind.JOIN):
             operands = self.components(op.reads[0].offset, extents, e)
         else:
             operands = tuple(
@@ -87,7 +87,7 @@ class Views:
             extents=extents,
             mode=MODES[task.kind],
             outs=self.components(made.offset, extents, e)
-            if task.kind == TaskKind.TOUCH
+            if task.kind in (TaskKind.TOUCH, TaskKind.JOIN)
             else (self._made(made, shape, e.dtype.numpy),),
             operands=operands,
             origins=tuple(lo for lo, _ in box),

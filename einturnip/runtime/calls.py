@@ -107,7 +107,7 @@ class Calls:
         d, mode = self._graph.taskgraph.decomposition, MODES[TaskKind(kind)]
         found = d.graph.nodes[node]
         assert isinstance(found, EinsumNode)
-        if self._every or mode == "finish" or not found.einsum.plain:
+        if self._every or mode in ("finish", "join") or not found.einsum.plain:
             return None
         e = found.einsum
         return _Form(node, e, mode, d.partitionings[node], tuple(t.numpy for t in e.dtypes))

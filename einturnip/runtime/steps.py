@@ -114,7 +114,7 @@ class Steps:
         task = self._tasks[op.task]
         made = self._window(op.writes[0].value)
         windows: list[tuple[int, _Window]] = []
-        if task.kind != TaskKind.FINISH:
+        if task.kind not in (TaskKind.FINISH, TaskKind.JOIN):
             box = self._tasks.decomposition.partitionings[task.node].box(task.key)
             for slot, seen in enumerate(task.seen):
                 found = self._window(seen)

@@ -17,18 +17,25 @@ from einturnip.codegen.mask import Mask
 from einturnip.core.einsum import Box
 from einturnip.core.machine import Machine
 from einturnip.core.region import Space
-from einturnip.decomp.cost import COPIED_AT_ONCE, copies_tiles, is_cut, is_finished, state_nbytes
-from einturnip.decomp.pieces import Part, Pieces, meet, points
+from einturnip.decomp.copied import copied_inputs
+from einturnip.decomp.cost import COPIED_AT_ONCE, is_cut, is_finished, state_nbytes
+from einturnip.decomp.pieces import Part, Pieces, composed, meet, points
 from einturnip.decomp.stored import FileLayout
 from einturnip.decomp.types import Decomposition
 from einturnip.eingraph.types import ConcatNode, EinsumNode, InputNode, Piece
+from einturnip.taskgraph.accumulate import Accumulators, is_split
 from einturnip.taskgraph.columns import TaskColumns
 from einturnip.taskgraph.costs import KernelCosts
 from einturnip.taskgraph.order import block_keys, block_starts, idle_tiles, orders
 from einturnip.taskgraph.types import TaskGraph, TaskKind, ValueKind
 
 Key = tuple[int, ...]
-MODES: dict[TaskKind, Mode] = {TaskKind.KERNEL: "whole", TaskKind.TOUCH: "touch", TaskKind.FINISH: "finish"}
+MODES: dict[TaskKind, Mode] = {
+    TaskKind.KERNEL: "whole",
+    TaskKind.TOUCH: "touch",
+    TaskKind.FINISH: "finish",
+    TaskKind.JOIN: "join",
+}
 
 
 class Want(NamedTuple):
@@ -80,7 +87,7 @@ class _Lowering:
         self.outputs = [decomposition.output(i) for i in range(n)]
         self.slots: dict[int, list[Slot]] = {}
         self.pieces: dict[int, Pieces] = {}
-        self.copied = _copied(decomposition)
+        self.copied = copied_inputs(decomposition)
         self.masks: dict[int, Mask] = {}
         self.costs, self.stores = KernelCosts(columns.machine), dict[int, list[tuple[int, Part | None]]]()
         self.shown: dict[int, list[Part]] = {}
@@ -162,7 +169,7 @@ class _Lowering:
                 self._kernel(TaskKind.KERNEL, i, e, k + inner, v, values, seen)
                 self._store(i, k)
             return
-        states: dict[Key, int] = {}
+        accumulators = self._accumulators(i, e, inner=(0,) * (len(e.labels) - e.n_out))
         idle = self._idle(i, e, keys, steps)
         walks = orders(self.outputs[i].counts, block, key, keys, len(steps))
         for inner, keys in zip(steps, walks, strict=True):
@@ -170,19 +177,29 @@ class _Lowering:
                 if k + inner in idle:
                     continue
                 values, seen = yield from self._operands(i, e, k + inner)
-                if k not in states:
-                    box = self.outputs[i].box(k)
-                    nbytes = state_nbytes(e, [hi - lo for lo, hi in part.box(k + inner)])
-                    states[k] = self.columns.new_value(ValueKind.STATE, i, box, nbytes)
-                self._kernel(TaskKind.TOUCH, i, e, k + inner, states[k], values, seen)
+                self._kernel(TaskKind.TOUCH, i, e, k + inner, accumulators.to_touch(k), values, seen)
         for k in reversed(keys):
+            state = accumulators.finish(k)
             if not is_finished(e):
-                tiles[k] = states[k]
+                tiles[k] = state
             else:
                 tiles[k] = v = self._tile_value(i, self.outputs[i].box(k))
                 inner = (0,) * (len(e.labels) - e.n_out)
-                self._kernel(TaskKind.FINISH, i, e, k + inner, v, (states[k],), (states[k],))
+                self._kernel(TaskKind.FINISH, i, e, k + inner, v, (state,), (state,))
             self._store(i, k)
+
+    def _accumulators(self, i: int, e: Space, inner: Key) -> Accumulators:
+        """The states of node ``i``. ``inner``: the first tile along the aggregated labels."""
+        part = self.parts[i]
+
+        def new(key: Key) -> int:
+            nbytes = state_nbytes(e, [hi - lo for lo, hi in part.box(key + inner)])
+            return self.columns.new_value(ValueKind.STATE, i, self.outputs[i].box(key), nbytes)
+
+        def join(key: Key, upper: int, lower: int) -> None:
+            self._kernel(TaskKind.JOIN, i, e, key + inner, upper, (lower,), (lower,))
+
+        return Accumulators(is_split(e) and not self.columns.machine.compute.startswith("cuda"), new, join)
 
     def _idle(self, i: int, e: Space, keys: Sequence[Key], steps: Sequence[Key]) -> frozenset[Key]:
         mask = self.masks.get(id(e))
@@ -370,27 +387,6 @@ class _Lowering:
 
     def _view(self, i: int, box: Box) -> int:
         return self.columns.new_value(ValueKind.VIEW, i, box, points(box) * self.graph.nodes[i].dtype.itemsize)
-
-
-def _copied(d: Decomposition) -> frozenset[int]:
-    """Inputs whose parts are put together from tiles, so that what neighbours share is read from its file once."""
-    found: set[int] = set()
-    for node, part in zip(d.graph.nodes, d.partitionings, strict=True):
-        if isinstance(node, EinsumNode) and not node.einsum.plain:
-            for operand in set(node.operands) - found:
-                if isinstance(d.graph.nodes[operand], InputNode):
-                    slots = [slot for slot, o in enumerate(node.operands) if o == operand]
-                    if copies_tiles(node.einsum, slots, part.tiles):
-                        found.add(operand)
-    return frozenset(found)
-
-
-def composed(outer: Piece, inner: Piece) -> Piece:
-    """A piece of a piece, as a piece of the whole."""
-    offsets = list(outer.offsets)
-    for axis, lo in zip(outer.axes, inner.offsets, strict=True):
-        offsets[axis] += lo
-    return Piece(inner.operand, tuple(outer.axes[a] for a in inner.axes), tuple(offsets))
 
 
 def _picker(axes: Sequence[int]) -> Callable[[Key], Key]:

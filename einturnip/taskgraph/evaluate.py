@@ -31,7 +31,7 @@ def evaluate(graph: TaskGraph, inputs: Mapping[str, Array]) -> dict[str, Array]:
                 outputs[eingraph.outputs[task.node][0]][index(v.box)] = _part(graph, task, 0, v.box, values)
             case TaskKind.MOVE:
                 values[v.id] = (_copied(graph, task, v, values),)
-            case TaskKind.FINISH | TaskKind.KERNEL | TaskKind.TOUCH:
+            case TaskKind.FINISH | TaskKind.KERNEL | TaskKind.TOUCH | TaskKind.JOIN:
                 values[v.id] = _kernel(graph, task, values)
     return outputs
 
@@ -42,6 +42,9 @@ def _kernel(graph: TaskGraph, task: Task, values: dict[int, State]) -> State:
     e = node.einsum
     if task.kind == TaskKind.FINISH:
         return (finish_space(e, values[task.reads[0]]),)
+    if task.kind == TaskKind.JOIN:
+        part = values[task.reads[0]]
+        return combine_spaces(e, values[task.value], part) if task.value in values else part
     box = graph.decomposition.partitionings[task.node].box(task.key)
     operands = [_part(graph, task, slot, e.operand_box(slot, box), values) for slot in range(len(task.reads))]
     origins, extents = [lo for lo, _ in box], [hi - lo for lo, hi in box]

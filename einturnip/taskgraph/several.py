@@ -90,7 +90,7 @@ def _groups(tasks: TaskGraph) -> _Groups:
         kind, v = kinds[i], values[i]
         if kind in (TaskKind.LOAD, TaskKind.STORE):
             continue
-        if of[v] < 0 and kind == TaskKind.FINISH:
+        if of[v] < 0 and kind in (TaskKind.FINISH, TaskKind.JOIN):
             of[v] = of[read[0]]
         if of[v] < 0:
             of[v] = len(work)

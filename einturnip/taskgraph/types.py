@@ -23,18 +23,19 @@ class TaskKind(IntEnum):
     FINISH = 3  # a state becomes a tile
     MOVE = 4  # repartition: parts of a box of a tensor are copied from tiles, or from the pieces that show there
     STORE = 5  # a tile of an output goes to its file or array
+    JOIN = 6  # one state is accumulated into another
 
     @property
     def word(self) -> str:
         """The kind's name in printed plans."""
-        return ("load", "kernel", "kernel", "aggregate", "move", "store")[self]
+        return ("load", "kernel", "kernel", "aggregate", "move", "store", "aggregate")[self]
 
 
 class ValueKind(IntEnum):
     """What a value is."""
 
     TILE = 0  # a box of a node's tensor
-    STATE = 1  # the accumulator of one output tile: what an aggregation unit makes
+    STATE = 1  # an accumulator of one output tile, or of some of its parts: what an aggregation unit makes
     VIEW = 2  # the bytes of another value, seen as a box of a tensor that it is a piece of
 
 

@@ -77,7 +77,9 @@ def recipe(einsum: Einsum, mode: Mode) -> Recipe | None:
 @lru_cache(maxsize=1024)
 def _recipe(einsum: Einsum, mode: Mode) -> Recipe | None:
     aggregation = einsum.aggregation
-    if einsum.keys or not all(map(is_affine, einsum.accesses)) or (mode == "finish" and aggregation is None):
+    if mode == "join" or (mode == "finish" and aggregation is None):
+        return None
+    if einsum.keys or not all(map(is_affine, einsum.accesses)):
         return None
     if aggregation is not None and aggregation.op not in folds.KNOWN:
         return None

@@ -159,7 +159,7 @@ class Walk(Residents):
         unit, doubtful = -1, tuple[int, ...]()
         if made >= 0:
             seg = self.held(made)
-            if kind == TaskKind.TOUCH or self.shared[made]:
+            if kind in (TaskKind.TOUCH, TaskKind.JOIN) or self.shared[made]:
                 unit = self._touch(made)
                 after += self.base[made]
             doubtful = seg.deps
