@@ -12,6 +12,7 @@ from einturnip.codegen.native.routine import ZERO, Routine, number
 # What becomes of a tile: it is put where it belongs, added to what is there, or put there past the caches; or it is
 # left in the workspace, for Update to do that with parts of it.
 PUTS, ADDS, STREAMS, LEAVES = range(4)
+_TERMS = 128  # of a strip's tile that a register adds before its sum joins another
 _FAR = 128  # terms ahead, at most, that a strip's rows are fetched from memory
 # Rows of each kind of tile: the last ones are done in a lower one where they are few. A strip has as many as the first
 # cache has lines in one place, where all of them may stand.
@@ -75,7 +76,14 @@ def strip_tile(what: Multiplication, height: int, vectors: int) -> Routine:
         return f.loop(ZERO, f.least(f.minus(f["count"], p), width), 1, sums, term)
 
     zeros = [f.constant(0, kind, width)] * (height * vectors)
-    _ended(f, what, vectors, f.loop(ZERO, f.rounded(f["count"], width), width, zeros, vector))
+    end = f.rounded(f["count"], width)
+
+    def block(begin: Value, totals: list[Value]) -> list[Value]:
+        """A partial sum, of so few terms that rounding stays small."""
+        sums = f.loop(begin, f.least(f.plus(begin, _TERMS), end), width, zeros, vector)
+        return [f.binary("fadd", total, part) for total, part in zip(totals, sums, strict=True)]
+
+    _ended(f, what, vectors, f.loop(ZERO, end, _TERMS, zeros, block))
     return f
 
 
