@@ -13,7 +13,7 @@ import numpy as np
 
 from einturnip.codegen.blas import Matrix, Product, product
 from einturnip.codegen.graph import number
-from einturnip.codegen.matrices import Plan, Tensor, plan, stride
+from einturnip.codegen.matrices import Plan, Tensor, by_columns, plan, stride
 from einturnip.codegen.primitives import BF16_EDGE, Array
 from einturnip.codegen.protocol import Bound, Followed, Prepared
 from einturnip.codegen.small_products import general_ns
@@ -25,6 +25,9 @@ from einturnip.core.einsum import Access, Einsum, labels_read
 from einturnip.core.scalar import Cast, walk
 
 WORKSPACE_NBYTES = 8 << 20
+# Terms of an inner product up to which BLAS adds them. Longer ones are summed in blocks, as other long sums are: their
+# rounding errors grow with the logarithm of the length, BLAS's with the length.
+MOST_TERMS = 8192
 _SPARE_NBYTES = 32 << 10  # enough for panels of tiles whose strides were not foreseen
 _ROLES = ((0, 2), (2, 1), (0, 1))  # rows and columns of left, right and out among the groups m, n, k
 
@@ -156,6 +159,11 @@ class ContractionKernel(Prepared):
         return min(self.sides[:2]) == 1
 
     @property
+    def rounds(self) -> bool:
+        """Whether it is a matrix times a vector, or an inner product, too long for BLAS's one running sum."""
+        return self.is_vector and self.sides[2] > MOST_TERMS
+
+    @property
     def foreseen(self) -> Plan:
         """The plan for contiguous tiles."""
         return next(iter(self._bounds.values())).plan
@@ -180,7 +188,7 @@ class ContractionKernel(Prepared):
             limit_nbytes,
         )
         steps = [[stride(made.groups[g], t.strides) for g in (t.rows, t.columns)] for t in tensors]
-        flipped = [_by_columns(t, made, self.long) for t in tensors]
+        flipped = [by_columns(t, made, self.long) for t in tensors]
         m, n, k = (math.prod(self.long[p] for p in group) for group in made.groups)
         alone = not made.loops and not any(made.packed) and not self.product.scratch
         return _Bound(
@@ -204,15 +212,6 @@ def heard(bits: int, out: Array) -> int:
     with np.errstate(invalid="ignore"):
         made = np.isnan(np.minimum.reduce(out, axis=None))
     return bits if made else bits & ~INVALID
-
-
-def _by_columns(tensor: Tensor, made: Plan, extents: Mapping[int, int]) -> bool:
-    """True where the tile's shortest stride runs down the rows of its matrix; of equal strides the longer run."""
-    rows, columns = made.groups[tensor.rows], made.groups[tensor.columns]
-    if not rows or not columns:
-        return bool(rows)
-    row, column = ((abs(tensor.strides[p]), -extents[p]) for p in (rows[-1], columns[-1]))
-    return row < column
 
 
 class _Walk:

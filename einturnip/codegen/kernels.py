@@ -76,7 +76,7 @@ def compile_tile(
     if 0 in extents:
         return compile_empty(einsum, extents, mode)
     product = _product(einsum, extents, mode == "whole")
-    if product is not None:
+    if product is not None and not product.rounds:
         made = _multiplied(product, einsum, mode) if native and not by_blas else product
         if made is not product or not product.dear:
             return made
@@ -165,6 +165,8 @@ def _code_of(product: ContractionKernel, einsum: Einsum, mode: Mode) -> Recipe |
 
     Of many small matrices by code as well where that beats the general kernels.
     """
+    if product.rounds:
+        return recipe(einsum, mode)
     if not product.is_vector:
         return multiplication(product) if is_quick(product) else None
     made = recipe(einsum, mode)

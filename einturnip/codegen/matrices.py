@@ -231,3 +231,12 @@ def _block(labels: Sequence[int], extents: Mapping[int, int], most: int) -> dict
         blocks[label] = -(-extents[label] // count)
         most = most // blocks[label] if blocks[label] == extents[label] else 1
     return blocks
+
+
+def by_columns(tensor: Tensor, made: Plan, extents: Mapping[int, int]) -> bool:
+    """True where the tile's shortest stride runs down the rows of its matrix; of equal strides the longer run."""
+    rows, columns = made.groups[tensor.rows], made.groups[tensor.columns]
+    if not rows or not columns:
+        return bool(rows)
+    row, column = ((abs(tensor.strides[p]), -extents[p]) for p in (rows[-1], columns[-1]))
+    return row < column

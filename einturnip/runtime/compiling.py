@@ -19,6 +19,7 @@ from einturnip.codegen.kernels import (
     prepare_code,
     prepare_kernels,
     product_code,
+    product_kernel,
     row_code,
 )
 from einturnip.codegen.native import library
@@ -167,7 +168,7 @@ def _gains_of(tasks: TaskGraph, machine: Machine) -> tuple[_Gain, ...]:
             codes = _codes(node.einsum, parts[i].tiles, mode) if isinstance(node, EinsumNode) else ()
             if not isinstance(node, EinsumNode) or not codes:
                 continue
-            by_blas = isinstance(node.einsum, Einsum) and contraction(node.einsum) is not None
+            by_blas = _is_by_blas(node.einsum, parts[i].tiles, mode)
             if by_blas:
                 saved = BEYOND_BLAS * float(seconds[i])
             else:  # what is not products of a region takes twice as long in NumPy at least
@@ -181,6 +182,14 @@ def _gains_of(tasks: TaskGraph, machine: Machine) -> tuple[_Gain, ...]:
     gains, number = tuple(found.values()), id(tasks)
     _gains[number] = weakref.ref(tasks, lambda _: _gains.pop(number, None)), gains
     return gains
+
+
+def _is_by_blas(space: Space, tile: tuple[int, ...], mode: Mode) -> bool:
+    """Whether a kernel without machine code calls BLAS."""
+    if not isinstance(space, Einsum) or contraction(space) is None:
+        return False
+    kernel = product_kernel(space, tile, mode) if 0 not in tile else None
+    return kernel is not None and not kernel.rounds
 
 
 def _codes(space: Space, tile: tuple[int, ...], mode: Mode) -> tuple[Code, ...]:
