@@ -13,6 +13,7 @@ from einturnip.codegen.cuda.elementwise import local
 from einturnip.codegen.cuda.frame import Frame, decode, frame, indented, kernel, product
 from einturnip.codegen.cuda.scalars import Writer
 from einturnip.codegen.cuda.types import ANY, CudaKernel, Grid
+from einturnip.codegen.fold import rounds
 from einturnip.codegen.protocol import Mode
 from einturnip.core.algebra import Aggregation
 from einturnip.core.dtypes import I64
@@ -20,6 +21,7 @@ from einturnip.core.einsum import Einsum, Index, Key
 from einturnip.core.errors import InternalError
 
 THREADS = 256
+IN_A_ROW = 64  # values, or partial states, that a state takes where each is rounded
 _BLOCKS = 1024  # enough for any GPU of today
 _LEAST_SHARE = 16  # points that a thread should fold at least before blocks share an output
 _MOST_PARTS = 512
@@ -117,14 +119,35 @@ def _fold(made: Frame, einsum: Einsum) -> str:
     lines += ["if (there && points) {", "  const i64 stride = down * g.param[3];"]
     lines.append("  const i64 begin = blockIdx.y * (i64)down + mine;")
     lines += ["  " + line for line in _odometer(walked)]
-    lines.append("  for (i64 n = begin; n < points; n += stride) {")
-    lines += ["    " + line for line in point(made, einsum, "s")]
-    lines += ["    " + line for line in _turn(walked)]
-    lines += ["  }", "}", "together(f, s, shared, thread, step, mine, down);", "if (there && mine == 0) {"]
+    lines += ["  " + line for line in _walk(state, rounds(aggregation), made, einsum, walked)]
+    lines += ["}", "together(f, s, shared, thread, step, mine, down);", "if (there && mine == 0) {"]
     lines += ["  if (g.param[3] > 1) {"]
     lines += [f"    (({state}*)h.workspace)[blockIdx.y * ({product(out)}) + number] = s;", "  } else {"]
     lines += ["    " + line for line in settle(made, einsum, aggregation)]
     return indented([*lines, "  }", "}"])
+
+
+def _walk(state: str, rounds: bool, made: Frame, einsum: Einsum, walked: list[int]) -> list[str]:
+    """A thread's points folded into ``s``; where each is rounded in blocks of partial states, and blocks of those."""
+    if not rounds:
+        body = [*point(made, einsum, "s"), *_turn(walked)]
+        return ["for (i64 n = begin; n < points; n += stride) {", *["  " + line for line in body], "}"]
+    body = [*point(made, einsum, "part"), *_turn(walked)]
+    return [
+        "for (i64 n = begin; n < points;) {",
+        f"  {state} block;",
+        "  block.clear();",
+        f"  for (int b = 0; b < {IN_A_ROW} && n < points; b++) {{",
+        f"    {state} part;",
+        "    part.clear();",
+        f"    for (int k = 0; k < {IN_A_ROW} && n < points; k++, n += stride) {{",
+        *["      " + line for line in body],
+        "    }",
+        "    block.join(f, part);",
+        "  }",
+        "  s.join(f, block);",
+        "}",
+    ]
 
 
 def _parts(made: Frame, einsum: Einsum) -> str:

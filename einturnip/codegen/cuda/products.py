@@ -20,6 +20,7 @@ from einturnip.codegen.cuda.folding import workspace as fold_workspace
 from einturnip.codegen.cuda.frame import Frame, decode, indented, kernel, product
 from einturnip.codegen.cuda.scalars import Writer, ctype
 from einturnip.codegen.cuda.types import ANY, CudaKernel, Grid
+from einturnip.codegen.fold import rounds
 from einturnip.codegen.protocol import Mode
 from einturnip.core.einsum import Einsum, labels_read
 from einturnip.core.scalar import labels_of, slots_of
@@ -28,6 +29,7 @@ TILE, DEPTH, SIDE = 64, 16, 4
 THREADS = (TILE // SIDE) ** 2
 _LEAST = 32  # rows and columns below which threads would stand idle
 _MOST_SLOTS = 4
+_TERMS = 128  # that a thread adds for each output before their sum joins another, where each is rounded
 _PANELS_NBYTES = 40 << 10  # of shared memory
 
 
@@ -135,7 +137,9 @@ class _Product:
         lines += self._table("row0", "M", TILE, s.rows, s.left, "side")
         lines += self._table("column0", "N", TILE, s.columns, s.right, "side")
         lines += [f"const int ty = threadIdx.x / {TILE // SIDE}, tx = threadIdx.x % {TILE // SIDE};"]
-        lines += [f"{states.state_type(aggregation)} t[{SIDE}][{SIDE}];", *_square(["t[i][j].clear();"])]
+        state, partial = states.state_type(aggregation), self._in_blocks
+        lines += [f"{state} t[{SIDE}][{SIDE}];", *_square(["t[i][j].clear();"])]
+        lines += [f"{state} sums[{SIDE}][{SIDE}];", *_square(["sums[i][j].clear();"])] if partial else []
         lines += [f"for (i64 k0 = 0; k0 < K; k0 += {DEPTH}) {{"]
         flat = [f"flat[n] = {flat_index(self.einsum)};"] if self._argued else []
         lines += ["  " + x for x in self._table("k0", "K", DEPTH, s.folded, [*s.left, *s.right], "fold", flat)]
@@ -144,8 +148,19 @@ class _Product:
             f"  const int depth = K - k0 < {DEPTH} ? (int)(K - k0) : {DEPTH};",
             *["  " + x for x in self._inner()],
         ]
+        if partial:
+            full = f"if (k0 % {_TERMS} == {_TERMS - DEPTH} || k0 + {DEPTH} >= K) {{"
+            joined = _square(["sums[i][j].join(q, t[i][j]);", "t[i][j].clear();"])
+            lines += ["  " + x for x in (full, *["  " + x for x in joined], "}")]
         lines += ["  __syncthreads();", "}", "if (read) atomicOr(&seen, read);", "__syncthreads();", "read = seen;"]
         return indented([*lines, *self._results()])
+
+    @property
+    def _in_blocks(self) -> bool:
+        """Whether partial sums of some terms join others: of long folds in which each value more is rounded."""
+        e = self.einsum
+        assert e.aggregation is not None
+        return rounds(e.aggregation) and math.prod(e.bounds[p] for p in self.sides.folded) > 2 * _TERMS
 
     @property
     def _argued(self) -> bool:
@@ -212,7 +227,10 @@ class _Product:
             "if (row < M && column < N) {",
         ]
         body += ["  " + x for x in (*decode("row", s.rows), *decode("column", s.columns))]
-        body += [f"  {states.state_type(aggregation)} s = t[i][j];", "  tell(f, s.a, read);"]
+        body += [
+            f"  {states.state_type(aggregation)} s = {'sums' if self._in_blocks else 't'}[i][j];",
+            "  tell(f, s.a, read);",
+        ]
         return _square([*body, *["  " + x for x in settle(self.made, self.einsum, aggregation)], "}"])
 
 
