@@ -117,6 +117,7 @@ def test_some_drawn_sums() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(7200)
 @pytest.mark.usefixtures("own_kernels")
 def test_drawn_sums() -> None:
     """``EINTURNIP_TEST_SUMS`` sums, 10,000 by default."""
