@@ -6,10 +6,12 @@ distances, (max, +). What hangs on one side alone is computed as it is packed, o
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from einturnip.codegen.assemble import needed
+from einturnip.codegen.fold import rounds
 from einturnip.codegen.graph import Graph
 from einturnip.codegen.native import processor
 from einturnip.codegen.window import terms
@@ -18,6 +20,7 @@ from einturnip.core.einsum import Access, Einsum, labels_read
 
 CHUNK = 128  # terms that are packed together
 COLUMN_VECTORS = 16  # that are packed together, for the second cache
+_MOST_ROUNDED = 64  # chunks whose sums are added one after the other; longer sums are done in blocks of partial sums
 _LEAST_ROWS, _LEAST_COLUMNS, _LEAST_TERMS = 48, 32, 8
 _LINE = 64
 # A tile of more than these few operations would be long code, and does not wait for its operands.
@@ -80,6 +83,9 @@ def packed(einsum: Einsum, graph: Graph, root: int) -> Packing | None:
     """How an einsum's operands are packed, where there are enough rows, columns and terms that share them."""
     column, bounds = einsum.n_out - 1, einsum.bounds
     folded = range(einsum.n_out, len(bounds))
+    rounded = einsum.aggregation is not None and rounds(einsum.aggregation)
+    if rounded and math.prod(bounds[p] for p in folded) > _MOST_ROUNDED * CHUNK:
+        return None
     if column < 1 or not folded or einsum.keys or bounds[column] < _LEAST_COLUMNS:
         return None
     term = max(folded, key=lambda p: bounds[p])
