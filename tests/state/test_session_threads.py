@@ -177,7 +177,7 @@ def test_sources_are_opened_while_others_are_counted(switching) -> None:
 
     def opens() -> None:
         while not stop.is_set():
-            source = chunked.ChunkedSource("x", (4,), DTYPES["f64"], (2,), lambda *_: None, lambda: None)
+            source = chunked.ChunkedSource("x", (4,), DTYPES["f64"], (2,), lambda *_: None, lambda: None, 0)
             source.close()
 
     with ThreadPoolExecutor(3) as pool:
