@@ -7,7 +7,7 @@ JOBS ?= 2
 DEMO := $(WORK)/demo
 EXAMPLE := docs/examples/diffusion
 
-.PHONY: demo check format lint types layers test cuda docs wheel bench clean
+.PHONY: demo check quick format lint types layers prose test slow cuda docs wheel bench clean
 .DEFAULT_GOAL := check
 
 # The interpreter's name may differ, and a virtual environment made by one that is too old helps nobody: say so first.
@@ -30,8 +30,14 @@ demo: $(VENV)/.demo
 	$(BIN)/python $(EXAMPLE)/verify.py $(DEMO)
 
 # The one gate; CI runs it too.
-check: format lint types layers test docs wheel
+check: format lint types layers prose test docs wheel
 	@echo "make check: all passed"
+
+# For the time between two edits: the static checks, and the folders whose tests take a few milliseconds each.
+QUICK := tests/core tests/lang tests/language tests/oracle
+quick: format lint types layers prose
+	$(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal -m "not gpu and not slow" $(QUICK)
+	@echo "make quick: all passed"
 
 format: $(VENV)/.dev
 	$(BIN)/ruff format --check .
@@ -45,9 +51,18 @@ types: $(VENV)/.dev
 layers: $(VENV)/.dev
 	$(BIN)/lint-imports
 
-# JOBS processes side by side; a file's tests stay in one of them, for what they share is made once.
+# Counts of wording that is to go may only fall; tests/prose_counts.json stores them.
+prose: $(VENV)/.dev
+	$(BIN)/python tests/prose_check.py
+
+# JOBS processes side by side. Each starts with a half of the tests, file by file, and the first to finish takes tests of
+# the other: with whole files, the largest ones came last and left a core without work.
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m "not gpu and not slow"
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "not gpu and not slow"
+
+# The long variants, which 'check' leaves out; those for CUDA are under 'cuda'.
+slow: $(VENV)/.dev
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "slow and not gpu" --ignore=tests/codegen/cuda/test_compiled.py
 
 # Every CUDA source that the tests' programs make, compiled for each architecture; 'check' compiles a sample.
 cuda: $(VENV)/.dev

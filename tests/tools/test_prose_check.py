@@ -1,0 +1,36 @@
+"""The ratchet on wording: what is counted, and that counts may only fall."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests import prose_check
+from tests.prose_check import DUPLICATES, SUMMARIES, compare, counted
+
+
+def test_what_is_counted(tmp_path: Path) -> None:
+    package = tmp_path / "einturnip"
+    package.mkdir()
+    (tmp_path / "docs/benchmarks").mkdir(parents=True)
+    (tmp_path / "docs/page.md").write_text("It hangs on the size, so many bytes. So many!\n")
+    (tmp_path / "docs/benchmarks/run.md").write_text("It hangs on the size.\n")
+    (package / "a.py").write_text(f'"""{"x" * 101}"""\n\n\nclass Part:\n    """{"y" * 100}"""\n\n\nclass _Own: ...\n')
+    (package / "b.py").write_text("class Part: ...\n\n\nclass _Own: ...\n")
+    assert {name: count for name, count in counted(tmp_path).items() if count} == {
+        "hangs on (depends on)": 1,
+        "so many (a count)": 2,
+        DUPLICATES: 1,
+        SUMMARIES: 1,
+    }
+
+
+def test_counts_may_only_fall(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert compare({"a": 2, "b": 1, "c": 1}, {"a": 1, "b": 2, "c": 1}) == (["a: 2, at most 1"], ["b: 1, stored as 2"])
+    stored = dict.fromkeys([*prose_check.PHRASES, DUPLICATES, SUMMARIES], 3)
+    for change, code, said in [(0, 0, ""), (1, 1, "more than before"), (-1, 0, "--update")]:
+        monkeypatch.setattr(prose_check, "counted", lambda _, by=change: stored | {DUPLICATES: stored[DUPLICATES] + by})
+        monkeypatch.setattr(prose_check.json, "loads", lambda _: stored)
+        assert prose_check.main([]) == code
+        assert said in capsys.readouterr().out
