@@ -69,7 +69,7 @@ def _build(einsum: Einsum, extents: tuple[int, ...], whole: bool, points: int) -
 
 
 def _partial_states(assembler: Assembler, einsum: Einsum) -> list[list[int]]:
-    """States between a block's and the fold's own, lowest first: none unless so many blocks meet that rounding adds up.
+    """Partial states between a block's state and the result's, lowest first; none where few blocks are folded.
 
     Each takes at most ``BLOCKS_IN_A_ROW`` of the states below it.
     """

@@ -52,7 +52,7 @@ class Loops(Values):
         self.at.pop(label, None)
 
     def _fix(self, moving: frozenset[int]) -> None:
-        """Compute what hangs on none of the labels that still move, so that it is computed once."""
+        """Compute once, ahead of a loop, what depends on none of the labels that still move."""
         still = moving | (frozenset(range(self.n)) - self.at.keys())
         for node in self.order:
             n = self.graph[node]
@@ -60,7 +60,7 @@ class Loops(Values):
                 self.value(node, {})
 
     def _strips(self, label: int, inside: Callable[[], None], moving: Sequence[int]) -> None:
-        """So few rows at a time that their pages stay known while vectors are put beside each other in them."""
+        """A few rows at a time, so that the TLB holds their pages while vectors are stored side by side in them."""
         extent = self.extents[label]
         strips = self.code.integer("sdiv", self.code.integer("add", extent, _STRIP - 1), _STRIP)
 
