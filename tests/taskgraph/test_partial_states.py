@@ -1,0 +1,56 @@
+"""Accumulations of many tiles: partial states that join, in the task graph, the memory graph and a run."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+from click.testing import CliRunner
+
+import einturnip as et
+from einturnip.cli.main import cli
+from einturnip.taskgraph.accumulate import IN_A_ROW, Accumulators
+
+
+def test_no_state_takes_too_many_things() -> None:
+    for tiles in (1, IN_A_ROW, IN_A_ROW + 1, 5000):
+        taken, made = Counter[int](), list[int]()
+
+        def new(key: tuple[int, ...], made: list[int] = made) -> int:
+            made.append(len(made))
+            return made[-1]
+
+        def join(key: tuple[int, ...], upper: int, lower: int, taken: Counter[int] = taken) -> None:
+            taken[upper] += 1
+
+        states = Accumulators(True, new, join)
+        for _ in range(tiles):
+            taken[states.to_touch(())] += 1
+        last = states.finish(())
+        assert max(taken.values()) <= IN_A_ROW
+        assert sum(taken.values()) == tiles + len(made) - 1  # every state but the last joins another
+        assert last == made[-1] if tiles <= IN_A_ROW else last in made
+
+
+def test_a_plan_of_many_tiles_is_right_and_proven(tmp_path: Path) -> None:
+    (tmp_path / "m.ein").write_text("input X : f32[i]\nZ = mean[i] X[i]\noutput Z\n")
+    arguments = [
+        "plan",
+        str(tmp_path / "m.ein"),
+        "--dim",
+        "i=1000000",
+        "--arena",
+        "64KiB",
+        "--emit",
+        "memgraph",
+        "--format",
+        "json",
+    ]
+    plan = CliRunner().invoke(cli, arguments)
+    assert plan.exit_code == 0, plan.output
+    (tmp_path / "plan.json").write_text(plan.stdout)
+    proven = CliRunner().invoke(cli, ["verify", str(tmp_path / "plan.json")])
+    assert proven.exit_code == 0, proven.output
+    program = et.compile((tmp_path / "m.ein").read_text())
+    assert program(X=np.ones(1_000_000, np.float32), arena="64KiB")["Z"] == 1
