@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from itertools import accumulate
 from typing import Literal, NamedTuple
 from unicodedata import combining, east_asian_width
 
@@ -25,6 +26,13 @@ class Span(NamedTuple):
         return Span(self.file, self.line, self.column, other.end_line, other.end_column)
 
 
+class Edit(NamedTuple):
+    """A replacement that mends a program: the text at a place, and what to write there instead."""
+
+    span: Span
+    text: str
+
+
 @dataclass(frozen=True)
 class Diagnostic:
     """One finding about a program.
@@ -34,6 +42,7 @@ class Diagnostic:
         secondary: other places that belong to it, each with what is to be seen there.
         expected, found: empty where the message says it all.
         help: how to mend it; where a mended text exists, that text.
+        edits: what the help says as replacements, for editors; empty where it leaves a choice or a part to the writer.
         source: the lines the spans lie on, as (file, number, text), so that a diagnostic renders on its own.
     """
 
@@ -46,6 +55,7 @@ class Diagnostic:
     help: str = ""
     severity: Severity = "error"
     source: tuple[tuple[str, int, str], ...] = ()
+    edits: tuple[Edit, ...] = ()
 
     def render(self) -> str:
         """The diagnostic as text: message, place, source lines with the spans underlined, expected, found, help."""
@@ -82,12 +92,51 @@ def called(diagnostic: Diagnostic, call: Span) -> Diagnostic:
     return replace(diagnostic, secondary=(*diagnostic.secondary, (call, "called here")))
 
 
+def mended(text: str, edits: Iterable[Edit]) -> str:
+    """A program's text with replacements made; of those that overlap the first in the text counts."""
+    lines = text.split("\n")
+    begins = list(accumulate((len(line) + 1 for line in lines), initial=0))
+    found, end = [], 0
+    places = {
+        (begins[e.span.line - 1] + e.span.column - 1, begins[e.span.end_line - 1] + e.span.end_column - 1, e.text)
+        for e in edits
+    }
+    for start, stop, new in sorted(places):
+        if start >= end:
+            found += [text[end:start], new]
+            end = max(stop, end)
+    return "".join(found) + text[end:]
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """The known name that a word is a misspelling of, or nothing.
+
+    At most one letter in three is changed, added, left out or exchanged with the next: a word further off is another.
+    """
+    names = list(known)
+    same = [name for name in names if name.lower() == word.lower()]
+    close = same or get_close_matches(word, names, n=3, cutoff=0.6)
+    return next((name for name in close if _distance(word.lower(), name.lower()) <= max(1, len(word) // 3)), "")
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """``did you mean 'x'?`` for the nearest known name, or nothing."""
-    close = get_close_matches(word, list(known), n=1, cutoff=0.6) or get_close_matches(
-        word.lower(), [k for k in known if k.lower() == word.lower()], n=1, cutoff=0.0
-    )
-    return f"did you mean '{close[0]}'?" if close else ""
+    found = nearest(word, known)
+    return f"did you mean '{found}'?" if found else ""
+
+
+def _distance(a: str, b: str) -> int:
+    """Edits from one word to another (Damerau and Levenshtein's, each pair of letters exchanged once)."""
+    before: list[int] = []
+    row = list(range(len(b) + 1))
+    for i, x in enumerate(a, 1):
+        before, last, row = row, before, [i]
+        for j, y in enumerate(b, 1):
+            cost = min(before[j] + 1, row[j - 1] + 1, before[j - 1] + (x != y))
+            if i > 1 and j > 1 and x == b[j - 2] and a[i - 2] == y:
+                cost = min(cost, last[j - 2] + 1)
+            row.append(cost)
+    return row[-1]
 
 
 def _excerpt(

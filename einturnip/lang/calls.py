@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
+
 from einturnip.core.algebra import AGGREGATIONS
-from einturnip.core.diagnostics import did_you_mean
+from einturnip.core.diagnostics import Diagnostic, Edit
 from einturnip.core.dtypes import DTYPES
 from einturnip.lang import syntax as s
 from einturnip.lang import typing as t
@@ -11,30 +13,12 @@ from einturnip.lang.context import Elaborating
 from einturnip.lang.functions import call_function
 from einturnip.lang.gradients import gradient
 from einturnip.lang.imports import modules_with
+from einturnip.lang.known_elsewhere import EXAMPLES, KNOWN_ELSEWHERE, REWRITES
 from einturnip.lang.labels import lacks_labels, occurrences
 from einturnip.lang.scope import dtype_named
 from einturnip.lang.types import Expr
 from einturnip.lang.words import BUILT_IN, ELEMENTWISE, FUNCTIONS
 
-_FOREIGN = {
-    "ln": "log(x)",
-    "power": "x ^ y",
-    "pow": "x ^ y",
-    "square": "x ^ 2",
-    "maximum": "max(a, b)",
-    "minimum": "min(a, b)",
-    "if": "where(c, a, b)",
-    "select": "where(c, a, b)",
-    "arctan": "",
-    "einsum": "C[i,k] = A[i,j] * B[j,k]",
-    "range": "a label, as in [i: n]",
-    "dot": "sum[i] x[i] * y[i]",
-    "matmul": "C[i,k] = A[i,j] * B[j,k]",
-    "transpose": "B[j,i] = A[i,j]",
-    "norm": "sqrt(sum[i] x[i]^2)",
-    "var": "mean[i] (x[i] - mean[i] x[i])^2",
-    "count": "sum[i] i64(m[i])",
-}
 _ARITY = {"where": 3, "min": 2, "max": 2}
 _SHAPES = {"where": "where(condition, a, b)", "min": "min(a, b)", "max": "max(a, b)"}
 
@@ -70,7 +54,7 @@ def _built_in(at: Elaborating, node: s.Call) -> Expr | None:
         shape = _SHAPES.get(name, f"{name}(x)")
         message = f"'{name}' takes {wanted} argument{'s' * (wanted > 1)}"
         at.scope.error(
-            "E043", message, node.span, f"write {shape}", expected=str(wanted), found=str(len(node.arguments))
+            "E043", message, node.span, f"it is {shape}", expected=str(wanted), found=str(len(node.arguments))
         )
         return None
     arguments = [at.expr(argument) for argument in node.arguments]
@@ -128,13 +112,35 @@ def _unknown(at: Elaborating, node: s.Call) -> None:
         message = f"the function '{name}' is used before it is defined"
         span = later[-1].syntax.name_span
         scope.conflict("E021", message, node.name_span, span, "defined here", "move its definition up")
-    elif _FOREIGN.get(name):
-        scope.error("E021", f"unknown function '{name}'", node.name_span, f"write {_FOREIGN[name]}")
     elif dtype_named(name):
         scope.unknown_dtype(name, node.name_span)
     elif modules := modules_with(name):
         help_text = f"it is in {modules[0]}; begin with: import {modules[0]}"
         scope.error("E021", f"unknown function '{name}'", node.name_span, help_text)
+    elif name in KNOWN_ELSEWHERE:
+        _known_elsewhere(at, node)
     else:
-        help_text = did_you_mean(name, [*scope.draft.functions, *FUNCTIONS, *DTYPES, *AGGREGATIONS])
-        scope.error("E021", f"unknown function '{name}'", node.name_span, help_text)
+        names = [*scope.draft.functions, *FUNCTIONS, *DTYPES, *AGGREGATIONS]
+        scope.misspelt("E021", f"unknown function '{name}'", name, node.name_span, names)
+
+
+def _known_elsewhere(at: Elaborating, node: s.Call) -> None:
+    """A function of other languages: what is exactly the same here, or what there is."""
+    name, message = node.name, f"unknown function '{node.name}'"
+    edits: tuple[Edit, ...] = ()
+    if name in REWRITES:
+        names, written = REWRITES[name]
+        texts = [at.scope.draft.text(argument.span) for argument in node.arguments]
+        if len(texts) == len(names.split()) and all(texts):
+            given = dict(zip(names.split(), texts, strict=True))
+            # In parentheses, unless it is a name, a number or an access: it becomes part of another expression.
+            plain = {k: v if re.fullmatch(r"[\w.]+(\[[^\[\]]*\])?", v) else f"({v})" for k, v in given.items()}
+            whole = re.sub(r"[A-Za-z_]\w*", lambda m: plain.get(m[0], m[0]), written)
+            written = whole if re.fullmatch(r"\w+\([^()]*\)", whole) else f"({whole})"
+            edits = (Edit(node.span, written),)
+        help_text = f"write {written}"
+    elif name in EXAMPLES:
+        help_text = f"it is an equation here: {EXAMPLES[name]}"
+    else:
+        help_text = f"the functions are {', '.join(sorted(FUNCTIONS))}"
+    at.scope.problems.append(Diagnostic("E021", message, node.name_span, help=help_text, edits=edits))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from einturnip.core.diagnostics import Diagnostic, Span
+from einturnip.core.diagnostics import Diagnostic, Edit, Span
 from einturnip.lang import syntax as s
 from einturnip.lang.lex import CONTINUES, Token
 
@@ -111,8 +111,11 @@ class _Cutter:
             position += 1
         for bracket in brackets[-1:]:
             message = f"'{bracket.text}' is never closed"
-            help_text = f"add the missing '{_CLOSER[bracket.text]}'"
-            chunk.problems.append(Diagnostic("E002", message, bracket.span, help=help_text))
+            closer, span = _CLOSER[bracket.text], chunk.tokens[-1].span
+            end = Span(span.file, span.end_line, span.end_column, span.end_line, span.end_column)
+            edits = (Edit(end, closer),) if len(brackets) == 1 else ()
+            help_text = f"add the missing '{closer}'"
+            chunk.problems.append(Diagnostic("E002", message, bracket.span, help=help_text, edits=edits))
         return chunk, position, bool(brackets) and position == limit
 
     def _after_hints(self, position: int, limit: int) -> int:
@@ -196,7 +199,9 @@ def _close(chunk: Chunk, brackets: list[Token], token: Token) -> bool:
     """Close the innermost bracket, or say why the token does not."""
     if not brackets:
         message = f"'{token.text}' closes a bracket that was never opened"
-        chunk.problems.append(Diagnostic("E002", message, token.span, help=f"delete '{token.text}'"))
+        chunk.problems.append(
+            Diagnostic("E002", message, token.span, help=f"delete '{token.text}'", edits=(Edit(token.span, ""),))
+        )
         return False
     opener = brackets[-1]
     if _CLOSER[opener.text] == token.text:

@@ -169,7 +169,7 @@ def declare_output(scope: Scope, declaration: s.OutputDeclaration) -> None:
     name, span = declaration.name, declaration.span
     twice = scope.draft.outputs.get(name)
     if twice is not None:
-        help_text = "give one of them another name"
+        help_text = "once is enough"
         scope.conflict("E025", f"'{name}' is an output already", span, twice.span, "here", help_text)
     elif name in scope.tensors:
         tensor = scope.tensors[name]

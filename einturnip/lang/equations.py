@@ -154,6 +154,9 @@ class Elaboration:
         term = term_of(node, name)
         text = self.scope.draft.text(term.span)
         help_text = f"say how to aggregate it: sum[{name}] {text}" if text else f"aggregate it: sum[{name}] ..."
+        bound = [other for other in self.bound if other.isidentifier() and other != name]
+        if bound:  # a slip of the pen looks the same
+            help_text += f"; or write another label in its place: {', '.join(bound)}"
         known = self.scope.tensors.get(name)
         if known is not None and known.rank == 0:
             help_text = (
@@ -178,7 +181,7 @@ class Elaboration:
                 call_name = None if self.root is None else _called(self.root)
                 also = "" if call_name is None else f" and no result of '{call_name}'"
                 message = f"label '{name}' {where} has no size: no tensor{also} has it as an axis"
-                help_text = f"write its size: [{name}: n]"
+                help_text = f"write its size, as in [{name}: n]"
                 if any(other.name == label.name and k != number for k, other in enumerate(self.labels)):
                     help_text += f"; the '{name}' that an aggregation binds is another label"
                 self.scope.error("E032", message, label.span, help_text)
@@ -315,7 +318,7 @@ class Elaboration:
             if bound.name in mine:
                 first = self.labels[mine[bound.name]].span
                 message = f"label '{bound.name}' is bound twice"
-                self.scope.conflict("E033", message, bound.span, first, "first here", f"delete one '{bound.name}'")
+                self.scope.conflict("E033", message, bound.span, first, "first here", "bind it once")
                 fine = False
                 continue
             end = bound.span.column + len(bound.name)

@@ -144,7 +144,7 @@ def _matched(at: Elaborating, node: s.Call, function: s.Function) -> list[tuple[
                 secondary=((function.name_span, "defined here"),),
                 expected=shape,
                 found=str(len(node.arguments)),
-                help=f"write {shape}",
+                help=f"it is {shape}",
             )
         )
         fine = False

@@ -19,7 +19,7 @@ def gradient(at: Elaborating, node: s.Call) -> Access | None:
     named = [argument for argument in node.arguments if isinstance(argument, s.Named)]
     if len(node.arguments) != 2 or named:
         message = "'grad' takes a scalar and the tensor that it is derived by"
-        help_text = "write grad(loss, W[i, j])"
+        help_text = "it is called as in grad(loss, W[i, j])"
         at.scope.error("E043", message, node.span, help_text, expected="2", found=str(len(node.arguments)))
         return None
     loss_node, by_node = node.arguments

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from einturnip.core.diagnostics import Diagnostic
+from einturnip.core.diagnostics import Diagnostic, Edit
 from einturnip.core.dtypes import DTYPES
 from einturnip.lang.lex import OPERATORS
 from einturnip.lang.spot import Spot
@@ -20,8 +20,8 @@ FAR_WORDS = {
     "while": "a loop counts: for i in 0 .. n {",
     "foreach": "write for i in 0 .. n {",
     "print": "write output NAME",
-    "from": "write import std.nn",
-    "using": "write import std.nn",
+    "from": "libraries are imported as in import std.nn",
+    "using": "libraries are imported as in import std.nn",
     "include": 'write import "file.ein"',
     "class": "there are tensors and functions only",
     "assert": "there are no assertions",
@@ -63,9 +63,16 @@ def _far_word(spot: Spot) -> Diagnostic | None:
     closed = spot.closing(opened) if opened == 2 else -1
     if word in FUNCTION_WORDS and closed > 0:
         help_text = f"write fn {spot.text(1, closed + 1)} {{ ... return ... }}"
-    if word == "print" and spot.at(1).type == "NAME":
-        help_text = f"write output {spot.at(1).text}"
-    return spot.wrong(f"no statement begins with '{word}'", help_text, span=spot.first.span)
+    edits: tuple[Edit, ...] = ()
+    named = [token for token in spot.tokens[1:] if token.type != "LPAR" and token.type != "RPAR"]
+    if word == "print" and len(named) == 1 and named[0].type == "NAME":
+        help_text, edits = f"write output {named[0].text}", spot.edit(0, len(spot.tokens), f"output {named[0].text}")
+    if word in ("let", "var"):
+        edits = spot.edit(0, 1, "")
+    if word == "from" and len(spot.tokens) == 4 and spot.tokens[1].text == "std":
+        help_text = f"write import std.{spot.tokens[3].text}"
+        edits = spot.edit(0, 4, f"import std.{spot.tokens[3].text}")
+    return spot.wrong(f"no statement begins with '{word}'", help_text, span=spot.first.span, edits=edits)
 
 
 # -- loops -------------------------------------------------------------------------------------------------------------
@@ -76,23 +83,28 @@ def _loop(spot: Spot) -> Diagnostic:
     name = next((token.text for token in spot.tokens if token.type == "NAME"), "i")
     begin = spot.find("_IN", "_EQUAL") + 1
     stop = spot.find("BLOCK", start=begin)
+    block = stop >= 0
     stop = len(spot.tokens) if stop < 0 else stop
     if spot.tokens[stop - 1].type == "COLON" or spot.tokens[stop - 1].text == "do":
         stop -= 1
     first, last = _range(spot, begin, stop) if begin else ("0", "n")
-    help_text = f"write for {name} in {first} .. {last} {{"
+    head = f"for {name} in {first} .. {last} {{"
+    help_text = f"write {head}" if block else f"write {head} ... }}"
+    edits = spot.edit(0, stop + 1, head) if block and last != "..." else ()
+    if last == "":
+        help_text, edits = "a loop counts over a range: for i in 0 .. n {", ()
     token = spot.token
     if 0 < begin < stop and spot.tokens[begin].text == "range":
-        return spot.wrong("a range is written FIRST .. END", help_text, span=spot.span(begin, stop))
+        return spot.wrong("a range is written FIRST .. END", help_text, span=spot.span(begin, stop), edits=edits)
     if token.type == "END" or (token.type == "COLON" and spot.at(1).type == "END"):
-        return spot.wrong("the block of the loop is missing: it stands in { }", help_text)
+        return spot.wrong("the block of the loop is missing: it stands in { }", help_text, edits=edits)
     if token.type == "ELLIPSIS":
-        return spot.wrong("a range has two dots; its end is not in it", help_text)
+        return spot.wrong("a range has two dots; its end is not in it", help_text, edits=edits)
     if token.type == "COLON":
-        return spot.wrong("a range is written with '..', not ':'", help_text)
+        return spot.wrong("a range is written with '..', not ':'", help_text, edits=edits)
     if token.type == "BLOCK":
-        return spot.wrong("the loop has no range: FIRST .. END", help_text)
-    return spot.wrong(f"unexpected '{token.text}' in the head of a loop", help_text)
+        return spot.wrong("the loop has no range: FIRST .. END", help_text, edits=edits)
+    return spot.wrong(f"unexpected '{token.text}' in the head of a loop", help_text, edits=edits)
 
 
 def _range(spot: Spot, begin: int, stop: int) -> tuple[str, str]:
@@ -102,7 +114,9 @@ def _range(spot: Spot, begin: int, stop: int) -> tuple[str, str]:
         end = spot.closing(begin + 1)
         parts = spot.split(begin + 2, end if end > 0 else stop, "_COMMA")
     elif begin < stop and tokens[begin].type == "_LSQB":
-        return "0", "n"
+        texts = spot.split(begin + 1, stop - 1, "_COMMA")
+        counted = texts == [str(k) for k in range(len(texts))]
+        return ("0", str(len(texts))) if counted else ("0", "")
     else:
         parts = spot.split(begin, stop, "COLON", "_RANGE", "ELLIPSIS", "_COMMA")
     parts = [part for part in parts if part]
@@ -131,11 +145,13 @@ def _function(spot: Spot) -> Diagnostic | None:
     if position == closed + 1:
         return _body_missing(spot, head, name)
     if spot.before.type == "_EQUAL" and token.type == "BLOCK":
-        return spot.wrong("a block follows the parameters at once", f"delete =: {head} {{", span=spot.before.span)
+        span = spot.before.span
+        return spot.wrong("a block follows the parameters at once", f"delete =: {head} {{", span=span, instead="")
     if token.type == "_RETURN":
-        return spot.wrong("after '=' stands the value itself", f"write {head} = ...")
+        return spot.wrong("after '=' stands the value itself", f"write {head} = ...", instead="")
     if spot.before.type == "_EQUAL" and token.text == ">":
-        return spot.wrong("a function is written with '='", f"write {head} = ...", span=spot.before.span.to(token.span))
+        span = spot.before.span.to(token.span)
+        return spot.wrong("a function is written with '='", f"write {head} = ...", span=span, instead="=")
     return None
 
 
@@ -147,7 +163,9 @@ def _body_missing(spot: Spot, head: str, name: str) -> Diagnostic:
     skip = 2 if token.text == "-" and spot.at(1).text == ">" else 1 if token.type == "COLON" else 0
     body = spot.text(spot.position + skip, len(spot.tokens))
     span = token.span.to(spot.at(1).span) if skip == 2 else None
-    return spot.wrong("'=' or a block is expected after the parameters", f"write {head} = {body}", span=span)
+    edits = spot.edit(spot.position, spot.position + skip, " = " if skip == 1 else "= ")
+    message = "'=' or a block is expected after the parameters"
+    return spot.wrong(message, f"write {head} = {body}", span=span, edits=edits)
 
 
 def _parameter(spot: Spot) -> Diagnostic | None:
@@ -155,12 +173,14 @@ def _parameter(spot: Spot) -> Diagnostic | None:
     if token.type == "COLON" and before.type in ("NAME", "RSQB"):
         words = [t.text for t in spot.tokens[spot.position + 1 : spot.position + 2]]
         said = f": {words[0]}" if words else ":"
-        return spot.wrong("parameters have no dtype: a function takes any", f"delete '{said}'")
+        edits = spot.edit(spot.position, min(spot.position + 2, len(spot.tokens)), "")
+        return spot.wrong("parameters have no dtype: a function takes any", f"delete '{said}'", edits=edits)
     if spot.expected >= {"RSQB", "_COMMA"} and "NAME" not in spot.expected:
         return spot.wrong("the labels of a parameter are bare names", f"write {before.text} alone, or another name")
     if before.text in DTYPES and token.type == "NAME":
         help_text = f"delete '{before.text}'"
-        return spot.wrong("parameters have no dtype: a function takes any", help_text, span=before.span)
+        message = "parameters have no dtype: a function takes any"
+        return spot.wrong(message, help_text, span=before.span, instead="")
     return None
 
 
@@ -174,16 +194,21 @@ def _import(spot: Spot) -> Diagnostic | None:
         return spot.wrong("'import' names a library or a file", 'write import std.nn or import "file.ein"')
     if rest[0].type == "STRING":
         if spot.token.text == "as":
-            return spot.wrong("what is imported keeps its names", "delete what stands behind the file")
+            edits = spot.edit(spot.position, len(spot.tokens), "")
+            return spot.wrong("what is imported keeps its names", "delete what stands behind the file", edits=edits)
         return None
     if rest[0].type != "NAME":
         return None
     if rest[0].text == "std":
-        name = words[1] if len(words) > 1 else "nn"
-        return spot.wrong("a library's name is written with a dot", f"write import std.{name}")
+        if len(words) < 2:
+            return spot.wrong("a library's name is written with a dot", "name the library, as in import std.nn")
+        name = words[1]
+        edits = spot.edit(0, len(spot.tokens), f"import std.{name}") if len(words) == 2 else ()
+        return spot.wrong("a library's name is written with a dot", f"write import std.{name}", edits=edits)
     if "as" in words:
         message = "libraries of Python cannot be imported; the functions of the language need none"
-        return spot.wrong(message, "delete this line", span=spot.span(1, len(spot.tokens)))
+        edits = spot.edit(0, len(spot.tokens), "")
+        return spot.wrong(message, "delete this line", span=spot.span(1, len(spot.tokens)), edits=edits)
     message = f"'{rest[0].text}' is neither a library, std.NAME, nor a file in quotes"
     return spot.wrong(message, f'write import std.{words[0]} or import "{words[0]}.ein"', span=rest[0].span)
 
@@ -198,9 +223,12 @@ def _hint(spot: Spot) -> Diagnostic:
     opened = spot.find("LPAR")
     closed = spot.closing(opened) if opened == 2 else 1
     if 0 <= closed < spot.position:
-        return spot.wrong("a hint stands before an equation, and nothing else", f"delete @{kind}", "E012")
+        edits = spot.edit(0, closed + 1, "")
+        return spot.wrong("a hint stands before an equation, and nothing else", f"delete @{kind}", "E012", edits=edits)
     forms = {"tile": "@tile(i = 256, j = 4 parts)", "place": "@place(cuda:0)"}
-    return spot.wrong(f"unexpected '{spot.token.text}' in a hint", f"write {forms.get(kind, '@keep')}", "E012")
+    return spot.wrong(
+        f"unexpected '{spot.token.text}' in a hint", f"hints are written as in {forms.get(kind, '@keep')}", "E012"
+    )
 
 
 def _declaration(spot: Spot) -> Diagnostic | None:
@@ -208,14 +236,24 @@ def _declaration(spot: Spot) -> Diagnostic | None:
     match spot.first.type:
         case "_DIM" if before.type == "NAME" and token.type in ("COLON", "NUMBER"):
             value = spot.at(1).text if token.type == "COLON" else token.text
-            return spot.wrong("a size is given its value by '='", f"write {before.text} = {value}")
+            edits = spot.edit(
+                spot.position, spot.position + (token.type == "COLON"), " =" if token.type == "COLON" else "= "
+            )
+            return spot.wrong("a size is given its value by '='", f"write {before.text} = {value}", edits=edits)
         case "_OUTPUT" if before.type == "NAME" and token.type == "COLON":
-            return spot.wrong("an output has the dtype of its equation", f"delete ': {spot.at(1).text}'")
+            edits = spot.edit(spot.position, spot.position + 2, "") if spot.at(1).type == "NAME" else ()
+            message = "an output has the dtype of its equation"
+            return spot.wrong(message, f"delete ': {spot.at(1).text}'", edits=edits)
         case "_OUTPUT" if before.type == "NAME" and (token.type == "STRING" or token.text in ("as", "to")):
             file = next((t.text for t in spot.tokens[spot.position :] if t.type == "STRING"), '"file.npy"')
-            return spot.wrong("an output's file follows '='", f"write output {before.text} = {file}")
+            named = any(t.type == "STRING" for t in spot.tokens[spot.position :])
+            written = f"output {before.text} = {file}"
+            edits = spot.edit(0, len(spot.tokens), written) if named else ()
+            return spot.wrong("an output's file follows '='", f"write {written}", edits=edits)
         case "_OUTPUT" if before.type == "NAME" and token.type == "_LSQB":
-            return spot.wrong("an output is written without its labels", f"write output {before.text}")
+            closed = spot.closing(spot.position)
+            edits = spot.edit(spot.position, closed + 1, "") if closed > 0 else ()
+            return spot.wrong("an output is written without its labels", f"write output {before.text}", edits=edits)
         case "_OUTPUT" if before.type == "NAME" and (token.type in OPERATORS or token.type == "LPAR"):
             return spot.wrong("an output is a name", "define what is wanted by an equation, and name it here")
         case "_INPUT" | "_STATE":
@@ -228,17 +266,23 @@ def _input(spot: Spot) -> Diagnostic | None:
     token, before = spot.token, spot.before
     what = "state" if spot.first.type == "_STATE" else "input"
     if token.type == "_ARROW":
-        return spot.wrong(f"what {_a(what)} begins as follows '='", "write = in the place of <-")
+        return spot.wrong(f"what {_a(what)} begins as follows '='", "write = in the place of <-", instead="=")
     if before.text in DTYPES and token.type == "NAME" and spot.position > 1:
-        return spot.wrong(f"the dtype follows the name: {token.text} : {before.text}[...]", _in_order(spot))
+        written, end = _in_order(spot)
+        message = f"the dtype follows the name: {token.text} : {before.text}[...]"
+        edits = spot.edit(spot.position - 1, end, written)
+        return spot.wrong(message, f"write {written}", edits=edits)
     if token.text in DTYPES and before.type == "NAME":
-        return spot.wrong("a ':' stands between name and dtype", f"write {before.text} : {token.text}")
+        edits = spot.edit(spot.position, spot.position, ": ")
+        return spot.wrong("a ':' stands between name and dtype", f"write {before.text} : {token.text}", edits=edits)
     if before.text in DTYPES and token.type == "LPAR":
         end = spot.closing(spot.position)
         sizes = spot.text(spot.position + 1, end) if end > 0 else "n"
-        return spot.wrong(f"the sizes of {_a(what)} stand in brackets", f"write {before.text}[{sizes}]")
+        edits = spot.edit(spot.position, end + 1, f"[{sizes}]") if end > 0 else ()
+        message = f"the sizes of {_a(what)} stand in brackets"
+        return spot.wrong(message, f"write {before.text}[{sizes}]", edits=edits)
     if before.type == "NAME" and "COLON" in spot.expected:
-        return spot.wrong(f"{_a(what)} has a dtype", f"write {what} {before.text} : f32[n]")
+        return spot.wrong(f"{_a(what)} has a dtype", f"write its dtype and sizes, as in {what} {before.text} : f32[n]")
     return None
 
 
@@ -246,7 +290,8 @@ def _a(what: str) -> str:
     return f"{'an' if what == 'input' else 'a'} {what}"
 
 
-def _in_order(spot: Spot) -> str:
+def _in_order(spot: Spot) -> tuple[str, int]:
+    """What ``f32 X[n]`` should be, and the token behind it."""
     end = spot.closing(spot.position + 1) if spot.at(1).type == "_LSQB" else -1
     shape = spot.text(spot.position + 1, end + 1) if end > 0 else ""
-    return f"write {spot.token.text} : {spot.before.text}{shape}"
+    return f"{spot.token.text} : {spot.before.text}{shape}", (end if end > 0 else spot.position) + 1

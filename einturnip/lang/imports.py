@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 
 from einturnip.core import resources
-from einturnip.core.diagnostics import Diagnostic, Span
+from einturnip.core.diagnostics import Diagnostic, Edit, Span, nearest
 from einturnip.core.errors import InternalError, SourceError
 from einturnip.lang import syntax as s
 from einturnip.lang.draft import Draft
@@ -61,10 +61,11 @@ class Imports:
             self._error("E070", f"'{node.path}' cannot be read: {reason}", node.span)
         except KeyError:
             known = standard_modules()
-            name, names = node.path.removeprefix("std."), [module.removeprefix("std.") for module in known]
-            near = get_close_matches(name, names, n=1, cutoff=0.5)
-            help_text = f"did you mean 'std.{near[0]}'?" if near else f"there are {', '.join(known)}"
-            self._error("E070", f"there is no '{node.path}' in the standard library", node.span, help_text)
+            meant = nearest(node.path, known)
+            help_text = f"did you mean '{meant}'?" if meant else f"there are {', '.join(known)}"
+            edits = (Edit(node.span, meant),) if meant and self.draft.text(node.span) == node.path else ()
+            message = f"there is no '{node.path}' in the standard library"
+            self.draft.problems.append(Diagnostic("E070", message, node.span, help=help_text, edits=edits))
         return None
 
     def _error(self, code: str, message: str, span: Span, help_text: str = "") -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from einturnip.core.diagnostics import Diagnostic, Span
+from einturnip.core.diagnostics import Diagnostic, Edit, Span
 from einturnip.core.dtypes import I64
 from einturnip.lang import syntax as s
 from einturnip.lang import typing as t
@@ -23,6 +23,7 @@ from einturnip.lang.types import (
     Index,
     SizeExpr,
     SizeLiteral,
+    SizeName,
     Split,
     Strength,
 )
@@ -47,7 +48,7 @@ def access_of(at: Elaborating, node: s.Element, known: Known) -> Access | None:
             found.append(_slice(at, index, slices, known, axis))
             slices += 1
         else:
-            found.append(index_of(at, index))
+            found.append(index_of(at, index, (known, axis)))
     carried = _carried(at, known, node.span)
     good = tuple(index for index in found if index is not None)
     if carried is None or len(good) < len(found):
@@ -132,7 +133,8 @@ def wrong_rank(at: Elaborating, known: Known, found: int, span: Span) -> None:
             secondary=((known.span, "defined here"),),
             expected=f"{known.rank} labels" if known.rank != 1 else "1 label",
             found=str(found),
-            help=f"write {written}",
+            help=f"its axes are {', '.join(names)}" if names else f"write {written}",
+            edits=() if names else (Edit(span, written),),
         )
     )
 
@@ -157,8 +159,11 @@ def _filled(at: Elaborating, plain: Access) -> Access | None:
 # -- one index ---------------------------------------------------------------------------------------------------------
 
 
-def index_of(at: Elaborating, node: s.Index) -> Index | None:
-    """What one index means, slices and ``...`` apart; None, and the problem noted, where it is wrong."""
+def index_of(at: Elaborating, node: s.Index, axis: tuple[Known, int] | None = None) -> Index | None:
+    """What one index means, slices and ``...`` apart; None, and the problem noted, where it is wrong.
+
+    ``axis``: the axis that it is of.
+    """
     match node:
         case s.Name():
             return _name(at, node)
@@ -168,7 +173,7 @@ def index_of(at: Elaborating, node: s.Index) -> Index | None:
             at.sized.update(good)
             return Split(good, span) if len(good) == len(numbers) else None
         case s.Guarded(index=index, value=value, span=span):
-            return _guarded(at, index, value, span)
+            return _guarded(at, index, value, span, axis)
         case s.Slice() | s.Rest() | s.Keyed() | s.Alternatives():
             at.scope.error("E035", "this cannot stand here", node.span)
             return None
@@ -181,7 +186,7 @@ def index_of(at: Elaborating, node: s.Index) -> Index | None:
             if form is None:
                 return gather(at, node)
             if not form.terms and isinstance(form.offset, SizeLiteral) and form.offset.value < 0:
-                _from_the_end(at, node)
+                _from_the_end(at, node, axis)
                 return None
             if form.modulus is None:
                 at.sized.update(form.terms)
@@ -218,10 +223,12 @@ def _known_label(at: Elaborating, name: str, span: Span) -> int | None:
     return number
 
 
-def _guarded(at: Elaborating, node: s.Node, value: s.Node, span: Span) -> Guarded | None:
+def _guarded(
+    at: Elaborating, node: s.Node, value: s.Node, span: Span, axis: tuple[Known, int] | None
+) -> Guarded | None:
     """``index ? value``: it sizes no label."""
     sized = set(at.sized)
-    inner = index_of(at, node)
+    inner = index_of(at, node, axis)
     if not isinstance(inner, Gather):
         at.sized.intersection_update(sized)
     fill = at.expr(value)
@@ -247,12 +254,16 @@ def whole_number(at: Elaborating, node: s.Node, what: str) -> Expr | None:
     if value is None:
         return None
     if not value.dtype.is_integer:
-        divides = isinstance(node, s.Binary) and node.op == "/"
         text = at.scope.draft.text(node.span)
-        help_text = "write // for the whole part" if divides else f"convert it: i64({text or '...'})"
-        at.scope.error(
-            "E045", f"{what} is a whole number", node.span, help_text, expected="an integer", found=value.dtype.name
-        )
+        edits: tuple[Edit, ...]
+        if isinstance(node, s.Binary) and node.op == "/":
+            help_text = "write // for the whole part"
+            edits = (Edit(node.op_span, "//"),)
+        else:
+            help_text = f"convert it: i64({text or '...'})"
+            edits = (Edit(node.span, f"i64({text})"),) if text and value.dtype.kind != "c" else ()
+        found = Diagnostic("E045", f"{what} is a whole number", node.span, found=value.dtype.name, help=help_text)
+        at.scope.problems.append(replace(found, expected="an integer", edits=edits))
         return None
     return at.attempt(lambda: t.coerce(value, I64, "strong"))
 
@@ -277,7 +288,7 @@ def _slice(at: Elaborating, node: s.Slice, position: int, known: Known, axis: in
     if node.start is None and node.stop is None:
         _fix(at, number, whole)
         return number
-    ends = [None if end is None else _end(at, end) for end in (node.start, node.stop)]
+    ends = [None if end is None else _end(at, end, (known, axis)) for end in (node.start, node.stop)]
     if any(end is None and written is not None for end, written in zip(ends, (node.start, node.stop), strict=True)):
         return None
     start = ends[0] or SizeLiteral(0, span)
@@ -300,15 +311,28 @@ def _fix(at: Elaborating, number: int, size: SizeExpr) -> None:
         at.labels[number] = replace(at.labels[number], dim=size)
 
 
-def _end(at: Elaborating, node: s.Node) -> SizeExpr | None:
+def _end(at: Elaborating, node: s.Node, axis: tuple[Known, int]) -> SizeExpr | None:
     size = at.scope.size(node)
     if isinstance(node, s.Unary) and node.op == "-" and isinstance(node.argument, s.Literal):
-        _from_the_end(at, node)
+        _from_the_end(at, node, axis)
         return None
     return size
 
 
-def _from_the_end(at: Elaborating, node: s.Node) -> None:
+def _from_the_end(at: Elaborating, node: s.Node, axis: tuple[Known, int] | None) -> None:
+    """``X[-1]``: the index from the beginning, where the size of the axis has a name."""
     text = at.scope.draft.text(node.span).removeprefix("-").strip()
-    help_text = f"count from the size of the axis: n - {text}" if text.isdigit() else ""
-    at.scope.error("E036", "nothing counts from the end of an axis", node.span, help_text)
+    size = "" if axis is None or not text.isdigit() else _written_size(at, *axis)
+    written = str(int(size) - int(text)) if size.isdigit() and text.isdigit() else f"{size} - {text}"
+    help_text = f"count from the size of the axis{f': {written}' if size else ''}"
+    edits = (Edit(node.span, written),) if size else ()
+    problem = Diagnostic("E036", "nothing counts from the end of an axis", node.span, help=help_text, edits=edits)
+    at.scope.problems.append(problem)
+
+
+def _written_size(at: Elaborating, known: Known, axis: int) -> str:
+    """The size of a tensor's axis as an index may write it here; empty where it has no name."""
+    size = at.scope.draft.axis_size(known.number, len(known.carried) + axis)
+    text = at.scope.draft.text(size.span) if isinstance(size, SizeName | SizeLiteral) else ""
+    here = text.isdigit() or at.scope.size_of(text, size.span) is not None
+    return text if here else ""

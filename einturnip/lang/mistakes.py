@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from einturnip.core.diagnostics import Diagnostic, did_you_mean
+from einturnip.core.diagnostics import Diagnostic, Edit, did_you_mean, nearest
 from einturnip.lang.foreign import bad_character
 from einturnip.lang.heads import FAR_WORDS, explain_head
 from einturnip.lang.idioms import explain_idiom
@@ -57,7 +57,8 @@ def _subscript(tokens: Sequence[Token], position: int) -> Diagnostic:
     end = next((p for p in range(position, len(tokens)) if tokens[p].type == "RBRACE"), len(tokens) - 1)
     written = f"{name.text[:-1]}[{text_of(tokens[position + 1 : end])}]"
     span = name.span.to(tokens[end].span)
-    return Diagnostic("E003", "indices stand in brackets", span, help=f"write {written}")
+    edits = (Edit(span, written),)
+    return Diagnostic("E003", "indices stand in brackets", span, help=f"write {written}", edits=edits)
 
 
 def explain(tokens: Sequence[Token], position: int, expected: set[str]) -> Diagnostic:
@@ -81,8 +82,9 @@ def _general(spot: Spot) -> Diagnostic:
     token, before = spot.token, spot.before
     found = f"'{token.text}'"
     second = spot.position == 1 and spot.first.type == "NAME" and token.type in ("NAME", "STRING", "AGGREGATION")
-    if second and (close := did_you_mean(spot.first.text, STATEMENTS)):
-        return spot.wrong(f"no statement begins with '{spot.first.text}'", close, span=spot.first.span)
+    if second and (meant := nearest(spot.first.text, STATEMENTS)):
+        message = f"no statement begins with '{spot.first.text}'"
+        return spot.wrong(message, f"did you mean '{meant}'?", span=spot.first.span, instead=meant)
     if token.type == "NOT" and spot.expected >= _VALUE:
         return spot.wrong("'not' binds weaker than what stands before it", "put parentheses around it: (not ...)")
     if "NAME" in spot.expected and token.text in RESERVED:
@@ -127,14 +129,26 @@ def _side_by_side(spot: Spot) -> Diagnostic:
     if before.type == "NUMBER" and token.type == "NAME":
         span = before.span.to(token.span)
         if adjacent and token.text.lower() == "e":
-            return spot.wrong("the exponent of this number has no digits", f"write {before.text}e3", "E010", span)
+            return spot.wrong(
+                "the exponent of this number has no digits",
+                f"an exponent has digits, as in {before.text}e3",
+                "E010",
+                span,
+            )
         if adjacent and before.text == "0" and token.text[0] in "xXbBoO":
-            return spot.wrong("numbers are decimal", "write it in decimal digits", "E010", span)
+            try:
+                number = str(int(before.text + token.text, 0))
+            except ValueError:
+                return spot.wrong("numbers are decimal", "use decimal digits", "E010", span)
+            return spot.wrong("numbers are decimal", f"write {number}", "E010", span, number)
+        line = spot.edit(spot.position, spot.position, "\n")
         if spot.at(1).type == "_EQUAL":
-            return spot.wrong(message, f"begin a new line before {token.text}", span=span)
-        return spot.wrong(message, f"to multiply, write {before.text} * {token.text}", span=span)
+            return spot.wrong(message, f"begin a new line before {token.text}", span=span, edits=line)
+        product = f"{before.text} * {token.text}"
+        return spot.wrong(message, f"to multiply, write {product}", span=span, instead=product)
     if spot.at(1).type == "_EQUAL" or before.type == "BLOCK":
-        return spot.wrong(message, f"begin a new line before {token.text}")
+        line = spot.edit(spot.position, spot.position, "\n")
+        return spot.wrong(message, f"begin a new line before {token.text}", edits=line)
     if spot.expected & {"PLUS", "FACTOR", "POWER"}:
         return Diagnostic("E003", message, token.span, expected="an operator", found=f"'{token.text}'")
     found = f"'{token.text}'"

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
 
-from einturnip.core.diagnostics import Diagnostic, Span, did_you_mean
+from einturnip.core.diagnostics import Diagnostic, Edit, Span, nearest
 from einturnip.core.dtypes import DTYPES, I64, DType
 from einturnip.lang import syntax as s
 from einturnip.lang.draft import Draft, FunctionDefinition
@@ -31,6 +30,10 @@ _FOREIGN_DTYPES = {
     "double": "f64", "bfloat16": "bf16", "int": "i64", "int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64",
     "uint8": "u8", "uint16": "u16", "uint32": "u32", "uint64": "u64", "long": "i64", "boolean": "bool", "byte": "u8",
     "complex": "c128", "complex64": "c64", "complex128": "c128",
+    "f2": "f16", "f4": "f32", "f8": "f64", "i1": "i8", "i2": "i16", "i4": "i32", "u1": "u8", "u2": "u16", "u4": "u32",
+    "c8": "c64", "c16": "c128",
+    # Types that are not here, each near the name of another that is.
+    "f128": "", "f80": "", "f6": "", "i128": "", "u128": "", "c32": "", "c256": "",
 }
 # fmt: on
 _SIZE_OPS: dict[str, SizeOperator] = {
@@ -153,7 +156,14 @@ class Scope:
             help_text = f"its arguments stand in parentheses: {name}(...)"
             self.error(code, f"'{name}' is a function, not a {what}", span, help_text)
         else:
-            self.error(code, f"unknown {what} '{name}'", span, did_you_mean(name, known))
+            self.misspelt(code, f"unknown {what} '{name}'", name, span, known)
+
+    def misspelt(self, code: str, message: str, name: str, span: Span, known: Iterable[str]) -> None:
+        """Note an unknown name, which may be a misspelling of a known one."""
+        meant = nearest(name, known)
+        edits = (Edit(span, meant),) if meant and self.draft.text(span) == name else ()
+        help_text = f"did you mean '{meant}'?" if meant else ""
+        self.problems.append(Diagnostic(code, message, span, help=help_text, edits=edits))
 
     def usable(self, name: str, span: Span) -> bool:
         """Whether a name may be given to something; a reserved word is noted as an error."""
@@ -165,10 +175,13 @@ class Scope:
 
     def unknown_dtype(self, name: str, span: Span) -> None:
         """Note an unknown dtype."""
-        close = get_close_matches(name.lower(), DTYPES, n=1, cutoff=0.5)
-        better = _FOREIGN_DTYPES.get(name.lower(), close[0] if close else "")
+        better = _FOREIGN_DTYPES.get(name.lower())
+        if better is None:
+            better = nearest(name, DTYPES)
         help_text = f"did you mean '{better}'?" if better else ""
-        self.error("E022", f"unknown dtype '{name}'", span, help_text, expected=" ".join(DTYPES))
+        edits = (Edit(span, better),) if better and self.draft.text(span) == name else ()
+        message = f"unknown dtype '{name}'"
+        self.problems.append(Diagnostic("E022", message, span, expected=" ".join(DTYPES), help=help_text, edits=edits))
 
     def is_label(self, name: str) -> bool:
         """Whether a bare name in an index, bound nowhere, is a label: not a loop's variable or an integer scalar."""
@@ -276,4 +289,4 @@ class Scope:
 
 def dtype_named(name: str) -> bool:
     """Whether the name is a dtype, ours or another language's."""
-    return name in DTYPES or name.lower() in _FOREIGN_DTYPES
+    return name in DTYPES or bool(_FOREIGN_DTYPES.get(name.lower()))

@@ -74,7 +74,7 @@ def _apply(expr: SizeOp, op: str, numbers: list[int], values: Mapping[str, int])
 
 def _error(expr: SizeOp, message: str, values: Mapping[str, int]) -> SourceError:
     found = ", ".join(f"{name} = {values[name]}" for name in size_names(expr) if name in values)
-    help_text = "write // for the whole part" if "not exact" in message else ""
+    help_text = "for the whole part use //" if "not exact" in message else ""
     return SourceError((Diagnostic("E050", message, expr.span, found=found, help=help_text),))
 
 

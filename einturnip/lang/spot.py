@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from einturnip.core.diagnostics import Diagnostic, Span
+from einturnip.core.diagnostics import Diagnostic, Edit, Span
 from einturnip.lang.lex import Token
 
 
@@ -83,9 +83,34 @@ class Spot:
         """From the token at ``start`` to the one before ``stop``."""
         return self.tokens[start].span.to(self.tokens[stop - 1].span)
 
-    def wrong(self, message: str, help_text: str, code: str = "E003", span: Span | None = None) -> Diagnostic:
-        """A diagnostic, by default of the token at the spot."""
-        return Diagnostic(code, message, span or self.place, help=help_text)
+    def wrong(
+        self,
+        message: str,
+        help_text: str,
+        code: str = "E003",
+        span: Span | None = None,
+        instead: str | None = None,
+        edits: tuple[Edit, ...] = (),
+    ) -> Diagnostic:
+        """A diagnostic, by default of the token at the spot. ``instead``: what mends it, in the place of its span."""
+        place = span or self.place
+        edits = edits if instead is None else (Edit(place, instead),)
+        return Diagnostic(code, message, place, help=help_text, edits=edits)
+
+    def edit(self, start: int, stop: int, text: str) -> tuple[Edit, ...]:
+        """The replacement of the tokens from ``start`` to before ``stop``; of none of them, text before ``start``."""
+        if start < stop:
+            return (Edit(self.span(start, stop), text),)
+        if start < len(self.tokens):
+            span = self.tokens[start].span
+            return (Edit(Span(span.file, span.line, span.column, span.line, span.column), text),)
+        return (Edit(self.end, text),)
+
+    @property
+    def end(self) -> Span:
+        """The place right behind the statement."""
+        span = self.tokens[-1].span
+        return Span(span.file, span.end_line, span.end_column, span.end_line, span.end_column)
 
     @property
     def place(self) -> Span:

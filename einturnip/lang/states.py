@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from einturnip.core.diagnostics import did_you_mean
+from einturnip.core.diagnostics import Diagnostic, Edit, nearest
 from einturnip.core.dtypes import DType
 from einturnip.lang import syntax as s
 from einturnip.lang import typing as t
@@ -48,10 +48,13 @@ def _no_state(scope: Scope, name: str, target: s.Target) -> None:
     elif name not in scope.tensors:
         states = [each for each in scope.tensors if is_state(scope, each)]
         later = scope.later.get(name)
-        help_text = did_you_mean(name, states) or f"declare it before: state {name} : f32[n] = 0"
+        meant = nearest(name, states)
+        help_text = f"did you mean '{meant}'?" if meant else f"declare it before: state {name} : f32[n] = 0"
+        edits = (Edit(span, meant),) if meant else ()
         if later is not None and later > span:
-            help_text = "move its declaration up"
-        scope.error("E080", f"there is no state '{name}'", span, help_text)
+            help_text, edits = "move its declaration up", ()
+        message = f"there is no state '{name}'"
+        scope.problems.append(Diagnostic("E080", message, span, help=help_text, edits=edits))
 
 
 def axes_of(scope: Scope, target: s.Target, count: int) -> tuple[SizeExpr | None, ...]:

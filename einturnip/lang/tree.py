@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import Any
 
-from einturnip.core.diagnostics import Diagnostic, Span, did_you_mean
+from einturnip.core.diagnostics import Diagnostic, Edit, Span, nearest
 from einturnip.lang import syntax as s
 from einturnip.lang.lex import Token
 
@@ -99,8 +99,10 @@ class TreeBuilder:
         path = ".".join(name.text for name in c)
         if c[0].text != "std":
             message = "a file to import stands in quotes" if c[-1].text == "ein" else f"there is no library '{path}'"
-            help_text = f'write import "{path}"' if c[-1].text == "ein" else f"write import std.{c[-1].text}"
-            raise Wrong(Diagnostic("E003", message, span, help=help_text))
+            file = c[-1].text == "ein"
+            help_text = f'write import "{path}"' if file else "libraries begin with std, as in import std.nn"
+            edits = (Edit(span, f'"{path}"'),) if file else ()
+            raise Wrong(Diagnostic("E003", message, span, help=help_text, edits=edits))
         return s.Import(path, True, span)
 
     imports = dims
@@ -134,7 +136,9 @@ class TreeBuilder:
         name, value, parts = c
         if parts is not None and parts.text != "parts":
             message = f"unexpected '{parts.text}'"
-            raise Wrong(Diagnostic("E012", message, parts.span, help=f"write {name.text} = ... parts"))
+            help_text = f"write {name.text} = ... parts"
+            edits = (Edit(parts.span, "parts"),) if parts.text == "part" else ()
+            raise Wrong(Diagnostic("E012", message, parts.span, help=help_text, edits=edits))
         return s.HintArgument(name.text, value, parts is not None, "", name.span.to((parts or value).span))
 
     def device(self, c: Children) -> s.HintArgument:
@@ -193,7 +197,7 @@ class TreeBuilder:
         for colon, between in zip(c[1::2], rest, strict=True):
             size, *after = _parts(between)
             if len(names) == len(sizes):
-                help_text = "write the index: X[2*i] takes every second"
+                help_text = "use an index: X[2*i] takes every second"
                 raise Wrong(Diagnostic("E003", "slices have no step", colon.span, help=help_text))
             sizes += [size, *(None for _ in after[1:])]
             names += after
@@ -297,8 +301,12 @@ def check_hint(hint: s.Hint) -> s.Hint:
     """The hint, if its arguments are of its kind."""
     if hint.kind not in _HINTS:
         known = [f"@{kind}" for kind in _HINTS]
-        help_text = did_you_mean(f"@{hint.kind}", known) or f"the hints are {', '.join(known)}"
-        raise Wrong(Diagnostic("E012", f"there is no hint '@{hint.kind}'", hint.span, help=help_text))
+        meant = nearest(f"@{hint.kind}", known)
+        help_text = f"did you mean '{meant}'?" if meant else f"the hints are {', '.join(known)}"
+        span = hint.span
+        name = Span(span.file, span.line, span.column, span.line, span.column + 1 + len(hint.kind))
+        edits = (Edit(name, meant),) if meant else ()
+        raise Wrong(Diagnostic("E012", f"there is no hint '@{hint.kind}'", span, help=help_text, edits=edits))
     arguments = hint.arguments
     match hint.kind:
         case "tile":
@@ -311,7 +319,10 @@ def check_hint(hint: s.Hint) -> s.Hint:
         message = f"these are no arguments of '@{hint.kind}'"
         if not arguments:
             message = f"'@{hint.kind}' takes its arguments in parentheses"
-        raise Wrong(Diagnostic("E012", message, hint.span, help=f"write {_HINTS[hint.kind]}"))
+        alone = hint.kind not in ("tile", "place")
+        edits = (Edit(hint.span, _HINTS[hint.kind]),) if alone else ()
+        help_text = f"write {'' if alone else 'its arguments as in '}{_HINTS[hint.kind]}"
+        raise Wrong(Diagnostic("E012", message, hint.span, help=help_text, edits=edits))
     return hint
 
 

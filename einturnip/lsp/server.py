@@ -146,6 +146,7 @@ def _server() -> EinServer:
     _tell(server)
     _answer(server)
     _complete_and_format(server)
+    _mend(server)
     return server
 
 
@@ -206,6 +207,31 @@ def _answer(server: EinServer) -> None:
             return None
         here = span.file == reading.file
         return lsp.Location(_uri(span.file, reading.file, uri), places.theirs(span) if here else _plain_range(span))
+
+
+def _mend(server: EinServer) -> None:
+    """The help of diagnostics as edits that the editor makes."""
+
+    @server.feature(lsp.TEXT_DOCUMENT_CODE_ACTION, lsp.CodeActionOptions([lsp.CodeActionKind.QuickFix]))
+    def _(ls: EinServer, params: lsp.CodeActionParams) -> list[lsp.CodeAction]:
+        uri = params.text_document.uri
+        reading = ls.reading(uri)
+        places = Places(reading.lines, ls.workspace.position_codec)
+        found = []
+        for finding in reading.findings:
+            mine = finding.edits and all(edit.span.file == reading.file for edit in finding.edits)
+            told = places.diagnostic(finding, reading.file, uri)
+            if mine and _overlap(told.range, params.range):
+                edits = [lsp.TextEdit(places.theirs(edit.span), edit.text) for edit in finding.edits]
+                change = lsp.WorkspaceEdit({uri: edits})
+                found.append(lsp.CodeAction(finding.help, lsp.CodeActionKind.QuickFix, [told], edit=change))
+        return found
+
+
+def _overlap(a: lsp.Range, b: lsp.Range) -> bool:
+    """Whether two ranges meet, if only at an end."""
+    (begin, end), (other, last) = (((r.start.line, r.start.character), (r.end.line, r.end.character)) for r in (a, b))
+    return begin <= last and other <= end
 
 
 def _complete_and_format(server: EinServer) -> None:

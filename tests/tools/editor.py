@@ -83,6 +83,13 @@ class Editor:
         found = self.wait(self.client.text_document_completion_async(place))
         return {item.label: item for item in found or []}
 
+    def fixes(self, uri, diagnostic):
+        """The titles of the quick fixes for a diagnostic, each with its edits."""
+        context = lsp.CodeActionContext([diagnostic])
+        params = lsp.CodeActionParams(lsp.TextDocumentIdentifier(uri), diagnostic.range, context)
+        found = self.wait(self.client.text_document_code_action_async(params)) or []
+        return {action.title: action.edit.changes[uri] for action in found}
+
     def format(self, uri):
         options = lsp.FormattingOptions(tab_size=2, insert_spaces=True)
         params = lsp.DocumentFormattingParams(lsp.TextDocumentIdentifier(uri), options)

@@ -44,6 +44,17 @@ def test_every_finding_is_told_with_its_place_code_and_help(editor):
     assert any(d.range.start.line == 3 or "never" in d.message or d for d in editor.open(text)[1])
 
 
+def test_help_that_shows_code_is_a_quick_fix(editor):
+    text = "input A : f32[n, m]\ny[i] = A[i, -1]\nz[i] = sum[j] A[i, k]\noutput y, z\n"
+    uri, found = editor.open(text)
+    (last,) = [d for d in found if d.code == "E036"]
+    ((title, (change,)),) = editor.fixes(uri, last).items()
+    assert title == "count from the size of the axis: m - 1" and change.new_text == "m - 1"
+    assert change.range == lsp.Range(lsp.Position(1, 12), lsp.Position(1, 14)) == last.range
+    (choice,) = [d for d in found if d.code == "E031"]
+    assert editor.fixes(uri, choice) == {}  # it could be a slip as well as a missing aggregation
+
+
 def test_diagnostics_follow_changes(editor):
     uri, found = editor.open("input X : f32[n]\ny = sum[i] X[i]\noutput y\n")
     assert found == []
