@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from einturnip.core.diagnostics import Diagnostic, Span
+from einturnip.core.diagnostics import Diagnostic, Edit, Span
 from einturnip.core.dtypes import BOOL, DTYPES, DType
 from einturnip.lang import syntax as s
 from einturnip.lang import typing as t
 from einturnip.lang.calls import call
 from einturnip.lang.context import Offer, rest_names, rest_of
 from einturnip.lang.indices import access, scalar, whole_number, wrong_rank
-from einturnip.lang.labels import is_product, is_program_function, occurrences, term_of
+from einturnip.lang.labels import bound_around, is_product, is_program_function, occurrences, term_of
 from einturnip.lang.scope import Scope, dtype_named
 from einturnip.lang.types import Aggregate, Expr, Label, LabelNumber, SizeExpr
 from einturnip.lang.words import CONSTANTS, RESERVED, describe
@@ -154,16 +154,22 @@ class Elaboration:
         term = term_of(node, name)
         text = self.scope.draft.text(term.span)
         help_text = f"say how to aggregate it: sum[{name}] {text}" if text else f"aggregate it: sum[{name}] ..."
-        bound = [other for other in self.bound if other.isidentifier() and other != name]
-        if bound:  # a slip of the pen looks the same
+        edits: tuple[Edit, ...] = ()
+        enclosing = bound_around(node, span)
+        unused = [label for label, used in enclosing.items() if not used]
+        bound = [other for other in {**self.bound, **enclosing} if other.isidentifier() and other != name]
+        if len(unused) == 1:
+            help_text, edits = f"write {unused[0]}, which the aggregation binds", (Edit(span, unused[0]),)
+        elif bound:  # a slip of the pen looks the same
             help_text += f"; or write another label in its place: {', '.join(bound)}"
         known = self.scope.tensors.get(name)
         if known is not None and known.rank == 0:
+            edits = ()
             help_text = (
                 f"the scalar '{name}' is {known.dtype}, and an index a whole number: name i64({name}) and use that"
             )
         message = f"label '{name}' is neither on the left nor bound by an aggregation"
-        self.scope.error("E031", message, span, help_text)
+        self.scope.problems.append(Diagnostic("E031", message, span, help=help_text, edits=edits))
 
     def check_sizes(self, numbers: Sequence[int], where: str) -> None:
         """Note the labels that nothing gives a size."""

@@ -102,6 +102,19 @@ def is_label_free(node: s.Node, labels: frozenset[str]) -> bool:
     return not any(occurrence.name in labels for occurrence in occurrences(node, calls=True))
 
 
+def bound_around(root: s.Node, place: Span) -> dict[str, bool]:
+    """The labels that aggregations around a place bind, and whether their bodies use them."""
+    found: dict[str, bool] = {}
+    node: s.Node | s.Index | None = root
+    while node is not None:
+        if isinstance(node, s.Aggregation):
+            used = {o.name for o in occurrences(node.body, calls=True)}
+            found |= {label.name: label.name in used for label in node.labels}
+        inside = (part for part in s.parts(node) if part.span[:3] <= place[:3] and place[3:] <= part.span[3:])
+        node = next(inside, None)
+    return found
+
+
 def term_of(root: s.Node, label: str) -> s.Node:
     """The largest product in the expression that holds a label: what an aggregation over it should take."""
     node = root

@@ -45,7 +45,7 @@ def test_every_finding_is_told_with_its_place_code_and_help(editor):
 
 
 def test_help_that_shows_code_is_a_quick_fix(editor):
-    text = "input A : f32[n, m]\ny[i] = A[i, -1]\nz[i] = sum[j] A[i, k]\noutput y, z\n"
+    text = "input A : f32[n, m]\ny[i] = A[i, -1]\nz[i] = A[i, k] + 1\noutput y, z\n"
     uri, found = editor.open(text)
     (last,) = [d for d in found if d.code == "E036"]
     ((title, (change,)),) = editor.fixes(uri, last).items()
