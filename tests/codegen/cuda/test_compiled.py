@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import struct
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -120,8 +121,10 @@ def test_the_cache_keeps_what_was_compiled(tmp_path: Path, monkeypatch: pytest.M
     (file,) = (tmp_path / "einturnip/cuda").iterdir()
     file.write_bytes(b"half of it")
     assert cache.compiled(source, "sm_80") == b"\x7fELF another" != cache.compiled(source + "\n", "sm_90") + b"x"
-    monkeypatch.setattr(cache, "_MOST_FILES", 1)
+    small = replace(cache.CUBINS, max_files=1)
+    monkeypatch.setattr(cache, "CUBINS", small)
     cache.compiled(source + "\n\n", "sm_90")
+    small.prune()
     assert len(list((tmp_path / "einturnip/cuda").iterdir())) == 1
 
 
