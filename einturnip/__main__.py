@@ -1,6 +1,6 @@
 """``python -m einturnip``: the command line."""
 
-from einturnip.cli.main import main
+from einturnip.cli.entry import main
 
 if __name__ == "__main__":
     main()

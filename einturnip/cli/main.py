@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import sys
 from importlib import import_module
 
 import click
 
 from einturnip import __version__
+from einturnip.cli.signals import take_signals
+from einturnip.cli.stopping import exit_code, interrupt
 from einturnip.core.diagnostics import did_you_mean
-from einturnip.core.errors import EinturnipError, InternalError
+from einturnip.core.errors import EinturnipError, InternalError, Interrupted
 
 # What a verb does stands here and not in its module, so that --help loads none of them.
 VERBS = {
@@ -67,7 +70,7 @@ def cli(ctx: click.Context, debug: bool) -> None:
     """Tensor programs written as index equations, run in the memory you have.
 
     Exit codes: 0 done, 1 the run failed, 2 the program or the command line is wrong, 3 it does not fit in the memory
-    given, 130 interrupted.
+    given, 130 interrupted, 143 terminated.
     """
     ctx.obj = debug
 
@@ -75,7 +78,9 @@ def cli(ctx: click.Context, debug: bool) -> None:
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and leave the process with its exit code."""
     arguments = sys.argv[1:] if arguments is None else arguments
+    take_signals(interrupt)
     code = run(arguments)
+    take_signals(signal.SIG_IGN)  # the command has ended, and its exit code stands
     try:
         sys.stdout.flush()
     except BrokenPipeError:
@@ -101,10 +106,12 @@ def run(arguments: list[str]) -> int:
         usage = error.ctx.get_usage() + "\n" if isinstance(error, click.UsageError) and error.ctx else ""
         return _fail(f"{usage}error: {error.format_message()}", 2, debug)
     except (KeyboardInterrupt, click.Abort):
-        return _fail("interrupted", 130, debug)
+        return _fail("interrupted", exit_code(), debug)
     except (BrokenPipeError, SystemExit):
         # Whoever read our output has seen enough (click turns that into an exit of its own).
         return 0
+    except Interrupted as error:
+        return _fail(_message(error), exit_code(), debug)
     except EinturnipError as error:
         return _fail(_message(error), error.exit_code, debug)
     except InternalError as error:

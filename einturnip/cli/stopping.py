@@ -8,6 +8,31 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+from einturnip.cli.signals import leave
+
+_received: int | None = None
+
+
+def exit_code() -> int:
+    """The exit code of a command that a signal ended: 130 for SIGINT, 143 for SIGTERM."""
+    return 128 + (signal.SIGINT if _received is None else _received)
+
+
+def interrupt(number: int, frame: FrameType | None) -> None:
+    """Signal handler of a command that is not running a program: ends it.
+
+    An exception that is raised while a module is imported may be swallowed there, or printed. No command has anything
+    to clean up at such moments, so the process ends at once.
+    """
+    global _received
+    _received = number
+    at = frame
+    while at is not None:
+        if at.f_code.co_filename.startswith("<frozen importlib"):
+            leave(number)
+        at = at.f_back
+    raise KeyboardInterrupt
+
 
 class Stop:
     """Set ``event`` to end a run in order. Until ``running`` is set there is no run, and a signal ends the command."""
@@ -19,12 +44,17 @@ class Stop:
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
         """Take a signal."""
+        global _received
         again = self.event.is_set()
+        if not again:
+            _received = number
         self.event.set()
         if self.running and (not again or self._insisted):
             return
         self._insisted = self.running
-        raise KeyboardInterrupt
+        if self.running:
+            raise KeyboardInterrupt
+        interrupt(number, frame)
 
 
 @contextmanager
