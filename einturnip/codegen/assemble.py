@@ -16,7 +16,7 @@ from einturnip.codegen.space import Space
 from einturnip.core.dtypes import F32, I64
 
 ALIGNMENT = 64
-RegisterKind = Literal["operand", "raw", "out", "raw_out", "slot", "number", "start", "size"]
+RegisterKind = Literal["operand", "raw", "out", "raw_out", "slot", "table", "number", "start", "size"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,8 @@ class Register:
     """A value's place.
 
     ``index`` is the operand's or output's, or the label whose start or size in the block it holds; ``array`` a number.
-    ``raw`` is an operand's whole tile, ``raw_out`` an output's.
+    ``raw`` is an operand's whole tile, ``raw_out`` an output's. ``table`` is a vector of ``index`` elements in the
+    workspace.
     """
 
     kind: RegisterKind
@@ -86,6 +87,12 @@ class Assembler:
         register = self._new(Register("slot", dtype, frozenset(labels), self.space.level(labels)))
         if pinned:
             self.lives[register] = _Life(-1, 1 << 60)
+        return register
+
+    def table(self, dtype: np.dtype[Any], size: int) -> int:
+        """A vector in the workspace that keeps its bytes throughout, whatever the blocks."""
+        register = self._new(Register("table", dtype, frozenset(), 0, size))
+        self.lives[register] = _Life(-1, 1 << 60)
         return register
 
     def scalar(self, kind: Literal["start", "size"], label: int) -> int:
@@ -197,7 +204,13 @@ class Assembler:
 
     def _nbytes(self, register: int) -> int:
         r = self.registers[register]
-        return -(-math.prod(self.space.shape(r.labels)) * r.dtype.itemsize // ALIGNMENT) * ALIGNMENT
+        size = r.index if r.kind == "table" else math.prod(self.space.shape(r.labels))
+        return -(-size * r.dtype.itemsize // ALIGNMENT) * ALIGNMENT
+
+    @property
+    def tables_nbytes(self) -> int:
+        """Bytes of workspace that tables take."""
+        return sum(self._nbytes(k) for k, r in enumerate(self.registers) if r.kind == "table")
 
     def _find_lives(self) -> None:
         """A slot read deeper in the nest than it is made must outlive every turn of the loops inside."""

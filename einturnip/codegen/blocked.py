@@ -27,6 +27,7 @@ class Blocked(Prepared):
     ``accesses`` and ``out_accesses`` give the labels of each operand's and output's axes.
     ``cleared``: what each output holds before a first touch, where the sections add to it alone.
     ``carries``: by level of partial states, the steps that begin the state above it, and those that join it.
+    ``tables_nbytes``: of the workspace, what does not depend on the blocks' size.
     ``within``: the same in blocks that take no more than so many bytes of workspace, or in the smallest there are.
     """
 
@@ -42,6 +43,7 @@ class Blocked(Prepared):
     flops: int
     cleared: tuple[Array, ...] = ()
     carries: tuple[tuple[tuple[Step, ...], tuple[Step, ...]], ...] = ()
+    tables_nbytes: int = 0
     within: Callable[[int], Blocked] | None = field(default=None, compare=False)
 
     def bound(
@@ -95,6 +97,7 @@ def blocked(
         flops=flops,
         cleared=tuple(cleared),
         carries=tuple(zip(sections[own::2], sections[own + 1 :: 2], strict=True)),
+        tables_nbytes=assembler.tables_nbytes,
     )
 
 
@@ -131,7 +134,7 @@ class _Frame:
     def count_up(self) -> None:
         """Fill what holds 0, 1, 2, ... during the run; others have the workspace between runs."""
         for array in self.counting:
-            _count_up(array)
+            count_up(array)
 
     def _bind(self, index: int, register: Register, outs: tuple[Array, ...], operands: tuple[Array, ...]) -> None:
         level, space = register.level, self.space
@@ -143,6 +146,8 @@ class _Frame:
                     self.slots[level].append(index)
             case "start" | "size":
                 self.counters[level].append((index, register.index, register.kind == "start"))
+            case "table":
+                self.registers[index] = self._array(index, (register.index,))
             case "raw":
                 self.registers[index] = Tile(operands[register.index], self.origins)
             case "raw_out":
@@ -229,7 +234,7 @@ class _Frame:
         return made
 
 
-def _count_up(array: Array) -> None:
+def count_up(array: Array) -> None:
     """0, 1, 2, ... by doubling: NumPy has no ``arange`` into an array."""
     array[:1] = 0
     done = 1

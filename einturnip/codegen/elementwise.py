@@ -58,18 +58,23 @@ def within_cache(build: Callable[[int], Blocked], tile_points: int) -> Blocked:
 
     def within(nbytes: int) -> Blocked:
         points = min(BLOCK_POINTS, max(_TINY_POINTS, tile_points // 4))
-        while (kernel := build(points)).workspace_nbytes > nbytes and points > _LEAST_POINTS:
+        while _blocks_nbytes(kernel := build(points)) > nbytes and points > _LEAST_POINTS:
             points //= 2
         return kernel
 
     points = _STREAM_BLOCKS * BLOCK_POINTS
     kernel = build(points)
-    if kernel.workspace_nbytes > max(_STREAM_NBYTES, min(points, tile_points) // 4):
+    if _blocks_nbytes(kernel) > max(_STREAM_NBYTES, min(points, tile_points) // 4):
         kernel = within(_WORKSPACE_NBYTES)
         room, points = min(_HELD_NBYTES, tile_points // 4), 2 * BLOCK_POINTS
-        while kernel.space.loops and (longer := build(points)).workspace_nbytes <= room:
+        while kernel.space.loops and _blocks_nbytes(longer := build(points)) <= room:
             kernel, points = longer, 2 * points
     return replace(kernel, within=lru_cache(maxsize=2)(within))
+
+
+def _blocks_nbytes(kernel: Blocked) -> int:
+    """Bytes of workspace that its blocks take: a table is as large whatever they are."""
+    return kernel.workspace_nbytes - kernel.tables_nbytes
 
 
 def store(assembler: Assembler, graph: Graph, root: int, labels: tuple[int, ...], section: int | None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -18,7 +19,9 @@ from einturnip.codegen.join import Join, free_extents, key_labels, walked
 from einturnip.codegen.pick import compile_pick
 from einturnip.codegen.primitives import Array, copy, reduction
 from einturnip.codegen.reduce import compile_reduce
-from einturnip.codegen.scatter import Scatter, scatter_codes, scratch_names
+from einturnip.codegen.scatter import BOOLEAN, ROWS, VALUED, Scatter, scatter_codes, scratch_names
+from einturnip.codegen.scatter_sums import Begin, ScatterSums, Settle, table_types
+from einturnip.codegen.sorted_sums import CHUNK, VECTORS, vector_type
 from einturnip.codegen.space import Space, choose_order, cut
 from einturnip.core.dtypes import BOOL, I64, DType
 from einturnip.core.einsum import Einsum
@@ -153,20 +156,50 @@ def _build_scatter(einsum: Einsum, extents: tuple[int, ...], whole: bool, points
     nodes += [_flat_index(join)] if indexed else []
     made = assembler.emit(graph, [*nodes, *(join.key(k.label) for k in einsum.keys)])[: len(nodes)]
     labels = frozenset(range(len(einsum.labels))) - keys
-    made[0], labels = _folded(assembler, einsum, made[0], labels, rows)
+    made[0], labels, loose = _folded(assembler, einsum, made[0], labels, rows)
     if indexed:
         made[-1] = _spread(assembler, made[-1], labels)
     states = [assembler.external("raw_out", i, d.numpy, ()) for i, d in enumerate(dtypes)]
-    codes = scatter_codes(aggregation.op, dtypes)
-    if codes:
+    codes, sums = scatter_codes(aggregation.op, dtypes), aggregation.op in ("sum", "mean") and dtypes[0].is_inexact
+    if codes or sums:
         made[0] = _matrix(assembler, made[0], rows)
-    names = scratch_names(aggregation.op, hit is not None, indexed, bool(codes))
+    names = scratch_names(aggregation.op, sums, hit is not None, indexed, bool(codes))
     held = _longer(space, labels, rows) if codes else labels
     scratch = [_scratch(assembler, name, dtypes[0], labels, rows, held) for name in names]
-    run = Scatter(aggregation.op, row_labels, column_labels, len(states), hit is not None, indexed, names, codes)
-    assembler.step(innermost, run, [*made, *states[1:], *scratch], states[0])
+    sizes = [assembler.scalar("size", p) for p in loose] if aggregation.op == "mean" else []
+    arguments = [*made, *states[1:], *sizes, *scratch]
+    fixed = (aggregation.op, row_labels, column_labels, len(states), hit is not None, indexed, names, codes, len(sizes))
+    if not sums:
+        assembler.step(innermost, Scatter(*fixed), arguments, states[0])
+    else:
+        groups = math.prod(extents[p] for p in row_labels)
+        table = _table(assembler, dtypes[0], groups, column_labels, rows) if codes else []
+        run = ScatterSums(*fixed, bool(table))
+        of_columns = made[1 + len(row_labels) :][: len(column_labels)]
+        of_table = [*table, *of_columns, *(scratch[names.index(name)] for name in ("columns", "column"))]
+        if table:
+            assembler.step(space.n_out_loops, Begin(run), of_table, states[0])
+        assembler.step(innermost, run, [*arguments, *table], states[0])
+        if table:
+            assembler.step(assembler.fresh + 2, Settle(run), of_table, states[0])
     cleared = [number(v, d) for v, d in zip(identity(aggregation), dtypes, strict=True)]
     return blocked(assembler, einsum.accesses, (), whole, join_flops(einsum, extents), cleared)
+
+
+def _table(
+    assembler: Assembler,
+    dtype: DType,
+    groups: int,
+    column_labels: Sequence[int],
+    rows: frozenset[int],
+) -> list[int]:
+    """The arrays of a table of partial sums."""
+    space = assembler.space
+    outer = space.loops[: space.n_out_loops]
+    n_rows = math.prod(space.blocks[p] if p in outer else space.extents[p] for p in rows)
+
+    columns = math.prod(space.blocks[p] for p in column_labels)
+    return [assembler.table(*sized) for sized in table_types(dtype, groups, n_rows, columns)]
 
 
 def _flat_index(join: Join) -> int:
@@ -181,19 +214,22 @@ def _flat_index(join: Join) -> int:
 
 def _folded(
     assembler: Assembler, einsum: Einsum, value: int, labels: frozenset[int], rows: frozenset[int]
-) -> tuple[int, frozenset[int]]:
-    """The values over all labels; where it is one ufunc's work, already folded over those that place nothing."""
+) -> tuple[int, frozenset[int], list[int]]:
+    """The values over all labels; where it is one ufunc's work, already folded over those that place nothing.
+
+    Gives the labels that are left, and those that were folded.
+    """
     aggregation = einsum.aggregation
     assert aggregation is not None
     value = _spread(assembler, value, labels)
     loose = frozenset(einsum.aggregated) & labels - rows
-    if not loose or aggregation.op not in FOLDS or aggregation.op == "mean":
-        return value, labels
+    if not loose or aggregation.op not in FOLDS:
+        return value, labels, []
     less = labels - loose
     out = assembler.slot(aggregation.state[0].numpy, less)
     fold = reduction(FOLDS[aggregation.op], assembler.space.axes(loose))
     assembler.step(len(assembler.space.loops), fold, (value,), out)
-    return out, less
+    return out, less, sorted(loose)
 
 
 def _spread(assembler: Assembler, value: int, labels: frozenset[int]) -> int:
@@ -228,6 +264,8 @@ def _scratch(
     assembler: Assembler, name: str, dtype: DType, labels: frozenset[int], rows: frozenset[int], held: frozenset[int]
 ) -> int:
     """An array that a Scatter works in; ``held``: the labels of what is over rows and columns, if that is all."""
-    over = rows if name in ("rows", "row", "mask") else labels - rows if name in ("columns", "column") else held
-    boolean, valued = name in ("mask", "test", "other"), name in ("values", "taken", "old", "new")
-    return assembler.slot((BOOL if boolean else dtype if valued else I64).numpy, over)
+    if name in VECTORS:
+        size = math.prod(assembler.space.blocks[p] for p in labels | rows)
+        return assembler.table(vector_type(name, dtype.numpy), min(CHUNK, max(1, size)))
+    over = rows if name in ROWS else labels - rows if name in ("columns", "column") else held
+    return assembler.slot((BOOL if name in BOOLEAN else dtype if name in VALUED else I64).numpy, over)

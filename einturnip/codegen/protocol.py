@@ -23,7 +23,8 @@ class HostKernel(Protocol):
     def workspace_nbytes(self) -> int:
         """Bytes of workspace that a call needs, 64-byte aligned; at most 8 MiB whatever the tile.
 
-        Only a scatter that is done whole needs more where its state is not its result: it holds the state.
+        Only scatters need more: one that is done whole holds its state where that is not its result, and one that adds
+        floats has a table of partial sums that grows with its rows (see ``native.partial_sums``), to a tenth of them.
         """
 
     @property

@@ -1,11 +1,14 @@
-"""Blocks of values folded into a state at places that are data; those that meet at one place by the ufuncs' ``at``.
+"""Blocks of values folded into a state at places that are data.
 
 A block is rows by columns: rows are points of the labels that the keys' values vary over, columns those of the others.
+Machine code folds it where there is any, else NumPy: sums of floats after a sort by place, all else by the ufuncs'
+``at``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -13,13 +16,16 @@ from typing import Any
 import numpy as np
 
 from einturnip.codegen.native import library
-from einturnip.codegen.native.scatter import Scatterer, arguments, fits, scatterer
+from einturnip.codegen.native.partial_sums import NO_TABLE, Scatterer
+from einturnip.codegen.native.scatter import arguments, fits, scatterer
 from einturnip.codegen.primitives import Array
+from einturnip.codegen.sorted_sums import VECTORS, Sums
 from einturnip.codegen.status import StatusLog, unit
 from einturnip.codegen.window import Tile, view
 from einturnip.core.dtypes import DType
 
 _HITS = 1024  # rows whose hits are found together
+_AT_FIRST = np.zeros(1, np.int64)
 _NOBODY = np.uint64(2**64 - 1)  # -1, and the last of all indices
 _COMPARING = frozenset({"max", "min"})  # to the processor a NaN there is invalid, to NumPy not
 _FOLDS: dict[str, np.ufunc] = {
@@ -39,7 +45,8 @@ class Scatter:
 
     ``rows`` and ``columns`` are the output's labels that the place of a row hangs on, and of a column. A row counts
     where the mask says so, if there is one; ``indexed``: flat indices are given, for argmax. ``scratch`` names arrays.
-    ``codes``: the machine code for each component of the state, where there can be any.
+    ``codes``: the machine code for each component of the state, where there can be any. ``loose``: how many labels each
+    value is a sum over already.
     """
 
     op: str
@@ -50,41 +57,70 @@ class Scatter:
     indexed: bool
     scratch: tuple[str, ...]
     codes: tuple[Scatterer, ...] = ()
+    loose: int = 0
 
     def __call__(self, value: Array, *arguments: Any, out: Tile) -> None:
         """Fold a block.
 
-        After the values: what ``rows`` and ``columns`` are, mask, flat indices, the state's other components, scratch.
+        After the values: what ``rows`` and ``columns`` are, mask, flat indices, the state's other components, the loose
+        labels' sizes, scratch, and what ``fold`` takes.
         """
         rest = iter(arguments)
         by_row, by_column = [next(rest) for _ in self.rows], [next(rest) for _ in self.columns]
         mask = next(rest) if self.masked else None
         index = next(rest) if self.indexed else None
         tiles = [out, *(next(rest) for _ in range(self.states - 1))]
-        of = dict(zip(self.scratch, rest, strict=True))
-        at_row = _places(self.rows, by_row, out, of["rows"], of["row"]).reshape(-1)
-        at_column = _places(self.columns, by_column, out, of["columns"], of["column"]).reshape(-1)
-        states = [_flat(tile.array) for tile in tiles]
+        weight = math.prod(next(rest) for _ in range(self.loose))
+        of = {name: next(rest) for name in self.scratch}
+        rows = places(self.rows, by_row, out, of["rows"], of["row"]).reshape(-1)
+        columns = places(self.columns, by_column, out, of["columns"], of["column"]).reshape(-1)
+        states = [flat(tile.array) for tile in tiles]
         if mask is not None:
             np.copyto(of["mask"], mask)
         counts = None if mask is None else of["mask"].reshape(-1)
-        if self.codes:
-            values = value.reshape(at_row.size, at_column.size)
-            if not self._compiled(states, at_row, at_column, values, counts):
-                self._in_pieces(states, at_row, at_column, values, counts, of)
-        else:
-            self._at_once(states, at_row, at_column, value, index, counts, of)
+        self.fold(states, rows, columns, value, index, counts, weight, rest, of, out)
 
-    def _compiled(self, states: list[Array], rows: Array, columns: Array, values: Array, counts: Array | None) -> bool:
+    def fold(
+        self,
+        states: list[Array],
+        rows: Array,
+        columns: Array,
+        value: Array,
+        index: Array | None,
+        counts: Array | None,
+        weight: int,
+        rest: Iterator[Any],
+        of: Scratch,
+        out: Tile,
+    ) -> None:
+        """Fold the rows that count."""
+        if not self.codes:
+            self._at_once(states, rows, columns, value, index, counts, weight, of)
+            return
+        values = value.reshape(rows.size, columns.size)
+        if not self.compiled(states, rows, columns, values, counts, weight):
+            self._in_pieces(states, rows, columns, values, counts, weight, of)
+
+    def compiled(
+        self,
+        states: list[Array],
+        rows: Array,
+        columns: Array,
+        values: Array,
+        counts: Array | None,
+        weight: int,
+        table: Sequence[int] = NO_TABLE,
+    ) -> bool:
         """Fold by machine code, where it was prepared; whether it did. Python's lock is not held meanwhile."""
         functions = [f for f in map(library.find, self.codes) if f is not None]
         if len(functions) < len(states) or not values.size or not (fits(rows) and fits(columns)):
             return False
-        follow = len(self.columns) <= 1 and bool(columns[-1] - columns[0] == len(columns) - 1)
-        calls = [arguments(states[0], rows, columns, values, follow and values.strides[1] == values.itemsize, counts)]
+        adjacent = follow(self.columns, columns)
+        dense = adjacent and values.strides[1] == values.itemsize
+        calls = [arguments(states[0], rows, columns, values, dense, counts, table)]
         if len(states) == 2:
-            ones = np.broadcast_to(_ones(len(columns)) if follow else _ones(1), values.shape)
-            calls.append(arguments(states[1], rows, columns, ones, follow, counts))
+            ones = np.broadcast_to(_ones(len(columns) if adjacent else 1, weight), values.shape)
+            calls.append(arguments(states[1], rows, columns, ones, adjacent, counts))
         status = unit()
         status.clear()
         for function, call in zip(functions, calls, strict=True):
@@ -101,6 +137,7 @@ class Scatter:
         columns: Array,
         values: Array,
         counts: Array | None,
+        weight: int,
         of: Scratch,
     ) -> None:
         """Fold by NumPy, as many values at a time as places and values are held."""
@@ -119,7 +156,7 @@ class Scatter:
                 n = len(of_rows) * len(beside)
                 np.add(of_rows.reshape(-1, 1), beside, out=held_places[:n].reshape(shape))
                 np.copyto(held_values[:n].reshape(shape), part)
-                _fold(self.op, states, held_places[:n], held_values[:n], None, of)
+                _fold(self.op, states, held_places[:n], held_values[:n], None, weight, of)
 
     def _at_once(
         self,
@@ -129,6 +166,7 @@ class Scatter:
         value: Array,
         index: Array | None,
         counts: Array | None,
+        weight: int,
         of: Scratch,
     ) -> None:
         """Fold by NumPy a block whose places are all held."""
@@ -140,7 +178,7 @@ class Scatter:
         if counts is None:
             alone = at_column.size == 1 and not self.columns  # the one column begins where its row does
             place = at_row if alone else np.add(at_row, at_column, out=of["place"].reshape(shape))
-            fold(self.op, states, place.reshape(-1), values.reshape(-1), indices, of)
+            fold(self.op, states, place.reshape(-1), values.reshape(-1), indices, weight, of)
             return
         for start in range(0, shape[0], _HITS):
             hits = np.flatnonzero(counts[start : start + _HITS])
@@ -151,22 +189,27 @@ class Scatter:
                 np.add(at_row[hits], at_column, out=place.reshape(-1, shape[1]))
                 taken = _taken(values, hits, of["taken"])
                 argued = None if indices is None else _taken(indices, hits, of["argued"])
-                fold(self.op, states, place, taken, argued, of)
+                fold(self.op, states, place, taken, argued, weight, of)
 
 
 @lru_cache(maxsize=4)
-def _ones(n: int) -> Array:
+def _ones(n: int, weight: int) -> Array:
     """What each value of a row adds to a count."""
-    return np.ones(n, np.int64)
+    return np.full(n, weight, np.int64)
 
 
-def _flat(array: Array) -> Array:
+def follow(labels: Sequence[int], columns: Array) -> bool:
+    """Whether columns lie side by side."""
+    return len(labels) <= 1 and bool(columns[-1] - columns[0] == len(columns) - 1)
+
+
+def flat(array: Array) -> Array:
     """All the memory from an array's first element to its last as one run of elements."""
     last = sum((n - 1) * s for n, s in zip(array.shape, array.strides, strict=True)) // array.itemsize
     return view(array, 0, (last + 1,), (array.itemsize,))
 
 
-def _places(labels: Sequence[int], indices: Sequence[Array], out: Tile, at: Array, scratch: Array) -> Array:
+def places(labels: Sequence[int], indices: Sequence[Array], out: Tile, at: Array, scratch: Array) -> Array:
     """Elements from the tile's first one, for indices of its axes over the whole tensor; into ``at``, if need be."""
     if not labels:
         at.fill(0)
@@ -203,16 +246,20 @@ def _taken(array: Array, rows: Array, scratch: Array) -> Array:
 Scratch = Mapping[str, Array]
 
 
-def _fold(op: str, states: list[Array], place: Array, value: Array, index: Array | None, of: Scratch) -> None:
+def _fold(
+    op: str, states: list[Array], place: Array, value: Array, index: Array | None, weight: int, of: Scratch
+) -> None:
     state = states[0]
     if state.dtype == np.bool_:  # no fast loop of its own
         state, value = state.view(np.uint8), value.view(np.uint8)
     _FOLDS[op].at(state, place, value)
     if len(states) == 2:
-        np.add.at(states[1], place, 1)
+        np.add.at(states[1], place, weight)
 
 
-def _fold_logsumexp(op: str, states: list[Array], place: Array, value: Array, index: Array | None, of: Scratch) -> None:
+def _fold_logsumexp(
+    op: str, states: list[Array], place: Array, value: Array, index: Array | None, weight: int, of: Scratch
+) -> None:
     """(max, sum of exp(x - max)): what has been summed is scaled to the new max wherever a value falls."""
     (top, total), n = states, len(place)
     old, new = (of[name].reshape(-1)[:n] for name in ("old", "new"))
@@ -231,10 +278,13 @@ def _fold_logsumexp(op: str, states: list[Array], place: Array, value: Array, in
     np.clip(new, -limit, limit, out=new)
     np.subtract(value, new, out=new)
     np.exp(new, out=new)
-    np.add.at(total, place, new)
+    vectors = tuple(of[name] for name in VECTORS)
+    Sums(total, None, 1, vectors).add(place, _AT_FIRST, new.reshape(-1, 1), None)
 
 
-def _fold_index(op: str, states: list[Array], place: Array, value: Array, index: Array | None, of: Scratch) -> None:
+def _fold_index(
+    op: str, states: list[Array], place: Array, value: Array, index: Array | None, weight: int, of: Scratch
+) -> None:
     """The best value and its least flat index: where a better one falls the index begins anew."""
     assert index is not None
     index = index.reshape(-1).view(np.uint64)
@@ -265,21 +315,29 @@ def _differ(x: Array, y: Array, of: Scratch, *, out: Array) -> None:
     np.logical_and(out, other, out=out)
 
 
-Fold = Callable[[str, list[Array], Array, Array, "Array | None", Scratch], None]
+Fold = Callable[[str, list[Array], Array, Array, "Array | None", int, Scratch], None]
 _ARGUED: dict[str, Fold] = {"logsumexp": _fold_logsumexp, "argmax": _fold_index, "argmin": _fold_index}
 
 
-def scratch_names(op: str, masked: bool, indexed: bool, pieces: bool) -> tuple[str, ...]:
-    """What a Scatter wants: rows, row, mask over the rows' labels; columns, column; all others over both.
+def scratch_names(op: str, sums: bool, masked: bool, indexed: bool, pieces: bool) -> tuple[str, ...]:
+    """What a Scatter wants: ROWS over the rows' labels; columns, column; VECTORS; all others over both.
 
-    ``pieces``: it folds a piece of a block at a time, where it holds places and values at all.
+    ``sums``: it adds floats. ``pieces``: it folds a piece of a block at a time, if it holds places and values at all.
     """
-    names = ["rows", "row", "columns", "column", "place", "values"]
-    names += ["mask"] if masked else []
+    names = ["rows", "row", "columns", "column", *(["mask"] if masked else [])]
+    if sums:
+        return (*names, *VECTORS)
+    names += ["place", "values"]
     names += ["taken"] if masked and not pieces else []
     names += ["old", "new"] if op == "logsumexp" or indexed else []
     names += ["indices", "least", "test", "other"] if indexed else []
+    names += VECTORS if op == "logsumexp" else []
     return (*names, "argued") if masked and indexed else tuple(names)
+
+
+ROWS = frozenset({"rows", "row", "mask"})
+BOOLEAN = frozenset({"mask", "test", "other"})
+VALUED = frozenset({"values", "taken", "old", "new"})
 
 
 def scatter_codes(op: str, dtypes: Sequence[DType]) -> tuple[Scatterer, ...]:

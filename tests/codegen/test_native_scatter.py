@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 import einturnip as et
 from einturnip.codegen.kernels import prepare_code
 from einturnip.codegen.native import library
-from einturnip.codegen.native.scatter import Scatterer, arguments
+from einturnip.codegen.native.partial_sums import Scatterer
+from einturnip.codegen.native.scatter import arguments
 from einturnip.core.dtypes import F32, F64, I32, I64, U8
 
 pytestmark = pytest.mark.skipif(not library.available(), reason="no compiler for this machine")

@@ -19,9 +19,10 @@ from einturnip.codegen.native import compiler, elf
 from einturnip.codegen.native.band import Band
 from einturnip.codegen.native.kernel import Function
 from einturnip.codegen.native.panels import Multiplication
+from einturnip.codegen.native.partial_sums import Scatterer
 from einturnip.codegen.native.peak import Peak, peak_function
 from einturnip.codegen.native.recipe import Recipe
-from einturnip.codegen.native.scatter import Scatterer, scatter_function
+from einturnip.codegen.native.scatter import scatter_function
 from einturnip.codegen.native.share import Sharer, sharer
 from einturnip.codegen.native.take import Taker, taker
 from einturnip.codegen.native.tape import Player, player

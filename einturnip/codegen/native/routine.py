@@ -133,6 +133,15 @@ class Routine(Code):
 
         self.loop(ZERO, last, step, [], inside)
 
+    def span(self, begin: Value, end: Value, body: Callable[[Value], None]) -> None:
+        """``for i in range(begin, end)``."""
+
+        def inside(index: Value, _: list[Value]) -> list[Value]:
+            body(index)
+            return []
+
+        self.loop(begin, end, 1, [], inside)
+
     def blocks(self, end: Value, step: Value, body: Callable[[Value], None]) -> None:
         """The same where the step is no constant."""
         count = self.over(self.plus(end, self.minus(step, 1)), step)

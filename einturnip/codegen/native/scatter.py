@@ -1,38 +1,35 @@
-"""Rows folded into a state at places that are data: what NumPy's ``at`` does element by element under Python's lock."""
+"""Rows folded into a state at places that are data: what NumPy's ``at`` does element by element under Python's lock.
+
+Sums of floats use a table of partial sums, see ``partial_sums``.
+"""
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from einturnip.codegen.native.ir import Value, element
+from einturnip.codegen.native.ir import Value
 from einturnip.codegen.native.memory import METADATA
+from einturnip.codegen.native.partial_sums import (
+    EVERY,
+    NO_TABLE,
+    OWNED,
+    PROBE,
+    SETTLE,
+    TAKE,
+    Sample,
+    Scatterer,
+    Tabled,
+    address_of,
+)
 from einturnip.codegen.native.primitives import extremum
-from einturnip.codegen.native.routine import Routine, Way
-from einturnip.codegen.native.take import LINE
 from einturnip.codegen.primitives import Array
 from einturnip.core.dtypes import DType
 
 _AHEAD = 8  # rows whose places are fetched before their time
 _KNOWN = frozenset({"sum", "prod", "max", "min"})
-
-
-@dataclass(frozen=True, slots=True)
-class Scatterer:
-    """The code that folds rows into a state's component of one type; its argument is an array of i64: WORDS.
-
-    Rows are folded in their order, each from its first column on, as NumPy does. One whose place is outside the state
-    is left out.
-    """
-
-    op: str
-    dtype: DType
-
-
-WORDS = ("state", "rows", "columns", "values", "counts", "n_rows", "n_columns", "limit", "row_step", "column_step")
 
 
 def scatterer(op: str, dtype: DType) -> Scatterer | None:
@@ -43,42 +40,71 @@ def scatterer(op: str, dtype: DType) -> Scatterer | None:
 
 
 def arguments(
-    state: Array, rows: Array, columns: Array, values: Array, dense: bool, counts: Array | None
+    state: Array,
+    rows: Array,
+    columns: Array,
+    values: Array,
+    dense: bool,
+    counts: Array | None,
+    table: Sequence[int] = NO_TABLE,
 ) -> array[int]:
     """The argument: value (r, c) goes to element ``rows[r] + columns[c]`` of the state, where row r counts.
 
-    ``dense``: the columns' places follow each other, and so do the values of a row.
+    ``dense``: the columns' places follow each other, and so do the values of a row. ``table``: see Table.words.
 
     Shapes:
         state: a vector in one run; rows, columns: i64, vectors in one run; counts: bool, as the rows.
     """
-    state_at = _address(state) + (int(columns[0]) * state.itemsize if dense else 0)
-    counted = 0 if counts is None else _address(counts)
-    found = [state_at, _address(rows), 0 if dense else _address(columns), _address(values), counted]
+    state_at = address_of(state) + (int(columns[0]) * state.itemsize if dense else 0)
+    counted = 0 if counts is None else address_of(counts)
+    found = [state_at, address_of(rows), 0 if dense else address_of(columns), address_of(values), counted]
     limit = max(0, state.size - int(columns.max()))
-    return array("q", [*found, len(rows), len(columns), limit, *values.strides])
-
-
-def _address(array: Array) -> int:
-    address: int = array.__array_interface__["data"][0]
-    return address
+    return array("q", [*found, len(rows), len(columns), limit, *values.strides, *table])
 
 
 def scatter_function(code: Scatterer, name: str) -> str:
     """The LLVM IR of it."""
-    made = _Scatter(code, name)
-    return "\n".join([made.text, *made.declared]) + f"\n{METADATA}"
+    sample = f"{name}_sample"
+    made: list[Tabled] = [_Scatter(code, name, sample), *([Sample(code, sample)] if code.spills else [])]
+    declared = dict.fromkeys(line for routine in made for line in routine.declared)
+    return "\n".join([*(routine.text for routine in made), *declared]) + f"\n{METADATA}"
 
 
-class _Scatter(Routine):
-    def __init__(self, code: Scatterer, name: str) -> None:
-        super().__init__(name, "words", "", linkage="")
-        self.op, self.dtype = code.op, code.dtype
-        self.item, self.kind = code.dtype.itemsize, element(code.dtype)
-        self.of = {text: self.word(self["words"], k) for k, text in enumerate(WORDS)}
-        self.places = {text: self._pointer(self.of[text]) for text in WORDS[:5]}
+class _Scatter(Tabled):
+    def __init__(self, code: Scatterer, name: str, sample: str) -> None:
+        super().__init__(code, name, "", "")
+        self.sample = sample
+        if not self.spills:
+            self._fold_all()
+            return
+        takes, settles = (self.whether("eq", self.of["action"], action) for action in (TAKE, SETTLE))
+        self.either(takes, self._take_all, lambda: self.either(settles, self._settle_all, self._fold_all))
+
+    def _take_all(self) -> None:
+        def one(group: Value) -> None:
+            place = self.times(group, self.of["unit"])
+            entry = self._home(place)
+            self.store(Value(str(OWNED - 256), "i8", 0), self.at(self.places["tallies"], entry))
+            self.store(place, self.words(self.places["owners"], entry))
+            self._entry(entry, place, self._begin)
+
+        self.each(self.of["groups"], 1, one)
+
+    def _settle_all(self) -> None:
+        def one(entry: Value) -> None:
+            self.when(self._owned(entry), lambda: self._settle(entry, self.word(self.places["owners"], entry)))
+
+        self.each(self.of["entries"], 1, one)
+
+    def _fold_all(self) -> None:
         last = self.minus(self.of["n_rows"], 1)
         alone = self.whether("eq", self.of["n_columns"], 1)
+        tabled = self.whether("ne", self.of["tallies"], 0)
+        if self.spills:
+            probes = self.whether("eq", self.of["action"], PROBE)
+            self.when(
+                probes, lambda: self.each(self.of["n_rows"], EVERY, lambda r: self.run(self.sample, self["words"], r))
+            )
 
         def rows(body: Callable[[Value, Value], None]) -> None:
             def one(r: Value) -> None:
@@ -88,26 +114,18 @@ class _Scatter(Routine):
                 inside = self.whether("ult", place, self.of["limit"])
                 self.when(inside, lambda: self._counted(r, lambda: body(r, place)))
 
-            self.each(self.of["n_rows"], 1, one)
+            if not self.spills:
+                self.each(self.of["n_rows"], 1, one)
+                return
 
-        dense = self.whether("eq", self.of["columns"], 0)
+            def some(begin: Value) -> None:
+                self.when(tabled, lambda: self.run(self.sample, self["words"], begin))
+                self.span(begin, self.least(self.plus(begin, EVERY), self.of["n_rows"]), one)
+
+            self.each(self.of["n_rows"], EVERY, some)
+
         side_by_side = lambda: self.either(alone, lambda: rows(self._alone), lambda: rows(self._run))  # noqa: E731
-        self.either(dense, side_by_side, lambda: rows(self._apart))
-
-    def _pointer(self, address: Value) -> Value:
-        return self.make(f"inttoptr {address} to ptr", "ptr", 0)
-
-    def _of_state(self, place: Value) -> Value:
-        return self.at(self.places["state"], self.times(place, self.item))
-
-    def _counted(self, r: Value, body: Way) -> None:
-        """Where a row counts, or all do."""
-
-        def masked() -> None:
-            bit = self.load(self.at(self.places["counts"], r), "i8")
-            self.when(self.make(f"icmp ne {bit}, 0", "i1", 0), body)
-
-        self.either(self.whether("eq", self.of["counts"], 0), body, masked)
+        self.either(self.dense, side_by_side, lambda: rows(self._apart))
 
     def _values(self, r: Value) -> Value:
         return self.at(self.places["values"], self.times(r, self.of["row_step"]))
@@ -126,22 +144,9 @@ class _Scatter(Routine):
         self._fold(self._of_state(place), self._values(r))
 
     def _run(self, r: Value, place: Value) -> None:
-        """Columns side by side: vectors, then one by one."""
-        target, source, width = self._of_state(place), self._values(r), LINE // self.item
-        lines = self.over(self.of["n_columns"], width)
-
-        def line(i: Value) -> None:
-            at = self.times(i, LINE)
-            self._fold(self.at(target, at), self.at(source, at), width)
-
-        self.each(lines, 1, line)
-        begin = self.times(lines, width)
-
-        def one(c: Value) -> None:
-            at = self.times(self.plus(begin, c), self.item)
-            self._fold(self.at(target, at), self.at(source, at))
-
-        self.each(self.minus(self.of["n_columns"], begin), 1, one)
+        """Columns side by side."""
+        target, source = self._of_state(place), self._values(r)
+        self._lines(lambda at, width: self._fold(self.at(target, at), self.at(source, at), width))
 
     def _apart(self, r: Value, place: Value) -> None:
         source = self._values(r)
