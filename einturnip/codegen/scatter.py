@@ -199,7 +199,7 @@ def _ones(n: int, weight: int) -> Array:
 
 
 def follow(labels: Sequence[int], columns: Array) -> bool:
-    """Whether columns lie side by side."""
+    """Whether columns are adjacent."""
     return len(labels) <= 1 and bool(columns[-1] - columns[0] == len(columns) - 1)
 
 
@@ -320,7 +320,7 @@ _ARGUED: dict[str, Fold] = {"logsumexp": _fold_logsumexp, "argmax": _fold_index,
 
 
 def scratch_names(op: str, sums: bool, masked: bool, indexed: bool, pieces: bool) -> tuple[str, ...]:
-    """What a Scatter wants: ROWS over the rows' labels; columns, column; VECTORS; all others over both.
+    """Names of a Scatter's scratch: ROWS over the rows' labels; columns, column; VECTORS; all others over both.
 
     ``sums``: it adds floats. ``pieces``: it folds a piece of a block at a time, if it holds places and values at all.
     """

@@ -1,4 +1,4 @@
-"""Scatters that add floats: by machine code with a table of partial sums where there is any, else by NumPy.
+"""Scatters that add floats, by machine code with a table of partial sums, else by NumPy.
 
 The table is part of the workspace and lasts as long as a block of columns is folded: Begin empties it, ScatterSums
 folds the rows of one block after the other, Settle adds to the state what the table then holds. See ``native.scatter``
@@ -127,7 +127,7 @@ def run_on_table(
 
 
 def grid(out: Tile, rows: tuple[int, ...], table: Table) -> tuple[int, int]:
-    """The step between the places of neighbouring groups, and how many groups there are if each has an entry.
+    """Step between the places of neighbouring groups, and the number of groups if each has an entry.
 
     0 where they are more than the table has entries, or not evenly apart.
     """
@@ -141,7 +141,7 @@ def grid(out: Tile, rows: tuple[int, ...], table: Table) -> tuple[int, int]:
 def table_types(dtype: DType, groups: int, n_rows: int, columns: int) -> list[tuple[np.dtype[Any], int]]:
     """Types and lengths of a table's arrays, the last says how it is used; none where there are few rows.
 
-    An entry for each group where the rows take several times what that does, else as many as is little beside the rows.
+    An entry for each group where there are many times as many rows, else a share of the rows' number.
     """
     if n_rows <= _FEW:
         return []

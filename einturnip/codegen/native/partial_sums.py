@@ -24,7 +24,7 @@ from einturnip.codegen.native.take import LINE
 from einturnip.codegen.primitives import Array
 from einturnip.core.dtypes import DType
 
-EVERY = 16  # of so many rows one is counted
+EVERY = 16  # one row of these is counted
 SPILL = 8  # counted rows of a group, a power of two below 128
 # Fold rows; move what the state holds into the table; add the table's sums to the state; PROBE folds as well, but first
 # counts rows: what the state holds for groups with many is moved before any of them is folded.
@@ -66,7 +66,7 @@ class Table:
     sums: Array
 
     def words(self, unit: int, groups: int, action: int = 0) -> list[int]:
-        """What the code is told of it. ``action``: FOLD, TAKE, SETTLE or PROBE.
+        """The code's arguments for it. ``action``: FOLD, TAKE, SETTLE or PROBE.
 
         ``groups``: how many there are if they have entries of their own; their places are multiples of ``unit``.
         """
@@ -191,7 +191,7 @@ class Tabled(Routine):
         return self.select(self.whether("slt", own, 0), free, own)
 
     def _move(self, entry: Value, place: Value) -> None:
-        """What the state holds for a group goes to an entry; the sum of whatever group had that goes to the state."""
+        """Move the state of a group to an entry; an earlier owner's sum returns to the state."""
         owned, owner_at = self._owned(entry), self.words(self.places["owners"], entry)
         same = self.both(owned, self.whether("eq", self.load(owner_at, "i64"), place))
 
@@ -269,7 +269,7 @@ class Tabled(Routine):
 
 
 class Sample(Tabled):
-    """Counts one of the next rows for its group; a function of its own, so that the loop over rows stays small."""
+    """Counts one of the next rows for its group; it is not inlined, to keep the loop over rows small."""
 
     def __init__(self, code: Scatterer, name: str) -> None:
         super().__init__(code, name, "begin", "internal ")
