@@ -28,6 +28,7 @@ demo: $(VENV)/.demo
 	$(BIN)/python $(EXAMPLE)/prepare.py $(DEMO)
 	$(BIN)/einturnip run $(EXAMPLE)/diffusion.ein -i X=$(DEMO)/digits.npy -o D=$(DEMO)/diffusion.npy --spill $(DEMO) --memory 192MiB
 	$(BIN)/python $(EXAMPLE)/verify.py $(DEMO)
+	@echo "This leaves $$(du -sh $(DEMO) | cut -f1) in $(DEMO) and the packages in $(VENV); to remove them: rm -rf $(DEMO) $(VENV)"
 
 # The one gate; CI runs it too.
 check: format lint types layers prose test docs wheel

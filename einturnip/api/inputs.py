@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,8 @@ import numpy as np
 
 from einturnip.api.kept_programs import compile_kept
 from einturnip.core.diagnostics import Diagnostic, did_you_mean, with_source
-from einturnip.core.errors import BindError
+from einturnip.core.errors import BindError, SourceError, StoreError
+from einturnip.lang.text import program_name, program_text, universal
 from einturnip.lang.types import FileRef, Input, Program
 from einturnip.stores.open import open_source
 from einturnip.stores.stacked import expanded_to
@@ -19,23 +21,27 @@ from einturnip.stores.types import Array, Source
 
 
 def compile_path(path: Path) -> Program:
-    """The program in a file.
+    """The program in a file, or from standard input.
 
     Raises:
         SourceError: the program is wrong. BindError: there is no such file, or it is no text.
     """
-    try:
-        text = path.read_text("utf-8")
-    except FileNotFoundError:
-        folder = path.parent
-        known = [str(p) for p in folder.glob("*.ein")] if folder.is_dir() else []
-        hint = did_you_mean(str(path), known)
-        raise BindError(f"there is no program {path}" + (f"; {hint}" if hint else "")) from None
-    except UnicodeDecodeError as error:
-        raise BindError(f"{path} is not a program: byte {error.start} is not UTF-8 text") from None
-    except OSError as error:
-        raise BindError(f"the program {path} cannot be read: {error.strerror}") from None
-    return compile_kept(text, str(path))
+    return compile_kept(universal(program_text(path)), program_name(path))
+
+
+def require_output(program: Program) -> None:
+    """Refuse to run a program that gives nothing.
+
+    Raises:
+        SourceError: names its last equation. BindError: it has none.
+    """
+    if program.outputs or program.updates:
+        return
+    message = "nothing is an output, so there is nothing to compute"
+    found = [replace(w, code="E026", message=message, severity="error") for w in program.warnings if w.code == "W002"]
+    if found:
+        raise SourceError(found)
+    raise BindError(f"{program.file} has no equation and no output. help: write y[i] = 2 * x[i] and output y")
 
 
 def check_names(kind: str, given: Iterable[str], known: Iterable[str]) -> None:
@@ -90,12 +96,21 @@ def open_input(tensor: Input, spec: Any, program: Program, folder: Path, lenient
         spec = _number(tensor, spec)
     if spec is None:
         return None
-    source = expanded_to(open_source(spec, tensor.name), tensor.dtype)
+    source = expanded_to(open_given(spec, tensor.name), tensor.dtype)
     if source.dtype != tensor.dtype:
         source.close()
         finding = _dtype_finding(tensor, source, program)
         raise BindError(finding.render(), (finding,))
     return source
+
+
+def open_given(spec: Any, name: str) -> Source:
+    """The source that an input is given as. A file that cannot be used counts as a wrong command line."""
+    try:
+        return open_source(spec, name)
+    except StoreError as error:
+        error.exit_code = BindError.exit_code  # nothing was computed
+        raise
 
 
 def _number(tensor: Input, value: complex) -> Array:

@@ -11,14 +11,13 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import is_dataclass
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 from einturnip.caches import PROGRAMS, Damaged
 from einturnip.core import diagnostics, resources
 from einturnip.core.errors import InternalError
 from einturnip.lang import compile_text, expressions, types
-from einturnip.lang.text import unified
+from einturnip.lang.text import read_text, unified
 from einturnip.lang.types import Program
 from einturnip.planner.codec import Codec, Unknown
 from einturnip.planner.kept import version
@@ -78,7 +77,7 @@ def _unchanged(files: Mapping[str, tuple[str, ...]], main: str) -> bool:
     for name, lines in files.items():
         if name != main and not name.startswith("std."):
             try:
-                if tuple(unified(Path(name).read_text("utf-8")).split("\n")) != lines:
+                if tuple(unified(read_text(name)).split("\n")) != lines:
                     return False
             except (OSError, UnicodeDecodeError):
                 return False

@@ -16,7 +16,7 @@ import numpy as np
 from einturnip.api import plan_cache, quick
 from einturnip.api.active_runs import undisturbed
 from einturnip.api.call_settings import Settings, Size, Target
-from einturnip.api.inputs import check_names, close_all, compile_path, file_spec, open_inputs
+from einturnip.api.inputs import check_names, close_all, compile_path, file_spec, open_inputs, require_output
 from einturnip.api.jobs import Job, Missing, complete, plan_job, results_nbytes, tiers
 from einturnip.api.plan_cache import Kept
 from einturnip.api.results import File, Result, open
@@ -226,6 +226,7 @@ class Program:
         if not isinstance(settings.out, Mapping):
             raise BindError(f'out= is a {type(settings.out).__name__}. help: name each output, out={{"Z": "z.npy"}}')
         check_names("output", settings.out, dict.fromkeys((*self.outputs, *self.states)))
+        require_output(self._program)
         program = keeping(self._program, settings.out)
         missing = beginning(program, _absent)
         sizes = {**self._dims, **whole_sizes(dims)}

@@ -35,7 +35,7 @@ class Part:
 
 def part_names(programs: Sequence[str]) -> list[str]:
     """What each program is called: its file's name without ``.ein``, numbered from its second appearance on."""
-    stems = [Path(p).name.removesuffix(".ein").replace(".", "_") for p in programs]
+    stems = ["stdin" if p == "-" else Path(p).name.removesuffix(".ein").replace(".", "_") for p in programs]
     return [s if s not in stems[:n] else f"{s}{stems[: n + 1].count(s)}" for n, s in enumerate(stems)]
 
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
 from pathlib import Path
 
 import click
 
 from einturnip.cli import options
-from einturnip.core.errors import BindError, EinturnipError
+from einturnip.core.errors import EinturnipError
 from einturnip.core.unfinished import create_file
 
 
@@ -24,11 +23,14 @@ def command(files: tuple[str, ...], check: bool, to_stdout: bool) -> None:
 
     A file that is no program is left as it is, and what is wrong with it is shown.
     """
+    from einturnip.lang.format import format_text
+    from einturnip.lang.text import program_name, program_text
+
     failed, changed = [], []
     for name in files:
         try:
-            before = _read(name)
-            after = _formatted(before, name)
+            before = program_text(Path(name))
+            after = format_text(before, program_name(Path(name)))
         except EinturnipError as error:
             failed.append(error)
             continue
@@ -47,26 +49,6 @@ def command(files: tuple[str, ...], check: bool, to_stdout: bool) -> None:
         raise click.exceptions.Exit(2)
     if changed:
         raise click.exceptions.Exit(1)
-
-
-def _formatted(text: str, name: str) -> str:
-    from einturnip.lang.format import format_text
-
-    return format_text(text, "<stdin>" if name == "-" else name)
-
-
-def _read(name: str) -> str:
-    """The text of a file as it stands there, line ends included."""
-    try:
-        if name == "-":
-            return sys.stdin.buffer.read().decode("utf-8")
-        return Path(name).read_bytes().decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise BindError(f"{name} is not a program: byte {error.start} is not UTF-8 text") from None
-    except FileNotFoundError:
-        raise BindError(f"there is no program {name}") from None
-    except OSError as error:
-        raise BindError(f"the program {name} cannot be read: {error.strerror}") from None
 
 
 def write_atomically(path: Path, text: str) -> None:

@@ -13,6 +13,9 @@ from einturnip.core.settings import parse_size
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+# The names in runtime/policies.py, which --help need not load.
+POLICIES = ("critical-path", "double-buffering", "fixed", "random")
+
 
 class Size(click.ParamType[int]):
     """Bytes, written as ``512MB`` or ``2GiB``."""
@@ -113,7 +116,13 @@ budget = _together(
     click.option("--spill", metavar="DIR", type=click.Path(), help="Folder for what does not fit in memory."),
     click.option("--spill-limit", type=Size(), help="Bound on the spilled bytes."),
     click.option("--workers", type=click.IntRange(min=1), help="Threads that compute. [one a core]"),
-    click.option("--policy", default="critical-path", show_default=True, metavar="NAME", help="What runs next."),
+    click.option(
+        "--policy",
+        type=click.Choice(POLICIES),
+        default="critical-path",
+        show_default=True,
+        help="Which of the steps that are ready goes first.",
+    ),
     click.option(
         "--device",
         default="auto",

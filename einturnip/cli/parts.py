@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 
 import click
+
+from einturnip.lang.text import program_name
 
 
 def show_parts(
@@ -27,7 +28,7 @@ def show_parts(
     if form == "dot":
         raise click.UsageError("--parts is shown as text or json")
     graph = rewrite(bound(program, inputs, dims), None)
-    decomposition, name = eindecomp(graph, parts), os.fspath(program)
+    decomposition, name = eindecomp(graph, parts), program_name(program)
     if emit == "taskgraph":
         placement = place(decomposition, parts)
         tasks = placed_tasks(placement, Machine())

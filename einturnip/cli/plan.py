@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from einturnip.cli import options, simulate
+from einturnip.lang.text import program_name
 
 if TYPE_CHECKING:
     from einturnip.api.jobs import Job
@@ -86,10 +86,10 @@ def command(
         simulate.show(job.planned.memgraph, machine, jitter, seed, form)
         return
     if emit is not None:
-        _emit(job, emit, form, os.fspath(program))
+        _emit(job, emit, form, program_name(program))
         return
     charted = len(job.planned.memgraph) <= FEW if budgets is None else budgets
-    _overview(job, form, os.fspath(program), charted, budgets)
+    _overview(job, form, program_name(program), charted, budgets)
 
 
 def _emit(job: Job, floor: Floor, form: str, program: str) -> None:

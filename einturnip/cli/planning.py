@@ -32,12 +32,13 @@ def planned(
     ``missing`` stands in for inputs without data. ``lenient``, for a plan that is only shown, lets default files be
     absent and plans what a step of ``run --steps`` makes: the outputs, and every state that changes.
     """
-    from einturnip.api.inputs import check_names, close_all, compile_path, open_inputs
+    from einturnip.api.inputs import check_names, close_all, compile_path, open_inputs, require_output
     from einturnip.api.jobs import complete, plan_job
     from einturnip.api.states import beginning, keeping
     from einturnip.pipeline import bind
 
     program = compile_path(path)
+    require_output(program)
     for warning in program.warnings:
         warn(warning.render())
     check_names("dim", dims, program.dims)
@@ -55,11 +56,12 @@ def planned(
 
 def bound(path: Path, inputs: dict[str, str], dims: dict[str, int]) -> EinGraph:
     """Compile a program and bind its sizes, from files that need not exist or from ``dims``."""
-    from einturnip.api.inputs import check_names, close_all, compile_path, open_inputs
+    from einturnip.api.inputs import check_names, close_all, compile_path, open_inputs, require_output
     from einturnip.api.states import keeping
     from einturnip.pipeline import bind
 
     program = compile_path(path)
+    require_output(program)
     check_names("dim", dims, program.dims)
     program = keeping(program, program.updates)
     sources = open_inputs(program, scalars(program, inputs), path.parent, True)

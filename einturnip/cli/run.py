@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ from einturnip.cli.outputs import output_lines
 from einturnip.cli.progress import shown
 from einturnip.cli.stopping import on_signals
 from einturnip.core.errors import BindError
+from einturnip.lang.text import program_name
 
 if TYPE_CHECKING:
     from einturnip.api.jobs import Missing
@@ -98,8 +99,10 @@ def command(
         return run_steps(program, inputs, dims, outputs, budget, _stand_in(seed), asked, quiet)
     limit = MemoryLimit()
     budget = recording.replayed(budget, replay)
+    began = time.monotonic()
     with on_signals() as stop:
         job = planned(program, inputs, dims, outputs, budget, _stand_in(seed), lenient=False)
+        planning = time.monotonic() - began
         with shown(quiet) as show:
             stop.running = True
             try:
@@ -109,20 +112,21 @@ def command(
                 job.close()
             stop.running = False
     report = limit.checked(report)
-    recording.record(record, job, report, os.fspath(program))
+    recording.record(record, job, report, program_name(program))
     if trace is not None:
         from einturnip.report.trace import write
 
-        write(trace, job.planned, report, os.fspath(program))
+        write(trace, job.planned, report, program_name(program))
     if report_file is not None:
         from einturnip.report.analyze import analyse
 
-        found = {"program": os.fspath(program)} | analyse(job.planned, report).to_json()
+        about = {"program": program_name(program), "planning_seconds": planning}
+        found = about | analyse(job.planned, report).to_json()
         report_file.write_text(json.dumps(found, indent=2) + "\n")
     for warning in report.warnings:
         click.echo(warning_text(warning), err=True)
     if not quiet:
-        for line in [*output_lines(sinks, job.targets), *summarise(report)]:
+        for line in [*output_lines(sinks, job.targets), *summarise(report, planning)]:
             click.echo(line)
     if analyze:
         from einturnip.cli.show import columns, show_lines

@@ -51,7 +51,7 @@ def run_steps(
     quiet: bool,
 ) -> None:
     """Run the steps that are left, and write what the last one gives."""
-    from einturnip.api.inputs import check_names, compile_path
+    from einturnip.api.inputs import check_names, compile_path, require_output
     from einturnip.api.session import Session
     from einturnip.cli.memory_limit import MemoryLimit, require_kept
     from einturnip.cli.outputs import output_lines
@@ -59,6 +59,7 @@ def run_steps(
 
     limit = MemoryLimit()
     program = compile_path(path)
+    require_output(program)
     for warning in program.warnings:
         click.echo(warning.render(), err=True)
     check_names("dim", dims, program.dims)
@@ -93,8 +94,7 @@ def _with_memory(options: Any) -> Any:
 @contextmanager
 def _fed(program: Program, feeds: Mapping[str, str]) -> Iterator[dict[str, Source]]:
     """The files that are fed, which have one axis more than the inputs."""
-    from einturnip.api.inputs import check_names, close_all
-    from einturnip.stores.open import open_source
+    from einturnip.api.inputs import check_names, close_all, open_given
 
     check_names("input", feeds, (tensor.name for tensor in program.inputs if not tensor.state))
     opened: dict[str, Source] = {}
@@ -102,7 +102,7 @@ def _fed(program: Program, feeds: Mapping[str, str]) -> Iterator[dict[str, Sourc
         for tensor in program.inputs:
             if tensor.name not in feeds:
                 continue
-            source = opened[tensor.name] = open_source(feeds[tensor.name], tensor.name)
+            source = opened[tensor.name] = open_given(feeds[tensor.name], tensor.name)
             wanted = f"{tensor.dtype} with {tensor.rank + 1} axes, the first of which counts the steps"
             if source.dtype != tensor.dtype or len(source.shape) != tensor.rank + 1 or not source.shape[0]:
                 found = f"{source.dtype}[{', '.join(map(str, source.shape))}]"

@@ -16,6 +16,7 @@ from einturnip.cli.progress import shown
 from einturnip.cli.recording import require_free
 from einturnip.cli.stopping import on_signals
 from einturnip.core.errors import BindError, EinturnipError
+from einturnip.lang.text import STANDARD_INPUT
 
 if TYPE_CHECKING:
     from einturnip.api.jobs import Job, Missing
@@ -53,6 +54,8 @@ def run_together(
     from einturnip.report.together import part_reports
 
     limit = MemoryLimit()
+    if paths.count(STANDARD_INPUT) > 1:
+        raise BindError("standard input holds one program: name '-' once")
     names = part_names([str(path) for path in paths])
     programs = dict(zip(names, map(compile_path, paths), strict=True))
     given = _Given(programs, inputs, dims, outputs)
@@ -132,12 +135,13 @@ def _shared(kind: str, given: Mapping[str, T], known: Mapping[str, set[str]], on
 
 def _part(name: str, path: Path, given: _Given, missing: Missing) -> Part:
     """Bind one program; errors say which it is."""
-    from einturnip.api.inputs import close_all, open_inputs
+    from einturnip.api.inputs import close_all, open_inputs, require_output
     from einturnip.api.jobs import complete
     from einturnip.api.together import Part
     from einturnip.pipeline import bind
 
     program = given.programs[name]
+    require_output(program)
     for warning in program.warnings:
         click.echo(warning.render(), err=True)
     if program.states:

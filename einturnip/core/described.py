@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from einturnip.core.errors import BindError
+from einturnip.core.program_limits import read_regular
 from einturnip.core.resources import folder
 
 MEMORIES = ("device", "host", "disk")
@@ -84,12 +85,13 @@ def machine_names() -> tuple[str, ...]:
 @cache
 def _read(path: Path) -> Described:
     try:
-        with path.open("rb") as file:
-            table: dict[str, Any] = tomllib.load(file)
+        table: dict[str, Any] = tomllib.loads(read_regular(path).decode("utf-8"))
         links = {name: Link(**link) for name, link in table["links"].items()}
         memory = {name: int(table["memory"][name]) for name in MEMORIES}
         kernels = Kernels(**table["kernels"]) if "kernels" in table else None
         workers = int(table.get("workers", 1))
         return Described(path.stem, table["title"], workers, kernels, memory, links, table["inputs"])
+    except OSError as error:
+        raise BindError(f"{path.name} cannot be read: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, KeyError, TypeError, ValueError) as error:
         raise BindError(f"{path.name} does not describe a machine: {error}") from error

@@ -11,6 +11,15 @@ from unicodedata import combining, east_asian_width
 
 Severity = Literal["error", "warning"]
 
+MAX_LINE = 320
+"""Characters of a source line that a diagnostic shows."""
+MAX_TEXT = 2000
+"""Characters of a message, or of a note below the source lines."""
+MAX_COMPARED, MAX_KNOWN = 250, 2000
+"""Characters of names that are compared to find what was meant, and the number of names."""
+MAX_SHOWN = 200
+"""Diagnostics of one error that are rendered."""
+
 
 class Span(NamedTuple):
     """A piece of a program's text. Lines and columns count from 1, columns in characters; the end is exclusive."""
@@ -59,7 +68,7 @@ class Diagnostic:
 
     def render(self) -> str:
         """The diagnostic as text: message, place, source lines with the spans underlined, expected, found, help."""
-        parts = [f"{self.severity}[{self.code}]: {self.message}"]
+        parts = [f"{self.severity}[{self.code}]: {shortened(self.message)}"]
         texts = {(file, number): text for file, number, text in self.source}
         spans = (self.span, *(place for place, _ in self.secondary))
         gutter = len(str(max(span.line for span in spans)))
@@ -67,7 +76,7 @@ class Diagnostic:
         for place, label in self.secondary:
             parts += _excerpt(place, texts, gutter, ":::", "-", label)
         notes = (("expected", self.expected), ("found", self.found), ("help", self.help))
-        parts += [f"{' ' * gutter} = {word}: {text}" for word, text in notes if text]
+        parts += [f"{' ' * gutter} = {word}: {shortened(text)}" for word, text in notes if text]
         return "\n".join(parts)
 
 
@@ -113,7 +122,9 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
     At most one letter in three is changed, added, left out or exchanged with the next: a word further off is another.
     """
-    names = list(known)
+    if len(word) > MAX_COMPARED:
+        return ""
+    names = [name for name in known if len(name) <= MAX_COMPARED][:MAX_KNOWN]
     same = [name for name in names if name.lower() == word.lower()]
     close = same or get_close_matches(word, names, n=3, cutoff=0.6)
     return next((name for name in close if _distance(word.lower(), name.lower()) <= max(1, len(word) // 3)), "")
@@ -148,12 +159,36 @@ def _excerpt(
     if text is None:
         return [f"{head} {label}".rstrip()]
     end = span.end_column if span.end_line == span.line else len(text) + 1
-    before = text[: span.column - 1]
-    covered = text[span.column - 1 : max(end, span.column + 1) - 1]
+    start = span.column - 1
+    first, last = _window(text, start)
+    shown = ("..." if first else "") + text[first:last] + ("..." if last < len(text) else "")
+    before = ("..." if first else "") + text[first:start]
+    covered = text[start : min(max(end, span.column + 1) - 1, last)]
     indent = "".join(c if c == "\t" else " " * _width(c) for c in before)
     underline = mark * max(1, sum(map(_width, covered)))
     tail = f" {label}" if label else ""
-    return [head, f"{pad} |", f"{span.line:>{gutter}} | {text}", f"{pad} | {indent}{underline}{tail}"]
+    return [head, f"{pad} |", f"{span.line:>{gutter}} | {shown}", f"{pad} | {indent}{underline}{tail}"]
+
+
+def _window(text: str, start: int) -> tuple[int, int]:
+    """The part of a line to show: all of it, or what is around the column ``start`` where it is long."""
+    if len(text) <= MAX_LINE:
+        return 0, len(text)
+    first = max(0, min(start - MAX_LINE // 3, len(text) - MAX_LINE))
+    return first, first + MAX_LINE
+
+
+def shortened(text: str, most: int = MAX_TEXT) -> str:
+    """A text of at most about ``most`` characters: the middle of a longer one is left out."""
+    half = most // 2
+    return text if len(text) <= most else f"{text[:half]} ... {text[-half:]}"
+
+
+def render_all(diagnostics: Sequence[Diagnostic]) -> str:
+    """The diagnostics as text; of very many the first ones, and how many more there are."""
+    shown = [diagnostic.render() for diagnostic in diagnostics[:MAX_SHOWN]]
+    more = len(diagnostics) - len(shown)
+    return "\n\n".join([*shown, f"and {more:,} more"] if more else shown)
 
 
 def _width(character: str) -> int:

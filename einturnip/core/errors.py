@@ -22,7 +22,9 @@ class SourceError(EinturnipError):
 
     def __init__(self, diagnostics: Sequence[Diagnostic]) -> None:
         self.diagnostics = tuple(diagnostics)
-        super().__init__("\n\n".join(d.render() for d in self.diagnostics))
+        from einturnip.core.diagnostics import render_all
+
+        super().__init__(render_all(self.diagnostics))
 
 
 class BindError(EinturnipError):

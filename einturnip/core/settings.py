@@ -24,7 +24,7 @@ def parse_size(text: str | int) -> int:
     """Bytes from ``512MB``, ``1.5GiB``, ``4096B`` or a number of bytes.
 
     Raises:
-        BindError: not a size; ``2G`` is refused because it may mean GB or GiB.
+        BindError: not a size; ``2G`` is refused because it may mean GB or GiB, ``1.5`` because it may mean GiB.
     """
     if isinstance(text, int) and not isinstance(text, bool):
         nbytes = text
@@ -42,6 +42,10 @@ def parse_size(text: str | int) -> int:
         if factor is None:
             raise BindError(
                 f"'{unit}' in '{text}' is no unit of size. help: use B, kB, MB, GB, TB, KiB, MiB, GiB or TiB"
+            )
+        if factor == 1 and not number.isdigit():
+            raise BindError(
+                f"the size '{text}' has no unit. help: write one, such as 1.5GiB, or a whole number of bytes"
             )
         nbytes = int(number) * factor if number.isdigit() else int(float(number) * factor)
     if nbytes <= 0:

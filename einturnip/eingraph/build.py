@@ -10,6 +10,7 @@ from einturnip.eingraph.assembly import Assembly, Draft, Drafts, Space, copy_of
 from einturnip.eingraph.check import check
 from einturnip.eingraph.forms import Forms, distinct, pattern
 from einturnip.eingraph.joining import concatenation, replacement
+from einturnip.eingraph.loop_size import ExpansionCount
 from einturnip.eingraph.mentions import Mentions, mentions
 from einturnip.eingraph.ranges import label_sizes
 from einturnip.eingraph.sizes import Size, Sizes, bind_sizes
@@ -67,6 +68,7 @@ class _Unrolled:
         self._forms = Forms()
         self._mentions: dict[int, Mentions] = {}
         self._lowered: dict[Hashable, tuple[tuple[Draft, ...], tuple[Size, ...]]] = {}
+        self._count = ExpansionCount(sizes)
 
     def run(self, statements: Iterable[ProgramStatement]) -> None:
         """Carry out statements in order."""
@@ -88,6 +90,7 @@ class _Unrolled:
                     self._loop(statement)
                 case _:
                     assert_never(statement)
+            self._count.add(statement, len(self.assembly.nodes))
 
     def _equation(self, equation: Equation) -> None:
         if equation.number not in self._mentions:
@@ -168,6 +171,7 @@ class _Unrolled:
             self._let(carried.number, carried.initial)
         if start is None or stop is None:
             return
+        self._count.require_loop(loop)
         problems = len(sizes.problems)
         for value in range(start, stop):
             sizes.loops[loop.variable] = value

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from einturnip.core.diagnostics import Diagnostic, Span, called, did_you_mean, with_source
+from einturnip.core.diagnostics import Diagnostic, Span, called, did_you_mean, render_all, with_source
 from einturnip.core.errors import BindError, SourceError
 from einturnip.eingraph.mentions import sizes_in
 from einturnip.lang.sizes import size_names, size_text, size_value
@@ -39,6 +39,7 @@ class Sizes:
     unsized: set[int] = field(default_factory=set)
     statement: Span | None = None
     problems: list[Diagnostic] = field(default_factory=list)
+    _noted: set[Diagnostic] = field(default_factory=set)
 
     @property
     def values(self) -> dict[str, int]:
@@ -54,7 +55,8 @@ class Sizes:
             iteration = ", ".join(f"{name} = {value}" for name, value in self.loops.items())
             problem = replace(problem, message=f"{problem.message}, in the iteration {iteration}")
         problem = problem if self.statement is None else called(problem, self.statement)
-        if problem not in self.problems:
+        if problem not in self._noted:
+            self._noted.add(problem)
             self.problems.append(problem)
 
     def lines(self, span: Span) -> tuple[str, ...]:
@@ -78,6 +80,14 @@ class Sizes:
             for problem in error.diagnostics:
                 self._note(problem)
             return None
+
+    def quietly(self, expr: SizeExpr) -> int | None:
+        """``integer`` without a note of what is wrong."""
+        before, self.problems, self._noted = (self.problems, self._noted), [], set()
+        try:
+            return self.integer(expr)
+        finally:
+            self.problems, self._noted = before
 
     def evaluate(self, expr: SizeExpr) -> int | None:
         """``integer``, where only a number from 0 on will do."""
@@ -127,7 +137,7 @@ def bind_sizes(
         _check_bound(sizes)
     if sizes.problems:
         problems = sizes.rendered()
-        raise BindError("\n\n".join(d.render() for d in problems), problems)
+        raise BindError(render_all(problems), problems)
     return sizes
 
 
@@ -232,8 +242,10 @@ def _check_axes(sizes: Sizes, shapes: Mapping[str, tuple[int, ...]], origins: Ma
 
 def _check_bound(sizes: Sizes) -> None:
     """Note every size that the program uses and nothing binds."""
+    known = set(sizes.dims)
     for name, span, place in _uses(sizes.program):
-        if name not in sizes.dims and not any(f"'{name}'" in p.message for p in sizes.problems):
+        if name not in known:
+            known.add(name)
             value = f'--dim {name}=..., in Python dims={{"{name}": ...}}'
             remedy = f"give {place} a file or an array, or {name} a value: {value}"
             sizes.report("E205", f"size '{name}' has no value", span, help=remedy)

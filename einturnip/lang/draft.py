@@ -29,12 +29,24 @@ from einturnip.lang.types import (
 
 
 @dataclass(frozen=True, slots=True)
+class ExpandedSize:
+    """The size of syntax with its calls written out: names, numbers and operators (``terms``), and calls."""
+
+    terms: int
+    calls: int
+
+
+@dataclass(frozen=True, slots=True)
 class FunctionDefinition:
-    """A function of the program or of a file; it sees those of a lower ``order``. ``origin``: the file it is from."""
+    """A function of the program or of a file; it sees those of a lower ``order``. ``origin``: the file it is from.
+
+    ``size``: what a call expands to.
+    """
 
     syntax: s.Function
     order: int
     origin: str
+    size: ExpandedSize
 
 
 @dataclass
@@ -42,7 +54,8 @@ class Draft:
     """What the elaboration of one program has made so far.
 
     ``statements`` is the block being made, the program's or a loop's. ``place`` is the program's statement that is
-    being elaborated, which stands for all that its calls bring in. ``sizes`` are those of axes found so far.
+    being elaborated, which stands for all that its calls bring in. ``sizes`` are those of axes found so far. ``terms``
+    are those of the program's statements with their calls written out, ``tried`` those of calls that were only tried.
     """
 
     files: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -58,6 +71,8 @@ class Draft:
     sizes: dict[tuple[int, int], SizeExpr] = field(default_factory=dict)
     depth: int = 0
     place: Span | None = None
+    terms: int = 0
+    tried: int = 0
 
     @property
     def number(self) -> int:

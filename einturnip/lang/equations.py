@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -173,6 +174,7 @@ class Elaboration:
 
     def check_sizes(self, numbers: Sequence[int], where: str) -> None:
         """Note the labels that nothing gives a size."""
+        named = Counter(label.name for label in self.labels)
         for number in numbers:
             label = self.labels[number]
             if label.size is None and label.dim is None and number not in self.sized:
@@ -188,7 +190,7 @@ class Elaboration:
                 also = "" if call_name is None else f" and no result of '{call_name}'"
                 message = f"label '{name}' {where} has no size: no tensor{also} has it as an axis"
                 help_text = f"write its size, as in [{name}: n]"
-                if any(other.name == label.name and k != number for k, other in enumerate(self.labels)):
+                if named[label.name] > 1:
                     help_text += f"; the '{name}' that an aggregation binds is another label"
                 self.scope.error("E032", message, label.span, help_text)
 

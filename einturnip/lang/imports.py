@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from einturnip.core.errors import InternalError, SourceError
 from einturnip.lang import syntax as s
 from einturnip.lang.draft import Draft
 from einturnip.lang.parse import parse
+from einturnip.lang.text import read_text
 
 
 @dataclass
@@ -49,12 +49,12 @@ class Imports:
         try:
             if node.standard:
                 return _standard_tree(node.path.removeprefix("std."))
-            return parse(Path(path).read_text(encoding="utf-8"), path)
+            return parse(read_text(path), path)
         except SourceError as problem:
             self.draft.problems += problem.diagnostics
         except FileNotFoundError:
-            near = get_close_matches(Path(path).name, _programs(Path(path).parent), n=1)
-            help_text = f"did you mean '{near[0]}'?" if near else "the path counts from the folder of this file"
+            near = nearest(Path(path).name, _programs(Path(path).parent))
+            help_text = f"did you mean '{near}'?" if near else "the path counts from the folder of this file"
             self._error("E070", f"there is no file '{node.path}' to import", node.span, help_text)
         except (OSError, UnicodeDecodeError) as problem:
             reason = getattr(problem, "strerror", None) or "it is no text in UTF-8"

@@ -7,7 +7,9 @@ from functools import lru_cache
 from unicodedata import normalize
 
 from einturnip.core.algebra import AGGREGATIONS
-from einturnip.core.diagnostics import Span
+from einturnip.core.diagnostics import Diagnostic, Span
+from einturnip.core.errors import SourceError
+from einturnip.core.program_limits import MAX_TOKENS
 from einturnip.lang.words import KEYWORDS
 
 _TOKEN = r"""
@@ -16,7 +18,7 @@ _TOKEN = r"""
       | (?P<NUMBER>(?:[0-9][0-9_]*(?:\.(?!\.)[0-9_]*)?|\.[0-9][0-9_]*)(?:[eE][+-]?[0-9]+)?j?)
       | (?P<LINE>\n)
       | (?P<SYMBOL>//|<=|>=|==|!=|<-|::|\.\.\.|\.\.|(?<!\*)\*(?!\*)|(?<!\|)\|(?!\|)|[-+/%^<>=,:\[\](){}?@.])
-      | (?P<STRING>"(?:[^"\\\n\0]|\\[^\n\0])*"|'[^'\n\0]*')
+      | (?P<STRING>"[^"\\\n\0]*(?:\\[^\n\0][^"\\\n\0]*)*"|'[^'\n\0]*')
       | (?P<BAD>\*\*|&&|\|\||.)"""
 
 # fmt: off
@@ -59,7 +61,11 @@ class Token:
 
 
 def tokenize(text: str, file: str, comments: list[Token] | None = None) -> list[Token]:
-    """All tokens of a text; a character that belongs to none gives a token of type BAD. Comments go to ``comments``."""
+    """All tokens of a text; a character that belongs to none gives a token of type BAD. Comments go to ``comments``.
+
+    Raises:
+        SourceError: there are too many.
+    """
     tokens: list[Token] = []
     line, start, first = 1, 0, True
     for match in _scanner(_marks(text)).finditer(text):
@@ -81,9 +87,20 @@ def tokenize(text: str, file: str, comments: list[Token] | None = None) -> list[
             kind = _WORDS.get(word, kind)
         elif kind == "SYMBOL":
             kind = _SYMBOLS[word]
+        if len(tokens) == MAX_TOKENS:
+            raise SourceError([_too_many(text, Span(file, line, match.start() - start + 1, line, 1), match.start())])
         tokens.append(Token(kind or "BAD", word, file, line, match.start() - start + 1, first))
         first = False
     return tokens
+
+
+def _too_many(text: str, place: Span, offset: int) -> Diagnostic:
+    message = f"a file has at most {MAX_TOKENS:,} names, numbers and symbols"
+    ends = text.rfind("\n", 0, offset) + 1, text.find("\n", offset)
+    line = text[ends[0] : ends[1] if ends[1] >= 0 else len(text)]
+    rest = place._replace(end_line=text.count("\n") + 1, end_column=len(text) - text.rfind("\n"))
+    source = ((place.file, place.line, line),)
+    return Diagnostic("E013", message, rest, help="split it into several", source=source)
 
 
 def _marks(text: str) -> str:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from einturnip.core.diagnostics import Diagnostic
 from einturnip.core.dtypes import F32, I64
+from einturnip.core.program_limits import MAX_TERMS
 from einturnip.lang import syntax as s
 from einturnip.lang.arguments import as_tensor
 from einturnip.lang.draft import Draft, FunctionDefinition
 from einturnip.lang.equations import Elaboration
+from einturnip.lang.expanded_size import expanded_size
 from einturnip.lang.functions import definitions
 from einturnip.lang.gradients import derived_by
 from einturnip.lang.scope import Constant, Known, Scope
@@ -34,8 +36,11 @@ def declare_function(scope: Scope, node: s.Function, file: str) -> None:
         return
     if all([_check_parameter(scope, node, k) for k in range(len(node.parameters))]):
         order = sum(map(len, draft.functions.values()))
-        definition = FunctionDefinition(node, order, file)
-        if not file.startswith("std."):
+        size = expanded_size((*node.body, *node.returns), lambda name: draft.function(name, order))
+        definition = FunctionDefinition(node, order, file, size)
+        draft.tried += size.terms
+        # A try of a function that expands beyond the limit would take the memory that the limit is to save.
+        if not file.startswith("std.") and draft.tried <= MAX_TERMS:
             draft.problems += _problems_of(scope, definition)
         draft.declare_function(node.name, definition)
         draft.broken_functions.discard(node.name)

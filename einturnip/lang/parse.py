@@ -26,10 +26,10 @@ def parse(text: str, file: str = "<text>") -> SyntaxTree:
         SourceError: with one diagnostic or more for every statement that is no statement of the language.
     """
     text = unified(text)
-    lines = tuple(text.split("\n"))
     reader = _Reader()
     with _without_collection():
         declarations, _ = reader.read(statements(tokenize(text, file)), None)
+    lines = tuple(text.split("\n"))
     if reader.problems:
         ordered = sorted(reader.problems, key=lambda problem: problem.span[1:3])
         raise SourceError([with_source(problem, lines) for problem in ordered])

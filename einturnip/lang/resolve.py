@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import assert_never
 
-from einturnip.core.diagnostics import Diagnostic, Span
+from einturnip.core.diagnostics import MAX_SHOWN, Diagnostic, Span
 from einturnip.core.errors import InternalError, SourceError
 from einturnip.lang import syntax as s
 from einturnip.lang.collection import without_collection
 from einturnip.lang.declarations import check_dims, declare_dim, declare_input, declare_output
 from einturnip.lang.draft import Draft
+from einturnip.lang.expanded_size import count_import, count_statement
 from einturnip.lang.imports import Imports
 from einturnip.lang.loops import loop
 from einturnip.lang.parameters import declare_function
@@ -36,8 +37,11 @@ def _resolve(tree: s.SyntaxTree) -> Program:
     imports = Imports(draft, open=[tree.file])
     for declaration in tree.declarations:
         draft.place = declaration.span
+        if not count_statement(scope, declaration) or len(draft.problems) > MAX_SHOWN:
+            break
         _guarded(scope, imports, declaration, tree.file)
-    check_dims(scope)
+    else:
+        check_dims(scope)
     if draft.problems:
         raise SourceError(_ordered(draft))
     program = Program(tuple(after_the_step(scope)), tree.file, tree.source, files=draft.files)
@@ -125,7 +129,7 @@ def _block(scope: Scope, body: tuple[s.Declaration, ...]) -> None:
 def _import(scope: Scope, imports: Imports, node: s.Import, importer: str) -> None:
     """Declare the functions of an imported file, those that it imports first."""
     tree = imports.tree(node, importer)
-    if tree is None or tree.file in imports.done:
+    if tree is None or tree.file in imports.done or not count_import(scope, node, tree):
         return
     imports.open.append(tree.file)
     ignored: list[Span] = []

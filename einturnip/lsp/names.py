@@ -12,6 +12,7 @@ from typing import Literal
 from einturnip.core import resources
 from einturnip.core.diagnostics import Span
 from einturnip.lang import syntax as s
+from einturnip.lang.text import read_text
 from einturnip.lsp.reading import well_formed
 
 Kind = Literal["dim", "input", "tensor", "function", "parameter", "loop variable"]
@@ -176,7 +177,7 @@ def _functions(path: Path) -> tuple[Name, ...]:
 
 @cache
 def _functions_of(path: str, stamp: int) -> tuple[Name, ...]:
-    tree = well_formed(Path(path).read_text("utf-8").replace("\r\n", "\n"), path)
+    tree = well_formed(read_text(path), path)
     return tuple(function(d, tree) for d in tree.declarations if isinstance(d, s.Function))
 
 

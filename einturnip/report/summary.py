@@ -10,6 +10,8 @@ from einturnip.core.settings import format_size
 if TYPE_CHECKING:
     from einturnip.runtime.types import NumericWarning, RunReport
 
+_DAY = 86400
+_YEAR = 365.25 * _DAY
 _HAPPENINGS = {
     "nan": "made nan",
     "overflow": "overflowed",
@@ -17,12 +19,13 @@ _HAPPENINGS = {
 }
 
 
-def summarise(report: RunReport) -> list[str]:
-    """The lines of a summary, without the outputs."""
+def summarise(report: RunReport, planning: float = 0.0) -> list[str]:
+    """The lines of a summary, without the outputs. ``planning``: seconds from reading the program to the run."""
     kernels = report.ops.get("kernel", 0)
     rate = report.flops / report.wall_seconds / 1e9 if report.wall_seconds > 0 else 0.0
+    planned = f" after {seconds_text(planning)} of planning" if planning else ""
     return [
-        f"time     {seconds_text(report.wall_seconds)}, {rate:.1f} GFLOP/s "
+        f"time     {seconds_text(report.wall_seconds)}{planned}, {rate:.1f} GFLOP/s "
         f"({report.flops:.3g} operations in {kernels:,} kernel calls on {report.workers} workers)",
         f"memory   {_memory(report)}",
         f"moved    {links_text(report.link_bytes, report.link_bytes_lower_bound)}",
@@ -46,16 +49,30 @@ def _merged(warning: NumericWarning) -> str:
 
 
 def seconds_text(seconds: float) -> str:
-    """A duration with three digits."""
+    """A duration with about three digits: ``340 ms``, ``5.21 s``, ``3 min 20 s``, ``5 h 12 min``, ``41 days``."""
     if seconds < 1:
         return f"{seconds * 1e3:.3g} ms"
-    return f"{seconds:.3g} s" if seconds < 600 else f"{seconds / 60:.3g} min"
+    if round(seconds) < 60:
+        return f"{seconds:.3g} s"
+    if round(seconds) < 3600:
+        return _two(round(seconds), 60, "min", "s")
+    if seconds < 2 * _DAY:
+        return _two(round(seconds / 60), 60, "h", "min")
+    return f"{seconds / _DAY:.3g} days" if seconds < 2 * _YEAR else f"{seconds / _YEAR:.3g} years"
+
+
+def _two(whole: int, of: int, larger: str, smaller: str) -> str:
+    """A whole number of the smaller unit in both: ``3 min 20 s``."""
+    first, rest = divmod(whole, of)
+    return f"{first} {larger} {rest} {smaller}" if rest else f"{first} {larger}"
 
 
 def links_text(moved: Mapping[str, int], bound: Mapping[str, int]) -> str:
     """Bytes over each link, each beside the lower bound on what any order must move."""
     parts = []
     for link, nbytes in moved.items():
+        if not nbytes:
+            continue  # inputs of random numbers, outputs that are not kept
         least = bound.get(link, 0)
         against = f" ({nbytes / least:.2f} x the lower bound of {format_size(least)})" if least else ""
         parts.append(f"{link} {format_size(nbytes)}{against}")

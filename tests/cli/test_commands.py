@@ -6,7 +6,9 @@ import sys
 import numpy as np
 import pytest
 
+import einturnip as et
 from einturnip.cli.main import run
+from einturnip.core.errors import SourceError
 
 PRODUCT = """\
 dim n = 6
@@ -206,12 +208,18 @@ def test_no_verb_shows_what_there_is(command, arguments):
     assert err.count("Usage: ") == 1
 
 
-@pytest.mark.parametrize("verb", ["check", "plan", "plan --format json", "plan --parts 4", "run --analyze"])
-def test_a_program_that_wants_nothing(folder, command, verb):
+@pytest.mark.parametrize("verb", ["plan", "plan --format json", "plan --parts 4", "run", "run --steps 2"])
+def test_a_program_without_an_output_is_refused(folder, command, verb):
     (folder / "empty.ein").write_text("")
+    (folder / "nothing.ein").write_text("x[i: 4] = i\ny[i] = 2 * x[i]\n")
     name, *options = verb.split()
     code, _, err = command(name, "empty.ein", *options)
-    assert code == 0, err
+    assert code == 2 and "no output" in err
+    code, _, err = command(name, "nothing.ein", *options)
+    assert code == 2 and err.count("E026") == 1 and "W002" not in err and "help: add: output y" in err
+    assert command("check", "empty.ein")[0] == command("check", "nothing.ein")[0] == 0
+    with pytest.raises(SourceError, match="E026"):
+        et.compile("nothing.ein")()
 
 
 def test_an_input_of_another_dtype_says_what_to_do(folder, command):
@@ -273,7 +281,7 @@ def test_a_scalar_that_is_none_is_refused(folder, command, dtype, written, words
 def test_an_empty_file_is_called_empty(folder, command):
     (folder / "a.npy").write_bytes(b"")
     code, _, err = command("run", "product.ein", *FILES)
-    assert code == 1 and "a.npy: is empty, it has 0 bytes" in err
+    assert code == 2 and "a.npy: is empty, it has 0 bytes" in err
 
 
 def test_numeric_trouble_is_a_warning_that_names_its_statement(folder, command):
@@ -362,3 +370,31 @@ def test_an_import_that_is_not_there_is_named(pieces, command):
     (pieces / "net/parts/layers.ein").unlink()
     code, out, err = command("check", "net/net.ein")
     assert code == 2 and out == "" and "net/net.ein:2:" in err and "parts/layers.ein" in err
+
+
+def test_policies_are_listed(folder, command):
+    from einturnip.cli.options import POLICIES as listed
+    from einturnip.runtime.policies import POLICIES
+
+    assert sorted(POLICIES) == sorted(listed)
+    code, out, _ = command("run", "--help")
+    assert code == 0 and all(name in out for name in POLICIES)
+    code, _, err = command("run", "product.ein", *FILES, "--policy", "fifo")
+    assert code == 2 and all(name in err for name in POLICIES)
+
+
+@pytest.mark.parametrize("content", [None, b"", b"not an array", b"\x93NUMPY\x01\x00"])
+def test_a_bad_input_file_is_a_wrong_command_line(folder, command, content):
+    (folder / "a.npy").unlink()
+    if content is not None:
+        (folder / "a.npy").write_bytes(content)
+    code, _, err = command("run", "product.ein", *FILES)
+    assert code == 2 and "a.npy" in err
+
+
+def test_bytes_of_no_file_are_not_listed(folder, command):
+    code, out, err = command("run", "product.ein", "--random", "--dim", "m=6", "--dim", "k=7")
+    assert code == 0, err
+    moved = next(line for line in out.splitlines() if line.startswith("moved"))
+    assert "0 B" not in moved and "lower bound" not in moved
+    assert " of planning" in out

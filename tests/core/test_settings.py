@@ -47,3 +47,9 @@ def test_a_size_that_may_mean_two_things_shows_both():
 )
 def test_sizes_are_shown_short(nbytes, text):
     assert format_size(nbytes) == text
+
+
+@pytest.mark.parametrize("size", [1.5, "1.5", "0.5B", 1e9, float("nan"), float("inf")])
+def test_a_fraction_without_a_unit_is_refused(size: float | str) -> None:
+    with pytest.raises(BindError, match="help|is not a size"):
+        parse_size(size)  # type: ignore[arg-type]
