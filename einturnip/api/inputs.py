@@ -105,7 +105,7 @@ def open_input(tensor: Input, spec: Any, program: Program, folder: Path, lenient
 
 
 def open_given(spec: Any, name: str) -> Source:
-    """The source that an input is given as. A file that cannot be used counts as a wrong command line."""
+    """The source of an input; a file that cannot be used is a wrong command line."""
     try:
         return open_source(spec, name)
     except StoreError as error:

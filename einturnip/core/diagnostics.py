@@ -171,7 +171,7 @@ def _excerpt(
 
 
 def _window(text: str, start: int) -> tuple[int, int]:
-    """The part of a line to show: all of it, or what is around the column ``start`` where it is long."""
+    """The part of a line to show: around the column ``start`` where the line is long."""
     if len(text) <= MAX_LINE:
         return 0, len(text)
     first = max(0, min(start - MAX_LINE // 3, len(text) - MAX_LINE))

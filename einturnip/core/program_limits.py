@@ -15,9 +15,9 @@ MAX_FILE_NBYTES = 16 << 20
 MAX_TOKENS = 1_000_000
 """Words and symbols of one program file. A token takes some 250 bytes until the file is parsed."""
 MAX_TERMS = 300_000
-"""Names, numbers, operators and calls of a program, those of a function once for each call. A term takes 1 to 2 KB."""
+"""Names, numbers and operators of a program, those of a function once a call; each takes 1 to 2 KB."""
 MAX_STATEMENTS = 100_000
-"""Equations of a program, those of a loop once for each iteration. Planning takes some 0.5 ms and 4 KB for each."""
+"""Equations of a program, those of a loop once an iteration; each takes 0.5 ms and 4 KB to plan."""
 
 MAX_NODES = 300_000
 """Operations on tensors that equations and gradients become, before they are made fewer."""

@@ -20,7 +20,7 @@ class ExpansionCount:
         self._done = 0
 
     def add(self, statement: Statement, nodes: int) -> None:
-        """Count a statement that was carried out. ``nodes``: those of the graph by now; gradients add many at once.
+        """Count a statement that was carried out, and check the nodes that the graph now has.
 
         Raises:
             SourceError: the graph is too large.
@@ -64,7 +64,7 @@ class ExpansionCount:
         return total
 
     def _iterations(self, loop: For, most: int) -> int:
-        """The equations of a loop; an iteration without any counts as one. Ends that are not known yet count once."""
+        """The equations of a loop; an empty iteration, and ends not known yet, count as one."""
         rounds = self._rounds(loop)
         if rounds is None:
             return self._expanded(loop.body, most)

@@ -30,7 +30,7 @@ from einturnip.lang.types import (
 
 @dataclass(frozen=True, slots=True)
 class ExpandedSize:
-    """The size of syntax with its calls written out: names, numbers and operators (``terms``), and calls."""
+    """Names, numbers and operators (``terms``) of syntax with its calls written out, and those calls."""
 
     terms: int
     calls: int

@@ -1,4 +1,4 @@
-"""How many terms a statement expands to, counted on its syntax before any call in it is written out."""
+"""Counts the terms that a statement expands to, before any call in it is written out."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class _Found:
 
 
 def expanded_size(roots: Iterable[Part], find: Callable[[str], FunctionDefinition | None]) -> ExpandedSize:
-    """The size of syntax with its calls written out. ``find`` gives the function that a name means."""
+    """The size of syntax with its calls written out; ``find`` looks functions up by name."""
     return _measure(roots, find).size
 
 
@@ -62,7 +62,7 @@ def _measure(roots: Iterable[Part], find: Callable[[str], FunctionDefinition | N
 
 
 def count_statement(scope: Scope, statement: s.Declaration) -> bool:
-    """Add a statement of the program to the count of terms; False, and the problem noted, where that is too many."""
+    """Count the terms of a statement; False, with the problem noted, beyond the limit."""
     draft = scope.draft
     if draft.terms > MAX_TERMS:
         return False
@@ -81,7 +81,7 @@ def count_statement(scope: Scope, statement: s.Declaration) -> bool:
 
 
 def count_import(scope: Scope, node: s.Import, tree: s.SyntaxTree) -> bool:
-    """Add what an imported file holds to the count of terms; the rest is as for ``count_statement``."""
+    """Count the terms of an imported file, as ``count_statement`` does."""
     draft = scope.draft
     draft.terms += expanded_size(tree.declarations, lambda _: None).terms
     if draft.terms > MAX_TERMS:

@@ -35,7 +35,7 @@ def universal(text: str) -> str:
 
 
 def program_name(path: Path) -> str:
-    """What messages and reports call the program at a path."""
+    """The name of the program at a path, for messages and reports."""
     return "<stdin>" if path == STANDARD_INPUT else str(path)
 
 

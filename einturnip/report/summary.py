@@ -20,7 +20,7 @@ _HAPPENINGS = {
 
 
 def summarise(report: RunReport, planning: float = 0.0) -> list[str]:
-    """The lines of a summary, without the outputs. ``planning``: seconds from reading the program to the run."""
+    """The lines of a summary, without the outputs. ``planning``: seconds before the run."""
     kernels = report.ops.get("kernel", 0)
     rate = report.flops / report.wall_seconds / 1e9 if report.wall_seconds > 0 else 0.0
     planned = f" after {seconds_text(planning)} of planning" if planning else ""
@@ -49,7 +49,7 @@ def _merged(warning: NumericWarning) -> str:
 
 
 def seconds_text(seconds: float) -> str:
-    """A duration with about three digits: ``340 ms``, ``5.21 s``, ``3 min 20 s``, ``5 h 12 min``, ``41 days``."""
+    """A duration with about three digits: ``340 ms``, ``3 min 20 s``, ``5 h 12 min``."""
     if seconds < 1:
         return f"{seconds * 1e3:.3g} ms"
     if round(seconds) < 60:

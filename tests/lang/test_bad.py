@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from einturnip.core.diagnostics import MAX_LINE
 from einturnip.core.errors import BindError, SourceError
 from einturnip.eingraph.build import build
 from einturnip.lang import compile_text
@@ -56,7 +57,8 @@ def test_every_diagnostic_shows_its_line(path: Path) -> None:
     lines = text.split("\n")
     for diagnostic in error.value.diagnostics:
         shown = diagnostic.render()
-        assert lines[diagnostic.span.line - 1] in shown
+        line, column = lines[diagnostic.span.line - 1], diagnostic.span.column - 1
+        assert (line if len(line) <= MAX_LINE else line[max(0, column - 40) : column + 40]) in shown
         assert "^" in shown and f"{path.name}:{diagnostic.span.line}:{diagnostic.span.column}" in shown
         assert diagnostic.message and "None" not in shown
 

@@ -1,4 +1,4 @@
-"""Limits on programs: what they are read from and what they expand to is refused before the memory is taken."""
+"""Limits on programs: on the files they are read from and on what they expand to."""
 
 import io
 import os
@@ -154,7 +154,7 @@ HOSTILE = {
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", HOSTILE)
 def test_hostile_texts_take_little_memory(kind: str, tmp_path: Path) -> None:
-    """Each in a process of its own, which may take 600 MiB of address space more than the interpreter does."""
+    """Checks each in a process with 600 MiB of address space to spare."""
     (tmp_path / "x.ein").write_text(HOSTILE[kind])
     script = (
         "import resource, sys\nfrom einturnip.lang.parse import _automaton\nfrom einturnip.cli.main import run\n"

@@ -88,8 +88,8 @@ def test_an_input_that_is_no_variable_is_named(shell, run):
     assert "assign it in a cell before: X = ..." in run()[1]
 
 
-def test_warnings_of_the_compiler_and_of_the_run_are_shown(shell, run):
+def test_warnings_of_the_run_and_a_missing_output_are_shown(shell, run):
     result, told = run(cell="%%ein -q\ninput X : f64[n, d]\nroots[i,j] = sqrt(-X[i,j])\noutput roots\n")
     assert result.success and "warning: line 2" in told and "roots[i,j] = sqrt(-X[i,j])" in told
     result, told = run(cell="%%ein -q\ninput X : f64[n, d]\nY[i,j] = X[i,j]\n")
-    assert result.success and "warning[W002]" in told
+    assert not result.success and "error[E026]" in told and "add: output Y" in told
