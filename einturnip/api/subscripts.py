@@ -14,6 +14,11 @@ from einturnip.core.dtypes import BOOL, DType
 from einturnip.core.errors import BindError
 from einturnip.lang.words import RESERVED
 
+# Characters that separate labels and terms.
+_RESERVED = frozenset(",->.")
+# Characters of subscripts that a message repeats.
+MAX_SHOWN = 120
+
 Label: TypeAlias = str | int
 Labels = tuple[Label, ...]
 Term = tuple[Label | EllipsisType, ...]
@@ -53,7 +58,7 @@ def parse(arguments: Sequence[Any]) -> tuple[tuple[Subscripts, ...], list[Any]]:
         readings, operands = _from_lists(arguments)
     named = len(readings[0].operands)
     if named != len(operands):
-        raise BindError(f"'{readings[0].text}' names {named} operands, but {len(operands)} were given")
+        raise BindError(f"'{_part_of(readings[0].text)}' names {named} operands, but {len(operands)} were given")
     return readings, operands
 
 
@@ -63,19 +68,24 @@ def parse(arguments: Sequence[Any]) -> tuple[tuple[Subscripts, ...], list[Any]]:
 def _from_text(text: str) -> tuple[Subscripts, ...]:
     left, arrow, right = text.partition("->")
     if "->" in right:
-        raise BindError(f"'{text}' has more than one '->'")
+        raise BindError(f"'{_part_of(text, '->')}' has more than one '->'")
     terms = [*left.split(","), *([right] if arrow else [])]
     if "," in right:
-        raise BindError(f"'{text}' has a comma after '->': there is one result")
+        raise BindError(f"'{_part_of(text, '->')}' has a comma after '->': there is one result")
     for term in terms:
         if term.count(".") != 3 * ("..." in term):
-            raise BindError(f"'{term.strip()}' in '{text}': an ellipsis is three dots, once in each operand")
+            place = f"'{_part_of(term.strip())}' in '{_part_of(text, term)}'"
+            raise BindError(f"{place}: an ellipsis is three dots, once in each operand")
     letters = [_split("".join(term.split()), list) for term in terms]
     names = [_split(term, str.split) for term in terms]
     strange = next((c for term in letters for c in term if c is not ... and not _is_letter(c)), None)
     is_names = all(word is ... or word.isidentifier() for term in names for word in term)
     if strange and not is_names:
-        raise BindError(f"'{strange}' in the subscripts '{text}' is no label. help: labels are letters, or names")
+        where = _part_of(text, strange)
+        raise BindError(
+            f"'{strange}' in the subscripts '{where}' is no label. "
+            "help: a label is a character other than , - > and ., or a name"
+        )
     readings = [letters] * (not strange) + [names] * (is_names and names != letters)
     return tuple(Subscripts(tuple(r[: left.count(",") + 1]), r[-1] if arrow else None, text) for r in readings)
 
@@ -86,8 +96,17 @@ def _split(term: str, cut: Any) -> tuple[Any, ...]:
 
 
 def _is_letter(character: str) -> bool:
-    """opt_einsum's symbols past 'z' are any characters."""
-    return character.isalpha() or not character.isascii()
+    """opt_einsum's symbols are any characters that separate nothing: letters, digits, signs."""
+    return character not in _RESERVED and not character.isspace()
+
+
+def _part_of(text: str, part: str = "") -> str:
+    """Subscripts for a message: all of them, or what is around ``part`` where they are long."""
+    if len(text) <= MAX_SHOWN:
+        return text
+    start = max(0, min(text.find(part) - MAX_SHOWN // 3, len(text) - MAX_SHOWN)) if part in text else 0
+    stop = start + MAX_SHOWN
+    return f"{'...' if start else ''}{text[start:stop]}{'...' if stop < len(text) else ''}"
 
 
 # -- subscripts as lists -----------------------------------------------------------------------------------------------
@@ -172,7 +191,7 @@ def _spelled(position: int, shape: tuple[int, ...], hidden: Labels, subscripts: 
     named = len(term) - (... in term)
     if _misfit(term, len(shape)):
         raise BindError(
-            f"'{_written(term)}' in '{subscripts.text}' names {named} axes, "
+            f"'{_part_of(_written(term))}' in '{_part_of(subscripts.text, _written(term))}' names {named} axes, "
             f"but operand {position} has {len(shape)}: shape {list(shape)}"
         )
     rest = hidden[len(hidden) - (len(shape) - named) :]
@@ -196,8 +215,9 @@ def _sizes(terms: Sequence[Labels], shapes: Sequence[tuple[int, ...]], text: str
             # Size 1 broadcasts between operands, not along a diagonal.
             if known != n and (owner.get(label) == position or 1 not in (known, n)):
                 other = owner[label]
+                where = _part_of(text, str(label))
                 raise BindError(
-                    f"label '{label}' of '{text}' has size {known} in operand {other} of shape {list(shapes[other])} "
+                    f"label '{label}' of '{where}' has size {known} in operand {other} of shape {list(shapes[other])} "
                     f"but {n} in operand {position} of shape {list(shape)}"
                 )
             if label not in sizes or known == 1:
@@ -213,11 +233,11 @@ def _output(subscripts: Subscripts, terms: Sequence[Labels], hidden: Labels) -> 
     output = [one for label in subscripts.output for one in (hidden if label is ... else (label,))]
     for label, times in Counter(output).items():
         if label not in count:
-            raise BindError(f"label '{label}' of the result of '{subscripts.text}' is in no operand")
+            raise BindError(f"label '{label}' of the result of '{_part_of(subscripts.text, '->')}' is in no operand")
         if times > 1:
-            raise BindError(f"label '{label}' stands twice in the result of '{subscripts.text}'")
+            raise BindError(f"label '{label}' stands twice in the result of '{_part_of(subscripts.text, '->')}'")
     if ... not in subscripts.output and hidden:
-        raise BindError(f"the result of '{subscripts.text}' lacks the ellipsis that an operand has")
+        raise BindError(f"the result of '{_part_of(subscripts.text, '->')}' lacks the ellipsis that an operand has")
     return tuple(output)
 
 
