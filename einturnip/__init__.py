@@ -15,6 +15,7 @@ if TYPE_CHECKING:
         BindError,
         CapacityError,
         DeviceError,
+        DTypeError,
         EinturnipError,
         InternalError,
         Interrupted,
@@ -31,6 +32,7 @@ _HOMES = {
     "einturnip.core.errors": (
         "BindError",
         "CapacityError",
+        "DTypeError",
         "DeviceError",
         "EinturnipError",
         "InternalError",
@@ -45,6 +47,7 @@ _HOME = {name: module for module, names in _HOMES.items() for name in names}
 __all__ = [
     "BindError",
     "CapacityError",
+    "DTypeError",
     "DeviceError",
     "EinturnipError",
     "File",

@@ -120,6 +120,7 @@ class Program:
         reproducible: bool = False,
         progress: Callable[[Progress], None] | None = None,
         data: Mapping[str, Any] | None = None,
+        dims: Mapping[str, int] | None = None,
         **inputs: Any,
     ) -> Result:
         """Run the program on NumPy arrays, anything that shares its memory by DLPack, paths or ``et.open`` handles.
@@ -130,13 +131,14 @@ class Program:
         they lose the digits of what is small beside the points themselves. ``device``: ``cpu``, ``cuda``, ``cuda:1``,
         ``sim``, or ``auto`` for a GPU if one can be used; on any but the CPU ``memory`` is the device's, and
         ``host_memory`` bounds the process. ``reproducible=True``: the same bits in any memory and by any number of
-        workers. ``data`` takes inputs whose names are not free, such as one called ``memory``.
+        workers. ``data`` takes inputs whose names are not free, such as one called ``memory``; ``dims`` gives sizes
+        that no input has.
 
         Raises:
             BindError: inputs and program disagree. CapacityError: it does not fit. RunError: it failed on the way.
         """
         given = {**inputs, **data} if data else inputs
-        plain = progress is None and memory is None and spill is None and not out
+        plain = progress is None and memory is None and spill is None and not out and not dims
         room = arena, plan_cache.free_share() if arena is None else 0
         same = self._same, room, workers, policy, exact, device, reproducible, *given
         arrays = tuple(given.values())
@@ -147,7 +149,7 @@ class Program:
         settings = Settings(
             memory, arena, workers, out or {}, spill, spill_limit, policy, exact, device, host_memory, reproducible
         )
-        job, kept = self.planned(settings, given)
+        job, kept = self.planned(settings, given, dims or {})
         try:
             quick.remember(key, kept, job, given)
             return run_job(job, kept, progress, None)
@@ -190,6 +192,7 @@ class Program:
         exact: bool = True,
         reproducible: bool = False,
         data: Mapping[str, Any] | None = None,
+        dims: Mapping[str, int] | None = None,
         **inputs: Any,
     ) -> Session:
         """The program to be run step after step (``step``), its states staying where they are in between.
@@ -202,7 +205,9 @@ class Program:
         from einturnip.api.session import Session
 
         given = {**inputs, **(data or {})}
-        return Session(self._program, self._folder, self._dims, settings.options(), given, allowed=settings.allowed())
+        sizes = {**self._dims, **whole_sizes(dims or {})}
+        check_names("dim", sizes, self._program.dims)
+        return Session(self._program, self._folder, sizes, settings.options(), given, allowed=settings.allowed())
 
     def planned(
         self, settings: Settings, data: Mapping[str, Any], dims: Mapping[str, int] = MappingProxyType({})

@@ -252,13 +252,22 @@ def program_text(contraction: Contraction, dtypes: Sequence[DType], result: DTyp
         axes = ", ".join("1" if label is None else str(contraction.sizes[label]) for label in term)
         lines.append(f"input operand{position} : {dtype}" + (f"[{axes}]" if term else ""))
         access = f"operand{position}" + _indices(term, names)
-        factors.append(access if dtype == result else f"{result}({access})")
+        factors.append(_converted(access, dtype, result))
     product = _balanced(factors, " and " if result == BOOL else " * ")
     summed = ", ".join(names[label] for label in contraction.sizes if label not in contraction.output)
     if summed:
         product = f"any[{summed}] ({product})" if result == BOOL else f"sum[{summed} : {result}] {product}"
     lines += [f"result{_indices(contraction.output, names)} = {product}", "output result"]
     return "\n".join(lines) + "\n"
+
+
+def _converted(access: str, dtype: DType, result: DType) -> str:
+    """An access in another dtype, as NumPy's ``astype`` converts it."""
+    if dtype == result:
+        return access
+    if result == BOOL:
+        return f"({access} != 0)"
+    return f"{result}(real({access}))" if dtype.kind == "c" and result.kind != "c" else f"{result}({access})"
 
 
 def _names(labels: Iterable[Label]) -> dict[Label, str]:

@@ -102,7 +102,7 @@ def called(diagnostic: Diagnostic, call: Span) -> Diagnostic:
 
 
 def mended(text: str, edits: Iterable[Edit]) -> str:
-    """A program's text with replacements made; of those that overlap the first in the text counts."""
+    """A program's text with replacements made, none of which overlaps an earlier one."""
     lines = text.split("\n")
     begins = list(accumulate((len(line) + 1 for line in lines), initial=0))
     found, end = [], 0

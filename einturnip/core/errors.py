@@ -27,8 +27,8 @@ class SourceError(EinturnipError):
         super().__init__(render_all(self.diagnostics))
 
 
-class BindError(EinturnipError):
-    """An input, a size or an option given from outside does not fit the program.
+class BindError(EinturnipError, ValueError):
+    """An input, a size or an option given from outside does not fit the program. A ValueError, as NumPy raises.
 
     Holds the diagnostics that point into the program, where the message is made of them.
     """
@@ -38,6 +38,10 @@ class BindError(EinturnipError):
     def __init__(self, message: str, diagnostics: Sequence[Diagnostic] = ()) -> None:
         super().__init__(message)
         self.diagnostics = tuple(diagnostics)
+
+
+class DTypeError(BindError, TypeError):
+    """A value given from outside has a type, or elements of a type, that cannot be used here."""
 
 
 class StoreError(EinturnipError):

@@ -191,7 +191,9 @@ def _bind(sizes: Sizes, name: str, found: Size) -> None:
         assert span is not None
         places = ((bound.span, f"{name} = {bound.value} here"),) if bound.span and bound.span != span else ()
         message = f"size '{name}' is {bound.value} by {bound.origin}, but {found.value} by {found.origin}"
-        sizes.report("E203", message, span, secondary=places, expected=str(bound), found=str(found))
+        fixed = bound.origin.startswith("--dim") and found.origin.startswith("dim ")
+        help_text = f"to leave it to each run, declare it without a value: dim {name}" if fixed else ""
+        sizes.report("E203", message, span, secondary=places, expected=str(bound), found=str(found), help=help_text)
 
 
 def _match_axis(sizes: Sizes, expr: SizeExpr, found: Size) -> None:

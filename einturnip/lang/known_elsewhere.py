@@ -1,4 +1,4 @@
-"""Functions that NumPy, PyTorch, JAX or Julia have and this language does not: what to write for those that it can say.
+"""Functions of NumPy, PyTorch, JAX and Julia that the language lacks, and their exact rewriting.
 
 A name in this table is no misspelling, so that no other function is proposed for it: log10 is not log1p.
 """
@@ -33,7 +33,7 @@ EXAMPLES = {
     "zeros": "Y[i: n] = 0", "ones": "Y[i: n] = 1", "eye": "I[i: n, j: n] = where(i == j, 1, 0)",
     "trace": "sum[i] A[i,i]", "outer": "C[i,j] = x[i] * y[j]", "diag": "d[i] = A[i,i]",
 }
-"""What is written instead as an equation of its own."""
+"""Equations that take the place of a function."""
 
 _OTHERS = """
     acos acosh allclose amax amin arccos arccosh arcsin arcsinh arctan arctan2 arctanh argpartition argsort asin

@@ -92,13 +92,13 @@ class Spot:
         instead: str | None = None,
         edits: tuple[Edit, ...] = (),
     ) -> Diagnostic:
-        """A diagnostic, by default of the token at the spot. ``instead``: what mends it, in the place of its span."""
+        """A diagnostic, by default of the token at the spot. ``instead`` replaces its span."""
         place = span or self.place
         edits = edits if instead is None else (Edit(place, instead),)
         return Diagnostic(code, message, place, help=help_text, edits=edits)
 
     def edit(self, start: int, stop: int, text: str) -> tuple[Edit, ...]:
-        """The replacement of the tokens from ``start`` to before ``stop``; of none of them, text before ``start``."""
+        """The replacement of tokens ``start`` to ``stop``; of no token, an insertion before ``start``."""
         if start < stop:
             return (Edit(self.span(start, stop), text),)
         if start < len(self.tokens):

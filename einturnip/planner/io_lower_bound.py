@@ -1,4 +1,4 @@
-"""Lower bound on the bytes that any plan of a graph must move over each link, and what good plans are compared with.
+"""Lower bound on the bytes that any plan of a graph must move over each link.
 
 Compulsory traffic. Every element of an input that the outputs depend on comes in once (``needed``), every element of
 an output that is kept goes out once.
@@ -68,7 +68,7 @@ def io_lower_bound(
 
 
 class Traffic:
-    """What the plans of one graph have to move, whatever their arena: needed elements and products."""
+    """Needed elements and products of one graph, from which the bound of any arena follows."""
 
     def __init__(self, graph: EinGraph) -> None:
         self._graph = graph
@@ -112,7 +112,7 @@ class Traffic:
         return {IN: most, OUT: self._written(not_kept)}
 
     def blocked_nbytes(self, arena: int) -> tuple[float, float]:
-        """Bytes in and out of a plan that keeps square blocks of the largest product's result: what to aim at."""
+        """Bytes in and out of a plan that keeps square blocks of a product: the search's target."""
         needed = sum(n * self._graph.nodes[i].dtype.itemsize for i, n in self._needed[0].items())
         return max(needed, *(p.blocked_nbytes(arena) for p in self._products), 0.0), self._written(frozenset())
 
@@ -128,7 +128,7 @@ class Traffic:
 
 
 class _Product(NamedTuple):
-    """A product as the bound sees it. ``rate``: products of a part are at most ``rate * (u / 3)^1.5``, u in bytes.
+    """A product as the bound sees it: a part makes at most ``rate * (u / 3)^1.5`` of it, u in bytes.
 
     ``multiplications`` and ``accumulator_nbytes`` are those that every plan has; ``all``: MNK; ``itemsize``: of sums.
     """
@@ -151,7 +151,7 @@ class _Product(NamedTuple):
         return float(entering) * (1 - 1e-12) - self.accumulator_nbytes
 
     def blocked_nbytes(self, arena: int) -> float:
-        """Bytes that are read where square blocks of the result stay while panels of the operands stream past."""
+        """Bytes read where square blocks of the result stay while panels of operands pass."""
         return 2.0 * self.all / math.sqrt(max(1.0, arena / self.itemsize)) * self.itemsize
 
 
@@ -178,7 +178,7 @@ def _product(e: Einsum, c: Contraction, box: Box, operands: tuple[int, ...]) -> 
 
 
 def _swap(e: Einsum, c: Contraction) -> dict[int, int] | None:
-    """The exchange of labels under which an einsum of one tensor with itself is symmetric; None where it is not."""
+    """The exchange of labels under which a product of a tensor with itself is symmetric, if any."""
     swap: dict[int, int] = {}
     for p, q in zip(e.accesses[c.left], e.accesses[c.right], strict=True):
         assert isinstance(p, int) and isinstance(q, int)

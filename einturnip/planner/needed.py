@@ -1,4 +1,4 @@
-"""Elements of the inputs that a graph's outputs depend on, whatever the plan: a lower bound, not an estimate.
+"""Elements of the inputs that a graph's outputs depend on: a lower bound over all plans.
 
 Boxes are propagated from the outputs to the inputs. A box of a tensor is kept only where *every* element of it is
 needed; where an access reads an irregular set (a diagonal, a stride, a gather) just the number of its elements counts.
@@ -27,7 +27,7 @@ MAX_SPLITS = 128
 
 @dataclass(slots=True)
 class _Reads:
-    """What is known to be read of one tensor: boxes, each of them whole, and the largest count of any single access."""
+    """Reads of one tensor: boxes, each read whole, and the largest count of any single access."""
 
     boxes: dict[Box, None] = field(default_factory=dict)
     count: int = 0
@@ -39,7 +39,7 @@ class _Reads:
 
 
 def needed_elements(graph: EinGraph) -> tuple[dict[int, int], dict[int, tuple[Box, ...]]]:
-    """Of each input node, how many elements any plan reads; of each other node, boxes that it has to compute."""
+    """Elements that any plan reads of each input node; boxes that it computes of each other node."""
     reads: dict[int, _Reads] = {}
     boxes: dict[int, tuple[Box, ...]] = {}
     counts: dict[int, int] = {}
@@ -96,7 +96,7 @@ def _united(line: list[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def _space_reads(node: EinsumNode, boxes: Iterable[Box]) -> Iterator[tuple[int, Box | None, int]]:
-    """What a node reads of its operands to make boxes of its output: slot, box where the set is one, and count.
+    """Reads of a node that makes boxes of its output: slot, box where the set is one, and count.
 
     A region computes what its steps compute one after the other, so it reads what they read.
     """
@@ -118,7 +118,7 @@ def _space_reads(node: EinsumNode, boxes: Iterable[Box]) -> Iterator[tuple[int, 
 
 
 def _einsum_reads(e: Einsum, box: Box) -> Iterator[tuple[int, Box | None, int]]:
-    """What an einsum reads of its operands to make a box of its output."""
+    """Reads of an einsum that makes a box of its output."""
     space = (*box, *((0, e.bounds[p]) for p in e.aggregated))
     if any(lo >= hi for lo, hi in space):
         return
@@ -159,7 +159,7 @@ def _certain(e: Einsum, space: Box) -> Iterator[tuple[frozenset[int], Box]]:
 
 
 def _always_read(expr: Scalar, holds: Mapping[Scalar, bool | None]) -> frozenset[int]:
-    """Slots that an expression reads at every point of a box where conditions over labels hold, or fail, or do both.
+    """Slots that an expression reads at every point of a box, some of its conditions being decided.
 
     Plans are static, so a condition over data makes no difference: both of its branches are read.
     """
@@ -174,7 +174,7 @@ def _always_read(expr: Scalar, holds: Mapping[Scalar, bool | None]) -> frozenset
 
 
 def _accessed(e: Einsum, slot: int, box: Box, keyed: frozenset[int]) -> tuple[Box | None, int]:
-    """What an operand is read at by the points of a box of labels: the set where it is a box, and a count.
+    """The part of an operand that a box of labels reads, where it is a box, and its count.
 
     An index by a ``keyed`` label is one unknown element. Axes that share a label are correlated, so that of such a
     group only the axis of the most values counts.
@@ -220,7 +220,7 @@ def _axis(
 
 
 def _sums(p: Index, box: Box) -> tuple[int, bool]:
-    """The fewest different values of ``sum of coefficient * label``; whether they leave no gap once divided.
+    """The fewest values of ``sum of coefficient * label``; whether they have no gap once divided.
 
     |A + B| >= |A| + |B| - 1 for finite sets of integers.
     """

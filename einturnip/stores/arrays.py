@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from einturnip.core.dtypes import DType, from_numpy
-from einturnip.core.errors import BindError, EinturnipError
+from einturnip.core.errors import BindError, DTypeError, EinturnipError
 from einturnip.stores.layout import Layout
 from einturnip.stores.transfer import copy_blocked
 from einturnip.stores.types import Array, Extent, Region, slices
@@ -144,7 +144,7 @@ def _as_array(value: Any, name: str) -> Array:
             f"input {name}: the {type(value).__name__} given does not share its memory with NumPy ({error}); "
             "einturnip's CPU path needs a plain array in CPU memory: detach it, move it to the CPU, or convert it"
         ) from error
-    raise BindError(
+    raise DTypeError(
         f"input {name}: takes a NumPy or DLPack array, a number, or a file's name, not {type(value).__name__}"
     )
 
@@ -153,7 +153,7 @@ def _element_type(array: Array, name: str) -> DType:
     try:
         return from_numpy(array.dtype)
     except KeyError:
-        raise BindError(
+        raise DTypeError(
             f"{name}: the array given has dtype {array.dtype}, which einturnip has no type for; convert it with .astype"
         ) from None
 

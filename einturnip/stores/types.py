@@ -82,7 +82,7 @@ class Sink(Source, Protocol):
 
 
 def transfer_itemsize(store: Source) -> float:
-    """Bytes that reading or writing an element transfers: its size, unless the store says ``transferred`` otherwise.
+    """Bytes transferred for an element: its size, unless the store has another ``transferred``.
 
     Fewer where the tensor is stored in a smaller form, none where nothing is stored. Never more than a transfer counts.
     """

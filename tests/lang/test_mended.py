@@ -81,7 +81,7 @@ def test_a_program_whose_help_is_all_applied_compiles(path: Path, tmp_path: Path
     assert not left, f"{after}\n{[(d.render(), d.edits) for d in left]}"
 
 
-# What help is about that shows no replacement: it gives a form to fill in, or a choice.
+# Help without a replacement gives a form to fill in, or a choice.
 FORM = re.compile(
     r"\.\.\.|NAME|, or | or |as in|; or another|there$|its value|for each|not, |where\(condition| x\)|missing '}'"
     r"|its arguments"

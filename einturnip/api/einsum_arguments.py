@@ -1,0 +1,120 @@
+"""Checks of the keyword arguments of ``einsum``: casting, order, optimize, dtype and out."""
+
+from __future__ import annotations
+
+import operator
+import os
+from collections.abc import Sequence
+from functools import reduce
+from numbers import Real
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+
+from einturnip.core.dtypes import DType, from_numpy, promote
+from einturnip.core.errors import BindError, DTypeError
+
+Casting: TypeAlias = Literal["no", "equiv", "safe", "same_kind", "unsafe"]
+Order: TypeAlias = Literal["K", "A", "C", "F"]
+
+_CASTINGS = ("no", "equiv", "safe", "same_kind", "unsafe")
+_OPTIMIZERS = frozenset({
+    *("greedy", "optimal", "auto", "auto-hq", "dp", "dynamic-programming", "eager", "opportunistic"),
+    *("branch-all", "branch-2", "branch-1", "random-greedy", "random-greedy-128"),
+})  # fmt: skip
+
+
+def require_casting(casting: object) -> None:
+    """Refuse what is no rule of NumPy's for casts."""
+    if casting not in _CASTINGS:
+        raise BindError(f"casting={casting!r} is no rule for casts. help: one of {', '.join(map(repr, _CASTINGS))}")
+
+
+def memory_order(order: object, operands: Sequence[Any]) -> Literal["C", "F"]:
+    """How a new result is laid out: F where that is asked for, or all operands of ``A`` are.
+
+    ``K`` is as close to the operands' order as NumPy's own result; einturnip makes it C.
+    """
+    asked = order.upper() if isinstance(order, str) else "K" if order is None else ""
+    if asked not in ("K", "A", "C", "F"):
+        raise BindError(f"order={order!r} is no memory order. help: one of 'C', 'F', 'A' or 'K'")
+    arrays = [value for value in operands if isinstance(value, np.ndarray)]
+    columns = (
+        bool(arrays) and all(a.flags.f_contiguous for a in arrays) and not all(a.flags.c_contiguous for a in arrays)
+    )
+    return "F" if asked == "F" or (asked == "A" and columns) else "C"
+
+
+def require_optimize(optimize: object, n_operands: int) -> None:
+    """Refuse an ``optimize`` that neither NumPy nor opt_einsum has. einturnip chooses its own order.
+
+    Raises:
+        BindError: it is nonsense, or a path that does not contract so many operands.
+    """
+    if optimize is None or isinstance(optimize, bool | np.bool_) or callable(optimize):
+        return
+    if isinstance(optimize, str):
+        if optimize not in _OPTIMIZERS:
+            raise BindError(f"optimize={optimize!r} names no optimizer. help: one of {', '.join(sorted(_OPTIMIZERS))}")
+        return
+    if not isinstance(optimize, Sequence) or not len(optimize):
+        raise DTypeError(f"optimize={optimize!r} is neither a truth value, an optimizer's name nor a path")
+    if isinstance(optimize[0], str) and optimize[0] != "einsum_path":
+        require_optimize(optimize[0], n_operands)
+        if len(optimize) != 2 or not isinstance(optimize[1], Real):
+            raise BindError(f"optimize={optimize!r}: an optimizer's name goes with a number of elements")
+        return
+    _require_path(optimize[1:] if isinstance(optimize[0], str) else optimize, n_operands)
+
+
+def _require_path(path: Sequence[Any], n_operands: int) -> None:
+    """Refuse a path whose steps do not take operands that are left, down to one."""
+    left = n_operands
+    for step in path:
+        try:
+            taken = sorted({operator.index(k) for k in step})
+        except TypeError:
+            raise DTypeError(
+                f"optimize: {step!r} is no step of a path. help: tuples of positions, such as (0, 1)"
+            ) from None
+        if not taken or len(taken) != len(step) or taken[0] < 0 or taken[-1] >= left:
+            raise BindError(f"optimize: step {tuple(step)} of the path takes operands of 0 .. {left - 1}, each once")
+        left -= len(taken) - 1
+    if left != 1:
+        raise BindError(f"optimize: after the path {left} of {n_operands} operands are left, where one should be")
+
+
+def require_target(out: object) -> None:
+    """Refuse what is neither an array nor a path."""
+    if out is not None and not isinstance(out, np.ndarray | str | os.PathLike):
+        raise DTypeError(f"out= is a {type(out).__name__}. help: an array or a path")
+
+
+def computed_dtype(dtypes: Sequence[DType], asked: Any, casting: Casting, out: object) -> DType:
+    """The dtype of the computation: the one asked for, or the common one of operands and ``out``.
+
+    Raises:
+        DTypeError: einturnip lacks it, or the rule does not allow an operand, or the result, to be converted.
+    """
+    target = _known(out.dtype) if isinstance(out, np.ndarray) else None
+    found = _known(asked) if asked is not None else reduce(promote, dtypes if target is None else [*dtypes, target])
+    for position, dtype in enumerate(dtypes):
+        _require_cast(dtype, found, casting, f"operand {position}")
+    if target is not None:
+        _require_cast(found, target, casting, "the result")
+    return found
+
+
+def _known(dtype: Any) -> DType:
+    try:
+        return from_numpy(np.dtype(dtype))
+    except (KeyError, TypeError):
+        raise DTypeError(f"einsum cannot give dtype {dtype!r}") from None
+
+
+def _require_cast(source: DType, target: DType, casting: Casting, what: str) -> None:
+    if source != target and not np.can_cast(source.numpy, target.numpy, casting):
+        raise DTypeError(
+            f"{what} of einsum is {source}, which casting={casting!r} does not allow to become {target}. "
+            "help: casting='same_kind' allows a narrower type of the same kind, 'unsafe' any"
+        )
