@@ -1,4 +1,4 @@
-"""Where the command line begins: from here on a signal ends the process without a traceback, also during imports."""
+"""Entry point of the command line: signals end the process quietly, also during imports."""
 
 import signal
 

@@ -12,7 +12,7 @@ def leave(number: int, frame: FrameType | None = None) -> None:
 
 
 def take_signals(handler: object) -> None:
-    """Set the handler of SIGINT and SIGTERM; what was ignored from the start, as in a shell's jobs, stays ignored."""
+    """Set the handler of SIGINT and SIGTERM; signals ignored at the start stay ignored."""
     for number in (signal.SIGINT, signal.SIGTERM):
         if signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, handler)  # type: ignore[arg-type]

@@ -28,7 +28,7 @@ class SourceError(EinturnipError):
 
 
 class BindError(EinturnipError, ValueError):
-    """An input, a size or an option given from outside does not fit the program. A ValueError, as NumPy raises.
+    """An input, a size or an option does not fit the program. Also a ValueError, as in NumPy.
 
     Holds the diagnostics that point into the program, where the message is made of them.
     """

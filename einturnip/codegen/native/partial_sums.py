@@ -36,7 +36,7 @@ _MIXER = 0x9E3779B97F4A7C15 - (1 << 64)  # 2**64 over the golden ratio: spreads 
 
 @dataclass(frozen=True, slots=True)
 class Scatterer:
-    """The code that folds rows into a state's component of one type; its argument is an array of i64: WORDS.
+    """Code that adds rows to one component of a state; its argument is the i64 array WORDS.
 
     Rows are folded in their order, each from its first column on, as NumPy does. One whose place is outside the state
     is left out.
