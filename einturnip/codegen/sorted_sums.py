@@ -106,9 +106,9 @@ class WideSums(Sums):
     unit: int
 
     def _sorted(self, rows: Array, columns: Array, values: Array, hits: Array | None) -> None:
-        if hits is not None:
-            chosen = np.flatnonzero(hits)
-            rows, values = rows[chosen], values[chosen]
+        chosen = None if hits is None else np.flatnonzero(hits)
+        if chosen is not None:
+            rows = rows[chosen]
         places, entries = self.scratch[0], self.scratch[1][: len(rows)]
         wide: Array = self.scratch[2].view(np.float64)
         table, sums = self.table, self.table.wide_sums
@@ -120,7 +120,8 @@ class WideSums(Sums):
         for begin in range(0, len(rows), height):
             some = slice(begin, begin + height)
             for c in range(0, len(columns), width):
-                part = values[some, c : c + width]
+                # Values are selected part by part: a copy of all of them would not be small.
+                part = values[some if chosen is None else chosen[some], c : c + width]
                 place, value = places[: part.size].reshape(part.shape), wide[: part.size].reshape(part.shape)
                 np.copyto(value, part)
                 np.multiply(entries[some].reshape(-1, 1), sums.shape[1], out=place)
@@ -133,7 +134,8 @@ class WideSums(Sums):
     def settle(self, columns: Array) -> None:
         """Add the table's sums to the state."""
         table, sums = self.table, self.table.wide_sums
-        height = max(1, CHUNK // len(columns))
+        # A quarter of CHUNK, because NumPy makes four temporary arrays of a part.
+        height = max(1, CHUNK // 4 // len(columns))
         for begin in range(0, len(table.tallies), height):
             owned = np.flatnonzero(table.tallies[begin : begin + height] & OWNED) + begin
             if len(owned):

@@ -61,7 +61,6 @@ REFUSED: dict[str, Call] = {
     "nothing": lambda m: m.einsum(),
     "no operand": lambda m: m.einsum("ij"),
     "twice in the result": lambda m: m.einsum("ij->ii", X),
-    "character": lambda m: m.einsum("i?->i", X),
     "arrows": lambda m: m.einsum("ij->->i", X),
     "keyword": lambda m: m.einsum("ij->i", X, nonsense=1),
 }
