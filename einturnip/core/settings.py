@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from decimal import Decimal
 
 from einturnip.core.errors import BindError
 
@@ -54,9 +55,11 @@ def parse_size(text: str | int) -> int:
 
 
 def format_size(nbytes: float) -> str:
-    """Bytes for a reader, in binary units and at most four digits: ``1.50 GiB``."""
+    """Bytes for a reader, in binary units and at most four digits: ``1.50 GiB``; ``1.2e+30 bytes`` beyond them."""
+    if abs(nbytes) >= 1 << 70:
+        return f"{Decimal(nbytes):.3g} bytes"
     size, unit = float(nbytes), "B"
-    for larger in ("KiB", "MiB", "GiB", "TiB"):
+    for larger in ("KiB", "MiB", "GiB", "TiB", "PiB", "EiB"):
         if abs(size) < 1024:
             break
         size, unit = size / 1024, larger

@@ -19,6 +19,8 @@ LEAST_SAMPLES, MOST_SAMPLES = 4, 128
 # common; and what all of them may cost: as much as the product takes, and something for each factor, which takes so
 # long to plan anyway.
 PAIR, FACTOR, MOST = 2.5e6, 2e8, 1e11
+# Operations from which on no search would find an order that a machine could finish: it stops after a few samples.
+HOPELESS = 10**36
 # What searching through a part of an order costs.
 PART = 5e7
 # What an intermediate beyond the limit is held to be larger where pairs are chosen; and what an element of it costs,
@@ -46,8 +48,11 @@ def _order(factors: tuple[Labels, ...], out: Labels, sized: tuple[tuple[int, int
     if len(factors) <= FEW:
         found = best(factors, out, sizes, limit) or best(factors, out, sizes, None)
         return found[1] if found else ()
-    free = _sampled(factors, out, sizes, None)
-    if limit is None or work(free, factors, out, sizes).largest <= limit:
+    if limit is None:
+        return _sampled(factors, out, sizes, None)
+    free = _order(factors, out, sized, None)
+    taken = work(free, factors, out, sizes)
+    if taken.largest <= limit or taken.flops > HOPELESS:
         return free
     bounded = _sampled(factors, out, sizes, limit)
     return min(bounded, free, key=lambda pairs: merit(pairs, factors, out, sizes, limit))
@@ -100,7 +105,7 @@ def _sampled(factors: Sequence[Labels], out: Labels, sizes: Sizes, limit: int | 
         return merit(pairs, factors, out, sizes, limit)
 
     def allowed() -> float:
-        return min(FACTOR * len(factors) + found[1], MOST)
+        return 0.0 if found[1] > HOPELESS else min(FACTOR * len(factors) + found[1], MOST)
 
     holders = Counter(label for labels in factors for label in labels)
     each = PAIR * sum(n * (n - 1) // 2 for n in holders.values())

@@ -15,6 +15,7 @@ from einturnip.eingraph.rewrite import rewrite
 from einturnip.eingraph.types import EinGraph, InputNode
 from einturnip.planner.budget import give_back
 from einturnip.planner.canonical import canonical_graph
+from einturnip.planner.feasible import is_feasible, require_feasible
 from einturnip.planner.options import Options
 from einturnip.planner.plan import Lowered, TooDear
 from einturnip.planner.price import least_seconds, merit
@@ -109,6 +110,9 @@ def _one_of(one: Formed | None, other: Formed | None, refused: CapacityError | N
 def _forms(graph: EinGraph, options: Options, limit: int | None, machine: Machine) -> tuple[EinGraph, EinGraph]:
     """The program rewritten, with its kernels apart and fused."""
     apart = rewrite(graph, limit)
+    if limit is not None and not is_feasible(apart, machine):
+        apart = rewrite(graph, None)  # fewer operations, with intermediates beyond the memory
+    require_feasible(apart, machine)
     if not options.exact:  # a product pays from some hundred terms on, where the join is machine code
         products = expand_squares(apart, Forms())
         if options.reproducible or least_seconds(products, machine) < least_seconds(apart, machine):
