@@ -96,7 +96,7 @@ def _split(term: str, cut: Any) -> tuple[Any, ...]:
 
 
 def _is_letter(character: str) -> bool:
-    """opt_einsum's symbols are any characters that separate nothing: letters, digits, signs."""
+    """True for any character that separates nothing, as in opt_einsum."""
     return character not in _RESERVED and not character.isspace()
 
 

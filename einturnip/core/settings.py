@@ -55,7 +55,7 @@ def parse_size(text: str | int) -> int:
 
 
 def format_size(nbytes: float) -> str:
-    """Bytes for a reader, in binary units and at most four digits: ``1.50 GiB``; ``1.2e+30 bytes`` beyond them."""
+    """Bytes for a reader, in binary units and at most four digits: ``1.50 GiB``."""
     if abs(nbytes) >= 1 << 70:
         return f"{Decimal(nbytes):.3g} bytes"
     size, unit = float(nbytes), "B"
