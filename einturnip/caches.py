@@ -34,7 +34,7 @@ _DIGEST_NBYTES = 64
 HEADER_NBYTES = 96
 # Larger entries are dropped from the page cache, where they would count against the memory that a run was given.
 _PAGES_NBYTES = 4 * MIB
-# Looking through a whole cache for what to give up takes longer than a write: it is done once in so many writes.
+# Number of writes between two scans of a cache for entries to evict, because a scan takes longer than a write.
 _PRUNED_EVERY = 32
 
 _OFF, _ON = ("off", "0", "no"), ("", "on", "1", "yes")

@@ -232,17 +232,8 @@ def _searched(
     low = best.lowered
     if again is not None:
         again.require(low.memgraph, memory, machine.workers)
-    return Planned(
-        best.graph,
-        low.memgraph,
-        best.prediction,
-        low.budget,
-        machine,
-        sources,
-        targets,
-        room=low.room,
-        limit=best.limit,
-    )
+    found = best.graph, low.memgraph, best.prediction, low.budget, machine, sources, targets
+    return Planned(*found, room=low.room, limit=best.limit)
 
 
 def _on_device(made: Planned, device: Chosen, options: Options) -> Planned:
@@ -299,10 +290,8 @@ def execute(
         touched = ready.arena.touched_nbytes() if planned.device.kind == "cpu" else None
         if standing is None:
             ready.leave()
-        least = _moved_at_least(planned, sources, sinks)
-        return replace(
-            report_of(planned, transfers.flags, transfers.moved, trace, touched), link_bytes_lower_bound=least
-        )
+        bound = _moved_at_least(planned, sources, sinks)
+        return report_of(planned, transfers.flags, transfers.moved, trace, touched, bound)
     finally:
         if standing is None:
             ready.close()
@@ -363,11 +352,13 @@ def report_of(
     moved: Mapping[str, int],
     trace: Trace,
     touched: int | None = None,
+    bound: dict[str, int] | None = None,
 ) -> RunReport:
     """What a run did.
 
     ``flags``: by node, in how many tiles what WARNINGS name happened; ``moved``: bytes in and out. ``touched``: bytes
-    of the arena that it wrote to, as the kernel counts its pages; None where only the plan tells.
+    of the arena that it wrote to, as the kernel counts its pages; None where only the plan tells. ``bound``: bytes that
+    had to move, where that differs from the plan's.
     """
     graph = planned.graph
     warnings = []
@@ -387,7 +378,7 @@ def report_of(
         stalls=trace.stalls,
         carried=trace.carried,
         link_bytes=planned.device.link_bytes(moved),
-        link_bytes_lower_bound=planned.prediction.link_bytes_lower_bound,
+        link_bytes_lower_bound=planned.prediction.link_bytes_lower_bound if bound is None else bound,
         # A plan made for more memory may serve less.
         arena_nbytes=min(planned.budget.arena, planned.budget.memory or planned.budget.arena),
         # An arena may end inside its last page.

@@ -56,7 +56,7 @@ class Settings:
         return plan_cache.free_share() if self.memory is None else parse_size(self.memory)
 
     def before(self) -> int:
-        """Bytes that the process holds before the call, which adds to them, beside what einturnip holds of it."""
+        """Resident bytes of the process before the call, without the modules that einturnip loaded late."""
         if self.memory is not None:
             release()  # what earlier runs left is none of this one's budget
             plan_cache.rest()

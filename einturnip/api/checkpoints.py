@@ -7,20 +7,19 @@ files, itself included. Digests are made of what is written, while it is written
 from __future__ import annotations
 
 import contextlib
-import errno
 import hashlib
 import io
 import json
 import os
 import re
 import shutil
-import stat
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from einturnip.core.errors import BindError, StoreError
+from einturnip.core.regular_files import open_regular
 from einturnip.core.unfinished import create_folder, remove_abandoned, temporary_path
 from einturnip.lang.types import Input
 from einturnip.stores import npy
@@ -168,32 +167,19 @@ def _digest_of_record(record: Mapping[str, Any]) -> str:
 
 
 def _small(path: Path) -> bytes:
-    with _opened(path) as file:
+    with io.FileIO(open_regular(path)[0]) as file:
         return file.read(_RECORD_NBYTES)
 
 
 def _digest_of_file(path: Path) -> str:
     """The digest of a file, read a piece at a time; its pages leave the page cache."""
     digest, buffer, at = hashlib.sha256(), bytearray(_PIECE_NBYTES), 0
-    with _opened(path) as file:
+    with io.FileIO(open_regular(path)[0]) as file:
         while count := file.readinto(buffer):
             digest.update(memoryview(buffer)[:count])
             drop(file.fileno(), at, at + count)
             at += count
     return digest.hexdigest()
-
-
-def _opened(path: Path) -> io.FileIO:
-    """A regular file, open for reading: a pipe in its place must not block.
-
-    Raises:
-        OSError: there is none.
-    """
-    file = io.FileIO(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC))
-    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-        file.close()
-        raise OSError(errno.EINVAL, "it is not a regular file")
-    return file
 
 
 def check(found: Checkpoint, states: Iterable[Input]) -> None:

@@ -49,7 +49,7 @@ def require_optimize(optimize: object, n_operands: int) -> None:
     """Refuse an ``optimize`` that neither NumPy nor opt_einsum has. einturnip chooses its own order.
 
     Raises:
-        BindError: it is nonsense, or a path that does not contract so many operands.
+        BindError: it is no known value, or a path for another number of operands.
     """
     if optimize is None or isinstance(optimize, bool | np.bool_) or callable(optimize):
         return

@@ -92,7 +92,7 @@ class Session:
 
         Raises:
             BindError: inputs and program disagree. CapacityError: it does not fit. RunError: it failed on the way, or
-            was called from within a step of this session.
+            was called from within one of the session's own steps.
         """
         given = {**inputs, **(data or {})}
         for name in given:

@@ -157,7 +157,7 @@ def _caches() -> Iterator[tuple[str, str]]:
 
     for cache in CACHES:
         path = cache.path()
-        if cache.file:  # the rates, of which more is told
+        if cache.file:  # the calibrated rates have lines of their own
             continue
         if path is None:
             why = f"{cache.switch} says so" if cache_folder() else "the cache folder belongs to another user"

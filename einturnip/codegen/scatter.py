@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -37,6 +37,23 @@ _FOLDS: dict[str, np.ufunc] = {
     "any": np.maximum,
     "all": np.minimum,
 }
+
+
+class RowBlock(NamedTuple):
+    """One block of values on its way into a state.
+
+    Element (r, c) of ``value`` belongs at element ``rows[r] + columns[c]`` of each of the ``states``. ``indices``: flat
+    indices of the values, for argmax; ``counts``: which rows count, None where all do; ``weight``: how many values each
+    value is a sum of.
+    """
+
+    states: list[Array]
+    rows: Array
+    columns: Array
+    value: Array
+    indices: Array | None
+    counts: Array | None
+    weight: int
 
 
 @dataclass(frozen=True)
@@ -78,40 +95,20 @@ class Scatter:
         if mask is not None:
             np.copyto(of["mask"], mask)
         counts = None if mask is None else of["mask"].reshape(-1)
-        self.fold(states, rows, columns, value, index, counts, weight, rest, of, out)
+        self.fold(RowBlock(states, rows, columns, value, index, counts, weight), rest, of, out)
 
-    def fold(
-        self,
-        states: list[Array],
-        rows: Array,
-        columns: Array,
-        value: Array,
-        index: Array | None,
-        counts: Array | None,
-        weight: int,
-        rest: Iterator[Any],
-        of: Scratch,
-        out: Tile,
-    ) -> None:
+    def fold(self, block: RowBlock, rest: Iterator[Any], of: Scratch, out: Tile) -> None:
         """Fold the rows that count."""
         if not self.codes:
-            self._at_once(states, rows, columns, value, index, counts, weight, of)
+            self._at_once(block, of)
             return
-        values = value.reshape(rows.size, columns.size)
-        if not self.compiled(states, rows, columns, values, counts, weight):
-            self._in_pieces(states, rows, columns, values, counts, weight, of)
+        block = block._replace(value=block.value.reshape(block.rows.size, block.columns.size))
+        if not self.compiled(block):
+            self._in_pieces(block, of)
 
-    def compiled(
-        self,
-        states: list[Array],
-        rows: Array,
-        columns: Array,
-        values: Array,
-        counts: Array | None,
-        weight: int,
-        table: Sequence[int] = NO_TABLE,
-    ) -> bool:
+    def compiled(self, block: RowBlock, table: Sequence[int] = NO_TABLE) -> bool:
         """Fold by machine code, where it was prepared; whether it did. Python's lock is not held meanwhile."""
+        states, rows, columns, values, _, counts, weight = block
         functions = [f for f in map(library.find, self.codes) if f is not None]
         if len(functions) < len(states) or not values.size or not (fits(rows) and fits(columns)):
             return False
@@ -130,17 +127,9 @@ class Scatter:
             log.bits |= status.read()
         return True
 
-    def _in_pieces(
-        self,
-        states: list[Array],
-        rows: Array,
-        columns: Array,
-        values: Array,
-        counts: Array | None,
-        weight: int,
-        of: Scratch,
-    ) -> None:
+    def _in_pieces(self, block: RowBlock, of: Scratch) -> None:
         """Fold by NumPy, as many values at a time as places and values are held."""
+        states, rows, columns, values, _, counts, weight = block
         held_places, held_values = of["place"].reshape(-1), of["values"].reshape(-1)
         width = min(len(columns), held_places.size)
         height = min(max(1, held_places.size // max(1, width)), _HITS)
@@ -158,18 +147,9 @@ class Scatter:
                 np.copyto(held_values[:n].reshape(shape), part)
                 _fold(self.op, states, held_places[:n], held_values[:n], None, weight, of)
 
-    def _at_once(
-        self,
-        states: list[Array],
-        rows: Array,
-        columns: Array,
-        value: Array,
-        index: Array | None,
-        counts: Array | None,
-        weight: int,
-        of: Scratch,
-    ) -> None:
+    def _at_once(self, block: RowBlock, of: Scratch) -> None:
         """Fold by NumPy a block whose places are all held."""
+        states, rows, columns, value, index, counts, weight = block
         shape = len(rows), len(columns)
         at_row, at_column = rows.reshape(-1, 1), columns.reshape(1, -1)
         values = _dense(value, of["values"]).reshape(shape)

@@ -18,7 +18,7 @@ from einturnip.codegen.native import library
 from einturnip.codegen.native.partial_sums import FOLD, NO_TABLE, PROBE, SETTLE, TAKE, Table
 from einturnip.codegen.native.scatter import arguments
 from einturnip.codegen.primitives import Array
-from einturnip.codegen.scatter import Scatter, Scratch, flat, follow, places
+from einturnip.codegen.scatter import RowBlock, Scatter, Scratch, flat, follow, places
 from einturnip.codegen.sorted_sums import VECTORS, Sums, WideSums
 from einturnip.codegen.status import StatusLog, unit
 from einturnip.codegen.window import Tile
@@ -36,20 +36,9 @@ class ScatterSums(Scatter):
 
     tabled: bool = False
 
-    def fold(
-        self,
-        states: list[Array],
-        rows: Array,
-        columns: Array,
-        value: Array,
-        index: Array | None,
-        counts: Array | None,
-        weight: int,
-        rest: Iterator[Any],
-        of: Scratch,
-        out: Tile,
-    ) -> None:
+    def fold(self, block: RowBlock, rest: Iterator[Any], of: Scratch, out: Tile) -> None:
         """Fold the rows that count."""
+        states, rows, columns, value, _, counts, weight = block
         values = value.reshape(len(rows), len(columns))
         numbers = states[1] if len(states) == 2 else None
         vectors = tuple(of[name] for name in VECTORS)
@@ -64,7 +53,7 @@ class ScatterSums(Scatter):
             if how == WIDE:
                 WideSums(states[0], numbers, weight, vectors, table, step).add(rows, columns, values, counts)
                 return
-        if how == SORTED or not self.compiled(states, rows, columns, values, counts, weight, words):
+        if how == SORTED or not self.compiled(block._replace(value=values), words):
             Sums(states[0], numbers, weight, vectors).add(rows, columns, values, counts)
 
 

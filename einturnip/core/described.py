@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from einturnip.core.errors import BindError
-from einturnip.core.program_limits import read_regular
+from einturnip.core.regular_files import read_regular
 from einturnip.core.resources import folder
 
 MEMORIES = ("device", "host", "disk")

@@ -6,10 +6,6 @@ they expand to (``lang/expanded_size.py``, ``eingraph/loop_size.py``).
 
 from __future__ import annotations
 
-import errno
-import os
-import stat
-
 MAX_FILE_NBYTES = 16 << 20
 """Bytes of a program, an imported file or a small configuration file."""
 MAX_TOKENS = 1_000_000
@@ -21,32 +17,3 @@ MAX_STATEMENTS = 100_000
 
 MAX_NODES = 300_000
 """Operations on tensors that equations and gradients become, before they are made fewer."""
-
-_KINDS = (
-    (stat.S_ISFIFO, "a pipe"),
-    (stat.S_ISCHR, "a device"),
-    (stat.S_ISBLK, "a device"),
-    (stat.S_ISSOCK, "a socket"),
-)
-
-
-def read_regular(path: str | os.PathLike[str], limit: int = MAX_FILE_NBYTES) -> bytes:
-    """The content of a regular file of at most ``limit`` bytes.
-
-    Opening a pipe waits for a writer and reading a device may never end, so both are refused unread.
-
-    Raises:
-        OSError: it cannot be read, is no regular file, or is larger.
-    """
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    with open(descriptor, "rb") as file:
-        status = os.fstat(descriptor)
-        if stat.S_ISDIR(status.st_mode):
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
-        if not stat.S_ISREG(status.st_mode):
-            kind = next((name for matches, name in _KINDS if matches(status.st_mode)), "no file")
-            raise OSError(errno.EINVAL, f"it is {kind}, not a regular file", os.fspath(path))
-        content = file.read(limit + 1)
-    if len(content) > limit:
-        raise OSError(errno.EFBIG, f"it is larger than {limit >> 20} MiB", os.fspath(path))
-    return content

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from einturnip.core.diagnostics import did_you_mean
 from einturnip.core.errors import BindError
-from einturnip.core.program_limits import MAX_FILE_NBYTES, read_regular
+from einturnip.core.program_limits import MAX_FILE_NBYTES
+from einturnip.core.regular_files import read_regular
 
 STANDARD_INPUT = Path("-")
 """In the place of a program's path: the program is read from standard input."""

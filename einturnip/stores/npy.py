@@ -18,7 +18,7 @@ from einturnip.core.dtypes import BF16, DType, from_numpy
 from einturnip.core.errors import BindError, StoreError
 
 MAGIC = b"\x93NUMPY"
-_HEADER_LIMIT = 64 << 10  # what numpy.load reads is 10,000 bytes, unless it is told to trust a file
+_HEADER_LIMIT = 64 << 10  # numpy.load reads 10,000 bytes unless allow_pickle is set
 _MAX_RANK = 64
 _PAGE = 4096
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-import stat
 from typing import Any
 
+from einturnip.core import regular_files
 from einturnip.core.errors import StoreError
 
 MAX_JSON_NBYTES = 4 << 20
@@ -20,14 +20,12 @@ def open_regular(path: str) -> tuple[int, os.stat_result]:
     Raises:
         OSError: it cannot be opened. StoreError: it is not a regular file.
     """
-    # Without O_NONBLOCK, opening a pipe waits for somebody to write to it.
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    status = os.fstat(fd)
-    if not stat.S_ISREG(status.st_mode):
-        os.close(fd)
-        kind = "a directory" if stat.S_ISDIR(status.st_mode) else "not a regular file (a pipe or a device)"
-        raise StoreError(f"{path}: is {kind}; einturnip reads regions of regular files, so name one")
-    return fd, status
+    try:
+        return regular_files.open_regular(path)
+    except (IsADirectoryError, regular_files.NotRegular) as error:
+        is_folder = isinstance(error, IsADirectoryError)
+        kind = "a directory" if is_folder else "not a regular file (a pipe or a device)"
+        raise StoreError(f"{path}: is {kind}; einturnip reads regions of regular files, so name one") from None
 
 
 def read_json(path: str, max_nbytes: int = MAX_JSON_NBYTES, max_values: int = MAX_JSON_VALUES) -> Any:

@@ -59,18 +59,18 @@ def require_unchanged_inputs(sources: Iterable[object], outputs: Iterable[object
 
 
 class ChunkVersions:
-    """Versions of the files that the chunks of an array lie in, noted when each is first read: 8 bytes a file."""
+    """Versions of an array's chunk files, each recorded when it is first read: 8 bytes per file."""
 
     def __init__(
         self, name: str, shape: tuple[int, ...], chunks: tuple[int, ...], path: Callable[[tuple[int, ...]], str]
     ) -> None:
-        """``chunks``: what lies in one file; ``path``: the file at a place of their grid."""
+        """``chunks``: elements of one file along each axis; ``path``: the file at a position of the grid."""
         self._name, self._chunks, self._path = name, chunks, path
         self._grid = grid = tuple(-(-n // c) for n, c in zip(shape, chunks, strict=True))
         self._digests = np.zeros(max(1, math.prod(grid)), np.int64)
 
     def place(self, region: Region) -> tuple[int, ...]:
-        """Where in the grid the file is that a region of one chunk lies in."""
+        """Grid position of the file that holds a region of one chunk."""
         return tuple(start // chunk for (start, _), chunk in zip(region, self._chunks, strict=True))
 
     def require(self, chunk: tuple[int, ...]) -> None:

@@ -34,7 +34,7 @@ class Disturbed:
 
 
 class Held:
-    """A run in another thread that stays in its ``progress`` callback until it is told to go on."""
+    """A run in another thread that stays in its ``progress`` callback until the test releases it."""
 
     def __init__(self, n: int, arena: str, then=lambda: None) -> None:
         self.reached, self.go, self.results = threading.Event(), threading.Event(), []

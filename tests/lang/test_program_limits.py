@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from einturnip.cli.main import run
 from einturnip.core.errors import SourceError
-from einturnip.core.program_limits import MAX_FILE_NBYTES, MAX_STATEMENTS, MAX_TERMS, MAX_TOKENS, read_regular
+from einturnip.core.program_limits import MAX_FILE_NBYTES, MAX_STATEMENTS, MAX_TERMS, MAX_TOKENS
+from einturnip.core.regular_files import read_regular
 from einturnip.eingraph import loop_size
 from einturnip.eingraph.build import build
 from einturnip.lang import compile_text, expanded_size, lex, parameters
