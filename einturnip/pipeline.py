@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -23,7 +24,7 @@ from einturnip.eingraph.types import EinGraph, EinsumNode, InputNode
 from einturnip.lang.types import Program
 from einturnip.memgraph.types import MemGraph, OpKind
 from einturnip.planner import files, kept
-from einturnip.planner.budget import LARGE_PLAN, Budget, give_back, rounded, uncollected
+from einturnip.planner.budget import LARGE_PLAN, Budget, fits, give_back, rounded, uncollected
 from einturnip.planner.io_lower_bound import io_lower_bound
 from einturnip.planner.options import Options as Options
 from einturnip.planner.price import SEARCHED_BY, as_it_runs, predict, slots
@@ -124,10 +125,12 @@ def _made(
     room = kept.Room((memory or 0) - resident if options.arena is None else options.arena, options.arena is not None)
     place = kept.place(graph, machine, room.stated, *asked) if options.again is None else None
     found = place.find(room) if place is not None else None
+    found = found if found is None or fits(found.memgraph, memory, machine.workers) else None
     given = found
     if found is None:
         made = _searched(graph, sources, targets, options, (machine, memory), layouts, len(device.numbers))
         given = place.better(_kept(made), room) if place is not None and not options.reproducible else None
+        given = given if given is None or fits(given.memgraph, memory, machine.workers) else None
     if given is not None:
         told = given.graph, given.memgraph, given.prediction, Budget(memory, given.arena), machine, sources, targets
         made = Planned(*told, room=given.room, limit=given.limit)
@@ -135,7 +138,9 @@ def _made(
         require_room(made.taskgraph, machine, memory, resident_nbytes())
     best = with_lower_bound(_as_it_runs(_on_device(made, device, options), options))
     if options.check and (found is None or device.kind != "cpu"):
-        _check(best)
+        from einturnip.planner.check import check
+
+        check(best.graph, best.memgraph)
         if place is not None and found is None:  # what is kept was proven
             place.keep(_kept(made), room, time.monotonic() - began)
     if found is None and len(best.memgraph) >= LARGE_PLAN:
@@ -160,19 +165,6 @@ def _moved_at_least(planned: Planned, sources: Mapping[str, Source], sinks: Mapp
 
 def _kept(made: Planned) -> kept.Kept:
     return kept.Kept(made.memgraph, made.prediction, made.budget.arena, made.room, made.limit)
-
-
-def _check(made: Planned) -> None:
-    """Prove every floor's value."""
-    from einturnip.decomp.check import check as check_decomposition
-    from einturnip.eingraph.check import check as check_graph
-    from einturnip.memgraph.check import check as check_memgraph
-    from einturnip.taskgraph.check import check as check_taskgraph
-
-    check_graph(made.graph)
-    check_decomposition(made.decomposition)
-    check_taskgraph(made.taskgraph)
-    check_memgraph(made.memgraph)
 
 
 def _machine(
@@ -208,20 +200,24 @@ def _searched(
     from einturnip.planner.canonical import canonical_cut
     from einturnip.planner.forms import best_form
     from einturnip.planner.plan import plan, tidy_up
+    from einturnip.planner.settle import Choose, settled
 
-    (machine, memory), again = within, options.again
+    (machine, memory), again, began = within, options.again, resident_nbytes()
     limit = options.arena if options.arena is not None else memory
     if options.reproducible or again is not None:
         limit = None if again is None else again.limit
 
-    def planned(graph: EinGraph, most_price: float) -> tuple[Lowered, Prediction]:
+    only: Choose | None = canonical_cut if options.reproducible else None if again is None else again.cut
+
+    def planned(
+        graph: EinGraph, most_price: float = math.inf, choose: Choose | None = only, less: int = 0
+    ) -> tuple[Lowered, Prediction]:
         lie = files.layouts(graph, layouts, targets)
         readable = frozenset(i for i, (name, _) in enumerate(graph.outputs) if name in targets)
-        only = canonical_cut if options.reproducible else None if again is None else again.cut
         arena = options.arena if again is None else again.arena
         lowered = plan(
-            *(graph, memory, arena, machine, lie, readable, only, options.reproducible, devices, most_price),
-            options.beside,
+            *(graph, memory, arena, machine, lie, readable, choose, options.reproducible, devices, most_price),
+            *(options.beside, less),
         )
         known = lowered.seconds if options.policy == SEARCHED_BY else None
         prediction = predict(lowered.memgraph, machine, policy(options.policy), known)
@@ -229,6 +225,8 @@ def _searched(
         return lowered, prediction
 
     best = best_form(graph, options, limit, machine, planned)
+    if options.arena is None and again is None:
+        best = settled(best, memory, began, machine.workers, options.beside, planned)
     low = best.lowered
     if again is not None:
         again.require(low.memgraph, memory, machine.workers)

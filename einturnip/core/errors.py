@@ -60,6 +60,17 @@ class CapacityError(EinturnipError):
         self.needed = needed
 
 
+class TooLarge(CapacityError):
+    """A graph was not made to its end: it takes more than was said to be of use.
+
+    ``made``: nodes that it had by then; ``done``: how many kernel calls, or tasks, they are for.
+    """
+
+    def __init__(self, message: str, made: int = 0, done: int = 0) -> None:
+        super().__init__(message)
+        self.made, self.done = made, done
+
+
 class DeviceError(EinturnipError):
     """A device is absent or failed; the message says why and what to do."""
 

@@ -39,12 +39,12 @@ def copies_tiles(einsum: Space, slots: Sequence[int], tiles: Sequence[int]) -> b
     ``slots``: all that read the operand. Parts that lie across its tiles would be loaded one by one, those of a slot,
     and those of slots that are shifted against each other.
     """
-    across = {_across(einsum, slot, tiles): slot for slot in slots}
-    within = across.pop((), None) is not None
-    return sum(overlap(einsum, slot, tiles) for slot in across.values()) + within > 1 + COPY_COST * len(across)
+    shifted = {across(einsum, slot, tiles): slot for slot in slots}
+    within = shifted.pop((), None) is not None
+    return sum(overlap(einsum, slot, tiles) for slot in shifted.values()) + within > 1 + COPY_COST * len(shifted)
 
 
-def _across(einsum: Space, slot: int, tiles: Sequence[int]) -> tuple[tuple[int, Index], ...]:
+def across(einsum: Space, slot: int, tiles: Sequence[int]) -> tuple[tuple[int, Index], ...]:
     """The axes along which parts of an operand may lie across its tiles, and how each is indexed."""
     cut = {p for p, (tile, bound) in enumerate(zip(tiles, einsum.bounds, strict=True)) if tile < bound}
     indexed = ((axis, p) for axis, p in enumerate(einsum.accesses[slot]) if not isinstance(p, int))

@@ -15,11 +15,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from einturnip.core.errors import CapacityError
+from einturnip.core.errors import CapacityError, TooLarge
 from einturnip.core.machine import Machine
 from einturnip.decomp.transfer_time import offload_seconds, reload_seconds
 from einturnip.memgraph.arena import MOST_NEIGHBOURS, Arena, Segment
-from einturnip.memgraph.columns import ANY, Most, OpColumns, TooLarge
+from einturnip.memgraph.columns import ANY, Most, OpColumns
 from einturnip.memgraph.rows import Task, rows
 from einturnip.memgraph.several import Parts, name_copies, too_much
 from einturnip.memgraph.spill import SpillSlots

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from einturnip.core.errors import CapacityError
+from einturnip.core.errors import TooLarge
 from einturnip.memgraph.reach import reduced
 from einturnip.memgraph.types import FILES, Lane, MemGraph, OpKind
 from einturnip.taskgraph.types import TaskGraph
@@ -35,10 +35,6 @@ class Most(NamedTuple):
 
 
 ANY = Most()
-
-
-class TooLarge(CapacityError):
-    """A plan has clearly more than was said to be of use; it was not made to its end."""
 
 
 class OpColumns:
@@ -128,10 +124,11 @@ class OpColumns:
         """
         done, n = len(self.found_ptr) - 1, len(self.kind)
         if self.most.ops is not None and n > self.most.ops:
-            raise TooLarge(f"a plan of more than {self.most.ops} ops takes more memory than there is", 0)
+            done = 1 + max(self.task)
+            raise TooLarge(f"a plan of more than {self.most.ops} ops takes more memory than there is", n, done)
         self.moved += self._moved_since(done)
         if self.most.nbytes is not None and self.moved > self.most.nbytes:
-            raise TooLarge(f"a plan that moves more than {self.most.nbytes} bytes is of no use", 0)
+            raise TooLarge(f"a plan that moves more than {self.most.nbytes} bytes is of no use")
         after, ops = _edges(self.after_ptr, self.after, done)
         u, x = _edges(self.doubtful_ptr, self.doubtful, done)
         reads, writes = _Touched(self.read_ptr, self.read), _Touched(self.write_ptr, self.write)

@@ -42,8 +42,7 @@ class Again:
         """
         if len(self.tiles) != len(graph.classes.bounds):
             raise self._other("it cuts other labels")
-        held = max((graph.held_nbytes(g, self.tiles) for g in graph.groups), default=0)
-        return Cut(self.tiles, held, kernel_calls(graph, self.tiles))
+        return cut_into(graph, self.tiles)
 
     def require(self, graph: MemGraph, memory: int | None, workers: int) -> None:
         """See to it that the plan is the one recorded, and that what it uses of its arena fits ``memory``.
@@ -68,6 +67,12 @@ class Again:
             f"{self.told} is a recording of another plan ({why}). help: replay it with the program, the sizes, the "
             "kinds of files, the version and the calibration of this machine that it was recorded with"
         )
+
+
+def cut_into(graph: Grouped, tiles: tuple[int, ...]) -> Cut:
+    """The cut of a graph whose label classes have tiles of these extents."""
+    held = max((graph.held_nbytes(group, tiles) for group in graph.groups), default=0)
+    return Cut(tiles, held, kernel_calls(graph, tiles))
 
 
 def class_tiles(d: Decomposition) -> tuple[int, ...]:

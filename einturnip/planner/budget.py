@@ -9,7 +9,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from einturnip.codegen.packed import packed_nbytes
+from einturnip.core.resident import resident_nbytes
 from einturnip.eingraph.types import EinsumNode
+from einturnip.memgraph.types import MemGraph
+from einturnip.memgraph.views import MOST_KEPT
 from einturnip.stores.chunked import held_nbytes
 from einturnip.taskgraph.types import TaskGraph
 
@@ -23,6 +26,12 @@ RUN_NBYTES = LEFT_NBYTES + 2 * MIB  # and code that the run is the first to touc
 TASK_NBYTES, OP_NBYTES, READ_NBYTES = 350, 350, 120
 USUAL_READS = 4
 SLACK_NBYTES = 2 * MIB
+# Peaks while graphs are made, by tracemalloc on plans of 3,000 to 19,000 ops (855 a task, 300 to 450 an op): columns
+# that grow, and the dictionaries of the builders.
+MAKING_TASK_NBYTES, MAKING_OP_NBYTES = 900, 450
+# Tables of a run, by tracemalloc: state machine, ready ops, trace and transfers (165 an op); and entries that views of
+# tiles keep, at most ``MOST_KEPT`` of them.
+RUN_OP_NBYTES, VIEW_NBYTES = 200, 600
 # Ops from which on what planning left behind is worth collecting before the run.
 LARGE_PLAN = 2000
 
@@ -68,6 +77,31 @@ def overhead_nbytes(resident: int, workers: int, plan: PlanSize) -> int:
     """What is not arena while a plan is made and run by ``workers``."""
     beside = held_nbytes() + RUN_NBYTES + workers * (THREAD_NBYTES + plan.packed) + SLACK_NBYTES
     return resident + beside + plan.nbytes + plan.counts
+
+
+def excess_nbytes(graph: MemGraph, memory: int, workers: int) -> int:
+    """Bytes by which a run of this plan would pass ``memory``; negative where it fits.
+
+    Counts what is resident now. The estimates of the search are less exact: the heap that it leaves behind depends on
+    the plans that it tried.
+    """
+    if (found := _highest_nbytes(graph, workers) - memory) > 0:
+        give_back()
+        found = _highest_nbytes(graph, workers) - memory
+    return found
+
+
+def fits(graph: MemGraph, memory: int | None, workers: int) -> bool:
+    """Whether a plan that is in memory can run without passing ``memory``; None is any."""
+    return memory is None or excess_nbytes(graph, memory, workers) <= 0
+
+
+def _highest_nbytes(graph: MemGraph, workers: int) -> int:
+    """The peak of the process if it runs the plan now, which is in memory already."""
+    plan = size_of(graph.taskgraph)
+    tables = len(graph) * RUN_OP_NBYTES + min(len(graph), MOST_KEPT) * VIEW_NBYTES
+    beside = overhead_nbytes(resident_nbytes(), workers, PlanSize(0, packed=plan.packed, counts=plan.counts))
+    return beside - LEFT_NBYTES + tables + graph.peak_nbytes
 
 
 def rounded(nbytes: int) -> int:

@@ -7,27 +7,28 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from einturnip.codegen.packed import packed_nbytes
-from einturnip.core.errors import CapacityError
+from einturnip.core.errors import CapacityError, TooLarge
 from einturnip.core.machine import Machine
 from einturnip.core.resident import resident_nbytes
 from einturnip.core.settings import format_size
 from einturnip.decomp.alike import Grouped
 from einturnip.decomp.build import lay_out
 from einturnip.decomp.classes import label_bounds
+from einturnip.decomp.cost import across, is_cut, is_finished
 from einturnip.decomp.search import Cut, calls_of
 from einturnip.decomp.stored import FileLayout, layout_of
 from einturnip.decomp.types import Partitioning
 from einturnip.eingraph.types import InputNode
 from einturnip.memgraph.build import build as build_memgraph
-from einturnip.memgraph.columns import Most, TooLarge
+from einturnip.memgraph.columns import Most
 from einturnip.memgraph.least import least_capacity
 from einturnip.memgraph.types import MemGraph
 from einturnip.planner.budget import (
     LARGE_PLAN,
-    LEFT_NBYTES,
+    MAKING_OP_NBYTES,
+    MAKING_TASK_NBYTES,
     MIB,
     OP_NBYTES,
-    TASK_NBYTES,
     PlanSize,
     give_back,
     overhead_nbytes,
@@ -47,8 +48,14 @@ OPS_BESIDE, SHARE_BESIDE = 0.25, 1 / 128
 # Cuts that are lowered to find the least memory, and kernel calls that such a cut may have. More is left to a formula,
 # for which every task is taken to have so many ops: bytes leave the memory and come back.
 MOST_PROVEN, MOST_CALLS_PROVEN, OPS_A_TASK = 3, 50_000, 2.5
+# Tiles that a part lies across, each copied by a task: two along one axis, which is the usual case.
+PARTS_ACROSS = 2
+# Factor for sizes of plans that are estimated from their first part: parts differ.
+SAFELY = 1.15
 # What a search for plans leaves behind: up to 4.2 MiB, of 29 programs in three memories. Where little fits, less.
 SEARCH_NBYTES = 4 * MIB
+# What is resident besides the tables while a plan is made: errors, temporary arrays of the checks.
+SPARE_MARGIN_NBYTES = MIB
 # Resident memory differs by less from one process to the next: one that has other plans on disk looks at them.
 NOISE = 2 * MIB
 MOST_TASKS = 4_000_000
@@ -67,13 +74,15 @@ class Lowering:
         readable: frozenset[int],
         ordered: bool,
         devices: int,
+        less: int = 0,
     ) -> None:
-        self.together, self.memory, self.arena, self.machine = together, memory, arena, machine
+        self.together, self.arena, self.machine = together, arena, machine
+        self.memory = None if memory is None else memory - less
         self.layouts, self.readable, self.ordered, self.devices = layouts, readable, ordered, devices
         self._began, self._searched = resident_nbytes(), False
         self.resident = self._began + SEARCH_NBYTES
         self._sizes = _Sizes(together, layouts)
-        self._within = memory
+        self._stated = self._within = memory
         self._rooms: dict[int, int] = {}
         self._largest = 0
 
@@ -91,6 +100,8 @@ class Lowering:
         if self.arena is None:
             most -= min(int(OPS_BESIDE * OP_NBYTES * self._sizes(cut).tasks), int(SHARE_BESIDE * max(0, most)))
         capacity = most if bound is None else min(bound, most)
+        if capacity < cut.working_set:
+            return None
         try:
             for _ in range(ROUNDS):
                 tasks = self._tasks(cut, capacity)
@@ -125,16 +136,6 @@ class Lowering:
         if self._largest >= LARGE_PLAN:
             give_back()
 
-    def settled(self, made: MemGraph, cut: Cut) -> MemGraph:
-        """The plan of a cut, or the cut's in fewer bytes where the search left more behind than is reckoned with."""
-        if self.memory is None or self._largest < LARGE_PLAN:
-            return made
-        expected = self.resident + size_of(made.taskgraph, ops=len(made)).nbytes + LEFT_NBYTES
-        self.resident += max(0, resident_nbytes() - expected)
-        if made.peak_nbytes <= self.left(made):
-            return made
-        return self.lower(cut) or made
-
     def left(self, made: MemGraph) -> int:
         """Arena bytes that the budget leaves beside a plan."""
         return self._left(size_of(made.taskgraph, ops=len(made)))
@@ -152,8 +153,8 @@ class Lowering:
             total = self._by_formula(cut)
             if best is not None and best <= total:
                 break
-            if self.memory is not None:  # of one who states less than Python takes no promise can be kept
-                self._within = self.memory if self.memory > self.resident else total
+            if self._stated is not None:  # of one who states less than Python takes no promise can be kept
+                self._within = self._stated if self._stated > self.resident else total
             needed, made = self._proven(cut)
             if made is not None and needed <= stated:
                 return needed, made
@@ -187,26 +188,48 @@ class Lowering:
             self.resident, self._searched = max(self._began, resident_nbytes()), True
 
     def _proven(self, cut: Cut) -> tuple[int, MemGraph | None]:
-        """The budget in which a cut was laid out, and its plan; the plan is None where only a formula tells."""
+        """The budget in which a cut was laid out, and its plan; the plan is None where that is only estimated."""
         if cut.kernel_calls > MOST_CALLS_PROVEN:
-            return self._by_formula(cut), None
+            return self._by_formula(cut, OPS_A_TASK), None
         capacity, held = 0, least_arena(cut)
+        tasks: TaskGraph | None = None
         try:
-            while capacity < held:
-                capacity = held
+            while tasks is None or capacity < held:
+                capacity, tasks = held, None
                 tasks = self._tasks(cut, capacity)
                 held = least_capacity(tasks) if self.devices == 1 else capacity
             made = self._built(tasks, capacity)
+        except TooLarge as error:
+            return self._extrapolated(cut, max(capacity, held), tasks, error), None
         except CapacityError:
             return self._by_formula(cut, OPS_A_TASK), None
         if self.arena is not None:
             return capacity, made
-        return made.peak_nbytes + self._overhead(size_of(tasks, ops=len(made))), made
+        return self._needed(size_of(tasks, ops=len(made)), made.peak_nbytes), made
+
+    def _extrapolated(self, cut: Cut, capacity: int, tasks: TaskGraph | None, error: TooLarge) -> int:
+        """The budget that a cut would take, from the part of its plan that was made before the memory was short.
+
+        Loops, which have the largest plans, make tasks and ops at an even rate.
+        """
+        rate = error.made / error.done if error.done else OPS_A_TASK
+        if tasks is None:
+            n = max(self._sizes(cut).tasks, int(rate * cut.kernel_calls * SAFELY))
+            plan = replace(self._sizes(cut), tasks=n, ops=int(OPS_A_TASK * n))
+        else:
+            plan = size_of(tasks, ops=int(rate * len(tasks) * SAFELY))
+        return max(self._needed(plan, capacity), self._by_formula(cut, OPS_A_TASK))
+
+    def _needed(self, plan: PlanSize, arena: int) -> int:
+        """The memory for a run of a plan with ``arena`` bytes for tiles, and for making it."""
+        making = max(plan.tasks * MAKING_TASK_NBYTES, plan.nbytes - plan.ops * OP_NBYTES + plan.ops * MAKING_OP_NBYTES)
+        return max(arena + self._overhead(plan), self.resident + SEARCH_NBYTES + making)
 
     def _by_formula(self, cut: Cut, ops_a_task: float = 1.0) -> int:
         plan = self._sizes(cut)
-        beside = self._overhead(replace(plan, ops=int(ops_a_task * plan.tasks))) if self.arena is None else 0
-        return least_arena(cut) + beside
+        if self.arena is not None:
+            return least_arena(cut)
+        return self._needed(replace(plan, ops=int(ops_a_task * plan.tasks)), least_arena(cut))
 
     def _longer(self, tasks: TaskGraph, capacity: int) -> MemGraph:
         """The plan of tasks of which some repeat others, in the bytes that those leave of so many.
@@ -221,7 +244,9 @@ class Lowering:
 
     def _tasks(self, cut: Cut, capacity: int) -> TaskGraph:
         decomposition = lay_out(self.together, cut.tiles, capacity * self.devices)
-        most = MOST_TASKS if self._within is None else max(0, self._spare() // TASK_NBYTES)
+        most = MOST_TASKS
+        if self._within is not None:
+            most = max(0, self._spare(self._sizes(cut).tasks * MAKING_TASK_NBYTES) // MAKING_TASK_NBYTES)
         tasks = build_taskgraph(decomposition, self.machine, min(most, MOST_TASKS), self.ordered, self.layouts)
         return tasks if self.devices == 1 else _over(tasks, self.devices, self.machine)
 
@@ -229,9 +254,10 @@ class Lowering:
         most_ops = None
         if self._within is not None:
             more = PlanSize(len(tasks), len(tasks.read)).nbytes - PlanSize(len(tasks)).nbytes
-            most_ops = (self._spare() - more) // OP_NBYTES
+            expected = int(OPS_A_TASK * len(tasks)) * MAKING_OP_NBYTES + more
+            most_ops = (self._spare(expected) - more) // MAKING_OP_NBYTES
             if most_ops < len(tasks):
-                raise TooLarge("making the plan takes more memory than there is", 0)
+                raise TooLarge("making the plan takes more memory than there is")
         if self.devices == 1 and (held := least_capacity(tasks)) > capacity:
             raise CapacityError(f"a tile's kernel holds {held} bytes at once", held)
         made = build_memgraph(tasks, capacity, self.machine, self.readable, most=Most(most_ops, most_nbytes))
@@ -239,10 +265,17 @@ class Lowering:
         self._largest = max(self._largest, len(made))
         return made
 
-    def _spare(self) -> int:
-        """What planning may take now; the arena, the threads and the files of the run are not there yet."""
+    def _spare(self, expected: int) -> int:
+        """Bytes that planning may take now; the arena, the threads and the files of the run are not there yet.
+
+        Where that is less than ``expected``, free memory on the heap is given back first.
+        """
         assert self._within is not None
-        return self._within - resident_nbytes()
+        spare = self._within - SPARE_MARGIN_NBYTES - resident_nbytes()
+        if spare < expected:
+            give_back()
+            spare = self._within - SPARE_MARGIN_NBYTES - resident_nbytes()
+        return spare
 
     def _left(self, plan: PlanSize) -> int:
         if self.arena is not None:
@@ -270,7 +303,11 @@ def _over(tasks: TaskGraph, devices: int, machine: Machine) -> TaskGraph:
 
 
 class _Sizes:
-    """The sizes of plans before these are made: their tasks are kernel calls, and loads and stores of whole tiles."""
+    """The sizes of plans before these are made.
+
+    Their tasks are kernel calls, loads and stores of whole tiles, the copies or loads of parts that lie across tiles,
+    and the ops that finish accumulators.
+    """
 
     def __init__(self, graph: Grouped, layouts: Mapping[int, FileLayout]) -> None:
         self.graph = graph
@@ -288,13 +325,18 @@ class _Sizes:
             of = self.graph.classes.tiles
             tiles = (Partitioning(b, of(i, b, cut.tiles)).counts[:rank] for i, b, rank in self.stored)
             whole = sum(map(math.prod, tiles))
-            read = sum(n * len(group.einsum.accesses) for group, n in calls_of(self.graph, cut.tiles))
-            own = ((g.einsum, self.graph.tiles(g, cut.tiles)) for g in self.graph.groups)
-            packed = max((packed_nbytes(einsum, tile) for einsum, tile in own), default=0)
+            tasks, read, packed = cut.kernel_calls + whole, whole, 0
+            for group, n in calls_of(self.graph, cut.tiles):
+                e, tile = group.einsum, self.graph.tiles(group, cut.tiles)
+                parts = sum(bool(across(e, slot, tile)) for slot in range(len(e.accesses)))
+                calls = max(1, math.prod(-(-e.bounds[p] // tile[p]) for p in e.aggregated))  # 0 where a size is
+                tasks += n * PARTS_ACROSS * parts + (n // calls if is_cut(e, tile) and is_finished(e) else 0)
+                read += n * (len(e.accesses) + PARTS_ACROSS * parts)
+                packed = max(packed, packed_nbytes(e, tile))
             extents = (of(i, node.shape, cut.tiles)[: len(node.shape)] for i, node, _ in self.inputs)
             counts = sum(
                 layout.counts_nbytes(node.shape, tile, node.dtype.itemsize)
                 for (_, node, layout), tile in zip(self.inputs, extents, strict=True)
             )
-            self._known[cut.tiles] = PlanSize(cut.kernel_calls + whole, read + whole, packed=packed, counts=counts)
+            self._known[cut.tiles] = PlanSize(tasks, read, packed=packed, counts=counts)
         return self._known[cut.tiles]

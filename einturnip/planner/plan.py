@@ -57,12 +57,14 @@ def plan(
     devices: int = 1,
     most_price: float = math.inf,
     beside: int = 0,
+    less: int = 0,
 ) -> Lowered:
     """The best plan that fits ``memory`` for the whole process, or ``arena`` for tiles alone, on each of ``devices``.
 
     ``layouts``: how stored tensors lie in their files, by node; ``readable``: outputs that can be read again.
     ``only``: the one cut to lower, instead of a search; ``ordered``: states are summed in one order, whatever the walk.
-    ``beside``: by how much what the user states differs from ``memory``, for refusals.
+    ``beside``: by how much what the user states differs from ``memory``, for refusals. ``less``: bytes of the memory
+    that an earlier plan was found to take beyond what is reckoned with.
 
     Raises:
         CapacityError: none fits; ``needed`` is the least budget of the kind stated that would do.
@@ -70,7 +72,7 @@ def plan(
     """
     classes = label_classes(graph)
     together = grouped(graph, in_chunks(classes, graph, layouts) if only is None else classes)
-    lowering = Lowering(together, memory, arena, machine, layouts, readable, ordered, devices)
+    lowering = Lowering(together, memory, arena, machine, layouts, readable, ordered, devices, less)
     way = Way(cuts(together, machine, layouts, MOST_CALLS) if only is None else iter([only(together)]))
     price, seconds, best = 0.0, None, None
     if only is not None:
@@ -88,12 +90,9 @@ def plan(
         needed, found = lowering.least(way.all())
         if found is None:
             lowering.tidy_up()
-            raise lowering.refusal(needed, beside)
+            raise lowering.refusal(needed, beside + less)
         found = lowering.remade(found)
     lowering.tidy_up()
-    if best is not None:
-        settled = lowering.settled(found, best.cut)
-        found, seconds = settled, seconds if settled is found else None
     budget = Budget(memory, lowering.left(found))
     return Lowered(found.taskgraph.decomposition, found, budget, lowering.room_of(found), price, seconds)
 

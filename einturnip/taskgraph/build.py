@@ -69,7 +69,7 @@ def build(
     ``layouts``: how inputs lie in their files.
 
     Raises:
-        CapacityError: more than ``most_tasks`` tasks.
+        TooLarge: more than ``most_tasks`` tasks.
     """
     return _Lowering(decomposition, TaskColumns(decomposition.graph, machine, most_tasks, layouts or {}), ordered).run()
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from einturnip.core.einsum import Box
-from einturnip.core.errors import CapacityError
+from einturnip.core.errors import TooLarge
 from einturnip.core.machine import Machine
 from einturnip.decomp.stored import FileLayout, layout_of
 from einturnip.decomp.types import Decomposition
@@ -61,7 +61,7 @@ class TaskColumns:
         """Add a kernel; ``costs``: its workspace in bytes, its seconds, its operations.
 
         Raises:
-            CapacityError: there are too many tasks.
+            TooLarge: there are too many tasks.
         """
         self.kind.append(kind)
         self.node.append(node)
@@ -76,7 +76,11 @@ class TaskColumns:
         self.seconds.append(seconds)
         self.flops.append(min(flops, MOST_FLOPS))
         if len(self.kind) > self.most_tasks:
-            raise CapacityError(f"the plan needs more than {self.most_tasks:,} tile tasks")
+            raise TooLarge(f"the plan needs more than {self.most_tasks:,} tile tasks", len(self.kind), self._calls())
+
+    def _calls(self) -> int:
+        """Kernel calls so far."""
+        return sum(self.kind.count(kind) for kind in (TaskKind.KERNEL, TaskKind.TOUCH))
 
     def transfer(
         self, kind: TaskKind, node: int, key: Sequence[int], value: int, reads: Sequence[int], seen: Sequence[int]

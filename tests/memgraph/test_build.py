@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from einturnip.core.errors import CapacityError, InternalError
+from einturnip.core.errors import CapacityError, InternalError, TooLarge
 from einturnip.decomp.evaluate import evaluate as evaluate_decomposition
 from einturnip.eingraph.build import build as build_graph
 from einturnip.eingraph.evaluate import evaluate as evaluate_graph
@@ -19,7 +19,7 @@ from einturnip.memgraph import arena as memgraph_arena
 from einturnip.memgraph import columns, reach
 from einturnip.memgraph.build import LINE, PAGE, build, granule
 from einturnip.memgraph.check import check
-from einturnip.memgraph.columns import Most, TooLarge
+from einturnip.memgraph.columns import Most
 from einturnip.memgraph.evaluate import evaluate
 from einturnip.memgraph.least import least_capacity as exact_least
 from einturnip.memgraph.types import DISK, MemGraph, OpKind

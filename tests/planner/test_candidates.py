@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import einturnip as et
+from einturnip.core import resident
 from einturnip.core.machine import Machine
 from einturnip.decomp.alike import Grouped, grouped
 from einturnip.decomp.blocks import Blocks, choose_block
@@ -221,13 +222,11 @@ def test_what_a_search_leaves_behind_is_not_given_to_tiles(monkeypatch: pytest.M
         assert made.memgraph.peak_nbytes <= made.budget.arena
         return int(made.budget.arena)
 
-    monkeypatch.setattr(lower, "LARGE_PLAN", 0)
-    before, found = arena(), lower.resident_nbytes
-    search_ended = lower.Lowering._search_ended
+    before, found, search_ended = arena(), resident._resident, lower.Lowering._search_ended
 
     def ended(lowering: lower.Lowering) -> None:
         search_ended(lowering)
-        monkeypatch.setattr(lower, "resident_nbytes", lambda: found() + 40 * MIB)
+        monkeypatch.setattr(resident, "_resident", lambda: found() + 40 * MIB)
 
     monkeypatch.setattr(lower.Lowering, "_search_ended", ended)
     assert before - 50 * MIB < arena() < before - 20 * MIB

@@ -1,7 +1,5 @@
 """The budget is kept as others measure it: resident memory, with the pages of files that are left in the cache."""
 
-import ctypes
-import mmap
 import os
 import subprocess
 import sys
@@ -14,16 +12,9 @@ import pytest
 import einturnip as et
 from einturnip.core.settings import parse_size
 from einturnip.stores.temporary import default_directory
+from tests.robustness.measuring import cached_nbytes, measured
 from tests.robustness.programs import ATTENTION, ENVIRONMENT, GEMM, SOFTMAX
 
-# The command line, and then the most that was resident, which a process knows best itself.
-MEASURED = """
-import sys
-from einturnip.cli.main import run
-code = run(sys.argv[1:])
-print(open("/proc/self/status").read().partition("VmHWM:")[2].split()[0])
-sys.exit(code)
-"""
 # A call from Python, whose inputs stand already: how much higher the most that was resident is than what was before.
 CALLED = """
 import numpy as np
@@ -37,7 +28,6 @@ trace = et.einsum("ab,bc,cd,da->", A, B, C, D, memory="60MiB", workers=1)
 print(status("VmHWM:") - before)
 assert np.isclose(trace, ((A @ B) * (C @ D).T).sum(), rtol=1e-4)
 """
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 def is_memory(path: Path) -> bool:
@@ -45,30 +35,18 @@ def is_memory(path: Path) -> bool:
     return kind in ("tmpfs", "ramfs")
 
 
+def usable_folder() -> str:
+    """A folder for temporary files on a disk with a page cache."""
+    if is_memory(Path(default_directory())):
+        pytest.skip("every temporary directory here is in memory")
+    return default_directory()
+
+
 @pytest.fixture
 def folder():
     """A folder on a disk with a page cache."""
-    if is_memory(Path(default_directory())):
-        pytest.skip("every temporary directory here is in memory")
-    with tempfile.TemporaryDirectory(dir=default_directory()) as name:
+    with tempfile.TemporaryDirectory(dir=usable_folder()) as name:
         yield Path(name)
-
-
-def cached_nbytes(path: Path) -> int:
-    """Bytes of a file in the page cache, by mincore."""
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        nbytes = os.fstat(fd).st_size
-        if not nbytes:
-            return 0
-        with mmap.mmap(fd, nbytes, mmap.MAP_PRIVATE, mmap.PROT_READ | mmap.PROT_WRITE) as held:
-            pages = -(-nbytes // mmap.PAGESIZE)
-            resident = (ctypes.c_ubyte * pages)()
-            address = ctypes.addressof(ctypes.c_char.from_buffer(held))
-            assert _libc.mincore(ctypes.c_void_p(address), ctypes.c_size_t(nbytes), resident) == 0
-            return sum(b & 1 for b in bytes(resident)) * mmap.PAGESIZE
-    finally:
-        os.close(fd)
 
 
 def saved(path: Path, array) -> None:
@@ -81,13 +59,12 @@ def saved(path: Path, array) -> None:
     assert cached_nbytes(path) == 0
 
 
-def measured(folder: Path, text: str, memory: str, *arguments: str) -> int:
-    """Run a program; the peak of its resident memory, and the pages of the folder's files that it left in the cache."""
+def peak(folder: Path, text: str, memory: str, *arguments: str) -> int:
+    """Run a program; the peak of its processes, and the pages of the folder's files that it left in the cache."""
     (folder / "p.ein").write_text(text)
-    line = [sys.executable, "-c", MEASURED, "run", "p.ein", "--memory", memory, "--spill", ".", "--quiet", *arguments]
-    done = subprocess.run(line, cwd=folder, env=ENVIRONMENT, text=True, capture_output=True, timeout=120)
-    assert done.returncode == 0, done.stderr
-    return (int(done.stdout.split()[-1]) << 10) + sum(map(cached_nbytes, folder.glob("*.npy")))
+    ran = measured(folder, memory, *arguments)
+    assert ran.code == 0, ran.error
+    return ran.peak
 
 
 rng = np.random.default_rng(0)
@@ -102,7 +79,7 @@ def test_a_product(folder, memory):
     A, B = random(3000, 3000), random(3000, 3000)
     saved(folder / "a.npy", A)
     saved(folder / "b.npy", B)
-    assert measured(folder, GEMM, memory, "-i", "A=a.npy", "-i", "B=b.npy", "-o", "C=c.npy") <= parse_size(memory)
+    assert peak(folder, GEMM, memory, "-i", "A=a.npy", "-i", "B=b.npy", "-o", "C=c.npy") <= parse_size(memory)
     C = np.load(folder / "c.npy", mmap_mode="r")
     assert np.allclose(C[::500], A[::500] @ B, rtol=1e-4)
 
@@ -110,7 +87,7 @@ def test_a_product(folder, memory):
 def test_softmax(folder):
     X = random(4000, 3000)
     saved(folder / "x.npy", X)
-    assert measured(folder, SOFTMAX, "80MiB", "-i", "X=x.npy", "-o", "Y=y.npy") <= parse_size("80MiB")
+    assert peak(folder, SOFTMAX, "80MiB", "-i", "X=x.npy", "-o", "Y=y.npy") <= parse_size("80MiB")
     rows = np.exp(X[::500].astype(np.float64))
     assert np.allclose(np.load(folder / "y.npy", mmap_mode="r")[::500], rows / rows.sum(1, keepdims=True), rtol=1e-4)
 
@@ -120,7 +97,7 @@ def test_attention(folder):
     for name, array in tensors.items():
         saved(folder / f"{name}.npy", array)
     given = [word for name in tensors for word in ("-i", f"{name}={name}.npy")]
-    assert measured(folder, ATTENTION, "80MiB", *given, "-o", "O=o.npy") <= parse_size("80MiB")
+    assert peak(folder, ATTENTION, "80MiB", *given, "-o", "O=o.npy") <= parse_size("80MiB")
     Q, K, V = (tensors[name].astype(np.float64) for name in "QKV")
     row = 700
     scores = np.exp(np.einsum("hd,htd->ht", Q[:, row], K[:, : row + 1]) / 8)

@@ -1,0 +1,22 @@
+"""The proof of a plan: the check of every graph that it was lowered through."""
+
+from __future__ import annotations
+
+from einturnip.decomp.check import check as check_decomposition
+from einturnip.eingraph.check import check as check_graph
+from einturnip.eingraph.types import EinGraph
+from einturnip.memgraph.check import check as check_memgraph
+from einturnip.memgraph.types import MemGraph
+from einturnip.taskgraph.check import check as check_taskgraph
+
+
+def check(graph: EinGraph, memgraph: MemGraph) -> None:
+    """Prove a graph and its plan.
+
+    Raises:
+        InternalError: something does not hold.
+    """
+    check_graph(graph)
+    check_decomposition(memgraph.taskgraph.decomposition)
+    check_taskgraph(memgraph.taskgraph)
+    check_memgraph(memgraph)

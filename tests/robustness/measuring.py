@@ -1,0 +1,109 @@
+"""Measures the memory of a command line from outside: its processes, and the pages that it leaves cached."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import re
+import subprocess
+import sys
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+
+from einturnip.core.settings import parse_size
+from tests.robustness.programs import ENVIRONMENT
+
+# The command line, and then the most that was resident, which a process knows best itself.
+MEASURED = """
+import sys
+from einturnip.cli.main import run
+code = run(sys.argv[1:])
+print(open("/proc/self/status").read().partition("VmHWM:")[2].split()[0])
+sys.exit(code)
+"""
+SAMPLED = 0.02  # seconds from one look at the processes to the next
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """How a run ended, and its peak in bytes."""
+
+    code: int
+    peak: int
+    error: str
+
+    @property
+    def least(self) -> int:
+        """The budget that a refusal names."""
+        found = re.search(r"the least that would do is ([\d.]+ \w+)", self.error)
+        assert found, self.error
+        return parse_size(found[1])
+
+
+def measured(folder: Path, memory: int | str, *arguments: str, cache: Path | None = None) -> Measured:
+    """Run ``p.ein`` of a folder; the peak of its processes, and the pages of the folder's files that it left cached."""
+    line = [sys.executable, "-c", MEASURED, "run", "p.ein", "--memory", str(memory), "--spill", ".", "--quiet"]
+    environment = ENVIRONMENT if cache is None else ENVIRONMENT | {"XDG_CACHE_HOME": str(cache), "EINTURNIP_PLANS": ""}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen([*line, *arguments], cwd=folder, env=environment, **pipes) as process:
+        ended, sampled = threading.Event(), [0]
+
+        def sample() -> None:
+            while not ended.wait(SAMPLED):
+                sampled.append(max(sampled.pop(), tree_nbytes(process.pid)))
+
+        watch = threading.Thread(target=sample)
+        watch.start()
+        try:
+            out, error = process.communicate(timeout=600)
+        finally:
+            process.kill()
+            ended.set()
+            watch.join()
+    highest = int(out.split()[-1]) << 10
+    cached = sum(cached_nbytes(path) for path in folder.rglob("*") if path.is_file())
+    return Measured(process.returncode, max(highest, *sampled) + cached, error)
+
+
+def tree_nbytes(root: int) -> int:
+    """Resident bytes of a process and of all that it has started."""
+    found, left = 0, [root]
+    while left:
+        number = left.pop()
+        try:
+            found += int(Path(f"/proc/{number}/statm").read_text().split()[1]) * mmap.PAGESIZE
+            for task in Path(f"/proc/{number}/task").iterdir():
+                left += map(int, (task / "children").read_text().split())
+        except (OSError, IndexError):
+            continue  # it has just ended
+    return found
+
+
+def cached_nbytes(path: Path) -> int:
+    """Bytes of a file in the page cache, by mincore."""
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        nbytes = os.fstat(fd).st_size
+        if not nbytes:
+            return 0
+        with mmap.mmap(fd, nbytes, mmap.MAP_PRIVATE, mmap.PROT_READ | mmap.PROT_WRITE) as held:
+            pages = -(-nbytes // mmap.PAGESIZE)
+            resident = (ctypes.c_ubyte * pages)()
+            address = ctypes.addressof(ctypes.c_char.from_buffer(held))
+            assert _libc.mincore(ctypes.c_void_p(address), ctypes.c_size_t(nbytes), resident) == 0
+            return sum(b & 1 for b in bytes(resident)) * mmap.PAGESIZE
+    finally:
+        os.close(fd)
+
+
+def evict(folder: Path) -> None:
+    """Let all files of a folder leave the page cache."""
+    for path in folder.rglob("*"):
+        if path.is_file():
+            fd = os.open(path, os.O_RDONLY)
+            os.fsync(fd)
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+            os.close(fd)
