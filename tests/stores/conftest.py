@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from einturnip.stores import temporary
+from tests.stores.simulated_cache import SimulatedCache
 
 
 @pytest.fixture
@@ -17,3 +18,9 @@ def on_disk() -> Iterator[Path]:
         pytest.skip("every temporary directory here is in memory")
     with tempfile.TemporaryDirectory(dir=folder) as name:
         yield Path(name)
+
+
+@pytest.fixture
+def cache(monkeypatch: pytest.MonkeyPatch) -> SimulatedCache:
+    """A page cache in place of the system's."""
+    return SimulatedCache(monkeypatch)

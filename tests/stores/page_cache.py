@@ -1,15 +1,10 @@
-"""What of files is in the page cache, and what a process had read from disks."""
+"""Bytes of files in the system's page cache."""
 
 from __future__ import annotations
 
 import ctypes
 import mmap
-import os
 from pathlib import Path
-
-import pytest
-
-counted = pytest.mark.skipif(not os.path.exists("/proc/self/io"), reason="the system does not count what is read")
 
 
 def cached_nbytes(path: Path) -> int:
@@ -24,16 +19,3 @@ def cached_nbytes(path: Path) -> int:
         assert libc.mincore(ctypes.c_void_p(address), ctypes.c_size_t(size), resident) == 0
         libc.munmap(ctypes.c_void_p(address), ctypes.c_size_t(size))
         return sum(value & 1 for value in resident) * mmap.PAGESIZE
-
-
-def read_nbytes(count: str = "read_bytes") -> int:
-    """Bytes that this process had read from disks; ``rchar``: that it was handed by read calls."""
-    with open("/proc/self/io") as counts:
-        return int(dict(line.split(": ") for line in counts.read().splitlines())[count])
-
-
-def evict(path: Path) -> None:
-    """Let a file leave the page cache."""
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
-        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)

@@ -24,7 +24,7 @@ from einturnip.stores.chunked import ChunkedSource
 from einturnip.stores.file_source import FileSource
 from einturnip.stores.types import Region, Source, region_shape, slices, whole
 from einturnip.stores.zarr_source import zarr_source
-from tests.stores.page_cache import cached_nbytes, counted, evict, read_nbytes
+from tests.stores.simulated_cache import SimulatedCache
 
 h5py = pytest.importorskip("h5py")
 zarr = pytest.importorskip("zarr")
@@ -297,25 +297,22 @@ def test_plain_chunks_are_read_past_the_library(tmp_path: Path, version: int, mo
     source.close()
 
 
-@counted
 @pytest.mark.parametrize("tile", [(64, 2304), (768, 96), (500, 700)])
 def test_chunks_that_are_released_as_they_are_read_come_from_the_disk_once(
-    on_disk: Path, tile: tuple[int, int]
+    tmp_path: Path, cache: SimulatedCache, tile: tuple[int, int]
 ) -> None:
-    path, shape = on_disk / "x.zarr", (2304, 2304)
+    path, shape = tmp_path / "x.zarr", (2304, 2304)
     array = zarr.create_array(str(path), shape=shape, dtype="f4", chunks=(768, 768), compressors=None)
     array[...] = np.broadcast_to(np.arange(2304, dtype=np.float32), shape)
     files = [f for f in path.rglob("*") if f.stat().st_size == 4 * 768**2]
-    for file in files:
-        evict(file)
-    source, before, descriptors = open_source(str(path), "X"), read_nbytes(), len(os.listdir("/proc/self/fd"))
+    source, before, descriptors = open_source(str(path), "X"), cache.disk_nbytes, len(os.listdir("/proc/self/fd"))
     for i in range(0, shape[0], tile[0]):
         for j in range(0, shape[1], tile[1]):
             region = ((i, min(i + tile[0], shape[0])), (j, min(j + tile[1], shape[1])))
             assert (_read(source, region) == np.arange(*region[1])).all()
             source.release(region)
-    assert read_nbytes() - before <= 1.02 * 4 * shape[0] * shape[1]
-    assert sum(map(cached_nbytes, files)) < 1 << 20
+    assert cache.disk_nbytes - before <= 1.02 * 4 * shape[0] * shape[1]
+    assert sum(map(cache.cached_nbytes, files)) < 1 << 20
     source.close()
     assert len(os.listdir("/proc/self/fd")) == descriptors
 

@@ -34,7 +34,8 @@ from einturnip.stores import (
     temporary,
 )
 from einturnip.stores.types import Region, whole
-from tests.stores.page_cache import cached_nbytes, counted, evict, read_nbytes
+from tests.stores.page_cache import cached_nbytes
+from tests.stores.simulated_cache import SimulatedCache
 
 quick = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
@@ -258,50 +259,57 @@ def test_a_disk_that_fails_in_the_background_is_heard(tmp_path: Path, monkeypatc
     assert os.listdir(tmp_path) == []
 
 
-@pytest.mark.parametrize("columns", [False, True])
-def test_pages_leave_the_cache_once_released(on_disk: Path, monkeypatch: pytest.MonkeyPatch, columns: bool) -> None:
-    monkeypatch.setattr(released, "PENDING_NBYTES", 1 << 21)
-    monkeypatch.setattr(released, "waiting_nbytes", lambda: 1 << 21)
+def test_written_pages_leave_the_cache(on_disk: Path) -> None:
     path = on_disk / "x.npy"
     sink = open_sink(path, "X", (1024, 2048), F32)
     for at in range(0, 1024, 256):
         sink.write(((at, at + 256), (0, 2048)), np.ones((256, 2048), np.float32))
     sink.commit()
     assert cached_nbytes(path) < 1 << 20
+
+
+@pytest.mark.parametrize("columns", [False, True])
+def test_pages_leave_the_cache_once_released(
+    tmp_path: Path, cache: SimulatedCache, monkeypatch: pytest.MonkeyPatch, columns: bool
+) -> None:
+    monkeypatch.setattr(released, "PENDING_NBYTES", 1 << 21)
+    monkeypatch.setattr(released, "waiting_nbytes", lambda: 1 << 21)
+    path = tmp_path / "x.npy"
+    np.save(path, np.ones((1024, 2048), np.float32))
     source = open_source(path, "X")
     cuts = [((i, i + 256), (j, j + 512)) for i in range(0, 1024, 256) for j in range(0, 2048, 512)]
     for region in sorted(cuts, key=lambda r: r[1]) if columns else cuts:
         source.read(region, np.empty((256, 512), np.float32))
         source.release(region)
-        assert cached_nbytes(path) <= (4 << 20)
-    assert cached_nbytes(path) < 1 << 20
+        assert cache.cached_nbytes(path) <= (4 << 20)
+    assert cache.cached_nbytes(path) < 1 << 20
     source.read(cuts[3], np.empty((256, 512), np.float32))
-    assert cached_nbytes(path) >= 256 * 512 * 4
+    assert cache.cached_nbytes(path) >= 256 * 512 * 4
     source.release(cuts[3])
     source.close()
-    assert cached_nbytes(path) < 1 << 18
+    assert cache.cached_nbytes(path) < 1 << 18
 
 
-@counted
 @pytest.mark.parametrize("rows", [100, 700])
-def test_a_file_that_is_released_as_it_is_read_comes_from_the_disk_once(on_disk: Path, rows: int) -> None:
-    path, shape = on_disk / "x.npy", (6000, 2000)
+def test_a_file_that_is_released_as_it_is_read_comes_from_the_disk_once(
+    tmp_path: Path, cache: SimulatedCache, rows: int
+) -> None:
+    path, shape = tmp_path / "x.npy", (6000, 2000)
     np.save(path, np.ones(shape, np.float32))
-    evict(path)
-    source, before = open_source(path, "X"), read_nbytes()
+    source, before = open_source(path, "X"), cache.disk_nbytes
     for at in range(0, shape[0], rows):
         region = ((at, min(at + rows, shape[0])), (0, shape[1]))
         source.read(region, np.empty((region[0][1] - at, shape[1]), np.float32))
         source.release(region)
-    assert read_nbytes() - before <= 1.02 * path.stat().st_size
-    assert cached_nbytes(path) < 1 << 20
+    assert cache.disk_nbytes - before <= 1.02 * path.stat().st_size
+    assert cache.cached_nbytes(path) < 1 << 20
     source.close()
 
 
-def test_an_input_that_is_not_released_stays_in_the_cache(on_disk: Path) -> None:
-    path = on_disk / "x.npy"
+def test_an_input_that_is_not_released_stays_in_the_cache(tmp_path: Path, cache: SimulatedCache) -> None:
+    path = tmp_path / "x.npy"
     np.save(path, np.ones(1 << 18))
     source = open_source(path, "X")
     source.read(((0, 1 << 18),), np.empty(1 << 18))
     source.close()
-    assert cached_nbytes(path) >= 1 << 21
+    assert cache.cached_nbytes(path) >= 1 << 21

@@ -19,7 +19,7 @@ from einturnip.stores.chunk_files import ChunkFiles
 from einturnip.stores.file_source import FileSource
 from einturnip.stores.open import open_source
 from einturnip.stores.types import Region
-from tests.stores.page_cache import cached_nbytes, counted, evict, read_nbytes
+from tests.stores.simulated_cache import SimulatedCache
 
 ROWS, COLUMNS = 512, 4096
 ROW_NBYTES = 4 * COLUMNS
@@ -29,12 +29,9 @@ CHUNK = 32, 8192
 
 
 @pytest.fixture
-def cold(on_disk: Path) -> Path:
-    path = on_disk / "x.npy"
+def cold(tmp_path: Path, cache: SimulatedCache) -> Path:
+    path = tmp_path / "x.npy"
     np.save(path, WHOLE)
-    evict(path)
-    if cached_nbytes(path):
-        pytest.skip("pages do not leave the cache here")
     return path
 
 
@@ -45,7 +42,6 @@ def cold_chunks(cold: Path) -> ChunkFiles:
     for i, j in np.ndindex(WIDE.shape[0] // high, WIDE.shape[1] // wide):
         path = folder / f"{i}.{j}"
         path.write_bytes(WIDE[i * high : (i + 1) * high, j * wide : (j + 1) * wide].tobytes())
-        evict(path)
     return ChunkFiles("x", WIDE.shape, F32, CHUNK, lambda at: str(folder / f"{at[0]}.{at[1]}"), 0)
 
 
@@ -63,30 +59,35 @@ def read(source: FileSource | ChunkFiles, region: Region) -> None:
 
 
 @pytest.mark.parametrize("said", [False, True])
-def test_what_lies_beside_comes_with_a_tile_of_a_tensor_that_is_read_whole(cold: Path, said: bool) -> None:
+def test_what_lies_beside_comes_with_a_tile_of_a_tensor_that_is_read_whole(
+    cold: Path, said: bool, cache: SimulatedCache
+) -> None:
     source = opened(cold)
     if said:
         source.read_whole()
     read(source, ((0, ROWS), (64, 128)))
-    beside = cached_nbytes(cold)
+    beside = cache.cached_nbytes(cold)
     source.close()
     assert beside >= WHOLE.nbytes if said else beside <= 2 * 4096 * ROWS
 
 
-@counted
-def test_what_is_fetched_for_others_is_not_handed_over(cold: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_fetched_for_others_is_not_handed_over(
+    cold: Path, monkeypatch: pytest.MonkeyPatch, cache: SimulatedCache
+) -> None:
     monkeypatch.setattr(transfer, "together", lambda: None)  # whose reads are in no count
     source = opened(cold)
     source.read_whole()
-    before = read_nbytes("rchar")
+    before = cache.copied_nbytes
     read(source, ((0, ROWS), (64, 128)))
-    handed = read_nbytes("rchar") - before
-    assert cached_nbytes(cold) >= WHOLE.nbytes
+    handed = cache.copied_nbytes - before
+    assert cache.cached_nbytes(cold) >= WHOLE.nbytes
     source.close()
     assert handed <= 2 * 4 * 64 * ROWS
 
 
-def test_tiles_come_where_the_file_system_knows_no_pipes(cold: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tiles_come_where_the_file_system_knows_no_pipes(
+    cold: Path, monkeypatch: pytest.MonkeyPatch, cache: SimulatedCache
+) -> None:
     def refuses(*_: object, **__: object) -> int:
         raise OSError(errno.EINVAL, "no splice here")
 
@@ -96,7 +97,7 @@ def test_tiles_come_where_the_file_system_knows_no_pipes(cold: Path, monkeypatch
     source.read_whole()
     read(source, ((0, ROWS), (64, 128)))
     source.close()
-    assert cached_nbytes(cold) <= 2 * 4096 * ROWS
+    assert cache.cached_nbytes(cold) <= 2 * 4096 * ROWS
     assert len(os.listdir("/proc/self/fd")) == descriptors
 
 
@@ -115,23 +116,22 @@ def test_no_more_waits_than_the_bound(cold: Path, monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize("room", [True, False])
 def test_runs_near_each_other_come_with_their_rows(
-    cold: Path, on_disk: Path, monkeypatch: pytest.MonkeyPatch, room: bool
+    cold: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: bool, cache: SimulatedCache
 ) -> None:
-    path, cube = on_disk / "cube.npy", WHOLE.reshape(ROWS, 64, 64)
+    path, cube = tmp_path / "cube.npy", WHOLE.reshape(ROWS, 64, 64)
     np.save(path, cube)
-    evict(path)
     monkeypatch.setattr(stretches, "waiting_nbytes", lambda: 2 * WHOLE.nbytes if room else 0)
     source, out = opened(path), np.empty((ROWS, 4, 16), np.float32)
     source.read_whole()
     source.read(((0, ROWS), (8, 12), (16, 32)), out)  # four runs of 64 bytes, 16 KiB on to the next four
     assert np.array_equal(out, cube[:, 8:12, 16:32])
-    assert (cached_nbytes(path) >= cube.nbytes) == room
+    assert (cache.cached_nbytes(path) >= cube.nbytes) == room
     source.close()
 
 
 @pytest.mark.parametrize(("said", "room"), [(False, True), (True, True), (True, False)])
 def test_what_lies_beside_in_its_chunk_comes_with_a_tile(
-    cold_chunks: ChunkFiles, cold: Path, monkeypatch: pytest.MonkeyPatch, said: bool, room: bool
+    cold_chunks: ChunkFiles, cold: Path, monkeypatch: pytest.MonkeyPatch, said: bool, room: bool, cache: SimulatedCache
 ) -> None:
     """Of chunks together no more waits than the bound."""
     chunk = 4 * CHUNK[0] * CHUNK[1]
@@ -139,81 +139,79 @@ def test_what_lies_beside_in_its_chunk_comes_with_a_tile(
     if said:
         cold_chunks.read_whole()
     read(cold_chunks, ((0, 64), (64, 128)))
-    beside = [cached_nbytes(cold.parent / f"{i}.0") for i in range(2)]
+    beside = [cache.cached_nbytes(cold.parent / f"{i}.0") for i in range(2)]
     cold_chunks.close()
     whole = sum(nbytes == chunk for nbytes in beside)
     assert whole == (0 if not said else 2 if room else 1)
 
 
 @pytest.mark.parametrize("said", [False, True])
-def test_what_comes_after_a_short_run_comes_with_it_of_a_tensor_that_is_read_whole(cold: Path, said: bool) -> None:
+def test_what_comes_after_a_short_run_comes_with_it_of_a_tensor_that_is_read_whole(
+    cold: Path, said: bool, cache: SimulatedCache
+) -> None:
     source = opened(cold)
     if said:
         source.read_whole()
     read(source, ((0, 2), (0, COLUMNS)))
     read(source, ((2, 4), (0, COLUMNS)))
-    ahead = cached_nbytes(cold)
+    ahead = cache.cached_nbytes(cold)
     source.close()
     assert (ahead > 6 * ROW_NBYTES) == said
 
 
-@counted
 def test_chunks_read_by_columns_are_read_from_the_disk_once(
-    cold_chunks: ChunkFiles, monkeypatch: pytest.MonkeyPatch
+    cold_chunks: ChunkFiles, monkeypatch: pytest.MonkeyPatch, cache: SimulatedCache
 ) -> None:
     """Though other chunks' files were opened in between, and theirs are closed."""
     monkeypatch.setattr(chunk_files, "MOST_OPEN", 2)
     cold_chunks.read_whole()
-    before = read_nbytes()
+    before = cache.disk_nbytes
     for left in range(0, WIDE.shape[1], 1024):
         read(cold_chunks, ((0, WIDE.shape[0]), (left, left + 1024)))
-    assert read_nbytes() - before <= 1.05 * WHOLE.nbytes
+    assert cache.disk_nbytes - before <= 1.05 * WHOLE.nbytes
     cold_chunks.close()
 
 
-@counted
-def test_a_file_read_by_columns_is_read_from_the_disk_once(cold: Path) -> None:
+def test_a_file_read_by_columns_is_read_from_the_disk_once(cold: Path, cache: SimulatedCache) -> None:
     source = opened(cold)
     source.read_whole()
-    before = read_nbytes()
+    before = cache.disk_nbytes
     for left in range(0, COLUMNS, 256):
         read(source, ((0, ROWS), (left, left + 256)))
-    assert read_nbytes() - before <= 1.05 * cold.stat().st_size
+    assert cache.disk_nbytes - before <= 1.05 * cold.stat().st_size
     source.close()
 
 
-@counted
 @pytest.mark.parametrize("room", [True, False])
 def test_halves_of_pages_wait_for_the_other_halves(
-    cold: Path, on_disk: Path, monkeypatch: pytest.MonkeyPatch, room: bool
+    cold: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: bool, cache: SimulatedCache
 ) -> None:
     """Tiles of a few runs here and there: one half of each run first, of all of the tensor, then the other."""
-    path, six = on_disk / "four.npy", WHOLE.reshape(16, 16, 64, 128)
+    path, six = tmp_path / "four.npy", WHOLE.reshape(16, 16, 64, 128)
     np.save(path, six)
-    evict(path)
     monkeypatch.setattr(released, "PENDING_NBYTES", 1 << 20)
     for module in (released, stretches):
         monkeypatch.setattr(module, "waiting_nbytes", lambda: 2 * six.nbytes if room else 1 << 20)
     source, out = opened(path), np.empty((16, 16, 8, 64), np.float32)
     source.read_whole()
-    before = read_nbytes()
+    before = cache.disk_nbytes
     for left in (0, 64):
         for top in range(0, 64, 8):
             region = ((0, 16), (0, 16), (top, top + 8), (left, left + 64))
             source.read(region, out)
             assert np.array_equal(out, six[:, :, top : top + 8, left : left + 64])
             source.release(region)
-    assert (read_nbytes() - before <= 1.05 * six.nbytes) == room
+    assert (cache.disk_nbytes - before <= 1.05 * six.nbytes) == room
     source.close()
-    assert cached_nbytes(path) < 1 << 18
+    assert cache.cached_nbytes(path) < 1 << 18
 
 
 @given(st.lists(st.integers(1, 40), min_size=4, max_size=4), st.data())
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_groups_of_runs_are_what_is_stored(on_disk: Path, shape: list[int], data: st.DataObject) -> None:
+def test_groups_of_runs_are_what_is_stored(tmp_path: Path, shape: list[int], data: st.DataObject) -> None:
     """Tiles of which the last axes are cut: runs near each other, in groups further apart."""
     whole = np.arange(math.prod(shape), dtype=np.float32).reshape(shape)
-    path = on_disk / "groups.npy"
+    path = tmp_path / "groups.npy"
     np.save(path, whole)
     source = opened(path)
     for _ in range(3):
@@ -231,8 +229,10 @@ def test_groups_of_runs_are_what_is_stored(on_disk: Path, shape: list[int], data
     st.booleans(),
 )
 @settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_tiles_in_any_order_are_what_is_stored(cold: Path, tiles: list, waiting: int, mirrored: bool) -> None:
-    evict(cold)
+def test_tiles_in_any_order_are_what_is_stored(
+    cache: SimulatedCache, cold: Path, tiles: list, waiting: int, mirrored: bool
+) -> None:
+    cache.evict(cold)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(stretches, "STRETCH_NBYTES", 8 * ROW_NBYTES)
         patch.setattr(stretches, "waiting_nbytes", lambda: waiting * ROW_NBYTES)
