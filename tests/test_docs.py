@@ -38,7 +38,7 @@ def commands(session):
 
 
 def run(arguments, folder):
-    return subprocess.run(arguments, cwd=folder, env=ENVIRONMENT, capture_output=True, text=True, timeout=120)
+    return subprocess.run(arguments, cwd=folder, env=ENVIRONMENT, capture_output=True, text=True)
 
 
 def matches(expected, found):

@@ -1,10 +1,8 @@
-"""What only a process of its own shows: signals, pipes, what an import loads."""
+"""What only a process of its own shows: pipes, what an import loads."""
 
 import os
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -19,42 +17,12 @@ def python(*arguments, cwd, more=None, **options):
     return subprocess.Popen([sys.executable, *arguments], cwd=cwd, env=env, text=True, **options)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_a_run_in_order_and_leaves_nothing(tmp_path, number):
-    (tmp_path / "big.ein").write_text("input A : f64[n, n]\nC[i,j] = A[i,k] * A[k,j]\noutput C\n")
-    arguments = [
-        "-m",
-        "einturnip",
-        "run",
-        "big.ein",
-        "--random",
-        "--dim",
-        "n=9000",
-        "--arena",
-        "64MiB",
-        "-o",
-        "C=c.npy",
-    ]
-    process = python(*arguments, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    output_opened = time.monotonic() + 30
-    while process.poll() is None and time.monotonic() < output_opened:
-        held = [os.readlink(fd) for fd in Path(f"/proc/{process.pid}/fd").iterdir() if fd.is_symlink()]
-        if any(name.startswith(str(tmp_path)) for name in held):
-            break
-        time.sleep(0.05)
-    process.send_signal(number)
-    _, err = process.communicate(timeout=60)
-    assert process.returncode == 128 + number, err
-    assert "interrupted" in err.lower() and "Traceback" not in err
-    assert [p.name for p in tmp_path.iterdir()] == ["big.ein"]
-
-
 def test_a_reader_that_leaves_early_is_no_error(tmp_path):
     (tmp_path / "p.ein").write_text("input A : f64[n]\nB[i] = A[i]\noutput B\n")
     process = python("-m", "einturnip", "check", "p.ein", cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     process.stdout.close()
     assert process.stderr.read() == ""
-    assert process.wait(timeout=30) == 0
+    assert process.wait() == 0
 
 
 LOADED = """
@@ -74,7 +42,7 @@ print(*sorted({{name.partition('.')[0] for name in sys.modules}}))
 )
 def test_what_an_import_does_not_load(tmp_path, statement, forbidden):
     process = python("-c", LOADED.format(statement=statement), cwd=tmp_path, stdout=subprocess.PIPE)
-    loaded = set(process.communicate(timeout=30)[0].split())
+    loaded = set(process.communicate()[0].split())
     assert "einturnip" in loaded
     assert not loaded & forbidden
 
@@ -94,7 +62,7 @@ def test_what_a_run_that_was_planned_before_does_not_load(tmp_path):
     where = {"EINTURNIP_PLANS": str(tmp_path / "plans")}
     for _ in range(2):
         process = python("-c", RUN, cwd=tmp_path, stdout=subprocess.PIPE, more=where)
-        code, *loaded = process.communicate(timeout=60)[0].split()
+        code, *loaded = process.communicate()[0].split()
         assert code == "0"
     assert np.load(tmp_path / "y.npy").tolist() == [3.0] * 8
     searched = {f"einturnip.{name}" for name in ("planner.forms", "planner.candidates", "decomp.kernel_time")}

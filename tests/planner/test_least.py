@@ -81,7 +81,7 @@ def test_the_memory_that_is_named_leaves_room_for_the_search(tmp_path: Path) -> 
     for _ in range(2):
         line = [sys.executable, "-c", PLANNED, str(said[-1])]
         environment = ENVIRONMENT | {"EINTURNIP_PLANS": "off"}
-        done = subprocess.run(line, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
+        done = subprocess.run(line, cwd=tmp_path, env=environment, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         said += map(int, done.stdout.split())
     assert len(said) == 2

@@ -58,7 +58,7 @@ def measured(folder: Path, memory: int | str, *arguments: str, cache: Path | Non
         watch = threading.Thread(target=sample)
         watch.start()
         try:
-            out, error = process.communicate(timeout=600)
+            out, error = process.communicate()
         finally:
             process.kill()
             ended.set()

@@ -6,8 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +67,11 @@ output C
 
 def command(*arguments: Any, cwd: Path, **options: Any) -> subprocess.Popen[str]:
     """``einturnip ARGUMENTS`` in a process of its own."""
-    line = [sys.executable, "-m", "einturnip", *map(str, arguments)]
+    return start([sys.executable, "-m", "einturnip", *map(str, arguments)], cwd, **options)
+
+
+def start(line: list[str], cwd: Path, **options: Any) -> subprocess.Popen[str]:
+    """A process that has pipes for its output, and takes signals."""
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | options
     # Who runs the tests in the background of a shell, or by nohup, has them ignore signals; a child would inherit that.
     pipes.setdefault("preexec_fn", _heeds_signals)
@@ -84,16 +86,8 @@ def _heeds_signals() -> None:
 def finished(*arguments: Any, cwd: Path, **options: Any) -> tuple[int, str, str]:
     """Exit code, standard output and standard error of a command line that ends by itself."""
     process = command(*arguments, cwd=cwd, **options)
-    out, err = process.communicate(timeout=120)
+    out, err = process.communicate()
     return process.returncode, out, err
-
-
-def wait_for(condition: Callable[[], bool], seconds: float = 30.0) -> None:
-    """Poll until the condition holds; fail after so many seconds."""
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it did not happen in time"
-        time.sleep(0.02)
 
 
 def opened(pid: int) -> list[str]:

@@ -107,7 +107,7 @@ def test_attention(folder):
 
 def test_a_call_from_python_adds_no_more_than_it_may():
     """Modules that the first use of einturnip loads are part of it."""
-    done = subprocess.run([sys.executable, "-c", CALLED], env=ENVIRONMENT, text=True, capture_output=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", CALLED], env=ENVIRONMENT, text=True, capture_output=True)
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) << 10 <= parse_size("60MiB")
 

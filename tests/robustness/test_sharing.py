@@ -19,7 +19,7 @@ def test_ten_threads_call_one_program():
     together = threading.Barrier(10)
 
     def call(X):
-        together.wait(30)
+        together.wait()
         return program(X=X, arena="32KiB", workers=2)["C"]
 
     with ThreadPoolExecutor(10) as pool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import time
+from types import SimpleNamespace
 
 import pytest
 import threadpoolctl
@@ -22,16 +22,20 @@ def test_threads_follow_what_the_machine_shows(monkeypatch: pytest.MonkeyPatch) 
     running = [3]
     monkeypatch.setattr(blas_share, "others_running", lambda: running[0])
     monkeypatch.setattr(os, "cpu_count", lambda: 4)
-    monkeypatch.setattr(blas_share, "UNDISTURBED", 0.0)
+    clock = SimpleNamespace(elapsed=0.0, ran=0.0)
+    clock.perf_counter, clock.thread_time = lambda: clock.elapsed, lambda: clock.ran
+    monkeypatch.setattr(blas_share, "time", clock)
     share, before = BlasShare(2, 1.0), _threads()
     with share.step():
         assert _threads() == {1}
     running[0] = 2
     with share.step():
         assert share.threads == 2
-    monkeypatch.setattr(blas_share, "UNDISTURBED", 0.5)
     with share.step():
-        time.sleep(0.01)  # as if another process held the core
+        clock.elapsed, clock.ran = 1.0, 0.95
+    assert share.threads == 2
+    with share.step():
+        clock.elapsed = 2.0  # another process held the core
     assert share.threads == 1 and _threads() == before
 
 

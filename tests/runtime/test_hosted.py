@@ -94,7 +94,7 @@ def test_what_interrupts_the_caller_is_raised_once_the_ops_under_way_have_ended(
     going, ran = threading.Event(), list[int]()
 
     def execute(op: int) -> None:
-        going.wait(10)
+        going.wait()
         ran.append(op)
 
     def tick(trace: Any) -> None:

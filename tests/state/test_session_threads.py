@@ -161,7 +161,7 @@ def test_no_threads_are_forgotten_when_runs_end_together(switching) -> None:
 
     def leave(_: int) -> None:
         made = crew.Crew(lanes)
-        start.wait(60)
+        start.wait()
         made.leave()
 
     for _ in range(5):

@@ -69,7 +69,7 @@ def repeated(start: Callable[[], object], count: int = LARGE // MIB) -> bytes:
 def grown(specs: list[str]) -> list[tuple[int, str]]:
     """For each tensor the bytes by which the peak rose, and what came of it."""
     line = [sys.executable, "-c", READ, *specs]
-    done = subprocess.run(line, env=ENVIRONMENT, text=True, capture_output=True, timeout=120)
+    done = subprocess.run(line, env=ENVIRONMENT, text=True, capture_output=True)
     assert done.returncode == 0, done.stderr
     rows = [row.split("\t", 1) for row in done.stdout.splitlines()]
     return [(int(kib) << 10, said) for kib, said in rows]

@@ -15,11 +15,13 @@ class Editor:
         self.folder = folder
         self.client = LanguageClient("test", "1")
         self.published = {}
+        self.arrived = asyncio.Event()
         self.versions = {}
 
         @self.client.feature(lsp.TEXT_DOCUMENT_PUBLISH_DIAGNOSTICS)
         def _(params):
             self.published[params.uri, params.version] = params.diagnostics
+            self.arrived.set()
 
         general = lsp.GeneralClientCapabilities(position_encodings=encodings) if encodings else None
         self.wait(self.client.start_io(sys.executable, "-m", "einturnip", "lsp"))
@@ -31,7 +33,7 @@ class Editor:
         self.client.initialized(lsp.InitializedParams())
 
     def wait(self, something):
-        return self.loop.run_until_complete(asyncio.wait_for(something, 30))
+        return self.loop.run_until_complete(something)
 
     def close(self):
         self.wait(self.client.shutdown_async(None))
@@ -41,7 +43,8 @@ class Editor:
 
     async def _until(self, key):
         while key not in self.published:
-            await asyncio.sleep(0.01)
+            self.arrived.clear()
+            await self.arrived.wait()
         return list(self.published[key])
 
     def open(self, text, name="p.ein"):
