@@ -39,14 +39,15 @@ def compile_kernel(einsum: Einsum | Region, extents: tuple[int, ...], mode: Mode
     Kernels are kept by value; labels' names count only where an error may name them.
     """
     key = id(einsum), extents, mode, by_blas
-    near = _near.get(key)
-    if near is not None and near[0] is einsum:
-        return near[1]
+    near = _near  # this table, and not one that takes its place meanwhile; see forget
+    found = near.get(key)
+    if found is not None and found[0] is einsum:
+        return found[1]
     unnamed = einsum if einsum.keys else replace(einsum, labels=("",) * len(einsum.labels))
     kernel = _kept(unnamed, extents, mode, True, by_blas)
-    if len(_near) >= _KEPT:
-        _near.clear()
-    _near[key] = einsum, kernel
+    if len(near) >= _KEPT:
+        near.clear()
+    near[key] = einsum, kernel
     return kernel
 
 
@@ -239,9 +240,15 @@ def load_code(codes: Sequence[Code]) -> None:
 
 
 def forget() -> None:
-    """Keep no kernel: what is asked for next is made anew."""
-    _kept.cache_clear()
-    _near.clear()
+    """Keep no kernel: what is asked for next is made anew.
+
+    A thread that is making a kernel meanwhile, perhaps without machine code that has just been loaded, keeps it in a
+    table that is no longer in use. ``_kept`` is replaced first: whoever reads the new ``_near`` then reads the new
+    ``_kept`` too.
+    """
+    global _kept, _near
+    _kept = lru_cache(maxsize=_KEPT)(compile_tile)
+    _near = {}
 
 
 _KEPT = 256  # at 2 to 20 KiB each

@@ -131,6 +131,23 @@ def test_touches_in_any_order_then_finish(data: st.DataObject) -> None:
     check_equal(out, evaluate_einsum(einsum, operands)[0])
 
 
+def test_a_kernel_begun_before_all_were_forgotten_is_not_kept() -> None:
+    """As when a thread loads machine code while another still makes the same kernel in NumPy."""
+    largest = Einsum(tuple("ij"), (5, 7), 1, ((0, 1),), (F32,), Operand(0, F32), aggregation("max", F32))
+    made, compile_reduce = [], kernels.compile_reduce
+
+    def overtaken(*arguments):
+        made.append(compile_reduce(*arguments))
+        kernels.forget()
+        return made[-1]
+
+    kernels.forget()
+    with mock.patch.object(kernels, "compile_reduce", overtaken):
+        first = kernels.compile_kernel(largest, (5, 7), "whole")
+    later = [kernels.compile_kernel(largest, (5, 7), "whole") for _ in range(2)]
+    assert first is made[0] and later[0] is not first and later[1] is later[0]
+
+
 def test_one_kernel_on_many_threads() -> None:
     square = Call("mul", (Operand(0, F32), Operand(1, F32)), F32)
     product = Einsum(tuple("ijk"), (96, 96, 96), 2, ((0, 2), (2, 1)), (F32, F32), square, aggregation("sum", F32))

@@ -6,16 +6,10 @@ import os
 from types import SimpleNamespace
 
 import pytest
-import threadpoolctl
 
 from einturnip.runtime import blas_share
 from einturnip.runtime.blas_share import BlasShare, others_running
-
-
-def _threads() -> set[int]:
-    """Of NumPy's BLAS; SciPy has one of its own, which may have been loaded since."""
-    libraries = [i for i in threadpoolctl.threadpool_info() if i["user_api"] == "blas"]
-    return {i["num_threads"] for i in libraries if "scipy.libs" not in i["filepath"]}
+from tests.devices.blas import blas_thread_count
 
 
 def test_threads_follow_what_the_machine_shows(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -25,9 +19,9 @@ def test_threads_follow_what_the_machine_shows(monkeypatch: pytest.MonkeyPatch) 
     clock = SimpleNamespace(elapsed=0.0, ran=0.0)
     clock.perf_counter, clock.thread_time = lambda: clock.elapsed, lambda: clock.ran
     monkeypatch.setattr(blas_share, "time", clock)
-    share, before = BlasShare(2, 1.0), _threads()
+    share, before = BlasShare(2, 1.0), blas_thread_count()
     with share.step():
-        assert _threads() == {1}
+        assert blas_thread_count() == 1
     running[0] = 2
     with share.step():
         assert share.threads == 2
@@ -36,11 +30,11 @@ def test_threads_follow_what_the_machine_shows(monkeypatch: pytest.MonkeyPatch) 
     assert share.threads == 2
     with share.step():
         clock.elapsed = 2.0  # another process held the core
-    assert share.threads == 1 and _threads() == before
+    assert share.threads == 1 and blas_thread_count() == before
 
 
 def test_short_steps_do_not_look() -> None:
     share = BlasShare(8, 1e-5)
     with share.step():
-        assert share.threads == 1 and _threads() == {1}
+        assert share.threads == 1 and blas_thread_count() == 1
     assert others_running() >= 0
