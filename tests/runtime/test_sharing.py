@@ -1,8 +1,7 @@
 """Kernels in parts that threads share: together they do what the whole does, and of each op is told what happened."""
 
-import _thread
 import threading
-import time
+from functools import partial
 
 import numpy as np
 import pytest
@@ -17,6 +16,7 @@ from einturnip.codegen.parts import spans
 from einturnip.memgraph.types import Lane, OpKind
 from einturnip.runtime import compiling, sharing
 from einturnip.runtime.arrays_run import ArraysRun, Part, in_turn, merged
+from tests.runtime.interrupting import calls_made
 
 ARENA = "64MiB"
 pytest.importorskip("llvmlite")
@@ -162,20 +162,16 @@ def test_an_interrupt_ends_a_shared_run_and_the_next_one_is_sound(runs):
     text, inputs, right = PROGRAMS["tropical"]
     compiled, given = et.compile(text), inputs(0)
     wanted = right(**given)
-    compiled(**given, arena=ARENA, workers=2)
+    call = partial(compiled, **given, arena=ARENA, workers=2)
+    for _ in range(3):  # the first ones plan and compile
+        points = calls_made(call)
     interrupted = 0
     for k in range(40):
-        timer = threading.Timer(0.0002 * k, _thread.interrupt_main)
         try:
-            timer.start()
-            assert (compiled(**given, arena=ARENA, workers=2)["Z"] == wanted).all()
-            while timer.is_alive():  # an interrupt that is late comes here
-                time.sleep(0.001)
-            time.sleep(0.001)
+            calls_made(call, 1 + k * points // 40)
         except KeyboardInterrupt:
             interrupted += 1
-        timer.join()
-    assert interrupted and (compiled(**given, arena=ARENA, workers=2)["Z"] == wanted).all()
+    assert interrupted >= 20 and (compiled(**given, arena=ARENA, workers=2)["Z"] == wanted).all()
 
 
 def test_who_comes_when_a_run_is_over_finds_nothing_and_helps_in_the_next(runs):

@@ -6,7 +6,6 @@ import random
 import signal
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
@@ -83,28 +82,65 @@ def test_what_is_wrong_is_told(folder, run) -> None:
         assert words in run(*arguments, code=2)
 
 
+# Counts steps and, from the first one on, whatever is done to files in the folder of checkpoints; after so many of them
+# sends itself a signal, or, where that number is 0, writes at the end how many there were.
+COUNTED = """
+import os, sys
+from einturnip.api.session import Session
+
+number, end, folder, done, step = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], 0, Session.step
+del sys.argv[1:4]
+
+def count(event, arguments):
+    global done, end
+    if event == "step":
+        done += 1
+    elif done and (event == "open" or event.startswith("os.")):
+        done += any(isinstance(path, str) and folder in path.split(os.sep) for path in arguments)
+    else:
+        return
+    if done == end:
+        end = -1
+        os.kill(os.getpid(), number)
+
+def counted(*arguments, **options):
+    sys.audit("step")
+    return step(*arguments, **options)
+
+sys.addaudithook(count)
+Session.step = counted
+from einturnip.cli.main import run
+code = run(sys.argv[1:])
+if end == 0:
+    with open("count", "w") as file:
+        file.write(str(done))
+sys.exit(code)
+"""
+EVERY = 5
+
+
 def killed_and_resumed(folder, feed: str, steps: int, kills: int, budgets: list[list[str]]) -> None:
-    """Kill a run ``kills`` times at moments drawn, then let it end: the bits are those of an unbroken one.
+    """Kill a run ``kills`` times, at steps and uses of files drawn, then let it end: the bits are those of a whole one.
 
     Each run goes on in the next of the budgets; the unbroken one has the first.
     """
-    command = [sys.executable, "-m", "einturnip", "run", "train.ein", "--feed", feed, "--steps", str(steps), "-q"]
-    command += ["--every", "5", "-o"]
-    subprocess.run([*command, "W=unbroken.npy", "--checkpoint", "whole", *budgets[0]], check=True)
-    draw, before, interrupted = random.Random(kills), -1, 0
+
+    def run(number: int, end: int, checkpoints: str, *arguments: str) -> int:
+        line = [sys.executable, "-c", COUNTED, str(number), str(end), checkpoints, "run", "train.ein", "--feed", feed]
+        line += ["--steps", str(steps), "--every", str(EVERY), "-q", "--checkpoint", checkpoints, *arguments]
+        return subprocess.run(line, check=False).returncode
+
+    assert run(0, 0, "whole", "-o", "W=unbroken.npy", *budgets[0]) == 0
+    cycle = int((folder / "count").read_text()) * EVERY // steps  # from one checkpoint to the next
+    draw, before = random.Random(kills), 0
     for kill in range(kills):
-        process = subprocess.Popen([*command, "W=resumed.npy", "--checkpoint", "ck", *budgets[kill % len(budgets)]])
-        deadline = time.monotonic() + 60
-        while process.poll() is None and time.monotonic() < deadline and _latest(folder / "ck") <= before:
-            time.sleep(0.005)  # until this run has come further than the one before
-        time.sleep(draw.random() * 0.1)
-        interrupted += process.poll() is None
-        process.send_signal(signal.SIGTERM if kill % 4 == 3 else signal.SIGKILL)
-        process.wait()
+        number = signal.SIGTERM if kill % 4 == 3 else signal.SIGKILL
+        end = draw.randint(cycle + 1, 2 * cycle)
+        code = run(number, end, "ck", "-o", "W=resumed.npy", *budgets[kill % len(budgets)])
+        assert code == (128 + number if number == signal.SIGTERM else -number)
+        assert _latest(folder / "ck") > before
         before = _latest(folder / "ck")
-    assert interrupted > kills // 2 and before > 0
-    done = subprocess.run([*command, "W=resumed.npy", "--checkpoint", "ck", *budgets[-1]], check=False)
-    assert done.returncode == 0
+    assert run(0, 0, "ck", "-o", "W=resumed.npy", *budgets[-1]) == 0
     assert (folder / "resumed.npy").read_bytes() == (folder / "unbroken.npy").read_bytes()
 
 
@@ -114,7 +150,7 @@ def _latest(checkpoints) -> int:
 
 
 def test_a_killed_run_ends_with_the_same_bits(folder) -> None:
-    killed_and_resumed(folder, "X=x.npy", 400, 2, [["--arena", "64KiB"]])
+    killed_and_resumed(folder, "X=x.npy", 40, 2, [["--arena", "64KiB"]])
 
 
 ADAM = """import std.optim
@@ -144,12 +180,12 @@ def trained_and_killed(folder, steps: int, kills: int) -> None:
 
 
 def test_a_killed_training_run_in_other_memories_ends_with_the_same_bits(folder) -> None:
-    trained_and_killed(folder, 60, 2)
+    trained_and_killed(folder, 30, 2)
 
 
 @pytest.mark.slow
 def test_twenty_kills_end_with_the_same_bits(folder) -> None:
-    killed_and_resumed(folder, "X=x.npy", 2100, 20, [["--arena", "64KiB"]])
+    killed_and_resumed(folder, "X=x.npy", 250, 20, [["--arena", "64KiB"]])
 
 
 @pytest.mark.slow
