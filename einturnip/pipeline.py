@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -224,9 +225,11 @@ def _searched(
         tidy_up(lowered.memgraph)
         return lowered, prediction
 
-    best = best_form(graph, options, limit, machine, planned)
+    search = partial(best_form, graph, options, limit, machine, planned)
     if options.arena is None and again is None:
-        best = settled(best, memory, began, machine.workers, options.beside, planned)
+        best = settled(search, memory, began, machine.workers, options.beside, planned)
+    else:
+        best = search()
     low = best.lowered
     if again is not None:
         again.require(low.memgraph, memory, machine.workers)

@@ -35,8 +35,10 @@ class Replan(Protocol):
     ) -> tuple[Lowered, Prediction]: ...
 
 
-def settled(made: Formed, memory: int | None, began: int, workers: int, beside: int, replan: Replan) -> Formed:
-    """The plan, or the same cut of the same graph in fewer bytes, or another that fits.
+def settled(
+    search: Callable[[], Formed], memory: int | None, began: int, workers: int, beside: int, replan: Replan
+) -> Formed:
+    """The plan that ``search`` finds, or the same cut laid out in fewer bytes, or another that fits.
 
     The search estimates the size of plans. Once a plan is made the resident memory is measured, with the heap that the
     search left behind, so that a plan that is too large never runs.
@@ -45,13 +47,14 @@ def settled(made: Formed, memory: int | None, began: int, workers: int, beside: 
     Raises:
         CapacityError: no plan fits in what is left.
     """
+    made = search()
     if memory is None:
         return made
     found = rounds = 0
     while (over := excess_nbytes(made.lowered.memgraph, memory, workers)) > 0 and rounds < ROUNDS:
         found, rounds = found + over + MARGIN, rounds + 1
         graph, limit, tiles = made.graph, made.limit, class_tiles(made.lowered.decomposition)
-        del made  # the next one is laid out in its memory
+        del made  # the last reference: the next one is laid out in its memory
         give_back()
         # The estimates of the next search include the heap that a search leaves behind, which it uses again.
         less = found - (resident_nbytes() - began)
