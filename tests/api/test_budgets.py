@@ -44,7 +44,7 @@ def test_feasibility_is_monotone(case: str) -> None:
         program(**inputs, arena=1)
     least = refused.value.needed
     # Far below what the tensors need, but a run of very many tiny tasks is no test of the budget.
-    first = max(least, 8192)
+    first = max(least, 16384)
     expected = program(**inputs, arena="64MiB")
     for factor in (1.0, 1.01, 1.3, 1.7, 4.0, 29.0, 500.0):
         result = program(**inputs, arena=int(first * factor))

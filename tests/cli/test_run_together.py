@@ -29,7 +29,7 @@ def folder(tmp_path, monkeypatch):
 FILES = ("-i", "A=a.npy", "-i", "gemm.X=x.npy", "-i", "norm.X=z.npy")
 
 
-@pytest.mark.parametrize("arena", ["40KiB", "100KiB", "1MiB"])
+@pytest.mark.parametrize("arena", [pytest.param("40KiB", marks=pytest.mark.slow), "100KiB", "1MiB"])
 def test_both_are_right_in_one_budget(folder, capsys, arena):
     out = ("-o", "C=c.npy", "-o", "norm.Y=y.npy", "--report", "r.json")
     assert run(["run", "gemm.ein", "norm.ein", *FILES, *out, "--arena", arena]) == 0

@@ -147,7 +147,7 @@ def test_programs_over_other_types(code, op, dtype):
 def test_counts_and_logsumexp_in_any_arena(code, arena):
     text = "input X : f32[n], k : i64[n]\nC[k[n]: 2] = sum[n] f32(X[n] > 0)\n"
     program = et.compile(text + "L[k[n]: 2] = logsumexp[n] X[n]\noutput C, L\n")
-    n = 60_000
+    n = 20_000
     x, k = np.full(n, 0.1, np.float32), keys("one group has most", n, 2)
     found = program(X=x, k=k, arena=arena)
     assert np.array_equal(found["C"], np.bincount(k))

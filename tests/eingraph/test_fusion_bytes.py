@@ -24,8 +24,8 @@ FOLDS = {
 
 
 @pytest.mark.parametrize("name", FOLDS)
-def test_a_joined_space_of_160_gigabytes_is_never_stored(name: str) -> None:
-    rows, width = 200_000, 16
+def test_a_joined_space_of_10_gigabytes_is_never_stored(name: str) -> None:
+    rows, width = 50_000, 16
     text = f"{TABLES}{FOLDS[name]}\noutput O"
     graph = build(compile_text(text, "p.ein"), {"X": (rows, width), "Y": (rows, width)})
     plan = make_plan(graph, {}, {"O": "o.npy"}, Options(arena=256 << 20, check=False))

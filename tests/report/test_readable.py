@@ -1,5 +1,6 @@
 """What is said of plans and runs agrees with what they are."""
 
+import functools
 import json
 import re
 from pathlib import Path
@@ -41,6 +42,7 @@ def planned(text, arena="64KiB", **dims):
     return et.compile(text).plan(dims=dims, arena=arena)._job
 
 
+@functools.cache
 def squeezed():
     return planned(SOFTMAX, "24KiB", n=80)
 
@@ -138,8 +140,9 @@ def test_edges_between_tasks_lead_from_makers_to_readers():
     assert found == expected
 
 
-@pytest.fixture
-def run(tmp_path):
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    tmp_path = tmp_path_factory.mktemp("recorded")
     plan = et.compile(SOFTMAX).plan(X=np.zeros((80, 80)), arena="24KiB")
     result = plan.run()
     write(tmp_path / "run.trace", plan._job.planned, result.report, "softmax.ein")
@@ -186,9 +189,9 @@ def test_a_recorded_run_is_drawn_and_turned_into_events(run):
 @pytest.mark.parametrize(
     "damage", [lambda t: t[:100], lambda t: t.replace("/1", "/9"), lambda t: t.replace("[0", "[9", 1)]
 )
-def test_what_is_no_recorded_run_is_refused(run, damage):
-    path = run[2]
-    path.write_text(damage(path.read_text()))
+def test_what_is_no_recorded_run_is_refused(run, damage, tmp_path):
+    path = tmp_path / "run.trace"
+    path.write_text(damage(run[2].read_text()))
     with pytest.raises(et.BindError, match="is no recorded run"):
         read(path)
 

@@ -16,12 +16,12 @@ from tests.robustness.programs import GEMM, SPILLING, opened
 
 def test_ten_threads_call_one_program():
     program = et.compile(SPILLING)
-    tensors = [np.random.default_rng(seed).random((120, 120), np.float32) for seed in range(10)]
+    tensors = [np.random.default_rng(seed).random((60, 60), np.float32) for seed in range(10)]
     together = threading.Barrier(10)
 
     def call(X):
         together.wait()
-        return program(X=X, arena="32KiB", workers=2)["C"]
+        return program(X=X, arena="12KiB", workers=2)["C"]
 
     with ThreadPoolExecutor(10) as pool:
         found = list(pool.map(call, tensors))

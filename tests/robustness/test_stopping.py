@@ -73,10 +73,14 @@ main()
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize(
-    ("module", "name"),
-    [("api.inputs", "compile_path"), ("pipeline", "bind"), ("api.jobs", "plan_job"), ("api.jobs", "Job._open_sinks")],
+    ("module", "name", "number"),
+    [
+        ("api.inputs", "compile_path", signal.SIGINT),
+        ("pipeline", "bind", signal.SIGTERM),
+        ("api.jobs", "plan_job", signal.SIGINT),
+        ("api.jobs", "Job._open_sinks", signal.SIGTERM),
+    ],
 )
 def test_a_signal_before_the_first_op_ends_the_command(folder, module, name, number):
     process = start([sys.executable, "-c", SIGNALLED, f"einturnip.{module}", name, str(int(number)), *TILED], folder)
