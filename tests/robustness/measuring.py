@@ -69,14 +69,21 @@ def measured(folder: Path, memory: int | str, *arguments: str, cache: Path | Non
 
 
 def tree_nbytes(root: int) -> int:
-    """Resident bytes of a process and of all that it has started."""
-    found, left = 0, [root]
+    """Resident bytes of a process and of all that it has started.
+
+    Between fork and exec a child is its parent in another name: the same pages, and the same command line. Counted
+    twice, they were 108 MiB of a process that never had more than 74.
+    """
+    found, left = 0, [(root, b"")]
     while left:
-        number = left.pop()
+        number, parents = left.pop()
         try:
+            line = Path(f"/proc/{number}/cmdline").read_bytes()
+            if line == parents:
+                continue
             found += int(Path(f"/proc/{number}/statm").read_text().split()[1]) * mmap.PAGESIZE
             for task in Path(f"/proc/{number}/task").iterdir():
-                left += map(int, (task / "children").read_text().split())
+                left += [(int(child), line) for child in (task / "children").read_text().split()]
         except (OSError, IndexError):
             continue  # it has just ended
     return found
