@@ -83,20 +83,32 @@ class RunError(EinturnipError):
     exit_code = 1
 
 
+_FROM_NAN = (-(1 << 63), -(1 << 31))
+
+
 class OutOfRange(RunError):
     """An index that is data lies outside its axis. ``value`` is it, ``size`` the axis' length.
 
     ``label`` names the axis, ``point`` says where: (label, index) of the point that asked for it. A kernel raises it;
-    the run adds the statement.
+    the run adds the tensor, the elements that the index was read from, and the statement.
     """
 
     def __init__(self, value: int, size: int, label: str, point: Sequence[tuple[str, int]] = ()) -> None:
-        at = ", ".join(f"{name} = {index}" for name, index in point)
-        where = f" at {at}" if at else ""
-        super().__init__(
-            f"index {value}{where} is outside 0 .. {size - 1}" if size else f"index {value}{where}: empty axis"
-        )
         self.value, self.size, self.label, self.point = value, size, label, tuple(point)
+        super().__init__(self._message())
+
+    def locate(self, axis: str, sources: Sequence[str]) -> None:
+        """Name the axis in words, and the elements that the index was computed from, such as ``k[37]``."""
+        self.args = (self._message(axis, sources),)
+
+    def _message(self, axis: str = "", sources: Sequence[str] = ()) -> str:
+        at = ", ".join(f"{name} = {index}" for name, index in self.point)
+        where = f" at {at}" if at else ""
+        named = f", {axis}" if axis else ""
+        outside = f"0 .. {self.size - 1}{named}" if self.size else f"{axis or 'its axis'}: empty axis"
+        read = f", from {' and '.join(sources)}," if sources else ""
+        cast = "; NaN and infinity become this number as integers" if self.value in _FROM_NAN else ""
+        return f"index {self.value}{where}{read} is outside {outside}{cast}"
 
 
 class Interrupted(EinturnipError):

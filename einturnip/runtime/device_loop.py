@@ -369,6 +369,7 @@ class Streams:
             self._free[flight.device].append(flight.status)
         if flight.room is not None:
             self._staging[flight.op.kind.lane - Lane.IN].release(flight.room, (), True)
+        self.transfers.name_sources(flight.op.id, error)
         thread = flight.stream - Stream.COMPUTE if flight.stream >= Stream.COMPUTE else 0
         self._news.append(
             Ended(flight.op.id, thread, flight.began, self.device.now() if ended is None else ended, error)

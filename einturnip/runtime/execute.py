@@ -10,10 +10,13 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from einturnip.core.errors import OutOfRange
+from einturnip.eingraph.types import EinsumNode
 from einturnip.memgraph.types import COMPUTE, DISK, FILES, Lane, MemGraph, Op, OpKind
 from einturnip.memgraph.views import Array, Memory, Views
 from einturnip.runtime.calls import Calls
 from einturnip.runtime.in_place import InPlace
+from einturnip.runtime.index_origin import index_origin
 from einturnip.stores.types import Sink, Source
 from einturnip.taskgraph.types import TaskKind, ValueKind
 
@@ -155,6 +158,13 @@ class Transfers:
         state = " (half made)" if value.kind == ValueKind.STATE else ""
         return f"{op.kind.name.lower()}ing a tile of {self.nodes[value.node].name!r}{state}"
 
+    def name_sources(self, i: int, error: BaseException | None) -> None:
+        """Say in an error of kernel ``i`` which elements a wrong index was read from."""
+        if isinstance(error, OutOfRange):
+            node = self.nodes[self.tasks[self.graph[i].task].node]
+            assert isinstance(node, EinsumNode)
+            error.locate(*index_origin(node, self.nodes, error))
+
 
 _KERNELS = frozenset({OpKind.KERNEL, OpKind.AGGREGATE})
 _TRANSFERS = frozenset({OpKind.LOAD, OpKind.RELOAD, OpKind.STORE})
@@ -187,7 +197,11 @@ class HostExecutor(Transfers):
         """Do what op ``i`` says."""
         if self._kind[i] in _KERNELS:
             # The state machine holds the unit's lock while the op runs, so this is the first touch or it is not.
-            self.met(*self._calls.run(i, self.first(self._unit[i])))
+            try:
+                self.met(*self._calls.run(i, self.first(self._unit[i])))
+            except OutOfRange as error:
+                self.name_sources(i, error)
+                raise
             return
         op = self.graph[i]
         if op.kind == OpKind.MOVE:

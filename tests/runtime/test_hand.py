@@ -58,4 +58,4 @@ def test_an_index_out_of_range_names_its_statement(arena: int) -> None:
     with pytest.raises(OutOfRange) as stopped:
         run(graph, inputs, arena)
     assert stopped.value.exit_code == 1
-    assert str(stopped.value) == "line 3: statement 3: index 50 at a = 17 is outside 0 .. 49"
+    assert str(stopped.value) == "line 3: statement 3: index 50 at a = 17, from in1[17], is outside 0 .. 49"
