@@ -6,6 +6,9 @@ they expand to (``lang/expanded_size.py``, ``eingraph/loop_size.py``).
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
+
 MAX_FILE_NBYTES = 16 << 20
 """Bytes of a program, an imported file or a small configuration file."""
 MAX_TOKENS = 1_000_000
@@ -17,3 +20,11 @@ MAX_STATEMENTS = 100_000
 
 MAX_NODES = 300_000
 """Operations on tensors that equations and gradients become, before they are made fewer."""
+
+MAX_TENSOR_NBYTES = (1 << 63) - 1
+"""Bytes of a tensor, empty axes left out, that offsets in 64 bits can count, as in NumPy."""
+
+
+def is_addressable(shape: Iterable[int], itemsize: int) -> bool:
+    """Whether offsets into a tensor of this shape fit in 64 bits, empty axes left out."""
+    return math.prod(n for n in shape if n) * itemsize <= MAX_TENSOR_NBYTES

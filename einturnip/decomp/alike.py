@@ -70,6 +70,8 @@ class Grouped:
 
     def held_nbytes(self, group: Group, tiles: Sequence[int]) -> int:
         """Bytes that must stand at once for a kernel and for what brings its operands."""
+        if 0 in self.graph.nodes[group.node].shape:
+            return 0  # no kernel runs, so its tiles need not be cut, however long the other axes are
         e, own = group.einsum, self.tiles(group, tiles)
         total = working_set_nbytes(e, own)
         most = 0

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, assert_never
 
+from einturnip.core.diagnostics import Span
 from einturnip.core.errors import SourceError
+from einturnip.core.program_limits import MAX_TENSOR_NBYTES, is_addressable
 from einturnip.eingraph.assembly import Assembly, Draft, Drafts, Space, copy_of
 from einturnip.eingraph.check import check
 from einturnip.eingraph.forms import Forms, distinct, pattern
@@ -90,7 +92,19 @@ class _Unrolled:
                     self._loop(statement)
                 case _:
                     assert_never(statement)
+            if not isinstance(statement, Dim | Output | For):
+                self._require_addressable(statement)
             self._count.add(statement, len(self.assembly.nodes))
+
+    def _require_addressable(self, statement: Input | Equation | Replace | Concatenate | Grad) -> None:
+        """Note a tensor that no memory and no file could hold."""
+        shape = [size.value for size in self.sizes.axes[statement.number]]
+        if statement.number not in self.sizes.unsized and not is_addressable(shape, statement.dtype.itemsize):
+            self._refuse_size(f"'{statement.name}' is too large", statement.span, f"{statement.dtype}{shape}")
+
+    def _refuse_size(self, message: str, span: Span, found: str) -> None:
+        expected = f"at most {MAX_TENSOR_NBYTES:,} bytes, empty axes left out"
+        self.sizes.report("E215", message, span, expected=expected, found=found)
 
     def _equation(self, equation: Equation) -> None:
         if equation.number not in self._mentions:
@@ -131,6 +145,10 @@ class _Unrolled:
         bounds = label_sizes(self.sizes, equation)
         if len(self.sizes.problems) > problems:
             return ()
+        for label, bound in zip(equation.labels, bounds, strict=True):
+            if not is_addressable((bound,), 1):
+                self._refuse_size(f"the range of '{label.name}' is too large", equation.span, f"{bound:,} values")
+                return ()
         nodes = [self.assembly.nodes[node] for node in outside]
         drafts = Drafts((node.dtype, node.shape) for node in nodes)
         space = Space(drafts, [label.name for label in equation.labels], bounds)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from einturnip.core.dtypes import DType
 from einturnip.core.errors import BindError, StoreError
+from einturnip.core.program_limits import is_addressable
 from einturnip.stores import location
 from einturnip.stores.arrays import array_sink, array_source
 from einturnip.stores.file_source import FileSource
@@ -31,6 +32,16 @@ def open_source(spec: Any, name: str, directory: str | None = None) -> Source:
     """
     if isinstance(spec, bytes) or not isinstance(spec, (str, os.PathLike)):
         return array_source(spec, name)
+    source = _stored_source(spec, name, directory)
+    if not is_addressable(source.shape, source.dtype.itemsize):
+        source.close()
+        raise StoreError(
+            f"{source.name}: says that its shape is {list(source.shape)}, which is larger than any file: it is damaged"
+        )
+    return source
+
+
+def _stored_source(spec: str | os.PathLike[str], name: str, directory: str | None) -> Source:
     path, key = location.split(os.fspath(spec))
     ending = location.file_format(path, f"input {name}")
     if key is not None and ending not in location.CONTAINERS:
