@@ -42,7 +42,10 @@ class Again:
         """
         if len(self.tiles) != len(graph.classes.bounds):
             raise self._other("it cuts other labels")
-        return cut_into(graph, self.tiles)
+        cut = cut_into(graph, self.tiles)
+        if cut.kernel_calls > self.ops:
+            raise self._other(f"{self.ops:,} ops there, {cut.kernel_calls:,} kernel calls here")
+        return cut
 
     def require(self, graph: MemGraph, memory: int | None, workers: int) -> None:
         """See to it that the plan is the one recorded, and that what it uses of its arena fits ``memory``.

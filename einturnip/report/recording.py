@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from einturnip.core.errors import BindError
 from einturnip.core.region import Region
+from einturnip.core.regular_files import read_regular
 from einturnip.eingraph.types import EinsumNode
 from einturnip.pipeline import Options, Planned
 from einturnip.planner.again import Again, class_tiles
@@ -15,6 +17,10 @@ from einturnip.runtime.replay import digest
 from einturnip.runtime.types import RunReport
 
 SCHEMA = "einturnip/recording/1"
+MAX_NBYTES = 64 << 20
+"""Of a recording: four million ops."""
+MAX_WORKERS = 4096
+_MAX_SHOWN = 60
 
 
 def write(path: Path, planned: Planned, report: RunReport, options: Options, program: str) -> None:
@@ -45,22 +51,58 @@ def read(path: Path) -> tuple[Again, dict[str, Any]]:
         BindError: there is none, or it is no recording.
     """
     try:
-        told = json.loads(path.read_text())
-        if not isinstance(told, dict) or told["recording"] != SCHEMA:
-            raise ValueError
-        again = Again(
-            told=f"{path} (of {told['program']})",
-            limit=None if told["limit"] is None else int(told["limit"]),
-            arena=int(told["arena"]),
-            tiles=tuple(map(int, told["tiles"])),
-            fused=bool(told["fused"]),
-            compiled=bool(told["compiled"]),
-            plan=str(told["plan"]),
-            ops=int(told["ops"]),
-            events=tuple(map(int, told["events"])),
-        )
-        return again, {name: told[name] for name in ("workers", "reproducible", "exact")}
+        told = json.loads(read_regular(path, MAX_NBYTES))
     except FileNotFoundError:
         raise BindError(f"there is no recording {path}") from None
-    except (ValueError, KeyError, TypeError, UnicodeDecodeError, OSError):
-        raise BindError(f"{path} is no recording. help: 'einturnip run --record FILE' writes one") from None
+    except (ValueError, RecursionError):
+        told = None
+    except OSError as error:
+        raise BindError(f"{path} is no recording that can be read: {error.strerror}") from None
+    if not isinstance(told, dict) or told.get("recording") != SCHEMA:
+        raise BindError(f"{path} is no recording. help: 'einturnip run --record FILE' writes one")
+    for name, (fits, expected) in _FIELDS.items():
+        if name not in told:
+            raise BindError(f"{path}: the recording lacks {name!r}. help: record the run again")
+        if not fits(told[name]):
+            found = json.dumps(told[name])
+            found = found if len(found) <= _MAX_SHOWN else found[:_MAX_SHOWN] + "..."
+            raise BindError(f"{path}: {name!r} must be {expected}, and is {found}. help: record the run again")
+    again = Again(
+        told=f"{path} (of {told['program']})",
+        limit=told["limit"],
+        arena=told["arena"],
+        tiles=tuple(told["tiles"]),
+        fused=told["fused"],
+        compiled=told["compiled"],
+        plan=told["plan"],
+        ops=told["ops"],
+        events=tuple(told["events"]),
+    )
+    return again, {name: told[name] for name in ("workers", "reproducible", "exact")}
+
+
+def _within(low: int, high: int = (1 << 63) - 1) -> Callable[[Any], bool]:
+    return lambda value: type(value) is int and low <= value <= high
+
+
+def _each(fits: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, list) and all(map(fits, value))
+
+
+_FLAG = (lambda value: isinstance(value, bool)), "true or false"
+_TEXT = (lambda value: isinstance(value, str)), "a text"
+_FIELDS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
+    "program": _TEXT,
+    "workers": (_within(1, MAX_WORKERS), f"a whole number from 1 to {MAX_WORKERS}"),
+    "reproducible": _FLAG,
+    "exact": _FLAG,
+    "limit": (lambda value: value is None or _within(0)(value), "a number of bytes or null"),
+    "arena": (_within(0), "a number of bytes"),
+    "fused": _FLAG,
+    "compiled": _FLAG,
+    "tiles": (_each(_within(1)), "a list of whole numbers from 1 on"),
+    "plan": _TEXT,
+    "ops": (_within(0), "a whole number"),
+    "events": (_each(_within(-1 << 63)), "a list of whole numbers"),
+}
+"""Each field of a recording: the check of its value, and the words for what passes it."""

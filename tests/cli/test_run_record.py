@@ -59,3 +59,41 @@ def test_what_cannot_be_replayed_says_why(folder, capsys, arguments, message):
     assert run(["run", "p.ein", *FILES, "--arena", "200KiB", "--workers", "2", "--record", "r.json"]) == 0
     assert run(["run", *arguments]) == 2
     assert message in capsys.readouterr().err
+
+
+FIELDS = ("program", "workers", "reproducible", "exact", "limit", "arena", "fused", "compiled", "tiles", "plan", "ops")
+WRONG = (1.5, "1", [1.5], {"a": 1}, -1, [[1]], 10**30, [10**30], [True], None, True)
+
+
+@pytest.mark.parametrize("field", [*FIELDS, "events"])
+def test_a_recording_with_a_wrong_value_names_the_field(folder, capsys, field):
+    assert run(["run", "p.ein", *FILES, "--record", "r.json"]) == 0
+    right = json.loads((folder / "r.json").read_text())
+    refused = 0
+    for wrong in WRONG:
+        if type(wrong) is type(right[field]) and not isinstance(wrong, int | list) or wrong == right[field]:
+            continue
+        if (
+            field == "limit"
+            and wrong is None
+            or field in ("reproducible", "exact", "fused", "compiled")
+            and wrong is True
+        ):
+            continue
+        (folder / "w.json").write_text(json.dumps(right | {field: wrong}))
+        assert run(["run", "p.ein", *FILES, "--replay", "w.json"]) == 2, wrong
+        err = capsys.readouterr().err
+        assert f"w.json: '{field}' must be" in err and "internal" not in err
+        refused += 1
+    assert refused >= 6
+    (folder / "w.json").write_text(json.dumps({name: value for name, value in right.items() if name != field}))
+    assert run(["run", "p.ein", *FILES, "--replay", "w.json"]) == 2
+    assert f"w.json: the recording lacks '{field}'" in capsys.readouterr().err
+
+
+def test_a_recording_of_tiny_tiles_is_refused_before_they_are_made(folder, capsys):
+    assert run(["run", "p.ein", *FILES, "--record", "r.json"]) == 0
+    told = json.loads((folder / "r.json").read_text())
+    (folder / "w.json").write_text(json.dumps(told | {"tiles": [1] * len(told["tiles"])}))
+    assert run(["run", "p.ein", *FILES, "--replay", "w.json"]) == 2
+    assert "15,600,000 kernel calls here" in capsys.readouterr().err
