@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
 import signal
 import sys
 from importlib import import_module
@@ -13,6 +12,7 @@ import click
 from einturnip import __version__
 from einturnip.cli.signals import take_signals
 from einturnip.cli.stopping import exit_code, interrupt
+from einturnip.cli.streams import lead_nowhere
 from einturnip.core.diagnostics import did_you_mean
 from einturnip.core.errors import EinturnipError, InternalError, Interrupted
 
@@ -83,9 +83,11 @@ def main(arguments: list[str] | None = None) -> None:
     take_signals(signal.SIG_IGN)  # the command has ended, and its exit code stands
     try:
         sys.stdout.flush()
-    except BrokenPipeError:
-        # Whoever read our output has gone; Python must not complain about it when it closes the stream.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as error:
+        # Python must not complain about it once more when it closes the stream.
+        lead_nowhere(sys.stdout)
+        if not isinstance(error, BrokenPipeError) and code == 0:
+            code = _fail(f"error: standard output: {error.strerror}", 1, False)
     gc.freeze()  # the system takes all memory back: looking through it for cycles once more would take 50 ms
     sys.exit(code)
 

@@ -13,6 +13,7 @@ from einturnip.cli import options, recording
 from einturnip.cli.outputs import output_lines
 from einturnip.cli.progress import shown
 from einturnip.cli.stopping import on_signals
+from einturnip.cli.streams import outlive_reader
 from einturnip.core.errors import BindError
 from einturnip.lang.text import program_name
 
@@ -76,6 +77,7 @@ def command(
     from einturnip.cli.planning import planned
     from einturnip.report.summary import summarise, warning_text
 
+    outlive_reader()
     told = {"--report": report_file, "--trace": trace, "--record": record}
     recording.require_places(told)
     if len(programs) > 1:
