@@ -32,6 +32,7 @@ from einturnip.lang import types as lang
 from einturnip.pipeline import Options, bind
 from einturnip.planner.budget import Budget
 from einturnip.runtime.types import Prediction, Progress
+from einturnip.stores.external import allowing
 from einturnip.stores.generated import Absent
 from einturnip.stores.types import Array, Source
 
@@ -121,6 +122,7 @@ class Program:
         progress: Callable[[Progress], None] | None = None,
         data: Mapping[str, Any] | None = None,
         dims: Mapping[str, int] | None = None,
+        allow_external: bool = False,
         **inputs: Any,
     ) -> Result:
         """Run the program on NumPy arrays, anything that shares its memory by DLPack, paths or ``et.open`` handles.
@@ -132,7 +134,7 @@ class Program:
         ``sim``, or ``auto`` for a GPU if one can be used; on any but the CPU ``memory`` is the device's, and
         ``host_memory`` bounds the process. ``reproducible=True``: the same bits in any memory and by any number of
         workers. ``data`` takes inputs whose names are not free, such as one called ``memory``; ``dims`` gives sizes
-        that no input has.
+        that no input has. ``allow_external=True``: an HDF5 input may take its data from other files that it names.
 
         Raises:
             BindError: inputs and program disagree. CapacityError: it does not fit. RunError: it failed on the way.
@@ -149,7 +151,8 @@ class Program:
         settings = Settings(
             memory, arena, workers, out or {}, spill, spill_limit, policy, exact, device, host_memory, reproducible
         )
-        job, kept = self.planned(settings, given, dims or {})
+        with allowing(allow_external):
+            job, kept = self.planned(settings, given, dims or {})
         try:
             quick.remember(key, kept, job, given)
             return run_job(job, kept, progress, None)
@@ -172,13 +175,15 @@ class Program:
         reproducible: bool = False,
         data: Mapping[str, Any] | None = None,
         dims: Mapping[str, int] | None = None,
+        allow_external: bool = False,
         **inputs: Any,
     ) -> Plan:
         """What a call with these arguments would do. Inputs may be absent where ``dims`` gives their sizes."""
         settings = Settings(
             memory, arena, workers, out or {}, spill, spill_limit, policy, exact, device, host_memory, reproducible
         )
-        return Plan(*self.planned(settings, {**inputs, **(data or {})}, dims or {}))
+        with allowing(allow_external):
+            return Plan(*self.planned(settings, {**inputs, **(data or {})}, dims or {}))
 
     def session(
         self,
@@ -193,6 +198,7 @@ class Program:
         reproducible: bool = False,
         data: Mapping[str, Any] | None = None,
         dims: Mapping[str, int] | None = None,
+        allow_external: bool = False,
         **inputs: Any,
     ) -> Session:
         """The program to be run step after step (``step``), its states staying where they are in between.
@@ -207,7 +213,8 @@ class Program:
         given = {**inputs, **(data or {})}
         sizes = {**self._dims, **whole_sizes(dims or {})}
         check_names("dim", sizes, self._program.dims)
-        return Session(self._program, self._folder, sizes, settings.options(), given, allowed=settings.allowed())
+        with allowing(allow_external):
+            return Session(self._program, self._folder, sizes, settings.options(), given, allowed=settings.allowed())
 
     def planned(
         self, settings: Settings, data: Mapping[str, Any], dims: Mapping[str, int] = MappingProxyType({})

@@ -62,12 +62,14 @@ class File:
     spec: str
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
+    allow_external: bool = False
+    """Whether its array may be read from other files that this one names."""
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         """All of it, in memory."""
         from einturnip.stores.unchanged import require_unchanged
 
-        source = _open(self.spec)
+        source = _open(self.spec, self.allow_external)
         try:
             out = np.empty(source.shape, source.dtype.numpy)
             source.read(tuple((0, n) for n in source.shape), out)
@@ -82,14 +84,15 @@ class File:
         Raises:
             BindError: it has another name.
         """
-        return _file(f"{self.spec}::{key}")
+        return _file(f"{self.spec}::{key}", self.allow_external)
 
 
 class Archive(Mapping[str, File]):
     """A file of several arrays, each a ``File`` by its key; ``metadata`` is what else its header says."""
 
-    def __init__(self, spec: str, keys: tuple[str, ...]) -> None:
+    def __init__(self, spec: str, keys: tuple[str, ...], allow_external: bool = False) -> None:
         self.spec = spec
+        self._allow_external = allow_external
         self._keys = dict.fromkeys(keys)
 
     @property
@@ -105,7 +108,7 @@ class Archive(Mapping[str, File]):
         Raises:
             BindError: there is none of this name; names the nearest.
         """
-        return _file(f"{self.spec}::{key}")
+        return _file(f"{self.spec}::{key}", self._allow_external)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._keys)
@@ -120,24 +123,27 @@ class Archive(Mapping[str, File]):
         return f"Archive({self.spec!r}, {len(self)} arrays)"
 
 
-def _open(spec: str) -> Source:
+def _open(spec: str, allow_external: bool) -> Source:
+    from einturnip.stores.external import allowing
     from einturnip.stores.open import open_source
 
-    return open_source(spec, spec)
+    with allowing(allow_external):
+        return open_source(spec, spec)
 
 
-def _file(spec: str) -> File:
-    source = _open(spec)
+def _file(spec: str, allow_external: bool) -> File:
+    source = _open(spec, allow_external)
     try:
-        return File(spec, source.shape, source.dtype.numpy)
+        return File(spec, source.shape, source.dtype.numpy, allow_external)
     finally:
         source.close()
 
 
-def open(path: str | os.PathLike[str]) -> File | Archive:
+def open(path: str | os.PathLike[str], allow_external: bool = False) -> File | Archive:
     """A tensor in a file (``x.npy``, ``w.safetensors::layer.0``), to be given to a program and read tile by tile.
 
     A file of several arrays without a key, or a model's directory, gives an ``Archive`` of them.
+    ``allow_external=True``: an HDF5 dataset may take its data from other files; a call that it is given to says so too.
 
     Raises:
         BindError: there is no such file. StoreError: it cannot be read.
@@ -149,5 +155,5 @@ def open(path: str | os.PathLike[str]) -> File | Archive:
     if split(spec)[1] is None:
         found = keys(spec)
         if found is not None and len(found) != 1:
-            return Archive(spec, found)
-    return _file(spec)
+            return Archive(spec, found, allow_external)
+    return _file(spec, allow_external)

@@ -74,6 +74,12 @@ def _device(ctx: click.Context, param: click.Parameter, value: str) -> str:
     return value
 
 
+def _allow_external(ctx: click.Context, param: click.Parameter, allow: bool) -> None:
+    from einturnip.stores.external import allowing
+
+    ctx.with_resource(allowing(allow))
+
+
 def _together(*decorators: Callable[[F], F]) -> Callable[[F], F]:
     def apply(function: F) -> F:
         for decorator in reversed(decorators):
@@ -99,6 +105,13 @@ inputs = _together(
         help="Read input NAME from FILE or FILE::KEY; a scalar may be a number: -i a=3.",
     ),
     click.option("--dim", "dims", type=Extent(), multiple=True, callback=_unique, help="Give a size: --dim n=4096."),
+    click.option(
+        "--allow-external",
+        is_flag=True,
+        expose_value=False,
+        callback=_allow_external,
+        help="Read other files that an HDF5 input takes its data from.",
+    ),
 )
 outputs = click.option(
     "-o",

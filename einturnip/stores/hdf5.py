@@ -14,16 +14,18 @@ from typing import Any
 from einturnip.core.dtypes import DType, from_numpy
 from einturnip.core.errors import BindError, StoreError
 from einturnip.stores.chunked import ChunkedSource
+from einturnip.stores.external import require_allowed
 from einturnip.stores.file_source import FileSource
 from einturnip.stores.hdf5_chunks import Hdf5Chunks
 from einturnip.stores.layout import c_layout
-from einturnip.stores.location import pick_key
+from einturnip.stores.location import open_file, pick_key
 from einturnip.stores.types import Array, Region, Source, slices
 
 _PAGE = 4096
 _LARGE_NBYTES = 1 << 20
 _CACHE_NBYTES = 1 << 20
 _LIBRARY_COPIES = 3
+_MAX_LINKS = 32
 MAX_OBJECTS = 50_000
 
 
@@ -36,8 +38,10 @@ def _library(path: str) -> Any:
         ) from None
 
 
-def hdf5_source(path: str, key: str | None, name: str, fd: int, size: int) -> Source:
+def hdf5_source(path: str, key: str | None, name: str, fd: int, size: int, links: int = 0) -> Source:
     """The dataset ``key`` (its path in the file) of a file that is open as ``fd``, owned from now on.
+
+    ``links``: how many external links led here.
 
     Raises:
         StoreError: damaged, truncated, of an element type that the language lacks, or h5py is missing.
@@ -46,17 +50,33 @@ def hdf5_source(path: str, key: str | None, name: str, fd: int, size: int) -> So
     file = open_hdf5(path)
     try:
         asked = None if key is None else key.strip("/")
-        if asked is not None and isinstance(file.get(asked), _library(path).Dataset):
-            picked = asked  # without a list of all of them
+        linked = None if asked is None else _elsewhere(file, path, asked)
+        if linked is not None:
+            source = _linked(*linked, name, links + 1)
+        elif asked is not None and isinstance(file.get(asked), _library(path).Dataset):
+            source = _dataset_source(file, path, asked, fd, size)  # without a list of all of them
         else:
-            picked = pick_key(path, asked, hdf5_keys(file), name)
-        source = _dataset_source(file, path, picked, fd, size)
+            source = _dataset_source(file, path, pick_key(path, asked, hdf5_keys(file), name), fd, size)
     except BaseException:
         file.close()
         raise
-    if isinstance(source, FileSource):
+    if linked is not None:
+        os.close(fd)
+    if linked is not None or isinstance(source, FileSource):
         file.close()
     return source
+
+
+def _linked(path: str, key: str, name: str, links: int) -> Source:
+    """The dataset of another file that an external link leads to."""
+    if links > _MAX_LINKS:
+        raise StoreError(f"{path}::{key}: leads through more than {_MAX_LINKS} links: the file is damaged")
+    fd, size = open_file(path)
+    try:
+        return hdf5_source(path, key, name, fd, size, links)
+    except BaseException:
+        os.close(fd)
+        raise
 
 
 def open_hdf5(path: str) -> Any:
@@ -92,8 +112,49 @@ def hdf5_keys(file: Any) -> list[str]:
     return found
 
 
+def _elsewhere(file: Any, path: str, key: str) -> tuple[str, str] | None:
+    """The file and key that an external link on the way to ``key`` leads to, or None.
+
+    Raises:
+        StoreError: there is one, and other files are not allowed.
+    """
+    h5py = _library(path)
+    at, left, links = "/", [part for part in key.split("/") if part not in ("", ".")], 0
+    while left:
+        at = f"{at.rstrip('/')}/{left.pop(0)}"
+        link = file.get(at, getlink=True)
+        if isinstance(link, h5py.ExternalLink):
+            folder = os.path.dirname(path)
+            require_allowed(f"{path}::{key}", "an external link", [link.filename], folder)
+            beside = os.path.join(folder, link.filename)
+            return beside if os.path.exists(beside) else link.filename, "/".join([link.path.strip("/"), *left])
+        if isinstance(link, h5py.SoftLink):
+            links += 1
+            if links > _MAX_LINKS:
+                raise StoreError(f"{path}::{key}: leads through more than {_MAX_LINKS} links: the file is damaged")
+            base = "/" if link.path.startswith("/") else at.rpartition("/")[0]
+            at, left = base or "/", [part for part in link.path.split("/") if part not in ("", ".")] + left
+    return None
+
+
+def _require_own_data(dataset: Any, shown: str, path: str) -> None:
+    """Refuse a dataset whose elements are in other files, before the library looks for those.
+
+    Raises:
+        StoreError: they are, and other files are not allowed.
+    """
+    plist = dataset.id.get_create_plist()
+    if plist.get_layout() == _library(path).h5d.VIRTUAL:
+        named = [plist.get_virtual_filename(i) for i in range(plist.get_virtual_count())]
+        require_allowed(shown, "a virtual dataset", (n for n in named if n != "."), os.path.dirname(path))
+    elif count := plist.get_external_count():
+        named = [os.fsdecode(plist.get_external(i)[0]) for i in range(count)]
+        require_allowed(shown, "a dataset with external storage", named, os.path.dirname(path))
+
+
 def _dataset_source(file: Any, path: str, key: str, fd: int, size: int) -> Source:
     dataset, shown = file[key], f"{path}::{key}"
+    _require_own_data(dataset, shown, path)
     if dataset.shape is None:
         raise StoreError(f"{shown}: is an empty dataset without a shape")
     try:

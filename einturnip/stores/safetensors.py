@@ -55,6 +55,8 @@ class SafetensorsHeader:
     begin: int
     entries: dict[str, Entry | str]
     metadata: dict[str, Any]
+    misplaced: str | None = None
+    """Two tensors that overlap, or bytes that belong to none; None where there are no such."""
 
     def source(self, key: str, fd: int, beside: FileSource | None = None) -> FileSource:
         """The tensor ``key``. The descriptor is the source's from now on, unless it is that of ``beside``.
@@ -82,6 +84,8 @@ class SafetensorsHeader:
                 f"{self.path}: is truncated: {key} needs {self.begin + last} bytes, the file has {self.size}; "
                 "copy it again"
             )
+        if self.misplaced is not None:
+            raise StoreError(f"{self.path}: {self.misplaced}: the file is damaged, save it again")
         layout = c_layout(shape, dtype.itemsize, self.begin + first)
         return FileSource(shown, self.path, fd, layout, dtype, beside=beside)
 
@@ -129,7 +133,29 @@ def read_header(path: str, fd: int, size: int) -> SafetensorsHeader:
                 )
     except (ValueError, RecursionError) as error:
         raise StoreError(f"{path}: its .safetensors header cannot be read ({error}): the file is damaged") from error
-    return SafetensorsHeader(path, size, 8 + length, entries, metadata)
+    misplaced = _misplaced(entries, size - 8 - length)
+    return SafetensorsHeader(path, size, 8 + length, entries, metadata, misplaced)
+
+
+def _misplaced(entries: dict[str, Entry | str], nbytes: int) -> str | None:
+    """Two tensors that overlap in ``nbytes`` of data, or bytes that belong to none.
+
+    The format demands that each byte belongs to one tensor. Where an entry cannot be read, gaps may be its.
+    """
+    placed = sorted((e.first, e.last, key) for key, e in entries.items() if isinstance(e, Entry))
+    complete = len(placed) == len(entries)
+    end, before = 0, ""
+    for first, last, key in placed:
+        if last < first:
+            return f"its tensor {key!r} ends at byte {last} of the data, before its begin at byte {first}"
+        if first < end:
+            return f"its tensors {before!r} and {key!r} overlap in bytes {first} to {min(end, last)} of the data"
+        if first > end and complete:
+            return f"bytes {end} to {first} of its data, before tensor {key!r}, belong to no tensor"
+        end, before = last, key
+    if complete and end < nbytes:
+        return f"the last {nbytes - end} bytes of its data belong to no tensor"
+    return None
 
 
 def _entry(said: Any) -> Entry | str:
