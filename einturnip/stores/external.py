@@ -1,6 +1,7 @@
 """Permission to read other files that an HDF5 file takes its data from.
 
-These are external links, external storage and virtual datasets. A file from a stranger could otherwise pass off any file of its reader as its own data.
+These are external links, external storage and virtual datasets. A file from a stranger could otherwise pass off any
+file of its reader as its own data.
 """
 
 from __future__ import annotations
