@@ -30,11 +30,14 @@ def runs_within(program: Drawn, factor: float, warm: bool) -> None:
         folder = Path(name)
         (folder / "p.ein").write_text(program.text)
         words = [f"--dim={dim}={size}" for dim, size in program.dims.items()]
-        for (key, array), kind in zip(program.inputs.items(), program.kinds, strict=False):
+        bf16 = "bf16" in program.text  # which one format alone can name
+        for (key, array), given in zip(program.inputs.items(), program.kinds, strict=False):
+            kind = "safetensors" if bf16 else given
             words += ["-i", f"{key}={stored(folder, key, array, kind)}"]
         if program.output_kind:
             for output in et.compile(program.text).outputs:
-                words += ["-o", f"{output}=out_{output}.{program.output_kind}"]
+                kind = "safetensors" if bf16 else program.output_kind
+                words += ["-o", f"{output}=out_{output}.{kind}"]
         evict(folder)
         refused = measured(folder, SMALL, *words, cache=Path(cache))
         if refused.code == 0:
