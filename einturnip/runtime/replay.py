@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from einturnip.core.errors import RunError
+from einturnip.core.errors import BindError
 from einturnip.memgraph.types import Lane, MemGraph
 from einturnip.runtime.policies import fixed_order
 from einturnip.runtime.state import State
@@ -32,7 +32,7 @@ class Replay(State):
     ``events``: op for its launch, ~op for its end, in the order in which the dispatcher that was recorded saw them.
 
     Raises:
-        RunError: the events are no schedule of the graph.
+        BindError: the events are no schedule of the graph.
     """
 
     def __init__(self, graph: MemGraph, slots: Mapping[Lane, int] | Mapping[int, int], events: Sequence[int]) -> None:
@@ -74,23 +74,23 @@ def check_events(graph: MemGraph, events: NDArray[np.int64]) -> None:
     """See to it that events launch each op once, after all that it waits for, and end it after that.
 
     Raises:
-        RunError: they do not.
+        BindError: they do not.
     """
     n = len(graph)
     ops = np.where(events >= 0, events, ~events)
     if len(events) != 2 * n or len(ops) and ops.max() >= n:
-        raise RunError(DAMAGED.format(f"{len(events):,} launches and ends, of {n:,} ops"))
+        raise BindError(DAMAGED.format(f"{len(events):,} launches and ends, of {n:,} ops"))
     launched, ended = np.full(n, -1, np.int64), np.full(n, -1, np.int64)
     places = np.arange(len(events))
     launched[ops[events >= 0]] = places[events >= 0]
     ended[ops[events < 0]] = places[events < 0]
     if n and (launched.min() < 0 or ended.min() < 0 or (ended < launched).any()):
-        raise RunError(DAMAGED.format("an op is not launched once and then ended"))
+        raise BindError(DAMAGED.format("an op is not launched once and then ended"))
     waiting = np.repeat(np.arange(n), np.diff(graph.after_ptr))
     early = np.flatnonzero(launched[waiting] < ended[graph.after])
     if len(early):
         op, before = int(waiting[early[0]]), int(graph.after[early[0]])
-        raise RunError(DAMAGED.format(f"op {op} is launched before op {before} has ended"))
+        raise BindError(DAMAGED.format(f"op {op} is launched before op {before} has ended"))
     _check_units(graph, launched, ended)
 
 
@@ -100,4 +100,4 @@ def _check_units(graph: MemGraph, launched: NDArray[np.int64], ended: NDArray[np
     mine = mine[np.lexsort((launched[mine], graph.unit[mine]))]
     same = graph.unit[mine[1:]] == graph.unit[mine[:-1]]
     if (same & (launched[mine[1:]] < ended[mine[:-1]])).any():
-        raise RunError(DAMAGED.format("two ops touch one accumulator together"))
+        raise BindError(DAMAGED.format("two ops touch one accumulator together"))

@@ -8,11 +8,13 @@ from __future__ import annotations
 import io
 import math
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
 from einturnip.core.dtypes import DType, from_numpy
-from einturnip.core.errors import BindError, StoreError
+from einturnip.core.errors import BindError, EinturnipError, StoreError
 from einturnip.stores.chunked import ChunkedSource
 from einturnip.stores.external import require_allowed
 from einturnip.stores.file_source import FileSource
@@ -49,14 +51,15 @@ def hdf5_source(path: str, key: str | None, name: str, fd: int, size: int, links
     """
     file = open_hdf5(path)
     try:
-        asked = None if key is None else key.strip("/")
-        linked = None if asked is None else _elsewhere(file, path, asked)
-        if linked is not None:
-            source = _linked(*linked, name, links + 1)
-        elif asked is not None and isinstance(file.get(asked), _library(path).Dataset):
-            source = _dataset_source(file, path, asked, fd, size)  # without a list of all of them
-        else:
-            source = _dataset_source(file, path, pick_key(path, asked, hdf5_keys(file), name), fd, size)
+        with library_errors(path):
+            asked = None if key is None else key.strip("/")
+            linked = None if asked is None else _elsewhere(file, path, asked)
+            if linked is not None:
+                source = _linked(*linked, name, links + 1)
+            elif asked is not None and isinstance(file.get(asked), _library(path).Dataset):
+                source = _dataset_source(file, path, asked, fd, size)  # without a list of all of them
+            else:
+                source = _dataset_source(file, path, pick_key(path, asked, hdf5_keys(file), name), fd, size)
     except BaseException:
         file.close()
         raise
@@ -65,6 +68,22 @@ def hdf5_source(path: str, key: str | None, name: str, fd: int, size: int, links
     if linked is not None or isinstance(source, FileSource):
         file.close()
     return source
+
+
+@contextmanager
+def library_errors(path: str) -> Iterator[None]:
+    """Context in which the library's errors about a file's content are those of a damaged file.
+
+    Raises:
+        StoreError: h5py could not make sense of the file.
+    """
+    try:
+        yield
+    except EinturnipError:
+        raise
+    except (OSError, RuntimeError, KeyError, ValueError) as error:
+        said = error.args[0] if error.args else error
+        raise StoreError(f"{path}: the HDF5 library cannot read it ({said}): the file is damaged") from error
 
 
 def _linked(path: str, key: str, name: str, links: int) -> Source:

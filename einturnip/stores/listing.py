@@ -28,9 +28,9 @@ def keys(path: str) -> tuple[str, ...] | None:
     fd, _ = location.open_file(path)
     os.close(fd)
     if ending in location.HDF5:
-        from einturnip.stores.hdf5 import hdf5_keys, open_hdf5
+        from einturnip.stores.hdf5 import hdf5_keys, library_errors, open_hdf5
 
-        with open_hdf5(path) as file:
+        with open_hdf5(path) as file, library_errors(path):
             return tuple(hdf5_keys(file))
     from einturnip.stores.npz import npz_keys
 

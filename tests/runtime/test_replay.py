@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from einturnip.core.errors import RunError
+from einturnip.core.errors import BindError
 from einturnip.memgraph.types import Lane, MemGraph
 from einturnip.runtime.loop import Ended, drive
 from einturnip.runtime.policies import POLICIES
@@ -66,7 +66,7 @@ def test_a_launch_before_what_it_waits_for_is_refused(name: str, seed: int, data
     op = data.draw(st.sampled_from([x for x in range(len(graph)) if graph[x].after]))
     launch, end = first.index(op), first.index(~graph[op].after[0])
     first.insert(end, first.pop(launch))
-    with pytest.raises(RunError, match="is launched before op"):
+    with pytest.raises(BindError, match="is launched before op"):
         check_events(graph, np.array(first))
 
 
@@ -76,10 +76,10 @@ def test_what_is_missing_or_twice_is_refused(name: str, seed: int, data: st.Data
     first = recorded(graph, seed)
     place = data.draw(st.integers(0, len(first) - 1))
     wrong: Any = first[:place] + first[place + 1 :]
-    with pytest.raises(RunError, match="damaged"):
+    with pytest.raises(BindError, match="damaged"):
         check_events(graph, np.array(wrong))
     other = data.draw(st.sampled_from([e for e in first if e != first[place]]))
-    with pytest.raises(RunError, match="damaged"):
+    with pytest.raises(BindError, match="damaged"):
         check_events(graph, np.array([*first[:place], other, *first[place + 1 :]]))
 
 
@@ -93,7 +93,7 @@ def test_two_touches_of_one_unit_at_once_are_refused(name: str) -> None:
     for a, b in free[:3]:
         moved = list(first)
         moved.insert(moved.index(~a), moved.pop(moved.index(b)))
-        with pytest.raises(RunError, match="damaged"):
+        with pytest.raises(BindError, match="damaged"):
             check_events(graph, np.array(moved))
 
 
