@@ -10,6 +10,8 @@ from einturnip.core.settings import format_size
 if TYPE_CHECKING:
     from einturnip.runtime.types import NumericWarning, RunReport
 
+FAR_ABOVE = 10
+"""Times the lower bound: from here on bytes are no longer compared with it."""
 _DAY = 86400
 _YEAR = 365.25 * _DAY
 _HAPPENINGS = {
@@ -68,13 +70,21 @@ def _two(whole: int, of: int, larger: str, smaller: str) -> str:
 
 
 def links_text(moved: Mapping[str, int], bound: Mapping[str, int]) -> str:
-    """Bytes over each link, each beside the lower bound on what any order must move."""
+    """Bytes over each link, each with the lower bound on what any order must move.
+
+    The bound covers stored inputs and outputs, and products of stored inputs, but no intermediates. Far below the bytes
+    that are moved it does not judge the plan: intermediates were moved that do not fit in the memory.
+    """
     parts = []
     for link, nbytes in moved.items():
         if not nbytes:
             continue  # inputs of random numbers, outputs that are not kept
         least = bound.get(link, 0)
-        against = f" ({nbytes / least:.2f} x the lower bound of {format_size(least)})" if least else ""
+        against = ""
+        if least and nbytes < FAR_ABOVE * least:
+            against = f" ({nbytes / least:.2f} x the lower bound of {format_size(least)})"
+        elif least:
+            against = f" (any plan moves at least {format_size(least)})"
         parts.append(f"{link} {format_size(nbytes)}{against}")
     return "; ".join(parts) or "nothing"
 

@@ -16,7 +16,7 @@ from einturnip.report.dot import MOST, emit_dot
 from einturnip.report.lines import cut, plain
 from einturnip.report.notes import unnumbered
 from einturnip.report.statements import statements
-from einturnip.report.summary import summarise
+from einturnip.report.summary import links_text, summarise
 from einturnip.report.trace import chrome, drawn, read, write
 from einturnip.report.work import total, work_by_node
 
@@ -217,3 +217,17 @@ def test_where_the_time_went_is_all_of_it(tmp_path: Path) -> None:
     told = next(line for line in summarise(report) if line.startswith("went to"))
     shares = [int(n) for n in re.findall(r"(\d+)%", told)]
     assert "reading and writing" in told and 90 <= sum(shares) <= 110
+
+
+@pytest.mark.parametrize(
+    ("nbytes", "bound", "told"),
+    [
+        (2048, 1024, "in 2.00 KiB (2.00 x the lower bound of 1.00 KiB)"),
+        (9216, 1024, "in 9.00 KiB (9.00 x the lower bound of 1.00 KiB)"),
+        (10240, 1024, "in 10.0 KiB (any plan moves at least 1.00 KiB)"),
+        (1024, 0, "in 1.00 KiB"),
+        (0, 1024, "nothing"),
+    ],
+)
+def test_bytes_are_compared_with_their_bound_where_it_covers_them(nbytes, bound, told):
+    assert links_text({"in": nbytes}, {"in": bound}) == told
