@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from einturnip.codegen.cuda import states
 from einturnip.codegen.cuda.elementwise import local
 from einturnip.codegen.cuda.folding import (
+    IN_A_ROW,
     THREADS,
     folds,
     looped,
@@ -28,6 +29,7 @@ from einturnip.codegen.cuda.folding import workspace as fold_workspace
 from einturnip.codegen.cuda.frame import Frame, decode, indented, kernel, product
 from einturnip.codegen.cuda.scalars import Writer
 from einturnip.codegen.cuda.types import ANY, CudaKernel, Grid
+from einturnip.codegen.fold import rounds
 from einturnip.codegen.protocol import Mode
 from einturnip.core.dtypes import I64
 from einturnip.core.einsum import Einsum
@@ -147,6 +149,32 @@ def _keys(made: Frame, einsum: Einsum, found: Rows) -> str:
     return indented([*lines, "source[n + number] = (unsigned)number;"])
 
 
+def _fold_row(made: Frame, einsum: Einsum) -> list[str]:
+    """Folds one value of a group: into blocks of partial states where each addition rounds."""
+    assert einsum.aggregation is not None
+    if not rounds(einsum.aggregation):
+        return point(made, einsum, "s")
+    return [
+        "{",
+        *["  " + line for line in point(made, einsum, "part")],
+        f"  if (++folded % {IN_A_ROW} == 0) {{",
+        "    block.join(f, part);",
+        "    part.clear();",
+        f"    if (folded % {IN_A_ROW * IN_A_ROW} == 0) {{",
+        "      s.join(f, block);",
+        "      block.clear();",
+        "    }",
+        "  }",
+        "}",
+    ]
+
+
+def _rest(einsum: Einsum) -> list[str]:
+    """The last partial states, which are not full."""
+    assert einsum.aggregation is not None
+    return ["block.join(f, part);", "s.join(f, block);"] if rounds(einsum.aggregation) else []
+
+
 def _groups(made: Frame, einsum: Einsum, found: Rows) -> str:
     """Each output from the rows of its group."""
     aggregation = einsum.aggregation
@@ -155,11 +183,19 @@ def _groups(made: Frame, einsum: Einsum, found: Rows) -> str:
     inner = [p for p in looped(einsum) if p not in found.rows]
     lines = [*thread_lines(state), *decode("rest", out), "const bool there = rest == 0;"]
     lines += [*_buffers("g.param[3]", "g.param[4]"), f"{state} s;", "s.clear();", "if (there) {", "  i64 group = 0;"]
+    if rounds(aggregation):
+        lines += [f"  {state} part, block;", "  part.clear();", "  block.clear();", "  i64 folded = 0;"]
     lines += [f"  group = group * g.extent[{p}] + l{p};" for p in found.groups]
     lines += ["  const i64 end = first_not_less(source, n, group + 1);"]
     lines += ["  for (i64 at = first_not_less(source, n, group) + mine; at < end; at += down) {"]
     lines += ["    i64 row = source[n + at];", *["    " + x for x in decode("row", found.rows)]]
     lines += [f"    for (i64 l{p} = 0; l{p} < g.extent[{p}]; l{p}++)" for p in inner]
-    lines += ["    " + x for x in point(made, einsum, "s")]
-    lines += ["  }", "}", "together(f, s, shared, thread, step, mine, down);", "if (there && mine == 0) {"]
+    lines += ["    " + x for x in _fold_row(made, einsum)]
+    lines += [
+        "  }",
+        *["  " + x for x in _rest(einsum)],
+        "}",
+        "together(f, s, shared, thread, step, mine, down);",
+        "if (there && mine == 0) {",
+    ]
     return indented([*lines, *["  " + x for x in settle(made, einsum, aggregation)], "}"])
