@@ -1,7 +1,8 @@
 """Checkpoints: a folder each, put in place whole and checked when a run goes on from it; the two latest are kept.
 
-A folder holds a ``.npy`` for each state and ``checkpoint.json`` with the number of steps and the SHA-256 digests of all
-files, itself included. Digests are made of what is written, while it is written, so that they find what a disk lost.
+A folder holds a file for each state, a ``.npy`` or for bf16 a ``.safetensors``, and ``checkpoint.json`` with the number
+of steps and the SHA-256 digests of all files, itself included. Digests are made of what is written, while it is
+written, so that they find what a disk lost.
 """
 
 from __future__ import annotations
@@ -18,11 +19,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from einturnip.core.dtypes import BF16
 from einturnip.core.errors import BindError, StoreError
 from einturnip.core.regular_files import open_regular
 from einturnip.core.unfinished import create_folder, remove_abandoned, temporary_path
 from einturnip.lang.types import Input
-from einturnip.stores import npy
+from einturnip.stores import npy, safetensors
 from einturnip.stores.file_source import as_bytes
 from einturnip.stores.home import copy
 from einturnip.stores.open import OutputRequest, open_sinks
@@ -32,6 +34,8 @@ from einturnip.stores.types import Array, Source
 KEPT = 2
 _NAME = re.compile(r"step-(\d{9,})")
 _RECORD = "checkpoint.json"
+# The tensor of a state's .safetensors.
+_KEY = "state"
 # Bytes read at a time to make a digest; the largest record that is read.
 _PIECE_NBYTES, _RECORD_NBYTES = 1 << 20, 16 << 20
 
@@ -43,6 +47,10 @@ class Checkpoint:
     path: Path
     steps: int
     states: Mapping[str, tuple[str, tuple[int, ...]]]
+
+    def location(self, name: str) -> str:
+        """The file of a state as an input names it, with its key."""
+        return os.fspath(self.path / _location(name, self.states[name][0]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,19 +93,31 @@ def save(folder: Path, steps: int, states: Mapping[str, Source], damaged: Collec
     return path
 
 
+def _location(name: str, dtype: str) -> str:
+    """The file of a state in its folder, with the key: ``.npy`` has no bf16."""
+    return f"{name}.safetensors::{_KEY}" if dtype == BF16.name else f"{name}.npy"
+
+
+def _header(source: Source, path: str) -> bytes:
+    if source.dtype == BF16:
+        return safetensors.make_header(path, {_KEY: (source.shape, source.dtype)})[0]
+    return npy.make_header(source.shape, source.dtype, path)
+
+
 def _write(folder: Path, steps: int, states: Mapping[str, Source]) -> None:
     digests = {}
     for name, source in states.items():
-        path = os.fspath(folder / f"{name}.npy")
+        location = _location(name, source.dtype.name)
+        path = os.fspath(folder / location)
         (sink,) = open_sinks([OutputRequest(path, name, source.shape, source.dtype)])
-        digest = hashlib.sha256(npy.make_header(source.shape, source.dtype, path))
+        digest = hashlib.sha256(_header(source, path))
 
         def add(block: Array, digest: Any = digest) -> None:
             digest.update(as_bytes(block))
 
         copy(source, sink, add)
         sink.commit()
-        digests[f"{name}.npy"] = digest.hexdigest()
+        digests[location.partition("::")[0]] = digest.hexdigest()
     record = {
         "steps": steps,
         "states": {n: [str(s.dtype), list(s.shape)] for n, s in states.items()},

@@ -165,7 +165,7 @@ class Session:
             for one in damaged:
                 warnings.warn(f"{one}; going on from {found.path.name}", RuntimeWarning, stacklevel=2)
             for state in self._program.states:
-                self._set_state(state.name, os.fspath(found.path / f"{state.name}.npy"))
+                self._set_state(state.name, found.location(state.name))
             self._damaged = [one.path for one in damaged]
             self.steps, self._torn = found.steps, None
             return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -19,6 +20,7 @@ from hypothesis import strategies as st
 import einturnip as et
 from einturnip.api import checkpoints
 from einturnip.cli.main import run as command
+from einturnip.core.dtypes import DTYPES
 from einturnip.core.errors import StoreError
 from einturnip.core.unfinished import temporary_path
 from einturnip.stores.arrays import array_source
@@ -142,6 +144,28 @@ def test_digests_are_those_of_the_files_however_they_are_written(shape: tuple[in
     assert np.array_equal(np.load(path / "W.npy"), W)
     told = json.loads((path / "checkpoint.json").read_text())["sha256"]["W.npy"]
     assert subprocess.run(["sha256sum", path / "W.npy"], capture_output=True, text=True).stdout.split()[0] == told
+
+
+def test_states_of_every_dtype_are_stored_and_come_back(tmp_path: Path) -> None:
+    """bf16 too, which .npy cannot name."""
+    names = [name for name in sorted(DTYPES) if name != "bool"]
+    lines = [f"state S_{name} : {name}[4] = 3\nS_{name}[i] <- S_{name}[i]" for name in names]
+    program = et.compile("\n".join([*lines, "state S_bool : bool = true", "S_bool <- S_bool", "output S_bool\n"]))
+    with program.session(arena="64KiB") as session:
+        session.step()
+        path = session.save(tmp_path)
+    assert (path / "S_bf16.safetensors").exists() and (path / "S_f32.npy").exists()
+    told = json.loads((path / "checkpoint.json").read_text())["sha256"]["S_bf16.safetensors"]
+    assert told == hashlib.sha256((path / "S_bf16.safetensors").read_bytes()).hexdigest()
+    with program.session(arena="64KiB") as session:
+        assert session.load(tmp_path) and session.steps == 1
+        for name in names:
+            state = session.state(f"S_{name}")
+            assert state.dtype == DTYPES[name].numpy and (state == 3).all()
+        assert session.state("S_bool")
+        flip(path / "S_bf16.safetensors")
+        with pytest.raises(StoreError, match="S_bf16.safetensors is not as it was written"):
+            session.load(tmp_path)
 
 
 def test_the_command_line_tells_on_standard_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
