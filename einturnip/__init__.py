@@ -6,9 +6,10 @@ c = et.einsum("ij,jk->ik", a, b, memory="512MiB")
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
+TYPE_CHECKING = False  # that of typing, which takes milliseconds to import, in which Ctrl-C would show a traceback
 if TYPE_CHECKING:
+    from typing import Any
+
     from einturnip.api.contraction import contract, einsum
     from einturnip.api.program import File, Plan, Program, Result, compile, open
     from einturnip.core.errors import (

@@ -1,14 +1,15 @@
 """Entry point of the command line: signals end the process quietly, also during imports."""
 
-import signal
-
 from einturnip.cli.signals import leave, take_signals
-from einturnip.cli.streams import prepare
 
 
 def main() -> None:
     """Run the command line and leave the process with its exit code."""
     take_signals(leave)
+    import signal
+
+    from einturnip.cli.streams import prepare
+
     prepare()
     try:
         from einturnip.cli.main import main as command_line

@@ -1,8 +1,15 @@
 """Signal handlers of the command line, from its first moment on. Imports nothing that takes time."""
 
+from __future__ import annotations
+
+# signal itself imports enum, in whose milliseconds Ctrl-C would show a traceback.
+import _signal  # type: ignore[import-not-found]
 import os
-import signal
-from types import FrameType
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import FrameType
 
 
 def leave(number: int, frame: FrameType | None = None) -> None:
@@ -11,8 +18,8 @@ def leave(number: int, frame: FrameType | None = None) -> None:
     os._exit(128 + number)
 
 
-def take_signals(handler: object) -> None:
+def take_signals(handler: Callable[[int, FrameType | None], None] | int) -> None:
     """Set the handler of SIGINT and SIGTERM; signals ignored at the start stay ignored."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        if signal.getsignal(number) != signal.SIG_IGN:
-            signal.signal(number, handler)  # type: ignore[arg-type]
+    for number in (_signal.SIGINT, _signal.SIGTERM):
+        if _signal.getsignal(number) != _signal.SIG_IGN:
+            _signal.signal(number, handler if callable(handler) else int(handler))

@@ -31,7 +31,8 @@ SCRIPT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["script
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize(
-    "module", ["einturnip.cli.main", "click", "einturnip.cli.check", "numpy", "einturnip.lang.types"]
+    "module",
+    ["einturnip.cli.streams", "einturnip.cli.main", "click", "einturnip.cli.check", "numpy", "einturnip.lang.types"],
 )
 @pytest.mark.parametrize("script", [SCRIPT, ""], ids=["script", "module"])
 def test_a_signal_during_imports_ends_the_command_quietly(script, module, number, tmp_path) -> None:
@@ -41,6 +42,23 @@ def test_a_signal_during_imports_ends_the_command_quietly(script, module, number
         [sys.executable, "-c", code], cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stderr) == (128 + number, "interrupted\n")
+
+
+BEFORE = """
+import sys
+before = {*sys.modules}
+import einturnip.cli.entry
+print(*sorted({*sys.modules} - before))
+"""
+
+
+def test_hardly_anything_is_imported_before_there_are_handlers(tmp_path) -> None:
+    """Until then Ctrl-C shows Python's traceback."""
+    done = subprocess.run(
+        [sys.executable, "-c", BEFORE], cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True, check=True
+    )
+    own = {"einturnip", "einturnip.cli", "einturnip.cli.entry", "einturnip.cli.signals"}
+    assert own <= {*done.stdout.split()} <= own | {"__future__"}
 
 
 def test_a_signal_that_was_ignored_from_the_start_stays_so(tmp_path) -> None:
