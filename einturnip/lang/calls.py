@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from einturnip.core.algebra import AGGREGATIONS
-from einturnip.core.diagnostics import Diagnostic, Edit
+from einturnip.core.diagnostics import Diagnostic, Edit, nearest
 from einturnip.core.dtypes import DTYPES
 from einturnip.lang import syntax as s
 from einturnip.lang import typing as t
@@ -108,6 +108,8 @@ def _unknown(at: Elaborating, node: s.Call) -> None:
             else f"to multiply, write {name} * (...)"
         )
         scope.error("E021", f"'{name}' is {what}, not a function", node.name_span, help_text)
+    elif not later and name in scope.later and scope.later[name] > node.name_span:
+        scope.unknown("function", name, node.name_span, (), "E021")
     elif later:
         message = f"the function '{name}' is used before it is defined"
         span = later[-1].syntax.name_span
@@ -120,8 +122,12 @@ def _unknown(at: Elaborating, node: s.Call) -> None:
     elif name in KNOWN_ELSEWHERE:
         _known_elsewhere(at, node)
     else:
-        names = [*scope.draft.functions, *FUNCTIONS, *DTYPES, *AGGREGATIONS]
-        scope.misspelt("E021", f"unknown function '{name}'", name, node.name_span, names)
+        own = list(scope.draft.functions)
+        message, names = f"unknown function '{name}'", [*own, *FUNCTIONS, *DTYPES, *AGGREGATIONS]
+        if nearest(name, names):
+            scope.misspelt("E021", message, name, node.name_span, names)
+        else:
+            scope.error("E021", message, node.name_span, f"the functions are {', '.join([*own, *sorted(FUNCTIONS)])}")
 
 
 def _known_elsewhere(at: Elaborating, node: s.Call) -> None:

@@ -152,14 +152,30 @@ class _Cutter:
             closed = None
             place = () if end == limit else ((self.tokens[end].span, "this stands in no block"),)
             message = "'{' is never closed"
-            problem = Diagnostic("E002", message, opened.span, secondary=place, help="add the missing '}'")
-            chunk.problems.append(problem)
+            help_text, edits = self._missing_brace(chunk, position + 1, end)
+            chunk.problems.append(
+                Diagnostic("E002", message, opened.span, secondary=place, help=help_text, edits=edits)
+            )
         if depth == DEEPEST_BLOCK:
             message = f"blocks nest deeper than {DEEPEST_BLOCK}"
             chunk.problems.append(Diagnostic("E008", message, opened.span))
             return end
         chunk.tokens.append(Block(opened, self.cut(position + 1, close, depth + 1), closed))
         return end
+
+    def _missing_brace(self, chunk: Chunk, begin: int, end: int) -> tuple[str, tuple[Edit, ...]]:
+        """How to close a block: a function's ends with its ``return``; where a loop's ends, its writer knows."""
+        tokens = self.tokens
+        if not chunk.tokens or all(token.type != "_FN" for token in chunk.tokens):
+            return "close the block with '}' behind its last statement", ()
+        last = next((p for p in range(begin, end) if tokens[p].type == "_RETURN"), end)
+        while last + 1 < end and not tokens[last + 1].first:
+            last += 1
+        if last == end:
+            return "end the block with: return NAME[labels], and '}' on the line below", ()
+        span = tokens[last].span
+        after = Span(span.file, span.end_line, span.end_column, span.end_line, span.end_column)
+        return "add '}' behind 'return', which ends the block of a function", (Edit(after, "\n}"),)
 
     def _next_outside(self, position: int, limit: int) -> int:
         while position < limit:
@@ -210,5 +226,11 @@ def _close(chunk: Chunk, brackets: list[Token], token: Token) -> bool:
     message = f"'{token.text}' does not close '{opener.text}'"
     place = ((opener.span, "opened here"),)
     wanted, found = f"'{_CLOSER[opener.text]}'", f"'{token.text}'"
-    chunk.problems.append(Diagnostic("E002", message, token.span, secondary=place, expected=wanted, found=found))
+    closer, span = _CLOSER[opener.text], token.span
+    if any(_CLOSER[other.text] == token.text for other in brackets):  # the closing bracket of an outer one
+        help_text = f"add the missing '{closer}'"
+        edit = Edit(Span(span.file, span.line, span.column, span.line, span.column), closer)
+    else:
+        help_text, edit = f"write '{closer}' in its place", Edit(span, closer)
+    chunk.problems.append(Diagnostic("E002", message, span, (*place,), wanted, found, help_text, edits=(edit,)))
     return False

@@ -134,8 +134,9 @@ def _unused(scope: Scope, declaration: s.InputDeclaration) -> bool:
     if name in scope.tensors:
         before = scope.tensors[name]
         if before is not None:
+            what = "state" if declaration.state else "input"
             message = f"'{name}' is defined already"
-            scope.conflict("E023", message, span, before.span, "defined here first", "give the input another name")
+            scope.conflict("E023", message, span, before.span, "defined here first", f"give the {what} another name")
         return False
     if name in scope.dims and not declaration.shape:
         scope.conflict("E023", f"'{name}' is a size already", span, scope.dims[name].span, "declared here")

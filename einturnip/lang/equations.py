@@ -146,7 +146,11 @@ class Elaboration:
         wrong = [o for o in free if (self.rest is None if o.name == "..." else self.scope.is_label(o.name))]
         for name, span, _ in wrong:
             bound = ", ".join(label.name for label in node.labels)
-            help_text = f"bind it: {node.op}[{bound}, {name}] ..."
+            in_keys = {o.name for o in occurrences(key)}
+            meant = [label.name for label in node.labels if label.name not in in_keys]
+            help_text = f"bind it as well: {node.op}[{bound}, {name}] ..."
+            if meant:  # a slip of the pen looks the same
+                help_text = f"write {' or '.join(meant)} in its place; or {help_text}"
             message = f"label '{name}' of the key is neither on the left nor bound by the aggregation"
             self.scope.error("E046", message, span, help_text)
         return None if wrong else whole_number(self, key, "a key")

@@ -57,7 +57,7 @@ def loop(scope: Scope, node: s.Loop) -> None:
     ends = _ends(scope, carried) if fine and len(draft.problems) == problems else None
     scope.constants = constants
     scope.tensors = {**before, **{n: None if ends is None else Known(ends[n], *_shape(starts[n])) for n in starts}}
-    scope.gone = {**gone, **{n: node.span for n in (*local, node.variable)}}
+    scope.gone = {**gone, **dict.fromkeys(local, node.span), node.variable: node.variable_span}
     if ends is not None:
         draft.emit(For(variable, start, stop, tuple(ends.values()), tuple(body), draft.place or node.span))
 

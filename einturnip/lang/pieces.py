@@ -37,7 +37,11 @@ def replaced(left: Left) -> Known | None:
     if base is None:
         if target.name not in scope.tensors:
             first = next(index for index in left.indices if is_number(scope, index))
-            help_text = f"define all of '{target.name}' before, as in {target.name}[i: n, ...] = 0"
+            labels = [index for index in left.indices if isinstance(index, s.Name) and not is_number(scope, index)]
+            names = [i.name if i in labels and i.name.isidentifier() else "" for i in left.indices]
+            fresh = (name for name in "ijklpqrstuvw" if name not in names)
+            axes = ", ".join(f"{name or next(fresh, 'z')}: ..." for name in names)
+            help_text = f"define all of '{target.name}' before, with its sizes: {target.name}[{axes}] = 0"
             message = f"there is no '{target.name}' yet to replace a slice of"
             scope.error("E047", message, first.span, help_text)
         return None

@@ -67,6 +67,8 @@ def _definitions(declarations: tuple[s.Declaration, ...]) -> Iterator[tuple[str,
         match declaration:
             case s.DimDeclaration(name=name, name_span=span) | s.InputDeclaration(name=name, name_span=span):
                 yield name, span
+            case s.Function(name=name, name_span=span):
+                yield name, span
             case s.Definition(targets=targets):
                 yield from ((target.name, target.name_span) for target in reversed(targets))
             case _:

@@ -142,8 +142,10 @@ class Scope:
         """Note an unknown name: where it was or will be defined, else the nearest known one."""
         outside = self.outside
         if name in self.gone:
-            help_text = f"to keep it, define {name} before the loop"
-            message = f"'{name}' is the loop's own, and not known after it"
+            counts = self.draft.text(self.gone[name]) == name
+            help_text = "" if counts else f"to keep it, define {name} before the loop"
+            what = "loop's variable" if counts else "loop's own"
+            message = f"'{name}' is the {what}, and not known after it"
             self.conflict(code, message, span, self.gone[name], "the loop", help_text)
         elif name in self.later and self.later[name] > span:
             message = f"'{name}' is used before it is defined"

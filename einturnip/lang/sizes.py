@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Literal, assert_never
 
-from einturnip.core.diagnostics import Diagnostic, Span
+from einturnip.core.diagnostics import Diagnostic, Edit, Span
 from einturnip.core.errors import SourceError
 from einturnip.lang.types import AxisSize, SizeExpr, SizeLiteral, SizeName, SizeOp
 
@@ -68,14 +69,17 @@ def _apply(expr: SizeOp, op: str, numbers: list[int], values: Mapping[str, int])
             if b == 0:
                 raise _error(expr, f"size {size_text(expr)} divides by zero", values)
             if op == "div" and a % b:
-                raise _error(expr, f"size {size_text(expr)} is not exact: {a} / {b} leaves {a % b}", values)
+                message = f"size {size_text(expr)} is not exact: {a} / {b} leaves {a % b}"
+                raise _error(expr, message, values, size_text(replace(expr, op="floordiv")))
             return a % b if op == "mod" else a // b
 
 
-def _error(expr: SizeOp, message: str, values: Mapping[str, int]) -> SourceError:
+def _error(expr: SizeOp, message: str, values: Mapping[str, int], rounded: str = "") -> SourceError:
     found = ", ".join(f"{name} = {values[name]}" for name in size_names(expr) if name in values)
-    help_text = "for the whole part use //" if "not exact" in message else ""
-    return SourceError((Diagnostic("E050", message, expr.span, found=found, help=help_text),))
+    help_text = f"to round down, write {rounded}" if rounded else ""
+    # The span may include parentheses, which the text does not have. Names in functions have a dot.
+    edits = (Edit(expr.span, f"({rounded})"),) if rounded and "." not in rounded else ()
+    return SourceError((Diagnostic("E050", message, expr.span, found=found, help=help_text, edits=edits),))
 
 
 def size_names(expr: SizeExpr) -> tuple[str, ...]:

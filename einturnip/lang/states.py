@@ -43,7 +43,9 @@ def _no_state(scope: Scope, name: str, target: s.Target) -> None:
     if known is not None:
         message = f"'{name}' is no state, and '<-' changes states only"
         written = scope.draft.text(target.span) or name
-        what = f"declare it by state {name} : ..." if isinstance(known.tensor, Input) else f"write {written} = ..."
+        what = (
+            "declare it by 'state' instead of 'input'" if isinstance(known.tensor, Input) else f"write {written} = ..."
+        )
         scope.conflict("E080", message, span, known.span, "defined here", what)
     elif name not in scope.tensors:
         states = [each for each in scope.tensors if is_state(scope, each)]

@@ -174,7 +174,7 @@ def _bind(at: Elaboration, index: s.Index, keys: list[tuple[int, s.Node]], own: 
             scope.error("E034", "a part of an axis cannot stand on the left", span, help_text)
         case s.Element(span=span) | s.Call(span=span):
             text = scope.draft.text(span) or "key"
-            help_text = f"to aggregate by a key write how many groups there are: [{text}: n]"
+            help_text = f"to aggregate by a key write how many groups there are: [{text}: ...]"
             scope.error("E034", "the left side of an equation names labels", span, help_text, expected="a label")
         case _:
             help_text = "a number replaces a slice of a tensor" if isinstance(index, s.Binary) else ""

@@ -149,7 +149,7 @@ def test_loops_print_as_themselves() -> None:
     ("text", "code", "says"),
     [
         ("for t in 0 .. 3 { y[i] = x[i] }\nz[i] = y[i]", "E020", "the loop's own"),
-        ("for t in 0 .. 3 { y[i] = x[i] }\nz = t", "E020", "the loop's own"),
+        ("for t in 0 .. 3 { y[i] = x[i] }\nz = t", "E020", "the loop's variable"),
         ("for t in 0 .. 3 { s[i] = x[i]\n }\ns = 1\nfor t in 0 .. 3 { s[i] = x[i] }", "E048", "number of axes"),
         ("for t in 0 .. 3 { x[i] = f64(x[i]) }", "E048", "f64"),
         ("for t in 0 .. 3 { x[i] = x[i] > 0 }", "E048", "bool"),

@@ -10,11 +10,13 @@ import numpy as np
 import pytest
 
 from einturnip.core.diagnostics import Diagnostic, Edit, Span, did_you_mean, mended
-from einturnip.core.errors import SourceError
+from einturnip.core.errors import BindError, SourceError
+from einturnip.eingraph.build import build
 from einturnip.lang import compile_text
 from einturnip.lang.evaluate import evaluate
 from einturnip.lang.known_elsewhere import KNOWN_ELSEWHERE, REWRITES
 from einturnip.lang.words import FUNCTIONS
+from tests.lang.test_bad import header
 
 FOLDER = Path(__file__).parent.parent / "bad"
 PROGRAMS = sorted(FOLDER.glob("*.ein"))
@@ -23,9 +25,14 @@ MOST_ROUNDS = 8
 
 
 def problems(text: str, name: str) -> tuple[Diagnostic, ...]:
+    """The errors of a program, also those of the sizes that its head states."""
+    stated = {word: dict(item.split("=") for item in header(text, word).split()) for word in ("shapes", "dims")}
+    shapes = {name: tuple(map(int, shape.split("x"))) for name, shape in stated["shapes"].items()}
     try:
-        compile_text(text, name)
-    except SourceError as error:
+        program = compile_text(text, name)
+        if any(stated.values()):
+            build(program, shapes, {name: int(size) for name, size in stated["dims"].items()})
+    except (SourceError, BindError) as error:
         return tuple(d for d in error.diagnostics if d.severity == "error")
     return ()
 
@@ -136,6 +143,12 @@ MEANINGS: list[tuple[str, Any]] = [
     ("y[j] = hypot(x[j], x[j] - 1)", np.hypot(X, X - 1)),
     ("y[j] = deg2rad(x[j])", np.deg2rad(X)),
     ("y[j] = cbrt(x[j] - 3)", np.cbrt(X - 3)),
+    ("dim h = 7\ndim q = 2 * (h / 2)\ny[i: q] = 1", np.ones(6)),
+    ("dim h = 7\ndim q = h / 2 + 1\ny[i: q] = 1", np.ones(4)),
+    ("y = sum[j] x[j)", X.sum()),
+    ("y[j] = 2 * (x[j] + 1]", 2 * (X + 1)),
+    ("y[j: 2*(4-1] = 3", np.full(6, 3)),
+    ("fn twice(a) {\n  return 2 * a\ny[j] = twice(x[j])", 2 * X),
 ]
 
 
@@ -146,6 +159,31 @@ def test_applied_help_means_what_was_meant(wrong: str, meant: Any) -> None:
     after, left = mend(text, "wrong.ein")
     assert not left, f"{after}\n{left}"
     np.testing.assert_allclose(evaluate(compile_text(after), {"A": A, "x": X})["y"], meant, rtol=1e-12, err_msg=after)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "shown"),
+    [
+        ("y[k[i]: 5] = sum[j] x[j]", "write j in its place; or bind it as well: sum[j, i] ..."),
+        ("y[k[j], i] = sum[j] A[i, j]", "to aggregate by a key write how many groups there are: [k[j]: ...]"),
+        ("y[2, j] = x[j]", "define all of 'y' before, with its sizes: y[i: ..., j: ...] = 0"),
+        ("for t in 0 .. 3 { y[t] = x[t] }", "define all of 'y' before, with its sizes: y[i: ...] = 0"),
+        ("for t in 0 .. 3 { y = x[t] }\nz = t", ""),
+        ("for t in 0 .. 3 {\n y = x[t]", "close the block with '}' behind its last statement"),
+        ("fn f(a) {\n b = a", "end the block with: return NAME[labels], and '}' on the line below"),
+        ("y[j] = later(x[j])\nfn later(a) = a", "move the definition up"),
+        ("state y : f32 = 0\nstate y : f32 = 0", "give the state another name"),
+        ("x[j] <- x[j]", "declare it by 'state' instead of 'input'"),
+    ],
+)
+def test_help_that_leaves_a_choice(wrong: str, shown: str) -> None:
+    found = problems(f"{GIVEN}input k : i32[m]\n{wrong}\noutput y\n", "choice.ein")
+    assert found[0].help == shown and not found[0].edits
+
+
+def test_an_unknown_function_is_answered_by_those_that_there_are() -> None:
+    (found,) = problems(f"fn own(a) = a\n{GIVEN}y[j] = undefined(x[j])\noutput y\n", "unknown.ein")
+    assert found.help.startswith("the functions are own, abs, ceil, ") and not found.edits
 
 
 def test_a_label_that_is_bound_nowhere_may_be_a_slip() -> None:
