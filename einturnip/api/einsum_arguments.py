@@ -27,7 +27,8 @@ _OPTIMIZERS = frozenset({
 def require_casting(casting: object) -> None:
     """Refuse what is no rule of NumPy's for casts."""
     if casting not in _CASTINGS:
-        raise BindError(f"casting={casting!r} is no rule for casts. help: one of {', '.join(map(repr, _CASTINGS))}")
+        error = BindError if isinstance(casting, str) else DTypeError
+        raise error(f"casting={casting!r} is no rule for casts. help: one of {', '.join(map(repr, _CASTINGS))}")
 
 
 def memory_order(order: object, operands: Sequence[Any]) -> Literal["C", "F"]:
@@ -37,7 +38,8 @@ def memory_order(order: object, operands: Sequence[Any]) -> Literal["C", "F"]:
     """
     asked = order.upper() if isinstance(order, str) else "K" if order is None else ""
     if asked not in ("K", "A", "C", "F"):
-        raise BindError(f"order={order!r} is no memory order. help: one of 'C', 'F', 'A' or 'K'")
+        error = BindError if isinstance(order, str) else DTypeError
+        raise error(f"order={order!r} is no memory order. help: one of 'C', 'F', 'A' or 'K'")
     arrays = [value for value in operands if isinstance(value, np.ndarray)]
     columns = (
         bool(arrays) and all(a.flags.f_contiguous for a in arrays) and not all(a.flags.c_contiguous for a in arrays)

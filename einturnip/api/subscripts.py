@@ -11,7 +11,7 @@ from types import EllipsisType
 from typing import Any, TypeAlias
 
 from einturnip.core.dtypes import BOOL, DType
-from einturnip.core.errors import BindError
+from einturnip.core.errors import BindError, DTypeError
 from einturnip.lang.words import RESERVED
 
 # Characters that separate labels and terms.
@@ -124,7 +124,7 @@ def _from_lists(arguments: Sequence[Any]) -> tuple[tuple[Subscripts, ...], list[
 
 def _listed(labels: Any) -> Term:
     if isinstance(labels, str | bytes) or not isinstance(labels, Iterable):
-        raise BindError(
+        raise DTypeError(
             "einsum without a subscripts string takes operand, labels, operand, labels, ...: [0, 1] or [0, ...]"
         )
     term = tuple(map(_label, labels))
@@ -139,9 +139,12 @@ def _label(label: Any) -> Label | EllipsisType:
     try:
         number = operator.index(label)
     except TypeError:
-        number = -1
+        message = f"a label is a number from 0, a name, or an ellipsis, not {type(label).__name__}"
+        raise DTypeError(
+            f"{message}. help: subscripts as a string come first, labels in lists behind each operand"
+        ) from None
     if number < 0:
-        raise BindError(f"the label {label!r} is neither a number from 0, a name, nor an ellipsis")
+        raise BindError(f"the label {number} is negative. help: labels are numbers from 0, names, or an ellipsis")
     return number
 
 
@@ -191,7 +194,8 @@ def _spelled(position: int, shape: tuple[int, ...], hidden: Labels, subscripts: 
     named = len(term) - (... in term)
     if _misfit(term, len(shape)):
         raise BindError(
-            f"'{_part_of(_written(term))}' in '{_part_of(subscripts.text, _written(term))}' names {named} axes, "
+            f"'{_part_of(_written(term))}' in '{_part_of(subscripts.text, _written(term))}' names {named} "
+            f"{'axis' if named == 1 else 'axes'}, "
             f"but operand {position} has {len(shape)}: shape {list(shape)}"
         )
     rest = hidden[len(hidden) - (len(shape) - named) :]

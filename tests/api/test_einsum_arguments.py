@@ -156,3 +156,10 @@ def test_a_size_with_a_value_is_fixed_and_says_how_to_leave_it_open() -> None:
         et.compile(text)(x=np.zeros(2), dims={"steps": 2})
     free = et.compile(text.replace("dim steps = 3", "dim steps"))
     np.testing.assert_array_equal(free(x=np.zeros(2), dims={"steps": 2})["x"], [2, 2])
+
+
+@pytest.mark.parametrize("arguments", [{"order": 3}, {"casting": 3}, {"casting": None}, {"optimize": 3}], ids=str)
+def test_arguments_of_another_type_are_type_errors(arguments: dict[str, Any]) -> None:
+    for module in (np, et):
+        with pytest.raises(TypeError):
+            module.einsum("ij->i", X, **arguments)  # type: ignore[attr-defined]

@@ -113,11 +113,11 @@ def test_an_axis_of_size_one_broadcasts():
         (("...i...->i", A), "an ellipsis is three dots, once in each operand"),
         (("...j->j", A), "lacks the ellipsis"),
         ((A, "ij"), "takes operand, labels"),
-        ((A, [0, -1]), "the label -1 is neither a number from 0, a name, nor an ellipsis"),
-        ((A, [0, 1.5]), "the label 1.5 is neither"),
+        ((A, [0, -1]), "the label -1 is negative. help: labels are numbers from 0, names, or an ellipsis"),
+        ((A, [0, 1.5]), "a label is a number from 0, a name, or an ellipsis, not float"),
         ((A, [..., 0, ...]), "more than one ellipsis"),
         ((A, [0, 1], [7]), r"label '7' of the result of '\[0, 1\] -> \[7\]' is in no operand"),
-        ((A, [0]), r"'\[0\]' in '\[0\]' names 1 axes, but operand 0 has 2"),
+        ((A, [0]), r"'\[0\]' in '\[0\]' names 1 axis, but operand 0 has 2"),
         ((A,), "needs subscripts and at least one operand"),
         ((), "needs subscripts"),
     ],
@@ -125,6 +125,14 @@ def test_an_axis_of_size_one_broadcasts():
 def test_what_is_refused(arguments, message):
     with pytest.raises(BindError, match=message):
         contraction(*arguments)
+
+
+@pytest.mark.parametrize("arguments", [(3, A), (A, [0, 1.5]), (A, [0, None]), (A, 3), (A, "ij")], ids=str)
+def test_what_is_no_label_is_a_type_error(arguments):
+    """As in NumPy."""
+    with pytest.raises(TypeError) as refused:
+        contraction(*arguments)
+    assert isinstance(refused.value, BindError) and len(str(refused.value)) < 200
 
 
 def test_the_program_casts_and_accumulates_in_the_result_type():

@@ -1,7 +1,9 @@
 """Any text gives a program or diagnostics, never anything else, and soon."""
 
 import random
-import time
+import sys
+from types import FrameType
+from typing import Any
 
 import pytest
 from hypothesis import example, given, settings
@@ -131,7 +133,8 @@ def test_texts(text: str) -> None:
 # -- programs of this repository, cut and sewn together ----------------------------------------------------------------
 
 CORPUS = [MESSY, PROGRAM, *(path.read_text(encoding="utf-8") for path in PROGRAMS)]
-SECONDS_A_KILOBYTE = 1.0
+# Calls of functions for each character of a text, and in all, that no text may exceed.
+CALLS_A_CHARACTER, CALLS = 200, 30_000
 
 
 def mutated(draw: random.Random) -> str:
@@ -168,11 +171,26 @@ def _tokens_mutated(text: str, other: str, draw: random.Random) -> str:
     return "\n".join(lines)
 
 
-def prompt(text: str) -> None:
-    """It compiles or says why, within the time there is; where its grammar is right, it has a canonical form."""
-    start = time.process_time()
+def calls(text: str) -> int:
+    """Calls of functions that compiling a text takes."""
+    count = 0
+
+    def note(frame: FrameType, event: str, argument: Any) -> None:
+        nonlocal count
+        count += event in ("call", "c_call")
+
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        compiles_or_says_why(text)
+    finally:
+        sys.setprofile(before)
+    return count
+
+
+def sound(text: str) -> None:
+    """It compiles or says why; where its grammar is right, it has a canonical form."""
     compiles_or_says_why(text)
-    assert time.process_time() - start < SECONDS_A_KILOBYTE * (1 + len(text) / 1000)
     try:
         formatted = format_text(text)
     except SourceError:
@@ -184,13 +202,13 @@ def prompt(text: str) -> None:
 def test_seeded_mutations(seed: int) -> None:
     draw = random.Random(seed)
     for _ in range(10):
-        prompt(mutated(draw))
+        sound(mutated(draw))
 
 
 @settings(max_examples=150, deadline=None)
 @given(st.randoms(use_true_random=False))
 def test_drawn_mutations(draw: random.Random) -> None:
-    prompt(mutated(draw))
+    sound(mutated(draw))
 
 
 @pytest.mark.parametrize(
@@ -221,5 +239,6 @@ def test_drawn_mutations(draw: random.Random) -> None:
     ],
     ids=lambda text: repr(text[:12]),
 )
-def test_long_texts_take_no_longer_than_they_are(text: str) -> None:
-    prompt(text)
+def test_long_texts_take_no_more_calls_than_they_are_long(text: str) -> None:
+    sound(text)
+    assert calls(text) < CALLS + CALLS_A_CHARACTER * len(text)
