@@ -143,26 +143,38 @@ def _openblas(library: threadpoolctl.LibController) -> _Limited | None:
 
 
 class _BlasLimits:
-    """The limits in force, oldest first: runs in several threads begin and end in any order."""
+    """The limits in force, oldest first: runs in several threads begin and end in any order.
+
+    Each is a weak reference: one that Ctrl-C kept from ending is forgotten when the next one ends.
+    """
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.limits: list[int] = []
+        self.limits: dict[int, tuple[weakref.ref[blas_threads], int]] = {}
         self.before: list[int] = []
 
-    def enter(self, n: int) -> None:
+    def enter(self, limit: blas_threads, n: int) -> None:
+        libraries = _libraries()
         with self.lock:
             if not self.limits:
-                self.before = [library.get() for library in _libraries()]
-            self.limits.append(n)
-            for library in _libraries():
+                self.before = [library.get() for library in libraries]
+            self.limits[id(limit)] = weakref.ref(limit), n
+            for library in libraries:
                 library.set(n)
 
-    def leave(self, n: int) -> None:
+    def leave(self, limit: blas_threads) -> None:
+        """End a limit; once more where an interrupt came between: it is in force until all is done."""
         with self.lock:
-            self.limits.remove(n)
+            if id(limit) not in self.limits:
+                return
+            alone = len(self.limits) == 1
+            others = [] if alone else [n for held, n in self.limits.values() if held() not in (None, limit)]
             for library, before in zip(_libraries(), self.before, strict=True):
-                library.set(self.limits[-1] if self.limits else before)
+                library.set(others[-1] if others else before)
+            if others:
+                del self.limits[id(limit)]
+            else:
+                self.limits.clear()
 
 
 _blas_limits = _BlasLimits()
@@ -171,16 +183,24 @@ _blas_limits = _BlasLimits()
 class blas_threads:
     """Within, BLAS calls use at most ``n`` threads, in the whole process; after the last one, as many as before."""
 
-    __slots__ = ("_n",)
+    __slots__ = ("__weakref__", "_n")
 
     def __init__(self, n: int) -> None:
         self._n = n
 
     def __enter__(self) -> None:
-        _blas_limits.enter(self._n)
+        try:
+            _blas_limits.enter(self, self._n)
+        except BaseException:  # Ctrl-C: there is no __exit__ after it
+            _blas_limits.leave(self)
+            raise
 
     def __exit__(self, *_: object) -> None:
-        _blas_limits.leave(self._n)
+        try:
+            _blas_limits.leave(self)
+        except BaseException:
+            _blas_limits.leave(self)
+            raise
 
 
 @dataclass(frozen=True, slots=True)

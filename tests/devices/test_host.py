@@ -30,6 +30,7 @@ from einturnip.devices.host import (
 )
 from einturnip.devices.peaks import measure_peak
 from tests.devices.blas import blas_thread_count
+from tests.runtime.interrupting import calls_made
 
 
 def test_arena_arrays_share_its_bytes() -> None:
@@ -85,6 +86,27 @@ def test_blas_threads_are_limited_and_restored() -> None:
                 work()
                 assert blas_thread_count() == 2
     assert found == [1] * 4
+
+
+def test_no_interrupt_leaves_a_limit_that_outlasts_the_next() -> None:
+    def limited() -> None:
+        with blas_threads(1):
+            found.append(blas_thread_count())
+
+    found, kept, interrupted = list[int](), list[bool](), 0
+    with threadpoolctl.threadpool_limits(2, user_api="blas"):
+        limited()
+        for at in range(1, calls_made(limited) + 1):
+            try:
+                calls_made(limited, at)
+            except KeyboardInterrupt:
+                interrupted += 1
+            kept.append(blas_thread_count() != 2)
+            limited()
+            assert blas_thread_count() == 2, at
+    # Where __exit__ is interrupted at its first instruction, nothing can be done before the next limit.
+    assert sum(kept) <= 1
+    assert interrupted > 20 and set(found) == {1}
 
 
 def _in_a_thread(work: Callable[[], None]) -> None:
