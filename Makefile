@@ -35,7 +35,7 @@ check: format lint types layers prose test docs wheel
 	@echo "make check: all passed"
 
 # For the time between two edits: the static checks, and the folders whose tests take a few milliseconds each.
-QUICK := tests/core tests/lang tests/language tests/oracle
+QUICK := tests/ir tests/lang tests/language tests/oracle
 quick: format lint types layers prose
 	$(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal -m "not gpu and not slow" $(QUICK)
 	@echo "make quick: all passed"
@@ -63,11 +63,11 @@ test: $(VENV)/.dev
 
 # The long variants, which 'check' leaves out; those for CUDA are under 'cuda'.
 slow: $(VENV)/.dev
-	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "slow and not gpu" --ignore=tests/codegen/cuda/test_compiled.py
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "slow and not gpu" --ignore=tests/kernels/cuda/test_compiled.py
 
 # Every CUDA source that the tests' programs make, compiled for each architecture; 'check' compiles a sample.
 cuda: $(VENV)/.dev
-	$(BIN)/python -m pytest -s -m slow tests/codegen/cuda/test_compiled.py
+	$(BIN)/python -m pytest -s -m slow tests/kernels/cuda/test_compiled.py
 
 # The examples on the pages are run by tests/test_docs.py, under 'test'.
 docs: $(VENV)/.dev

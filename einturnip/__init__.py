@@ -10,7 +10,7 @@ TYPE_CHECKING = False  # that of typing, which takes milliseconds to import, in 
 if TYPE_CHECKING:
     from typing import Any
 
-    from einturnip.api.contraction import contract, einsum
+    from einturnip.api.einsum import contract, einsum
     from einturnip.api.program import File, Plan, Program, Result, compile, open
     from einturnip.core.errors import (
         BindError,
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
-    "einturnip.api.contraction": ("contract", "einsum"),
+    "einturnip.api.einsum": ("contract", "einsum"),
     "einturnip.api.program": ("File", "Plan", "Program", "Result", "compile", "open"),
     "einturnip.core.errors": (
         "BindError",

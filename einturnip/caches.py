@@ -23,7 +23,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from einturnip.core.unfinished import create_file, is_temporary, remove_abandoned
+from einturnip.core.unfinished_files import create_file, is_temporary, remove_abandoned
 
 Piece: TypeAlias = "bytes | memoryview"
 KIB, MIB = 1 << 10, 1 << 20
@@ -40,16 +40,16 @@ _PRUNED_EVERY = 32
 _OFF, _ON = ("off", "0", "no"), ("", "on", "1", "yes")
 
 
-class Damaged(ValueError):
+class DamagedEntry(ValueError):
     """An entry is not what was written under its key."""
 
 
-class Foreign(Damaged):
+class ForeignEntry(DamagedEntry):
     """An entry is no file, or another user could have written it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class CacheEntry:
     """A file of a cache: its name within the cache, when it was last used, and its size in bytes."""
 
     name: str
@@ -102,14 +102,14 @@ class Cache:
             status = os.fstat(fd)
             _require_own(status)
             if not HEADER_NBYTES <= status.st_size <= HEADER_NBYTES + self.max_entry_nbytes:
-                raise Damaged(f"it has {status.st_size} bytes")
+                raise DamagedEntry(f"it has {status.st_size} bytes")
             held = memoryview(os.read(fd, status.st_size))
             _drop_pages(fd, len(held))
         finally:
             os.close(fd)
         data = held[HEADER_NBYTES:]
         if held[:HEADER_NBYTES] != self._header(name, [data]):
-            raise Damaged("its digest is another")
+            raise DamagedEntry("its digest is another")
         return data
 
     def write(self, entries: Mapping[str, Sequence[Piece]]) -> None:
@@ -149,7 +149,7 @@ class Cache:
         """Whether an entry can be used."""
         try:
             self.read(name)
-        except (OSError, Damaged):
+        except (OSError, DamagedEntry):
             return False
         return True
 
@@ -161,7 +161,7 @@ class Cache:
             return False
         return True
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[CacheEntry]:
         """What is in the cache, the longest unused first."""
         top, found = self.path(), []
         for folder, files in self._walk():
@@ -171,7 +171,7 @@ class Cache:
                     with contextlib.suppress(OSError):  # another process has just removed it
                         status = os.lstat(path)
                         name = "" if self.file else os.path.relpath(path, top)
-                        found.append(Entry(name, status.st_mtime, status.st_size))
+                        found.append(CacheEntry(name, status.st_mtime, status.st_size))
         return sorted(found, key=lambda entry: (entry.used, entry.name))
 
     def prune(self) -> None:
@@ -265,11 +265,11 @@ def _require_own(status: os.stat_result) -> None:
         Foreign: why.
     """
     if not stat.S_ISREG(status.st_mode):
-        raise Foreign("it is not a regular file")
+        raise ForeignEntry("it is not a regular file")
     if status.st_uid != os.geteuid():
-        raise Foreign("it belongs to another user")
+        raise ForeignEntry("it belongs to another user")
     if status.st_mode & 0o022:
-        raise Foreign("other users can write to it")
+        raise ForeignEntry("other users can write to it")
 
 
 def _write_full(fd: int, piece: Piece) -> None:

@@ -14,12 +14,12 @@ from pathlib import Path
 import numpy as np
 from policies import Workload, workload
 
-from einturnip.core.described import Described, described
-from einturnip.memgraph.policies import Budgets, Ours, place
+from einturnip.cost.described_machines import DescribedMachine, described
+from einturnip.memgraph.policies import DefaultPolicy, MemoryBudgets, place
 from einturnip.memgraph.types import Lane
-from einturnip.runtime.dispatch import DISPATCHERS
-from einturnip.runtime.simulate import run
-from einturnip.runtime.virtual import Noise, lanes_of
+from einturnip.runtime.simulate.dispatch import DISPATCHERS
+from einturnip.runtime.simulate.simulator import TimingNoise, lanes_of
+from einturnip.runtime.simulate.virtual_clock import run
 
 PROGRAMS = ("mlp_training", "llama")
 SHARES = (0.5, 0.25, 0.12)
@@ -28,10 +28,12 @@ WAYS = {"free": "#1a6", "list": "#26c", "fixed": "#c62", "double-buffering": "#a
 WIDTH, HEIGHT, LEFT, TOP = 250, 190, 46, 34
 
 
-def measured(work: Workload, machine: Described, share: float, seeds: int) -> dict[str, list[tuple[float, float]]]:
+def measured(
+    work: Workload, machine: DescribedMachine, share: float, seeds: int
+) -> dict[str, list[tuple[float, float]]]:
     """For each dispatch and jitter the mean makespan over the kernels' sum, and half its 95% interval."""
     budget = int(work.peak * share)
-    graph = place(work.tasks(budget), machine, Budgets(budget, machine.memory["host"]), Ours())
+    graph = place(work.tasks(budget), machine, MemoryBudgets(budget, machine.memory["host"]), DefaultPolicy())
     names, lanes = lanes_of(graph, machine)
     slots = {lane: machine.workers if lane == Lane.COMPUTE else 1 for lane in range(len(names))}
     of = lanes.tolist()
@@ -39,7 +41,7 @@ def measured(work: Workload, machine: Described, share: float, seeds: int) -> di
     kernels = float(graph.seconds[lanes == Lane.COMPUTE].sum()) / machine.workers
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in WAYS}
     for jitter in JITTERS:
-        drawn = [Noise(jitter, 0.0, seed).applied(graph).tolist() for seed in range(1 if jitter == 0 else seeds)]
+        drawn = [TimingNoise(jitter, 0.0, seed).applied(graph).tolist() for seed in range(1 if jitter == 0 else seeds)]
         for name, way in ways.items():
             spans = [run(way.graph, way.ranks, slots, s, of, way.in_order).makespan / kernels for s in drawn]
             half = 1.96 * float(np.std(spans, ddof=1)) / len(spans) ** 0.5 if len(spans) > 1 else 0.0

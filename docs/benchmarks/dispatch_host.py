@@ -23,20 +23,20 @@ import numpy as np
 from dispatch import WAYS, svg
 from policies import FOLDER, cut_finely
 
-from einturnip.core.described import described
-from einturnip.core.machine import Machine
+from einturnip.cost.described_machines import described
+from einturnip.cost.machine import Machine
 from einturnip.devices.host import blas_threads
 from einturnip.eingraph.types import InputNode
 from einturnip.memgraph.build import build
 from einturnip.memgraph.check import check
 from einturnip.memgraph.types import Lane, MemGraph, OpKind
-from einturnip.runtime.dispatch import DISPATCHERS, Dispatch
-from einturnip.runtime.execute import HostExecutor
-from einturnip.runtime.loop import run_ops
-from einturnip.runtime.policies import critical_path
-from einturnip.runtime.standing import Standing
-from einturnip.runtime.state import State
-from einturnip.stores.arrays import ArraySource, array_sink
+from einturnip.runtime.host.event_loop import run_ops
+from einturnip.runtime.host.executor import OpExecutor
+from einturnip.runtime.host.run_resources import RunResources
+from einturnip.runtime.scheduler.policies import critical_path
+from einturnip.runtime.scheduler.state_machine import SchedulerState
+from einturnip.runtime.simulate.dispatch import DISPATCHERS, DispatchPlan
+from einturnip.storage.arrays import ArraySource, array_sink
 
 # The programs of the table, made small: what stands there, and what stands here.
 PROGRAMS = {
@@ -57,12 +57,12 @@ class Ready:
     """A plan and all that its runs take; ``graph`` has the seconds that its ops take here."""
 
     graph: MemGraph
-    standing: Standing
+    standing: RunResources
     sources: list[ArraySource | None]
-    ways: dict[str, Dispatch]
+    ways: dict[str, DispatchPlan]
     least: float
 
-    def run(self, way: Dispatch, delays: list[float] | None) -> tuple[float, np.ndarray]:
+    def run(self, way: DispatchPlan, delays: list[float] | None) -> tuple[float, np.ndarray]:
         """Seconds of a run, and those of each op."""
         outputs = self.graph.taskgraph.decomposition.graph
         sinks = [
@@ -70,8 +70,8 @@ class Ready:
                        outputs.nodes[i].dtype)
             for name, i in outputs.outputs
         ]  # fmt: skip
-        executor = HostExecutor(way.graph, self.standing.arena, self.sources, sinks, self.standing.spill)
-        state = State(way.graph, way.ranks, LANES, None, way.in_order)
+        executor = OpExecutor(way.graph, self.standing.arena, self.sources, sinks, self.standing.spill)
+        state = SchedulerState(way.graph, way.ranks, LANES, None, way.in_order)
         execute = executor.run if delays is None else delayed(executor.run, delays)
         with blas_threads(1):
             trace = run_ops(way.graph, state, execute, executor.describe, LANES, crew=self.standing.crew)
@@ -108,8 +108,8 @@ def ready(name: str, share: float) -> Ready:
         else None
         for n in tasks.decomposition.graph.nodes
     ]
-    made = Ready(graph, Standing(graph, LANES, critical_path), sources, {}, 0.0)
-    free = Dispatch(graph, critical_path(graph), False)
+    made = Ready(graph, RunResources(graph, LANES, critical_path), sources, {}, 0.0)
+    free = DispatchPlan(graph, critical_path(graph), False)
     runs = [made.run(free, None) for _ in range(6)][1:]
     took = np.median([ops for _, ops in runs], axis=0)
     transfers = IS_TRANSFER[graph.kind]

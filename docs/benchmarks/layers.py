@@ -15,11 +15,11 @@ from pathlib import Path
 from statistics import median
 
 from einturnip.api.inputs import compile_path
-from einturnip.decomp.candidates import candidates
-from einturnip.decomp.eindecomp import eindecomp
-from einturnip.eingraph.rewrite import rewrite
+from einturnip.compiler import bind
+from einturnip.eingraph.rewrite.passes import rewrite
 from einturnip.eingraph.types import EinGraph
-from einturnip.pipeline import bind
+from einturnip.tiling.eindecomp import eindecomp
+from einturnip.tiling.partitionings import candidates
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 MODELS = {

@@ -9,23 +9,23 @@ import argparse
 
 import numpy as np
 
-from einturnip.core.described import Described, described
 from einturnip.core.errors import CapacityError
-from einturnip.core.machine import Machine
-from einturnip.decomp.alike import grouped
-from einturnip.decomp.build import label_classes, lay_out
-from einturnip.decomp.search import cuts
-from einturnip.eingraph.build import build as build_graph
-from einturnip.eingraph.rewrite import rewrite
+from einturnip.cost.described_machines import DescribedMachine, described
+from einturnip.cost.machine import Machine
+from einturnip.eingraph.build.program import build as build_graph
+from einturnip.eingraph.rewrite.passes import rewrite
 from einturnip.lang import compile_text
-from einturnip.memgraph.policies import Budgets, place_trace
+from einturnip.memgraph.policies import MemoryBudgets, place_trace
 from einturnip.memgraph.policies.autotm import AutoTM
 from einturnip.memgraph.policies.trace import peak_nbytes, trace, working_set_nbytes
-from einturnip.runtime.choose import place_ours
-from einturnip.runtime.dispatch import fixed, free_order
-from einturnip.runtime.virtual import simulate_on
+from einturnip.runtime.simulate.choose_offload import place_default
+from einturnip.runtime.simulate.dispatch import fixed, free_order
+from einturnip.runtime.simulate.simulator import simulate_on
 from einturnip.taskgraph.build import build as build_tasks
 from einturnip.taskgraph.types import TaskGraph
+from einturnip.tiling.build import label_classes, lay_out
+from einturnip.tiling.equivalence import equivalence_classes
+from einturnip.tiling.search import successive_tilings
 
 SIZES = {"a": 1024, "b": 2048, "c": 4096, "d": 3072}
 AMPLE = 1 << 46
@@ -59,20 +59,22 @@ def drawn(seed: int) -> TaskGraph:
 def whole(text: str) -> TaskGraph:
     """The tasks of a program whose tensors are not cut."""
     graph = rewrite(build_graph(compile_text(text, "drawn.ein"), {}, {}, {}), None)
-    together = grouped(graph, label_classes(graph))
-    return build_tasks(lay_out(together, next(cuts(together, Machine(), {}, 1000)).tiles, AMPLE), Machine())
+    together = equivalence_classes(graph, label_classes(graph))
+    return build_tasks(
+        lay_out(together, next(successive_tilings(together, Machine(), {}, 1000)).tiles, AMPLE), Machine()
+    )
 
 
-def compared(seed: int, machine: Described) -> tuple[float, float, float] | None:
+def compared(seed: int, machine: DescribedMachine) -> tuple[float, float, float] | None:
     """Seconds of the optimum, of its plan when simulated, and of ours; None where nothing has to leave.
 
     Ours is run in free order and as streams in the program's order; the better of the two counts, as in the table.
     """
     tasks = drawn(seed)
-    ample = trace(tasks, machine, Budgets(AMPLE, AMPLE))
+    ample = trace(tasks, machine, MemoryBudgets(AMPLE, AMPLE))
     least, most = working_set_nbytes(ample), peak_nbytes(ample)
     share = np.random.default_rng([seed, 1]).choice([0.1, 0.3, 0.6])
-    seen = trace(tasks, machine, Budgets(int(least + share * (most - least)), AMPLE))
+    seen = trace(tasks, machine, MemoryBudgets(int(least + share * (most - least)), AMPLE))
     if most <= least:
         return None
     best = AutoTM()
@@ -80,7 +82,7 @@ def compared(seed: int, machine: Described) -> tuple[float, float, float] | None
         planned = simulate_on(place_trace(seen, best), machine).makespan
     except CapacityError:
         return None
-    graph = place_ours(seen)
+    graph = place_default(seen)
     return best.seconds, planned, min(simulate_on(graph, machine, way).makespan for way in (free_order, fixed))
 
 

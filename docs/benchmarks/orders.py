@@ -21,7 +21,7 @@ from pathlib import Path
 import opt_einsum as oe
 from opt_einsum.testing import rand_equation
 
-from einturnip.eingraph.contraction_order import Pairs, contraction_order, work
+from einturnip.eingraph.rewrite.contraction_order import Pairs, contraction_order, work
 
 Network = tuple[str, list[frozenset[int]], frozenset[int], dict[int, int]]
 # Tensors, labels of each, labels of the result, least and most size, seed.

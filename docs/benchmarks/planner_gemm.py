@@ -24,9 +24,9 @@ import numpy as np
 PROGRAM = "input A : f32[m,p]\ninput B : f32[p,n]\nC[i,k] = sum[j] A[i,j] * B[j,k]\noutput C\n"
 EINTURNIP = [sys.executable, "-m", "einturnip"]
 # What io_submit(2) reads from the page cache is in no count of /proc/PID/io.
-SINGLY = "import einturnip.stores.together as t; t.together = lambda: None\n"
-SINGLY += "import einturnip.stores.stretches as t; t.together = lambda: None\n"
-SINGLY += "import einturnip.stores.transfer as t; t.together = lambda: None\n"
+SINGLY = "import einturnip.storage.io.batched_io as t; t.together = lambda: None\n"
+SINGLY += "import einturnip.storage.io.coalesced_reads as t; t.together = lambda: None\n"
+SINGLY += "import einturnip.storage.io.transfer as t; t.together = lambda: None\n"
 SINGLY += "from einturnip.cli.main import main; main()"
 COUNTED = [sys.executable, "-c", SINGLY]
 

@@ -18,29 +18,29 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 
-from einturnip.core.described import Described, described
 from einturnip.core.errors import CapacityError
-from einturnip.core.machine import Machine
-from einturnip.decomp.alike import Grouped, grouped
-from einturnip.decomp.build import label_classes, lay_out
-from einturnip.decomp.search import cuts
-from einturnip.eingraph.build import build as build_graph
-from einturnip.eingraph.forms import Forms
-from einturnip.eingraph.fusion import fuse
-from einturnip.eingraph.rewrite import rewrite
+from einturnip.cost.described_machines import DescribedMachine, described
+from einturnip.cost.machine import Machine
+from einturnip.eingraph.build.program import build as build_graph
+from einturnip.eingraph.fusion.fuse import fuse
+from einturnip.eingraph.interning import EinsumInterner
+from einturnip.eingraph.rewrite.passes import rewrite
 from einturnip.lang import compile_text
 from einturnip.memgraph.build import build
 from einturnip.memgraph.check import check
-from einturnip.memgraph.policies import POLICIES, Budgets, place, place_trace
+from einturnip.memgraph.policies import POLICIES, MemoryBudgets, place, place_trace
 from einturnip.memgraph.policies.price import priced
 from einturnip.memgraph.policies.trace import peak_nbytes, trace, working_set_nbytes
 from einturnip.memgraph.types import MemGraph
 from einturnip.planner.io_lower_bound import io_lower_bound
-from einturnip.runtime.choose import place_ours
-from einturnip.runtime.dispatch import fixed, free_order
-from einturnip.runtime.virtual import CAUSES, Noise, Simulation, simulate_on
+from einturnip.runtime.simulate.choose_offload import place_default
+from einturnip.runtime.simulate.dispatch import fixed, free_order
+from einturnip.runtime.simulate.simulator import CAUSES, Simulation, TimingNoise, simulate_on
 from einturnip.taskgraph.build import build as build_tasks
 from einturnip.taskgraph.types import TaskGraph
+from einturnip.tiling.build import label_classes, lay_out
+from einturnip.tiling.equivalence import EquivalenceClasses, equivalence_classes
+from einturnip.tiling.search import successive_tilings
 
 FOLDER = Path(__file__).parent / "policies"
 WORKLOADS = ("gemm_chain", "attention", "mlp_training", "llama", "tensor_network")
@@ -59,7 +59,7 @@ class Workload:
     """A program, how it is cut, and the most bytes that it wants at one time."""
 
     name: str
-    together: Grouped
+    together: EquivalenceClasses
     tiles: tuple[int, ...]
     peak: int
 
@@ -79,50 +79,50 @@ def tasks_of(work: Workload, capacity: int) -> TaskGraph:
 
 
 @cache
-def workload(name: str, machine: Described) -> Workload:
+def workload(name: str, machine: DescribedMachine) -> Workload:
     """The program of that name in the coarsest cut whose working sets are small enough."""
     return cut_finely(name, (FOLDER / f"{name}.ein").read_text(), machine)
 
 
-def cut_finely(name: str, text: str, machine: Described) -> Workload:
+def cut_finely(name: str, text: str, machine: DescribedMachine) -> Workload:
     """A program in the coarsest cut whose working sets are small enough."""
     graph = rewrite(build_graph(compile_text(text, f"{name}.ein"), {}, {}, {}), None)
-    fused = fuse(graph, Forms(), None)
-    together = grouped(fused, label_classes(fused))
-    for cut in cuts(together, Machine(), {}, 5000):
-        seen = trace(build_tasks(lay_out(together, cut.tiles, AMPLE), Machine()), machine, Budgets(AMPLE, AMPLE))
+    fused = fuse(graph, EinsumInterner(), None)
+    together = equivalence_classes(fused, label_classes(fused))
+    for cut in successive_tilings(together, Machine(), {}, 5000):
+        seen = trace(build_tasks(lay_out(together, cut.tiles, AMPLE), Machine()), machine, MemoryBudgets(AMPLE, AMPLE))
         if working_set_nbytes(seen) <= WORKING_SET * peak_nbytes(seen):
             return Workload(name, together, cut.tiles, peak_nbytes(seen))
     raise SystemExit(f"{name} cannot be cut finely enough")
 
 
 @cache
-def unlimited(work: Workload, machine: Described, jitter: float, seed: int) -> float:
+def unlimited(work: Workload, machine: DescribedMachine, jitter: float, seed: int) -> float:
     """Least makespan where the device holds everything: inputs come once, outputs leave once, in any of the orders."""
     capacities = (AMPLE, *(int(work.peak * share) for share in SHARES))
-    noise = Noise(jitter, jitter, seed)
+    noise = TimingNoise(jitter, jitter, seed)
     return min(simulated(all_held(work, machine, c), machine, noise).makespan for c in capacities)
 
 
 @cache
-def all_held(work: Workload, machine: Described, capacity: int) -> MemGraph:
+def all_held(work: Workload, machine: DescribedMachine, capacity: int) -> MemGraph:
     """The tasks in the order for ``capacity``, on a device that holds everything."""
     host = AMPLE if machine.memory["host"] else 0
-    return place(work.tasks(capacity), machine, Budgets(AMPLE, host), POLICIES["ours"]())
+    return place(work.tasks(capacity), machine, MemoryBudgets(AMPLE, host), POLICIES["ours"]())
 
 
-def placed(work: Workload, machine: Described, share: float, policy: str) -> MemGraph | None:
+def placed(work: Workload, machine: DescribedMachine, share: float, policy: str) -> MemGraph | None:
     """The memory graph within ``share`` of the peak, proved; None where the policy cannot."""
     budget = int(work.peak * share)
     tasks = work.tasks(budget)
-    seen = trace(tasks, machine, Budgets(budget, machine.memory["host"]))
+    seen = trace(tasks, machine, MemoryBudgets(budget, machine.memory["host"]))
     try:
         match policy:
             case "builder":
                 outputs = frozenset(range(len(tasks.decomposition.graph.outputs)))  # what is stored can be read again
                 graph = priced(build(tasks, budget, Machine(), outputs), machine)
             case "ours":
-                graph = place_ours(seen)
+                graph = place_default(seen)
             case _:
                 graph = place_trace(seen, POLICIES[policy]())
     except CapacityError:
@@ -131,7 +131,7 @@ def placed(work: Workload, machine: Described, share: float, policy: str) -> Mem
     return graph
 
 
-def simulated(graph: MemGraph, machine: Described, noise: Noise) -> Simulation:
+def simulated(graph: MemGraph, machine: DescribedMachine, noise: TimingNoise) -> Simulation:
     """The better of free order and streams in the program's order."""
     runs = (simulate_on(graph, machine, way, noise) for way in (free_order, fixed))
     return min(runs, key=lambda s: s.makespan)
@@ -147,7 +147,7 @@ class Row:
     stalls: dict[str, float]
 
 
-def row(work: Workload, machine: Described, share: float, policy: str, seeds: int) -> Row | None:
+def row(work: Workload, machine: DescribedMachine, share: float, policy: str, seeds: int) -> Row | None:
     """Measure one policy in one budget."""
     graph = placed(work, machine, share, policy)
     if graph is None:
@@ -155,7 +155,7 @@ def row(work: Workload, machine: Described, share: float, policy: str, seeds: in
     percent, first = [], None
     for jitter in JITTERS:
         drawn = range(1 if jitter == 0 else seeds)
-        noises = [Noise(jitter, jitter, s) for s in drawn]
+        noises = [TimingNoise(jitter, jitter, s) for s in drawn]
         runs = [simulated(graph, machine, noise) for noise in noises]
         first = first or runs[0]
         best = sum(unlimited(work, machine, jitter, s) for s in drawn)
@@ -180,7 +180,7 @@ class Parts:
     folder: Path | None
     until: float
 
-    def row(self, work: Workload, machine: Described, share: float, policy: str, seeds: int) -> Row | None:
+    def row(self, work: Workload, machine: DescribedMachine, share: float, policy: str, seeds: int) -> Row | None:
         """The row that stands there, else a new one, which is kept."""
         file = None
         if self.folder is not None:
@@ -196,7 +196,7 @@ class Parts:
         return new
 
 
-def table(work: Workload, machine: Described, policies: Sequence[str], seeds: int, parts: Parts) -> None:
+def table(work: Workload, machine: DescribedMachine, policies: Sequence[str], seeds: int, parts: Parts) -> None:
     """Print the tables of one program, and to standard error each cell in which ours is not within 2% of the first."""
     tasks = work.tasks(AMPLE)
     rows = {(p, share): parts.row(work, machine, share, p, seeds) for share in SHARES for p in policies}

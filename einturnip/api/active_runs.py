@@ -22,7 +22,7 @@ _changed = threading.Condition(threading.Lock())
 _turn = threading.Lock()
 
 
-class running:
+class run_in_progress:
     """Around a run. A child forked while one is going on inherits locks that no thread of its own will ever free."""
 
     __slots__ = ()
@@ -66,7 +66,7 @@ def _wait_for_turn() -> None:
 
 
 @contextmanager
-def alone() -> Iterator[None]:
+def exclusive_run() -> Iterator[None]:
     """Within, no other thread runs anything: those that do are waited for, and those that begin wait."""
     global _alone
     with _turn:
@@ -97,7 +97,7 @@ def undisturbed(call: Callable[[], T], trial: Callable[[], object] | None = None
     """
     began, within, disturbed = _begun, threading.get_ident() in _active, bool(_active)
     try:
-        with resident.without(arenas_nbytes, least=disturbed):
+        with resident.exclude_foreign_memory(arenas_nbytes, least=disturbed):
             return call()
     except CapacityError:
         if within or not (disturbed or _begun != began):
@@ -105,7 +105,7 @@ def undisturbed(call: Callable[[], T], trial: Callable[[], object] | None = None
     if trial is not None:
         with resident.constant():
             trial()
-    with alone():
+    with exclusive_run():
         return call()
 
 

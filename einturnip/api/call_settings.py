@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from einturnip.api import plan_cache
-from einturnip.api.arrays import release
-from einturnip.api.sizes import workers_stated
+from einturnip.api.known_sizes import workers_stated
+from einturnip.api.result_memory import release
+from einturnip.compiler import Options
 from einturnip.core.resident import callers_nbytes
-from einturnip.core.settings import parse_size
-from einturnip.pipeline import Options
-from einturnip.stores.types import Array
+from einturnip.core.units import parse_size
+from einturnip.storage.types import Array
 
 Size = str | int
 Target = str | os.PathLike[str] | Array
@@ -59,5 +59,5 @@ class Settings:
         """Resident bytes of the process before the call, without the modules that einturnip loaded late."""
         if self.memory is not None:
             release()  # what earlier runs left is none of this one's budget
-            plan_cache.rest()
+            plan_cache.release_idle_resources()
         return callers_nbytes()

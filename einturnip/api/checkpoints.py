@@ -19,17 +19,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from einturnip.core.dtypes import BF16
 from einturnip.core.errors import BindError, StoreError
 from einturnip.core.regular_files import open_regular
-from einturnip.core.unfinished import create_folder, remove_abandoned, temporary_path
-from einturnip.lang.types import Input
-from einturnip.stores import npy, safetensors
-from einturnip.stores.file_source import as_bytes
-from einturnip.stores.home import copy
-from einturnip.stores.open import OutputRequest, open_sinks
-from einturnip.stores.pages import drop
-from einturnip.stores.types import Array, Source
+from einturnip.core.unfinished_files import create_folder, remove_abandoned, temporary_path
+from einturnip.ir.dtypes import BF16
+from einturnip.lang.program import InputDef
+from einturnip.storage.formats import npy, safetensors
+from einturnip.storage.io.file_source import as_bytes
+from einturnip.storage.io.pages import drop
+from einturnip.storage.open import OutputRequest, open_sinks
+from einturnip.storage.outputs.state_storage import copy_tensor
+from einturnip.storage.types import Array, Source
 
 KEPT = 2
 _NAME = re.compile(r"step-(\d{9,})")
@@ -115,7 +115,7 @@ def _write(folder: Path, steps: int, states: Mapping[str, Source]) -> None:
         def add(block: Array, digest: Any = digest) -> None:
             digest.update(as_bytes(block))
 
-        copy(source, sink, add)
+        copy_tensor(source, sink, add)
         sink.commit()
         digests[location.partition("::")[0]] = digest.hexdigest()
     record = {
@@ -202,7 +202,7 @@ def _digest_of_file(path: Path) -> str:
     return digest.hexdigest()
 
 
-def check(found: Checkpoint, states: Iterable[Input]) -> None:
+def check(found: Checkpoint, states: Iterable[InputDef]) -> None:
     """Refuse a checkpoint of a program with other states."""
     declared = {state.name: str(state.dtype) for state in states}
     stored = {name: dtype for name, (dtype, _) in found.states.items()}

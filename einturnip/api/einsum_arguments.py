@@ -11,8 +11,8 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from einturnip.core.dtypes import DType, from_numpy, promote
 from einturnip.core.errors import BindError, DTypeError
+from einturnip.ir.dtypes import DType, from_numpy, promote
 
 Casting: TypeAlias = Literal["no", "equiv", "safe", "same_kind", "unsafe"]
 Order: TypeAlias = Literal["K", "A", "C", "F"]

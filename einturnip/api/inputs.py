@@ -10,17 +10,17 @@ from typing import Any
 
 import numpy as np
 
-from einturnip.api.kept_programs import compile_kept
+from einturnip.api.program_cache import compile_kept
 from einturnip.core.diagnostics import Diagnostic, did_you_mean, with_source
 from einturnip.core.errors import BindError, SourceError, StoreError
-from einturnip.lang.text import program_name, program_text, universal
-from einturnip.lang.types import FileRef, Input, Program
-from einturnip.stores.open import open_source
-from einturnip.stores.stacked import expanded_to
-from einturnip.stores.types import Array, Source
+from einturnip.lang.program import FileRef, InputDef, TypedProgram
+from einturnip.lang.source_text import program_name, program_text, universal
+from einturnip.storage.open import open_source
+from einturnip.storage.stacked import expanded_to
+from einturnip.storage.types import Array, Source
 
 
-def compile_path(path: Path) -> Program:
+def compile_path(path: Path) -> TypedProgram:
     """The program in a file, or from standard input.
 
     Raises:
@@ -29,7 +29,7 @@ def compile_path(path: Path) -> Program:
     return compile_kept(universal(program_text(path)), program_name(path))
 
 
-def require_output(program: Program) -> None:
+def require_output(program: TypedProgram) -> None:
     """Refuse to run a program that gives nothing.
 
     Raises:
@@ -59,7 +59,7 @@ def file_spec(reference: FileRef, folder: Path) -> str:
     return path if reference.key is None else f"{path}::{reference.key}"
 
 
-def open_inputs(program: Program, given: Mapping[str, Any], folder: Path, lenient: bool) -> dict[str, Source]:
+def open_inputs(program: TypedProgram, given: Mapping[str, Any], folder: Path, lenient: bool) -> dict[str, Source]:
     """The sources of all inputs that are given, or have a default in the program.
 
     ``lenient``: a default file that does not exist is no error, for it is not going to be read.
@@ -80,7 +80,7 @@ def open_inputs(program: Program, given: Mapping[str, Any], folder: Path, lenien
     return sources
 
 
-def open_input(tensor: Input, spec: Any, program: Program, folder: Path, lenient: bool) -> Source | None:
+def open_input(tensor: InputDef, spec: Any, program: TypedProgram, folder: Path, lenient: bool) -> Source | None:
     """The source of one input; None where there is nothing to open. The rest is as for ``open_inputs``."""
     if isinstance(spec, FileRef):
         if lenient and not os.path.exists(os.path.join(folder, spec.path)):
@@ -113,7 +113,7 @@ def open_given(spec: Any, name: str) -> Source:
         raise
 
 
-def _number(tensor: Input, value: complex) -> Array:
+def _number(tensor: InputDef, value: complex) -> Array:
     """A number as the scalar that an input declares."""
     try:
         with np.errstate(over="ignore"):
@@ -128,7 +128,7 @@ def _number(tensor: Input, value: complex) -> Array:
     return array
 
 
-def _dtype_finding(tensor: Input, source: Source, program: Program) -> Diagnostic:
+def _dtype_finding(tensor: InputDef, source: Source, program: TypedProgram) -> Diagnostic:
     finding = Diagnostic(
         "E208",
         f"input '{tensor.name}' has another dtype than declared",

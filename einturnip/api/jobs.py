@@ -10,18 +10,18 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from einturnip.api.inputs import close_all
+from einturnip.compiler import Options, PlannedProgram, execute, make_plan
 from einturnip.core.errors import BindError
 from einturnip.eingraph.types import EinGraph, InputNode
 from einturnip.memgraph.types import FILES
-from einturnip.pipeline import Options, Planned, execute, make_plan
-from einturnip.report.emit import Tier
-from einturnip.runtime.types import Progress, RunReport
-from einturnip.stores.arrays import ArraySink, ArraySource
-from einturnip.stores.generated import Tally
-from einturnip.stores.home import Aside
-from einturnip.stores.layout import c_layout
-from einturnip.stores.open import OutputRequest, load_formats, open_sinks, planned_offsets
-from einturnip.stores.types import Array, Sink, Source
+from einturnip.report.emit import FileTier
+from einturnip.runtime.scheduler.report import Progress, RunReport
+from einturnip.storage.arrays import ArraySink, ArraySource
+from einturnip.storage.generated import SummarySink
+from einturnip.storage.layout import c_layout
+from einturnip.storage.open import OutputRequest, load_formats, open_sinks, planned_offsets
+from einturnip.storage.outputs.state_storage import DeferredOutput
+from einturnip.storage.types import Array, Sink, Source
 
 Missing = Callable[[InputNode], Source]
 """What stands in for an input that nothing was given for, or an error that names it."""
@@ -41,12 +41,12 @@ class Job:
     """
 
     bound: EinGraph
-    planned: Planned
+    planned: PlannedProgram
     sources: Mapping[str, Source]
     targets: Mapping[str, str | Array | None]
     options: Options
 
-    def replanned(self, budget: int) -> Planned:
+    def replanned(self, budget: int) -> PlannedProgram:
         """The plan for another budget, of the kind that was stated: to be looked at, not to be run.
 
         Raises:
@@ -81,12 +81,12 @@ class Job:
         requests = output_requests(self.planned.graph, self.targets)
         kept = [r for r in requests if r.spec is not None]
         opened = {r.name: self._aside(s) for r, s in zip(kept, open_sinks(kept), strict=True)}
-        return {r.name: opened.get(r.name) or Tally(r.name, r.shape, r.dtype) for r in requests}
+        return {r.name: opened.get(r.name) or SummarySink(r.name, r.shape, r.dtype) for r in requests}
 
     def _aside(self, sink: Sink) -> Sink:
         """The sink, or one beside it where the run reads what the sink would write over."""
         if isinstance(sink, ArraySink) and overlaps(sink.array, self.sources.values()):
-            return Aside(sink, self.options.spill)
+            return DeferredOutput(sink, self.options.spill)
         return sink
 
 
@@ -142,14 +142,14 @@ def results_nbytes(graph: EinGraph, names: Iterable[str]) -> dict[str, int]:
     }
 
 
-def file_tiers(job: Job) -> dict[int, Tier]:
+def file_tiers(job: Job) -> dict[int, FileTier]:
     """Where a memory graph's loads and stores find their bytes, by the number of the tier."""
     graph = job.planned.graph
-    tiers: dict[int, Tier] = {}
+    tiers: dict[int, FileTier] = {}
     for i, node in enumerate(graph.nodes):
         if isinstance(node, InputNode):
             source = job.sources[node.name]
-            tiers[FILES + i] = Tier(source.tier, "input", source.extent)
+            tiers[FILES + i] = FileTier(source.tier, "input", source.extent)
     requests = output_requests(graph, job.targets)
     files = [r for r in requests if isinstance(r.spec, str)]
     begins = dict(zip((r.name for r in files), planned_offsets(files), strict=True))
@@ -158,5 +158,5 @@ def file_tiers(job: Job) -> dict[int, Tier]:
         name = r.spec.partition("::")[0] if isinstance(r.spec, str) else r.name
         if any(tier.name == name and tier.kind == "input" for tier in tiers.values()):
             name += " (new)"  # an output over an input's own file: other bytes until it is whole
-        tiers[output_tier(graph, o)] = Tier(name, "output", layout.extent)
+        tiers[output_tier(graph, o)] = FileTier(name, "output", layout.extent)
     return tiers

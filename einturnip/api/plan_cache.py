@@ -12,16 +12,16 @@ from typing import Any
 import numpy as np
 
 from einturnip.api.jobs import Job
-from einturnip.api.ready import Ready
-from einturnip.core.limits import available_memory
+from einturnip.api.prepared_plan import PreparedPlan
+from einturnip.compiler import PlannedProgram
+from einturnip.core.process_limits import available_memory
 from einturnip.devices.stored import read_stored
 from einturnip.eingraph.types import EinGraph
-from einturnip.pipeline import Planned
 from einturnip.planner.budget import rounded
-from einturnip.runtime.steps import STEP_NBYTES, arena_nbytes
-from einturnip.stores.arrays import ArraySource
-from einturnip.stores.chunked import ChunkedSource
-from einturnip.stores.types import Source
+from einturnip.runtime.host.prepared_ops import STEP_NBYTES, arena_nbytes
+from einturnip.storage.arrays import ArraySource
+from einturnip.storage.chunks.chunked_source import ChunkedSource
+from einturnip.storage.types import Source
 
 # Bytes of plans that stay in memory, and what a plan takes beside its columns.
 MOST_NBYTES = 32 << 20
@@ -29,7 +29,7 @@ BESIDE_COLUMNS = 20_000
 
 
 @dataclass(eq=False)
-class Kept:
+class CachedPlan:
     """A plan, the program that it is of (so that its id stays taken), and what runs of it leave for the next.
 
     ``used`` grows with every time that it is found.
@@ -38,9 +38,9 @@ class Kept:
     key: Hashable
     owner: object
     bound: EinGraph
-    planned: Planned
+    planned: PlannedProgram
     nbytes: int
-    ready: Ready
+    ready: PreparedPlan
     used: int = 0
 
     def use(self) -> None:
@@ -49,11 +49,11 @@ class Kept:
 
 
 # Any thread may look, keep and drop: a plain dictionary is read and listed in one go, an ordered one is not.
-_kept: dict[Hashable, Kept] = {}
+_kept: dict[Hashable, CachedPlan] = {}
 _turns = count(1)
 
 
-def find(key: Hashable) -> Kept | None:
+def find(key: Hashable) -> CachedPlan | None:
     """The plan of a key, if it is still kept."""
     found = _kept.get(key)
     if found is not None:
@@ -61,22 +61,22 @@ def find(key: Hashable) -> Kept | None:
     return found
 
 
-def keep(key: Hashable, owner: object, job: Job) -> Kept:
+def keep(key: Hashable, owner: object, job: Job) -> CachedPlan:
     """Keep a job's plan, without the inputs that it was made for."""
     planned = replace(job.planned, sources={}, targets={})
     nbytes = _columns_nbytes(planned.memgraph) + _columns_nbytes(planned.taskgraph) + BESIDE_COLUMNS
     nbytes += 1000 * len(planned.graph.nodes)
-    ready = Ready(planned)
+    ready = PreparedPlan(planned)
     if ready.again:
         nbytes += STEP_NBYTES * len(planned.memgraph) + (arena_nbytes(planned.memgraph) if ready.small else 0)
-    made = Kept(key, owner, job.bound, planned, nbytes, ready, next(_turns))
+    made = CachedPlan(key, owner, job.bound, planned, nbytes, ready, next(_turns))
     if nbytes <= MOST_NBYTES:
         _kept[key] = made
         _drop_the_oldest()
     return made
 
 
-def drop(kept: Kept) -> None:
+def drop(kept: CachedPlan) -> None:
     """Keep a plan no longer."""
     _kept.pop(kept.key, None)
 
@@ -89,7 +89,7 @@ def _drop_the_oldest() -> None:
             _kept.pop(plan.key, None)
 
 
-def rest() -> None:
+def release_idle_resources() -> None:
     """Give back what plans hold beside themselves to run again at once."""
     for kept in list(_kept.values()):
         kept.ready.rest()

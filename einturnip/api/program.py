@@ -13,28 +13,28 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from einturnip.api import plan_cache, quick
+from einturnip.api import call_cache, plan_cache
 from einturnip.api.active_runs import undisturbed
 from einturnip.api.call_settings import Settings, Size, Target
 from einturnip.api.inputs import check_names, close_all, compile_path, file_spec, open_inputs, require_output
 from einturnip.api.jobs import Job, Missing, complete, plan_job, results_nbytes, tiers
-from einturnip.api.plan_cache import Kept
+from einturnip.api.known_sizes import whole_sizes
+from einturnip.api.plan_cache import CachedPlan
 from einturnip.api.results import File, Result, open
-from einturnip.api.running import run_job, run_on_arrays
-from einturnip.api.sizes import whole_sizes
-from einturnip.api.states import beginning, keeping
+from einturnip.api.run_program import run_job, run_on_arrays
+from einturnip.api.session_states import initial_state, with_state_outputs
 from einturnip.api.use_lock import UseLock
+from einturnip.compiler import Options, bind
 from einturnip.core.errors import BindError, CapacityError, RunError
-from einturnip.core.settings import format_size
+from einturnip.core.units import format_size
 from einturnip.eingraph.types import EinGraph, InputNode
 from einturnip.lang import compile_text
-from einturnip.lang import types as lang
-from einturnip.pipeline import Options, bind
+from einturnip.lang import program as lang
 from einturnip.planner.budget import Budget
-from einturnip.runtime.types import Prediction, Progress
-from einturnip.stores.external import allowing
-from einturnip.stores.generated import Absent
-from einturnip.stores.types import Array, Source
+from einturnip.runtime.scheduler.report import Prediction, Progress
+from einturnip.storage.formats.hdf5_external import external_files_allowed
+from einturnip.storage.generated import AbsentSource
+from einturnip.storage.types import Array, Source
 
 if TYPE_CHECKING:
     from einturnip.api.session import Session
@@ -68,7 +68,7 @@ def compile(path_or_text: str | os.PathLike[str], dims: Mapping[str, int] | None
 class Program:
     """A compiled program: call it, or plan it. Holds no data and never changes, so threads may share it."""
 
-    _program: lang.Program
+    _program: lang.TypedProgram
     _folder: Path
     _dims: Mapping[str, int] = field(compare=False)
     # What programs have in common whose plans serve each other; see plan_cache for why an id will do.
@@ -144,17 +144,17 @@ class Program:
         room = arena, plan_cache.free_share() if arena is None else 0
         same = self._same, room, workers, policy, exact, device, reproducible, *given
         arrays = tuple(given.values())
-        key = quick.key_of(same, arrays) if plain else None
-        found = quick.run(key, arrays, run_on_arrays)
+        key = call_cache.key_of(same, arrays) if plain else None
+        found = call_cache.run(key, arrays, run_on_arrays)
         if found is not None:
             return found
         settings = Settings(
             memory, arena, workers, out or {}, spill, spill_limit, policy, exact, device, host_memory, reproducible
         )
-        with allowing(allow_external):
+        with external_files_allowed(allow_external):
             job, kept = self.planned(settings, given, dims or {})
         try:
-            quick.remember(key, kept, job, given)
+            call_cache.remember(key, kept, job, given)
             return run_job(job, kept, progress, None)
         finally:
             job.close()
@@ -182,7 +182,7 @@ class Program:
         settings = Settings(
             memory, arena, workers, out or {}, spill, spill_limit, policy, exact, device, host_memory, reproducible
         )
-        with allowing(allow_external):
+        with external_files_allowed(allow_external):
             return Plan(*self.planned(settings, {**inputs, **(data or {})}, dims or {}))
 
     def session(
@@ -213,12 +213,12 @@ class Program:
         given = {**inputs, **(data or {})}
         sizes = {**self._dims, **whole_sizes(dims or {})}
         check_names("dim", sizes, self._program.dims)
-        with allowing(allow_external):
+        with external_files_allowed(allow_external):
             return Session(self._program, self._folder, sizes, settings.options(), given, allowed=settings.allowed())
 
     def planned(
         self, settings: Settings, data: Mapping[str, Any], dims: Mapping[str, int] = MappingProxyType({})
-    ) -> tuple[Job, Kept]:
+    ) -> tuple[Job, CachedPlan]:
         """What a call would do, planned now or for an earlier call that was alike (not for users: see ``plan``)."""
         return planned_undisturbed(settings, lambda: self.job(settings, data, dims))
 
@@ -228,7 +228,7 @@ class Program:
         data: Mapping[str, Any],
         dims: Mapping[str, int] = MappingProxyType({}),
         before: int | None = None,
-    ) -> tuple[Job, Kept]:
+    ) -> tuple[Job, CachedPlan]:
         """As ``planned``, with the memory of the process as it happens to be.
 
         ``before``: what the settings say of the process before the call, where that began earlier.
@@ -239,8 +239,8 @@ class Program:
             raise BindError(f'out= is a {type(settings.out).__name__}. help: name each output, out={{"Z": "z.npy"}}')
         check_names("output", settings.out, dict.fromkeys((*self.outputs, *self.states)))
         require_output(self._program)
-        program = keeping(self._program, settings.out)
-        missing = beginning(program, _absent)
+        program = with_state_outputs(self._program, settings.out)
+        missing = initial_state(program, _absent)
         sizes = {**self._dims, **whole_sizes(dims)}
         check_names("dim", sizes, self._program.dims)
         options, allowed = settings.options(), settings.allowed()
@@ -265,7 +265,7 @@ class Program:
             close_all(sources.values())
             raise
 
-    def _targets(self, program: lang.Program, out: Mapping[str, Target]) -> dict[str, str | Array | None]:
+    def _targets(self, program: lang.TypedProgram, out: Mapping[str, Target]) -> dict[str, str | Array | None]:
         """Where each output goes: what the caller says, what the program says, or (None) an array yet to be made."""
         targets: dict[str, str | Array | None] = {}
         for output in program.outputs:
@@ -278,7 +278,7 @@ class Program:
 
 
 def _absent(node: InputNode) -> Source:
-    return Absent(node.name, node.shape, node.dtype)
+    return AbsentSource(node.name, node.shape, node.dtype)
 
 
 def _room(allowed: int, stated: bool, graph: EinGraph, targets: Mapping[str, str | Array | None]) -> int:
@@ -300,7 +300,7 @@ def _room(allowed: int, stated: bool, graph: EinGraph, targets: Mapping[str, str
     return allowed - total
 
 
-def planned_undisturbed(settings: Settings, plan: Callable[[], tuple[Job, Kept]]) -> tuple[Job, Kept]:
+def planned_undisturbed(settings: Settings, plan: Callable[[], tuple[Job, CachedPlan]]) -> tuple[Job, CachedPlan]:
     """The plan of a call; see ``undisturbed`` for what that does where memory is stated."""
     if settings.allowed() is None:
         return plan()
@@ -314,7 +314,7 @@ def planned_undisturbed(settings: Settings, plan: Callable[[], tuple[Job, Kept]]
 
 
 def _planned_before(
-    kept: Kept,
+    kept: CachedPlan,
     sources: Mapping[str, Source],
     missing: Missing,
     targets: Mapping[str, str | Array | None],
@@ -339,7 +339,7 @@ class Plan:
     or one after the other where its outputs have places of their own (``out=``).
     """
 
-    def __init__(self, job: Job, kept: Kept) -> None:
+    def __init__(self, job: Job, kept: CachedPlan) -> None:
         self._job = job
         self._kept = kept
         lock = UseLock("plan")

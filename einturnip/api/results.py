@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from einturnip.runtime.types import RunReport
-from einturnip.stores.types import Array, Source
+from einturnip.runtime.scheduler.report import RunReport
+from einturnip.storage.types import Array, Source
 
 if TYPE_CHECKING:
     from einturnip.report.analyze import Analysis
@@ -67,7 +67,7 @@ class File:
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         """All of it, in memory."""
-        from einturnip.stores.unchanged import require_unchanged
+        from einturnip.storage.file_versions import require_unchanged
 
         source = _open(self.spec, self.allow_external)
         try:
@@ -98,7 +98,7 @@ class Archive(Mapping[str, File]):
     @property
     def metadata(self) -> dict[str, Any]:
         """Of a ``.gguf`` or ``.safetensors`` file; read at each call, for a vocabulary takes megabytes."""
-        from einturnip.stores.listing import metadata
+        from einturnip.storage.listing import metadata
 
         return metadata(self.spec)
 
@@ -124,10 +124,10 @@ class Archive(Mapping[str, File]):
 
 
 def _open(spec: str, allow_external: bool) -> Source:
-    from einturnip.stores.external import allowing
-    from einturnip.stores.open import open_source
+    from einturnip.storage.formats.hdf5_external import external_files_allowed
+    from einturnip.storage.open import open_source
 
-    with allowing(allow_external):
+    with external_files_allowed(allow_external):
         return open_source(spec, spec)
 
 
@@ -148,8 +148,8 @@ def open(path: str | os.PathLike[str], allow_external: bool = False) -> File | A
     Raises:
         BindError: there is no such file. StoreError: it cannot be read.
     """
-    from einturnip.stores.listing import keys
-    from einturnip.stores.location import split
+    from einturnip.storage.listing import keys
+    from einturnip.storage.location import split
 
     spec = os.fspath(path)
     if split(spec)[1] is None:

@@ -16,26 +16,26 @@ from typing import Any
 import numpy as np
 
 from einturnip.api import checkpoints, plan_cache
-from einturnip.api.active_runs import running, undisturbed
+from einturnip.api.active_runs import run_in_progress, undisturbed
 from einturnip.api.inputs import check_names, close_all, open_inputs
 from einturnip.api.jobs import Missing, complete, needs_data, results_nbytes
 from einturnip.api.results import File, Result
-from einturnip.api.running import analysis
-from einturnip.api.states import beginning, keeping
+from einturnip.api.run_program import analysis
+from einturnip.api.session_states import initial_state, with_state_outputs
 from einturnip.api.step_plan import StepPlan
 from einturnip.api.use_lock import UseLock
+from einturnip.compiler import Options, PlannedProgram, bind, make_plan
 from einturnip.core.errors import BindError, CapacityError, RunError
-from einturnip.core.limits import available_memory
+from einturnip.core.process_limits import available_memory
 from einturnip.core.resident import callers_nbytes, resident_nbytes
-from einturnip.core.settings import format_size
+from einturnip.core.units import format_size
 from einturnip.eingraph.types import EinGraph, InputNode
-from einturnip.lang.types import Input, Program
-from einturnip.memgraph.in_place import written_over
-from einturnip.pipeline import Options, Planned, bind, make_plan
-from einturnip.runtime.types import Progress
-from einturnip.stores.arrays import ArraySink, array_sink
-from einturnip.stores.home import Home
-from einturnip.stores.types import Array, Sink, Source, whole
+from einturnip.lang.program import InputDef, TypedProgram
+from einturnip.memgraph.in_place_states import write_in_place
+from einturnip.runtime.scheduler.report import Progress
+from einturnip.storage.arrays import ArraySink, array_sink
+from einturnip.storage.outputs.state_storage import StateStorage
+from einturnip.storage.types import Array, Sink, Source, whole
 
 # Plans that a session keeps: one for each shapes of inputs that came last.
 MOST_PLANS = 8
@@ -46,14 +46,14 @@ LARGE_NBYTES = 1 << 18
 
 
 class Session:
-    """A program run step after step. Made by ``Program.session``; close it, or use it in a ``with``.
+    """A program run step after step. Made by ``TypedProgram.session``; close it, or use it in a ``with``.
 
     ``steps`` counts the steps done. Threads may share a session: what they ask of it is done one call after the other.
     """
 
     def __init__(
         self,
-        program: Program,
+        program: TypedProgram,
         folder: Path,
         dims: Mapping[str, int],
         options: Options,
@@ -62,12 +62,12 @@ class Session:
         allowed: int | None = None,
     ) -> None:
         """``allowed``: bytes that may be added to the process, if that is what is stated and not ``options.memory``."""
-        self._program = keeping(program, program.updates)
+        self._program = with_state_outputs(program, program.updates)
         self._dims, self._options, self._allowed = dict(dims), options, allowed
-        self._beginning = beginning(program, missing)
+        self._beginning = initial_state(program, missing)
         self._fixed = _opened(program, inputs, folder, program.inputs)
         self._folder = folder
-        self._homes: dict[str, Home] | None = None
+        self._homes: dict[str, StateStorage] | None = None
         self._second: list[str] = []  # states with a second copy that no plan needs
         self._plans: OrderedDict[Hashable, StepPlan] = OrderedDict()
         self._awake: list[StepPlan] = []
@@ -101,7 +101,7 @@ class Session:
 
         # The run begins before the lock is taken: a thread that waits for all runs is never waited for by one of them.
         def step() -> Result:
-            with running(), self._lock.exclusive:
+            with run_in_progress(), self._lock.exclusive:
                 self._check()
                 fed = _opened(self._program, given, self._folder, ())
                 try:
@@ -281,7 +281,7 @@ class Session:
                     home.write = home.read
                 self._plans.clear()  # they may have counted on two copies
                 continue
-            memgraph, apart = written_over(planned.memgraph, _pairs(planned.graph, self._program))
+            memgraph, apart = write_in_place(planned.memgraph, _pairs(planned.graph, self._program))
             overlapping = [homes[planned.graph.nodes[node].name] for node in sorted(apart)]
             single = [home for home in overlapping if home.write is home.read]
             if not single:
@@ -292,7 +292,7 @@ class Session:
                 held += home.nbytes
                 home.double(held <= self._states_room())
 
-    def _planned(self, graph: EinGraph, sources: Mapping[str, Source]) -> tuple[Planned, Options]:
+    def _planned(self, graph: EinGraph, sources: Mapping[str, Source]) -> tuple[PlannedProgram, Options]:
         options, homes = self._options, self._homes or {}
         if options.memory is not None:  # homes in memory are resident already, and so counted by the planner
             results = (name for name, _ in graph.outputs if name not in homes)
@@ -337,7 +337,7 @@ class Session:
         room, spare, self._homes = self._states_room(), 0, {}
         for node in sorted(nodes, key=lambda n: math.prod(n.shape) * n.dtype.itemsize):
             room -= math.prod(node.shape) * node.dtype.itemsize
-            home = Home(node.name, node.shape, node.dtype, room >= 0, self._options.spill)
+            home = StateStorage(node.name, node.shape, node.dtype, room >= 0, self._options.spill)
             self._homes[node.name] = home
             home.fill(sources[node.name])
             spare = spare if room < 0 else room
@@ -379,17 +379,19 @@ class Session:
             raise RunError(f"the session's states are not those of any step: {self._torn}. help: load a checkpoint")
 
 
-def _opened(program: Program, given: Mapping[str, Any], folder: Path, defaults: Iterable[Input]) -> dict[str, Source]:
+def _opened(
+    program: TypedProgram, given: Mapping[str, Any], folder: Path, defaults: Iterable[InputDef]
+) -> dict[str, Source]:
     """The sources of what is given, and of the ``defaults`` that come from files or numbers."""
     check_names("input", given, (tensor.name for tensor in program.inputs))
     ready = {name: value for name, value in given.items() if isinstance(value, Source)}
     plain = {n: v.spec if isinstance(v, File) else v for n, v in given.items() if n not in ready}
     names = {*plain, *(tensor.name for tensor in defaults)} - {*ready}
-    kept = tuple(s for s in program.statements if not isinstance(s, Input) or s.name in names)
+    kept = tuple(s for s in program.statements if not isinstance(s, InputDef) or s.name in names)
     return open_inputs(replace(program, statements=kept), plain, folder, lenient=False) | ready
 
 
-def _pairs(graph: EinGraph, program: Program) -> dict[int, int]:
+def _pairs(graph: EinGraph, program: TypedProgram) -> dict[int, int]:
     """The output that takes each state's place, by the state's node."""
     outputs = {name: number for number, (name, _) in enumerate(graph.outputs)}
     nodes = {n.name: i for i, n in enumerate(graph.nodes) if isinstance(n, InputNode)}

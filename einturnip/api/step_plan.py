@@ -6,18 +6,18 @@ import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 
+from einturnip.compiler import Options, PlannedProgram, execute, report_of, run_resources_for
 from einturnip.eingraph.types import InputNode
-from einturnip.pipeline import Options, Planned, execute, report_of, standing_for
-from einturnip.runtime.blas_share import BlasShare
-from einturnip.runtime.compiling import compile_ahead, compile_all, player_ahead
-from einturnip.runtime.in_place import InPlace
-from einturnip.runtime.small import SmallRun, made_nbytes, pays_here
-from einturnip.runtime.standing import Standing
-from einturnip.runtime.steps import STEP_NBYTES
-from einturnip.runtime.types import Progress, RunReport
-from einturnip.stores.arrays import ArraySink, ArraySource
-from einturnip.stores.types import Array, Sink, Source
-from einturnip.stores.unchanged import require_unchanged_inputs
+from einturnip.runtime.host.blas_threads import BlasThreadChoice
+from einturnip.runtime.host.compilation import compile_ahead, compile_all, prepare_command_lists
+from einturnip.runtime.host.inline_plan import InlinePlan, made_nbytes, pays_inline
+from einturnip.runtime.host.prepared_ops import STEP_NBYTES
+from einturnip.runtime.host.run_resources import RunResources
+from einturnip.runtime.host.zero_copy import ZeroCopyTiles
+from einturnip.runtime.scheduler.report import Progress, RunReport
+from einturnip.storage.arrays import ArraySink, ArraySource
+from einturnip.storage.file_versions import require_unchanged_inputs
+from einturnip.storage.types import Array, Sink, Source
 
 # Bytes from which on an input is read where it stands: what is smaller is copied as fast as its place is found again.
 LARGE_NBYTES = 1 << 16
@@ -28,18 +28,18 @@ class StepPlan:
     threads save, else by threads and in an arena that stay. For one run at a time.
     """
 
-    def __init__(self, planned: Planned, options: Options) -> None:
+    def __init__(self, planned: PlannedProgram, options: Options) -> None:
         self.planned, self.options = planned, options
-        self._pays_here = options.device == "cpu" and pays_here(planned.memgraph, planned.machine.workers)
+        self._pays_here = options.device == "cpu" and pays_inline(planned.memgraph, planned.machine.workers)
         # No op runs beside another here, so that products may take all workers; how they are divided shows in bits.
         workers = 1 if options.reproducible else planned.machine.workers
-        self._blas = BlasShare(workers, float(planned.memgraph.seconds.sum()))
-        self._small: SmallRun | None = None
+        self._blas = BlasThreadChoice(workers, float(planned.memgraph.seconds.sum()))
+        self._small: InlinePlan | None = None
         self._codes, self._runs = -1, 0
         # Inputs that steps read where they stand, and those that were other arrays in another step: these are copied.
         self._read_there: dict[int, Array] = {}
         self._copied: set[int] = set()
-        self._standing: Standing | None = None
+        self._standing: RunResources | None = None
         self._held = planned.memgraph.capacity + 1  # before it is known, no room is left beside it
         self._process = os.getpid()
 
@@ -98,9 +98,9 @@ class StepPlan:
                 s if _is_large(a) and n not in self._copied else None
                 for n, (s, a) in enumerate(zip(sources, inputs, strict=True))
             ]
-            in_place = InPlace(planned.memgraph, there, sinks, read_only=True)
+            in_place = ZeroCopyTiles(planned.memgraph, there, sinks, read_only=True)
             self._read_there = {n: a for n, a in enumerate(map(in_place.array, range(len(inputs)))) if a is not None}
-            self._small, self._codes = SmallRun(planned.memgraph, in_place, fixed=True), codes
+            self._small, self._codes = InlinePlan(planned.memgraph, in_place, fixed=True), codes
             loaded = sum(a.nbytes for n, a in enumerate(inputs) if a is not None and n not in self._read_there)
             self._held = made_nbytes(planned.memgraph) + loaded + STEP_NBYTES * len(planned.memgraph)
         small = self._small
@@ -129,7 +129,7 @@ class StepPlan:
             return self._codes if self._small is not None else compile_all(planned.taskgraph)
         runs = max(1, self._runs // 2)
         taped = self._small.taped if self._small is not None else 0
-        return compile_ahead(planned.taskgraph, planned.machine, runs) + player_ahead(taped, runs)
+        return compile_ahead(planned.taskgraph, planned.machine, runs) + prepare_command_lists(taped, runs)
 
     def _run_by_threads(
         self,
@@ -142,7 +142,7 @@ class StepPlan:
             self._standing, self._process = None, os.getpid()
         if self._standing is None:
             self._held = self.planned.memgraph.capacity + 1
-            self._standing = standing_for(self.planned, self.options)
+            self._standing = run_resources_for(self.planned, self.options)
         try:
             return execute(self.planned, sources, sinks, self.options, progress, stop, self._standing)
         except BaseException:

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from types import EllipsisType
 from typing import Any, TypeAlias
 
-from einturnip.core.dtypes import BOOL, DType
 from einturnip.core.errors import BindError, DTypeError
-from einturnip.lang.words import RESERVED
+from einturnip.ir.dtypes import BOOL, DType
+from einturnip.lang.keywords import RESERVED
 
 # Characters that separate labels and terms.
 _RESERVED = frozenset(",->.")
@@ -156,7 +156,7 @@ def _shown(term: Term) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Contraction:
+class BoundSubscripts:
     """Subscripts bound to shapes.
 
     ``terms`` are each operand's labels, None for an axis of size 1 that broadcasts; ``sizes`` of all labels. The axes
@@ -169,7 +169,7 @@ class Contraction:
     text: str
 
 
-def bind(readings: Sequence[Subscripts], shapes: Sequence[tuple[int, ...]]) -> Contraction:
+def bind(readings: Sequence[Subscripts], shapes: Sequence[tuple[int, ...]]) -> BoundSubscripts:
     """The subscripts with every ellipsis spelled out and every size known.
 
     Letters come first where both they and names go with the axes: what NumPy accepts, means what it means there.
@@ -186,7 +186,7 @@ def bind(readings: Sequence[Subscripts], shapes: Sequence[tuple[int, ...]]) -> C
         tuple(label if sizes[label] == n else None for label, n in zip(term, shape, strict=True))
         for term, shape in zip(terms, shapes, strict=True)
     )
-    return Contraction(kept, _output(subscripts, terms, hidden), sizes, subscripts.text)
+    return BoundSubscripts(kept, _output(subscripts, terms, hidden), sizes, subscripts.text)
 
 
 def _spelled(position: int, shape: tuple[int, ...], hidden: Labels, subscripts: Subscripts) -> Labels:
@@ -248,7 +248,7 @@ def _output(subscripts: Subscripts, terms: Sequence[Labels], hidden: Labels) -> 
 # -- as a program ------------------------------------------------------------------------------------------------------
 
 
-def program_text(contraction: Contraction, dtypes: Sequence[DType], result: DType) -> str:
+def program_text(contraction: BoundSubscripts, dtypes: Sequence[DType], result: DType) -> str:
     """The contraction in the language: operands ``operand0`` ... and ``result``, accumulated in that dtype."""
     names = _names(contraction.sizes)
     lines, factors = [], []

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from einturnip.codegen.native.peak import Operations
+from einturnip.kernels.llvm.peak import Operations
 
 # Index patterns of the TCCG benchmark (Springer and Bientinesi), output-left-right, with sizes that fit two cores.
 _TCCG: tuple[tuple[str, dict[str, int]], ...] = (
@@ -26,7 +26,7 @@ _TCCG: tuple[tuple[str, dict[str, int]], ...] = (
 
 
 @dataclass(frozen=True)
-class Case:
+class BenchCase:
     """One piece of work. ``shapes``: of each input, in the program's order; ``integers``: the inputs that are indices.
 
     ``kind`` and ``detail`` say what peers compute (``bench.peers``). ``flops``: multiplications and additions, a scalar
@@ -46,7 +46,7 @@ class Case:
     peak: Operations | None = None
 
 
-def in_memory(small: bool = False) -> list[Case]:
+def in_memory(small: bool = False) -> list[BenchCase]:
     """Every case that runs in memory; ``small`` ones take a blink each, to try the harness."""
     n = 64 if small else 2048
     wide = 128 if small else 4096
@@ -72,7 +72,7 @@ def _chain(n: int) -> dict[str, int]:
     return {x: n if k % 2 else n // 4 for k, x in enumerate("abcdefg")}
 
 
-def _einsum(name: str, equation: str, sizes: dict[str, int]) -> Case:
+def _einsum(name: str, equation: str, sizes: dict[str, int]) -> BenchCase:
     left, out = equation.split("->")
     terms = left.split(",")
     names = "ABCDEF"[: len(terms)]
@@ -87,10 +87,10 @@ def _einsum(name: str, equation: str, sizes: dict[str, int]) -> Case:
 
         flops = 2.0 * float(opt_einsum.contract_path(equation, *shapes.values(), shapes=True)[1].opt_cost) / 2
     nbytes = 4.0 * (sum(map(math.prod, shapes.values())) + math.prod(written))
-    return Case(name, "einsum", equation, program, shapes, flops, nbytes, {})
+    return BenchCase(name, "einsum", equation, program, shapes, flops, nbytes, {})
 
 
-def _attention(n: int) -> list[Case]:
+def _attention(n: int) -> list[BenchCase]:
     shape = (4, 8, n, 64)
     made = []
     for kind, share in (("attention", 1.0), ("causal_attention", 0.5)):
@@ -100,17 +100,17 @@ def _attention(n: int) -> list[Case]:
         )
         flops = share * 4.0 * math.prod(shape) * n
         shapes = dict(Q=shape, K=shape, V=shape)
-        made.append(Case(kind.replace("_", " "), kind, "", program, shapes, flops, 16.0 * math.prod(shape), {}))
+        made.append(BenchCase(kind.replace("_", " "), kind, "", program, shapes, flops, 16.0 * math.prod(shape), {}))
     return made
 
 
-def _joins(small: bool) -> list[Case]:
+def _joins(small: bool) -> list[BenchCase]:
     n, d = (50, 16) if small else (2000, 64)
     m = 40 if small else 1000
     l2 = "input X : f32[i,d], Y : f32[j,d]\nZ[i,j] = sum[d] (X[i,d] - Y[j,d])^2\noutput Z\n"
     plus = "input X : f32[i,k], Y : f32[k,j]\nZ[i,j] = max[k] (X[i,k] + Y[k,j])\noutput Z\n"
     return [
-        Case(
+        BenchCase(
             "squared distances",
             "l2",
             "",
@@ -121,11 +121,13 @@ def _joins(small: bool) -> list[Case]:
             {},
             peak="FMA",
         ),
-        Case("max-plus", "max_plus", "", plus, dict(X=(m, m), Y=(m, m)), 2.0 * m**3, 12.0 * m * m, {}, peak="min/add"),
+        BenchCase(
+            "max-plus", "max_plus", "", plus, dict(X=(m, m), Y=(m, m)), 2.0 * m**3, 12.0 * m * m, {}, peak="min/add"
+        ),
     ]
 
 
-def _rows(n: int) -> list[Case]:
+def _rows(n: int) -> list[BenchCase]:
     both, one = 8.0 * n * n, 4.0 * n * n
     x = dict(X=(n, n))
     norm = (
@@ -133,12 +135,12 @@ def _rows(n: int) -> list[Case]:
     )
     gate = "input X : f32[i,j], Y : f32[i,j]\nZ[i,j] = silu(X[i,j]) * Y[i,j]\noutput Z\n"
     return [
-        Case("logsumexp", "logsumexp", "", _program("Z[i] = logsumexp[j] X[i,j]"), x, 3.0 * n * n, one, {}),
-        Case("softmax", "softmax", "", _program("Z[i,j] = softmax(X[i,j])"), x, 5.0 * n * n, both, {}),
-        Case("layernorm", "layernorm", "", norm, dict(X=(n, n), g=(n,), b=(n,)), 8.0 * n * n, both, {}),
-        Case("SwiGLU", "swiglu", "", gate, dict(X=(n, n), Y=(n, n)), 5.0 * n * n, both + one, {}),
-        Case("sum of rows", "row_sum", "", _program("Z[i] = sum[j] X[i,j]"), x, 1.0 * n * n, one, {}),
-        Case("sum of columns", "column_sum", "", _program("Z[j] = sum[i] X[i,j]"), x, 1.0 * n * n, one, {}),
+        BenchCase("logsumexp", "logsumexp", "", _program("Z[i] = logsumexp[j] X[i,j]"), x, 3.0 * n * n, one, {}),
+        BenchCase("softmax", "softmax", "", _program("Z[i,j] = softmax(X[i,j])"), x, 5.0 * n * n, both, {}),
+        BenchCase("layernorm", "layernorm", "", norm, dict(X=(n, n), g=(n,), b=(n,)), 8.0 * n * n, both, {}),
+        BenchCase("SwiGLU", "swiglu", "", gate, dict(X=(n, n), Y=(n, n)), 5.0 * n * n, both + one, {}),
+        BenchCase("sum of rows", "row_sum", "", _program("Z[i] = sum[j] X[i,j]"), x, 1.0 * n * n, one, {}),
+        BenchCase("sum of columns", "column_sum", "", _program("Z[j] = sum[i] X[i,j]"), x, 1.0 * n * n, one, {}),
     ]
 
 
@@ -146,7 +148,7 @@ def _program(equation: str) -> str:
     return f"import std.nn\ninput X : f32[i,j]\n{equation}\noutput Z\n"
 
 
-def _moves(n: int, small: bool) -> list[Case]:
+def _moves(n: int, small: bool) -> list[BenchCase]:
     side = 2 * n
     four = (8, 12, 16, 20) if small else (96, 64, 48, 112)
     rows, width, ids = (100, 32, 500) if small else (50_000, 512, 100_000)
@@ -154,9 +156,9 @@ def _moves(n: int, small: bool) -> list[Case]:
     turn = "input X : f32[a,b,c,d]\nZ[d,c,b,a] = X[a,b,c,d]\noutput Z\n"
     take = "input X : f32[v,d], ids : i64[s]\nZ[s,d] = X[ids[s], d]\noutput Z\n"
     return [
-        Case("transpose", "transpose", "10", flip, dict(X=(side, side)), 0.0, 8.0 * side * side, {}),
-        Case("transpose of four axes", "transpose", "3210", turn, dict(X=four), 0.0, 8.0 * math.prod(four), {}),
-        Case(
+        BenchCase("transpose", "transpose", "10", flip, dict(X=(side, side)), 0.0, 8.0 * side * side, {}),
+        BenchCase("transpose of four axes", "transpose", "3210", turn, dict(X=four), 0.0, 8.0 * math.prod(four), {}),
+        BenchCase(
             "gather of rows",
             "gather",
             "",
@@ -169,7 +171,7 @@ def _moves(n: int, small: bool) -> list[Case]:
     ]
 
 
-def _mlp(n: int) -> Case:
+def _mlp(n: int) -> BenchCase:
     program = (
         "input X : f32[s,d], A : f32[d,f], a : f32[f], B : f32[f,d], b : f32[d]\n"
         "H[s,f] = relu((sum[d] X[s,d] * A[d,f]) + a[f])\nZ[s,e] = (sum[f] H[s,f] * B[f,e]) + b[e]\noutput Z\n"
@@ -177,4 +179,4 @@ def _mlp(n: int) -> Case:
     s, d, f = 2 * n, n, 4 * n
     shapes = dict(X=(s, d), A=(d, f), a=(f,), B=(f, d), b=(d,))
     nbytes = 4.0 * (2 * s * d + 2 * d * f)
-    return Case("two-layer MLP", "mlp", "", program, shapes, 4.0 * s * d * f, nbytes, {}, 1e-3)
+    return BenchCase("two-layer MLP", "mlp", "", program, shapes, 4.0 * s * d * f, nbytes, {}, 1e-3)

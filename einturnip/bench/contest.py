@@ -84,7 +84,7 @@ class Contender:
 
 
 @dataclass(frozen=True)
-class Figure:
+class ContenderFigure:
     """What a contender reached. Units: seconds, bytes. ``ratio``: einturnip's speed over its own, with an interval."""
 
     name: str
@@ -113,7 +113,7 @@ def start(case: str, contender: str, small: bool) -> Contender:
     return Contender(contender, process, about, error=about.get("error", ""))
 
 
-def contest(case: str, contenders: Sequence[str], rounds: int, small: bool, tolerance: float) -> list[Figure]:
+def contest(case: str, contenders: Sequence[str], rounds: int, small: bool, tolerance: float) -> list[ContenderFigure]:
     """Run every contender of a case in turn, so many rounds or more; the first is the one that ratios are of."""
     field_: list[Contender] = []
     try:
@@ -168,15 +168,15 @@ def _busy() -> tuple[float, float]:
     return (sum(counts) - idle) / tick, sum(counts) / tick
 
 
-def _figure(c: Contender, all_of_them: Sequence[Contender], tolerance: float) -> Figure:
+def _figure(c: Contender, all_of_them: Sequence[Contender], tolerance: float) -> ContenderFigure:
     ours = all_of_them[0]
     version = c.about.get("version", "")
     if c.error or not c.seconds:
-        return Figure(c.name, version, np.nan, 0, c.peak_nbytes, np.nan, np.nan, np.nan, False, c.error)
+        return ContenderFigure(c.name, version, np.nan, 0, c.peak_nbytes, np.nan, np.nan, np.nan, False, c.error)
     mine = clean(c)
     pairs = np.array([b / a for a, b in zip(ours.seconds, c.seconds, strict=False)])
     low, high = interval(pairs) if len(pairs) else (np.nan, np.nan)
-    return Figure(
+    return ContenderFigure(
         c.name, version, float(np.median(mine)), sum(c.clean), c.peak_nbytes,
         float(np.median(pairs)) if len(pairs) else np.nan, low, high, _agree(ours, c, tolerance),
     )  # fmt: skip

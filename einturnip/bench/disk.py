@@ -21,7 +21,7 @@ import numpy as np
 from einturnip.bench.contest import answer, peak_resident
 from einturnip.bench.disk_cases import DiskCase, on_disk, prepare
 from einturnip.bench.disk_peers import LIMITED, OURS, present
-from einturnip.core.settings import format_size
+from einturnip.core.units import format_size
 
 SHARES = (2, 4, 8, 16)
 FORMS = ("npy", "zarr")
@@ -35,7 +35,7 @@ _SAMPLED = 64
 
 
 @dataclass(frozen=True)
-class Way:
+class DiskRun:
     """How a case is run. ``share``: memory as a part of the data, 0 without a limit; ``cold``: nothing is cached.
 
     ``of``: the peer of whose peak with all memory it is a part, instead of the data.
@@ -62,13 +62,13 @@ class Way:
 
 
 @dataclass
-class Run:
+class DiskResult:
     """What came of it. Units: seconds, bytes. ``anonymous``: the most beside the pages of mapped files.
 
     ``memory``: what the process might use, None without a limit; ``raised``: to the least that the contender runs in.
     """
 
-    way: Way
+    way: DiskRun
     version: str = ""
     seconds: float = float("nan")
     resident: int = 0
@@ -81,7 +81,7 @@ class Run:
     raised: bool = False
 
 
-def ways(contenders: Sequence[str], shares: Sequence[int], forms: Sequence[str]) -> list[Way]:
+def ways(contenders: Sequence[str], shares: Sequence[int], forms: Sequence[str]) -> list[DiskRun]:
     """einturnip at every share, without a limit, warm, and from each format; peers without a limit and held to 1/4.
 
     From other formats than the first at a quarter, and at the smallest share. After a peer without a limit einturnip in
@@ -89,44 +89,44 @@ def ways(contenders: Sequence[str], shares: Sequence[int], forms: Sequence[str])
     """
     first, *others = forms
     quarter = 4 if 4 in shares else shares[0]
-    ours = [Way(OURS, first, share) for share in (0, *shares)] + [Way(OURS, first, quarter, cold=False)]
-    ours += [Way(OURS, form, share) for form in others for share in dict.fromkeys((quarter, max(shares)))]
+    ours = [DiskRun(OURS, first, share) for share in (0, *shares)] + [DiskRun(OURS, first, quarter, cold=False)]
+    ours += [DiskRun(OURS, form, share) for form in others for share in dict.fromkeys((quarter, max(shares)))]
     peers = []
     for name, form in product(contenders, forms):
-        beside = [Way(OURS, form, SPARING, of=name)] if name in LIMITED else []
-        peers += [Way(name, form, 0), *beside, Way(name, form, quarter)]
-    warm = [Way(name, first, 0, cold=False) for name in contenders]
+        beside = [DiskRun(OURS, form, SPARING, of=name)] if name in LIMITED else []
+        peers += [DiskRun(name, form, 0), *beside, DiskRun(name, form, quarter)]
+    warm = [DiskRun(name, first, 0, cold=False) for name in contenders]
     return ours + peers + warm
 
 
 @dataclass
-class Record:
+class DiskRecord:
     """What was measured of a case: runs, ways that a contender has not, elements of the first result."""
 
     case: DiskCase
-    runs: list[Run] = field(default_factory=list)
-    absent: list[Way] = field(default_factory=list)
+    runs: list[DiskResult] = field(default_factory=list)
+    absent: list[DiskRun] = field(default_factory=list)
     expected: list[float] = field(default_factory=list)
 
-    def medians(self) -> list[Run]:
+    def medians(self) -> list[DiskResult]:
         """Of each way the run of median time."""
-        found: dict[Way, list[Run]] = {}
+        found: dict[DiskRun, list[DiskResult]] = {}
         for run in self.runs:
             found.setdefault(run.way, []).append(run)
         return [_median(runs) for runs in found.values()]
 
-    def wants(self, way: Way, rounds: int) -> bool:
+    def wants(self, way: DiskRun, rounds: int) -> bool:
         """Whether it has fewer than ``rounds`` runs of a way that may end well, and the peak that its memory is of."""
         mine = [run for run in self.runs if run.way == way]
         known = not way.of or bool(self._peaks(way))
         return known and len(mine) < rounds and not any(run.error for run in mine) and way not in self.absent
 
-    def memory(self, way: Way) -> int | None:
+    def memory(self, way: DiskRun) -> int | None:
         """Bytes that the process may use: of a peer's peaks the least counts."""
         return min(self._peaks(way)) // way.share if way.of else way.memory(self.case)
 
-    def _peaks(self, way: Way) -> list[int]:
-        peer = Way(way.of, way.form, 0)
+    def _peaks(self, way: DiskRun) -> list[int]:
+        peer = DiskRun(way.of, way.form, 0)
         return [run.resident for run in self.runs if run.way == peer and not run.error]
 
 
@@ -136,19 +136,20 @@ def bench(
     rounds: int,
     shares: Sequence[int],
     small: bool,
-    records: dict[str, Record],
+    records: dict[str, DiskRecord],
     until: float = math.inf,
     only: Sequence[str] = (),
-) -> Iterator[tuple[DiskCase, Run]]:
+) -> Iterator[tuple[DiskCase, DiskResult]]:
     """Run the cases whose name holds one of ``names`` (all where there are none), every way in turn in each round.
 
     ``records``: what was measured before, by case; it grows, and what it has is not run again. ``until``: no run begins
-    after that time of the monotonic clock. ``only``: ways that are run (``Way.is_one_of``), all where there are none.
+    after that time of the monotonic clock. ``only``: ways that are run (``DiskRun.is_one_of``), all where there are
+    none.
     """
     for case in on_disk(small):
         if names and not any(n in case.name for n in names):
             continue
-        record = records.setdefault(case.name, Record(case))
+        record = records.setdefault(case.name, DiskRecord(case))
         forms = FORMS if _has_zarr() else FORMS[:1]
         chosen = [way for way in ways(present(), shares, forms) if way.is_one_of(only)]
         wanted = [(k, way) for k in range(1, rounds + 1) for way in chosen]
@@ -158,7 +159,7 @@ def bench(
             files = prepare(case, way.form, folder) if time.monotonic() < until else {}
             if time.monotonic() >= until:
                 return
-            run = measure(Trial(case, way, files, folder, small, record.expected), record.memory(way))
+            run = measure(DiskTrial(case, way, files, folder, small, record.expected), record.memory(way))
             if run is None:
                 record.absent.append(way)
                 continue
@@ -167,14 +168,14 @@ def bench(
 
 
 @dataclass(frozen=True)
-class Trial:
+class DiskTrial:
     """A case to be run in a way, with its files. ``expected``: elements of the case's first result, once there is one.
 
     ``inputs``: by name; ``folder``: where the result stands while it is looked at.
     """
 
     case: DiskCase
-    way: Way
+    way: DiskRun
     inputs: dict[str, Path]
     folder: Path
     small: bool
@@ -200,7 +201,7 @@ class Trial:
         )
 
 
-def measure(trial: Trial, memory: int | None) -> Run | None:
+def measure(trial: DiskTrial, memory: int | None) -> DiskResult | None:
     """One run; where a share is less than einturnip runs in, in the least that it does."""
     run = run_once(trial, memory)
     if run is None or not run.error or trial.way.contender != OURS or memory is None:
@@ -212,7 +213,7 @@ def measure(trial: Trial, memory: int | None) -> Run | None:
     return again and replace(again, raised=True)
 
 
-def _least(trial: Trial) -> int:
+def _least(trial: DiskTrial) -> int:
     """The least memory of the process, in bytes, that einturnip names where it is given none; 0 if it names none."""
     process = trial.begin(1)
     try:
@@ -224,14 +225,14 @@ def _least(trial: Trial) -> int:
         process.communicate()
 
 
-def run_once(trial: Trial, memory: int | None) -> Run | None:
+def run_once(trial: DiskTrial, memory: int | None) -> DiskResult | None:
     """One process in so many bytes, watched from outside; None where the contender has no such thing."""
     out, process = trial.out, trial.begin(memory)
     try:
         about = answer(process)
         if about.get("absent"):
             return None
-        run = Run(trial.way, about.get("version", ""), error=about.get("error", ""), memory=memory)
+        run = DiskResult(trial.way, about.get("version", ""), error=about.get("error", ""), memory=memory)
         if not run.error:
             _watch(process, run, [p for path in trial.inputs.values() for p in _files(path)])
         if not run.error:
@@ -249,7 +250,7 @@ def _go(process: subprocess.Popen[str]) -> None:
     process.stdin.flush()
 
 
-def _watch(process: subprocess.Popen[str], run: Run, inputs: Sequence[Path]) -> None:
+def _watch(process: subprocess.Popen[str], run: DiskResult, inputs: Sequence[Path]) -> None:
     """Let it work, with its files out of the cache or in it; end it once it holds more than it may."""
     memory = run.memory
     for path in inputs:
@@ -305,7 +306,7 @@ def _same(found: list[float], expected: list[float]) -> bool:
     return float(np.abs(np.subtract(found, expected)).max()) <= 1e-4 * scale
 
 
-def _median(runs: list[Run]) -> Run:
+def _median(runs: list[DiskResult]) -> DiskResult:
     """The run of median time, with peak and memory of the one that came nearest to what it might use.
 
     A part of a peer's peak differs from run to run.

@@ -6,17 +6,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from einturnip.bench.disk import SPARING, Run, Way
+from einturnip.bench.disk import SPARING, DiskResult, DiskRun
 from einturnip.bench.disk_cases import DiskCase
 from einturnip.bench.disk_peers import LIMITED, OURS
-from einturnip.core.settings import format_size
+from einturnip.core.units import format_size
 
 SHARE = 4
 MOST_TIME, LEAST_RATE, LEAST_SPEED = 1.1, 0.9, 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Goal:
+class DiskGoal:
     """``met`` is None where what it takes was not measured."""
 
     asked: str
@@ -24,7 +24,7 @@ class Goal:
     met: bool | None
 
 
-def goals(case: DiskCase, runs: Sequence[Run], about: Mapping[str, Any]) -> list[Goal]:
+def goals(case: DiskCase, runs: Sequence[DiskResult], about: Mapping[str, Any]) -> list[DiskGoal]:
     """The goals of a case, from one run of each way. ``about``: the machine, with the disk's bytes a second."""
     by_way = {run.way: run for run in runs}
     forms = list(dict.fromkeys(run.way.form for run in runs))
@@ -35,37 +35,39 @@ def goals(case: DiskCase, runs: Sequence[Run], about: Mapping[str, Any]) -> list
     ]
 
 
-def lines(found: Sequence[Goal]) -> list[str]:
+def lines(found: Sequence[DiskGoal]) -> list[str]:
     """The goals as a table."""
     words = {True: "yes", False: "**no**", None: "not measured"}
     rows = [f"| {goal.asked} | {goal.found} | {words[goal.met]} |" for goal in found]
     return ["| in a quarter of the data, cold | found | met |", "|---|---|---|", *rows, ""] if rows else []
 
 
-def _alone(case: DiskCase, runs: Mapping[Way, Run], form: str, about: Mapping[str, Any]) -> Iterator[Goal]:
+def _alone(
+    case: DiskCase, runs: Mapping[DiskRun, DiskResult], form: str, about: Mapping[str, Any]
+) -> Iterator[DiskGoal]:
     """Against memory, where arithmetic takes the time; against the disk, where moving does."""
-    run = _done(runs, Way(OURS, form, SHARE))
+    run = _done(runs, DiskRun(OURS, form, SHARE))
     if case.compute_bound:
         free = next((r for r in runs.values() if r.way.contender == OURS and not r.way.share and not r.error), None)
         asked = f"{form}: no more than {MOST_TIME} of the time without a limit"
         if run is None or free is None:
-            yield Goal(asked, "", None)
+            yield DiskGoal(asked, "", None)
         else:
             ratio = run.seconds / free.seconds
-            yield Goal(asked, f"{ratio:.2f}", ratio <= MOST_TIME)
+            yield DiskGoal(asked, f"{ratio:.2f}", ratio <= MOST_TIME)
         return
     asked = f"{form}: at least {LEAST_RATE} of the disk's rate, inputs read and result written one after the other"
     if run is None or "disk_read" not in about:
-        yield Goal(asked, "", None)
+        yield DiskGoal(asked, "", None)
         return
     inputs = case.data_nbytes - case.result_nbytes
     needs = inputs / about["disk_read"] + case.result_nbytes / about["disk_write"]
-    yield Goal(asked, f"{needs / run.seconds:.2f}", needs / run.seconds >= LEAST_RATE)
+    yield DiskGoal(asked, f"{needs / run.seconds:.2f}", needs / run.seconds >= LEAST_RATE)
 
 
-def _beside(runs: Mapping[Way, Run], form: str, name: str) -> Iterator[Goal]:
+def _beside(runs: Mapping[DiskRun, DiskResult], form: str, name: str) -> Iterator[DiskGoal]:
     """Against a peer that has all memory, and one that is held to the same."""
-    ours, free, held = _done(runs, Way(OURS, form, SHARE)), Way(name, form, 0), Way(name, form, SHARE)
+    ours, free, held = _done(runs, DiskRun(OURS, form, SHARE)), DiskRun(name, form, 0), DiskRun(name, form, SHARE)
     if free not in runs and held not in runs:
         return  # it has no such thing, or is not here
     theirs = _done(runs, free)
@@ -73,33 +75,33 @@ def _beside(runs: Mapping[Way, Run], form: str, name: str) -> Iterator[Goal]:
     sparing = f"{asked}, in no more than a quarter of its peak"
     if ours is None or theirs is None:
         ended = runs[free].error if free in runs else ""
-        yield Goal(asked, ended[:60], None if ours is None or free not in runs else True)
+        yield DiskGoal(asked, ended[:60], None if ours is None or free not in runs else True)
     else:
         slower = ours.seconds / theirs.seconds
-        yield Goal(asked, f"{slower:.2f} of its time", slower <= 1)
-    least = None if theirs is None else runs.get(Way(OURS, form, SPARING, of=name))
-    yield Goal(sparing, "", None) if theirs is None or least is None else _sparing(sparing, least, theirs)
+        yield DiskGoal(asked, f"{slower:.2f} of its time", slower <= 1)
+    least = None if theirs is None else runs.get(DiskRun(OURS, form, SPARING, of=name))
+    yield DiskGoal(sparing, "", None) if theirs is None or least is None else _sparing(sparing, least, theirs)
     asked_held = f"{form}: {LEAST_SPEED:g} times as fast as {name} in the same memory, or {name} does not get there"
     if ours is None or held not in runs:
-        yield Goal(asked_held, "", None)
+        yield DiskGoal(asked_held, "", None)
     elif runs[held].error:
-        yield Goal(asked_held, runs[held].error[:60].replace("|", " "), True)
+        yield DiskGoal(asked_held, runs[held].error[:60].replace("|", " "), True)
     else:
         faster = runs[held].seconds / ours.seconds
-        yield Goal(asked_held, f"{faster:.2f}", faster >= LEAST_SPEED)
+        yield DiskGoal(asked_held, f"{faster:.2f}", faster >= LEAST_SPEED)
 
 
-def _sparing(asked: str, ours: Run, theirs: Run) -> Goal:
+def _sparing(asked: str, ours: DiskResult, theirs: DiskResult) -> DiskGoal:
     """In a quarter of a peer's peak, or the least that there is."""
     least = f" in {format_size(ours.memory or 0)}, the least" if ours.raised else ""
     if ours.error:
-        return Goal(asked, f"{ours.error[:60]}{least}".replace("|", " "), False)
+        return DiskGoal(asked, f"{ours.error[:60]}{least}".replace("|", " "), False)
     slower, more = ours.seconds / theirs.seconds, ours.resident / theirs.resident
     found = f"{slower:.2f} of its time, {more:.2f} of its peak{least}"
-    return Goal(asked, found, slower <= 1 and more * SPARING <= 1)
+    return DiskGoal(asked, found, slower <= 1 and more * SPARING <= 1)
 
 
-def _bounded(runs: Sequence[Run]) -> Iterator[Goal]:
+def _bounded(runs: Sequence[DiskResult]) -> Iterator[DiskGoal]:
     """Whether the memory stated was kept, from outside, whatever it was."""
     bounded = [(run, run.memory) for run in runs if run.way.contender == OURS and run.way.share]
     if not bounded:
@@ -108,9 +110,9 @@ def _bounded(runs: Sequence[Run]) -> Iterator[Goal]:
     ended = [run.error[:60] for run, _ in bounded if run.error]
     wrong = [f"{run.way}: another answer" for run, _ in bounded if not run.error and not run.agrees]
     bad = [*over, *ended, *wrong]
-    yield Goal("every memory kept, seen from outside, and every answer right", "; ".join(bad), not bad)
+    yield DiskGoal("every memory kept, seen from outside, and every answer right", "; ".join(bad), not bad)
 
 
-def _done(runs: Mapping[Way, Run], way: Way) -> Run | None:
+def _done(runs: Mapping[DiskRun, DiskResult], way: DiskRun) -> DiskResult | None:
     run = runs.get(way)
     return None if run is None or run.error else run

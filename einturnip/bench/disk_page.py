@@ -8,14 +8,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from einturnip.bench.disk import FORMS, SHARES, Record, Run, Way, ways
+from einturnip.bench.disk import FORMS, SHARES, DiskRecord, DiskResult, DiskRun, ways
 from einturnip.bench.disk_cases import DiskCase, on_disk
 from einturnip.bench.disk_goals import goals, lines
 from einturnip.bench.disk_peers import OURS, PEERS
-from einturnip.core.settings import format_size
+from einturnip.core.units import format_size
 
 
-def line(case: DiskCase, run: Run) -> str:
+def line(case: DiskCase, run: DiskResult) -> str:
     """A run in one line."""
     way = run.way
     limit = _memory(run) if way.share else "no limit"
@@ -26,7 +26,7 @@ def line(case: DiskCase, run: Run) -> str:
     return f"{how} {run.seconds:.2f} s, {peak}{'' if run.agrees else ', another answer'}"
 
 
-def write(records: Mapping[str, Record], out: Path, about: dict[str, Any], command: str) -> list[Path]:
+def write(records: Mapping[str, DiskRecord], out: Path, about: dict[str, Any], command: str) -> list[Path]:
     """The results as disk.json, from which ``earlier`` goes on, and disk.md."""
     out.mkdir(parents=True, exist_ok=True)
     cases = [
@@ -40,7 +40,7 @@ def write(records: Mapping[str, Record], out: Path, about: dict[str, Any], comma
     return [out / "disk.json", out / "disk.md"]
 
 
-def earlier(out: Path, about: Mapping[str, Any], small: bool) -> tuple[dict[str, Record], dict[str, Any] | None]:
+def earlier(out: Path, about: Mapping[str, Any], small: bool) -> tuple[dict[str, DiskRecord], dict[str, Any] | None]:
     """What a folder has of this machine and these sizes, by case, and what it says of the machine."""
     path = out / "disk.json"
     data = json.loads(path.read_text()) if path.exists() else {"machine": {}}
@@ -52,13 +52,13 @@ def earlier(out: Path, about: Mapping[str, Any], small: bool) -> tuple[dict[str,
     for kept in data["cases"]:
         case = cases.get(kept["name"])
         if case is not None and case.data_nbytes == kept["data_nbytes"]:
-            read = [(Way(**run["way"]), run) for run in kept["runs"]]
-            runs = [Run(**{"memory": way.memory(case)} | run | {"way": way}) for way, run in read]
-            found[case.name] = Record(case, runs, [Way(**way) for way in kept["absent"]], kept["expected"])
+            read = [(DiskRun(**run["way"]), run) for run in kept["runs"]]
+            runs = [DiskResult(**{"memory": way.memory(case)} | run | {"way": way}) for way, run in read]
+            found[case.name] = DiskRecord(case, runs, [DiskRun(**way) for way in kept["absent"]], kept["expected"])
     return found, there
 
 
-def page(records: Mapping[str, Record], about: dict[str, Any], command: str) -> str:
+def page(records: Mapping[str, DiskRecord], about: dict[str, Any], command: str) -> str:
     """The results as Markdown."""
     rows = [
         "# From files to a file, in less memory than the data",
@@ -87,20 +87,20 @@ def page(records: Mapping[str, Record], about: dict[str, Any], command: str) -> 
     return "\n".join(rows)
 
 
-def _missing(record: Record) -> list[str]:
+def _missing(record: DiskRecord) -> list[str]:
     """What of a case was not run."""
     there = {run.way for run in record.runs}.union(record.absent)
     missing = [str(way) for way in ways(tuple(PEERS), SHARES, FORMS) if way not in there]
     return [f"Not measured: {', '.join(missing)}.", ""] if missing else []
 
 
-def _memory(run: Run) -> str:
+def _memory(run: DiskResult) -> str:
     way = run.way
     of = f" of {way.of}'s peak" if way.of else ""
     return f"1/{way.share}{of} ({format_size(run.memory or 0)}{', the least' if run.raised else ''})"
 
 
-def _row(r: Run, free: float) -> str:
+def _row(r: DiskResult, free: float) -> str:
     way = r.way
     memory = _memory(r) if way.share else "all"
     start = f"| {way.contender} {r.version} | {way.form} | {'cold' if way.cold else 'warm'} | {memory} "

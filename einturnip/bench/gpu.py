@@ -22,7 +22,7 @@ from einturnip.bench.gpu_page import page, told
 from einturnip.bench.gpu_peers import peers
 from einturnip.bench.host import typed
 from einturnip.core.errors import EinturnipError
-from einturnip.devices.choice import Chosen
+from einturnip.devices.choice import DeviceChoice
 from einturnip.devices.probe import probe
 
 ROUNDS = 5
@@ -31,7 +31,7 @@ PACKAGES = ("einturnip", "numpy", "cupy-cuda13x", "cupy-cuda12x", "torch", "acce
 Done = dict[str, Any]
 
 
-def run(out: Path, device: str, chosen: Chosen, parts: str, seconds: float, tiny: bool) -> Iterator[str]:
+def run(out: Path, device: str, chosen: DeviceChoice, parts: str, seconds: float, tiny: bool) -> Iterator[str]:
     """Run what ``out`` does not hold yet, a line for each case; then write the page."""
     file = out / "gpu.json"
     done: Done = json.loads(file.read_text()) if file.exists() else {}
@@ -58,7 +58,7 @@ def run(out: Path, device: str, chosen: Chosen, parts: str, seconds: float, tiny
     yield f"kept in {file} and {out / 'gpu.md'}"
 
 
-def _watched(chosen: Chosen, known: Done) -> DriverMemory | None:
+def _watched(chosen: DeviceChoice, known: Done) -> DriverMemory | None:
     """What counts the GPU's memory, where the driver's library is there; and the ceilings, measured once."""
     from einturnip.devices.cuda.calls import CupyCalls
 
@@ -77,7 +77,7 @@ def _watched(chosen: Chosen, known: Done) -> DriverMemory | None:
     return memory
 
 
-def _machine(chosen: Chosen, device: str) -> dict[str, Any]:
+def _machine(chosen: DeviceChoice, device: str) -> dict[str, Any]:
     versions = {}
     for name in PACKAGES:
         try:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from einturnip.bench.cases import _TCCG, Case, _einsum, _joins, _rows
+from einturnip.bench.cases import _TCCG, BenchCase, _einsum, _joins, _rows
 
 GB = 10**9
 LAYERS = 32  # of a LLaMA-7B
@@ -18,7 +18,7 @@ class GpuCase:
     """A case with the dtype of its inputs, whether factors may be rounded to tf32, and the caps of its arena."""
 
     part: str
-    case: Case
+    case: BenchCase
     dtype: str = "f32"
     tf32: bool = False
     caps: tuple[int | None, ...] = (None,)
@@ -34,7 +34,7 @@ def gpu_cases(tiny: bool) -> list[GpuCase]:
     return [*_products(tiny), *_kernels(tiny), *_prefills(tiny), *_chains(tiny)]
 
 
-def typed(case: Case, dtype: str) -> Case:
+def typed(case: BenchCase, dtype: str) -> BenchCase:
     """The same with inputs of another dtype."""
     nbytes = case.nbytes * (4 if dtype in ("f32", "tf32") else 2) / 4
     return replace(case, program=case.program.replace(": f32[", f": {dtype}["), nbytes=nbytes)
@@ -56,7 +56,7 @@ def _products(tiny: bool) -> Iterator[GpuCase]:
     lines = [f"X{k + 1}[i,j] = sum[k] X{k}[i,k] * B[k,j]" for k in range(4 if tiny else 256)]
     program = "\n".join(["input X0 : f32[i,j], B : f32[k,j]", *lines, f"output X{len(lines)}", ""])
     square = dict(X0=(small, small), B=(small, small))
-    yield GpuCase("a", Case("many small ops", "", "", program, square, 0.0, 0.0, {}))
+    yield GpuCase("a", BenchCase("many small ops", "", "", program, square, 0.0, 0.0, {}))
 
 
 def _kernels(tiny: bool) -> Iterator[GpuCase]:
@@ -76,7 +76,7 @@ def _prefills(tiny: bool) -> Iterator[GpuCase]:
         yield GpuCase("c", prefill(sizes | dict(b=b, s=s)), "f16", caps=(None,) if tiny else CAPS)
 
 
-def prefill(sizes: dict[str, int]) -> Case:
+def prefill(sizes: dict[str, int]) -> BenchCase:
     """Layers of a LLaMA's shapes over random weights: attention with a mask, a gated product; no norms, no rotation."""
     weights = dict(Q="ehd", K="ehd", V="ehd", O="hde", G="ef", U="ef", D="fe")
     lines, shapes, x = ["import std.nn", "input X : f16[b,s,e]"], {"X": tuple(sizes[c] for c in "bse")}, "X"
@@ -96,13 +96,13 @@ def prefill(sizes: dict[str, int]) -> Case:
     tokens, layer = sizes["b"] * sizes["s"], held / 2 - math.prod(shapes["X"])
     flops = 2.0 * tokens * layer + 2.0 * sizes["l"] * tokens * sizes["s"] * sizes["h"] * sizes["d"]
     name = f"prefill of {sizes['b']} x {sizes['s']}"
-    return Case(name, "prefill", "", "\n".join([*lines, f"output {x}", ""]), shapes, flops, held, {}, 1e-2)
+    return BenchCase(name, "prefill", "", "\n".join([*lines, f"output {x}", ""]), shapes, flops, held, {}, 1e-2)
 
 
 def _chains(tiny: bool) -> Iterator[GpuCase]:
     n = 16 if tiny else 60_000
     program = "input A : f32[i,k], B : f32[k,j]\nC[i,j] = sum[k] A[i,k] * B[k,j]\nD[i,j] = sum[k] C[i,k] * B[k,j]\n"
-    case = Case("chain of products", "chain", "", program + "output D\n", dict(A=(n, n), B=(n, n)), 4.0 * n**3,
+    case = BenchCase("chain of products", "chain", "", program + "output D\n", dict(A=(n, n), B=(n, n)), 4.0 * n**3,
                 12.0 * n * n, {})  # fmt: skip
     for dtype in ("f16", "f32"):
         yield GpuCase("d", typed(case, dtype), dtype, caps=(None,) if tiny else (8 * GB, None))

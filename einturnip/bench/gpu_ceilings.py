@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from einturnip.devices.cuda.calls import Calls
-from einturnip.devices.cuda.cublas import Product
+from einturnip.devices.cuda.calls import CudaCalls
+from einturnip.devices.cuda.cublas import CublasProduct
 
 ROUNDS = 7
 WORKSPACE = 32 << 20  # bytes for cuBLAS, what NVIDIA advises for its newest GPUs
@@ -34,7 +34,7 @@ extern "C" __global__ void fma_loop(Head head, Fixed fixed) {{
 """
 
 
-def ceilings(calls: Calls, nbytes: int = 1 << 30, n: int = 8192, grid: int = 4096) -> dict[str, float]:
+def ceilings(calls: CudaCalls, nbytes: int = 1 << 30, n: int = 8192, grid: int = 4096) -> dict[str, float]:
     """Bytes/s read and written by a copy, bytes/s each way over the link, FLOP/s of f32 and of products by dtype."""
     device, host = calls.malloc(2 * nbytes + WORKSPACE), calls.host_alloc(nbytes)
     stream = calls.stream()
@@ -58,19 +58,21 @@ def ceilings(calls: Calls, nbytes: int = 1 << 30, n: int = 8192, grid: int = 409
         calls.host_free(host)
 
 
-def _products(calls: Calls, stream: int, device: int, nbytes: int, n: int) -> dict[str, float]:
+def _products(calls: CudaCalls, stream: int, device: int, nbytes: int, n: int) -> dict[str, float]:
     """FLOP/s of square products; three matrices of f32 lie in the memory."""
     found = {}
     for dtype, item in (("f32", 4), ("f16", 2), ("bf16", 2)):
         size = item * n * n
         assert 3 * size <= 2 * nbytes
         a, b, c = (device + k * size for k in range(3))
-        product = Product(n, n, n, 1, (a, False, n, 0), (b, False, n, 0), (c, n, 0), (dtype, "f32", dtype), 1, 0.0)
+        product = CublasProduct(
+            n, n, n, 1, (a, False, n, 0), (b, False, n, 0), (c, n, 0), (dtype, "f32", dtype), 1, 0.0
+        )
         found[f"cuBLAS {dtype}"] = 2.0 * n**3 / _best(calls, stream, partial(calls.multiply, product, stream))
     return found
 
 
-def _best(calls: Calls, stream: int, work: Callable[[], None]) -> float:
+def _best(calls: CudaCalls, stream: int, work: Callable[[], None]) -> float:
     """The median of a few, after one to warm up."""
     taken = []
     for _ in range(ROUNDS + 1):

@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 
 from einturnip import __version__
-from einturnip.bench.cases import Case, in_memory
-from einturnip.bench.contest import Figure, contest
+from einturnip.bench.cases import BenchCase, in_memory
+from einturnip.bench.contest import ContenderFigure, contest
 from einturnip.bench.peers import present
-from einturnip.core.dtypes import F32
-from einturnip.core.limits import usable_cores
+from einturnip.core.process_limits import usable_cores
 from einturnip.devices.peaks import measure_peak
+from einturnip.ir.dtypes import F32
 
 OURS = "einturnip"
 # What takes liberties that the others do not is shown, and is no peer of itself.
@@ -29,18 +29,18 @@ INEXACT = "einturnip exact=False"
 
 
 @dataclass(frozen=True)
-class Outcome:
+class HostOutcome:
     """A case with what every contender reached; einturnip first.
 
     ``peak``: flops a second of the arithmetic that the case is held against; 0 where there is none.
     """
 
-    case: Case
-    figures: tuple[Figure, ...]
+    case: BenchCase
+    figures: tuple[ContenderFigure, ...]
     peak: float = 0.0
 
     @property
-    def fastest(self) -> Figure | None:
+    def fastest(self) -> ContenderFigure | None:
         """The fastest peer that gave the same answer."""
         peers = [f for f in self.figures if not f.name.startswith(OURS) and f.agrees and not f.error]
         return min(peers, key=lambda f: f.seconds, default=None)
@@ -51,23 +51,23 @@ class Outcome:
         return self.fastest.ratio if self.fastest else math.nan
 
 
-def bench(names: Sequence[str], rounds: int, small: bool) -> Iterator[Outcome]:
+def bench(names: Sequence[str], rounds: int, small: bool) -> Iterator[HostOutcome]:
     """Run the cases whose name holds one of ``names`` (all where there are none)."""
     for case in in_memory(small):
         if names and not any(n in case.name for n in names):
             continue
         more = [INEXACT] if case.kind == "l2" else []
         figures = tuple(contest(case.name, [OURS, *more, *present()], rounds, small, case.tolerance))
-        yield Outcome(case, figures, measure_peak(case.peak, F32, usable_cores()) if case.peak else 0.0)
+        yield HostOutcome(case, figures, measure_peak(case.peak, F32, usable_cores()) if case.peak else 0.0)
 
 
-def line(outcome: Outcome) -> str:
+def line(outcome: HostOutcome) -> str:
     """An outcome in one line."""
     shown = [f"{f.name} {_time(f.seconds)}" if not f.error else f"{f.name}: {f.error}" for f in outcome.figures]
     return f"{outcome.case.name}: {', '.join(shown)}; {outcome.ratio:.2f} x the fastest peer's speed"
 
 
-def geometric_mean(outcomes: Sequence[Outcome]) -> float:
+def geometric_mean(outcomes: Sequence[HostOutcome]) -> float:
     """Of the ratios to the fastest peer."""
     ratios = [o.ratio for o in outcomes if math.isfinite(o.ratio)]
     return math.exp(sum(map(math.log, ratios)) / len(ratios)) if ratios else math.nan
@@ -97,7 +97,7 @@ def machine() -> dict[str, Any]:
     }
 
 
-def write(measured: Sequence[Outcome], folder: Path, about: dict[str, Any], command: str) -> list[Path]:
+def write(measured: Sequence[HostOutcome], folder: Path, about: dict[str, Any], command: str) -> list[Path]:
     """The results as host.json, host.md and host.svg; cases that the folder has of the same day and machine stay."""
     from einturnip.bench.draw import ratios_svg
 
@@ -130,7 +130,7 @@ def write(measured: Sequence[Outcome], folder: Path, about: dict[str, Any], comm
     return [folder / name for name in made]
 
 
-def _with_earlier(measured: Sequence[Outcome], path: Path, about: dict[str, Any]) -> list[Outcome]:
+def _with_earlier(measured: Sequence[HostOutcome], path: Path, about: dict[str, Any]) -> list[HostOutcome]:
     """Also the outcomes that a file holds of the same day, machine and sizes, in the order of the cases."""
     found = {o.case.name: o for o in measured}
     earlier = json.loads(path.read_text()) if path.exists() else {"machine": {}}
@@ -139,18 +139,18 @@ def _with_earlier(measured: Sequence[Outcome], path: Path, about: dict[str, Any]
         for case in earlier["cases"]:
             known = cases.get((case["name"], case["flops"], case["nbytes"]))
             if known is not None and known.name not in found:
-                found[known.name] = Outcome(
-                    known, tuple(Figure(**f) for f in case["contenders"]), case.get("peak", 0.0)
+                found[known.name] = HostOutcome(
+                    known, tuple(ContenderFigure(**f) for f in case["contenders"]), case.get("peak", 0.0)
                 )
     return [found[c.name] for c in in_memory() if c.name in found]
 
 
-def _interval(o: Outcome) -> tuple[float, float]:
+def _interval(o: HostOutcome) -> tuple[float, float]:
     assert o.fastest is not None
     return o.fastest.low, o.fastest.high
 
 
-def page(outcomes: Sequence[Outcome], about: dict[str, Any], command: str) -> str:
+def page(outcomes: Sequence[HostOutcome], about: dict[str, Any], command: str) -> str:
     """The results as Markdown."""
     peers = list(dict.fromkeys(f.name for o in outcomes for f in o.figures))
     rows = [
@@ -182,7 +182,7 @@ def page(outcomes: Sequence[Outcome], about: dict[str, Any], command: str) -> st
     return "\n".join(rows) + "\n"
 
 
-def _cell(f: Figure | None) -> str:
+def _cell(f: ContenderFigure | None) -> str:
     if f is None:
         return ""
     if f.error:
@@ -190,7 +190,7 @@ def _cell(f: Figure | None) -> str:
     return f"{f.seconds * 1e3:.3g}" + ("" if f.agrees else " !")
 
 
-def _reached(o: Outcome) -> str:
+def _reached(o: HostOutcome) -> str:
     case, f = o.case, o.figures[0]
     if f.error:
         return f.error

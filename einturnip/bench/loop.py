@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 
 from einturnip.devices.host import blas_threads
 from einturnip.memgraph.types import Lane, MemGraph, OpKind
-from einturnip.planner.price import slots
-from einturnip.runtime.loop import run_ops
-from einturnip.runtime.state import State
-from einturnip.runtime.trace import Trace
+from einturnip.planner.predict import slots
+from einturnip.runtime.host.event_loop import run_ops
+from einturnip.runtime.scheduler.state_machine import SchedulerState
+from einturnip.runtime.scheduler.trace import RunTrace
 from einturnip.taskgraph.types import TaskGraph
 
 # Side of the product that a kernel is, f32: about a millisecond of one core.
@@ -39,7 +39,7 @@ TINY = "input x : f32[n]\ny[i] = 2 * x[i]\noutput y\n"
 
 
 @dataclass(frozen=True)
-class Figure:
+class LoopFigure:
     """One figure. ``what`` it is, and how large in ``unit``."""
 
     what: str
@@ -47,18 +47,18 @@ class Figure:
     unit: str
 
 
-def bench(folder: Path, small: bool) -> Iterator[Figure]:
+def bench(folder: Path, small: bool) -> Iterator[LoopFigure]:
     """Every figure, one after the other; files are made in ``folder`` and go again."""
     for n in (10**3,) if small else (10**4, 10**5, 10**6):
         for name, seconds in (("that are run at once", 0.0), ("that are handed to threads", 1.0)):
-            yield Figure(f"an op that does nothing, of {n:,} {name}", 1e6 * _trivial(n, seconds), "us")
+            yield LoopFigure(f"an op that does nothing, of {n:,} {name}", 1e6 * _trivial(n, seconds), "us")
     with blas_threads(1):
         yield from _products(20 if small else KERNELS)
         yield from _overlap(folder, 4 if small else READS)
-    yield Figure("einturnip run of a tiny program, from shell to shell", _start(2 if small else STARTS), "s")
+    yield LoopFigure("einturnip run of a tiny program, from shell to shell", _start(2 if small else STARTS), "s")
 
 
-def page(figures: Sequence[Figure], about: Mapping[str, Any], command: str) -> str:
+def page(figures: Sequence[LoopFigure], about: Mapping[str, Any], command: str) -> str:
     """The figures as Markdown."""
     rows = [
         "# The loop",
@@ -76,7 +76,7 @@ def page(figures: Sequence[Figure], about: Mapping[str, Any], command: str) -> s
     return "\n".join(rows) + "\n"
 
 
-def write(figures: Sequence[Figure], folder: Path, about: Mapping[str, Any], command: str) -> list[Path]:
+def write(figures: Sequence[LoopFigure], folder: Path, about: Mapping[str, Any], command: str) -> list[Path]:
     """The figures as loop.json and loop.md."""
     folder.mkdir(parents=True, exist_ok=True)
     data = {"machine": about, "command": command, "figures": [asdict(f) for f in figures]}
@@ -108,13 +108,13 @@ def _nothing(op: int) -> None:
     """An op."""
 
 
-def _run(found: MemGraph, execute: Callable[[int], None], workers: int) -> Trace:
+def _run(found: MemGraph, execute: Callable[[int], None], workers: int) -> RunTrace:
     """Run ops on threads of their own."""
     lanes = slots(workers)
-    return run_ops(found, State(found, range(len(found)), lanes), execute, str, lanes)
+    return run_ops(found, SchedulerState(found, range(len(found)), lanes), execute, str, lanes)
 
 
-def _products(n: int) -> Iterator[Figure]:
+def _products(n: int) -> Iterator[LoopFigure]:
     """Kernels of a millisecond by one worker, by two, and by two threads without a loop."""
     a = np.ones((SIDE, SIDE), np.float32)
     outs = [np.empty_like(a) for _ in range(16)]
@@ -130,10 +130,10 @@ def _products(n: int) -> Iterator[Figure]:
         two.append(trace.seconds)
         shares.append(1 - trace.busy[Lane.COMPUTE] / (2 * trace.seconds))
         bare.append(_bare(execute, n))
-    yield Figure("a kernel by one worker", 1e3 * _median(one) / n, "ms")
-    yield Figure("such kernels by two workers, over one", _median(np.divide(one, two)), "times")
-    yield Figure("by two threads that only call them, over one worker", _median(np.divide(one, bare)), "times")
-    yield Figure("of two workers' time, not in kernels", 100 * _median(shares), "%")
+    yield LoopFigure("a kernel by one worker", 1e3 * _median(one) / n, "ms")
+    yield LoopFigure("such kernels by two workers, over one", _median(np.divide(one, two)), "times")
+    yield LoopFigure("by two threads that only call them, over one worker", _median(np.divide(one, bare)), "times")
+    yield LoopFigure("of two workers' time, not in kernels", 100 * _median(shares), "%")
 
 
 def _bare(execute: Callable[[int], None], n: int) -> float:
@@ -152,7 +152,7 @@ def _bare(execute: Callable[[int], None], n: int) -> float:
     return time.perf_counter() - begin
 
 
-def _overlap(folder: Path, n: int) -> Iterator[Figure]:
+def _overlap(folder: Path, n: int) -> Iterator[LoopFigure]:
     """Reads past the page cache beside products: how much of the time of either is time of both."""
     with ExitStack() as opened:
         file = opened.enter_context(tempfile.NamedTemporaryFile(dir=folder))
@@ -168,11 +168,11 @@ def _overlap(folder: Path, n: int) -> Iterator[Figure]:
         opened.callback(os.close, fd)
         runs = np.array([_mixed(fd, n) for _ in range(ROUNDS)])
     reading, computing, both = runs[np.argsort(runs[:, 2])[ROUNDS // 2]].tolist()
-    yield Figure(f"reads past the page cache in a run of {n * READ_NBYTES >> 20} MiB, {n} products", reading, "s")
-    yield Figure("its products, by one worker", computing, "s")
-    yield Figure("the run", both, "s")
+    yield LoopFigure(f"reads past the page cache in a run of {n * READ_NBYTES >> 20} MiB, {n} products", reading, "s")
+    yield LoopFigure("its products, by one worker", computing, "s")
+    yield LoopFigure("the run", both, "s")
     hidden = (runs[:, 0] + runs[:, 1] - runs[:, 2]) / runs[:, :2].min(1)
-    yield Figure("of the shorter, hidden by the longer", 100 * _median(hidden), "%")
+    yield LoopFigure("of the shorter, hidden by the longer", 100 * _median(hidden), "%")
 
 
 def _mixed(fd: int, n: int) -> tuple[float, float, float]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from einturnip.bench.cases import Case
+from einturnip.bench.cases import BenchCase
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Work = Callable[[], Any]
@@ -34,7 +34,7 @@ def release(name: str) -> str:
         return "?"
 
 
-def work(name: str, case: Case, arrays: Sequence[Array]) -> Work | None:
+def work(name: str, case: BenchCase, arrays: Sequence[Array]) -> Work | None:
     """What one call of a contender is; None where it has no such thing. Each call gives a new result, finished."""
     match name:
         case "numpy":
@@ -55,7 +55,7 @@ def work(name: str, case: Case, arrays: Sequence[Array]) -> Work | None:
             return _einturnip(name, case, arrays)
 
 
-def _einturnip(name: str, case: Case, arrays: Sequence[Array]) -> Work:
+def _einturnip(name: str, case: BenchCase, arrays: Sequence[Array]) -> Work:
     import einturnip as et
 
     program = et.compile(case.program)
@@ -64,7 +64,7 @@ def _einturnip(name: str, case: Case, arrays: Sequence[Array]) -> Work:
     return lambda: program(data=given, exact=exact)["Z"]
 
 
-def _numpy(xp: Any, case: Case) -> Callable[..., Any] | None:
+def _numpy(xp: Any, case: BenchCase) -> Callable[..., Any] | None:
     """The formula in NumPy's words, which are JAX's too."""
     match case.kind:
         case "einsum":
@@ -117,7 +117,7 @@ def _max_plus(x: Array, y: Array) -> Array:
     return best
 
 
-def _numexpr(case: Case, arrays: Sequence[Array]) -> Work | None:
+def _numexpr(case: BenchCase, arrays: Sequence[Array]) -> Work | None:
     import_module("numexpr")
     evaluate = import_module("numexpr").evaluate
     if case.kind == "swiglu":
@@ -134,7 +134,7 @@ def _numexpr(case: Case, arrays: Sequence[Array]) -> Work | None:
     return None
 
 
-def _torch(case: Case, arrays: Sequence[Array], compiled: bool) -> Work | None:
+def _torch(case: BenchCase, arrays: Sequence[Array], compiled: bool) -> Work | None:
     torch = import_module("torch")
     functional = import_module("torch.nn.functional")
     torch.set_grad_enabled(False)
@@ -146,7 +146,7 @@ def _torch(case: Case, arrays: Sequence[Array], compiled: bool) -> Work | None:
     return lambda: run(*given)
 
 
-def _torch_formula(torch: Any, functional: Any, case: Case) -> Callable[..., Any] | None:
+def _torch_formula(torch: Any, functional: Any, case: BenchCase) -> Callable[..., Any] | None:
     match case.kind:
         case "einsum":
             return lambda *a: torch.einsum(case.detail, *a).contiguous()
@@ -176,7 +176,7 @@ def _torch_formula(torch: Any, functional: Any, case: Case) -> Callable[..., Any
     return None
 
 
-def _jax(case: Case, arrays: Sequence[Array]) -> Work | None:
+def _jax(case: BenchCase, arrays: Sequence[Array]) -> Work | None:
     jax = import_module("jax")
     formula = _numpy(import_module("jax.numpy"), case)
     if formula is None:

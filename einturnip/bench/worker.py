@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from einturnip.bench.cases import Case, in_memory
+from einturnip.bench.cases import BenchCase, in_memory
 from einturnip.bench.peers import Array, release, work
 
 # A call shorter than this is repeated, so that the clock's own noise does not count. Seconds.
@@ -25,7 +25,7 @@ LEAST_SECONDS = 0.02
 WARM_SECONDS, LEAST_CALLS = 2.0, 2
 
 
-def inputs(case: Case) -> list[Array]:
+def inputs(case: BenchCase) -> list[Array]:
     """The case's arrays: normal numbers, the same for every contender."""
     rng = np.random.default_rng(7)
     made: list[Array] = []

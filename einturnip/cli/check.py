@@ -20,7 +20,7 @@ def command(program: Path, inputs: dict[str, str], dims: dict[str, int], every: 
     Sizes are numbers where --dim, -i or a default file gives them, else the names they have in the program.
     """
     from einturnip.api.inputs import check_names, close_all, compile_path, open_inputs
-    from einturnip.api.sizes import known_sizes
+    from einturnip.api.known_sizes import known_sizes
     from einturnip.cli.planning import scalars
     from einturnip.report.signature import rows, table
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import click
 
 from einturnip.cli import options
-from einturnip.core.settings import format_size
+from einturnip.core.units import format_size
 
 if TYPE_CHECKING:
-    from einturnip.core.machine import Machine
+    from einturnip.cost.machine import Machine
     from einturnip.devices.host import BlasInfo
 
 
@@ -39,7 +39,7 @@ def command(spill: Path | None, wanted: bool, quick: bool, clean: bool, folders:
     else) and keep them in the user's cache for all runs to come. With --clean, remove what runs left behind that were
     killed; nothing of a process that lives or of another user is touched.
     """
-    from einturnip.stores.temporary import default_directory
+    from einturnip.storage.io.unpublished_file import default_directory
 
     if quick and not wanted:
         raise click.UsageError("--quick goes with --calibrate")
@@ -60,7 +60,7 @@ def command(spill: Path | None, wanted: bool, quick: bool, clean: bool, folders:
 
 def _calibrate(folder: Path, quick: bool) -> None:
     """Measure, and keep what was found."""
-    from einturnip.cli.calibrating import calibrate, today
+    from einturnip.cli.calibrate import calibrate, today
     from einturnip.core.errors import StoreError
     from einturnip.devices.stored import SWITCH, store, stored_path
 
@@ -112,9 +112,9 @@ def _findings(folder: Path) -> Iterator[tuple[str, str]]:
 
 def _peaks(cores: int) -> Iterator[tuple[str, str]]:
     """What arithmetic gives at most, where there is machine code to tell."""
-    from einturnip.codegen.native.peak import OPERATIONS
-    from einturnip.core.dtypes import F32, F64
     from einturnip.devices.peaks import measure_peak
+    from einturnip.ir.dtypes import F32, F64
+    from einturnip.kernels.llvm.peak import OPERATIONS
 
     for dtype in (F32, F64):
         found = {name: measure_peak(name, dtype, cores) for name in OPERATIONS}
@@ -175,7 +175,7 @@ def _clean(folders: Iterable[str]) -> None:
     import os
 
     from einturnip.caches import CACHES
-    from einturnip.core.unfinished import remove_abandoned
+    from einturnip.core.unfinished_files import remove_abandoned
 
     removed = []
     for folder in dict.fromkeys(map(os.path.realpath, folders)):

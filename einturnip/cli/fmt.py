@@ -10,7 +10,7 @@ import click
 
 from einturnip.cli import options
 from einturnip.core.errors import EinturnipError
-from einturnip.core.unfinished import create_file
+from einturnip.core.unfinished_files import create_file
 
 
 @click.command("fmt")
@@ -23,8 +23,8 @@ def command(files: tuple[str, ...], check: bool, to_stdout: bool) -> None:
 
     A file that is no program is left as it is, and what is wrong with it is shown.
     """
-    from einturnip.lang.format import format_text
-    from einturnip.lang.text import program_name, program_text
+    from einturnip.lang.source_text import program_name, program_text
+    from einturnip.lang.syntax.formatter import format_text
 
     failed, changed = [], []
     for name in files:

@@ -34,7 +34,7 @@ BUG_REPORT = (
 )
 
 
-class Verbs(click.Group):
+class LazyGroup(click.Group):
     """A group that imports a verb only to run it."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -62,7 +62,7 @@ class Verbs(click.Group):
             formatter.write_dl(list(VERBS.items()))
 
 
-@click.group(cls=Verbs, subcommand_metavar="VERB ...", context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=LazyGroup, subcommand_metavar="VERB ...", context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="einturnip")
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
 @click.pass_context

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from einturnip.core.errors import RunError
 from einturnip.core.resident import peak_resident_nbytes
-from einturnip.core.settings import format_size
+from einturnip.core.units import format_size
 
 if TYPE_CHECKING:
-    from einturnip.runtime.types import RunReport
+    from einturnip.runtime.scheduler.report import RunReport
 
 
 class MemoryLimit:

@@ -9,15 +9,15 @@ from typing import Any, TypeVar
 import click
 
 from einturnip.core.errors import BindError
-from einturnip.core.settings import parse_size
+from einturnip.core.units import parse_size
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-# The names in runtime/policies.py, which --help need not load.
+# The names in runtime/scheduler/policies.py, which --help need not load.
 POLICIES = ("critical-path", "double-buffering", "fixed", "random")
 
 
-class Size(click.ParamType[int]):
+class ByteSize(click.ParamType[int]):
     """Bytes, written as ``512MB`` or ``2GiB``."""
 
     name = "SIZE"
@@ -29,7 +29,7 @@ class Size(click.ParamType[int]):
             self.fail(str(error), param, ctx)
 
 
-class Pair(click.ParamType[tuple[str, str]]):
+class NameValue(click.ParamType[tuple[str, str]]):
     """``NAME=VALUE``."""
 
     def __init__(self, name: str) -> None:
@@ -44,7 +44,7 @@ class Pair(click.ParamType[tuple[str, str]]):
         return name, right
 
 
-class Extent(click.ParamType[tuple[str, int]]):
+class DimSize(click.ParamType[tuple[str, int]]):
     """``n=4096``."""
 
     name = "NAME=SIZE"
@@ -75,9 +75,9 @@ def _device(ctx: click.Context, param: click.Parameter, value: str) -> str:
 
 
 def _allow_external(ctx: click.Context, param: click.Parameter, allow: bool) -> None:
-    from einturnip.stores.external import allowing
+    from einturnip.storage.formats.hdf5_external import external_files_allowed
 
-    ctx.with_resource(allowing(allow))
+    ctx.with_resource(external_files_allowed(allow))
 
 
 def _together(*decorators: Callable[[F], F]) -> Callable[[F], F]:
@@ -99,12 +99,12 @@ inputs = _together(
         "-i",
         "--input",
         "inputs",
-        type=Pair("NAME=FILE"),
+        type=NameValue("NAME=FILE"),
         multiple=True,
         callback=_unique,
         help="Read input NAME from FILE or FILE::KEY; a scalar may be a number: -i a=3.",
     ),
-    click.option("--dim", "dims", type=Extent(), multiple=True, callback=_unique, help="Give a size: --dim n=4096."),
+    click.option("--dim", "dims", type=DimSize(), multiple=True, callback=_unique, help="Give a size: --dim n=4096."),
     click.option(
         "--allow-external",
         is_flag=True,
@@ -117,17 +117,17 @@ outputs = click.option(
     "-o",
     "--output",
     "outputs",
-    type=Pair("NAME=FILE"),
+    type=NameValue("NAME=FILE"),
     multiple=True,
     callback=_unique,
     help="Write output NAME to FILE or FILE::KEY.",
 )
 
 budget = _together(
-    click.option("--memory", type=Size(), help="Bound on the memory of the whole process. [half of what is free]"),
-    click.option("--arena", type=Size(), help="Size of the arena alone, instead of --memory."),
+    click.option("--memory", type=ByteSize(), help="Bound on the memory of the whole process. [half of what is free]"),
+    click.option("--arena", type=ByteSize(), help="Size of the arena alone, instead of --memory."),
     click.option("--spill", metavar="DIR", type=click.Path(), help="Folder for what does not fit in memory."),
-    click.option("--spill-limit", type=Size(), help="Bound on the spilled bytes."),
+    click.option("--spill-limit", type=ByteSize(), help="Bound on the spilled bytes."),
     click.option("--workers", type=click.IntRange(min=1), help="Threads that compute. [one a core]"),
     click.option(
         "--policy",
@@ -144,7 +144,7 @@ budget = _together(
         callback=_device,
         help="auto, cpu, cuda, cuda:1, several as cuda:0,1, or sim.",
     ),
-    click.option("--host-memory", type=Size(), help="Bound on the process where a GPU's memory is the --memory."),
+    click.option("--host-memory", type=ByteSize(), help="Bound on the process where a GPU's memory is the --memory."),
     click.option("--reproducible", is_flag=True, help="The same bits in any memory, by any number of workers."),
 )
 trace = click.option(
@@ -164,7 +164,7 @@ steps = _together(
     click.option(
         "--feed",
         "feeds",
-        type=Pair("NAME=FILE"),
+        type=NameValue("NAME=FILE"),
         multiple=True,
         callback=_unique,
         metavar="NAME=FILE",

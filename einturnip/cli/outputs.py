@@ -6,24 +6,24 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from einturnip.stores.generated import Tally
-    from einturnip.stores.types import Sink
+    from einturnip.storage.generated import SummarySink
+    from einturnip.storage.types import Sink
 
 
 def output_lines(sinks: Mapping[str, Sink], targets: Mapping[str, Any]) -> list[str]:
     """One line for each output: what it is, and where it is or what can be said of it."""
-    from einturnip.stores.generated import Tally
+    from einturnip.storage.generated import SummarySink
 
     width = max(map(len, sinks), default=0)
     lines = []
     for name, sink in sinks.items():
         shape = ", ".join(map(str, sink.shape))
         kind = f"{name:<{max(width, 7)}}  {sink.dtype}[{shape}]" if shape else f"{name:<{max(width, 7)}}  {sink.dtype}"
-        lines.append(f"{kind}  {_tally(sink) if isinstance(sink, Tally) else f'written to {targets[name]}'}")
+        lines.append(f"{kind}  {_tally(sink) if isinstance(sink, SummarySink) else f'written to {targets[name]}'}")
     return lines
 
 
-def _tally(tally: Tally) -> str:
+def _tally(tally: SummarySink) -> str:
     nan = f", {tally.nan:,} nan" if tally.nan else ""
     if tally.low is None:
         return f"no numbers{nan}, checksum {tally.checksum}"

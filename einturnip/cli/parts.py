@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from einturnip.lang.text import program_name
+from einturnip.lang.source_text import program_name
 
 
 def show_parts(
@@ -15,13 +15,13 @@ def show_parts(
 ) -> None:
     """Show EinDecomp's decomposition, or its tasks on that many devices."""
     from einturnip.cli.planning import bound
-    from einturnip.core.machine import Machine
-    from einturnip.decomp.baselines import baselines
-    from einturnip.decomp.eindecomp import eindecomp
-    from einturnip.decomp.placement import place
-    from einturnip.eingraph.rewrite import rewrite
+    from einturnip.cost.machine import Machine
+    from einturnip.eingraph.rewrite.passes import rewrite
     from einturnip.report.parts import parts_json, parts_text, placed_json, placed_text
-    from einturnip.taskgraph.placed import placed_tasks
+    from einturnip.taskgraph.multi_device_tasks import placed_tasks
+    from einturnip.tiling.baselines import baselines
+    from einturnip.tiling.device_assignment import place
+    from einturnip.tiling.eindecomp import eindecomp
 
     if emit not in (None, "decomposition", "taskgraph"):
         raise click.UsageError("--parts goes with --emit decomposition or taskgraph")

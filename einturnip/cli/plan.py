@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from einturnip.cli import options, simulate
-from einturnip.lang.text import program_name
+from einturnip.lang.source_text import program_name
 
 if TYPE_CHECKING:
     from einturnip.api.jobs import Job
@@ -70,7 +70,7 @@ def command(
     Needs sizes, not data: input files that exist, or --dim.
     """
     from einturnip.cli.planning import planned
-    from einturnip.stores.generated import Absent
+    from einturnip.storage.generated import AbsentSource
 
     if parts is not None:
         from einturnip.cli.parts import show_parts
@@ -81,7 +81,9 @@ def command(
         raise click.UsageError("--simulate shows a run, as text or json, and no floor")
     if form == "dot" and emit is None:
         raise click.UsageError("--format dot needs --emit einsum, decomposition, taskgraph or memgraph")
-    job = planned(program, inputs, dims, outputs, budget, lambda node: Absent(node.name, node.shape, node.dtype), True)
+    job = planned(
+        program, inputs, dims, outputs, budget, lambda node: AbsentSource(node.name, node.shape, node.dtype), True
+    )
     if machine is not None:
         simulate.show(job.planned.memgraph, machine, jitter, seed, form)
         return
@@ -114,7 +116,7 @@ def _emit(job: Job, floor: Floor, form: str, program: str) -> None:
 
 def _overview(job: Job, form: str, program: str, charted: bool, asked: bool | None) -> None:
     """Show the plan statement by statement, and what other budgets would bring."""
-    from einturnip.cli.show import columns, show_lines
+    from einturnip.cli.output_lines import columns, show_lines
     from einturnip.report.budgets import PATIENCE, chart, sweep
     from einturnip.report.explain import explained
     from einturnip.report.overview import to_json

@@ -12,9 +12,9 @@ from einturnip.core.errors import BindError
 
 if TYPE_CHECKING:
     from einturnip.api.jobs import Job, Missing
+    from einturnip.compiler import Options
     from einturnip.eingraph.types import EinGraph
-    from einturnip.lang.types import Program
-    from einturnip.pipeline import Options
+    from einturnip.lang.program import TypedProgram
 
 
 def planned(
@@ -34,8 +34,8 @@ def planned(
     """
     from einturnip.api.inputs import check_names, close_all, compile_path, open_inputs, require_output
     from einturnip.api.jobs import complete, plan_job
-    from einturnip.api.states import beginning, keeping
-    from einturnip.pipeline import bind
+    from einturnip.api.session_states import initial_state, with_state_outputs
+    from einturnip.compiler import bind
 
     program = compile_path(path)
     require_output(program)
@@ -43,12 +43,14 @@ def planned(
         warn(warning.render())
     check_names("dim", dims, program.dims)
     check_names("output", outputs, dict.fromkeys([o.name for o in program.outputs] + [s.name for s in program.states]))
-    program = keeping(program, [*outputs, *program.updates] if lenient else outputs)
+    program = with_state_outputs(program, [*outputs, *program.updates] if lenient else outputs)
     sources = open_inputs(program, scalars(program, inputs), path.parent, lenient)
     try:
         graph = bind(program, sources, dims)
         targets = targets_of(program, outputs, path.parent)
-        return plan_job(graph, complete(graph, sources, beginning(program, missing)), targets, budget_options(budget))
+        return plan_job(
+            graph, complete(graph, sources, initial_state(program, missing)), targets, budget_options(budget)
+        )
     except BaseException:
         close_all(sources.values())
         raise
@@ -57,13 +59,13 @@ def planned(
 def bound(path: Path, inputs: dict[str, str], dims: dict[str, int]) -> EinGraph:
     """Compile a program and bind its sizes, from files that need not exist or from ``dims``."""
     from einturnip.api.inputs import check_names, close_all, compile_path, open_inputs, require_output
-    from einturnip.api.states import keeping
-    from einturnip.pipeline import bind
+    from einturnip.api.session_states import with_state_outputs
+    from einturnip.compiler import bind
 
     program = compile_path(path)
     require_output(program)
     check_names("dim", dims, program.dims)
-    program = keeping(program, program.updates)
+    program = with_state_outputs(program, program.updates)
     sources = open_inputs(program, scalars(program, inputs), path.parent, True)
     try:
         return bind(program, sources, dims)
@@ -71,7 +73,7 @@ def bound(path: Path, inputs: dict[str, str], dims: dict[str, int]) -> EinGraph:
         close_all(sources.values())
 
 
-def scalars(program: Program, inputs: dict[str, str]) -> dict[str, Any]:
+def scalars(program: TypedProgram, inputs: dict[str, str]) -> dict[str, Any]:
     """The inputs, with a number in place of a text that writes one, for those that are scalars: ``-i a=3``."""
     ranks = {tensor.name: tensor.rank for tensor in program.inputs}
     return {name: text if ranks.get(name, 1) else _scalar(name, text) for name, text in inputs.items()}
@@ -90,7 +92,7 @@ def _scalar(name: str, text: str) -> str | bool | int | float | complex:
     return text
 
 
-def targets_of(program: Program, outputs: dict[str, str], folder: Path) -> dict[str, Any]:
+def targets_of(program: TypedProgram, outputs: dict[str, str], folder: Path) -> dict[str, Any]:
     """A file for each output that has one, on the command line or in the program; None for the others."""
     from einturnip.api.inputs import file_spec
 
@@ -99,7 +101,7 @@ def targets_of(program: Program, outputs: dict[str, str], folder: Path) -> dict[
 
 
 def budget_options(budget: dict[str, Any]) -> Options:
-    from einturnip.pipeline import Options
+    from einturnip.compiler import Options
 
     settings = dict(budget)
     if settings["memory"] is not None and settings["arena"] is not None:

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from einturnip.core.settings import format_size
+from einturnip.core.units import format_size
 
 if TYPE_CHECKING:
-    from einturnip.runtime.types import Progress
+    from einturnip.runtime.scheduler.report import Progress
 
 Show = Callable[["Progress"], None]
 

@@ -13,7 +13,7 @@ from einturnip.core.errors import BindError
 
 if TYPE_CHECKING:
     from einturnip.api.jobs import Job
-    from einturnip.runtime.types import RunReport
+    from einturnip.runtime.scheduler.report import RunReport
 
 F = TypeVar("F", bound=Callable[..., Any])
 

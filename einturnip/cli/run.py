@@ -15,12 +15,12 @@ from einturnip.cli.progress import shown
 from einturnip.cli.stopping import on_signals
 from einturnip.cli.streams import outlive_reader
 from einturnip.core.errors import BindError
-from einturnip.lang.text import program_name
+from einturnip.lang.source_text import program_name
 
 if TYPE_CHECKING:
     from einturnip.api.jobs import Missing
     from einturnip.eingraph.types import InputNode
-    from einturnip.stores.types import Source
+    from einturnip.storage.types import Source
 
 
 @click.command("run")
@@ -81,23 +81,23 @@ def command(
     told = {"--report": report_file, "--trace": trace, "--record": record}
     recording.require_places(told)
     if len(programs) > 1:
-        from einturnip.cli.together import Outcome, run_together
+        from einturnip.cli.multi_program import ProgramOutcome, run_together
 
         for name, given in (("--record", record), ("--replay", replay), ("--analyze", analyze), ("--steps", steps)):
             if given:
                 raise click.UsageError(f"{name} tells of one program, and not of several")
         return run_together(
-            programs, inputs, dims, outputs, budget, _stand_in(seed), Outcome(trace, report_file, quiet)
+            programs, inputs, dims, outputs, budget, _stand_in(seed), ProgramOutcome(trace, report_file, quiet)
         )
     (program,) = programs
     if steps is not None or feeds or checkpoint is not None:
-        from einturnip.cli.steps import Steps, run_steps
+        from einturnip.cli.steps import StepOptions, run_steps
 
         files = (("--trace", trace), ("--report", report_file), ("--record", record), ("--replay", replay))
         for name, given in (*files, ("--analyze", analyze)):
             if given:
                 raise click.UsageError(f"{name} tells of one run, and not of --steps")
-        asked = Steps(1 if steps is None else steps, feeds, checkpoint, every)
+        asked = StepOptions(1 if steps is None else steps, feeds, checkpoint, every)
         return run_steps(program, inputs, dims, outputs, budget, _stand_in(seed), asked, quiet)
     limit = MemoryLimit()
     budget = recording.replayed(budget, replay)
@@ -131,7 +131,7 @@ def command(
         for line in [*output_lines(sinks, job.targets), *summarise(report, planning)]:
             click.echo(line)
     if analyze:
-        from einturnip.cli.show import columns, show_lines
+        from einturnip.cli.output_lines import columns, show_lines
         from einturnip.report.analyze import analyse, analysed
 
         click.echo(f"on {job.planned.device.told}")
@@ -142,7 +142,7 @@ def command(
 def _stand_in(seed: int | None) -> Missing:
     """Random numbers for an input without a file, if they are asked for."""
 
-    from einturnip.stores.generated import Random
+    from einturnip.storage.generated import RandomSource
 
     def missing(node: InputNode) -> Source:
         if seed is None:
@@ -150,6 +150,6 @@ def _stand_in(seed: int | None) -> Missing:
                 f"input {node.name} (line {node.line}) has no file. help: give one, -i {node.name}=FILE, "
                 "or fill such inputs with random numbers: --random"
             )
-        return Random(node.name, node.shape, node.dtype, seed)
+        return RandomSource(node.name, node.shape, node.dtype, seed)
 
     return missing

@@ -10,7 +10,7 @@ import click
 
 if TYPE_CHECKING:
     from einturnip.memgraph.types import MemGraph
-    from einturnip.runtime.virtual import Simulation
+    from einturnip.runtime.simulate.simulator import Simulation
 
 
 def options(function: Callable[..., None]) -> Callable[..., None]:
@@ -40,13 +40,13 @@ def show(graph: MemGraph, machine: str, jitter: float, seed: int, form: str) -> 
     Raises:
         BindError: there is no such machine.
     """
-    from einturnip.core.described import described
+    from einturnip.cost.described_machines import described
     from einturnip.memgraph.policies.price import priced
-    from einturnip.runtime.dispatch import DISPATCHERS
-    from einturnip.runtime.virtual import Noise, simulate_on
+    from einturnip.runtime.simulate.dispatch import DISPATCHERS
+    from einturnip.runtime.simulate.simulator import TimingNoise, simulate_on
 
     target = described(machine)
-    noise = Noise(jitter, jitter, seed)
+    noise = TimingNoise(jitter, jitter, seed)
     ready = priced(graph, target)
     runs = {name: simulate_on(ready, target, dispatcher, noise) for name, dispatcher in DISPATCHERS.items()}
     if form == "json":
@@ -64,7 +64,7 @@ def _plain(ran: Simulation) -> dict[str, Any]:
 
 
 def _lines(runs: dict[str, Simulation]) -> list[str]:
-    from einturnip.core.settings import format_size
+    from einturnip.core.units import format_size
     from einturnip.report.summary import seconds_text
 
     free = runs["free"]

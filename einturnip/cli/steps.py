@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any
 import click
 import numpy as np
 
-from einturnip.cli.stopping import Stop, on_signals
+from einturnip.cli.stopping import StopRequest, on_signals
 from einturnip.core.errors import BindError, Interrupted
 
 if TYPE_CHECKING:
     from einturnip.api.jobs import Missing
     from einturnip.api.results import Result
     from einturnip.api.session import Session
-    from einturnip.lang.types import Program
-    from einturnip.stores.types import Sink, Source
+    from einturnip.lang.program import TypedProgram
+    from einturnip.storage.types import Sink, Source
 
 # A slice of a feed that is no larger is read at once, so that small steps run from arrays.
 READ_AT_ONCE = 4 << 20
@@ -31,7 +31,7 @@ REFRESH_SECONDS = 0.2
 
 
 @dataclass(frozen=True, slots=True)
-class Steps:
+class StepOptions:
     """How many steps in all, files fed by slices, and where checkpoints go, after each how many steps."""
 
     total: int
@@ -47,7 +47,7 @@ def run_steps(
     outputs: dict[str, str],
     budget: dict[str, Any],
     missing: Missing,
-    asked: Steps,
+    asked: StepOptions,
     quiet: bool,
 ) -> None:
     """Run the steps that are left, and write what the last one gives."""
@@ -84,7 +84,7 @@ def _with_memory(options: Any) -> Any:
     """The options with a bound on the process, as ``run`` has it."""
     from dataclasses import replace
 
-    from einturnip.core.limits import available_memory
+    from einturnip.core.process_limits import available_memory
 
     if options.memory is None and options.arena is None:
         return replace(options, memory=available_memory() // 2)
@@ -92,7 +92,7 @@ def _with_memory(options: Any) -> Any:
 
 
 @contextmanager
-def _fed(program: Program, feeds: Mapping[str, str]) -> Iterator[dict[str, Source]]:
+def _fed(program: TypedProgram, feeds: Mapping[str, str]) -> Iterator[dict[str, Source]]:
     """The files that are fed, which have one axis more than the inputs."""
     from einturnip.api.inputs import check_names, close_all, open_given
 
@@ -112,14 +112,16 @@ def _fed(program: Program, feeds: Mapping[str, str]) -> Iterator[dict[str, Sourc
         close_all(opened.values())
 
 
-def _run(session: Session, feeds: Mapping[str, Source], asked: Steps, stop: Stop, quiet: bool) -> Result | None:
+def _run(
+    session: Session, feeds: Mapping[str, Source], asked: StepOptions, stop: StopRequest, quiet: bool
+) -> Result | None:
     """The steps that are left; the outputs of the last one."""
     result, saved = None, -1
     if asked.checkpoint is not None and _loaded(session, asked.checkpoint):
         saved = session.steps
         if not quiet:
             click.echo(f"going on after step {saved} of {asked.checkpoint}")
-    told = _Told(session.steps, asked.total, quiet)
+    told = _StepProgress(session.steps, asked.total, quiet)
     stop.running = True
     while session.steps < asked.total:
         result = session.step(data={name: _slice(source, session.steps) for name, source in feeds.items()})
@@ -148,10 +150,10 @@ def _loaded(session: Session, folder: Path) -> bool:
 
 def _slice(source: Source, step: int) -> Any:
     """What is fed in one step."""
-    from einturnip.stores.slice import Slice
-    from einturnip.stores.types import whole
+    from einturnip.storage.slice import SliceSource
+    from einturnip.storage.types import whole
 
-    found = Slice(source, step % source.shape[0])
+    found = SliceSource(source, step % source.shape[0])
     if np.prod(found.shape, dtype=np.int64) * found.dtype.itemsize > READ_AT_ONCE:
         return found
     out = np.empty(found.shape, found.dtype.numpy)
@@ -162,20 +164,20 @@ def _slice(source: Source, step: int) -> Any:
 
 def _written(session: Session, result: Result | None, targets: Mapping[str, Any], states: list[str]) -> dict[str, Sink]:
     """Write outputs and states to their files; of those without one, take note."""
-    from einturnip.stores.arrays import array_source
-    from einturnip.stores.generated import Tally
-    from einturnip.stores.home import copy
-    from einturnip.stores.open import OutputRequest, open_sinks
+    from einturnip.storage.arrays import array_source
+    from einturnip.storage.generated import SummarySink
+    from einturnip.storage.open import OutputRequest, open_sinks
+    from einturnip.storage.outputs.state_storage import copy_tensor
 
     sources = {name: session.source(name) for name in targets if name in states}
     if result is not None:
         sources |= {name: array_source(result[name], name) for name in targets if name not in states}
     requests = [OutputRequest(targets[n], n, s.shape, s.dtype) for n, s in sources.items() if targets[n] is not None]
     opened = dict(zip((request.name for request in requests), open_sinks(requests), strict=True))
-    sinks: dict[str, Sink] = {n: opened.get(n) or Tally(n, s.shape, s.dtype) for n, s in sources.items()}
+    sinks: dict[str, Sink] = {n: opened.get(n) or SummarySink(n, s.shape, s.dtype) for n, s in sources.items()}
     try:
         for name, source in sources.items():
-            copy(source, sinks[name])
+            copy_tensor(source, sinks[name])
         for written in sinks.values():
             written.commit()
     except BaseException:
@@ -185,7 +187,7 @@ def _written(session: Session, result: Result | None, targets: Mapping[str, Any]
     return sinks
 
 
-class _Told:
+class _StepProgress:
     """Shows how far the steps are, what their scalars are, and how fast they go: on a terminal one line, else a few."""
 
     def __init__(self, first: int, total: int, quiet: bool) -> None:

@@ -34,7 +34,7 @@ def interrupt(number: int, frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
-class Stop:
+class StopRequest:
     """Set ``event`` to end a run in order. Until ``running`` is set there is no run, and a signal ends the command."""
 
     def __init__(self) -> None:
@@ -58,13 +58,13 @@ class Stop:
 
 
 @contextmanager
-def on_signals() -> Iterator[Stop]:
+def on_signals() -> Iterator[StopRequest]:
     """While in force, these signals go to the Stop that is given; outside the main thread nothing changes.
 
     SIGHUP stays ignored where it was: ``nohup`` is to outlive its terminal.
     After one came the command is at its end, and no further one may break into its last message.
     """
-    stop = Stop()
+    stop = StopRequest()
     if threading.current_thread() is not threading.main_thread():
         yield stop
         return

@@ -20,7 +20,7 @@ def outlive_reader() -> None:
     _outlives_reader = True
 
 
-class _Standard(io.FileIO):
+class _SafeStream(io.FileIO):
     """Standard output or error, written without buffer."""
 
     def write(self, data: Any) -> int:
@@ -62,7 +62,7 @@ def _lead_nowhere(fd: int) -> None:
 
 def _stream(given: Any, fd: int) -> io.TextIOWrapper:
     """The stream in its encoding; a character that it lacks is written as an escape (``\\\\xf6``)."""
-    raw = _Standard(fd, "w", closefd=False)
+    raw = _SafeStream(fd, "w", closefd=False)
     encoding = "utf-8" if given is None else given.encoding
     lines = raw.isatty() or fd == 2
     return io.TextIOWrapper(io.BufferedWriter(raw), encoding, "backslashreplace", line_buffering=lines)

@@ -23,7 +23,7 @@ from einturnip.cli import options
 @options.debug
 def command(file: Path, form: str) -> None:
     """Draw a run that 'einturnip run PROG.ein --trace FILE' recorded: every worker, reader and writer over time."""
-    from einturnip.cli.show import columns, show_lines
+    from einturnip.cli.output_lines import columns, show_lines
     from einturnip.report.trace import chrome, drawn, read
 
     run = read(file)

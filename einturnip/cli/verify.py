@@ -15,7 +15,7 @@ from einturnip.cli import options
 @click.argument("plan", metavar="PLAN.json", type=click.Path(path_type=Path, allow_dash=True))
 @click.option(
     "--stored",
-    type=options.Pair("OUTPUT=SIZE"),
+    type=options.NameValue("OUTPUT=SIZE"),
     multiple=True,
     help="Bytes that an output must have in all: --stored C.npy=4MiB. A file's missing end shows by this alone.",
 )
@@ -30,7 +30,7 @@ def command(plan: Path, stored: tuple[tuple[str, str], ...], limit: int, form: s
     PLAN.json is what 'einturnip plan PROG --emit memgraph --format json' prints, by einturnip or by another planner;
     '-' reads it from standard input. Exit codes: 0 valid, 1 invalid, 2 not a plan.
     """
-    from einturnip.core.settings import parse_size
+    from einturnip.core.units import parse_size
     from einturnip.verify.check import check
     from einturnip.verify.read import read
     from einturnip.verify.show import show

@@ -1,1 +1,1 @@
-"""What every floor shares: dtypes, scalars, einsums, algebra, diagnostics, machine, settings."""
+"""Services that know nothing of tensors: errors, diagnostics, process limits, regular files."""

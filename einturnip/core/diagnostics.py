@@ -92,7 +92,7 @@ def with_source(diagnostic: Diagnostic, lines: Sequence[str] | Mapping[str, Sequ
     return replace(diagnostic, source=tuple(found))
 
 
-def called(diagnostic: Diagnostic, call: Span) -> Diagnostic:
+def at_call_site(diagnostic: Diagnostic, call: Span) -> Diagnostic:
     """The same diagnostic with the place of the call, where what it is about stands in the function that was called."""
     span = diagnostic.span
     within = span.file == call.file and call[1:3] <= span[1:3] and span[3:] <= call[3:]
@@ -101,7 +101,7 @@ def called(diagnostic: Diagnostic, call: Span) -> Diagnostic:
     return replace(diagnostic, secondary=(*diagnostic.secondary, (call, "called here")))
 
 
-def mended(text: str, edits: Iterable[Edit]) -> str:
+def apply_edits(text: str, edits: Iterable[Edit]) -> str:
     """A program's text with replacements made, none of which overlaps an earlier one."""
     lines = text.split("\n")
     begins = list(accumulate((len(line) + 1 for line in lines), initial=0))

@@ -1,7 +1,7 @@
 """Limits on the size of a program: what it is read from, and what it expands to.
 
 A program beyond a limit is refused before the memory is taken: files by their size, loops and calls by counting what
-they expand to (``lang/expanded_size.py``, ``eingraph/loop_size.py``).
+they expand to (``lang/elaborate/expanded_size.py``, ``eingraph/build/loop_size.py``).
 """
 
 from __future__ import annotations

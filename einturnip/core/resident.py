@@ -18,7 +18,7 @@ def resident_nbytes() -> int:
 
 
 @contextmanager
-def without(nbytes: Callable[[], int], least: bool) -> Iterator[None]:
+def exclude_foreign_memory(nbytes: Callable[[], int], least: bool) -> Iterator[None]:
     """Within, this thread leaves out what ``nbytes`` counts, which belongs to others.
 
     ``least``: nor does it count less than at first, for what others give back is not for this thread to take.

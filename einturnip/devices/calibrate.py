@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 import threadpoolctl
 
-from einturnip.codegen.blas import Matrix, product
-from einturnip.codegen.fold import FOLDS
-from einturnip.codegen.primitives import Array, first_along, flat_arg, mask_type, operation
-from einturnip.core.dtypes import BF16, F32, DType, from_numpy
-from einturnip.core.machine_defaults import SIDES
+from einturnip.cost.machine_defaults import SIDES
+from einturnip.ir.dtypes import BF16, F32, DType, from_numpy
+from einturnip.kernels.blas.cblas import MatrixOperand, product
+from einturnip.kernels.expr.fold import FOLDS
+from einturnip.kernels.expr.primitives import Array, first_along, flat_arg, mask_type, operation
 
 Run = Callable[[], object]
 POINTS = 1 << 16  # of one call, as many as a kernel's blocks have
@@ -51,7 +51,7 @@ _CONVERSIONS = (
 )
 
 
-def together(make: Callable[[int], Run], workers: int, seconds: float, waits: bool = False) -> float:
+def seconds_in_parallel(make: Callable[[int], Run], workers: int, seconds: float, waits: bool = False) -> float:
     """Seconds of one call while ``workers`` threads call at once, each what ``make`` made it; after one call each.
 
     Seconds of the processor, which other programs do not take part in; those of a clock with ``waits``, where what
@@ -75,7 +75,7 @@ def _together(
         with np.errstate(all="ignore"):
             run()
             if workers > 1 and seconds:
-                spread(run)
+                settle_threads(run)
             gate.wait()
             started = clock()
             begin = now = time.perf_counter()
@@ -94,7 +94,7 @@ def _together(
     return counts, taken
 
 
-def spread(run: Run) -> None:
+def settle_threads(run: Run) -> None:
     """Keep a new thread busy for a moment: until then two of them may stand on one processor."""
     until = time.perf_counter() + _SPREAD
     while time.perf_counter() < until:
@@ -102,7 +102,7 @@ def spread(run: Run) -> None:
 
 
 @contextlib.contextmanager
-def copying(workers: int) -> Iterator[None]:
+def copying_threads(workers: int) -> Iterator[None]:
     """So many threads copy memory meanwhile, as processors do that are busy in a run."""
     over = threading.Event()
 
@@ -125,10 +125,10 @@ def copying(workers: int) -> Iterator[None]:
 
 def point_rates(seconds: float) -> dict[str, float]:
     """Seconds a point of array operations in one thread, by ``name.dtype``; each is measured for about ``seconds``."""
-    empty = together(lambda w: _call(np.add, [np.zeros(1, "f4")] * 2, np.zeros(1, "f4")), 1, seconds)
+    empty = seconds_in_parallel(lambda w: _call(np.add, [np.zeros(1, "f4")] * 2, np.zeros(1, "f4")), 1, seconds)
     found = {}
     for name, make, points in _operations():
-        least = min(together(make, 1, seconds / 4) for _ in range(4))
+        least = min(seconds_in_parallel(make, 1, seconds / 4) for _ in range(4))
         found[name] = max(least - empty, least / 10) / points
     return found
 
@@ -251,7 +251,10 @@ def contention(workers: int, seconds: float) -> tuple[float, float]:
     """How many times longer long array operations and products take while all workers are at them."""
 
     def ratio(make: Callable[[int], Run]) -> float:
-        turns = [(together(make, 1, seconds / 3), together(make, workers, seconds / 3)) for _ in range(5)]
+        turns = [
+            (seconds_in_parallel(make, 1, seconds / 3), seconds_in_parallel(make, workers, seconds / 3))
+            for _ in range(5)
+        ]
         return max(1.0, min(busy for _, busy in turns) / min(alone for alone, _ in turns))
 
     with threadpoolctl.threadpool_limits(limits=1, user_api="blas"):
@@ -262,7 +265,7 @@ def product_table(dtype: DType, seconds: float) -> tuple[float, ...]:
     """Seconds of products (m, k) by (k, n) that add to what is there, for all m, n, k of SIDES, in one thread."""
     make = _products(dtype, 1)
     with threadpoolctl.threadpool_limits(limits=1, user_api="blas"):
-        return tuple(together(make(m, n, k), 1, seconds) for m in SIDES for n in SIDES for k in SIDES)
+        return tuple(seconds_in_parallel(make(m, n, k), 1, seconds) for m in SIDES for n in SIDES for k in SIDES)
 
 
 def _products(dtype: DType, workers: int) -> Callable[[int, int, int], Callable[[int], Run]]:
@@ -276,7 +279,7 @@ def _products(dtype: DType, workers: int) -> Callable[[int, int, int], Callable[
         def of(w: int) -> Run:
             a, b, c = (x.ctypes.data for x in held[w])
             room = scratch[w].ctypes.data if scratch else 0
-            left, right, out = Matrix(a, k, 1), Matrix(b, n, 1), Matrix(c, n, 1)
+            left, right, out = MatrixOperand(a, k, 1), MatrixOperand(b, n, 1), MatrixOperand(c, n, 1)
             return lambda: multiply(m, n, k, left, right, 1, out, room)
 
         return of
@@ -288,7 +291,7 @@ def memory_rate(workers: int, seconds: float, nbytes: int = 32 << 20) -> float:
     """Bytes a second that each worker copies between buffers larger than the caches, while the others do too."""
     held = [tuple(np.ones(nbytes, np.uint8) for _ in range(2)) for _ in range(workers)]
     return nbytes / min(
-        together(lambda w: lambda: np.copyto(held[w][0], held[w][1]), workers, seconds / 3) for _ in range(3)
+        seconds_in_parallel(lambda w: lambda: np.copyto(held[w][0], held[w][1]), workers, seconds / 3) for _ in range(3)
     )
 
 

@@ -16,13 +16,13 @@ from typing import TypeAlias
 
 import numpy as np
 
-from einturnip.core.dtypes import F32
-from einturnip.devices.calibrate import copying, spread
-from einturnip.stores.file_source import FileSource
-from einturnip.stores.open import open_sink, open_source
-from einturnip.stores.spill import SpillFile
-from einturnip.stores.together import together
-from einturnip.stores.types import Region
+from einturnip.devices.calibrate import copying_threads, settle_threads
+from einturnip.ir.dtypes import F32
+from einturnip.storage.io.batched_io import thread_batched_io
+from einturnip.storage.io.file_source import FileSource
+from einturnip.storage.io.spill_file import SpillFile
+from einturnip.storage.open import open_sink, open_source
+from einturnip.storage.types import Region
 
 READERS = 2  # as runs have
 _TILE = 4 << 20
@@ -54,12 +54,12 @@ def file_rates(folder: str | os.PathLike[str], nbytes: int, workers: int = 1) ->
         with mmap.mmap(-1, _APART * READERS * _TILE) as memory:
             whole = np.frombuffer(memory, np.float32).reshape(_APART * READERS, rows, width)
             whole[...] = 1
-            with copying(workers - 1):
+            with copying_threads(workers - 1):
                 wrote = [_write(path, whole, tiles, (height, width)) for path in paths]
             found = {name: statistics.median(rates[name] for rates in wrote) for name in wrote[0]}
-            with copying(workers - READERS):
+            with copying_threads(workers - READERS):
                 found |= _read(paths[-1], whole, tiles, (height, width))
-            with copying(workers - 1):
+            with copying_threads(workers - 1):
                 spilled = [_spill(folder, memory, nbytes) for _ in paths]
             found |= {name: statistics.median(rates[name] for rates in spilled) for name in spilled[0]}
             del whole
@@ -186,8 +186,8 @@ def _timed(read: Callable[[Region, int], None], regions: Sequence[Region]) -> tu
     gate = threading.Barrier(READERS, lambda: begun.append(time.perf_counter()))
 
     def work(reader: int) -> None:
-        together()
-        spread(partial(scratch.fill, reader))
+        thread_batched_io()
+        settle_threads(partial(scratch.fill, reader))
         gate.wait()
         begin = time.thread_time()
         for region in regions[reader::READERS]:

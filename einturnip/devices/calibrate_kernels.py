@@ -12,19 +12,19 @@ from dataclasses import replace
 
 import numpy as np
 
-from einturnip.codegen.fetch import TAKER
-from einturnip.codegen.kernels import Mode, compile_kernel
-from einturnip.codegen.native import library
-from einturnip.codegen.native.take import LINE
-from einturnip.codegen.scatter import scatter_codes
-from einturnip.codegen.work import simple_work, work_seconds
-from einturnip.core.algebra import aggregation
-from einturnip.core.dtypes import F32, F64, I32, I64, DType
-from einturnip.core.einsum import Access, Einsum, Index, Key
-from einturnip.core.machine import Machine
-from einturnip.core.machine_defaults import TABLE_BITS
-from einturnip.core.scalar import Call, Cast, Const, Operand, Scalar
-from einturnip.devices.calibrate import together
+from einturnip.cost.kernel_work import simple_work, work_seconds
+from einturnip.cost.machine import Machine
+from einturnip.cost.machine_defaults import TABLE_BITS
+from einturnip.devices.calibrate import seconds_in_parallel
+from einturnip.ir.aggregations import aggregation
+from einturnip.ir.dtypes import F32, F64, I32, I64, DType
+from einturnip.ir.einsum import Access, Einsum, Index, Key
+from einturnip.ir.scalar import OperandRef, Scalar, ScalarCall, ScalarCast, ScalarConst
+from einturnip.kernels.llvm import code_cache
+from einturnip.kernels.llvm.take_rows import LINE
+from einturnip.kernels.numpy.indexed_load import TAKER
+from einturnip.kernels.numpy.scatter import scatter_codes
+from einturnip.kernels.select import Mode, compile_kernel
 
 _ROWS, _WIDE = 4096, 64  # of tables, and columns of wide ones
 _SCATTERED = (("sum", F32), ("sum", F64), ("max", F32), ("sum", I64))
@@ -32,43 +32,51 @@ _SCATTERED = (("sum", F32), ("sum", F64), ("max", F32), ("sum", I64))
 
 def _chain(length: int, points: int = 64, dtype: DType = F32) -> Einsum:
     """So many additions to one operand."""
-    join: Scalar = Operand(0, dtype)
+    join: Scalar = OperandRef(0, dtype)
     for k in range(length):
-        join = Call("add", (join, Const(k + 1.5, dtype)), dtype)
+        join = ScalarCall("add", (join, ScalarConst(k + 1.5, dtype)), dtype)
     return Einsum(("i",), (points,), 1, ((0,),), (dtype,), join, None)
 
 
 def _batch(n: int) -> Einsum:
     """So many products of 4 by 4 matrices."""
-    join = Call("mul", (Operand(0, F32), Operand(1, F32)), F32)
+    join = ScalarCall("mul", (OperandRef(0, F32), OperandRef(1, F32)), F32)
     accesses: tuple[Access, ...] = ((0, 1, 3), (0, 3, 2))
     return Einsum(("b", "i", "j", "k"), (n, 4, 4, 4), 3, accesses, (F32, F32), join, aggregation("sum", F32))
 
 
 def _gather(rows: int, width: int, of: int = _ROWS) -> Einsum:
     """Rows of a table, which has so many, by a vector of indices."""
-    index = Key(2, Cast(Operand(1, I32), I64))
+    index = Key(2, ScalarCast(OperandRef(1, I32), I64))
     bounds, accesses = (rows, width, of), ((2, 1), (0,))
     pick = aggregation("pick", F32)
     return Einsum(
-        ("n", "d", "v"), bounds, 2, accesses, (F32, I32), Operand(0, F32), pick, _shapes(bounds, accesses), (index,)
+        ("n", "d", "v"), bounds, 2, accesses, (F32, I32), OperandRef(0, F32), pick, _shapes(bounds, accesses), (index,)
     )
 
 
 def _scatter(op: str, dtype: DType, rows: int, width: int = 1) -> Einsum:
     """Rows of values folded into places that a vector of indices gives."""
-    index = Key(0, Cast(Operand(1, I32), I64))
+    index = Key(0, ScalarCast(OperandRef(1, I32), I64))
     bounds, accesses = (_ROWS, width, rows), ((2, 1), (2,))
     fold = aggregation(op, dtype)
     return Einsum(
-        ("g", "d", "n"), bounds, 2, accesses, (dtype, I32), Operand(0, dtype), fold, _shapes(bounds, accesses), (index,)
+        ("g", "d", "n"),
+        bounds,
+        2,
+        accesses,
+        (dtype, I32),
+        OperandRef(0, dtype),
+        fold,
+        _shapes(bounds, accesses),
+        (index,),
     )
 
 
 def _ring(n: int) -> Einsum:
     """Neighbours in a ring: fetched in pieces."""
     accesses: tuple[Access, ...] = ((Index(((0, 1),), 1, 1, n),),)
-    return Einsum(("i",), (n,), 1, accesses, (F32,), Operand(0, F32), None, ((n,),))
+    return Einsum(("i",), (n,), 1, accesses, (F32,), OperandRef(0, F32), None, ((n,),))
 
 
 def _shapes(bounds: Sequence[int], accesses: Sequence[tuple[int, ...]]) -> tuple[tuple[int, ...], ...]:
@@ -98,11 +106,11 @@ def _caller(einsum: Einsum, mode: Mode = "whole") -> Callable[[int], Callable[[]
 def _least(einsum: Einsum, workers: int, seconds: float) -> float:
     """Seconds of a call; where several workers call, with what they wait for the interpreter's lock."""
     make = _caller(einsum)
-    return min(together(make, workers, seconds / 3, waits=workers > 1) for _ in range(3))
+    return min(seconds_in_parallel(make, workers, seconds / 3, waits=workers > 1) for _ in range(3))
 
 
 def turn_times(workers: int, seconds: float) -> dict[str, float]:
-    """Seconds of what a kernel does in Python, by the names of codegen.work; all workers at once, as they
+    """Seconds of what a kernel does in Python, by the names of cost.kernel_work; all workers at once, as they
     share the interpreter's lock."""
     one, nine = (_least(_chain(n), workers, seconds) for n in (1, 9))
     few, many = (_least(_batch(n), workers, seconds) for n in (2, 66))
@@ -138,7 +146,7 @@ def _loop_seconds(seconds: float) -> float:
     row, column = np.ones((1, 8), np.float32), np.ones((4096, 1), np.float32)
 
     def timed(y: np.ndarray[tuple[int, ...], np.dtype[np.float32]]) -> float:
-        return together(lambda w: lambda: np.add(x, y, out=out), 1, seconds)
+        return seconds_in_parallel(lambda w: lambda: np.add(x, y, out=out), 1, seconds)
 
     del row
     return max((timed(column) - timed(x)) / 4096, 1e-10)
@@ -153,7 +161,7 @@ def keyed_rates(seconds: float, known: Machine) -> dict[str, float]:
     sought = [f"rows.{bits}" for bits in TABLE_BITS] + [f"scatter.{op}.{d.numpy.name}" for op, d in _SCATTERED]
     free = tuple((name, 1e-15) for name in (*sought, "elements", "scattered"))
     bare = replace(known, points=known.points + free, turns=())
-    library.prepare([TAKER, *(c for op, d in _SCATTERED for c in scatter_codes(op, [d]))])  # as runs do
+    code_cache.prepare([TAKER, *(c for op, d in _SCATTERED for c in scatter_codes(op, [d]))])  # as runs do
 
     def left(einsum: Einsum) -> float:
         kernel = compile_kernel(einsum, einsum.bounds, "whole")
@@ -178,7 +186,7 @@ def keyed_rates(seconds: float, known: Machine) -> dict[str, float]:
     return found
 
 
-def settle(seconds: float = 0.2) -> None:
+def warm_up(seconds: float = 0.2) -> None:
     """Let the processor come up to speed."""
     end = time.perf_counter() + seconds
     while time.perf_counter() < end:

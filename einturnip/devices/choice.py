@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from einturnip.core.errors import BindError, DeviceError
-from einturnip.core.limits import available_memory
+from einturnip.core.process_limits import available_memory
 from einturnip.devices.probe import driver, probe
 from einturnip.devices.protocol import Device
 from einturnip.devices.simulated import SimulatedDevice, drawn
@@ -25,7 +25,7 @@ LIBRARY_SHARE = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class DeviceChoice:
     """A device: the CPU, GPU ``number``, or a simulated one with delays drawn from the seed ``number``.
 
     ``why``: why ``auto`` took the CPU, or which GPU it took. ``tf32``: products of f32 may round their factors to 10
@@ -89,7 +89,7 @@ def check(word: str) -> None:
         raise BindError(f"--device {word}: one run takes {MOST_DEVICES} devices at most. help: name fewer")
 
 
-def choose(word: str) -> Chosen:
+def choose(word: str) -> DeviceChoice:
     """The device that a word asks for; ``auto`` is the first GPU that can be used, else the CPU.
 
     Raises:
@@ -100,26 +100,26 @@ def choose(word: str) -> Chosen:
     kind, _, text = plain.partition(":")
     numbers = [int(number) for number in text.split(",")] if text else []
     if kind == "cpu":
-        return Chosen()
+        return DeviceChoice()
     if kind == "sim":
-        return Chosen("sim", numbers[0] if numbers else 0, beside=tuple(numbers[1:]))
+        return DeviceChoice("sim", numbers[0] if numbers else 0, beside=tuple(numbers[1:]))
     if kind == "auto" and driver():  # so that most machines load nothing
-        return Chosen(why=driver())
+        return DeviceChoice(why=driver())
     found = probe()
     if kind == "auto":
         if not found.gpus:
-            return Chosen(why=found.reason())
-        return Chosen("cuda", found.gpus[0].number, f"{found.gpus[0].name}, the first that can be used")
+            return DeviceChoice(why=found.reason())
+        return DeviceChoice("cuda", found.gpus[0].number, f"{found.gpus[0].name}, the first that can be used")
     if not found.gpus:
         raise DeviceError(f"--device {word}: {found.reason()}")
     wanted = numbers or [found.gpus[0].number]
     if not {*wanted} <= {gpu.number for gpu in found.gpus}:
         there = ", ".join(f"cuda:{gpu.number} ({gpu.name})" for gpu in found.gpus)
         raise DeviceError(f"--device {word}: there is no such GPU. help: there are {there}")
-    return Chosen("cuda", wanted[0], tf32=bool(tf32), beside=tuple(wanted[1:]))
+    return DeviceChoice("cuda", wanted[0], tf32=bool(tf32), beside=tuple(wanted[1:]))
 
 
-def arena_nbytes(chosen: Chosen) -> int:
+def arena_nbytes(chosen: DeviceChoice) -> int:
     """Bytes that a run may take of a device, of each of several, where no budget is stated."""
     numbers = chosen.numbers
     if chosen.kind == "cuda":
@@ -128,7 +128,7 @@ def arena_nbytes(chosen: Chosen) -> int:
     return available_memory() // 4 // len(numbers)
 
 
-def within(chosen: Chosen, memory: int | None, arena: int | None) -> tuple[Chosen, int]:
+def within(chosen: DeviceChoice, memory: int | None, arena: int | None) -> tuple[DeviceChoice, int]:
     """The device with cuBLAS's part set aside, within the memory stated or beside the arena stated; and the arena."""
     if arena is None and memory is None:
         memory = arena_nbytes(chosen)
@@ -138,7 +138,7 @@ def within(chosen: Chosen, memory: int | None, arena: int | None) -> tuple[Chose
     return replace(chosen, library=library), budget - library if arena is None else budget
 
 
-def open_devices(chosen: Chosen, arena: int, pinned: int) -> Sequence[Device]:
+def open_devices(chosen: DeviceChoice, arena: int, pinned: int) -> Sequence[Device]:
     """A device, or several of a kind, with an arena of so many bytes each; the first has the pinned memory of all.
 
     Raises:
@@ -150,7 +150,7 @@ def open_devices(chosen: Chosen, arena: int, pinned: int) -> Sequence[Device]:
     return [SimulatedDevice(name, arena, 0 if k else pinned, streams, k) for k, name in enumerate(chosen.names)]
 
 
-def _open_cuda(chosen: Chosen, arena: int, pinned: int) -> Sequence[Device]:
+def _open_cuda(chosen: DeviceChoice, arena: int, pinned: int) -> Sequence[Device]:
     from einturnip.devices.cuda.device import open_cuda
 
     found: list[Device] = []

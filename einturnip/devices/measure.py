@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import threadpoolctl
 
-from einturnip.codegen.blas import Matrix, product
+from einturnip.kernels.blas.cblas import MatrixOperand, product
 
 _MIB = 1 << 20
 
@@ -49,7 +49,7 @@ def measure_gemm(dtype: Any = np.float32, n: int = 512, threads: int = 1) -> flo
     rng = np.random.default_rng(0)
     a, b = (rng.standard_normal((n, n)).astype(dtype) for _ in range(2))
     c, scratch = np.zeros((2, n, n), a.dtype)
-    left, right, out = (Matrix(x.ctypes.data, n, 1) for x in (a, b, c))
+    left, right, out = (MatrixOperand(x.ctypes.data, n, 1) for x in (a, b, c))
     multiply = product(a.dtype, 1.0)
     with threadpoolctl.threadpool_limits(limits=threads, user_api="blas"):
         seconds = _best(lambda: multiply(n, n, n, left, right, 0, out, scratch.ctypes.data), 0.25)

@@ -6,19 +6,19 @@ from collections.abc import Callable
 
 import numpy as np
 
-from einturnip.codegen.native import library
-from einturnip.codegen.native.peak import Operations, Peak
-from einturnip.core.dtypes import DType
-from einturnip.devices.calibrate import together
+from einturnip.devices.calibrate import seconds_in_parallel
+from einturnip.ir.dtypes import DType
+from einturnip.kernels.llvm import code_cache
+from einturnip.kernels.llvm.peak import Operations, PeakLoop
 
 _TURNS = 200_000  # of a call: a millisecond or two
 
 
 def measure_peak(operations: Operations, dtype: DType, workers: int) -> float:
     """Operations a second of so many cores together, on registers alone; 0 where there is no machine code."""
-    peak = Peak(operations, dtype)
-    library.prepare([peak])
-    function = library.find(peak)
+    peak = PeakLoop(operations, dtype)
+    code_cache.prepare([peak])
+    function = code_cache.find(peak)
     if function is None:
         return 0.0
 
@@ -32,4 +32,4 @@ def measure_peak(operations: Operations, dtype: DType, workers: int) -> float:
         words = np.array([_TURNS, vector.ctypes.data], np.int64)
         return run
 
-    return workers * _TURNS * peak.flops / min(together(make, workers, 0.005) for _ in range(10))
+    return workers * _TURNS * peak.flops / min(seconds_in_parallel(make, workers, 0.005) for _ in range(10))

@@ -14,7 +14,7 @@ LEAST = 75  # the oldest compute capability that the compiler of CUDA 13 knows
 
 
 @dataclass(frozen=True, slots=True)
-class Gpu:
+class GpuInfo:
     """A GPU. Units: bytes. ``capability``: 90 for 9.0."""
 
     number: int
@@ -25,10 +25,10 @@ class Gpu:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundGpus:
     """The GPUs that can be used; where none, ``why`` and the ``remedy``. ``driver``: its CUDA, 13000 for 13.0."""
 
-    gpus: tuple[Gpu, ...] = ()
+    gpus: tuple[GpuInfo, ...] = ()
     why: str = ""
     remedy: str = ""
     driver: int = 0
@@ -48,11 +48,11 @@ def driver() -> str:
 
 
 @lru_cache(maxsize=1)
-def probe() -> Found:
+def probe() -> FoundGpus:
     """What there is, looked up once in a process. CuPy is imported only where there is a driver."""
     missing = driver()
     if missing:
-        return Found(
+        return FoundGpus(
             why=missing,
             remedy="install the driver of the machine's GPU (nvidia-smi shows it), or give a container its GPUs "
             "(docker run --gpus all)",
@@ -64,26 +64,26 @@ def probe() -> Found:
     try:
         _ = import_module("cupy_backends.cuda.libs").cublas
     except ImportError as error:
-        return Found(
+        return FoundGpus(
             why=f"CuPy is there, but not all of CUDA's libraries that it needs ({' '.join(str(error).split())})",
             remedy="install them with: pip install 'cupy-cuda13x[ctk]', or a CUDA toolkit of the same major version",
         )
     try:
         return _devices(runtime)
     except RuntimeError as error:  # CuPy's CUDARuntimeError
-        return Found(
+        return FoundGpus(
             why=f"CUDA does not start: {error}",
             remedy="see that nvidia-smi shows a GPU, that CUDA_VISIBLE_DEVICES does not hide it, and that the driver "
             "is new enough for this CuPy (cupy-cuda12x works with older ones)",
         )
 
 
-def _no_cupy(error: ImportError) -> Found:
+def _no_cupy(error: ImportError) -> FoundGpus:
     if find_spec_quietly("cupy") is None and find_spec_quietly("cupy_backends") is None:
-        return Found(
+        return FoundGpus(
             why="there is a driver, but CuPy is not installed", remedy=f"{EXTRA} (CUDA 12's drivers: cupy-cuda12x)"
         )
-    return Found(
+    return FoundGpus(
         why=f"CuPy is installed but cannot be imported ({error})",
         remedy=f"one CuPy may be installed at a time: pip uninstall those that 'pip list' shows, then {EXTRA}",
     )
@@ -97,7 +97,7 @@ def find_spec_quietly(name: str) -> Any:
         return None
 
 
-def _devices(runtime: Any) -> Found:
+def _devices(runtime: Any) -> FoundGpus:
     version = int(runtime.driverGetVersion())
     gpus, old = [], []
     for number in range(runtime.getDeviceCount()):
@@ -110,13 +110,13 @@ def _devices(runtime: Any) -> Found:
             continue
         runtime.setDevice(number)
         free, total = runtime.memGetInfo()
-        gpus.append(Gpu(number, name, capability, int(total), int(free)))
+        gpus.append(GpuInfo(number, name, capability, int(total), int(free)))
     if gpus:
-        return Found(tuple(gpus), driver=version)
+        return FoundGpus(tuple(gpus), driver=version)
     if old:
         why = f"the GPU is too old: {', '.join(old)}"
-        return Found(why=why, remedy=f"a GPU of compute capability {LEAST / 10} or newer", driver=version)
-    return Found(
+        return FoundGpus(why=why, remedy=f"a GPU of compute capability {LEAST / 10} or newer", driver=version)
+    return FoundGpus(
         why="the driver shows no GPU",
         remedy="see nvidia-smi, and that CUDA_VISIBLE_DEVICES is not empty",
         driver=version,

@@ -15,8 +15,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from einturnip.codegen.kernels import Mode
-from einturnip.core.region import Space
+from einturnip.ir.region import Space
+from einturnip.kernels.select import Mode
 
 Array = NDArray[Any]
 
@@ -30,11 +30,11 @@ class Stream(IntEnum):
     COMPUTE = 3
 
 
-class Mark(Protocol):
+class StreamMark(Protocol):
     """Stands for the end of some work; see ``Device.mark``."""
 
 
-class Places(Protocol):
+class ArenaArrays(Protocol):
     """The arena as arrays: where tiles lie. On a device that the host cannot read, they are only to be pointed at."""
 
     def array(self, offset: int, shape: Sequence[int], dtype: Any) -> Array:
@@ -42,8 +42,8 @@ class Places(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class KernelWork:
-    """One kernel call, as codegen.protocol.HostKernel has it; arrays are the device's places."""
+class DeviceKernelCall:
+    """One kernel call, as kernels.protocol.HostKernel has it; arrays are the device's places."""
 
     space: Space
     extents: tuple[int, ...]
@@ -63,7 +63,7 @@ class Device(Protocol):
         """``cuda:0``, ``sim:0``."""
 
     @property
-    def places(self) -> Places:
+    def places(self) -> ArenaArrays:
         """The arena, all of it taken when the device was opened."""
 
     @property
@@ -89,7 +89,7 @@ class Device(Protocol):
     def fetch(self, stream: int, target: Array, other: Any, source: Array, seconds: float) -> None:
         """Copy a whole tile from the arena of another device of this kind."""
 
-    def kernel(self, stream: int, work: KernelWork, status: int, seconds: float) -> None:
+    def kernel(self, stream: int, work: DeviceKernelCall, status: int, seconds: float) -> None:
         """Run a kernel; what it meets is kept under the number ``status``, which no other work has meanwhile."""
 
     def met(self, status: int) -> int:
@@ -99,16 +99,16 @@ class Device(Protocol):
             OutOfRange: a key's value is no index of its label.
         """
 
-    def mark(self, stream: int) -> Mark:
+    def mark(self, stream: int) -> StreamMark:
         """A mark behind all that the stream was given so far."""
 
-    def follow(self, stream: int, mark: Mark) -> None:
+    def follow(self, stream: int, mark: StreamMark) -> None:
         """Whatever the stream is given from now on waits for the mark, be it another device's of this kind."""
 
-    def on_host(self, lane: int, work: Callable[[], None], seconds: float) -> Mark:
+    def on_host(self, lane: int, work: Callable[[], None], seconds: float) -> StreamMark:
         """Have a thread of the host do some work, in order within its lane; streams cannot follow that mark."""
 
-    def ended(self, mark: Mark) -> float | None:
+    def ended(self, mark: StreamMark) -> float | None:
         """When the work before the mark ended, by ``now``'s clock; None where it has not.
 
         Raises:

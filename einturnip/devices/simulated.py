@@ -9,10 +9,10 @@ from functools import partial
 
 import numpy as np
 
-from einturnip.codegen.kernels import compile_kernel
 from einturnip.devices.host import HostArena
-from einturnip.devices.protocol import Array, KernelWork, Mark
-from einturnip.devices.streams import Event, Pace, VirtualStreams
+from einturnip.devices.protocol import Array, DeviceKernelCall, StreamMark
+from einturnip.devices.streams import Pace, VirtualEvent, VirtualStreams
+from einturnip.kernels.select import compile_kernel
 
 COMPUTE_STREAMS = 4
 SPREAD = 0.5
@@ -57,7 +57,7 @@ class SimulatedDevice:
     def use(self) -> None:
         """See Device."""
 
-    def kernel(self, stream: int, work: KernelWork, status: int, seconds: float) -> None:
+    def kernel(self, stream: int, work: DeviceKernelCall, status: int, seconds: float) -> None:
         """See Device."""
 
         def run() -> None:
@@ -71,25 +71,25 @@ class SimulatedDevice:
         """See Device."""
         return self._bits[status]
 
-    def mark(self, stream: int) -> Mark:
+    def mark(self, stream: int) -> StreamMark:
         """See Device."""
-        event = Event()
+        event = VirtualEvent()
         self._streams.record(self._first + stream, event)
         return event
 
-    def follow(self, stream: int, mark: Mark) -> None:
+    def follow(self, stream: int, mark: StreamMark) -> None:
         """See Device."""
-        assert isinstance(mark, Event)
+        assert isinstance(mark, VirtualEvent)
         self._streams.wait(self._first + stream, mark)
 
-    def on_host(self, lane: int, work: Callable[[], None], seconds: float) -> Mark:
+    def on_host(self, lane: int, work: Callable[[], None], seconds: float) -> StreamMark:
         """See Device."""
         self._streams.submit(self._first + HOST_LANES + lane, work, seconds)
         return self.mark(HOST_LANES + lane)
 
-    def ended(self, mark: Mark) -> float | None:
+    def ended(self, mark: StreamMark) -> float | None:
         """See Device."""
-        assert isinstance(mark, Event)
+        assert isinstance(mark, VirtualEvent)
         if mark.error is not None:
             raise mark.error
         return mark.time

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from einturnip.caches import CALIBRATION, Foreign, cache_folder
-from einturnip.core.limits import total_memory, usable_cores
-from einturnip.core.machine import Machine
+from einturnip.caches import CALIBRATION, ForeignEntry, cache_folder
+from einturnip.core.process_limits import total_memory, usable_cores
+from einturnip.cost.machine import Machine
 
 SCHEMA = "einturnip.machine/2"
 SWITCH = CALIBRATION.switch
@@ -24,7 +24,7 @@ SWITCH = CALIBRATION.switch
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredCalibration:
     """What the file says. ``machine`` is None where there is none to be used; ``word`` says why."""
 
     path: Path
@@ -58,15 +58,15 @@ def machine_here(workers: int) -> Machine:
     return found if found.workers == workers else replace(found, workers=workers)
 
 
-def read_stored() -> Stored:
+def read_stored() -> StoredCalibration:
     """What is stored, for this machine."""
     path = stored_path()
     if path is None:
-        return Stored(Path(), None, f"not used: {unused()}")
+        return StoredCalibration(Path(), None, f"not used: {unused()}")
     try:
         status = os.lstat(path)
     except OSError:
-        return Stored(path, None, "none yet")
+        return StoredCalibration(path, None, "none yet")
     return _read(path, status.st_mtime_ns, status.st_ctime_ns, status.st_size)
 
 
@@ -76,20 +76,20 @@ def unused() -> str:
 
 
 @lru_cache(maxsize=4)
-def _read(path: Path, *status: int) -> Stored:
+def _read(path: Path, *status: int) -> StoredCalibration:
     try:
         found: Any = json.loads(bytes(CALIBRATION.read()))
         if not isinstance(found, dict) or found.get("schema") != SCHEMA:
-            return Stored(path, None, "ignored: it is of another version")
+            return StoredCalibration(path, None, "ignored: it is of another version")
         if found["identity"] != identity():
-            return Stored(path, None, "ignored: it was measured on another machine, or with other libraries")
-        return Stored(path, Machine.from_json(found), "", str(found["measured"]), str(found["folder"]))
+            return StoredCalibration(path, None, "ignored: it was measured on another machine, or with other libraries")
+        return StoredCalibration(path, Machine.from_json(found), "", str(found["measured"]), str(found["folder"]))
     except OSError as error:
-        return Stored(path, None, f"ignored: it cannot be read: {error.strerror}")
-    except Foreign as error:
-        return Stored(path, None, f"ignored: {error}")
+        return StoredCalibration(path, None, f"ignored: it cannot be read: {error.strerror}")
+    except ForeignEntry as error:
+        return StoredCalibration(path, None, f"ignored: {error}")
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return Stored(path, None, "ignored: it is damaged")
+        return StoredCalibration(path, None, "ignored: it is damaged")
 
 
 @contextlib.contextmanager

@@ -13,7 +13,7 @@ Work: TypeAlias = Callable[[], None]
 Pace: TypeAlias = Callable[[float], float]
 
 
-class Event:
+class VirtualEvent:
     """A mark. ``time``: when it was reached; ``waiters``: the streams that stand before it."""
 
     __slots__ = ("error", "time", "waiters")
@@ -33,7 +33,7 @@ class VirtualStreams:
     def __init__(self, pace: Pace) -> None:
         self.clock = 0.0
         self._pace = pace
-        self._queues: dict[int, deque[tuple[Work, float] | tuple[Event, bool]]] = {}
+        self._queues: dict[int, deque[tuple[Work, float] | tuple[VirtualEvent, bool]]] = {}
         self._busy: set[int] = set()
         self._errors: dict[int, BaseException] = {}
         self._running: list[tuple[float, int, int, Work]] = []
@@ -44,12 +44,12 @@ class VirtualStreams:
         self._queues.setdefault(stream, deque()).append((work, seconds))
         self._go_on(stream)
 
-    def record(self, stream: int, event: Event) -> None:
+    def record(self, stream: int, event: VirtualEvent) -> None:
         """Have the stream reach the event behind all it was given so far."""
         self._queues.setdefault(stream, deque()).append((event, True))
         self._go_on(stream)
 
-    def wait(self, stream: int, event: Event) -> None:
+    def wait(self, stream: int, event: VirtualEvent) -> None:
         """Have the stream stand still until the event was reached."""
         self._queues.setdefault(stream, deque()).append((event, False))
         self._go_on(stream)
@@ -78,7 +78,7 @@ class VirtualStreams:
             queue = self._queues.get(stream)
             while queue and stream not in self._busy:
                 what, detail = queue[0]
-                if not isinstance(what, Event):
+                if not isinstance(what, VirtualEvent):
                     self._n += 1
                     self._busy.add(stream)
                     heappush(self._running, (self.clock + self._pace(float(detail)), self._n, stream, what))

@@ -4,27 +4,27 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from einturnip.core.algebra import AGGREGATIONS
-from einturnip.core.dtypes import BOOL, C64, C128, F32, F64, I64, DType
-from einturnip.core.einsum import Einsum, Index, TileSpace, labels_read
 from einturnip.core.errors import InternalError
-from einturnip.core.region import Region
-from einturnip.core.scalar import (
+from einturnip.eingraph.check_region import check_region
+from einturnip.eingraph.indices import normal, span
+from einturnip.eingraph.pieces import boxes_of, visible_pieces
+from einturnip.eingraph.types import ConcatNode, EinGraph, EinsumNode, InputNode
+from einturnip.ir.aggregations import AGGREGATIONS
+from einturnip.ir.dtypes import BOOL, C64, C128, F32, F64, I64, DType
+from einturnip.ir.einsum import Einsum, Index, TileSpace, labels_read
+from einturnip.ir.region import Region
+from einturnip.ir.scalar import (
     ARITHMETIC,
     COMPARISONS,
     FUNCTIONS,
     LOGICAL,
-    Call,
-    Cast,
-    Const,
-    Label,
-    Operand,
+    LabelValue,
+    OperandRef,
+    ScalarCall,
+    ScalarCast,
+    ScalarConst,
     walk,
 )
-from einturnip.eingraph.check_region import check_region
-from einturnip.eingraph.indices import normal, span
-from einturnip.eingraph.pieces import boxes_of, seen
-from einturnip.eingraph.types import ConcatNode, EinGraph, EinsumNode, InputNode
 
 _REAL_OF = {C64: F32, C128: F64}
 _KEEP_KIND = frozenset({"neg", "abs", "sign", "floor", "ceil", "round", "relu", "conj", "real", "imag"})
@@ -159,7 +159,7 @@ def _check_pieces(graph: EinGraph, i: int, node: ConcatNode) -> None:
         inside = all(start >= 0 and stop <= n for (start, stop), n in zip(box, node.shape, strict=True))
         _require(inside, f"{where}: a piece at {box} of {node.shape}")
     covered = any(all(ends == (0, n) for ends, n in zip(box, node.shape, strict=True)) for box in boxes)
-    _require(covered or seen(node.shape, boxes)[1], f"{where}: its pieces leave a gap")
+    _require(covered or visible_pieces(node.shape, boxes)[1], f"{where}: its pieces leave a gap")
 
 
 def _check_aggregation(where: str, einsum: Einsum) -> None:
@@ -175,17 +175,17 @@ def _check_join(where: str, einsum: Einsum) -> None:
     used: set[int] = set()
     for expr in (e for scalar in (einsum.join, *(key.value for key in einsum.keys)) for e in walk(scalar)):
         match expr:
-            case Operand(slot, dtype):
+            case OperandRef(slot, dtype):
                 _require(0 <= slot < len(einsum.dtypes), f"{where}: no slot {slot}")
                 _require(dtype == einsum.dtypes[slot], f"{where}: slot {slot} is {einsum.dtypes[slot]}, not {dtype}")
                 used.add(slot)
-            case Label(position, dtype):
+            case LabelValue(position, dtype):
                 _require(0 <= position < len(einsum.labels), f"{where}: no label {position}")
                 _require(dtype.is_integer, f"{where}: label of dtype {dtype}")
-            case Call(op, arguments, dtype):
+            case ScalarCall(op, arguments, dtype):
                 types = tuple(a.dtype for a in arguments)
                 _require(well_typed(op, types, dtype), f"{where}: {op}{types} -> {dtype} is no typed operator")
-            case Const() | Cast():
+            case ScalarConst() | ScalarCast():
                 pass
             case _:
                 assert_never(expr)

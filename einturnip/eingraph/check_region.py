@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from einturnip.core.einsum import Access, Index, labels_read
 from einturnip.core.errors import InternalError
-from einturnip.core.region import Region
-from einturnip.core.scalar import labels_of
+from einturnip.ir.einsum import Access, Index, labels_read
+from einturnip.ir.region import Region
+from einturnip.ir.scalar import labels_of
 
 
 def check_region(where: str, region: Region) -> None:

@@ -8,10 +8,10 @@ from typing import assert_never
 import numpy as np
 
 from einturnip.core.errors import BindError
-from einturnip.core.reference import Array
-from einturnip.core.region_reference import evaluate_space
 from einturnip.eingraph.pieces import piece_box
 from einturnip.eingraph.types import ConcatNode, EinGraph, EinsumNode, InputNode, Node
+from einturnip.ir.reference import Array
+from einturnip.ir.region_reference import evaluate_space
 
 
 def evaluate(graph: EinGraph, inputs: Mapping[str, Array]) -> dict[str, Array]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from einturnip.core.dtypes import I64
-from einturnip.core.einsum import Access, Index
-from einturnip.core.scalar import Call, Const, Label, Scalar
+from einturnip.ir.dtypes import I64
+from einturnip.ir.einsum import Access, Index
+from einturnip.ir.scalar import LabelValue, Scalar, ScalarCall, ScalarConst
 
 
 def affine(terms: Iterable[tuple[int, int]], offset: int = 0, divisor: int = 1, modulus: int = 0) -> Index:
@@ -118,16 +118,16 @@ def inside_all(inner: Access, access: Access) -> Access | None:
 def number(index: int | Index) -> Scalar:
     """The value of an index as an i64, before any clamping."""
     if isinstance(index, int):
-        return Label(index)
+        return LabelValue(index)
     total: Scalar | None = None
     for p, c in index.terms:
-        term: Scalar = Label(p) if abs(c) == 1 else _call("mul", Label(p), abs(c))
+        term: Scalar = LabelValue(p) if abs(c) == 1 else _call("mul", LabelValue(p), abs(c))
         if total is None:
-            total = term if c > 0 else Call("neg", (term,), I64)
+            total = term if c > 0 else ScalarCall("neg", (term,), I64)
         else:
-            total = Call("add" if c > 0 else "sub", (total, term), I64)
+            total = ScalarCall("add" if c > 0 else "sub", (total, term), I64)
     if total is None:
-        total = Const(index.offset, I64)
+        total = ScalarConst(index.offset, I64)
     elif index.offset:
         total = _call("add" if index.offset > 0 else "sub", total, abs(index.offset))
     if index.divisor != 1:
@@ -136,4 +136,4 @@ def number(index: int | Index) -> Scalar:
 
 
 def _call(op: str, left: Scalar, right: int) -> Scalar:
-    return Call(op, (left, Const(right, I64)), I64)
+    return ScalarCall(op, (left, ScalarConst(right, I64)), I64)

@@ -7,11 +7,11 @@ from math import prod
 
 import numpy as np
 
-from einturnip.core.einsum import Box
-from einturnip.eingraph.types import ConcatNode, Node, Piece
+from einturnip.eingraph.types import ConcatNode, Node, TensorPiece
+from einturnip.ir.einsum import Box
 
 
-def piece_box(piece: Piece, shape: Sequence[int]) -> Box:
+def piece_box(piece: TensorPiece, shape: Sequence[int]) -> Box:
     """Where a piece of this shape stands: (start, stop) of each axis of the whole."""
     lengths = [1] * len(piece.offsets)
     for axis, n in zip(piece.axes, shape, strict=True):
@@ -19,12 +19,12 @@ def piece_box(piece: Piece, shape: Sequence[int]) -> Box:
     return tuple((start, start + n) for start, n in zip(piece.offsets, lengths, strict=True))
 
 
-def inner_piece(outer: Piece, inner: Piece) -> Piece:
+def inner_piece(outer: TensorPiece, inner: TensorPiece) -> TensorPiece:
     """``inner``, a piece of ``outer``'s tensor, as a piece of what ``outer`` is a piece of."""
     offsets = list(outer.offsets)
     for axis, offset in zip(outer.axes, inner.offsets, strict=True):
         offsets[axis] += offset
-    return Piece(inner.operand, tuple(outer.axes[a] for a in inner.axes), tuple(offsets))
+    return TensorPiece(inner.operand, tuple(outer.axes[a] for a in inner.axes), tuple(offsets))
 
 
 def boxes_of(node: ConcatNode, nodes: Sequence[Node]) -> list[Box]:
@@ -32,7 +32,7 @@ def boxes_of(node: ConcatNode, nodes: Sequence[Node]) -> list[Box]:
     return [piece_box(piece, nodes[piece.operand].shape) for piece in node.pieces]
 
 
-def seen(shape: Sequence[int], boxes: Sequence[Box]) -> tuple[list[int], bool]:
+def visible_pieces(shape: Sequence[int], boxes: Sequence[Box]) -> tuple[list[int], bool]:
     """Positions of the boxes that are not wholly under later ones, and whether they cover the shape.
 
     The coordinates where boxes begin and end cut the whole into cells; each belongs to the last box that holds it.

@@ -6,13 +6,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import reduce
 
-from einturnip.core.algebra import Aggregation
-from einturnip.core.dtypes import DType
-from einturnip.core.scalar import Call, Cast, Const, Scalar
+from einturnip.ir.aggregations import Aggregation
+from einturnip.ir.dtypes import DType
+from einturnip.ir.scalar import Scalar, ScalarCall, ScalarCast, ScalarConst
 
 
 @dataclass(frozen=True, slots=True)
-class Product:
+class FactoredProduct:
     """``alpha * factors / divisors``, all of one dtype; ``alpha`` is a Python number."""
 
     alpha: int | float | complex
@@ -21,7 +21,7 @@ class Product:
     dtype: DType
 
 
-def split_product(join: Scalar) -> Product:
+def split_product(join: Scalar) -> FactoredProduct:
     """A tree of ``mul``, ``div`` and ``neg`` as one product; anything else is a factor."""
     alpha: int | float | complex = 1
     factors: list[Scalar] = []
@@ -30,34 +30,42 @@ def split_product(join: Scalar) -> Product:
     while stack:
         expr, below = stack.pop()
         match expr:
-            case Call("mul", (a, b), _):
+            case ScalarCall("mul", (a, b), _):
                 stack += [(b, below), (a, below)]
-            case Call("div", (a, b), _):
+            case ScalarCall("div", (a, b), _):
                 stack += [(b, not below), (a, below)]
-            case Call("neg", (a,), _):
+            case ScalarCall("neg", (a,), _):
                 alpha = -alpha
                 stack.append((a, below))
-            case Const(value, _) if not below or value != 0:
+            case ScalarConst(value, _) if not below or value != 0:
                 alpha = alpha / value if below else alpha * value
             case _:
                 (divisors if below else factors).append(expr)
-    return Product(alpha, tuple(factors), tuple(divisors), join.dtype)
+    return FactoredProduct(alpha, tuple(factors), tuple(divisors), join.dtype)
 
 
 def multiply(factors: Iterable[Scalar], dtype: DType) -> Scalar:
     """The product of the factors, from the left; 1 for none."""
     terms = list(factors)
-    return reduce(lambda a, b: Call("mul", (a, b), dtype), terms) if terms else Const(python_number(1, dtype), dtype)
+    return (
+        reduce(lambda a, b: ScalarCall("mul", (a, b), dtype), terms)
+        if terms
+        else ScalarConst(python_number(1, dtype), dtype)
+    )
 
 
 def scaled(expr: Scalar, alpha: int | float | complex) -> Scalar:
     """``expr * alpha``, or ``expr`` itself for 1."""
-    return expr if alpha == 1 else Call("mul", (expr, Const(python_number(alpha, expr.dtype), expr.dtype)), expr.dtype)
+    return (
+        expr
+        if alpha == 1
+        else ScalarCall("mul", (expr, ScalarConst(python_number(alpha, expr.dtype), expr.dtype)), expr.dtype)
+    )
 
 
 def divided(expr: Scalar, divisors: Iterable[Scalar]) -> Scalar:
     """``expr`` divided by each divisor in turn."""
-    return reduce(lambda a, b: Call("div", (a, b), a.dtype), divisors, expr)
+    return reduce(lambda a, b: ScalarCall("div", (a, b), a.dtype), divisors, expr)
 
 
 def python_number(value: bool | int | float | complex, dtype: DType) -> bool | int | float | complex:
@@ -82,12 +90,12 @@ def widen(join: Scalar, aggregation: Aggregation) -> tuple[Scalar, Aggregation]:
     wide = aggregation.state[0]
     if aggregation.op not in ("sum", "mean") or wide == join.dtype or not (wide.is_inexact and join.dtype.is_inexact):
         return join, aggregation
-    if not (isinstance(join, Call) and join.op in ("mul", "div", "neg")):
+    if not (isinstance(join, ScalarCall) and join.op in ("mul", "div", "neg")):
         return join, aggregation
     return _convert_factors(join, wide), replace(aggregation, value=wide)
 
 
 def _convert_factors(expr: Scalar, wide: DType) -> Scalar:
-    if isinstance(expr, Call) and expr.op in ("mul", "div", "neg"):
-        return Call(expr.op, tuple(_convert_factors(a, wide) for a in expr.arguments), wide)
-    return Cast(expr, wide)
+    if isinstance(expr, ScalarCall) and expr.op in ("mul", "div", "neg"):
+        return ScalarCall(expr.op, tuple(_convert_factors(a, wide) for a in expr.arguments), wide)
+    return ScalarCast(expr, wide)

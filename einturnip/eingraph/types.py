@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from einturnip.core.dtypes import DType
-from einturnip.core.einsum import Einsum
-from einturnip.core.region import Region
+from einturnip.ir.dtypes import DType
+from einturnip.ir.einsum import Einsum
+from einturnip.ir.region import Region
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class EinsumNode:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class TensorPiece:
     """A tensor and its place in another: ``axes[a]`` is the axis there of its axis a, ``offsets`` its first element.
 
     Along an axis that ``axes`` lacks it is 1 long.
@@ -84,7 +84,7 @@ class ConcatNode:
     name: str
     shape: tuple[int, ...]
     dtype: DType
-    pieces: tuple[Piece, ...]
+    pieces: tuple[TensorPiece, ...]
     line: int
 
     @property

@@ -5,41 +5,41 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import assert_never
 
-from einturnip.core.algebra import aggregation
-from einturnip.core.dtypes import BOOL, I64
 from einturnip.core.errors import EinturnipError, InternalError
-from einturnip.core.scalar import ARITHMETIC, COMPARISONS, LOGICAL
-from einturnip.lang.show import show, show_statement
-from einturnip.lang.types import (
-    Access,
-    Aggregate,
-    Apply,
+from einturnip.ir.aggregations import aggregation
+from einturnip.ir.dtypes import BOOL, I64
+from einturnip.ir.scalar import ARITHMETIC, COMPARISONS, LOGICAL
+from einturnip.lang.printer import show, show_statement
+from einturnip.lang.program import (
+    AccessExpr,
+    AggregateExpr,
+    ApplyExpr,
     AxisSize,
     Concatenate,
-    Dim,
+    DimDef,
     Equation,
     Expr,
-    For,
-    Gather,
-    Grad,
-    Guarded,
-    Input,
+    ForLoop,
+    GatherIndex,
+    GradStatement,
+    GuardedAccess,
+    InputDef,
     LabelNumber,
     Output,
-    Program,
     Replace,
     SizeExpr,
     SizeNumber,
     SizeOp,
     Statement,
     Tensor,
+    TypedProgram,
     index_labels,
     index_sizes,
     walk,
 )
 
 
-def check(program: Program) -> None:
+def check(program: TypedProgram) -> None:
     """Prove that the program is well formed and, where nothing in it is hidden, prints back to the same program.
 
     Raises:
@@ -53,15 +53,15 @@ def check(program: Program) -> None:
         _check_text(program)
 
 
-def _check_block(program: Program, statements: Iterable[Statement], known: set[int]) -> None:
+def _check_block(program: TypedProgram, statements: Iterable[Statement], known: set[int]) -> None:
     """Prove that each statement reads tensors that are ``known`` where it stands."""
     for statement in statements:
         match statement:
-            case Dim():
+            case DimDef():
                 pass
             case Output(name=name, tensor=tensor):
                 _require(tensor in known, f"output {name} of a tensor that is not there")
-            case Input(number=number):
+            case InputDef(number=number):
                 known.add(number)
             case Equation(number=number):
                 _check_equation(program, statement, known)
@@ -69,20 +69,20 @@ def _check_block(program: Program, statements: Iterable[Statement], known: set[i
             case Replace() | Concatenate():
                 _check_pieces(program, statement, known)
                 known.add(statement.number)
-            case Grad():
+            case GradStatement():
                 _check_gradient(program, statement, known)
                 known.add(statement.number)
-            case For():
+            case ForLoop():
                 _check_loop(program, statement, known)
             case _:
                 assert_never(statement)
 
 
-def _check_equation(program: Program, equation: Equation, known: set[int]) -> None:
+def _check_equation(program: TypedProgram, equation: Equation, known: set[int]) -> None:
     bound = set(range(equation.n_out))
     for root in (equation.value, *(key for _, key in equation.keys)):
         for expr in walk(root):
-            if isinstance(expr, Aggregate):
+            if isinstance(expr, AggregateExpr):
                 bound |= set(expr.labels)
             _check_expr(program, equation, expr, known)
     _require(bound == set(range(len(equation.labels))), f"a label of {equation.name} is bound nowhere")
@@ -90,13 +90,13 @@ def _check_equation(program: Program, equation: Equation, known: set[int]) -> No
     for size in (*dims, *_sizes_of(equation)):
         _require(all(leaf.tensor in known for leaf in _axes_of(size)), f"{equation.name} has a later tensor's size")
     for label_number, key in equation.keys:
-        _require(isinstance(equation.value, Aggregate), f"{equation.name} has a key and no aggregation")
+        _require(isinstance(equation.value, AggregateExpr), f"{equation.name} has a key and no aggregation")
         _require(label_number < equation.n_out and key.dtype == I64, f"{equation.name} has a key that is none")
     for hint in equation.hints:
         _require(all(k < len(equation.labels) for k, _, _ in hint.tiles), f"a hint of {equation.name} on no label")
 
 
-def _check_pieces(program: Program, statement: Replace | Concatenate, known: set[int]) -> None:
+def _check_pieces(program: TypedProgram, statement: Replace | Concatenate, known: set[int]) -> None:
     name, tensors = statement.name, program.tensors
     whole = (statement.base,) if isinstance(statement, Replace) else statement.parts
     parts = (*whole, statement.piece) if isinstance(statement, Replace) else whole
@@ -110,7 +110,7 @@ def _check_pieces(program: Program, statement: Replace | Concatenate, known: set
         _require(0 <= statement.axis < statement.rank, f"{name} is joined along no axis")
 
 
-def _check_gradient(program: Program, statement: Grad, known: set[int]) -> None:
+def _check_gradient(program: TypedProgram, statement: GradStatement, known: set[int]) -> None:
     name, loss, by = statement.name, statement.loss, statement.by
     _require(loss in known and by in known, f"{name} is of a tensor that is not there")
     tensor = program.tensors[by]
@@ -118,7 +118,7 @@ def _check_gradient(program: Program, statement: Grad, known: set[int]) -> None:
     _require(tensor.dtype.is_inexact and program.tensors[loss].dtype.is_float, f"{name} of a whole number")
 
 
-def _check_loop(program: Program, loop: For, known: set[int]) -> None:
+def _check_loop(program: TypedProgram, loop: ForLoop, known: set[int]) -> None:
     tensors = program.tensors
     inside = known | {carried.number for carried in loop.carried}
     _check_block(program, loop.body, inside)
@@ -140,22 +140,22 @@ def _axes_of(size: SizeExpr) -> tuple[AxisSize, ...]:
             return ()
 
 
-def _check_expr(program: Program, equation: Equation, expr: Expr, known: set[int]) -> None:
+def _check_expr(program: TypedProgram, equation: Equation, expr: Expr, known: set[int]) -> None:
     what = f"in {equation.name}: {type(expr).__name__}"
     match expr:
-        case Access(tensor=tensor, indices=indices, dtype=dtype):
+        case AccessExpr(tensor=tensor, indices=indices, dtype=dtype):
             _require(tensor in known, f"{what} of a tensor that is not there")
             _require(len(indices) == program.tensors[tensor].rank, f"{what} of another rank")
-            fills = [index.fill for index in indices if isinstance(index, Guarded)]
+            fills = [index.fill for index in indices if isinstance(index, GuardedAccess)]
             _require(bool(fills) or dtype == program.tensors[tensor].dtype, f"{what} of another dtype")
             _require(all(fill.dtype == dtype for fill in fills), f"{what} with a fill of another dtype")
             labels = [label for index in indices for label in index_labels(index)]
             _require(all(0 <= label < len(equation.labels) for label in labels), f"{what} by no label")
-            data = (index.index if isinstance(index, Guarded) else index for index in indices)
-            _require(all(not isinstance(i, Gather) or i.value.dtype == I64 for i in data), f"{what} by no integer")
+            data = (index.index if isinstance(index, GuardedAccess) else index for index in indices)
+            _require(all(not isinstance(i, GatherIndex) or i.value.dtype == I64 for i in data), f"{what} by no integer")
         case LabelNumber(label=label):
             _require(0 <= label < len(equation.labels), f"{what} of no label")
-        case Apply(op=op, arguments=arguments, dtype=dtype):
+        case ApplyExpr(op=op, arguments=arguments, dtype=dtype):
             dtypes = [argument.dtype for argument in arguments]
             if op in COMPARISONS or op in LOGICAL:
                 _require(dtype == BOOL and len(set(dtypes)) == 1, f"{what} {op} of {dtypes}")
@@ -163,22 +163,22 @@ def _check_expr(program: Program, equation: Equation, expr: Expr, known: set[int
                 _require(dtypes[0] == BOOL and dtypes[1] == dtypes[2] == dtype, f"{what} where of {dtypes}")
             elif op in ARITHMETIC:
                 _require(set(dtypes) == {dtype}, f"{what} {op} of {dtypes}")
-        case Aggregate(op=op, body=body, accumulator=accumulator, dtype=dtype):
+        case AggregateExpr(op=op, body=body, accumulator=accumulator, dtype=dtype):
             _require(aggregation(op, body.dtype, accumulator).result == dtype, f"{what} {op} gives {dtype}")
         case _:
             pass
 
 
-def _loops(statements: Iterable[Statement]) -> Iterator[For]:
+def _loops(statements: Iterable[Statement]) -> Iterator[ForLoop]:
     for statement in statements:
-        if isinstance(statement, For):
+        if isinstance(statement, ForLoop):
             yield statement
             yield from _loops(statement.body)
 
 
 def _is_hidden(tensor: Tensor) -> bool:
     """Whether a tensor, a label or a size in it has no name that the language could write."""
-    if isinstance(tensor, Replace | Concatenate | Grad) or "." in tensor.name:
+    if isinstance(tensor, Replace | Concatenate | GradStatement) or "." in tensor.name:
         return True
     if not isinstance(tensor, Equation):
         return False
@@ -196,33 +196,33 @@ def _sizes_of(equation: Equation) -> Iterator[SizeExpr]:
         for expr in walk(root):
             if isinstance(expr, SizeNumber):
                 yield expr.size
-            elif isinstance(expr, Access):
+            elif isinstance(expr, AccessExpr):
                 yield from (size for index in expr.indices for size in index_sizes(index))
 
 
-def _reads_older(program: Program, statements: Iterable[Statement], latest: dict[str, int]) -> bool:
+def _reads_older(program: TypedProgram, statements: Iterable[Statement], latest: dict[str, int]) -> bool:
     """Whether a statement reads a version of a tensor that its name does not mean any more: ``a, b = f(a, b)``."""
     for statement in statements:
         match statement:
-            case For(carried=carried, body=body):
+            case ForLoop(carried=carried, body=body):
                 numbers = {each.name: each.number for each in carried}
                 if _reads_older(program, body, latest | numbers):
                     return True
                 latest.update(numbers)
             case Equation():
                 roots = (statement.value, *(key for _, key in statement.keys))
-                accesses = (expr for root in roots for expr in walk(root) if isinstance(expr, Access))
+                accesses = (expr for root in roots for expr in walk(root) if isinstance(expr, AccessExpr))
                 if any(latest[program.tensors[expr.tensor].name] != expr.tensor for expr in accesses):
                     return True
                 latest[statement.name] = statement.number
-            case Input(name=name, number=number):
+            case InputDef(name=name, number=number):
                 latest[name] = number
             case _:
                 pass
     return False
 
 
-def _check_text(program: Program) -> None:
+def _check_text(program: TypedProgram) -> None:
     from einturnip.lang import compile_text
 
     text = show(program)

@@ -1,4 +1,4 @@
-"""Sizes, indices and scalar expressions of a Program. See ``lang.types``."""
+"""Sizes, indices and scalar expressions of a Program. See ``lang.program``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias, assert_never
 
 from einturnip.core.diagnostics import Span
-from einturnip.core.dtypes import I64, DType
+from einturnip.ir.dtypes import I64, DType
 
 # -- sizes -------------------------------------------------------------------------------------------------------------
 
@@ -61,7 +61,7 @@ conversions are explicit."""
 
 
 @dataclass(frozen=True, slots=True)
-class Number:
+class NumberExpr:
     """A literal or constant, to be taken as ``dtype``; ``value`` is a Python bool, int, float or complex."""
 
     value: bool | int | float | complex
@@ -91,7 +91,7 @@ class LabelNumber:
 
 
 @dataclass(frozen=True, slots=True)
-class Affine:
+class AffineIndex:
     """``(offset + sum of coefficient * label) // divisor % modulus`` as an index; ``terms`` are (label, coefficient).
 
     No divisor and no modulus: None.
@@ -105,7 +105,7 @@ class Affine:
 
 
 @dataclass(frozen=True, slots=True)
-class Split:
+class SplitIndex:
     """``(h e)`` as an index: the row-major index of several labels, whose sizes multiply to the axis."""
 
     labels: tuple[int, ...]
@@ -113,7 +113,7 @@ class Split:
 
 
 @dataclass(frozen=True, slots=True)
-class Gather:
+class GatherIndex:
     """An integer that is data as an index; ``value`` is i64. Out of bounds is a run-time error."""
 
     value: Expr
@@ -121,20 +121,20 @@ class Gather:
 
 
 @dataclass(frozen=True, slots=True)
-class Guarded:
+class GuardedAccess:
     """``index ? fill``: where it is out of bounds the access is ``fill``, which has the access' dtype."""
 
-    index: int | Affine | Gather
+    index: int | AffineIndex | GatherIndex
     fill: Expr
     span: Span = field(compare=False)
 
 
-Index: TypeAlias = int | Affine | Split | Gather | Guarded
+Index: TypeAlias = int | AffineIndex | SplitIndex | GatherIndex | GuardedAccess
 """How an access indexes an axis; an int is a label alone."""
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class AccessExpr:
     """The element of tensor number ``tensor`` at ``indices`` (one an axis; a repeat takes a diagonal; () for a scalar).
 
     A label that the tensor does not carry broadcasts. ``dtype`` is the tensor's, but for a wider one where a fill asks.
@@ -148,7 +148,7 @@ class Access:
 
 
 @dataclass(frozen=True, slots=True)
-class Convert:
+class ConvertExpr:
     """``argument`` as ``dtype``. ``explicit`` where the program says so (``f16(x)``), else promotion asked for it."""
 
     argument: Expr
@@ -159,8 +159,8 @@ class Convert:
 
 
 @dataclass(frozen=True, slots=True)
-class Apply:
-    """An operator or function of ``core.scalar.OPS`` applied to arguments."""
+class ApplyExpr:
+    """An operator or function of ``ir.scalar.OPS`` applied to arguments."""
 
     op: str
     arguments: tuple[Expr, ...]
@@ -170,10 +170,10 @@ class Apply:
 
 
 @dataclass(frozen=True, slots=True)
-class Aggregate:
-    """``op[labels : accumulator] body``, with op one of ``core.algebra.AGGREGATIONS``; ``labels`` are bound here.
+class AggregateExpr:
+    """``op[labels : accumulator] body``, with op one of ``ir.aggregations.AGGREGATIONS``; ``labels`` are bound here.
 
-    Body and result: ``dtype`` is ``core.algebra.aggregation(op, body.dtype, accumulator).result``. ``implied`` marks
+    Body and result: ``dtype`` is ``ir.aggregations.aggregation(op, body.dtype, accumulator).result``. ``implied`` marks
     the sum of Einstein's convention, which stands nowhere in the text.
     """
 
@@ -187,7 +187,7 @@ class Aggregate:
     span: Span = field(compare=False)
 
 
-Expr: TypeAlias = Number | SizeNumber | LabelNumber | Access | Convert | Apply | Aggregate
+Expr: TypeAlias = NumberExpr | SizeNumber | LabelNumber | AccessExpr | ConvertExpr | ApplyExpr | AggregateExpr
 
 
 def index_labels(index: Index) -> tuple[int, ...]:
@@ -195,13 +195,13 @@ def index_labels(index: Index) -> tuple[int, ...]:
     match index:
         case int():
             return (index,)
-        case Affine(terms=terms):
+        case AffineIndex(terms=terms):
             return tuple(label for label, _ in terms)
-        case Split(labels=labels):
+        case SplitIndex(labels=labels):
             return labels
-        case Gather():
+        case GatherIndex():
             return ()
-        case Guarded(index=inner):
+        case GuardedAccess(index=inner):
             return index_labels(inner)
         case _:
             assert_never(index)
@@ -210,10 +210,10 @@ def index_labels(index: Index) -> tuple[int, ...]:
 def index_sizes(index: Index) -> tuple[SizeExpr, ...]:
     """The sizes in an index, but those inside a gather's or a fill's expression."""
     match index:
-        case Affine(terms=terms, offset=offset, divisor=divisor, modulus=modulus):
+        case AffineIndex(terms=terms, offset=offset, divisor=divisor, modulus=modulus):
             ends = (size for size in (divisor, modulus) if size is not None)
             return (*(coefficient for _, coefficient in terms), offset, *ends)
-        case Guarded(index=inner):
+        case GuardedAccess(index=inner):
             return index_sizes(inner)
         case _:
             return ()
@@ -222,9 +222,9 @@ def index_sizes(index: Index) -> tuple[SizeExpr, ...]:
 def index_expressions(index: Index) -> tuple[Expr, ...]:
     """The expressions inside an index: what a gather reads, and fills."""
     match index:
-        case Gather(value=value):
+        case GatherIndex(value=value):
             return (value,)
-        case Guarded(index=inner, fill=fill):
+        case GuardedAccess(index=inner, fill=fill):
             return (*index_expressions(inner), fill)
         case _:
             return ()
@@ -233,15 +233,15 @@ def index_expressions(index: Index) -> tuple[Expr, ...]:
 def children(expr: Expr) -> tuple[Expr, ...]:
     """The direct subexpressions."""
     match expr:
-        case Number() | SizeNumber() | LabelNumber():
+        case NumberExpr() | SizeNumber() | LabelNumber():
             return ()
-        case Access(indices=indices):
+        case AccessExpr(indices=indices):
             return tuple(e for index in indices if not isinstance(index, int) for e in index_expressions(index))
-        case Convert(argument=argument):
+        case ConvertExpr(argument=argument):
             return (argument,)
-        case Apply(arguments=arguments):
+        case ApplyExpr(arguments=arguments):
             return arguments
-        case Aggregate(body=body):
+        case AggregateExpr(body=body):
             return (body,)
         case _:
             assert_never(expr)

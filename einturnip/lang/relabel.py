@@ -6,20 +6,20 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import assert_never
 
-from einturnip.lang.types import (
-    Access,
-    Affine,
-    Aggregate,
-    Apply,
-    Convert,
+from einturnip.lang.program import (
+    AccessExpr,
+    AffineIndex,
+    AggregateExpr,
+    ApplyExpr,
+    ConvertExpr,
     Expr,
-    Gather,
-    Guarded,
+    GatherIndex,
+    GuardedAccess,
     Index,
     LabelNumber,
-    Number,
+    NumberExpr,
     SizeNumber,
-    Split,
+    SplitIndex,
     children,
     index_labels,
 )
@@ -28,17 +28,17 @@ from einturnip.lang.types import (
 def relabel(expr: Expr, numbers: Mapping[int, int]) -> Expr:
     """The same expression where each label has a new number."""
     match expr:
-        case Number() | SizeNumber():
+        case NumberExpr() | SizeNumber():
             return expr
         case LabelNumber(label=label):
             return replace(expr, label=numbers[label])
-        case Access(indices=indices):
+        case AccessExpr(indices=indices):
             return replace(expr, indices=tuple(_relabel_index(index, numbers) for index in indices))
-        case Convert(argument=argument):
+        case ConvertExpr(argument=argument):
             return replace(expr, argument=relabel(argument, numbers))
-        case Apply(arguments=arguments):
+        case ApplyExpr(arguments=arguments):
             return replace(expr, arguments=tuple(relabel(argument, numbers) for argument in arguments))
-        case Aggregate(labels=labels, body=body):
+        case AggregateExpr(labels=labels, body=body):
             return replace(expr, labels=tuple(numbers[label] for label in labels), body=relabel(body, numbers))
         case _:
             assert_never(expr)
@@ -48,15 +48,15 @@ def _relabel_index(index: Index, numbers: Mapping[int, int]) -> Index:
     match index:
         case int():
             return numbers[index]
-        case Affine(terms=terms):
+        case AffineIndex(terms=terms):
             return replace(index, terms=tuple(sorted((numbers[label], c) for label, c in terms)))
-        case Split(labels=labels):
+        case SplitIndex(labels=labels):
             return replace(index, labels=tuple(numbers[label] for label in labels))
-        case Gather(value=value):
+        case GatherIndex(value=value):
             return replace(index, value=relabel(value, numbers))
-        case Guarded(index=inner, fill=fill):
+        case GuardedAccess(index=inner, fill=fill):
             found = _relabel_index(inner, numbers)
-            assert not isinstance(found, Split | Guarded)
+            assert not isinstance(found, SplitIndex | GuardedAccess)
             return replace(index, index=found, fill=relabel(fill, numbers))
         case _:
             assert_never(index)
@@ -73,7 +73,7 @@ def _labels(expr: Expr) -> Iterator[tuple[str, int]]:
     match expr:
         case LabelNumber(label=label):
             yield "number", label
-        case Access(indices=indices):
+        case AccessExpr(indices=indices):
             for index in indices:
                 yield from _index_labels(index)
         case _:
@@ -83,9 +83,9 @@ def _labels(expr: Expr) -> Iterator[tuple[str, int]]:
 
 def _index_labels(index: Index) -> Iterator[tuple[str, int]]:
     match index:
-        case Gather(value=value):
+        case GatherIndex(value=value):
             yield from _labels(value)
-        case Guarded(index=inner, fill=fill):
+        case GuardedAccess(index=inner, fill=fill):
             yield from _index_labels(inner)
             yield from _labels(fill)
         case _:

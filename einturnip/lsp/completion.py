@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from einturnip.core.algebra import AGGREGATIONS
-from einturnip.core.dtypes import DTYPES
-from einturnip.lang import syntax as s
-from einturnip.lang.words import CONSTANTS, FUNCTIONS, KEYWORDS, STATEMENTS
+from einturnip.ir.aggregations import AGGREGATIONS
+from einturnip.ir.dtypes import DTYPES
+from einturnip.lang import syntax_tree as s
+from einturnip.lang.keywords import CONSTANTS, FUNCTIONS, KEYWORDS, STATEMENTS
 from einturnip.lsp.glossary import GLOSSARY, HINTS
 from einturnip.lsp.names import Kind, in_force, labels, standard
 from einturnip.lsp.reading import Reading

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from einturnip.core.dtypes import DTYPES
+from einturnip.ir.dtypes import DTYPES
 
 # fmt: off
 _KEYWORDS = {

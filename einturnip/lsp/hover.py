@@ -4,33 +4,33 @@ from __future__ import annotations
 
 import math
 
-from einturnip.core.dtypes import DTYPES
-from einturnip.core.settings import format_size
+from einturnip.core.units import format_size
+from einturnip.ir.dtypes import DTYPES
+from einturnip.lang.program import Carried, SizeExpr, SizeLiteral
 from einturnip.lang.sizes import size_text
-from einturnip.lang.types import Carried, SizeExpr, SizeLiteral
 from einturnip.lsp.glossary import GLOSSARY, HINTS
-from einturnip.lsp.meaning import Label, Meaning, Size, Tensor, Word
-from einturnip.lsp.names import Name
+from einturnip.lsp.meaning import LabelMeaning, Meaning, SizeMeaning, TensorMeaning, WordMeaning
+from einturnip.lsp.names import VisibleName
 from einturnip.lsp.reading import Reading
-from einturnip.report.shapes import bounds
 from einturnip.report.signature import bracketed
+from einturnip.report.symbolic_shapes import bounds
 
 
 def hover(reading: Reading, found: Meaning) -> str:
     """What a meaning is."""
     match found:
-        case Tensor(number=number):
+        case TensorMeaning(number=number):
             return _tensor(reading, number)
-        case Label():
+        case LabelMeaning():
             return _label(reading, found)
-        case Size(dim=dim):
+        case SizeMeaning(dim=dim):
             value = reading.sizes.get(dim.name)
             written = "" if dim.definition is None else f" = {size_text(dim.definition)}"
             known = "" if value is None or written == f" = {value}" else f"{value:,}"
             return _code(f"dim {dim.name}{written}") + (known or ("" if written else "no value here"))
-        case Name(detail=detail, about=about, kind=kind):
+        case VisibleName(detail=detail, about=about, kind=kind):
             return _code(f"fn {detail}" if kind == "function" else detail) + about
-        case Word(text=text):
+        case WordMeaning(text=text):
             return HINTS[text[1:]] if text.startswith("@") else GLOSSARY[text]
 
 
@@ -57,7 +57,7 @@ def _tensor(reading: Reading, number: int) -> str:
     return _code(f"{row.name}{bracketed(row.axes)} : {row.dtype}") + ", ".join(told)
 
 
-def _label(reading: Reading, label: Label) -> str:
+def _label(reading: Reading, label: LabelMeaning) -> str:
     """Its size in names and in numbers, and what fixes that."""
     assert reading.program is not None
     equation, number = label.equation, label.number

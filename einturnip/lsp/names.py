@@ -9,17 +9,17 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
-from einturnip.core import resources
+from einturnip.core import package_data
 from einturnip.core.diagnostics import Span
-from einturnip.lang import syntax as s
-from einturnip.lang.text import read_text
+from einturnip.lang import syntax_tree as s
+from einturnip.lang.source_text import read_text
 from einturnip.lsp.reading import well_formed
 
 Kind = Literal["dim", "input", "tensor", "function", "parameter", "loop variable"]
 
 
 @dataclass(frozen=True, slots=True)
-class Name:
+class VisibleName:
     """A name: what it is, where it is given, as it was written (``detail``), and the comment above it."""
 
     name: str
@@ -29,15 +29,15 @@ class Name:
     about: str = ""
 
 
-def in_force(tree: s.SyntaxTree, line: int, column: int) -> dict[str, Name]:
+def in_force(tree: s.SyntaxTree, line: int, column: int) -> dict[str, VisibleName]:
     """Every name that a statement at that place may use, by name; of several versions the latest before it."""
-    found: dict[str, Name] = {}
+    found: dict[str, VisibleName] = {}
     _collect(tree.declarations, tree, (line, column), found)
     return found
 
 
 def _collect(
-    declarations: Sequence[s.Declaration], tree: s.SyntaxTree, place: tuple[int, int], found: dict[str, Name]
+    declarations: Sequence[s.Declaration], tree: s.SyntaxTree, place: tuple[int, int], found: dict[str, VisibleName]
 ) -> None:
     for declaration in declarations:
         if _start(declaration) > place:
@@ -46,7 +46,7 @@ def _collect(
         match declaration:
             case s.Import():
                 found.update({f.name: f for f in imported(declaration, tree)})
-            case s.Function():
+            case s.FunctionNode():
                 if inside:
                     outer = {name: f for name, f in found.items() if f.kind == "function"}
                     found.clear()
@@ -55,14 +55,14 @@ def _collect(
                     _collect(declaration.body, tree, place, found)
                     return
                 found[declaration.name] = function(declaration, tree)
-            case s.Loop():
+            case s.LoopNode():
                 if inside:
                     variable, span = declaration.variable, declaration.variable_span
                     head = f"for {variable} in {_text(tree, declaration.start.span.to(declaration.stop.span))}"
-                    found[variable] = Name(variable, "loop variable", span, head)
+                    found[variable] = VisibleName(variable, "loop variable", span, head)
                     _collect(declaration.body, tree, place, found)
                     return
-                own: dict[str, Name] = {}
+                own: dict[str, VisibleName] = {}
                 _collect(declaration.body, tree, place, own)
                 found.update({name: f for name, f in own.items() if name in found})
             case s.Definition() if inside:
@@ -75,38 +75,38 @@ def _start(declaration: s.Declaration) -> tuple[int, int]:
     return declaration.span[1:3]
 
 
-def _declared(declaration: s.Declaration, tree: s.SyntaxTree) -> Iterator[Name]:
+def _declared(declaration: s.Declaration, tree: s.SyntaxTree) -> Iterator[VisibleName]:
     about = comment_above(tree.source, declaration.span.line)
     match declaration:
         case s.DimDeclaration(name=name, name_span=span):
-            yield Name(name, "dim", span, f"dim {_text(tree, declaration.span)}", about)
+            yield VisibleName(name, "dim", span, f"dim {_text(tree, declaration.span)}", about)
         case s.InputDeclaration(name=name, name_span=span, shape=shape):
-            yield Name(name, "input", span, f"input {_text(tree, declaration.span)}", about)
+            yield VisibleName(name, "input", span, f"input {_text(tree, declaration.span)}", about)
             for axis in shape:
-                yield from (Name(n.name, "dim", n.span, f"dim {n.name}") for n in _bare_names(axis))
+                yield from (VisibleName(n.name, "dim", n.span, f"dim {n.name}") for n in _bare_names(axis))
         case s.Definition(targets=targets):
             for target in targets:
-                yield Name(target.name, "tensor", target.name_span, _text(tree, target.span), about)
+                yield VisibleName(target.name, "tensor", target.name_span, _text(tree, target.span), about)
         case _:
             pass
 
 
-def _bare_names(node: s.Node | s.Index) -> Iterator[s.Name]:
-    if isinstance(node, s.Name):
+def _bare_names(node: s.Node | s.Index) -> Iterator[s.NameNode]:
+    if isinstance(node, s.NameNode):
         yield node
     for part in s.parts(node):
         yield from _bare_names(part)
 
 
-def _parameter(parameter: s.Parameter, tree: s.SyntaxTree) -> Name:
-    return Name(parameter.name, "parameter", parameter.name_span, _text(tree, parameter.span))
+def _parameter(parameter: s.ParameterNode, tree: s.SyntaxTree) -> VisibleName:
+    return VisibleName(parameter.name, "parameter", parameter.name_span, _text(tree, parameter.span))
 
 
-def function(declaration: s.Function, tree: s.SyntaxTree) -> Name:
+def function(declaration: s.FunctionNode, tree: s.SyntaxTree) -> VisibleName:
     """A function as a name, with its signature."""
     parameters = ", ".join(_text(tree, p.span) for p in declaration.parameters)
     about = comment_above(tree.source, declaration.span.line)
-    return Name(declaration.name, "function", declaration.name_span, f"{declaration.name}({parameters})", about)
+    return VisibleName(declaration.name, "function", declaration.name_span, f"{declaration.name}({parameters})", about)
 
 
 def labels(tree: s.SyntaxTree, line: int, column: int) -> tuple[str, ...]:
@@ -120,13 +120,13 @@ def labels(tree: s.SyntaxTree, line: int, column: int) -> tuple[str, ...]:
         node = stack.pop()
         match node:
             case s.Element(indices=indices):
-                found.update({i.name: None for i in indices if isinstance(i, s.Name)})
-            case s.Aggregation(labels=bound):
+                found.update({i.name: None for i in indices if isinstance(i, s.NameNode)})
+            case s.AggregationNode(labels=bound):
                 found.update({b.name: None for b in bound})
             case _:
                 pass
         stack += s.parts(node)
-    found.update({i.name: None for t in statement.targets for i in t.indices or () if isinstance(i, s.Name)})
+    found.update({i.name: None for t in statement.targets for i in t.indices or () if isinstance(i, s.NameNode)})
     return tuple(sorted(found))
 
 
@@ -134,7 +134,9 @@ def statement_at(declarations: Sequence[s.Declaration], place: tuple[int, int]) 
     """The innermost statement at a place."""
     for declaration in declarations:
         if _start(declaration) <= place <= declaration.span[3:]:
-            inner = statement_at(declaration.body, place) if isinstance(declaration, s.Function | s.Loop) else None
+            inner = (
+                statement_at(declaration.body, place) if isinstance(declaration, s.FunctionNode | s.LoopNode) else None
+            )
             return inner or declaration
     return None
 
@@ -160,14 +162,14 @@ def _text(tree: s.SyntaxTree, span: Span) -> str:
 # -- what imports bring in ---------------------------------------------------------------------------------------------
 
 
-def imported(declaration: s.Import, tree: s.SyntaxTree) -> tuple[Name, ...]:
+def imported(declaration: s.Import, tree: s.SyntaxTree) -> tuple[VisibleName, ...]:
     """The functions that an import brings in; none where there is no such file."""
     if declaration.standard:
         return standard().get(declaration.path.removeprefix("std."), ())
     return _functions(Path(tree.file).parent / declaration.path)
 
 
-def _functions(path: Path) -> tuple[Name, ...]:
+def _functions(path: Path) -> tuple[VisibleName, ...]:
     try:
         stamp = os.stat(path).st_mtime_ns
         return _functions_of(str(path), stamp)
@@ -176,13 +178,13 @@ def _functions(path: Path) -> tuple[Name, ...]:
 
 
 @cache
-def _functions_of(path: str, stamp: int) -> tuple[Name, ...]:
+def _functions_of(path: str, stamp: int) -> tuple[VisibleName, ...]:
     tree = well_formed(read_text(path), path)
-    return tuple(function(d, tree) for d in tree.declarations if isinstance(d, s.Function))
+    return tuple(function(d, tree) for d in tree.declarations if isinstance(d, s.FunctionNode))
 
 
 @cache
-def standard() -> dict[str, tuple[Name, ...]]:
+def standard() -> dict[str, tuple[VisibleName, ...]]:
     """The functions of the standard library, by the name of the module after ``std.``."""
-    folder = resources.folder("grammar") / "std"
+    folder = package_data.folder("grammar") / "std"
     return {path.stem: _functions(path) for path in sorted(folder.glob("*.ein"))}

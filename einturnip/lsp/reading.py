@@ -8,16 +8,16 @@ from functools import cached_property
 from pathlib import Path
 
 from einturnip.api.inputs import close_all, open_input
-from einturnip.api.sizes import known_sizes
+from einturnip.api.known_sizes import known_sizes
 from einturnip.core.diagnostics import Diagnostic, Span
 from einturnip.core.errors import BindError, EinturnipError, SourceError
 from einturnip.lang import compile_text
-from einturnip.lang.lex import Token, tokenize
-from einturnip.lang.parse import parse
-from einturnip.lang.syntax import SyntaxTree
-from einturnip.lang.types import Program
-from einturnip.report.signature import Row, rows
-from einturnip.stores.types import Source
+from einturnip.lang.lexer import LexToken, tokenize
+from einturnip.lang.program import TypedProgram
+from einturnip.lang.syntax.parser import parse
+from einturnip.lang.syntax_tree import SyntaxTree
+from einturnip.report.signature import SignatureRow, rows
+from einturnip.storage.types import Source
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Reading:
     file: str
     text: str
     tree: SyntaxTree
-    program: Program | None
+    program: TypedProgram | None
     sizes: Mapping[str, int]
     findings: tuple[Diagnostic, ...]
 
@@ -41,21 +41,21 @@ class Reading:
         return tuple(self.text.split("\n"))
 
     @cached_property
-    def tokens(self) -> list[Token]:
+    def tokens(self) -> list[LexToken]:
         """The words of the text; comments are none."""
         return tokenize(self.text, self.file)
 
     @cached_property
-    def rows(self) -> tuple[Row, ...]:
+    def rows(self) -> tuple[SignatureRow, ...]:
         """What is known of every tensor, with numbers where they are known."""
         return rows(self.program, self.sizes) if self.program else ()
 
     @cached_property
-    def named_rows(self) -> tuple[Row, ...]:
+    def named_rows(self) -> tuple[SignatureRow, ...]:
         """Likewise, in the names of sizes."""
         return rows(self.program, {}) if self.program else ()
 
-    def word(self, line: int, column: int) -> Token | None:
+    def word(self, line: int, column: int) -> LexToken | None:
         """The word that a place touches; lines and columns count from 1."""
         for token in self.tokens:
             if token.line == line and token.column <= column <= token.column + len(token.text):
@@ -99,7 +99,7 @@ def well_formed(text: str, file: str) -> SyntaxTree:
                 lines[number - 1] = ""
 
 
-def _defaults(program: Program, folder: Path, findings: list[Diagnostic]) -> dict[str, Source]:
+def _defaults(program: TypedProgram, folder: Path, findings: list[Diagnostic]) -> dict[str, Source]:
     """The default files of the inputs; one that is absent is not missed, one that is damaged is a finding."""
     sources: dict[str, Source] = {}
     for tensor in program.inputs:

@@ -12,11 +12,11 @@ from pygls.lsp.server import LanguageServer
 from pygls.workspace import PositionCodec
 
 from einturnip import __version__
-from einturnip.core import resources
+from einturnip.core import package_data
 from einturnip.core.diagnostics import Diagnostic, Span
 from einturnip.core.errors import SourceError
-from einturnip.lang.format import format_text
-from einturnip.lang.imports import standard_modules
+from einturnip.lang.elaborate.imports import standard_modules
+from einturnip.lang.syntax.formatter import format_text
 from einturnip.lsp.completion import Candidate, candidates
 from einturnip.lsp.hover import hover
 from einturnip.lsp.meaning import definition, meaning
@@ -62,13 +62,13 @@ class EinServer(LanguageServer):
     def publish(self, uri: str) -> None:
         """Tell the editor what is to be said of a text."""
         reading = self.reading(uri)
-        places = Places(reading.lines, self.workspace.position_codec)
+        places = TextPositions(reading.lines, self.workspace.position_codec)
         found = [places.diagnostic(finding, reading.file, uri) for finding in reading.findings]
         version = self.workspace.get_text_document(uri).version
         self.text_document_publish_diagnostics(lsp.PublishDiagnosticsParams(uri, found, version))
 
 
-class Places:
+class TextPositions:
     """Places in one text, as the editor counts them and as we do."""
 
     def __init__(self, lines: tuple[str, ...], codec: PositionCodec) -> None:
@@ -120,7 +120,7 @@ def _uri(name: str, file: str, uri: str) -> str:
     if name == file:
         return uri
     if name in standard_modules():
-        return (resources.folder("grammar") / "std" / f"{name.removeprefix('std.')}.ein").as_uri()
+        return (package_data.folder("grammar") / "std" / f"{name.removeprefix('std.')}.ein").as_uri()
     return Path(name).absolute().as_uri()
 
 
@@ -189,7 +189,7 @@ def _answer(server: EinServer) -> None:
     @server.feature(lsp.TEXT_DOCUMENT_HOVER)
     def _(ls: EinServer, params: lsp.HoverParams) -> lsp.Hover | None:
         reading = ls.reading(params.text_document.uri)
-        places = Places(reading.lines, ls.workspace.position_codec)
+        places = TextPositions(reading.lines, ls.workspace.position_codec)
         found = meaning(reading, *places.ours(params.position))
         if found is None:
             return None
@@ -200,7 +200,7 @@ def _answer(server: EinServer) -> None:
     def _(ls: EinServer, params: lsp.DefinitionParams) -> lsp.Location | None:
         uri = params.text_document.uri
         reading = ls.reading(uri)
-        places = Places(reading.lines, ls.workspace.position_codec)
+        places = TextPositions(reading.lines, ls.workspace.position_codec)
         found = meaning(reading, *places.ours(params.position))
         span = None if found is None else definition(reading, found[0])
         if span is None:
@@ -216,7 +216,7 @@ def _mend(server: EinServer) -> None:
     def _(ls: EinServer, params: lsp.CodeActionParams) -> list[lsp.CodeAction]:
         uri = params.text_document.uri
         reading = ls.reading(uri)
-        places = Places(reading.lines, ls.workspace.position_codec)
+        places = TextPositions(reading.lines, ls.workspace.position_codec)
         found = []
         for finding in reading.findings:
             mine = finding.edits and all(edit.span.file == reading.file for edit in finding.edits)
@@ -240,7 +240,7 @@ def _complete_and_format(server: EinServer) -> None:
     @server.feature(lsp.TEXT_DOCUMENT_COMPLETION, lsp.CompletionOptions(trigger_characters=["@", ".", ":"]))
     def _(ls: EinServer, params: lsp.CompletionParams) -> list[lsp.CompletionItem]:
         reading = ls.reading(params.text_document.uri)
-        places = Places(reading.lines, ls.workspace.position_codec)
+        places = TextPositions(reading.lines, ls.workspace.position_codec)
         top = lsp.Range(lsp.Position(0, 0), lsp.Position(0, 0))
         return [_item(candidate, top) for candidate in candidates(reading, *places.ours(params.position))]
 

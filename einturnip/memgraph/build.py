@@ -16,15 +16,15 @@ from collections.abc import Sequence
 import numpy as np
 
 from einturnip.core.errors import CapacityError, TooLarge
-from einturnip.core.machine import Machine
-from einturnip.decomp.transfer_time import offload_seconds, reload_seconds
+from einturnip.cost.machine import Machine
+from einturnip.cost.transfer_time import offload_seconds, reload_seconds
 from einturnip.memgraph.arena import MOST_NEIGHBOURS, Arena, Segment
-from einturnip.memgraph.columns import ANY, Most, OpColumns
-from einturnip.memgraph.rows import Task, rows
-from einturnip.memgraph.several import Parts, name_copies, too_much
-from einturnip.memgraph.spill import SpillSlots
+from einturnip.memgraph.columns import ANY, OpColumns, PlanLimits
+from einturnip.memgraph.eviction import EvictionQueue
+from einturnip.memgraph.multi_arena import ArenaParts, arena_excess, name_copies
+from einturnip.memgraph.spill_slots import SpillSlots
+from einturnip.memgraph.task_rows import TaskRow, rows
 from einturnip.memgraph.types import COMPUTE, DISK, FILES, MemGraph, OpKind, op_kind
-from einturnip.memgraph.victims import Victims
 from einturnip.taskgraph.types import TaskGraph, TaskKind
 
 OP_KINDS = [op_kind(kind) for kind in TaskKind]
@@ -46,8 +46,8 @@ def build(
     machine: Machine,
     readable: frozenset[int] = frozenset(),
     ahead: int | None = None,
-    parts: Parts | None = None,
-    most: Most = ANY,
+    parts: ArenaParts | None = None,
+    most: PlanLimits = ANY,
 ) -> MemGraph:
     """Place every value of ``tasks`` in ``capacity`` bytes.
 
@@ -64,7 +64,7 @@ def build(
 
 def _placed(
     tasks: TaskGraph, capacity: int, machine: Machine, readable: frozenset[int],
-    ahead: int, parts: Parts | None, most: Most,
+    ahead: int, parts: ArenaParts | None, most: PlanLimits,
 ) -> OpColumns:  # fmt: skip
     """The ops; nothing else of the builder outlives this call. What fits by lines alone is placed by lines."""
     try:
@@ -89,7 +89,7 @@ class _Builder:
 
     def __init__(
         self, tasks: TaskGraph, capacity: int, machine: Machine, readable: frozenset[int], granule: int,
-        ahead: int, parts: Parts | None, most: Most,
+        ahead: int, parts: ArenaParts | None, most: PlanLimits,
     ) -> None:  # fmt: skip
         self.t = tasks
         self.readable = readable
@@ -122,7 +122,7 @@ class _Builder:
         made, moves = np.unique(tasks.value[tasks.kind == TaskKind.MOVE], return_counts=True)
         self.shared = frozenset(made[moves > 1].tolist())
         self.loaded: set[int] = set()
-        self.victims = Victims(tasks)
+        self.victims = EvictionQueue(tasks)
         self.idle = [self.victims, *(self.victims.beside() for _ in self.arenas[1:])]  # by device
         self.short = int(sum(self.size)) > self.arena.capacity  # else which of them may go is not kept
         self.completed = -1
@@ -149,7 +149,7 @@ class _Builder:
 
     # One task: allocate, emit its op, note what dies with it.
 
-    def _place(self, task: Task) -> None:
+    def _place(self, task: TaskRow) -> None:
         i, reads = task.id, task.reads
         made = -1 if task.kind == TaskKind.STORE else task.value
         wanted = {*reads} if made < 0 else {*reads, made}
@@ -157,7 +157,7 @@ class _Builder:
         scratch = arena.rounded(task.workspace) if task.workspace else 0
         if scratch + self.largest * len(wanted) > arena.capacity:
             total = sum([size[v] for v in wanted]) + scratch
-            if total > arena.capacity and too_much(wanted, scratch, size, self.device, self.arenas):
+            if total > arena.capacity and arena_excess(wanted, scratch, size, self.device, self.arenas):
                 raise CapacityError(f"a tile's kernel holds {total} bytes at once", total)
         while self.window_nbytes > self.lookahead and len(self.window) > self.ahead:
             self._complete_next()
@@ -197,7 +197,7 @@ class _Builder:
                 self.readers.setdefault(made, [])
         return self._allocate(scratch, -2, i, self.device[made]) if scratch else seg
 
-    def _emit_task(self, task: Task, made: int, space: Segment | None) -> int:
+    def _emit_task(self, task: TaskRow, made: int, space: Segment | None) -> int:
         after: list[int] = []
         doubtful: tuple[int, ...] = ()
         held: list[int] = []
@@ -251,7 +251,7 @@ class _Builder:
             if v in self.home and self.home[v][0] >= FILES:
                 self.home[made] = self.home[v]
 
-    def _can_be_read_again(self, task: Task) -> bool:
+    def _can_be_read_again(self, task: TaskRow) -> bool:
         """True where a store leaves all of its value in a file that can be read."""
         return task.node in self.readable and task.value == self.t.seen[self.t.read_ptr[task.id]]
 

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from einturnip.core.errors import InternalError
-from einturnip.memgraph.reach import unordered, waiting
+from einturnip.memgraph.reach import dependency_pairs, first_unordered
 from einturnip.memgraph.types import COMPUTE, DISK, FILES, HOST, MemGraph, OpKind
 from einturnip.taskgraph.types import TaskKind
 
@@ -39,7 +39,7 @@ def check(graph: MemGraph) -> None:
 
 
 def _check_acyclic(graph: MemGraph) -> None:
-    for ops, edges in waiting(graph.after_ptr, graph.after):
+    for ops, edges in dependency_pairs(graph.after_ptr, graph.after):
         late = np.flatnonzero(edges >= ops)
         if len(late):
             raise InternalError(f"op {ops[late[0]]} waits for op {edges[late[0]]}, which is not before it")
@@ -247,6 +247,6 @@ def _check_races(graph: MemGraph) -> None:
     sweep.run()
     asked = np.frombuffer(sweep.asked, np.int32) if sweep.asked else np.empty(0, np.int32)
     asked_ptr = np.frombuffer(sweep.asked_ptr, np.int64)
-    race = unordered(graph.after_ptr, graph.after, asked_ptr, asked)
+    race = first_unordered(graph.after_ptr, graph.after, asked_ptr, asked)
     if race is not None:
         raise InternalError(f"race: op {race[0]} uses bytes of op {race[1]}, and nothing makes it wait for that op")

@@ -27,14 +27,14 @@ MOST_AN_OP, FEWEST_REDUCED = 8, 1 << 17
 MOVES = np.array([kind.lane != Lane.COMPUTE for kind in OpKind])
 
 
-class Most(NamedTuple):
+class PlanLimits(NamedTuple):
     """What a plan that is of use has at most: ops, and bytes over all links. None: any number."""
 
     ops: int | None = None
     nbytes: int | None = None
 
 
-ANY = Most()
+ANY = PlanLimits()
 
 
 class OpColumns:
@@ -44,7 +44,7 @@ class OpColumns:
         TooLarge: there are clearly more than ``most``.
     """
 
-    def __init__(self, most: Most = ANY) -> None:
+    def __init__(self, most: PlanLimits = ANY) -> None:
         self.most, self.moved = most, 0
         self.kind, self.task, self.unit, self.seconds = array("B"), array("i"), array("i"), array("d")
         self.read_ptr, self.read = array("q", [0]), array("q")

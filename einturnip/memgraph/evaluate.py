@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from einturnip.core.region_reference import combine_spaces, evaluate_space, finish_space
-from einturnip.decomp.types import index
 from einturnip.eingraph.types import InputNode
+from einturnip.ir.region_reference import combine_spaces, evaluate_space, finish_space
 from einturnip.memgraph.types import COMPUTE, DISK, FILES, HOST, MemGraph, Op, OpKind
-from einturnip.memgraph.views import Call, Views
+from einturnip.memgraph.views import KernelOperands, OpViews
+from einturnip.tiling.types import index
 
 Array = NDArray[Any]
 
@@ -32,7 +32,7 @@ def evaluate(graph: MemGraph, inputs: Mapping[str, Array], order: Iterable[int] 
     outputs = {n: np.empty(eingraph.nodes[i].shape, eingraph.nodes[i].dtype.numpy) for n, i in eingraph.outputs}
     files = [inputs[n.name] if isinstance(n, InputNode) else None for n in eingraph.nodes]
     files += list(outputs.values())
-    views = Views(graph, _Bytes(graph.capacity))
+    views = OpViews(graph, _Bytes(graph.capacity))
     spill = {t: np.full(n, 0xFF, np.uint8) for t, n in ((DISK, graph.spill_nbytes), (HOST, graph.host_nbytes))}
     begun: set[int] = set()
     for i in range(len(graph)) if order is None else order:
@@ -47,7 +47,7 @@ def evaluate(graph: MemGraph, inputs: Mapping[str, Array], order: Iterable[int] 
     return outputs
 
 
-def _kernel(views: Views, op: Op, call: Call, begun: set[int]) -> None:
+def _kernel(views: OpViews, op: Op, call: KernelOperands, begun: set[int]) -> None:
     e = call.einsum
     made: tuple[Array, ...]
     if call.mode == "finish":
@@ -66,7 +66,7 @@ def _kernel(views: Views, op: Op, call: Call, begun: set[int]) -> None:
         out[...] = array
 
 
-def _transfer(views: Views, op: Op, files: list[Array | None], spill: Mapping[int, Array]) -> None:
+def _transfer(views: OpViews, op: Op, files: list[Array | None], spill: Mapping[int, Array]) -> None:
     held = op.writes[0] if op.kind in (OpKind.LOAD, OpKind.RELOAD) else op.reads[0]
     far = op.reads[0] if held is op.writes[0] else op.writes[0]
     assert held.tier == COMPUTE

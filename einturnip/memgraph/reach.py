@@ -103,7 +103,7 @@ def _final(ptr: Ints, after: Ops, last_asked: Ops) -> Ops:
     n = len(ptr) - 1
     span = int((last_asked - np.arange(n, dtype=np.int32)).max(initial=0))
     final = np.full(n, -1, np.int32)
-    for ops, edges in waiting(ptr, after):
+    for ops, edges in dependency_pairs(ptr, after):
         near = ops - edges <= span
         np.maximum.at(final, edges[near], ops[near])
     return final
@@ -130,18 +130,18 @@ def _last_doubtful(ptr: Ints, after: Ops) -> Ops:
     """
     n = len(ptr) - 1
     earliest = np.full(n, n, np.int32)
-    for ops, edges in waiting(ptr, after):
+    for ops, edges in dependency_pairs(ptr, after):
         np.minimum.at(earliest, edges, ops)
     last = np.full(n, -1, np.int32)
     farthest = n if n <= EXACT else FARTHEST
-    for ops, edges in waiting(ptr, after):
+    for ops, edges in dependency_pairs(ptr, after):
         latest = after[ptr[ops + 1] - 1]
         doubtful = (earliest[edges] < ops) & (latest > edges) & (ops - edges <= farthest)
         np.maximum.at(last, edges[doubtful], ops[doubtful])
     return last
 
 
-def waiting(ptr: Ints, after: Ops) -> Iterator[tuple[Ops, Ops]]:
+def dependency_pairs(ptr: Ints, after: Ops) -> Iterator[tuple[Ops, Ops]]:
     """Each dependency, as who waits and what for, some at a time."""
     for start, stop in _parts(ptr):
         ends = ptr[start : stop + 1]
@@ -158,7 +158,7 @@ def _parts(*ptrs: Ints) -> Iterator[tuple[int, int]]:
         start = stop
 
 
-def unordered(ptr: Ints, after: Ops, asked_ptr: Ints, asked: Ops) -> tuple[int, int] | None:
+def first_unordered(ptr: Ints, after: Ops, asked_ptr: Ints, asked: Ops) -> tuple[int, int] | None:
     """The first op x, with the first op u that ``asked[asked_ptr[x]:]`` says must reach it and does not; else None."""
     n = len(ptr) - 1
     after = after.copy()

@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from einturnip.core.machine import Machine
-from einturnip.decomp.transfer_time import reload_seconds
+from einturnip.cost.machine import Machine
+from einturnip.cost.transfer_time import reload_seconds
 from einturnip.memgraph.types import DISK, MemGraph, OpKind
-from einturnip.taskgraph.again import Again, made_again
+from einturnip.taskgraph.rematerialize import Rematerialization, rematerialize
 from einturnip.taskgraph.types import TaskGraph, TaskKind
 
 # Values that nothing keeps are made again as operands of one another at most so deep.
@@ -36,7 +36,7 @@ class _Trip:
     before: list[int] = field(default_factory=list)
 
 
-def recomputed(graph: MemGraph, machine: Machine, worth: float) -> TaskGraph | None:
+def recompute_spilled(graph: MemGraph, machine: Machine, worth: float) -> TaskGraph | None:
     """The tasks with those values made again that cost less so by formula; None where that saves less than ``worth``.
 
     Units: ``worth`` in seconds, of all lanes together.
@@ -54,7 +54,7 @@ def recomputed(graph: MemGraph, machine: Machine, worth: float) -> TaskGraph | N
         if trip.before and again < trip.seconds:
             chosen[v] = tuple(trip.before)
             saved += trip.seconds - again
-    return made_again(graph.taskgraph, Again(chosen, prices.makers)) if saved > worth else None
+    return rematerialize(graph.taskgraph, Rematerialization(chosen, prices.makers)) if saved > worth else None
 
 
 class _Prices:

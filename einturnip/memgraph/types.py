@@ -47,7 +47,7 @@ _KINDS = tuple(OpKind)
 HOST, COMPUTE, DISK, FILES = -1, 0, 1, 2
 
 
-class Access(NamedTuple):
+class TierExtent(NamedTuple):
     """Bytes [offset, offset + nbytes) of a tier, holding ``value``. In a file the value's box says where."""
 
     tier: int
@@ -56,7 +56,7 @@ class Access(NamedTuple):
     value: int
 
 
-_access = Access._make
+_access = TierExtent._make
 
 
 class Op(NamedTuple):
@@ -70,8 +70,8 @@ class Op(NamedTuple):
     kind: OpKind
     task: int
     unit: int
-    reads: tuple[Access, ...]
-    writes: tuple[Access, ...]
+    reads: tuple[TierExtent, ...]
+    writes: tuple[TierExtent, ...]
     after: tuple[int, ...]
     seconds: float
 

@@ -9,19 +9,19 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from einturnip.codegen.kernels import Mode
-from einturnip.core.region import Space
-from einturnip.decomp.types import Box, index
 from einturnip.eingraph.types import EinsumNode
-from einturnip.memgraph.types import Access, Lane, MemGraph, Op, OpKind
+from einturnip.ir.region import Space
+from einturnip.kernels.select import Mode
+from einturnip.memgraph.types import Lane, MemGraph, Op, OpKind, TierExtent
 from einturnip.taskgraph.build import MODES
 from einturnip.taskgraph.types import TaskKind, Value
+from einturnip.tiling.types import Box, index
 
 Array = NDArray[Any]
 MOST_KEPT = 4096
 
 
-class Memory(Protocol):
+class ArenaMemory(Protocol):
     """The arena as ops see it."""
 
     def array(self, offset: int, shape: tuple[int, ...], dtype: Any) -> Array:
@@ -33,8 +33,8 @@ Elsewhere: TypeAlias = Callable[[int], Array | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
-    """One kernel call: see codegen.kernels.HostKernel for what its arguments hold."""
+class KernelOperands:
+    """One kernel call: see kernels.select.HostKernel for what its arguments hold."""
 
     node: int
     einsum: Space
@@ -46,13 +46,13 @@ class Call:
     workspace: Array
 
 
-class Views:
+class OpViews:
     """The arrays that the ops of a graph work on, made when an op starts; several threads may ask.
 
     What many ops use is kept for a while: a tile in memory is read again and again.
     """
 
-    def __init__(self, graph: MemGraph, memory: Memory, elsewhere: Elsewhere = lambda value: None) -> None:
+    def __init__(self, graph: MemGraph, memory: ArenaMemory, elsewhere: Elsewhere = lambda value: None) -> None:
         self.graph = graph
         self.memory = memory
         self.elsewhere = elsewhere
@@ -62,7 +62,7 @@ class Views:
         self._values: dict[int, Value] = {}
         self._parts: dict[tuple[int, int, Box], Array] = {}
 
-    def call(self, op: Op) -> Call:
+    def call(self, op: Op) -> KernelOperands:
         """The kernel call that a kernel or aggregate op is."""
         task = self.tasks[op.task]
         node = self.d.graph.nodes[task.node]
@@ -81,7 +81,7 @@ class Views:
                 self.part(access.offset, seen, e.operand_box(slot, box))
                 for slot, (access, seen) in enumerate(zip(op.reads, task.seen, strict=True))
             )
-        return Call(
+        return KernelOperands(
             node=task.node,
             einsum=e,
             extents=extents,
@@ -98,7 +98,7 @@ class Views:
         """True where the unit adds to a state that was reloaded; every other starts from nothing."""
         return unit >= self.tasks.n_values
 
-    def _made(self, made: Access, shape: tuple[int, ...], dtype: Any) -> Array:
+    def _made(self, made: TierExtent, shape: tuple[int, ...], dtype: Any) -> Array:
         """Where an op leaves the one value that it makes."""
         found = self.elsewhere(made.value)
         return self.memory.array(made.offset, shape, dtype) if found is None else found

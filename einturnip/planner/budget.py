@@ -8,12 +8,12 @@ import gc
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from einturnip.codegen.packed import packed_nbytes
 from einturnip.core.resident import resident_nbytes
 from einturnip.eingraph.types import EinsumNode
+from einturnip.kernels.blas.pack_buffers import packed_nbytes
 from einturnip.memgraph.types import MemGraph
 from einturnip.memgraph.views import MOST_KEPT
-from einturnip.stores.chunked import held_nbytes
+from einturnip.storage.chunks.chunked_source import held_nbytes
 from einturnip.taskgraph.types import TaskGraph
 
 MIB = 1 << 20
@@ -86,7 +86,7 @@ def excess_nbytes(graph: MemGraph, memory: int, workers: int) -> int:
     the plans that it tried.
     """
     if (found := _highest_nbytes(graph, workers) - memory) > 0:
-        give_back()
+        trim_heap()
         found = _highest_nbytes(graph, workers) - memory
     return found
 
@@ -111,7 +111,7 @@ def rounded(nbytes: int) -> int:
 
 
 @contextlib.contextmanager
-def uncollected() -> Iterator[None]:
+def gc_paused() -> Iterator[None]:
     """Make a large value without the collector: it would walk all of it again and again, and find no garbage."""
     enabled = gc.isenabled()
     gc.disable()
@@ -122,7 +122,7 @@ def uncollected() -> Iterator[None]:
             gc.enable()
 
 
-def give_back() -> None:
+def trim_heap() -> None:
     """Return to the system what planning no longer needs, so that it does not count against the run."""
     gc.collect()
     with contextlib.suppress(OSError, AttributeError):  # not glibc

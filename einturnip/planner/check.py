@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from einturnip.decomp.check import check as check_decomposition
 from einturnip.eingraph.check import check as check_graph
 from einturnip.eingraph.types import EinGraph
 from einturnip.memgraph.check import check as check_memgraph
 from einturnip.memgraph.types import MemGraph
 from einturnip.taskgraph.check import check as check_taskgraph
+from einturnip.tiling.check import check as check_decomposition
 
 
 def check(graph: EinGraph, memgraph: MemGraph) -> None:

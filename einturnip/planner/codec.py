@@ -15,35 +15,35 @@ from typing import Any
 import numpy as np
 
 from einturnip import caches
-from einturnip.caches import Damaged
-from einturnip.core.algebra import Aggregation
-from einturnip.core.dtypes import DTYPES, DType
-from einturnip.core.einsum import Einsum, Index, Key
-from einturnip.core.region import Region, Rescale, Shift, Step
-from einturnip.core.scalar import Call, Cast, Const, Label, Operand
-from einturnip.decomp.types import Block, Decomposition, Partitioning
-from einturnip.eingraph.types import ConcatNode, EinGraph, EinsumNode, Hints, InputNode, Piece
+from einturnip.caches import DamagedEntry
+from einturnip.eingraph.types import ConcatNode, EinGraph, EinsumNode, Hints, InputNode, TensorPiece
+from einturnip.ir.aggregations import Aggregation
+from einturnip.ir.dtypes import DTYPES, DType
+from einturnip.ir.einsum import Einsum, Index, Key
+from einturnip.ir.region import Region, RegionStep, Rescale, Shift
+from einturnip.ir.scalar import LabelValue, OperandRef, ScalarCall, ScalarCast, ScalarConst
 from einturnip.memgraph.types import MemGraph
-from einturnip.runtime.types import Prediction
+from einturnip.runtime.scheduler.report import Prediction
 from einturnip.taskgraph.types import TaskGraph
+from einturnip.tiling.types import Decomposition, IoBlock, Partitioning
 
 CORE: tuple[type, ...] = (
-    *(Const, Operand, Label, Cast, Call),
-    *(Index, Key, Aggregation, Einsum, Step, Rescale, Shift, Region),
+    *(ScalarConst, OperandRef, LabelValue, ScalarCast, ScalarCall),
+    *(Index, Key, Aggregation, Einsum, RegionStep, Rescale, Shift, Region),
 )
 FLOORS: tuple[type, ...] = (
-    *(InputNode, Hints, EinsumNode, Piece, ConcatNode, EinGraph),
-    *(Partitioning, Block, Decomposition, TaskGraph, MemGraph, Prediction),
+    *(InputNode, Hints, EinsumNode, TensorPiece, ConcatNode, EinGraph),
+    *(Partitioning, IoBlock, Decomposition, TaskGraph, MemGraph, Prediction),
 )
 _PLAIN = frozenset({bool, int, float, str, type(None)})
 _COUNT, _ALIGNED = 8, 16
 
 
-class Unknown(TypeError):
+class NotEncodable(TypeError):
     """A value has no form here."""
 
 
-class Codec:
+class PlanCodec:
     """Writes and reads values made of dataclasses and named tuples of the given ``classes``, and of plain data."""
 
     def __init__(self, classes: Iterable[type[Any]]) -> None:
@@ -63,7 +63,7 @@ class Codec:
         try:
             head = json.dumps({"arrays": shapes, "rows": rows.rows, "root": root}, separators=(",", ":")).encode()
         except ValueError as error:  # a whole number of thousands of digits
-            raise Unknown(str(error)) from error
+            raise NotEncodable(str(error)) from error
         pieces: list[caches.Piece] = [len(head).to_bytes(_COUNT, "little"), head]
         at = _COUNT + len(head)
         for array in arrays:
@@ -89,7 +89,7 @@ class Codec:
                 at += array.nbytes
             return _value(head["root"], self._objects(head["rows"], arrays), arrays)
         except (KeyError, TypeError, ValueError, IndexError, AttributeError, RecursionError) as error:
-            raise Damaged(str(error)) from error
+            raise DamagedEntry(str(error)) from error
 
     def digest(self, value: Any) -> str:
         """A name for a value that it shares with no other.
@@ -149,7 +149,7 @@ class _Rows:
             return {"c": [value.real, value.imag]}
         if kind is dict:
             return {"d": [[self.put(k), self.put(v)] for k, v in value.items()]}
-        raise Unknown(f"a {kind.__name__} has no form in what is kept")
+        raise NotEncodable(f"a {kind.__name__} has no form in what is kept")
 
 
 def _value(told: Any, objects: list[Any], arrays: list[Any]) -> Any:
@@ -169,7 +169,7 @@ def _value(told: Any, objects: list[Any], arrays: list[Any]) -> Any:
             return complex(*held)
         case "d":
             return {_value(k, objects, arrays): _value(v, objects, arrays) for k, v in held}
-    raise Damaged(f"nothing is told by {tag!r}")
+    raise DamagedEntry(f"nothing is told by {tag!r}")
 
 
-PLAN = Codec(CORE + FLOORS)
+PLAN = PlanCodec(CORE + FLOORS)

@@ -10,15 +10,15 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from einturnip.core.machine import Machine
-from einturnip.decomp.price import COLD
-from einturnip.decomp.search import Cut
+from einturnip.cost.machine import Machine
 from einturnip.memgraph.types import MemGraph
-from einturnip.planner.candidates import Candidates
-from einturnip.planner.cost import OP_SECONDS, cost_of_bytes, least_seconds_of, purse
-from einturnip.planner.price import SEARCHED_BY, merit, predicted_seconds
-from einturnip.runtime.policies import policy
+from einturnip.planner.candidates import TilingCandidates
+from einturnip.planner.predict import SEARCHED_BY, predicted_seconds, ranking_key
+from einturnip.planner.ranking import OP_SECONDS, byte_cost_seconds, comparison_budget, min_task_seconds
+from einturnip.runtime.scheduler.policies import policy
 from einturnip.taskgraph.types import TaskGraph
+from einturnip.tiling.price import COLD
+from einturnip.tiling.search import Tiling
 
 # Of what is made only to be compared, what plans for the memory given may take; plans for less have the rest. Of
 # products less: the formula tells more of them.
@@ -54,7 +54,7 @@ FASTER, TOO_MUCH = 1.03, 1.5
 
 
 @dataclass(frozen=True, slots=True)
-class Rival:
+class BestSoFar:
     """What a plan must be better than: seconds, and what the best is held to cost, bytes counted."""
 
     seconds: float
@@ -62,24 +62,24 @@ class Rival:
 
     def most_nbytes(self, tasks: TaskGraph, machine: Machine) -> int:
         """Bytes that a plan of these tasks may move and be better all the same; negative where none can be."""
-        least = least_seconds_of(tasks, machine)
+        least = min_task_seconds(tasks, machine)
         if least > self.seconds:
             return -1
         most = TOO_MUCH * self.cost if least * FASTER <= self.seconds < math.inf else self.cost
         return int((most - least) * machine.read_bandwidth / COLD)
 
 
-Lower = Callable[[Cut, int | None, Rival | None], MemGraph | None]
+Lower = Callable[[Tiling, int | None, BestSoFar | None], MemGraph | None]
 """The plan of a cut in the memory given or, where it is stated, in so many bytes.
 
 None where it cannot be laid out, or is not better than a rival."""
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundPlan:
     """A plan, the seconds it is predicted to take, and what it is held to cost for the bytes it moves too."""
 
-    cut: Cut
+    cut: Tiling
     memgraph: MemGraph
     seconds: float
     cost: float
@@ -92,28 +92,28 @@ class Found:
     @property
     def merit(self) -> tuple[int, int]:
         """What is less for a better plan, whatever the memory: its time, its bytes at a price, then those bytes."""
-        return merit(self.seconds + PRICE / COLD * (self.cost - self.seconds), self.moved)
+        return ranking_key(self.seconds + PRICE / COLD * (self.cost - self.seconds), self.moved)
 
 
 class _Comparison:
     """The best of the plans made so far, of all and of those that move ``near``-ly as little as any; what they took."""
 
-    def __init__(self, lower: Lower, machine: Machine, near: Callable[[Found], bool]) -> None:
+    def __init__(self, lower: Lower, machine: Machine, near: Callable[[FoundPlan], bool]) -> None:
         self._lower, self._machine, self._near = lower, machine, near
-        self.best: Found | None = None
-        self.sparing: Found | None = None
+        self.best: FoundPlan | None = None
+        self.sparing: FoundPlan | None = None
         self._made = self._calls = 0
 
-    def affords(self, cut: Cut, share: float) -> bool:
+    def affords(self, cut: Tiling, share: float) -> bool:
         """True where making one more plan is short beside the run; the first is always made."""
         if self.best is None:
             return True
-        most = purse(self.best.seconds)
+        most = comparison_budget(self.best.seconds)
         return self._made + cut.kernel_calls * self._made / max(1, self._calls) <= share * most
 
-    def make(self, cut: Cut, bound: int | None = None) -> bool:
+    def make(self, cut: Tiling, bound: int | None = None) -> bool:
         """Make the plan of a cut, in ``bound`` bytes if stated; True where it is the best by now."""
-        rival = None if self.best is None else Rival(self.best.seconds, self.best.cost)
+        rival = None if self.best is None else BestSoFar(self.best.seconds, self.best.cost)
         memgraph = self._lower(cut, bound, rival)
         if memgraph is None:
             return False
@@ -128,7 +128,7 @@ class _Comparison:
         return before is None or found.seconds < BETTER * before.seconds
 
 
-def best_plan(candidates: Candidates, lower: Lower, machine: Machine) -> Found | None:
+def best_plan(candidates: TilingCandidates, lower: Lower, machine: Machine) -> FoundPlan | None:
     """The plan predicted to be best of those that are worth lowering; else the first that fits of ever finer ones."""
     for cut in candidates.whole(machine):
         whole = lower(cut, None, None)
@@ -156,15 +156,15 @@ def best_plan(candidates: Candidates, lower: Lower, machine: Machine) -> Found |
     return next((_found(cut, made, machine) for cut, made in finer if made is not None), None)
 
 
-def _with_less(plans: _Comparison, candidates: Candidates) -> None:
+def _with_less(plans: _Comparison, candidates: TilingCandidates) -> None:
     """The best plan's cut in less memory, by halves until that brings nothing; then what costs least on each rung."""
     start = plans.best
     assert start is not None
     capacity = start.memgraph.device_nbytes
     most = (MORE_BLOCKED if candidates.blocked else MORE) * start.cost / _luck(start, candidates)
-    tried: set[tuple[Cut, int]] = set()
+    tried: set[tuple[Tiling, int]] = set()
 
-    def better(cut: Cut, rung: int) -> bool:
+    def better(cut: Tiling, rung: int) -> bool:
         on_rung = candidates.within(rung)
         worth = on_rung.fits(cut) and on_rung.price(cut) <= most and (cut, rung) not in tried
         tried.add((cut, rung))
@@ -174,9 +174,9 @@ def _with_less(plans: _Comparison, candidates: Candidates) -> None:
         cuts = dict.fromkeys((start.cut, *candidates.within(rung).by_price()[:MOST_ON_A_RUNG]))
         return any([better(cut, rung) for cut in cuts])
 
-    halves = (rung for rung in rungs(capacity) if not rung & (rung - 1))
+    halves = (rung for rung in smaller_capacities(capacity) if not rung & (rung - 1))
     _downward(halves, lambda rung: better(start.cut, rung))
-    _downward(rungs(capacity), any_better)
+    _downward(smaller_capacities(capacity), any_better)
 
 
 def _downward(ladder: Iterator[int], better: Callable[[int], bool]) -> None:
@@ -188,14 +188,14 @@ def _downward(ladder: Iterator[int], better: Callable[[int], bool]) -> None:
             return
 
 
-def _promising(cut: Cut, than: Found, candidates: Candidates) -> bool:
+def _promising(cut: Tiling, than: FoundPlan, candidates: TilingCandidates) -> bool:
     """True where by formula a cut saves more of what a plan costs than making its own takes."""
     saved = than.cost - _luck(than, candidates) * candidates.price(cut)
     ops = len(than.memgraph) / max(1, than.cut.kernel_calls) * cut.kernel_calls
     return saved > PROMISED * OP_SECONDS * ops
 
 
-def _luck(found: Found, candidates: Candidates) -> float:
+def _luck(found: FoundPlan, candidates: TilingCandidates) -> float:
     """What other plans are expected to cost, times what the formula says, from one that is made."""
     price = candidates.price(found.cut)
     if not (price and found.cost):  # nothing to compute, nothing to move
@@ -203,7 +203,9 @@ def _luck(found: Found, candidates: Candidates) -> float:
     return min(found.cost / price, USUAL) if candidates.blocked else found.cost / price
 
 
-def _near_bound(best: Found, sparing: Found | None, candidates: Candidates, lower: Lower, machine: Machine) -> Found:
+def _near_bound(
+    best: FoundPlan, sparing: FoundPlan | None, candidates: TilingCandidates, lower: Lower, machine: Machine
+) -> FoundPlan:
     """A plan that moves nearly as little as any could, where products make the best by time move more.
 
     Cuts alike come out alike: after MOST_WORSE that by formula would do and do not, none is looked for.
@@ -211,13 +213,13 @@ def _near_bound(best: Found, sparing: Found | None, candidates: Candidates, lowe
     if not candidates.blocked or best is sparing:
         return best
     found = sparing if sparing is not None and sparing.cost <= WORTH_NEAR * best.cost else None
-    left, (read, _), worse = SHARE_SPARING * purse(best.seconds), _near(candidates, best.cut), 0
+    left, (read, _), worse = SHARE_SPARING * comparison_budget(best.seconds), _near(candidates, best.cut), 0
     for cut in candidates.sparing(read, best.cut):
         if worse == MOST_WORSE or (found is not None and BETTER * found.seconds <= best.seconds):
             break
         if left < cut.kernel_calls or (found is not None and not _promising(cut, found, candidates)):
             continue
-        memgraph = lower(cut, None, Rival(math.inf, WORTH_NEAR * best.cost))
+        memgraph = lower(cut, None, BestSoFar(math.inf, WORTH_NEAR * best.cost))
         if memgraph is not None:
             left -= len(memgraph)
             made = _found(cut, memgraph, machine)
@@ -228,23 +230,23 @@ def _near_bound(best: Found, sparing: Found | None, candidates: Candidates, lowe
     return best if found is None else found
 
 
-def _near(candidates: Candidates, cut: Cut) -> tuple[float, float]:
+def _near(candidates: TilingCandidates, cut: Tiling) -> tuple[float, float]:
     """Bytes that a plan near what keeping square blocks of a product moves reads at most, and those it moves in all."""
     read, written = candidates.traffic.blocked_nbytes(candidates.room(cut))
     most = NEAR * (read + written)
     return most - written, most
 
 
-def _is_near(found: Found, candidates: Candidates) -> bool:
+def _is_near(found: FoundPlan, candidates: TilingCandidates) -> bool:
     return bool(candidates.blocked) and found.moved <= _near(candidates, found.cut)[1]
 
 
-def _found(cut: Cut, memgraph: MemGraph, machine: Machine) -> Found:
+def _found(cut: Tiling, memgraph: MemGraph, machine: Machine) -> FoundPlan:
     seconds = predicted_seconds(memgraph, machine, policy(SEARCHED_BY))
-    return Found(cut, memgraph, seconds, seconds + cost_of_bytes(memgraph.nbytes_by_link(), machine))
+    return FoundPlan(cut, memgraph, seconds, seconds + byte_cost_seconds(memgraph.nbytes_by_link(), machine))
 
 
-def rungs(capacity: int) -> Iterator[int]:
+def smaller_capacities(capacity: int) -> Iterator[int]:
     """Bytes below ``capacity``: powers of two and what lies half way between, down to a page."""
     power = 1 << capacity.bit_length()
     while power > 1 << 13:

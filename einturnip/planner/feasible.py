@@ -6,8 +6,8 @@ import math
 from decimal import Decimal
 
 from einturnip.core.errors import CapacityError
-from einturnip.core.machine import Machine
-from einturnip.core.settings import format_size
+from einturnip.core.units import format_size
+from einturnip.cost.machine import Machine
 from einturnip.eingraph.types import EinGraph, EinsumNode, InputNode, Node
 
 YEAR = 365 * 86400

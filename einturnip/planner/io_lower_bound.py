@@ -44,11 +44,11 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import NamedTuple
 
-from einturnip.core.contraction import Contraction, contraction
-from einturnip.core.einsum import Box, Einsum
-from einturnip.decomp.pieces import points
 from einturnip.eingraph.types import EinGraph, EinsumNode, InputNode
-from einturnip.planner.needed import needed_elements
+from einturnip.ir.contraction import ContractionRoles, contraction
+from einturnip.ir.einsum import Box, Einsum
+from einturnip.planner.needed_elements import needed_elements
+from einturnip.tiling.pieces import points
 
 IN, OUT = "disk->cpu:0", "cpu:0->disk"
 
@@ -64,10 +64,10 @@ def io_lower_bound(
     ``arena``: in bytes. ``read_itemsize``: bytes that reading an element of an input moves, where that is not its size
     in memory: none of random numbers, fewer of one stored quantized. ``not_kept``: outputs that are stored nowhere.
     """
-    return Traffic(graph).lower_bound(arena, read_itemsize or {}, not_kept)
+    return TrafficBound(graph).lower_bound(arena, read_itemsize or {}, not_kept)
 
 
-class Traffic:
+class TrafficBound:
     """Needed elements and products of one graph, from which the bound of any arena follows."""
 
     def __init__(self, graph: EinGraph) -> None:
@@ -155,7 +155,7 @@ class _Product(NamedTuple):
         return 2.0 * self.all / math.sqrt(max(1.0, arena / self.itemsize)) * self.itemsize
 
 
-def _product(e: Einsum, c: Contraction, box: Box, operands: tuple[int, ...]) -> _Product:
+def _product(e: Einsum, c: ContractionRoles, box: Box, operands: tuple[int, ...]) -> _Product:
     """The product that makes one box of an einsum's result."""
     bounds = [hi - lo for lo, hi in box] + [e.bounds[p] for p in e.aggregated]
     volume, outputs = math.prod(bounds), math.prod(bounds[: e.n_out])
@@ -177,7 +177,7 @@ def _product(e: Einsum, c: Contraction, box: Box, operands: tuple[int, ...]) -> 
     return _Product(operands, multiplications, rate, accumulators * sum_itemsize, volume, c.accumulator.itemsize)
 
 
-def _swap(e: Einsum, c: Contraction) -> dict[int, int] | None:
+def _swap(e: Einsum, c: ContractionRoles) -> dict[int, int] | None:
     """The exchange of labels under which a product of a tensor with itself is symmetric, if any."""
     swap: dict[int, int] = {}
     for p, q in zip(e.accesses[c.left], e.accesses[c.right], strict=True):

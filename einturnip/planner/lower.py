@@ -6,22 +6,16 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from einturnip.codegen.packed import packed_nbytes
 from einturnip.core.errors import CapacityError, TooLarge
-from einturnip.core.machine import Machine
 from einturnip.core.resident import resident_nbytes
-from einturnip.core.settings import format_size
-from einturnip.decomp.alike import Grouped
-from einturnip.decomp.build import lay_out
-from einturnip.decomp.classes import label_bounds
-from einturnip.decomp.cost import across, is_cut, is_finished
-from einturnip.decomp.search import Cut, calls_of
-from einturnip.decomp.stored import FileLayout, layout_of
-from einturnip.decomp.types import Partitioning
+from einturnip.core.units import format_size
+from einturnip.cost.machine import Machine
+from einturnip.cost.working_set import across, is_cut, is_finished
 from einturnip.eingraph.types import InputNode
+from einturnip.kernels.blas.pack_buffers import packed_nbytes
 from einturnip.memgraph.build import build as build_memgraph
-from einturnip.memgraph.columns import Most
-from einturnip.memgraph.least import least_capacity
+from einturnip.memgraph.columns import PlanLimits
+from einturnip.memgraph.min_arena import min_capacity
 from einturnip.memgraph.types import MemGraph
 from einturnip.planner.budget import (
     LARGE_PLAN,
@@ -30,16 +24,22 @@ from einturnip.planner.budget import (
     MIB,
     OP_NBYTES,
     PlanSize,
-    give_back,
     overhead_nbytes,
     size_of,
+    trim_heap,
 )
-from einturnip.planner.candidates import least_arena
-from einturnip.planner.compare import Rival
-from einturnip.planner.remake import remade
-from einturnip.stores.chunked import largest_nbytes
+from einturnip.planner.candidates import min_arena
+from einturnip.planner.compare import BestSoFar
+from einturnip.planner.rematerialize import rematerialize
+from einturnip.storage.chunks.chunked_source import largest_nbytes
 from einturnip.taskgraph.build import build as build_taskgraph
 from einturnip.taskgraph.types import TaskGraph
+from einturnip.tiling.build import lay_out
+from einturnip.tiling.equivalence import EquivalenceClasses
+from einturnip.tiling.file_layout import FileLayout, layout_of
+from einturnip.tiling.label_classes import label_bounds
+from einturnip.tiling.search import Tiling, calls_of
+from einturnip.tiling.types import Partitioning
 
 # How often a plan is placed anew in fewer bytes, because it takes more itself than was thought before it was made.
 # That is seldom: room is left for so many more ops than tasks, if that is a small part of the memory.
@@ -61,12 +61,12 @@ NOISE = 2 * MIB
 MOST_TASKS = 4_000_000
 
 
-class Lowering:
+class PlanLowering:
     """Lowers the cuts of a graph for ``memory`` of the process, or for an ``arena`` on each device. Units: bytes."""
 
     def __init__(
         self,
-        together: Grouped,
+        together: EquivalenceClasses,
         memory: int | None,
         arena: int | None,
         machine: Machine,
@@ -81,16 +81,16 @@ class Lowering:
         self.layouts, self.readable, self.ordered, self.devices = layouts, readable, ordered, devices
         self._began, self._searched = resident_nbytes(), False
         self.resident = self._began + SEARCH_NBYTES
-        self._sizes = _Sizes(together, layouts)
+        self._sizes = _PlanSizes(together, layouts)
         self._stated = self._within = memory
         self._rooms: dict[int, int] = {}
         self._largest = 0
 
-    def room(self, cut: Cut) -> int:
+    def room(self, cut: Tiling) -> int:
         """Arena bytes that the budget leaves if the plan is as large as this cut's."""
         return self._left(self._sizes(cut))
 
-    def lower(self, cut: Cut, bound: int | None = None, rival: Rival | None = None) -> MemGraph | None:
+    def lower(self, cut: Tiling, bound: int | None = None, rival: BestSoFar | None = None) -> MemGraph | None:
         """The plan of one cut, in ``bound`` bytes if stated; None where the memory is not enough, or a rival is better.
 
         What is cheaper made again than spilled is made again.
@@ -123,7 +123,7 @@ class Lowering:
     def remade(self, made: MemGraph) -> MemGraph:
         """The plan, or one in the same bytes that makes values again rather than spill them."""
         room = self.room_of(made)
-        found = remade(made, self.machine, lambda tasks: self._longer(tasks, room))
+        found = rematerialize(made, self.machine, lambda tasks: self._longer(tasks, room))
         self._rooms[id(found)] = room
         return found
 
@@ -134,13 +134,13 @@ class Lowering:
     def tidy_up(self) -> None:
         """Return to the system what large plans left behind, those that were not taken too."""
         if self._largest >= LARGE_PLAN:
-            give_back()
+            trim_heap()
 
     def left(self, made: MemGraph) -> int:
         """Arena bytes that the budget leaves beside a plan."""
         return self._left(size_of(made.taskgraph, ops=len(made)))
 
-    def least(self, way: Sequence[Cut]) -> tuple[int, MemGraph | None]:
+    def least(self, way: Sequence[Tiling]) -> tuple[int, MemGraph | None]:
         """The least budget that was found to do, of the kind stated; the plan, where that is no more than is stated.
 
         In more memory there is more to search, and that leaves more behind.
@@ -187,17 +187,17 @@ class Lowering:
         if not self._searched:
             self.resident, self._searched = max(self._began, resident_nbytes()), True
 
-    def _proven(self, cut: Cut) -> tuple[int, MemGraph | None]:
+    def _proven(self, cut: Tiling) -> tuple[int, MemGraph | None]:
         """The budget in which a cut was laid out, and its plan; the plan is None where that is only estimated."""
         if cut.kernel_calls > MOST_CALLS_PROVEN:
             return self._by_formula(cut, OPS_A_TASK), None
-        capacity, held = 0, least_arena(cut)
+        capacity, held = 0, min_arena(cut)
         tasks: TaskGraph | None = None
         try:
             while tasks is None or capacity < held:
                 capacity, tasks = held, None
                 tasks = self._tasks(cut, capacity)
-                held = least_capacity(tasks) if self.devices == 1 else capacity
+                held = min_capacity(tasks) if self.devices == 1 else capacity
             made = self._built(tasks, capacity)
         except TooLarge as error:
             return self._extrapolated(cut, max(capacity, held), tasks, error), None
@@ -207,7 +207,7 @@ class Lowering:
             return capacity, made
         return self._needed(size_of(tasks, ops=len(made)), made.peak_nbytes), made
 
-    def _extrapolated(self, cut: Cut, capacity: int, tasks: TaskGraph | None, error: TooLarge) -> int:
+    def _extrapolated(self, cut: Tiling, capacity: int, tasks: TaskGraph | None, error: TooLarge) -> int:
         """The budget that a cut would take, from the part of its plan that was made before the memory was short.
 
         Loops, which have the largest plans, make tasks and ops at an even rate.
@@ -225,11 +225,11 @@ class Lowering:
         making = max(plan.tasks * MAKING_TASK_NBYTES, plan.nbytes - plan.ops * OP_NBYTES + plan.ops * MAKING_OP_NBYTES)
         return max(arena + self._overhead(plan), self.resident + SEARCH_NBYTES + making)
 
-    def _by_formula(self, cut: Cut, ops_a_task: float = 1.0) -> int:
+    def _by_formula(self, cut: Tiling, ops_a_task: float = 1.0) -> int:
         plan = self._sizes(cut)
         if self.arena is not None:
-            return least_arena(cut)
-        return self._needed(replace(plan, ops=int(ops_a_task * plan.tasks)), least_arena(cut))
+            return min_arena(cut)
+        return self._needed(replace(plan, ops=int(ops_a_task * plan.tasks)), min_arena(cut))
 
     def _longer(self, tasks: TaskGraph, capacity: int) -> MemGraph:
         """The plan of tasks of which some repeat others, in the bytes that those leave of so many.
@@ -242,7 +242,7 @@ class Lowering:
             raise CapacityError("the plan itself takes the memory", 0)
         return made
 
-    def _tasks(self, cut: Cut, capacity: int) -> TaskGraph:
+    def _tasks(self, cut: Tiling, capacity: int) -> TaskGraph:
         decomposition = lay_out(self.together, cut.tiles, capacity * self.devices)
         most = MOST_TASKS
         if self._within is not None:
@@ -258,9 +258,9 @@ class Lowering:
             most_ops = (self._spare(expected) - more) // MAKING_OP_NBYTES
             if most_ops < len(tasks):
                 raise TooLarge("making the plan takes more memory than there is")
-        if self.devices == 1 and (held := least_capacity(tasks)) > capacity:
+        if self.devices == 1 and (held := min_capacity(tasks)) > capacity:
             raise CapacityError(f"a tile's kernel holds {held} bytes at once", held)
-        made = build_memgraph(tasks, capacity, self.machine, self.readable, most=Most(most_ops, most_nbytes))
+        made = build_memgraph(tasks, capacity, self.machine, self.readable, most=PlanLimits(most_ops, most_nbytes))
         self._rooms[id(made)] = capacity
         self._largest = max(self._largest, len(made))
         return made
@@ -273,7 +273,7 @@ class Lowering:
         assert self._within is not None
         spare = self._within - SPARE_MARGIN_NBYTES - resident_nbytes()
         if spare < expected:
-            give_back()
+            trim_heap()
             spare = self._within - SPARE_MARGIN_NBYTES - resident_nbytes()
         return spare
 
@@ -297,19 +297,19 @@ def _of_decoding(needed: int) -> str:
 
 def _over(tasks: TaskGraph, devices: int, machine: Machine) -> TaskGraph:
     """The tasks on several devices; imported late, for most runs have one."""
-    from einturnip.taskgraph.several import over
+    from einturnip.taskgraph.multi_device import on_devices
 
-    return over(tasks, devices, machine)
+    return on_devices(tasks, devices, machine)
 
 
-class _Sizes:
+class _PlanSizes:
     """The sizes of plans before these are made.
 
     Their tasks are kernel calls, loads and stores of whole tiles, the copies or loads of parts that lie across tiles,
     and the ops that finish accumulators.
     """
 
-    def __init__(self, graph: Grouped, layouts: Mapping[int, FileLayout]) -> None:
+    def __init__(self, graph: EquivalenceClasses, layouts: Mapping[int, FileLayout]) -> None:
         self.graph = graph
         nodes = graph.graph.nodes
         inputs = {i: node for i, node in enumerate(nodes) if isinstance(node, InputNode) and 0 not in node.shape}
@@ -319,7 +319,7 @@ class _Sizes:
         self.stored = [(i, label_bounds(nodes[i]), len(nodes[i].shape)) for i in sorted(stored)]
         self._known: dict[tuple[int, ...], PlanSize] = {}
 
-    def __call__(self, cut: Cut) -> PlanSize:
+    def __call__(self, cut: Tiling) -> PlanSize:
         """For one cut."""
         if cut.tiles not in self._known:
             of = self.graph.classes.tiles

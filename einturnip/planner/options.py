@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from einturnip.planner.again import Again
+from einturnip.planner.replayed_plan import ReplayedChoices
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Options:
     exact: bool = True
     compiled: bool = True
     reproducible: bool = False
-    again: Again | None = None
+    again: ReplayedChoices | None = None
     beside: int = 0
     device: str = "cpu"
     host_memory: int | None = None

@@ -10,23 +10,23 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from einturnip.core.machine import Machine
-from einturnip.decomp.alike import Grouped, grouped
-from einturnip.decomp.build import label_classes
-from einturnip.decomp.price import Prices
-from einturnip.decomp.search import Cut, cuts
-from einturnip.decomp.stored import FileLayout, in_chunks
-from einturnip.decomp.types import Decomposition
+from einturnip.cost.machine import Machine
 from einturnip.eingraph.types import EinGraph
 from einturnip.memgraph.types import MemGraph
-from einturnip.planner.budget import LARGE_PLAN, Budget, give_back
-from einturnip.planner.candidates import MOST_CALLS, MOST_GROUPS_BLOCKED, Candidates, Way
+from einturnip.planner.budget import LARGE_PLAN, Budget, trim_heap
+from einturnip.planner.candidates import MOST_CALLS, MOST_GROUPS_BLOCKED, CandidateGroup, TilingCandidates
 from einturnip.planner.compare import best_plan
-from einturnip.planner.lower import Lowering
+from einturnip.planner.lower import PlanLowering
+from einturnip.tiling.build import label_classes
+from einturnip.tiling.equivalence import EquivalenceClasses, equivalence_classes
+from einturnip.tiling.file_layout import FileLayout, in_chunks
+from einturnip.tiling.price import TilingPrices
+from einturnip.tiling.search import Tiling, successive_tilings
+from einturnip.tiling.types import Decomposition
 
 
 @dataclass(frozen=True, slots=True)
-class Lowered:
+class LoweredPlan:
     """A program with its decomposition, every op placed in the budget's arena.
 
     ``room``: bytes it was laid out for; ``price``: seconds that its cheapest cut costs by formula, bytes included;
@@ -41,7 +41,7 @@ class Lowered:
     seconds: float | None = None
 
 
-class TooDear(Exception):
+class TooExpensive(Exception):
     """A formula tells that no plan of the graph would be taken."""
 
 
@@ -52,13 +52,13 @@ def plan(
     machine: Machine,
     layouts: Mapping[int, FileLayout],
     readable: frozenset[int] = frozenset(),
-    only: Callable[[Grouped], Cut] | None = None,
+    only: Callable[[EquivalenceClasses], Tiling] | None = None,
     ordered: bool = False,
     devices: int = 1,
     most_price: float = math.inf,
     beside: int = 0,
     less: int = 0,
-) -> Lowered:
+) -> LoweredPlan:
     """The best plan that fits ``memory`` for the whole process, or ``arena`` for tiles alone, on each of ``devices``.
 
     ``layouts``: how stored tensors lie in their files, by node; ``readable``: outputs that can be read again.
@@ -71,18 +71,20 @@ def plan(
         TooDear: every cut costs more than ``most_price`` by formula, so that none was lowered.
     """
     classes = label_classes(graph)
-    together = grouped(graph, in_chunks(classes, graph, layouts) if only is None else classes)
-    lowering = Lowering(together, memory, arena, machine, layouts, readable, ordered, devices, less)
-    way = Way(cuts(together, machine, layouts, MOST_CALLS) if only is None else iter([only(together)]))
+    together = equivalence_classes(graph, in_chunks(classes, graph, layouts) if only is None else classes)
+    lowering = PlanLowering(together, memory, arena, machine, layouts, readable, ordered, devices, less)
+    way = CandidateGroup(
+        successive_tilings(together, machine, layouts, MOST_CALLS) if only is None else iter([only(together)])
+    )
     price, seconds, best = 0.0, None, None
     if only is not None:
         found = lowering.lower(way.coarsest)
     else:
-        prices = Prices(together, machine, layouts, len(together.groups) <= MOST_GROUPS_BLOCKED)
-        candidates = Candidates(together, way, prices, lowering.room)
+        prices = TilingPrices(together, machine, layouts, len(together.groups) <= MOST_GROUPS_BLOCKED)
+        candidates = TilingCandidates(together, way, prices, lowering.room)
         price = min(map(candidates.price, candidates.by_price()), default=0.0)
         if price > most_price:
-            raise TooDear
+            raise TooExpensive
         best = best_plan(candidates, lowering.lower, machine)
         found, seconds = (None, None) if best is None else (best.memgraph, best.seconds)
         del candidates, prices
@@ -94,10 +96,10 @@ def plan(
         found = lowering.remade(found)
     lowering.tidy_up()
     budget = Budget(memory, lowering.left(found))
-    return Lowered(found.taskgraph.decomposition, found, budget, lowering.room_of(found), price, seconds)
+    return LoweredPlan(found.taskgraph.decomposition, found, budget, lowering.room_of(found), price, seconds)
 
 
-def tidy_up(graph: MemGraph) -> None:
+def release_search_memory(graph: MemGraph) -> None:
     """Return to the system what making or pricing a large plan left behind."""
     if len(graph) >= LARGE_PLAN:
-        give_back()
+        trim_heap()

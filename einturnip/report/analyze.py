@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from einturnip.core.settings import format_size
+from einturnip.compiler import PlannedProgram
+from einturnip.core.units import format_size
 from einturnip.eingraph.types import InputNode
 from einturnip.memgraph.types import Lane, MemGraph, OpKind
-from einturnip.pipeline import Planned
-from einturnip.report.lines import WIDTH, Line, cut, plain
 from einturnip.report.statements import statements, work_of
+from einturnip.report.styled_lines import WIDTH, Line, cut, plain
 from einturnip.report.summary import seconds_text
-from einturnip.report.work import Work, total, work_by_node
-from einturnip.runtime.types import RunReport, Timeline
+from einturnip.report.tensor_work import TensorWork, total, work_by_node
+from einturnip.runtime.scheduler.report import RunReport, Timeline
 
 Seconds = NDArray[np.float64]
 
@@ -26,7 +26,7 @@ _COLUMNS = 29  # for predicted, actual and their ratio
 
 
 @dataclass(frozen=True, slots=True)
-class Measure:
+class LaneMeasure:
     """What a lane did for a statement, an input or the whole run.
 
     Seconds are of the lane: kernels' are shared among the workers, and of transfers at one time each has its share.
@@ -40,12 +40,12 @@ class Measure:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class AnalysisRow:
     """A statement (``within``: the line in whose kernels it runs, if it has none of its own) or an input."""
 
     line: int
     text: str
-    measures: tuple[Measure, ...]
+    measures: tuple[LaneMeasure, ...]
     flops: int = 0
     within: int | None = None
 
@@ -54,8 +54,8 @@ class Row:
 class Analysis:
     """A run beside its plan. Units: seconds, bytes."""
 
-    rows: tuple[Row, ...]
-    total: tuple[Measure, ...]
+    rows: tuple[AnalysisRow, ...]
+    total: tuple[LaneMeasure, ...]
     report: RunReport
 
     def text(self, width: int = WIDTH) -> str:
@@ -68,20 +68,20 @@ class Analysis:
         return self.report.to_json() | {"statements": rows, "total": [asdict(m) for m in self.total]}
 
 
-def analyse(planned: Planned, report: RunReport) -> Analysis:
+def analyse(planned: PlannedProgram, report: RunReport) -> Analysis:
     """What the run of a plan took, statement by statement."""
     graph, workers = planned.memgraph, planned.machine.workers
     assert report.timeline is not None
     work = work_by_node(graph)
     ran = work_by_node(graph, shares(graph, report.timeline))
     rows = [
-        Row(node.line, f"input {node.name}", _measures(work[i], ran[i], workers))
+        AnalysisRow(node.line, f"input {node.name}", _measures(work[i], ran[i], workers))
         for i, node in enumerate(planned.graph.nodes)
         if isinstance(node, InputNode)
     ]
     for s in statements(planned.graph):
         of_it = _measures(work_of(s, work), work_of(s, ran), workers)
-        rows.append(Row(s.line, s.text, of_it, work_of(s, work).flops, s.within))
+        rows.append(AnalysisRow(s.line, s.text, of_it, work_of(s, work).flops, s.within))
     return Analysis(tuple(rows), _measures(total(work), total(ran), workers), report)
 
 
@@ -107,14 +107,14 @@ def _shared(begin: Seconds, end: Seconds) -> Seconds:
     return at[len(begin) :] - at[: len(begin)]
 
 
-def _measures(work: Work, ran: Work, workers: int) -> tuple[Measure, ...]:
+def _measures(work: TensorWork, ran: TensorWork, workers: int) -> tuple[LaneMeasure, ...]:
     found = []
     for lane, name in LANES.items():
         ops = sum(n for kind, n in work.ops.items() if kind.lane == lane)
         if ops:
             share = workers if lane == Lane.COMPUTE else 1
             seconds = work.seconds[lane] / share, ran.seconds[lane] / share
-            found.append(Measure(name, ops, work.moved(lane) if lane != Lane.COMPUTE else 0, *seconds))
+            found.append(LaneMeasure(name, ops, work.moved(lane) if lane != Lane.COMPUTE else 0, *seconds))
     return tuple(found)
 
 
@@ -128,7 +128,7 @@ def analysed(analysis: Analysis, width: int = WIDTH) -> list[Line]:
     return [*lines, (), *_totals(analysis, room)]
 
 
-def _row(row: Row, workers: int, room: int) -> Iterator[Line]:
+def _row(row: AnalysisRow, workers: int, room: int) -> Iterator[Line]:
     kernels = [m for m in row.measures if m.lane == "kernels"]
     name: Line = ((f"{row.line:>4}  ", ""), (f"{cut(row.text, room - 7):<{room - 6}}", "name"))
     if row.within is not None:
@@ -141,7 +141,7 @@ def _row(row: Row, workers: int, room: int) -> Iterator[Line]:
         yield ((f"{'':8}{cut(text, room - 9):<{room - 8}}", "note"), (_times(m.predicted, m.actual) * (m != first), ""))
 
 
-def _said(m: Measure, row: Row, workers: int) -> str:
+def _said(m: LaneMeasure, row: AnalysisRow, workers: int) -> str:
     if m.lane != "kernels":
         return f"{m.lane} {format_size(m.nbytes)}, {m.ops:,} tile{'s' * (m.ops != 1)}"
     each = seconds_text(m.actual * workers / m.ops)

@@ -7,12 +7,12 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from einturnip.compiler import PlannedProgram
 from einturnip.core.errors import CapacityError
-from einturnip.core.settings import format_size
+from einturnip.core.units import format_size
 from einturnip.eingraph.types import EinGraph
 from einturnip.memgraph.types import DISK, OpKind
-from einturnip.pipeline import Planned
-from einturnip.report.lines import Line
+from einturnip.report.styled_lines import Line
 from einturnip.report.summary import seconds_text
 
 # Budgets looked at, and seconds of the processor that looking at them may take.
@@ -26,7 +26,7 @@ BESIDE = 128 * MIB
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class BudgetPoint:
     """What a budget brings. ``spilled``: bytes to disk and back; ``whole``: none, and no input is read twice."""
 
     budget: int
@@ -37,17 +37,17 @@ class Point:
 
 
 @dataclass(frozen=True, slots=True)
-class Sweep:
+class BudgetSweep:
     """Budgets by size, and the least that would do (None: the one stated is)."""
 
-    points: tuple[Point, ...]
+    points: tuple[BudgetPoint, ...]
     least: int | None
 
 
-PlanFor = Callable[[int], Planned]
+PlanFor = Callable[[int], PlannedProgram]
 
 
-def sweep(plan_for: PlanFor, stated: Planned, patience: float = PATIENCE) -> Sweep:
+def sweep(plan_for: PlanFor, stated: PlannedProgram, patience: float = PATIENCE) -> BudgetSweep:
     """Plans for budgets from what holds everything downward, as many as ``patience`` (processor seconds) allows.
 
     The smaller a budget the more tiles, and the longer its plan takes to make: hence the order.
@@ -55,7 +55,7 @@ def sweep(plan_for: PlanFor, stated: Planned, patience: float = PATIENCE) -> Swe
     begin = time.process_time()
     budget = stated.budget.memory or stated.budget.arena
     points = {budget: _point(stated, budget, True)}
-    least = least_budget(plan_for, budget)
+    least = min_budget(plan_for, budget)
     rungs = _ladder(least, _everything(stated.graph) + BESIDE, budget)
     took = 0.0
     for rung in [*rungs, *([least] if least < budget else [])]:
@@ -67,10 +67,10 @@ def sweep(plan_for: PlanFor, stated: Planned, patience: float = PATIENCE) -> Swe
         except CapacityError:
             continue
         took = time.process_time() - now
-    return Sweep(tuple(points[b] for b in sorted(points)), least if least < budget else None)
+    return BudgetSweep(tuple(points[b] for b in sorted(points)), least if least < budget else None)
 
 
-def least_budget(plan_for: PlanFor, enough: int) -> int:
+def min_budget(plan_for: PlanFor, enough: int) -> int:
     """The least budget that would do, as the refusal of one byte tells it."""
     try:
         plan_for(1)
@@ -91,7 +91,7 @@ def _ladder(least: int, top: int, stated: int) -> list[int]:
     return [1 << e for e in range(last, first - 1, -step) if 1 << e > 1.1 * least and not 0.9 < (1 << e) / stated < 1.1]
 
 
-def _point(planned: Planned, budget: int, stated: bool) -> Point:
+def _point(planned: PlannedProgram, budget: int, stated: bool) -> BudgetPoint:
     graph = planned.memgraph
     moved = graph.nbytes_by_link()
     spilled = int(graph.read[graph.read_ptr[:-1][graph.kind == OpKind.OFFLOAD], 2].sum())
@@ -99,10 +99,10 @@ def _point(planned: Planned, budget: int, stated: bool) -> Point:
     back = int(fetched[fetched[:, 0] == DISK, 2].sum())
     read = moved["disk->cpu:0"] - back
     least = planned.prediction.link_bytes_lower_bound.get("disk->cpu:0", 0)
-    return Point(budget, planned.prediction.seconds, spilled + back, not spilled and read <= 1.01 * least, stated)
+    return BudgetPoint(budget, planned.prediction.seconds, spilled + back, not spilled and read <= 1.01 * least, stated)
 
 
-def chart(found: Sweep, width: int) -> list[Line]:
+def chart(found: BudgetSweep, width: int) -> list[Line]:
     """The points as bars, the stated budget marked, repetitions at the end left out."""
     shown = list(found.points)
     while len(shown) > 2 and not shown[-1].stated and _alike(shown[-1], shown[-2]):
@@ -121,6 +121,6 @@ def chart(found: Sweep, width: int) -> list[Line]:
     return lines
 
 
-def _alike(a: Point, b: Point) -> bool:
+def _alike(a: BudgetPoint, b: BudgetPoint) -> bool:
     near = abs(a.seconds - b.seconds) <= 0.005 * max(a.seconds, b.seconds)
     return near and (a.whole, a.spilled) == (b.whole, b.spilled)

@@ -9,14 +9,14 @@ from typing import assert_never
 import numpy as np
 from numpy.typing import NDArray
 
-from einturnip.core.settings import format_size
+from einturnip.compiler import PlannedProgram
+from einturnip.core.units import format_size
 from einturnip.eingraph.types import ConcatNode, EinGraph, EinsumNode, InputNode
 from einturnip.memgraph.types import Lane, OpKind
-from einturnip.pipeline import Planned
 from einturnip.report.emit import Floor
-from einturnip.report.lines import cut
 from einturnip.report.notes import size, tiles_text, type_text
-from einturnip.report.work import nodes_of_ops
+from einturnip.report.styled_lines import cut
+from einturnip.report.tensor_work import nodes_of_ops
 from einturnip.taskgraph.types import TaskGraph, TaskKind
 
 # A drawing of more nodes than this shows nobody anything.
@@ -28,7 +28,7 @@ Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class Drawing:
+class DotGraph:
     """Nodes by number, with edges between them. ``group`` is what a node is counted with where there are too many."""
 
     n: int
@@ -39,7 +39,7 @@ class Drawing:
     group_label: Callable[[int, int], str]
 
 
-def emit_dot(planned: Planned, floor: Floor) -> Iterator[str]:
+def emit_dot(planned: PlannedProgram, floor: Floor) -> Iterator[str]:
     """The floor in Graphviz's language. Of more than ``MOST`` nodes, groups are drawn, edges with their number."""
     match floor:
         case "einsum" | "decomposition":
@@ -56,14 +56,14 @@ def emit_dot(planned: Planned, floor: Floor) -> Iterator[str]:
     yield "}"
 
 
-def _each(drawing: Drawing) -> Iterator[str]:
+def _each(drawing: DotGraph) -> Iterator[str]:
     for i in range(drawing.n):
         yield f"  n{i} [label={_quoted(drawing.label(i))}{drawing.style(i)}];"
     for a, b in drawing.edges.tolist():
         yield f"  n{a} -> n{b};"
 
 
-def _groups(drawing: Drawing) -> Iterator[str]:
+def _groups(drawing: DotGraph) -> Iterator[str]:
     names, first, count = np.unique(drawing.group, return_index=True, return_counts=True)
     yield f"  label={_quoted(f'{drawing.n:,} nodes, drawn in {len(names):,} groups of alike ones')};"
     for name, i, n in zip(names.tolist(), first.tolist(), count.tolist(), strict=True):
@@ -90,7 +90,7 @@ def _csr_edges(ptr: Ints, targets: NDArray[np.int32]) -> Ints:
     return np.stack([targets.astype(np.int64), later], axis=1)
 
 
-def _einsums(planned: Planned, cuts: bool) -> Drawing:
+def _einsums(planned: PlannedProgram, cuts: bool) -> DotGraph:
     graph: EinGraph = planned.graph
     outputs = {number: name for name, number in graph.outputs}
     made = [(i, node) for i, node in enumerate(graph.nodes) if not isinstance(node, InputNode)]
@@ -117,10 +117,10 @@ def _einsums(planned: Planned, cuts: bool) -> Drawing:
         return f"line {node.line}: {n:,} tensors\n{cut(graph.statement(node.line).partition('#')[0], 48)}"
 
     lines = np.array([node.line for node in graph.nodes], dtype=np.int64)
-    return Drawing(len(graph.nodes), label, style, np.array(pairs, np.int64).reshape(-1, 2), lines, group_label)
+    return DotGraph(len(graph.nodes), label, style, np.array(pairs, np.int64).reshape(-1, 2), lines, group_label)
 
 
-def _tasks(planned: Planned) -> Drawing:
+def _tasks(planned: PlannedProgram) -> DotGraph:
     tasks, nodes = planned.taskgraph, planned.graph.nodes
     outputs = np.array([node for _, node in planned.graph.outputs], dtype=np.int64)
     of = tasks.node.astype(np.int64)
@@ -137,7 +137,7 @@ def _tasks(planned: Planned) -> Drawing:
     def group_label(i: int, n: int) -> str:
         return f"{n:,} x {word(i)} {nodes[of[i]].name}"
 
-    return Drawing(
+    return DotGraph(
         len(tasks),
         label,
         lambda i: _fill(word(i)),
@@ -160,7 +160,7 @@ def _task_edges(tasks: TaskGraph) -> Ints:
     return np.unique(edges, axis=0)
 
 
-def _ops(planned: Planned) -> Drawing:
+def _ops(planned: PlannedProgram) -> DotGraph:
     graph, nodes = planned.memgraph, planned.graph.nodes
     of = nodes_of_ops(graph)
 
@@ -176,7 +176,7 @@ def _ops(planned: Planned) -> Drawing:
     def group_label(i: int, n: int) -> str:
         return f"{n:,} x {word(i)} {nodes[of[i]].name}"
 
-    return Drawing(
+    return DotGraph(
         len(graph),
         label,
         lambda i: _fill(word(i)),

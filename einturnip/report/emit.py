@@ -8,22 +8,22 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, assert_never
 
-from einturnip.decomp.movement import moved, movement
-from einturnip.decomp.types import Decomposition
-from einturnip.eingraph.show import show, to_json
+from einturnip.compiler import PlannedProgram
+from einturnip.eingraph.printer import show, to_json
 from einturnip.eingraph.types import EinGraph, EinsumNode
-from einturnip.memgraph.types import COMPUTE, DISK, FILES, HOST, Access, MemGraph, Op
-from einturnip.pipeline import Planned
-from einturnip.stores.types import Extent, Region
+from einturnip.memgraph.types import COMPUTE, DISK, FILES, HOST, MemGraph, Op, TierExtent
+from einturnip.storage.types import Extent, Region
 from einturnip.taskgraph.types import TaskGraph, TaskKind
+from einturnip.tiling.movement import moved, movement
+from einturnip.tiling.types import Decomposition
 
 Floor: TypeAlias = Literal["einsum", "decomposition", "taskgraph", "memgraph"]
 
-Files: TypeAlias = Mapping[int, "Tier"]
+Files: TypeAlias = Mapping[int, "FileTier"]
 
 
 @dataclass(frozen=True, slots=True)
-class Tier:
+class FileTier:
     """A file, or an array of the caller, that a plan reads or writes; ``extent`` says where a region lies in it."""
 
     name: str
@@ -31,7 +31,7 @@ class Tier:
     extent: Callable[[Region], Extent]
 
 
-def emit_json(planned: Planned, floor: Floor, program: str, files: Files) -> Iterator[str]:
+def emit_json(planned: PlannedProgram, floor: Floor, program: str, files: Files) -> Iterator[str]:
     """One JSON object in pieces (10⁶ ops are 400 MB). ``files``: the tiers of a memory graph's inputs and outputs."""
     head: dict[str, Any] = {
         "schema": f"einturnip.{floor}/1",
@@ -71,7 +71,7 @@ def pieces(head: Mapping[str, Any], lists: Mapping[str, Iterator[dict[str, Any]]
     yield "}"
 
 
-def emit_text(planned: Planned, floor: Floor, files: Files) -> Iterator[str]:
+def emit_text(planned: PlannedProgram, floor: Floor, files: Files) -> Iterator[str]:
     """The floor in lines."""
     match floor:
         case "einsum":
@@ -86,7 +86,7 @@ def emit_text(planned: Planned, floor: Floor, files: Files) -> Iterator[str]:
             assert_never(floor)
 
 
-def budget(planned: Planned) -> dict[str, int | None]:
+def budget(planned: PlannedProgram) -> dict[str, int | None]:
     """The bytes that the plan may use of each kind of memory; ``compute`` is the arena."""
     given = planned.budget
     return {"memory": given.memory, "compute": given.arena, "host": None, "disk": None}
@@ -180,12 +180,12 @@ def _ops(graph: MemGraph, files: Files) -> Iterator[dict[str, Any]]:
         }
 
 
-def _accumulated(op: Op) -> Iterator[Access]:
+def _accumulated(op: Op) -> Iterator[TierExtent]:
     """The state that an op of a unit adds to: written, and read before."""
     return (a for a in op.writes if op.unit >= 0 and a.value >= 0)
 
 
-def _place(graph: MemGraph, files: Files, op: int, access: Access) -> list[Any]:
+def _place(graph: MemGraph, files: Files, op: int, access: TierExtent) -> list[Any]:
     """[tier, offset, nbytes, value], and for a region of a file how its runs repeat."""
     if access.tier == COMPUTE:
         device, offset = divmod(access.offset, graph.device_nbytes) if graph.devices > 1 else (0, access.offset)

@@ -4,26 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from einturnip.core.settings import format_size
+from einturnip.compiler import PlannedProgram
+from einturnip.core.units import format_size
 from einturnip.eingraph.types import InputNode
 from einturnip.memgraph.types import Lane, OpKind
-from einturnip.pipeline import Planned
-from einturnip.report.lines import WIDTH, Line, cut, plain, wrapped
 from einturnip.report.notes import elsewhere, facts, input_text, notes
-from einturnip.report.statements import Statement, statements, work_of
+from einturnip.report.statements import PlanStatement, statements, work_of
+from einturnip.report.styled_lines import WIDTH, Line, cut, plain, wrapped
 from einturnip.report.summary import seconds_text
-from einturnip.report.work import Work, total, work_by_node
+from einturnip.report.tensor_work import TensorWork, total, work_by_node
 
 _INDENT = 6
 _TIMES = 16  # columns for time and share
 
 
-def explain(planned: Planned, width: int = WIDTH) -> str:
+def explain(planned: PlannedProgram, width: int = WIDTH) -> str:
     """The plan as text."""
     return plain(explained(planned, width))
 
 
-def explained(planned: Planned, width: int = WIDTH) -> list[Line]:
+def explained(planned: PlannedProgram, width: int = WIDTH) -> list[Line]:
     """The plan statement by statement, then its budget and what it should take."""
     work = work_by_node(planned.memgraph)
     lines = [*_inputs(planned, work, width), ()]
@@ -33,7 +33,7 @@ def explained(planned: Planned, width: int = WIDTH) -> list[Line]:
     return [*lines, (), *totals(planned, work, width)]
 
 
-def _inputs(planned: Planned, work: Sequence[Work], width: int) -> Iterator[Line]:
+def _inputs(planned: PlannedProgram, work: Sequence[TensorWork], width: int) -> Iterator[Line]:
     yield ((f"{'line':>4}  input", "head"),)
     for i, node in enumerate(planned.graph.nodes):
         if isinstance(node, InputNode):
@@ -48,7 +48,9 @@ def _inputs(planned: Planned, work: Sequence[Work], width: int) -> Iterator[Line
                 yield from wrapped(text, _INDENT + 2, width, "note")
 
 
-def _statement(planned: Planned, statement: Statement, work: Sequence[Work], width: int) -> Iterator[Line]:
+def _statement(
+    planned: PlannedProgram, statement: PlanStatement, work: Sequence[TensorWork], width: int
+) -> Iterator[Line]:
     room = width - _INDENT - _TIMES
     number = f"{statement.line:>4}  "
     if not statement.nodes:
@@ -65,12 +67,12 @@ def _statement(planned: Planned, statement: Statement, work: Sequence[Work], wid
         yield from wrapped(note, _INDENT + 2, width, "warn" if note.startswith("spilled") else "note")
 
 
-def kernel_seconds(planned: Planned, work: Work) -> float:
+def kernel_seconds(planned: PlannedProgram, work: TensorWork) -> float:
     """Seconds of kernels, shared evenly among the workers."""
     return work.seconds[Lane.COMPUTE] / planned.machine.workers
 
 
-def totals(planned: Planned, work: Sequence[Work], width: int) -> Iterator[Line]:
+def totals(planned: PlannedProgram, work: Sequence[TensorWork], width: int) -> Iterator[Line]:
     """Memory, bytes moved, steps and time, each on lines of its own."""
     memory, predicted = planned.budget.memory, planned.prediction
     arena, used = format_size(planned.budget.arena), format_size(planned.memgraph.peak_nbytes)
@@ -104,13 +106,13 @@ def _links(moved: Mapping[str, int], bound: Mapping[str, int]) -> Iterator[tuple
         yield name, f"{format_size(nbytes)}{many}" + (f" ({format_size(least)})" if many else "")
 
 
-def _workers(planned: Planned) -> str:
+def _workers(planned: PlannedProgram) -> str:
     n = planned.machine.workers
     rate = planned.prediction.flops / planned.prediction.seconds / 1e9 if planned.prediction.seconds > 0 else 0.0
     return f"{n} worker{'s' if n != 1 else ''} ({rate:.1f} GFLOP/s)"
 
 
-def _bound(planned: Planned, work: Work) -> str:
+def _bound(planned: PlannedProgram, work: TensorWork) -> str:
     """What takes the time: lanes work beside each other, the busiest is what one waits for."""
     kernels = kernel_seconds(planned, work)
     busy = {"kernels": kernels, "reading": work.seconds[Lane.IN], "writing": work.seconds[Lane.OUT]}

@@ -8,14 +8,14 @@ from collections.abc import Collection, Iterator, Sequence
 
 import numpy as np
 
-from einturnip.core.region import Region
-from einturnip.core.settings import format_size
-from einturnip.decomp.types import Partitioning
+from einturnip.compiler import PlannedProgram
+from einturnip.core.units import format_size
 from einturnip.eingraph.types import NO_HINTS, EinsumNode, InputNode, Node
+from einturnip.ir.region import Region
 from einturnip.memgraph.types import Lane, OpKind
-from einturnip.pipeline import Planned
-from einturnip.report.statements import Statement, hosts, stored, work_of
-from einturnip.report.work import Work
+from einturnip.report.statements import PlanStatement, hosts, stored, work_of
+from einturnip.report.tensor_work import TensorWork
+from einturnip.tiling.types import Partitioning
 
 # Of a tensor that is held whole for all but this share of its bytes, we say that it is kept.
 WHOLE = 0.9
@@ -46,7 +46,7 @@ def unnumbered(name: str) -> str:
     return re.sub(r"(?<=[^\d.])\d+(?=\.|$)|\.\d+(?=\.)", "", name) if "." in name else name
 
 
-def facts(planned: Planned, statement: Statement, work: Work) -> str:
+def facts(planned: PlannedProgram, statement: PlanStatement, work: TensorWork) -> str:
     """What a statement makes: type, bytes, tiles, kernel calls."""
     graph, made = planned.graph, stored(planned.graph, statement)
     node, cut = graph.nodes[made[-1]], planned.decomposition.output(made[-1])
@@ -58,7 +58,7 @@ def facts(planned: Planned, statement: Statement, work: Work) -> str:
     return ", ".join(parts)
 
 
-def notes(planned: Planned, statement: Statement, work: Sequence[Work]) -> Iterator[str]:
+def notes(planned: PlannedProgram, statement: PlanStatement, work: Sequence[TensorWork]) -> Iterator[str]:
     """Sentences on a statement with kernels of its own."""
     yield from _passes(planned, statement)
     yield from _parts(planned, statement, work)
@@ -66,7 +66,7 @@ def notes(planned: Planned, statement: Statement, work: Sequence[Work]) -> Itera
     yield from _memory(planned, statement, work)
 
 
-def elsewhere(planned: Planned, statement: Statement) -> str:
+def elsewhere(planned: PlannedProgram, statement: PlanStatement) -> str:
     """Where a statement without kernels is computed, and why."""
     graph = planned.graph
     users = hosts(graph, statement.line)
@@ -81,7 +81,7 @@ def _listed(lines: Sequence[int]) -> str:
     return f"{', '.join(map(str, lines[:-1]))} and {lines[-1]}" if len(lines) > 1 else str(lines[0])
 
 
-def _passes(planned: Planned, statement: Statement) -> Iterator[str]:
+def _passes(planned: PlannedProgram, statement: PlanStatement) -> Iterator[str]:
     """Regions: what streams past without being stored."""
     told = set()
     for i in statement.nodes:
@@ -100,7 +100,7 @@ def _passes(planned: Planned, statement: Statement) -> Iterator[str]:
         yield f"fused: one pass over {along}, so that {tensors} never leave{'s' * (len(spared) == 1)} the kernel"
 
 
-def _parts(planned: Planned, statement: Statement, work: Sequence[Work]) -> Iterator[str]:
+def _parts(planned: PlannedProgram, statement: PlanStatement, work: Sequence[TensorWork]) -> Iterator[str]:
     """Which of several tensors on a line take its time."""
     taken: dict[str, float] = {}
     for i in statement.nodes:
@@ -112,7 +112,7 @@ def _parts(planned: Planned, statement: Statement, work: Sequence[Work]) -> Iter
         yield "its time: " + ", ".join(f"{name} {share:.0%}" for share, name in parts if share >= PART)
 
 
-def _hints(planned: Planned, statement: Statement) -> Iterator[str]:
+def _hints(planned: PlannedProgram, statement: PlanStatement) -> Iterator[str]:
     """What the program asks for."""
     for i in statement.nodes:
         node = planned.graph.nodes[i]
@@ -125,7 +125,7 @@ def _hints(planned: Planned, statement: Statement) -> Iterator[str]:
             return
 
 
-def _memory(planned: Planned, statement: Statement, work: Sequence[Work]) -> Iterator[str]:
+def _memory(planned: PlannedProgram, statement: PlanStatement, work: Sequence[TensorWork]) -> Iterator[str]:
     """What becomes of the tensor's bytes between its making and its last use."""
     graph = planned.graph
     made, all_of_it = stored(graph, statement), work_of(statement, work)
@@ -150,7 +150,7 @@ def _memory(planned: Planned, statement: Statement, work: Sequence[Work]) -> Ite
         yield where + (f", {format_size(again)} of it read again from there" if reread else "")
 
 
-def _repeated(planned: Planned, made: Collection[int]) -> int:
+def _repeated(planned: PlannedProgram, made: Collection[int]) -> int:
     """Bytes of these nodes' values that are made again."""
     tasks = planned.taskgraph
     again = slice(tasks.n_values - tasks.repeats, tasks.n_values)
@@ -158,7 +158,7 @@ def _repeated(planned: Planned, made: Collection[int]) -> int:
     return int(tasks.value_nbytes[again][mine].sum())
 
 
-def _spilled(planned: Planned, work: Work, nbytes: int) -> str:
+def _spilled(planned: PlannedProgram, work: TensorWork, nbytes: int) -> str:
     out, back = work.nbytes.get(OpKind.OFFLOAD, 0), work.nbytes.get(OpKind.RELOAD, 0)
     arena = planned.memgraph.capacity
     fits = f"at most {format_size(work.held_nbytes)} of it find room in the {format_size(arena)} for tiles"
@@ -167,7 +167,7 @@ def _spilled(planned: Planned, work: Work, nbytes: int) -> str:
     return f"spilled: {format_size(out)} to disk and {format_size(back)} back, for {fits}"
 
 
-def input_text(planned: Planned, i: int, work: Work) -> str:
+def input_text(planned: PlannedProgram, i: int, work: TensorWork) -> str:
     """What becomes of an input: tiles, and how often it is read."""
     node = planned.graph.nodes[i]
     assert isinstance(node, InputNode)

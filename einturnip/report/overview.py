@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
+from einturnip.compiler import PlannedProgram
 from einturnip.eingraph.types import InputNode
 from einturnip.memgraph.types import Lane
-from einturnip.pipeline import Planned
-from einturnip.report.budgets import Sweep
+from einturnip.report.budgets import BudgetSweep
 from einturnip.report.emit import budget
 from einturnip.report.notes import elsewhere, input_text, notes, size
-from einturnip.report.statements import Statement, statements, stored, work_of
-from einturnip.report.work import Work, work_by_node
+from einturnip.report.statements import PlanStatement, statements, stored, work_of
+from einturnip.report.tensor_work import TensorWork, work_by_node
 
 
-def to_json(planned: Planned, program: str, found: Sweep | None) -> dict[str, Any]:
+def to_json(planned: PlannedProgram, program: str, found: BudgetSweep | None) -> dict[str, Any]:
     """Statements, inputs, totals and, where other budgets were looked at, what those bring. Seconds and bytes."""
     graph, work = planned.graph, work_by_node(planned.memgraph)
     inputs = [
@@ -41,7 +41,7 @@ def to_json(planned: Planned, program: str, found: Sweep | None) -> dict[str, An
     return out
 
 
-def _statement(planned: Planned, statement: Statement, work: tuple[Work, ...]) -> dict[str, Any]:
+def _statement(planned: PlannedProgram, statement: PlanStatement, work: tuple[TensorWork, ...]) -> dict[str, Any]:
     head: dict[str, Any] = {"line": statement.line, "text": statement.text}
     if not statement.nodes:
         return head | {"within": statement.within, "notes": [elsewhere(planned, statement)]}
@@ -52,7 +52,7 @@ def _statement(planned: Planned, statement: Statement, work: tuple[Work, ...]) -
     return head | work_json(work_of(statement, work)) | {"notes": list(notes(planned, statement, work))}
 
 
-def work_json(work: Work) -> dict[str, Any]:
+def work_json(work: TensorWork) -> dict[str, Any]:
     """Seconds by lane, summed over its ops; bytes and ops by kind."""
     return {
         "seconds": {lane.name.lower(): work.seconds[lane] for lane in Lane},

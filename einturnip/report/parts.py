@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from einturnip.decomp.baselines import Baseline
-from einturnip.decomp.movement import Movement, moved, movement
-from einturnip.decomp.placement import Placement
-from einturnip.decomp.types import Decomposition
 from einturnip.report.emit import decomposition_lines, decomposition_nodes, pieces
-from einturnip.taskgraph.placed import PlacedTask
+from einturnip.taskgraph.multi_device_tasks import DeviceTask
+from einturnip.tiling.baselines import HandTiling
+from einturnip.tiling.device_assignment import DeviceAssignment
+from einturnip.tiling.movement import Movement, moved, movement
+from einturnip.tiling.types import Decomposition
 
 # Notes that are printed; the rest are counted.
 MOST_NOTES = 5
@@ -31,7 +31,7 @@ def head(decomposition: Decomposition, kind: str, parts: int, program: str) -> d
     }
 
 
-def parts_json(decomposition: Decomposition, beside: Sequence[Baseline], parts: int, program: str) -> Iterator[str]:
+def parts_json(decomposition: Decomposition, beside: Sequence[HandTiling], parts: int, program: str) -> Iterator[str]:
     """A decomposition into ``parts`` that regards no memory, and baselines to compare it with."""
     first = head(decomposition, "decomposition", parts, program)
     first["baselines"] = [
@@ -50,7 +50,7 @@ def _costs(m: Movement) -> dict[str, int]:
     return {"join": m.join, "aggregate": m.aggregate, "repartition": m.repartition}
 
 
-def parts_text(decomposition: Decomposition, beside: Sequence[Baseline]) -> Iterator[str]:
+def parts_text(decomposition: Decomposition, beside: Sequence[HandTiling]) -> Iterator[str]:
     """The same in lines, with what each node moves, and a table."""
     lines = "\n".join(decomposition_lines(decomposition)).split("\n") if decomposition.graph.nodes else []
     for i, line in enumerate(lines):
@@ -63,7 +63,7 @@ def parts_text(decomposition: Decomposition, beside: Sequence[Baseline]) -> Iter
     yield from notes(decomposition)
 
 
-def table(decomposition: Decomposition, beside: Sequence[Baseline]) -> Iterator[str]:
+def table(decomposition: Decomposition, beside: Sequence[HandTiling]) -> Iterator[str]:
     """A line a decomposition: its bytes by kind and in all, and its kernel calls."""
     rows: list[tuple[str, ...]] = [("bytes", "join", "aggregate", "repartition", "in all", "kernel calls")]
     found = [("EinDecomp", decomposition)]
@@ -83,7 +83,7 @@ def notes(decomposition: Decomposition) -> Iterator[str]:
         yield f"and {len(decomposition.notes) - MOST_NOTES} more such steps"
 
 
-def placed_json(placement: Placement, tasks: Sequence[PlacedTask], parts: int, program: str) -> Iterator[str]:
+def placed_json(placement: DeviceAssignment, tasks: Sequence[DeviceTask], parts: int, program: str) -> Iterator[str]:
     """The tasks of P devices, what each device computes and moves, and the bytes over each link."""
     first = head(placement.spread.decomposition, "taskgraph", parts, program)
     links = link_nbytes(tasks)
@@ -99,7 +99,7 @@ def placed_json(placement: Placement, tasks: Sequence[PlacedTask], parts: int, p
     yield from pieces(first, {"tasks": map(_task, tasks)})
 
 
-def placed_text(placement: Placement, tasks: Sequence[PlacedTask]) -> Iterator[str]:
+def placed_text(placement: DeviceAssignment, tasks: Sequence[DeviceTask]) -> Iterator[str]:
     """The same in lines."""
     for task in map(_task, tasks):
         origin = f" from {task['from']}" if "from" in task else ""
@@ -112,7 +112,7 @@ def placed_text(placement: Placement, tasks: Sequence[PlacedTask]) -> Iterator[s
     yield from notes(placement.spread.decomposition)
 
 
-def link_nbytes(tasks: Sequence[PlacedTask]) -> dict[tuple[int, int], int]:
+def link_nbytes(tasks: Sequence[DeviceTask]) -> dict[tuple[int, int], int]:
     """Bytes moved, by device from and to."""
     found: Counter[tuple[int, int]] = Counter()
     for task in tasks:
@@ -121,13 +121,13 @@ def link_nbytes(tasks: Sequence[PlacedTask]) -> dict[tuple[int, int], int]:
     return dict(found)
 
 
-def _devices(placement: Placement, links: dict[tuple[int, int], int]) -> Iterator[tuple[int, float, int, int]]:
+def _devices(placement: DeviceAssignment, links: dict[tuple[int, int], int]) -> Iterator[tuple[int, float, int, int]]:
     for k, flops in enumerate(placement.flops):
         came = sum(n for (_, b), n in links.items() if b == k)
         yield k, flops, came, sum(n for (a, _), n in links.items() if a == k)
 
 
-def _task(task: PlacedTask) -> dict[str, Any]:
+def _task(task: DeviceTask) -> dict[str, Any]:
     found: dict[str, Any] = {
         "id": task.id,
         "kind": task.kind,

@@ -7,14 +7,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from einturnip.compiler import Options, PlannedProgram
 from einturnip.core.errors import BindError
-from einturnip.core.region import Region
 from einturnip.core.regular_files import read_regular
 from einturnip.eingraph.types import EinsumNode
-from einturnip.pipeline import Options, Planned
-from einturnip.planner.again import Again, class_tiles
-from einturnip.runtime.replay import digest
-from einturnip.runtime.types import RunReport
+from einturnip.ir.region import Region
+from einturnip.planner.replayed_plan import ReplayedChoices, class_tiles
+from einturnip.runtime.scheduler.replay import digest
+from einturnip.runtime.scheduler.report import RunReport
 
 SCHEMA = "einturnip/recording/1"
 MAX_NBYTES = 64 << 20
@@ -23,7 +23,7 @@ MAX_WORKERS = 4096
 _MAX_SHOWN = 60
 
 
-def write(path: Path, planned: Planned, report: RunReport, options: Options, program: str) -> None:
+def write(path: Path, planned: PlannedProgram, report: RunReport, options: Options, program: str) -> None:
     """Write how a run went, and what it takes to make its plan once more."""
     graph = planned.memgraph
     told = {
@@ -44,7 +44,7 @@ def write(path: Path, planned: Planned, report: RunReport, options: Options, pro
     path.write_text(json.dumps(told) + "\n")
 
 
-def read(path: Path) -> tuple[Again, dict[str, Any]]:
+def read(path: Path) -> tuple[ReplayedChoices, dict[str, Any]]:
     """A recording, and the options that its run had.
 
     Raises:
@@ -67,7 +67,7 @@ def read(path: Path) -> tuple[Again, dict[str, Any]]:
             found = json.dumps(told[name])
             found = found if len(found) <= _MAX_SHOWN else found[:_MAX_SHOWN] + "..."
             raise BindError(f"{path}: {name!r} must be {expected}, and is {found}. help: record the run again")
-    again = Again(
+    again = ReplayedChoices(
         told=f"{path} (of {told['program']})",
         limit=told["limit"],
         arena=told["arena"],

@@ -5,28 +5,28 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from einturnip.lang.sizes import size_text
-from einturnip.lang.types import (
-    Access,
+from einturnip.lang.program import (
+    AccessExpr,
     Carried,
     Concatenate,
-    Convert,
+    ConvertExpr,
     Equation,
-    For,
-    Grad,
-    Input,
-    Program,
+    ForLoop,
+    GradStatement,
+    InputDef,
     Replace,
     SizeExpr,
     SizeLiteral,
     Statement,
     Tensor,
+    TypedProgram,
 )
-from einturnip.report.shapes import shapes
+from einturnip.lang.sizes import size_text
+from einturnip.report.symbolic_shapes import shapes
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class SignatureRow:
     """One tensor. ``axes``: its labels (an input: the sizes declared); ``shape``: numbers, or text where unknown.
 
     ``loops`` are the variables of the loops that it is defined in, outermost first; ``hidden`` holds for what the
@@ -44,31 +44,33 @@ class Row:
     hidden: bool = False
 
 
-def rows(program: Program, sizes: Mapping[str, int]) -> tuple[Row, ...]:
+def rows(program: TypedProgram, sizes: Mapping[str, int]) -> tuple[SignatureRow, ...]:
     """A row for every definition, in order. ``sizes``: those that are known; the others stay symbols."""
     tensors, extents = program.tensors, shapes(program, sizes)
     wanted = {_left_by(tensors, output.tensor) for output in program.outputs}
     found = []
     for tensor, loops in _defined(program.statements, ()):
-        role = "output" if tensor.number in wanted else "input" if isinstance(tensor, Input) else ""
+        role = "output" if tensor.number in wanted else "input" if isinstance(tensor, InputDef) else ""
         shape = tuple(map(_shown, extents[tensor.number]))
         axes = _axes(tensors, tensor)
         hidden = "." in tensor.name
         found.append(
-            Row(tensor.number, tensor.span.line, role, tensor.name, axes, shape, str(tensor.dtype), loops, hidden)
+            SignatureRow(
+                tensor.number, tensor.span.line, role, tensor.name, axes, shape, str(tensor.dtype), loops, hidden
+            )
         )
     return tuple(found)
 
 
 def _defined(
     statements: Sequence[Statement], loops: tuple[str, ...]
-) -> Iterator[tuple[Input | Equation | Replace | Concatenate | Grad, tuple[str, ...]]]:
+) -> Iterator[tuple[InputDef | Equation | Replace | Concatenate | GradStatement, tuple[str, ...]]]:
     """Every definition with the loops around it, in the order of the text."""
     for statement in statements:
         match statement:
-            case For(variable=variable, body=body):
+            case ForLoop(variable=variable, body=body):
                 yield from _defined(body, (*loops, variable))
-            case Input() | Equation() | Replace() | Concatenate() | Grad():
+            case InputDef() | Equation() | Replace() | Concatenate() | GradStatement():
                 yield statement, loops
             case _:
                 pass
@@ -85,13 +87,13 @@ def _left_by(tensors: Sequence[Tensor], number: int) -> int:
 def _axes(tensors: Sequence[Tensor], tensor: Tensor) -> tuple[str, ...]:
     """The labels of a tensor's axes."""
     match tensor:
-        case Input(shape=shape):
+        case InputDef(shape=shape):
             return tuple(map(size_text, shape))
-        case Equation(name=name, value=Convert(argument=Access(tensor=source))) if "." in name:
+        case Equation(name=name, value=ConvertExpr(argument=AccessExpr(tensor=source))) if "." in name:
             return _axes(tensors, tensors[source])
         case Equation(labels=labels, n_out=n_out):
             return tuple(":" if label.name.startswith(":") else label.name for label in labels[:n_out])
-        case Replace(base=base) | Grad(by=base):
+        case Replace(base=base) | GradStatement(by=base):
             return _axes(tensors, tensors[base])
         case Carried(initial=initial):
             return _axes(tensors, tensors[initial])
@@ -107,7 +109,7 @@ def _shown(expr: SizeExpr | None) -> int | str:
     return expr.value if isinstance(expr, SizeLiteral) else size_text(expr)
 
 
-def table(found: Sequence[Row]) -> list[str]:
+def table(found: Sequence[SignatureRow]) -> list[str]:
     """The rows as aligned lines: line number, role, tensor with labels, dtype and shape, the loops around it."""
     cells = [
         (

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from einturnip.core.settings import format_size
+from einturnip.core.units import format_size
 
 if TYPE_CHECKING:
-    from einturnip.runtime.types import NumericWarning, RunReport
+    from einturnip.runtime.scheduler.report import NumericWarning, RunReport
 
 FAR_ABOVE = 10
 """Times the lower bound: from here on bytes are no longer compared with it."""

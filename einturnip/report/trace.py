@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from einturnip.compiler import PlannedProgram
 from einturnip.core.errors import BindError
 from einturnip.memgraph.types import Lane, OpKind
-from einturnip.pipeline import Planned
 from einturnip.report.analyze import LANES
-from einturnip.report.lines import Line, cut
+from einturnip.report.styled_lines import Line, cut
 from einturnip.report.summary import seconds_text
-from einturnip.report.work import nodes_of_ops
-from einturnip.runtime.types import RunReport
+from einturnip.report.tensor_work import nodes_of_ops
+from einturnip.runtime.scheduler.report import RunReport
 
 SCHEMA = "einturnip.trace/1"
 _COLUMNS = ("kind", "node", "thread", "begin", "end", "nbytes")
@@ -30,7 +30,7 @@ Column = NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
+class RecordedRun:
     """A run that was recorded. ``tensors``: name, line and statement of each node; columns by op. Units: seconds."""
 
     program: str
@@ -44,7 +44,7 @@ class Recorded:
     nbytes: Column
 
 
-def write(path: Path, planned: Planned, report: RunReport, program: str) -> None:
+def write(path: Path, planned: PlannedProgram, report: RunReport, program: str) -> None:
     """Record a run in a file: one JSON object, its columns by op."""
     graph, timeline = planned.memgraph, report.timeline
     assert timeline is not None
@@ -65,7 +65,7 @@ def write(path: Path, planned: Planned, report: RunReport, program: str) -> None
         file.write("}\n")
 
 
-def read(path: Path) -> Recorded:
+def read(path: Path) -> RecordedRun:
     """A recorded run.
 
     Raises:
@@ -81,14 +81,14 @@ def read(path: Path) -> Recorded:
         sound = all(c.shape == (len(columns[0]),) for c in columns) and np.all(columns[3] <= columns[4])
         if not sound or np.any(columns[0] >= len(OpKind)) or np.any((columns[1] < 0) | (columns[1] >= len(tensors))):
             raise ValueError
-        return Recorded(str(data["program"]), float(data["seconds"]), tensors, *columns)
+        return RecordedRun(str(data["program"]), float(data["seconds"]), tensors, *columns)
     except FileNotFoundError:
         raise BindError(f"there is no recorded run {path}") from None
     except (ValueError, KeyError, TypeError, UnicodeDecodeError):
         raise BindError(f"{path} is no recorded run. help: einturnip run PROG.ein --trace {path.name}") from None
 
 
-def drawn(run: Recorded, width: int) -> list[Line]:
+def drawn(run: RecordedRun, width: int) -> list[Line]:
     """Each thread of each lane as a row over time, a letter for each statement."""
     name_width = max(map(len, LANES.values())) + 4
     cells = max(10, width - name_width)
@@ -102,17 +102,17 @@ def drawn(run: Recorded, width: int) -> list[Line]:
     return lines
 
 
-def _cell(run: Recorded, cells: int) -> str:
+def _cell(run: RecordedRun, cells: int) -> str:
     return seconds_text(run.seconds / cells)
 
 
-def _axis(run: Recorded, cells: int) -> str:
+def _axis(run: RecordedRun, cells: int) -> str:
     middle, last = seconds_text(run.seconds / 2), seconds_text(run.seconds)
     half = cells // 2
     return f"{'0':<{half}}{middle:<{cells - half - len(last)}}{last}"
 
 
-def _threads(run: Recorded) -> Iterator[tuple[Lane, int, Column]]:
+def _threads(run: RecordedRun) -> Iterator[tuple[Lane, int, Column]]:
     """Every thread of every lane with its ops in the order in which they began."""
     lanes = np.array([kind.lane for kind in OpKind])[run.kind]
     for lane in Lane:
@@ -121,12 +121,12 @@ def _threads(run: Recorded) -> Iterator[tuple[Lane, int, Column]]:
             yield lane, thread, ops[np.argsort(run.begin[ops], kind="stable")]
 
 
-def _lines(run: Recorded) -> Column:
+def _lines(run: RecordedRun) -> Column:
     """The line of each op's statement."""
     return np.array([line for _, line, _ in run.tensors], dtype=np.int64)[run.node]
 
 
-def _letters(run: Recorded) -> dict[int, str]:
+def _letters(run: RecordedRun) -> dict[int, str]:
     """A letter for each line that has work, in the order of the text; '*' for those that take least, if many."""
     lines = _lines(run)
     found, at = np.unique(lines, return_inverse=True)
@@ -136,7 +136,7 @@ def _letters(run: Recorded) -> dict[int, str]:
     return {line: next(shown) if line in most else "*" for line in found.tolist()}
 
 
-def _row(run: Recorded, ops: Column, letters: dict[int, str], cells: int) -> str:
+def _row(run: RecordedRun, ops: Column, letters: dict[int, str], cells: int) -> str:
     """What a thread did in each cell: the letter that took most of it, '-' where it mostly waited, blank for idle."""
     edges = np.linspace(0.0, max(run.seconds, 1e-9), cells + 1)
     lines = _lines(run)[ops]
@@ -149,7 +149,7 @@ def _row(run: Recorded, ops: Column, letters: dict[int, str], cells: int) -> str
     ).rstrip()
 
 
-def _before(run: Recorded, ops: Column, edges: Column) -> Column:
+def _before(run: RecordedRun, ops: Column, edges: Column) -> Column:
     """Seconds that the ops, one after another, had taken by each edge."""
     begin, end = run.begin[ops], run.end[ops]
     taken = np.concatenate([[0.0], np.cumsum(end - begin)])
@@ -158,7 +158,7 @@ def _before(run: Recorded, ops: Column, edges: Column) -> Column:
     return np.asarray(taken[started] - over)
 
 
-def _legend(run: Recorded, letters: dict[int, str], width: int) -> Iterator[Line]:
+def _legend(run: RecordedRun, letters: dict[int, str], width: int) -> Iterator[Line]:
     texts = {line: text.partition("#")[0].rstrip() for _, line, text in run.tensors}
     for line, letter in letters.items():
         if letter != "*":
@@ -167,7 +167,7 @@ def _legend(run: Recorded, letters: dict[int, str], width: int) -> Iterator[Line
         yield (("*", "bar"), ("  the other lines", ""))
 
 
-def chrome(run: Recorded) -> Iterator[str]:
+def chrome(run: RecordedRun) -> Iterator[str]:
     """Events in the form that browsers' tracing viewers read (Chrome's, Perfetto's), piece by piece."""
     rows = {(lane, thread): row for row, (lane, thread, _) in enumerate(_threads(run))}
     yield '{"displayTimeUnit": "ms", "traceEvents": ['

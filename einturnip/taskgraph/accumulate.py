@@ -5,23 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
-from einturnip.codegen.fold import rounds
-from einturnip.core.contraction import contraction
-from einturnip.core.einsum import Einsum
-from einturnip.core.region import Space
+from einturnip.ir.contraction import contraction
+from einturnip.ir.einsum import Einsum
+from einturnip.ir.region import Space
+from einturnip.kernels.expr.fold import rounds_off
 
 IN_A_ROW = 64  # tiles, or partial states, that one state takes where each is rounded
 Key: TypeAlias = tuple[int, ...]
 
 
-def is_split(space: Space) -> bool:
+def splits_accumulation(space: Space) -> bool:
     """Whether long accumulations are split into partial states.
 
     Not those of matrix products: a second set of accumulators would take the memory that makes them fast, and a library
     that computes such a product at once adds just as many partial sums in a row. Regions keep one state too: that of a
     running maximum and what is scaled by it joins as a whole.
     """
-    if not isinstance(space, Einsum) or space.aggregation is None or not rounds(space.aggregation):
+    if not isinstance(space, Einsum) or space.aggregation is None or not rounds_off(space.aggregation):
         return False
     product = contraction(space)
     return product is None or not (product.m and product.n)

@@ -1,8 +1,8 @@
 """Decomposition -> TaskGraph: tile tasks in a serial order that reuses what is in memory.
 
 The order is demand-driven: for each stored tile, what it needs, just before it is needed. A node's tiles are made a
-block at a time (see decomp.blocks): accumulators of the block stay, aggregated tiles stream past, and every other walk
-turns back over what the last one left in memory.
+block at a time (see tiling.io_blocking): accumulators of the block stay, aggregated tiles stream past, and every
+other walk turns back over what the last one left in memory.
 """
 
 from __future__ import annotations
@@ -12,22 +12,22 @@ from itertools import product
 from operator import itemgetter
 from typing import NamedTuple, TypeAlias, assert_never
 
-from einturnip.codegen.kernels import Mode
-from einturnip.codegen.mask import Mask
-from einturnip.core.einsum import Box
-from einturnip.core.machine import Machine
-from einturnip.core.region import Space
-from einturnip.decomp.copied import copied_inputs
-from einturnip.decomp.cost import COPIED_AT_ONCE, is_cut, is_finished, state_nbytes
-from einturnip.decomp.pieces import Part, Pieces, composed, meet, points
-from einturnip.decomp.stored import FileLayout
-from einturnip.decomp.types import Decomposition
-from einturnip.eingraph.types import ConcatNode, EinsumNode, InputNode, Piece
-from einturnip.taskgraph.accumulate import Accumulators, is_split
+from einturnip.cost.machine import Machine
+from einturnip.cost.working_set import COPIED_AT_ONCE, is_cut, is_finished, state_nbytes
+from einturnip.eingraph.types import ConcatNode, EinsumNode, InputNode, TensorPiece
+from einturnip.ir.einsum import Box
+from einturnip.ir.region import Space
+from einturnip.kernels.mask import LabelMask
+from einturnip.kernels.select import Mode
+from einturnip.taskgraph.accumulate import Accumulators, splits_accumulation
 from einturnip.taskgraph.columns import TaskColumns
 from einturnip.taskgraph.costs import KernelCosts
-from einturnip.taskgraph.order import block_keys, block_starts, idle_tiles, orders
+from einturnip.taskgraph.order import block_keys, block_starts, idle_tiles, tile_orders
 from einturnip.taskgraph.types import TaskGraph, TaskKind, ValueKind
+from einturnip.tiling.file_layout import FileLayout
+from einturnip.tiling.overlapping_reads import overlapping_inputs
+from einturnip.tiling.pieces import ConcatPieces, VisiblePart, composed, intersection, points
+from einturnip.tiling.types import Decomposition
 
 Key = tuple[int, ...]
 MODES: dict[TaskKind, Mode] = {
@@ -38,7 +38,7 @@ MODES: dict[TaskKind, Mode] = {
 }
 
 
-class Want(NamedTuple):
+class MissingOperand(NamedTuple):
     """What a task still lacks: tile ``key`` of a node or, where it is given, its ``box``."""
 
     node: int
@@ -46,14 +46,14 @@ class Want(NamedTuple):
     box: Box | None
 
 
-class Read(NamedTuple):
+class OperandValue(NamedTuple):
     """A value, and the value that says which box of the operand its bytes are."""
 
     value: int
     seen: int
 
 
-Demand: TypeAlias = Generator[Want, None, None]
+Demand: TypeAlias = Generator[MissingOperand, None, None]
 Slot = tuple[int, Callable[[Key], Key] | None]  # an operand, and where its tiles are read whole, which
 
 
@@ -81,16 +81,16 @@ class _Lowering:
         self.d, self.graph, self.columns, self.ordered = decomposition, decomposition.graph, columns, ordered
         n = len(self.graph.nodes)
         self.tile: list[dict[Key, int]] = [{} for _ in range(n)]
-        self.boxes: dict[tuple[int, Box], Read] = {}
+        self.boxes: dict[tuple[int, Box], OperandValue] = {}
         self.turned = [False] * n
         self.parts = decomposition.partitionings
         self.outputs = [decomposition.output(i) for i in range(n)]
         self.slots: dict[int, list[Slot]] = {}
-        self.pieces: dict[int, Pieces] = {}
-        self.copied = copied_inputs(decomposition)
-        self.masks: dict[int, Mask] = {}
-        self.costs, self.stores = KernelCosts(columns.machine), dict[int, list[tuple[int, Part | None]]]()
-        self.shown: dict[int, list[Part]] = {}
+        self.pieces: dict[int, ConcatPieces] = {}
+        self.copied = overlapping_inputs(decomposition)
+        self.masks: dict[int, LabelMask] = {}
+        self.costs, self.stores = KernelCosts(columns.machine), dict[int, list[tuple[int, VisiblePart | None]]]()
+        self.shown: dict[int, list[VisiblePart]] = {}
         for number, (_, i) in enumerate(self.graph.outputs):
             if isinstance(self.graph.nodes[i], ConcatNode):
                 self.shown[number] = self._shown(i)
@@ -106,10 +106,10 @@ class _Lowering:
             if number not in self.shown:
                 for key in block_starts(self.outputs[node].counts, self.d.blocks[node]):
                     if key not in self.tile[node]:
-                        self._settle(Want(node, key, None))
+                        self._settle(MissingOperand(node, key, None))
         return self.columns.freeze(self.d, self.ordered)
 
-    def _settle(self, want: Want) -> None:
+    def _settle(self, want: MissingOperand) -> None:
         """Make what is wanted and, first, all that it needs: depth first, with a stack of our own."""
         stack = [self._make(want)]
         while stack:
@@ -119,7 +119,7 @@ class _Lowering:
             else:
                 stack.append(self._make(needed))
 
-    def _make(self, want: Want) -> Demand:
+    def _make(self, want: MissingOperand) -> Demand:
         """Emit the tasks that make what is wanted; yields what they need first."""
         i, key, box = want
         node = self.graph.nodes[i]
@@ -145,7 +145,7 @@ class _Lowering:
         if box is None:
             self.tile[i][key] = v
         else:
-            self.boxes[i, box] = Read(v, v)
+            self.boxes[i, box] = OperandValue(v, v)
         self.columns.transfer(TaskKind.LOAD, i, key, v, (), ())
 
     # Einsums: a block of tiles at a time.
@@ -171,7 +171,7 @@ class _Lowering:
             return
         accumulators = self._accumulators(i, e, inner=(0,) * (len(e.labels) - e.n_out))
         idle = self._idle(i, e, keys, steps)
-        walks = orders(self.outputs[i].counts, block, key, keys, len(steps))
+        walks = tile_orders(self.outputs[i].counts, block, key, keys, len(steps))
         for inner, keys in zip(steps, walks, strict=True):
             for k in keys:
                 if k + inner in idle:
@@ -199,15 +199,15 @@ class _Lowering:
         def join(key: Key, upper: int, lower: int) -> None:
             self._kernel(TaskKind.JOIN, i, e, key + inner, upper, (lower,), (lower,))
 
-        return Accumulators(is_split(e) and not self.columns.machine.compute.startswith("cuda"), new, join)
+        return Accumulators(splits_accumulation(e) and not self.columns.machine.compute.startswith("cuda"), new, join)
 
     def _idle(self, i: int, e: Space, keys: Sequence[Key], steps: Sequence[Key]) -> frozenset[Key]:
         mask = self.masks.get(id(e))
         if mask is None:
-            mask = self.masks[id(e)] = Mask(e)
+            mask = self.masks[id(e)] = LabelMask(e)
         return idle_tiles(mask, self.parts[i], keys, steps)
 
-    def _operands(self, i: int, e: Space, key: Key) -> Generator[Want, None, tuple[list[int], list[int]]]:
+    def _operands(self, i: int, e: Space, key: Key) -> Generator[MissingOperand, None, tuple[list[int], list[int]]]:
         """Values that hold each operand's part for tile ``key`` of the label space, and what they are seen as."""
         values: list[int] = []
         seen: list[int] = []
@@ -217,7 +217,7 @@ class _Lowering:
                 k = tile_of(key)
                 v = self.tile[operand].get(k)
                 if v is None:
-                    yield Want(operand, k, None)
+                    yield MissingOperand(operand, k, None)
                     v = self.tile[operand][k]
                 values.append(v)
                 seen.append(v)
@@ -258,7 +258,7 @@ class _Lowering:
 
     # Parts of tensors: tiles read in place, boxes loaded or put together.
 
-    def _part(self, operand: int, need: Box) -> Generator[Want, None, Read]:
+    def _part(self, operand: int, need: Box) -> Generator[MissingOperand, None, OperandValue]:
         """The value that holds box ``need`` of a node: a tile, read in place, or that box alone."""
         known = self.boxes.get((operand, need))
         if known is not None:
@@ -270,21 +270,21 @@ class _Lowering:
         small = isinstance(node, InputNode) and operand not in self.copied
         if len(keys) == 1 and not (small and 2 * points(need) < points(there.box(keys[0]))):
             if keys[0] not in self.tile[operand]:
-                yield Want(operand, keys[0], None)
+                yield MissingOperand(operand, keys[0], None)
             v = self.tile[operand][keys[0]]
-            self.boxes[operand, need] = Read(v, v)
+            self.boxes[operand, need] = OperandValue(v, v)
         else:
-            yield Want(operand, (), need)
+            yield MissingOperand(operand, (), need)
         return self.boxes[operand, need]
 
     def _make_part(self, i: int, need: Box) -> Demand:
         """Box ``need`` of a tensor put together from pieces: a part of one of them as it stands, or a copy."""
         if i not in self.pieces:
-            self.pieces[i] = Pieces(self.graph, self._concat(i))
+            self.pieces[i] = ConcatPieces(self.graph, self._concat(i))
         parts = self.pieces[i].parts(need)
         if len(parts) == 1 and parts[0].box == need:
             value, seen = yield from self._part(parts[0].operand, parts[0].within)
-            self.boxes[i, need] = Read(value, self._view(i, parts[0].outside(self.columns.box_of(seen))))
+            self.boxes[i, need] = OperandValue(value, self._view(i, parts[0].outside(self.columns.box_of(seen))))
             return
         keys = self.outputs[i].covering(need)
         tile = self.outputs[i].box(keys[0]) if len(keys) == 1 else need
@@ -293,13 +293,13 @@ class _Lowering:
         else:
             yield from self._assemble(i, need, parts)
 
-    def _by_tile(self, i: int, box: Box) -> list[Part]:
+    def _by_tile(self, i: int, box: Box) -> list[VisiblePart]:
         """What the tiles of node ``i`` have of a box."""
-        here = Piece(i, tuple(range(len(box))), (0,) * len(box))
+        here = TensorPiece(i, tuple(range(len(box))), (0,) * len(box))
         tiles = map(self.outputs[i].box, self.outputs[i].covering(box))
-        return [Part(here, common) for t in tiles if (common := meet(t, box)) is not None]
+        return [VisiblePart(here, common) for t in tiles if (common := intersection(t, box)) is not None]
 
-    def _assemble(self, i: int, need: Box, parts: Sequence[Part]) -> Demand:
+    def _assemble(self, i: int, need: Box, parts: Sequence[VisiblePart]) -> Demand:
         """Copy parts into a new value that holds box ``need``: with each task one, or as many small ones as fit."""
         made = self._tile_value(i, need)
         nbytes = self.columns.value_nbytes
@@ -321,7 +321,7 @@ class _Lowering:
             held += nbytes[value]
         if reads or not parts:
             self.columns.transfer(TaskKind.MOVE, i, key, made, reads, seen)
-        self.boxes[i, need] = Read(made, made)
+        self.boxes[i, need] = OperandValue(made, made)
 
     # Outputs.
 
@@ -334,43 +334,43 @@ class _Lowering:
             else:
                 self._store_part(number, part, v)
 
-    def _store_part(self, number: int, part: Part, v: int) -> None:
+    def _store_part(self, number: int, part: VisiblePart, v: int) -> None:
         """Store what shows of value ``v``."""
         layout = part.outside(self.columns.box_of(v))
-        shown = meet(layout, part.box)
+        shown = intersection(layout, part.box)
         if shown is not None:
             node = self.graph.outputs[number][1]
             seen = self._view(node, layout)
             region = seen if shown == layout else self._view(node, shown)
             self.columns.transfer(TaskKind.STORE, number, (), region, (v,), (seen,))
 
-    def _settle_part(self, number: int, part: Part) -> None:
+    def _settle_part(self, number: int, part: VisiblePart) -> None:
         """Make, and so store, all that shows of one piece of an output."""
         i, there = part.operand, self.outputs[part.operand]
         for key in there.covering(part.within):
             if isinstance(self.graph.nodes[i], InputNode):
-                box = meet(there.box(key), part.within)
+                box = intersection(there.box(key), part.within)
                 assert box is not None
                 if (i, box) not in self.boxes:
-                    self._settle(Want(i, (), box))
+                    self._settle(MissingOperand(i, (), box))
                 self._store_part(number, part, self.boxes[i, box].value)
             elif key not in self.tile[i]:
-                self._settle(Want(i, key, None))
+                self._settle(MissingOperand(i, key, None))
 
-    def _shown(self, i: int) -> list[Part]:
+    def _shown(self, i: int) -> list[VisiblePart]:
         """What shows in a tensor put together from pieces, of nodes that are not put together themselves."""
         node = self._concat(i)
         axes = tuple(range(len(node.shape)))
-        work = [Part(Piece(i, axes, (0,) * len(axes)), tuple((0, n) for n in node.shape))]
+        work = [VisiblePart(TensorPiece(i, axes, (0,) * len(axes)), tuple((0, n) for n in node.shape))]
         found = []
         while work:
             part = work.pop()
             inner = self.graph.nodes[part.operand]
             if isinstance(inner, ConcatNode):
                 if part.operand not in self.pieces:
-                    self.pieces[part.operand] = Pieces(self.graph, inner)
+                    self.pieces[part.operand] = ConcatPieces(self.graph, inner)
                 for p in reversed(self.pieces[part.operand].parts(part.within)):
-                    work.append(Part(composed(part.piece, p.piece), part.outside(p.box)))
+                    work.append(VisiblePart(composed(part.piece, p.piece), part.outside(p.box)))
             else:
                 found.append(part)
         return found

@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from einturnip.core.errors import InternalError
-from einturnip.decomp.pieces import apart, meet, points
-from einturnip.decomp.types import Box
 from einturnip.eingraph.types import ConcatNode
 from einturnip.taskgraph.types import TaskGraph, TaskKind, ValueKind
+from einturnip.tiling.pieces import disjoint_groups, intersection, points
+from einturnip.tiling.types import Box
 
 
 def check(graph: TaskGraph) -> None:
@@ -101,5 +101,5 @@ def _disjoint(boxes: list[Box], axis: int) -> bool:
     if len(boxes) < 2:
         return True
     if axis == len(boxes[0]):
-        return all(meet(a, b) is None for a, b in combinations(boxes, 2))
-    return all(_disjoint(group, axis + 1) for group in apart(boxes, axis))
+        return all(intersection(a, b) is None for a, b in combinations(boxes, 2))
+    return all(_disjoint(group, axis + 1) for group in disjoint_groups(boxes, axis))

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from einturnip.core.einsum import Box
 from einturnip.core.errors import TooLarge
-from einturnip.core.machine import Machine
-from einturnip.decomp.stored import FileLayout, layout_of
-from einturnip.decomp.types import Decomposition
+from einturnip.cost.machine import Machine
 from einturnip.eingraph.types import EinGraph
+from einturnip.ir.einsum import Box
 from einturnip.taskgraph.types import TaskGraph, TaskKind, ValueKind
+from einturnip.tiling.file_layout import FileLayout, layout_of
+from einturnip.tiling.types import Decomposition
 
 # What no run comes to the end of, and 64 bits hold.
 MOST_FLOPS = (1 << 63) - 1

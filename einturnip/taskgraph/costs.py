@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from einturnip.codegen.kernels import Mode, compile_kernel, planned_workspace_nbytes
-from einturnip.core.einsum import Box
-from einturnip.core.machine import Machine
-from einturnip.core.region import Region, Space
-from einturnip.decomp.types import Partitioning
+from einturnip.cost.machine import Machine
+from einturnip.ir.einsum import Box
+from einturnip.ir.region import Region, Space
+from einturnip.kernels.select import Mode, compile_kernel, planned_workspace_nbytes
+from einturnip.tiling.types import Partitioning
 
 Costs = tuple[int, float, int]
 
@@ -42,7 +42,7 @@ class KernelCosts:
             return found
         if not isinstance(e, Region):
             return self._priced((id(e), mode, extents), e, mode, box)
-        from einturnip.codegen.region import RegionKernel
+        from einturnip.kernels.fused.region_kernel import RegionKernel
 
         kernel = compile_kernel(e, extents, mode)
         if not isinstance(kernel, RegionKernel) or not kernel.mask.conditions:
@@ -55,7 +55,7 @@ class KernelCosts:
     def _priced(self, key: tuple[object, ...], e: Space, mode: Mode, box: Box) -> Costs:
         found = self._known.get(key)
         if found is None:
-            from einturnip.decomp.kernel_time import kernel_seconds
+            from einturnip.cost.kernel_time import kernel_seconds
 
             extents = tuple([hi - lo for lo, hi in box])
             kernel = compile_kernel(e, extents, mode)
@@ -67,7 +67,7 @@ class KernelCosts:
         """Bytes of workspace on the machine's device; a GPU's kernels align theirs to four of the arena's lines."""
         if not self.machine.compute.startswith("cuda"):
             return planned_workspace_nbytes(e, extents, mode, self.machine.compiled)
-        from einturnip.codegen.cuda.generate import generate
+        from einturnip.kernels.cuda.generate import generate
 
         nbytes = generate(e, mode).workspace_nbytes(extents)
         return nbytes + 256 if nbytes else 0

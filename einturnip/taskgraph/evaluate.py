@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from einturnip.core.reference import State
-from einturnip.core.region_reference import combine_spaces, evaluate_space, finish_space
-from einturnip.decomp.types import Box, index
 from einturnip.eingraph.types import EinsumNode
+from einturnip.ir.reference import State
+from einturnip.ir.region_reference import combine_spaces, evaluate_space, finish_space
 from einturnip.taskgraph.types import Task, TaskGraph, TaskKind, Value, ValueKind
+from einturnip.tiling.types import Box, index
 
 Array = NDArray[Any]
 

@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import product
 from typing import TypeAlias
 
-from einturnip.codegen.mask import Mask
-from einturnip.decomp.types import Block, Partitioning, walk_order
+from einturnip.kernels.mask import LabelMask
+from einturnip.tiling.types import IoBlock, Partitioning, walk_order
 
 Key: TypeAlias = tuple[int, ...]
 
 
-def block_keys(counts: Sequence[int], block: Block, key: Key) -> list[Key]:
+def block_keys(counts: Sequence[int], block: IoBlock, key: Key) -> list[Key]:
     """Keys of the block that holds ``key``: the streamed label outermost, so that its tiles pass once."""
     if block.streamed is None and math.prod(block.tiles) == 1:
         return [key]
@@ -23,7 +23,7 @@ def block_keys(counts: Sequence[int], block: Block, key: Key) -> list[Key]:
     return _walked(ranges, block.streamed, product)
 
 
-def block_starts(counts: Sequence[int], block: Block | None) -> Iterator[Key]:
+def block_starts(counts: Sequence[int], block: IoBlock | None) -> Iterator[Key]:
     """The first key of every block, each line walked back over the one before."""
     steps, outermost = ((1,) * len(counts), 0) if block is None else (block.tiles, block.outermost)
     ranges = [range(0, c, b) for c, b in zip(counts, steps, strict=True)]
@@ -37,20 +37,22 @@ def _walked(ranges: Sequence[range], outermost: int, walk: Callable[..., Iterabl
     return [tuple(k[b] for b in back) for k in walk(*(ranges[p] for p in order))]
 
 
-def orders(counts: Sequence[int], block: Block, key: Key, keys: Sequence[Key], steps: int) -> Iterator[Sequence[Key]]:
+def tile_orders(
+    counts: Sequence[int], block: IoBlock, key: Key, keys: Sequence[Key], steps: int
+) -> Iterator[Sequence[Key]]:
     """The tiles of the block that holds ``key`` as each step of aggregated tiles walks them, back over the last one.
 
     Where there is room, the label along which the walk of blocks came here, later the one along which it goes on,
     changes last of all: what both blocks read stays, and what one alone reads passes tile by tile.
     """
-    came, leaves = turns(counts, block, key) if block.turning else (None, None)
+    came, leaves = turning_labels(counts, block, key) if block.turning else (None, None)
     first, second = (keys if p is None else [k for _, k in sorted((k[p], k) for k in keys)] for p in (came, leaves))
     for n in range(steps):
         walk = first if leaves is None or (came is not None and 2 * n < steps) else second
         yield walk if n % 2 == 0 else walk[::-1]
 
 
-def turns(counts: Sequence[int], block: Block, key: Key) -> tuple[int | None, int | None]:
+def turning_labels(counts: Sequence[int], block: IoBlock, key: Key) -> tuple[int | None, int | None]:
     """The labels along which the walk of blocks comes to the one that holds ``key``, and leaves it."""
     came = leaves = None
     at = [k // b for k, b in zip(key, block.tiles, strict=True)]
@@ -74,7 +76,7 @@ def serpentine(ranges: Sequence[range]) -> Iterator[Key]:
             yield (first, *rest)
 
 
-def idle_tiles(mask: Mask, part: Partitioning, keys: Sequence[Key], steps: Sequence[Key]) -> frozenset[Key]:
+def idle_tiles(mask: LabelMask, part: Partitioning, keys: Sequence[Key], steps: Sequence[Key]) -> frozenset[Key]:
     """Tiles of which a mask leaves nothing; for each output tile one stays all the same, to begin its state."""
     if not mask.conditions:
         return frozenset()

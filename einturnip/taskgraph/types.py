@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from einturnip.decomp.types import Box, Decomposition
+from einturnip.tiling.types import Box, Decomposition
 
 Ints = NDArray[np.int64]
 

@@ -14,6 +14,6 @@ Needs Hypothesis; nothing else in einturnip loads it.
 
 from einturnip.testing.agreement import Answer, assert_agrees
 from einturnip.testing.oracle import evaluate
-from einturnip.testing.strategies import Case, arrays, failing_programs, programs
+from einturnip.testing.strategies import DrawnCase, arrays, failing_programs, programs
 
-__all__ = ["Answer", "Case", "arrays", "assert_agrees", "evaluate", "failing_programs", "programs"]
+__all__ = ["Answer", "DrawnCase", "arrays", "assert_agrees", "evaluate", "failing_programs", "programs"]

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from einturnip.testing.arithmetic import BOUND, PRECISION, Value, finite, rounded, settle, unit, unknown
+from einturnip.testing.arithmetic import BOUND, PRECISION, BoundedValue, finite, rounded, settle, unit, unknown
 from einturnip.testing.promotion import kind, numpy_dtype
 
 
-def aggregate_values(op: str, values: Sequence[Value], source: str, result: str) -> Value:
+def aggregate_values(op: str, values: Sequence[BoundedValue], source: str, result: str) -> BoundedValue:
     """``op`` over values of dtype ``source`` in flat order, as dtype ``result``."""
     match op:
         case "sum":
@@ -36,24 +36,24 @@ def aggregate_values(op: str, values: Sequence[Value], source: str, result: str)
             raise KeyError(op)
 
 
-def _unsure(values: Sequence[Value]) -> bool:
+def _unsure(values: Sequence[BoundedValue]) -> bool:
     return any(math.isinf(x.slack) for x in values)
 
 
-def _sum(values: Sequence[Value], dtype: str) -> Value:
+def _sum(values: Sequence[BoundedValue], dtype: str) -> BoundedValue:
     if _unsure(values):
         return unknown(settle(0, dtype))
     if kind(dtype) in "iu":
-        return Value(settle(sum(int(x.v) for x in values), dtype))
+        return BoundedValue(settle(sum(int(x.v) for x in values), dtype))
     if kind(dtype) == "c":
         return _complex_sum(values, dtype)
     if not all(finite(x.v) for x in values):
         total = float(sum(x.v for x in values))
         made = total != total and not any(x.v != x.v for x in values)
-        return unknown(total) if made else Value(total)
+        return unknown(total) if made else BoundedValue(total)
     total, size, slack = _fold_reals([x.v for x in values]) + (sum(x.slack for x in values),)
     if slack == 0 and _free_of_order([x.v for x in values], dtype) and settle(total, dtype) == total:
-        return Value(total)
+        return BoundedValue(total)
     return rounded(total, slack + unit(dtype) * size + _kept(values, dtype) * size, dtype, unit(dtype))
 
 
@@ -61,7 +61,7 @@ def _fold_reals(xs: Sequence[float]) -> tuple[float, float]:
     return math.fsum(xs), math.fsum(abs(x) for x in xs)
 
 
-def _kept(values: Sequence[Value], dtype: str) -> float:
+def _kept(values: Sequence[BoundedValue], dtype: str) -> float:
     """Growth of the rounding error with the number of terms, relative to the sum of magnitudes."""
     return len(values) * 2.0 ** -PRECISION[dtype]
 
@@ -75,56 +75,58 @@ def _free_of_order(xs: Sequence[float], dtype: str) -> bool:
     return bool(sum(abs(x) for x in xs) * grain <= 2 ** PRECISION[dtype])
 
 
-def _complex_sum(values: Sequence[Value], dtype: str) -> Value:
+def _complex_sum(values: Sequence[BoundedValue], dtype: str) -> BoundedValue:
     if not all(finite(x.v) for x in values):
         return unknown(settle(math.nan, dtype))
     total = complex(math.fsum(x.v.real for x in values), math.fsum(x.v.imag for x in values))
     size, slack = sum(abs(x.v) for x in values), sum(x.slack for x in values)
     parts = [p for x in values for p in (complex(x.v).real, complex(x.v).imag)]
     if slack == 0 and _free_of_order(parts, dtype):
-        return Value(total)
+        return BoundedValue(total)
     return rounded(total, slack + (unit(dtype) + _kept(values, dtype)) * size, dtype, unit(dtype))
 
 
-def _product(values: Sequence[Value], dtype: str) -> Value:
+def _product(values: Sequence[BoundedValue], dtype: str) -> BoundedValue:
     if _unsure(values):
         return unknown(settle(1, dtype))
     if kind(dtype) in "iu":
-        return Value(settle(math.prod(int(x.v) for x in values), dtype))
+        return BoundedValue(settle(math.prod(int(x.v) for x in values), dtype))
     if not all(finite(x.v) for x in values):
-        return Value(values[0].v) if len(values) == 1 and kind(dtype) == "f" else unknown(settle(math.nan, dtype))
+        return (
+            BoundedValue(values[0].v) if len(values) == 1 and kind(dtype) == "f" else unknown(settle(math.nan, dtype))
+        )
     total = math.prod(x.v for x in values)
     size = math.prod(abs(x.v) for x in values)
     grown = math.prod(abs(x.v) + x.slack for x in values)
     largest = math.prod(max(abs(x.v), 1.0) for x in values)
     whole = kind(dtype) == "f" and all(float(x.v).is_integer() for x in values)
     if whole and grown == size and largest <= 2 ** PRECISION[dtype]:
-        return Value(total)
+        return BoundedValue(total)
     if not finite(total) or largest > 2.0**100 or (dtype == "f16" and largest > 2**15):
         return unknown(settle(total, dtype))
     return rounded(total, grown - size + unit(dtype) * (1 + len(values)) * grown, dtype, unit(dtype))
 
 
-def _mean(values: Sequence[Value], dtype: str) -> Value:
+def _mean(values: Sequence[BoundedValue], dtype: str) -> BoundedValue:
     if not values:
-        return Value(math.nan) if kind(dtype) == "f" else unknown(settle(math.nan, dtype))
+        return BoundedValue(math.nan) if kind(dtype) == "f" else unknown(settle(math.nan, dtype))
     accumulator = {"f16": "f32", "bf16": "f32"}.get(dtype, dtype)
-    total = _sum([Value(settle(x.v, accumulator), x.slack) for x in values], accumulator)
+    total = _sum([BoundedValue(settle(x.v, accumulator), x.slack) for x in values], accumulator)
     if math.isinf(total.slack) or not finite(total.v):
-        return Value(settle(total.v, dtype), total.slack)
+        return BoundedValue(settle(total.v, dtype), total.slack)
     size = sum(abs(x.v) for x in values)  # terms may be divided before they are added
     slack = total.slack + (unit(accumulator) + _kept(values, accumulator)) * size
     return rounded(total.v / len(values), slack / len(values), dtype, BOUND[dtype])
 
 
-def _logsumexp(values: Sequence[Value], dtype: str) -> Value:
+def _logsumexp(values: Sequence[BoundedValue], dtype: str) -> BoundedValue:
     if _unsure(values):
         return unknown(math.nan)
     if not values:
-        return Value(-math.inf)
+        return BoundedValue(-math.inf)
     top = max((float(x.v) for x in values), key=lambda v: (v != v, v))
     if not finite(top):
-        return Value(top)
+        return BoundedValue(top)
     x = top + math.log(math.fsum(math.exp(float(x.v) - top) for x in values))
     return rounded(x, max(x.slack for x in values) + BOUND[dtype] * (1 + abs(top)), dtype, BOUND[dtype])
 
@@ -143,36 +145,36 @@ def _least(dtype: str, largest: bool) -> Any:
             raise TypeError(f"max of {dtype}")
 
 
-def _extreme(values: Sequence[Value], dtype: str, largest: bool) -> Value:
+def _extreme(values: Sequence[BoundedValue], dtype: str, largest: bool) -> BoundedValue:
     if _unsure(values):
         return unknown(_least(dtype, largest))
     if any(x.v != x.v for x in values):
-        return Value(math.nan)
+        return BoundedValue(math.nan)
     if not values:
-        return Value(_least(dtype, largest))
+        return BoundedValue(_least(dtype, largest))
     best = (max if largest else min)(x.v for x in values)
-    return Value(best, max(x.slack for x in values) if finite(best) else 0.0)
+    return BoundedValue(best, max(x.slack for x in values) if finite(best) else 0.0)
 
 
-def _position(values: Sequence[Value], largest: bool) -> Value:
+def _position(values: Sequence[BoundedValue], largest: bool) -> BoundedValue:
     """The first position of the best value, NaN before all; -1 for none."""
     if not values:
-        return Value(-1)
+        return BoundedValue(-1)
     if _unsure(values):
         return unknown(0)
     for position, x in enumerate(values):
         if x.v != x.v:
-            return Value(position)
+            return BoundedValue(position)
     best = (max if largest else min)(range(len(values)), key=lambda p: (values[p].v, -p if largest else p))
     rivals = [x for p, x in enumerate(values) if p != best and (x.slack or values[best].slack)]
     close = any(
         not finite(x.v) or abs(Fraction(x.v) - Fraction(values[best].v)) <= x.slack + values[best].slack for x in rivals
     )
-    return unknown(best) if close else Value(best)
+    return unknown(best) if close else BoundedValue(best)
 
 
-def _condition(values: Sequence[Value], decisive: bool) -> Value:
+def _condition(values: Sequence[BoundedValue], decisive: bool) -> BoundedValue:
     """any (``decisive`` true) or all: one sure decisive value settles it, whatever is unknown."""
     if any(x.v == decisive and x.slack == 0 for x in values):
-        return Value(decisive)
-    return unknown(not decisive) if _unsure(values) else Value(not decisive)
+        return BoundedValue(decisive)
+    return unknown(not decisive) if _unsure(values) else BoundedValue(not decisive)

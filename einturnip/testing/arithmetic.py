@@ -1,8 +1,9 @@
 """One operation on one number at a time, in plain Python, with a running bound on what rounding may have done.
 
-A ``Value`` is a Python number that its dtype can hold, and ``slack``: how far a correct implementation, which may sum
-in another order and round otherwise, can be from it. Slack 0 means "these bits"; infinite slack means that the language
-does not say (a comparison within the rounding error, an overflow on the edge, the sign of a float zero divided by).
+A ``BoundedValue`` is a Python number that its dtype can hold, and ``slack``: how far a correct implementation, which
+may sum in another order and round otherwise, can be from it. Slack 0 means "these bits"; infinite slack means that
+the language does not say (a comparison within the rounding error, an overflow on the edge, the sign of a float zero
+divided by).
 """
 
 from __future__ import annotations
@@ -29,16 +30,16 @@ _LARGEST = {"f16": 65504.0, "bf16": 3.3895313892515355e38, "f32": 3.402823466385
 _TINIEST = {"f16": 2.0**-24, "bf16": 2.0**-133, "f32": 2.0**-149, "f64": 5e-324}
 
 
-class Value(NamedTuple):
+class BoundedValue(NamedTuple):
     """A number and how far from it a correct answer may be."""
 
     v: Any
     slack: float = 0.0
 
 
-def unknown(v: Plain) -> Value:
+def unknown(v: Plain) -> BoundedValue:
     """A value of which the language says nothing but its dtype."""
-    return Value(v, math.inf)
+    return BoundedValue(v, math.inf)
 
 
 def settle(x: Plain, dtype: str) -> Any:
@@ -73,18 +74,18 @@ def unit(dtype: str) -> float:
     return 4 * 2.0 ** -PRECISION[dtype]
 
 
-def rounded(x: Plain, slack: float, dtype: str, relative: float) -> Value:
+def rounded(x: Plain, slack: float, dtype: str, relative: float) -> BoundedValue:
     """An inexact result: ``x`` rounded to ``dtype``, with its inherited slack and its own of ``relative * |x|``."""
     v = settle(x, dtype)
     if math.isinf(slack) or math.isnan(slack):
         return unknown(v)
     if not finite(x):
-        return Value(v) if kind(dtype) == "f" else unknown(v)
+        return BoundedValue(v) if kind(dtype) == "f" else unknown(v)
     part = "f32" if dtype == "c64" else "f64" if dtype == "c128" else dtype
     slack += relative * abs(x) + 4 * _TINIEST[part]
     if abs(x) + slack >= _LARGEST[part]:
         return unknown(v)
-    return Value(v, slack)
+    return BoundedValue(v, slack)
 
 
 def _exactly(a: Any, b: Any, op: Callable[[Any, Any], Any], result: Any) -> bool:
@@ -97,17 +98,17 @@ def _exactly(a: Any, b: Any, op: Callable[[Any, Any], Any], result: Any) -> bool
     return bool(op(Fraction(a), Fraction(b)) == Fraction(result))
 
 
-def add(a: Value, b: Value, dtype: str, sign: int = 1) -> Value:
+def add(a: BoundedValue, b: BoundedValue, dtype: str, sign: int = 1) -> BoundedValue:
     """a + b, or a - b with ``sign=-1``."""
     if kind(dtype) == "b":
-        return Value(a.v or b.v, a.slack + b.slack)
+        return BoundedValue(a.v or b.v, a.slack + b.slack)
     return _ring(a, b, dtype, (lambda x, y: x + y) if sign > 0 else (lambda x, y: x - y), a.slack + b.slack)
 
 
-def multiply(a: Value, b: Value, dtype: str) -> Value:
+def multiply(a: BoundedValue, b: BoundedValue, dtype: str) -> BoundedValue:
     """a * b."""
     if kind(dtype) == "b":
-        return Value(a.v and b.v, a.slack + b.slack)
+        return BoundedValue(a.v and b.v, a.slack + b.slack)
     if math.isinf(a.slack) or math.isinf(b.slack):
         return unknown(settle(0, dtype))
     if finite(a.v) and finite(b.v):
@@ -118,21 +119,27 @@ def multiply(a: Value, b: Value, dtype: str) -> Value:
     return _ring(a, b, dtype, lambda x, y: x * y, slack)
 
 
-def _ring(a: Value, b: Value, dtype: str, op: Callable[[Any, Any], Any], slack: float) -> Value:
+def _ring(a: BoundedValue, b: BoundedValue, dtype: str, op: Callable[[Any, Any], Any], slack: float) -> BoundedValue:
     if kind(dtype) in "iu":
-        return Value(settle(op(a.v, b.v), dtype), slack)
+        return BoundedValue(settle(op(a.v, b.v), dtype), slack)
     x = op(a.v, b.v)
     if math.isinf(a.slack) or math.isinf(b.slack):
         return unknown(settle(x, dtype))
     if not (finite(a.v) and finite(b.v)):
-        return Value(settle(x, dtype)) if kind(dtype) == "f" and not math.isinf(slack) else unknown(settle(x, dtype))
+        return (
+            BoundedValue(settle(x, dtype))
+            if kind(dtype) == "f" and not math.isinf(slack)
+            else unknown(settle(x, dtype))
+        )
     result = settle(x, dtype)
     if not finite(result):
         return unknown(result)
-    return Value(result) if slack == 0 and _exactly(a.v, b.v, op, result) else rounded(x, slack, dtype, unit(dtype))
+    return (
+        BoundedValue(result) if slack == 0 and _exactly(a.v, b.v, op, result) else rounded(x, slack, dtype, unit(dtype))
+    )
 
 
-def divide(a: Value, b: Value, dtype: str, integers: bool) -> Value:
+def divide(a: BoundedValue, b: BoundedValue, dtype: str, integers: bool) -> BoundedValue:
     """a / b; ``integers`` says that both were integers, so that a zero has no sign."""
     slack = a.slack + b.slack
     if isinstance(a.v, complex) or isinstance(b.v, complex):
@@ -143,58 +150,58 @@ def divide(a: Value, b: Value, dtype: str, integers: bool) -> Value:
     if math.isinf(slack) or (b.v == 0 and not integers and a.v == a.v) or abs(b.v) <= b.slack > 0:
         return unknown(math.nan)
     if b.v == 0:
-        return Value(math.nan if a.v == 0 or a.v != a.v else math.copysign(math.inf, a.v))
+        return BoundedValue(math.nan if a.v == 0 or a.v != a.v else math.copysign(math.inf, a.v))
     q = a.v / b.v
     if not finite(q) or not finite(b.v):
-        return Value(q) if not (finite(a.v) and finite(b.v)) else unknown(q)
+        return BoundedValue(q) if not (finite(a.v) and finite(b.v)) else unknown(q)
     if slack == 0 and math.frexp(b.v)[0] in (0.5, -0.5) and Fraction(settle(q, dtype)) == Fraction(a.v) / Fraction(b.v):
-        return Value(settle(q, dtype))
+        return BoundedValue(settle(q, dtype))
     return rounded(q, (a.slack + abs(q) * b.slack) / (abs(b.v) - b.slack), dtype, BOUND[dtype])
 
 
-def floor_divide(a: Value, b: Value, dtype: str, remainder: bool) -> Value:
+def floor_divide(a: BoundedValue, b: BoundedValue, dtype: str, remainder: bool) -> BoundedValue:
     """a // b or a % b, rounding down as Python and NumPy do; an integer over 0 gives 0."""
     slack = a.slack + b.slack
     if kind(dtype) in "iu":
         v = 0 if b.v == 0 else a.v % b.v if remainder else a.v // b.v
-        return Value(settle(v, dtype), slack)
+        return BoundedValue(settle(v, dtype), slack)
     if slack or b.v == 0 or not finite(a.v) or not finite(b.v):
         return unknown(math.nan)
     quotient = math.floor(Fraction(a.v) / Fraction(b.v))
     x = Fraction(a.v) - Fraction(b.v) * quotient if remainder else Fraction(quotient)
     v = settle(float(x), dtype)
-    return Value(v) if finite(v) and Fraction(v) == x else rounded(float(x), 0.0, dtype, unit(dtype))
+    return BoundedValue(v) if finite(v) and Fraction(v) == x else rounded(float(x), 0.0, dtype, unit(dtype))
 
 
-def power(a: Value, b: Value, dtype: str) -> Value:
+def power(a: BoundedValue, b: BoundedValue, dtype: str) -> BoundedValue:
     """a ^ b."""
     if kind(dtype) in "iu":
-        return Value(settle(pow(a.v, b.v), dtype), a.slack + b.slack) if b.v >= 0 else unknown(0)
+        return BoundedValue(settle(pow(a.v, b.v), dtype), a.slack + b.slack) if b.v >= 0 else unknown(0)
     if math.isinf(a.slack + b.slack) or not finite(a.v) or not finite(b.v):
         return unknown(settle(math.nan, dtype))
     if a.v == 0 and (b.v.real <= 0 or b.slack):
-        return Value(settle(1.0, dtype)) if b.v == 0 and b.slack == 0 else unknown(settle(math.nan, dtype))
+        return BoundedValue(settle(1.0, dtype)) if b.v == 0 and b.slack == 0 else unknown(settle(math.nan, dtype))
     try:
         x = pow(a.v, b.v)
     except OverflowError:
         return unknown(settle(math.inf, dtype))
     if isinstance(x, complex) and kind(dtype) == "f":
-        return Value(math.nan) if a.slack + b.slack == 0 else unknown(math.nan)
+        return BoundedValue(math.nan) if a.slack + b.slack == 0 else unknown(math.nan)
     v = settle(x, dtype)
     whole = kind(dtype) == "f" and a.slack + b.slack == 0 and float(b.v).is_integer() and 0 <= b.v < 8
     if whole and finite(v) and Fraction(a.v) ** int(b.v) == Fraction(v):
-        return Value(v)
+        return BoundedValue(v)
     grown = (abs(a.v) + a.slack) ** abs(b.v) - abs(a.v) ** abs(b.v) if a.slack else 0.0
     if b.slack or (a.slack and (abs(a.v) <= a.slack or b.v.real < 0)):
         return unknown(v)
     return rounded(x, 2 * grown, dtype, BOUND[dtype])
 
 
-def extreme(a: Value, b: Value, largest: bool) -> Value:
+def extreme(a: BoundedValue, b: BoundedValue, largest: bool) -> BoundedValue:
     """max(a, b) or min(a, b); NaN wins."""
     if a.v != a.v or b.v != b.v:
-        return Value(math.nan, math.inf if math.isinf(a.slack + b.slack) else 0.0)
-    return Value((max if largest else min)(a.v, b.v), max(a.slack, b.slack))
+        return BoundedValue(math.nan, math.inf if math.isinf(a.slack + b.slack) else 0.0)
+    return BoundedValue((max if largest else min)(a.v, b.v), max(a.slack, b.slack))
 
 
 _COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
@@ -207,28 +214,28 @@ _COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
 }
 
 
-def compare(op: str, a: Value, b: Value) -> Value:
+def compare(op: str, a: BoundedValue, b: BoundedValue) -> BoundedValue:
     """One comparison; unknown where rounding could turn it."""
     slack = a.slack + b.slack
     holds = bool(_COMPARISONS[op](a.v, b.v))
     unsure = slack > 0 and (math.isinf(slack) or not finite(a.v) or not finite(b.v) or abs(a.v - b.v) <= slack)
-    return unknown(holds) if unsure else Value(holds)
+    return unknown(holds) if unsure else BoundedValue(holds)
 
 
-def convert(x: Value, source: str, target: str) -> Value:
+def convert(x: BoundedValue, source: str, target: str) -> BoundedValue:
     """``astype``; a float that the target integer cannot hold is unknown."""
     if source == target:
         return x
     if kind(target) == "b":
         unsure = x.slack > 0 and abs(x.v) <= x.slack
-        return unknown(bool(x.v)) if unsure or math.isinf(x.slack) else Value(bool(x.v))
+        return unknown(bool(x.v)) if unsure or math.isinf(x.slack) else BoundedValue(bool(x.v))
     if kind(target) in "iu" and kind(source) == "f":
         if not finite(x.v) or math.isinf(x.slack):
             return unknown(0)
         whole = math.trunc(x.v)
         certain = math.trunc(x.v - x.slack) == math.trunc(x.v + x.slack) and settle(whole, target) == whole
-        return Value(whole) if certain else unknown(settle(whole, target))
+        return BoundedValue(whole) if certain else unknown(settle(whole, target))
     v = settle(x.v, target)
     if kind(target) in "iu" or x.slack == 0 or math.isinf(x.slack):
-        return Value(v, math.inf if finite(x.v) and not finite(v) else x.slack)
+        return BoundedValue(v, math.inf if finite(x.v) and not finite(v) else x.slack)
     return rounded(x.v, x.slack, target, unit(target))

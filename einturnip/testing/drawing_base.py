@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from einturnip.testing.kinds import type_of
 from einturnip.testing.labels import standing
 from einturnip.testing.promotion import Type, kind
-from einturnip.testing.ranges import Context, ranges
-from einturnip.testing.terms import Access, Bound, Fn, Index, Number, Size, Term
+from einturnip.testing.ranges import RangeContext, ranges
+from einturnip.testing.terms import AccessTerm, BoundTerm, Fn, IndexTerm, NumberTerm, SizeTerm, Term
 
 Draw: TypeAlias = Callable[[st.SearchStrategy[Any]], Any]
 
@@ -22,7 +22,7 @@ MOST_POINTS = 150
 """Points of one scope's label space: the oracle visits each."""
 
 
-class Tensor(NamedTuple):
+class DrawnTensor(NamedTuple):
     """A name that an equation may read; ``exact`` where no rounding function went into it.
 
     ``below``: its values are integers from 0 up to here, where that is known.
@@ -50,7 +50,7 @@ class Applicable(NamedTuple):
     """
 
     function: Fn
-    given: Mapping[str, Tensor]
+    given: Mapping[str, DrawnTensor]
     numbers: Mapping[str, Term]
     rest: tuple[int, ...]
     exact: tuple[bool, ...]
@@ -58,11 +58,11 @@ class Applicable(NamedTuple):
 
 
 @dataclass
-class World:
+class DrawingContext:
     """What a statement may use. ``counts``: numbers that are sizes and no labels, from their least to their most."""
 
     sizes: Mapping[str, int]
-    names: Mapping[str, Tensor]
+    names: Mapping[str, DrawnTensor]
     exact: bool
     features: frozenset[str] = frozenset()
     counts: Mapping[str, tuple[int, int]] = field(default_factory=dict)
@@ -72,7 +72,7 @@ class World:
 class Drawer:
     """Draws for one statement of one world."""
 
-    def __init__(self, draw: Draw, world: World) -> None:
+    def __init__(self, draw: Draw, world: DrawingContext) -> None:
         self.draw, self.world = draw, world
         self.sizes, self.names, self.exact, self.counts = world.sizes, world.names, world.exact, world.counts
         self.types = {name: tensor.type for name, tensor in world.names.items()}
@@ -130,7 +130,7 @@ class Drawer:
         scope[label] = size
         return label
 
-    def bounds(self, scope: Mapping[str, int], terms: tuple[Term, ...], labels: Iterable[str]) -> tuple[Bound, ...]:
+    def bounds(self, scope: Mapping[str, int], terms: tuple[Term, ...], labels: Iterable[str]) -> tuple[BoundTerm, ...]:
         """The labels as written where they are bound, with a size where nothing else says it, and sometimes anyway."""
         wanted = [x for x in scope if x in frozenset(labels)]
         known = {x: size for x, size in scope.items() if x not in wanted}
@@ -139,7 +139,7 @@ class Drawer:
         for label in wanted:
             unsized = self.is_sized(label, {**known, label: scope[label]}, terms) and not self.seldom()
             known[label] = scope[label]
-            bounds.append(Bound(label, None if unsized else self.size_term(scope[label], scope)))
+            bounds.append(BoundTerm(label, None if unsized else self.size_term(scope[label], scope)))
         return tuple(bounds)
 
     def is_sized(self, label: str, scope: Mapping[str, int], terms: tuple[Term, ...]) -> bool:
@@ -149,7 +149,9 @@ class Drawer:
             return axes <= {scope[label]}
         around = {x: size for x, size in scope.items() if x != label}
         try:
-            return ranges((Bound(label),), terms, Context(self.sizes, self.shapes, around)) == {label: scope[label]}
+            return ranges((BoundTerm(label),), terms, RangeContext(self.sizes, self.shapes, around)) == {
+                label: scope[label]
+            }
         except (ValueError, KeyError):
             return False
 
@@ -161,7 +163,7 @@ class Drawer:
         """A size as a number or, where no label hides it, as a name."""
         names = [name for name, s in self.sizes.items() if s == size and name not in scope]
         names += [name for name, (least, most) in self.counts.items() if least == most == size]
-        return self.pick((*map(Size, names), Number(size)))  # type: ignore[no-any-return]
+        return self.pick((*map(SizeTerm, names), NumberTerm(size)))  # type: ignore[no-any-return]
 
     # --- what goes with what ----------------------------------------------------------------------------------------
 
@@ -183,19 +185,19 @@ class Drawer:
         for weak, strong in ((a, b), (b, a)):
             if strong.type.strength != "strong" or kind(strong.type.dtype) in "fc":
                 continue
-            if weak.type.strength == "python" and not isinstance(weak.term, Number | Size):
+            if weak.type.strength == "python" and not isinstance(weak.term, NumberTerm | SizeTerm):
                 return False
-            if weak.type.strength == "soft" and not isinstance(weak.term, Index) and strong.type.dtype != "i64":
+            if weak.type.strength == "soft" and not isinstance(weak.term, IndexTerm) and strong.type.dtype != "i64":
                 return False
         return True
 
     def tensors(self) -> list[Drawn]:
         """Every name that may be read, without its labels."""
-        return [Drawn(Access(name), t.type, t.exact) for name, t in self.names.items()]
+        return [Drawn(AccessTerm(name), t.type, t.exact) for name, t in self.names.items()]
 
     def name(self, drawn: Drawn) -> str:
         """The name of a tensor."""
-        assert isinstance(drawn.term, Access)
+        assert isinstance(drawn.term, AccessTerm)
         return drawn.term.name
 
     def shape(self, drawn: Drawn) -> tuple[int, ...]:

@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from einturnip.testing.drawing_base import Applicable, Drawn, Tensor
+from einturnip.testing.drawing_base import Applicable, Drawn, DrawnTensor
 from einturnip.testing.drawing_indices import IndexDrawer
 from einturnip.testing.labels import has_rest, shown_labels
 from einturnip.testing.promotion import kind
-from einturnip.testing.terms import Access, Binary, Call, Number, Parameter, Rest, Term, Unary
+from einturnip.testing.terms import (
+    AccessTerm,
+    BinaryTerm,
+    CallTerm,
+    DrawnParameter,
+    NumberTerm,
+    RestTerm,
+    Term,
+    UnaryTerm,
+)
 
 Labels = dict[str, str]
 
@@ -45,7 +54,7 @@ class CallDrawer(IndexDrawer):
                 return None
             arguments[parameter.name] = drawn
         placed, named = self._placed(applicable)
-        call = Call(
+        call = CallTerm(
             applicable.function,
             tuple(arguments[name].term for name in placed),
             tuple((name, arguments[name].term) for name in named),
@@ -136,7 +145,7 @@ class CallDrawer(IndexDrawer):
         """A label for one that the function binds: a new one, or again one that stands for another of its labels."""
         together = [p.labels for p in applicable.function.parameters if p.labels is not None and mine in p.labels]
         beside = {own[x] for labels in together for x in labels if isinstance(x, str) and x in own}
-        beside |= {x for labels in together if any(isinstance(y, Rest) for y in labels) for x in rest}
+        beside |= {x for labels in together if any(isinstance(y, RestTerm) for y in labels) for x in rest}
         again = [x for x in own.values() if scope.get(x) == size and x not in beside]
         if again and self.pick((False, True)):
             return self.pick(again)  # type: ignore[no-any-return]
@@ -147,7 +156,7 @@ class CallDrawer(IndexDrawer):
 
     def _argument(
         self,
-        parameter: Parameter,
+        parameter: DrawnParameter,
         applicable: Applicable,
         own: Labels,
         rest: tuple[str, ...],
@@ -155,7 +164,7 @@ class CallDrawer(IndexDrawer):
     ) -> Drawn | None:
         if parameter.name in applicable.numbers:
             number = applicable.numbers[parameter.name]
-            if isinstance(number, Number) and type(number.value) is int:
+            if isinstance(number, NumberTerm) and type(number.value) is int:
                 number = self.size_term(number.value, scope)
             return self.node(number)
         wanted = applicable.given[parameter.name]
@@ -175,20 +184,20 @@ class CallDrawer(IndexDrawer):
         return set(scope.values()).issuperset(self.shape(drawn))
 
     def _pointwise(self, drawn: Drawn, scope: Mapping[str, int]) -> Drawn:
-        assert isinstance(drawn.term, Access)
+        assert isinstance(drawn.term, AccessTerm)
         labels = tuple(self.pick([x for x, s in scope.items() if s == size]) for size in self.shape(drawn))
-        return self.node(Access(drawn.term.name, labels), drawn)
+        return self.node(AccessTerm(drawn.term.name, labels), drawn)
 
-    def _shaped(self, drawn: Drawn, labels: tuple[str, ...], wanted: Tensor) -> Drawn:
+    def _shaped(self, drawn: Drawn, labels: tuple[str, ...], wanted: DrawnTensor) -> Drawn:
         """A tensor as an argument: itself, or a term that shows its labels in the same order."""
-        assert isinstance(drawn.term, Access)
-        access = self.node(Access(drawn.term.name, labels), drawn)
+        assert isinstance(drawn.term, AccessTerm)
+        access = self.node(AccessTerm(drawn.term.name, labels), drawn)
         others: list[Term] = []
         if kind(wanted.type.dtype) != "b":
             others = [
-                Unary("-", access.term),
-                Binary("*", access.term, Number(2)),
-                Binary("+", access.term, access.term),
+                UnaryTerm("-", access.term),
+                BinaryTerm("*", access.term, NumberTerm(2)),
+                BinaryTerm("+", access.term, access.term),
             ]
         found = self.node(self.pick((access.term, access.term, *others)), access)
         return found if found.type == wanted.type else access

@@ -13,29 +13,29 @@ from einturnip.testing.drawing_terms import TermDrawer
 from einturnip.testing.labels import shown_labels
 from einturnip.testing.promotion import Type, kind
 from einturnip.testing.terms import (
-    Access,
-    Aggregate,
-    Binary,
-    Bound,
-    Colon,
-    Fixed,
-    Function,
-    Group,
-    Index,
-    Joined,
-    Keyed,
+    AccessTerm,
+    AggregateTerm,
+    BinaryTerm,
+    BoundTerm,
+    ColonTerm,
+    DrawnStatement,
+    FixedTerm,
+    FunctionTerm,
+    GroupTerm,
+    IndexTerm,
+    JoinedTerm,
+    KeyedTerm,
     Left,
-    Number,
+    NumberTerm,
     Position,
-    Slice,
-    Statement,
+    SliceTerm,
 )
 
 
-class Equation(NamedTuple):
+class DrawnEquation(NamedTuple):
     """A statement without its name, and what it makes. ``replaces``: the name that it must have."""
 
-    statement: Statement
+    statement: DrawnStatement
     shape: tuple[int, ...]
     exact: bool
     replaces: str | None = None
@@ -44,9 +44,9 @@ class Equation(NamedTuple):
 class EquationDrawer(TermDrawer):
     """Draws the right side and the left side's labels of one statement."""
 
-    def statement(self) -> Equation:
+    def statement(self) -> DrawnEquation:
         """One equation of any form."""
-        forms: list[tuple[str, Callable[[], Equation | None]]] = [
+        forms: list[tuple[str, Callable[[], DrawnEquation | None]]] = [
             ("", lambda: self.equation(self.pick((1, 2, 3, 0)))),
             ("", lambda: self.equation(self.pick((1, 2)))),
             ("", self.einstein),
@@ -61,13 +61,13 @@ class EquationDrawer(TermDrawer):
         wanted = [form for feature, form in forms if not feature or feature in self.world.features]
         return self.pick(wanted)() or self.equation(self.pick((1, 0)))
 
-    def equation(self, rank: int) -> Equation:
+    def equation(self, rank: int) -> DrawnEquation:
         """Labels on the left, mostly the axes of some tensor in any order, and a term over them."""
         scope = self.left_scope(rank)
         body = self.number_term(scope, 3) if self.pick((True,) * 5 + (False,)) else self.condition(scope, 2)
         bounds = self.bounds(scope, (body.term,), scope)
-        statement = Statement("", bounds, body.term, hints=self._hints(scope))
-        return Equation(statement, tuple(scope.values()), body.exact)
+        statement = DrawnStatement("", bounds, body.term, hints=self._hints(scope))
+        return DrawnEquation(statement, tuple(scope.values()), body.exact)
 
     def left_scope(self, rank: int) -> dict[str, int]:
         """Labels with their sizes for a left side."""
@@ -90,7 +90,7 @@ class EquationDrawer(TermDrawer):
 
     # --- Einstein's convention --------------------------------------------------------------------------------------
 
-    def einstein(self) -> Equation | None:
+    def einstein(self) -> DrawnEquation | None:
         """A product whose labels missing on the left are summed."""
         scope: dict[str, int] = {}
         body: Drawn | None = None
@@ -99,36 +99,36 @@ class EquationDrawer(TermDrawer):
             if not fitting:
                 break
             factor = self._einstein_access(self.pick(fitting), scope)
-            body = factor if body is None else self.node(Binary("*", body.term, factor.term), body, factor)
+            body = factor if body is None else self.node(BinaryTerm("*", body.term, factor.term), body, factor)
         if body is None or math.prod(scope.values()) > 10 * MOST_POINTS:
             return None
         if body.type.dtype != "bool" and self.pick((False, True)):
-            body = self.node(Binary("*", Number(2), body.term), body)
+            body = self.node(BinaryTerm("*", NumberTerm(2), body.term), body)
         left = self.pick_some(shown_labels(body.term))
         bounds = self.bounds({x: scope[x] for x in left}, (body.term,), left)
         if not self.are_sized({x: scope[x] for x in scope if x not in left}, body.term):
             return None
-        return Equation(Statement("", bounds, body.term), tuple(scope[x] for x in left), body.exact)
+        return DrawnEquation(DrawnStatement("", bounds, body.term), tuple(scope[x] for x in left), body.exact)
 
     def _einstein_access(self, drawn: Drawn, scope: dict[str, int]) -> Drawn:
-        assert isinstance(drawn.term, Access)
+        assert isinstance(drawn.term, AccessTerm)
         positions: list[Position] = []
         for size in self.shape(drawn):
             fitting: list[Position] = [x for x, s in scope.items() if s == size]
             pairs = [(x, y) for x, s in scope.items() for y, t in scope.items() if x != y and s + t - 1 == size]
             if pairs and self.may("indices"):
                 a, b = self.pick(pairs)
-                positions.append(Binary("+", Index(a), Index(b)))
+                positions.append(BinaryTerm("+", IndexTerm(a), IndexTerm(b)))
                 continue
             names = (*self.label_names(size), *self.more_names())
             label = self.pick((*fitting, *[x for x in names if x not in scope][:1]))
             scope[label] = size
             positions.append(label)
-        return self.node(Access(drawn.term.name, tuple(positions)), drawn)
+        return self.node(AccessTerm(drawn.term.name, tuple(positions)), drawn)
 
     # --- aggregation by key -----------------------------------------------------------------------------------------
 
-    def scatter(self) -> Equation | None:
+    def scatter(self) -> DrawnEquation | None:
         """``Y[k[i]: g, d] = sum[i] X[i, d]``."""
         plain = self.left_scope(self.pick((0, 1)))
         scope, own = dict(plain), list[str]()
@@ -145,14 +145,14 @@ class EquationDrawer(TermDrawer):
         if not own or not self.are_sized(plain, *terms):
             return None
         exact = op not in ("mean", "logsumexp")
-        body = self.node(Aggregate(op, self.bounds(scope, terms, own), x.term), x, exact=exact)
-        keyed = Keyed(key.term, self.size_term(groups, scope))
+        body = self.node(AggregateTerm(op, self.bounds(scope, terms, own), x.term), x, exact=exact)
+        keyed = KeyedTerm(key.term, self.size_term(groups, scope))
         place = self.pick(range(len(plain) + 1))
-        left: list[Left] = list(map(Bound, plain))
+        left: list[Left] = list(map(BoundTerm, plain))
         shape = list(plain.values())
         left.insert(place, keyed)
         shape.insert(place, groups)
-        return Equation(Statement("", tuple(left), body.term), tuple(shape), body.exact)
+        return DrawnEquation(DrawnStatement("", tuple(left), body.term), tuple(shape), body.exact)
 
     def _key(self, groups: int, scope: Mapping[str, int], own: list[str]) -> Drawn | None:
         """An integer below ``groups`` that hangs on one of the aggregation's labels."""
@@ -161,13 +161,13 @@ class EquationDrawer(TermDrawer):
             found = self.access(self.pick(known), scope, guards=False)
         else:
             found = self.integer(scope)
-            found = self.node(Binary("%", found.term, Number(groups)), found)
-        labels = shown_labels(Access("", (found.term,)))
+            found = self.node(BinaryTerm("%", found.term, NumberTerm(groups)), found)
+        labels = shown_labels(AccessTerm("", (found.term,)))
         return found if set(labels) & set(own) and set(labels) <= set(scope) else None
 
     # --- slices -----------------------------------------------------------------------------------------------------
 
-    def sliced(self) -> Equation | None:
+    def sliced(self) -> DrawnEquation | None:
         """``Y[:, j] = X[1:3, j] * V[:2]``: one or two tensors, some axes of each sliced."""
         fitting = [x for x in self.tensors() if any(self.shape(x))]
         if not fitting:
@@ -180,25 +180,25 @@ class EquationDrawer(TermDrawer):
         more = self._sliced_access(self.pick(fitting), slices, scope) if self.seldom(1) else None
         if more and self.compatible(body, more):
             op = self.pick("*+") if more.type.dtype != "bool" else "*"
-            body = self.node(Binary(op, body.term, more.term), body, more)
+            body = self.node(BinaryTerm(op, body.term, more.term), body, more)
         scope = {x: scope[x] for x in shown_labels(body.term)}
-        left: list[Left] = list(map(Bound, self.draw(st.permutations(tuple(scope)))))
-        shape = [scope[b.label] for b in left if isinstance(b, Bound)]
+        left: list[Left] = list(map(BoundTerm, self.draw(st.permutations(tuple(scope)))))
+        shape = [scope[b.label] for b in left if isinstance(b, BoundTerm)]
         for size in slices:
             place = self.pick(range(self._last_colon(left), len(left) + 1))
-            left.insert(place, Colon())
+            left.insert(place, ColonTerm())
             shape.insert(place, size)
         if math.prod(shape) > MOST_POINTS:
             return None
-        return Equation(Statement("", tuple(left), body.term), tuple(shape), body.exact)
+        return DrawnEquation(DrawnStatement("", tuple(left), body.term), tuple(shape), body.exact)
 
     def _last_colon(self, left: list[Left]) -> int:
         """Where the next colon may stand: after those that are there."""
-        return max((k + 1 for k, x in enumerate(left) if isinstance(x, Colon)), default=0)
+        return max((k + 1 for k, x in enumerate(left) if isinstance(x, ColonTerm)), default=0)
 
     def _sliced_access(self, drawn: Drawn, slices: list[int], scope: dict[str, int]) -> Drawn | None:
         """A tensor with slices of the sizes so far, as many as it has room for, and labels on its other axes."""
-        assert isinstance(drawn.term, Access)
+        assert isinstance(drawn.term, AccessTerm)
         first, used = not slices, 0
         positions: list[Position] = []
         for size in self.shape(drawn):
@@ -213,16 +213,16 @@ class EquationDrawer(TermDrawer):
             if label is None:
                 return None
             positions.append(label)
-        return self.node(Access(drawn.term.name, tuple(positions)), drawn) if slices else None
+        return self.node(AccessTerm(drawn.term.name, tuple(positions)), drawn) if slices else None
 
-    def _slice(self, size: int, length: int) -> Slice:
+    def _slice(self, size: int, length: int) -> SliceTerm:
         start = self.pick(range(size - length + 1))
-        stop = None if start + length == size and self.pick((True, False)) else Number(start + length)
-        return Slice(None if start == 0 and self.pick((True, False)) else Number(start), stop)
+        stop = None if start + length == size and self.pick((True, False)) else NumberTerm(start + length)
+        return SliceTerm(None if start == 0 and self.pick((True, False)) else NumberTerm(start), stop)
 
     # --- slices replaced --------------------------------------------------------------------------------------------
 
-    def replacement(self, within: frozenset[str] | None = None) -> Equation | None:
+    def replacement(self, within: frozenset[str] | None = None) -> DrawnEquation | None:
         """``H[t, d] = h[d]``: a tensor with one slice anew."""
         fitting = [x for x in self.tensors() if self.shape(x) and 0 not in self.shape(x)]
         if within is not None:
@@ -234,24 +234,24 @@ class EquationDrawer(TermDrawer):
         fixed = self.pick(range(len(shape)))
         for axis, size in enumerate(shape):
             if axis == fixed:
-                left.append(Fixed(self.constant(size)))
+                left.append(FixedTerm(self.constant(size)))
                 continue
             label = self.new_label(scope, frozenset(scope), size)
             if label is None:
                 return None
-            left.append(Bound(label))
+            left.append(BoundTerm(label))
         body = self.number_term(scope, 2)
         if within is not None or self.pick((True, False)):
-            body = self.as_type(body, old.type) or old._replace(term=Number(old.type.dtype == "bool" or 1))
+            body = self.as_type(body, old.type) or old._replace(term=NumberTerm(old.type.dtype == "bool" or 1))
         if "c" in (kind(old.type.dtype), kind(body.type.dtype)) and old.type != body.type:
             return None
         if old.type != body.type and not self.compatible(old, body):
             return None
-        indices = tuple(x.label if isinstance(x, Bound) else Number(0) for x in left)
-        if not self.are_sized(scope, body.term, Access(self.name(old), indices)):
+        indices = tuple(x.label if isinstance(x, BoundTerm) else NumberTerm(0) for x in left)
+        if not self.are_sized(scope, body.term, AccessTerm(self.name(old), indices)):
             return None
-        statement = Statement("", tuple(left), body.term)
-        return Equation(statement, shape, old.exact and body.exact, self.name(old))
+        statement = DrawnStatement("", tuple(left), body.term)
+        return DrawnEquation(statement, shape, old.exact and body.exact, self.name(old))
 
     def as_type(self, drawn: Drawn, wanted: Type) -> Drawn | None:
         """The term cast to a type, if that can be."""
@@ -264,15 +264,15 @@ class EquationDrawer(TermDrawer):
             return None
         if drawn.type.strength == "python" and kind(wanted.dtype) in "iu" and wanted.dtype != "i64":
             return None  # a literal that does not fit is an error
-        return self.node(Function(wanted.dtype, (drawn.term,)), drawn)
+        return self.node(FunctionTerm(wanted.dtype, (drawn.term,)), drawn)
 
     # --- axes put together ------------------------------------------------------------------------------------------
 
-    def concatenation(self) -> Equation | None:
+    def concatenation(self) -> DrawnEquation | None:
         """``Z[i | j, d] = X[i, d] | Y[j, d]``."""
         others = self.left_scope(self.pick((0, 1)))
         parts: list[Drawn] = []
-        own: list[Bound] = []
+        own: list[BoundTerm] = []
         length, sized = 0, not others
         for _ in range(self.pick((2, 3))):
             scope = dict(others)
@@ -291,12 +291,12 @@ class EquationDrawer(TermDrawer):
         if not sized and not self.are_sized(others):
             return None
         place = self.pick(range(len(others) + 1))
-        left: list[Left] = list(map(Bound, others))
+        left: list[Left] = list(map(BoundTerm, others))
         shape = list(others.values())
-        left.insert(place, Joined(tuple(own)))
+        left.insert(place, JoinedTerm(tuple(own)))
         shape.insert(place, length)
-        statement = Statement("", tuple(left), parts[0].term, tuple(p.term for p in parts[1:]))
-        return Equation(statement, tuple(shape), all(p.exact for p in parts))
+        statement = DrawnStatement("", tuple(left), parts[0].term, tuple(p.term for p in parts[1:]))
+        return DrawnEquation(statement, tuple(shape), all(p.exact for p in parts))
 
     def _anchored(self, scope: Mapping[str, int]) -> Drawn | None:
         """A tensor on whose axes the labels stand."""
@@ -308,12 +308,12 @@ class EquationDrawer(TermDrawer):
         for size in self.shape(found):
             labels.append(next(x for x, s in free.items() if s == size))
             del free[labels[-1]]
-        return self.node(Access(self.name(found), tuple(labels)), found)
+        return self.node(AccessTerm(self.name(found), tuple(labels)), found)
 
     def _joinable(self, a: Drawn, b: Drawn) -> bool:
         return a.type == b.type or self.compatible(a, b)
 
-    def merge(self) -> Equation | None:
+    def merge(self) -> DrawnEquation | None:
         """``Z[(h e), s] = X[s, h, e]``."""
         scope = self.left_scope(self.pick((2, 3)))
         if len(scope) < 2:
@@ -327,14 +327,14 @@ class EquationDrawer(TermDrawer):
         if body is None:
             return None
         left: list[Left] = list(self.bounds(scope, (body.term,), scope))
-        left[first : first + 2] = [Group((group[0], group[1]))]
+        left[first : first + 2] = [GroupTerm((group[0], group[1]))]
         sizes = list(scope.values())
         sizes[first : first + 2] = [sizes[first] * sizes[first + 1]]
-        return Equation(Statement("", tuple(left), body.term), tuple(sizes), body.exact)
+        return DrawnEquation(DrawnStatement("", tuple(left), body.term), tuple(sizes), body.exact)
 
     # --- functions --------------------------------------------------------------------------------------------------
 
-    def calling(self) -> Equation | None:
+    def calling(self) -> DrawnEquation | None:
         """``Y[s, e] = f(X[s, d])``, which may make labels."""
         fitting = [f for f in self.world.functions if len(f.function.returns) == 1]
         if not fitting:
@@ -354,16 +354,16 @@ class EquationDrawer(TermDrawer):
             shape.append(next(sizes) if label in made else scope[label])
         if self._misnamed(order, shape):
             return None
-        left = [Bound(x) for x in order]
+        left = [BoundTerm(x) for x in order]
         if not self.are_sized({x: scope[x] for x in order if x not in made}, call.term):
             return None
-        return Equation(Statement("", tuple(left), call.term), tuple(shape), call.exact)
+        return DrawnEquation(DrawnStatement("", tuple(left), call.term), tuple(shape), call.exact)
 
     def _misnamed(self, labels: Sequence[str], sizes: Sequence[int]) -> bool:
         """True where a label carries the name of a dim of another size."""
         return any(self.sizes.get(x, size) != size for x, size in zip(labels, sizes, strict=True))
 
-    def rebinding(self, name: str) -> Equation | None:
+    def rebinding(self, name: str) -> DrawnEquation | None:
         """A new version of a tensor with the shape and dtype of the old."""
         old, scope = self.names[name], dict[str, int]()
         if any(self.new_label(scope, frozenset(scope), size) is None for size in old.shape):
@@ -371,5 +371,5 @@ class EquationDrawer(TermDrawer):
         body = self.as_type(self.number_term(scope, 2), old.type)
         if body is None:
             return None
-        statement = Statement("", self.bounds(scope, (body.term,), scope), body.term)
-        return Equation(statement, old.shape, old.exact and body.exact, name)
+        statement = DrawnStatement("", self.bounds(scope, (body.term,), scope), body.term)
+        return DrawnEquation(statement, old.shape, old.exact and body.exact, name)

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from einturnip.testing.drawing_base import Applicable, Draw, Drawer, Drawn, Tensor, World
+from einturnip.testing.drawing_base import Applicable, Draw, Drawer, DrawingContext, Drawn, DrawnTensor
 from einturnip.testing.drawing_steps import StepDrawer
 from einturnip.testing.kinds import type_of
 from einturnip.testing.labels import accesses, free_labels, has_rest, rewritten, shown_labels, standing
 from einturnip.testing.terms import (
-    Access,
-    Fixed,
+    AccessTerm,
+    DrawnParameter,
+    DrawnStatement,
+    FixedTerm,
     Fn,
-    Keyed,
-    Number,
-    Parameter,
-    Rest,
-    Statement,
+    KeyedTerm,
+    NumberTerm,
+    RestTerm,
     Step,
     Term,
 )
@@ -29,8 +29,8 @@ OWN = ("a", "i", "b", "n", "c", "d", "e", "f", "g", "h")
 class _Signature:
     """The parameters as they are drawn."""
 
-    parameters: list[Parameter] = field(default_factory=list)
-    given: dict[str, Tensor] = field(default_factory=dict)
+    parameters: list[DrawnParameter] = field(default_factory=list)
+    given: dict[str, DrawnTensor] = field(default_factory=dict)
     sizes: dict[str, int] = field(default_factory=dict)
     numbers: dict[str, Term] = field(default_factory=dict)
     counts: dict[str, tuple[int, int]] = field(default_factory=dict)
@@ -39,10 +39,10 @@ class _Signature:
     @property
     def resting(self) -> frozenset[str]:
         """The parameters with ``...``."""
-        return frozenset(p.name for p in self.parameters if p.labels and isinstance(p.labels[0], Rest))
+        return frozenset(p.name for p in self.parameters if p.labels and isinstance(p.labels[0], RestTerm))
 
 
-def draw_function(draw: Draw, world: World, name: str) -> Applicable | None:
+def draw_function(draw: Draw, world: DrawingContext, name: str) -> Applicable | None:
     """A function over tensors like some that there are; None where there are none."""
     drawer = Drawer(draw, world)
     signature = _Signature()
@@ -52,14 +52,14 @@ def draw_function(draw: Draw, world: World, name: str) -> Applicable | None:
         return None
     _add_scalars(drawer, signature)
     numbers = {
-        name: Tensor((), type_of(number, {}), exact=True)
+        name: DrawnTensor((), type_of(number, {}), exact=True)
         for name, number in signature.numbers.items()
         if name not in signature.counts
     }
     given = {**signature.given, **numbers}
     features = world.features - {"functions", "hints"} - ({"loops"} if signature.resting else set())
     functions = () if signature.resting else world.functions
-    inner = World(signature.sizes, given, world.exact, features, signature.counts, functions)
+    inner = DrawingContext(signature.sizes, given, world.exact, features, signature.counts, functions)
     steps = StepDrawer(draw, inner, frozenset((signature.parameters[0].name,)))
     for _ in range(drawer.pick((0, 1, 2))):
         steps.step()
@@ -83,36 +83,36 @@ def _add_tensor(drawer: Drawer, signature: _Signature, name: str) -> None:
     if not fitting:
         return
     tensor = drawer.pick(fitting)
-    shape, labels = tensor.shape, list[str | Rest]()
+    shape, labels = tensor.shape, list[str | RestTerm]()
     if signature.rest is None and not signature.parameters and len(shape) > 1 and drawer.pick((True, False)):
         signature.rest = shape[:1]
     if signature.rest and shape[:1] == signature.rest and len(shape) > 1:
-        shape, labels = shape[1:], [Rest()]
+        shape, labels = shape[1:], [RestTerm()]
     for size in shape:
         known = [x for x, s in signature.sizes.items() if s == size and x not in labels]
         free = [x for x in OWN if x not in signature.sizes]
         label = drawer.pick((*known, *free[:2]))
         signature.sizes[label] = size
         labels.append(label)
-    signature.parameters.append(Parameter(name, tuple(labels)))
-    signature.given[name] = Tensor(shape, tensor.type, tensor.exact)
+    signature.parameters.append(DrawnParameter(name, tuple(labels)))
+    signature.given[name] = DrawnTensor(shape, tensor.type, tensor.exact)
 
 
 def _add_scalars(drawer: Drawer, signature: _Signature) -> None:
     """Perhaps a scalar that takes labels point by point, a number, and a size."""
     points = [t for t in drawer.names.values() if t.type.strength == "strong" and t.type.dtype != "bool"]
     if points and drawer.seldom(3):
-        signature.parameters.append(Parameter("x"))
+        signature.parameters.append(DrawnParameter("x"))
         signature.given["x"] = drawer.pick(points)._replace(shape=(), below=None)
-    numbers: list[Parameter] = []
+    numbers: list[DrawnParameter] = []
     if drawer.seldom(3):
-        value = drawer.pick((Number(0.5), Number(2)))
-        numbers.append(Parameter("eps", None, drawer.pick((value, None, Number(1.5)))))
+        value = drawer.pick((NumberTerm(0.5), NumberTerm(2)))
+        numbers.append(DrawnParameter("eps", None, drawer.pick((value, None, NumberTerm(1.5)))))
         signature.numbers["eps"] = value
     if drawer.seldom(3):
         size = drawer.pick((2, 1, 3))
-        numbers.append(Parameter("w", None, drawer.pick((None, Number(size)))))
-        signature.numbers["w"], signature.counts["w"] = Number(size), (size, size)
+        numbers.append(DrawnParameter("w", None, drawer.pick((None, NumberTerm(size)))))
+        signature.numbers["w"], signature.counts["w"] = NumberTerm(size), (size, size)
     signature.parameters += sorted(numbers, key=lambda p: p.default is not None)
 
 
@@ -131,7 +131,7 @@ def _returned(steps: StepDrawer, signature: _Signature) -> tuple[Drawn, dict[str
     if free_labels(term.term) <= alone and sized and rests:
         return term, {x: scope[x] for x in shown if x not in signature.sizes}
     first = signature.parameters[0]
-    access = Access(first.name, tuple(x for x in first.labels or () if isinstance(x, str)))
+    access = AccessTerm(first.name, tuple(x for x in first.labels or () if isinstance(x, str)))
     return drawer.node(access, Drawn(access, signature.given[first.name].type, signature.given[first.name].exact)), {}
 
 
@@ -144,16 +144,18 @@ def _with_rest(steps: list[Step], resting: frozenset[str]) -> tuple[list[Step], 
     for step in steps:
         if not resting:
             return steps, resting
-        assert isinstance(step, Statement)
+        assert isinstance(step, DrawnStatement)
         parts = [any(a.name in resting for a, _ in accesses(t)) for t in (step.body, *step.others)]
-        keyed = any(a.name in resting for x in step.bounds if isinstance(x, Keyed) for a, _ in accesses(x.key))
-        touched, replaced = any(parts) or keyed, any(isinstance(x, Fixed) for x in step.bounds)
+        keyed = any(a.name in resting for x in step.bounds if isinstance(x, KeyedTerm) for a, _ in accesses(x.key))
+        touched, replaced = any(parts) or keyed, any(isinstance(x, FixedTerm) for x in step.bounds)
         if (step.others and len(set(parts)) > 1) or (replaced and touched and step.name not in resting):
             return None
         if touched or (replaced and step.name in resting):
-            bounds = tuple(replace(x, key=_at_rest(x.key, resting)) if isinstance(x, Keyed) else x for x in step.bounds)
+            bounds = tuple(
+                replace(x, key=_at_rest(x.key, resting)) if isinstance(x, KeyedTerm) else x for x in step.bounds
+            )
             terms = [_at_rest(t, resting) for t in (step.body, *step.others)]
-            drawn.append(Statement(step.name, (Rest(), *bounds), terms[0], tuple(terms[1:])))
+            drawn.append(DrawnStatement(step.name, (RestTerm(), *bounds), terms[0], tuple(terms[1:])))
             resting |= {step.name}
         else:
             drawn.append(step)
@@ -165,8 +167,8 @@ def _at_rest(term: Term, resting: frozenset[str]) -> Term:
     """The term with ``...`` in every access to a tensor that has it."""
 
     def change(term: Term) -> Term:
-        if isinstance(term, Access) and term.name in resting:
-            return replace(term, indices=(Rest(), *term.indices))
+        if isinstance(term, AccessTerm) and term.name in resting:
+            return replace(term, indices=(RestTerm(), *term.indices))
         return term
 
     return rewritten(term, change)

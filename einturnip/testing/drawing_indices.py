@@ -8,7 +8,18 @@ from typing import Any
 
 from einturnip.testing.drawing_base import Drawer, Drawn
 from einturnip.testing.promotion import kind
-from einturnip.testing.terms import Access, Binary, Group, Guarded, Index, Number, Position, Size, Term, Unary
+from einturnip.testing.terms import (
+    AccessTerm,
+    BinaryTerm,
+    GroupTerm,
+    GuardedTerm,
+    IndexTerm,
+    NumberTerm,
+    Position,
+    SizeTerm,
+    Term,
+    UnaryTerm,
+)
 
 
 class IndexDrawer(Drawer):
@@ -20,9 +31,9 @@ class IndexDrawer(Drawer):
 
     def access(self, drawn: Drawn, scope: Mapping[str, int], guards: bool = True) -> Drawn:
         """A tensor at labels in scope, or at indices made of them."""
-        assert isinstance(drawn.term, Access)
+        assert isinstance(drawn.term, AccessTerm)
         positions = tuple(self.position(size, scope, drawn, guards) for size in self.shape(drawn))
-        return self.node(Access(drawn.term.name, positions), drawn)
+        return self.node(AccessTerm(drawn.term.name, positions), drawn)
 
     def can_access(self, drawn: Drawn, scope: Mapping[str, int]) -> bool:
         """Whether there is an index for each axis."""
@@ -64,14 +75,14 @@ class IndexDrawer(Drawer):
         makers: list[Callable[[], Position]] = []
         for other, more in scope.items():
             if other != label and extent + more - 1 <= size:
-                makers.append(lambda other=other: Binary("+", Index(label), Index(other)))  # type: ignore[misc]
+                makers.append(lambda other=other: BinaryTerm("+", IndexTerm(label), IndexTerm(other)))  # type: ignore[misc]
             if (
                 other != label
                 and extent * more == size
                 and not self.ragged & {label, other}
                 and "reshaping" in self.world.features
             ):
-                makers.append(lambda other=other: Group((label, other)))  # type: ignore[misc]
+                makers.append(lambda other=other: GroupTerm((label, other)))  # type: ignore[misc]
         return makers
 
     # --- affine indices ---------------------------------------------------------------------------------------------
@@ -80,42 +91,42 @@ class IndexDrawer(Drawer):
         """A number on the axis; a loop's variable where it is."""
         counts = [name for name, (_, most) in self.counts.items() if most < size]
         if counts and self.pick((True, True, False)):
-            return Size(self.pick(counts))
+            return SizeTerm(self.pick(counts))
         return self.number(self.pick(range(size)))
 
     def number(self, value: int) -> Term:
         """A number in index arithmetic, perhaps by a size."""
         if self.labels_as_dims or not self.sizes or not self.seldom(4):
-            return Number(value) if value >= 0 else Unary("-", Number(-value))
+            return NumberTerm(value) if value >= 0 else UnaryTerm("-", NumberTerm(-value))
         name = self.pick(self.sizes)
         less = self.sizes[name] - value
         if less == 0:
-            return Binary("*", Size(name), Number(1))
-        return Binary("-" if less > 0 else "+", Size(name), Number(abs(less)))
+            return BinaryTerm("*", SizeTerm(name), NumberTerm(1))
+        return BinaryTerm("-" if less > 0 else "+", SizeTerm(name), NumberTerm(abs(less)))
 
     def shifted(self, label: str, extent: int, size: int) -> Term:
         """``i + 2``, ``i + t`` or ``3 - i``."""
         room = size - extent
         fitting = [name for name, (_, most) in self.counts.items() if most <= room]
         if fitting and self.pick((True, False)):
-            return Binary("+", Index(label), Size(self.pick(fitting)))
+            return BinaryTerm("+", IndexTerm(label), SizeTerm(self.pick(fitting)))
         offset = self.pick(range(room + 1))
         if offset == 0 or self.pick((False, False, True)):
-            return Binary("-", self.number(offset + extent - 1), Index(label))
-        return Binary("+", Index(label), self.number(offset))
+            return BinaryTerm("-", self.number(offset + extent - 1), IndexTerm(label))
+        return BinaryTerm("+", IndexTerm(label), self.number(offset))
 
     def strided(self, label: str, extent: int, size: int) -> Term:
         """``2 * i + 1``."""
         offset = self.pick(range(size - 2 * extent + 2))
-        term = Binary("*", Number(2), Index(label))
-        return Binary("+", term, self.number(offset)) if offset else term
+        term = BinaryTerm("*", NumberTerm(2), IndexTerm(label))
+        return BinaryTerm("+", term, self.number(offset)) if offset else term
 
     def divided(self, label: str, extent: int, size: int) -> Term:
         """``i // 2`` or ``i % 3``."""
         if self.pick((False, True)):
-            return Binary("%", Index(label), Number(self.pick(range(1, size + 1))))
+            return BinaryTerm("%", IndexTerm(label), NumberTerm(self.pick(range(1, size + 1))))
         least = max(2, math.ceil(extent / size))
-        return Binary("//", Index(label), Number(least + self.pick((0, 1))))
+        return BinaryTerm("//", IndexTerm(label), NumberTerm(least + self.pick((0, 1))))
 
     # --- indices that are data, or leave the axis -------------------------------------------------------------------
 
@@ -123,22 +134,26 @@ class IndexDrawer(Drawer):
         """``i - 1 ? 0``."""
         index: str | Term
         if not scope:
-            index = Number(self.pick((0, 1, 2)))
+            index = NumberTerm(self.pick((0, 1, 2)))
         else:
             label = self.pick(scope)
-            choices: list[Any] = [label, Binary("-", Index(label), Number(1)), Binary("+", Index(label), Number(2))]
-            choices += [
-                Binary("-", Binary("*", Number(2), Index(label)), Number(1)),
-                Binary("-", Number(1), Index(label)),
+            choices: list[Any] = [
+                label,
+                BinaryTerm("-", IndexTerm(label), NumberTerm(1)),
+                BinaryTerm("+", IndexTerm(label), NumberTerm(2)),
             ]
-            choices += [Binary("+", Index(label), Size(name)) for name in self.counts]
+            choices += [
+                BinaryTerm("-", BinaryTerm("*", NumberTerm(2), IndexTerm(label)), NumberTerm(1)),
+                BinaryTerm("-", NumberTerm(1), IndexTerm(label)),
+            ]
+            choices += [BinaryTerm("+", IndexTerm(label), SizeTerm(name)) for name in self.counts]
             index = self.pick(choices)
-        fills: tuple[Term, ...] = (Number(0), Number(1))
+        fills: tuple[Term, ...] = (NumberTerm(0), NumberTerm(1))
         if of.type.dtype == "bool":
-            fills = (Number(False), Number(True))
+            fills = (NumberTerm(False), NumberTerm(True))
         elif kind(of.type.dtype) == "f" and not self.exact:
-            fills = (Number(0), Number(0.5), Unary("-", Number(math.inf)))
-        return Guarded(index, self.pick(fills))
+            fills = (NumberTerm(0), NumberTerm(0.5), UnaryTerm("-", NumberTerm(math.inf)))
+        return GuardedTerm(index, self.pick(fills))
 
     def gathered(self, size: int, scope: Mapping[str, int]) -> Position:
         """``ids[s]``, or any integers modulo the size of the axis."""
@@ -146,10 +161,10 @@ class IndexDrawer(Drawer):
         if known and self.pick((True, True, False)):
             return self.access(self.pick(known), scope, guards=False).term
         found = self.integer(scope).term
-        return Binary("%", found, Number(size))
+        return BinaryTerm("%", found, NumberTerm(size))
 
     def is_below(self, drawn: Drawn, size: int) -> bool:
         """Whether a tensor's values are known to index an axis of that size."""
-        assert isinstance(drawn.term, Access)
+        assert isinstance(drawn.term, AccessTerm)
         below = self.names[drawn.term.name].below
         return below is not None and below <= size

@@ -6,21 +6,21 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from einturnip.testing.drawing_base import Draw, Tensor, World
-from einturnip.testing.drawing_equations import Equation, EquationDrawer
+from einturnip.testing.drawing_base import Draw, DrawingContext, DrawnTensor
+from einturnip.testing.drawing_equations import DrawnEquation, EquationDrawer
 from einturnip.testing.kinds import carried_types, statement_type
 from einturnip.testing.labels import result_labels
 from einturnip.testing.promotion import kind
 from einturnip.testing.spelling import statements_of
 from einturnip.testing.terms import (
-    Access,
-    Binary,
-    Bound,
-    Call,
-    Loop,
-    Number,
-    Several,
-    Statement,
+    AccessTerm,
+    BinaryTerm,
+    BoundTerm,
+    CallTerm,
+    DrawnLoop,
+    DrawnSeveral,
+    DrawnStatement,
+    NumberTerm,
     Step,
 )
 
@@ -35,13 +35,13 @@ class StepDrawer:
     def __init__(
         self,
         draw: Draw,
-        world: World,
+        world: DrawingContext,
         kept: frozenset[str] = frozenset(),
         fixed: frozenset[str] = frozenset(),
         depth: int = 0,
     ) -> None:
         self.draw, self.world, self.kept, self.fixed, self.depth = draw, world, kept, fixed, depth
-        self.names: dict[str, Tensor] = dict(world.names)
+        self.names: dict[str, DrawnTensor] = dict(world.names)
         self.steps: list[Step] = []
         self.defined: list[str] = []
 
@@ -62,14 +62,14 @@ class StepDrawer:
         """Draws over what is defined so far."""
         return EquationDrawer(self.draw, replace(self.world, names=self.names))
 
-    def define(self, name: str, statement: Statement, shape: tuple[int, ...], exact: bool) -> None:
+    def define(self, name: str, statement: DrawnStatement, shape: tuple[int, ...], exact: bool) -> None:
         """Add a statement under a name."""
         self._note(name, statement, shape, exact)
         self.steps.append(replace(statement, name=name))
 
-    def _note(self, name: str, statement: Statement, shape: tuple[int, ...], exact: bool) -> None:
+    def _note(self, name: str, statement: DrawnStatement, shape: tuple[int, ...], exact: bool) -> None:
         of = statement_type(replace(statement, name=name), {k: t.type for k, t in self.names.items()})
-        self.names[name] = Tensor(shape, of, exact)
+        self.names[name] = DrawnTensor(shape, of, exact)
         self.defined.append(name)
 
     def _new_name(self, has_axes: bool) -> str:
@@ -78,7 +78,7 @@ class StepDrawer:
     def _equation(self) -> None:
         drawer = self.drawer()
         rebound = self.kept - self.fixed
-        drawn: Equation | None = None
+        drawn: DrawnEquation | None = None
         if rebound and drawer.pick((True, False)):
             name = drawer.pick(sorted(rebound))
             drawn = drawer.rebinding(name)
@@ -106,14 +106,14 @@ class StepDrawer:
         if scope is None or call is None:
             return
         names, targets, exacts = [f"{'VLM'[self.depth]}{len(self.steps)}{k}" for k in results], [], []
-        assert isinstance(call.term, Call)
+        assert isinstance(call.term, CallTerm)
         for name, result in zip(names, results, strict=True):
             labels = self.draw(st.permutations(result_labels(replace(call.term, result=result))))
-            targets.append((name, tuple(map(Bound, labels))))
+            targets.append((name, tuple(map(BoundTerm, labels))))
             exacts.append(call.exact and applicable.exact[result])
-        step = Several(tuple(targets), replace(call.term, result=0))
+        step = DrawnSeveral(tuple(targets), replace(call.term, result=0))
         for statement, exact in zip(statements_of(step), exacts, strict=True):
-            shape = tuple(scope[b.label] for b in statement.bounds if isinstance(b, Bound))
+            shape = tuple(scope[b.label] for b in statement.bounds if isinstance(b, BoundTerm))
             self._note(statement.name, statement, shape, exact)
         self.steps.append(step)
 
@@ -135,19 +135,19 @@ class StepDrawer:
             self._add_to_total(total, inner)
         if not inner.steps:
             return
-        loop = Loop(variable, drawer.size_term(start, {}), drawer.size_term(stop, {}), tuple(inner.steps))
+        loop = DrawnLoop(variable, drawer.size_term(start, {}), drawer.size_term(stop, {}), tuple(inner.steps))
         types = carried_types(loop, {name: t.type for name, t in self.names.items()})
         for name in dict.fromkeys(inner.defined):
             if name in self.names:
                 exact = inner.names[name].exact and self.names[name].exact
-                self.names[name] = Tensor(self.names[name].shape, types[name], exact)
+                self.names[name] = DrawnTensor(self.names[name].shape, types[name], exact)
                 self.defined.append(name)
         self.steps.append(loop)
 
     def _start_total(self, drawer: EquationDrawer) -> str:
         """A tensor of literal zeros that the loop adds to, so that its dtype gives way."""
         scope = drawer.left_scope(drawer.pick((1, 0)))
-        statement = Statement("", drawer.bounds(scope, (Number(0),), scope), Number(0))
+        statement = DrawnStatement("", drawer.bounds(scope, (NumberTerm(0),), scope), NumberTerm(0))
         name = f"{'wvy'[self.depth]}{len(self.steps)}"
         self.define(name, statement, tuple(scope.values()), exact=True)
         return name
@@ -160,8 +160,8 @@ class StepDrawer:
         x = drawer.number_term(scope, 2)
         if x.type.strength != "strong" or (kind(x.type.dtype) in "iub" and x.type.dtype != "i64"):
             return
-        body = Binary("+", Access(name, tuple(scope)), x.term)
+        body = BinaryTerm("+", AccessTerm(name, tuple(scope)), x.term)
         if not drawer.are_sized(scope, x.term) and scope:
             return
         inner.names[name] = self.names[name]
-        inner.define(name, Statement("", tuple(map(Bound, scope)), body), shape, x.exact)
+        inner.define(name, DrawnStatement("", tuple(map(BoundTerm, scope)), body), shape, x.exact)

@@ -12,12 +12,24 @@ from einturnip.testing.functions import COMPLEX_FUNCTIONS, SMOOTH
 from einturnip.testing.labels import children
 from einturnip.testing.promotion import Type, common, kind
 from einturnip.testing.ranges import is_static
-from einturnip.testing.terms import Aggregate, Binary, Bound, Chain, Function, Index, Number, Paren, Size, Term, Unary
+from einturnip.testing.terms import (
+    AggregateTerm,
+    BinaryTerm,
+    BoundTerm,
+    ComparisonTerm,
+    FunctionTerm,
+    IndexTerm,
+    NumberTerm,
+    ParenTerm,
+    SizeTerm,
+    Term,
+    UnaryTerm,
+)
 
 
 def _divides(term: Term) -> bool:
     """Whether there is a quotient or remainder in a term, which a label or size of 0 may make nothing of."""
-    return (isinstance(term, Binary) and term.op in ("//", "%")) or any(map(_divides, children(term)))
+    return (isinstance(term, BinaryTerm) and term.op in ("//", "%")) or any(map(_divides, children(term)))
 
 
 class TermDrawer(CallDrawer):
@@ -26,7 +38,7 @@ class TermDrawer(CallDrawer):
     def integer(self, scope: Mapping[str, int]) -> Drawn:
         found = self.number_term(scope, self.pick((0, 1)))
         fits = found.exact and kind(found.type.dtype) in "iu" and not (is_static(found.term) and _divides(found.term))
-        return found if fits else self.node(Number(1))
+        return found if fits else self.node(NumberTerm(1))
 
     def number_term(self, scope: Mapping[str, int], fuel: int) -> Drawn:
         """A term that is no condition."""
@@ -38,7 +50,7 @@ class TermDrawer(CallDrawer):
             else (self._leaf, self._binary, self._function, self._cast)
         )
         drawn: Drawn = grow(scope) if grow == self._leaf else grow(scope, fuel - 1)
-        return drawn._replace(term=Paren(drawn.term)) if self.pick((False,) * 9 + (True,)) else drawn
+        return drawn._replace(term=ParenTerm(drawn.term)) if self.pick((False,) * 9 + (True,)) else drawn
 
     def _leaf(self, scope: Mapping[str, int]) -> Drawn:
         accesses = self._accesses(scope, lambda t: t.dtype != "bool")
@@ -51,12 +63,12 @@ class TermDrawer(CallDrawer):
             case "access":
                 return self.access(self.pick(accesses), scope)
             case "index":
-                return self.node(Index(self.pick(tuple(scope))))
+                return self.node(IndexTerm(self.pick(tuple(scope))))
             case "size":
-                return self.node(Size(self.pick(hidden)))
+                return self.node(SizeTerm(self.pick(hidden)))
             case _:
                 return self.node(
-                    Number(self.pick((1, 2, 0, 3, 0.5, 1.5, 2.0) if self.exact else (1, 2, 0.5, 0.1, math.pi)))
+                    NumberTerm(self.pick((1, 2, 0, 3, 0.5, 1.5, 2.0) if self.exact else (1, 2, 0.5, 0.1, math.pi)))
                 )
 
     def _accesses(self, scope: Mapping[str, int], wanted: Callable[[Type], bool]) -> list[Drawn]:
@@ -72,27 +84,27 @@ class TermDrawer(CallDrawer):
         ops = ["*", "+", "-"] if self.exact or constant else ["/", "*", "+", "-", "/"]
         if not constant and a.exact and b.exact and kind(both.dtype) != "c":
             ops += ["//", "%"]
-        if a.type.strength != "python" or isinstance(a.term, Number | Size):
+        if a.type.strength != "python" or isinstance(a.term, NumberTerm | SizeTerm):
             ops += ["^"]
         op = self.pick(ops)
         if op == "^":
-            return self.node(Binary(op, a.term, Number(self.pick((2, 1, 0, 3)))), a)
-        return self.node(Binary(op, a.term, b.term), a, b, exact=op != "/")
+            return self.node(BinaryTerm(op, a.term, NumberTerm(self.pick((2, 1, 0, 3)))), a)
+        return self.node(BinaryTerm(op, a.term, b.term), a, b, exact=op != "/")
 
     def _extreme(self, scope: Mapping[str, int], fuel: int) -> Drawn:
         a, b = self.number_term(scope, fuel), self.number_term(scope, fuel)
         if not self.compatible(a, b) or kind(common(a.type, b.type).dtype) in "bc":
             return a
-        return self.node(Function(self.pick(("max", "min")), (a.term, b.term)), a, b)
+        return self.node(FunctionTerm(self.pick(("max", "min")), (a.term, b.term)), a, b)
 
     def _where(self, scope: Mapping[str, int], fuel: int) -> Drawn:
         a, b = self.number_term(scope, fuel), self.number_term(scope, fuel)
         if not self.exact and self.pick((False, False, True)):
-            b = self.node(Unary("-", Number(math.inf)))
+            b = self.node(UnaryTerm("-", NumberTerm(math.inf)))
         if not self.compatible(a, b):
             return a
         c = self.condition(scope, fuel)
-        return self.node(Function("where", (c.term, a.term, b.term)), a, b, c)
+        return self.node(FunctionTerm("where", (c.term, a.term, b.term)), a, b, c)
 
     def _function(self, scope: Mapping[str, int], fuel: int) -> Drawn:
         x = self.number_term(scope, fuel)
@@ -105,17 +117,17 @@ class TermDrawer(CallDrawer):
             names = [*(COMPLEX_FUNCTIONS if of == "c" else SMOOTH), *names]
         name = self.pick(sorted(names) if of == "c" else names)
         if name == "-":
-            return self.node(Unary("-", x.term), x)
-        return self.node(Function(name, (x.term,)), x, exact=name not in SMOOTH)
+            return self.node(UnaryTerm("-", x.term), x)
+        return self.node(FunctionTerm(name, (x.term,)), x, exact=name not in SMOOTH)
 
     def _cast(self, scope: Mapping[str, int], fuel: int) -> Drawn:
         x = self.number_term(scope, fuel)
         if kind(x.type.dtype) == "c":
-            return self.node(Function("c128", (x.term,)), x)
+            return self.node(FunctionTerm("c128", (x.term,)), x)
         # A literal that does not fit is an error.
         whole = ("i64",) if x.type.strength == "python" else ("i64", "i8", "i32", "u8", "i16")
         targets = ("f32", "f64", "f16", "bf16", "c64") + (whole if x.exact else ())
-        return self.node(Function(self.pick(targets), (x.term,)), x)
+        return self.node(FunctionTerm(self.pick(targets), (x.term,)), x)
 
     def condition(self, scope: Mapping[str, int], fuel: int) -> Drawn:
         """A term of dtype bool."""
@@ -127,10 +139,10 @@ class TermDrawer(CallDrawer):
                 return self.access(self.pick(accesses), scope)
             case "not":
                 x = self.condition(scope, fuel - 1)
-                return self.node(Unary("not", x.term), x)
+                return self.node(UnaryTerm("not", x.term), x)
             case "and" | "or" as op:
                 a, b = self.condition(scope, fuel - 1), self.condition(scope, fuel - 1)
-                return self.node(Binary(op, a.term, b.term), a, b)
+                return self.node(BinaryTerm(op, a.term, b.term), a, b)
             case "any" | "all" as op:
                 return self.fold(scope, op, lambda inner: self.condition(inner, fuel - 1))
             case "chain":
@@ -148,15 +160,15 @@ class TermDrawer(CallDrawer):
             equality = "c" in (kind(x.type.dtype), kind(terms[-1].type.dtype))
             ops.append(self.pick(("==", "!=") if equality else ("<", "<=", ">", ">=", "==", "!=")))
             terms.append(x)
-        return self.node(Chain(tuple(ops), tuple(t.term for t in terms)), *terms)
+        return self.node(ComparisonTerm(tuple(ops), tuple(t.term for t in terms)), *terms)
 
     def _exact_leaf(self, scope: Mapping[str, int]) -> Drawn:
         leaf = self._leaf(scope)
-        return leaf if leaf.exact else self.node(Number(1))
+        return leaf if leaf.exact else self.node(NumberTerm(1))
 
     def _aggregate(self, scope: Mapping[str, int], fuel: int) -> Drawn:
         x = self.fold(scope, None, lambda inner: self._summand(inner, fuel))
-        return x if x.type.dtype != "bool" else self.node(Function("i64", (x.term,)), x)
+        return x if x.type.dtype != "bool" else self.node(FunctionTerm("i64", (x.term,)), x)
 
     def _summand(self, scope: Mapping[str, int], fuel: int) -> Drawn:
         """What an aggregation takes: mostly a number, and a condition to be counted."""
@@ -181,16 +193,16 @@ class TermDrawer(CallDrawer):
         bounds = tuple(written.get(b.label, b) for b in self.bounds(inner, (x.term,), own))
         if asked and any(b.size for b in bounds):
             asked = None
-        return self.node(Aggregate(op, bounds, x.term, asked), x, exact=op not in ("mean", "logsumexp"))
+        return self.node(AggregateTerm(op, bounds, x.term, asked), x, exact=op not in ("mean", "logsumexp"))
 
-    def _varying(self, inner: dict[str, int], own: list[str]) -> dict[str, Bound]:
+    def _varying(self, inner: dict[str, int], own: list[str]) -> dict[str, BoundTerm]:
         """Perhaps a loop's variable as the size of the last label, which then ranges as far as it ever does."""
         fitting = [name for name, (_, most) in self.counts.items() if most <= 4]
         if not (own and fitting and own[-1] not in self.sizes and self.seldom(2)):
             return {}
         name, more = self.pick(fitting), self.pick((1, 0))
         inner[own[-1]] = self.counts[name][1] + more
-        return {own[-1]: Bound(own[-1], Binary("+", Size(name), Number(1)) if more else Size(name))}
+        return {own[-1]: BoundTerm(own[-1], BinaryTerm("+", SizeTerm(name), NumberTerm(1)) if more else SizeTerm(name))}
 
     def operators(self, x: Drawn) -> list[str]:
         """The aggregations that take a term."""

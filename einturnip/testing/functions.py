@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from einturnip.testing.arithmetic import BOUND, Value, finite, rounded, settle, unknown
+from einturnip.testing.arithmetic import BOUND, BoundedValue, finite, rounded, settle, unknown
 from einturnip.testing.promotion import kind
 
 
@@ -73,7 +73,7 @@ _CANCELLING = frozenset({"gelu", "silu", "tan"})
 """Computed as a product or quotient with one factor that cancels: off by a fraction of the argument too."""
 
 
-def apply_function(name: str, x: Value, dtype: str) -> Value:
+def apply_function(name: str, x: BoundedValue, dtype: str) -> BoundedValue:
     """A function of one argument that has been converted to ``dtype``'s own precision."""
     with np.errstate(all="ignore"):
         if name in FOLDS:
@@ -83,31 +83,31 @@ def apply_function(name: str, x: Value, dtype: str) -> Value:
         return _smooth(name, x, dtype) if kind(dtype) == "f" else _smooth_complex(name, x, dtype)
 
 
-def _fold(name: str, x: Value, dtype: str) -> Value:
+def _fold(name: str, x: BoundedValue, dtype: str) -> BoundedValue:
     v = FOLDS[name](x.v)
     if name == "abs" and isinstance(x.v, complex):
         exact = x.slack == 0 and 0 in (x.v.real, x.v.imag)
-        return Value(v) if exact else rounded(v, x.slack, dtype, BOUND[dtype])
-    return Value(settle(v, dtype), x.slack)
+        return BoundedValue(v) if exact else rounded(v, x.slack, dtype, BOUND[dtype])
+    return BoundedValue(settle(v, dtype), x.slack)
 
 
-def _step(function: Callable[[Any], Any], x: Value, dtype: str) -> Value:
+def _step(function: Callable[[Any], Any], x: BoundedValue, dtype: str) -> BoundedValue:
     v = settle(function(x.v), dtype)
     if x.slack == 0:
-        return Value(v)
+        return BoundedValue(v)
     if math.isinf(x.slack) or not finite(x.v) or function(x.v - x.slack) != function(x.v + x.slack):
         return unknown(v)
-    return Value(v)
+    return BoundedValue(v)
 
 
-def _smooth(name: str, x: Value, dtype: str) -> Value:
+def _smooth(name: str, x: BoundedValue, dtype: str) -> BoundedValue:
     function = SMOOTH[name]
     if math.isinf(x.slack) or (math.isinf(x.v) and name in _CANCELLING) or (name == "rsqrt" and x.v == 0):
         return unknown(math.nan)
     y = function(x.v)
     if not finite(x.v) or (not finite(y) and x.slack == 0):
         edge = math.isinf(y) and finite(x.v) and x.v != (-1 if name == "log1p" else 0)
-        return unknown(y) if edge else Value(settle(y, dtype))
+        return unknown(y) if edge else BoundedValue(settle(y, dtype))
     spread = max(abs(function(x.v + side) - y) for side in (x.slack, -x.slack)) if x.slack else 0.0
     if x.slack > 0.25 and name in ("sin", "cos", "tan"):
         return unknown(y)
@@ -115,7 +115,7 @@ def _smooth(name: str, x: Value, dtype: str) -> Value:
     return rounded(y, 2 * spread + floor * BOUND[dtype], dtype, BOUND[dtype])
 
 
-def _smooth_complex(name: str, x: Value, dtype: str) -> Value:
+def _smooth_complex(name: str, x: BoundedValue, dtype: str) -> BoundedValue:
     if x.slack or not finite(x.v):
         return unknown(settle(math.nan, dtype))
     try:

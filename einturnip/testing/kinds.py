@@ -11,26 +11,26 @@ from einturnip.testing.labels import arguments_of
 from einturnip.testing.promotion import Type
 from einturnip.testing.spelling import parts_of, statements_of, with_implied_sum, written_labels
 from einturnip.testing.terms import (
-    Access,
-    Aggregate,
-    Binary,
-    Call,
-    Chain,
-    Fixed,
-    Function,
-    Guarded,
-    Index,
-    Keyed,
-    Loop,
-    Number,
-    Paren,
-    Program,
-    Several,
-    Size,
-    Statement,
+    AccessTerm,
+    AggregateTerm,
+    BinaryTerm,
+    CallTerm,
+    ComparisonTerm,
+    DrawnLoop,
+    DrawnProgram,
+    DrawnSeveral,
+    DrawnStatement,
+    FixedTerm,
+    FunctionTerm,
+    GuardedTerm,
+    IndexTerm,
+    KeyedTerm,
+    NumberTerm,
+    ParenTerm,
+    SizeTerm,
     Step,
     Term,
-    Unary,
+    UnaryTerm,
 )
 
 Types = Mapping[str, Type]
@@ -41,7 +41,7 @@ CASTS = frozenset(
 """Every dtype is a function of one argument."""
 
 
-def types_of(program: Program) -> dict[str, Type]:
+def types_of(program: DrawnProgram) -> dict[str, Type]:
     """The type of every name, as last defined."""
     return types_after(program.statements, {i.name: Type(i.dtype) for i in program.inputs})
 
@@ -51,18 +51,18 @@ def types_after(steps: Iterable[Step], names: Types) -> dict[str, Type]:
     types = dict(names)
     for step in steps:
         match step:
-            case Statement():
+            case DrawnStatement():
                 types[step.name] = statement_type(step, types)
-            case Several():
+            case DrawnSeveral():
                 types |= {s.name: statement_type(s, types) for s in statements_of(step)}
-            case Loop():
+            case DrawnLoop():
                 types |= carried_types(step, types)
             case _:
                 assert_never(step)
     return types
 
 
-def carried_types(loop: Loop, names: Types) -> dict[str, Type]:
+def carried_types(loop: DrawnLoop, names: Types) -> dict[str, Type]:
     """The types that the names from before a loop have in it and after it.
 
     They keep what they had; but a dtype from literals alone gives way to what the loop makes of it.
@@ -83,19 +83,19 @@ def carried_types(loop: Loop, names: Types) -> dict[str, Type]:
     raise TypeError("a loop changes a dtype each time")
 
 
-def statement_type(statement: Statement, names: Types) -> Type:
+def statement_type(statement: DrawnStatement, names: Types) -> Type:
     """The type of a statement's tensor. What is assigned is a value, no longer a Python number."""
     of = reduce(promotion.common, (_part_type(part, names) for part in parts_of(statement, {})))
-    if any(isinstance(x, Fixed) for x in statement.bounds):
+    if any(isinstance(x, FixedTerm) for x in statement.bounds):
         of = promotion.choice(Type("bool", "soft"), of, names[statement.name])
     return of
 
 
-def _part_type(part: Statement, names: Types) -> Type:
+def _part_type(part: DrawnStatement, names: Types) -> Type:
     left = [label for x in part.bounds for label in written_labels(x)]
-    keyed = any(isinstance(x, Keyed) for x in part.bounds)
+    keyed = any(isinstance(x, KeyedTerm) for x in part.bounds)
     of = type_of(part.body if keyed else with_implied_sum(part.body, left), names)
-    replaces = any(isinstance(x, Fixed) for x in part.bounds)
+    replaces = any(isinstance(x, FixedTerm) for x in part.bounds)
     return Type(of.dtype, "soft") if of.strength == "python" and part.bounds and not replaces else of
 
 
@@ -106,39 +106,39 @@ def type_of(term: Term, names: Types) -> Type:
         TypeError: an operator does not take what it is given.
     """
     match term:
-        case Number(value=value):
+        case NumberTerm(value=value):
             dtype = {bool: "bool", int: "i64", float: "f64", complex: "c128"}[type(value)]
             return Type(dtype, "python")
-        case Size():
+        case SizeTerm():
             return promotion.PYTHON_INT
-        case Index():
+        case IndexTerm():
             return promotion.LABEL
-        case Access(name=name, indices=indices):
-            fills = [type_of(x.fill, names) for x in indices if isinstance(x, Guarded)]
+        case AccessTerm(name=name, indices=indices):
+            fills = [type_of(x.fill, names) for x in indices if isinstance(x, GuardedTerm)]
             return reduce(promotion.common, fills, names[name])
-        case Paren(inner=inner):
+        case ParenTerm(inner=inner):
             return type_of(inner, names)
-        case Unary(op="-", argument=argument):
+        case UnaryTerm(op="-", argument=argument):
             return promotion.function("-", type_of(argument, names))
-        case Unary(argument=argument):
+        case UnaryTerm(argument=argument):
             return promotion.condition(type_of(argument, names))
-        case Chain(arguments=arguments):
+        case ComparisonTerm(arguments=arguments):
             return promotion.condition(*(type_of(a, names) for a in arguments))
-        case Binary(op=op, left=left, right=right):
+        case BinaryTerm(op=op, left=left, right=right):
             if op in ("and", "or"):
                 return promotion.condition(type_of(left, names), type_of(right, names))
             return promotion.arithmetic(op, type_of(left, names), type_of(right, names))
-        case Function(name=name, arguments=arguments):
+        case FunctionTerm(name=name, arguments=arguments):
             return _function_type(name, [type_of(a, names) for a in arguments])
-        case Aggregate(op=op, body=body, dtype=dtype):
+        case AggregateTerm(op=op, body=body, dtype=dtype):
             return promotion.aggregate(op, type_of(body, names), dtype)
-        case Call(function=function, result=result):
+        case CallTerm(function=function, result=result):
             return type_of(function.returns[result], types_after(function.steps, parameter_types(term, names)))
         case _:
             assert_never(term)
 
 
-def parameter_types(call: Call, names: Types) -> dict[str, Type]:
+def parameter_types(call: CallTerm, names: Types) -> dict[str, Type]:
     """The types of a function's parameters in one call: what they are given, a tensor being no Python number."""
     types = {}
     given = arguments_of(call)

@@ -7,44 +7,44 @@ from dataclasses import replace
 from typing import assert_never
 
 from einturnip.testing.terms import (
-    Access,
-    Aggregate,
-    Binary,
-    Call,
-    Chain,
-    Function,
-    Group,
-    Guarded,
-    Index,
-    Number,
-    Paren,
+    AccessTerm,
+    AggregateTerm,
+    BinaryTerm,
+    CallTerm,
+    ComparisonTerm,
+    FunctionTerm,
+    GroupTerm,
+    GuardedTerm,
+    IndexTerm,
+    NumberTerm,
+    ParenTerm,
     Position,
-    Rest,
-    Size,
-    Slice,
+    RestTerm,
+    SizeTerm,
+    SliceTerm,
     Term,
-    Unary,
+    UnaryTerm,
 )
 
 
 def children(term: Term) -> tuple[Term, ...]:
     """The direct subterms (sizes written in bounds and slices are not among them)."""
     match term:
-        case Number() | Size() | Index():
+        case NumberTerm() | SizeTerm() | IndexTerm():
             return ()
-        case Access(indices=indices):
+        case AccessTerm(indices=indices):
             return tuple(inner for position in indices for inner in position_terms(position))
-        case Unary(argument=argument):
+        case UnaryTerm(argument=argument):
             return (argument,)
-        case Binary(left=left, right=right):
+        case BinaryTerm(left=left, right=right):
             return (left, right)
-        case Chain(arguments=arguments) | Function(arguments=arguments):
+        case ComparisonTerm(arguments=arguments) | FunctionTerm(arguments=arguments):
             return arguments
-        case Aggregate(body=body):
+        case AggregateTerm(body=body):
             return (body,)
-        case Paren(inner=inner):
+        case ParenTerm(inner=inner):
             return (inner,)
-        case Call(arguments=arguments, named=named):
+        case CallTerm(arguments=arguments, named=named):
             return (*arguments, *(value for _, value in named))
         case _:
             assert_never(term)
@@ -53,9 +53,9 @@ def children(term: Term) -> tuple[Term, ...]:
 def position_terms(position: Position) -> tuple[Term, ...]:
     """The terms in one place of an access's brackets."""
     match position:
-        case str() | Slice() | Group() | Rest():
+        case str() | SliceTerm() | GroupTerm() | RestTerm():
             return ()
-        case Guarded(index=index, fill=fill):
+        case GuardedTerm(index=index, fill=fill):
             return (*position_terms(index), fill)
         case _:
             return (position,)
@@ -71,20 +71,20 @@ def rewritten(term: Term, change: Callable[[Term], Term]) -> Term:
 
 def _with_children(term: Term, inner: tuple[Term, ...]) -> Term:
     match term:
-        case Access(indices=indices):
+        case AccessTerm(indices=indices):
             rest = list(inner)
             return replace(term, indices=tuple(_with_terms(p, rest) for p in indices))
-        case Unary():
+        case UnaryTerm():
             return replace(term, argument=inner[0])
-        case Binary():
+        case BinaryTerm():
             return replace(term, left=inner[0], right=inner[1])
-        case Chain() | Function():
+        case ComparisonTerm() | FunctionTerm():
             return replace(term, arguments=inner)
-        case Aggregate():
+        case AggregateTerm():
             return replace(term, body=inner[0])
-        case Paren():
+        case ParenTerm():
             return replace(term, inner=inner[0])
-        case Call(arguments=arguments, named=named):
+        case CallTerm(arguments=arguments, named=named):
             values = inner[len(arguments) :]
             named = tuple((name, value) for (name, _), value in zip(named, values, strict=True))
             return replace(term, arguments=inner[: len(arguments)], named=named)
@@ -95,12 +95,12 @@ def _with_children(term: Term, inner: tuple[Term, ...]) -> Term:
 def _with_terms(position: Position, inner: list[Term]) -> Position:
     """The position with its terms taken off the front of ``inner``."""
     match position:
-        case str() | Slice() | Group() | Rest():
+        case str() | SliceTerm() | GroupTerm() | RestTerm():
             return position
-        case Guarded(index=str()):
+        case GuardedTerm(index=str()):
             return replace(position, fill=inner.pop(0))
-        case Guarded():
-            return Guarded(inner.pop(0), inner.pop(0))
+        case GuardedTerm():
+            return GuardedTerm(inner.pop(0), inner.pop(0))
         case _:
             return inner.pop(0)
 
@@ -115,15 +115,15 @@ def shown_labels(term: Term) -> tuple[str, ...]:
 
 def _shown(term: Term, inside: bool) -> Iterator[str]:
     match term:
-        case Index(label=label):
+        case IndexTerm(label=label):
             yield from (label,) if inside else ()
-        case Access(indices=indices):
+        case AccessTerm(indices=indices):
             for position in indices:
                 yield from _shown_at(position)
-        case Aggregate(bounds=bounds, body=body):
+        case AggregateTerm(bounds=bounds, body=body):
             own = {b.label for b in bounds}
             yield from (x for x in _shown(body, inside) if x not in own)
-        case Call():
+        case CallTerm():
             yield from result_labels(term)
         case _:
             for child in children(term):
@@ -134,12 +134,12 @@ def _shown_at(position: Position) -> Iterator[str]:
     match position:
         case str():
             yield position
-        case Guarded(index=index, fill=fill):
+        case GuardedTerm(index=index, fill=fill):
             yield from _shown_at(index)
             yield from _shown(fill, inside=False)
-        case Group(labels=labels):
+        case GroupTerm(labels=labels):
             yield from labels
-        case Slice() | Rest():
+        case SliceTerm() | RestTerm():
             return
         case _:
             yield from _shown(position, inside=True)
@@ -148,26 +148,26 @@ def _shown_at(position: Position) -> Iterator[str]:
 def free_labels(term: Term) -> frozenset[str]:
     """Labels that the term uses, in accesses or as numbers, and does not bind itself."""
     match term:
-        case Index(label=label):
+        case IndexTerm(label=label):
             return frozenset((label,))
-        case Aggregate(bounds=bounds, body=body):
+        case AggregateTerm(bounds=bounds, body=body):
             return free_labels(body) - {b.label for b in bounds}
-        case Call():
+        case CallTerm():
             return frozenset(result_labels(term))
-        case Access(indices=indices):
+        case AccessTerm(indices=indices):
             alone = frozenset(x for position in indices for x in _shown_at(position))
             return alone.union(*(free_labels(c) for c in children(term)))
         case _:
             return frozenset[str]().union(*(free_labels(c) for c in children(term)))
 
 
-def accesses(term: Term, hidden: frozenset[str] = frozenset()) -> Iterator[tuple[Access, frozenset[str]]]:
+def accesses(term: Term, hidden: frozenset[str] = frozenset()) -> Iterator[tuple[AccessTerm, frozenset[str]]]:
     """Every access in the term, with the labels that are bound between."""
-    if isinstance(term, Aggregate):
+    if isinstance(term, AggregateTerm):
         hidden |= {b.label for b in term.bounds}
-    if isinstance(term, Call):
+    if isinstance(term, CallTerm):
         hidden |= consumed_labels(term)
-    if isinstance(term, Access):
+    if isinstance(term, AccessTerm):
         yield term, hidden
     for child in children(term):
         yield from accesses(child, hidden)
@@ -176,14 +176,14 @@ def accesses(term: Term, hidden: frozenset[str] = frozenset()) -> Iterator[tuple
 def standing(term: Term) -> Iterator[tuple[str, int, str]]:
     """(tensor, axis, label) for each label that the term does not bind itself, where it stands on an axis alone."""
     for access, hidden in accesses(term):
-        for axis, position in enumerate(x for x in access.indices if not isinstance(x, Rest)):
+        for axis, position in enumerate(x for x in access.indices if not isinstance(x, RestTerm)):
             if isinstance(position, str) and position not in hidden:
                 yield access.name, axis, position
 
 
-def calls(term: Term) -> Iterator[Call]:
+def calls(term: Term) -> Iterator[CallTerm]:
     """Every call in the term, but those inside the functions."""
-    if isinstance(term, Call):
+    if isinstance(term, CallTerm):
         yield term
     for child in children(term):
         yield from calls(child)
@@ -191,13 +191,13 @@ def calls(term: Term) -> Iterator[Call]:
 
 def has_rest(term: Term) -> bool:
     """True where ``...`` stands in the term."""
-    return any(isinstance(x, Rest) for access, _ in accesses(term) for x in access.indices)
+    return any(isinstance(x, RestTerm) for access, _ in accesses(term) for x in access.indices)
 
 
 # --- what a call does with labels -------------------------------------------------------------------------------------
 
 
-def arguments_of(call: Call) -> dict[str, Term]:
+def arguments_of(call: CallTerm) -> dict[str, Term]:
     """What each parameter is given, by place, by name or by default."""
     given = dict(zip((p.name for p in call.function.parameters), call.arguments, strict=False)) | dict(call.named)
     return {p.name: given[p.name] if p.name in given else _default(p.default) for p in call.function.parameters}
@@ -208,7 +208,7 @@ def _default(term: Term | None) -> Term:
     return term
 
 
-def label_map(call: Call) -> tuple[dict[str, str], tuple[str, ...]]:
+def label_map(call: CallTerm) -> tuple[dict[str, str], tuple[str, ...]]:
     """The caller's label for each label of the parameters, and those that ``...`` stands for."""
     given, own_to_callers, rest = arguments_of(call), dict[str, str](), tuple[str, ...]()
     for parameter in call.function.parameters:
@@ -226,25 +226,25 @@ def label_map(call: Call) -> tuple[dict[str, str], tuple[str, ...]]:
     return own_to_callers, rest
 
 
-def returned_labels(call: Call) -> tuple[str, ...]:
+def returned_labels(call: CallTerm) -> tuple[str, ...]:
     """The function's own labels of what it returns, in the order of its axes; ``...`` not among them."""
     return shown_labels(call.function.returns[call.result])
 
 
-def made_labels(call: Call) -> tuple[str, ...]:
+def made_labels(call: CallTerm) -> tuple[str, ...]:
     """Those of what the function returns that stand for none of the caller's labels."""
     own, _ = label_map(call)
     return tuple(x for x in returned_labels(call) if x not in own)
 
 
-def scalar_labels(call: Call) -> tuple[str, ...]:
+def scalar_labels(call: CallTerm) -> tuple[str, ...]:
     """The caller's labels in scalar arguments: the function is applied point by point over them."""
     given = arguments_of(call)
     scalars = [given[p.name] for p in call.function.parameters if p.labels is None]
     return tuple(dict.fromkeys(x for term in scalars for x in sorted(free_labels(term))))
 
 
-def result_labels(call: Call) -> tuple[str, ...]:
+def result_labels(call: CallTerm) -> tuple[str, ...]:
     """The labels of a call, once each: the caller's for those returned, and those that the made ones take."""
     own, rest = label_map(call)
     made = dict(zip(made_labels(call), call.made, strict=False))
@@ -253,7 +253,7 @@ def result_labels(call: Call) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*(rest if has_rest(term) else ()), *callers, *scalar_labels(call)]))
 
 
-def consumed_labels(call: Call) -> frozenset[str]:
+def consumed_labels(call: CallTerm) -> frozenset[str]:
     """The caller's labels that the function binds."""
     own, rest = label_map(call)
     return frozenset((*own.values(), *rest)) - set(result_labels(call))
@@ -262,15 +262,15 @@ def consumed_labels(call: Call) -> frozenset[str]:
 def is_product(term: Term) -> bool:
     """True for one product of accesses and label-free factors, which may divide (Einstein's convention applies)."""
     match term:
-        case Access():
+        case AccessTerm():
             return True
-        case Paren(inner=inner):
+        case ParenTerm(inner=inner):
             return is_product(inner)
-        case Unary(op="-", argument=argument):
+        case UnaryTerm(op="-", argument=argument):
             return is_product(argument)
-        case Binary(op="*", left=left, right=right):
+        case BinaryTerm(op="*", left=left, right=right):
             return is_product(left) and is_product(right)
-        case Binary(op="/", left=left, right=right):
+        case BinaryTerm(op="/", left=left, right=right):
             return is_product(left) and not free_labels(right)
         case _:
             return not free_labels(term)

@@ -15,32 +15,34 @@ import numpy as np
 
 from einturnip.testing import promotion
 from einturnip.testing.agreement import Answer, Array
-from einturnip.testing.arithmetic import Value, convert
+from einturnip.testing.arithmetic import BoundedValue, convert
 from einturnip.testing.kinds import carried_types, parameter_types, statement_type
 from einturnip.testing.labels import arguments_of, free_labels, label_map, result_labels, returned_labels, scalar_labels
 from einturnip.testing.promotion import Type
 from einturnip.testing.ranges import bind, is_static, size_value
-from einturnip.testing.spelling import Equation, parts_of, spelled_out, statements_of, without_rest
+from einturnip.testing.spelling import SpelledEquation, parts_of, spelled_out, statements_of, without_rest
 from einturnip.testing.terms import (
-    Aggregate,
-    Bound,
-    Call,
-    Joined,
-    Loop,
-    Parameter,
-    Program,
-    Rest,
-    Several,
-    Statement,
+    AggregateTerm,
+    BoundTerm,
+    CallTerm,
+    DrawnLoop,
+    DrawnParameter,
+    DrawnProgram,
+    DrawnSeveral,
+    DrawnStatement,
+    JoinedTerm,
+    RestTerm,
     Step,
     Term,
 )
-from einturnip.testing.values import Held, Scope, fold, ranges_of, value
+from einturnip.testing.values import OracleScope, OracleTensor, fold, ranges_of, value
 
 Sizes = Mapping[str, int]
 
 
-def evaluate(program: Program, inputs: Mapping[str, Array], dims: Mapping[str, int] | None = None) -> dict[str, Answer]:
+def evaluate(
+    program: DrawnProgram, inputs: Mapping[str, Array], dims: Mapping[str, int] | None = None
+) -> dict[str, Answer]:
     """Every output of the program.
 
     Shapes:
@@ -58,23 +60,23 @@ def evaluate(program: Program, inputs: Mapping[str, Array], dims: Mapping[str, i
 # --- statements -------------------------------------------------------------------------------------------------------
 
 
-def _run(steps: Iterable[Step], sizes: Sizes, tensors: Mapping[str, Held]) -> dict[str, Held]:
+def _run(steps: Iterable[Step], sizes: Sizes, tensors: Mapping[str, OracleTensor]) -> dict[str, OracleTensor]:
     """Every tensor after some steps, from those before."""
     held = dict(tensors)
     for step in steps:
         match step:
-            case Statement():
+            case DrawnStatement():
                 held[step.name] = _statement(step, sizes, held)
-            case Several():
+            case DrawnSeveral():
                 held |= {s.name: _statement(s, sizes, held) for s in statements_of(step)}
-            case Loop():
+            case DrawnLoop():
                 held = _loop(step, sizes, held)
             case _:
                 assert_never(step)
     return held
 
 
-def _loop(loop: Loop, sizes: Sizes, tensors: Mapping[str, Held]) -> dict[str, Held]:
+def _loop(loop: DrawnLoop, sizes: Sizes, tensors: Mapping[str, OracleTensor]) -> dict[str, OracleTensor]:
     """What was there before the loop, after it; what the loop defines besides is its own."""
     types = carried_types(loop, {name: tensor.type for name, tensor in tensors.items()})
     held = {name: _as(tensor, types[name]) for name, tensor in tensors.items()}
@@ -87,25 +89,25 @@ def _loop(loop: Loop, sizes: Sizes, tensors: Mapping[str, Held]) -> dict[str, He
     return held
 
 
-def _as(tensor: Held, of: Type) -> Held:
+def _as(tensor: OracleTensor, of: Type) -> OracleTensor:
     at = {point: convert(x, tensor.type.dtype, of.dtype) for point, x in tensor.at.items()}
-    return Held(tensor.shape, of, at, tensor.made_by)
+    return OracleTensor(tensor.shape, of, at, tensor.made_by)
 
 
-def _statement(statement: Statement, sizes: Sizes, tensors: Mapping[str, Held]) -> Held:
+def _statement(statement: DrawnStatement, sizes: Sizes, tensors: Mapping[str, OracleTensor]) -> OracleTensor:
     of = statement_type(statement, {name: tensor.type for name, tensor in tensors.items()})
     shapes = {name: tensor.shape for name, tensor in tensors.items()}
     parts = [_equation(spelled_out(part, shapes), sizes, tensors) for part in parts_of(statement, shapes)]
     if not statement.others:
         return _as(parts[0], of)
-    axes = (x for x in statement.bounds if not isinstance(x, Rest))
-    axis = next(k for k, x in enumerate(axes) if isinstance(x, Joined))
+    axes = (x for x in statement.bounds if not isinstance(x, RestTerm))
+    axis = next(k for k, x in enumerate(axes) if isinstance(x, JoinedTerm))
     return _joined([_as(part, of) for part in parts], axis)
 
 
-def _joined(parts: list[Held], axis: int) -> Held:
+def _joined(parts: list[OracleTensor], axis: int) -> OracleTensor:
     """The parts one after another along an axis."""
-    at: dict[tuple[int, ...], Value] = {}
+    at: dict[tuple[int, ...], BoundedValue] = {}
     offset = 0
     for part in parts:
         at |= {(*p[:axis], p[axis] + offset, *p[axis + 1 :]): x for p, x in part.at.items()}
@@ -113,11 +115,11 @@ def _joined(parts: list[Held], axis: int) -> Held:
     shapes = {(*p.shape[:axis], offset, *p.shape[axis + 1 :]) for p in parts}
     if len(shapes) > 1:
         raise ValueError(f"parts of shapes {[p.shape for p in parts]}")
-    return Held(shapes.pop(), parts[0].type, at, frozenset[str]().union(*(p.made_by for p in parts)))
+    return OracleTensor(shapes.pop(), parts[0].type, at, frozenset[str]().union(*(p.made_by for p in parts)))
 
 
-def _equation(equation: Equation, sizes: Sizes, tensors: Mapping[str, Held]) -> Held:
-    scope = Scope(sizes, tensors, _Functions())
+def _equation(equation: SpelledEquation, sizes: Sizes, tensors: Mapping[str, OracleTensor]) -> OracleTensor:
+    scope = OracleScope(sizes, tensors, _Functions())
     if equation.keys:
         shape, at = _scattered(equation, scope)
     else:
@@ -125,18 +127,20 @@ def _equation(equation: Equation, sizes: Sizes, tensors: Mapping[str, Held]) -> 
         shape, at = tuple(extents.values()), {p: value(equation.body, scope) for p in scope.points(extents)}
     terms = (equation.body, *(key for _, key in equation.keys))
     made_by = frozenset[str]().union(*(scope.made_by(term) for term in terms))
-    return _merged(Held(shape, scope.type(equation.body), at, made_by), equation.groups)
+    return _merged(OracleTensor(shape, scope.type(equation.body), at, made_by), equation.groups)
 
 
-def _scattered(equation: Equation, scope: Scope) -> tuple[tuple[int, ...], dict[tuple[int, ...], Value]]:
+def _scattered(
+    equation: SpelledEquation, scope: OracleScope
+) -> tuple[tuple[int, ...], dict[tuple[int, ...], BoundedValue]]:
     """An aggregation by key: at each point of the left those terms whose keys are the point's."""
     term, keys = equation.body, dict(equation.keys)
-    if not isinstance(term, Aggregate):
+    if not isinstance(term, AggregateTerm):
         raise ValueError("the right side of a scatter is an aggregation")
     read = (term.body, *keys.values())
     extents = ranges_of(equation.bounds, (term, *keys.values()), scope)
     plain = {label: size for label, size in extents.items() if label not in keys}
-    groups: dict[tuple[int, ...], list[tuple[int, Value]]] = {}
+    groups: dict[tuple[int, ...], list[tuple[int, BoundedValue]]] = {}
     for _ in scope.points(plain):
         inner = ranges_of(term.bounds, read, scope)
         for position, _ in enumerate(scope.points(inner)):
@@ -152,14 +156,14 @@ def _scattered(equation: Equation, scope: Scope) -> tuple[tuple[int, ...], dict[
     return tuple(extents.values()), at
 
 
-def _key(term: Term, size: int, scope: Scope) -> int:
+def _key(term: Term, size: int, scope: OracleScope) -> int:
     key = value(term, scope)
     if not 0 <= key.v < size:
         raise IndexError(f"key {key.v} of {size} groups")
     return int(key.v)
 
 
-def _merged(tensor: Held, groups: tuple[int, ...]) -> Held:
+def _merged(tensor: OracleTensor, groups: tuple[int, ...]) -> OracleTensor:
     """The tensor with each group of neighbouring axes as one."""
     if all(n == 1 for n in groups):
         return tensor
@@ -167,7 +171,7 @@ def _merged(tensor: Held, groups: tuple[int, ...]) -> Held:
     slices = [slice(end - n, end) for n, end in zip(groups, ends, strict=True)]
     shape = tuple(math.prod(tensor.shape[s]) for s in slices)
     at = {tuple(_flat(p[s], tensor.shape[s]) for s in slices): x for p, x in tensor.at.items()}
-    return Held(shape, tensor.type, at, tensor.made_by)
+    return OracleTensor(shape, tensor.type, at, tensor.made_by)
 
 
 def _flat(point: tuple[int, ...], shape: tuple[int, ...]) -> int:
@@ -183,14 +187,14 @@ def _flat(point: tuple[int, ...], shape: tuple[int, ...]) -> int:
 class _Functions:
     """Functions as an equation calls them: evaluated whole for each point of ``...`` and of their scalars' labels."""
 
-    def value(self, call: Call, scope: Scope) -> Value:
+    def value(self, call: CallTerm, scope: OracleScope) -> BoundedValue:
         """What the call is at the scope's point."""
         own, _ = label_map(call)
         made = iter(call.made)
         labels = [own[x] if x in own else next(made) for x in returned_labels(call)]
         return self.result(call, scope).at[tuple(scope.point[x] for x in labels)]
 
-    def result(self, call: Call, scope: Scope) -> Held:
+    def result(self, call: CallTerm, scope: OracleScope) -> OracleTensor:
         """The tensor that the function returns there."""
         outer = (*label_map(call)[1], *scalar_labels(call))
         key = (id(call), tuple(scope.point[x] for x in outer))
@@ -199,7 +203,7 @@ class _Functions:
         return scope.results[key]
 
 
-def _apply(call: Call, scope: Scope) -> Held:
+def _apply(call: CallTerm, scope: OracleScope) -> OracleTensor:
     types = parameter_types(call, {name: tensor.type for name, tensor in scope.tensors.items()})
     given, own = arguments_of(call), label_map(call)[0]
     extents = _argument_extents(call, scope)
@@ -208,42 +212,42 @@ def _apply(call: Call, scope: Scope) -> Held:
     for parameter in call.function.parameters:
         term, axes = given[parameter.name], _axes(parameter, own, extents)
         at = {point: value(term, scope) for point in scope.points(axes)}
-        tensors[parameter.name] = Held(tuple(axes.values()), types[parameter.name], at, scope.made_by(term))
+        tensors[parameter.name] = OracleTensor(tuple(axes.values()), types[parameter.name], at, scope.made_by(term))
         if parameter.labels is None and is_static(term) and not free_labels(term):
             sizes[parameter.name] = size_value(term, scope.sizes)
     held = _run(call.function.steps, sizes, tensors)
-    bounds = tuple(Bound(x) for x in returned_labels(call))
+    bounds = tuple(BoundTerm(x) for x in returned_labels(call))
     body = without_rest(call.function.returns[call.result])
-    return _equation(Equation("", bounds, body, (1,) * len(bounds)), sizes, held)
+    return _equation(SpelledEquation("", bounds, body, (1,) * len(bounds)), sizes, held)
 
 
-def _axes(parameter: Parameter, own: Mapping[str, str], extents: Sizes) -> dict[str, int]:
+def _axes(parameter: DrawnParameter, own: Mapping[str, str], extents: Sizes) -> dict[str, int]:
     """The caller's labels over which an argument is a tensor, with their sizes."""
     callers = [own[x] for x in parameter.labels or () if isinstance(x, str)]
     return {label: extents[label] for label in callers}
 
 
-def _argument_extents(call: Call, scope: Scope) -> dict[str, int]:
+def _argument_extents(call: CallTerm, scope: OracleScope) -> dict[str, int]:
     """The size of each of the caller's labels that a parameter's label stands for."""
     given, (own, rest) = arguments_of(call), label_map(call)
     carried = (*result_labels(call), *rest)
     terms = tuple(given[p.name] for p in call.function.parameters if p.labels is not None)
-    consumed = [Bound(label) for label in dict.fromkeys(own.values()) if label not in carried]
+    consumed = [BoundTerm(label) for label in dict.fromkeys(own.values()) if label not in carried]
     return {**scope.extents, **ranges_of(consumed, terms, scope)}
 
 
 # --- from arrays and to them ------------------------------------------------------------------------------------------
 
 
-def _lift(array: Array, dtype: str) -> Held:
+def _lift(array: Array, dtype: str) -> OracleTensor:
     if array.dtype != promotion.numpy_dtype(dtype):
         raise ValueError(f"declared {dtype}, found {array.dtype}")
     python = {"f": float, "c": complex, "i": int, "u": int, "b": bool}[promotion.kind(dtype)]
-    at = {point: Value(python(array[point])) for point in np.ndindex(array.shape)}
-    return Held(array.shape, Type(dtype), at)
+    at = {point: BoundedValue(python(array[point])) for point in np.ndindex(array.shape)}
+    return OracleTensor(array.shape, Type(dtype), at)
 
 
-def _lower(tensor: Held) -> Answer:
+def _lower(tensor: OracleTensor) -> Answer:
     values = np.zeros(tensor.shape, promotion.numpy_dtype(tensor.type.dtype))
     slack = np.zeros(tensor.shape)
     with np.errstate(all="ignore"):

@@ -6,36 +6,36 @@ from collections.abc import Iterable
 from typing import assert_never
 
 from einturnip.testing.terms import (
-    Access,
-    Aggregate,
-    Binary,
-    Bound,
-    Call,
-    Chain,
-    Colon,
-    Fixed,
+    AccessTerm,
+    AggregateTerm,
+    BinaryTerm,
+    BoundTerm,
+    CallTerm,
+    ColonTerm,
+    ComparisonTerm,
+    DrawnLoop,
+    DrawnParameter,
+    DrawnProgram,
+    DrawnSeveral,
+    DrawnStatement,
+    FixedTerm,
     Fn,
-    Function,
-    Group,
-    Guarded,
-    Index,
-    Joined,
-    Keyed,
+    FunctionTerm,
+    GroupTerm,
+    GuardedTerm,
+    IndexTerm,
+    JoinedTerm,
+    KeyedTerm,
     Left,
-    Loop,
-    Number,
-    Parameter,
-    Paren,
+    NumberTerm,
+    ParenTerm,
     Position,
-    Program,
-    Rest,
-    Several,
-    Size,
-    Slice,
-    Statement,
+    RestTerm,
+    SizeTerm,
+    SliceTerm,
     Step,
     Term,
-    Unary,
+    UnaryTerm,
 )
 
 OR, AND, NOT, COMPARE, SUM, PRODUCT, SIGN, POWER, ATOM = range(9)
@@ -55,13 +55,13 @@ _LEVELS = {
 def level(term: Term) -> int:
     """How tightly the printed term holds together, as Python's operators do."""
     match term:
-        case Unary(op=op):
+        case UnaryTerm(op=op):
             return SIGN if op == "-" else NOT
-        case Binary(op=op):
+        case BinaryTerm(op=op):
             return _LEVELS[op]
-        case Chain():
+        case ComparisonTerm():
             return COMPARE
-        case Aggregate():
+        case AggregateTerm():
             return PRODUCT
         case _:
             return ATOM
@@ -70,12 +70,12 @@ def level(term: Term) -> int:
 def ends_open(term: Term) -> bool:
     """True where the printed term ends in an aggregation, which would swallow a factor that follows."""
     match term:
-        case Aggregate():
+        case AggregateTerm():
             return True
-        case Unary(argument=argument):
-            return (isinstance(argument, Aggregate) or level(argument) >= level(term)) and ends_open(argument)
-        case Binary(right=right):
-            bare = level(right) > level(term) or (isinstance(right, Aggregate) and level(term) == PRODUCT)
+        case UnaryTerm(argument=argument):
+            return (isinstance(argument, AggregateTerm) or level(argument) >= level(term)) and ends_open(argument)
+        case BinaryTerm(right=right):
+            bare = level(right) > level(term) or (isinstance(right, AggregateTerm) and level(term) == PRODUCT)
             return bare and ends_open(right)
         case _:
             return False
@@ -84,28 +84,28 @@ def ends_open(term: Term) -> bool:
 def text(term: Term) -> str:
     """The term as `.ein` text, with the fewest parentheses."""
     match term:
-        case Number(value=value):
+        case NumberTerm(value=value):
             return repr(value).lower()
-        case Size(name=name) | Index(label=name):
+        case SizeTerm(name=name) | IndexTerm(label=name):
             return name
-        case Access(name=name, indices=indices):
+        case AccessTerm(name=name, indices=indices):
             return f"{name}[{', '.join(map(position_text, indices))}]" if indices else name
-        case Unary(op=op, argument=argument):
+        case UnaryTerm(op=op, argument=argument):
             inside = _inside(argument, level(term), aggregate=op == "-")
             return f"-{inside}" if op == "-" else f"not {inside}"
-        case Binary():
+        case BinaryTerm():
             return _binary_text(term)
-        case Chain(ops=ops, arguments=arguments):
+        case ComparisonTerm(ops=ops, arguments=arguments):
             first, *rest = (_inside(a, SUM) for a in arguments)
             return first + "".join(f" {op} {a}" for op, a in zip(ops, rest, strict=True))
-        case Function(name=name, arguments=arguments):
+        case FunctionTerm(name=name, arguments=arguments):
             return f"{name}({', '.join(map(text, arguments))})"
-        case Aggregate(op=op, bounds=bounds, body=body, dtype=dtype):
+        case AggregateTerm(op=op, bounds=bounds, body=body, dtype=dtype):
             inside = ", ".join(map(left_text, bounds)) + (f" : {dtype}" if dtype else "")
             return f"{op}[{inside}] {_inside(body, PRODUCT)}"
-        case Paren(inner=inner):
+        case ParenTerm(inner=inner):
             return f"({text(inner)})"
-        case Call(function=function, arguments=arguments, named=named):
+        case CallTerm(function=function, arguments=arguments, named=named):
             given = [*map(text, arguments), *(f"{name} = {text(value)}" for name, value in named)]
             return f"{function.name}({', '.join(given)})"
         case _:
@@ -114,11 +114,11 @@ def text(term: Term) -> str:
 
 def _inside(term: Term, least: int, *, aggregate: bool = False, closed: bool = False) -> str:
     """The term as an operand that must hold at least as tightly as ``least``."""
-    plain = level(term) >= least or (aggregate and isinstance(term, Aggregate))
+    plain = level(term) >= least or (aggregate and isinstance(term, AggregateTerm))
     return text(term) if plain and not (closed and ends_open(term)) else f"({text(term)})"
 
 
-def _binary_text(term: Binary) -> str:
+def _binary_text(term: BinaryTerm) -> str:
     own = _LEVELS[term.op]
     if own == POWER:
         return f"{_inside(term.left, ATOM)} ^ {_inside(term.right, SIGN, closed=True)}"
@@ -131,13 +131,13 @@ def position_text(position: Position) -> str:
     match position:
         case str():
             return position
-        case Guarded(index=index, fill=fill):
+        case GuardedTerm(index=index, fill=fill):
             return f"{position_text(index)} ? {text(fill)}"
-        case Slice(start=start, stop=stop):
+        case SliceTerm(start=start, stop=stop):
             return ":".join("" if end is None else text(end) for end in (start, stop))
-        case Group(labels=labels):
+        case GroupTerm(labels=labels):
             return f"({' '.join(labels)})"
-        case Rest():
+        case RestTerm():
             return "..."
         case _:
             return text(position)
@@ -146,23 +146,23 @@ def position_text(position: Position) -> str:
 def left_text(left: Left) -> str:
     """What stands in one place of the left side's brackets, or of an aggregation's."""
     match left:
-        case Bound(label=label, size=size):
+        case BoundTerm(label=label, size=size):
             return label if size is None else f"{label}: {text(size)}"
-        case Colon():
+        case ColonTerm():
             return ":"
-        case Fixed(at=at):
+        case FixedTerm(at=at):
             return text(at)
-        case Keyed(key=key, size=size):
+        case KeyedTerm(key=key, size=size):
             return f"{text(key)}: {text(size)}"
-        case Joined(bounds=bounds):
+        case JoinedTerm(bounds=bounds):
             return " | ".join(map(left_text, bounds))
-        case Group() | Rest():
+        case GroupTerm() | RestTerm():
             return position_text(left)
         case _:
             assert_never(left)
 
 
-def program_text(program: Program) -> str:
+def program_text(program: DrawnProgram) -> str:
     """The program as `.ein` text, a statement a line."""
     lines = [f"dim {d.name}" + (f" = {text(d.size)}" if d.size is not None else "") for d in program.dims]
     for i in program.inputs:
@@ -182,7 +182,7 @@ def _function_lines(function: Fn) -> list[str]:
     return [f"{head} {{", *_indented([*_step_lines(function.steps), returns]), "}"]
 
 
-def _parameter_text(parameter: Parameter) -> str:
+def _parameter_text(parameter: DrawnParameter) -> str:
     labels = "" if parameter.labels is None else f"[{', '.join(map(position_text, parameter.labels))}]"
     default = "" if parameter.default is None else f" = {text(parameter.default)}"
     return parameter.name + labels + default
@@ -192,12 +192,12 @@ def _step_lines(steps: Iterable[Step]) -> list[str]:
     lines: list[str] = []
     for step in steps:
         match step:
-            case Statement(name=name, bounds=bounds, body=body, others=others, hints=hints):
+            case DrawnStatement(name=name, bounds=bounds, body=body, others=others, hints=hints):
                 value = " | ".join(map(text, (body, *others)))
                 lines += [*hints, f"{_target_text(name, bounds)} = {value}"]
-            case Several(targets=targets, call=call):
+            case DrawnSeveral(targets=targets, call=call):
                 lines.append(f"{', '.join(_target_text(*target) for target in targets)} = {text(call)}")
-            case Loop(variable=variable, start=start, stop=stop, body=inner):
+            case DrawnLoop(variable=variable, start=start, stop=stop, body=inner):
                 lines.append(f"for {variable} in {text(start)} .. {text(stop)} {{")
                 lines += [*_indented(_step_lines(inner)), "}"]
             case _:

@@ -11,34 +11,34 @@ import numpy as np
 from einturnip.testing.agreement import Array
 from einturnip.testing.labels import accesses, calls, children, consumed_labels, free_labels, standing
 from einturnip.testing.terms import (
-    Access,
-    Aggregate,
-    Binary,
-    Bound,
-    Call,
-    Group,
-    Guarded,
-    Index,
-    Number,
-    Paren,
-    Program,
-    Rest,
-    Size,
-    Slice,
+    AccessTerm,
+    AggregateTerm,
+    BinaryTerm,
+    BoundTerm,
+    CallTerm,
+    DrawnProgram,
+    GroupTerm,
+    GuardedTerm,
+    IndexTerm,
+    NumberTerm,
+    ParenTerm,
+    RestTerm,
+    SizeTerm,
+    SliceTerm,
     Term,
-    Unary,
+    UnaryTerm,
 )
 
 _FAR = 200
 """A label that may go so far is sized by nothing."""
 
 
-def bind(program: Program, inputs: Mapping[str, Array], given: Mapping[str, int]) -> dict[str, int]:
+def bind(program: DrawnProgram, inputs: Mapping[str, Array], given: Mapping[str, int]) -> dict[str, int]:
     """Every dim: from outside, from the axes it names, from its definition."""
     sizes = dict(given)
     for i in program.inputs:
         for term, size in zip(i.shape, np.asarray(inputs[i.name]).shape, strict=True):
-            if isinstance(term, Size) and sizes.setdefault(term.name, size) != size:
+            if isinstance(term, SizeTerm) and sizes.setdefault(term.name, size) != size:
                 raise ValueError(f"{term.name} is {sizes[term.name]} and {size}")
     for dim in program.dims:
         if dim.size is not None:
@@ -55,15 +55,15 @@ def bind(program: Program, inputs: Mapping[str, Array], given: Mapping[str, int]
 def size_value(term: Term, sizes: Mapping[str, int]) -> int:
     """The value of a size written in the program, or of an index, where ``sizes`` has its labels too."""
     match term:
-        case Number(value=int(value)):
+        case NumberTerm(value=int(value)):
             return value
-        case Size(name=name) | Index(label=name):
+        case SizeTerm(name=name) | IndexTerm(label=name):
             return sizes[name]
-        case Paren(inner=inner):
+        case ParenTerm(inner=inner):
             return size_value(inner, sizes)
-        case Unary(op="-", argument=argument):
+        case UnaryTerm(op="-", argument=argument):
             return -size_value(argument, sizes)
-        case Binary(op=op, left=left, right=right):
+        case BinaryTerm(op=op, left=left, right=right):
             a, b = size_value(left, sizes), size_value(right, sizes)
             match op:
                 case "+":
@@ -82,15 +82,15 @@ def size_value(term: Term, sizes: Mapping[str, int]) -> int:
 def is_static(term: Term) -> bool:
     """True for an index or size made of labels, sizes and numbers alone."""
     match term:
-        case Number(value=value):
+        case NumberTerm(value=value):
             return type(value) is int
-        case Size() | Index():
+        case SizeTerm() | IndexTerm():
             return True
-        case Paren(inner=inner):
+        case ParenTerm(inner=inner):
             return is_static(inner)
-        case Unary(op="-", argument=argument):
+        case UnaryTerm(op="-", argument=argument):
             return is_static(argument)
-        case Binary(op=op, left=left, right=right):
+        case BinaryTerm(op=op, left=left, right=right):
             return op in ("+", "-", "*", "//", "%") and is_static(left) and is_static(right)
         case _:
             return False
@@ -99,20 +99,20 @@ def is_static(term: Term) -> bool:
 def is_affine(term: Term) -> bool:
     """True for a static index without a product of labels, a quotient or a remainder."""
     match term:
-        case Paren(inner=inner) | Unary(argument=inner):
+        case ParenTerm(inner=inner) | UnaryTerm(argument=inner):
             return is_affine(inner)
-        case Binary(op="+" | "-", left=left, right=right):
+        case BinaryTerm(op="+" | "-", left=left, right=right):
             return is_affine(left) and is_affine(right)
-        case Binary(op="*", left=left, right=right):
+        case BinaryTerm(op="*", left=left, right=right):
             return is_affine(left) and is_affine(right) and not (free_labels(left) and free_labels(right))
-        case Binary():
+        case BinaryTerm():
             return is_static(term) and not free_labels(term)
         case _:
             return is_static(term)
 
 
 @dataclass(frozen=True)
-class Context:
+class RangeContext:
     """What is known where labels are bound: sizes by name, shapes of tensors, ranges of the labels bound around."""
 
     sizes: Mapping[str, int]
@@ -120,7 +120,7 @@ class Context:
     around: Mapping[str, int]
 
 
-def ranges(bounds: Iterable[Bound], terms: tuple[Term, ...], context: Context) -> dict[str, int]:
+def ranges(bounds: Iterable[BoundTerm], terms: tuple[Term, ...], context: RangeContext) -> dict[str, int]:
     """How far each bound label ranges over ``terms``; a label that a call makes is left out.
 
     The size written with it, or its dim's, else that of an axis where it stands alone, else the largest for which
@@ -147,7 +147,7 @@ def ranges(bounds: Iterable[Bound], terms: tuple[Term, ...], context: Context) -
     return found
 
 
-def _known(bound: Bound, terms: tuple[Term, ...], context: Context) -> int | None:
+def _known(bound: BoundTerm, terms: tuple[Term, ...], context: RangeContext) -> int | None:
     axes = {context.shapes[name][axis] for t in terms for name, axis, label in standing(t) if label == bound.label}
     if bound.size is not None:
         size = size_value(bound.size, context.sizes)
@@ -161,11 +161,11 @@ def _known(bound: Bound, terms: tuple[Term, ...], context: Context) -> int | Non
     return axes.pop() if axes else None
 
 
-def _share(label: str, terms: tuple[Term, ...], context: Context, found: Mapping[str, int]) -> int | None:
+def _share(label: str, terms: tuple[Term, ...], context: RangeContext, found: Mapping[str, int]) -> int | None:
     """The size of a label of a split axis whose other labels are known."""
     for access, hidden in (pair for t in terms for pair in accesses(t)):
         for axis, position in enumerate(access.indices):
-            if isinstance(position, Group) and label in position.labels and label not in hidden:
+            if isinstance(position, GroupTerm) and label in position.labels and label not in hidden:
                 others = 1
                 for other in position.labels:
                     if other != label:
@@ -176,9 +176,9 @@ def _share(label: str, terms: tuple[Term, ...], context: Context, found: Mapping
     return None
 
 
-def _largest(label: str, terms: tuple[Term, ...], context: Context, found: Mapping[str, int]) -> int:
+def _largest(label: str, terms: tuple[Term, ...], context: RangeContext, found: Mapping[str, int]) -> int:
     around = {**context.around, **found}
-    demands = [d for t in terms for d in _demands(label, t, Context(context.sizes, context.shapes, around))]
+    demands = [d for t in terms for d in _demands(label, t, RangeContext(context.sizes, context.shapes, around))]
     size = 0
     while size < _FAR and all(_in_bounds(label, size, *demand, context.sizes) for demand in demands):
         size += 1
@@ -187,20 +187,20 @@ def _largest(label: str, terms: tuple[Term, ...], context: Context, found: Mappi
     return size
 
 
-def _demands(label: str, term: Term, context: Context) -> list[tuple[Term, int, dict[str, int]]]:
+def _demands(label: str, term: Term, context: RangeContext) -> list[tuple[Term, int, dict[str, int]]]:
     """(index, axis, ranges of its other labels) of every unguarded affine index with the label."""
-    if isinstance(term, Call) and label in consumed_labels(term):
+    if isinstance(term, CallTerm) and label in consumed_labels(term):
         return []
-    if isinstance(term, Aggregate):
+    if isinstance(term, AggregateTerm):
         if any(b.label == label for b in term.bounds):
             return []
         inner = {b.label: _known(b, (term.body,), context) for b in term.bounds}
         around = {**context.around, **{x: size for x, size in inner.items() if size is not None}}
-        context = Context(context.sizes, context.shapes, around)
+        context = RangeContext(context.sizes, context.shapes, around)
     found = [demand for inner in children(term) for demand in _demands(label, inner, context)]
-    if isinstance(term, Access):
+    if isinstance(term, AccessTerm):
         for axis, position in enumerate(term.indices):
-            if isinstance(position, str | Guarded | Group | Slice | Rest) or not is_affine(position):
+            if isinstance(position, str | GuardedTerm | GroupTerm | SliceTerm | RestTerm) or not is_affine(position):
                 continue
             if label in (labels := free_labels(position)):
                 others = {x: context.around[x] for x in labels - {label}}

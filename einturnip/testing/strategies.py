@@ -1,7 +1,7 @@
 """Random valid programs of the language, with inputs, as Hypothesis strategies.
 
-``programs()`` draws a ``Case``: a program in ``terms``' syntax, its text, and small-integer inputs. Choices are ordered
-so that a failing case shrinks to few statements, short terms and small sizes.
+``programs()`` draws a ``DrawnCase``: a program in ``terms``' syntax, its text, and small-integer inputs. Choices are
+ordered so that a failing case shrinks to few statements, short terms and small sizes.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from einturnip.testing.agreement import Array
-from einturnip.testing.drawing_base import Draw, Tensor, World
-from einturnip.testing.drawing_equations import Equation
+from einturnip.testing.drawing_base import Draw, DrawingContext, DrawnTensor
+from einturnip.testing.drawing_equations import DrawnEquation
 from einturnip.testing.drawing_functions import draw_function
 from einturnip.testing.drawing_steps import StepDrawer
 from einturnip.testing.printing import program_text
 from einturnip.testing.promotion import Type, kind, numpy_dtype
 from einturnip.testing.terms import (
-    Access,
-    Aggregate,
-    Binary,
-    Bound,
-    Dim,
+    AccessTerm,
+    AggregateTerm,
+    BinaryTerm,
+    BoundTerm,
+    DrawnDim,
+    DrawnInput,
+    DrawnProgram,
+    DrawnStatement,
     Fn,
-    Input,
-    Keyed,
-    Number,
-    Program,
-    Size,
-    Statement,
+    KeyedTerm,
+    NumberTerm,
+    SizeTerm,
     Term,
 )
 
@@ -41,10 +41,10 @@ DTYPES = ("f64", "f32", "i64", "i8", "f16", "bool", "i32", "u8", "i16", "u16", "
 
 
 @dataclass(frozen=True)
-class Case:
+class DrawnCase:
     """A program with what it runs on. ``exact`` says that it was drawn from exact operations only."""
 
-    program: Program
+    program: DrawnProgram
     text: str
     inputs: Mapping[str, Array]
     dims: Mapping[str, int]
@@ -86,7 +86,7 @@ FEATURES = (
 @st.composite
 def programs(
     draw: Draw, exact: bool | None = None, max_statements: int = 4, features: Collection[str] = FEATURES
-) -> Case:
+) -> DrawnCase:
     """Programs with inputs; ``exact`` asks for programs whose every bit is prescribed (or the contrary).
 
     Each has only some of the features, so that those it has meet each other.
@@ -103,7 +103,7 @@ def programs(
 
 
 @st.composite
-def failing_programs(draw: Draw) -> Case:
+def failing_programs(draw: Draw) -> DrawnCase:
     """Programs with a statement that reads, or groups by, an index that leaves its axis."""
     drawing = _ProgramDrawer(draw, True, frozenset())
     drawing.draw_sizes(least=1)
@@ -119,11 +119,11 @@ class _ProgramDrawer:
     def __init__(self, draw: Draw, exact: bool, features: frozenset[str]) -> None:
         self.draw, self.exact, self.features = draw, exact, features
         self.sizes: dict[str, int] = {}
-        self.dims: list[Dim] = []
+        self.dims: list[DrawnDim] = []
         self.given: dict[str, int] = {}
-        self.inputs: list[Input] = []
+        self.inputs: list[DrawnInput] = []
         self.arrays: dict[str, Array] = {}
-        self.names: dict[str, Tensor] = {}
+        self.names: dict[str, DrawnTensor] = {}
         self.wanted: list[str] = []
 
     def draw_sizes(self, least: int = 0) -> None:
@@ -145,46 +145,46 @@ class _ProgramDrawer:
     def _draw_input(self, name: str, dtype: str, below: int | None, ranks: tuple[int, ...] = (1, 2, 2, 3, 0)) -> None:
         shape = tuple(self._axis() for _ in range(self.draw(st.sampled_from(ranks))))
         extents = tuple(self._extent(term) for term in shape)
-        self.inputs.append(Input(name, dtype, shape))
+        self.inputs.append(DrawnInput(name, dtype, shape))
         values = arrays(dtype, extents)
         if below is not None:
             values = hnp.arrays(numpy_dtype(dtype), extents, elements=st.integers(0, below - 1))
         self.arrays[name] = self.draw(values)
-        self.names[name] = Tensor(extents, Type(dtype), exact=True, below=below)
+        self.names[name] = DrawnTensor(extents, Type(dtype), exact=True, below=below)
 
     def _axis(self) -> Term:
         size = self.draw(st.sampled_from((*self.sizes, *self.sizes, 1, 3, "+", "*")))
         if isinstance(size, int):
-            return Number(size)
+            return NumberTerm(size)
         if size in self.sizes:
-            return Size(size)
-        name = Size(self.draw(st.sampled_from(tuple(self.sizes))))
-        return Binary("+", name, Number(1)) if size == "+" else Binary("*", Number(2), name)
+            return SizeTerm(size)
+        name = SizeTerm(self.draw(st.sampled_from(tuple(self.sizes))))
+        return BinaryTerm("+", name, NumberTerm(1)) if size == "+" else BinaryTerm("*", NumberTerm(2), name)
 
     def _extent(self, term: Term) -> int:
         match term:
-            case Number(value=int(value)):
+            case NumberTerm(value=int(value)):
                 return value
-            case Size(name=name):
+            case SizeTerm(name=name):
                 return self.sizes[name]
-            case Binary(op="+", left=Size(name=name)):
+            case BinaryTerm(op="+", left=SizeTerm(name=name)):
                 return self.sizes[name] + 1
-            case Binary(op="*", right=Size(name=name)):
+            case BinaryTerm(op="*", right=SizeTerm(name=name)):
                 return self.sizes[name] * 2
             case _:
                 raise AssertionError(term)
 
     def settle_dims(self) -> None:
         """Say for each dim where its size comes from: an input's axis, the program, or outside."""
-        standing = {t.name for i in self.inputs for t in i.shape if isinstance(t, Size)}
+        standing = {t.name for i in self.inputs for t in i.shape if isinstance(t, SizeTerm)}
         for name, size in self.sizes.items():
             source = self.draw(
                 st.sampled_from(("axis", "program", "outside") if name in standing else ("program", "outside"))
             )
             if source == "program":
-                self.dims.append(Dim(name, self._definition(name, size)))
+                self.dims.append(DrawnDim(name, self._definition(name, size)))
             elif source == "outside" or self.draw(st.booleans()):
-                self.dims.append(Dim(name))
+                self.dims.append(DrawnDim(name))
             if source == "outside":
                 self.given[name] = size
 
@@ -192,16 +192,16 @@ class _ProgramDrawer:
         """A size as a number or, where an earlier dim allows it, by that dim."""
         earlier = [d.name for d in self.dims]
         if not earlier or self.draw(st.booleans()) is False:
-            return Number(size)
+            return NumberTerm(size)
         base = self.draw(st.sampled_from(earlier))
         if self.sizes[base] and size % self.sizes[base] == 0:
-            return Binary("*", Size(base), Number(size // self.sizes[base]))
+            return BinaryTerm("*", SizeTerm(base), NumberTerm(size // self.sizes[base]))
         less = size < self.sizes[base]
-        return Binary("-" if less else "+", Size(base), Number(abs(size - self.sizes[base])))
+        return BinaryTerm("-" if less else "+", SizeTerm(base), NumberTerm(abs(size - self.sizes[base])))
 
-    def draw_steps(self, n: int, first: Equation | None = None) -> tuple[StepDrawer, tuple[Fn, ...]]:
+    def draw_steps(self, n: int, first: DrawnEquation | None = None) -> tuple[StepDrawer, tuple[Fn, ...]]:
         """Some functions, and statements that may call them, after a first one that is an output."""
-        world = World(self.sizes, self.names, self.exact, self.features)
+        world = DrawingContext(self.sizes, self.names, self.exact, self.features)
         for name in ("f", "g")[: self.draw(st.integers(1, 2))] if "functions" in self.features else ():
             drawn = draw_function(self.draw, world, name)
             world = replace(world, functions=(*world.functions, drawn) if drawn else world.functions)
@@ -213,31 +213,31 @@ class _ProgramDrawer:
             steps.step()
         return steps, tuple(f.function for f in world.functions)
 
-    def failure(self) -> Equation:
+    def failure(self) -> DrawnEquation:
         """``Z[i] = A[K[i] + 2]`` or ``Z[K[i] + 2: 3] = sum[i] 1``, where at least one index is outside."""
         keys = self.arrays["K"]
         labels = ("i", "j", "k")[: keys.ndim]
         read = self.draw(st.sampled_from([None, *(i.name for i in self.inputs if self.names[i.name].shape)]))
         size = self.draw(st.integers(1, 3)) if read is None else self.names[read].shape[0]
-        index: Term = Access("K", labels)
+        index: Term = AccessTerm("K", labels)
         if self.draw(st.booleans()) and kind(self.names["K"].type.dtype) == "i":
-            index = Binary("-", index, Number(int(keys.min()) + 1))
+            index = BinaryTerm("-", index, NumberTerm(int(keys.min()) + 1))
         elif keys.max() < size:
-            index = Binary("+", index, Number(size - int(keys.max())))
-        bounds = tuple(map(Bound, labels))
+            index = BinaryTerm("+", index, NumberTerm(size - int(keys.max())))
+        bounds = tuple(map(BoundTerm, labels))
         if read is None:
-            count = Aggregate("sum", bounds, Number(1))
-            return Equation(Statement("", (Keyed(index, Number(size)),), count), (size,), exact=True)
+            count = AggregateTerm("sum", bounds, NumberTerm(1))
+            return DrawnEquation(DrawnStatement("", (KeyedTerm(index, NumberTerm(size)),), count), (size,), exact=True)
         shape = self.names[read].shape
         others = ("u", "v")[: len(shape) - 1]
-        statement = Statement("", (*bounds, *map(Bound, others)), Access(read, (index, *others)))
-        return Equation(statement, (*keys.shape, *shape[1:]), exact=True)
+        statement = DrawnStatement("", (*bounds, *map(BoundTerm, others)), AccessTerm(read, (index, *others)))
+        return DrawnEquation(statement, (*keys.shape, *shape[1:]), exact=True)
 
-    def finish(self, steps: StepDrawer, functions: tuple[Fn, ...]) -> Case:
+    def finish(self, steps: StepDrawer, functions: tuple[Fn, ...]) -> DrawnCase:
         """The program with some of what it defines as outputs."""
         if not steps.defined:
-            steps.define("s", Statement("", (), Number(1)), (), exact=True)
+            steps.define("s", DrawnStatement("", (), NumberTerm(1)), (), exact=True)
         defined = list(dict.fromkeys(reversed(steps.defined)))
         wanted = dict.fromkeys((*defined[: self.draw(st.integers(1, len(defined)))], *self.wanted))
-        program = Program(tuple(self.dims), tuple(self.inputs), tuple(steps.steps), tuple(wanted), functions)
-        return Case(program, program_text(program), self.arrays, self.given, self.exact)
+        program = DrawnProgram(tuple(self.dims), tuple(self.inputs), tuple(steps.steps), tuple(wanted), functions)
+        return DrawnCase(program, program_text(program), self.arrays, self.given, self.exact)

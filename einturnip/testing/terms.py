@@ -13,28 +13,28 @@ from typing import TypeAlias
 
 
 @dataclass(frozen=True, slots=True)
-class Number:
+class NumberTerm:
     """A literal: true, 3, 0.5, 2j, inf, nan. Never negative; use Unary."""
 
     value: bool | int | float | complex
 
 
 @dataclass(frozen=True, slots=True)
-class Size:
+class SizeTerm:
     """A dim, a loop's variable or a function's size used as a number."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
-class Index:
+class IndexTerm:
     """A label used as a number."""
 
     label: str
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class AccessTerm:
     """A tensor with all its axes, or a scalar with none."""
 
     name: str
@@ -42,7 +42,7 @@ class Access:
 
 
 @dataclass(frozen=True, slots=True)
-class Unary:
+class UnaryTerm:
     """``-x`` or ``not x``."""
 
     op: str
@@ -50,7 +50,7 @@ class Unary:
 
 
 @dataclass(frozen=True, slots=True)
-class Binary:
+class BinaryTerm:
     """``a op b`` with op one of ``+ - * / // % ^ and or``."""
 
     op: str
@@ -59,7 +59,7 @@ class Binary:
 
 
 @dataclass(frozen=True, slots=True)
-class Chain:
+class ComparisonTerm:
     """A chain of comparisons: ``ops[i]`` stands between ``arguments[i]`` and ``arguments[i + 1]``."""
 
     ops: tuple[str, ...]
@@ -67,7 +67,7 @@ class Chain:
 
 
 @dataclass(frozen=True, slots=True)
-class Function:
+class FunctionTerm:
     """``where``, ``min``, ``max``, an elementwise function or a cast (its name is the dtype's)."""
 
     name: str
@@ -75,7 +75,7 @@ class Function:
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
+class BoundTerm:
     """A label where it is bound, with the size written there, if any."""
 
     label: str
@@ -83,24 +83,24 @@ class Bound:
 
 
 @dataclass(frozen=True, slots=True)
-class Aggregate:
+class AggregateTerm:
     """``op[bounds] body``; ``dtype`` is the one asked for, as in ``sum[k : f64]``."""
 
     op: str
-    bounds: tuple[Bound, ...]
+    bounds: tuple[BoundTerm, ...]
     body: Term
     dtype: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Paren:
+class ParenTerm:
     """Parentheses that the meaning does not need."""
 
     inner: Term
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class CallTerm:
     """A function of the program applied; ``result`` picks one of several it returns.
 
     ``made`` is not written: the labels of the statement that the labels made by the function take.
@@ -113,13 +113,25 @@ class Call:
     made: tuple[str, ...] = ()
 
 
-Term: TypeAlias = Number | Size | Index | Access | Unary | Binary | Chain | Function | Aggregate | Paren | Call
+Term: TypeAlias = (
+    NumberTerm
+    | SizeTerm
+    | IndexTerm
+    | AccessTerm
+    | UnaryTerm
+    | BinaryTerm
+    | ComparisonTerm
+    | FunctionTerm
+    | AggregateTerm
+    | ParenTerm
+    | CallTerm
+)
 
 # --- what stands in an index besides a label (a str) and a term -------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Guarded:
+class GuardedTerm:
     """``index ? fill``."""
 
     index: str | Term
@@ -127,7 +139,7 @@ class Guarded:
 
 
 @dataclass(frozen=True, slots=True)
-class Slice:
+class SliceTerm:
     """``start:stop``."""
 
     start: Term | None = None
@@ -135,36 +147,36 @@ class Slice:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class GroupTerm:
     """``(h e)``: several labels as one axis, the last fastest; on the left as well."""
 
     labels: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Rest:
+class RestTerm:
     """``...``: the axes of a function's argument that it does not name; on the left as well."""
 
 
-Position: TypeAlias = str | Term | Guarded | Slice | Group | Rest
+Position: TypeAlias = str | Term | GuardedTerm | SliceTerm | GroupTerm | RestTerm
 
 # --- what stands on the left of an equation besides a Bound, a Group and a Rest ---------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Colon:
+class ColonTerm:
     """``:``, which goes with a slice of each access."""
 
 
 @dataclass(frozen=True, slots=True)
-class Fixed:
+class FixedTerm:
     """The place of the slice that is replaced."""
 
     at: Term
 
 
 @dataclass(frozen=True, slots=True)
-class Keyed:
+class KeyedTerm:
     """``key: size``."""
 
     key: Term
@@ -172,19 +184,19 @@ class Keyed:
 
 
 @dataclass(frozen=True, slots=True)
-class Joined:
+class JoinedTerm:
     """``i | j: 2``: each part's own label for the axis along which parts are joined."""
 
-    bounds: tuple[Bound, ...]
+    bounds: tuple[BoundTerm, ...]
 
 
-Left: TypeAlias = Bound | Group | Rest | Colon | Fixed | Keyed | Joined
+Left: TypeAlias = BoundTerm | GroupTerm | RestTerm | ColonTerm | FixedTerm | KeyedTerm | JoinedTerm
 
 # --- statements -------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Dim:
+class DrawnDim:
     """``dim name`` or ``dim name = size``."""
 
     name: str
@@ -192,7 +204,7 @@ class Dim:
 
 
 @dataclass(frozen=True, slots=True)
-class Input:
+class DrawnInput:
     """``input name : dtype[shape]``."""
 
     name: str
@@ -201,7 +213,7 @@ class Input:
 
 
 @dataclass(frozen=True, slots=True)
-class Statement:
+class DrawnStatement:
     """``name[bounds] = body``, or ``name = body`` where there are no bounds.
 
     ``others`` are the further parts where one of the bounds is Joined. ``hints`` stand above it, as text.
@@ -215,15 +227,15 @@ class Statement:
 
 
 @dataclass(frozen=True, slots=True)
-class Several:
+class DrawnSeveral:
     """``A[i, j], b[i] = call``: a name and its bounds for each tensor that the function returns."""
 
     targets: tuple[tuple[str, tuple[Left, ...]], ...]
-    call: Call
+    call: CallTerm
 
 
 @dataclass(frozen=True, slots=True)
-class Loop:
+class DrawnLoop:
     """``for variable in start .. stop { body }``."""
 
     variable: str
@@ -232,15 +244,15 @@ class Loop:
     body: tuple[Step, ...]
 
 
-Step: TypeAlias = Statement | Several | Loop
+Step: TypeAlias = DrawnStatement | DrawnSeveral | DrawnLoop
 
 
 @dataclass(frozen=True, slots=True)
-class Parameter:
+class DrawnParameter:
     """A tensor with labels (a Rest first, if any), or a scalar (None)."""
 
     name: str
-    labels: tuple[str | Rest, ...] | None = None
+    labels: tuple[str | RestTerm, ...] | None = None
     default: Term | None = None
 
 
@@ -249,17 +261,17 @@ class Fn:
     """A function of the program; in one line where there are no steps and one term is returned."""
 
     name: str
-    parameters: tuple[Parameter, ...]
+    parameters: tuple[DrawnParameter, ...]
     steps: tuple[Step, ...]
     returns: tuple[Term, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class DrawnProgram:
     """A program of the language."""
 
-    dims: tuple[Dim, ...]
-    inputs: tuple[Input, ...]
+    dims: tuple[DrawnDim, ...]
+    inputs: tuple[DrawnInput, ...]
     statements: tuple[Step, ...]
     outputs: tuple[str, ...]
     functions: tuple[Fn, ...] = ()

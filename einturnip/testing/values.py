@@ -9,7 +9,7 @@ from typing import Protocol, assert_never
 
 from einturnip.testing import arithmetic, promotion
 from einturnip.testing.aggregation import aggregate_values
-from einturnip.testing.arithmetic import Value, convert
+from einturnip.testing.arithmetic import BoundedValue, convert
 from einturnip.testing.functions import apply_function
 from einturnip.testing.kinds import CASTS, type_of
 from einturnip.testing.labels import (
@@ -22,69 +22,69 @@ from einturnip.testing.labels import (
     scalar_labels,
 )
 from einturnip.testing.promotion import Type
-from einturnip.testing.ranges import Context, is_static, ranges, size_value
+from einturnip.testing.ranges import RangeContext, is_static, ranges, size_value
 from einturnip.testing.terms import (
-    Access,
-    Aggregate,
-    Binary,
-    Bound,
-    Call,
-    Chain,
-    Function,
-    Group,
-    Guarded,
-    Index,
-    Number,
-    Paren,
+    AccessTerm,
+    AggregateTerm,
+    BinaryTerm,
+    BoundTerm,
+    CallTerm,
+    ComparisonTerm,
+    FunctionTerm,
+    GroupTerm,
+    GuardedTerm,
+    IndexTerm,
+    NumberTerm,
+    ParenTerm,
     Position,
-    Rest,
-    Size,
-    Slice,
+    RestTerm,
+    SizeTerm,
+    SliceTerm,
     Term,
-    Unary,
+    UnaryTerm,
 )
 
 
 @dataclass(frozen=True)
-class Held:
+class OracleTensor:
     """A tensor as the oracle holds it: Python numbers by point. ``made_by``: the operators that went into it."""
 
     shape: tuple[int, ...]
     type: Type
-    at: Mapping[tuple[int, ...], Value]
+    at: Mapping[tuple[int, ...], BoundedValue]
     made_by: frozenset[str] = frozenset()
 
 
-class Functions(Protocol):
+class OracleFunctions(Protocol):
     """What applies the functions of the program."""
 
-    def value(self, call: Call, scope: Scope) -> Value:
+    def value(self, call: CallTerm, scope: OracleScope) -> BoundedValue:
         """What a call is at the scope's point."""
 
-    def result(self, call: Call, scope: Scope) -> Held:
+    def result(self, call: CallTerm, scope: OracleScope) -> OracleTensor:
         """The tensor that the function returns there, over its own labels."""
 
 
 @dataclass
-class Scope:
+class OracleScope:
     """What names mean while one equation is evaluated.
 
     What was found about a term is kept by its identity: ``Number(1)`` and ``Number(1.0)`` are equal and differ.
     """
 
     sizes: Mapping[str, int]
-    tensors: Mapping[str, Held]
-    functions: Functions
+    tensors: Mapping[str, OracleTensor]
+    functions: OracleFunctions
     point: dict[str, int] = field(default_factory=dict)
     extents: dict[str, int] = field(default_factory=dict)
     types: dict[int, Type] = field(default_factory=dict)
-    folded: dict[tuple[int, tuple[int, ...]], Value] = field(default_factory=dict)
+    folded: dict[tuple[int, tuple[int, ...]], BoundedValue] = field(default_factory=dict)
     operators: dict[int, frozenset[str]] = field(default_factory=dict)
-    results: dict[tuple[int, tuple[int, ...]], Held] = field(default_factory=dict)
+    results: dict[tuple[int, tuple[int, ...]], OracleTensor] = field(default_factory=dict)
 
-    def context(self) -> Context:
+    def context(self) -> RangeContext:
         """What sizes the labels bound inside."""
-        return Context(self.sizes, {name: tensor.shape for name, tensor in self.tensors.items()}, self.extents)
+        return RangeContext(self.sizes, {name: tensor.shape for name, tensor in self.tensors.items()}, self.extents)
 
     def type(self, term: Term) -> Type:
         """The type of a term."""
@@ -109,47 +109,47 @@ class Scope:
         if found is None:
             found = frozenset[str]().union(*(self.made_by(c) for c in children(term)))
             match term:
-                case Access(name=name):
+                case AccessTerm(name=name):
                     found |= self.tensors[name].made_by
-                case Binary(op=op) | Aggregate(op=op):
+                case BinaryTerm(op=op) | AggregateTerm(op=op):
                     found |= {op}
-                case Call():
+                case CallTerm():
                     found |= {"sum", "*"}  # whatever is in the function
             self.operators[id(term)] = found
         return found
 
 
-def value(term: Term, scope: Scope) -> Value:
+def value(term: Term, scope: OracleScope) -> BoundedValue:
     """The value of a term where the scope's labels are.
 
     Raises:
         IndexError: an index leaves its axis.
     """
     match term:
-        case Number(value=number):
-            return Value(number)
-        case Size(name=name):
-            return Value(scope.sizes[name])
-        case Index(label=label):
-            return Value(scope.point[label])
-        case Access():
+        case NumberTerm(value=number):
+            return BoundedValue(number)
+        case SizeTerm(name=name):
+            return BoundedValue(scope.sizes[name])
+        case IndexTerm(label=label):
+            return BoundedValue(scope.point[label])
+        case AccessTerm():
             return _access(term, scope)
-        case Paren(inner=inner):
+        case ParenTerm(inner=inner):
             return value(inner, scope)
-        case Unary(op="not", argument=argument):
+        case UnaryTerm(op="not", argument=argument):
             x = value(argument, scope)
-            return Value(not x.v, x.slack)
-        case Unary(argument=argument):
+            return BoundedValue(not x.v, x.slack)
+        case UnaryTerm(argument=argument):
             return apply_function("-", value(argument, scope), scope.type(term).dtype)
-        case Binary():
+        case BinaryTerm():
             return _binary(term, scope)
-        case Chain():
+        case ComparisonTerm():
             return _chain(term, scope)
-        case Function():
+        case FunctionTerm():
             return _function(term, scope)
-        case Aggregate():
+        case AggregateTerm():
             return _aggregate(term, scope)
-        case Call():
+        case CallTerm():
             return scope.functions.value(term, scope)
         case _:
             assert_never(term)
@@ -158,12 +158,12 @@ def value(term: Term, scope: Scope) -> Value:
 # --- accesses ---------------------------------------------------------------------------------------------------------
 
 
-def _access(term: Access, scope: Scope) -> Value:
+def _access(term: AccessTerm, scope: OracleScope) -> BoundedValue:
     """The tensor's value, or a guard's where its index is out of bounds."""
     tensor, of = scope.tensors[term.name], scope.type(term).dtype
     point, unsure = [], False
     for position, size in zip(term.indices, tensor.shape, strict=True):
-        guard = position if isinstance(position, Guarded) else None
+        guard = position if isinstance(position, GuardedTerm) else None
         at = _index(guard.index if guard else position, scope)
         unsure |= at.slack > 0
         if not 0 <= at.v < size:
@@ -175,20 +175,20 @@ def _access(term: Access, scope: Scope) -> Value:
     return arithmetic.unknown(x.v) if unsure else x
 
 
-def _index(position: Position, scope: Scope) -> Value:
+def _index(position: Position, scope: OracleScope) -> BoundedValue:
     """Where on its axis an access is."""
     match position:
         case str():
-            return Value(scope.point[position])
-        case Group(labels=labels):
+            return BoundedValue(scope.point[position])
+        case GroupTerm(labels=labels):
             at = 0
             for label in labels:
                 at = at * scope.extents[label] + scope.point[label]
-            return Value(at)
-        case Slice() | Rest() | Guarded():
+            return BoundedValue(at)
+        case SliceTerm() | RestTerm() | GuardedTerm():
             raise ValueError(f"{position} in an equation spelled out")
         case _ if is_static(position):
-            return Value(size_value(position, {**scope.sizes, **scope.point}))
+            return BoundedValue(size_value(position, {**scope.sizes, **scope.point}))
         case _:
             return value(position, scope)
 
@@ -196,14 +196,14 @@ def _index(position: Position, scope: Scope) -> Value:
 # --- operators and functions ------------------------------------------------------------------------------------------
 
 
-def _both(a: Term, b: Term, scope: Scope) -> tuple[Value, Value, str]:
+def _both(a: Term, b: Term, scope: OracleScope) -> tuple[BoundedValue, BoundedValue, str]:
     """Two operands converted to their common dtype."""
     left, right = scope.type(a), scope.type(b)
     dtype = promotion.common(left, right).dtype
     return convert(value(a, scope), left.dtype, dtype), convert(value(b, scope), right.dtype, dtype), dtype
 
 
-def _binary(term: Binary, scope: Scope) -> Value:
+def _binary(term: BinaryTerm, scope: OracleScope) -> BoundedValue:
     if term.op in ("and", "or"):
         both = [value(term.left, scope), value(term.right, scope)]
         return aggregate_values("all" if term.op == "and" else "any", both, "bool", "bool")
@@ -212,7 +212,7 @@ def _binary(term: Binary, scope: Scope) -> Value:
     return arithmetic.unknown(x.v) if not arithmetic.finite(x.v) and _is_regrouped(term, scope) else x
 
 
-def operate(op: str, a: Value, b: Value, dtype: str) -> Value:
+def operate(op: str, a: BoundedValue, b: BoundedValue, dtype: str) -> BoundedValue:
     """An arithmetic operator on two values of one dtype."""
     match op:
         case "+" | "-":
@@ -232,7 +232,7 @@ def operate(op: str, a: Value, b: Value, dtype: str) -> Value:
             raise KeyError(op)
 
 
-def _chain(term: Chain, scope: Scope) -> Value:
+def _chain(term: ComparisonTerm, scope: OracleScope) -> BoundedValue:
     links = []
     for op, left, right in zip(term.ops, term.arguments, term.arguments[1:], strict=False):
         a, b, _ = _both(left, right, scope)
@@ -240,7 +240,7 @@ def _chain(term: Chain, scope: Scope) -> Value:
     return aggregate_values("all", links, "bool", "bool")
 
 
-def _function(term: Function, scope: Scope) -> Value:
+def _function(term: FunctionTerm, scope: OracleScope) -> BoundedValue:
     arguments, name, type = term.arguments, term.name, scope.type(term)
     if name in CASTS:
         return convert(value(arguments[0], scope), scope.type(arguments[0]).dtype, name)
@@ -263,7 +263,7 @@ def _function(term: Function, scope: Scope) -> Value:
 # --- aggregations -----------------------------------------------------------------------------------------------------
 
 
-def _aggregate(term: Aggregate, scope: Scope) -> Value:
+def _aggregate(term: AggregateTerm, scope: OracleScope) -> BoundedValue:
     key = (id(term), tuple(scope.point[x] for x in sorted(free_labels(term))))
     if key not in scope.folded:
         extents = ranges_of(term.bounds, (term.body,), scope)
@@ -271,14 +271,14 @@ def _aggregate(term: Aggregate, scope: Scope) -> Value:
     return scope.folded[key]
 
 
-def ranges_of(bounds: Iterable[Bound], terms: tuple[Term, ...], scope: Scope) -> dict[str, int]:
+def ranges_of(bounds: Iterable[BoundTerm], terms: tuple[Term, ...], scope: OracleScope) -> dict[str, int]:
     """How far each bound label ranges, in the order written; what a call makes is as large as the call says."""
     bounds = tuple(bounds)
     found = ranges(bounds, terms, scope.context())
     return {b.label: found[b.label] if b.label in found else _made(b.label, terms, found, scope) for b in bounds}
 
 
-def _made(label: str, terms: tuple[Term, ...], found: Mapping[str, int], scope: Scope) -> int:
+def _made(label: str, terms: tuple[Term, ...], found: Mapping[str, int], scope: OracleScope) -> int:
     """The size of a label that a call makes, in the first of its results."""
     call = next(c for term in terms for c in calls(term) if label in c.made)
     axis = returned_labels(call).index(made_labels(call)[call.made.index(label)])
@@ -291,7 +291,7 @@ def _made(label: str, terms: tuple[Term, ...], found: Mapping[str, int], scope: 
     raise ValueError(f"nothing sizes label {label}")
 
 
-def fold(term: Aggregate, values: list[Value], scope: Scope) -> Value:
+def fold(term: AggregateTerm, values: list[BoundedValue], scope: OracleScope) -> BoundedValue:
     """The term's aggregation of the values of its body."""
     source, result = scope.type(term.body).dtype, scope.type(term).dtype
     if term.op in ("sum", "prod", "mean", "logsumexp", "max", "min"):
@@ -306,7 +306,7 @@ def _wide(source: str, result: str) -> str:
     return source if promotion.kind(source) == "f" and result in ("f16", "bf16") else result
 
 
-def _is_regrouped(term: Binary | Aggregate, scope: Scope) -> bool:
+def _is_regrouped(term: BinaryTerm | AggregateTerm, scope: OracleScope) -> bool:
     """True for a sum of products and a product of sums, which may be computed in another grouping.
 
     A value that is not finite may come out as another one then: 0 * inf is nan, and (0 + 1) * inf is not.

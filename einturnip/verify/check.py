@@ -12,15 +12,15 @@ from einturnip.verify.order import serial
 from einturnip.verify.outputs import check_outputs
 from einturnip.verify.reach import Questions, answer
 from einturnip.verify.read import in_order
-from einturnip.verify.sweep import Sweep, Swept
-from einturnip.verify.types import DROP, MOVE, Faults, Ints, NotAPlan, Plan, Rule, Use, Verdict
+from einturnip.verify.sweep import PlanSweep, SweepResult
+from einturnip.verify.types import DROP, MOVE, Faults, Ints, JudgedPlan, NotAPlan, Rule, TierUse, Verdict
 from einturnip.verify.words import extent, op_name, value, whole
 
 # Of each rule so many faults are put in words.
 LIMIT = 20
 
 
-def check(plan: Plan, expected: Mapping[str, int] | None = None, limit: int = LIMIT) -> Verdict:
+def check(plan: JudgedPlan, expected: Mapping[str, int] | None = None, limit: int = LIMIT) -> Verdict:
     """Hold a plan against every rule. ``expected``: bytes that outputs must have in all, by tier.
 
     Raises:
@@ -41,7 +41,7 @@ def check(plan: Plan, expected: Mapping[str, int] | None = None, limit: int = LI
     implied = None
     if order is not None:
         questions = Questions(plan)
-        swept = Sweep(plan, said, faults, questions.ask).run()
+        swept = PlanSweep(plan, said, faults, questions.ask).run()
         implied = _check_order(plan, swept, questions, faults)
         _check_used(plan, said, swept, faults)
     return Verdict(
@@ -59,7 +59,7 @@ def check(plan: Plan, expected: Mapping[str, int] | None = None, limit: int = LI
     )
 
 
-def _check_capacity(plan: Plan, faults: Faults) -> None:
+def _check_capacity(plan: JudgedPlan, faults: Faults) -> None:
     """Addresses within a tier's capacity bound what is held at any moment of any order."""
     largest = np.iinfo(np.int64).max
     limits = np.array([largest if tier.capacity is None else tier.capacity for tier in plan.tiers] or [0], np.int64)
@@ -76,7 +76,7 @@ def _check_capacity(plan: Plan, faults: Faults) -> None:
                 faults.add(Rule.CAPACITY, (x,), whole(plan, rows, row), text)
 
 
-def _check_devices(plan: Plan, faults: Faults) -> None:
+def _check_devices(plan: JudgedPlan, faults: Faults) -> None:
     """What an op touches is of one device; but a move that reads a value and writes the same may join two."""
     first = np.full(len(plan), -1, np.int64)
     joins = np.zeros(len(plan), bool)
@@ -94,7 +94,7 @@ def _check_devices(plan: Plan, faults: Faults) -> None:
             faults.add(Rule.DEVICE, (x,), None, text)
 
 
-def _check_order(plan: Plan, swept: Swept, questions: Questions, faults: Faults) -> int:
+def _check_order(plan: JudgedPlan, swept: SweepResult, questions: Questions, faults: Faults) -> int:
     """The questions of the walk answered; returns how many dependencies others imply."""
     x, u = questions.pairs()
     ordered, implied = answer(plan, x, u)
@@ -113,7 +113,7 @@ def _check_order(plan: Plan, swept: Swept, questions: Questions, faults: Faults)
     return implied
 
 
-def _check_used(plan: Plan, said: Names, swept: Swept, faults: Faults) -> None:
+def _check_used(plan: JudgedPlan, said: Names, swept: SweepResult, faults: Faults) -> None:
     """What an op makes, and what a unit makes, is read by something that does more than carry it."""
     content = said.content
     read_op, write_op = plan.read.op, plan.write.op
@@ -144,7 +144,7 @@ def _check_used(plan: Plan, said: Names, swept: Swept, faults: Faults) -> None:
             faults.add(Rule.LOST, tuple(ops[:2].tolist()), None, text)
 
 
-def _uses(plan: Plan) -> tuple[Use, ...]:
+def _uses(plan: JudgedPlan) -> tuple[TierUse, ...]:
     """Of each tier the bytes up to the highest one touched; of outputs those stored."""
     highest = np.zeros(len(plan.tiers), np.int64)
     stored = np.zeros(len(plan.tiers), np.int64)
@@ -152,5 +152,5 @@ def _uses(plan: Plan) -> tuple[Use, ...]:
         np.maximum.at(highest, rows.tier, plan.stop(rows))
     np.add.at(stored, plan.write.tier, plan.size(plan.write))
     return tuple(
-        Use(tier, int(stored[i] if tier.kind == "output" else highest[i])) for i, tier in enumerate(plan.tiers)
+        TierUse(tier, int(stored[i] if tier.kind == "output" else highest[i])) for i, tier in enumerate(plan.tiers)
     )

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from einturnip.verify.types import KINDS, NotAPlan, Repeats
+from einturnip.verify.types import KINDS, NotAPlan, RunRepeats
 
 KIND = {kind: number for number, kind in enumerate(KINDS)}
 # Room for sums of a few of them in 64 bits.
@@ -106,7 +106,7 @@ def repeated(axes: tuple[tuple[int, int], ...]) -> tuple[int, int]:
     return times, reach
 
 
-class OpColumns:
+class ParsedOps:
     """Ops as they come."""
 
     def __init__(self) -> None:
@@ -157,10 +157,10 @@ class OpColumns:
         self.kind.extend(kinds)
         self.ids.extend(ids)
 
-    def repeats_table(self) -> Repeats:
+    def repeats_table(self) -> RunRepeats:
         """The ways in which runs repeat, by number."""
         numbers = [repeated(key) for key in self.repeats]
-        return Repeats(
+        return RunRepeats(
             tuple(self.repeats),
             np.array([times for times, _ in numbers], np.int64),
             np.array([reach for _, reach in numbers], np.int64),

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from einturnip.verify.types import DROP, Bools, Ints, Place, Plan, Rows
+from einturnip.verify.types import DROP, AccessRows, Bools, Ints, JudgedPlan, TierRange
 from einturnip.verify.words import extent, op_name, value
 
 PAIRS_AT_ONCE = 1 << 16
 
 
-def conflicting(plan: Plan, a: Ints, b: Ints) -> Bools:
+def conflicting(plan: JudgedPlan, a: Ints, b: Ints) -> Bools:
     """Which of the pairs of ops conflict."""
     found = np.zeros(len(a), bool)
     if not len(a):
@@ -26,7 +26,7 @@ def conflicting(plan: Plan, a: Ints, b: Ints) -> Bools:
     return found
 
 
-def _meet(its: tuple[Rows, Ints], x: Ints, others: tuple[Rows, Ints], y: Ints) -> Bools:
+def _meet(its: tuple[AccessRows, Ints], x: Ints, others: tuple[AccessRows, Ints], y: Ints) -> Bools:
     """For each pair of ops whether a row of the one shares bytes with a row of the other. Rows come with their ends."""
     (one, one_stop), (two, two_stop) = its, others
     counts = np.diff(one.ptr)[x], np.diff(two.ptr)[y]
@@ -40,16 +40,16 @@ def _meet(its: tuple[Rows, Ints], x: Ints, others: tuple[Rows, Ints], y: Ints) -
     return found
 
 
-def story(plan: Plan, a: int, b: int) -> tuple[Place, str]:
+def story(plan: JudgedPlan, a: int, b: int) -> tuple[TierRange, str]:
     """The longest run of bytes that two ops share, and what each does with it."""
-    found: list[tuple[Place, str, str]] = []
+    found: list[tuple[TierRange, str, str]] = []
     for verb, rows, row in _accesses(plan, a):
         for other_verb, other_rows, other in _accesses(plan, b):
             start = max(int(rows.start[row]), int(other_rows.start[other]))
             stop = min(plan.stop_of(rows, row), plan.stop_of(other_rows, other))
             apart = rows.tier[row] != other_rows.tier[other] or start >= stop
             if not apart and not verb == other_verb == "reads":
-                place = Place(plan.tiers[rows.tier[row]].name, start, stop)
+                place = TierRange(plan.tiers[rows.tier[row]].name, start, stop)
                 does = [
                     f"{v} {value(plan, int(r.value[k]))} at {extent(plan, r, k)}"
                     for v, r, k in ((verb, rows, row), (other_verb, other_rows, other))
@@ -60,7 +60,7 @@ def story(plan: Plan, a: int, b: int) -> tuple[Place, str]:
     return place, text
 
 
-def _accesses(plan: Plan, x: int) -> list[tuple[str, Rows, int]]:
+def _accesses(plan: JudgedPlan, x: int) -> list[tuple[str, AccessRows, int]]:
     """Reads and writes of an op."""
     verb = "gives up" if plan.kind[x] == DROP else "reads"
     sides = ((verb, plan.read), ("writes", plan.write))

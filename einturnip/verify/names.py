@@ -8,7 +8,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from einturnip.verify.types import DROP, LOAD, MOVE, OFFLOAD, RELOAD, STORE, TRANSFERS, Bools, Faults, Ints, Plan, Rule
+from einturnip.verify.types import (
+    DROP,
+    LOAD,
+    MOVE,
+    OFFLOAD,
+    RELOAD,
+    STORE,
+    TRANSFERS,
+    Bools,
+    Faults,
+    Ints,
+    JudgedPlan,
+    Rule,
+)
 from einturnip.verify.words import extent, op_name, value, whole
 
 # Accumulators end at a multiple of so many bytes in memory; a file has none of the padding.
@@ -30,7 +43,7 @@ class Names:
     unit_content: NDArray[np.int32]
 
 
-def names(plan: Plan, faults: Faults) -> Names:
+def names(plan: JudgedPlan, faults: Faults) -> Names:
     """Read the names, and tell where they contradict each other."""
     summed_read, summed_write, unit_value = _accumulators(plan, faults)
     _check_sizes(plan, faults)
@@ -43,7 +56,7 @@ def names(plan: Plan, faults: Faults) -> Names:
     return found
 
 
-def _accumulators(plan: Plan, faults: Faults) -> tuple[Bools, Bools, NDArray[np.int32]]:
+def _accumulators(plan: JudgedPlan, faults: Faults) -> tuple[Bools, Bools, NDArray[np.int32]]:
     """The rows of accumulators, and each unit's value."""
     n = max(1, len(plan.values))
     r, w = plan.read, plan.write
@@ -75,7 +88,7 @@ def _picked(column: Any, rows: Any) -> Any:
 class _Units:
     """Of each op of a unit the row of its accumulator, and how many it has."""
 
-    def __init__(self, plan: Plan, row_of: Ints, many: Ints, faults: Faults) -> None:
+    def __init__(self, plan: JudgedPlan, row_of: Ints, many: Ints, faults: Faults) -> None:
         self.plan, self.row_of, self.many, self.faults = plan, row_of, many, faults
         self.ops = np.flatnonzero(plan.unit >= 0)
         having = self.ops[row_of[self.ops] >= 0][::-1]
@@ -126,7 +139,7 @@ class _Units:
         )
 
 
-def _check_sizes(plan: Plan, faults: Faults) -> None:
+def _check_sizes(plan: JudgedPlan, faults: Faults) -> None:
     """One size a value, but for what its bytes in a file leave out."""
     sizes: Ints = np.full(len(plan.values), -1, np.int64)
     sides = (("writes", plan.write), ("reads", plan.read))
@@ -163,7 +176,7 @@ def _padded(size: Ints, held: Ints) -> Bools:
     return found
 
 
-def _copies(plan: Plan, faults: Faults) -> Bools:
+def _copies(plan: JudgedPlan, faults: Faults) -> Bools:
     """The ops that carry a value, byte for byte; transfers that cannot are told."""
     n_reads, n_writes = np.diff(plan.read.ptr), np.diff(plan.write.ptr)
     single = (n_reads == 1) & (n_writes == 1) & (plan.unit < 0)
@@ -194,7 +207,7 @@ def _copies(plan: Plan, faults: Faults) -> Bools:
     return copies
 
 
-def _no_transfer(plan: Plan, x: int, single: bool) -> str:
+def _no_transfer(plan: JudgedPlan, x: int, single: bool) -> str:
     """Why an op carries no value."""
     (r, r_end), (w, w_end) = plan.read.ptr[x : x + 2].tolist(), plan.write.ptr[x : x + 2].tolist()
     if plan.kind[x] == DROP:
@@ -209,7 +222,7 @@ def _no_transfer(plan: Plan, x: int, single: bool) -> str:
     )
 
 
-def _contents(plan: Plan, copies: Bools, faults: Faults) -> NDArray[np.int32]:
+def _contents(plan: JudgedPlan, copies: Bools, faults: Faults) -> NDArray[np.int32]:
     """A store may give the bytes that it stores a name of their own; any other transfer keeps the name."""
     parent = np.arange(len(plan.values), dtype=np.int32)
     ops = np.flatnonzero(copies)
@@ -235,7 +248,7 @@ def _contents(plan: Plan, copies: Bools, faults: Faults) -> NDArray[np.int32]:
     return parent
 
 
-def _check_made(plan: Plan, content: NDArray[np.int32], faults: Faults) -> None:
+def _check_made(plan: JudgedPlan, content: NDArray[np.int32], faults: Faults) -> None:
     """A second name of some bytes is read only if an op writes it; of bytes with one name the walk tells."""
     known = np.zeros(len(plan.values), bool)
     known[plan.write.value] = True
@@ -250,7 +263,7 @@ def _check_made(plan: Plan, content: NDArray[np.int32], faults: Faults) -> None:
             faults.add(Rule.WRONG_VALUE, (x,), whole(plan, plan.read, row), text)
 
 
-def _check_inputs(plan: Plan, faults: Faults) -> None:
+def _check_inputs(plan: JudgedPlan, faults: Faults) -> None:
     ops = plan.write.op
     for row in np.flatnonzero(plan.is_tier(plan.write, "input")).tolist():
         if faults.wants(Rule.INPUT):
@@ -259,7 +272,7 @@ def _check_inputs(plan: Plan, faults: Faults) -> None:
             faults.add(Rule.INPUT, (x,), whole(plan, plan.write, row), text)
 
 
-def _check_origins(plan: Plan, names: Names, faults: Faults) -> None:
+def _check_origins(plan: JudgedPlan, names: Names, faults: Faults) -> None:
     """A value is given by an input, made by one op or made by one unit."""
     content, w, r = names.content, plan.write, plan.read
     write_op, read_op = w.op, r.op
@@ -291,7 +304,7 @@ def _check_origins(plan: Plan, names: Names, faults: Faults) -> None:
             faults.add(Rule.MADE_TWICE, (int(who[i - 1]), int(who[i])), None, text)
 
 
-def _origin(plan: Plan, x: int, row: int) -> str:
+def _origin(plan: JudgedPlan, x: int, row: int) -> str:
     if row >= 0:
         return f"lies in the input {extent(plan, plan.read, row)} (read by {op_name(plan, x)})"
     if plan.unit[x] >= 0:

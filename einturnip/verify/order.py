@@ -7,10 +7,10 @@ from heapq import heapify, heappop, heappush
 
 import numpy as np
 
-from einturnip.verify.types import KINDS, Faults, Ints, Plan, Rule
+from einturnip.verify.types import KINDS, Faults, Ints, JudgedPlan, Rule
 
 
-def serial(plan: Plan, faults: Faults) -> Ints | None:
+def serial(plan: JudgedPlan, faults: Faults) -> Ints | None:
     """Positions in an order that the dependencies allow, as near to the listed one as can be; None where none is."""
     n = len(plan)
     op = np.repeat(np.arange(n), np.diff(plan.after_ptr))
@@ -34,7 +34,7 @@ def serial(plan: Plan, faults: Faults) -> Ints | None:
     return None
 
 
-def _waiters(plan: Plan) -> list[list[int]]:
+def _waiters(plan: JudgedPlan) -> list[list[int]]:
     waiters: list[list[int]] = [[] for _ in range(len(plan))]
     starts, after = plan.after_ptr.tolist(), plan.after.tolist()
     for x in range(len(plan)):
@@ -43,7 +43,7 @@ def _waiters(plan: Plan) -> list[list[int]]:
     return waiters
 
 
-def _tell_cycles(plan: Plan, waiters: list[list[int]], stuck: list[int], faults: Faults) -> None:
+def _tell_cycles(plan: JudgedPlan, waiters: list[list[int]], stuck: list[int], faults: Faults) -> None:
     """One shortest cycle for each set of ops that all wait for each other."""
     for component in _components(waiters, stuck):
         x = component[0]

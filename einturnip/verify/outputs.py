@@ -18,14 +18,14 @@ from einturnip.verify.boxes import (
     run_starts,
     uneven,
 )
-from einturnip.verify.types import Faults, Ints, Place, Plan, Rule, Tier
+from einturnip.verify.types import Faults, Ints, JudgedPlan, Rule, Tier, TierRange
 from einturnip.verify.words import op_name
 
 # Files of several arrays, with bytes of their own between them.
 CONTAINERS = (".npz", ".zip")
 
 
-def check_outputs(plan: Plan, expected: Mapping[str, int], faults: Faults) -> None:
+def check_outputs(plan: JudgedPlan, expected: Mapping[str, int], faults: Faults) -> None:
     """Hold the stores of each output against each other. ``expected``: bytes that outputs must have in all."""
     ops = plan.write.op
     for number, tier in enumerate(plan.tiers):
@@ -37,7 +37,7 @@ def check_outputs(plan: Plan, expected: Mapping[str, int], faults: Faults) -> No
 class _Output:
     """The rows that write one output, and the op of each."""
 
-    def __init__(self, plan: Plan, tier: Tier, rows: Ints, ops: Ints, faults: Faults) -> None:
+    def __init__(self, plan: JudgedPlan, tier: Tier, rows: Ints, ops: Ints, faults: Faults) -> None:
         self.plan, self.tier, self.faults = plan, tier, faults
         order = np.argsort(plan.write.start[rows], kind="stable")
         self.rows, self.ops = rows[order], ops[order]
@@ -80,7 +80,7 @@ class _Output:
                 found[key] = overlaps_itself(self.plan.repeats.axes[key[0]], key[1])
             if found[key] and self.faults.wants(Rule.STORED_TWICE):
                 text = f"{op_name(self.plan, int(self.ops[i]))} writes runs that overlap each other"
-                place = Place(self.tier.name, int(w.start[row]), self.plan.stop_of(w, row))
+                place = TierRange(self.tier.name, int(w.start[row]), self.plan.stop_of(w, row))
                 self.faults.add(Rule.STORED_TWICE, (int(self.ops[i]),), place, text)
 
     def _check_part(self, part: slice) -> None:
@@ -97,7 +97,7 @@ class _Output:
         found = boxes(ranges, strides)
         for low, high, more in uneven(found):
             start = address(found, low)
-            place = Place(self.tier.name, start, start + high[-1] - low[-1])
+            place = TierRange(self.tier.name, start, start + high[-1] - low[-1])
             if more < 0 and self.faults.wants(Rule.NOT_STORED):
                 self._tell_hole(place, self._near(found, low, part))
             elif more > 0 and self.faults.wants(Rule.STORED_TWICE):
@@ -128,17 +128,17 @@ class _Output:
             elif ops[0] != ops[1] and self.faults.wants(Rule.STORED_TWICE):
                 ops[0] = int(self.ops[part][of[int(np.argmax(stop[: i + 1]))]])
                 end = int(min(reach[i], stop[i + 1]))
-                self._tell_twice(Place(self.tier.name, int(start[i + 1]), end), ops)
+                self._tell_twice(TierRange(self.tier.name, int(start[i + 1]), end), ops)
 
     def _hole(self, start: int, stop: int, ops: tuple[int, ...]) -> None:
         if self.faults.wants(Rule.NOT_STORED):
-            self._tell_hole(Place(self.tier.name, start, stop), ops)
+            self._tell_hole(TierRange(self.tier.name, start, stop), ops)
 
-    def _tell_hole(self, place: Place, ops: tuple[int, ...]) -> None:
+    def _tell_hole(self, place: TierRange, ops: tuple[int, ...]) -> None:
         near = f"; {op_name(self.plan, ops[0])} stores what lies before" if ops else ""
         self.faults.add(Rule.NOT_STORED, ops, place, f"no op stores {place}{near}")
 
-    def _tell_twice(self, place: Place, ops: list[int]) -> None:
+    def _tell_twice(self, place: TierRange, ops: list[int]) -> None:
         names = " and ".join(op_name(self.plan, x) for x in ops[:2])
         more = f" and {len(ops) - 2} others" if len(ops) > 2 else ""
         self.faults.add(Rule.STORED_TWICE, tuple(ops), place, f"{names}{more} store {place}")

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 BLOCK = 512
 
 
-class Held:
+class HeldRange:
     """Bytes [start, stop): the value they hold, whole or in part, who wrote and who read it.
 
     ``before``: who had to end before the first of ``writers``; kept for units, whose other ops need it too.
@@ -25,9 +25,9 @@ class Held:
         self.unit = -1
         self.whole = True
 
-    def rest(self, start: int, stop: int) -> Held:
+    def rest(self, start: int, stop: int) -> HeldRange:
         """What is left of it after other bytes were written."""
-        left = Held(start, stop, self.value, -1)
+        left = HeldRange(start, stop, self.value, -1)
         left.writers, left.readers, left.before = list(self.writers), list(self.readers), self.before
         left.whole = False
         return left
@@ -71,14 +71,14 @@ class _Starts:
             j = 0
 
 
-class Memory:
+class TierRanges:
     """The ranges of one tier."""
 
     def __init__(self) -> None:
-        self.at: dict[int, Held] = {}
+        self.at: dict[int, HeldRange] = {}
         self._starts = _Starts()
 
-    def overlapping(self, start: int, stop: int) -> list[Held]:
+    def overlapping(self, start: int, stop: int) -> list[HeldRange]:
         """The ranges that share a byte with [start, stop), by address."""
         same = self.at.get(start)
         if same is not None and same.stop == stop:
@@ -92,7 +92,7 @@ class Memory:
                 found.append(held)
         return found
 
-    def put(self, new: Held, old: list[Held]) -> None:
+    def put(self, new: HeldRange, old: list[HeldRange]) -> None:
         """Lay ``new`` over the ranges ``old``, which are all that it overlaps."""
         if len(old) == 1 and old[0].start == new.start and old[0].stop == new.stop:
             self.at[new.start] = new
@@ -107,6 +107,6 @@ class Memory:
                 self._insert(held.rest(new.stop, held.stop))
         self._insert(new)
 
-    def _insert(self, held: Held) -> None:
+    def _insert(self, held: HeldRange) -> None:
         self.at[held.start] = held
         self._starts.add(held.start)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from einturnip.verify.types import Bools, Ints, Plan
+from einturnip.verify.types import Bools, Ints, JudgedPlan
 
 SETS_NBYTES = 512 << 20
 # Bits are cleared from the sets no sooner than this many of them are to be used again.
@@ -20,7 +20,7 @@ FEWEST_CLEARED = 64
 class Questions:
     """Pairs (u, x), u before x in the walk: must u come before x in every order? Keeps those that are no dependency."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: JudgedPlan) -> None:
         self.n = len(plan)
         self.ptr, self.after = plan.after_ptr, plan.after
         self._kept: list[Ints] = []
@@ -50,7 +50,7 @@ def _among(key: Ints, ordered: Ints) -> Bools:
     return found
 
 
-def answer(plan: Plan, x: Ints, u: Ints) -> tuple[Bools, int]:
+def answer(plan: JudgedPlan, x: Ints, u: Ints) -> tuple[Bools, int]:
     """For each pair whether u comes before x in every order; and the number of dependencies that others imply."""
     op = np.repeat(np.arange(len(plan)), np.diff(plan.after_ptr))
     doubtful = _doubtful(plan, op)
@@ -66,7 +66,7 @@ def answer(plan: Plan, x: Ints, u: Ints) -> tuple[Bools, int]:
     return reached[int(doubtful.sum()) :], implied
 
 
-def _doubtful(plan: Plan, op: Ints) -> Bools:
+def _doubtful(plan: JudgedPlan, op: Ints) -> Bools:
     """Dependencies that others may imply: those that no order met so far disproves.
 
     p before x is implied by a way p, s, ..., m, x. Then s stands before x and p before m in any order of the ops and in
@@ -87,7 +87,7 @@ def _doubtful(plan: Plan, op: Ints) -> Bools:
     return doubtful
 
 
-def _depths(plan: Plan) -> Ints:
+def _depths(plan: JudgedPlan) -> Ints:
     """The length of the longest way to each op."""
     starts, after = plan.after_ptr.tolist(), plan.after.tolist()
     depth = [0] * len(plan)
@@ -99,7 +99,7 @@ def _depths(plan: Plan) -> Ints:
     return np.array(depth, np.int64)
 
 
-def _walk(plan: Plan, asked: Ints, other: Ints, left: Ints, reached: Bools) -> Ints:
+def _walk(plan: JudgedPlan, asked: Ints, other: Ints, left: Ints, reached: Bools) -> Ints:
     """Answer as many of the questions ``left`` (sorted by op) as the room for sets allows; returns the rest."""
     n = len(plan)
     until = np.full(n, -1, np.int64)

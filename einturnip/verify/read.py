@@ -6,23 +6,23 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from einturnip.verify.columns import OpColumns, RowColumns, wrong
+from einturnip.verify.columns import ParsedOps, RowColumns, wrong
 from einturnip.verify.stream import JsonText
-from einturnip.verify.types import TIER_KINDS, Bools, Ints, NotAPlan, Plan, Rows, Tier, taken
+from einturnip.verify.types import TIER_KINDS, AccessRows, Bools, Ints, JudgedPlan, NotAPlan, Tier, taken
 
 SCHEMA = "einturnip.memgraph/1"
 # So few that they stay in the cache.
 OPS_AT_ONCE = 128
 
 
-def read(stream: BinaryIO, name: str) -> Plan:
+def read(stream: BinaryIO, name: str) -> JudgedPlan:
     """Read a plan.
 
     Raises:
         NotAPlan: not JSON, or not in the format; with the path of the field.
     """
     text = JsonText(stream, name)
-    columns = OpColumns()
+    columns = ParsedOps()
     found: dict[str, Any] = {}
     if text.peek() != "{":
         raise NotAPlan(f"{name} is not a plan: expected a JSON object. help: einturnip plan ... --format json")
@@ -86,7 +86,7 @@ def _tiers(found: Any) -> tuple[Tier, ...]:
     return tuple(tiers.values())
 
 
-def _plan(columns: OpColumns, program: str, tiers: tuple[Tier, ...]) -> Plan:
+def _plan(columns: ParsedOps, program: str, tiers: tuple[Tier, ...]) -> JudgedPlan:
     ids = _column(columns.ids, np.int64)
     values, (reads, writes) = _values(columns.sides)
     repeats = columns.repeats_table()
@@ -100,7 +100,7 @@ def _plan(columns: OpColumns, program: str, tiers: tuple[Tier, ...]) -> Plan:
     units, number = np.unique(_column(columns.unit, np.int64)[in_unit], return_inverse=True)
     unit = np.full(len(ids), -1, np.int32)
     unit[in_unit] = number
-    return Plan(
+    return JudgedPlan(
         program=program,
         tiers=tiers,
         repeats=repeats,
@@ -129,7 +129,7 @@ def _values(sides: tuple[RowColumns, RowColumns]) -> tuple[Ints, list[Ints]]:
     return values, np.split(number, [len(named[0])])
 
 
-def _rows(side: RowColumns, value: Ints, tiers: tuple[Tier, ...], named: dict[str, int]) -> Rows:
+def _rows(side: RowColumns, value: Ints, tiers: tuple[Tier, ...], named: dict[str, int]) -> AccessRows:
     """The accesses that touch a byte."""
     counts = _column(side.counts, np.int64)
     ptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
@@ -152,7 +152,7 @@ def _rows(side: RowColumns, value: Ints, tiers: tuple[Tier, ...], named: dict[st
     op = np.repeat(np.arange(len(counts)), counts)[kept]
     ptr = np.concatenate([[0], np.cumsum(np.bincount(op, minlength=len(counts)))]).astype(np.int64)
     start = _column(side.start, np.int64)
-    return Rows(ptr, of_tier[kept], start[kept], nbytes[kept], value[kept].astype(np.int32), repeat[kept])
+    return AccessRows(ptr, of_tier[kept], start[kept], nbytes[kept], value[kept].astype(np.int32), repeat[kept])
 
 
 def _path(side: str, ptr: Ints, row: int) -> str:
@@ -189,13 +189,13 @@ def _single(ptr: Ints, after: Ints) -> tuple[Ints, Ints, int]:
     return single, key % n if n else key, len(after) - len(key)
 
 
-def in_order(plan: Plan, order: Ints) -> Plan:
+def in_order(plan: JudgedPlan, order: Ints) -> JudgedPlan:
     """The same plan with its ops in the order given."""
     position = np.empty(len(order), np.int64)
     position[order] = np.arange(len(order))
     after_ptr, rows = taken(plan.after_ptr, order)
     after_ptr, after, _ = _single(after_ptr, position[plan.after[rows]])
-    return Plan(
+    return JudgedPlan(
         program=plan.program,
         tiers=plan.tiers,
         repeats=plan.repeats,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from einturnip.core.settings import format_size
+from einturnip.core.units import format_size
 from einturnip.verify.types import Rule, Tier, Verdict
 
 

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from einturnip.verify.names import Names
-from einturnip.verify.ranges import Held, Memory
-from einturnip.verify.types import DROP, TRANSFERS, Faults, Ints, Place, Plan, Rows, Rule
+from einturnip.verify.ranges import HeldRange, TierRanges
+from einturnip.verify.types import DROP, TRANSFERS, AccessRows, Faults, Ints, JudgedPlan, Rule, TierRange
 from einturnip.verify.words import extent, op_name, value, whole
 
 OPS_AT_ONCE = 1 << 14
@@ -25,24 +25,24 @@ _GIVEN, _MEMORY, _OUTPUT = range(3)
 
 
 @dataclass
-class Swept:
+class SweepResult:
     """What the walk found. ``misreads``: wrong unless the ops, which share the bytes, are a race already.
 
     ``continued``: contents that a unit goes on from after a reload.
     """
 
-    misreads: list[tuple[int, tuple[int, ...], Place, str]] = field(default_factory=list)
+    misreads: list[tuple[int, tuple[int, ...], TierRange, str]] = field(default_factory=list)
     continued: set[int] = field(default_factory=set)
 
 
-class Sweep:
+class PlanSweep:
     """Walks a plan whose dependencies all point back. ``ask`` gets, for some ops on end, who must precede each."""
 
-    def __init__(self, plan: Plan, names: Names, faults: Faults, ask: Callable[[Ints, Ints], None]) -> None:
+    def __init__(self, plan: JudgedPlan, names: Names, faults: Faults, ask: Callable[[Ints, Ints], None]) -> None:
         self.plan, self.names, self.faults, self.ask = plan, names, faults, ask
-        self.found = Swept()
+        self.found = SweepResult()
         self.tracked = [{"input": _GIVEN, "output": _OUTPUT}.get(tier.kind, _MEMORY) for tier in plan.tiers]
-        self.memory = [Memory() for _ in plan.tiers]
+        self.memory = [TierRanges() for _ in plan.tiers]
         self.stored: dict[tuple[int, int, int, int], tuple[int, int]] = {}
         self.begun: dict[int, tuple[int, Any]] = {}  # of each unit its first op, and where that accumulates
         self.before = array("q")
@@ -52,7 +52,7 @@ class Sweep:
         known = names.unit_content[names.unit_content >= 0]
         self.is_unit_content[known] = True
 
-    def run(self) -> Swept:
+    def run(self) -> SweepResult:
         """Walk all ops."""
         n = len(self.plan)
         for first in range(0, n, OPS_AT_ONCE):
@@ -130,7 +130,7 @@ class Sweep:
         name = self.plan.tiers[tier].name
         if others:
             held = others[0]
-            which = Place(name, max(start, held.start), min(stop, held.stop))
+            which = TierRange(name, max(start, held.start), min(stop, held.stop))
             if held.value == content:
                 what = f"but {which} is only a part of it that is left: other bytes of it were written over"
             elif held.value == NOTHING:
@@ -139,10 +139,12 @@ class Sweep:
                 what = f"but {which} holds {value(self.plan, held.value)}, written by {self._name(held.writers[-1])}"
             self._tell_misread(x, "reads", row[6], tuple(u for u in held.writers if u != x), what)
         elif hole is not None:
-            self._tell_misread(x, "reads", row[6], (), f"but nothing wrote {Place(name, *hole)} before")
+            self._tell_misread(x, "reads", row[6], (), f"but nothing wrote {TierRange(name, *hole)} before")
         else:
             held = ranges[0]
-            what = f"but it stands at {Place(name, held.start, held.stop)}, written by {self._name(held.writers[-1])}"
+            what = (
+                f"but it stands at {TierRange(name, held.start, held.stop)}, written by {self._name(held.writers[-1])}"
+            )
             self._tell_misread(x, "reads", row[6], tuple(held.writers), what)
 
     def _tell_misread(self, x: int, verb: str, at: int, others: tuple[int, ...], what: str) -> None:
@@ -155,7 +157,7 @@ class Sweep:
         else:
             self.faults.wants(Rule.WRONG_VALUE)
 
-    def _write(self, x: int, row: Any) -> Held | None:
+    def _write(self, x: int, row: Any) -> HeldRange | None:
         tier, start, nbytes, content = row[:4]
         how = self.tracked[tier]
         if how != _MEMORY:
@@ -163,7 +165,7 @@ class Sweep:
                 self.stored[tier, start, nbytes, row[4]] = x, content
             return None
         memory = self.memory[tier]
-        new = Held(start, start + nbytes, content, x)
+        new = HeldRange(start, start + nbytes, content, x)
         old = memory.overlapping(start, new.stop)
         before: list[int] = []
         for held in old:
@@ -213,7 +215,7 @@ class Sweep:
         assert new is not None
         new.unit = unit
 
-    def _half_made(self, held: Held) -> bool:
+    def _half_made(self, held: HeldRange) -> bool:
         """Whether a unit's value was brought back there, to be gone on with."""
         return self.kind[held.writers[0]] in TRANSFERS and bool(self.is_unit_content[held.value])
 
@@ -223,7 +225,7 @@ class Sweep:
             text = f"{self._name(x)} writes {extent(self.plan, rows, at)}, where it reads or writes something else, too"
             self.faults.add(Rule.OVERLAP, (x,), whole(self.plan, rows, at), text)
 
-    def _tell_half_made(self, x: int, row: Any, held: Held) -> None:
+    def _tell_half_made(self, x: int, row: Any, held: HeldRange) -> None:
         for reader in held.readers:
             if self.faults.wants(Rule.HALF_MADE):
                 rows, at = self.plan.write, row[6]
@@ -244,7 +246,7 @@ class Sweep:
         return int(self.plan.ids[x])
 
 
-def _dependencies(plan: Plan, first: int, last: int) -> Iterator[list[int]]:
+def _dependencies(plan: JudgedPlan, first: int, last: int) -> Iterator[list[int]]:
     """What each of the ops ``first`` to ``last`` waits for."""
     ends = plan.after_ptr[first : last + 1]
     after = plan.after[ends[0] : ends[-1]].tolist()
@@ -252,7 +254,7 @@ def _dependencies(plan: Plan, first: int, last: int) -> Iterator[list[int]]:
     return (after[a:b] for a, b in zip(places, places[1:], strict=False))
 
 
-def _rows(rows: Rows, content: Any, summed: Any, first: int, last: int) -> Iterator[list[Any]]:
+def _rows(rows: AccessRows, content: Any, summed: Any, first: int, last: int) -> Iterator[list[Any]]:
     """The rows of the ops ``first`` to ``last``, a list for each."""
     ptr = rows.ptr[first : last + 1]
     part = slice(int(ptr[0]), int(ptr[-1]))

@@ -82,7 +82,7 @@ class Tier:
 
 
 @dataclass(frozen=True)
-class Repeats:
+class RunRepeats:
     """The ways in which runs repeat; number 0 is a run alone. ``axes`` are (count, stride), outermost first."""
 
     axes: tuple[tuple[tuple[int, int], ...], ...]
@@ -91,7 +91,7 @@ class Repeats:
 
 
 @dataclass(frozen=True)
-class Rows:
+class AccessRows:
     """Accesses of all ops, op after op: op ``i`` has rows ``ptr[i]:ptr[i + 1]``. None is empty."""
 
     ptr: Ints
@@ -109,10 +109,12 @@ class Rows:
         """The op of each row."""
         return np.repeat(np.arange(len(self.ptr) - 1), np.diff(self.ptr))
 
-    def take(self, ops: Ints) -> Rows:
+    def take(self, ops: Ints) -> AccessRows:
         """The rows of the ops, in their new order."""
         ptr, rows = taken(self.ptr, ops)
-        return Rows(ptr, self.tier[rows], self.start[rows], self.nbytes[rows], self.value[rows], self.repeat[rows])
+        return AccessRows(
+            ptr, self.tier[rows], self.start[rows], self.nbytes[rows], self.value[rows], self.repeat[rows]
+        )
 
 
 def taken(ptr: Ints, ops: Ints) -> tuple[Ints, Ints]:
@@ -123,7 +125,7 @@ def taken(ptr: Ints, ops: Ints) -> tuple[Ints, Ints]:
 
 
 @dataclass(frozen=True)
-class Plan:
+class JudgedPlan:
     """Ops by position; ``ids``, ``values`` and ``units`` hold the numbers that the plan gives to them.
 
     ``after`` are positions, sorted and without doubles for each op; ``repeated`` counts the doubles left out.
@@ -131,13 +133,13 @@ class Plan:
 
     program: str
     tiers: tuple[Tier, ...]
-    repeats: Repeats
+    repeats: RunRepeats
     ids: Ints
     kind: NDArray[np.uint8]
     task: Ints
     unit: NDArray[np.int32]
-    read: Rows
-    write: Rows
+    read: AccessRows
+    write: AccessRows
     after_ptr: Ints
     after: NDArray[np.int32]
     repeated: int
@@ -147,26 +149,26 @@ class Plan:
     def __len__(self) -> int:
         return len(self.ids)
 
-    def size(self, rows: Rows) -> Ints:
+    def size(self, rows: AccessRows) -> Ints:
         """Bytes of each row, all its runs together."""
         return rows.nbytes * self.repeats.times[rows.repeat]
 
-    def stop(self, rows: Rows) -> Ints:
+    def stop(self, rows: AccessRows) -> Ints:
         """The byte after the last one of each row."""
         return rows.start + rows.nbytes + self.repeats.reach[rows.repeat]
 
-    def stop_of(self, rows: Rows, row: int) -> int:
+    def stop_of(self, rows: AccessRows, row: int) -> int:
         """``stop`` of one row."""
         return int(rows.start[row] + rows.nbytes[row] + self.repeats.reach[rows.repeat[row]])
 
-    def is_tier(self, rows: Rows, *kinds: str) -> Bools:
+    def is_tier(self, rows: AccessRows, *kinds: str) -> Bools:
         """Which rows lie in a tier of one of the kinds."""
         found: Bools = np.array([tier.kind in kinds for tier in self.tiers], bool)[rows.tier]
         return found
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class TierRange:
     """Bytes [start, stop) of a tier."""
 
     tier: str
@@ -183,7 +185,7 @@ class Fault:
 
     rule: Rule
     ops: tuple[int, ...]
-    place: Place | None
+    place: TierRange | None
     text: str
 
 
@@ -200,13 +202,13 @@ class Faults:
         self.counts[rule] += 1
         return self.counts[rule] <= self.limit
 
-    def add(self, rule: Rule, ops: tuple[int, ...], place: Place | None, text: str) -> None:
+    def add(self, rule: Rule, ops: tuple[int, ...], place: TierRange | None, text: str) -> None:
         """Keep a fault that was wanted."""
         self.kept.append(Fault(rule, ops, place, text))
 
 
 @dataclass(frozen=True, slots=True)
-class Use:
+class TierUse:
     """What a plan uses of a tier: bytes up to the highest one touched; of an output the bytes stored."""
 
     tier: Tier
@@ -222,7 +224,7 @@ class Verdict:
     n_values: int
     n_dependencies: int
     implied: int | None
-    uses: tuple[Use, ...]
+    uses: tuple[TierUse, ...]
     faults: tuple[Fault, ...]
     counts: dict[Rule, int]
     ids: Ints

@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-from einturnip.verify.types import KINDS, Place, Plan, Rows
+from einturnip.verify.types import KINDS, AccessRows, JudgedPlan, TierRange
 
 
-def op_name(plan: Plan, x: int) -> str:
+def op_name(plan: JudgedPlan, x: int) -> str:
     """``op 12 (kernel, task 9)``."""
     task = int(plan.task[x])
     return f"op {plan.ids[x]} ({KINDS[plan.kind[x]]}{f', task {task}' if task >= 0 else ''})"
 
 
-def extent(plan: Plan, rows: Rows, row: int) -> str:
+def extent(plan: JudgedPlan, rows: AccessRows, row: int) -> str:
     """``cpu:0[0:2560]``, and for runs that repeat ``x.npy[128:256 x 20]``."""
     start, stop = int(rows.start[row]), int(rows.start[row] + rows.nbytes[row])
     times = "".join(f" x {count}" for count, _ in plan.repeats.axes[rows.repeat[row]])
     return f"{plan.tiers[rows.tier[row]].name}[{start}:{stop}{times}]"
 
 
-def whole(plan: Plan, rows: Rows, row: int) -> Place:
+def whole(plan: JudgedPlan, rows: AccessRows, row: int) -> TierRange:
     """From the first byte of a row to its last."""
-    return Place(plan.tiers[rows.tier[row]].name, int(rows.start[row]), int(plan.stop_of(rows, row)))
+    return TierRange(plan.tiers[rows.tier[row]].name, int(rows.start[row]), int(plan.stop_of(rows, row)))
 
 
-def value(plan: Plan, v: int) -> str:
+def value(plan: JudgedPlan, v: int) -> str:
     """``value 7``; nothing stands where a drop gave the bytes up."""
     return f"value {plan.values[v]}" if v >= 0 else "nothing"

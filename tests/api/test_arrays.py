@@ -9,18 +9,18 @@ import numpy as np
 import pytest
 
 import einturnip as et
-from einturnip.api import arrays
+from einturnip.api import result_memory
 
 F32 = np.dtype(np.float32)
-LARGE = (arrays.LEAST_NBYTES // 4,)
+LARGE = (result_memory.LEAST_NBYTES // 4,)
 
 
 @pytest.fixture(autouse=True)
 def _nothing_left() -> Iterator[None]:
     gc.collect()
-    arrays.release()
+    result_memory.release()
     yield
-    arrays.release()
+    result_memory.release()
 
 
 def address(array: np.ndarray) -> int:
@@ -28,41 +28,41 @@ def address(array: np.ndarray) -> int:
 
 
 def test_a_place_is_used_again() -> None:
-    first = arrays.empty(LARGE, F32)
+    first = result_memory.empty(LARGE, F32)
     place = address(first)
     assert place % (2 << 20) == 0 and first.flags.c_contiguous and first.flags.writeable
     first[:] = 1
     del first
-    again = arrays.empty((2, LARGE[0] // 2), F32)
+    again = result_memory.empty((2, LARGE[0] // 2), F32)
     assert address(again) == place and again.shape == (2, LARGE[0] // 2)
 
 
 def test_not_while_any_view_is_held() -> None:
-    first = arrays.empty(LARGE, F32)
+    first = result_memory.empty(LARGE, F32)
     first[:] = 7
     view = first[5:9]
     del first
-    other = arrays.empty(LARGE, F32)
+    other = result_memory.empty(LARGE, F32)
     other[:] = 1
     assert not np.may_share_memory(view, other) and (view == 7).all()
 
 
 def test_other_sizes_and_small_ones_are_new() -> None:
-    first = arrays.empty(LARGE, F32)
+    first = result_memory.empty(LARGE, F32)
     first_place = address(first)
     del first
-    larger = arrays.empty((3 * LARGE[0],), F32)
+    larger = result_memory.empty((3 * LARGE[0],), F32)
     assert address(larger) != first_place
-    assert arrays.empty((10,), F32).flags.owndata
+    assert result_memory.empty((10,), F32).flags.owndata
 
 
 def test_little_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(arrays, "MOST_NBYTES", 3 * arrays.LEAST_NBYTES)
-    held = [arrays.empty(LARGE, F32) for _ in range(5)]
+    monkeypatch.setattr(result_memory, "MOST_NBYTES", 3 * result_memory.LEAST_NBYTES)
+    held = [result_memory.empty(LARGE, F32) for _ in range(5)]
     held.clear()
-    assert 0 < sum(map(len, arrays._free)) <= arrays.MOST_NBYTES
-    arrays.release()
-    assert not arrays._free
+    assert 0 < sum(map(len, result_memory._free)) <= result_memory.MOST_NBYTES
+    result_memory.release()
+    assert not result_memory._free
 
 
 def test_results_of_a_program() -> None:
@@ -79,6 +79,6 @@ def test_results_of_a_program() -> None:
     assert address(third) == place
     np.testing.assert_array_equal(third, x + 1)
     del third
-    assert arrays._free
+    assert result_memory._free
     program(x=x, memory="256MiB")
-    assert len(arrays._free) <= 1  # its own result
+    assert len(result_memory._free) <= 1  # its own result

@@ -9,18 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from einturnip.api import kept_programs
+from einturnip.api import program_cache
 from einturnip.api.inputs import compile_path
 from einturnip.core.errors import SourceError
 from einturnip.lang import compile_text
-from einturnip.planner import kept
+from einturnip.planner import plan_store
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "docs" / "examples").rglob("*.ein"))
 
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv(kept.SWITCH, str(tmp_path / "cache"))
+    monkeypatch.setenv(plan_store.SWITCH, str(tmp_path / "cache"))
     return tmp_path / "cache" / "programs"
 
 
@@ -32,7 +32,7 @@ def compiled_once(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         found.append(file)
         return compile_text(text, file)
 
-    monkeypatch.setattr(kept_programs, "compile_text", compile_here)
+    monkeypatch.setattr(program_cache, "compile_text", compile_here)
     return found
 
 

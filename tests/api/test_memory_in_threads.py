@@ -95,21 +95,21 @@ def test_the_arena_of_another_run_is_not_counted(small) -> None:
 
 def test_what_another_run_takes_otherwise_is_waited_for(small, monkeypatch) -> None:
     taken, waited = [], []
-    alone = active_runs.alone
+    alone = active_runs.exclusive_run
 
     def wait():
         waited.append(True)
         run.go.set()
         return alone()
 
-    monkeypatch.setattr(active_runs, "alone", wait)
+    monkeypatch.setattr(active_runs, "exclusive_run", wait)
     with held(10, "1MiB", lambda: taken.append(np.ones(400 * MIB, np.uint8))) as run:
         found = et.einsum("ij,kj->ik", Disturbed(small, run.begin), small, memory="200MiB")
     assert (found == 30).all() and waited and run.results == [1000.0]
 
 
 def test_what_never_fits_is_refused_at_once(small, monkeypatch) -> None:
-    monkeypatch.setattr(active_runs, "alone", lambda: pytest.fail("waited"))
+    monkeypatch.setattr(active_runs, "exclusive_run", lambda: pytest.fail("waited"))
     with held(10, "1MiB") as run:
         for budget in ("1MiB", 20000):
             with pytest.raises(et.CapacityError):
@@ -118,7 +118,7 @@ def test_what_never_fits_is_refused_at_once(small, monkeypatch) -> None:
 
 
 def test_a_call_from_a_callback_waits_for_nobody(small, monkeypatch) -> None:
-    monkeypatch.setattr(active_runs, "alone", lambda: pytest.fail("waited"))
+    monkeypatch.setattr(active_runs, "exclusive_run", lambda: pytest.fail("waited"))
     refused = []
 
     def within(_: object) -> None:
@@ -137,13 +137,13 @@ def test_runs_that_begin_wait_for_who_is_alone() -> None:
 
     def other() -> None:
         order.append("began")
-        with active_runs.running():
+        with active_runs.run_in_progress():
             order.append("ran")
 
-    with active_runs.alone():
+    with active_runs.exclusive_run():
         thread = threading.Thread(target=other)
         thread.start()
-        with active_runs.running():
+        with active_runs.run_in_progress():
             order.append("alone")
         assert "ran" not in order
     thread.join()
@@ -153,13 +153,13 @@ def test_runs_that_begin_wait_for_who_is_alone() -> None:
 
 def test_a_session_in_a_stated_memory_waits_too(small, monkeypatch) -> None:
     taken = []
-    alone = active_runs.alone
+    alone = active_runs.exclusive_run
 
     def wait():
         run.go.set()
         return alone()
 
-    monkeypatch.setattr(active_runs, "alone", wait)
+    monkeypatch.setattr(active_runs, "exclusive_run", wait)
     text = "state k : f64 = 0\ninput x : f64[n]\nk <- k + sum[i] x[i]\noutput k"
     with (
         held(10, "1MiB", lambda: taken.append(np.ones(400 * MIB, np.uint8))) as run,
@@ -212,12 +212,12 @@ def test_modules_that_threads_load_together_are_counted_once(monkeypatch) -> Non
 
 
 def test_a_child_of_who_is_alone_runs() -> None:
-    with active_runs.alone():
+    with active_runs.exclusive_run():
         child = os.fork()
         if child == 0:
             status = 1
             try:
-                with active_runs.running():
+                with active_runs.run_in_progress():
                     status = 0
             finally:
                 os._exit(status)

@@ -8,11 +8,11 @@ import pytest
 import threadpoolctl
 
 import einturnip as et
-from einturnip.api import plan_cache, quick
+from einturnip.api import call_cache, plan_cache
 from einturnip.api import program as programs
-from einturnip.core.machine import Machine
+from einturnip.cost.machine import Machine
 from einturnip.devices import stored
-from einturnip.runtime.small import is_small
+from einturnip.runtime.host.inline_plan import is_small
 
 TEXT = """\
 input X : f64[n, m]
@@ -28,7 +28,7 @@ output Y, s
 def made(monkeypatch):
     """How many plans are made."""
     plan_cache.forget()
-    quick._known.clear()
+    call_cache._known.clear()
     calls = []
     plan_job = programs.plan_job
     monkeypatch.setattr(programs, "plan_job", lambda *a: calls.append(a) or plan_job(*a))
@@ -218,7 +218,7 @@ def test_plans_are_kept_while_they_are_listed(made):
     for _ in range(2):
         program(X=X, memory="100MiB")
         plan_cache._kept[Meanwhile()] = replace(kept, key=Meanwhile())
-    plan_cache.rest()
+    plan_cache.release_idle_resources()
     assert plan_cache.find(kept.key) is kept
 
 

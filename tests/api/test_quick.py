@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 import einturnip as et
-from einturnip.api import plan_cache, quick
+from einturnip.api import call_cache, plan_cache
 
 TEXT = "input x : f32[n], y : f32[n]\nz[i] = x[i] / y[i]\ns = sum[i] x[i]\noutput z\noutput s\n"
 
 
 @pytest.fixture(autouse=True)
 def _fresh() -> None:
-    quick._known.clear()
+    call_cache._known.clear()
 
 
 def test_new_values_new_shapes_and_new_types_of_memory() -> None:
@@ -27,7 +27,7 @@ def test_new_values_new_shapes_and_new_types_of_memory() -> None:
             found = program(x=x, y=y)
             np.testing.assert_array_equal(found["z"], x / 2)
             assert found["s"] == x.sum() and list(found) == ["z", "s"]
-    assert len(quick._known) >= 2
+    assert len(call_cache._known) >= 2
 
 
 def test_results_of_calls_are_arrays_of_their_own() -> None:
@@ -99,7 +99,7 @@ def test_arrays_of_one_shape_may_be_aligned_or_not() -> None:
 def test_a_call_is_known_no_longer_than_its_plan_is_kept() -> None:
     program, x = et.compile(TEXT), np.ones(3, np.float32)
     program(x=x, y=x)
-    ((plan, _),) = quick._known.values()
+    ((plan, _),) = call_cache._known.values()
     assert plan() is not None and program(x=x, y=x)["s"] == 3
     plan_cache.forget()
     gc.collect()
@@ -121,7 +121,9 @@ def test_plans_used_last_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     for n in (14, 13, 15, 13, 16):
         call(n)
     gc.collect()
-    shapes = {n for key in quick._known for n in range(13, 17) if quick._known[key][0]() is not None and (n,) in key}
+    shapes = {
+        n for key in call_cache._known for n in range(13, 17) if call_cache._known[key][0]() is not None and (n,) in key
+    }
     assert shapes == {13, 16} and len(plan_cache._kept) == 2
     plan_cache.forget()
 

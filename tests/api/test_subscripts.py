@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from einturnip.api.subscripts import bind, parse, program_text
-from einturnip.core.dtypes import BOOL, F32, F64, I8
 from einturnip.core.errors import BindError
+from einturnip.ir.dtypes import BOOL, F32, F64, I8
 
 
 def contraction(*arguments):

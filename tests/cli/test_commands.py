@@ -374,7 +374,7 @@ def test_an_import_that_is_not_there_is_named(pieces, command):
 
 def test_policies_are_listed(folder, command):
     from einturnip.cli.options import POLICIES as listed
-    from einturnip.runtime.policies import POLICIES
+    from einturnip.runtime.scheduler.policies import POLICIES
 
     assert sorted(POLICIES) == sorted(listed)
     code, out, _ = command("run", "--help")

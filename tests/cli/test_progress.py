@@ -3,7 +3,7 @@
 import pytest
 
 from einturnip.cli import progress
-from einturnip.runtime.types import Progress
+from einturnip.runtime.scheduler.report import Progress
 
 HALF = Progress(
     done_ops=500,

@@ -32,7 +32,7 @@ SCRIPT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["script
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize(
     "module",
-    ["einturnip.cli.streams", "einturnip.cli.main", "click", "einturnip.cli.check", "numpy", "einturnip.lang.types"],
+    ["einturnip.cli.streams", "einturnip.cli.main", "click", "einturnip.cli.check", "numpy", "einturnip.lang.program"],
 )
 @pytest.mark.parametrize("script", [SCRIPT, ""], ids=["script", "module"])
 def test_a_signal_during_imports_ends_the_command_quietly(script, module, number, tmp_path) -> None:

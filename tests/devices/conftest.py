@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from einturnip import pipeline
+from einturnip import compiler
 from einturnip.devices import choice
 from einturnip.devices.protocol import Device
 from einturnip.devices.simulated import SimulatedDevice
@@ -32,7 +32,7 @@ def put(monkeypatch: pytest.MonkeyPatch, kind: str, delays: Sequence[float], dev
     """Have every run on a device be one on the simulated device, or on the fake's, or on several, with these delays."""
     made: list[FakeCalls] = []
 
-    def opened(chosen: choice.Chosen, arena: int, pinned: int) -> list[Device]:
+    def opened(chosen: choice.DeviceChoice, arena: int, pinned: int) -> list[Device]:
         pace, found = paced(delays), []
         streams = VirtualStreams(pace)
         for k, name in enumerate(chosen.names):
@@ -43,9 +43,9 @@ def put(monkeypatch: pytest.MonkeyPatch, kind: str, delays: Sequence[float], dev
                 found.append(FakedDevice(name, made[-1], arena, 0 if k else pinned, chosen.library))
         return found
 
-    monkeypatch.setattr(pipeline, "open_devices", opened)
+    monkeypatch.setattr(compiler, "open_devices", opened)
     number = 0
-    chosen = choice.Chosen("sim" if kind == "sim" else "cuda", number, beside=tuple(range(1, devices)))
-    monkeypatch.setattr(pipeline, "choose", lambda word: choice.Chosen() if word == "cpu" else chosen)
+    chosen = choice.DeviceChoice("sim" if kind == "sim" else "cuda", number, beside=tuple(range(1, devices)))
+    monkeypatch.setattr(compiler, "choose", lambda word: choice.DeviceChoice() if word == "cpu" else chosen)
     monkeypatch.setattr(choice, "arena_nbytes", lambda chosen: 64 << 20)
     return made

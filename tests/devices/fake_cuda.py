@@ -15,12 +15,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from einturnip.codegen.cuda.types import NOWHERE, STATUS_NBYTES, CudaKernel, Dim3
-from einturnip.codegen.kernels import compile_kernel
 from einturnip.core.errors import OutOfRange
-from einturnip.devices.cuda.cublas import Product
+from einturnip.devices.cuda.cublas import CublasProduct
 from einturnip.devices.cuda.device import CudaDevice
-from einturnip.devices.streams import Event, Pace, VirtualStreams
+from einturnip.devices.streams import Pace, VirtualEvent, VirtualStreams
+from einturnip.kernels.cuda.types import NOWHERE, STATUS_NBYTES, CudaKernel, Dim3
+from einturnip.kernels.select import compile_kernel
 
 DTYPES = {"f16": "f2", "f32": "f4", "f64": "f8", "c64": "c8", "c128": "c16"}
 Clock = dict[int, int]
@@ -28,7 +28,7 @@ Clock = dict[int, int]
 
 @dataclass
 class _Marked:
-    event: Event = field(default_factory=Event)
+    event: VirtualEvent = field(default_factory=VirtualEvent)
     clock: Clock | None = None
 
 
@@ -104,7 +104,7 @@ class FakeCalls:
 
     def record(self, event: int, stream: int) -> None:
         self._not_default(stream)
-        marked = self.events[event] = _Marked(Event(), dict(self.clocks[stream]))
+        marked = self.events[event] = _Marked(VirtualEvent(), dict(self.clocks[stream]))
         self.streams.record(stream, marked.event)
 
     def wait(self, stream: int, event: int) -> None:
@@ -131,7 +131,7 @@ class FakeCalls:
         return (self.events[second].event.time or 0.0) - (self.events[first].event.time or 0.0)
 
     def synchronize(self, stream: int) -> None:
-        event = Event()
+        event = VirtualEvent()
         self.streams.record(stream, event)
         while event.time is None:
             self.streams.advance()
@@ -166,7 +166,7 @@ class FakeCalls:
             self._all_here(call.accesses)
             self._submit(stream, call.run, call.accesses)
 
-    def multiply(self, product: Product, stream: int) -> None:
+    def multiply(self, product: CublasProduct, stream: int) -> None:
         self.counts["multiply"] += 1
         p = product
         dtype, result = (_dtype(p.dtypes[k]) for k in (0, 2))

@@ -13,14 +13,14 @@ import einturnip as et
 from einturnip.bench import gpu, gpu_ceilings, gpu_page
 from einturnip.bench.gpu_cases import gpu_cases
 from einturnip.bench.gpu_peers import Streamed, _layers, layer
-from einturnip.codegen.cuda.nvrtc import nvrtc
-from einturnip.devices.choice import Chosen
+from einturnip.devices.choice import DeviceChoice
+from einturnip.kernels.cuda.nvrtc import nvrtc
 
 from .fake_cuda import FakeCalls
 
 
 def bench(out: Path, parts: str = "abcde", seconds: float = 600.0) -> list[str]:
-    return list(gpu.run(out, "sim", Chosen("sim"), parts, seconds, True))
+    return list(gpu.run(out, "sim", DeviceChoice("sim"), parts, seconds, True))
 
 
 def test_every_part_runs_and_is_not_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

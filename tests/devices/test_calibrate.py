@@ -8,13 +8,20 @@ import pytest
 from click.testing import CliRunner
 
 from einturnip.cli.doctor import command
-from einturnip.core.dtypes import F32
-from einturnip.core.machine import Machine
-from einturnip.core.machine_defaults import SIDES
-from einturnip.devices.calibrate import contention, fault_seconds, memory_rate, point_rates, product_table, together
+from einturnip.cost.machine import Machine
+from einturnip.cost.machine_defaults import SIDES
+from einturnip.devices.calibrate import (
+    contention,
+    fault_seconds,
+    memory_rate,
+    point_rates,
+    product_table,
+    seconds_in_parallel,
+)
 from einturnip.devices.calibrate_files import file_rates
 from einturnip.devices.calibrate_kernels import keyed_rates, turn_times
 from einturnip.devices.stored import SWITCH, read_stored
+from einturnip.ir.dtypes import F32
 
 
 def test_the_rates_are_those_of_the_built_in_machine() -> None:
@@ -48,7 +55,7 @@ def test_every_worker_calls_what_was_made_for_it() -> None:
 
         return run
 
-    assert together(make, 3, 0.0) >= 0
+    assert seconds_in_parallel(make, 3, 0.0) >= 0
     assert calls == [3, 3, 3]  # one to warm up, then two at the least
 
 

@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 
 import einturnip as et
-from einturnip.codegen.cuda.types import CudaKernel
 from einturnip.core.errors import CapacityError
 from einturnip.devices.cuda import calls as calls_module
 from einturnip.devices.cuda.calls import CupyCalls
-from einturnip.devices.cuda.cublas import SIGNATURES, SUMS_IN_FULL, Cublas, Product
+from einturnip.devices.cuda.cublas import SIGNATURES, SUMS_IN_FULL, Cublas, CublasProduct
+from einturnip.kernels.cuda.types import CudaKernel
 
 from .conftest import put
 
@@ -162,7 +162,7 @@ def test_a_product(dtype: str, transposed: bool) -> None:
     # Rows first, this is c += 2 b a: cuBLAS counts columns first, so a comes first.
     left = (a.ctypes.data, transposed, 4 if transposed else 5, 20)
     right = (b.ctypes.data, False, 4, 24)
-    product = Product(5, 6, 4, 3, left, right, (c.ctypes.data, 5, 30), (dtype,) * 3, 2, 1.0)
+    product = CublasProduct(5, 6, 4, 3, left, right, (c.ctypes.data, 5, 30), (dtype,) * 3, 2, 1.0)
     for stream in (5, 5, 6):
         blas.multiply(product, stream)
     blas.close()
@@ -184,7 +184,9 @@ def test_sums_are_of_f32_and_factors_rounded_only_where_asked(factors: str, tf32
     blas = Cublas(library, tf32)
     blas.room = {1: (0, 0)}
     sums = factors if factors in ("f64", "c64") else "f32"
-    blas.multiply(Product(1, 1, 1, 1, (0, False, 1, 1), (0, False, 1, 1), (0, 1, 1), (factors, sums, sums), 1, 0.0), 1)
+    blas.multiply(
+        CublasProduct(1, 1, 1, 1, (0, False, 1, 1), (0, False, 1, 1), (0, 1, 1), (factors, sums, sums), 1, 0.0), 1
+    )
     assert library.said[-1] == ("sums", compute)
 
 
@@ -195,7 +197,7 @@ def test_what_cublas_refuses_is_told() -> None:
     blas.room = {1: (0, 0)}
     with pytest.raises(RuntimeError, match="GemmStridedBatchedEx failed with status 15"):
         blas.multiply(
-            Product(1, 1, 1, 1, (0, False, 1, 1), (0, False, 1, 1), (0, 1, 1), ("f32", "f32", "f32"), 1, 0.0), 1
+            CublasProduct(1, 1, 1, 1, (0, False, 1, 1), (0, False, 1, 1), (0, 1, 1), ("f32", "f32", "f32"), 1, 0.0), 1
         )
 
 

@@ -17,7 +17,7 @@ def test_words() -> None:
         choice.choose("sim+tf32")
     several = choice.choose("sim:7,8,7")
     assert several.numbers == (7, 8, 7) and several.names == ("sim:0", "sim:1", "sim:2")
-    assert choice.Chosen("cuda", 1, beside=(0, 1)).names == ("cuda:1", "cuda:0", "cuda:1.1")
+    assert choice.DeviceChoice("cuda", 1, beside=(0, 1)).names == ("cuda:1", "cuda:0", "cuda:1.1")
     with pytest.raises(BindError, match="16 devices at most"):
         choice.choose("sim:" + ",".join(map(str, range(17))))
 
@@ -26,7 +26,7 @@ def test_without_a_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     probe.probe.cache_clear()
     for module in (choice, probe):
         monkeypatch.setattr(module, "driver", lambda: "no NVIDIA driver")
-    assert choice.choose("auto") == choice.Chosen(why="no NVIDIA driver")
+    assert choice.choose("auto") == choice.DeviceChoice(why="no NVIDIA driver")
     with pytest.raises(DeviceError, match="no NVIDIA driver.*help: install the driver"):
         choice.choose("cuda")
     probe.probe.cache_clear()

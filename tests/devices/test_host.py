@@ -13,10 +13,7 @@ import numpy as np
 import pytest
 import threadpoolctl
 
-from einturnip.codegen.native import library
-from einturnip.codegen.native.peak import OPERATIONS, Operations, Peak
-from einturnip.core import limits
-from einturnip.core.dtypes import F32, F64, DType
+from einturnip.core import process_limits
 from einturnip.devices.host import (
     HostArena,
     available_memory,
@@ -29,6 +26,9 @@ from einturnip.devices.host import (
     usable_cores,
 )
 from einturnip.devices.peaks import measure_peak
+from einturnip.ir.dtypes import F32, F64, DType
+from einturnip.kernels.llvm import code_cache
+from einturnip.kernels.llvm.peak import OPERATIONS, Operations, PeakLoop
 from tests.devices.blas import blas_thread_count
 from tests.runtime.interrupting import calls_made
 
@@ -132,12 +132,12 @@ def test_measurements_are_positive() -> None:
 @pytest.mark.parametrize("operations", OPERATIONS)
 def test_peaks_are_counted_as_they_are_computed(operations: Operations, dtype: DType) -> None:
     """After n turns the least value is that of the first, and sums and products have grown n times."""
-    peak = Peak(operations, dtype)
-    if not library.available():
+    peak = PeakLoop(operations, dtype)
+    if not code_cache.available():
         assert measure_peak(operations, dtype, 1) == 0
         return
     assert measure_peak(operations, dtype, 2) > 1e6
-    function = library.find(peak)
+    function = code_cache.find(peak)
     assert function is not None
     vector, n, chains = np.ones(peak.width, dtype.numpy), 10, peak.flops // peak.width
     function(np.array([n, vector.ctypes.data], np.int64).ctypes.data)
@@ -157,14 +157,14 @@ def test_disk_is_measured_and_left_clean(tmp_path: Path) -> None:
 
 
 def groups(root: Path, monkeypatch: pytest.MonkeyPatch, membership: str, files: dict[str, str]) -> None:
-    """Make ``limits`` see control groups under ``root``."""
+    """Make ``process_limits`` see control groups under ``root``."""
     (root / "own").write_text(membership)
     for name, text in files.items():
         path = root / "cgroup" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    monkeypatch.setattr(limits, "_OWN", root / "own")
-    monkeypatch.setattr(limits, "_CGROUPS", root / "cgroup")
+    monkeypatch.setattr(process_limits, "_OWN", root / "own")
+    monkeypatch.setattr(process_limits, "_CGROUPS", root / "cgroup")
 
 
 def test_limits_of_version_2_hold_at_every_level(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,5 +199,5 @@ def test_limits_of_version_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_no_control_groups_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "_OWN", tmp_path / "absent")
+    monkeypatch.setattr(process_limits, "_OWN", tmp_path / "absent")
     assert 0 < available_memory() <= total_memory()

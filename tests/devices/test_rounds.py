@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from einturnip.cli.calibrating import FREE, ROUNDS, Round, best, median, unsteady
-from einturnip.core.limits import others_seconds
-from einturnip.core.machine import Machine
-from einturnip.core.machine_defaults import TABLE_BITS
+from einturnip.cli.calibrate import FREE, ROUNDS, CalibrationRound, best, median, unsteady
+from einturnip.core.process_limits import others_seconds
+from einturnip.cost.machine import Machine
+from einturnip.cost.machine_defaults import TABLE_BITS
 
 
 @given(st.floats(1.01, 10.0), st.floats(1.01, 10.0))
@@ -35,8 +35,8 @@ def test_a_figure_in_which_no_two_rounds_agree_is_named() -> None:
 
 
 def test_disturbed_rounds_count_only_where_others_are_missing() -> None:
-    def rounds(*free: float) -> list[Round]:
-        return [Round(Machine(), share) for share in free]
+    def rounds(*free: float) -> list[CalibrationRound]:
+        return [CalibrationRound(Machine(), share) for share in free]
 
     assert [r.free for r in best(rounds(0.5, 0.99, FREE, 0.95, 0.97))] == [0.99, 0.97, 0.95, FREE]
     assert [r.free for r in best(rounds(0.5, 0.99, 0.6, 0.7))] == [0.99, 0.7, 0.6]

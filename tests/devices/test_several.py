@@ -9,8 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import einturnip as et
-from einturnip.api.together import shared_job
-from einturnip.pipeline import Options
+from einturnip.api.multi_program import shared_job
+from einturnip.compiler import Options
 from einturnip.testing import assert_agrees, evaluate, programs
 from einturnip.testing.strategies import FEATURES
 from tests.examples.test_examples import PROGRAMS

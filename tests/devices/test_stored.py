@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from einturnip.caches import CALIBRATION
-from einturnip.core.machine import Machine
+from einturnip.cost.machine import Machine
 from einturnip.devices.stored import SWITCH, machine_here, read_stored, store, stored_path
 
 

@@ -7,17 +7,17 @@ from itertools import pairwise
 
 import numpy as np
 
-from einturnip.core.reference import Array
-from einturnip.core.region import Region
-from einturnip.core.region_reference import combine_spaces, evaluate_space, finish_space, identity_space
-from einturnip.eingraph.build import build
+from einturnip.eingraph.build.program import build
 from einturnip.eingraph.check import check
 from einturnip.eingraph.evaluate import evaluate
-from einturnip.eingraph.forms import Forms
-from einturnip.eingraph.fusion import fuse
-from einturnip.eingraph.rewrite import rewrite
-from einturnip.eingraph.show import show
+from einturnip.eingraph.fusion.fuse import fuse
+from einturnip.eingraph.interning import EinsumInterner
+from einturnip.eingraph.printer import show
+from einturnip.eingraph.rewrite.passes import rewrite
 from einturnip.eingraph.types import EinGraph, EinsumNode, InputNode
+from einturnip.ir.reference import Array
+from einturnip.ir.region import Region
+from einturnip.ir.region_reference import combine_spaces, evaluate_space, finish_space, identity_space
 from einturnip.lang import compile_text
 
 Shapes = Mapping[str, tuple[int, ...]]
@@ -26,7 +26,7 @@ Shapes = Mapping[str, tuple[int, ...]]
 def graphs(text: str, shapes: Shapes, least_nbytes: int = 0) -> tuple[EinGraph, EinGraph]:
     """A program rewritten, too small to be fused, and fused all the same."""
     before = rewrite(build(compile_text(text, "p.ein"), shapes))
-    after = fuse(before, Forms(), None, least_nbytes)
+    after = fuse(before, EinsumInterner(), None, least_nbytes)
     check(after)
     return before, after
 

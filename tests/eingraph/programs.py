@@ -6,38 +6,38 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from einturnip.core.algebra import aggregation
 from einturnip.core.diagnostics import Span
-from einturnip.core.dtypes import BOOL, F64, I64, DType
-from einturnip.core.reference import Array
-from einturnip.eingraph.build import build
+from einturnip.eingraph.build.program import build
 from einturnip.eingraph.evaluate import evaluate
-from einturnip.eingraph.rewrite import rewrite
+from einturnip.eingraph.rewrite.passes import rewrite
 from einturnip.eingraph.types import EinGraph
-from einturnip.lang.types import (
-    Access,
-    Affine,
-    Aggregate,
-    Apply,
-    Dim,
+from einturnip.ir.aggregations import aggregation
+from einturnip.ir.dtypes import BOOL, F64, I64, DType
+from einturnip.ir.reference import Array
+from einturnip.lang.program import (
+    AccessExpr,
+    AffineIndex,
+    AggregateExpr,
+    ApplyExpr,
+    DimDef,
     Equation,
+    EquationLabel,
     Expr,
-    Gather,
-    Guarded,
-    Hint,
+    GatherIndex,
+    GuardedAccess,
     Index,
-    Input,
-    Label,
+    InputDef,
     LabelNumber,
-    Number,
+    NumberExpr,
     Output,
-    Program,
+    PlanHint,
     SizeExpr,
     SizeLiteral,
     SizeName,
     SizeNumber,
     SizeOp,
     Statement,
+    TypedProgram,
 )
 
 HERE = Span("p.ein", 1, 1, 1, 2)
@@ -69,10 +69,10 @@ def at_index(
     divisor: int | str | None = None,
     modulus: int | str | None = None,
     line: int = 1,
-) -> Affine:
+) -> AffineIndex:
     """An affine index of labels by number, each with its coefficient."""
     pairs = [(t, 1) if isinstance(t, int) else t for t in terms]
-    return Affine(
+    return AffineIndex(
         tuple((p, size(c)) for p, c in pairs),
         size(offset),
         None if divisor is None else size(divisor),
@@ -81,24 +81,24 @@ def at_index(
     )
 
 
-def read(tensor: int, *indices: Index, dtype: DType = F64) -> Access:
+def read(tensor: int, *indices: Index, dtype: DType = F64) -> AccessExpr:
     """An access."""
-    return Access(tensor, indices, dtype, "strong", HERE)
+    return AccessExpr(tensor, indices, dtype, "strong", HERE)
 
 
-def data(value: Expr) -> Gather:
+def data(value: Expr) -> GatherIndex:
     """An index that is data."""
-    return Gather(value, HERE)
+    return GatherIndex(value, HERE)
 
 
-def guarded(index: int | Affine | Gather, fill: float | Expr) -> Guarded:
+def guarded(index: int | AffineIndex | GatherIndex, fill: float | Expr) -> GuardedAccess:
     """``index ? fill``."""
-    return Guarded(index, number(fill) if isinstance(fill, int | float) else fill, HERE)
+    return GuardedAccess(index, number(fill) if isinstance(fill, int | float) else fill, HERE)
 
 
-def number(value: float, dtype: DType = F64) -> Number:
+def number(value: float, dtype: DType = F64) -> NumberExpr:
     """A literal."""
-    return Number(value, dtype, "number", HERE)
+    return NumberExpr(value, dtype, "number", HERE)
 
 
 def sized(name: str | SizeExpr, dtype: DType = F64) -> SizeNumber:
@@ -111,31 +111,31 @@ def index_of(label: int) -> LabelNumber:
     return LabelNumber(label, HERE)
 
 
-def call(name: str, *arguments: Expr, dtype: DType | None = None) -> Apply:
+def call(name: str, *arguments: Expr, dtype: DType | None = None) -> ApplyExpr:
     """An operator."""
     found = BOOL if name in ("lt", "le", "eq") else arguments[-1].dtype
-    return Apply(name, arguments, dtype or found, "strong", HERE)
+    return ApplyExpr(name, arguments, dtype or found, "strong", HERE)
 
 
-def aggregate(name: str, labels: Sequence[int], body: Expr) -> Aggregate:
+def aggregate(name: str, labels: Sequence[int], body: Expr) -> AggregateExpr:
     """An aggregation."""
     result = aggregation(name, body.dtype).result
-    return Aggregate(name, tuple(labels), body, None, result, "strong", False, HERE)
+    return AggregateExpr(name, tuple(labels), body, None, result, "strong", False, HERE)
 
 
-def label(name: str, written: int | str | SizeExpr | None = None, dim: str | SizeExpr | None = None) -> Label:
+def label(name: str, written: int | str | SizeExpr | None = None, dim: str | SizeExpr | None = None) -> EquationLabel:
     """A label of an equation."""
-    return Label(name, None if written is None else size(written), dim, HERE)
+    return EquationLabel(name, None if written is None else size(written), dim, HERE)
 
 
 def equation(
     name: str,
     tensor: int,
-    labels: Sequence[str | Label],
+    labels: Sequence[str | EquationLabel],
     n_out: int,
     value: Expr,
     keys: Sequence[tuple[int, Expr]] = (),
-    hints: Sequence[Hint] = (),
+    hints: Sequence[PlanHint] = (),
     line: int = 1,
 ) -> Equation:
     """``name[labels[:n_out]] = value``."""
@@ -143,31 +143,31 @@ def equation(
     return Equation(name, tensor, made, n_out, value, at(line), tuple(keys), tuple(hints))
 
 
-def given(name: str, tensor: int, *shape: int | str | SizeExpr, dtype: DType = F64) -> Input:
+def given(name: str, tensor: int, *shape: int | str | SizeExpr, dtype: DType = F64) -> InputDef:
     """An input."""
-    return Input(name, tensor, dtype, tuple(map(size, shape)), None, HERE)
+    return InputDef(name, tensor, dtype, tuple(map(size, shape)), None, HERE)
 
 
-def dim(name: str, value: int | SizeExpr | None = None) -> Dim:
+def dim(name: str, value: int | SizeExpr | None = None) -> DimDef:
     """A size by name."""
-    return Dim(name, None if value is None else size(value), False, HERE)
+    return DimDef(name, None if value is None else size(value), False, HERE)
 
 
-def program(*statements: Statement, outputs: Mapping[str, int]) -> Program:
+def program(*statements: Statement, outputs: Mapping[str, int]) -> TypedProgram:
     """A program whose sizes without a statement are implied."""
-    known = {s.name for s in statements if isinstance(s, Dim)}
-    names = [e.name for s in statements if isinstance(s, Input) for e in s.shape if isinstance(e, SizeName)]
-    implied = [Dim(n, None, True, HERE) for n in dict.fromkeys(names) if n not in known]
+    known = {s.name for s in statements if isinstance(s, DimDef)}
+    names = [e.name for s in statements if isinstance(s, InputDef) for e in s.shape if isinstance(e, SizeName)]
+    implied = [DimDef(n, None, True, HERE) for n in dict.fromkeys(names) if n not in known]
     wanted = [Output(name, tensor, None, HERE) for name, tensor in outputs.items()]
-    return Program((*implied, *statements, *wanted), "p.ein")
+    return TypedProgram((*implied, *statements, *wanted), "p.ein")
 
 
-def graph_of(made: Program, **arrays: Array) -> EinGraph:
+def graph_of(made: TypedProgram, **arrays: Array) -> EinGraph:
     """The program with sizes."""
     return build(made, {name: array.shape for name, array in arrays.items()})
 
 
-def results(made: Program, **arrays: Array) -> dict[str, Array]:
+def results(made: TypedProgram, **arrays: Array) -> dict[str, Array]:
     """The outputs, which rewriting leaves as they are."""
     graph = graph_of(made, **arrays)
     found = evaluate(graph, arrays)

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from einturnip.core.errors import BindError, SourceError
-from einturnip.core.reference import Array
-from einturnip.eingraph.build import build
+from einturnip.eingraph.build.program import build
 from einturnip.eingraph.evaluate import evaluate
-from einturnip.eingraph.rewrite import rewrite
+from einturnip.eingraph.rewrite.passes import rewrite
 from einturnip.eingraph.types import EinGraph, EinsumNode
+from einturnip.ir.reference import Array
 from einturnip.lang import compile_text
 
 ATTENTION = """\

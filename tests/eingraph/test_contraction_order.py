@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from opt_einsum.paths import greedy
 
-from einturnip.eingraph.contraction_order import Pairs, contraction_order, merit, work
-from einturnip.eingraph.contraction_tree import made_better
+from einturnip.eingraph.rewrite.contraction_order import Pairs, contraction_order, order_key, work
+from einturnip.eingraph.rewrite.contraction_tree import improve_order
 
 Labels = frozenset[int]
 
@@ -72,7 +72,7 @@ def test_an_order_of_many_is_no_worse_than_the_greedy_one(drawn: tuple[list[Labe
     assert work(order, factors, out, sizes).flops == _flops(order, factors, out, sizes)
     limit = work(order, factors, out, sizes).largest - 1
     bounded = contraction_order(factors, out, sizes, limit)
-    assert merit(bounded, factors, out, sizes, limit) <= merit(order, factors, out, sizes, limit)
+    assert order_key(bounded, factors, out, sizes, limit) <= order_key(order, factors, out, sizes, limit)
 
 
 @given(networks())
@@ -81,9 +81,9 @@ def test_parts_in_their_best_order_never_make_an_order_worse(
 ) -> None:
     factors, out, sizes = drawn
     in_turn = tuple((0, len(factors) - 1 - k) for k in range(len(factors) - 1))
-    made = made_better(in_turn, factors, out, sizes, None, 1000)
+    made = improve_order(in_turn, factors, out, sizes, None, 1000)
     assert _flops(made, factors, out, sizes) <= _flops(in_turn, factors, out, sizes)
-    again = made_better(made, factors, out, sizes, None, 1000)
+    again = improve_order(made, factors, out, sizes, None, 1000)
     assert _flops(again, factors, out, sizes) == _flops(made, factors, out, sizes)
 
 

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from einturnip.core.errors import InternalError
-from einturnip.core.region import Region
-from einturnip.eingraph.build import build
+from einturnip.eingraph.build.program import build
 from einturnip.eingraph.check_region import check_region
 from einturnip.eingraph.evaluate import evaluate
-from einturnip.eingraph.show import show, to_json
+from einturnip.eingraph.printer import show, to_json
+from einturnip.ir.region import Region
 from einturnip.lang import compile_text
 from tests.eingraph.fused import (
     SCORES,

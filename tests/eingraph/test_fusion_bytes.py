@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import einturnip as et
-from einturnip.eingraph.build import build
+from einturnip.compiler import Options, make_plan
+from einturnip.eingraph.build.program import build
 from einturnip.lang import compile_text
-from einturnip.pipeline import Options, make_plan
 
 TABLES = "import std.stats\ninput X: f32[i,k]\ninput Y: f32[j,k]\n"
 DISTANCES = "sum[k] (X[i,k] - Y[j,k])^2"

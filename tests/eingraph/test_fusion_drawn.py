@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from einturnip.eingraph.show import show
+from einturnip.eingraph.printer import show
 from tests.eingraph.fused import (
     SCORES,
     VALUES,

@@ -7,20 +7,20 @@ import itertools
 import numpy as np
 import pytest
 
-from einturnip.core.contraction import contraction
-from einturnip.core.einsum import Einsum
-from einturnip.core.region import Region
-from einturnip.eingraph.build import build
+from einturnip.compiler import Options, make_plan
+from einturnip.eingraph.build.program import build
 from einturnip.eingraph.check import check
 from einturnip.eingraph.evaluate import evaluate
-from einturnip.eingraph.expansion import expand_squares
-from einturnip.eingraph.forms import Forms
-from einturnip.eingraph.fusion import fuse
-from einturnip.eingraph.rewrite import rewrite
+from einturnip.eingraph.fusion.fuse import fuse
+from einturnip.eingraph.interning import EinsumInterner
+from einturnip.eingraph.rewrite.expand_squares import expand_squares
+from einturnip.eingraph.rewrite.passes import rewrite
 from einturnip.eingraph.types import EinGraph, EinsumNode
+from einturnip.ir.contraction import contraction
+from einturnip.ir.einsum import Einsum
+from einturnip.ir.region import Region
 from einturnip.lang import compile_text
-from einturnip.pipeline import Options, make_plan
-from einturnip.runtime.compiling import has_room
+from einturnip.runtime.host.compilation import has_room
 
 TABLES = "input X: f32[i,k]\ninput Y: f32[j,k]\n"
 SHAPES = {"X": (9, 5), "Y": (7, 5)}
@@ -40,7 +40,7 @@ KEPT = {
 
 def expanded(text: str) -> tuple[EinGraph, EinGraph]:
     before = rewrite(build(compile_text(TABLES + text, "p.ein"), SHAPES))
-    after = expand_squares(before, Forms())
+    after = expand_squares(before, EinsumInterner())
     check(after)
     return before, after
 
@@ -84,6 +84,6 @@ def test_it_is_asked_for_pays_and_fuses_with_what_folds_it() -> None:
         few = terms < 256 and has_room(None, 0)  # whose differences are machine code that is faster
         assert any(node.name.endswith(".product") for node in found.nodes) == (not exact and not few)
     graph = build(text, {"X": (4000, 16), "Y": (3000, 16)})
-    (*_, last) = fuse(expand_squares(rewrite(graph), Forms()), Forms(), 4 << 20).nodes
+    (*_, last) = fuse(expand_squares(rewrite(graph), EinsumInterner()), EinsumInterner(), 4 << 20).nodes
     assert isinstance(last, EinsumNode) and isinstance(last.einsum, Region)
     assert [contraction(step.einsum) is not None for step in last.einsum.steps] == [True, False, False]

@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from einturnip.core.region import Region
-from einturnip.eingraph.build import build
+from einturnip.eingraph.build.program import build
 from einturnip.eingraph.check import check
 from einturnip.eingraph.evaluate import evaluate
-from einturnip.eingraph.forms import Forms
-from einturnip.eingraph.fusion import fuse
-from einturnip.eingraph.rewrite import rewrite
-from einturnip.eingraph.show import show, to_json
+from einturnip.eingraph.fusion.fuse import fuse
+from einturnip.eingraph.interning import EinsumInterner
+from einturnip.eingraph.printer import show, to_json
+from einturnip.eingraph.rewrite.passes import rewrite
 from einturnip.eingraph.types import EinGraph
+from einturnip.ir.region import Region
 from einturnip.lang import compile_text
 from tests.eingraph.fused import drawn_inputs, regions
 
@@ -37,7 +37,7 @@ CHAINS = {
 def graphs(text: str) -> tuple[EinGraph, EinGraph]:
     program = compile_text(text, "p.ein")
     before = rewrite(build(program, {x.name: SIZES[x.name] for x in program.inputs}))
-    after = fuse(before, Forms(), None, 0, rows=True)
+    after = fuse(before, EinsumInterner(), None, 0, rows=True)
     check(after)
     return before, after
 
@@ -81,9 +81,11 @@ def test_folds_along_both_axes_are_not_one_region() -> None:
 
 def test_rows_too_long_for_the_cache_stay_apart() -> None:
     before = rewrite(build(compile_text(CHAINS["softmax"][0], "p.ein"), {"X": (4, 1 << 17)}))
-    assert not regions(fuse(before, Forms(), None, 0, rows=True))
+    assert not regions(fuse(before, EinsumInterner(), None, 0, rows=True))
 
 
 def test_only_where_it_is_asked_for() -> None:
     before, _ = graphs(CHAINS["softmax"][0])
-    assert not any(isinstance(n.einsum, Region) and n.einsum.of_rows for n in regions(fuse(before, Forms(), None, 0)))
+    assert not any(
+        isinstance(n.einsum, Region) and n.einsum.of_rows for n in regions(fuse(before, EinsumInterner(), None, 0))
+    )

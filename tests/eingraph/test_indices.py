@@ -7,15 +7,15 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 
-from einturnip.core.contraction import contraction
-from einturnip.core.einsum import Index
 from einturnip.core.errors import SourceError
-from einturnip.core.reference import Array
 from einturnip.eingraph.indices import affine, inside, normal
-from einturnip.eingraph.rewrite import rewrite
+from einturnip.eingraph.rewrite.passes import rewrite
 from einturnip.eingraph.types import EinsumNode
-from einturnip.lang.types import AxisSize, Expr, Input, Label, Program, Split
-from einturnip.lang.types import Index as ProgramIndex
+from einturnip.ir.contraction import contraction
+from einturnip.ir.einsum import Index
+from einturnip.ir.reference import Array
+from einturnip.lang.program import AxisSize, EquationLabel, Expr, InputDef, SplitIndex, TypedProgram
+from einturnip.lang.program import Index as ProgramIndex
 from tests.eingraph.programs import (
     HERE,
     aggregate,
@@ -39,7 +39,7 @@ from tests.eingraph.programs import (
 X = given("X", 0, "n")
 
 
-def one(value: Expr, labels: Sequence[str | Label], n_out: int, *inputs: Input) -> Program:
+def one(value: Expr, labels: Sequence[str | EquationLabel], n_out: int, *inputs: InputDef) -> TypedProgram:
     """A program of one equation over its inputs, ``Y``."""
     return program(*inputs, equation("Y", len(inputs), labels, n_out, value), outputs={"Y": len(inputs)})
 
@@ -110,13 +110,13 @@ def test_differences_and_a_window_of_two_labels_with_one_written() -> None:
         (read(0, at_index(0, divisor=0)), [label("i", 2)], ["E211", "// 0"]),
         (read(0, guarded(0, 0.0)), ["i"], ["E206"]),
         (call("add", index_of(0), sized("n", number(0).dtype)), [label("i", op("sub", 1, "n"))], ["E201"]),
-        (read(0, Split((0, 1), HERE)), ["h", label("e", 2)], ["E210", "(h e)", "no multiple of 2"]),
-        (read(0, Split((0, 1), HERE)), [label("h", 3), label("e", 2)], ["E210", "not h = 3 * e = 2"]),
-        (read(0, Split((0, 1), HERE)), ["h", "e"], ["E206"]),
+        (read(0, SplitIndex((0, 1), HERE)), ["h", label("e", 2)], ["E210", "(h e)", "no multiple of 2"]),
+        (read(0, SplitIndex((0, 1), HERE)), [label("h", 3), label("e", 2)], ["E210", "not h = 3 * e = 2"]),
+        (read(0, SplitIndex((0, 1), HERE)), ["h", "e"], ["E206"]),
     ],
 )
 def test_what_leaves_its_axis_or_has_no_size_says_so(
-    value: Expr, labels: Sequence[str | Label], words: Sequence[str]
+    value: Expr, labels: Sequence[str | EquationLabel], words: Sequence[str]
 ) -> None:
     with pytest.raises(SourceError) as caught:
         results(one(value, labels, len(labels), X), X=integers(5))
@@ -191,7 +191,7 @@ def test_merging_and_splitting_axes_and_both_at_once() -> None:
     inputs = given("X", 0, "s", "h", "e")
     merged = equation("Z", 1, [label("u", op("mul", "h", "e")), "s"], 2,
                       read(0, 1, at_index(0, divisor="e"), at_index(0, modulus="e")))  # fmt: skip
-    split = equation("Y", 2, ["a", label("b", 5), "s"], 3, read(1, Split((0, 1), HERE), 2))
+    split = equation("Y", 2, ["a", label("b", 5), "s"], 3, read(1, SplitIndex((0, 1), HERE), 2))
     made = program(inputs, merged, split, outputs={"Z": 1, "Y": 2})
     found = results(made, X=x)
     np.testing.assert_array_equal(found["Z"], x.transpose(1, 2, 0).reshape(20, 3))

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from einturnip.core.dtypes import BOOL, I32
 from einturnip.core.errors import OutOfRange
-from einturnip.core.reference import Array
 from einturnip.eingraph.evaluate import evaluate
-from einturnip.eingraph.rewrite import rewrite
+from einturnip.eingraph.rewrite.passes import rewrite
 from einturnip.eingraph.types import EinsumNode
-from einturnip.lang.types import Convert, Expr
+from einturnip.ir.dtypes import BOOL, I32
+from einturnip.ir.reference import Array
+from einturnip.lang.program import ConvertExpr, Expr
 from tests.eingraph.programs import (
     HERE,
     LONG,
@@ -35,9 +35,9 @@ from tests.eingraph.programs import (
 E, IDS = given("E", 0, "v", "d"), given("ids", 1, "s", dtype=I32)
 
 
-def long(expr: Expr) -> Convert:
+def long(expr: Expr) -> ConvertExpr:
     """An index as i64."""
-    return Convert(expr, LONG, "strong", False, HERE)
+    return ConvertExpr(expr, LONG, "strong", False, HERE)
 
 
 def ids(label: int) -> Expr:
@@ -83,7 +83,7 @@ def test_gathers_beside_other_indices() -> None:
 
 def test_a_guarded_gather_fills_and_never_stops() -> None:
     e, i = integers(6, 4), np.array([5, -1, 6, 3, 1000], np.int32)
-    fill = call("add", Convert(index_of(1), number(0).dtype, "weak", False, HERE), number(10))
+    fill = call("add", ConvertExpr(index_of(1), number(0).dtype, "weak", False, HERE), number(10))
     value = read(0, guarded(data(ids(0)), fill), guarded(at_index(1, offset=-1), -5.0))
     made = program(E, IDS, equation("H", 2, ["s", label("d", 5)], 2, value), outputs={"H": 2})
     expected = np.empty((5, 5))

@@ -5,26 +5,26 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from einturnip.core.dtypes import F64
-from einturnip.core.einsum import Index
 from einturnip.core.errors import InternalError, SourceError
 from einturnip.eingraph.check import check
 from einturnip.eingraph.evaluate import evaluate
-from einturnip.eingraph.pieces import seen
-from einturnip.eingraph.rewrite import rewrite
-from einturnip.eingraph.show import show, to_json
-from einturnip.eingraph.types import ConcatNode, EinGraph, EinsumNode, InputNode, Piece
-from einturnip.lang.types import (
-    Access,
+from einturnip.eingraph.pieces import visible_pieces
+from einturnip.eingraph.printer import show, to_json
+from einturnip.eingraph.rewrite.passes import rewrite
+from einturnip.eingraph.types import ConcatNode, EinGraph, EinsumNode, InputNode, TensorPiece
+from einturnip.ir.dtypes import F64
+from einturnip.ir.einsum import Index
+from einturnip.lang.program import (
+    AccessExpr,
     Carried,
     Concatenate,
     Equation,
-    For,
-    Hint,
-    Program,
+    ForLoop,
+    PlanHint,
     Replace,
     SizeExpr,
     Statement,
+    TypedProgram,
 )
 from tests.eingraph.programs import (
     HERE,
@@ -47,8 +47,8 @@ from tests.eingraph.programs import (
 )
 
 
-def loop(variable: str, start: int | str, stop: int | str, carried: list[Carried], *body: Statement) -> For:
-    return For(variable, size(start), size(stop), tuple(carried), body, HERE)
+def loop(variable: str, start: int | str, stop: int | str, carried: list[Carried], *body: Statement) -> ForLoop:
+    return ForLoop(variable, size(start), size(stop), tuple(carried), body, HERE)
 
 
 def carried(name: str, tensor: int, initial: int, last: int, rank: int) -> Carried:
@@ -64,7 +64,7 @@ def joined(name: str, tensor: int, axis: int, rank: int, *parts: int) -> Concate
     return Concatenate(name, tensor, axis, parts, rank, F64, "strong", HERE)
 
 
-def layers() -> Program:
+def layers() -> TypedProgram:
     """``for l in 0 .. L { X[s,e] = relu(sum[d] X[s,d] * W[l,d,e]) + l }``."""
     product = aggregate("sum", [2], call("mul", read(2, 0, 2), read(1, at_index(offset="l"), 2, 1)))
     step = equation("X", 3, ["s", "e", "d"], 2, call("add", call("relu", product), sized("l")))
@@ -83,7 +83,7 @@ def test_layers(n: int) -> None:
     np.testing.assert_array_equal(results(layers(), X=x, W=w)["X"], expected)
 
 
-def history(steps: str = "T") -> Program:
+def history(steps: str = "T") -> TypedProgram:
     """``H[t, d] = 0; h = x[0]; for t in 0 .. T { h[d] = h[d] + x[t, d]; H[t, d] = h[d] }``, H[t-1] read back."""
     zeros = equation("H", 1, [label("t", "T"), label("d", "d")], 2, number(0))
     body = equation("h", 3, ["d"], 1, call("add", read(0, at_index(offset="t"), 0), back()))
@@ -93,7 +93,7 @@ def history(steps: str = "T") -> Program:
     )  # fmt: skip
 
 
-def back() -> Access:
+def back() -> AccessExpr:
     """``H[t - 1 ? 1, d]``."""
     return read(2, guarded(at_index(offset=op("sub", "t", 1)), 1.0), 0)
 
@@ -243,9 +243,9 @@ def test_equal_iterations_share_their_einsums() -> None:
 
 def test_hints_stand_on_the_nodes_of_their_statement() -> None:
     hints = [
-        Hint("tile", ((0, size(2), False), (2, size(2), True)), "", HERE),
-        Hint("place", (), "cpu:0", HERE),
-        Hint("keep", (), "", HERE),
+        PlanHint("tile", ((0, size(2), False), (2, size(2), True)), "", HERE),
+        PlanHint("place", (), "cpu:0", HERE),
+        PlanHint("keep", (), "", HERE),
     ]
     value = aggregate("sum", [2], call("mul", read(0, 0, 2), read(0, 2, 1)))
     made = program(given("A", 0, "n", "n"), equation("C", 1, ["i", "j", "k"], 2, value, hints=hints), outputs={"C": 1})
@@ -253,29 +253,29 @@ def test_hints_stand_on_the_nodes_of_their_statement() -> None:
         node = graph.nodes[-1]
         assert isinstance(node, EinsumNode)
         assert node.hints.tiles == ((0, 2), (2, 3)) and node.hints.device == "cpu:0" and node.hints.keep
-    wrong = equation("C", 1, ["i", "j", "k"], 2, value, hints=[Hint("tile", ((0, size(0), False),), "", HERE)])
+    wrong = equation("C", 1, ["i", "j", "k"], 2, value, hints=[PlanHint("tile", ((0, size(0), False),), "", HERE)])
     with pytest.raises(SourceError, match="E213"):
         graph_of(program(given("A", 0, "n", "n"), wrong, outputs={"C": 1}), A=np.ones((5, 5)))
 
 
 def test_a_hinted_tensor_is_made() -> None:
-    double = equation("B", 1, ["i"], 1, call("add", read(0, 0), number(1)), hints=[Hint("keep", (), "", HERE)])
+    double = equation("B", 1, ["i"], 1, call("add", read(0, 0), number(1)), hints=[PlanHint("keep", (), "", HERE)])
     made = program(given("A", 0, "n"), double, equation("C", 2, ["i"], 1, call("exp", read(1, 0))), outputs={"C": 2})
     assert [n.name for n in rewrite(graph_of(made, A=np.ones(5))).nodes] == ["A", "B", "C"]
 
 
 def test_pieces_that_are_seen() -> None:
     whole, left, right, bottom = ((0, 4), (0, 4)), ((0, 4), (0, 2)), ((0, 4), (2, 4)), ((2, 4), (0, 4))
-    assert seen((4, 4), [whole, left]) == ([0, 1], True)
-    assert seen((4, 4), [whole, left, right]) == ([1, 2], True)
-    assert seen((4, 4), [left, right, bottom, whole]) == ([3], True)
-    assert seen((4, 4), [left, bottom]) == ([0, 1], False)
-    assert seen((0, 4), []) == ([], True)
+    assert visible_pieces((4, 4), [whole, left]) == ([0, 1], True)
+    assert visible_pieces((4, 4), [whole, left, right]) == ([1, 2], True)
+    assert visible_pieces((4, 4), [left, right, bottom, whole]) == ([3], True)
+    assert visible_pieces((4, 4), [left, bottom]) == ([0, 1], False)
+    assert visible_pieces((0, 4), []) == ([], True)
 
 
 def test_check_finds_gaps_and_pieces_outside() -> None:
     x = InputNode("x", (2,), F64, 1)
-    good = ConcatNode("z", (4,), F64, (Piece(0, (0,), (0,)), Piece(0, (0,), (2,))), 2)
+    good = ConcatNode("z", (4,), F64, (TensorPiece(0, (0,), (0,)), TensorPiece(0, (0,), (2,))), 2)
     graph = EinGraph((x, good), (("z", 1),), "p")
     check(graph)
     assert "x at [0] | x at [2]" in show(graph)
@@ -284,9 +284,9 @@ def test_check_finds_gaps_and_pieces_outside() -> None:
         {"node": 0, "labels": ["i0"], "offsets": [2]},
     ]
     for pieces, words in (
-        ((Piece(0, (0,), (0,)), Piece(0, (0,), (1,))), "leave a gap"),
-        ((Piece(0, (0,), (0,)), Piece(0, (0,), (3,))), "a piece at"),
-        ((Piece(1, (0,), (0,)),), "not an earlier node"),
+        ((TensorPiece(0, (0,), (0,)), TensorPiece(0, (0,), (1,))), "leave a gap"),
+        ((TensorPiece(0, (0,), (0,)), TensorPiece(0, (0,), (3,))), "a piece at"),
+        ((TensorPiece(1, (0,), (0,)),), "not an earlier node"),
     ):
         bad = ConcatNode("z", (4,), F64, pieces, 2)
         with pytest.raises(InternalError, match=words):

@@ -7,11 +7,11 @@ import warnings
 import numpy as np
 from hypothesis import HealthCheck, given, settings
 
-from einturnip.eingraph.build import build
+from einturnip.eingraph.build.program import build
 from einturnip.eingraph.evaluate import evaluate
-from einturnip.eingraph.rewrite import rewrite
+from einturnip.eingraph.rewrite.passes import rewrite
 from einturnip.lang import compile_text
-from einturnip.testing import Answer, Case, assert_agrees, programs
+from einturnip.testing import Answer, DrawnCase, assert_agrees, programs
 from einturnip.testing import evaluate as oracle
 from einturnip.testing.strategies import FEATURES
 
@@ -21,7 +21,7 @@ WHOLE = tuple(feature for feature in FEATURES if feature != "replacements")
 
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(programs(features=WHOLE))
-def test_einsums_compute_what_the_program_says(case: Case) -> None:
+def test_einsums_compute_what_the_program_says(case: DrawnCase) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         expected = oracle(case.program, case.inputs, case.dims)

@@ -7,18 +7,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from einturnip.core.algebra import AGGREGATIONS, aggregation
-from einturnip.core.contraction import contraction
-from einturnip.core.dtypes import BF16, BOOL, C64, F16, F32, F64, I8, I32, I64, U64, DType
-from einturnip.core.einsum import Einsum
-from einturnip.core.reference import apply, combine_states, evaluate_einsum, finish_state, identity_state
-from einturnip.core.scalar import Call, Cast, Const, Label, Operand, Scalar
+from einturnip.ir.aggregations import AGGREGATIONS, aggregation
+from einturnip.ir.contraction import contraction
+from einturnip.ir.dtypes import BF16, BOOL, C64, F16, F32, F64, I8, I32, I64, U64, DType
+from einturnip.ir.einsum import Einsum
+from einturnip.ir.reference import apply, combine_states, evaluate_einsum, finish_state, identity_state
+from einturnip.ir.scalar import LabelValue, OperandRef, Scalar, ScalarCall, ScalarCast, ScalarConst
 
 
 def reduction(op: str, dtype: DType, bounds: tuple[int, ...], n_out: int = 1) -> Einsum:
     labels = ("i", "j", "k")[: len(bounds)]
     accesses = (tuple(range(len(bounds))),)
-    return Einsum(labels, bounds, n_out, accesses, (dtype,), Operand(0, dtype), aggregation(op, dtype))
+    return Einsum(labels, bounds, n_out, accesses, (dtype,), OperandRef(0, dtype), aggregation(op, dtype))
 
 
 def cases() -> list[tuple[str, DType]]:
@@ -114,7 +114,7 @@ def test_logsumexp_of_masked_tiles_is_never_nan() -> None:
 
 
 def test_labels_are_global_and_repeats_take_the_diagonal() -> None:
-    join = Call("mul", (Operand(0, I64), Label(0)), I64)
+    join = ScalarCall("mul", (OperandRef(0, I64), LabelValue(0)), I64)
     einsum = Einsum(("i",), (4,), 1, ((0, 0),), (I64,), join, None)
     x = np.arange(16).reshape(4, 4)
     np.testing.assert_array_equal(evaluate_einsum(einsum, [x])[0], np.diag(x) * np.arange(4))
@@ -143,7 +143,7 @@ def test_functions_round_half_precision_once(op: str) -> None:
 def product(*factors: Scalar) -> Scalar:
     join = factors[0]
     for factor in factors[1:]:
-        join = Call("mul", (join, factor), factor.dtype)
+        join = ScalarCall("mul", (join, factor), factor.dtype)
     return join
 
 
@@ -152,18 +152,18 @@ def matmul(join: Scalar, a: tuple[int, ...] = (0, 1, 3), b: tuple[int, ...] = (0
 
 
 def test_contraction_tells_the_labels_parts() -> None:
-    found = contraction(matmul(product(Operand(0, F32), Operand(1, F32), Const(0.5, F32))))
-    assert found is not None and found.alpha == Const(0.5, F32)
+    found = contraction(matmul(product(OperandRef(0, F32), OperandRef(1, F32), ScalarConst(0.5, F32))))
+    assert found is not None and found.alpha == ScalarConst(0.5, F32)
     assert (found.batch, found.m, found.n, found.k) == ((0,), (1,), (2,), (3,))
-    swapped = contraction(matmul(product(Operand(1, F32), Operand(0, F32))))
+    swapped = contraction(matmul(product(OperandRef(1, F32), OperandRef(0, F32))))
     assert swapped is not None and (swapped.left, swapped.m, swapped.n) == (1, (2,), (1,))
-    converted = contraction(matmul(product(Cast(Operand(0, F32), F32), Operand(1, F32))))
+    converted = contraction(matmul(product(ScalarCast(OperandRef(0, F32), F32), OperandRef(1, F32))))
     assert converted is not None
 
 
 def test_what_is_no_contraction() -> None:
-    plain = product(Operand(0, F32), Operand(1, F32))
-    assert contraction(matmul(Call("add", (Operand(0, F32), Operand(1, F32)), F32))) is None
-    assert contraction(matmul(product(plain, Call("exp", (Operand(0, F32),), F32)))) is None
+    plain = product(OperandRef(0, F32), OperandRef(1, F32))
+    assert contraction(matmul(ScalarCall("add", (OperandRef(0, F32), OperandRef(1, F32)), F32))) is None
+    assert contraction(matmul(product(plain, ScalarCall("exp", (OperandRef(0, F32),), F32)))) is None
     assert contraction(matmul(plain, (0, 1, 1), (0, 3, 2))) is None
     assert contraction(matmul(plain, (0, 1, 3), (0, 2))) is None

@@ -8,19 +8,19 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from einturnip.core.contraction import contraction
-from einturnip.core.dtypes import F32
 from einturnip.core.errors import InternalError
-from einturnip.core.reference import Array
-from einturnip.core.scalar import Const, Operand
-from einturnip.eingraph.assembly import Assembly, copy_of
-from einturnip.eingraph.build import build
+from einturnip.eingraph.build.program import build
+from einturnip.eingraph.builder import GraphBuilder, copy_of
 from einturnip.eingraph.check import check
-from einturnip.eingraph.contraction_order import contraction_order
 from einturnip.eingraph.evaluate import evaluate
-from einturnip.eingraph.rewrite import rewrite
-from einturnip.eingraph.show import show, to_json
+from einturnip.eingraph.printer import show, to_json
+from einturnip.eingraph.rewrite.contraction_order import contraction_order
+from einturnip.eingraph.rewrite.passes import rewrite
 from einturnip.eingraph.types import EinGraph, EinsumNode, InputNode
+from einturnip.ir.contraction import contraction
+from einturnip.ir.dtypes import F32
+from einturnip.ir.reference import Array
+from einturnip.ir.scalar import OperandRef, ScalarConst
 from einturnip.lang import compile_text
 
 
@@ -97,7 +97,7 @@ def test_a_chain_is_contracted_in_a_good_order() -> None:
         sums = [n for n in graph.nodes if isinstance(n, EinsumNode)]
         assert {graph.nodes[o].name for o in sums[0].operands} == first
         parts = [contraction(n.einsum) for n in sums]
-        assert [p.alpha if p else "none" for p in parts] == [None, Const(3.0, sums[0].dtype)]
+        assert [p.alpha if p else "none" for p in parts] == [None, ScalarConst(3.0, sums[0].dtype)]
 
 
 def test_softmax_stores_two_tensors_of_its_size() -> None:
@@ -164,7 +164,7 @@ def test_the_einsums_of_a_plan_as_json() -> None:
 
 
 def test_check_finds_what_is_broken() -> None:
-    assembly = Assembly()
+    assembly = GraphBuilder()
     x = assembly.add(InputNode("x", (3,), F32, 1))
     y = assembly.place([copy_of(F32, (3,))], [x], "y", 2)
     good = EinGraph(tuple(assembly.nodes), (("y", y),), "p")
@@ -176,8 +176,8 @@ def test_check_finds_what_is_broken() -> None:
         (replace(node, operands=()), "slots"),
         (replace(node, einsum=replace(node.einsum, bounds=(4,))), "labels say"),
         (replace(node, einsum=replace(node.einsum, n_out=0)), "not aggregated"),
-        (replace(node, einsum=replace(node.einsum, join=Operand(1, F32))), "no slot 1"),
-        (replace(node, einsum=replace(node.einsum, join=Const(1, F32))), "do not read"),
+        (replace(node, einsum=replace(node.einsum, join=OperandRef(1, F32))), "no slot 1"),
+        (replace(node, einsum=replace(node.einsum, join=ScalarConst(1, F32))), "do not read"),
     ]
     for bad, words in broken:
         with pytest.raises(InternalError, match=words):

@@ -6,17 +6,17 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from einturnip.core.algebra import aggregation
-from einturnip.core.dtypes import BOOL, F16, F32, F64, I32, I64, DType
-from einturnip.core.einsum import Index
-from einturnip.core.reference import Array
-from einturnip.core.scalar import Call, Cast, Const, Label, Scalar
-from einturnip.eingraph.assembly import Assembly, Drafts, Space
+from einturnip.eingraph.builder import GraphBuilder, LabelSpace, StatementDrafts
 from einturnip.eingraph.check import check
 from einturnip.eingraph.evaluate import evaluate
 from einturnip.eingraph.products import widen
-from einturnip.eingraph.rewrite import rewrite
-from einturnip.eingraph.types import ConcatNode, EinGraph, InputNode, Node, Piece
+from einturnip.eingraph.rewrite.passes import rewrite
+from einturnip.eingraph.types import ConcatNode, EinGraph, InputNode, Node, TensorPiece
+from einturnip.ir.aggregations import aggregation
+from einturnip.ir.dtypes import BOOL, F16, F32, F64, I32, I64, DType
+from einturnip.ir.einsum import Index
+from einturnip.ir.reference import Array
+from einturnip.ir.scalar import LabelValue, Scalar, ScalarCall, ScalarCast, ScalarConst
 
 SIZES = {"i": 2, "j": 3, "k": 2, "l": 1}
 NAMES = tuple(SIZES)
@@ -43,34 +43,34 @@ def indices(draw: st.DrawFn, bounds: list[int], size: int, clamped: bool) -> int
 
 
 @st.composite
-def expressions(draw: st.DrawFn, space: Space, dtype: DType, depth: int, clamped: bool) -> Scalar:
+def expressions(draw: st.DrawFn, space: LabelSpace, dtype: DType, depth: int, clamped: bool) -> Scalar:
     kind = draw(st.sampled_from(["access", "access", "mul", "mul", "const", "label", "add", "where", "neg", "max"]))
     if depth == 0 or kind == "access":
         tensor = draw(st.integers(0, len(space.drafts.tensors) - 1))
         shape = space.drafts.tensors[tensor][1]
         guard = clamped and draw(st.booleans())
         operand = space.operand(tensor, tuple(draw(indices(space.bounds, size, guard)) for size in shape))
-        return operand if operand.dtype == dtype else Cast(operand, dtype)
+        return operand if operand.dtype == dtype else ScalarCast(operand, dtype)
     if kind == "const":
         value = draw(st.integers(-2, 2))
-        return Const(float(value) if dtype.is_float else value, dtype)
+        return ScalarConst(float(value) if dtype.is_float else value, dtype)
     if kind == "label":
-        return Cast(Label(draw(st.integers(0, len(space.labels) - 1))), dtype)
+        return ScalarCast(LabelValue(draw(st.integers(0, len(space.labels) - 1))), dtype)
     inner = expressions(space, dtype, depth - 1, clamped)
     if kind == "neg":
-        return Call("neg", (draw(inner),), dtype)
+        return ScalarCall("neg", (draw(inner),), dtype)
     if kind == "where":
-        condition = Call("le", (draw(inner), draw(inner)), BOOL)
-        return Call("where", (condition, draw(inner), draw(inner)), dtype)
-    return Call(kind, (draw(inner), draw(inner)), dtype)
+        condition = ScalarCall("le", (draw(inner), draw(inner)), BOOL)
+        return ScalarCall("where", (condition, draw(inner), draw(inner)), dtype)
+    return ScalarCall(kind, (draw(inner), draw(inner)), dtype)
 
 
 @st.composite
-def statements(draw: st.DrawFn, tensors: list[tuple[DType, tuple[int, ...]]]) -> Drafts:
+def statements(draw: st.DrawFn, tensors: list[tuple[DType, tuple[int, ...]]]) -> StatementDrafts:
     """One einsum over tensors: a map (which may clamp), an aggregation, a scatter or a gather."""
     labels = draw(st.permutations(NAMES))
-    drafts = Drafts(tensors)
-    space = Space(drafts, labels, [SIZES[label] for label in labels])
+    drafts = StatementDrafts(tensors)
+    space = LabelSpace(drafts, labels, [SIZES[label] for label in labels])
     dtype = draw(st.sampled_from([F64, F64, I64, F32]))
     op = draw(st.sampled_from([None, None, "sum", "sum", "sum", "max", "argmax", "mean", "scatter", "gather"]))
     join = draw(expressions(space, dtype, 3, op is None))
@@ -94,9 +94,9 @@ def statements(draw: st.DrawFn, tensors: list[tuple[DType, tuple[int, ...]]]) ->
     key = []
     if keyed is not None:
         free = [p for p in range(len(labels)) if p != keyed]
-        value = Cast(draw(expressions(space, I64, 1, False)), I64)
-        value = value if keyed not in space.labels_in(value) else Label(draw(st.sampled_from(free)))
-        key = [(keyed, Call("mod", (value, Const(space.bounds[keyed], I64)), I64))]
+        value = ScalarCast(draw(expressions(space, I64, 1, False)), I64)
+        value = value if keyed not in space.labels_in(value) else LabelValue(draw(st.sampled_from(free)))
+        key = [(keyed, ScalarCall("mod", (value, ScalarConst(space.bounds[keyed], I64)), I64))]
     if op == "gather" and keyed is None:
         space.emit(out, (), join, None, "")
         return drafts
@@ -112,11 +112,11 @@ def pieces(draw: st.DrawFn, nodes: list[Node]) -> ConcatNode | None:
     base = draw(st.integers(0, len(nodes) - 1))
     shape, dtype = nodes[base].shape, nodes[base].dtype
     alike = [i for i, n in enumerate(nodes) if n.dtype == dtype]
-    whole = Piece(base, tuple(range(len(shape))), (0,) * len(shape))
+    whole = TensorPiece(base, tuple(range(len(shape))), (0,) * len(shape))
     if shape and draw(st.booleans()):
         other = draw(st.sampled_from([i for i in alike if nodes[i].shape[1:] == shape[1:] and nodes[i].shape]))
         total = (shape[0] + nodes[other].shape[0], *shape[1:])
-        return ConcatNode("Z", total, dtype, (whole, Piece(other, whole.axes, (shape[0], *whole.offsets[1:]))), 1)
+        return ConcatNode("Z", total, dtype, (whole, TensorPiece(other, whole.axes, (shape[0], *whole.offsets[1:]))), 1)
     piece = draw(st.sampled_from(alike))
     axes = draw(st.permutations(range(len(shape))))[: len(nodes[piece].shape)]
     lengths = [1] * len(shape)
@@ -125,12 +125,12 @@ def pieces(draw: st.DrawFn, nodes: list[Node]) -> ConcatNode | None:
     if len(axes) < len(nodes[piece].shape) or any(n > m for n, m in zip(lengths, shape, strict=True)):
         return None
     offsets = tuple(draw(st.integers(0, m - n)) for n, m in zip(lengths, shape, strict=True))
-    return ConcatNode("Z", shape, dtype, (whole, Piece(piece, tuple(axes), offsets)), 1)
+    return ConcatNode("Z", shape, dtype, (whole, TensorPiece(piece, tuple(axes), offsets)), 1)
 
 
 @st.composite
 def graphs(draw: st.DrawFn) -> EinGraph:
-    assembly = Assembly()
+    assembly = GraphBuilder()
     for name in ("A", "B", "C", "s"):
         labels = draw(st.lists(st.sampled_from(NAMES), max_size=2)) if name != "s" else []
         dtype = draw(st.sampled_from([F64, F32, F16, I32]))

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from einturnip.core.reference import Array
-from einturnip.eingraph.build import build
+from einturnip.eingraph.build.program import build
 from einturnip.eingraph.evaluate import evaluate
-from einturnip.eingraph.rewrite import rewrite
+from einturnip.eingraph.rewrite.passes import rewrite
 from einturnip.eingraph.types import EinGraph
+from einturnip.ir.reference import Array
 from einturnip.lang import compile_text
 from einturnip.lang.check import check
-from einturnip.lang.evaluate import evaluate as by_definition
+from einturnip.lang.reference.program import evaluate as by_definition
 
 _DTYPES = {"f": "f64", "c": "c128", "i": "i64"}
 

@@ -7,8 +7,8 @@ import re
 import numpy as np
 import pytest
 
-from einturnip.core.derivatives import DERIVATIVES, FLAT
-from einturnip.core.scalar import FUNCTIONS
+from einturnip.ir.derivatives import DERIVATIVES, FLAT
+from einturnip.ir.scalar import FUNCTIONS
 from tests.gradients.harness import assert_derived, run, with_gradients
 from tests.gradients.pytorch import BINARY, COMPLEX, COMPLEX_POINTS, PAIRS, POINTS, REAL
 

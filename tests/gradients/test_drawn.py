@@ -17,12 +17,13 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
 from einturnip.core.errors import EinturnipError, OutOfRange
-from einturnip.core.reference import Array
 from einturnip.eingraph.evaluate import evaluate
-from einturnip.eingraph.rewrite import rewrite
-from einturnip.lang import compile_text, evaluate_gradient
-from einturnip.lang.evaluate import evaluate as by_definition
-from einturnip.testing import Case, programs
+from einturnip.eingraph.rewrite.passes import rewrite
+from einturnip.ir.reference import Array
+from einturnip.lang import compile_text
+from einturnip.lang.reference import gradient
+from einturnip.lang.reference.program import evaluate as by_definition
+from einturnip.testing import DrawnCase, programs
 from tests.gradients.harness import graph_of
 
 _LARGEST = 40  # elements to derive by
@@ -51,7 +52,7 @@ def _labels(letter: str, rank: int) -> str:
     return f"[{', '.join(f'{letter}{k}' for k in range(rank))}]" if rank else ""
 
 
-def derived(case: Case) -> Derived | None:
+def derived(case: DrawnCase) -> Derived | None:
     """The case in f64 and c128, with the gradient of a loss by each of its inputs; None where it has none."""
     parts = _Parts()
     noise = np.random.default_rng(len(case.text))
@@ -113,7 +114,7 @@ def _defined(case: Derived, dims: dict[str, int], monkeypatch: pytest.MonkeyPatc
     program = compile_text(case.text)
     found = []
     for step in (1e-3, 4e-4):
-        monkeypatch.setattr(evaluate_gradient, "_STEP", step)
+        monkeypatch.setattr(gradient, "_STEP", step)
         try:
             found.append(by_definition(program, case.inputs, dims))
         except (EinturnipError, OutOfRange):
@@ -124,7 +125,7 @@ def _defined(case: Derived, dims: dict[str, int], monkeypatch: pytest.MonkeyPatc
     return found[1] if agree else None
 
 
-def compare(case: Case, counts: Counter[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def compare(case: DrawnCase, counts: Counter[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Hold the gradients of a drawn program, as built and as rewritten, against their definition."""
     try:
         made = derived(case)
@@ -157,7 +158,7 @@ def _drawn(number: int, which: int, monkeypatch: pytest.MonkeyPatch) -> Counter[
     @seed(which)
     @settings(max_examples=number, phases=[Phase.generate], deadline=None, suppress_health_check=list(HealthCheck))
     @given(programs(exact=False))
-    def each(case: Case) -> None:
+    def each(case: DrawnCase) -> None:
         compare(case, counts, monkeypatch)
 
     with warnings.catch_warnings():

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from einturnip.core.einsum import Einsum
-from einturnip.core.reference import Array
 from einturnip.eingraph.types import EinsumNode
+from einturnip.ir.einsum import Einsum
+from einturnip.ir.reference import Array
 from tests.gradients.harness import assert_derived, graph_of, run, with_gradients
 
 RNG = np.random.default_rng(0)

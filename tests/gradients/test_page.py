@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from einturnip.core.algebra import AGGREGATIONS
-from einturnip.core.scalar import FUNCTIONS
+from einturnip.ir.aggregations import AGGREGATIONS
+from einturnip.ir.scalar import FUNCTIONS
 from tests.gradients import test_conventions, test_language
 from tests.gradients.pytorch import BINARY, COMPLEX, REAL
 

@@ -7,22 +7,22 @@ import pytest
 from lark import Lark
 from lark.exceptions import UnexpectedToken
 
-from einturnip.core import resources
-from einturnip.lang import tables
-from einturnip.lang.automaton import Automaton, Unexpected
-from einturnip.lang.chunks import Block, Chunk, statements
-from einturnip.lang.lex import Token, tokenize
-from einturnip.lang.tree import TreeBuilder
+from einturnip.core import package_data
+from einturnip.lang.lexer import LexToken, tokenize
+from einturnip.lang.syntax import tables
+from einturnip.lang.syntax.chunks import BlockToken, StatementChunk, statements
+from einturnip.lang.syntax.lalr import Automaton, Unexpected
+from einturnip.lang.syntax.tree_builder import TreeBuilder
 from tests.lang.test_format import MESSY, TIDY
 from tests.lang.test_show import PROGRAM
 
-LARK = Lark(resources.text("grammar", "ein.lark"), parser="lalr", lexer="basic", transformer=TreeBuilder())
+LARK = Lark(package_data.text("grammar", "ein.lark"), parser="lalr", lexer="basic", transformer=TreeBuilder())
 AUTOMATON = Automaton(tables.load(), TreeBuilder())
 
 
-def every(chunks: Sequence[Chunk]) -> Iterator[list[Token]]:
+def every(chunks: Sequence[StatementChunk]) -> Iterator[list[LexToken]]:
     for chunk in chunks:
-        if isinstance(block := chunk.tokens[-1], Block):
+        if isinstance(block := chunk.tokens[-1], BlockToken):
             block.returns = ()
             yield from every(block.chunks)
         yield chunk.tokens
@@ -31,7 +31,7 @@ def every(chunks: Sequence[Chunk]) -> Iterator[list[Token]]:
 STATEMENTS = [tokens for text in (MESSY, TIDY, PROGRAM) for tokens in every(statements(tokenize(text, "")))]
 
 
-def larks(tokens: Sequence[Token]) -> object:
+def larks(tokens: Sequence[LexToken]) -> object:
     """What Lark's own driver makes of tokens: their tree, or where it stops and what could stand there."""
     run = LARK.parse_interactive()
     for position, token in enumerate(tokens):
@@ -47,7 +47,7 @@ def larks(tokens: Sequence[Token]) -> object:
         return len(tokens), expected
 
 
-def ours(tokens: Sequence[Token]) -> object:
+def ours(tokens: Sequence[LexToken]) -> object:
     try:
         return AUTOMATON.parse(tokens)
     except Unexpected as stopped:
@@ -55,8 +55,8 @@ def ours(tokens: Sequence[Token]) -> object:
 
 
 def test_the_tables_that_are_shipped_are_those_of_the_grammar() -> None:
-    grammar, shipped = resources.text("grammar", "ein.lark"), resources.text("grammar", tables.FILE)
-    assert shipped == tables.text(tables.generate(grammar)), "run: python -m einturnip.lang.tables"
+    grammar, shipped = package_data.text("grammar", "ein.lark"), package_data.text("grammar", tables.FILE)
+    assert shipped == tables.text(tables.generate(grammar)), "run: python -m einturnip.lang.syntax.tables"
     other = tables.generate(grammar.replace("_IMPORT import", "_IMPORT _FROM import") + "%declare _FROM\n")
     assert other != tables.load()
 
@@ -73,7 +73,7 @@ def test_same_trees_and_same_stops(number: int) -> None:
         assert outcome(ours, changed) == outcome(larks, changed)
 
 
-def outcome(parse: object, tokens: Sequence[Token]) -> object:
+def outcome(parse: object, tokens: Sequence[LexToken]) -> object:
     """A tree, a stop, or the words of a builder that refuses."""
     try:
         return parse(tokens)  # type: ignore[operator]

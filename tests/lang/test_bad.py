@@ -11,7 +11,7 @@ import pytest
 
 from einturnip.core.diagnostics import MAX_LINE
 from einturnip.core.errors import BindError, SourceError
-from einturnip.eingraph.build import build
+from einturnip.eingraph.build.program import build
 from einturnip.lang import compile_text
 
 FOLDER = Path(__file__).parent.parent / "bad"

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from einturnip.core.algebra import AGGREGATIONS
 from einturnip.core.errors import BindError
+from einturnip.ir.aggregations import AGGREGATIONS
 from einturnip.lang import compile_text
 from einturnip.lang.check import check
-from einturnip.lang.evaluate import Array, evaluate
+from einturnip.lang.reference.program import Array, evaluate
 
 
 def run(text: str, dims: dict[str, int] | None = None, **inputs: Array) -> dict[str, Array]:

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from einturnip.core.diagnostics import Span
 from einturnip.core.errors import SourceError
-from einturnip.lang.format import WIDTH, format_text
-from einturnip.lang.lex import Token, tokenize
-from einturnip.lang.parse import parse
+from einturnip.lang.lexer import LexToken, tokenize
+from einturnip.lang.syntax.formatter import WIDTH, format_text
+from einturnip.lang.syntax.parser import parse
 
 ROOT = Path(__file__).parents[2]
 PROGRAMS = sorted(path for folder in ("tests", "docs", "grammar") for path in (ROOT / folder).rglob("*.ein"))
@@ -110,7 +110,7 @@ def unspanned(value: object) -> object:
 
 
 def comments(text: str) -> list[str]:
-    found: list[Token] = []
+    found: list[LexToken] = []
     tokenize(text, "", found)
     return ["".join(comment.text.split()) for comment in found]
 

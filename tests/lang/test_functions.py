@@ -8,8 +8,8 @@ import pytest
 from einturnip.core.errors import BindError, SourceError
 from einturnip.lang import compile_text
 from einturnip.lang.check import check
-from einturnip.lang.evaluate import Array, evaluate
-from einturnip.lang.types import Equation, Program
+from einturnip.lang.program import Equation, TypedProgram
+from einturnip.lang.reference.program import Array, evaluate
 
 SOFTMAX = "fn softmax(X[..., j]) = exp(X[..., j] - max[j] X[..., j]) / sum[j] exp(X[..., j] - max[j] X[..., j])\n"
 LAYER = """
@@ -311,7 +311,7 @@ def test_hidden_names_have_dots_and_the_place_of_the_call() -> None:
 def test_small_functions_leave_no_trace() -> None:
     program = compile_text("fn swish(x) = x * sigmoid(x)\ninput x : f32[n]\ny[i] = swish(x[i])\noutput y\n")
     plain = compile_text("input x : f32[n]\ny[i] = x[i] * sigmoid(x[i])\noutput y\n")
-    assert program == Program(plain.statements)
+    assert program == TypedProgram(plain.statements)
 
 
 def test_calls_that_nest_too_deep() -> None:

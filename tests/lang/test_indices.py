@@ -6,9 +6,9 @@ import pytest
 from einturnip.core.errors import BindError, OutOfRange, SourceError
 from einturnip.lang import compile_text
 from einturnip.lang.check import check
-from einturnip.lang.evaluate import Array, evaluate
-from einturnip.lang.show import show
-from einturnip.lang.types import Access, Affine, Equation, Gather, Index, walk
+from einturnip.lang.printer import show
+from einturnip.lang.program import AccessExpr, AffineIndex, Equation, GatherIndex, Index, walk
+from einturnip.lang.reference.program import Array, evaluate
 
 
 def ints(*shape: int, low: int = -4, dtype: type = np.float64) -> Array:
@@ -48,7 +48,7 @@ def index_of(text: str, position: int = 0) -> Index:
     check(program)
     equation = program.tensors[-1]
     assert isinstance(equation, Equation)
-    return next(e for e in walk(equation.value) if isinstance(e, Access)).indices[position]
+    return next(e for e in walk(equation.value) if isinstance(e, AccessExpr)).indices[position]
 
 
 WINDOWS = np.lib.stride_tricks.sliding_window_view(V, 3)
@@ -145,14 +145,14 @@ def test_forms(text: str, expected: Array) -> None:
         ("X[i + 0, j]", int),
         ("X[i - 1 + 1, j]", int),
         ("X[2*i - i, j]", int),
-        ("X[i + 1, j]", Affine),
-        ("X[n - 1 - i, j]", Affine),
-        ("X[(i + 1) % n, j]", Affine),
-        ("X[i // 2 + 1, j]", Affine),
-        ("X[0, j]", Affine),
-        ("X[k, j]", Gather),
-        ("X[i * i, j]", Gather),
-        ("X[K[i], j]", Gather),
+        ("X[i + 1, j]", AffineIndex),
+        ("X[n - 1 - i, j]", AffineIndex),
+        ("X[(i + 1) % n, j]", AffineIndex),
+        ("X[i // 2 + 1, j]", AffineIndex),
+        ("X[0, j]", AffineIndex),
+        ("X[k, j]", GatherIndex),
+        ("X[i * i, j]", GatherIndex),
+        ("X[K[i], j]", GatherIndex),
     ],
 )
 def test_what_is_known_when_the_plan_is_made(text: str, kind: type) -> None:

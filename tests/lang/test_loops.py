@@ -8,12 +8,12 @@ import pytest
 from einturnip.core.errors import BindError, SourceError
 from einturnip.lang import compile_text
 from einturnip.lang.check import check
-from einturnip.lang.evaluate import Array, evaluate
-from einturnip.lang.show import show
-from einturnip.lang.types import Equation, For, Hint, Program, SizeLiteral
+from einturnip.lang.printer import show
+from einturnip.lang.program import Equation, ForLoop, PlanHint, SizeLiteral, TypedProgram
+from einturnip.lang.reference.program import Array, evaluate
 
 
-def compiled(text: str, file: str = "<text>") -> Program:
+def compiled(text: str, file: str = "<text>") -> TypedProgram:
     program = compile_text(text, file)
     check(program)
     return program
@@ -142,7 +142,7 @@ def test_loops_print_as_themselves() -> None:
     program = compiled(text)
     assert show(program).replace("dim n\n", "") == text
     loop = program.statements[2]
-    assert isinstance(loop, For) and [c.name for c in loop.carried] == ["x"]
+    assert isinstance(loop, ForLoop) and [c.name for c in loop.carried] == ["x"]
 
 
 @pytest.mark.parametrize(
@@ -186,7 +186,7 @@ def files(folder: Path, **texts: str) -> str:
     return str(folder / "main.ein")
 
 
-def compile_file(path: str) -> Program:
+def compile_file(path: str) -> TypedProgram:
     return compiled(Path(path).read_text(), path)
 
 
@@ -257,7 +257,7 @@ def test_hints() -> None:
     equation = compiled(text).tensors[-1]
     assert isinstance(equation, Equation)
     tile, place, keep = equation.hints
-    assert tile == Hint(
+    assert tile == PlanHint(
         "tile", ((0, SizeLiteral(256, tile.span), False), (2, SizeLiteral(4, tile.span), True)), "", tile.span
     )
     assert place.device == "cuda:0" and keep.kind == "keep"

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from einturnip.core.diagnostics import Diagnostic, Edit, Span, did_you_mean, mended
+from einturnip.core.diagnostics import Diagnostic, Edit, Span, apply_edits, did_you_mean
 from einturnip.core.errors import BindError, SourceError
-from einturnip.eingraph.build import build
+from einturnip.eingraph.build.program import build
 from einturnip.lang import compile_text
-from einturnip.lang.evaluate import evaluate
-from einturnip.lang.known_elsewhere import KNOWN_ELSEWHERE, REWRITES
-from einturnip.lang.words import FUNCTIONS
+from einturnip.lang.diagnose.other_libraries import KNOWN_ELSEWHERE, REWRITES
+from einturnip.lang.keywords import FUNCTIONS
+from einturnip.lang.reference.program import evaluate
 from tests.lang.test_bad import header
 
 FOLDER = Path(__file__).parent.parent / "bad"
@@ -60,7 +60,7 @@ def mend(text: str, name: str) -> tuple[str, tuple[Diagnostic, ...]]:
     found = problems(text, name)
     for _ in range(MOST_ROUNDS):
         edits = [edit for diagnostic in found for edit in diagnostic.edits]
-        after = mended(text, edits) if edits else declared(text, found)
+        after = apply_edits(text, edits) if edits else declared(text, found)
         if after == text:
             break
         text, found = after, problems(after, name)
@@ -72,7 +72,7 @@ def test_applied_help_mends_what_it_is_about(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     for diagnostic in problems(text, path.name):
         if diagnostic.edits:
-            after = mended(text, diagnostic.edits)
+            after = apply_edits(text, diagnostic.edits)
             left = [(d.message, d.span[:3]) for d in problems(after, path.name)]
             assert (diagnostic.message, diagnostic.span[:3]) not in left, after
 
@@ -220,4 +220,4 @@ def test_edits_that_overlap_are_made_once() -> None:
     def edit(begin: int, end: int, text: str) -> Edit:
         return Edit(Span("f", 1, begin, 1, end), text)
 
-    assert mended("abcdef", [edit(2, 4, "X"), edit(3, 5, "Y"), edit(6, 6, "+"), edit(2, 4, "X")]) == "aXde+f"
+    assert apply_edits("abcdef", [edit(2, 4, "X"), edit(3, 5, "Y"), edit(6, 6, "+"), edit(2, 4, "X")]) == "aXde+f"

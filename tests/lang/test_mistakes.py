@@ -3,7 +3,7 @@
 import pytest
 
 from einturnip.core.errors import SourceError
-from einturnip.lang.parse import parse
+from einturnip.lang.syntax.parser import parse
 
 
 def only(text: str) -> tuple[str, str]:

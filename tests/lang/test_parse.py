@@ -5,9 +5,9 @@ import pytest
 from einturnip.core.errors import SourceError
 from einturnip.lang import compile_text
 from einturnip.lang.check import check
-from einturnip.lang.parse import parse
-from einturnip.lang.show import show
-from einturnip.lang.types import Aggregate, Apply, Equation, Program
+from einturnip.lang.printer import show
+from einturnip.lang.program import AggregateExpr, ApplyExpr, Equation, TypedProgram
+from einturnip.lang.syntax.parser import parse
 
 INPUTS = """dim n
 input A : f32[n, n]
@@ -20,7 +20,7 @@ input c : f32
 """
 
 
-def value(program: Program) -> object:
+def value(program: TypedProgram) -> object:
     equation = program.tensors[-1]
     assert isinstance(equation, Equation)
     return equation.value
@@ -99,7 +99,7 @@ def test_an_arrow_is_two_operators_inside_an_expression() -> None:
 def test_einstein_is_made_explicit() -> None:
     program = compile_text(INPUTS + "z[i,k] = A[i,j] * A[j,k] / 2\n")
     aggregate = value(program)
-    assert isinstance(aggregate, Aggregate) and aggregate.implied and aggregate.labels == (2,)
+    assert isinstance(aggregate, AggregateExpr) and aggregate.implied and aggregate.labels == (2,)
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_einstein_holds_for_a_product(right: str) -> None:
     program = compile_text(f"{INPUTS}z[i] = {right}\n")
     check(program)
     aggregate = value(program)
-    assert isinstance(aggregate, Aggregate) and aggregate.implied
+    assert isinstance(aggregate, AggregateExpr) and aggregate.implied
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_an_aggregation_owns_its_labels() -> None:
     equation = program.tensors[-1]
     assert isinstance(equation, Equation) and [label.name for label in equation.labels] == ["i", "j", "j"]
     quotient = equation.value
-    assert isinstance(quotient, Apply) and isinstance(quotient.arguments[1], Aggregate)
+    assert isinstance(quotient, ApplyExpr) and isinstance(quotient.arguments[1], AggregateExpr)
     assert quotient.arguments[1].labels == (2,)
 
 

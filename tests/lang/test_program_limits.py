@@ -14,9 +14,10 @@ from einturnip.cli.main import run
 from einturnip.core.errors import SourceError
 from einturnip.core.program_limits import MAX_FILE_NBYTES, MAX_STATEMENTS, MAX_TERMS, MAX_TOKENS
 from einturnip.core.regular_files import read_regular
-from einturnip.eingraph import loop_size
-from einturnip.eingraph.build import build
-from einturnip.lang import compile_text, expanded_size, lex, parameters
+from einturnip.eingraph.build import loop_size
+from einturnip.eingraph.build.program import build
+from einturnip.lang import compile_text, lexer
+from einturnip.lang.elaborate import expanded_size, parameters
 
 LOOP = "input x : f64[4]\ny[i] = x[i]\nfor t in 0 .. {rounds} {{\n    y[i] = y[i] + 1\n}}\noutput y\n"
 
@@ -85,7 +86,7 @@ def test_a_large_text_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (expanded_size, parameters):
         monkeypatch.setattr(module, "MAX_TERMS", 500)
     assert code_of("y = 1 + 2\n" * 200 + "output y\n") == "E072"
-    monkeypatch.setattr(lex, "MAX_TOKENS", 500)
+    monkeypatch.setattr(lexer, "MAX_TOKENS", 500)
     assert code_of("y = 1 + 2\n" * 200 + "output y\n") == "E013"
     assert MAX_TERMS < MAX_TOKENS
 
@@ -158,8 +159,9 @@ def test_hostile_texts_take_little_memory(kind: str, tmp_path: Path) -> None:
     """Checks each in a process with 600 MiB of address space to spare."""
     (tmp_path / "x.ein").write_text(HOSTILE[kind])
     script = (
-        "import resource, sys\nfrom einturnip.lang.parse import _automaton\nfrom einturnip.cli.main import run\n"
-        "import einturnip.report.signature, einturnip.api.sizes\n_automaton()\n"
+        "import resource, sys\n"
+        "from einturnip.lang.syntax.parser import _automaton\nfrom einturnip.cli.main import run\n"
+        "import einturnip.report.signature, einturnip.api.known_sizes\n_automaton()\n"
         "taken = int(open('/proc/self/statm').read().split()[0]) * resource.getpagesize()\n"
         "resource.setrlimit(resource.RLIMIT_AS, (taken + (600 << 20),) * 2)\nsys.exit(run(['check', 'x.ein']))\n"
     )

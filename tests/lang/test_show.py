@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from einturnip.core.errors import InternalError, SourceError
 from einturnip.lang import compile_text
 from einturnip.lang.check import check
-from einturnip.lang.show import show
-from einturnip.lang.types import Program
+from einturnip.lang.printer import show
+from einturnip.lang.program import TypedProgram
 
 PROGRAM = r"""dim n, m = 4, d = (n + m) * 2 - -m // 3 ^ 2 ^ 2
 input X : f32[n, m] = "da\\ta \"x\".npy"
@@ -39,7 +39,7 @@ def test_round_trip() -> None:
 def test_check_can_fail() -> None:
     program = compile_text("s = 1\nt = s\noutput t\n")
     with pytest.raises(InternalError):
-        check(Program(program.statements[1:]))
+        check(TypedProgram(program.statements[1:]))
 
 
 ATOMS = st.sampled_from(["x[i]", "y[i]", "A[i,j]", "a", "n", "i", "j", "2", "0.5", "3", "pi", "k[j]", "inf"])

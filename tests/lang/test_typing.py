@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from einturnip.core.dtypes import DTYPES, from_numpy
+from einturnip.ir.dtypes import DTYPES, from_numpy
 from einturnip.lang import compile_text
 from einturnip.lang.check import check
-from einturnip.lang.types import Equation
+from einturnip.lang.program import Equation
 
 NUMBERS = [name for name in DTYPES if name not in ("bool", "bf16")]
 INPUTS = "dim n\n" + "".join(f"input {name}_ : {name}[n]\n" for name in DTYPES) + "input s : f64\nscale = 1 / sqrt(n)\n"

@@ -6,15 +6,15 @@ from typing import Any
 
 import numpy as np
 
-from einturnip.core.machine import Machine
-from einturnip.decomp.alike import grouped
-from einturnip.decomp.blocks import choose_block
-from einturnip.decomp.classes import label_bounds, label_classes
-from einturnip.decomp.types import Decomposition, Partitioning
-from einturnip.eingraph.build import build
-from einturnip.eingraph.rewrite import rewrite
+from einturnip.cost.machine import Machine
+from einturnip.eingraph.build.program import build
+from einturnip.eingraph.rewrite.passes import rewrite
 from einturnip.eingraph.types import EinGraph
 from einturnip.lang import compile_text
+from einturnip.tiling.equivalence import equivalence_classes
+from einturnip.tiling.io_blocking import choose_block
+from einturnip.tiling.label_classes import label_bounds, label_classes
+from einturnip.tiling.types import Decomposition, Partitioning
 
 MACHINE = Machine(workers=2)
 Arrays = dict[str, np.ndarray[Any, Any]]
@@ -65,7 +65,7 @@ def decomposed(graph: EinGraph, tiles: list[list[int]], capacity: int) -> Decomp
     for i, node in enumerate(graph.nodes):
         bounds = label_bounds(node)
         parts.append(Partitioning(bounds, tuple(max(1, min(b, t)) for b, t in zip(bounds, tiles[i], strict=False))))
-    together = grouped(graph, label_classes(graph))
+    together = equivalence_classes(graph, label_classes(graph))
     blocks = tuple(
         choose_block(together.groups[number], part, capacity)[0] if number >= 0 else None
         for number, part in zip(together.of, parts, strict=True)

@@ -11,22 +11,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from einturnip.core.errors import CapacityError, InternalError, TooLarge
-from einturnip.decomp.evaluate import evaluate as evaluate_decomposition
-from einturnip.eingraph.build import build as build_graph
+from einturnip.eingraph.build.program import build as build_graph
 from einturnip.eingraph.evaluate import evaluate as evaluate_graph
 from einturnip.lang import compile_text
 from einturnip.memgraph import arena as memgraph_arena
 from einturnip.memgraph import columns, reach
 from einturnip.memgraph.build import LINE, PAGE, build, granule
 from einturnip.memgraph.check import check
-from einturnip.memgraph.columns import Most
+from einturnip.memgraph.columns import PlanLimits
 from einturnip.memgraph.evaluate import evaluate
-from einturnip.memgraph.least import least_capacity as exact_least
+from einturnip.memgraph.min_arena import min_capacity as exact_least
 from einturnip.memgraph.types import DISK, MemGraph, OpKind
 from einturnip.taskgraph.build import build as build_tasks
 from einturnip.taskgraph.check import check as check_tasks
 from einturnip.taskgraph.evaluate import evaluate as evaluate_tasks
 from einturnip.taskgraph.types import Task, TaskGraph, TaskKind
+from einturnip.tiling.evaluate import evaluate as evaluate_decomposition
 from tests.memgraph.cases import MACHINE, PROGRAMS, Arrays, arrays, decomposed, graph_of
 from tests.taskgraph.graphs import Maker
 
@@ -238,12 +238,12 @@ def test_a_plan_that_moves_more_than_is_of_use_is_not_made(name: str, tiles: lis
     capacity = int(exact_least(tasks) * more)
     made = build(tasks, capacity, MACHINE)
     moved = int(made.moved_nbytes().sum())
-    same = build(tasks, capacity, MACHINE, most=Most(len(made), int(made.read[made.read_ptr[:-1], 2].sum())))
+    same = build(tasks, capacity, MACHINE, most=PlanLimits(len(made), int(made.read[made.read_ptr[:-1], 2].sum())))
     np.testing.assert_array_equal(same.read, made.read)
     with pytest.raises(TooLarge):
-        build(tasks, capacity, MACHINE, most=Most(nbytes=moved - 1))
+        build(tasks, capacity, MACHINE, most=PlanLimits(nbytes=moved - 1))
     with pytest.raises(TooLarge):
-        build(tasks, capacity, MACHINE, most=Most(ops=len(made) - 1))
+        build(tasks, capacity, MACHINE, most=PlanLimits(ops=len(made) - 1))
 
 
 def test_the_least_capacity_is_what_one_task_holds() -> None:

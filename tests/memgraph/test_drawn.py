@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from einturnip.core.errors import InternalError
 from einturnip.memgraph.check import check
 from einturnip.memgraph.evaluate import evaluate as run
-from einturnip.testing import Case, assert_agrees, evaluate, programs
+from einturnip.testing import DrawnCase, assert_agrees, evaluate, programs
 from tests.memgraph.test_build import drawn_order
-from tests.test_floors import placed
+from tests.test_irs import placed
 
 
 @given(programs(), st.integers(1, 3), st.data())
-def test_any_schedule_gives_the_answer(case: Case, tile: int, data: st.DataObject) -> None:
+def test_any_schedule_gives_the_answer(case: DrawnCase, tile: int, data: st.DataObject) -> None:
     note(case.text)
     graph = placed(case, tile)
     result = run(graph, case.inputs, drawn_order(graph, data))
@@ -27,7 +27,7 @@ def test_any_schedule_gives_the_answer(case: Case, tile: int, data: st.DataObjec
 
 
 @given(programs(), st.integers(1, 3), st.data())
-def test_a_missing_dependency_is_found(case: Case, tile: int, data: st.DataObject) -> None:
+def test_a_missing_dependency_is_found(case: DrawnCase, tile: int, data: st.DataObject) -> None:
     graph = placed(case, tile)
     assume(len(graph.after))
     edge = data.draw(st.integers(0, len(graph.after) - 1))

@@ -7,14 +7,14 @@ from heapq import heappop, heappush
 import numpy as np
 import pytest
 
-from einturnip.eingraph.build import build as build_graph
-from einturnip.eingraph.rewrite import rewrite
+from einturnip.eingraph.build.program import build as build_graph
+from einturnip.eingraph.rewrite.passes import rewrite
 from einturnip.lang import compile_text
 from einturnip.memgraph.build import build
 from einturnip.memgraph.check import check
 from einturnip.memgraph.evaluate import evaluate
 from einturnip.memgraph.types import MemGraph
-from einturnip.runtime.state import successors
+from einturnip.runtime.scheduler.state_machine import successors
 from einturnip.taskgraph.build import build as build_tasks
 from tests.memgraph.cases import MACHINE, decomposed
 

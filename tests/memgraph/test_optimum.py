@@ -15,13 +15,13 @@ from einturnip.eingraph.evaluate import evaluate as evaluate_graph
 from einturnip.memgraph.build import build
 from einturnip.memgraph.check import check
 from einturnip.memgraph.evaluate import evaluate
-from einturnip.memgraph.policies import Budgets, Ours, place_trace
+from einturnip.memgraph.policies import DefaultPolicy, MemoryBudgets, place_trace
 from einturnip.memgraph.policies.autotm import AutoTM
-from einturnip.memgraph.policies.place import Stay
+from einturnip.memgraph.policies.placement import Stay
 from einturnip.memgraph.policies.price import priced
 from einturnip.memgraph.policies.trace import trace, working_set_nbytes
 from einturnip.memgraph.types import MemGraph
-from einturnip.runtime import choose
+from einturnip.runtime.simulate import choose_offload
 from einturnip.taskgraph.build import build as build_tasks
 from tests.memgraph.cases import MACHINE, PROGRAMS, arrays, decomposed, graph_of
 from tests.memgraph.test_build import assert_same, drawn_order, tile_sizes
@@ -50,7 +50,7 @@ def ratios(graphs: int) -> list[float]:
 
 
 def test_a_sample_is_near_the_optimum(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(choose, "STEPS_SEARCHED", 3000)
+    monkeypatch.setattr(choose_offload, "STEPS_SEARCHED", 3000)
     assert np.mean(np.array(ratios(4)) <= 1.05) >= 0.75
 
 
@@ -67,12 +67,12 @@ def test_any_stated_places_compute_the_program(name: str, tiles: list[list[int]]
     """Whether there is room at a stated place or not, and whoever lies there."""
     graph = graph_of(name)
     tasks = build_tasks(decomposed(graph, tiles, 2000), MACHINE)
-    seen = trace(tasks, P100, Budgets(least(tasks) + 64 * data.draw(st.integers(0, 40)), AMPLE))
+    seen = trace(tasks, P100, MemoryBudgets(least(tasks) + 64 * data.draw(st.integers(0, 40)), AMPLE))
     taken: dict[Stay, int] = {}
-    place_trace(seen, Ours(), taken=taken)
+    place_trace(seen, DefaultPolicy(), taken=taken)
     offsets = st.integers(0, seen.budgets.device // 64 + 1).map(lambda n: 64 * n)
     places = data.draw(st.dictionaries(st.sampled_from(sorted(taken)), offsets, max_size=20))
-    placed = place_trace(seen, Ours(), places=places)
+    placed = place_trace(seen, DefaultPolicy(), places=places)
     check(placed)
     assert placed.capacity <= seen.budgets.device
     assert_same(evaluate(placed, arrays(name), drawn_order(placed, data)), evaluate_graph(graph, arrays(name)))
@@ -82,25 +82,25 @@ def test_the_search_finds_a_faster_plan_than_it_begins_with(monkeypatch: pytest.
     tasks = build_tasks(decomposed(graph_of("chain"), [[3, 3, 3]] * 12, 1500), MACHINE)
     budget, found = least(tasks) + 128, []
     for steps in (0, 3000):
-        monkeypatch.setattr(choose, "STEPS_SEARCHED", steps)
-        placed = choose.place_ours(trace(tasks, P100, Budgets(budget, AMPLE)))
+        monkeypatch.setattr(choose_offload, "STEPS_SEARCHED", steps)
+        placed = choose_offload.place_default(trace(tasks, P100, MemoryBudgets(budget, AMPLE)))
         check(placed)
-        found.append(choose.makespan_on(placed, P100))
+        found.append(choose_offload.makespan_on(placed, P100))
     assert found[1] < found[0]
 
 
 def others(budget: int) -> list[MemGraph]:
     """The graphs of the builder and of every setting, for a chain of products."""
     tasks = build_tasks(decomposed(graph_of("chain"), [[3, 3, 3]] * 12, 1500), MACHINE)
-    seen = trace(tasks, P100, Budgets(budget, AMPLE))
-    settings = [place_trace(seen, Ours(*setting)) for setting in choose.SETTINGS]
+    seen = trace(tasks, P100, MemoryBudgets(budget, AMPLE))
+    settings = [place_trace(seen, DefaultPolicy(*setting)) for setting in choose_offload.SETTINGS]
     return [priced(build(tasks, budget, MACHINE, frozenset(range(9))), P100), *settings]
 
 
 def ours(budget: int) -> MemGraph:
     """The default plan for the same."""
     tasks = build_tasks(decomposed(graph_of("chain"), [[3, 3, 3]] * 12, 1500), MACHINE)
-    return choose.place_ours(trace(tasks, P100, Budgets(budget, AMPLE)))
+    return choose_offload.place_default(trace(tasks, P100, MemoryBudgets(budget, AMPLE)))
 
 
 BUDGETS = (960, 1280, 1920)
@@ -109,16 +109,16 @@ BUDGETS = (960, 1280, 1920)
 def test_ours_is_no_slower_than_the_builder_or_any_setting() -> None:
     """But for what it gives away to be faster under noise."""
     for budget in BUDGETS:
-        fastest = min(choose.makespan_on(graph, P100) for graph in others(budget))
-        assert choose.makespan_on(ours(budget), P100) <= choose.NEAR * fastest
+        fastest = min(choose_offload.makespan_on(graph, P100) for graph in others(budget))
+        assert choose_offload.makespan_on(ours(budget), P100) <= choose_offload.NEAR * fastest
 
 
 def test_of_plans_that_count_as_equal_the_steadiest_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     def noisy(graph: MemGraph) -> float:
-        return sum(choose.makespan_on(graph, P100, noise) for noise in choose.NOISES)
+        return sum(choose_offload.makespan_on(graph, P100, noise) for noise in choose_offload.NOISES)
 
-    monkeypatch.setattr(choose, "NEAR", 10.0)
-    monkeypatch.setattr(choose, "STEPS_SEARCHED", 0)
+    monkeypatch.setattr(choose_offload, "NEAR", 10.0)
+    monkeypatch.setattr(choose_offload, "STEPS_SEARCHED", 0)
     for budget in BUDGETS:
         assert noisy(ours(budget)) == min(noisy(graph) for graph in others(budget))
 
@@ -129,8 +129,8 @@ def test_the_optimum_stores_a_value_of_two_outputs_twice_before_it_leaves() -> N
         "B[i,j] = tanh(A[i,j])\nC[i,j] = tanh(A[i,j])\ns = sum[i,j] X[i,j] * W[i,j]\noutput B, C, s\n"
     )
     most = 1 << 46
-    budget = working_set_nbytes(trace(tasks, P100, Budgets(most, most)))
+    budget = working_set_nbytes(trace(tasks, P100, MemoryBudgets(most, most)))
     best = AutoTM()
-    place_trace(trace(tasks, P100, Budgets(budget, most)), best)
+    place_trace(trace(tasks, P100, MemoryBudgets(budget, most)), best)
     transfer = P100.link("host", "device").seconds(4 * 2048**2)
     assert best.seconds > 3.9 * transfer  # A comes, B leaves twice, and only then is there room for W

@@ -11,9 +11,9 @@ from einturnip.core.errors import CapacityError
 from einturnip.memgraph.build import build
 from einturnip.memgraph.check import check
 from einturnip.memgraph.evaluate import evaluate
-from einturnip.memgraph.several import Parts
+from einturnip.memgraph.multi_arena import ArenaParts
 from einturnip.memgraph.types import COMPUTE, MemGraph
-from einturnip.taskgraph.join import join
+from einturnip.taskgraph.multi_program import join
 from einturnip.taskgraph.types import TaskGraph
 from tests.memgraph.cases import MACHINE, PROGRAMS, arrays
 from tests.memgraph.test_build import drawn_order
@@ -26,7 +26,7 @@ def in_parts(graphs: list[TaskGraph], nbytes: list[int]) -> MemGraph:
     """The programs, called p0, p1 and so on, each in bytes of its own."""
     owner = np.repeat(np.arange(len(graphs), dtype=np.uint8), [g.n_values for g in graphs])
     tasks = join(graphs, [f"p{k}" for k in range(len(graphs))], True)
-    return build(tasks, sum(nbytes), MACHINE, parts=Parts(nbytes, owner.tobytes()))
+    return build(tasks, sum(nbytes), MACHINE, parts=ArenaParts(nbytes, owner.tobytes()))
 
 
 @settings(max_examples=40, deadline=None)

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from einturnip.core.described import Described, described
 from einturnip.core.errors import CapacityError
+from einturnip.cost.described_machines import DescribedMachine, described
 from einturnip.eingraph.evaluate import evaluate as evaluate_graph
 from einturnip.memgraph.check import check
 from einturnip.memgraph.evaluate import evaluate
-from einturnip.memgraph.policies import POLICIES, Budgets, Ours, Policy, place
-from einturnip.memgraph.policies.planned import profile
+from einturnip.memgraph.policies import POLICIES, DefaultPolicy, MemoryBudgets, OffloadPolicy, place
+from einturnip.memgraph.policies.ahead_of_time import profile
 from einturnip.memgraph.policies.price import priced, task_seconds
 from einturnip.memgraph.policies.trace import peak_nbytes, trace, working_set_nbytes
 from einturnip.memgraph.types import DISK, FILES, HOST, MemGraph, OpKind
@@ -31,7 +31,7 @@ names = st.sampled_from(sorted(PROGRAMS))
 
 def least(tasks: TaskGraph) -> int:
     """The largest working set."""
-    return working_set_nbytes(trace(tasks, P100, Budgets(AMPLE >> 10, AMPLE)))
+    return working_set_nbytes(trace(tasks, P100, MemoryBudgets(AMPLE >> 10, AMPLE)))
 
 
 @pytest.mark.parametrize("policy", sorted(POLICIES))
@@ -44,7 +44,7 @@ def test_every_policy_computes_the_program_in_any_order(
     tasks = build_tasks(decomposed(graph, tiles, 2000), MACHINE)
     device = least(tasks) + 64 * data.draw(st.integers(0, 40))
     host = data.draw(st.sampled_from([0, 512, AMPLE]))
-    placed = place(tasks, P100, Budgets(device, host), POLICIES[policy]())
+    placed = place(tasks, P100, MemoryBudgets(device, host), POLICIES[policy]())
     check(placed)
     assert placed.capacity <= device and placed.host_nbytes <= host
     assert_same(evaluate(placed, arrays(name), drawn_order(placed, data)), evaluate_graph(graph, arrays(name)))
@@ -57,46 +57,46 @@ def test_what_is_made_again_is_the_same(name: str, tiles: list[list[int]], remak
     tasks = build_tasks(decomposed(graph, tiles, 2000), MACHINE)
     device = least(tasks) + 64 * data.draw(st.integers(0, 40))
     try:
-        placed = place(tasks, slow_links(), Budgets(device, AMPLE), Ours(remake=remake))
+        placed = place(tasks, slow_links(), MemoryBudgets(device, AMPLE), DefaultPolicy(remake=remake))
     except CapacityError:  # what is made again needs room beside what it is made for
         return
     check(placed)
     assert_same(evaluate(placed, arrays(name), drawn_order(placed, data)), evaluate_graph(graph, arrays(name)))
 
 
-def slow_links() -> Described:
+def slow_links() -> DescribedMachine:
     """A machine on which making anything again is cheaper than a transfer."""
     links = {name: replace(link, bandwidth=1.0) for name, link in P100.links.items()}
-    return Described(P100.name, P100.title, 1, P100.kernels, P100.memory, links, P100.inputs)
+    return DescribedMachine(P100.name, P100.title, 1, P100.kernels, P100.memory, links, P100.inputs)
 
 
-def tight(policy: str, machine: Described = P100, host: int = AMPLE) -> MemGraph:
+def tight(policy: str, machine: DescribedMachine = P100, host: int = AMPLE) -> MemGraph:
     tasks = build_tasks(decomposed(graph_of("chain"), [[3, 2, 2]] * 12, 1500), MACHINE)
-    return place(tasks, machine, Budgets(least(tasks) + 128, host), POLICIES[policy]())
+    return place(tasks, machine, MemoryBudgets(least(tasks) + 128, host), POLICIES[policy]())
 
 
-class WritesAgain(Ours):
+class WritesAgain(DefaultPolicy):
     """As though outputs could not be read."""
 
     rereads = False
 
 
 def test_outputs_that_leave_are_read_from_where_they_were_stored() -> None:
-    def moved(policy: Policy) -> tuple[int, int]:
+    def moved(policy: OffloadPolicy) -> tuple[int, int]:
         tasks = build_tasks(decomposed(graph_of("chain"), [[3, 2, 2]] * 12, 1500), MACHINE)
-        graph = place(tasks, P100, Budgets(least(tasks) + 128, AMPLE), policy)
+        graph = place(tasks, P100, MemoryBudgets(least(tasks) + 128, AMPLE), policy)
         check(graph)
         read = graph.read[graph.read_ptr[:-1][graph.kind == OpKind.RELOAD], 0]
         outputs = FILES + len(tasks.decomposition.graph.nodes)
         return int((graph.kind == OpKind.OFFLOAD).sum()), int((read >= outputs).sum())
 
-    (written, reread), (written_again, none) = moved(Ours()), moved(WritesAgain())
+    (written, reread), (written_again, none) = moved(DefaultPolicy()), moved(WritesAgain())
     assert written < written_again and reread > 0 and none == 0
 
 
 def test_values_are_made_again_where_links_are_slow() -> None:
     tasks = build_tasks(decomposed(graph_of("chain"), [[1, 3, 11]] * 12, 1500), MACHINE)
-    graph = place(tasks, slow_links(), Budgets(least(tasks) * 2, AMPLE), WritesAgain(remake=1.0))
+    graph = place(tasks, slow_links(), MemoryBudgets(least(tasks) * 2, AMPLE), WritesAgain(remake=1.0))
     runs = graph.task[np.isin(graph.kind, (OpKind.KERNEL, OpKind.AGGREGATE)) & (graph.unit < 0)]
     assert len(runs) > len(set(runs.tolist()))
     check(graph)
@@ -118,20 +118,20 @@ def test_a_clean_copy_is_written_once_unless_forgotten() -> None:
 def test_too_little_is_refused_with_what_is_needed() -> None:
     tasks = build_tasks(decomposed(graph_of("chain"), [[9, 8, 6]] * 12, 1500), MACHINE)
     with pytest.raises(CapacityError) as refused:
-        place(tasks, P100, Budgets(256, AMPLE), POLICIES["ours"]())
+        place(tasks, P100, MemoryBudgets(256, AMPLE), POLICIES["ours"]())
     assert refused.value.needed == least(tasks)
 
 
 def test_with_room_for_all_nothing_leaves() -> None:
     tasks = build_tasks(decomposed(graph_of("chain"), [[3, 2, 2]] * 12, 1500), MACHINE)
     for policy in ("ours", "turnip", "lru", "deepum", "capuchin", "g10", "tflms", "flashneuron", "tensile"):
-        graph = place(tasks, P100, Budgets(AMPLE, AMPLE), POLICIES[policy]())
+        graph = place(tasks, P100, MemoryBudgets(AMPLE, AMPLE), POLICIES[policy]())
         assert not np.isin(graph.kind, (OpKind.OFFLOAD, OpKind.RELOAD)).any(), policy
 
 
 def test_the_profile_is_the_sum_of_what_lives() -> None:
     tasks = build_tasks(decomposed(graph_of("chain"), [[3, 2, 2]] * 12, 1500), MACHINE)
-    seen = trace(tasks, P100, Budgets(4096, AMPLE))
+    seen = trace(tasks, P100, MemoryBudgets(4096, AMPLE))
     alive = [
         sum(n for n, uses in zip(seen.size, seen.uses, strict=True) if uses and uses[0] <= i <= uses[-1]) + w
         for i, w in enumerate(seen.workspace)

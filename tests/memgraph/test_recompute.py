@@ -13,7 +13,7 @@ from einturnip.eingraph.evaluate import evaluate as evaluate_graph
 from einturnip.memgraph.build import build
 from einturnip.memgraph.check import check
 from einturnip.memgraph.evaluate import evaluate
-from einturnip.memgraph.recompute import recomputed
+from einturnip.memgraph.recompute import recompute_spilled
 from einturnip.memgraph.types import MemGraph, OpKind
 from einturnip.taskgraph.build import build as build_tasks
 from einturnip.taskgraph.check import check as check_tasks
@@ -48,7 +48,7 @@ def test_any_program_with_values_made_again(name: str, tiles: list[list[int]], d
     capacity = least_capacity(tasks) + data.draw(st.integers(0, 20)) * 64
     for _ in range(2):
         placed = build(tasks, capacity, SLOW)
-        tasks = recomputed(placed, SLOW, 0.0)
+        tasks = recompute_spilled(placed, SLOW, 0.0)
         if tasks is None:
             return
         check_tasks(tasks)

@@ -16,7 +16,7 @@ from einturnip.memgraph.evaluate import evaluate
 from einturnip.memgraph.types import COMPUTE
 from einturnip.taskgraph.build import build as build_taskgraph
 from einturnip.taskgraph.check import check as check_taskgraph
-from einturnip.taskgraph.several import over
+from einturnip.taskgraph.multi_device import on_devices
 from einturnip.taskgraph.types import TaskGraph, TaskKind
 
 from .cases import MACHINE, PROGRAMS, arrays, decomposed, graph_of
@@ -34,7 +34,7 @@ def tasks_of(name: str, tile: int) -> TaskGraph:
 def test_answers_in_any_memory(name: str, tile: int, devices: int) -> None:
     alone, inputs = tasks_of(name, tile), arrays(name)
     expected = evaluate(build(alone, 1 << 20, MACHINE), inputs)
-    tasks = over(alone, devices, MACHINE)
+    tasks = on_devices(alone, devices, MACHINE)
     check_taskgraph(tasks)
     stored = frozenset(range(len(tasks.decomposition.graph.outputs)))
     for capacity in (1 << 20, 4096, 1024, 768, 512, 384, 320, 256):
@@ -56,7 +56,7 @@ def test_answers_in_any_memory(name: str, tile: int, devices: int) -> None:
 @given(name=st.sampled_from(sorted(PROGRAMS)), tile=st.integers(3, 5), devices=st.integers(2, 4), data=st.data())
 def test_any_order_gives_the_answer(name: str, tile: int, devices: int, data: st.DataObject) -> None:
     inputs = arrays(name)
-    tasks = over(tasks_of(name, tile), devices, MACHINE)
+    tasks = on_devices(tasks_of(name, tile), devices, MACHINE)
     expected = evaluate(build(tasks, 1 << 20, MACHINE), inputs)
     graph = build(tasks, 4096, MACHINE)
     found = evaluate(graph, inputs, drawn_order(graph, data))
@@ -65,7 +65,7 @@ def test_any_order_gives_the_answer(name: str, tile: int, devices: int, data: st
 
 def test_work_is_shared_out_and_a_tile_is_moved_once() -> None:
     alone = tasks_of("product", 2)
-    tasks = over(alone, 2, MACHINE)
+    tasks = on_devices(alone, 2, MACHINE)
     kernels = (tasks.kind == TaskKind.TOUCH) | (tasks.kind == TaskKind.KERNEL)
     work = np.bincount(tasks.device[tasks.value[kernels]], tasks.seconds[kernels])
     assert work.max() <= 1.1 * work.min()
@@ -76,6 +76,6 @@ def test_work_is_shared_out_and_a_tile_is_moved_once() -> None:
 
 
 def test_a_tile_read_on_another_device_is_found() -> None:
-    tasks = over(tasks_of("product", 2), 2, MACHINE)
+    tasks = on_devices(tasks_of("product", 2), 2, MACHINE)
     with pytest.raises(InternalError, match="on another device"):
         check_taskgraph(replace(tasks, device=1 - tasks.device[::-1]))

@@ -8,34 +8,34 @@ import pytest
 from einturnip.testing import Answer, assert_agrees, evaluate
 from einturnip.testing.promotion import numpy_dtype
 from einturnip.testing.terms import (
-    Access,
-    Aggregate,
-    Binary,
-    Bound,
-    Chain,
-    Dim,
-    Function,
-    Index,
-    Input,
-    Number,
-    Program,
-    Size,
-    Statement,
+    AccessTerm,
+    AggregateTerm,
+    BinaryTerm,
+    BoundTerm,
+    ComparisonTerm,
+    DrawnDim,
+    DrawnInput,
+    DrawnProgram,
+    DrawnStatement,
+    FunctionTerm,
+    IndexTerm,
+    NumberTerm,
+    SizeTerm,
     Term,
-    Unary,
+    UnaryTerm,
 )
 
 ROWS = np.array([[1, -2, 3], [0, 4, -5]], np.float32)
-X = Access("X", ("i", "j"))
-NEVER = Chain(("!=",), (Number(1), Number(1)))
+X = AccessTerm("X", ("i", "j"))
+NEVER = ComparisonTerm(("!=",), (NumberTerm(1), NumberTerm(1)))
 
 
-def bounds(labels: str) -> tuple[Bound, ...]:
-    return tuple(Bound(label) for label in labels)
+def bounds(labels: str) -> tuple[BoundTerm, ...]:
+    return tuple(BoundTerm(label) for label in labels)
 
 
-def fold(op: str, labels: str, body: Term, dtype: str | None = None) -> Aggregate:
-    return Aggregate(op, bounds(labels), body, dtype)
+def fold(op: str, labels: str, body: Term, dtype: str | None = None) -> AggregateTerm:
+    return AggregateTerm(op, bounds(labels), body, dtype)
 
 
 def answer(body: Term, labels: str = "", **inputs: np.ndarray) -> Answer:
@@ -44,13 +44,13 @@ def answer(body: Term, labels: str = "", **inputs: np.ndarray) -> Answer:
     for name, array in inputs.items():
         dtype = {"b": "bool"}.get(array.dtype.kind, f"{array.dtype.kind}{8 * array.dtype.itemsize}")
         dtype = "bf16" if array.dtype.name == "bfloat16" else dtype
-        declared.append(Input(name, dtype, tuple(map(Number, array.shape))))
-    program = Program((), tuple(declared), (Statement("Z", bounds(labels), body),), ("Z",))
+        declared.append(DrawnInput(name, dtype, tuple(map(NumberTerm, array.shape))))
+    program = DrawnProgram((), tuple(declared), (DrawnStatement("Z", bounds(labels), body),), ("Z",))
     return evaluate(program, inputs)["Z"]
 
 
 def both(op: str, a: np.ndarray, b: np.ndarray) -> Answer:
-    return answer(Binary(op, Access("A", ("i",)), Access("B", ("i",))), "i", A=a, B=b)
+    return answer(BinaryTerm(op, AccessTerm("A", ("i",)), AccessTerm("B", ("i",))), "i", A=a, B=b)
 
 
 REAL = ("i8", "i32", "i64", "u8", "u32", "f16", "f32", "f64")
@@ -107,15 +107,17 @@ def test_empty_ranges() -> None:
 
 def test_weak_numbers_keep_dtypes() -> None:
     x = np.array([1, 2, 3], np.float16)
-    access = Access("X", ("i",))
-    assert_agrees(x * 2, answer(Binary("*", access, Number(2)), "i", X=x))
-    assert_agrees(x * x.dtype.type(0.5), answer(Binary("*", access, Number(0.5)), "i", X=x))
-    assert_agrees(x.astype("i4") * 0.5, answer(Binary("*", access, Number(0.5)), "i", X=x.astype("i4")))
-    assert_agrees(x * np.arange(3).astype("f2"), answer(Binary("*", access, Index("i")), "i", X=x))
-    assert_agrees(x.astype("i1") * np.arange(3), answer(Binary("*", access, Index("i")), "i", X=x.astype("i1")))
-    masked = Function("where", (Chain((">",), (access, Number(1))), Number(0), Unary("-", Number(math.inf))))
+    access = AccessTerm("X", ("i",))
+    assert_agrees(x * 2, answer(BinaryTerm("*", access, NumberTerm(2)), "i", X=x))
+    assert_agrees(x * x.dtype.type(0.5), answer(BinaryTerm("*", access, NumberTerm(0.5)), "i", X=x))
+    assert_agrees(x.astype("i4") * 0.5, answer(BinaryTerm("*", access, NumberTerm(0.5)), "i", X=x.astype("i4")))
+    assert_agrees(x * np.arange(3).astype("f2"), answer(BinaryTerm("*", access, IndexTerm("i")), "i", X=x))
+    assert_agrees(x.astype("i1") * np.arange(3), answer(BinaryTerm("*", access, IndexTerm("i")), "i", X=x.astype("i1")))
+    masked = FunctionTerm(
+        "where", (ComparisonTerm((">",), (access, NumberTerm(1))), NumberTerm(0), UnaryTerm("-", NumberTerm(math.inf)))
+    )
     assert_agrees(np.array([-np.inf, 0, 0]), answer(masked, "i", X=x))
-    assert_agrees(np.array([-np.inf, 2, 3], "f2"), answer(Binary("+", access, masked), "i", X=x))
+    assert_agrees(np.array([-np.inf, 2, 3], "f2"), answer(BinaryTerm("+", access, masked), "i", X=x))
 
 
 def test_half_precision_sums_in_single() -> None:
@@ -137,33 +139,33 @@ def test_bfloat16() -> None:
 
 def test_einsteins_convention_diagonals_and_broadcasting() -> None:
     a, b = np.arange(6, dtype="f8").reshape(2, 3), np.arange(12, dtype="f8").reshape(3, 4)
-    product = Binary("*", Access("A", ("i", "j")), Access("B", ("j", "k")))
+    product = BinaryTerm("*", AccessTerm("A", ("i", "j")), AccessTerm("B", ("j", "k")))
     assert_agrees(a @ b, answer(product, "ik", A=a, B=b))
     assert_agrees((a @ b).sum(axis=0), answer(product, "k", A=a, B=b))
     square = b[:, :3]
-    assert_agrees(np.diagonal(square), answer(Access("A", ("i", "i")), "i", A=square))
-    assert_agrees(np.trace(square), answer(Access("A", ("i", "i")), A=square))
-    sum_ = Binary("+", Access("A", ("i", "j")), Access("B", ("j",)))
+    assert_agrees(np.diagonal(square), answer(AccessTerm("A", ("i", "i")), "i", A=square))
+    assert_agrees(np.trace(square), answer(AccessTerm("A", ("i", "i")), A=square))
+    sum_ = BinaryTerm("+", AccessTerm("A", ("i", "j")), AccessTerm("B", ("j",)))
     assert_agrees(a + b[:, 0], answer(sum_, "ij", A=a, B=b[:, 0]))
 
 
 def test_inner_labels_hide_outer_ones() -> None:
-    normalised = Binary("/", X, fold("sum", "j", X))
+    normalised = BinaryTerm("/", X, fold("sum", "j", X))
     x = np.abs(ROWS)
     assert_agrees(x / x.sum(axis=1, keepdims=True), answer(normalised, "ij", X=x))
-    inner = fold("sum", "i", Access("X", ("i",)))
-    total = Aggregate("sum", (Bound("i", Number(3)),), Binary("*", Index("i"), inner))
+    inner = fold("sum", "i", AccessTerm("X", ("i",)))
+    total = AggregateTerm("sum", (BoundTerm("i", NumberTerm(3)),), BinaryTerm("*", IndexTerm("i"), inner))
     assert_agrees(np.float32(18), answer(total, X=np.array([1, 2, 3], np.float32)))
 
 
 def test_sizes_and_their_definitions() -> None:
-    n = Size("n")
-    program = Program(
-        (Dim("n"), Dim("m", Binary("*", n, Number(2)))),
-        (Input("X", "f64", (n, Size("m"))),),
+    n = SizeTerm("n")
+    program = DrawnProgram(
+        (DrawnDim("n"), DrawnDim("m", BinaryTerm("*", n, NumberTerm(2)))),
+        (DrawnInput("X", "f64", (n, SizeTerm("m"))),),
         (
-            Statement("s", (), Binary("/", Size("m"), n)),
-            Statement("Z", (Bound("n"), Bound("k", Number(2))), Index("n")),
+            DrawnStatement("s", (), BinaryTerm("/", SizeTerm("m"), n)),
+            DrawnStatement("Z", (BoundTerm("n"), BoundTerm("k", NumberTerm(2))), IndexTerm("n")),
         ),
         ("s", "Z"),
     )
@@ -204,24 +206,24 @@ def test_functions_as_numpys(name: str, function, dtype: str) -> None:
     else:
         with np.errstate(all="ignore"):
             expected = function(x)
-    result = answer(Function(name, (Access("X", ("i",)),)), "i", X=x)
+    result = answer(FunctionTerm(name, (AccessTerm("X", ("i",)),)), "i", X=x)
     assert_agrees(expected, result)
     assert np.isinf(result.slack).sum() <= (name == "rsqrt")
 
 
 def test_slack_grows_with_what_was_cancelled() -> None:
     """exp(1) - exp(1) may be off by a rounding of exp(1), far more than a rounding of the result."""
-    e = Function("exp", (Access("X", ("i",)),))
-    result = answer(Binary("-", e, e), "i", X=np.array([1.0], np.float32))
+    e = FunctionTerm("exp", (AccessTerm("X", ("i",)),))
+    result = answer(BinaryTerm("-", e, e), "i", X=np.array([1.0], np.float32))
     assert result.values == 0 and 2**-24 < result.slack[0] < 2**-14
 
 
 def test_nothing_is_claimed_where_rounding_decides() -> None:
     x = np.array([3.0], np.float32)
-    third = Binary("/", Access("X", ("i",)), Number(7))
-    assert np.isinf(answer(Chain(("<",), (third, third)), "i", X=x).slack).all()
-    assert np.isinf(answer(Binary("/", Number(1), Access("X", ("i",))), "i", X=0 * x).slack).all()
-    same = Function("where", (Chain(("<",), (third, third)), Number(1), Number(1)))
+    third = BinaryTerm("/", AccessTerm("X", ("i",)), NumberTerm(7))
+    assert np.isinf(answer(ComparisonTerm(("<",), (third, third)), "i", X=x).slack).all()
+    assert np.isinf(answer(BinaryTerm("/", NumberTerm(1), AccessTerm("X", ("i",))), "i", X=0 * x).slack).all()
+    same = FunctionTerm("where", (ComparisonTerm(("<",), (third, third)), NumberTerm(1), NumberTerm(1)))
     assert answer(same, "i", X=x).exact
 
 
@@ -239,4 +241,4 @@ def test_assert_agrees_tells_apart() -> None:
 def test_functions_pass_nan_on() -> None:
     x = np.array([np.nan], np.float32)
     for name in ("exp", "sigmoid", "silu", "gelu", "softplus", "relu", "tanh", "erf", "floor", "sign", "rsqrt"):
-        assert_agrees(x, answer(Function(name, (Access("X", ("i",)),)), "i", X=x))
+        assert_agrees(x, answer(FunctionTerm(name, (AccessTerm("X", ("i",)),)), "i", X=x))

@@ -13,17 +13,17 @@ from hypothesis import strategies as st
 
 import einturnip as et
 from einturnip.core import resident
-from einturnip.core.machine import Machine
-from einturnip.decomp.alike import Grouped, grouped
-from einturnip.decomp.blocks import Blocks, choose_block
-from einturnip.decomp.build import label_classes
-from einturnip.decomp.price import Prices
-from einturnip.decomp.refine import blocked_classes, even, fitted, improved
-from einturnip.decomp.search import NEARLY, halved, part_of
-from einturnip.decomp.types import Partitioning
+from einturnip.cost.machine import Machine
 from einturnip.planner import lower
-from einturnip.planner.candidates import Candidates, Way
-from einturnip.planner.compare import rungs
+from einturnip.planner.candidates import CandidateGroup, TilingCandidates
+from einturnip.planner.compare import smaller_capacities
+from einturnip.tiling.build import label_classes
+from einturnip.tiling.equivalence import EquivalenceClasses, equivalence_classes
+from einturnip.tiling.io_blocking import BlockTable, choose_block
+from einturnip.tiling.price import TilingPrices
+from einturnip.tiling.refine import blocked_classes, even_extent, fit_capacity, improved
+from einturnip.tiling.search import NEARLY, chunk_divisor, halve_extent
+from einturnip.tiling.types import Partitioning
 
 PRODUCT = "input A : f32[m,p]\ninput B : f32[p,n]\nC[i,k] = sum[j] A[i,j] * B[j,k]\noutput C\n"
 MAP = "input A : f32[m,n]\ninput B : f32[n,m]\nC[i,j] = exp(A[i,j]) * B[j,i]\noutput C\n"
@@ -53,14 +53,14 @@ def planned(text: str, arena: int, **dims: int):  # type: ignore[no-untyped-def]
 
 
 @pytest.fixture(scope="module")
-def product() -> Grouped:
+def product() -> EquivalenceClasses:
     graph = planned(PRODUCT, 900 * MIB, m=8192, n=8192, p=8192).graph
-    return grouped(graph, label_classes(graph))
+    return equivalence_classes(graph, label_classes(graph))
 
 
 @given(st.integers(1, 100_000), st.integers(1, 5000), st.sampled_from([1, 4, 16]))
 def test_even_tiles_are_as_many_as_asked_for_or_fewer(bound: int, count: int, step: int) -> None:
-    tile = even(bound, count, step)
+    tile = even_extent(bound, count, step)
     assert 1 <= tile <= bound
     assert -(-bound // tile) <= count
 
@@ -69,43 +69,43 @@ def test_even_tiles_are_as_many_as_asked_for_or_fewer(bound: int, count: int, st
 def test_a_part_of_a_chunk_is_the_nearest_that_divides_it(chunk: int, extent: int, step: int) -> None:
     parts = [n for n in range(step, chunk, step) if chunk % n == 0 and extent <= NEARLY * n and n <= NEARLY * extent]
     nearest = min((abs(n - extent) for n in parts), default=None) if extent < chunk else None
-    found = part_of(chunk, extent, step)
+    found = chunk_divisor(chunk, extent, step)
     assert (None if found is None else abs(found - extent)) == nearest
     assert found is None or found in parts
 
 
 def test_tiles_of_what_is_stored_in_chunks_are_chunks_and_parts_of_them() -> None:
-    assert [even(10_000, n, 1, 2500) for n in (1, 3, 4, 8, 16, 40)] == [10_000, 5000, 2500, 1250, 625, 250]
-    assert [even(10_000, n, 1, 1009) for n in (5, 16)] == [2018, even(10_000, 16)]  # a prime has no parts
+    assert [even_extent(10_000, n, 1, 2500) for n in (1, 3, 4, 8, 16, 40)] == [10_000, 5000, 2500, 1250, 625, 250]
+    assert [even_extent(10_000, n, 1, 1009) for n in (5, 16)] == [2018, even_extent(10_000, 16)]  # a prime has no parts
     extents = [10_000]
     while extents[-1] > 100:
-        extents.append(halved(extents[-1], 1, 2500))
+        extents.append(halve_extent(extents[-1], 1, 2500))
     assert extents == [10_000, 5000, 2500, 1250, 625, 250, 125, 50]
-    assert halved(1250, 4, 2500) % 4 == 0  # what an index takes in steps goes before
+    assert halve_extent(1250, 4, 2500) % 4 == 0  # what an index takes in steps goes before
 
 
 @given(st.integers(1, 1 << 40))
 def test_the_ladder_goes_down_below_the_memory_and_is_the_same_for_all(capacity: int) -> None:
-    found = list(rungs(capacity))
+    found = list(smaller_capacities(capacity))
     assert all(a > b for a, b in pairwise([capacity, *found]))
-    assert found == [rung for rung in rungs(4 * capacity) if rung < capacity]
+    assert found == [rung for rung in smaller_capacities(4 * capacity) if rung < capacity]
 
 
-def test_where_all_fits_every_accumulator_may_stand_beside_the_others(product: Grouped) -> None:
+def test_where_all_fits_every_accumulator_may_stand_beside_the_others(product: EquivalenceClasses) -> None:
     group = product.groups[0]
-    blocks = Blocks(group, Partitioning(group.einsum.bounds, (1024, 2048, 512)))
+    blocks = BlockTable(group, Partitioning(group.einsum.bounds, (1024, 2048, 512)))
     assert blocks.together(1 << 34) == 32
     tight = 8 * 4 * 1024 * 2048
     assert math.prod(blocks.best(tight)[0].tiles) <= blocks.together(tight) < 8
 
 
 @given(st.integers(120, 400))
-def test_either_operand_may_stay_while_the_other_passes(product: Grouped, mib: int) -> None:
+def test_either_operand_may_stay_while_the_other_passes(product: EquivalenceClasses, mib: int) -> None:
     """A product read the other way round: the same blocks, walked along the other side, for as many bytes."""
     group = product.groups[0]
     for tiles in ((1024, 512, 512), (2048, 256, 1024)):
         own, other = (
-            Blocks(group, Partitioning(group.einsum.bounds, t)) for t in (tiles, (tiles[1], tiles[0], tiles[2]))
+            BlockTable(group, Partitioning(group.einsum.bounds, t)) for t in (tiles, (tiles[1], tiles[0], tiles[2]))
         )
         assert own.read_nbytes(mib * MIB) == pytest.approx(other.read_nbytes(mib * MIB), rel=0.02)
         assert sum(own.reads_of_each(mib * MIB)) == pytest.approx(own.read_nbytes(mib * MIB), rel=0.02)
@@ -114,18 +114,18 @@ def test_either_operand_may_stay_while_the_other_passes(product: Grouped, mib: i
 def test_a_small_result_of_many_terms_is_best_made_by_both_workers() -> None:
     graph = planned(PLANES, 900 * MIB, a=312, b=312, c=296, d=312).graph
     machine = replace(Machine(), workers=2, read_bandwidth=1e13)
-    prices = Prices(grouped(graph, label_classes(graph)), machine, {}, True)
+    prices = TilingPrices(equivalence_classes(graph, label_classes(graph)), machine, {}, True)
     one, two = (prices.of((40, rows, 312, 312), 900 * MIB) for rows in (312, 156))
     assert two < 0.6 * one
 
 
 @pytest.mark.parametrize("share", [4, 16, 64])
-def test_a_product_has_a_cut_made_to_measure_that_nears_the_bound(product: Grouped, share: int) -> None:
+def test_a_product_has_a_cut_made_to_measure_that_nears_the_bound(product: EquivalenceClasses, share: int) -> None:
     capacity = 3 * 4 * 8192**2 // share
-    prices = Prices(product, Machine(), {}, True)
+    prices = TilingPrices(product, Machine(), {}, True)
     group = product.groups[0]
     reads = []
-    for tiles in fitted(product, product.classes.coarsest, capacity):
+    for tiles in fit_capacity(product, product.classes.coarsest, capacity):
         cut = prices.cut(tiles)
         assert all(1 <= t <= b for t, b in zip(tiles, product.classes.bounds, strict=True))
         if cut.working_set * 3 <= capacity:
@@ -136,17 +136,19 @@ def test_a_product_has_a_cut_made_to_measure_that_nears_the_bound(product: Group
     assert min(reads) + 4 * 8192**2 <= 1.15 * bound
 
 
-def test_cuts_that_move_little_do_so_in_the_room_that_their_own_plans_leave(product: Grouped) -> None:
+def test_cuts_that_move_little_do_so_in_the_room_that_their_own_plans_leave(product: EquivalenceClasses) -> None:
     """Of many small tiles a plan takes the room in which by formula they would move fewer bytes."""
-    prices, most = Prices(product, Machine(), {}, True), 2300.0 * MIB
+    prices, most = TilingPrices(product, Machine(), {}, True), 2300.0 * MIB
     like = prices.cut((1024, 1024, 1024))
-    candidates = Candidates(product, Way(iter([like])), prices, lambda cut: 24 * MIB - 2048 * cut.kernel_calls)
+    candidates = TilingCandidates(
+        product, CandidateGroup(iter([like])), prices, lambda cut: 24 * MIB - 2048 * cut.kernel_calls
+    )
     found = candidates.sparing(most, like)
     assert found and all(prices.read_nbytes(c.tiles, candidates.room(c)) <= 1.01 * most for c in found)
 
 
-def test_steps_lead_to_lower_prices_and_leave_the_bounds_alone(product: Grouped) -> None:
-    prices = Prices(product, Machine(), {}, True)
+def test_steps_lead_to_lower_prices_and_leave_the_bounds_alone(product: EquivalenceClasses) -> None:
+    prices = TilingPrices(product, Machine(), {}, True)
     start = (512, 512, 512)
 
     def price(tiles: Sequence[int]) -> float:
@@ -157,7 +159,7 @@ def test_steps_lead_to_lower_prices_and_leave_the_bounds_alone(product: Grouped)
     assert improved(product, start, price, blocked_classes(product), 0) == start
 
 
-def test_more_memory_reads_no_more_by_formula(product: Grouped) -> None:
+def test_more_memory_reads_no_more_by_formula(product: EquivalenceClasses) -> None:
     group = product.groups[0]
     part = Partitioning(group.einsum.bounds, (512, 512, 512))
     reads = [choose_block(group, part, mib * MIB)[1] for mib in range(5, 200)]
@@ -195,7 +197,7 @@ def test_products_move_nearly_as_little_as_any_schedule(share: int) -> None:
 
 def test_a_cut_that_leaves_room_is_tried_where_the_best_by_formula_leaves_none(monkeypatch: pytest.MonkeyPatch) -> None:
     made = planned(POWER, 12 * MIB, n=4096, steps=8)
-    monkeypatch.setattr(Candidates, "roomier", lambda self: [])
+    monkeypatch.setattr(TilingCandidates, "roomier", lambda self: [])
     without = planned(POWER, 12 * MIB, n=4096, steps=8)
     assert made.prediction.seconds <= 0.9 * without.prediction.seconds
 
@@ -222,11 +224,11 @@ def test_what_a_search_leaves_behind_is_not_given_to_tiles(monkeypatch: pytest.M
         assert made.memgraph.peak_nbytes <= made.budget.arena
         return int(made.budget.arena)
 
-    before, found, search_ended = arena(), resident._resident, lower.Lowering._search_ended
+    before, found, search_ended = arena(), resident._resident, lower.PlanLowering._search_ended
 
-    def ended(lowering: lower.Lowering) -> None:
+    def ended(lowering: lower.PlanLowering) -> None:
         search_ended(lowering)
         monkeypatch.setattr(resident, "_resident", lambda: found() + 40 * MIB)
 
-    monkeypatch.setattr(lower.Lowering, "_search_ended", ended)
+    monkeypatch.setattr(lower.PlanLowering, "_search_ended", ended)
     assert before - 50 * MIB < arena() < before - 20 * MIB

@@ -9,20 +9,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import einturnip as et
-from einturnip.core.machine import Machine
-from einturnip.decomp.alike import grouped
-from einturnip.decomp.build import label_classes
-from einturnip.decomp.search import Cut, cuts
+from einturnip.cost.machine import Machine
 from einturnip.eingraph.types import EinGraph
 from einturnip.planner import compare, lower
 from einturnip.planner.budget import overhead_nbytes, size_of
-from einturnip.planner.candidates import least_arena
-from einturnip.planner.compare import Rival, _Comparison
-from einturnip.planner.cost import OP_SECONDS, least_seconds_of, predicted_cost
-from einturnip.planner.lower import Lowering
-from einturnip.planner.price import predicted_seconds
-from einturnip.runtime.policies import policy
-from einturnip.taskgraph.join import join
+from einturnip.planner.candidates import min_arena
+from einturnip.planner.compare import BestSoFar, _Comparison
+from einturnip.planner.lower import PlanLowering
+from einturnip.planner.predict import predicted_seconds
+from einturnip.planner.ranking import OP_SECONDS, min_task_seconds, predicted_cost
+from einturnip.runtime.scheduler.policies import policy
+from einturnip.taskgraph.multi_program import join
+from einturnip.tiling.build import label_classes
+from einturnip.tiling.equivalence import equivalence_classes
+from einturnip.tiling.search import Tiling, successive_tilings
 
 PRODUCT = "input A : f32[m,p]\ninput B : f32[p,n]\nC[i,k] = sum[j] A[i,j] * B[j,k]\noutput C\n"
 MAP = "input A : f32[m,p]\ninput B : f32[p,n]\nC[i,j] = exp(A[i,j]) * B[j,i]\noutput C\n"
@@ -35,33 +35,46 @@ def graph_of(text: str, side: int = 2048) -> EinGraph:
     return plan._job.planned.graph
 
 
-def lowering(graph: EinGraph, memory: int | None = None, arena: int | None = None) -> Lowering:
-    return Lowering(grouped(graph, label_classes(graph)), memory, arena, MACHINE, {}, frozenset(), False, 1)
+def lowering(graph: EinGraph, memory: int | None = None, arena: int | None = None) -> PlanLowering:
+    return PlanLowering(
+        equivalence_classes(graph, label_classes(graph)), memory, arena, MACHINE, {}, frozenset(), False, 1
+    )
 
 
 @given(st.sampled_from([PRODUCT, MAP]), st.integers(1, 6), st.floats(1.0, 8.0))
 @settings(max_examples=20, deadline=None)
 def test_no_plan_is_faster_than_its_tasks_at_least(text: str, finer: int, more: float) -> None:
     graph = graph_of(text, 512)
-    way = [c for c, _ in zip(cuts(grouped(graph, label_classes(graph)), MACHINE, {}, 10_000), range(finer))]  # noqa: B905
-    made = lowering(graph, arena=int(more * least_arena(way[-1]))).lower(way[-1])
+    way = [
+        c
+        for c, _ in zip(
+            successive_tilings(equivalence_classes(graph, label_classes(graph)), MACHINE, {}, 10_000),
+            range(finer),
+            strict=False,
+        )
+    ]
+    made = lowering(graph, arena=int(more * min_arena(way[-1]))).lower(way[-1])
     assert made is not None
     seconds = predicted_seconds(made, MACHINE, policy("critical-path"))
-    assert least_seconds_of(made.taskgraph, MACHINE) <= seconds * (1 + 1e-9)
+    assert min_task_seconds(made.taskgraph, MACHINE) <= seconds * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("text", [PRODUCT, MAP])
 def test_a_plan_is_made_unless_a_rival_is_better(text: str) -> None:
     graph = graph_of(text)
     lowers = lowering(graph, arena=8 * MIB)
-    cut = next(c for c in cuts(grouped(graph, label_classes(graph)), MACHINE, {}, 10_000) if least_arena(c) <= 4 * MIB)
+    cut = next(
+        c
+        for c in successive_tilings(equivalence_classes(graph, label_classes(graph)), MACHINE, {}, 10_000)
+        if min_arena(c) <= 4 * MIB
+    )
     made = lowers.lower(cut)
     assert made is not None
     seconds, cost = predicted_seconds(made, MACHINE, policy("critical-path")), predicted_cost(made, MACHINE)
-    assert lowers.lower(cut, None, Rival(seconds, cost)) is not None
-    least = least_seconds_of(made.taskgraph, MACHINE)
-    assert lowers.lower(cut, None, Rival(least, 0.9 * (cost - seconds + least))) is None
-    assert lowers.lower(cut, None, Rival(0.0, 0.0)) is None
+    assert lowers.lower(cut, None, BestSoFar(seconds, cost)) is not None
+    least = min_task_seconds(made.taskgraph, MACHINE)
+    assert lowers.lower(cut, None, BestSoFar(least, 0.9 * (cost - seconds + least))) is None
+    assert lowers.lower(cut, None, BestSoFar(0.0, 0.0)) is None
 
 
 @pytest.mark.parametrize("text", [PRODUCT, MAP])
@@ -69,7 +82,11 @@ def test_what_counting_pages_takes_is_kept_free(text: str) -> None:
     """It is known of a cut before its tasks are, and of each plan of several together."""
     graph = graph_of(text)
     lowers, seen = lowering(graph, memory=1 << 40), set[bool]()
-    for cut, _ in zip(cuts(grouped(graph, label_classes(graph)), MACHINE, {}, 10_000), range(12), strict=False):
+    for cut, _ in zip(
+        successive_tilings(equivalence_classes(graph, label_classes(graph)), MACHINE, {}, 10_000),
+        range(12),
+        strict=False,
+    ):
         tasks = lowers._tasks(cut, 64 * MIB)
         plan = size_of(tasks)
         assert lowers._sizes(cut).counts == plan.counts == tasks.counts_nbytes
@@ -91,7 +108,7 @@ def test_a_plan_that_leaves_room_for_its_own_ops_is_placed_once(monkeypatch: pyt
 
     monkeypatch.setattr(lower, "build_memgraph", counted)
     lowers = lowering(graph, memory=lowering(graph, memory=1 << 40).resident + 28 * MIB)
-    way = cuts(grouped(graph, label_classes(graph)), MACHINE, {}, 10_000)
+    way = successive_tilings(equivalence_classes(graph, label_classes(graph)), MACHINE, {}, 10_000)
     cut = next(c for c in way if 3 * c.working_set <= lowers.room(c) and c.kernel_calls > 100)
     assert lowers.lower(cut) is not None
     assert len(placed) == 1 and placed[0] > 0
@@ -101,7 +118,7 @@ def test_a_plan_that_leaves_room_for_its_own_ops_is_placed_once(monkeypatch: pyt
 def test_a_product_is_searched_for_a_small_part_of_what_it_takes(arena: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Counted in ops; plans that keep to the bytes wanted are not made anew, nor others that promise no more."""
     made, asked = list[int](), list[object]()
-    build, lower_cut = lower.build_memgraph, Lowering.lower
+    build, lower_cut = lower.build_memgraph, PlanLowering.lower
 
     def counted(tasks, *rest, **more):  # type: ignore[no-untyped-def]
         made.append(len(tasks))
@@ -112,7 +129,7 @@ def test_a_product_is_searched_for_a_small_part_of_what_it_takes(arena: int, mon
         return lower_cut(self, cut, bound, rival)
 
     monkeypatch.setattr(lower, "build_memgraph", counted)
-    monkeypatch.setattr(Lowering, "lower", noted)
+    monkeypatch.setattr(PlanLowering, "lower", noted)
     planned = et.compile(PRODUCT).plan(arena=arena * MIB, dims=dict.fromkeys("mpn", 8192), workers=2)._job.planned
     assert len(set(asked)) == len(asked)
     assert sum(made) * OP_SECONDS <= 0.12 * planned.prediction.seconds
@@ -137,7 +154,7 @@ def best_of(plans: list[tuple[float, int]]) -> tuple[int, int]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(compare, "predicted_seconds", lambda placed, *_: placed.seconds)
         for _ in plans:
-            compared.make(Cut((), 0, 1))
+            compared.make(Tiling((), 0, 1))
     assert compared.best is not None
     return compared.best.merit
 
@@ -161,13 +178,13 @@ class Two:
 
     blocked = True
 
-    def __init__(self, prices: dict[Cut, float]) -> None:
+    def __init__(self, prices: dict[Tiling, float]) -> None:
         self.prices = prices
 
-    def compared(self) -> list[Cut]:
+    def compared(self) -> list[Tiling]:
         return list(self.prices)
 
-    def price(self, cut: Cut) -> float:
+    def price(self, cut: Tiling) -> float:
         return self.prices[cut]
 
     def whole(self, _: object) -> tuple[()]:
@@ -180,10 +197,10 @@ class Two:
 @pytest.mark.parametrize("cost, makes", [(1.0, 1), (1.15, 1), (1.34, 2)])
 def test_after_a_plan_of_bad_luck_others_are_made(cost: float, makes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where a product's plan costs far more than its formula said, what the formula puts a little behind may win."""
-    first, second = Cut((), 0, 1), Cut((), 0, 2)
-    made = list[Cut]()
+    first, second = Tiling((), 0, 1), Tiling((), 0, 2)
+    made = list[Tiling]()
 
-    def lower_cut(cut: Cut, bound: int | None, rival: Rival | None) -> Placed:
+    def lower_cut(cut: Tiling, bound: int | None, rival: BestSoFar | None) -> Placed:
         made.append(cut)
         return Placed(20.0 * (cost if cut is first else 1.1), 0)
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 import einturnip as et
 from einturnip.cli.main import run
 from einturnip.core.errors import CapacityError
-from einturnip.core.settings import format_size
-from einturnip.eingraph import contraction_tree
+from einturnip.core.units import format_size
+from einturnip.eingraph.rewrite import contraction_tree
 
 BODIES = (
     "B[i,j] = sum[k] A[i,k] * A[k,j]\noutput B\n",

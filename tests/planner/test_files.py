@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 import einturnip as et
-from einturnip.core.dtypes import F32
-from einturnip.core.machine import Machine
-from einturnip.decomp.stored import FileLayout
-from einturnip.planner import files
-from einturnip.stores.zarr_container import _metadata
+from einturnip.cost.machine import Machine
+from einturnip.ir.dtypes import F32
+from einturnip.planner import file_layouts
+from einturnip.storage.outputs.zarr_container import _metadata
+from einturnip.tiling.file_layout import FileLayout
 
 MAP = "input X : f32[i,j], Y : f32[i,j]\nZ[i,j] = exp(X[i,j]) * Y[i,j]\nS[i] = sum[j] Z[i,j]\noutput Z, S\n"
 SIDE, CHUNK = 16_384, 2048
@@ -44,9 +44,9 @@ def test_layouts_are_those_of_inputs_and_of_results_in_chunks() -> None:
     places = dict(graph.outputs)
     given, chunks = FileLayout((1, 0)), FileLayout((0, 1), (CHUNK, CHUNK))
     x = next(i for i, node in enumerate(graph.nodes) if getattr(node, "name", "") == "X")
-    found = files.layouts(graph, {"X": given}, {"Z": "some.dir/z.ZARR/", "S": "s.npy"})
+    found = file_layouts.layouts(graph, {"X": given}, {"Z": "some.dir/z.ZARR/", "S": "s.npy"})
     assert found == {x: given, places["Z"]: chunks}
-    assert files.layouts(graph, {}, {"Z": "Z"}) == {}
+    assert file_layouts.layouts(graph, {}, {"Z": "Z"}) == {}
 
 
 def test_writing_is_priced_by_the_chunks_that_a_tile_lies_in() -> None:

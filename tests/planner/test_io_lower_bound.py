@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 
 import einturnip as et
 from einturnip.cli.main import run
-from einturnip.core.einsum import Index
 from einturnip.core.errors import CapacityError
 from einturnip.eingraph.types import EinGraph
+from einturnip.ir.einsum import Index
 from einturnip.planner.io_lower_bound import IN, OUT, io_lower_bound
-from einturnip.testing.strategies import Case, programs
+from einturnip.testing.strategies import DrawnCase, programs
 from tests.taskgraph.graphs import Maker
 
 # Statements over matrices A and B [n, n], a Y of [4, 4, n] and indices ids[n]; most read A twice, or only in part.
@@ -91,7 +91,7 @@ def check_chain(drawn: tuple[str, int], arena: str) -> None:
     require_at_least_the_bound(report.link_bytes, report.link_bytes_lower_bound)
 
 
-def check_case(case: Case, arena: str) -> None:
+def check_case(case: DrawnCase, arena: str) -> None:
     program = et.compile(case.text)
     try:
         report = program(**case.inputs, dims=case.dims, arena=arena).report
@@ -121,7 +121,7 @@ def test_no_run_moves_less_than_the_bound_drawn_at_length(drawn: tuple[str, int]
 @pytest.mark.timeout(3600)
 @settings(max_examples=500, **QUIET)
 @given(programs(), st.sampled_from(("256B", "512B", "1KiB", "64KiB")))
-def test_no_run_of_the_whole_language_moves_less_than_the_bound(case: Case, arena: str) -> None:
+def test_no_run_of_the_whole_language_moves_less_than_the_bound(case: DrawnCase, arena: str) -> None:
     check_case(case, arena)
 
 

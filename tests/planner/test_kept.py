@@ -14,17 +14,17 @@ import pytest
 from hypothesis import given, note, settings
 
 import einturnip as et
-from einturnip import caches, pipeline
-from einturnip.api import plan_cache, quick
-from einturnip.caches import Damaged
+from einturnip import caches, compiler
+from einturnip.api import call_cache, plan_cache
+from einturnip.caches import DamagedEntry
 from einturnip.cli.main import run as command
-from einturnip.core.dtypes import DType
 from einturnip.core.errors import CapacityError
+from einturnip.ir.dtypes import DType
 from einturnip.memgraph.check import check
 from einturnip.memgraph.types import MemGraph
-from einturnip.planner import codec, kept
-from einturnip.runtime.types import Prediction
-from einturnip.testing import Case, assert_agrees, evaluate, programs
+from einturnip.planner import codec, plan_store
+from einturnip.runtime.scheduler.report import Prediction
+from einturnip.testing import DrawnCase, assert_agrees, evaluate, programs
 
 TEXT = """\
 input X : f64[n, m]
@@ -57,21 +57,21 @@ class Disk:
     def anew(self) -> None:
         """As if a process began."""
         plan_cache.forget()
-        quick._known.clear()
+        call_cache._known.clear()
         self.searched = 0
 
 
 @pytest.fixture
 def disk(tmp_path, monkeypatch):
-    monkeypatch.setenv(kept.SWITCH, str(tmp_path / "plans"))
-    monkeypatch.setattr(kept, "WORTH", 0.0)
-    found, searched = Disk(tmp_path / "plans"), pipeline._searched
+    monkeypatch.setenv(plan_store.SWITCH, str(tmp_path / "plans"))
+    monkeypatch.setattr(plan_store, "WORTH", 0.0)
+    found, searched = Disk(tmp_path / "plans"), compiler._searched
 
     def counted(*arguments: Any) -> Any:
         found.searched += 1
         return searched(*arguments)
 
-    monkeypatch.setattr(pipeline, "_searched", counted)
+    monkeypatch.setattr(compiler, "_searched", counted)
     found.anew()
     return found
 
@@ -90,7 +90,7 @@ def holds(result, X):
 
 @settings(max_examples=40)
 @given(programs())
-def test_a_plan_is_read_as_it_was_made(case: Case) -> None:
+def test_a_plan_is_read_as_it_was_made(case: DrawnCase) -> None:
     note(case.text)
     program = et.compile(case.text, dims=case.dims)
     plan_cache.forget()
@@ -124,15 +124,15 @@ def test_every_class_that_a_plan_may_hold_is_known():
             if cls is not DType:
                 left += [c for hint in get_type_hints(cls).values() for c in classes(hint)]
     assert seen <= known
-    assert known - seen <= {codec.Const}, "a class that no plan holds"
+    assert known - seen <= {codec.ScalarConst}, "a class that no plan holds"
 
 
 def test_other_classes_are_neither_written_nor_read():
-    with pytest.raises(codec.Unknown):
+    with pytest.raises(codec.NotEncodable):
         codec.PLAN.to_bytes((1, {1, 2}))
     for row in (["Path", "/"], ["__import__", "os"], ["Index"]):
         head = json.dumps({"arrays": [], "rows": [row], "root": {"o": 0}}).encode()
-        with pytest.raises(Damaged):
+        with pytest.raises(DamagedEntry):
             codec.PLAN.from_bytes(len(head).to_bytes(8, "little") + head)
 
 
@@ -141,7 +141,7 @@ def test_numbers_that_json_lacks():
     back = codec.PLAN.from_bytes(b"".join(codec.PLAN.to_bytes(value)))
     assert repr(back) == repr(value)
     assert repr(codec.PLAN.from_bytes(b"".join(codec.PLAN.to_bytes(float("nan"))))) == "nan"
-    with pytest.raises(codec.Unknown):
+    with pytest.raises(codec.NotEncodable):
         codec.PLAN.to_bytes(10**5000)
 
 
@@ -219,7 +219,7 @@ def test_what_a_plan_depends_on_asks_for_a_new_one(disk, other):
 
 def test_another_version_of_einturnip_makes_its_own(disk, monkeypatch):
     et.compile(TEXT)(X=X())
-    monkeypatch.setattr(kept, "version", lambda *floors: (kept.FORMAT + 1,))
+    monkeypatch.setattr(plan_store, "version", lambda *floors: (plan_store.FORMAT + 1,))
     disk.anew()
     et.compile(TEXT)(X=X())
     assert disk.searched == 1
@@ -229,12 +229,12 @@ def test_another_version_of_einturnip_makes_its_own(disk, monkeypatch):
 
 
 def test_a_plan_serves_budgets_that_it_fits_and_hardly_wastes():
-    room = kept.Room(1000 * kept.MIB, False)
-    tight = room.nbytes - 2 * kept.MIB, int(room.nbytes * (1 + kept.UNUSED))
+    room = plan_store.PlanningBudget(1000 * plan_store.MIB, False)
+    tight = room.nbytes - 2 * plan_store.MIB, int(room.nbytes * (1 + plan_store.UNUSED))
     for nbytes, serves in ((996, False), (998, True), (1000, True), (1060, True), (1070, False)):
-        assert kept.Room(nbytes * kept.MIB, False).served_by(*tight) == serves
-    stated = kept.Room(1000, True)
-    assert stated.served_by(1000, 1000) and not kept.Room(1001, True).served_by(1000, 1000)
+        assert plan_store.PlanningBudget(nbytes * plan_store.MIB, False).served_by(*tight) == serves
+    stated = plan_store.PlanningBudget(1000, True)
+    assert stated.served_by(1000, 1000) and not plan_store.PlanningBudget(1001, True).served_by(1000, 1000)
 
 
 def test_a_plan_that_lacks_nothing_serves_larger_budgets_and_no_smaller_ones(disk):
@@ -253,8 +253,8 @@ def slower(planned, times, **more):
 
 def test_more_memory_is_never_predicted_to_take_longer(disk, monkeypatch):
     """Budgets in any order: what a larger one was told before is forgotten once a smaller one does better."""
-    searched, times = pipeline._searched, {}
-    monkeypatch.setattr(pipeline, "_searched", lambda *a: slower(searched(*a), times[a[3].arena]))
+    searched, times = compiler._searched, {}
+    monkeypatch.setattr(compiler, "_searched", lambda *a: slower(searched(*a), times[a[3].arena]))
     program, data = et.compile(TEXT), X(300, 200)
     times |= {400 << 10: 3.0, 600 << 10: 50.0, 800 << 10: 9.0}
     for arena in (600 << 10, 400 << 10, 800 << 10, 600 << 10, 800 << 10, 400 << 10):
@@ -272,8 +272,8 @@ def test_more_memory_is_never_predicted_to_take_longer(disk, monkeypatch):
 
 
 def test_a_plan_for_less_memory_is_not_taken_for_a_reproducible_run(disk, monkeypatch):
-    searched = pipeline._searched
-    monkeypatch.setattr(pipeline, "_searched", lambda *a: slower(searched(*a), a[3].arena))
+    searched = compiler._searched
+    monkeypatch.setattr(compiler, "_searched", lambda *a: slower(searched(*a), a[3].arena))
     program, data = et.compile(TEXT), X(300, 200)
     told = [program.plan(X=data, arena=n << 10, reproducible=True).prediction.seconds for n in (2000, 4000)]
     assert told[1] > told[0]
@@ -320,9 +320,9 @@ def test_damage_is_passed_over_and_mended(disk, harm):
 
 def test_where_nothing_can_be_written_nothing_is_kept(disk, tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
-    monkeypatch.setenv(kept.SWITCH, str(tmp_path / "file"))
+    monkeypatch.setenv(plan_store.SWITCH, str(tmp_path / "file"))
     assert holds(et.compile(TEXT)(X=X()), X())
-    monkeypatch.setenv(kept.SWITCH, str(disk.folder))
+    monkeypatch.setenv(plan_store.SWITCH, str(disk.folder))
 
     def full(*_):
         raise OSError(28, "No space left on device")
@@ -337,14 +337,14 @@ def test_it_can_be_switched_off_and_is_the_users_alone(disk, monkeypatch):
     et.compile(TEXT)(X=X())
     (file,) = disk.files
     assert file.stat().st_mode & 0o777 == 0o600 and file.parent.stat().st_mode & 0o777 == 0o700
-    monkeypatch.setenv(kept.SWITCH, "off")
+    monkeypatch.setenv(plan_store.SWITCH, "off")
     disk.anew()
     et.compile(TEXT)(X=X())
     assert disk.searched == 1 and disk.files == [file]
 
 
 def test_the_folder_lies_beside_the_other_caches(monkeypatch, tmp_path):
-    monkeypatch.delenv(kept.SWITCH)
+    monkeypatch.delenv(plan_store.SWITCH)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert caches.PLANS.path() == str(tmp_path / "einturnip" / "plans")
 
@@ -354,7 +354,7 @@ def test_those_used_longest_ago_are_given_up(disk, monkeypatch):
     (first,) = disk.files
     most = 3 * first.stat().st_size + 1000
     monkeypatch.setattr(caches, "_PRUNED_EVERY", 1)
-    monkeypatch.setattr(kept, "PLANS", replace(caches.PLANS, max_nbytes=most))
+    monkeypatch.setattr(plan_store, "PLANS", replace(caches.PLANS, max_nbytes=most))
     for m in range(8, 16):
         disk.anew()
         os.utime(first)
@@ -367,7 +367,7 @@ def test_those_used_longest_ago_are_given_up(disk, monkeypatch):
 
 
 def test_what_takes_longer_to_read_than_to_make_is_not_kept(disk, monkeypatch):
-    monkeypatch.setattr(kept, "WORTH", 1e9)
+    monkeypatch.setattr(plan_store, "WORTH", 1e9)
     et.compile(TEXT)(X=X())
     assert disk.files == []
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import einturnip as et
 from einturnip.core.errors import CapacityError
 from einturnip.planner.budget import READ_NBYTES, USUAL_READS, PlanSize, overhead_nbytes
-from einturnip.testing import Case, programs
+from einturnip.testing import DrawnCase, programs
 from tests.robustness.programs import ENVIRONMENT
 
 CHAIN = """
@@ -48,7 +48,7 @@ def planned(program: et.Program, kind: str, **data: object) -> tuple[et.Plan, in
 
 @given(programs())
 @settings(max_examples=15, deadline=None)
-def test_the_arena_that_is_named_will_do(case: Case) -> None:
+def test_the_arena_that_is_named_will_do(case: DrawnCase) -> None:
     planned(et.compile(case.text, dims=case.dims), "arena", **case.inputs)
 
 

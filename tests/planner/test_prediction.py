@@ -14,23 +14,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import einturnip as et
-from einturnip.codegen import kernels
-from einturnip.codegen.kernels import compile_kernel
-from einturnip.codegen.native import library
-from einturnip.codegen.region_work import kernel_work
-from einturnip.core.dtypes import F32
-from einturnip.core.einsum import Einsum
-from einturnip.core.machine import Machine
-from einturnip.core.machine_defaults import SIDES
-from einturnip.core.scalar import Call, Operand
-from einturnip.decomp.kernel_time import kernel_seconds
-from einturnip.decomp.transfer_time import load_seconds, runs, store_seconds
+from einturnip.compiler import PlannedProgram
+from einturnip.cost.kernel_time import kernel_seconds
+from einturnip.cost.machine import Machine
+from einturnip.cost.machine_defaults import SIDES
+from einturnip.cost.region_work import kernel_work
+from einturnip.cost.transfer_time import load_seconds, runs, store_seconds
 from einturnip.eingraph.types import EinsumNode
+from einturnip.ir.dtypes import F32
+from einturnip.ir.einsum import Einsum
+from einturnip.ir.scalar import OperandRef, ScalarCall
+from einturnip.kernels import select
+from einturnip.kernels.llvm import code_cache
+from einturnip.kernels.select import compile_kernel
 from einturnip.memgraph.types import OpKind
-from einturnip.pipeline import Planned
-from einturnip.planner.price import asked_cores, predicted_seconds, touched_nbytes
-from einturnip.runtime.compiling import compile_all
-from einturnip.runtime.policies import policy
+from einturnip.planner.predict import asked_cores, predicted_seconds, touched_nbytes
+from einturnip.runtime.host.compilation import compile_all
+from einturnip.runtime.scheduler.policies import policy
 from einturnip.taskgraph.types import TaskKind
 
 ATTENTION = """import std.nn
@@ -86,7 +86,7 @@ def test_blocks_that_a_mask_leaves_out_are_not_counted() -> None:
 
 
 def test_a_map_is_priced_by_its_operations_and_points() -> None:
-    join = Call("add", (Call("exp", (Operand(0, F32),), F32), Operand(1, F32)), F32)
+    join = ScalarCall("add", (ScalarCall("exp", (OperandRef(0, F32),), F32), OperandRef(1, F32)), F32)
     einsum = Einsum(("i", "j"), (300, 500), 2, ((0, 1), (1,)), (F32, F32), join, None)
     work = kernel_work(compile_kernel(einsum, einsum.bounds, "whole"))
     assert {p.name: p.points for p in work.passes} == {"exp.float32": 150_000, "add.float32": 150_000}
@@ -166,15 +166,15 @@ def test_products_between_sizes_take_times_between(m: int, n: int, k: int) -> No
     assert min(each) * 0.999 <= rate <= max(each) * 1.001
 
 
-@pytest.mark.skipif(not library.available(), reason="no machine code on this kind of machine")
+@pytest.mark.skipif(not code_cache.available(), reason="no machine code on this kind of machine")
 def test_what_is_left_to_numpy_is_priced_as_that(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("EINTURNIP_CALIBRATION", "off")
-    library.forget()
-    kernels.forget()
+    code_cache.forget()
+    select.forget()
     text = "input X : f32[n,m]\nY[i,j] = gelu(X[i,j])\noutput Y\n"
 
-    def planned() -> Planned:
+    def planned() -> PlannedProgram:
         return et.compile(text).plan(X=np.ones((1600, 1600), np.float32))._job.planned
 
     before = planned()  # compiling takes longer than a run would save
@@ -182,8 +182,8 @@ def test_what_is_left_to_numpy_is_priced_as_that(tmp_path: Path, monkeypatch: py
     after = planned()
     assert after.prediction.seconds < before.prediction.seconds / 2
     assert after.memgraph.seconds.sum() < before.memgraph.seconds.sum() / 2
-    library.forget()
-    kernels.forget()
+    code_cache.forget()
+    select.forget()
 
 
 def test_transfers_ask_for_the_part_of_a_core_that_they_keep_busy(tmp_path: Path) -> None:

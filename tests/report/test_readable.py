@@ -13,12 +13,12 @@ from einturnip.memgraph.types import Lane, OpKind
 from einturnip.report.analyze import _shared
 from einturnip.report.budgets import chart, sweep
 from einturnip.report.dot import MOST, emit_dot
-from einturnip.report.lines import cut, plain
 from einturnip.report.notes import unnumbered
 from einturnip.report.statements import statements
+from einturnip.report.styled_lines import cut, plain
 from einturnip.report.summary import links_text, summarise
+from einturnip.report.tensor_work import total, work_by_node
 from einturnip.report.trace import chrome, drawn, read, write
-from einturnip.report.work import total, work_by_node
 
 SOFTMAX = """\
 input X : f64[n, n]

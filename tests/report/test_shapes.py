@@ -2,7 +2,7 @@
 
 import pytest
 
-from einturnip.eingraph.build import build
+from einturnip.eingraph.build.program import build
 from einturnip.lang import compile_text
 from einturnip.report.signature import rows, table
 

@@ -21,16 +21,16 @@ from pathlib import Path
 import numpy as np
 
 from einturnip import caches
-from einturnip.api import plan_cache, quick
+from einturnip.api import call_cache, plan_cache
 from einturnip.api.inputs import compile_path
 from einturnip.api.program import Program
-from einturnip.codegen import kernels
-from einturnip.codegen.cuda import cache as cuda_cache
-from einturnip.codegen.native import library
-from einturnip.core.machine import Machine
+from einturnip.cost.machine import Machine
 from einturnip.devices import stored
-from einturnip.planner import kept
-from einturnip.runtime import compiling
+from einturnip.kernels import select
+from einturnip.kernels.cuda import cache as cuda_cache
+from einturnip.kernels.llvm import code_cache
+from einturnip.planner import plan_store
+from einturnip.runtime.host import compilation
 
 TEXT = """\
 input X : f64[n, m]
@@ -73,10 +73,10 @@ def work(program: Path) -> None:
 
 def forget() -> None:
     """As if the process began."""
-    library.forget()
-    kernels.forget()
+    code_cache.forget()
+    select.forget()
     plan_cache.forget()
-    quick._known.clear()
+    call_cache._known.clear()
     stored._read.cache_clear()
 
 
@@ -202,7 +202,7 @@ def main(top: Path, first: int, last: int) -> None:
     os.environ |= {"XDG_CACHE_HOME": str(top), "EINTURNIP_PLANS": "on", "EINTURNIP_CALIBRATION": "on"}
     program = top / "p.ein"
     program.write_text(TEXT)
-    compiled, objects = library._compile, {}
+    compiled, objects = code_cache._compile, {}
 
     def compile_once(sources: dict[str, str]) -> dict[str, bytes]:
         missing = {key: text for key, text in sources.items() if key not in objects}
@@ -210,9 +210,9 @@ def main(top: Path, first: int, last: int) -> None:
             objects.update(compiled(missing))
         return {key: objects[key] for key in sources}
 
-    library._compile = compile_once
-    kept.WORTH = compiling.WORTH_LOADING = 0.0
-    compiling.STARTING = compiling.COMPILING = -1.0
+    code_cache._compile = compile_once
+    plan_store.WORTH = compilation.WORTH_LOADING = 0.0
+    compilation.STARTING = compilation.COMPILING = -1.0
     cuda_cache.nvrtc = Compiler
     stored.store(RATES, "today", "somewhere")
     work(program)

@@ -17,10 +17,10 @@ from tests.robustness.programs import start
 _CHILD = """
 import os, select, sys
 from einturnip.cli import entry, stopping
-from einturnip.runtime import calls
+from einturnip.runtime.host import kernel_calls as calls
 
 say, go, heeded = int(sys.argv.pop(1)), int(sys.argv.pop(1)), []
-compile_kernel, take = calls.compile_kernel, stopping.Stop.__call__
+compile_kernel, take = calls.compile_kernel, stopping.StopRequest.__call__
 
 def halting(*arguments, **options):
     kernel = compile_kernel(*arguments, **options)
@@ -40,7 +40,7 @@ def noted(stop, number, frame):
     finally:
         os.write(say, b"heeded\\n")
 
-calls.compile_kernel, stopping.Stop.__call__ = halting, noted
+calls.compile_kernel, stopping.StopRequest.__call__ = halting, noted
 sys.argv[0] = "einturnip"
 entry.main()
 """

@@ -12,7 +12,7 @@ import threading
 from dataclasses import dataclass
 from pathlib import Path
 
-from einturnip.core.settings import parse_size
+from einturnip.core.units import parse_size
 from tests.robustness.programs import ENVIRONMENT
 
 # The command line, and then the most that was resident, which a process knows best itself.

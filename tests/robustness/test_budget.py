@@ -9,8 +9,8 @@ import pytest
 
 import einturnip as et
 from einturnip.cli.main import run
-from einturnip.core.settings import parse_size
-from einturnip.stores.file_source import StoredTensor
+from einturnip.core.units import parse_size
+from einturnip.storage.io.file_source import StoredTensor
 from tests.robustness.programs import ATTENTION, GEMM, PIPELINE, SCALAR, SOFTMAX, finished
 
 

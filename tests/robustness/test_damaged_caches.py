@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import einturnip
-from einturnip.codegen.native import library
+from einturnip.kernels.llvm import code_cache
 from tests.robustness.programs import ENVIRONMENT
 
 ROOT = Path(einturnip.__file__).parent
@@ -47,7 +47,7 @@ def ends(first: int, last: int) -> dict[str, object]:
     return found
 
 
-pytestmark = pytest.mark.skipif(not library.available(), reason="no machine code on this kind of machine")
+pytestmark = pytest.mark.skipif(not code_cache.available(), reason="no machine code on this kind of machine")
 
 
 def test_damaged_caches_change_no_answer() -> None:

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 
 import einturnip as et
-from einturnip.core.settings import parse_size
+from einturnip.core.units import parse_size
 from tests.robustness.drawn_programs import Drawn, drawn, stored
 from tests.robustness.measuring import evict, measured
 from tests.robustness.test_memory import usable_folder

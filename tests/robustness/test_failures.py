@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import einturnip as et
-from einturnip.runtime import calls, hosted, loop, standing
+from einturnip.runtime.host import event_loop, kernel_calls, run_resources, thread_pool
 from tests.robustness.programs import GEMM, SPILLING, opened
 
 WORKERS = 2
@@ -40,19 +40,19 @@ def arenas(monkeypatch):
     """The arenas of the runs in a test, as long as anyone holds them."""
     seen = weakref.WeakSet()
 
-    class Watched(standing.HostArena):
+    class Watched(run_resources.HostArena):
         def __init__(self, nbytes):
             super().__init__(nbytes)
             seen.add(self)
 
-    monkeypatch.setattr(standing, "HostArena", Watched)
+    monkeypatch.setattr(run_resources, "HostArena", Watched)
     return seen
 
 
 @pytest.mark.parametrize("error", [ZeroDivisionError("no such luck"), MemoryError(), FloatingPointError("odd")])
 def test_an_error_in_a_kernel_names_its_statement_and_gives_all_back(tmp_path, monkeypatch, arenas, error):
-    failing = FailsLater(calls.compile_kernel, error, elementwise=True)
-    monkeypatch.setattr(calls, "compile_kernel", failing)
+    failing = FailsLater(kernel_calls.compile_kernel, error, elementwise=True)
+    monkeypatch.setattr(kernel_calls, "compile_kernel", failing)
     before, threads = opened(os.getpid()), threading.active_count()
     (tmp_path / "spill").mkdir()
     (tmp_path / "c.npy").write_text("older")
@@ -96,7 +96,7 @@ def test_workers_that_run_when_another_fails_are_waited_for(monkeypatch):
 
             return call
 
-    class Noting(hosted.Hosted):
+    class Noting(thread_pool.ThreadPoolDriver):
         def _ended(self, op, lane, thread, begin, end, failed):
             launches = super()._ended(op, lane, thread, begin, end, failed)
             if failed is not None:
@@ -104,8 +104,8 @@ def test_workers_that_run_when_another_fails_are_waited_for(monkeypatch):
                 noted.set()
             return launches
 
-    monkeypatch.setattr(loop, "Hosted", Noting)
-    monkeypatch.setattr(calls, "compile_kernel", Together(calls.compile_kernel, ValueError("bad")))
+    monkeypatch.setattr(event_loop, "ThreadPoolDriver", Noting)
+    monkeypatch.setattr(kernel_calls, "compile_kernel", Together(kernel_calls.compile_kernel, ValueError("bad")))
     with pytest.raises(et.RunError, match=r"line 4: C\[i,j\] = sum\[k\] .*: ValueError: bad"):
         et.compile(GEMM)(A=X, B=X, arena="128KiB", workers=2)
     assert over == [False] and len(ended) == len(begun) - 1 > 0
@@ -121,7 +121,7 @@ def test_a_file_that_shrinks_during_the_run(tmp_path, monkeypatch):
             os.truncate(path, 4096)
             return self.compile_kernel(einsum, extents, mode, by_blas)
 
-    monkeypatch.setattr(calls, "compile_kernel", Shrinks(calls.compile_kernel, None))
+    monkeypatch.setattr(kernel_calls, "compile_kernel", Shrinks(kernel_calls.compile_kernel, None))
     with pytest.raises(et.StoreError, match=r"reading 'A': .*x\.npy"):
         plan.run()
     assert os.listdir(tmp_path) == ["x.npy"]
@@ -130,7 +130,7 @@ def test_a_file_that_shrinks_during_the_run(tmp_path, monkeypatch):
 def test_a_run_after_a_failed_one_is_right(monkeypatch):
     program = et.compile(GEMM)
     with monkeypatch.context() as patch:
-        patch.setattr(calls, "compile_kernel", FailsLater(calls.compile_kernel, ValueError()))
+        patch.setattr(kernel_calls, "compile_kernel", FailsLater(kernel_calls.compile_kernel, ValueError()))
         with pytest.raises(et.RunError):
             program(A=X, B=X, arena="128KiB")
     A = np.arange(12, dtype=np.float32).reshape(3, 4)

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import einturnip as et
-from einturnip.core.settings import parse_size
-from einturnip.stores.temporary import default_directory
+from einturnip.core.units import parse_size
+from einturnip.storage.io.unpublished_file import default_directory
 from tests.robustness.measuring import cached_nbytes, measured
 from tests.robustness.programs import ATTENTION, ENVIRONMENT, GEMM, SOFTMAX
 
@@ -116,13 +116,13 @@ def test_python_allocates_little_while_ops_run(monkeypatch):
     """What lives on Python's heap at once during the run is some hundred bytes an op, not tiles."""
     import tracemalloc
 
-    from einturnip import pipeline
+    from einturnip import compiler
 
     A = random(600, 600)
     plan = et.compile(GEMM).plan(A=A, B=A, arena="512KiB", out={"C": np.empty((600, 600), np.float32)})
     plan.run()  # kernels are compiled and kept
     peaks = []
-    run_ops = pipeline.run_ops
+    run_ops = compiler.run_ops
 
     def traced(graph, *arguments):
         tracemalloc.start()
@@ -133,7 +133,7 @@ def test_python_allocates_little_while_ops_run(monkeypatch):
         finally:
             tracemalloc.stop()
 
-    monkeypatch.setattr(pipeline, "run_ops", traced)
+    monkeypatch.setattr(compiler, "run_ops", traced)
     plan.run()
     ((peak, n_ops),) = peaks
     assert n_ops > 500

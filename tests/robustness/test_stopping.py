@@ -77,7 +77,7 @@ main()
     ("module", "name", "number"),
     [
         ("api.inputs", "compile_path", signal.SIGINT),
-        ("pipeline", "bind", signal.SIGTERM),
+        ("compiler", "bind", signal.SIGTERM),
         ("api.jobs", "plan_job", signal.SIGINT),
         ("api.jobs", "Job._open_sinks", signal.SIGTERM),
     ],

@@ -12,17 +12,17 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from einturnip import pipeline
+from einturnip import compiler
+from einturnip.compiler import Options, PlannedProgram, bind, execute, make_plan
 from einturnip.core.errors import CapacityError
 from einturnip.eingraph.types import EinGraph
 from einturnip.lang import compile_text
-from einturnip.lang.types import Input
+from einturnip.lang.program import InputDef
 from einturnip.memgraph.types import MemGraph
-from einturnip.pipeline import Options, Planned, bind, execute, make_plan
 from einturnip.planner import canonical
-from einturnip.runtime.loop import Ended, Trace, drive
-from einturnip.runtime.state import State
-from einturnip.stores.arrays import array_sink, array_source
+from einturnip.runtime.host.event_loop import OpEnded, RunTrace, drive
+from einturnip.runtime.scheduler.state_machine import SchedulerState
+from einturnip.storage.arrays import array_sink, array_source
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Pick = Callable[[int], int]
@@ -189,7 +189,7 @@ def data(name: str) -> tuple[EinGraph, dict[str, Array]]:
     return bind(program, sources(arrays), {}), arrays
 
 
-def _drawn(rng: np.random.Generator, name: str, tensor: Input) -> Array:
+def _drawn(rng: np.random.Generator, name: str, tensor: InputDef) -> Array:
     line = next(line for line in PROGRAMS[name].splitlines() if line.startswith(f"input {tensor.name} :"))
     shape = [SIZES[name][axis.strip()] for axis in line.partition("[")[2].rstrip("]").split(",")]
     dtype = tensor.dtype.numpy
@@ -214,10 +214,10 @@ class Drawn:
     def start(self, op: int) -> None:
         self.under_way.append(op)
 
-    def wait(self, timeout: float) -> Ended:
+    def wait(self, timeout: float) -> OpEnded:
         op = self.under_way.pop(self.pick(len(self.under_way)))
         self.execute(op)
-        return Ended(op, 0, 0.0, 0.0, None)
+        return OpEnded(op, 0, 0.0, 0.0, None)
 
     def now(self) -> float:
         return 0.0
@@ -231,17 +231,17 @@ def scheduled(pick: Pick) -> Iterator[None]:
     """Runs go by drawn schedules."""
 
     def run_ops(
-        graph: MemGraph, state: State, execute: Callable[[int], None], describe: Any, threads: Any, *_: Any
-    ) -> Trace:
+        graph: MemGraph, state: SchedulerState, execute: Callable[[int], None], describe: Any, threads: Any, *_: Any
+    ) -> RunTrace:
         state.rank = [random.Random(pick(1 << 20)).random() for _ in range(len(graph))]  # type: ignore[assignment]
         return drive(state, Drawn(execute, pick), describe, 1)
 
-    with mock.patch.object(pipeline, "run_ops", run_ops):
+    with mock.patch.object(compiler, "run_ops", run_ops):
         yield
 
 
 @cache
-def planned(name: str, **options: Any) -> Planned:
+def planned(name: str, **options: Any) -> PlannedProgram:
     graph, arrays = data(name)
     with mock.patch.object(canonical, "LEAST", 1 << 20):  # so that programs this small have many tiles
         return make_plan(graph, sources(arrays), {}, Options(**options))

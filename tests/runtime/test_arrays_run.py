@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import einturnip as et
-from einturnip.api import plan_cache, ready
-from einturnip.runtime.arrays_run import ArraysRun, part
+from einturnip.api import plan_cache, prepared_plan
+from einturnip.runtime.host.threaded_plan import ThreadedPlan, without_ops
 from tests.runtime.interrupting import calls_made
 
 ARENA = "8MiB"
@@ -24,7 +24,7 @@ def runs(monkeypatch):
     plan_cache.forget()
     made = {}
 
-    class Counted(ArraysRun):
+    class Counted(ThreadedPlan):
         def __init__(self, *arguments):
             super().__init__(*arguments)
             made[id(self)] = 0
@@ -33,7 +33,7 @@ def runs(monkeypatch):
             made[id(self)] += 1
             return super().run(*arguments)
 
-    monkeypatch.setattr(ready, "ArraysRun", Counted)
+    monkeypatch.setattr(prepared_plan, "ThreadedPlan", Counted)
     return made
 
 
@@ -230,7 +230,7 @@ ELSEWHERE = {4, 5}
 
 @given(OPS, st.lists(st.booleans(), min_size=12, max_size=12))
 def test_ops_wait_for_whom_they_meet_and_no_others(ops, left_out):
-    found = part(Graph(ops), left_out[: len(ops)], ELSEWHERE.__contains__)
+    found = without_ops(Graph(ops), left_out[: len(ops)], ELSEWHERE.__contains__)
     stays = [op for op, out in zip(ops, left_out, strict=False) if not out]
     assert [ops[i] for i in found.ops] == stays
     before = []

@@ -7,19 +7,19 @@ from types import SimpleNamespace
 
 import pytest
 
-from einturnip.runtime import blas_share
-from einturnip.runtime.blas_share import BlasShare, others_running
+from einturnip.runtime.host import blas_threads
+from einturnip.runtime.host.blas_threads import BlasThreadChoice, others_running
 from tests.devices.blas import blas_thread_count
 
 
 def test_threads_follow_what_the_machine_shows(monkeypatch: pytest.MonkeyPatch) -> None:
     running = [3]
-    monkeypatch.setattr(blas_share, "others_running", lambda: running[0])
+    monkeypatch.setattr(blas_threads, "others_running", lambda: running[0])
     monkeypatch.setattr(os, "cpu_count", lambda: 4)
     clock = SimpleNamespace(elapsed=0.0, ran=0.0)
     clock.perf_counter, clock.thread_time = lambda: clock.elapsed, lambda: clock.ran
-    monkeypatch.setattr(blas_share, "time", clock)
-    share, before = BlasShare(2, 1.0), blas_thread_count()
+    monkeypatch.setattr(blas_threads, "time", clock)
+    share, before = BlasThreadChoice(2, 1.0), blas_thread_count()
     with share.step():
         assert blas_thread_count() == 1
     running[0] = 2
@@ -34,7 +34,7 @@ def test_threads_follow_what_the_machine_shows(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_short_steps_do_not_look() -> None:
-    share = BlasShare(8, 1e-5)
+    share = BlasThreadChoice(8, 1e-5)
     with share.step():
         assert share.threads == 1 and blas_thread_count() == 1
     assert others_running() >= 0

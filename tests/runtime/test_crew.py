@@ -10,8 +10,8 @@ import pytest
 
 import einturnip as et
 from einturnip.memgraph.types import Lane
-from einturnip.runtime import crew as crews
-from einturnip.runtime.crew import Crew
+from einturnip.runtime.host import worker_pool as crews
+from einturnip.runtime.host.worker_pool import WorkerPool
 
 
 @pytest.fixture(autouse=True)
@@ -25,12 +25,12 @@ def _none_waiting() -> Iterator[None]:
 
 def test_a_crew_waits_and_is_taken_once() -> None:
     threads = {lane: 1 for lane in Lane}
-    first, second = Crew.waiting(threads), Crew.waiting(threads)
+    first, second = WorkerPool.waiting(threads), WorkerPool.waiting(threads)
     assert first is not second
     first.leave()
     second.leave()  # one waits, the other ends
-    assert Crew.waiting(threads) is first
-    assert Crew.waiting({lane: 2 for lane in Lane}) is not first
+    assert WorkerPool.waiting(threads) is first
+    assert WorkerPool.waiting({lane: 2 for lane in Lane}) is not first
     first.leave()
 
 

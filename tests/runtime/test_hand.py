@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
-from einturnip.core.dtypes import F64, I64
-from einturnip.core.einsum import Key
+from einturnip.compiler import Options, execute, make_plan
 from einturnip.core.errors import CapacityError, OutOfRange
-from einturnip.core.scalar import Operand
 from einturnip.eingraph.types import EinGraph
-from einturnip.pipeline import Options, execute, make_plan
-from einturnip.stores.arrays import ArraySink, array_source
+from einturnip.ir.dtypes import F64, I64
+from einturnip.ir.einsum import Key
+from einturnip.ir.scalar import OperandRef
+from einturnip.storage.arrays import ArraySink, array_source
 from tests.taskgraph.graphs import Arrays, Maker, arrays, graphs, reference
 
 
@@ -48,8 +48,8 @@ def test_a_run_gives_what_the_graph_means(graph: EinGraph, tight: bool) -> None:
 def test_an_index_out_of_range_names_its_statement(arena: int) -> None:
     make = Maker()
     table, ids = make.input(50, 8), make.input(40, dtype=I64)
-    key = (Key(2, Operand(1, I64)),)
-    rows = make.einsum((40, 8, 50), 2, [(table, (2, 1)), (ids, (0,))], "pick", key, Operand(0, F64))
+    key = (Key(2, OperandRef(1, I64)),)
+    rows = make.einsum((40, 8, 50), 2, [(table, (2, 1)), (ids, (0,))], "pick", key, OperandRef(0, F64))
     graph = make.graph(rows)
     inputs = arrays(graph)
     inputs["in1"] = np.arange(40)

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import einturnip as et
-from einturnip.runtime import execute
-from einturnip.runtime.in_place import InPlace
+from einturnip.runtime.host import executor
+from einturnip.runtime.host.zero_copy import ZeroCopyTiles
 
 ADD = et.compile("input A : f64[i,j], B : f64[i,j]\nZ[i,j] = A[i,j] + 2 * B[i,j]\noutput Z\n")
 PRODUCT = et.compile("input A : f64[i,k], B : f64[k,j]\nZ[i,j] = A[i,k] * B[k,j]\noutput Z\n")
@@ -31,14 +31,14 @@ def copied(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The kinds of the transfers that copied."""
     kinds: list[str] = []
 
-    class Watched(InPlace):
+    class Watched(ZeroCopyTiles):
         def there(self, op: Any) -> bool:
             found = super().there(op)
             if not found:
                 kinds.append(op.kind.name)
             return found
 
-    monkeypatch.setattr(execute, "InPlace", Watched)
+    monkeypatch.setattr(executor, "ZeroCopyTiles", Watched)
     return kinds
 
 

@@ -12,35 +12,35 @@ from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
 import einturnip
-from einturnip.core.dtypes import BOOL, F32
-from einturnip.core.einsum import Einsum
+from einturnip.compiler import Options, PlannedProgram, execute
 from einturnip.core.errors import CapacityError
-from einturnip.core.machine import Machine
-from einturnip.core.region import Region
-from einturnip.core.scalar import Const, Label, Operand
-from einturnip.decomp import build as decomp_build
-from einturnip.decomp import check as decomp_check
-from einturnip.decomp import evaluate as decomp_values
-from einturnip.decomp.eindecomp import eindecomp
-from einturnip.decomp.types import Decomposition
-from einturnip.eingraph.forms import Forms
-from einturnip.eingraph.fusion import fuse
+from einturnip.cost.machine import Machine
+from einturnip.eingraph.fusion.fuse import fuse
+from einturnip.eingraph.interning import EinsumInterner
 from einturnip.eingraph.types import EinGraph, EinsumNode, InputNode
+from einturnip.ir.dtypes import BOOL, F32
+from einturnip.ir.einsum import Einsum
+from einturnip.ir.region import Region
+from einturnip.ir.scalar import LabelValue, OperandRef, ScalarConst
 from einturnip.memgraph import build as memgraph_build
 from einturnip.memgraph import check as memgraph_check
 from einturnip.memgraph import evaluate as memgraph_values
-from einturnip.pipeline import Options, Planned, execute
-from einturnip.planner import forms
+from einturnip.planner import variants
 from einturnip.planner.plan import plan
-from einturnip.planner.price import predict
-from einturnip.runtime.policies import policy
-from einturnip.stores.arrays import ArraySink, array_source
+from einturnip.planner.predict import predict
+from einturnip.runtime.scheduler.policies import policy
+from einturnip.storage.arrays import ArraySink, array_source
 from einturnip.taskgraph import build as taskgraph_build
 from einturnip.taskgraph import check as taskgraph_check
 from einturnip.taskgraph import evaluate as taskgraph_values
 from einturnip.taskgraph.types import TaskGraph, TaskKind
-from einturnip.testing import Case, assert_agrees, evaluate, programs
-from tests.codegen.regions import CASES, Made, attention, call, einsum
+from einturnip.testing import DrawnCase, assert_agrees, evaluate, programs
+from einturnip.tiling import build as decomp_build
+from einturnip.tiling import check as decomp_check
+from einturnip.tiling import evaluate as decomp_values
+from einturnip.tiling.eindecomp import eindecomp
+from einturnip.tiling.types import Decomposition
+from tests.kernels.regions import CASES, Made, attention, call, einsum
 
 Array = np.ndarray[Any, np.dtype[Any]]
 MACHINE = Machine(workers=2)
@@ -53,7 +53,7 @@ def graph_of(made: Made) -> tuple[EinGraph, dict[str, Array]]:
     stored = zip(inputs.items(), region.dtypes, strict=True)
     nodes: list[Any] = [InputNode(name, x.shape, dtype, 1) for (name, x), dtype in stored]
     nodes.append(EinsumNode("R", region, tuple(range(len(inputs))), 2))
-    labels, result = "abcdefg"[: region.n_out], Operand(0, region.dtype)
+    labels, result = "abcdefg"[: region.n_out], OperandRef(0, region.dtype)
     twice = einsum(labels, region.n_out, region.shape, [labels], [region.dtype], call("add", result, result))
     nodes.append(EinsumNode("T", twice, (len(inputs),), 3))
     return EinGraph(tuple(nodes), (("R", len(inputs)), ("T", len(inputs) + 1)), "hand.ein"), inputs
@@ -79,7 +79,7 @@ def tasks(decomposition: Decomposition) -> TaskGraph:
     return graph
 
 
-def run(graph: EinGraph, inputs: dict[str, Array], arena: int) -> tuple[dict[str, Array], Planned]:
+def run(graph: EinGraph, inputs: dict[str, Array], arena: int) -> tuple[dict[str, Array], PlannedProgram]:
     sources = {name: array_source(array, name) for name, array in inputs.items()}
     nodes = [(name, graph.nodes[i]) for name, i in graph.outputs]
     results = {name: np.zeros(node.shape, node.dtype.numpy) for name, node in nodes}
@@ -89,7 +89,7 @@ def run(graph: EinGraph, inputs: dict[str, Array], arena: int) -> tuple[dict[str
     memgraph_check.check(lowered.memgraph)
     prediction = predict(lowered.memgraph, MACHINE, policy(options.policy))
     targets = {name: name for name in sinks}
-    planned = Planned(graph, lowered.memgraph, prediction, lowered.budget, MACHINE, sources, targets)
+    planned = PlannedProgram(graph, lowered.memgraph, prediction, lowered.budget, MACHINE, sources, targets)
     execute(planned, sources, sinks, options)
     return results, planned
 
@@ -153,8 +153,8 @@ def test_tiles_that_a_mask_empties_are_not_made() -> None:
 
 def test_an_einsum_under_a_mask() -> None:
     """y[i] = sum[j] where(j < i - 4, x[i, j], 0): tiles above the diagonal are not made, one in each row is."""
-    below = call("lt", Label(1), call("sub", Label(0), Const(4, Label(0).dtype)), dtype=BOOL)
-    join = call("where", below, Operand(0, F32), Const(0.0, F32))
+    below = call("lt", LabelValue(1), call("sub", LabelValue(0), ScalarConst(4, LabelValue(0).dtype)), dtype=BOOL)
+    join = call("where", below, OperandRef(0, F32), ScalarConst(0.0, F32))
     node = EinsumNode("Y", einsum("ij", 1, (16, 16), ["ij"], [F32], join, "sum"), (0,), 2)
     graph = EinGraph((InputNode("X", (16, 16), F32, 1), node), (("Y", 1),), "hand.ein")
     assert isinstance(node.einsum, Einsum)
@@ -171,20 +171,22 @@ def test_an_einsum_under_a_mask() -> None:
 # --- programs, fused wherever a law allows it -------------------------------------------------------------------------
 
 
-def fuse_all(graph: EinGraph, forms: Forms, memory: int | None, rows: bool) -> EinGraph:
+def fuse_all(graph: EinGraph, forms: EinsumInterner, memory: int | None, rows: bool) -> EinGraph:
     return fuse(graph, forms, memory, 0, rows)
 
 
-def fused_only(planned: forms.Planning, fused: EinGraph, apart: EinGraph, limit: int | None, *_: Any) -> forms.Formed:
-    return forms.Formed(fused, *planned(fused, math.inf), limit)
+def fused_only(
+    planned: variants.Planning, fused: EinGraph, apart: EinGraph, limit: int | None, *_: Any
+) -> variants.PlannedVariant:
+    return variants.PlannedVariant(fused, *planned(fused, math.inf), limit)
 
 
 @pytest.mark.parametrize("arena", [None, 1])
 @given(case=programs())
-def test_drawn_programs_fused(arena: int | None, case: Case) -> None:
+def test_drawn_programs_fused(arena: int | None, case: DrawnCase) -> None:
     note(case.text)
     expected = evaluate(case.program, case.inputs, case.dims)
-    with mock.patch.multiple(forms, fuse=fuse_all, _fused_or_not=fused_only):
+    with mock.patch.multiple(variants, fuse=fuse_all, _fused_or_not=fused_only):
         program = einturnip.compile(case.text, dims=case.dims)
         try:
             plan = program.plan(arena=arena, workers=2, data=case.inputs)
@@ -212,10 +214,10 @@ def test_programs_fused(name: str, arena: str) -> None:
     rng = np.random.default_rng(0)
     inputs = {"A": rng.integers(-3, 4, (150, 16)) / 4, "B": rng.integers(-3, 4, (150, 16)) / 4}
     program = einturnip.compile(text)
-    with mock.patch.object(forms, "_fused_or_not", fused_only):
+    with mock.patch.object(variants, "_fused_or_not", fused_only):
         plan = program.plan(arena=arena, workers=2, data=inputs)
     fused = any(isinstance(getattr(n, "einsum", None), Region) for n in plan._job.planned.graph.nodes)
-    with mock.patch.object(forms, "fuse", lambda graph, *_, **__: graph):
+    with mock.patch.object(variants, "fuse", lambda graph, *_, **__: graph):
         expected = program.plan(arena="8MiB", workers=2, data=inputs).run()["O"]
     np.testing.assert_allclose(plan.run()["O"], expected, rtol=1e-10)
     assert fused or name in ("variance", "softmax")

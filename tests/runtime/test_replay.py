@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from einturnip.core.errors import BindError
 from einturnip.memgraph.types import Lane, MemGraph
-from einturnip.runtime.loop import Ended, drive
-from einturnip.runtime.policies import POLICIES
-from einturnip.runtime.replay import Replay, check_events, digest
-from einturnip.runtime.state import State
+from einturnip.runtime.host.event_loop import OpEnded, drive
+from einturnip.runtime.scheduler.policies import POLICIES
+from einturnip.runtime.scheduler.replay import ReplayState, check_events, digest
+from einturnip.runtime.scheduler.state_machine import SchedulerState
 from tests.memgraph.cases import PROGRAMS
 from tests.memgraph.test_build import tight
 
@@ -34,8 +34,8 @@ class Drawn:
     def start(self, op: int) -> None:
         self.under_way.append(op)
 
-    def wait(self, timeout: float) -> Ended:
-        return Ended(self.under_way.pop(self.random.randrange(len(self.under_way))), 0, 0.0, 0.0, None)
+    def wait(self, timeout: float) -> OpEnded:
+        return OpEnded(self.under_way.pop(self.random.randrange(len(self.under_way))), 0, 0.0, 0.0, None)
 
     def now(self) -> float:
         return 0.0
@@ -44,19 +44,19 @@ class Drawn:
         pass
 
 
-def events(state: State, seed: int) -> list[int]:
+def events(state: SchedulerState, seed: int) -> list[int]:
     return list(drive(state, Drawn(seed), str, 3).events)
 
 
 def recorded(graph: MemGraph, seed: int) -> list[int]:
-    return events(State(graph, POLICIES["random"](graph), SLOTS), seed)
+    return events(SchedulerState(graph, POLICIES["random"](graph), SLOTS), seed)
 
 
 @given(names, seeds, seeds)
 def test_whatever_ends_first_the_schedule_is_the_recorded_one(name: str, seed: int, other: int) -> None:
     graph = tight(name)
     first = recorded(graph, seed)
-    assert events(Replay(graph, SLOTS, first), other) == first
+    assert events(ReplayState(graph, SLOTS, first), other) == first
 
 
 @given(names, seeds, st.data())

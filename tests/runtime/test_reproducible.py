@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 from einturnip.core.errors import CapacityError
 from einturnip.eingraph.types import EinsumNode
 from einturnip.memgraph.types import OpKind
-from einturnip.stores.arrays import array_source
-from einturnip.stores.open import open_source
+from einturnip.storage.arrays import array_source
+from einturnip.storage.open import open_source
 from einturnip.taskgraph.types import TaskKind
 from tests.runtime.reproducible_cases import PROGRAMS, bits, budgets, data, planned, reference, sources
 
@@ -56,8 +56,8 @@ def test_fifty_schedules_five_budgets_three_numbers_of_workers(name: str, budget
 
 def test_the_programs_spill_and_have_kernels_of_every_sort() -> None:
     """What the checks above look at is worth looking at."""
-    from einturnip.codegen.contraction import ContractionKernel
-    from einturnip.codegen.kernels import machine_code
+    from einturnip.kernels.blas.contraction import ContractionKernel
+    from einturnip.kernels.select import machine_code
 
     spilled, sorts = set(), set()
     for name in PROGRAMS:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from einturnip.memgraph.types import Lane, OpKind
-from einturnip.runtime.state import State
+from einturnip.runtime.scheduler.state_machine import SchedulerState
 
 MOST = 24
 SLOTS = st.lists(st.integers(1, 3), min_size=3, max_size=3)
@@ -55,7 +55,7 @@ class Scheduler(RuleBasedStateMachine):
         self.graph, self.slots = graph, dict(zip(Lane, slots, strict=True))
         self.after = [{*graph.after[a:b].tolist()} for a, b in zip(graph.after_ptr, graph.after_ptr[1:], strict=False)]
         self.lanes = [OpKind(kind).lane for kind in graph.kind]
-        self.state = State(graph, self.ranks, self.slots, None, self.in_order)  # type: ignore[arg-type]
+        self.state = SchedulerState(graph, self.ranks, self.slots, None, self.in_order)  # type: ignore[arg-type]
         self.begun: list[int] = []
         self.ended: set[int] = set()
         self.launched(self.state.start())

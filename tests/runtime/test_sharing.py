@@ -9,18 +9,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import einturnip as et
-from einturnip.api import plan_cache, ready
-from einturnip.codegen import kernels
-from einturnip.codegen.native import library
-from einturnip.codegen.parts import spans
+from einturnip.api import plan_cache, prepared_plan
+from einturnip.kernels import select
+from einturnip.kernels.llvm import code_cache
+from einturnip.kernels.parallel_parts import spans
 from einturnip.memgraph.types import Lane, OpKind
-from einturnip.runtime import compiling, sharing
-from einturnip.runtime.arrays_run import ArraysRun, Part, in_turn, merged
+from einturnip.runtime.host import compilation, parallel_kernels
+from einturnip.runtime.host.threaded_plan import OpGroup, ThreadedPlan, is_sequential, merge_parallel_ops
 from tests.runtime.interrupting import calls_made
 
 ARENA = "64MiB"
 pytest.importorskip("llvmlite")
-if not library.available():
+if not code_cache.available():
     pytest.skip("no machine code on this kind of machine", allow_module_level=True)
 
 
@@ -29,21 +29,21 @@ def runs(tmp_path_factory, monkeypatch):
     """The runs that were made ready. Whatever can be compiled is at once, and cut in parts however short it is."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.getbasetemp() / "cache"))
     for name in ("WORTH_LOADING", "STARTING", "COMPILING"):
-        monkeypatch.setattr(compiling, name, 0.0)
-    monkeypatch.setattr(sharing, "LEAST_SECONDS", 1e-9)
+        monkeypatch.setattr(compilation, name, 0.0)
+    monkeypatch.setattr(parallel_kernels, "LEAST_SECONDS", 1e-9)
     made = []
 
-    class Noted(ArraysRun):
+    class Noted(ThreadedPlan):
         def __init__(self, *arguments):
             super().__init__(*arguments)
             made.append(self)
 
-    monkeypatch.setattr(ready, "ArraysRun", Noted)
+    monkeypatch.setattr(prepared_plan, "ThreadedPlan", Noted)
     plan_cache.forget()
     yield made
     plan_cache.forget()
-    library.forget()
-    kernels.forget()
+    code_cache.forget()
+    select.forget()
 
 
 def numbers(seed, *shape):
@@ -214,7 +214,7 @@ def test_what_fails_in_turn_is_run_at_length(runs, monkeypatch):
         raise ValueError("no reason")
 
     with monkeypatch.context() as now:
-        now.setattr(sharing.Shared, "run", fails)
+        now.setattr(parallel_kernels.ParallelOps, "run", fails)
         for _ in range(2):
             assert (compiled(**given, arena=ARENA, workers=2)["Z"] == right(**given)).all()
     assert asked and (compiled(**given, arena=ARENA, workers=2)["Z"] == right(**given)).all()
@@ -239,8 +239,8 @@ def test_ops_are_run_in_turn_where_no_two_could_run_together(before, shared):
         ended.append(set(direct).union(*(ended[p] for p in direct)))
     alone = [k for k in range(n) if k not in shared]
     wanted = all(p in ended[k] for k in alone for p in alone if p < k)
-    found = Part(tuple(range(n)), *columns, np.cumsum([0, *map(len, waits)]), after)
-    assert in_turn(found, shared) == wanted
+    found = OpGroup(tuple(range(n)), *columns, np.cumsum([0, *map(len, waits)]), after)
+    assert is_sequential(found, shared) == wanted
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.sets(st.integers(0, 11))), max_size=12))
@@ -250,9 +250,9 @@ def test_what_is_run_as_one_waits_for_all_that_its_ops_did(ops):
     ptr = np.cumsum([0, *map(len, waits)])
     kind, unit = np.full(len(ops), OpKind.KERNEL, np.uint8), np.full(len(ops), -1, np.int32)
     after = np.array([p for w in waits for p in w], np.int32)
-    before = Part(tuple(range(len(ops))), kind, unit, np.ones(len(ops)), ptr, after)
-    groups = sharing.alike(kind.tolist(), waits, nodes.__getitem__)
-    found, rows = merged(before, groups, 2)
+    before = OpGroup(tuple(range(len(ops))), kind, unit, np.ones(len(ops)), ptr, after)
+    groups = parallel_kernels.parallel_groups(kind.tolist(), waits, nodes.__getitem__)
+    found, rows = merge_parallel_ops(before, groups, 2)
     assert sorted(k for row in rows for k in row) == list(range(len(ops)))
     place = {k: new for new, row in enumerate(rows) for k in row}
     for new, row in enumerate(rows):

@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from einturnip.cli.plan import command as plan
-from einturnip.core.described import described, machine_names
 from einturnip.core.errors import BindError
+from einturnip.cost.described_machines import described, machine_names
 from einturnip.memgraph.policies.price import priced
 from einturnip.memgraph.types import Lane, MemGraph
-from einturnip.runtime.dispatch import DISPATCHERS, double_buffered, fixed, free_order, list_scheduled
-from einturnip.runtime.virtual import CAUSES, Noise, lanes_of, simulate_on
+from einturnip.runtime.simulate.dispatch import DISPATCHERS, double_buffered, fixed, free_order, list_scheduled
+from einturnip.runtime.simulate.simulator import CAUSES, TimingNoise, lanes_of, simulate_on
 from tests.memgraph.cases import PROGRAMS
 from tests.memgraph.test_build import tight
 
@@ -36,7 +36,7 @@ def test_every_dispatch_runs_all_in_a_legal_order(
     name: str, machine: str, dispatcher: str, jitter: float, seed: int
 ) -> None:
     graph, target = ready(name, machine), described(machine)
-    found = simulate_on(graph, target, DISPATCHERS[dispatcher], Noise(jitter, jitter, seed))
+    found = simulate_on(graph, target, DISPATCHERS[dispatcher], TimingNoise(jitter, jitter, seed))
     begin, end = found.ran.begin, found.ran.end
     assert sorted(found.ran.order) == list(range(len(graph)))
     assert all(end[p] <= begin[op.id] for op in graph for p in op.after)
@@ -56,7 +56,7 @@ def test_every_dispatch_runs_all_in_a_legal_order(
 @given(names)
 def test_in_fixed_order_each_lane_begins_its_ops_as_planned(name: str) -> None:
     graph = ready(name)
-    found = simulate_on(graph, described("p100"), fixed, Noise(1.0, 1.0, 3))
+    found = simulate_on(graph, described("p100"), fixed, TimingNoise(1.0, 1.0, 3))
     lanes = lanes_of(graph, described("p100"))[1]
     for lane in set(lanes.tolist()):
         begins = np.array(found.ran.begin)[lanes == lane]
@@ -73,12 +73,12 @@ def test_without_noise_list_scheduling_is_free_order(name: str) -> None:
 
 def test_noise_keeps_the_mean_and_is_the_seeds_alone() -> None:
     graph = ready("chain")
-    drawn = [Noise(1.0, 0.0, seed).applied(graph) / graph.seconds for seed in range(200)]
+    drawn = [TimingNoise(1.0, 0.0, seed).applied(graph) / graph.seconds for seed in range(200)]
     lanes = lanes_of(graph, described("p100"))[1]
     moving = lanes != Lane.COMPUTE
     assert abs(np.mean([d[moving].mean() for d in drawn]) - 1) < 0.05
     assert all((d[~moving] == 1).all() for d in drawn)
-    assert (Noise(1.0, 0.0, 7).applied(graph) == Noise(1.0, 0.0, 7).applied(graph)).all()
+    assert (TimingNoise(1.0, 0.0, 7).applied(graph) == TimingNoise(1.0, 0.0, 7).applied(graph)).all()
 
 
 def test_a_chain_on_one_link_takes_what_its_parts_take() -> None:

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from einturnip.core.errors import Interrupted, RunError
 from einturnip.memgraph.types import Lane
-from einturnip.runtime.loop import run_ops
-from einturnip.runtime.policies import POLICIES
-from einturnip.runtime.simulate import Cores, simulate
-from einturnip.runtime.state import State
+from einturnip.runtime.host.event_loop import run_ops
+from einturnip.runtime.scheduler.policies import POLICIES
+from einturnip.runtime.scheduler.state_machine import SchedulerState
+from einturnip.runtime.simulate.virtual_clock import SharedCores, simulate
 from tests.memgraph.cases import PROGRAMS
 from tests.memgraph.test_build import tight
 
@@ -25,7 +25,7 @@ SLOTS = {Lane.COMPUTE: 2, Lane.IN: 2, Lane.OUT: 1}
 @given(names, st.sampled_from(sorted(POLICIES)), st.data())
 def test_any_order_of_completion_runs_all(name: str, policy: str, data: st.DataObject) -> None:
     graph = tight(name)
-    state = State(graph, POLICIES[policy](graph), SLOTS)
+    state = SchedulerState(graph, POLICIES[policy](graph), SLOTS)
     running = state.start()
     ended: set[int] = set()
     while running:
@@ -55,7 +55,7 @@ def test_ops_share_the_cores(name: str, delays: list[float], number: int, asked:
     graph = tight(name)
     rank, seconds = POLICIES["critical-path"], [delays[op % len(delays)] for op in range(len(graph))]
     alone, _ = simulate(graph, rank, SLOTS, seconds.__getitem__)
-    shared, order = simulate(graph, rank, SLOTS, seconds.__getitem__, Cores(number, [asked] * len(graph)))
+    shared, order = simulate(graph, rank, SLOTS, seconds.__getitem__, SharedCores(number, [asked] * len(graph)))
     busy = sum(asked * x for x in seconds) / number
     assert sorted(order) == list(range(len(graph)))
     assert shared >= busy * (1 - 1e-9)
@@ -74,7 +74,7 @@ def test_transfers_by_workers_leave_their_lanes_to_others(name: str) -> None:
 
 def run(execute: object, stop: threading.Event | None = None) -> object:
     graph = tight("chain")
-    state = State(graph, POLICIES["fixed"](graph), SLOTS)
+    state = SchedulerState(graph, POLICIES["fixed"](graph), SLOTS)
     return run_ops(graph, state, execute, lambda op: f"op {op}", SLOTS, None, stop)  # type: ignore[arg-type]
 
 

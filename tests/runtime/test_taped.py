@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 
 import einturnip as et
 from einturnip.api import plan_cache
-from einturnip.codegen import kernels
-from einturnip.codegen.native import library
-from einturnip.runtime import compiling, small
-from einturnip.runtime.taped import PLAYER, Tape
+from einturnip.kernels import select
+from einturnip.kernels.llvm import code_cache
+from einturnip.runtime.host import compilation, inline_plan
+from einturnip.runtime.host.command_lists import PLAYER, OpCommandList
 
 pytest.importorskip("llvmlite")
-if not library.available():
+if not code_cache.available():
     pytest.skip("no machine code on this kind of machine", allow_module_level=True)
 
 
@@ -23,28 +23,28 @@ if not library.available():
 def played(tmp_path_factory, monkeypatch):
     """How many ops each tape that is made has."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.getbasetemp() / "cache"))
-    library.prepare([PLAYER])
-    assert library.find(PLAYER) is not None
+    code_cache.prepare([PLAYER])
+    assert code_cache.find(PLAYER) is not None
     made = []
 
-    class Noted(Tape):
+    class Noted(OpCommandList):
         def __init__(self, taped, *others):
             super().__init__(taped, *others)
             made.append(len(taped))
 
-    monkeypatch.setattr(small, "Tape", Noted)
+    monkeypatch.setattr(inline_plan, "OpCommandList", Noted)
     plan_cache.forget()
     yield made
     plan_cache.forget()
-    library.forget()
-    kernels.forget()
+    code_cache.forget()
+    select.forget()
 
 
 @pytest.fixture(params=[False, True], ids=["NumPy", "machine code"])
 def compiled(request, monkeypatch):
     """Whether whatever can be compiled is, at once."""
     for name in ("WORTH_LOADING", "STARTING", "COMPILING") if request.param else ():
-        monkeypatch.setattr(compiling, name, 0.0)
+        monkeypatch.setattr(compilation, name, 0.0)
     return request.param
 
 
@@ -135,7 +135,7 @@ def test_what_happened_is_told_of_the_op_that_it_happened_in(played):
         plan_cache.forget()
         with pytest.MonkeyPatch.context() as now:
             if not taped:
-                now.setattr(small.library, "find", lambda _: None)
+                now.setattr(inline_plan.code_cache, "find", lambda _: None)
             found = [program(A=A, B=1e120 * B, C=C) for A, C in cases for _ in range(3)]
         told.append([(r.report.warnings, r["Z"].tobytes()) for r in found])
     assert played and told[0] == told[1] and len({str(warnings) for warnings, _ in told[0]}) > 2

@@ -20,10 +20,10 @@ from hypothesis import strategies as st
 import einturnip as et
 from einturnip.api import checkpoints
 from einturnip.cli.main import run as command
-from einturnip.core.dtypes import DTYPES
 from einturnip.core.errors import StoreError
-from einturnip.core.unfinished import temporary_path
-from einturnip.stores.arrays import array_source
+from einturnip.core.unfinished_files import temporary_path
+from einturnip.ir.dtypes import DTYPES
+from einturnip.storage.arrays import array_source
 
 TEXT = "state W : f64[4] = 1\nstate k : i64 = 0\ninput x : f64[4]\nW[i] <- 2 * W[i] + x[i]\nk <- k + 1\noutput k\n"
 X = np.arange(4.0)
@@ -191,7 +191,7 @@ KILLED = """
 import os, signal, sys
 import numpy as np
 from einturnip.api import checkpoints
-from einturnip.stores.arrays import array_source
+from einturnip.storage.arrays import array_source
 checkpoints._sync = lambda folder: os.kill(os.getpid(), signal.SIGKILL)
 checkpoints.save(checkpoints.Path(sys.argv[1]), 5, {"W": array_source(np.ones(4), "W")})
 """
@@ -209,7 +209,7 @@ def test_one_whose_writer_was_killed_is_removed_by_the_next(tmp_path: Path) -> N
 
 
 def test_one_that_another_process_writes_is_left_alone(tmp_path: Path) -> None:
-    from einturnip.core.unfinished import create_folder
+    from einturnip.core.unfinished_files import create_folder
 
     held, path = create_folder(str(tmp_path / "step-000000009"))
     try:

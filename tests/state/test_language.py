@@ -5,13 +5,13 @@ import pytest
 
 import einturnip as et
 from einturnip.core.errors import BindError
-from einturnip.eingraph.build import build
+from einturnip.eingraph.build.program import build
 from einturnip.eingraph.evaluate import evaluate as evaluate_graph
 from einturnip.lang import compile_text
 from einturnip.lang.check import check
-from einturnip.lang.evaluate import evaluate
-from einturnip.lang.format import format_text
-from einturnip.lang.show import show
+from einturnip.lang.printer import show
+from einturnip.lang.reference.program import evaluate
+from einturnip.lang.syntax.formatter import format_text
 
 LEARN = """input X : f32[b, d]
 input y : f32[b]

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 import einturnip as et
 from einturnip.api.session import Session
 from einturnip.core.errors import BindError, CapacityError, RunError
-from einturnip.core.unfinished import temporary_path
-from einturnip.stores.arrays import ArraySink
+from einturnip.core.unfinished_files import temporary_path
+from einturnip.storage.arrays import ArraySink
 
 TURN = """state A : f64[n, n]
 input x : f64[n]

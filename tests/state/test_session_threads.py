@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import einturnip as et
-from einturnip.core.dtypes import DTYPES
-from einturnip.runtime import crew
-from einturnip.stores import chunked
-from einturnip.stores.containers import read_header
+from einturnip.ir.dtypes import DTYPES
+from einturnip.runtime.host import worker_pool
+from einturnip.storage.chunks import chunked_source
+from einturnip.storage.formats.containers import read_header
 from tests.state.test_session import by_threads, crews
 
 COUNTER = "state k : i64 = 0\ninput x : f64[n]\nk <- k + 1\ns = k + sum[i] x[i]\noutput s"
@@ -156,11 +156,11 @@ def test_headers_read_by_several_threads(switching, tmp_path) -> None:
 
 
 def test_no_threads_are_forgotten_when_runs_end_together(switching) -> None:
-    lanes = {lane: 1 for lane in crew.Lane}
+    lanes = {lane: 1 for lane in worker_pool.Lane}
     start = threading.Barrier(8)
 
     def leave(_: int) -> None:
-        made = crew.Crew(lanes)
+        made = worker_pool.WorkerPool(lanes)
         start.wait()
         made.leave()
 
@@ -169,7 +169,7 @@ def test_no_threads_are_forgotten_when_runs_end_together(switching) -> None:
         with ThreadPoolExecutor(8) as pool:
             list(pool.map(leave, range(8)))
         assert len(crews() - before) <= len(lanes)
-        crew.Crew.waiting(lanes).close()
+        worker_pool.WorkerPool.waiting(lanes).close()
 
 
 def test_sources_are_opened_while_others_are_counted(switching) -> None:
@@ -177,13 +177,13 @@ def test_sources_are_opened_while_others_are_counted(switching) -> None:
 
     def opens() -> None:
         while not stop.is_set():
-            source = chunked.ChunkedSource("x", (4,), DTYPES["f64"], (2,), lambda *_: None, lambda: None, 0)
+            source = chunked_source.ChunkedSource("x", (4,), DTYPES["f64"], (2,), lambda *_: None, lambda: None, 0)
             source.close()
 
     with ThreadPoolExecutor(3) as pool:
         busy = [pool.submit(opens) for _ in range(2)]
         try:
-            assert all(chunked.held_nbytes() >= 0 for _ in range(2000))
+            assert all(chunked_source.held_nbytes() >= 0 for _ in range(2000))
         finally:
             stop.set()
         for each in busy:

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from einturnip.core.algebra import aggregation
-from einturnip.core.dtypes import BOOL, F64, I64, DType
-from einturnip.core.einsum import Access, Einsum, Index, Key
-from einturnip.core.reference import evaluate_einsum
-from einturnip.core.scalar import Call, Cast, Const, Operand, Scalar
-from einturnip.eingraph.types import NO_HINTS, ConcatNode, EinGraph, EinsumNode, Hints, InputNode, Node, Piece
+from einturnip.eingraph.types import NO_HINTS, ConcatNode, EinGraph, EinsumNode, Hints, InputNode, Node, TensorPiece
+from einturnip.ir.aggregations import aggregation
+from einturnip.ir.dtypes import BOOL, F64, I64, DType
+from einturnip.ir.einsum import Access, Einsum, Index, Key
+from einturnip.ir.reference import evaluate_einsum
+from einturnip.ir.scalar import OperandRef, Scalar, ScalarCall, ScalarCast, ScalarConst
 
 Arrays = dict[str, np.ndarray[Any, Any]]
 
@@ -40,10 +40,10 @@ class Maker:
     ) -> int:
         """The product of the operands, aggregated by ``op``; those that keys read are no factors."""
         dtypes = tuple(self.nodes[o].dtype for o, _ in operands)
-        factors = [Operand(s, d) for s, d in enumerate(dtypes) if Operand(s, d) not in [k.value for k in keys]]
+        factors = [OperandRef(s, d) for s, d in enumerate(dtypes) if OperandRef(s, d) not in [k.value for k in keys]]
         product: Scalar = factors[0]
         for factor in factors[1:]:
-            product = Call("mul", (product, factor), product.dtype)
+            product = ScalarCall("mul", (product, factor), product.dtype)
         value = join or product
         folded = None if op is None else aggregation(op, value.dtype, keyed=bool(keys))
         e = Einsum(
@@ -61,7 +61,7 @@ class Maker:
             EinsumNode(f"n{len(self.nodes)}", e, tuple(o for o, _ in operands), len(self.nodes) + 1, hints)
         )
 
-    def concat(self, shape: Sequence[int], pieces: Sequence[Piece]) -> int:
+    def concat(self, shape: Sequence[int], pieces: Sequence[TensorPiece]) -> int:
         dtype = self.nodes[pieces[0].operand].dtype
         return self._add(ConcatNode(f"n{len(self.nodes)}", tuple(shape), dtype, tuple(pieces), len(self.nodes) + 1))
 
@@ -143,38 +143,44 @@ def graphs(draw: st.DrawFn) -> EinGraph:
             _einsum(draw, make, ids, source)
         elif kind == "gather" and shape and 0 not in shape:
             n = make.nodes[ids].shape[0]
-            key = Call("mod", (Operand(1, I64), Const(shape[0], I64)), I64)
+            key = ScalarCall("mod", (OperandRef(1, I64), ScalarConst(shape[0], I64)), I64)
             rest = tuple(range(1, len(shape)))
             v = len(shape)
             access = (v, *rest)
             bounds = (n, *shape[1:], shape[0])
-            make.einsum(bounds, len(shape), [(source, access), (ids, (0,))], "pick", (Key(v, key),), Operand(0, F64))
+            make.einsum(bounds, len(shape), [(source, access), (ids, (0,))], "pick", (Key(v, key),), OperandRef(0, F64))
         elif kind == "scatter" and len(shape) == 1:
             groups = draw(sizes)
-            key = Call("mod", (Call("mul", (Operand(1, I64), Operand(1, I64)), I64), Const(groups, I64)), I64)
+            key = ScalarCall(
+                "mod", (ScalarCall("mul", (OperandRef(1, I64), OperandRef(1, I64)), I64), ScalarConst(groups, I64)), I64
+            )
             index = draw(indices(shape, make.nodes[ids].shape[0]))
             op = draw(st.sampled_from(["sum", "max", "mean", "argmax", "any"]))
-            value = Operand(0, F64) if op != "any" else Call("gt", (Operand(0, F64), Const(0.0, F64)), BOOL)
+            value = (
+                OperandRef(0, F64)
+                if op != "any"
+                else ScalarCall("gt", (OperandRef(0, F64), ScalarConst(0.0, F64)), BOOL)
+            )
             bounds = (groups, shape[0])
             operands = [(source, (1,)), (ids, (_moved(index, 1),))]
             node = make.einsum(bounds, 1, operands, op, (Key(0, key),), value)
             if make.nodes[node].dtype != F64:
-                make.einsum((groups,), 1, [(node, (0,))], join=Cast(Operand(0, make.nodes[node].dtype), F64))
+                make.einsum((groups,), 1, [(node, (0,))], join=ScalarCast(OperandRef(0, make.nodes[node].dtype), F64))
         elif kind == "replace" and shape:
             axis = draw(st.integers(0, len(shape) - 1))
             row = [n for a, n in enumerate(shape) if a != axis]
             at = draw(st.integers(0, shape[axis] - 1))
             piece = make.einsum(row, len(row), [(source, tuple(_around(len(shape), axis, at)))])
             offsets = tuple(at if a == axis else 0 for a in range(len(shape)))
-            whole = Piece(source, tuple(range(len(shape))), (0,) * len(shape))
+            whole = TensorPiece(source, tuple(range(len(shape))), (0,) * len(shape))
             axes = tuple(a for a in range(len(shape)) if a != axis)
-            make.concat(shape, [whole, Piece(piece, axes, offsets)])
+            make.concat(shape, [whole, TensorPiece(piece, axes, offsets)])
         elif kind == "concat" and shape:
             twice = draw(st.booleans())
             first = (0,) * len(shape)
             second = (shape[0], *first[1:])
             axes = tuple(range(len(shape)))
-            pieces = [Piece(source, axes, first)] + ([Piece(source, axes, second)] if twice else [])
+            pieces = [TensorPiece(source, axes, first)] + ([TensorPiece(source, axes, second)] if twice else [])
             make.concat((shape[0] * (1 + twice), *shape[1:]), pieces)
     results = [i for i, n in enumerate(make.nodes) if not isinstance(n, InputNode)]
     if not results:

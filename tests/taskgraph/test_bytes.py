@@ -5,25 +5,25 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from einturnip.core.einsum import Index
-from einturnip.decomp.build import decompose, label_classes
-from einturnip.eingraph.types import EinGraph, Hints, Piece
+from einturnip.eingraph.types import EinGraph, Hints, TensorPiece
+from einturnip.ir.einsum import Index
 from einturnip.memgraph.build import build as place
 from einturnip.memgraph.check import check as check_memgraph
 from einturnip.memgraph.evaluate import evaluate as evaluate_memgraph
 from einturnip.memgraph.types import OpKind
 from einturnip.planner.io_lower_bound import io_lower_bound
-from einturnip.planner.plan import Lowered, plan
+from einturnip.planner.plan import LoweredPlan, plan
 from einturnip.taskgraph.build import build
 from einturnip.taskgraph.check import check
 from einturnip.taskgraph.types import TaskKind
+from einturnip.tiling.build import decompose, label_classes
 from tests.memgraph.cases import MACHINE
 from tests.taskgraph.graphs import Maker, arrays, reference
 
 IN, OUT = "disk->cpu:0", "cpu:0->disk"
 
 
-def planned(graph: EinGraph, arena: int) -> Lowered:
+def planned(graph: EinGraph, arena: int) -> LoweredPlan:
     """The plan, proven on every floor; its values are compared where the graph is small."""
     lowered = plan(graph, None, arena, MACHINE, {})
     check(lowered.memgraph.taskgraph)
@@ -36,7 +36,7 @@ def planned(graph: EinGraph, arena: int) -> Lowered:
     return lowered
 
 
-def count(lowered: Lowered, kind: OpKind) -> int:
+def count(lowered: LoweredPlan, kind: OpKind) -> int:
     return int((lowered.memgraph.kind == kind).sum())
 
 
@@ -84,7 +84,7 @@ def recurrence(steps: int, width: int) -> tuple[EinGraph, int]:
     rows = []
     for t in range(steps):
         h = make.einsum((width, width), 1, [(w, (Index((), t), 0, 1)), (h, (1,))], "sum")
-        rows.append(Piece(h, (1,), (t, 0)))
+        rows.append(TensorPiece(h, (1,), (t, 0)))
     return make.graph(make.concat((steps, width), rows)), h
 
 
@@ -106,8 +106,8 @@ def test_a_replaced_row_costs_one_tile() -> None:
     sums = []
     for t in range(0, n, 4):
         row = make.einsum((width,), 1, [(x, (Index((), t), 0)), (x, (Index((), t), 0))][:1])
-        whole = Piece(x, (0, 1), (0, 0))
-        x = make.concat((n, width), [whole, Piece(row, (1,), (t, 0))])
+        whole = TensorPiece(x, (0, 1), (0, 0))
+        x = make.concat((n, width), [whole, TensorPiece(row, (1,), (t, 0))])
         sums.append(make.einsum((width, n), 1, [(x, (1, 0))], "sum"))
     lowered = planned(make.graph(*sums), 1 << 20)
     tasks = lowered.memgraph.taskgraph
@@ -121,7 +121,7 @@ def test_pieces_of_an_output_are_stored_where_they_stand() -> None:
     a, b = make.input(40, 8), make.input(24, 8)
     left = make.einsum((40, 8), 2, [(a, (0, 1))])
     right = make.einsum((24, 8), 2, [(b, (0, 1))])
-    pieces = [Piece(left, (0, 1), (0, 0)), Piece(b, (0, 1), (40, 0)), Piece(right, (0, 1), (64, 0))]
+    pieces = [TensorPiece(left, (0, 1), (0, 0)), TensorPiece(b, (0, 1), (40, 0)), TensorPiece(right, (0, 1), (64, 0))]
     lowered = planned(make.graph(make.concat((88, 8), pieces)), 2 << 10)
     assert not count(lowered, OpKind.MOVE)
     assert lowered.memgraph.nbytes_by_link() == {IN: (40 + 24 + 24) * 64, OUT: 88 * 64}

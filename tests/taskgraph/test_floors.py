@@ -8,10 +8,6 @@ import numpy as np
 from hypothesis import given, note
 from hypothesis import strategies as st
 
-from einturnip.decomp.build import decompose, label_classes
-from einturnip.decomp.check import check as check_decomposition
-from einturnip.decomp.evaluate import evaluate as evaluate_decomposition
-from einturnip.decomp.types import Decomposition
 from einturnip.eingraph.types import EinGraph
 from einturnip.memgraph.build import build as place
 from einturnip.memgraph.check import check as check_memgraph
@@ -19,6 +15,10 @@ from einturnip.memgraph.evaluate import evaluate as evaluate_memgraph
 from einturnip.taskgraph.build import build
 from einturnip.taskgraph.check import check
 from einturnip.taskgraph.evaluate import evaluate
+from einturnip.tiling.build import decompose, label_classes
+from einturnip.tiling.check import check as check_decomposition
+from einturnip.tiling.evaluate import evaluate as evaluate_decomposition
+from einturnip.tiling.types import Decomposition
 from tests.memgraph.cases import MACHINE, decomposed
 from tests.memgraph.test_build import drawn_order, least_capacity
 from tests.taskgraph.graphs import arrays, graphs, reference

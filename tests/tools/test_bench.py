@@ -13,18 +13,18 @@ import pytest
 from click.testing import CliRunner
 
 from einturnip.bench import worker
-from einturnip.bench.cases import Case, in_memory
-from einturnip.bench.contest import Contender, Figure, _agree, contest, start, turns
+from einturnip.bench.cases import BenchCase, in_memory
+from einturnip.bench.contest import Contender, ContenderFigure, _agree, contest, start, turns
 from einturnip.bench.draw import ratios_svg
-from einturnip.bench.host import Outcome, write
+from einturnip.bench.host import HostOutcome, write
 from einturnip.bench.peers import work
 from einturnip.bench.worker import _warm, inputs, sample
-from einturnip.cli.main import Verbs
-from einturnip.codegen.native import library
+from einturnip.cli.main import LazyGroup
+from einturnip.kernels.llvm import code_cache
 
 
 @pytest.mark.parametrize("case", in_memory(small=True), ids=lambda case: case.name)
-def test_every_case_computes_what_numpy_does(case: Case) -> None:
+def test_every_case_computes_what_numpy_does(case: BenchCase) -> None:
     arrays = inputs(case)
     ours, numpys = (work(name, case, arrays) for name in ("einturnip", "numpy"))
     assert ours is not None and numpys is not None
@@ -67,15 +67,15 @@ def test_the_last_timed_call_is_looked_at() -> None:
 
 def test_the_command_writes_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["einturnip", "bench", "host", "--rounds", "2", "max-plus"])
-    command = Verbs().get_command(None, "bench")  # type: ignore[arg-type]
+    command = LazyGroup().get_command(None, "bench")  # type: ignore[arg-type]
     ran = CliRunner().invoke(command, ["host", "max-plus", "--small", "--rounds", "2", "--out", str(tmp_path)])
     assert ran.exit_code == 0, ran.output
     found = json.loads((tmp_path / "host.json").read_text())
     assert [case["name"] for case in found["cases"]] == ["max-plus"]
     assert {"einturnip", "numpy"} <= {c["name"] for c in found["cases"][0]["contenders"]}
     page = (tmp_path / "host.md").read_text()
-    assert "`einturnip bench host --rounds 2 max-plus`" in page and (" of min/add |" in page) == library.available()
-    assert (found["cases"][0]["peak"] > 0) == library.available()
+    assert "`einturnip bench host --rounds 2 max-plus`" in page and (" of min/add |" in page) == code_cache.available()
+    assert (found["cases"][0]["peak"] > 0) == code_cache.available()
 
 
 def test_how_often_a_call_is_repeated_hangs_on_no_single_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,7 +106,7 @@ def test_a_contender_is_warm_before_it_may_be_stopped(
 
 
 def test_a_case_that_is_not_there() -> None:
-    command = Verbs().get_command(None, "bench")  # type: ignore[arg-type]
+    command = LazyGroup().get_command(None, "bench")  # type: ignore[arg-type]
     ran = CliRunner().invoke(command, ["host", "no such"])
     assert ran.exit_code == 2 and "no case's name holds 'no such'" in ran.output
 
@@ -118,7 +118,10 @@ def test_bars_stand_about_one() -> None:
 
 def test_cases_measured_the_same_day_stay_on_the_page(tmp_path: Path) -> None:
     about = {"date": "2026-01-01", "processor": "p", "cores": 1, "python": "3", "numpy": "2", "blas": []}
-    one, two = (Outcome(c, (Figure("einturnip", "0", 1.0, 3, 0, 1.0, 1.0, 1.0, True),)) for c in in_memory(True)[:2])
+    one, two = (
+        HostOutcome(c, (ContenderFigure("einturnip", "0", 1.0, 3, 0, 1.0, 1.0, 1.0, True),))
+        for c in in_memory(True)[:2]
+    )
     write([two], tmp_path, about, "bench")
     write([one], tmp_path, about, "bench")
     names = [c["name"] for c in json.loads((tmp_path / "host.json").read_text())["cases"]]

@@ -12,21 +12,21 @@ from click.testing import CliRunner
 
 from einturnip.api.program import Program
 from einturnip.bench import disk
-from einturnip.bench.disk import Run, Trial, Way, run_once
+from einturnip.bench.disk import DiskResult, DiskRun, DiskTrial, run_once
 from einturnip.bench.disk_cases import on_disk, prepare
 from einturnip.bench.disk_goals import goals, lines
 from einturnip.bench.disk_page import page
 from einturnip.bench.disk_peers import OURS, work
 from einturnip.bench.host import machine
-from einturnip.cli.main import Verbs
+from einturnip.cli.main import LazyGroup
 from einturnip.core import resident
 
 
 @pytest.mark.parametrize("case", on_disk(small=True), ids=lambda case: case.name)
 def test_a_case_gives_what_memory_maps_give(case: disk.DiskCase, tmp_path: Path) -> None:
     inputs, expected = prepare(case, "npy", tmp_path), []
-    for way in (Way("memmap", "npy", 0), Way(OURS, "npy", 4), Way(OURS, "npy", 0, cold=False)):
-        run = disk.measure(Trial(case, way, inputs, tmp_path, True, expected), way.memory(case))
+    for way in (DiskRun("memmap", "npy", 0), DiskRun(OURS, "npy", 4), DiskRun(OURS, "npy", 0, cold=False)):
+        run = disk.measure(DiskTrial(case, way, inputs, tmp_path, True, expected), way.memory(case))
         assert run is not None and run.agrees and not run.error and run.seconds > 0
         assert 0 < run.anonymous <= run.resident and run.resident <= (run.memory or run.resident)
     assert sorted(p.name for p in tmp_path.iterdir()) == sorted(p.name for p in inputs.values())
@@ -48,14 +48,14 @@ def test_a_call_is_given_all_of_the_memory_that_is_not_the_callers(
 
 def test_a_quarter_of_a_peers_peak_is_measured_where_the_peer_got_there(tmp_path: Path) -> None:
     case, mib = on_disk(small=True)[0], 1 << 20
-    sparing, peer = Way(OURS, "npy", 4, of="memmap"), Way("memmap", "npy", 0)
-    record = disk.Record(case)
+    sparing, peer = DiskRun(OURS, "npy", 4, of="memmap"), DiskRun("memmap", "npy", 0)
+    record = disk.DiskRecord(case)
     assert not record.wants(sparing, 1)
-    record.runs.append(Run(peer, error="it died"))
+    record.runs.append(DiskResult(peer, error="it died"))
     assert not record.wants(sparing, 1)
-    record.runs += [Run(peer, resident=1200 * mib), Run(peer, resident=800 * mib)]
+    record.runs += [DiskResult(peer, resident=1200 * mib), DiskResult(peer, resident=800 * mib)]
     assert record.wants(sparing, 1) and record.memory(sparing) == 200 * mib
-    run = disk.measure(Trial(case, sparing, prepare(case, "npy", tmp_path), tmp_path, small=True), 200 * mib)
+    run = disk.measure(DiskTrial(case, sparing, prepare(case, "npy", tmp_path), tmp_path, small=True), 200 * mib)
     assert run is not None and not run.error and not run.raised
     assert run.memory == 200 * mib and run.resident <= 200 * mib
 
@@ -63,20 +63,20 @@ def test_a_quarter_of_a_peers_peak_is_measured_where_the_peer_got_there(tmp_path
 @pytest.mark.parametrize("of", ["dask", ""])
 def test_less_than_einturnip_runs_in_is_raised_to_the_least(tmp_path: Path, of: str) -> None:
     case = on_disk(small=True)[0]
-    given, way = 8 << 20, Way(OURS, "npy", 4, of=of)
-    trial = Trial(case, way, prepare(case, "npy", tmp_path), tmp_path, small=True)
+    given, way = 8 << 20, DiskRun(OURS, "npy", 4, of=of)
+    trial = DiskTrial(case, way, prepare(case, "npy", tmp_path), tmp_path, small=True)
     run = disk.measure(trial, given)
     assert run is not None and not run.error and run.raised
     assert run.memory is not None and given < run.resident <= run.memory
     whose = " of dask's peak" if of else ""
-    assert f"| 1/4{whose} (" in page({case.name: disk.Record(case, [run])}, machine() | {"disk": ""}, "")
+    assert f"| 1/4{whose} (" in page({case.name: disk.DiskRecord(case, [run])}, machine() | {"disk": ""}, "")
 
 
 def test_ways_in_a_quarter_of_a_peak_follow_the_peers_that_hold_to_a_limit() -> None:
     chosen = disk.ways(["dask", "memmap"], [4], ["npy", "zarr"])
     for form in ("npy", "zarr"):
-        sparing = Way(OURS, form, 4, of="dask")
-        assert chosen[chosen.index(Way("dask", form, 0)) + 1] == sparing
+        sparing = DiskRun(OURS, form, 4, of="dask")
+        assert chosen[chosen.index(DiskRun("dask", form, 0)) + 1] == sparing
         assert sparing.is_one_of(["1/4-of-dask"]) and sparing.is_one_of([f"einturnip {form}"])
         assert not sparing.is_one_of(["dask", "einturnip 1/4"])
     assert not [way for way in chosen if way.of == "memmap"]
@@ -86,14 +86,14 @@ def test_what_ends_a_contender_is_its_result(tmp_path: Path) -> None:
     case = on_disk(small=True)[0]
     inputs = prepare(case, "npy", tmp_path)
     inputs["A"].write_bytes(b"no array")
-    run = run_once(Trial(case, Way("memmap", "npy", 0), inputs, tmp_path, small=True), None)
-    assert isinstance(run, Run) and run.error
+    run = run_once(DiskTrial(case, DiskRun("memmap", "npy", 0), inputs, tmp_path, small=True), None)
+    assert isinstance(run, DiskResult) and run.error
 
 
 def test_the_command_writes_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["einturnip", "bench", "disk", "elementwise"])
     monkeypatch.setattr(disk, "present", lambda: ["memmap"])
-    command = Verbs().get_command(None, "bench")  # type: ignore[arg-type]
+    command = LazyGroup().get_command(None, "bench")  # type: ignore[arg-type]
     words = ["elementwise", "--small", "--rounds", "1", "--share", "4", "--folder", str(tmp_path / "data")]
     ran = CliRunner().invoke(command, ["disk", *words, "--out", str(tmp_path)])
     assert ran.exit_code == 0, ran.output
@@ -105,7 +105,7 @@ def test_the_command_writes_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 def test_only_what_is_asked_for_runs_and_the_rest_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["einturnip", "bench", "disk"])
-    command = Verbs().get_command(None, "bench")  # type: ignore[arg-type]
+    command = LazyGroup().get_command(None, "bench")  # type: ignore[arg-type]
     words = ["matmul", "--small", "--rounds", "1", "--share", "4", "--only", "npy einturnip cold", "--only", "no such"]
     ran = CliRunner().invoke(command, ["disk", *words, "--folder", str(tmp_path / "data"), "--out", str(tmp_path)])
     assert ran.exit_code == 0, ran.output
@@ -118,11 +118,11 @@ def test_only_what_is_asked_for_runs_and_the_rest_is_named(tmp_path: Path, monke
     assert "Not measured: einturnip npy cold 1/2," in page and "dask npy cold all" in page
 
 
-def _ran(name: str, share: int, seconds: float, resident: int, error: str = "") -> Run:
-    return Run(Way(name, "zarr", share), "1", seconds, resident, resident, agrees=True, error=error)
+def _ran(name: str, share: int, seconds: float, resident: int, error: str = "") -> DiskResult:
+    return DiskResult(DiskRun(name, "zarr", share), "1", seconds, resident, resident, agrees=True, error=error)
 
 
-def _met(case: disk.DiskCase, *runs: Run, **about: float) -> list[bool | None]:
+def _met(case: disk.DiskCase, *runs: DiskResult, **about: float) -> list[bool | None]:
     given = [replace(run, memory=run.memory or run.way.memory(case)) for run in runs]
     return [goal.met for goal in goals(case, given, about)]
 
@@ -137,7 +137,7 @@ def test_goals_are_met_or_not() -> None:
     dask = [_ran("dask", 0, 11, 2 * quarter), _ran("dask", 4, 20, quarter)]
     assert _met(product, *slow, *dask) == [False, False, None, False, False]
     for seconds, peak, met in ((10.5, quarter // 2, True), (10.5, quarter, False), (11.5, quarter // 2, False)):
-        sparing = Run(Way(OURS, "zarr", 4, of="dask"), "1", seconds, peak, peak, agrees=True, memory=quarter)
+        sparing = DiskResult(DiskRun(OURS, "zarr", 4, of="dask"), "1", seconds, peak, peak, agrees=True, memory=quarter)
         assert _met(product, *slow, sparing, *dask) == [False, False, met, False, False]
     assert _met(product, sparing, dask[0]) == [None, None, False, None, True]  # nothing in a quarter of the data
     assert _met(product, ours[1]) == [None, True]

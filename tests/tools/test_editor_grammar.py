@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from einturnip.core import resources
-from einturnip.core.algebra import AGGREGATIONS
-from einturnip.core.dtypes import DTYPES
-from einturnip.lang.words import CONSTANTS, ELEMENTWISE, FUNCTIONS, KEYWORDS
+from einturnip.core import package_data
+from einturnip.ir.aggregations import AGGREGATIONS
+from einturnip.ir.dtypes import DTYPES
+from einturnip.lang.keywords import CONSTANTS, ELEMENTWISE, FUNCTIONS, KEYWORDS
 
 _spec = importlib.util.spec_from_file_location("textmate", Path(__file__).with_name("textmate.py"))
 textmate = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(textmate)
 
-FOLDER = resources.folder("grammar") / "vscode"
+FOLDER = package_data.folder("grammar") / "vscode"
 GRAMMAR = json.loads((FOLDER / "syntaxes/ein.tmLanguage.json").read_text())
 
 

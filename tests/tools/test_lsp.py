@@ -241,7 +241,7 @@ def test_formatting(editor):
 
 
 def test_every_reserved_word_has_its_line():
-    from einturnip.lang.words import RESERVED
+    from einturnip.lang.keywords import RESERVED
     from einturnip.lsp.glossary import GLOSSARY
 
     assert set(GLOSSARY) == RESERVED

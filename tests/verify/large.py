@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
-from einturnip.eingraph.build import build as build_graph
+from einturnip.eingraph.build.program import build as build_graph
 from einturnip.lang import compile_text
 from einturnip.memgraph.build import build
 from einturnip.report.emit import emit_json

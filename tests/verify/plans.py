@@ -12,8 +12,8 @@ from typing import Any
 from einturnip.eingraph.types import InputNode
 from einturnip.memgraph.build import build
 from einturnip.memgraph.types import FILES, MemGraph
-from einturnip.report.emit import Tier, emit_json
-from einturnip.stores.layout import c_layout
+from einturnip.report.emit import FileTier, emit_json
+from einturnip.storage.layout import c_layout
 from einturnip.taskgraph.build import build as build_tasks
 from einturnip.verify.check import check
 from einturnip.verify.read import read
@@ -24,16 +24,16 @@ from tests.memgraph.test_build import least_capacity
 Json = dict[str, Any]
 
 
-def files_of(graph: MemGraph) -> dict[int, Tier]:
+def files_of(graph: MemGraph) -> dict[int, FileTier]:
     """A file for each input and output of a memory graph."""
     eingraph = graph.taskgraph.decomposition.graph
     files = {}
     for i, node in enumerate(eingraph.nodes):
         if isinstance(node, InputNode):
-            files[FILES + i] = Tier(node.name, "input", c_layout(node.shape, node.dtype.itemsize, 0).extent)
+            files[FILES + i] = FileTier(node.name, "input", c_layout(node.shape, node.dtype.itemsize, 0).extent)
     for number, (name, i) in enumerate(eingraph.outputs):
         node = eingraph.nodes[i]
-        tier = Tier(f"{name}.npy", "output", c_layout(node.shape, node.dtype.itemsize, 128).extent)
+        tier = FileTier(f"{name}.npy", "output", c_layout(node.shape, node.dtype.itemsize, 128).extent)
         files[FILES + len(eingraph.nodes) + number] = tier
     return files
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import event, given, note, settings
 from hypothesis import strategies as st
 
-from einturnip.testing import Case, programs
+from einturnip.testing import DrawnCase, programs
 from tests.memgraph.cases import PROGRAMS
-from tests.test_floors import placed
+from tests.test_irs import placed
 from tests.verify.drawing import small_plans
 from tests.verify.mutations import CHANGES, mutated
 from tests.verify.oracle import keeps_its_word, seems_to_keep_its_word
@@ -33,7 +33,7 @@ def test_the_verdict_is_what_trying_every_order_shows(plan: Json) -> None:
 
 
 @given(programs(), st.integers(1, 3))
-def test_what_the_planner_plans_is_valid(case: Case, tile: int) -> None:
+def test_what_the_planner_plans_is_valid(case: DrawnCase, tile: int) -> None:
     note(case.text)
     verdict = verdict_of(text_of(placed(case, tile)))
     assert verdict.valid, [fault.text for fault in verdict.faults]

@@ -15,17 +15,17 @@ from einturnip.verify import boxes as grid
 from einturnip.verify import ranges, reach
 from einturnip.verify.boxes import boxes, chained, nested, overlaps_itself, run_starts, uneven
 from einturnip.verify.order import serial
-from einturnip.verify.ranges import Held, Memory
+from einturnip.verify.ranges import HeldRange, TierRanges
 from einturnip.verify.reach import Questions, answer
 from einturnip.verify.read import in_order, read
-from einturnip.verify.types import Faults, Plan, Rule
+from einturnip.verify.types import Faults, JudgedPlan, Rule
 from tests.verify.large import pieces
 from tests.verify.plans import op, plan_of, rules, verdict_of
 
 Edges = list[tuple[int, int]]
 
 
-def ordered_plan(n: int, edges: Edges) -> Plan:
+def ordered_plan(n: int, edges: Edges) -> JudgedPlan:
     ops = [op(x, "kernel", after=[p for p, y in edges if y == x]) for x in range(n)]
     return read(io.BytesIO(json.dumps(plan_of(ops)).encode()), "plan.json")
 
@@ -87,7 +87,7 @@ def test_any_list_of_ops_is_brought_into_an_order(graph: tuple[int, Edges], rng:
     assert mine == {(place[p], place[x]) for p, x in edges}
 
 
-def deps(plan: Plan, x: int) -> list[int]:
+def deps(plan: JudgedPlan, x: int) -> list[int]:
     found: list[int] = plan.after[plan.after_ptr[x] : plan.after_ptr[x + 1]].tolist()
     return found
 
@@ -112,14 +112,14 @@ def test_cycles_are_found_one_for_each_knot(n: int, data: st.DataObject) -> None
 def test_ranges_know_whose_each_byte_is(writes: list[tuple[int, int]], block: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ranges, "BLOCK", block)
-        memory, owner = Memory(), dict[int, int]()
+        memory, owner = TierRanges(), dict[int, int]()
         for x, (start, nbytes) in enumerate(writes):
             stop = start + nbytes
             found = memory.overlapping(start, stop)
             assert [h.start for h in found] == sorted(h.start for h in found)
             held = {b: h.writers[0] for h in found for b in range(max(start, h.start), min(stop, h.stop))}
             assert held == {b: owner[b] for b in range(start, stop) if b in owner}
-            memory.put(Held(start, stop, x, x), found)
+            memory.put(HeldRange(start, stop, x, x), found)
             owner.update(dict.fromkeys(range(start, stop), x))
             for h in memory.at.values():
                 assert h.whole == (writes[h.value] == (h.start, h.stop - h.start))

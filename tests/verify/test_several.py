@@ -8,7 +8,7 @@ import pytest
 
 from einturnip.memgraph.build import build
 from einturnip.taskgraph.build import build as build_tasks
-from einturnip.taskgraph.several import over
+from einturnip.taskgraph.multi_device import on_devices
 from einturnip.verify.types import Rule
 from tests.memgraph.cases import MACHINE, PROGRAMS, decomposed, graph_of
 
@@ -18,7 +18,7 @@ from .plans import Json, rules, text_of, verdict_of
 def plan_over(name: str, devices: int, capacity: int) -> Json:
     graph = graph_of(name)
     tasks = build_tasks(decomposed(graph, [[3, 2, 3]] * 12, 1500), MACHINE)
-    found: Json = json.loads(text_of(build(over(tasks, devices, MACHINE), capacity, MACHINE, frozenset((0, 1)))))
+    found: Json = json.loads(text_of(build(on_devices(tasks, devices, MACHINE), capacity, MACHINE, frozenset((0, 1)))))
     return found
 
 

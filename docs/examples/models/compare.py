@@ -209,7 +209,7 @@ def main() -> None:
 
 
 def _contest(given: argparse.Namespace) -> None:
-    from einturnip.core.settings import parse_size
+    from einturnip.core.units import parse_size
 
     peers = [given.peer_python, __file__, given.model, "--worker", "theirs"]
     peers += ["--offload", given.offload] if given.offload else []

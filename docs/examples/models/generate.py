@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 import einturnip as et
-from einturnip.core.settings import parse_size
+from einturnip.core.units import parse_size
 
 NAMES = {
     "E": "token_embd.weight",

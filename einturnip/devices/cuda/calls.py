@@ -7,16 +7,16 @@ from collections.abc import Iterable
 from importlib import import_module
 from typing import Any, Protocol
 
-from einturnip.codegen.cuda.cache import compiled
-from einturnip.codegen.cuda.types import CudaKernel, Dim3
-from einturnip.devices.cuda.cublas import Cublas, Product, load
+from einturnip.devices.cuda.cublas import Cublas, CublasProduct, load
+from einturnip.kernels.cuda.cache import compiled
+from einturnip.kernels.cuda.types import CudaKernel, Dim3
 
 NOT_READY = 600  # cudaErrorNotReady
 ALREADY = 704  # cudaErrorPeerAccessAlreadyEnabled
 OVER_SHARED = 48 << 10  # bytes of shared memory from which a kernel must be told that it may
 
 
-class Calls(Protocol):
+class CudaCalls(Protocol):
     """What a device asks of CUDA; addresses and handles are numbers, sizes in bytes."""
 
     def use(self) -> None: ...
@@ -37,7 +37,7 @@ class Calls(Protocol):
     def launch(
         self, function: object, grid: Dim3, block: Dim3, shared: int, head: bytes, fixed: bytes, stream: int
     ) -> None: ...
-    def multiply(self, product: Product, stream: int) -> None: ...
+    def multiply(self, product: CublasProduct, stream: int) -> None: ...
     def workspace(self, stream: int, address: int, nbytes: int) -> None: ...
     def room(self) -> tuple[int, int]: ...
     def close(self) -> None: ...
@@ -145,7 +145,7 @@ class CupyCalls:
             self._driver.funcSetAttribute(function, 8, shared)  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
         self._driver.launchKernel(function, *grid, *block, shared, stream, ctypes.addressof(parameters), 0)
 
-    def multiply(self, product: Product, stream: int) -> None:
+    def multiply(self, product: CublasProduct, stream: int) -> None:
         """One product, or a batch of them, by cuBLAS."""
         self._cublas.multiply(product, stream)
 

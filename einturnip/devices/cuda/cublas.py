@@ -37,7 +37,7 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Product:
+class CublasProduct:
     """``c[b] = alpha a[b] b[b] + beta c[b]``, columns first as cuBLAS counts: (m, k) by (k, n), addresses, elements."""
 
     m: int
@@ -84,7 +84,7 @@ class Cublas:
         self._stream = 0
         self.room: dict[int, tuple[int, int]] = {}
 
-    def multiply(self, product: Product, stream: int) -> None:
+    def multiply(self, product: CublasProduct, stream: int) -> None:
         """Give a stream one product, or a batch of them."""
         p, library = product, self._library
         if stream != self._stream:  # which takes the workspace away, so this comes first

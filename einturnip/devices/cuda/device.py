@@ -13,18 +13,18 @@ from typing import Any
 
 import numpy as np
 
-from einturnip.codegen.cuda.gemm import Gemm, gemm
-from einturnip.codegen.cuda.generate import generate, layout
-from einturnip.codegen.cuda.types import NOWHERE, STATUS_NBYTES, CudaKernel, View
-from einturnip.core.dtypes import from_numpy
-from einturnip.core.einsum import Einsum
 from einturnip.core.errors import DeviceError, InternalError, OutOfRange
-from einturnip.core.region import Space
-from einturnip.core.scalar import Operand
-from einturnip.devices.cuda.calls import Calls, CupyCalls
-from einturnip.devices.cuda.cublas import Product
+from einturnip.devices.cuda.calls import CudaCalls, CupyCalls
+from einturnip.devices.cuda.cublas import CublasProduct
 from einturnip.devices.probe import probe
-from einturnip.devices.protocol import Array, KernelWork, Mark, Stream, address
+from einturnip.devices.protocol import Array, DeviceKernelCall, Stream, StreamMark, address
+from einturnip.ir.dtypes import from_numpy
+from einturnip.ir.einsum import Einsum
+from einturnip.ir.region import Space
+from einturnip.ir.scalar import OperandRef
+from einturnip.kernels.cuda.gemm import Gemm, gemm
+from einturnip.kernels.cuda.generate import generate, layout
+from einturnip.kernels.cuda.types import NOWHERE, STATUS_NBYTES, CudaKernel, DeviceTile
 
 COMPUTE_STREAMS = 4
 STATUSES = 64
@@ -32,7 +32,7 @@ NAP = 2e-5  # seconds between looks at the events while nothing has ended
 WORKSPACE_ALIGNMENT = 256
 
 
-class Places:
+class ArenaAddresses:
     """The device's arena as addresses: arrays over memory that is reserved and never touched."""
 
     def __init__(self, nbytes: int) -> None:
@@ -46,7 +46,7 @@ class Places:
 
 
 @dataclass(slots=True)
-class _Told:
+class _StatusSource:
     """What a status stands for: the kernel's space, and the tile that it ran over."""
 
     space: Space
@@ -58,7 +58,7 @@ class _Told:
 class CudaDevice:
     """See protocol.Device. ``library``: bytes behind the arena in which cuBLAS may work, a part for each stream."""
 
-    def __init__(self, name: str, calls: Calls, arena: int, pinned: int, library: int = 0) -> None:
+    def __init__(self, name: str, calls: CudaCalls, arena: int, pinned: int, library: int = 0) -> None:
         self.name, self.compute_streams = name, COMPUTE_STREAMS
         self._calls = calls
         self._statuses = -(-arena // 512) * 512  # behind the arena, and in pinned memory behind what runs copy
@@ -66,7 +66,7 @@ class CudaDevice:
         behind = -(-(self._statuses + (STATUSES + 1) * STATUS_NBYTES) // WORKSPACE_ALIGNMENT) * WORKSPACE_ALIGNMENT
         self._device = calls.malloc(behind + library)
         self._host = calls.host_alloc(self._told_at + (STATUSES + 1) * STATUS_NBYTES)
-        self.places = Places(max(1, arena))
+        self.places = ArenaAddresses(max(1, arena))
         whole = (ctypes.c_uint8 * (self._told_at + (STATUSES + 1) * STATUS_NBYTES)).from_address(self._host)
         self._pinned = np.ctypeslib.as_array(whole)
         self.pinned = self._pinned[:pinned]
@@ -78,7 +78,7 @@ class CudaDevice:
         for k, one in enumerate(self._streams[Stream.COMPUTE :]):
             calls.workspace(one, self._device + behind + k * part if part else 0, part)
         self._events: list[int] = []
-        self._told: dict[int, _Told] = {}
+        self._told: dict[int, _StatusSource] = {}
         self._functions: dict[tuple[str, str], object] = {}
         self._modules: dict[str, object] = {}
         self._threads = {lane: ThreadPoolExecutor(1, f"einturnip-file-{lane}") for lane in (1, 2)}
@@ -115,7 +115,9 @@ class CudaDevice:
             self._calls.copy(self._at(target), self._at(source), source.nbytes, self._streams[stream])
             return
         space = _copying(source.ndim, source.shape, source.dtype)
-        work = KernelWork(space, source.shape, "whole", (target,), (source,), (0,) * source.ndim, True, source[:0])
+        work = DeviceKernelCall(
+            space, source.shape, "whole", (target,), (source,), (0,) * source.ndim, True, source[:0]
+        )
         self._generated(stream, work, 0, STATUSES)
 
     def fetch(self, stream: int, target: Array, other: Any, source: Array, seconds: float) -> None:
@@ -125,9 +127,9 @@ class CudaDevice:
 
     # --- kernels ---
 
-    def kernel(self, stream: int, work: KernelWork, status: int, seconds: float) -> None:
+    def kernel(self, stream: int, work: DeviceKernelCall, status: int, seconds: float) -> None:
         """See Device."""
-        self._told[status] = _Told(work.space, work.extents, work.origins, stream)
+        self._told[status] = _StatusSource(work.space, work.extents, work.origins, stream)
         if not all(x.size for x in work.outs):
             return
         plan = _product(work)
@@ -142,7 +144,7 @@ class CudaDevice:
             self._host + self._told_at + status * STATUS_NBYTES, told, STATUS_NBYTES, self._streams[stream]
         )
 
-    def _generated(self, stream: int, work: KernelWork, room: int, status: int) -> None:
+    def _generated(self, stream: int, work: DeviceKernelCall, room: int, status: int) -> None:
         operands, outs = [_view(x) for x in work.operands], [_view(x) for x in work.outs]
         kernel = _kernel(work.space, work.mode, layout(work.space, work.mode, operands, outs))
         nbytes = kernel.workspace_nbytes(work.extents)
@@ -173,7 +175,7 @@ class CudaDevice:
             found = self._functions[kernel.name, entry] = self._calls.function(self._modules[kernel.name], entry)
         return found
 
-    def _multiply(self, stream: int, work: KernelWork, plan: Gemm) -> None:
+    def _multiply(self, stream: int, work: DeviceKernelCall, plan: Gemm) -> None:
         e = work.space
         assert isinstance(e, Einsum)
         left, right = _sides(e)
@@ -184,7 +186,7 @@ class CudaDevice:
             a, b, c = (x + step for x, step in zip(at, steps, strict=True))
             rows, columns, out = plan.left, plan.right, plan.out
             self._calls.multiply(
-                Product(
+                CublasProduct(
                     plan.n,
                     plan.m,
                     plan.k,
@@ -216,18 +218,18 @@ class CudaDevice:
 
     # --- order ---
 
-    def mark(self, stream: int) -> Mark:
+    def mark(self, stream: int) -> StreamMark:
         """See Device."""
         event = self._events.pop() if self._events else self._calls.event()
         self._calls.record(event, self._streams[stream])
         return _Event(self, event)
 
-    def follow(self, stream: int, mark: Mark) -> None:
+    def follow(self, stream: int, mark: StreamMark) -> None:
         """See Device."""
         assert isinstance(mark, _Event)
         self._calls.wait(self._streams[stream], mark.event)
 
-    def on_host(self, lane: int, work: Callable[[], None], seconds: float) -> Mark:
+    def on_host(self, lane: int, work: Callable[[], None], seconds: float) -> StreamMark:
         """See Device."""
 
         def timed() -> float:
@@ -236,7 +238,7 @@ class CudaDevice:
 
         return self._threads[lane].submit(timed)
 
-    def ended(self, mark: Mark) -> float | None:
+    def ended(self, mark: StreamMark) -> float | None:
         """See Device."""
         if isinstance(mark, Future):
             return float(mark.result()) if mark.done() else None
@@ -319,14 +321,14 @@ def open_cuda(
         ) from error
 
 
-def _view(array: Array) -> View:
-    return View(array.strides, address(array) % 16 == 0)
+def _view(array: Array) -> DeviceTile:
+    return DeviceTile(array.strides, address(array) % 16 == 0)
 
 
 _kernel = lru_cache(maxsize=1024)(generate)
 
 
-def _product(work: KernelWork) -> Gemm | None:
+def _product(work: DeviceKernelCall) -> Gemm | None:
     """How cuBLAS does it; None where it cannot take the tiles where they lie."""
     if not isinstance(work.space, Einsum) or work.mode == "finish" or work.space.aggregation is None:
         return None
@@ -339,7 +341,7 @@ def _product(work: KernelWork) -> Gemm | None:
 
 
 def _sides(einsum: Einsum) -> tuple[int, int]:
-    from einturnip.core.contraction import contraction
+    from einturnip.ir.contraction import contraction
 
     found = contraction(einsum)
     assert found is not None
@@ -358,10 +360,10 @@ def _copying(rank: int, shape: tuple[int, ...], dtype: Any) -> Einsum:
     """The einsum that copies a tensor."""
     labels = tuple(range(rank))
     kind = from_numpy(dtype)
-    return Einsum(("",) * rank, shape, rank, (labels,), (kind,), Operand(0, kind), None)
+    return Einsum(("",) * rank, shape, rank, (labels,), (kind,), OperandRef(0, kind), None)
 
 
-def _out_of_range(told: _Told, place: int, key: int, value: int) -> OutOfRange:
+def _out_of_range(told: _StatusSource, place: int, key: int, value: int) -> OutOfRange:
     space = told.space
     assert isinstance(space, Einsum)
     label = space.keys[key].label

@@ -9,15 +9,15 @@ from collections.abc import Callable
 
 from einturnip.memgraph.policies.layerwise import TFLMS, VDNN, Sentinel, SuperNeurons, VDNNConv, ZeroOffload
 from einturnip.memgraph.policies.lifetimes import G10, Capuchin, FlashNeuron, Tensile, Teraio
-from einturnip.memgraph.policies.paging import DeepUM, Demand
-from einturnip.memgraph.policies.place import place, place_trace
+from einturnip.memgraph.policies.paging import DeepUM, DemandPaging
+from einturnip.memgraph.policies.placement import place, place_trace
 from einturnip.memgraph.policies.swapadvisor import SwapAdvisor
-from einturnip.memgraph.policies.turnip import Ours, Turnip
-from einturnip.memgraph.policies.types import Budgets, Leave, Memory, Policy, Trace
+from einturnip.memgraph.policies.turnip import DefaultPolicy, TurnipPolicy
+from einturnip.memgraph.policies.types import AccessTrace, Eviction, MemoryBudgets, MemoryView, OffloadPolicy
 
-_KINDS: tuple[type[Policy], ...] = (
-    Turnip,
-    Demand,
+_KINDS: tuple[type[OffloadPolicy], ...] = (
+    TurnipPolicy,
+    DemandPaging,
     DeepUM,
     VDNN,
     VDNNConv,
@@ -31,8 +31,18 @@ _KINDS: tuple[type[Policy], ...] = (
     SwapAdvisor,
     ZeroOffload,
     Tensile,
-    Ours,
+    DefaultPolicy,
 )
-POLICIES: dict[str, Callable[[], Policy]] = {kind.name: kind for kind in _KINDS}
+POLICIES: dict[str, Callable[[], OffloadPolicy]] = {kind.name: kind for kind in _KINDS}
 
-__all__ = ["POLICIES", "Budgets", "Leave", "Memory", "Ours", "Policy", "Trace", "place", "place_trace"]
+__all__ = [
+    "POLICIES",
+    "MemoryBudgets",
+    "Eviction",
+    "MemoryView",
+    "DefaultPolicy",
+    "OffloadPolicy",
+    "AccessTrace",
+    "place",
+    "place_trace",
+]

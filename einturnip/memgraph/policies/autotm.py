@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from einturnip.core.errors import BindError, CapacityError, DeviceError
-from einturnip.memgraph.policies.planned import Planned
-from einturnip.memgraph.policies.types import Trace
+from einturnip.memgraph.policies.ahead_of_time import AheadOfTimePolicy
+from einturnip.memgraph.policies.types import AccessTrace
 
 MOST_VARIABLES = 20_000
 SECONDS = 20.0
@@ -24,7 +24,7 @@ GAP = 0.002
 PER_STEP = 3
 
 
-class AutoTM(Planned):
+class AutoTM(AheadOfTimePolicy):
     """Every value's stay on the device, chosen for all steps at once so that the sum of the steps' times is least.
 
     Modelled: asynchronous moves, a slot lasts as long as its kernel or the moves that it overlaps on each link; moves
@@ -76,7 +76,7 @@ class _Rows:
 class _Model:
     """Variables: T[k] seconds of slot k; stay[v, k]; part[v, k] of v's return and of its way out done in slot k."""
 
-    def __init__(self, trace: Trace) -> None:
+    def __init__(self, trace: AccessTrace) -> None:
         self.trace = trace
         self.n = 0
         self.whole: list[int] = []

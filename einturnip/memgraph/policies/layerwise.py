@@ -5,13 +5,13 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable
 
-from einturnip.memgraph.policies.paging import Demand
-from einturnip.memgraph.policies.planned import Planned, gaps
+from einturnip.memgraph.policies.ahead_of_time import AheadOfTimePolicy, gaps
+from einturnip.memgraph.policies.paging import DemandPaging
 from einturnip.memgraph.policies.price import products
-from einturnip.memgraph.policies.types import Leave, Memory, Policy, Trace
+from einturnip.memgraph.policies.types import AccessTrace, Eviction, MemoryView, OffloadPolicy
 
 
-def layers(trace: Trace) -> list[int]:
+def layers(trace: AccessTrace) -> list[int]:
     """The first step of each layer: a run of steps of one node."""
     node = trace.tasks.node
     found: list[int] = []
@@ -21,7 +21,7 @@ def layers(trace: Trace) -> list[int]:
     return found
 
 
-class VDNN(Planned):
+class VDNN(AheadOfTimePolicy):
     """Layer by layer: whatever a layer made leaves when the layer that read it is over, and returns a layer early.
 
     Modelled: offload-all, weights stay, the next layer waits for the offloads of this one, returns are issued one layer
@@ -56,7 +56,7 @@ class VDNNConv(VDNN):
     only_read_by_products = True
 
 
-class TFLMS(Planned):
+class TFLMS(AheadOfTimePolicy):
     """Swaps by distance: a value leaves if its next use is more than a threshold of layers away, and returns early.
 
     Modelled: the largest threshold under which the profile fits the device (TFLMS tunes it so), returns one layer
@@ -80,7 +80,7 @@ class TFLMS(Planned):
             self.swap(gap, starts[place[gap.before] - 1])
 
 
-class SuperNeurons(Demand):
+class SuperNeurons(DemandPaging):
     """A cache of tensors, the least recently used goes; what is cheap is made again; the next layer is prefetched.
 
     Modelled: liveness, the LRU tensor cache, cost-aware recomputation of all but contractions (whose results are the
@@ -90,13 +90,13 @@ class SuperNeurons(Demand):
 
     name = "superneurons"
 
-    def prepare(self, trace: Trace) -> None:
+    def prepare(self, trace: AccessTrace) -> None:
         """Know the layers and the checkpoints."""
         super().prepare(trace)
         self.starts = layers(trace)
         self.product = products(trace.tasks)
 
-    def ahead(self, step: int, memory: Memory) -> Iterable[int]:
+    def ahead(self, step: int, memory: MemoryView) -> Iterable[int]:
         """What this layer and the next read."""
         at = bisect_right(self.starts, step)
         end = self.starts[at + 1] if at + 1 < len(self.starts) else len(self.trace)
@@ -105,15 +105,15 @@ class SuperNeurons(Demand):
                 if memory.fetchable(v):
                     yield v
 
-    def leave(self, v: int, step: int, memory: Memory) -> Leave:
+    def leave(self, v: int, step: int, memory: MemoryView) -> Eviction:
         """Made again unless a contraction made it."""
         maker = self.trace.maker[v]
         if maker >= 0 and not self.product[self.trace.task[maker]] and memory.remade_in(v) < self.trace.round_trip(v):
-            return Leave.RECOMPUTE
+            return Eviction.RECOMPUTE
         return super().leave(v, step, memory)
 
 
-class Sentinel(Policy):
+class Sentinel(OffloadPolicy):
     """Intervals of layers: at each one's start what the next needs is brought, what it does not need leaves.
 
     Modelled: short-lived values (within an interval) are never moved; the interval is the longest of which two fit the
@@ -124,7 +124,7 @@ class Sentinel(Policy):
     name = "sentinel"
     free = False
 
-    def prepare(self, trace: Trace) -> None:
+    def prepare(self, trace: AccessTrace) -> None:
         """Find the interval."""
         super().prepare(trace)
         self.interval = 1
@@ -143,20 +143,20 @@ class Sentinel(Policy):
         steps = range(start, min(start + intervals * self.interval, len(self.trace)))
         return list(dict.fromkeys(v for s in steps for v in self.trace.needs[s]))
 
-    def give_up(self, step: int, memory: Memory) -> Iterable[int]:
+    def give_up(self, step: int, memory: MemoryView) -> Iterable[int]:
         """At an interval's start: what neither it nor the next one needs."""
         if step % self.interval or self.interval == 1:
             return ()
         wanted = set(self._wanted(step, 2))
         return [v for v in memory.residents() if v not in wanted]
 
-    def ahead(self, step: int, memory: Memory) -> Iterable[int]:
+    def ahead(self, step: int, memory: MemoryView) -> Iterable[int]:
         """The rest of this interval, and the next one."""
         start = step // self.interval * self.interval
         return (v for v in self._wanted(start, 2) if memory.fetchable(v) and memory.next_use(v) > step)
 
 
-class ZeroOffload(Planned):
+class ZeroOffload(AheadOfTimePolicy):
     """Parameters, gradients and the optimizer's state live on the host; activations stay on the device.
 
     Modelled: weights leave after each use and return a layer early; what an output is made of (gradients, updated

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from einturnip.memgraph.policies.planned import Gap, Planned, gaps, idle_seconds
-from einturnip.memgraph.policies.types import Memory, Trace
+from einturnip.memgraph.policies.ahead_of_time import AheadOfTimePolicy, UseGap, gaps, idle_seconds
+from einturnip.memgraph.policies.types import AccessTrace, MemoryView
 
 
-class Capuchin(Planned):
+class Capuchin(AheadOfTimePolicy):
     """Swap what hides, then swap or make again by the smaller cost, until all fits.
 
     Modelled: free time (idle time less the transfers) ranks the gaps; while it is positive they are swapped; of the
@@ -24,8 +24,8 @@ class Capuchin(Planned):
         """Until the profile fits."""
         trace = self.trace
         ranked = sorted(gaps(trace), key=lambda g: trace.round_trip(g.value) - idle_seconds(trace, g))
-        chosen: list[Gap] = []
-        rest: list[Gap] = []
+        chosen: list[UseGap] = []
+        rest: list[UseGap] = []
         for gap in ranked:
             if self.over() <= 0:
                 break
@@ -46,23 +46,23 @@ class Capuchin(Planned):
         for gap in remade:
             self.swap(gap, gap.before, remake=True)
 
-    def _helps(self, gap: Gap) -> bool:
+    def _helps(self, gap: UseGap) -> bool:
         """True where a step within the gap exceeds the device."""
         return bool((self.held[gap.after + 1 : gap.before] > self.trace.budgets.device).any())
 
-    def _exposed(self, rest: list[Gap], chosen: list[Gap]) -> list[Gap]:
+    def _exposed(self, rest: list[UseGap], chosen: list[UseGap]) -> list[UseGap]:
         """Gaps that hide no swap: added to ``chosen``, or returned where making again exposes less."""
         trace = self.trace
 
-        def swap_cost(gap: Gap) -> float:
+        def swap_cost(gap: UseGap) -> float:
             return max(0.0, trace.round_trip(gap.value) - idle_seconds(trace, gap))
 
-        def remake_cost(gap: Gap) -> float:
+        def remake_cost(gap: UseGap) -> float:
             maker = trace.maker[gap.value]
             kept = maker >= 0 and all(trace.stored[w] or trace.uses[w][-1] >= gap.before for w in trace.reads[maker])
             return trace.seconds[maker] if kept else float("inf")
 
-        remade: list[Gap] = []
+        remade: list[UseGap] = []
         for gap in sorted(rest, key=lambda g: min(swap_cost(g), remake_cost(g)) / trace.size[g.value]):
             if self.over() <= 0:
                 break
@@ -73,7 +73,7 @@ class Capuchin(Planned):
         return remade
 
 
-class G10(Planned):
+class G10(AheadOfTimePolicy):
     """Lifetime times bandwidth: of all gaps the one that relieves most for its transfers, until all fits.
 
     Modelled: benefit (bytes times seconds over capacity) against the link's time, eviction at once, return as early as
@@ -99,19 +99,19 @@ class G10(Planned):
             latest = self.lead(gap, trace.fetch_seconds(trace.size[gap.value], tier))
             self.swap(gap, self._earliest(gap, latest), disk=disk)
 
-    def _benefit(self, gap: Gap) -> float:
+    def _benefit(self, gap: UseGap) -> float:
         pressed = self.held[gap.after + 1 : gap.before] > self.trace.budgets.device
         seconds = np.asarray(self.trace.seconds)[gap.after + 1 : gap.before]
         relief = float(seconds[pressed].sum()) * self.trace.size[gap.value]
         return relief / self.trace.round_trip(gap.value)
 
-    def _earliest(self, gap: Gap, latest: int) -> int:
+    def _earliest(self, gap: UseGap, latest: int) -> int:
         """The earliest step from which on all steps have room for the value."""
         room = self.held[gap.after + 1 : latest + 1] <= self.trace.budgets.device
         full = np.flatnonzero(~room)
         return gap.after + 2 + int(full[-1]) if len(full) else gap.after + 1
 
-    def _hides_on_disk(self, gap: Gap) -> bool:
+    def _hides_on_disk(self, gap: UseGap) -> bool:
         trace, size = self.trace, self.trace.size[gap.value]
         if trace.spill == "disk":
             return True
@@ -135,7 +135,7 @@ class Teraio(G10):
     disk_first = True
 
 
-class FlashNeuron(Planned):
+class FlashNeuron(AheadOfTimePolicy):
     """Offload only what hides: in the order in which values are made, as long as the link keeps up, until all fits.
 
     Modelled: the linear choice of phase one and its condition that offloading takes no longer than the kernels it
@@ -162,7 +162,7 @@ class FlashNeuron(Planned):
             self.swap(gap, self.lead(gap, back))
 
 
-class Tensile(Planned):
+class Tensile(AheadOfTimePolicy):
     """At the step that wants most, the largest value whose swap hides leaves; again until no step wants too much.
 
     Modelled: the greedy of one program over its peak, and returns scheduled into free time of the link. Not modelled:
@@ -172,7 +172,7 @@ class Tensile(Planned):
 
     name = "tensile"
 
-    def prepare(self, trace: Trace) -> None:
+    def prepare(self, trace: AccessTrace) -> None:
         """Gaps by the steps that they span."""
         self.all = sorted(gaps(trace), key=lambda g: -trace.size[g.value])
         super().prepare(trace)
@@ -191,6 +191,6 @@ class Tensile(Planned):
             self.swap(gap, max(peak + 1, self.lead(gap, trace.fetch_seconds(trace.size[gap.value], trace.spill))))
             left = [g for g in left if g is not gap]
 
-    def price(self, v: int, step: int, memory: Memory) -> float:
+    def price(self, v: int, step: int, memory: MemoryView) -> float:
         """The largest that is wanted latest."""
         return super().price(v, step, memory) / self.trace.size[v]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from einturnip.memgraph.policies.types import Memory, Policy, Trace
+from einturnip.memgraph.policies.types import AccessTrace, MemoryView, OffloadPolicy
 
 
-class Demand(Policy):
+class DemandPaging(OffloadPolicy):
     """Faults on demand; the least recently used goes, always written.
 
     Modelled: CUDA managed memory at the grain of tiles: a kernel faults on what is not there, the link waits for the
@@ -19,12 +19,12 @@ class Demand(Policy):
     name = "lru"
     free = False
 
-    def price(self, v: int, step: int, memory: Memory) -> float:
+    def price(self, v: int, step: int, memory: MemoryView) -> float:
         """The longer untouched the cheaper."""
         return 1.0 / (1 + step - memory.last_use(v))
 
 
-class DeepUM(Demand):
+class DeepUM(DemandPaging):
     """Correlation prefetch on managed memory: after a step, what followed it in the run before is brought.
 
     Modelled: the correlation tables learnt from one run (the program does not change, so the next ``CHAIN`` steps are
@@ -37,19 +37,19 @@ class DeepUM(Demand):
     fetch_evicts = True
     CHAIN = 32  # kernels that prefetching runs ahead at most; the paper's best degree
 
-    def prepare(self, trace: Trace) -> None:
+    def prepare(self, trace: AccessTrace) -> None:
         """Learn from one run."""
         super().prepare(trace)
         self.next_steps = self.CHAIN
 
-    def ahead(self, step: int, memory: Memory) -> Iterable[int]:
+    def ahead(self, step: int, memory: MemoryView) -> Iterable[int]:
         """The successors of this step in the tables that are not on the device."""
         for later in range(step + 1, min(step + 1 + self.next_steps, len(self.trace))):
             for v in self.trace.needs[later]:
                 if memory.fetchable(v):
                     yield v
 
-    def price(self, v: int, step: int, memory: Memory) -> float:
+    def price(self, v: int, step: int, memory: MemoryView) -> float:
         """The longer untouched the cheaper; what the tables predict to be used goes last."""
         soon = memory.next_use(v) <= step + self.next_steps
         return (1e6 if soon else 1.0) / (1 + step - memory.last_use(v))

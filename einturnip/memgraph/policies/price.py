@@ -7,17 +7,17 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from einturnip.core.contraction import contraction
-from einturnip.core.described import Described
-from einturnip.core.region import Region
+from einturnip.cost.described_machines import DescribedMachine
 from einturnip.eingraph.types import EinsumNode
+from einturnip.ir.contraction import contraction
+from einturnip.ir.region import Region
 from einturnip.memgraph.types import DISK, HOST, Lane, MemGraph, OpKind
 from einturnip.taskgraph.types import TaskGraph, TaskKind
 
 Floats = NDArray[np.float64]
 
 
-def task_seconds(tasks: TaskGraph, machine: Described) -> Floats:
+def task_seconds(tasks: TaskGraph, machine: DescribedMachine) -> Floats:
     """Seconds of each task's kernel on ``machine``; a host's are those of the task graph."""
     kernels = machine.kernels
     if kernels is None:
@@ -45,7 +45,7 @@ def _has_product(node: EinsumNode) -> bool:
     return contraction(e) is not None
 
 
-def priced(graph: MemGraph, machine: Described) -> MemGraph:
+def priced(graph: MemGraph, machine: DescribedMachine) -> MemGraph:
     """The graph with the seconds that its ops take on ``machine``; it spills to the host where that has room."""
     if 0 < graph.spill_nbytes <= machine.memory["host"] and not graph.host_nbytes:
         read, write = graph.read.copy(), graph.write.copy()
@@ -63,6 +63,6 @@ def priced(graph: MemGraph, machine: Described) -> MemGraph:
     return replace(graph, seconds=seconds)
 
 
-def far_memory(tier: int, machine: Described) -> str:
+def far_memory(tier: int, machine: DescribedMachine) -> str:
     """The memory that a tier other than the device's lies in."""
     return {HOST: "host", DISK: "disk"}.get(tier, machine.inputs)

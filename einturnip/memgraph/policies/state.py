@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from einturnip.memgraph.arena import Segment
-from einturnip.memgraph.policies.types import NEVER, Trace
+from einturnip.memgraph.policies.types import NEVER, AccessTrace
 from einturnip.memgraph.types import DISK, FILES, HOST
 from einturnip.taskgraph.types import TaskKind
 
@@ -16,16 +16,16 @@ DEEPEST = 3
 _NAMES = {HOST: "host", DISK: "disk"}
 
 
-class Scattered(Exception):
+class FragmentedArena(Exception):
     """The free bytes are too scattered for a step that would fit."""
 
 
-class Residents:
+class ResidentValues:
     """Where values stand, who wrote and read them there, and when they are wanted next."""
 
     never = NEVER
 
-    def __init__(self, trace: Trace) -> None:
+    def __init__(self, trace: AccessTrace) -> None:
         tasks, n = trace.tasks, trace.tasks.n_values
         self.trace = trace
         self.step = 0

@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from einturnip.memgraph.policies.planned import Gap, Planned, gaps, idle_seconds
-from einturnip.memgraph.policies.types import Trace
+from einturnip.memgraph.policies.ahead_of_time import AheadOfTimePolicy, UseGap, gaps, idle_seconds
+from einturnip.memgraph.policies.types import AccessTrace
 
 POPULATION = 24
 GENERATIONS = 30
 LEADS = (1.0, 2.0, 4.0, 8.0)  # how many times a transfer's own time it is brought ahead
 
 
-class SwapAdvisor(Planned):
+class SwapAdvisor(AheadOfTimePolicy):
     """Which gaps are swapped and how early values return, searched by a genetic algorithm over a small simulation.
 
     Modelled: genes for swaps and for their timing, crossover, mutation, selection by simulated time. Not modelled:
@@ -32,7 +32,7 @@ class SwapAdvisor(Planned):
             if gene:
                 self.swap(gap, self.lead(gap, LEADS[gene - 1] * self.back_seconds(gap)))
 
-    def back_seconds(self, gap: Gap) -> float:
+    def back_seconds(self, gap: UseGap) -> float:
         """What the return takes."""
         return self.trace.fetch_seconds(self.trace.size[gap.value], self.trace.spill)
 
@@ -40,8 +40,8 @@ class SwapAdvisor(Planned):
 class _Search:
     """A gene a gap: 0 it stays, else 1 + the number of its lead."""
 
-    def __init__(self, policy: SwapAdvisor, found: list[Gap]) -> None:
-        self.trace: Trace = policy.trace
+    def __init__(self, policy: SwapAdvisor, found: list[UseGap]) -> None:
+        self.trace: AccessTrace = policy.trace
         self.gaps = found
         self.held = policy.held
         self.rng = np.random.default_rng(0)

@@ -6,9 +6,9 @@ from itertools import accumulate
 
 import numpy as np
 
-from einturnip.core.described import Described
+from einturnip.cost.described_machines import DescribedMachine
 from einturnip.memgraph.policies.price import task_seconds
-from einturnip.memgraph.policies.types import Budgets, Trace
+from einturnip.memgraph.policies.types import AccessTrace, MemoryBudgets
 from einturnip.taskgraph.types import TaskGraph, TaskKind
 
 
@@ -17,7 +17,7 @@ def granule(capacity: int) -> int:
     return 4096 if capacity >= 4 << 20 else 64
 
 
-def trace(tasks: TaskGraph, machine: Described, budgets: Budgets) -> Trace:
+def trace(tasks: TaskGraph, machine: DescribedMachine, budgets: MemoryBudgets) -> AccessTrace:
     """The program of ``tasks`` in their serial order; loads are no steps, since values are loaded when wanted."""
     unit = granule(budgets.device)
     kinds = tasks.kind.tolist()
@@ -41,7 +41,7 @@ def trace(tasks: TaskGraph, machine: Described, budgets: Budgets) -> Trace:
     # A store is a transfer: it takes a link's time, and the kernels none.
     kernel = task_seconds(tasks, machine).tolist()
     seconds = [0.0 if kinds[i] == TaskKind.STORE else kernel[i] for i in steps]
-    return Trace(
+    return AccessTrace(
         tasks,
         machine,
         budgets,
@@ -58,7 +58,7 @@ def trace(tasks: TaskGraph, machine: Described, budgets: Budgets) -> Trace:
     )
 
 
-def peak_nbytes(trace: Trace) -> int:
+def peak_nbytes(trace: AccessTrace) -> int:
     """The most bytes that are wanted at one time in the serial order, if nothing ever leaves before its last use."""
     change = [0] * (len(trace) + 1)
     for v, uses in enumerate(trace.uses):
@@ -72,7 +72,7 @@ def peak_nbytes(trace: Trace) -> int:
     )
 
 
-def working_set_nbytes(trace: Trace) -> int:
+def working_set_nbytes(trace: AccessTrace) -> int:
     """The largest step's bytes: no plan can do with less."""
     return max(
         (sum(trace.size[v] for v in needs) + w for needs, w in zip(trace.needs, trace.workspace, strict=True)),

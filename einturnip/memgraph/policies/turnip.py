@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from einturnip.memgraph.policies.types import NEVER, Leave, Memory, Policy, Trace
+from einturnip.memgraph.policies.types import NEVER, AccessTrace, Eviction, MemoryView, OffloadPolicy
 
 MOST_AHEAD = 256
 # How much dearer it is that an accumulator leaves before its sum is whole: it goes when nothing else can.
 HALF_MADE = 1e6
 
 
-class Turnip(Policy):
+class TurnipPolicy(OffloadPolicy):
     """Position-Belady windows, evicted only when forced; allocation runs ahead while bytes are free; no clean copies.
 
     Modelled: BUILDMEMGRAPH's allocation horizon (here: reads of the next steps, as long as bytes are free), the window
@@ -23,12 +23,12 @@ class Turnip(Policy):
     keeps_clean = False
     dearest = True
 
-    def ahead(self, step: int, memory: Memory) -> Iterable[int]:
+    def ahead(self, step: int, memory: MemoryView) -> Iterable[int]:
         """What the next steps read and the device lacks, in the order of its use."""
         return wanted_next(self.trace, step, MOST_AHEAD, memory)
 
 
-class Ours(Policy):
+class DefaultPolicy(OffloadPolicy):
     """The default: whom to evict, how, and what to bring ahead, decided in seconds of link time.
 
     A victim is priced by the transfers that it will cost over the time until it is wanted (a clean copy costs its
@@ -47,7 +47,7 @@ class Ours(Policy):
         self.share = share
         self.remake = remake
 
-    def prepare(self, trace: Trace) -> None:
+    def prepare(self, trace: AccessTrace) -> None:
         """Price a return and a round trip of every value once."""
         super().prepare(trace)
         spill, inputs = trace.spill, trace.machine.inputs
@@ -58,7 +58,7 @@ class Ours(Policy):
         self.out = [trace.offload_seconds(n, spill) for n in trace.size]
         self.made = trace.tasks.value[trace.task].tolist()
 
-    def ahead(self, step: int, memory: Memory) -> Iterable[int]:
+    def ahead(self, step: int, memory: MemoryView) -> Iterable[int]:
         """What the next few steps read and the device lacks, in the order of its use."""
         trace = self.trace
         room = int(self.share * trace.budgets.device)
@@ -74,7 +74,7 @@ class Ours(Policy):
                 if memory.fetchable(v):
                     yield v
 
-    def price(self, v: int, step: int, memory: Memory) -> float:
+    def price(self, v: int, step: int, memory: MemoryView) -> float:
         """Seconds of link (or of kernels that make it again) for each second until ``v`` is wanted."""
         wanted = memory.next_use(v)
         if wanted >= NEVER:
@@ -86,14 +86,14 @@ class Ours(Policy):
             cost *= HALF_MADE
         return cost / max(1, wanted - step)
 
-    def leave(self, v: int, step: int, memory: Memory) -> Leave:
+    def leave(self, v: int, step: int, memory: MemoryView) -> Eviction:
         """Made again where that takes less than the transfers, else the nearest memory with room."""
         if self.remake and memory.remade_in(v) < self.remake * (self.out[v] + self.back[v]):
-            return Leave.RECOMPUTE
+            return Eviction.RECOMPUTE
         return super().leave(v, step, memory)
 
 
-def wanted_next(trace: Trace, step: int, steps: int, memory: Memory) -> Iterable[int]:
+def wanted_next(trace: AccessTrace, step: int, steps: int, memory: MemoryView) -> Iterable[int]:
     """What the next ``steps`` steps touch and the device lacks, in the order of its use."""
     for later in range(step + 1, min(step + 1 + steps, len(trace))):
         for v in trace.needs[later]:

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import ClassVar, Protocol
 
-from einturnip.core.described import Described
+from einturnip.cost.described_machines import DescribedMachine
 from einturnip.taskgraph.types import TaskGraph
 
 NEVER = 1 << 60
 
 
-class Leave(Enum):
+class Eviction(Enum):
     """Where a value goes that gives up its bytes and stands nowhere else."""
 
     HOST = "host"
@@ -22,7 +22,7 @@ class Leave(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Budgets:
+class MemoryBudgets:
     """Bytes of each memory that a plan may use."""
 
     device: int
@@ -31,7 +31,7 @@ class Budgets:
 
 
 @dataclass(frozen=True)
-class Trace:
+class AccessTrace:
     """A program as a sequence of steps over values: step ``i`` runs task ``task[i]`` and touches ``needs[i]``.
 
     ``uses[v]``: the steps that touch ``v``. ``begins[i]``: when step ``i`` would begin if nothing ever waited.
@@ -40,8 +40,8 @@ class Trace:
     """
 
     tasks: TaskGraph
-    machine: Described
-    budgets: Budgets
+    machine: DescribedMachine
+    budgets: MemoryBudgets
     task: Sequence[int]
     needs: Sequence[tuple[int, ...]]
     reads: Sequence[tuple[int, ...]]
@@ -75,7 +75,7 @@ class Trace:
         return self.offload_seconds(nbytes, self.spill) + self.fetch_seconds(nbytes, self.spill)
 
 
-class Memory(Protocol):
+class MemoryView(Protocol):
     """The memories at a step of the walk."""
 
     @property
@@ -108,7 +108,7 @@ class Memory(Protocol):
         """Seconds in which kernels can make the value again for its next use; infinite where they cannot."""
 
 
-class Policy:
+class OffloadPolicy:
     """Decides what leaves the device, how, and what comes ahead of its use.
 
     By itself: a value is brought when a step needs it, and the one wanted latest makes room.
@@ -128,22 +128,22 @@ class Policy:
     # True: of a window of neighbours the dearest value counts, not their sum.
     dearest: ClassVar[bool] = False
 
-    def prepare(self, trace: Trace) -> None:
+    def prepare(self, trace: AccessTrace) -> None:
         """See the whole program before it is walked."""
         self.trace = trace
 
-    def give_up(self, step: int, memory: Memory) -> Iterable[int]:
+    def give_up(self, step: int, memory: MemoryView) -> Iterable[int]:
         """Values whose bytes are given up before ``step`` takes any; those that ``step`` needs are passed over."""
         return ()
 
-    def ahead(self, step: int, memory: Memory) -> Iterable[int]:
+    def ahead(self, step: int, memory: MemoryView) -> Iterable[int]:
         """Values to bring once ``step`` has its bytes, in order; it ends when one finds no room."""
         return ()
 
-    def price(self, v: int, step: int, memory: Memory) -> float:
+    def price(self, v: int, step: int, memory: MemoryView) -> float:
         """What it costs that ``v`` gives up its bytes: the cheapest goes."""
         return 1.0 / max(1, memory.next_use(v) - step)
 
-    def leave(self, v: int, step: int, memory: Memory) -> Leave:
+    def leave(self, v: int, step: int, memory: MemoryView) -> Eviction:
         """Where a value goes that stands nowhere else."""
-        return Leave.HOST if memory.host_free_nbytes >= self.trace.size[v] else Leave.DISK
+        return Eviction.HOST if memory.host_free_nbytes >= self.trace.size[v] else Eviction.DISK

@@ -1,0 +1,174 @@
+"""``einsum`` with NumPy's signature, ``contract`` with opt_einsum's."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from einturnip.api import call_cache, plan_cache
+from einturnip.api.call_settings import Settings, Size, Target
+from einturnip.api.einsum_arguments import (
+    Casting,
+    Order,
+    computed_dtype,
+    memory_order,
+    require_casting,
+    require_optimize,
+    require_target,
+)
+from einturnip.api.jobs import Job
+from einturnip.api.plan_cache import CachedPlan
+from einturnip.api.program import File, Program, compile, planned_undisturbed
+from einturnip.api.run_program import run_arrays, run_job
+from einturnip.api.subscripts import BoundSubscripts, Subscripts, bind, parse, program_text
+from einturnip.core.errors import BindError
+from einturnip.ir.dtypes import DType
+from einturnip.storage.open import open_source
+
+
+def einsum(
+    *operands: Any,
+    out: Target | None = None,
+    dtype: Any = None,
+    order: Order | None = "K",
+    casting: Casting = "safe",
+    optimize: Any = True,
+    memory: Size | None = None,
+    arena: Size | None = None,
+    workers: int | None = None,
+    spill: str | os.PathLike[str] | None = None,
+) -> Any:
+    """Einstein's summation, as ``np.einsum``, in no more memory than asked for.
+
+    Subscripts are letters (``"ij,jk->ik"``, opt_einsum's further symbols too), names (``"batch seq, seq dim -> batch
+    dim"``), or lists of numbers or names beside their operands (``a, [0, 1], b, [1, 2], [0, 2]``), as many as you like.
+    Operands are arrays, paths or ``et.open`` handles; ``out`` an array or a path. ``dtype``, ``out``, ``casting`` and
+    ``order`` mean what they do in NumPy: everything is computed in ``dtype``, or in the type that operands and ``out``
+    have in common; ``casting`` says which conversions to it, and from it to ``out``, are allowed; a new result is in
+    C's order unless ``order`` says otherwise. f16 and bf16 are summed in f32. Many operands are contracted in pairs,
+    always in the order that einturnip finds best: ``optimize`` is checked and changes nothing.
+
+    Raises:
+        BindError: subscripts and operands disagree; a ValueError. DTypeError: types do not fit; a BindError and a
+            TypeError. CapacityError: it does not fit in ``memory``.
+
+        >>> import numpy as np, einturnip as et
+        >>> a = np.arange(6.0).reshape(2, 3)
+        >>> et.einsum("ij,kj->ik", a, a)
+        array([[ 5., 14.],
+               [14., 50.]])
+    """
+    text = bool(operands) and isinstance(operands[0], str)
+    if optimize is not True and optimize is not False:
+        require_optimize(optimize, len(operands) - 1 if text else len(operands) // 2)
+    if casting != "safe":
+        require_casting(casting)
+    plain = (order == "K" or order == "C") and casting == "safe"
+    key = None
+    if plain and operands and type(operands[0]) is str and out is None and spill is None:
+        budget = plan_cache.free_share() if memory is None and arena is None else (memory, arena)
+        key = call_cache.key_of((operands[0], dtype, budget, workers), operands[1:])
+    again = call_cache.run(key, operands[1:], run_arrays)
+    if again is not None:
+        return again if again.ndim else again[()]
+    require_target(out)
+    rows = memory_order(order, operands[1:] if text else operands[::2]) == "C" or out is not None
+    settings = Settings(memory, arena, workers, {} if out is None else {"result": out}, spill)
+    is_scalar, converted, names = False, False, list[str]()
+
+    def plan() -> tuple[Job, CachedPlan]:
+        nonlocal is_scalar, converted, names
+        before = settings.before()
+        readings, values = parse(operands)
+        values = [_operand(value) for value in values]
+        contraction, dtypes = _bound(readings, values)
+        computed = computed_dtype(dtypes, dtype, casting, out)
+        if isinstance(out, np.ndarray) and out.dtype != computed.numpy:
+            shape = tuple(contraction.sizes[label] for label in contraction.output)
+            if out.shape != shape:
+                raise BindError(f"the result of einsum is {list(shape)}, but the array given for it {list(out.shape)}")
+            converted = True
+        if not rows:  # the transposed result, in C's order
+            contraction = replace(contraction, output=contraction.output[::-1])
+        program = _compiled(program_text(contraction, dtypes, computed))
+        data = {f"operand{position}": value for position, value in enumerate(values)}
+        is_scalar, names = not contraction.output, list(data)
+        return program.job(replace(settings, out={}) if converted else settings, data, before=before)
+
+    job, kept = planned_undisturbed(settings, plan)
+    try:
+        result = run_job(job, kept, None, None)["result"]
+    finally:
+        job.close()
+    call_cache.remember(key, kept, job, names)
+    if converted:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", np.exceptions.ComplexWarning)
+            assert isinstance(out, np.ndarray)
+            np.copyto(out, result, casting=casting)
+        return out
+    if out is None and is_scalar:
+        return result[()]
+    return result if rows else result.T
+
+
+def contract(
+    *operands: Any,
+    out: Target | None = None,
+    dtype: Any = None,
+    order: Order | None = "K",
+    casting: Casting = "safe",
+    optimize: Any = True,
+    memory: Size | None = None,
+    arena: Size | None = None,
+    workers: int | None = None,
+    spill: str | os.PathLike[str] | None = None,
+) -> Any:
+    """``opt_einsum.contract`` in no more memory than asked for: ``einsum`` under the name that its calls have.
+
+    >>> import numpy as np, einturnip as et
+    >>> et.contract([1.0, 2.0], ["left"], [3.0, 4.0], ["right"], ["right", "left"])
+    array([[3., 6.],
+           [4., 8.]])
+    """
+    return einsum(
+        *operands,
+        out=out,
+        dtype=dtype,
+        order=order,
+        casting=casting,
+        optimize=optimize,
+        memory=memory,
+        arena=arena,
+        workers=workers,
+        spill=spill,
+    )
+
+
+def _bound(readings: Sequence[Subscripts], values: list[Any]) -> tuple[BoundSubscripts, list[DType]]:
+    """The contraction that a call asks for, and the operands' dtypes."""
+    sources = [open_source(value, f"operand {position}") for position, value in enumerate(values)]
+    try:
+        shapes = [source.shape for source in sources]
+        dtypes = [source.dtype for source in sources]
+    finally:
+        for source in sources:
+            source.close()
+    return bind(readings, shapes), dtypes
+
+
+@lru_cache(maxsize=256)
+def _compiled(text: str) -> Program:
+    return compile(text)
+
+
+def _operand(value: Any) -> Any:
+    if isinstance(value, File):
+        return value.spec
+    return os.fspath(value) if isinstance(value, os.PathLike) else value

@@ -1,0 +1,102 @@
+"""Several programs run as one: under one budget, by one set of workers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from einturnip.api.jobs import Job, tiers
+from einturnip.compiler import Options, PlannedProgram, make_plan, with_lower_bound
+from einturnip.core.errors import BindError, DeviceError
+from einturnip.core.process_limits import available_memory
+from einturnip.core.resident import resident_nbytes
+from einturnip.eingraph.types import EinGraph
+from einturnip.memgraph.check import check
+from einturnip.planner.budget import Budget
+from einturnip.planner.multi_program import SharedMemory, plan_together
+from einturnip.planner.predict import predict
+from einturnip.runtime.host.compilation import has_room
+from einturnip.runtime.scheduler.policies import policy
+from einturnip.storage.types import Array, Source
+from einturnip.taskgraph.multi_program import join_graphs
+from einturnip.taskgraph.types import TaskGraph
+
+
+@dataclass(frozen=True)
+class ProgramPart:
+    """One of the programs, with its sizes, what it reads and where its outputs go (see ``Job``)."""
+
+    name: str
+    bound: EinGraph
+    sources: Mapping[str, Source]
+    targets: Mapping[str, str | Array | None]
+
+
+def part_names(programs: Sequence[str]) -> list[str]:
+    """What each program is called: its file's name without ``.ein``, numbered from its second appearance on."""
+    stems = ["stdin" if p == "-" else Path(p).name.removesuffix(".ein").replace(".", "_") for p in programs]
+    return [s if s not in stems[:n] else f"{s}{stems[: n + 1].count(s)}" for n, s in enumerate(stems)]
+
+
+def shared_job(parts: Sequence[ProgramPart], options: Options) -> Job:
+    """Plan programs together. Inputs and outputs of the job are called ``program.X``.
+
+    Raises:
+        CapacityError: one does not fit, or not beside the others' plans. BindError: one reads what another writes.
+        DeviceError: several devices, which programs run together do not share.
+    """
+    if "," in options.device:
+        raise DeviceError(
+            f"--device {options.device}: several programs run on one device only. help: run one after the other"
+        )
+    _require_apart(parts)
+    memory = options.memory
+    if memory is None and options.arena is None:
+        memory = available_memory() // 2
+    compiled = options.compiled and has_room(memory, resident_nbytes())
+    options = replace(options, memory=memory, compiled=compiled)
+    alone = [make_plan(p.bound, p.sources, tiers(p.targets), replace(options, check=False)) for p in parts]
+
+    def lower(number: int, arena: int) -> TaskGraph:
+        part, own = parts[number], replace(options, memory=None, arena=arena, check=False)
+        return make_plan(part.bound, part.sources, tiers(part.targets), own).taskgraph
+
+    names = [part.name for part in parts]
+    targets = {f"{p.name}.{name}": target for p in parts for name, target in p.targets.items()}
+    sources = {f"{p.name}.{name}": source for p in parts for name, source in p.sources.items()}
+    shared, machine = SharedMemory(memory, options.arena), alone[0].machine
+    kept = tiers(targets)
+    memgraph = plan_together([a.memgraph for a in alone], lower, names, shared, machine, frozenset(kept))
+    if options.check:
+        check(memgraph)
+    planned = with_lower_bound(
+        PlannedProgram(
+            memgraph.taskgraph.decomposition.graph,
+            memgraph,
+            predict(memgraph, machine, policy(options.policy)),
+            Budget(memory, memgraph.capacity),
+            machine,
+            sources,
+            kept,
+        )
+    )
+    return Job(join_graphs([p.bound for p in parts], names), planned, sources, targets, options)
+
+
+def _require_apart(parts: Sequence[ProgramPart]) -> None:
+    """See to it that no program reads a file that another one writes: nobody could say which bytes it would see."""
+    written = {
+        Path(target.partition("::")[0]).resolve(): (part, name)
+        for part in parts
+        for name, target in part.targets.items()
+        if isinstance(target, str)
+    }
+    for part in parts:
+        for name, source in part.sources.items():
+            found = written.get(Path(source.tier).resolve())
+            if found is not None and found[0] is not part:
+                raise BindError(
+                    f"{part.name} reads {source.tier} (input {name}), which {found[0].name} writes "
+                    f"(output {found[1]}). help: run one after the other"
+                )

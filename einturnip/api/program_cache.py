@@ -1,0 +1,84 @@
+"""Programs kept on disk: a file is parsed and resolved once, and then read by every process.
+
+An entry is found by the digest of the text, its file's name and einturnip's own source; it holds the lines of what was
+imported, which are compared when it is read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import Mapping
+from dataclasses import is_dataclass
+from functools import lru_cache
+from typing import Any
+
+from einturnip.caches import PROGRAMS, DamagedEntry
+from einturnip.core import diagnostics, package_data
+from einturnip.core.errors import InternalError
+from einturnip.lang import compile_text, expressions, program
+from einturnip.lang.program import TypedProgram
+from einturnip.lang.source_text import normalize_newlines, read_text
+from einturnip.planner.codec import NotEncodable, PlanCodec
+from einturnip.planner.plan_store import version
+
+SUFFIX = ".program"
+# What of einturnip a program depends on.
+_PACKAGES = ("core", "ir", "lang")
+
+
+def compile_kept(text: str, file: str) -> TypedProgram:
+    """The program that a file's text means: as it was kept, or compiled now and kept.
+
+    Raises:
+        SourceError: as ``compile_text``.
+    """
+    entry = _entry(text, file)
+    if entry is None:
+        return compile_text(text, file)
+    with contextlib.suppress(OSError, DamagedEntry):
+        program = codec().from_bytes(PROGRAMS.read(entry))
+        if isinstance(program, TypedProgram) and _unchanged(program.files, program.file):
+            PROGRAMS.touch(entry)
+            return program
+    program = compile_text(text, file)
+    with contextlib.suppress(OSError, NotEncodable, RecursionError):
+        PROGRAMS.write({entry: codec().to_bytes(program)})
+    return program
+
+
+@lru_cache(maxsize=1)
+def codec() -> PlanCodec:
+    """Of the classes that a program is made of: every dataclass and named tuple of three modules."""
+    return PlanCodec(
+        found
+        for module in (program, expressions, diagnostics)
+        for found in vars(module).values()
+        if isinstance(found, type) and found.__module__ == module.__name__ and _is_plain(found)
+    )
+
+
+def _is_plain(found: Any) -> bool:
+    return is_dataclass(found) or (issubclass(found, tuple) and hasattr(found, "_fields"))
+
+
+def _entry(text: str, file: str) -> str | None:
+    if PROGRAMS.path() is None:
+        return None
+    try:
+        known = version(_PACKAGES, package_data.folder("grammar"))
+    except (OSError, InternalError):
+        return None
+    return hashlib.sha256(repr((known, file, text)).encode()).hexdigest()[:40] + SUFFIX
+
+
+def _unchanged(files: Mapping[str, tuple[str, ...]], main: str) -> bool:
+    """Whether what was imported reads as it did; the standard library is part of einturnip."""
+    for name, lines in files.items():
+        if name != main and not name.startswith("std."):
+            try:
+                if tuple(normalize_newlines(read_text(name)).split("\n")) != lines:
+                    return False
+            except (OSError, UnicodeDecodeError):
+                return False
+    return True

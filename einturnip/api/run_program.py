@@ -1,0 +1,118 @@
+"""Running a planned program from Python: small plans in the caller's thread."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from einturnip.api.active_runs import run_in_progress
+from einturnip.api.jobs import Job, needs_data, overlaps
+from einturnip.api.plan_cache import CachedPlan
+from einturnip.api.result_memory import empty
+from einturnip.api.results import Result, open
+from einturnip.compiler import PlannedProgram
+from einturnip.eingraph.types import InputNode
+from einturnip.planner.budget import LARGE_PLAN
+from einturnip.runtime.scheduler.report import Progress, RunReport
+from einturnip.storage.arrays import ArraySource, array_sink, require_apart
+from einturnip.storage.file_versions import require_unchanged_inputs
+from einturnip.storage.generated import AbsentSource
+from einturnip.storage.location import written
+from einturnip.storage.types import Array
+
+if TYPE_CHECKING:
+    from einturnip.report.analyze import Analysis
+
+
+def run_job(
+    job: Job, kept: CachedPlan, progress: Callable[[Progress], None] | None, stop: threading.Event | None
+) -> Result:
+    """Run a job, into new arrays where an output has no place of its own.
+
+    Raises:
+        BindError: an input has sizes but no data. RunError: it failed on the way; nothing half-written is left.
+    """
+    graph = job.planned.graph
+    for node in graph.nodes:
+        if isinstance(node, InputNode) and isinstance(job.sources[node.name], AbsentSource):
+            needs_data(node)
+    targets = dict(job.targets)
+    require_apart(targets)
+    for name, number in graph.outputs:
+        if targets.get(name) is None:
+            targets[name] = empty(graph.nodes[number].shape, graph.nodes[number].dtype.numpy)
+    with run_in_progress():
+        if kept.ready.small and progress is None and stop is None:
+            result = _run_small(job, kept, targets)
+            if result is not None:
+                require_unchanged_inputs(job.sources.values(), targets.values())
+                return result
+        report, _ = replace(job, targets=targets).run(progress, stop)
+    values = {name: open(written(t, name)) if isinstance(t, str) else t for name, t in targets.items()}
+    return Result(values, lambda: report, analysis(job.planned, lambda: report))
+
+
+def _run_small(job: Job, kept: CachedPlan, targets: Mapping[str, str | Array | None]) -> Result | None:
+    """Run a small plan here and now. None where files take part, or where an error wants its statement's name."""
+    planned, inputs, outputs = job.planned, _arrays(job), []
+    for name, number in planned.graph.outputs:
+        target, node = targets[name], planned.graph.nodes[number]
+        if inputs is None or not isinstance(target, np.ndarray):
+            return None
+        if target is job.targets[name]:
+            array_sink(target, name, node.shape, node.dtype)
+            if overlaps(target, job.sources.values()):
+                return None
+        outputs.append(target)
+    report = None if inputs is None else kept.ready.run(inputs, outputs)
+    return None if report is None else Result(targets, report, analysis(planned, report))
+
+
+def run_on_arrays(kept: CachedPlan, inputs: Sequence[Array | None]) -> Result | None:
+    """A plan run again on arrays, by node, into new ones; None where it has to be run at length."""
+    ready = kept.ready
+    outputs = [empty(shape, dtype) for _, shape, dtype in ready.outputs]
+    with run_in_progress():
+        report = ready.run(inputs, outputs)
+    if report is None:
+        return None
+    made = {name: out for (name, _, _), out in zip(ready.outputs, outputs, strict=True)}
+    return Result(made, report, analysis(kept.planned, report))
+
+
+def run_arrays(kept: CachedPlan, inputs: Sequence[Array | None]) -> Array | None:
+    """The one output of a plan run again on arrays, by node; None where it has to be run at length."""
+    ((_, shape, dtype),) = kept.ready.outputs
+    out = empty(shape, dtype)
+    with run_in_progress():
+        return None if kept.ready.run(inputs, [out]) is None else out
+
+
+def _arrays(job: Job) -> list[Array | None] | None:
+    """The array of each input, by node; None where one is no array."""
+    found: list[Array | None] = []
+    for node in job.planned.graph.nodes:
+        source = job.sources[node.name] if isinstance(node, InputNode) else None
+        if source is not None and not isinstance(source, ArraySource):
+            return None
+        found.append(None if source is None else source.array)
+    return found
+
+
+def analysis(planned: PlannedProgram, report: Callable[[], RunReport]) -> Callable[[], Analysis]:
+    """The analysis of a run, when it is asked for; that of a large plan now, so that the result holds no plan."""
+    if len(planned.memgraph) < LARGE_PLAN:
+        return partial(_analysed, planned, report)
+    made = _analysed(planned, report)
+    return lambda: made
+
+
+def _analysed(planned: PlannedProgram, report: Callable[[], RunReport]) -> Analysis:
+    from einturnip.report.analyze import analyse
+
+    return analyse(planned, report())

@@ -1,0 +1,40 @@
+"""Lines of a report on standard output: in colour on a terminal, else as they are."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import click
+
+from einturnip.report.styled_lines import WIDTH, plain
+
+if TYPE_CHECKING:
+    from einturnip.report.styled_lines import Line
+
+# No line is wider, however wide the terminal: eyes lose it.
+MOST_COLUMNS = 120
+_STYLES = {"head": "bold", "name": "cyan", "note": "dim", "warn": "yellow", "bar": "blue"}
+
+
+def columns() -> int:
+    """Columns to fill: the terminal's, or those that COLUMNS says."""
+    if sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdecimal():
+        return max(60, min(MOST_COLUMNS, shutil.get_terminal_size((WIDTH, 24)).columns))
+    return WIDTH
+
+
+def show_lines(lines: Iterable[Line]) -> None:
+    """Print the lines."""
+    if not sys.stdout.isatty() or "NO_COLOR" in os.environ:
+        click.echo(plain(lines))
+        return
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(highlight=False, soft_wrap=True)
+    for line in lines:
+        console.print(Text.assemble(*((text, _STYLES.get(role, "")) for text, role in line)))

@@ -1,1 +1,0 @@
-"""Scalar expressions and contractions to kernels."""

@@ -1,0 +1,97 @@
+"""Machines described in files: rates, memories and the links between them, for simulation and for the tables."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from einturnip.core.errors import BindError
+from einturnip.core.package_data import folder
+from einturnip.core.regular_files import read_regular
+
+MEMORIES = ("device", "host", "disk")
+
+
+@dataclass(frozen=True, slots=True)
+class MachineLink:
+    """One way from a memory to another. Units: bytes a second, seconds a transfer."""
+
+    bandwidth: float
+    latency: float
+
+    def seconds(self, nbytes: int) -> float:
+        """What a transfer takes."""
+        return self.latency + nbytes / self.bandwidth
+
+
+@dataclass(frozen=True, slots=True)
+class KernelRates:
+    """What kernels take: the longer of their operations and their bytes, after a launch.
+
+    Units: operations a second of matrix products and of all else, bytes a second, seconds.
+    """
+
+    product_flops: float
+    scalar_flops: float
+    bandwidth: float
+    latency: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DescribedMachine:
+    """A machine with its memories in bytes and its links by ``from->to``. ``inputs``: the memory that holds the inputs.
+
+    ``kernels``: None where the plan's own predictions hold, which are those of a host. ``workers``: kernels at once.
+    Transfers of one link follow one another; those of different links overlap.
+    """
+
+    name: str
+    title: str
+    workers: int
+    kernels: KernelRates | None
+    memory: dict[str, int]
+    links: dict[str, MachineLink]
+    inputs: str
+
+    def link(self, source: str, target: str) -> MachineLink:
+        """The link from one memory to another."""
+        return self.links[f"{source}->{target}"]
+
+
+def described(name: str) -> DescribedMachine:
+    """The machine that a name of ``machine_names``, or the path of a file of the same form, stands for.
+
+    Raises:
+        BindError: there is no such machine, or the file does not say what is needed.
+    """
+    path = Path(name)
+    if path.suffix != ".toml":
+        path = folder("cost") / "machines" / f"{name}.toml"
+    if not path.is_file():
+        raise BindError(
+            f"there is no machine {name!r}. help: name one of {', '.join(machine_names())}, or a .toml file"
+        )
+    return _read(path)
+
+
+def machine_names() -> tuple[str, ...]:
+    """The machines that come with einturnip."""
+    return tuple(sorted(path.stem for path in (folder("cost") / "machines").glob("*.toml")))
+
+
+@cache
+def _read(path: Path) -> DescribedMachine:
+    try:
+        table: dict[str, Any] = tomllib.loads(read_regular(path).decode("utf-8"))
+        links = {name: MachineLink(**link) for name, link in table["links"].items()}
+        memory = {name: int(table["memory"][name]) for name in MEMORIES}
+        kernels = KernelRates(**table["kernels"]) if "kernels" in table else None
+        workers = int(table.get("workers", 1))
+        return DescribedMachine(path.stem, table["title"], workers, kernels, memory, links, table["inputs"])
+    except OSError as error:
+        raise BindError(f"{path.name} cannot be read: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, KeyError, TypeError, ValueError) as error:
+        raise BindError(f"{path.name} does not describe a machine: {error}") from error

@@ -1,0 +1,78 @@
+"""What a tile's kernel takes, in seconds: the work of the kernel that will be called, at a machine's rates."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+from einturnip.cost.kernel_work import KernelWork, multiplied_work, work_seconds
+from einturnip.cost.machine import Machine
+from einturnip.cost.machine_code_work import native_work
+from einturnip.cost.region_work import kernel_work
+from einturnip.cost.working_set import is_cut
+from einturnip.ir.contraction import contraction
+from einturnip.ir.einsum import Einsum
+from einturnip.ir.region import Region, Space
+from einturnip.kernels.llvm.kernel_spec import kernel_spec
+from einturnip.kernels.llvm.pack_routines import ProductSpec
+from einturnip.kernels.numpy.blocked import BlockedKernel
+from einturnip.kernels.select import (
+    Mode,
+    compile_kernel,
+    compiled_region,
+    machine_code,
+    planned_workspace_nbytes,
+    product_code,
+    product_kernel,
+)
+
+
+def kernel_seconds(
+    einsum: Space,
+    extents: Sequence[int],
+    machine: Machine,
+    mode: Mode | None = None,
+    origins: Sequence[int] | None = None,
+) -> float:
+    """Predicted seconds of one tile's kernel on one worker, while the others work too.
+
+    ``mode``: touch where a state is carried between tiles, unless stated. ``origins``: the tile's first points, where
+    a mask may leave out some of it.
+    """
+    mode = mode or ("touch" if is_cut(einsum, extents) else "whole")
+    if machine.compiled and isinstance(einsum, Einsum) and 0 not in extents:
+        work = _compiled_work(einsum, tuple(extents), mode)
+        if work is not None:
+            return machine.op_latency + work_seconds(work, machine)
+    if machine.compiled and isinstance(einsum, Region) and machine_code(einsum, mode):
+        kernel = compiled_region(einsum, tuple(extents), mode)
+    else:
+        kernel = compile_kernel(einsum, tuple(extents), mode)
+    share = math.prod(extents[key.label] / max(1, einsum.bounds[key.label]) for key in einsum.keys)
+    return machine.op_latency + work_seconds(kernel_work(kernel, origins, share), machine)
+
+
+def numpy_seconds(einsum: Space, extents: Sequence[int], machine: Machine, mode: Mode) -> float:
+    """What NumPy takes in place of machine code, in the workspace that was planned for that."""
+    if isinstance(einsum, Region):
+        return kernel_seconds(einsum, extents, replace(machine, compiled=False), mode)
+    kernel = compile_kernel(einsum, tuple(extents), mode, by_blas=True)
+    slow = getattr(kernel, "slow", kernel)
+    if isinstance(slow, BlockedKernel) and slow.within is not None:
+        nbytes = planned_workspace_nbytes(einsum, tuple(extents), mode, machine.compiled)
+        slow = slow if nbytes >= slow.workspace_nbytes else slow.within(nbytes)
+    return machine.op_latency + work_seconds(kernel_work(slow), machine)
+
+
+def _compiled_work(einsum: Einsum, extents: tuple[int, ...], mode: Mode) -> KernelWork | None:
+    """The work of a tile as machine code; None where there is none."""
+    if contraction(einsum) is None:
+        made = kernel_spec(einsum, mode)
+        return None if made is None else native_work(made, extents)
+    code = product_code(einsum, extents, mode)
+    if isinstance(code, ProductSpec):
+        product = product_kernel(einsum, extents, mode)
+        assert product is not None
+        return multiplied_work(product, code)
+    return None if code is None else native_work(code, extents)

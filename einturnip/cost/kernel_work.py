@@ -1,0 +1,351 @@
+"""What a call of a compiled kernel does, in counts: passes over points, matrix products, turns of its loops.
+
+The counts are read off the kernel that will be called, so that what is priced is what runs.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+import numpy as np
+
+from einturnip.cost.machine import Machine
+from einturnip.kernels.blas.contraction import ContractionKernel
+from einturnip.kernels.blas.small_products import multiplied_ns
+from einturnip.kernels.expr.assemble import PrimitiveStep, Register
+from einturnip.kernels.expr.primitives import copy, summed
+from einturnip.kernels.llvm.contraction import PackedContraction
+from einturnip.kernels.llvm.pack_routines import ProductSpec
+from einturnip.kernels.numpy.blocked import BlockedKernel
+from einturnip.kernels.numpy.empty import FillKernel
+from einturnip.kernels.numpy.gather_row import GatherRows
+from einturnip.kernels.numpy.indexed_load import PiecewiseLoad, RowLoad
+from einturnip.kernels.numpy.keyed import CheckedKernel, FinalizedKernel
+from einturnip.kernels.numpy.scatter import Scatter
+
+# Operands that together take less than this are taken to lie in the cache.
+CACHED_NBYTES = 1 << 18
+# NumPy's scatters to tiles of their own hold Python's lock: two take as long as one that scatters all.
+_IN_TURNS = 2
+# Points of a product that takes little longer than calling BLAS; nanoseconds that NumPy multiplies a byte in.
+_SMALL, _BYTE_NS = 1 << 18, 0.032
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayPass:
+    """One array operation: ``times`` calls, ``points`` and inner ``loops`` in all; bytes from and to memory.
+
+    ``table``: of rows at places that are data, the bytes of what they are taken from.
+    """
+
+    name: str
+    times: float
+    points: float
+    loops: float = 0.0
+    read: float = 0.0
+    written: float = 0.0
+    table: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ProductWork:
+    """``times`` matrix products (m, k) by (k, n)."""
+
+    dtype: str
+    m: int
+    n: int
+    k: int
+    times: float
+
+
+@dataclass(slots=True)
+class KernelWork:
+    """What a kernel does; ``turns`` counts what costs Python's time: calls, blocks, turns of a contraction, actions."""
+
+    passes: list[ArrayPass] = field(default_factory=list)
+    products: list[ProductWork] = field(default_factory=list)
+    turns: dict[str, float] = field(default_factory=dict)
+
+    def add(self, other: KernelWork, times: float = 1.0) -> None:
+        """The other's work too, so many times; its operands lie in the cache."""
+        for p in other.passes:
+            self.passes.append(ArrayPass(p.name, p.times * times, p.points * times, p.loops * times, table=p.table))
+        self.products += [ProductWork(p.dtype, p.m, p.n, p.k, p.times * times) for p in other.products]
+        for name, count in other.turns.items():
+            self.turn(name, count * times)
+
+    def turn(self, name: str, times: float = 1) -> None:
+        """So many of what is counted by name."""
+        self.turns[name] = self.turns.get(name, 0) + times
+
+
+def simple_work(kernel: object, share: float = 1.0) -> KernelWork:
+    """The work of a kernel that is no region; of an unknown one, its operations as additions.
+
+    ``share``: of the points whose place is data, those that fall in the tile.
+    """
+    match kernel:
+        case BlockedKernel():
+            return _blocked(kernel, share)
+        case ContractionKernel():
+            return _contraction(kernel)
+        case PackedContraction():
+            return multiplied_work(kernel.slow, kernel.code)
+        case FinalizedKernel():
+            work = simple_work(kernel.fold, share)
+            work.add(simple_work(kernel.finish))
+            return work
+        case CheckedKernel():
+            return simple_work(kernel.keys)
+        case FillKernel():
+            return KernelWork(turns={"call": 1})
+    if hasattr(kernel, "slow"):  # machine code is priced as the operations that it stands for
+        return simple_work(kernel.slow, share)
+    flops = getattr(kernel, "flops", 0)
+    return KernelWork(passes=[ArrayPass("add.float32", 1, flops)], turns={"call": 1})
+
+
+class _Sections:
+    """How often each section of a blocked kernel runs, and over how many points of a register in all."""
+
+    def __init__(self, kernel: BlockedKernel) -> None:
+        self.kernel, self.space = kernel, kernel.space
+        self.counts = {p: -(-self.space.extents[p] // max(1, self.space.blocks[p])) for p in self.space.loops}
+        outer = self.space.loops[: self.space.n_out_loops]
+        self.innermost = len(self.space.loops)
+        self.total = math.prod(self.counts.values())
+        self.fresh = math.prod(self.counts[p] for p in outer)
+
+    def entered(self, section: int) -> Sequence[int]:
+        """The loops around a section."""
+        if section <= self.innermost:
+            return self.space.loops[:section]
+        return self.space.loops[: self.space.n_out_loops] if section == self.innermost + 3 else self.space.loops
+
+    def share(self, section: int) -> float:
+        """Of the innermost blocks, those in which a fold's section runs."""
+        first = self.fresh / max(1, self.total)
+        return {self.innermost + 1: first, self.innermost + 2: 1 - first}.get(section, 1.0)
+
+    def times(self, section: int) -> float:
+        """How often a section runs."""
+        return math.prod(self.counts[p] for p in self.entered(section)) * self.share(section)
+
+    def points(self, labels: Iterable[int], section: int) -> float:
+        """Points of a value over ``labels``, over all runs of the section."""
+        space, around, of = self.space, set(self.entered(section)), set(labels)
+        own = math.prod(space.extents[p] if p not in space.loops or p in around else space.blocks[p] for p in of)
+        return own * math.prod(self.counts[p] for p in around - of) * self.share(section)
+
+
+def _blocked(kernel: BlockedKernel, share: float) -> KernelWork:
+    sections, work = _Sections(kernel), KernelWork()
+    seen, before = set[int](), set[int]()
+    work.turn("call")
+    work.turn("block", sections.total)
+    for number, steps in enumerate(kernel.sections):
+        if number == sections.innermost + 1:
+            before = set(seen)
+        elif number == sections.innermost + 2:  # other blocks than those in which the fold begins: read anew
+            seen -= {k for k in seen - before if kernel.registers[k].kind == "operand"}
+        for step in steps:
+            made = _pass(kernel.registers, sections, number, step, seen)
+            if made.times:
+                _placed(work, made, step, sections, share, kernel.registers[step.out].dtype.itemsize)
+    if sum(p.read + p.written for p in work.passes) < CACHED_NBYTES:
+        work.passes = [replace(p, read=0.0, written=0.0) for p in work.passes]
+    return work
+
+
+def _pass(
+    registers: Sequence[Register], sections: _Sections, number: int, step: PrimitiveStep, seen: set[int]
+) -> ArrayPass:
+    """One step as a pass; what it reads or writes outside the workspace counts where it is met first."""
+    arguments = [registers[a] for a in step.arguments]
+    out = registers[step.out]
+    arrays = [r for r in (*arguments, out) if r.kind in ("slot", "operand", "out")]
+    widest = max(arrays, key=lambda r: sections.points(r.labels, number), default=out)
+    points = sections.points(widest.labels, number)
+    moved = {"operand": 0.0, "out": 0.0}
+    for index in {*step.arguments, step.out} - seen:
+        kind = registers[index].kind
+        if kind in moved:
+            seen.add(index)
+            moved[kind] += sections.points(registers[index].labels, number) * registers[index].dtype.itemsize
+    if isinstance(step.operation, RowLoad | PiecewiseLoad):
+        moved["operand"] += points * out.dtype.itemsize
+    times = sections.times(number)
+    inner = next((sections.space.blocks[p] for p in reversed(sections.space.order) if p in widest.labels), 1)
+    even = all(r.kind == "slot" and r.labels == widest.labels for r in arrays)
+    loops = times if even else points / max(1, inner)
+    name, unit = _name(step, arguments, out, sections.space.order)
+    return ArrayPass(f"{name}.{unit}", times, points, loops, moved["operand"], moved["out"])
+
+
+def _placed(
+    work: KernelWork, made: ArrayPass, step: PrimitiveStep, sections: _Sections, share: float, item: int
+) -> None:
+    """Adds a pass; rows at places that are data cost by the row and by the element, those that count alone.
+
+    ``item``: bytes of an element of what the step makes.
+    """
+    run = step.operation
+    if isinstance(run, RowLoad | GatherRows):
+        kept = share if isinstance(run, GatherRows) else 1.0
+        rows = made.points / max(1, _row_points(run, sections.space.blocks))
+        table = _table_nbytes(run, item)
+        work.passes.append(ArrayPass("rows", made.times, rows * kept, 0, made.read * kept, made.written, table))
+        work.passes.append(ArrayPass("elements", 0, made.points * kept))
+    elif isinstance(run, Scatter):
+        kept = min(1.0, share * (1 if run.codes else _IN_TURNS)) if run.masked else 1.0
+        columns = math.prod(sections.space.blocks[p] for p in run.columns)
+        rows = made.points / max(1, columns)
+        work.passes.append(replace(made, points=made.points * kept))
+        work.passes.append(ArrayPass("scattered", 0, rows * (1.0 if run.codes else kept)))  # a place a row
+        if run.masked and not run.codes:  # what falls in the tile is taken out first
+            work.passes.append(ArrayPass("elements", 0, made.points * share))
+    else:
+        if isinstance(run, PiecewiseLoad):
+            work.turn("piece", made.times)
+        work.passes.append(made)
+
+
+def _table_nbytes(operation: RowLoad | GatherRows, item: int) -> float:
+    """Bytes of the part of a table that a tile has."""
+    fetch = operation.fetch if isinstance(operation, GatherRows) else operation
+    sides = (fetch.extents[p] if isinstance(p, int) else n for p, n in zip(fetch.access, fetch.shape, strict=True))
+    return float(item * math.prod(sides))
+
+
+def _row_points(operation: RowLoad | GatherRows, blocks: Sequence[int]) -> int:
+    fetch = operation.fetch if isinstance(operation, GatherRows) else operation
+    return math.prod(blocks[p] for p in fetch.access[fetch.n_indexed :] if isinstance(p, int))
+
+
+def _name(step: PrimitiveStep, arguments: Sequence[Register], out: Register, order: Sequence[int]) -> tuple[str, str]:
+    """What a step is called in a table of rates, and the type it works in."""
+    first = next((r for r in arguments if r.kind in ("slot", "operand")), out)
+    run = step.operation
+    if step.name == "convert" or run is copy:
+        same = first.dtype == out.dtype
+        return ("copy", out.dtype.name) if same else (f"convert.{first.dtype.name}", out.dtype.name)
+    if step.name and not isinstance(run, RowLoad | PiecewiseLoad):
+        return step.name, first.dtype.name
+    if isinstance(run, partial):
+        ufunc = np.add if run.func is summed else getattr(run.func, "__self__", None)
+        if isinstance(ufunc, np.ufunc):
+            axes = run.args[0] if run.func is summed else run.keywords["axis"]
+            inner = max(axes) == max((order.index(p) for p in first.labels), default=0)
+            return f"reduce.{ufunc.__name__}.{'inner' if inner else 'outer'}", first.dtype.name
+        return getattr(run.func, "__name__", "other"), first.dtype.name
+    if isinstance(run, np.ufunc):
+        return run.__name__, first.dtype.name
+    if isinstance(run, Scatter):
+        return f"scatter.{run.op}", first.dtype.name
+    if isinstance(run, PiecewiseLoad):
+        return "copy", out.dtype.name
+    return getattr(run, "__name__", type(run).__name__), out.dtype.name
+
+
+def _contraction(kernel: ContractionKernel) -> KernelWork:
+    plan = kernel.foreseen
+    extents, blocks = kernel.long, plan.blocks
+    counts = {p: -(-extents[p] // blocks[p]) for p in plan.loops}
+    turns = math.prod(counts.values())
+    m, n, k = (math.prod(blocks[p] for p in group) for group in plan.groups)
+    dtype = kernel.dtype.numpy.name
+    # Blocks at the edges are smaller: all of them together are the whole.
+    whole = math.prod(extents.values()) / max(1, m * n * k)
+    work = KernelWork(products=[ProductWork(dtype, m, n, k, min(turns, whole))], turns={"call": 1})
+    work.turn("turn", turns if plan.loops or any(plan.packed) else 0)
+    for index, labels in enumerate(kernel.labels):
+        points = math.prod(extents[p] for p in labels if p in extents)
+        nbytes = points * kernel.itemsizes[index]
+        moved = {"read": nbytes} if index < 2 else {"written": nbytes}
+        if plan.packed[index]:
+            again = _packings(kernel, index, counts)
+            source = f"convert.{_stored(kernel, index)}" if kernel.converts[index] else "copy"
+            runs = points * again / max(1, _run(kernel, index))
+            work.passes.append(ArrayPass(f"{source}.{dtype}", turns, points * again, runs, **moved))
+        elif nbytes > CACHED_NBYTES:
+            work.passes.append(ArrayPass("touch", 0, 0, 0, **moved))
+    return work
+
+
+def multiplied_work(kernel: ContractionKernel, code: ProductSpec) -> KernelWork:
+    """The work of a contraction as machine code: packing is part of a product, as it is of BLAS's."""
+    (m, n, k), long, name = kernel.sides, kernel.long, code.dtype.numpy.name
+    batch = math.prod(long[p] for p in kernel.batch)
+    work = KernelWork(turns={"call": 1})
+    if batch > 1 and m * n * k < _SMALL:  # all of them are one call
+        size = kernel.dtype.itemsize
+        work.passes.append(ArrayPass(f"multiply.{name}", 0, batch * multiplied_ns((m, n, k), size) / (_BYTE_NS * size)))
+    else:
+        work.products.append(ProductWork(name, m, n, k, batch))
+    for index, labels in enumerate(kernel.labels):
+        nbytes = float(math.prod(long[p] for p in labels if p in long) * kernel.itemsizes[index])
+        if nbytes > CACHED_NBYTES:
+            read, written = (0.0, nbytes) if index == 2 else (nbytes, 0.0)
+            work.passes.append(ArrayPass("touch", 0, 0, 0, read, written))
+    if not kernel.whole:  # what is there is read too, before it is put back: products wait for that
+        points = batch * m * n
+        nbytes = float(points * kernel.itemsizes[2])
+        work.passes.append(ArrayPass(f"add.{name}", 1, points, 0, nbytes, nbytes))
+    return work
+
+
+def _packings(kernel: ContractionKernel, index: int, counts: dict[int, int]) -> int:
+    """How often a panel is copied: anew whenever a loop inside those of its own labels has moved them."""
+    loops = list(counts)
+    own = [i for i, p in enumerate(loops) if p in kernel.labels[index]]
+    if index == 2 or not own:
+        return 1
+    return math.prod(counts[p] for p in loops[: max(own)] if p not in kernel.labels[index])
+
+
+def _run(kernel: ContractionKernel, index: int) -> int:
+    """Elements that a panel is copied by: those of the tile's fastest label. Panels are stored as their tiles are."""
+    labels = [p for p in kernel.labels[index] if p in kernel.long]
+    return kernel.long[labels[-1]] if labels else 1
+
+
+def _stored(kernel: ContractionKernel, index: int) -> str:
+    sizes: dict[int, str] = {2: "float16", 4: "float32", 8: "float64", 16: "complex128"}
+    return sizes.get(kernel.itemsizes[index], "float32")
+
+
+def shapes_of(extents: Sequence[int], blocks: Sequence[int]) -> Iterable[tuple[tuple[int, ...], int]]:
+    """The shapes of the blocks that cut a box, and how many there are of each."""
+    sizes = [_cuts(n, b) for n, b in zip(extents, blocks, strict=True)]
+    for chosen in itertools.product(*sizes):
+        yield tuple([n for n, _ in chosen]), math.prod(c for _, c in chosen)
+
+
+def _cuts(extent: int, block: int) -> list[tuple[int, int]]:
+    block = max(1, block)
+    whole, rest = divmod(extent, block)
+    return [(n, c) for n, c in ((block, whole), (rest, 1 if rest else 0)) if c] or [(0, 1)]
+
+
+def work_seconds(work: KernelWork, machine: Machine) -> float:
+    """Seconds of work: of each pass what its points take or its bytes, whichever is longer, and Python's turns.
+
+    A copy reads a byte, and writes one that is fetched first: three times its bytes.
+    """
+    touched = 3 * machine.memory_bandwidth
+    step, loop = machine.turn_seconds("step"), machine.turn_seconds("loop")
+    total = sum(machine.turn_seconds(name) * count for name, count in work.turns.items())
+    waiting = 0.0
+    for p in work.passes:
+        moved = (p.read + 2 * p.written) / touched
+        if p.points:
+            each = machine.row_seconds(p.table) if p.table else machine.point_seconds(p.name)
+            total += p.times * step + p.loops * loop + max(moved, p.points * each)
+        else:
+            waiting += moved
+    products = sum(p.times * machine.product_seconds(p.dtype, p.m, p.n, p.k) for p in work.products)
+    return total + max(products, waiting)

@@ -1,0 +1,214 @@
+"""What a machine can do: the rates that plans are priced with."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from functools import cached_property
+from itertools import pairwise, product
+from typing import Any
+
+from einturnip.cost.machine_defaults import POINTS, PRODUCTS, SIDES, TABLE_BITS, TURNS
+
+Table = tuple[tuple[str, float], ...]
+Products = tuple[tuple[str, tuple[float, ...]], ...]
+# What an element type costs beside f32, where its own rate is not known.
+_WIDTHS = {"bool": 0.25, "int8": 0.25, "uint8": 0.25, "float16": 1.0, "bfloat16": 1.0, "complex64": 2.0}
+# Operations that take what another takes.
+_ALIKE = {
+    "reduce.minimum.inner": "reduce.maximum.inner",
+    "reduce.minimum.outer": "reduce.maximum.outer",
+    "reduce.logical_and.inner": "reduce.logical_or.inner",
+    "less_equal": "less",
+    "greater": "less",
+    "greater_equal": "less",
+    "not_equal": "equal",
+    "scatter.min": "scatter.max",
+    "scatter.mean": "scatter.sum",
+    "bitwise_and": "minimum",
+    "real": "copy",
+    "Check": "reduce.add.outer",
+    "imag": "copy",
+}
+_UNKNOWN = 1.0e-9  # seconds a point of an operation of which nothing is known
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Rates of one machine, all its workers busy. The defaults are a small server's; ``doctor --calibrate`` measures.
+
+    ``read_bandwidth``: files not in the page cache; ``cached_bandwidth``: those that are; ``near_bandwidth``: the same
+    into memory that the processor's last cache holds, of ``cache_nbytes``; ``write_bandwidth``: outputs;
+    ``spill_read``, ``spill_write``: the spill file, past the cache; all of one disk, whatever the number of readers.
+    ``memory_bandwidth``: bytes one worker copies while the others do too. ``op_latency``: of an op beside its kernel.
+    ``run_latency``: of one more run of bytes in a file; ``cold_run_latency``: of one of a page, how much longer, if it
+    is not in the page cache. ``page_latency``: how much longer one page takes that is read by itself, if it is not.
+    ``fault``: of the first touch of a byte of the arena. ``read_core``, ``write_core``, ``spill_core``: the part of a
+    core that a thread keeps busy while it reads cold files, writes outputs, reads or writes the spill file; all of one
+    where files lie in memory, little of one where it waits for a disk.
+
+    ``compiled``: kernels may be machine code, where it is priced as such.
+
+    Shapes:
+        points: seconds a point of an array operation, by ``name.dtype``, where operands lie in the cache.
+        turns: seconds of what a kernel does in Python, by name (see cost.kernel_work).
+        products: seconds of matrix products (m, k) by (k, n), by dtype, over SIDES x SIDES x SIDES (m, n, k).
+
+    Units: bytes, bytes/s, seconds, cores.
+    """
+
+    workers: int = 2
+    memory_bandwidth: float = 8.0e9
+    read_bandwidth: float = 1.5e9
+    cached_bandwidth: float = 8.0e9
+    near_bandwidth: float = 8.0e9
+    cache_nbytes: float = 1.0
+    write_bandwidth: float = 1.2e9
+    spill_read: float = 1.5e9
+    spill_write: float = 1.2e9
+    op_latency: float = 6.0e-5
+    run_latency: float = 1.2e-6
+    cold_run_latency: float = 1.0e-5
+    page_latency: float = 1.0e-4
+    fault: float = 5.0e-10
+    read_core: float = 0.2
+    write_core: float = 1.0
+    spill_core: float = 0.2
+    points: Table = POINTS
+    turns: Table = TURNS
+    products: Products = PRODUCTS
+    compute: str = "cpu:0"
+    compiled: bool = False
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A short name of all the rates; two machines of one fingerprint give the same plans."""
+        told = {field.name: getattr(self, field.name) for field in fields(self)}
+        return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:16]
+
+    def __hash__(self) -> int:
+        return hash(self.fingerprint)
+
+    @cached_property
+    def _points(self) -> dict[str, float]:
+        return dict(self.points)
+
+    @cached_property
+    def _turns(self) -> dict[str, float]:
+        return dict(self.turns)
+
+    @cached_property
+    def _products(self) -> dict[str, tuple[float, ...]]:
+        return dict(self.products)
+
+    def point_seconds(self, name: str) -> float:
+        """Seconds a point of an array operation, ``name.dtype``; of an unknown one by what is alike."""
+        found = self._points.get(name)
+        if found is None:
+            found = self._points[name] = self._guessed(name)
+        return found
+
+    def _guessed(self, name: str) -> float:
+        operation, _, dtype = name.rpartition(".")
+        operation = _ALIKE.get(operation, operation)
+        if f"{operation}.{dtype}" in self._points:
+            return self._points[f"{operation}.{dtype}"]
+        width = _WIDTHS.get(dtype, 4.0 if dtype == "complex128" else 2.0 if dtype.endswith("64") else 1.0)
+        for other, scale in ((f"{operation}.float64", 0.5), (f"{operation}.float32", 1.0), (f"{operation}.int64", 0.5)):
+            if other in self._points:
+                return self._points[other] * scale * width
+        if operation.startswith("convert"):
+            return self._points.get("convert.float32.float64", _UNKNOWN)
+        return _UNKNOWN * width
+
+    def row_seconds(self, nbytes: float) -> float:
+        """Seconds a row of a gather, its elements aside, from a table of so many bytes: by the cache that holds it."""
+        bits = min(max(math.log2(max(1.0, nbytes)), TABLE_BITS[0]), TABLE_BITS[-1])
+        for low, high in pairwise(TABLE_BITS):
+            if bits <= high:
+                share = (bits - low) / (high - low)
+                few, many = (self.point_seconds(f"rows.{b}") for b in (low, high))
+                return few + share * (many - few)
+        raise AssertionError(bits)
+
+    def turn_seconds(self, name: str) -> float:
+        """Seconds of one call, block, step, loop, turn or action, its points aside."""
+        return self._turns.get(name, 0.0)
+
+    def product_seconds(self, dtype: str, m: int, n: int, k: int) -> float:
+        """Seconds of one matrix product by one worker, from the table by interpolation of rates."""
+        table = self._products.get(dtype) or self._products["float32"]
+        places = [_between(x) for x in (m, n, k)]
+        logarithm = 0.0
+        for corner in product((0, 1), repeat=3):
+            weight, index, points = 1.0, 0, 1
+            for (at, share), bit in zip(places, corner, strict=True):
+                weight *= share if bit else 1.0 - share
+                index, points = index * len(SIDES) + at + bit, points * SIDES[at + bit]
+            if weight:
+                logarithm += weight * math.log(table[index] / points)
+        return math.exp(logarithm) * m * n * k
+
+    @property
+    def gemm_flops(self) -> float:
+        """Operations a second of large f32 products by one worker."""
+        side = SIDES[-1]
+        return 2.0 * side**3 / self.product_seconds("float32", side, side, side)
+
+    @classmethod
+    def from_json(cls, found: Mapping[str, Any]) -> Machine:
+        """The machine that ``to_json`` wrote.
+
+        Raises:
+            ValueError, TypeError, KeyError: it is none.
+        """
+        added = {"near_bandwidth": found["cached_bandwidth"], "cache_nbytes": 1.0}  # not in older files
+        numbers: dict[str, Any] = {name: float(found.get(name, added.get(name, math.nan))) for name in _NUMBERS}
+        if not all(math.isfinite(x) and x > 0 for x in numbers.values()):
+            raise ValueError("a rate is not positive")
+        points, turns = (tuple((str(k), float(v)) for k, v in found[name].items()) for name in ("points", "turns"))
+        products = tuple((str(k), tuple(map(float, v))) for k, v in found["products"].items())
+        rates = [x for table in (points, turns) for _, x in table] + [x for _, row in products for x in row]
+        if "float32" not in dict(products) or any(len(row) != len(SIDES) ** 3 for _, row in products):
+            raise ValueError("a table of products is incomplete")
+        if not all(math.isfinite(x) and x > 0 for x in rates):
+            raise ValueError("a rate is not positive")
+        return cls(workers=int(found["workers"]), points=points, turns=turns, products=products, **numbers)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values for json.dump."""
+        out = {name: getattr(self, name) for name in ("workers", *_NUMBERS)}
+        return out | {name: dict(getattr(self, name)) for name in ("points", "turns", "products")}
+
+
+_NUMBERS = (
+    "memory_bandwidth",
+    "read_bandwidth",
+    "cached_bandwidth",
+    "near_bandwidth",
+    "cache_nbytes",
+    "write_bandwidth",
+    "spill_read",
+    "spill_write",
+    "op_latency",
+    "run_latency",
+    "cold_run_latency",
+    "page_latency",
+    "fault",
+    "read_core",
+    "write_core",
+    "spill_core",
+)
+
+
+def _between(side: int) -> tuple[int, float]:
+    """The entry of SIDES below a size, and how far towards the next it lies, by logarithm."""
+    if side <= SIDES[0]:
+        return 0, 0.0
+    for at in range(len(SIDES) - 1):
+        if side <= SIDES[at + 1]:
+            return at, math.log(side / SIDES[at]) / math.log(SIDES[at + 1] / SIDES[at])
+    return len(SIDES) - 2, 1.0

@@ -1,0 +1,92 @@
+"""What machine code takes: the operations of a point in lanes of vectors, or the bytes, whichever is longer."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from einturnip.cost.kernel_work import ArrayPass, KernelWork
+from einturnip.ir.einsum import labels_read
+from einturnip.kernels.expr.assemble import reachable_nodes
+from einturnip.kernels.llvm.kernel_spec import KernelSpec
+from einturnip.kernels.llvm.row_spec import FusedRowSpec
+
+# Operations of a point that a function stands for, fitted on one AVX-512 core (f32, f64); all others are one.
+_WEIGHTS = {
+    "exp": (27, 40),
+    "exp_quiet": (33, 46),
+    "expm1": (45, 65),
+    "log": (38, 54),
+    "log1p": (50, 70),
+    "tanh": (55, 80),
+    "true_divide": (5, 8),
+    "reciprocal": (5, 8),
+    "sqrt": (5, 12),
+    "argmax": (10, 10),
+    "argmin": (10, 10),
+    "logsumexp": (64, 80),
+}
+_FREE = frozenset({"input", "number"})
+# A lane's operation beside a point of NumPy's multiplication, which goes through the cache.
+_LANE = 0.1
+# An operation of a register tile, in operations of a point: it takes its cycle, nothing else does.
+_PACKED = 2.0
+# Columns that are folded in strips of a few vectors, not row by row: of a tile's bytes 14 GB/s instead of 37.
+_STRIPS = 2.6
+
+
+def native_work(recipe: KernelSpec, extents: Sequence[int]) -> KernelWork:
+    """The work of one tile, in points of NumPy's multiplication."""
+    e, extents = recipe.einsum, tuple(extents)
+    wide = recipe.width < 16
+    weight = float(sum(_weight(n.op, wide) for n in recipe.graph.nodes if n.op not in _FREE))
+    if e.aggregation is not None and recipe.mode != "finish":
+        weight += _weight(e.aggregation.op, wide) + 1  # and what is loaded for it
+    if recipe.packing is not None:
+        weight = _packed_weight(recipe)
+    outer = math.prod(extents[: e.n_out])
+    points = math.prod(extents[: recipe.n_labels])
+    if recipe.mode == "finish":
+        read = outer * sum(d.itemsize for d in e.state_dtypes)
+    else:
+        read = sum(math.prod(e.operand_extents(k, extents)) * d.itemsize for k, d in enumerate(e.dtypes))
+    written = outer * sum(d.itemsize for d in recipe.out_dtypes)
+    if recipe.mode == "touch":
+        read += written
+    if e.aggregation is not None and recipe.mode != "finish" and recipe.vector < e.n_out and recipe.swept < 0:
+        along = all(recipe.vector in labels_read(access) for access in e.accesses if access)
+        read = int(_STRIPS * read) if along else read
+    padded = points * max(1.0, recipe.width / max(1, extents[recipe.vector]))
+    name = "multiply.float64" if wide else "multiply.float32"
+    return KernelWork([ArrayPass(name, 0, padded * max(1.0, weight) * _LANE, 0, read, written)], turns={"call": 1})
+
+
+def _packed_weight(recipe: KernelSpec) -> float:
+    """Of a point of a register tile: products take turns with products, sums with sums; a sum of products is one."""
+    assert recipe.packing is not None and recipe.einsum.aggregation is not None
+    ops = [op for op in recipe.packing.joined(recipe.graph, recipe.root) if op not in _FREE]
+    products = sum(op in ("multiply", "square") for op in ops)
+    fused = bool(ops) and ops[0] in ("multiply", "square") and recipe.einsum.aggregation.op == "sum"
+    return _PACKED * max(products, len(ops) - products + (not fused))
+
+
+def band_work(band: FusedRowSpec, extents: Sequence[int]) -> KernelWork:
+    """The work of a band over one block; what it reads and writes is in the cache."""
+    wide, lanes = band.width < 16, 0.0
+    rows = math.prod(extents[p] for p in band.rows)
+    kept: set[int] = set()
+    for stage in band.stages:
+        roots = [band.roots[k] for k in (*stage.folds, *stage.stores)]
+        ops = [band.graph[k].op for k in reachable_nodes(band.graph, roots) if k not in kept]
+        weight = sum(_weight(op, wide) for op in ops if op not in _FREE) + 2 * len(stage.folds) + len(stage.stores) + 1
+        inner = math.prod(extents[p] for p in stage.inner)
+        if band.vector < 0 and stage.inner:
+            inner = max(inner, band.width)
+        lanes += rows * inner * weight
+        kept.update(node for node, _ in stage.keeps)
+    name = "multiply.float64" if wide else "multiply.float32"
+    return KernelWork([ArrayPass(name, 0, lanes * _LANE, 0)], turns={"call": 1})
+
+
+def _weight(op: str, wide: bool) -> int:
+    return _WEIGHTS.get(op, (1, 1))[wide]

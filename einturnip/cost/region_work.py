@@ -1,0 +1,164 @@
+"""What a call of a region's kernel does: its blocks, those that a mask leaves out aside."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from einturnip.cost.kernel_work import ArrayPass, KernelWork, ProductWork, multiplied_work, shapes_of, simple_work
+from einturnip.cost.machine_code_work import band_work
+from einturnip.kernels.blas.contraction import ContractionKernel
+from einturnip.kernels.fused.program import (
+    Action,
+    BlockProgram,
+    ComputeStep,
+    FinalizeStep,
+    FoldStep,
+    MaskedFill,
+    OperationChain,
+    RescaleSums,
+    TrackExtremum,
+)
+from einturnip.kernels.fused.region_kernel import RegionKernel
+from einturnip.kernels.fused.row_function import RowFunctionCall
+from einturnip.kernels.fused.row_kernel import RowsKernel
+from einturnip.kernels.llvm.contraction import region_product
+from einturnip.kernels.mask import ConditionValues
+from einturnip.kernels.select import HostKernel
+
+_MOVED = 8  # passes over the maxima where they have moved
+
+
+def kernel_work(kernel: HostKernel, origins: Sequence[int] | None = None, share: float = 1.0) -> KernelWork:
+    """The work of a kernel.
+
+    ``origins``: where its tile begins, for masks; without, nothing is masked. ``share``: of the points whose place is
+    data, those that fall in the tile.
+    """
+    if isinstance(kernel, RowsKernel):
+        return _rows_work(kernel)
+    return region_work(kernel, origins) if isinstance(kernel, RegionKernel) else simple_work(kernel, share)
+
+
+def _rows_work(kernel: RowsKernel) -> KernelWork:
+    """Whole rows, each read and written once."""
+    region, extents = kernel.slow.region, kernel.run.extents
+    slots = range(len(region.accesses))
+    read = sum(math.prod(region.operand_extents(s, extents)) * region.dtypes[s].itemsize for s in slots)
+    written = math.prod(extents[: region.n_out]) * region.dtype.itemsize
+    (computed,) = band_work(kernel.run.band, extents).passes
+    return KernelWork([replace(computed, read=read, written=written)], turns={"call": 1})
+
+
+def region_work(kernel: RegionKernel, origins: Sequence[int] | None = None) -> KernelWork:
+    """The work of a region over one tile."""
+    work, region = KernelWork(turns={"call": 1}), kernel.region
+    if 0 in kernel.extents[: region.n_out]:
+        return work
+    own = [n if p in region.aggregated else kernel.blocks[p] for p, n in enumerate(kernel.extents)]
+    rows = list(shapes_of(kernel.extents[: region.n_out], own[: region.n_out]))
+    if kernel.mode != "finish":
+        for (shape, held), times in _blocks(kernel, origins).items():
+            program = kernel._program(shape, held)
+            if program is not None:
+                work.add(_program(program, kernel), times)
+    if kernel.mode != "touch":
+        for shape, times in rows:
+            whole = (*shape, *kernel.extents[region.n_out :])
+            work.add(_program(kernel.finisher(whole), kernel), times)
+    for slot in range(len(region.accesses)) if kernel.mode != "finish" else ():
+        nbytes = math.prod(region.operand_extents(slot, kernel.extents)) * region.dtypes[slot].itemsize
+        work.passes.append(ArrayPass("touch", 0, 0, 0, read=nbytes))
+    return work
+
+
+def _blocks(kernel: RegionKernel, origins: Sequence[int] | None) -> Counter[tuple[tuple[int, ...], ConditionValues]]:
+    """Blocks by shape and by what their mask's conditions are known to be."""
+    region, mask = kernel.region, kernel.mask
+    found: Counter[tuple[tuple[int, ...], ConditionValues]] = Counter()
+    blocks = [b if p < region.n_out or p in region.aggregated else n for p, (b, n) in _paired(kernel)]
+    if not mask.conditions or origins is None:
+        for shape, times in shapes_of(kernel.extents, blocks):
+            if 0 not in shape:
+                found[shape, (None,) * len(mask.conditions)] += times
+        return found
+    tile = tuple([(o, o + n) for o, n in zip(origins, kernel.extents, strict=True)])
+    for out in kernel.walk.rows(tile):
+        for box, held in kernel.walk.streamed(out):
+            found[tuple([hi - lo for lo, hi in box]), held] += 1
+    return found
+
+
+def _paired(kernel: RegionKernel) -> Iterator[tuple[int, tuple[int, int]]]:
+    return enumerate(zip(kernel.blocks, kernel.extents, strict=True))
+
+
+def _program(program: BlockProgram, kernel: RegionKernel) -> KernelWork:
+    played = kernel.tapes is not None and kernel.tapes.accesses is not None
+    work = KernelWork() if played else KernelWork(turns={"block": 1})
+    for action in program.actions:
+        if not played:
+            work.turn("action")
+        _act(work, action, kernel, played)
+    return work
+
+
+def _act(work: KernelWork, action: Action, kernel: RegionKernel, played: bool) -> None:
+    match action:
+        case RowFunctionCall():
+            work.add(band_work(action.band, action.extents))
+        case ComputeStep(once=True):
+            pass  # once for all blocks along the streamed labels
+        case ComputeStep(kernel=ContractionKernel() as product) | FoldStep(kernel=ContractionKernel() as product) if (
+            played and _in_turns(product) and (code := region_product(product)) is not None
+        ):
+            work.add(multiplied_work(product, code))
+        case ComputeStep() | FoldStep() | FinalizeStep():
+            work.add(kernel_work(action.kernel))
+        case MaskedFill():
+            work.add(kernel_work(action.kernel))
+            points = _points(kernel, action.step)
+            work.passes.append(ArrayPass("select_runs.float32", 1, points, points / 256))
+        case OperationChain():
+            points = math.prod(action.shape)
+            inner = action.shape[-1] if action.shape else 1
+            for link in action.links:
+                spread = any(isinstance(a, tuple) for a in link.arguments)
+                loops = points / max(1, inner) if spread else 1
+                work.passes.append(ArrayPass(f"{link.ufunc.__name__}.{action.dtype.name}", 1, points, loops))
+        case TrackExtremum():
+            work.passes.append(ArrayPass(f"copy.{action.wide.name}", 1, math.prod(action.shape)))
+        case RescaleSums():
+            points = math.prod(action.shape)
+            work.passes.append(ArrayPass(f"copy.{action.wide.name}", _MOVED, _MOVED * points))
+            work.passes.append(ArrayPass(f"exp.{action.wide.name}", len(action.sums), len(action.sums) * points))
+            for step, _, _ in action.sums:
+                work.passes.append(ArrayPass(f"multiply.{action.wide.name}", 1, _points(kernel, step)))
+        case _ if hasattr(action, "ones"):
+            _matrix_fold(work, action, kernel)
+
+
+def _in_turns(product: ContractionKernel) -> bool:
+    """Whether BLAS would be called again and again, or over copies."""
+    return bool(product.foreseen.loops) or any(product.foreseen.packed)
+
+
+def _matrix_fold(work: KernelWork, action: Any, kernel: RegionKernel) -> None:
+    """The fold of a value that is a matrix: by a product with ones, or by a ufunc."""
+    step = kernel.region.steps[action.step]
+    dtype, points = step.einsum.dtype.numpy.name, _points(kernel, ~action.read.source)
+    rows = math.prod(kernel.blocks[p] for p in step.labels[: step.einsum.n_out])
+    if action.ones is not None:
+        work.products.append(ProductWork(dtype, rows, 1, max(1, points // max(1, rows)), 1))
+    else:
+        way = "outer" if getattr(action, "axis", 1) == 0 else "inner"
+        work.passes.append(ArrayPass(f"reduce.{action.ufunc.__name__}.{way}.{dtype}", 1, points, rows))
+
+
+def _points(kernel: RegionKernel, step: int) -> int:
+    """Points of a tiled value over a block."""
+    found = kernel.region.steps[step]
+    return math.prod(kernel.blocks[p] for p in found.labels[: found.einsum.n_out])

@@ -1,1 +1,0 @@
-"""EinGraph to Decomposition: how each einsum is cut into tiles."""

@@ -1,0 +1,144 @@
+"""Gradients: the reverse sweep over the nodes of a graph under construction, which are a tape of single assignments.
+
+The adjoint of a node is the sum of what every node that reads it gives. A sweep belongs to one loss and grows as far as
+it is asked for, so that several gradients of one loss share it; what it adds are einsums like all others, and so can be
+differentiated again.
+
+Source: Griewank and Walther, Evaluating Derivatives (2nd ed.), ch. 3: reverse mode.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Sequence
+from typing import TypeAlias
+
+from einturnip.eingraph.autodiff.einsum import AdjointTerm, contribution, is_flat
+from einturnip.eingraph.autodiff.pieces import AdjointPart, total, visible
+from einturnip.eingraph.autodiff.shift_invariance import is_shift_invariant
+from einturnip.eingraph.builder import GraphBuilder, LabelSpace, StatementDrafts
+from einturnip.eingraph.evaluate import operands_of
+from einturnip.eingraph.interning import distinct, pattern
+from einturnip.eingraph.types import ConcatNode, EinsumNode, Node, TensorPiece
+from einturnip.ir.einsum import Einsum
+from einturnip.ir.scalar import ScalarConst
+from einturnip.ir.simplify import constant, is_number
+
+Adjoint: TypeAlias = int | ScalarConst
+"""A node, or a number that every element has."""
+
+
+class Gradients:
+    """The gradients asked for in one graph under construction, by loss."""
+
+    def __init__(self, assembly: GraphBuilder) -> None:
+        self.assembly = assembly
+        self._sweeps: dict[int, _Sweep] = {}
+        self._made: dict[Hashable, tuple[AdjointTerm | None, Einsum]] = {}
+
+    def gradient(self, loss: int, tensor: int) -> int:
+        """The node of the derivative of the scalar node ``loss`` by the node ``tensor``."""
+        if loss not in self._sweeps:
+            self._sweeps[loss] = _Sweep(self, loss)
+        adjoint = self._sweeps[loss].adjoint(tensor)
+        return adjoint if isinstance(adjoint, int) else self.filled(adjoint, tensor)
+
+    def filled(self, number: ScalarConst, tensor: int) -> int:
+        """A node that holds a number at every element of another's shape."""
+        node = self.assembly.nodes[tensor]
+        space = LabelSpace(StatementDrafts(), [f"i{axis}" for axis in range(len(node.shape))], node.shape)
+        space.emit(range(len(node.shape)), (), number, None, "")
+        return self.place(space.drafts, (), node)
+
+    def place(self, drafts: StatementDrafts, outside: Sequence[int], node: Node) -> int:
+        """Add drafts, named after the node that they are a part of the adjoint of."""
+        name = self.assembly.fresh(f"{node.name}.grad")
+        return self.assembly.place(drafts.nodes, outside, name, node.line)
+
+    def contribution(self, user: int, slot: int, g: Adjoint) -> tuple[AdjointTerm | None, tuple[int, ...]]:
+        """What a node's slot gives to the adjoint of its operand, and the nodes that its drafts are over."""
+        node = self.assembly.nodes[user]
+        assert isinstance(node, EinsumNode) and isinstance(node.einsum, Einsum)
+        read = [*node.operands, user, *((g,) if isinstance(g, int) else ())]
+        places, outside = pattern(read), distinct(read)
+        word = repr(g.value) if isinstance(g, ScalarConst) else ""
+        key = id(node.einsum), slot, places, word
+        if key not in self._made:
+            tensors = [(self.assembly.nodes[o].dtype, self.assembly.nodes[o].shape) for o in outside]
+            value = places[len(node.operands)]
+            seed = g if isinstance(g, ScalarConst) else places[-1]
+            made = contribution(node.einsum, places[: len(node.operands)], tensors, slot, seed, value)
+            self._made[key] = made, node.einsum
+        return self._made[key][0], outside
+
+
+class _Sweep:
+    """The adjoints of one loss, as far as they were asked for."""
+
+    def __init__(self, gradients: Gradients, loss: int) -> None:
+        self.gradients, self.loss = gradients, loss
+        nodes = gradients.assembly.nodes
+        self.adjoints: dict[int, Adjoint] = {loss: constant(1, nodes[loss].dtype)}
+        self._users: dict[int, list[int]] = {}
+        seen, stack = {loss}, [loss]
+        while stack:
+            user = stack.pop()
+            for operand in dict.fromkeys(_differentiable(nodes, user)):
+                self._users.setdefault(operand, []).append(user)
+                if operand not in seen:
+                    seen.add(operand)
+                    stack.append(operand)
+
+    def adjoint(self, tensor: int) -> Adjoint:
+        """The adjoint of a node, after those of all that read it."""
+        needed, stack = set(), [tensor]
+        while stack:
+            node = stack.pop()
+            if node not in needed and node not in self.adjoints:
+                needed.add(node)
+                stack += self._users.get(node, ())
+        for node in sorted(needed, reverse=True):
+            self.adjoints[node] = self._made(node)
+        return self.adjoints[tensor]
+
+    def _made(self, number: int) -> Adjoint:
+        made = self.gradients
+        node = made.assembly.nodes[number]
+        if is_shift_invariant(made.assembly.nodes, self._users, self.loss, number):
+            return constant(0, node.dtype)
+        parts: list[AdjointPart] = []
+        for user in sorted(self._users.get(number, ()), reverse=True):
+            g = self.adjoints[user]
+            if not is_number(g, 0) if isinstance(g, ScalarConst) else True:
+                parts += self._from(user, number, g)
+        return total(made.assembly, parts, node.shape, node.dtype, f"{node.name}.grad", node.line)
+
+    def _from(self, user: int, number: int, g: Adjoint) -> Iterable[AdjointPart]:
+        """What a node gives to the adjoint of one that it reads."""
+        made = self.gradients
+        node, reads = made.assembly.nodes[number], made.assembly.nodes[user]
+        if isinstance(reads, ConcatNode):
+            return visible(made.assembly, reads, number, g, node)
+        parts = []
+        for slot, operand in enumerate(operands_of(reads)):
+            if operand == number:
+                found, outside = made.contribution(user, slot, g)
+                if found is not None and found.value is not None:
+                    parts.append(AdjointPart(found.value, None))
+                elif found is not None:
+                    name = made.assembly.fresh(f"{node.name}.grad")
+                    placed = made.assembly.place(found.drafts, outside, name, reads.line)
+                    parts.append(AdjointPart(placed, TensorPiece(placed, found.axes, found.offsets)))
+        return parts
+
+
+def _is_flat(node: EinsumNode) -> bool:
+    assert isinstance(node.einsum, Einsum)
+    return is_flat(node.einsum)
+
+
+def _differentiable(nodes: Sequence[Node], user: int) -> Iterable[int]:
+    """The operands whose small changes a node shows."""
+    node = nodes[user]
+    if not node.dtype.is_inexact or (isinstance(node, EinsumNode) and _is_flat(node)):
+        return ()
+    return (o for o in operands_of(node) if nodes[o].dtype.is_inexact)

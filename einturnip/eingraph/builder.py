@@ -1,0 +1,237 @@
+"""An EinGraph under construction, and the label space in which one statement's nodes are written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from einturnip.eingraph.indices import normal, number
+from einturnip.eingraph.types import NO_HINTS, EinsumNode, Hints, Node
+from einturnip.ir.aggregations import Aggregation
+from einturnip.ir.dtypes import I64, DType
+from einturnip.ir.einsum import Access, Einsum, Index, Key, labels_read
+from einturnip.ir.scalar import LabelValue, OperandRef, Scalar, ScalarCast, rewrite
+
+Tensor = tuple[DType, tuple[int, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeDraft:
+    """A node to be: ``operands`` are numbers of tensors from outside, or ~position of an earlier draft.
+
+    ``name`` is what its name ends with (``max``); empty for the one that carries the statement's own.
+    """
+
+    einsum: Einsum
+    operands: tuple[int, ...]
+    name: str = ""
+    hints: Hints = NO_HINTS
+
+
+class StatementDrafts:
+    """The nodes of one statement in the making. Frozen into a tuple, they are placed as often as they are needed."""
+
+    def __init__(self, tensors: Iterable[Tensor] = ()) -> None:
+        self.tensors = list(tensors)
+        self.nodes: list[NodeDraft] = []
+
+    def tensor(self, number: int) -> Tensor:
+        """Element type and shape of a tensor from outside, or of a draft."""
+        if number >= 0:
+            return self.tensors[number]
+        einsum = self.nodes[~number].einsum
+        return einsum.dtype, einsum.shape
+
+    def add(self, draft: NodeDraft) -> int:
+        """Append a draft; the number by which others read it."""
+        self.nodes.append(draft)
+        return ~(len(self.nodes) - 1)
+
+
+class GraphBuilder:
+    """Nodes so far. Lives inside one function; what leaves it is a frozen EinGraph."""
+
+    def __init__(self, names: Iterable[str] = ()) -> None:
+        self.nodes: list[Node] = []
+        self._names = set(names)
+        self._counts: dict[str, int] = {}
+
+    def add(self, node: Node) -> int:
+        """Append a node; its id."""
+        self.nodes.append(node)
+        self._names.add(node.name)
+        return len(self.nodes) - 1
+
+    def fresh(self, name: str) -> str:
+        """A name no node has yet: ``name``, ``name2``, ``name3``..., which is then taken."""
+        candidate, n = name, self._counts.get(name, 1)
+        if n > 1:
+            candidate = f"{name}{n}"
+        while candidate in self._names:
+            n += 1
+            candidate = f"{name}{n}"
+        self._counts[name] = n
+        self._names.add(candidate)
+        return candidate
+
+    def place(self, drafts: Sequence[NodeDraft], outside: Sequence[int], name: str, line: int) -> int:
+        """Add the nodes of drafts over the nodes ``outside``; the id of the last."""
+        first = len(self.nodes)
+        for draft in drafts:
+            operands = tuple(outside[n] if n >= 0 else first + ~n for n in draft.operands)
+            full = self.fresh(f"{name}.{draft.name}") if draft.name else name
+            self.add(EinsumNode(full, draft.einsum, operands, line, draft.hints))
+        return len(self.nodes) - 1
+
+
+class LabelSpace:
+    """Labels with bounds, and scalar expressions over them that read tensors.
+
+    An ``OperandRef`` of the space stands for one (tensor, access); the same pair is the same slot. ``emit`` makes a
+    draft of an expression, with just the labels and slots that it needs. ``tiles`` are a hint's extents of labels.
+    """
+
+    def __init__(
+        self,
+        drafts: StatementDrafts,
+        labels: Sequence[str],
+        bounds: Sequence[int],
+        tiles: Mapping[int, int] | None = None,
+    ) -> None:
+        self.drafts = drafts
+        self.labels, self.bounds = list(labels), list(bounds)
+        self.tiles, self.device = dict(tiles or {}), ""
+        self.slots: list[tuple[int, Access]] = []
+        self._slot_of: dict[tuple[int, Access], int] = {}
+
+    def add_label(self, name: str, bound: int) -> int:
+        """One more label; its position."""
+        self.labels.append(name)
+        self.bounds.append(bound)
+        return len(self.labels) - 1
+
+    def operand(self, tensor: int, access: Access) -> OperandRef:
+        """The element of ``tensor`` at the indices of ``access``, each brought to its simplest form."""
+        dtype, shape = self.drafts.tensor(tensor)
+        key = tensor, tuple(normal(index, self.bounds, size) for index, size in zip(access, shape, strict=True))
+        if key not in self._slot_of:
+            self._slot_of[key] = len(self.slots)
+            self.slots.append(key)
+        return OperandRef(self._slot_of[key], dtype)
+
+    @classmethod
+    def over(cls, einsum: Einsum, operands: Sequence[int] | None = None) -> LabelSpace:
+        """The label space of an einsum, without slots yet, over tensors by number: those of its slots, or its slots."""
+        known: dict[int, Tensor] = {}
+        for slot, tensor in enumerate(range(len(einsum.accesses)) if operands is None else operands):
+            known[tensor] = einsum.dtypes[slot], einsum.operand_shape(slot)
+        return cls(StatementDrafts(known[tensor] for tensor in range(len(known))), einsum.labels, einsum.bounds)
+
+    def substitute(
+        self, join: Scalar, accesses: Sequence[Access], operands: Sequence[int], labels: Access | None = None
+    ) -> Scalar:
+        """A join whose slots are given by ``accesses`` and ``operands``, in this space's slots.
+
+        ``labels`` are this space's indices for the join's own labels, where they differ.
+        """
+
+        def leaf(expr: Scalar) -> Scalar:
+            match expr:
+                case OperandRef(slot, _):
+                    return self.operand(operands[slot], accesses[slot])
+                case LabelValue(position, dtype) if labels is not None:
+                    if isinstance(at := labels[position], int):
+                        return LabelValue(at, dtype)
+                    value = number(at)
+                    return value if dtype == I64 else ScalarCast(value, dtype)
+            return expr
+
+        return rewrite(join, leaf)
+
+    def labels_in(self, expr: Scalar) -> frozenset[int]:
+        """The labels that an expression stands on: those of its accesses and those used as numbers."""
+        found: set[int] = set()
+
+        def leaf(e: Scalar) -> Scalar:
+            match e:
+                case OperandRef(slot, _):
+                    found.update(labels_read(self.slots[slot][1]))
+                case LabelValue(position, _):
+                    found.add(position)
+            return e
+
+        rewrite(expr, leaf)
+        return frozenset(found)
+
+    def emit(
+        self,
+        out: Sequence[int],
+        bound: Sequence[int],
+        join: Scalar,
+        aggregation: Aggregation | None,
+        name: str | None = None,
+        keys: Sequence[tuple[int, Scalar]] = (),
+    ) -> int:
+        """Add the draft ``[out] = aggregation[bound] join``; its number. Without a name it is called by operator."""
+        if name is None:
+            name = aggregation.op if aggregation else "map"
+        einsum, operands = self.einsum(out, bound, join, aggregation, keys)
+        order = (*out, *bound)
+        tiles = tuple((i, self.tiles[p]) for i, p in enumerate(order) if p in self.tiles) if self.tiles else ()
+        hints = Hints(tiles=tiles, device=self.device) if tiles or self.device else NO_HINTS
+        return self.drafts.add(NodeDraft(einsum, operands, name, hints))
+
+    def einsum(
+        self,
+        out: Sequence[int],
+        bound: Sequence[int],
+        join: Scalar,
+        aggregation: Aggregation | None,
+        keys: Sequence[tuple[int, Scalar]] = (),
+    ) -> tuple[Einsum, tuple[int, ...]]:
+        """The einsum ``[out] = aggregation[bound] join`` and the tensors in its slots."""
+        order = (*out, *bound)
+        position = {p: i for i, p in enumerate(order)}
+        slots: dict[int, int] = {}
+
+        def leaf(expr: Scalar) -> Scalar:
+            match expr:
+                case OperandRef(slot, dtype):
+                    return OperandRef(slots.setdefault(slot, len(slots)), dtype)
+                case LabelValue(p, dtype):
+                    return LabelValue(position[p], dtype)
+            return expr
+
+        renumbered = rewrite(join, leaf)
+        renumbered_keys = tuple(Key(position[p], rewrite(value, leaf)) for p, value in keys)
+        sources = [self.slots[s] for s in slots]
+        tensors = [self.drafts.tensor(tensor) for tensor, _ in sources]
+        accesses = tuple(tuple(_at(index, position) for index in access) for _, access in sources)
+        alone = all(isinstance(index, int) for access in accesses for index in access)
+        einsum = Einsum(
+            labels=tuple(self.labels[p] for p in order),
+            bounds=tuple(self.bounds[p] for p in order),
+            n_out=len(out),
+            accesses=accesses,
+            dtypes=tuple(dtype for dtype, _ in tensors),
+            join=renumbered,
+            aggregation=aggregation,
+            shapes=() if alone else tuple(shape for _, shape in tensors),
+            keys=renumbered_keys,
+        )
+        return einsum, tuple(tensor for tensor, _ in sources)
+
+
+def _at(index: int | Index, position: Mapping[int, int]) -> int | Index:
+    if isinstance(index, int):
+        return position[index]
+    terms = tuple(sorted((position[p], c) for p, c in index.terms))
+    return Index(terms, index.offset, index.divisor, index.modulus, index.clamped)
+
+
+def copy_of(dtype: DType, shape: tuple[int, ...]) -> NodeDraft:
+    """A draft with the values of tensor 0, for an output that is an input."""
+    space = LabelSpace(StatementDrafts([(dtype, shape)]), [f"i{axis}" for axis in range(len(shape))], shape)
+    axes = tuple(range(len(shape)))
+    space.emit(axes, (), space.operand(0, axes), None, "")
+    return space.drafts.nodes[0]

@@ -1,0 +1,318 @@
+"""Which nodes may run together: those that hand tiles of one tensor on, what folds them, what is made of the folds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from math import prod
+
+from einturnip.eingraph.fusion.split import split
+from einturnip.eingraph.types import NO_HINTS, EinsumNode, Node
+from einturnip.ir.einsum import Access, Einsum, Index
+from einturnip.ir.scalar import labels_of
+
+# More steps than this would make a kernel that holds too much at once.
+MOST_STEPS = 24
+
+Spot = tuple[int, int]
+Links = list[tuple[Spot, Spot]]
+
+
+@dataclass(frozen=True, slots=True)
+class FusionGroup:
+    """Nodes that may be one region, in order, the last its output. ``classes``: for each, the class of each label.
+
+    ``streamed`` are the classes that are folded, none where each row is done as a whole. ``saved_nbytes``: what need
+    not be written, or read again. ``rest``: the node, and what becomes of it, whose part the last member is, which is
+    not in the graph yet.
+    """
+
+    members: tuple[int, ...]
+    nodes: tuple[EinsumNode, ...]
+    classes: tuple[tuple[int, ...], ...]
+    streamed: tuple[int, ...]
+    saved_nbytes: int
+    rest: tuple[int, EinsumNode] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GraphView:
+    """A graph's nodes, which nodes read each, and which are outputs; ``parts`` are nodes that may come to be.
+
+    ``steps``: what ``einsum`` found.
+    """
+
+    nodes: Sequence[Node]
+    users: Sequence[set[int]]
+    outputs: frozenset[int]
+    parts: dict[int, EinsumNode] = field(default_factory=dict)
+    steps: dict[int, Einsum | None] = field(default_factory=dict)
+
+    def node(self, k: int) -> Node:
+        """A node of the graph, or one that would be part of another."""
+        return self.parts[k] if k in self.parts else self.nodes[k]
+
+    def einsum(self, k: int) -> Einsum | None:
+        """The einsum of a node that may be a step; None for any other node."""
+        if k not in self.steps:
+            self.steps[k] = _step(self.node(k))
+        return self.steps[k]
+
+    def operands(self, k: int) -> tuple[int, ...]:
+        """The nodes that an einsum node reads, by slot."""
+        node = self.node(k)
+        assert isinstance(node, EinsumNode)
+        return node.operands
+
+
+def _step(node: Node) -> Einsum | None:
+    if not isinstance(node, EinsumNode) or not isinstance(node.einsum, Einsum) or node.hints != NO_HINTS:
+        return None
+    einsum = node.einsum
+    if 0 in einsum.bounds or (einsum.aggregation is not None and not einsum.aggregated):
+        return None
+    if any(key.label < einsum.n_out for key in einsum.keys):
+        return None
+    clamped = any(isinstance(i, Index) and i.clamped for access in einsum.accesses for i in access)
+    return None if clamped else einsum
+
+
+def is_plain(access: Access) -> bool:
+    """True for labels alone, each once."""
+    return len(set(access)) == len(access) and all(isinstance(p, int) for p in access)
+
+
+class GroupGrowth:
+    """A group in the making, from a tensor that is to be tiled, or from an aggregation of large operands."""
+
+    def __init__(self, view: GraphView, seed: int) -> None:
+        self.view, self.seed = view, seed
+        self.members = [seed]
+        self.links: Links = []
+        self.classes: dict[Spot, int] = {}
+        self.streamed: frozenset[int] = frozenset()
+        self._folded: set[Spot] = set()
+        self._rest: tuple[int, EinsumNode] | None = None
+
+    def tile(self) -> bool:
+        """Take in every user of the seed, of what is tiled with it, and so on; False where one cannot be."""
+        while len(self.members) <= MOST_STEPS and self._settle():
+            outer = set[int]().union(*(self._labels(k, out=True) for k in self.members))
+            bound = {(k, p) for k in self.members for p in self._einsum(k).aggregated}
+            self._folded = {spot for spot in bound if self.classes[spot] in outer}
+            self.streamed = frozenset(self.classes[spot] for spot in self._folded)
+            tiled = self._tiled() if self.streamed else self.members
+            if self.view.outputs.intersection(tiled):
+                return False
+            fresh = set[int]().union(*(self.view.users[k] for k in tiled)).difference(self.members)
+            if any(self.view.einsum(u) is None for u in fresh):
+                return False
+            if not fresh:
+                return bool(self.streamed)
+            self.members = sorted({*self.members, *fresh})
+        return False
+
+    def fold(self) -> bool:
+        """Take the seed's own labels as those that are folded."""
+        self._folded = {(self.seed, p) for p in self._einsum(self.seed).aggregated}
+        return self._settle()
+
+    def absorb(self) -> None:
+        """Take in the folds that only members read, where they read what members read too."""
+        for k in reversed(self.members):
+            for operand in sorted(set(self.view.operands(k)).difference(self.members), reverse=True):
+                self._absorb(operand, frozenset(self.members))
+
+    def finish(self, absorbs: bool) -> bool:
+        """Take in what is made of the folds alone, until one node holds the output; False where several must."""
+        while len(self.members) <= MOST_STEPS:
+            leaving = [k for k in self.members if self._leaves(k)]
+            outside = sorted(set[int]().union(*(self.view.users[k] for k in leaving)).difference(self.members))
+            if len(leaving) == 1 and (leaving[0] in self.view.outputs or len(outside) != 1):
+                return True
+            if self.view.outputs.intersection(leaving):
+                return False
+            if not self._take_final(outside[0], absorbs):
+                return len(leaving) == 1 or (len(outside) == 1 and self._split(outside[0], leaving))
+        return False
+
+    def group(self) -> FusionGroup | None:
+        """What has grown, where every step's labels are in their places."""
+        if not self._settle() or any(self._leaves(k) for k in self.members[:-1]):
+            return None
+        result = self._labels(self.members[-1], out=True)
+        for k in self.members:
+            own, bound = self._labels(k, out=True), self._labels(k, out=False)
+            if not own <= result | self.streamed or bound & result:
+                return None
+            if own & self.streamed and bound & self.streamed:
+                return None
+            final = not (own | bound) & self.streamed
+            if final and (bound or not set(self.view.operands(k)) <= set(self.members)):
+                return None
+        if result & self.streamed:
+            return None
+        classes = tuple(tuple(self.classes[k, p] for p in range(len(self._einsum(k).labels))) for k in self.members)
+        nodes = tuple(node for k in self.members if isinstance(node := self.view.node(k), EinsumNode))
+        saved = self._saved_nbytes()
+        return FusionGroup(tuple(self.members), nodes, classes, tuple(sorted(self.streamed)), saved, self._rest)
+
+    def _einsum(self, k: int) -> Einsum:
+        einsum = self.view.einsum(k)
+        assert einsum is not None
+        return einsum
+
+    def _labels(self, k: int, out: bool) -> set[int]:
+        """The classes of a member's output, or of what it aggregates."""
+        einsum = self._einsum(k)
+        return {self.classes[k, p] for p in (range(einsum.n_out) if out else einsum.aggregated)}
+
+    def _tiled(self) -> list[int]:
+        return [k for k in self.members if self._labels(k, out=True) & self.streamed]
+
+    def _leaves(self, k: int) -> bool:
+        outside = {self._rest[0]} if self._rest else set()
+        return k in self.view.outputs or bool(self.view.users[k].difference(self.members, outside))
+
+    def _settle(self) -> bool:
+        """Find which labels are one; False where two labels of one node would be."""
+        found = unify_labels(self.view, self.members, self.links)
+        if found is None:
+            return False
+        self.classes = found
+        self.streamed = frozenset(found[spot] for spot in self._folded)
+        return True
+
+    def _absorb(self, fold: int, readers: frozenset[int]) -> bool:
+        """Take in a fold that only ``readers`` read, over the streamed labels of an operand that a member reads."""
+        einsum = self.view.einsum(fold)
+        if einsum is None or einsum.aggregation is None or fold in self.view.outputs:
+            return False
+        if not self.view.users[fold] <= readers:
+            return False
+        links = self._common(fold)
+        if links is None:
+            return False
+        before = self.members, self.links
+        self.members, self.links = sorted([*self.members, fold]), [*self.links, *links]
+        folds = self._settle() and self._labels(fold, out=False) & self.streamed
+        if folds and not self._labels(fold, out=True) & self.streamed:
+            return True
+        self.members, self.links = before
+        self._settle()
+        return False
+
+    def _common(self, fold: int) -> Links | None:
+        """Which labels are one where a fold reads the same operand as a member that streams."""
+        streaming = [k for k in self.members if self._einsum(k).aggregation is not None or k in self._tiled()]
+        for slot, operand in enumerate(self.view.operands(fold)):
+            for k in streaming:
+                for other, o in enumerate(self.view.operands(k)):
+                    a, b = self._einsum(fold).accesses[slot], self._einsum(k).accesses[other]
+                    if o == operand and is_plain(a) and is_plain(b):
+                        return [((fold, plain_label(p)), (k, plain_label(q))) for p, q in zip(a, b, strict=True)]
+        return None
+
+    def _take_final(self, node: int, absorbs: bool) -> bool:
+        """Take in a map of members alone, and of folds that can be members; False where it is no such map."""
+        einsum = self.view.einsum(node)
+        if einsum is None or einsum.aggregation is not None or labels_of(einsum.join):
+            return False
+        readers = frozenset((*self.members, node))
+        for operand in sorted(set(self.view.operands(node)).difference(self.members)):
+            if not absorbs or not self._absorb(operand, readers):
+                return False
+        before = self.members
+        self.members = [*self.members, node]
+        if self._settle():
+            folded = set[int]().union(*(self._labels(k, out=True) for k in before))
+            if self._labels(node, out=True) <= folded:
+                return True
+        self.members = before
+        self._settle()
+        return False
+
+    def _split(self, user: int, folds: Sequence[int]) -> bool:
+        """Take in that part of a node which is made of folds alone."""
+        einsum, node = self.view.einsum(user), self.view.node(user)
+        if einsum is None or not isinstance(node, EinsumNode) or not self._settle():
+            return False
+        slots = {s: o for s, o in enumerate(node.operands) if o in folds}
+        n_out = {o: self._einsum(o).n_out for o in folds}
+        known = {
+            self.classes[o, p]: (self._einsum(o).labels[p], self._einsum(o).bounds[p])
+            for o in folds
+            for p in range(n_out[o])
+        }
+        read = {s: [self.classes[o, p] for p in range(n_out[o])] for s, o in slots.items()}
+        found = split(einsum, read, known)
+        if found is None or any(len(set(classes)) < len(classes) for classes in read.values()):
+            return False
+        part, reads, rest, left = found
+        if prod(part.shape) > prod(einsum.bounds):
+            return False
+        number = len(self.view.nodes) + user
+        self.view.steps.pop(number, None)
+        self.view.parts[number] = EinsumNode(
+            f"{node.name}.part", part, tuple(node.operands[s] for s in reads), node.line
+        )
+        operands = (*node.operands, number)
+        self._rest = user, replace(node, einsum=rest, operands=tuple(operands[s] for s in left))
+        self.members = [*self.members, number]
+        return self._settle()
+
+    def _saved_nbytes(self) -> int:
+        """Bytes of tiled values, written and read; and of operands that are read by several steps."""
+        shapes = (self._einsum(k) for k in self._tiled())
+        saved = sum(2 * prod(einsum.shape) * einsum.dtype.itemsize for einsum in shapes)
+        reads: dict[int, int] = {}
+        for k in self.members:
+            for operand in set(self.view.operands(k)).difference(self.members):
+                reads[operand] = reads.get(operand, 0) + 1
+        sources = ((self.view.node(o), n) for o, n in reads.items())
+        return saved + sum((n - 1) * prod(node.shape) * node.dtype.itemsize for node, n in sources)
+
+
+def plain_label(index: int | Index) -> int:
+    """The label that a plain index is."""
+    assert isinstance(index, int)
+    return index
+
+
+def unify_labels(view: GraphView, members: Sequence[int], links: Links) -> dict[Spot, int] | None:
+    """The class of each label of each member; None where a value is not read label by label, or two labels meet."""
+    parent: dict[Spot, Spot] = {}
+
+    def root(spot: Spot) -> Spot:
+        while spot in parent:
+            spot = parent[spot]
+        return spot
+
+    for a, b in (*_edges(view, members), *links):
+        if a is None or b is None:
+            return None
+        if (low := min(root(a), root(b))) != (high := max(root(a), root(b))):
+            parent[high] = low
+    numbers: dict[Spot, int] = {}
+    classes: dict[Spot, int] = {}
+    for k in members:
+        einsum = view.einsum(k)
+        assert einsum is not None
+        for p in range(len(einsum.labels)):
+            found = root((k, p))
+            classes[k, p] = numbers.setdefault(found, len(numbers))
+        if len({classes[k, p] for p in range(len(einsum.labels))}) < len(einsum.labels):
+            return None
+    return classes
+
+
+def _edges(view: GraphView, members: Sequence[int]) -> Iterator[tuple[Spot | None, Spot | None]]:
+    """A label of a value and that by which a member reads it; None for an index that is none."""
+    inside = set(members)
+    for k in members:
+        einsum = view.einsum(k)
+        assert einsum is not None
+        for slot, operand in enumerate(view.operands(k)):
+            if operand in inside:
+                for axis, p in enumerate(einsum.accesses[slot]):
+                    yield (operand, axis), ((k, p) if isinstance(p, int) else None)

@@ -1,0 +1,277 @@
+"""A group of nodes as a region, by the laws of what it computes; or the finding that no law allows it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import isfinite, prod
+
+from einturnip.ir.dtypes import F32, F64, I64
+from einturnip.ir.einsum import Access, Einsum, Index, labels_read
+from einturnip.ir.laws import BOUNDS, LINEAR, LawFactor, LinearTerm, deviation_factor, exponent, factors, linear
+from einturnip.ir.region import Region, RegionStep, Rescale, Shift
+from einturnip.ir.scalar import LabelValue, OperandRef, Scalar, ScalarConst, labels_of, rewrite, slots_of, walk
+
+# Joins with what they read written out do not grow past this.
+_LARGEST_TERM = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMember:
+    """A node of a group: ``operands`` are tensors from outside by number, or ``~k`` for member k's value.
+
+    ``classes`` are its labels' numbers within the group.
+    """
+
+    einsum: Einsum
+    operands: tuple[int, ...]
+    classes: tuple[int, ...]
+
+
+def derive(
+    members: Sequence[GroupMember], streamed: Sequence[int], longest: int
+) -> tuple[Region, tuple[int, ...]] | None:
+    """The region of a group and the numbers of its operands; None where no law allows it, or it would cost.
+
+    ``longest``: how many elements uncut labels of the output, and inner ones, may span.
+    """
+    if not streamed:
+        return _region(members, members[-1].classes, 0)
+    order = _label_order(members, streamed)
+    region, reads = _region(members, order, len(streamed))
+    made_up = _Terms(region).made_up()
+    uncut = _lacking(region)
+    if made_up is None or max(prod(region.bounds[p] for p in uncut), _inner(region)) > longest:
+        return None
+    rescales, shifts = made_up
+    steps = _counting(region.steps, frozenset(shift.of for shift in shifts))
+    return replace(region, steps=steps, rescales=rescales, shifts=shifts, uncut=uncut), reads
+
+
+def _region(members: Sequence[GroupMember], order: Sequence[int], n_streamed: int) -> tuple[Region, tuple[int, ...]]:
+    """The members as steps over labels in this order, and the numbers of the operands that they read."""
+    # A label is called as in the output, else as in the first step that has it.
+    last, called = members[-1], (*reversed(members), members[-1])
+    known = {c: (m.einsum.labels[p], m.einsum.bounds[p]) for m in called for p, c in enumerate(m.classes)}
+    steps, reads = _steps(members, {c: i for i, c in enumerate(order)})
+    plain = all(isinstance(index, int) for read in reads for index in read.access)
+    region = Region(
+        labels=tuple(known[c][0] for c in order),
+        bounds=tuple(known[c][1] for c in order),
+        n_out=last.einsum.n_out,
+        n_streamed=n_streamed,
+        accesses=tuple(read.access for read in reads),
+        dtypes=tuple(read.einsum.dtypes[read.slot] for read in reads),
+        steps=steps,
+        rescales=(),
+        shapes=() if plain else tuple(read.einsum.operand_shape(read.slot) for read in reads),
+    )
+    return region, tuple(read.number for read in reads)
+
+
+def _counting(steps: Sequence[RegionStep], means: frozenset[int]) -> tuple[RegionStep, ...]:
+    """The steps where these means count their values."""
+    found = list(steps)
+    for k in means:
+        aggregation = steps[k].einsum.aggregation
+        assert aggregation is not None
+        counted = replace(aggregation, state=(*aggregation.state, I64))
+        found[k] = replace(steps[k], einsum=replace(steps[k].einsum, aggregation=counted))
+    return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """Operand ``number`` as ``slot`` of an einsum reads it; ``access`` is over the region's labels."""
+
+    number: int
+    access: Access
+    einsum: Einsum
+    slot: int
+
+
+def _label_order(members: Sequence[GroupMember], streamed: Sequence[int]) -> list[int]:
+    """The classes in the order of the region's labels; streamed ones that every fold binds come first among them."""
+    folds = [{m.classes[p] for p in m.einsum.aggregated} for m in members]
+    folds = [bound for bound in folds if not bound.isdisjoint(streamed)]
+    out = members[-1].classes[: members[-1].einsum.n_out]
+    along = sorted(streamed, key=lambda c: not all(c in bound for bound in folds))
+    return list(dict.fromkeys((*out, *along, *(c for m in members for c in m.classes))))
+
+
+def _steps(members: Sequence[GroupMember], position: dict[int, int]) -> tuple[tuple[RegionStep, ...], list[_Read]]:
+    """Each member as a step, and what they read from outside; one access of one tensor is one slot."""
+    slots: dict[tuple[int, Access], int] = {}
+    reads: list[_Read] = []
+    steps: list[RegionStep] = []
+    for member in members:
+        labels = tuple(position[c] for c in member.classes)
+        operands: list[int] = []
+        for slot, number in enumerate(member.operands):
+            if number < 0:
+                operands.append(number)
+                continue
+            access = tuple(_moved(index, labels) for index in member.einsum.accesses[slot])
+            if (number, access) not in slots:
+                slots[number, access] = len(reads)
+                reads.append(_Read(number, access, member.einsum, slot))
+            operands.append(slots[number, access])
+        steps.append(RegionStep(member.einsum, labels, tuple(operands)))
+    return tuple(steps), reads
+
+
+def _moved(index: int | Index, labels: Sequence[int]) -> int | Index:
+    if isinstance(index, int):
+        return labels[index]
+    return replace(index, terms=tuple(sorted((labels[p], c) for p, c in index.terms)))
+
+
+def _lacking(region: Region) -> tuple[int, ...]:
+    """Labels of the output that a tiled or carried step lacks."""
+    steps = [region.steps[k] for k in (*region.tiled, *region.carried)]
+    outs = [set(step.labels[: step.einsum.n_out]) for step in steps]
+    return tuple(p for p in range(region.n_out) if not all(p in out for out in outs))
+
+
+def _inner(region: Region) -> int:
+    """The most elements that one step's inner labels span."""
+    inner = range(region.n_out + region.n_streamed, len(region.labels))
+    return max(prod(region.bounds[p] for p in set(step.labels).intersection(inner)) for step in region.steps)
+
+
+class _Terms:
+    """What each step of a region computes at one point, tiled maps written out; the value of step k is slot ``~k``."""
+
+    def __init__(self, region: Region) -> None:
+        self.region = region
+        self._carried = frozenset(region.carried)
+        self._maps = frozenset(k for k in region.tiled if region.steps[k].einsum.aggregation is None)
+        self._terms: list[Scalar] = []
+        self._seen: list[frozenset[int]] = []
+        self.large = False
+        for step in region.steps:
+            self._terms.append(self._written(step, step.einsum.join))
+            keys = [self._written(step, key.value) for key in step.einsum.keys]
+            self._seen.append(self._folds(self._terms[-1]).union(*map(self._folds, keys)))
+
+    def made_up(self) -> tuple[tuple[Rescale, ...], tuple[Shift, ...]] | None:
+        """How sums make up for maxima, minima and means that move; None where a step may not see one move."""
+        rescales: list[Rescale] = []
+        shifts: list[Shift] = []
+        for k in self.region.carried if not self.large else ():
+            if self._seen[k]:
+                shift = self._shift(k)
+                shares = self._shares(k) if shift is None else {}
+                if shares is None:
+                    return None
+                rescales += [Rescale(k, m, c) for m, c in sorted(shares.items()) if c]
+                shifts += [shift] if shift is not None else []
+        return None if self.large else (tuple(rescales), tuple(shifts))
+
+    def _written(self, step: RegionStep, expr: Scalar) -> Scalar:
+        """A step's join or key over the region's labels and slots."""
+
+        def leaf(expr: Scalar) -> Scalar:
+            match expr:
+                case LabelValue(p, dtype):
+                    return LabelValue(step.labels[p], dtype)
+                case OperandRef(slot, dtype):
+                    source = step.operands[slot]
+                    return self._terms[~source] if ~source in self._maps else OperandRef(source, dtype)
+            return expr
+
+        term = rewrite(expr, leaf) if not self.large else expr
+        self.large = self.large or sum(1 for _ in walk(term)) > _LARGEST_TERM
+        return term
+
+    def _folds(self, expr: Scalar) -> frozenset[int]:
+        """The carried steps that an expression sees, through tiled ones too."""
+        steps = [~slot for slot in slots_of(expr) if slot < 0]
+        return frozenset(k for k in steps if k in self._carried).union(
+            *(self._seen[k] for k in steps if k not in self._carried)
+        )
+
+    def _shift(self, k: int) -> Shift | None:
+        """How a sum of squares about a mean makes up for its moving; None where it is nothing of the kind."""
+        (m, *others) = self._seen[k]
+        step, mean = self.region.steps[k], self.region.steps[m]
+        total, average = step.einsum.aggregation, mean.einsum.aggregation
+        if others or self._seen[m] or total is None or average is None:
+            return None
+        exact = all(op.state in ((F32,), (F64,)) and op.state == (op.result,) for op in (total, average))
+        exact = exact and total.op in LINEAR and average.op == "mean"
+        bound = [{s.labels[p] for p in s.einsum.aggregated} for s in (step, mean)]
+        own = [set(s.labels[: s.einsum.n_out]) for s in (step, mean)]
+        if not exact or bound[0] != bound[1] or not own[1] <= own[0] or step.einsum.keys or mean.einsum.keys:
+            return None
+        coefficient, count = 1.0, 0
+        for factor in factors(self._terms[k]):
+            match factor.expr:
+                case _ if factor.where:
+                    return None
+                case ScalarConst(int() | float() as value, _) if value:
+                    coefficient *= float(value) ** factor.power
+                case expr if factor.power == 1:
+                    c = deviation_factor(expr, self._terms[m], OperandRef(~m, mean.einsum.dtype))
+                    if c is None:
+                        return None
+                    coefficient, count = coefficient * c, count + 1
+                case _:
+                    return None
+        return Shift(k, m, coefficient) if count == 2 and isfinite(coefficient) else None
+
+    def _shares(self, k: int) -> dict[int, float] | None:
+        """The coefficient with which each maximum or minimum stands in the exponents of a sum's terms."""
+        aggregation = self.region.steps[k].einsum.aggregation
+        assert aggregation is not None
+        if aggregation.op not in LINEAR or not aggregation.state[0].is_float:
+            return None
+        total: dict[int, float] = {}
+        for factor in factors(self._terms[k]):
+            if any(map(self._folds, factor.where)):
+                return None
+            if self._folds(factor.expr):
+                shares = self._shares_of(factor)
+                if shares is None:
+                    return None
+                for m, c in shares.items():
+                    total[m] = total.get(m, 0.0) + c
+        return total
+
+    def _shares_of(self, factor: LawFactor) -> dict[int, float] | None:
+        """The same of one factor, which has to be an exponential that no part of the range lets overflow."""
+        found = exponent(factor)
+        if found is None:
+            return None
+        form = linear(*found)
+        holds = factor.where | form.where
+        shares: dict[int, float] = {}
+        for m in sorted(self._folds(factor.expr)):
+            step = self.region.steps[m]
+            value = OperandRef(~m, step.einsum.dtype)
+            aggregation = step.einsum.aggregation
+            sign = BOUNDS.get(aggregation.op if aggregation else "", 0)
+            coefficient = form.terms.get(value, 0.0)
+            if sign * coefficient >= 0 or self._seen[m] or not aggregation or not aggregation.finish_is_identity:
+                return None
+            bounded = linear(self._terms[m], float(sign))
+            if not bounded.where <= holds:
+                return None
+            form = form.without(
+                LinearTerm({**bounded.terms, value: -float(sign)}, constant=bounded.constant), abs(coefficient)
+            )
+            shares[m] = coefficient
+        rest = (*form.terms, *form.where)
+        if any(map(self._folds, rest)) or any(map(self._streams, form.terms)):
+            return None
+        return shares if all(map(isfinite, (form.constant, *form.terms.values(), *shares.values()))) else None
+
+    def _streams(self, expr: Scalar) -> bool:
+        """True for what varies along a streamed label."""
+        region, labels = self.region, set(labels_of(expr))
+        for slot in slots_of(expr):
+            if slot >= 0:
+                labels |= labels_read(region.accesses[slot])
+            else:
+                labels |= set(region.steps[~slot].labels[: region.steps[~slot].einsum.n_out])
+        return not labels.isdisjoint(region.aggregated)

@@ -1,0 +1,141 @@
+"""Which nodes may run together row by row: folds along a row, and maps of the row and of its folds.
+
+Softmax and the norms are such: a row is read once, and while it lies in the cache it is folded, mapped and stored. No
+law of the operators is needed, since every fold is done before what reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+
+from einturnip.eingraph.fusion.groups import (
+    MOST_STEPS,
+    FusionGroup,
+    GraphView,
+    Links,
+    Spot,
+    is_plain,
+    plain_label,
+    unify_labels,
+)
+from einturnip.eingraph.types import EinsumNode
+from einturnip.ir.contraction import contraction
+from einturnip.ir.einsum import Einsum
+
+# A row that is longer than this, in any one tensor, would have left the cache before it is read again.
+LONGEST_ROW_NBYTES = 256 << 10
+
+
+def row_groups(view: GraphView) -> Iterator[FusionGroup]:
+    """By last node, the largest group that ends there; of none that folds nothing."""
+    for last in range(len(view.nodes)):
+        rows = _Rows(view, last)
+        if rows.starts():
+            rows.grow()
+            group = rows.group()
+            if group is not None:
+                yield group
+
+
+class _Rows:
+    """A group in the making, from its last node backwards. ``folded``: the classes along a row."""
+
+    def __init__(self, view: GraphView, last: int) -> None:
+        self.view, self.last = view, last
+        self.members = [last]
+        self.links: Links = []
+        self.classes: dict[Spot, int] = {}
+        self.folded: frozenset[int] = frozenset()
+
+    def starts(self) -> bool:
+        """Whether the last node is a map that may be a step."""
+        einsum = self._step(self.last)
+        return einsum is not None and einsum.aggregation is None and bool(einsum.n_out) and self._settle()
+
+    def grow(self) -> None:
+        """Take in what only members read, as long as every step keeps to the rows."""
+        while len(self.members) < MOST_STEPS:
+            read = {o for k in self.members for o in self.view.operands(k)}.difference(self.members)
+            if not any(self._take(o) for o in sorted(read, reverse=True)):
+                return
+
+    def group(self) -> FusionGroup | None:
+        """What has grown, where some member folds rows that stay in the cache."""
+        if not self.folded:
+            return None
+        nodes = tuple(node for k in self.members if isinstance(node := self.view.node(k), EinsumNode))
+        reads = {o for node in nodes for o in node.operands}.difference(self.members)
+        itemsize = max(self.view.node(k).dtype.itemsize for k in (*self.members, *reads))
+        last = self._einsum(self.last)
+        along = prod(last.bounds[p] for p in range(last.n_out) if self.classes[self.last, p] in self.folded)
+        if along * itemsize > LONGEST_ROW_NBYTES:
+            return None
+        classes = tuple(tuple(self.classes[k, p] for p in range(len(self._einsum(k).labels))) for k in self.members)
+        return FusionGroup(tuple(self.members), nodes, classes, (), self._saved_nbytes())
+
+    def _step(self, k: int) -> Einsum | None:
+        einsum = self.view.einsum(k)
+        if einsum is None or einsum.keys or not all(map(is_plain, einsum.accesses)):
+            return None
+        product = contraction(einsum)
+        return None if product is not None and product.m and product.n else einsum
+
+    def _einsum(self, k: int) -> Einsum:
+        einsum = self.view.einsum(k)
+        assert einsum is not None
+        return einsum
+
+    def _take(self, k: int) -> bool:
+        """Take in a node that only members read, where its labels are theirs."""
+        if k in self.view.outputs or not self.view.users[k].issubset(self.members) or self._step(k) is None:
+            return False
+        before = self.members, self.links
+        for links in self._ways(k):
+            self.members, self.links = sorted([*before[0], k]), [*before[1], *links]
+            if self._settle():
+                return True
+        self.members, self.links = before
+        self._settle()
+        return False
+
+    def _ways(self, k: int) -> Iterator[Links]:
+        """Which labels may be one with members': those that reads say, and where both read one tensor, that one's."""
+        yield []
+        mine = zip(self.view.operands(k), self._einsum(k).accesses, strict=True)
+        by_tensor = dict(mine)
+        for other in self.members:
+            links: Links = []
+            for o, access in zip(self.view.operands(other), self._einsum(other).accesses, strict=True):
+                if o in by_tensor:
+                    pairs = zip(by_tensor[o], access, strict=True)
+                    links += [((k, plain_label(p)), (other, plain_label(q))) for p, q in pairs]
+            if links:
+                yield links
+
+    def _settle(self) -> bool:
+        """Find which labels are one; False unless every member has whole rows, or one value for each."""
+        found = unify_labels(self.view, self.members, self.links)
+        if found is None:
+            return False
+        bound = {k: {found[k, p] for p in self._einsum(k).aggregated} for k in self.members}
+        along = frozenset[int]().union(*bound.values())
+        whole = {found[self.last, p] for p in range(self._einsum(self.last).n_out)}
+        if not along <= whole:
+            return False
+        for k in self.members:
+            own = {found[k, p] for p in range(self._einsum(k).n_out)}
+            if bound[k] not in (set(), along) or (own != whole - along and (bound[k] or own != whole)):
+                return False
+        self.classes, self.folded = found, along
+        return True
+
+    def _saved_nbytes(self) -> int:
+        """Bytes of what only members see, written and read, and of what several of them read."""
+        inside = sum(2 * prod(e.shape) * e.dtype.itemsize for e in map(self._einsum, self.members[:-1]))
+        reads: dict[int, int] = {}
+        for k in self.members:
+            for o in set(self.view.operands(k)).difference(self.members):
+                reads[o] = reads.get(o, 0) + 1
+        nodes = ((self.view.node(o), n) for o, n in reads.items())
+        return inside + sum((n - 1) * prod(node.shape) * node.dtype.itemsize for node, n in nodes)

@@ -1,0 +1,382 @@
+"""What an einsum means, in plain NumPy: the reference that every floor and every kernel is held against.
+
+Clear before fast: the whole box of label space is materialised. No run uses it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, assert_never
+
+import numpy as np
+
+from einturnip.core.errors import OutOfRange
+from einturnip.ir.aggregations import Aggregation
+from einturnip.ir.dtypes import DType
+from einturnip.ir.einsum import Box, Einsum, Index, Key
+from einturnip.ir.scalar import LabelValue, OperandRef, Scalar, ScalarCall, ScalarCast, ScalarConst
+
+Array = np.ndarray[Any, np.dtype[Any]]
+State = tuple[Array, ...]
+
+
+def evaluate_einsum(
+    einsum: Einsum,
+    operands: Sequence[Array],
+    origins: Sequence[int] | None = None,
+    extents: Sequence[int] | None = None,
+    mode: Literal["result", "state"] = "result",
+) -> State:
+    """The einsum over a box of its label space, by default all of it: its result as a 1-tuple, or its state.
+
+    Shapes:
+        operands: one array a slot, already cut to ``einsum.operand_box`` of the box; whole ones where no box is given.
+        origins, extents: the box's first point and size, for each label; the whole space by default.
+        Each array returned has the extents of the output's labels.
+
+    Raises:
+        OutOfRange: a key's value lies outside its label's whole range.
+    """
+    if origins is None or extents is None:
+        origins, extents = (0,) * len(einsum.labels), einsum.bounds
+        box = [(0, n) for n in extents]
+        operands = [array[_slices(einsum.operand_box(s, box))] for s, array in enumerate(operands)]
+    with np.errstate(all="ignore"):
+        aligned = [_aligned(einsum, slot, array, origins, extents) for slot, array in enumerate(operands)]
+        counts = np.broadcast_to(_counting(einsum, aligned, origins, extents), extents)
+        values = np.broadcast_to(evaluate_scalar(einsum.join, aligned, origins, extents), extents)
+        if einsum.aggregation is None:
+            return (np.array(values),)
+        state = _fold(einsum, values, counts, origins)
+        return state if mode == "state" else (finish_state(einsum, state),)
+
+
+def _slices(box: Box) -> Any:
+    return (*(slice(start, stop) for start, stop in box), ...)
+
+
+def _counting(einsum: Einsum, operands: Sequence[Array], origins: Sequence[int], extents: Sequence[int]) -> Array:
+    """True where every key holds."""
+    counts = np.ones((), np.bool_)
+    for key in einsum.keys:
+        value = evaluate_scalar(key.value, operands, origins, extents)
+        _check_range(einsum, key, value, origins)
+        counts = counts & (value == evaluate_scalar(LabelValue(key.label), operands, origins, extents))
+    return counts
+
+
+def _check_range(einsum: Einsum, key: Key, value: Array, origins: Sequence[int]) -> None:
+    """Raise OutOfRange for the first value that is no index of the key's label."""
+    size = einsum.bounds[key.label]
+    wrong = (value < 0) | (value >= size)
+    if wrong.any():
+        place = np.unravel_index(int(np.argmax(wrong)), wrong.shape)
+        point = [(einsum.labels[p], int(place[p]) + origins[p]) for p in sorted(einsum.labels_of(key.value))]
+        raise OutOfRange(int(value[place]), size, einsum.labels[key.label], point)
+
+
+def evaluate_scalar(expr: Scalar, operands: Sequence[Array], origins: Sequence[int], extents: Sequence[int]) -> Array:
+    """A scalar expression at every point of a box; ``operands`` have one axis a label, of size 1 where it is absent."""
+    match expr:
+        case ScalarConst(value, dtype):
+            return np.asarray(_convert(np.asarray(value), dtype))
+        case OperandRef(slot, _):
+            return operands[slot]
+        case LabelValue(position, dtype):
+            index = np.arange(origins[position], origins[position] + extents[position], dtype=np.int64)
+            return _convert(index, dtype).reshape([-1 if p == position else 1 for p in range(len(extents))])
+        case ScalarCast(argument, dtype):
+            return _convert(evaluate_scalar(argument, operands, origins, extents), dtype)
+        case ScalarCall(op, arguments, dtype):
+            return apply(op, [evaluate_scalar(a, operands, origins, extents) for a in arguments], dtype)
+        case _:
+            assert_never(expr)
+
+
+def apply(op: str, arguments: Sequence[Array], dtype: DType) -> Array:
+    """One operator of the language on arrays; f16 and bf16 are computed in f32 and rounded once."""
+    if arguments[0].dtype.itemsize == 2 and arguments[0].dtype.kind not in "iu" and op != "where":
+        arguments = [a.astype(np.float32) for a in arguments]
+    return np.asarray(_OPERATORS[op](*arguments)).astype(dtype.numpy, copy=False)
+
+
+def _convert(array: Array, dtype: DType) -> Array:
+    """``astype``, without the warning that a complex number loses its imaginary part."""
+    if array.dtype.kind == "c" and dtype.kind not in "cb":
+        array = array.real
+    return array.astype(dtype.numpy, copy=False)
+
+
+def _aligned(einsum: Einsum, slot: int, array: Array, origins: Sequence[int], extents: Sequence[int]) -> Array:
+    """An operand with one axis a label in order, of size 1 where it lacks the label, by plain indexing."""
+    access, labels = einsum.accesses[slot], len(extents)
+    if not access:
+        return array.reshape((1,) * labels)
+    box = tuple((start, start + n) for start, n in zip(origins, extents, strict=True))
+    corner = [start for start, _ in einsum.operand_box(slot, box)]
+    at = [
+        _index_values(Index(((p, 1),)) if isinstance(p, int) else p, size, origins, extents) - start
+        for p, size, start in zip(access, einsum.operand_shape(slot), corner, strict=True)
+    ]
+    return np.asarray(array[tuple(at)])
+
+
+def _index_values(index: Index, size: int, origins: Sequence[int], extents: Sequence[int]) -> Array:
+    """An index into an axis of ``size`` at every point of a box."""
+    value = np.full((1,) * len(extents), index.offset)
+    for position, coefficient in index.terms:
+        value = value + coefficient * evaluate_scalar(LabelValue(position), (), origins, extents)
+    value = value // index.divisor
+    value = value % index.modulus if index.modulus else value
+    return np.clip(value, 0, size - 1) if index.clamped else value
+
+
+# --- operators --------------------------------------------------------------------------------------------------------
+
+
+def _power(base: Array, exponent: Array) -> Array:
+    """``np.power``; an integer to a negative power is the quotient 1 // base^|e| cut towards zero, 0 for base 0."""
+    if np.result_type(base, exponent).kind not in "iu":
+        return np.asarray(np.power(base, exponent))
+    powers = np.power(base, np.maximum(exponent, 0))
+    odd = exponent % 2 != 0
+    unit = np.where(base == 1, 1, np.where(base == -1, np.where(odd, -1, 1), 0))
+    return np.asarray(np.where(exponent < 0, unit.astype(powers.dtype), powers))
+
+
+def _sigmoid(x: Array) -> Array:
+    return np.asarray(1 / (1 + np.exp(-x)))
+
+
+def _erf(x: Array) -> Array:
+    return np.asarray(np.vectorize(math.erf, otypes=[np.float64])(x), x.dtype)
+
+
+def _gelu(x: Array) -> Array:
+    return np.asarray(0.5 * x * (1 + _erf(x * np.asarray(1 / math.sqrt(2), x.dtype))))
+
+
+_OPERATORS: dict[str, Callable[..., Any]] = {
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "div": np.true_divide,
+    "floordiv": np.floor_divide,
+    "mod": np.remainder,
+    "pow": _power,
+    "min": np.minimum,
+    "max": np.maximum,
+    "lt": np.less,
+    "le": np.less_equal,
+    "gt": np.greater,
+    "ge": np.greater_equal,
+    "eq": np.equal,
+    "ne": np.not_equal,
+    "and": np.logical_and,
+    "or": np.logical_or,
+    "not": np.logical_not,
+    "where": np.where,
+    "neg": np.negative,
+    "exp": np.exp,
+    "log": np.log,
+    "log1p": np.log1p,
+    "expm1": np.expm1,
+    "sqrt": np.sqrt,
+    "rsqrt": lambda x: 1 / np.sqrt(x),
+    "abs": np.abs,
+    "sign": np.sign,
+    "floor": np.floor,
+    "ceil": np.ceil,
+    "round": np.rint,
+    "sin": np.sin,
+    "cos": np.cos,
+    "tan": np.tan,
+    "tanh": np.tanh,
+    "sigmoid": _sigmoid,
+    "relu": lambda x: np.maximum(x, np.zeros((), x.dtype)),
+    "silu": lambda x: x * _sigmoid(x),
+    "gelu": _gelu,
+    "erf": _erf,
+    "softplus": lambda x: np.logaddexp(np.zeros((), x.dtype), x),
+    "conj": np.conj,
+    "real": np.real,
+    "imag": np.imag,
+}
+
+
+# --- aggregations -----------------------------------------------------------------------------------------------------
+
+
+def _least(dtype: DType) -> Any:
+    """The identity of max."""
+    return False if dtype.kind == "b" else np.iinfo(dtype.numpy).min if dtype.is_integer else -np.inf
+
+
+def _greatest(dtype: DType) -> Any:
+    """The identity of min."""
+    return True if dtype.kind == "b" else np.iinfo(dtype.numpy).max if dtype.is_integer else np.inf
+
+
+def identity(aggregation: Aggregation) -> tuple[Any, ...]:
+    """The state of an empty range, one Python number a component."""
+    state = aggregation.state[0]
+    match aggregation.op:
+        case "sum" | "mean" | "pick":
+            return (0,) * len(aggregation.state)
+        case "prod":
+            return (1,)
+        case "max":
+            return (_least(state),)
+        case "min":
+            return (_greatest(state),)
+        case "any":
+            return (False,)
+        case "all":
+            return (True,)
+        case "logsumexp":
+            return (-np.inf, 0)
+        case "argmax":
+            return (_least(state), -1)
+        case "argmin":
+            return (_greatest(state), -1)
+        case op:
+            raise KeyError(op)
+
+
+_FOLDS: dict[str, np.ufunc] = {
+    "sum": np.add,
+    "mean": np.add,
+    "prod": np.multiply,
+    "max": np.maximum,
+    "min": np.minimum,
+    "any": np.logical_or,
+    "all": np.logical_and,
+}
+
+
+def _fold(einsum: Einsum, values: Array, counts: Array, origins: Sequence[int]) -> State:
+    """The state of the join's values where they count, folded over the aggregated labels' axes."""
+    aggregation = einsum.aggregation
+    assert aggregation is not None
+    axes = tuple(einsum.aggregated)
+    if aggregation.op in ("argmax", "argmin"):
+        return _fold_index(einsum, values, counts, origins)
+    start = np.asarray(identity(aggregation)[0]).astype(aggregation.state[0].numpy)
+    values = np.where(counts, _convert(values, aggregation.state[0]), start)
+    if aggregation.op == "pick":
+        return (_fold_pick(einsum, values, counts),)
+    if aggregation.op == "logsumexp":
+        top = np.maximum.reduce(values, axis=axes, initial=-np.inf, dtype=values.dtype)
+        terms = np.where(counts, _scale(values, np.expand_dims(top, axes)), 0)
+        return np.asarray(top), np.asarray(np.add.reduce(terms, axis=axes, dtype=values.dtype))
+    folded = _FOLDS[aggregation.op].reduce(values, axis=axes, initial=start[()])
+    state = np.asarray(folded).astype(values.dtype, copy=False)
+    if len(aggregation.state) == 2:
+        return state, np.asarray(np.add.reduce(counts, axis=axes, dtype=np.int64))
+    return (state,)
+
+
+def _fold_pick(einsum: Einsum, values: Array, counts: Array) -> Array:
+    """The value at the one point that counts, else 0."""
+    shape = (*values.shape[: einsum.n_out], math.prod(values.shape[einsum.n_out :]))
+    if shape[-1] == 0:
+        return np.zeros(shape[:-1], values.dtype)
+    values, counts = values.reshape(shape), counts.reshape(shape)
+    where = np.argmax(counts, axis=-1)[..., None]
+    picked = np.take_along_axis(values, where, axis=-1)[..., 0]
+    return np.where(counts.any(axis=-1), picked, np.zeros((), values.dtype))
+
+
+def _scale(x: Array, top: Array) -> Array:
+    """exp(x - top), and 1 where both are the same infinity."""
+    return np.where(x == top, np.ones((), top.dtype), np.exp(x - top))
+
+
+def _fold_index(einsum: Einsum, values: Array, counts: Array, origins: Sequence[int]) -> State:
+    """argmax and argmin: the best value and its flat index over the whole range of the aggregated labels."""
+    aggregation = einsum.aggregation
+    assert aggregation is not None
+    n_out, kept = einsum.n_out, values.shape[: einsum.n_out]
+    box, whole = values.shape[n_out:], einsum.bounds[n_out:]
+    nobody = identity_state(einsum, kept)
+    if math.prod(box) == 0:
+        return nobody
+    values = np.where(counts, values, nobody[0][(...,) + (None,) * len(box)])
+    flat, counts = (array.reshape((*kept, math.prod(box))) for array in (values, counts))
+    fold = np.maximum if aggregation.op == "argmax" else np.minimum
+    value = np.asarray(fold.reduce(flat, axis=-1))
+    best = np.argmax(counts & _same(flat, value[..., None]), axis=-1)
+    index = np.zeros(kept, np.int64)
+    digits = np.unravel_index(best, box) if box else ()
+    for digit, origin, bound in zip(digits, origins[n_out:], whole, strict=True):
+        index = index * bound + digit + origin
+    return value, np.where(counts.any(axis=-1), index, nobody[1])
+
+
+def _same(x: Array, y: Array) -> Array:
+    return np.asarray((x == y) | (_is_nan(x) & _is_nan(y)))
+
+
+def combine_states(einsum: Einsum, a: State, b: State) -> State:
+    """The state of two disjoint ranges together."""
+    aggregation = einsum.aggregation
+    assert aggregation is not None
+    with np.errstate(all="ignore"):
+        match aggregation.op:
+            case "argmax" | "argmin":
+                take = _prefer(aggregation.op, a, b)
+                return tuple(np.where(take, y, x) for x, y in zip(a, b, strict=True))
+            case "logsumexp":
+                top = np.maximum(a[0], b[0])
+                return top, a[1] * _scale(a[0], top) + b[1] * _scale(b[0], top)
+            case "pick":
+                return (_union(a[0], b[0]),)
+            case op:
+                more = tuple(x + y for x, y in zip(a[1:], b[1:], strict=True))
+                return (np.asarray(_FOLDS[op](a[0], b[0])), *more)
+
+
+def _union(a: Array, b: Array) -> Array:
+    """The bitwise or of the bytes of two arrays of one type."""
+    x, y = (np.ascontiguousarray(v).reshape(-1).view(np.uint8) for v in (a, b))
+    return np.asarray((x | y).view(a.dtype).reshape(a.shape))
+
+
+def _prefer(op: str, a: State, b: State) -> Array:
+    """Where the candidate ``b`` beats ``a``: better value, NaN before all, ties to the least index, -1 is nobody."""
+    (x, i), (y, j) = a, b
+    x_nan, y_nan = _is_nan(x), _is_nan(y)
+    better = (y > x if op == "argmax" else y < x) & ~x_nan | (y_nan & ~x_nan)
+    equal = _same(x, y)
+    return np.asarray((j >= 0) & ((i < 0) | better | (equal & (j < i))))
+
+
+def _is_nan(x: Array) -> Array:
+    return np.asarray(np.isnan(x)) if x.dtype.kind not in "biu" else np.zeros(x.shape, np.bool_)
+
+
+def finish_state(einsum: Einsum, state: State) -> Array:
+    """The result of a state over the whole range; mean divides by the number of points."""
+    aggregation = einsum.aggregation
+    assert aggregation is not None
+    with np.errstate(all="ignore"):
+        match aggregation.op:
+            case "mean":
+                points = state[1] if len(state) == 2 else np.asarray(math.prod(einsum.bounds[einsum.n_out :]))
+                result = state[0] / points.astype(state[0].dtype)
+            case "logsumexp":
+                result = state[0] + np.log(state[1])
+            case "argmax" | "argmin":
+                result = state[1]
+            case _:
+                result = state[0]
+        return _convert(np.asarray(result), aggregation.result)
+
+
+def identity_state(einsum: Einsum, shape: tuple[int, ...]) -> State:
+    """The state of an empty range as arrays of ``shape``."""
+    aggregation = einsum.aggregation
+    assert aggregation is not None
+    values = zip(identity(aggregation), aggregation.state, strict=True)
+    return tuple(np.full(shape, value, dtype.numpy) for value, dtype in values)

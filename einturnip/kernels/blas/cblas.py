@@ -1,0 +1,213 @@
+"""Matrix products on raw memory: the CBLAS that NumPy itself has loaded, else np.matmul."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from functools import cache, partial
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from einturnip.kernels.expr.primitives import Array
+
+_ROW_MAJOR, _AS_IS, _TRANSPOSED = 101, 111, 112
+_LETTERS = {"float32": "s", "float64": "d", "complex64": "c", "complex128": "z"}
+_PREFIXES, _SUFFIXES = ("scipy_cblas_", "cblas_"), ("64_", "_64", "")
+
+
+_Address: TypeAlias = int | ctypes.c_void_p
+_Stored: TypeAlias = tuple[_Address, bool, int]
+
+
+class MatrixOperand(NamedTuple):
+    """A matrix in memory: the address of its first element, its strides in elements.
+
+    A ``c_void_p`` as address is looked at in every call of a product made ready (``MatrixProduct.follows``).
+    """
+
+    address: _Address
+    row_stride: int
+    column_stride: int
+
+
+def orientation(rows: int, columns: int, row_stride: int, column_stride: int) -> tuple[bool, int] | None:
+    """(transposed, leading dimension) under which BLAS reads the matrix in place; None where it cannot."""
+    if (columns == 1 or column_stride == 1) and (rows == 1 or row_stride >= columns):
+        return False, max(columns, row_stride if rows > 1 else 1)
+    if (rows == 1 or row_stride == 1) and (columns == 1 or column_stride >= rows):
+        return True, max(rows, column_stride if columns > 1 else 1)
+    return None
+
+
+class MatrixProduct:
+    """C = alpha A B + beta C in one element type, for matrices that have an orientation.
+
+    ``scratch``: whether beta = 1 needs room for m * n elements, at the address given last. ``follows``: whether
+    matrices may move between the calls of a product made ready.
+    """
+
+    scratch = follows = False
+
+    def __init__(self, dtype: np.dtype[Any], alpha: complex) -> None:
+        self.dtype, self.alpha = dtype, alpha
+
+    def __call__(
+        self, m: int, n: int, k: int, a: MatrixOperand, b: MatrixOperand, beta: int, c: MatrixOperand, scratch: int = 0
+    ) -> None:
+        """Multiply (m, k) by (k, n); ``beta`` is 0 or 1."""
+        self.bound(m, n, k, a, b, beta, c, scratch)()
+
+    def bound(
+        self, m: int, n: int, k: int, a: MatrixOperand, b: MatrixOperand, beta: int, c: MatrixOperand, scratch: int = 0
+    ) -> Callable[[], None]:
+        """That call, to be made again and again."""
+        raise NotImplementedError
+
+
+class CblasProduct(MatrixProduct):
+    """?gemm and ?gemv of a loaded library. Calls release the interpreter's lock."""
+
+    follows = True
+
+    def __init__(self, dtype: np.dtype[Any], alpha: complex, gemm: Any, gemv: Any) -> None:
+        super().__init__(dtype, alpha)
+        self._gemm, self._gemv = gemm, gemv
+        self._scalars = tuple(map(self._scalar, (0, 1, alpha)))
+
+    def _scalar(self, value: complex) -> Any:
+        """Real types take a number, complex ones an address."""
+        if self.dtype.kind != "c":
+            return float(value.real)
+        real = ctypes.c_float if self.dtype.itemsize == 8 else ctypes.c_double
+        return (real * 2)(value.real, value.imag)
+
+    def bound(
+        self, m: int, n: int, k: int, a: MatrixOperand, b: MatrixOperand, beta: int, c: MatrixOperand, scratch: int = 0
+    ) -> Callable[[], None]:
+        """See Product."""
+        flip_a, lda = _oriented(m, k, a)
+        flip_b, ldb = _oriented(k, n, b)
+        if n == 1 and beta:  # some gemv read what beta = 0 should overwrite
+            return self._vector(m, k, a.address, flip_a, lda, b.address, b.row_stride, beta, c.address, c.row_stride)
+        if m == 1 and beta:
+            flip_b = not flip_b
+            return self._vector(
+                n, k, b.address, flip_b, ldb, a.address, a.column_stride, beta, c.address, c.column_stride
+            )
+        return self._matrix(m, n, k, (a.address, flip_a, lda), (b.address, flip_b, ldb), beta, c)
+
+    def _matrix(
+        self, m: int, n: int, k: int, a: _Stored, b: _Stored, beta: int, c: MatrixOperand
+    ) -> Callable[[], None]:
+        flip, ldc = _oriented(m, n, c)
+        if flip:  # the transpose of C is the product of the transposes, the other way round
+            m, n, a, b = n, m, b, a
+        zero_one, alpha = self._scalars[beta], self._scalars[2]
+        ops = [_TRANSPOSED if x[1] != flip else _AS_IS for x in (a, b)]
+        return partial(self._gemm, _ROW_MAJOR, *ops, m, n, k, alpha, a[0], a[2], b[0], b[2], zero_one, c.address, ldc)
+
+    def _vector(
+        self,
+        m: int,
+        k: int,
+        a: _Address,
+        flip: bool,
+        lda: int,
+        x: _Address,
+        step_x: int,
+        beta: int,
+        y: _Address,
+        step_y: int,
+    ) -> Callable[[], None]:
+        """y = alpha A x + beta y for an (m, k) matrix, stored (k, m) where flipped."""
+        rows, columns = (k, m) if flip else (m, k)
+        op = _TRANSPOSED if flip else _AS_IS
+        step_x, step_y = step_x if k > 1 else 1, step_y if m > 1 else 1
+        alpha, zero_one = self._scalars[2], self._scalars[beta]
+        return partial(self._gemv, _ROW_MAJOR, op, rows, columns, alpha, a, lda, x, step_x, zero_one, y, step_y)
+
+
+class NumpyProduct(MatrixProduct):
+    """np.matmul on views of the memory; for installations whose BLAS cannot be called."""
+
+    scratch = True
+
+    def bound(
+        self, m: int, n: int, k: int, a: MatrixOperand, b: MatrixOperand, beta: int, c: MatrixOperand, scratch: int = 0
+    ) -> Callable[[], None]:
+        """See Product."""
+        target, out = self._view(m, n, c), self._view(m, n, MatrixOperand(scratch, n, 1))
+        return partial(self._multiply, self._view(m, k, a), self._view(k, n, b), beta, target, out)
+
+    def _multiply(self, a: Array, b: Array, beta: int, target: Array, out: Array) -> None:
+        np.matmul(a, b, out=out)
+        if self.alpha != 1:
+            np.multiply(out, self.alpha, out=out)
+        if beta:
+            np.add(target, out, out=target)
+        else:
+            np.copyto(target, out)
+
+    def _view(self, rows: int, columns: int, x: MatrixOperand) -> Array:
+        size = self.dtype.itemsize
+        extent = ((rows - 1) * x.row_stride + (columns - 1) * x.column_stride + 1) * size
+        assert isinstance(x.address, int)
+        memory: Any = (ctypes.c_char * extent).from_address(x.address)
+        strides = (x.row_stride * size, x.column_stride * size)
+        return np.ndarray((rows, columns), self.dtype, memory, strides=strides)
+
+
+def _oriented(rows: int, columns: int, x: MatrixOperand) -> tuple[bool, int]:
+    found = orientation(rows, columns, x.row_stride, x.column_stride)
+    assert found is not None
+    return found
+
+
+def product(dtype: np.dtype[Any], alpha: complex) -> MatrixProduct:
+    """The best product of this process for f32, f64, c64 or c128."""
+    functions = _functions(dtype.name)
+    return NumpyProduct(dtype, alpha) if functions is None else CblasProduct(dtype, alpha, *functions)
+
+
+@cache
+def _functions(dtype: str) -> tuple[Any, Any] | None:
+    """?gemm and ?gemv with their argument types set."""
+    found = _library()
+    if found is None:
+        return None
+    library, prefix, suffix, _ = found
+    letter, integer, flag, address = _LETTERS[dtype], _integer(suffix), ctypes.c_int, ctypes.c_void_p
+    scalar = {"s": ctypes.c_float, "d": ctypes.c_double}.get(letter, address)
+    # a function object of its own for each pair of types: ctypes keeps argtypes on the object
+    gemm, gemv = (library[f"{prefix}{letter}{name}{suffix}"] for name in ("gemm", "gemv"))
+    gemm.argtypes = [flag] * 3 + [integer] * 3 + [scalar, *[address, integer] * 2, scalar, address, integer]
+    gemv.argtypes = [flag] * 2 + [integer] * 2 + [scalar, *[address, integer] * 2, scalar, address, integer]
+    gemm.restype = gemv.restype = None
+    return gemm, gemv
+
+
+def _integer(suffix: str) -> Any:
+    """The type of sizes: 64 bits in libraries whose names say so."""
+    return ctypes.c_int64 if "64" in suffix else ctypes.c_int32
+
+
+@cache
+def _library() -> tuple[ctypes.CDLL, str, str, str] | None:
+    """The loaded library that offers CBLAS, how it spells its names, and its path; NumPy's own before any other."""
+    import threadpoolctl
+
+    paths = [str(i["filepath"]) for i in threadpoolctl.threadpool_info() if i["user_api"] == "blas"]
+    for path in sorted(paths, key=lambda p: "numpy" not in p):
+        library = ctypes.CDLL(path)
+        for prefix in _PREFIXES:
+            for suffix in _SUFFIXES:
+                if hasattr(library, f"{prefix}sgemm{suffix}"):
+                    return library, prefix, suffix, path
+    return None
+
+
+def cblas_name() -> str | None:
+    """Path of the library that kernels call, None where they use np.matmul."""
+    found = _library()
+    return None if found is None else found[3]

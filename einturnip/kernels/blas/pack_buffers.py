@@ -1,0 +1,30 @@
+"""What a product takes beside its tiles: blocks of its operands that BLAS, or code of our own, packs on a thread."""
+
+from __future__ import annotations
+
+import math
+
+from einturnip.ir.contraction import contraction
+from einturnip.ir.einsum import Einsum
+from einturnip.ir.region import Region
+
+# Measured with OpenBLAS 0.3 for f32, f64, c64, c128: it packs so many terms at a time (half as many complex ones) of
+# all rows and of so many columns, or of few rows where columns are few; it has room for no more than so much.
+_TERMS, _COLUMNS, _THIN, _ROOM = 384, 512, 128, 32 << 20
+# What our own products pack, those of regions too, and BLAS at least.
+_LEAST = 5 << 18
+
+
+def packed_nbytes(einsum: Einsum | Region, extents: tuple[int, ...]) -> int:
+    """Bytes that a thread packs at most for a tile of so many points a label; 0 where there is no product."""
+    if isinstance(einsum, Region):  # its blocks are made for the caches
+        return 2 * _LEAST
+    parts = contraction(einsum)
+    if parts is None:
+        return 0
+    m, n, k = (math.prod(extents[p] for p in labels) for labels in (parts.m, parts.n, parts.k))
+    terms = min(k, _TERMS // 2 if parts.product.kind == "c" else _TERMS)
+    last = einsum.n_out - 1  # the result's rows lie along it
+    rows, columns = (m, n) if last in parts.n else (n, m) if last in parts.m else (max(m, n), min(m, n))
+    rows = rows if columns > _THIN else min(rows, _THIN)
+    return max(_LEAST, min(_ROOM, (rows + min(columns, _COLUMNS)) * terms * parts.product.itemsize))

@@ -1,0 +1,209 @@
+"""The two structs that a kernel is given, and where in them the address of an element comes from."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from einturnip.ir.dtypes import DType
+from einturnip.ir.einsum import Access, Einsum, Index
+from einturnip.ir.region import Region
+from einturnip.kernels.cuda.scalars import ctype
+from einturnip.kernels.cuda.types import CudaKernel, LaunchGrid, TileLayout
+from einturnip.kernels.protocol import Mode
+
+NAME = "KERNEL"  # what stands in a source for its name, which is made of the source
+Place = Callable[[int], str]
+
+
+@dataclass(frozen=True)
+class TileArgument:
+    """A tile as code sees it: ``base`` is its pointer, ``stride`` the number of its first axis' stride."""
+
+    base: str
+    access: Access
+    dtype: DType
+    stride: int
+    corners: Mapping[int, int]
+    sizes: Mapping[int, int]
+
+    def offset(self, at: Place, labels: Sequence[int] | None = None) -> str:
+        """Bytes to the element where label p has the index ``at(p)`` in the tile; of some labels' part alone."""
+        terms = []
+        for axis, p in enumerate(self.access):
+            if isinstance(p, int):
+                index = at(p) if labels is None or p in labels else ""
+            elif labels is None:
+                index = f"({_index(p, at, self.sizes.get(axis))} - h.corner[{self.corners[axis]}])"
+            else:
+                inside = [f"{c} * {at(q)}" for q, c in p.terms if q in labels]
+                index = f"({' + '.join(inside)})" if inside else ""
+            if index:
+                terms.append(f"{index} * g.stride[{self.stride + axis}]")
+        return " + ".join(terms) or "0"
+
+    def start(self, origin: Place) -> str:
+        """Bytes from the tile's first element to that at its labels' origins; what ``offset`` of parts leaves out."""
+        terms = []
+        for axis, p in enumerate(self.access):
+            if isinstance(p, Index):
+                index = " + ".join([str(p.offset), *(f"{c} * {origin(q)}" for q, c in p.terms)])
+                terms.append(f"({index} - h.corner[{self.corners[axis]}]) * g.stride[{self.stride + axis}]")
+        return " + ".join(terms) or "0"
+
+    def load(self, at: Place) -> str:
+        """Its element at a point."""
+        return f"load<{ctype(self.dtype)}>({self.base}, {self.offset(at)})"
+
+    def store(self, at: Place, value: str) -> str:
+        """A statement that writes its element at a point."""
+        return f"store<{ctype(self.dtype)}>({self.base}, {self.offset(at)}, {value});"
+
+
+def _index(p: Index, at: Place, size: int | None) -> str:
+    """A static index over the whole tensor."""
+    text = " + ".join([f"{p.offset}LL", *(f"{c} * (h.origin[{q}] + {at(q)})" for q, c in p.terms)])
+    text = f"floor_div({text}, {p.divisor})" if p.divisor != 1 else f"({text})"
+    text = f"floor_mod({text}, {p.modulus})" if p.modulus else text
+    return f"ein::clamp({text}, g.size[{size}])" if p.clamped else text
+
+
+@dataclass(frozen=True)
+class KernelArguments:
+    """What a kernel of a space is given."""
+
+    space: Einsum | Region
+    mode: Mode
+    outs: tuple[TileArgument, ...]
+    operands: tuple[TileArgument, ...]
+    corners: tuple[tuple[int, int], ...]
+    sizes: tuple[tuple[int, int], ...]
+
+    def origin(self, p: int) -> str:
+        """The index of the tile's first point."""
+        return f"h.origin[{p}]"
+
+    def structs(self) -> str:
+        """The declarations of Head and Fixed, as ``CudaKernel`` fills them."""
+        labels = max(1, len(self.space.labels))
+        strides = sum(len(t.access) for t in (*self.outs, *self.operands))
+        return f"""namespace {NAME} {{
+struct Head {{
+  char* out[{len(self.outs)}];
+{f"  const char* in[{len(self.operands)}];" if self.operands else ""}
+  char* workspace;
+  u64* status;
+  i64 first;
+{f"  i64 origin[{labels}];" if self.space.labels else ""}
+{f"  i64 corner[{len(self.corners)}];" if self.corners else ""}
+}};
+struct Fixed {{
+{f"  i64 extent[{labels}], bound[{labels}];" if self.space.labels else ""}
+{f"  i64 stride[{strides}];" if strides else ""}
+{f"  i64 size[{len(self.sizes)}];" if self.sizes else ""}
+  i64 param[8];
+}};
+}}
+"""
+
+    def entry(self, part: str, body: str, attributes: str = "__launch_bounds__(256)") -> str:
+        """One kernel; its body knows h, g and f."""
+        return f"""extern "C" __global__ void {attributes} {NAME}_{part}(const {NAME}::Head h, const {NAME}::Fixed g) {{
+  Watch f = {{0}};
+{body}
+  report(h.status, f.seen);
+}}
+"""
+
+
+PARAMS = 8
+
+
+def frame(space: Einsum | Region, mode: Mode) -> KernelArguments:
+    """The frame of a kernel."""
+    outs: list[tuple[Access, DType]]
+    state = _components(space)
+    result = [(tuple(range(space.n_out)), space.dtype)]
+    outs = state if mode == "touch" else list(result)
+    given = state if mode == "finish" else list(zip(space.accesses, space.dtypes, strict=True))
+    corners = [(s, a) for s, (access, _) in enumerate(given) for a, p in enumerate(access) if isinstance(p, Index)]
+    sizes = [(s, a) for s, a in corners if given[s][0][a].clamped]  # type: ignore[union-attr]
+    tensors, stride = [], 0
+    for n, (access, dtype) in enumerate([*outs, *given]):
+        slot = n - len(outs)
+        base = f"h.out[{n}]" if slot < 0 else f"h.in[{slot}]"
+        own = {a: i for i, (s, a) in enumerate(corners) if s == slot}
+        clamped = {a: i for i, (s, a) in enumerate(sizes) if s == slot}
+        tensors.append(TileArgument(base, access, dtype, stride, own, clamped))
+        stride += len(access)
+    k = len(outs)
+    return KernelArguments(space, mode, tuple(tensors[:k]), tuple(tensors[k:]), tuple(corners), tuple(sizes))
+
+
+def _components(space: Einsum | Region) -> list[tuple[Access, DType]]:
+    """The labels and dtype of each component of the state."""
+    if isinstance(space, Einsum):
+        return [(tuple(range(space.n_out)), dtype) for dtype in space.state_dtypes]
+    found: list[tuple[Access, DType]] = []
+    for k in space.carried:
+        step = space.steps[k]
+        labels = step.labels[: step.einsum.n_out]
+        found += [(labels, dtype) for dtype in step.einsum.state_dtypes]
+    return found
+
+
+def kernel(
+    frame: KernelArguments,
+    layout: TileLayout,
+    parts: Sequence[tuple[str, str]],
+    grids: Callable[[tuple[int, ...]], tuple[LaunchGrid, ...]],
+    workspace: Callable[[tuple[int, ...]], int],
+    prelude: str = "",
+) -> CudaKernel:
+    """The kernel of (part, text of the entry); in grids too, an entry is known by its part."""
+    text = '#include "fold.cuh"\nusing namespace ein;\n\n' + frame.structs() + prelude + "\n"
+    text += "\n".join(body for _, body in parts)
+    name = "ein_" + hashlib.sha256(text.encode()).hexdigest()[:16]
+    entries = {part: f"{name}_{part}" for part, _ in parts}
+
+    def named(extents: tuple[int, ...]) -> tuple[LaunchGrid, ...]:
+        return tuple(
+            LaunchGrid(
+                entries[g.entry], g.blocks, g.threads, (*g.params, *(0,) * (PARAMS - len(g.params))), g.shared_nbytes
+            )
+            for g in grids(extents)
+        )
+
+    return CudaKernel(
+        name,
+        text.replace(NAME, name),
+        tuple(entries.values()),
+        frame.space,
+        frame.mode,
+        layout,
+        frame.corners,
+        frame.sizes,
+        named,
+        workspace,
+        entries.get("explain"),
+    )
+
+
+def decode(number: str, labels: Sequence[int], name: str = "l", wide: Mapping[int, int] | None = None) -> list[str]:
+    """Statements that take a flat number over labels apart, the last fastest; it is 0 where it was in range."""
+    lines = []
+    for p in reversed(labels):
+        count = f"g.extent[{p}]"
+        lines.append(f"const i64 {name}{p} = {number} % {count}; {number} /= {count};")
+    return lines
+
+
+def product(labels: Sequence[int], of: str = "extent") -> str:
+    """The number of points of some labels, as C++."""
+    return " * ".join(["(i64)1", *(f"g.{of}[{p}]" for p in labels)])
+
+
+def indented(lines: Sequence[str], depth: int = 1) -> str:
+    """Statements as a block's text."""
+    return "\n".join("  " * depth + line for line in lines)

@@ -1,0 +1,57 @@
+"""The CUDA kernel of an einsum, a region, or a part of one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from einturnip.ir.einsum import Einsum
+from einturnip.ir.region import Region
+from einturnip.kernels.cuda.elementwise import elementwise
+from einturnip.kernels.cuda.folding import folding
+from einturnip.kernels.cuda.products import semiring, sides
+from einturnip.kernels.cuda.regions import region_kernel
+from einturnip.kernels.cuda.scatters import rows_of, scatter
+from einturnip.kernels.cuda.types import ANY, CudaKernel, DeviceTile, TileLayout
+from einturnip.kernels.protocol import Mode
+
+
+def generate(space: Einsum | Region, mode: Mode, layout: TileLayout = ANY) -> CudaKernel:
+    """The kernel that does for tiles of any extents what ``compile_kernel`` does for one: whole, touch or finish.
+
+    Equal sources have equal names: einsums that differ in sizes or labels' names alone share one compiled kernel.
+    """
+    if isinstance(space, Region):
+        return region_kernel(space, mode)
+    if space.aggregation is None or mode == "finish":
+        return elementwise(space, mode, layout)
+    sorted_by = rows_of(space)
+    if sorted_by is not None:
+        return scatter(space, mode, sorted_by)
+    found = sides(space)
+    return folding(space, mode) if found is None else semiring(space, mode, found)
+
+
+def layout(
+    space: Einsum | Region, mode: Mode, operands: Sequence[DeviceTile], outs: Sequence[DeviceTile]
+) -> TileLayout:
+    """The fastest layout that tiles which lie so allow; extents may be any."""
+    if isinstance(space, Region) or space.aggregation is not None or space.n_out == 0:
+        return ANY
+    last, out = space.n_out - 1, space.dtype.itemsize
+    packed = []
+    for slot, access in enumerate(space.accesses):
+        alone = access[-1:] == (last,) and all(p != last for p in access[:-1] if isinstance(p, int))
+        if alone and all(isinstance(p, int) for p in access):
+            packed.append(slot)
+    widest = max([out, *(space.dtypes[s].itemsize for s in packed)])
+    vector = min(8, 16 // widest)
+    if vector < 2 or not _dense(outs[0], out, vector):
+        return ANY
+    return TileLayout(vector, frozenset(s for s in packed if _dense(operands[s], space.dtypes[s].itemsize, vector)))
+
+
+def _dense(view: DeviceTile, itemsize: int, vector: int) -> bool:
+    """True where every ``vector`` elements of a row begin at a multiple of their size."""
+    return (
+        view.aligned and view.strides[-1] == itemsize and all(s % (vector * itemsize) == 0 for s in view.strides[:-1])
+    )

@@ -1,0 +1,340 @@
+"""Kernels of regions: a block of threads walks the streamed labels for a few rows; what passes between the steps stays.
+
+Rows are points of the output's labels that every streaming step has, columns those of the streamed labels that may be
+cut. Values of tiled steps and carried states lie in shared memory, or where that is too small in a slab of the
+workspace. Steps run one after the other, each over its points with all threads.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from einturnip.core.errors import InternalError
+from einturnip.ir.dtypes import I64
+from einturnip.ir.region import Region, RegionStep
+from einturnip.ir.scalar import slots_of
+from einturnip.kernels.cuda import states
+from einturnip.kernels.cuda.arguments import KernelArguments, TileArgument, frame, indented, kernel
+from einturnip.kernels.cuda.folding import ordered
+from einturnip.kernels.cuda.region_parts import LINE, SLABS_NBYTES, RegionLabels, parts_of, rescaling_steps, shape_of
+from einturnip.kernels.cuda.scalars import ScalarWriter, ctype, literal
+from einturnip.kernels.cuda.types import ANY, CudaKernel, LaunchGrid
+from einturnip.kernels.protocol import Mode
+
+THREADS = 256
+
+
+def region_kernel(region: Region, mode: Mode) -> CudaKernel:
+    """The kernel of a region."""
+    made, parts = frame(region, mode), parts_of(region)
+    code = RegionCode(made, region, parts, mode)
+    entries = [("region", made.entry("region", code.text()))]
+    if any(step.einsum.keys for step in region.steps):
+        entries.append(("explain", made.entry("explain", code.explain())))
+
+    def grids(extents: tuple[int, ...]) -> tuple[LaunchGrid, ...]:
+        rows, cols, slab, shared = shape_of(parts, extents)
+        total = math.prod(extents[p] for p in parts.rows)
+        if not total or (mode != "touch" and 0 in extents[: region.n_out]):
+            return ()
+        blocks = -(-total // rows) if shared else min(-(-total // rows), max(1, SLABS_NBYTES // slab))
+        params = (rows, cols, slab, int(shared))
+        return (LaunchGrid("region", (blocks, 1, 1), (THREADS, 1, 1), params, slab if shared else 0),)
+
+    def workspace(extents: tuple[int, ...]) -> int:
+        rows, _, slab, shared = shape_of(parts, extents)
+        total = math.prod(extents[p] for p in parts.rows)
+        return 0 if shared or not total else min(-(-total // rows), max(1, SLABS_NBYTES // slab)) * slab
+
+    return kernel(made, ANY, entries, grids, workspace, '#include "region.cuh"\n')
+
+
+@dataclass(frozen=True)
+class RegionCode:
+    """Writes the kernel's body."""
+
+    made: KernelArguments
+    region: Region
+    parts: RegionLabels
+    mode: Mode
+
+    def text(self) -> str:
+        """The body."""
+        region, parts = self.region, self.parts
+        lines = ["EIN_DYNAMIC(dynamic)", "__shared__ unsigned seen;"]
+        lines += ["unsigned char* base = g.param[3] ? dynamic : (unsigned char*)h.workspace + blockIdx.x * g.param[2];"]
+        lines += ["const i64 rows = g.param[0], cols = g.param[1];", *self._buffers()]
+        lines.append(f"const i64 total = {_product(parts.rows)}, width = {_product(parts.columns)};")
+        lines += ["for (i64 row0 = blockIdx.x * rows; row0 < total; row0 += gridDim.x * rows) {"]
+        lines += ["  const i64 here = total - row0 < rows ? total - row0 : rows;", "  if (threadIdx.x == 0) seen = 0;"]
+        lines += ["  unsigned read = 0;", *_table("row", "row0", "here", parts.rows), "  __syncthreads();"]
+        for k in region.carried:
+            lines += ["  " + line for line in self._start(k)]
+        lines.append("  __syncthreads();")
+        if self.mode != "finish":
+            lines.append("  for (i64 col0 = 0; col0 < width; col0 += cols) {")
+            lines += ["    const i64 wide = width - col0 < cols ? width - col0 : cols;", "    Quiet f;"]
+            lines += ["  " + line for line in _table("col", "col0", "wide", parts.columns)]
+            lines.append("    __syncthreads();")
+            for k in range(len(region.steps)):
+                if k in region.tiled:
+                    lines += ["    " + line for line in self._tiled(k)]
+                elif k in region.carried:
+                    lines += ["    " + line for line in self._carried(k)]
+            lines.append("  }")
+            lines += ["  if (read) atomicOr(&seen, read);", "  __syncthreads();"]
+        if self.mode == "touch":
+            for k in region.carried:
+                lines += ["  " + line for line in self._leave(k)]
+        else:
+            lines += ["  read = seen;", *["  " + line for line in self._finals()]]
+        lines += ["  __syncthreads();"] if self.mode == "touch" else []
+        return indented([*lines, "}"])
+
+    def _buffers(self) -> list[str]:
+        """Pointers to what lies in the slab."""
+        region, parts = self.region, self.parts
+        lines = ["i64 used = 0;"]
+
+        def take(kind: str, name: str, count: str) -> None:
+            lines.append(f"{kind}* const {name} = ({kind}*)(base + used);")
+            lines.append(f"used += ({count} * (i64)sizeof({kind}) + {LINE - 1}) / {LINE} * {LINE};")
+
+        take("i64", "row", f"rows * {max(1, len(parts.rows))}")
+        take("i64", "col", f"cols * {max(1, len(parts.columns))}")
+        for k, step in enumerate(region.steps):
+            labels = step.labels[: step.einsum.n_out]
+            count = "rows" + "".join(f" * g.extent[{p}]" for p in parts.other(labels))
+            count += " * cols" if parts.has_columns(labels) else ""
+            if k in region.carried:
+                assert step.einsum.aggregation is not None
+                kind = states.state_type(step.einsum.aggregation)
+                take(kind, f"s{k}", count)
+                if k in rescaling_steps(region):
+                    take(kind, f"old{k}", count)
+            else:
+                take(ctype(step.einsum.dtype), f"x{k}", count)
+        return lines
+
+    def _each(self, labels: Sequence[int], body: list[str], wide: str = "wide") -> list[str]:
+        """A loop of all threads over the points of a value: r, c and labels are in scope."""
+        parts = self.parts
+        other = parts.other(labels)
+        count = "here" + "".join(f" * g.extent[{p}]" for p in other)
+        inner = ["i64 rest = n;"]
+        if parts.has_columns(labels):
+            count += f" * {wide}"
+            inner += [f"const i64 c = rest % {wide}; rest /= {wide};", *_columns(parts)]
+        for p in reversed(other):
+            inner.append(f"const i64 l{p} = rest % g.extent[{p}]; rest /= g.extent[{p}];")
+        inner += ["const i64 r = rest;", *_rows(parts), *body]
+        return [f"for (i64 n = threadIdx.x; n < {count}; n += {THREADS}) {{", *["  " + x for x in inner], "}"]
+
+    def _start(self, k: int) -> list[str]:
+        """The carried state at the begin: nothing, or what is so far."""
+        step = self.region.steps[k]
+        labels, aggregation = step.labels[: step.einsum.n_out], step.einsum.aggregation
+        assert aggregation is not None
+        at = f"s{k}[{self.parts.index(labels)}]"
+        if self.mode == "whole":
+            return self._each(labels, [f"{at}.clear();"])
+        source = self.made.operands if self.mode == "finish" else self.made.outs
+        load = [*states.load_state(aggregation, "s", self._components(source, k), _at), f"{at} = s;"]
+        if self.mode == "touch":
+            load = [f"if (h.first) {at}.clear();", "else {", *["  " + x for x in load], "}"]
+        return self._each(labels, load)
+
+    def _components(self, tensors: Sequence[TileArgument], k: int) -> Sequence[TileArgument]:
+        begin = 0
+        for other in self.region.carried:
+            count = len(self.region.steps[other].einsum.state_dtypes)
+            if other == k:
+                return tensors[begin : begin + count]
+            begin += count
+        raise InternalError(f"step {k} is not carried")
+
+    def _leave(self, k: int) -> list[str]:
+        """The carried state at the end."""
+        step = self.region.steps[k]
+        labels, aggregation = step.labels[: step.einsum.n_out], step.einsum.aggregation
+        assert aggregation is not None
+        at = f"s{k}[{self.parts.index(labels)}]"
+        return self._each(labels, states.store_state(aggregation, at, self._components(self.made.outs, k), _at))
+
+    def _tiled(self, k: int) -> list[str]:
+        """A value of this block."""
+        step = self.region.steps[k]
+        labels = step.labels[: step.einsum.n_out]
+        lines, value = self._value(step)
+        lines.append(f"x{k}[{self.parts.index(labels)}] = {value};")
+        return [*self._each(labels, lines), "__syncthreads();"]
+
+    def _value(self, step: RegionStep) -> tuple[list[str], str]:
+        """Statements for a step's value at one point, and its name."""
+        e = step.einsum
+        if e.aggregation is None:
+            writer = self._writer(step)
+            value = writer.value(e.join, e.dtype)
+            return writer.lines, value
+        lines = [f"{states.state_type(e.aggregation)} s;", "s.clear();", *self._folded(step, "s")]
+        aggregated = [step.labels[p] for p in e.aggregated]
+        return lines, states.finalized(e.aggregation, "s", aggregated, e.dtype)
+
+    def _folded(self, step: RegionStep, name: str) -> list[str]:
+        """Loops that fold a step's points into a state."""
+        e, parts = step.einsum, self.parts
+        assert e.aggregation is not None
+        keyed = {key.label for key in e.keys}
+        bound = [step.labels[p] for p in e.aggregated if p not in keyed]
+        writer = self._writer(step)
+        body = ["do {"]
+        for key in ordered(e):
+            value, p = writer.value(key.value, I64), step.labels[key.label]
+            body += ["  " + x for x in writer.lines]
+            writer.lines.clear()
+            body.append(f"  if (!inside({value}, g.bound[{p}], {self._place(step)}, h.status)) break;")
+            if key.label < e.n_out:
+                body.append(f"  if ({value} != h.origin[{p}] + l{p}) break;")
+            else:
+                body.append(f"  const i64 l{p} = {value} - h.origin[{p}];")
+                body.append(f"  if (l{p} < 0 || l{p} >= g.extent[{p}]) break;")
+        value = writer.value(e.join, states.value_type(e.aggregation))
+        flat = "0"
+        if e.aggregation.op in ("argmax", "argmin"):
+            flat = "(i64)0"
+            for p in (step.labels[q] for q in e.aggregated):
+                flat = f"({flat} * g.bound[{p}] + h.origin[{p}] + l{p})"
+        body += [*["  " + x for x in writer.lines], f"  {name}.fold(f, {value}, {flat});", "} while (0);"]
+        lines: list[str] = []
+        depth = 0
+        if any(p in parts.columns for p in bound):
+            lines += ["for (i64 c = 0; c < wide; c++) {", *["  " + x for x in _columns(parts)]]
+            depth += 1
+        for p in (p for p in bound if p not in parts.columns):
+            lines.append("  " * depth + f"for (i64 l{p} = 0; l{p} < g.extent[{p}]; l{p}++) {{")
+            depth += 1
+        lines += ["  " * depth + x for x in body]
+        return [*lines, *("  " * d + "}" for d in reversed(range(depth)))]
+
+    def _place(self, step: RegionStep) -> str:
+        """The number of a point of the tile for what went wrong at a step."""
+        k = next(n for n, s in enumerate(self.region.steps) if s is step)
+        behind = {step.labels[p] for key in step.einsum.keys for p in step.einsum.labels_of(key.value)}
+        behind -= {step.labels[key.label] for key in step.einsum.keys}
+        text = f"(i64){k}"
+        for p in range(len(self.region.labels)):
+            text = f"({text} * g.extent[{p}]" + (f" + l{p})" if p in behind else ")")
+        return text
+
+    def _writer(self, step: RegionStep) -> ScalarWriter:
+        def operand(slot: int) -> str:
+            o = step.operands[slot]
+            if o >= 0:
+                return f"look(read, {self.made.operands[o].load(_at)})"
+            of = self.region.steps[~o]
+            labels = of.labels[: of.einsum.n_out]
+            index = self.parts.index(labels)
+            if ~o not in self.region.carried:
+                return f"x{~o}[{index}]"
+            assert of.einsum.aggregation is not None
+            aggregated = [of.labels[p] for p in of.einsum.aggregated]
+            return states.finalized(of.einsum.aggregation, f"s{~o}[{index}]", aggregated, of.einsum.dtype)
+
+        return ScalarWriter(operand, lambda p: f"h.origin[{step.labels[p]}] + l{step.labels[p]}")
+
+    def _carried(self, k: int) -> list[str]:
+        """A block folded into a state, which first follows what has moved."""
+        region, step = self.region, self.region.steps[k]
+        labels, aggregation = step.labels[: step.einsum.n_out], step.einsum.aggregation
+        assert aggregation is not None
+        at, wide = self.parts.index(labels), states.value_type(aggregation)
+        lines = [f"{states.state_type(aggregation)} s = s{k}[{at}];"]
+        if k in rescaling_steps(region):
+            lines.append(f"old{k}[{at}] = s;")
+        for rescale in (r for r in region.rescales if r.step == k):
+            of = region.steps[rescale.of]
+            there = self.parts.index(of.labels[: of.einsum.n_out])
+            coefficient = literal(rescale.coefficient, wide)
+            lines.append(f"rescale(s.a, old{rescale.of}[{there}].a, s{rescale.of}[{there}].a, {coefficient});")
+        for shift in (s for s in region.shifts if s.step == k):
+            of = region.steps[shift.of]
+            there = self.parts.index(of.labels[: of.einsum.n_out])
+            old, new = f"old{shift.of}[{there}]", f"s{shift.of}[{there}]"
+            lines.append(f"shift(s.a, {old}.a, {old}.b, {new}.a, {new}.b, {literal(shift.coefficient, wide)});")
+        lines += [*self._folded(step, "s"), f"s{k}[{at}] = s;"]
+        return [*self._each(labels, lines), "__syncthreads();"]
+
+    def _finals(self) -> list[str]:
+        """The result of the states."""
+        region, last, lines = self.region, len(self.region.steps) - 1, list[str]()
+        out = self.made.outs[0]
+        for k, step in enumerate(region.steps):
+            if k in region.tiled or (k in region.carried and k != last):
+                continue
+            labels, e = step.labels[: step.einsum.n_out], step.einsum
+            if k in region.carried:
+                assert e.aggregation is not None
+                aggregated = [step.labels[p] for p in e.aggregated]
+                name = f"s{k}[{self.parts.index(labels)}]"
+                body, value = list[str](), states.finalized(e.aggregation, name, aggregated, e.dtype)
+            else:
+                body, value = self._value(step)
+            if k == last:
+                told = ["tell(f, result, read);"] if self.mode == "whole" else []
+                at = dict(enumerate(labels))
+                own = TileArgument(out.base, tuple(at.values()), out.dtype, out.stride, {}, {})
+                body = [*body, f"const {ctype(e.dtype)} result = {value};", *told, own.store(_at, "result")]
+            else:
+                body = [*body, f"x{k}[{self.parts.index(labels)}] = {value};"]
+            lines += [*self._each(labels, body), "__syncthreads();"]
+        return lines
+
+    def explain(self) -> str:
+        """One thread looks again at the first point where a key of a step is wrong, if only operands lie behind it."""
+        region = self.region
+        lines = ["i64 rest = (i64)h.status[1];", "unsigned read = 0;"]
+        lines += [
+            f"const i64 l{p} = rest % g.extent[{p}]; rest /= g.extent[{p}];"
+            for p in reversed(range(len(region.labels)))
+        ]
+        number = 0
+        for k, step in enumerate(region.steps):
+            for key in step.einsum.keys:
+                if all(step.operands[s] >= 0 for s in slots_of(key.value)):
+                    writer = self._writer(step)
+                    value = writer.value(key.value, I64)
+                    bound = f"g.bound[{step.labels[key.label]}]"
+                    lines += [f"if (rest == {k}) {{", *["  " + x for x in writer.lines]]
+                    lines.append(f"  if (h.status[2] >> 62 && ({value} < 0 || {value} >= {bound})) {{")
+                    lines += [f"    h.status[2] = {number};", f"    h.status[3] = (u64){value};", "  }", "}"]
+                number += 1
+        return indented(lines)
+
+
+def _at(p: int) -> str:
+    return f"l{p}"
+
+
+def _product(labels: Sequence[int]) -> str:
+    return " * ".join(["(i64)1", *(f"g.extent[{p}]" for p in labels)])
+
+
+def _rows(parts: RegionLabels) -> list[str]:
+    """The row's labels, out of their table."""
+    n = len(parts.rows)
+    return [f"const i64 l{p} = row[r * {n} + {i}];" for i, p in enumerate(parts.rows)]
+
+
+def _columns(parts: RegionLabels) -> list[str]:
+    n = len(parts.columns)
+    return [f"const i64 l{p} = col[c * {n} + {i}];" for i, p in enumerate(parts.columns)]
+
+
+def _table(name: str, begin: str, count: str, labels: Sequence[int]) -> list[str]:
+    """The labels of rows or columns, taken apart once."""
+    lines = [f"  for (i64 n = threadIdx.x; n < {count}; n += {THREADS}) {{", f"    i64 rest = {begin} + n;"]
+    for i, p in reversed(list(enumerate(labels))):
+        lines.append(f"    {name}[n * {len(labels)} + {i}] = rest % g.extent[{p}]; rest /= g.extent[{p}];")
+    return [*lines, "  }"] if labels else []

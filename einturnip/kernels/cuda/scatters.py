@@ -1,0 +1,201 @@
+"""Aggregation by key with many groups: rows are sorted by group, then each group is folded from its own rows.
+
+Rows are points of the labels that the keys' values vary over. The sort keeps the order of a group's rows, so sums of
+floats hang on the data alone. Few groups, or keys that vary over labels of the output, are left to the general fold,
+where each output looks at every row.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from einturnip.ir.dtypes import I64
+from einturnip.ir.einsum import Einsum
+from einturnip.kernels.cuda import states
+from einturnip.kernels.cuda.arguments import KernelArguments, decode, indented, kernel, product
+from einturnip.kernels.cuda.elementwise import local
+from einturnip.kernels.cuda.folding import (
+    IN_A_ROW,
+    THREADS,
+    folds,
+    looped_labels,
+    ordered,
+    place,
+    point,
+    store_state_code,
+    thread_lines,
+)
+from einturnip.kernels.cuda.folding import grids as fold_grids
+from einturnip.kernels.cuda.folding import workspace as fold_workspace
+from einturnip.kernels.cuda.scalars import ScalarWriter
+from einturnip.kernels.cuda.types import ANY, CudaKernel, LaunchGrid
+from einturnip.kernels.expr.fold import rounds_off
+from einturnip.kernels.protocol import Mode
+
+_LEAST_GROUPS, _LEAST_ROWS = 16, 1024  # below, each output looks at every row
+_MOST = 1 << 31  # rows or groups that 32 bits count
+_SORTERS = 1 << 14  # threads that sort at most
+_BITS = 4  # of a group's number that one pass sorts by
+
+
+@dataclass(frozen=True, slots=True)
+class ScatterLabels:
+    """Labels of the rows that are sorted, and of the groups, in the order in which they are numbered."""
+
+    rows: tuple[int, ...]
+    groups: tuple[int, ...]
+
+
+def rows_of(einsum: Einsum) -> ScatterLabels | None:
+    """What is sorted by what; None where rows hang on the output."""
+    groups = tuple(sorted(k.label for k in einsum.keys if k.label < einsum.n_out))
+    behind = frozenset(p for k in einsum.keys if k.label in groups for p in einsum.labels_of(k.value))
+    walked = looped_labels(einsum)
+    if not groups or not behind or not all(p in walked for p in behind):
+        return None
+    return ScatterLabels(tuple(p for p in walked if p in behind), groups)
+
+
+def scatter(einsum: Einsum, mode: Mode, found: ScatterLabels) -> CudaKernel:
+    """The kernel."""
+    made, parts = folds(einsum, mode)
+    for part, text in (
+        ("keys", _keys(made, einsum, found)),
+        ("count", _call("count_digits({0}, counts, n, share, sorters, (int)g.param[3]);")),
+        ("scan", _call("scan_counts(counts, DIGITS * sorters);")),
+        ("place", _call("place_rows({0}, {1}, {2}, {3}, counts, n, share, sorters, (int)g.param[3]);")),
+        ("groups", _groups(made, einsum, found)),
+    ):
+        parts.append((part, made.entry(part, text)))
+    return kernel(made, ANY, parts, lambda e: grids(einsum, found, e), lambda e: workspace(einsum, found, e), _PRELUDE)
+
+
+_PRELUDE = '#include "sort.cuh"\n'
+
+
+def many(found: ScatterLabels, extents: Sequence[int]) -> bool:
+    """True where sorting pays."""
+    rows, groups = (math.prod(extents[p] for p in labels) for labels in (found.rows, found.groups))
+    return _LEAST_ROWS <= rows < _MOST and _LEAST_GROUPS <= groups < _MOST
+
+
+def shares(rows: int) -> tuple[int, int]:
+    """Neighbouring rows that a thread sorts, and how many threads do."""
+    share = max(16, -(-rows // _SORTERS))
+    return share, -(-rows // share)
+
+
+def grids(einsum: Einsum, found: ScatterLabels, extents: tuple[int, ...]) -> tuple[LaunchGrid, ...]:
+    """Keys, the passes of the sort, then the groups."""
+    outputs = math.prod(extents[: einsum.n_out])
+    if not many(found, extents) or not outputs:
+        return fold_grids(einsum, extents)
+    rows, groups = (math.prod(extents[p] for p in labels) for labels in (found.rows, found.groups))
+    share, sorters = shares(rows)
+    threads, wide = (THREADS, 1, 1), (-(-sorters // THREADS), 1, 1)
+    made = [LaunchGrid("keys", (-(-rows // THREADS), 1, 1), threads, (rows, share, sorters, 0, 0))]
+    passes = -(-groups.bit_length() // _BITS)  # groups itself stands for rows of no group here
+    for n in range(passes):
+        params = rows, share, sorters, n * _BITS, n % 2
+        made += [LaunchGrid("count", wide, threads, params), LaunchGrid("scan", (1, 1, 1), threads, params)]
+        made.append(LaunchGrid("place", wide, threads, params))
+    down = min(32, 1 << max(0, (rows // groups).bit_length() - 3))
+    across = THREADS // down
+    made.append(LaunchGrid("groups", (-(-outputs // across), 1, 1), threads, (across, down, 0, rows, passes % 2)))
+    return tuple(made)
+
+
+def workspace(einsum: Einsum, found: ScatterLabels, extents: tuple[int, ...]) -> int:
+    """Two copies of keys and rows, and the counts."""
+    if not many(found, extents):
+        return fold_workspace(einsum, extents)
+    rows = math.prod(extents[p] for p in found.rows)
+    return -(-(4 * 4 * rows + 4 * 16 * shares(rows)[1]) // 256) * 256
+
+
+def _buffers(rows: str, parity: str) -> list[str]:
+    return [
+        f"const i64 n = {rows};",
+        f"unsigned* const source = (unsigned*)h.workspace + ({parity} ? 2 * n : 0);",
+        f"unsigned* const target = (unsigned*)h.workspace + ({parity} ? 0 : 2 * n);",
+    ]
+
+
+def _call(text: str) -> str:
+    lines = [*_buffers("g.param[0]", "g.param[4]"), "const i64 share = g.param[1], sorters = g.param[2];"]
+    lines.append("unsigned* const counts = (unsigned*)h.workspace + 4 * n;")
+    return indented([*lines, text.format("source", "source + n", "target", "target + n")])
+
+
+def _keys(made: KernelArguments, einsum: Einsum, found: ScatterLabels) -> str:
+    """Each row's group, or the number of groups where it is none of the tile's."""
+    lines = [*_buffers("g.param[0]", "0"), "const i64 number = blockIdx.x * (i64)blockDim.x + threadIdx.x;"]
+    lines += ["if (number >= n) return;", "i64 rest = number;", *decode("rest", found.rows)]
+    lines += ["bool counts = true;", "i64 group = 0;"]
+    writer = ScalarWriter(lambda s: made.operands[s].load(local), lambda p: f"h.origin[{p}] + l{p}")
+    of = {key.label: (n, key) for n, key in enumerate(ordered(einsum))}
+    for p in found.groups:
+        n, key = of[p]
+        value = writer.value(key.value, I64)
+        lines += writer.lines
+        writer.lines.clear()
+        lines.append(f"counts &= inside({value}, g.bound[{p}], {place(einsum, n)}, h.status);")
+        lines.append(f"const i64 g{p} = {value} - h.origin[{p}];")
+        lines.append(f"counts &= g{p} >= 0 && g{p} < g.extent[{p}];")
+        lines.append(f"group = group * g.extent[{p}] + g{p};")
+    lines.append(f"source[number] = counts ? (unsigned)group : (unsigned)({product(found.groups)});")
+    return indented([*lines, "source[n + number] = (unsigned)number;"])
+
+
+def _fold_row(made: KernelArguments, einsum: Einsum) -> list[str]:
+    """Folds one value of a group: into blocks of partial states where each addition rounds."""
+    assert einsum.aggregation is not None
+    if not rounds_off(einsum.aggregation):
+        return point(made, einsum, "s")
+    return [
+        "{",
+        *["  " + line for line in point(made, einsum, "part")],
+        f"  if (++folded % {IN_A_ROW} == 0) {{",
+        "    block.join(f, part);",
+        "    part.clear();",
+        f"    if (folded % {IN_A_ROW * IN_A_ROW} == 0) {{",
+        "      s.join(f, block);",
+        "      block.clear();",
+        "    }",
+        "  }",
+        "}",
+    ]
+
+
+def _rest(einsum: Einsum) -> list[str]:
+    """The last partial states, which are not full."""
+    assert einsum.aggregation is not None
+    return ["block.join(f, part);", "s.join(f, block);"] if rounds_off(einsum.aggregation) else []
+
+
+def _groups(made: KernelArguments, einsum: Einsum, found: ScatterLabels) -> str:
+    """Each output from the rows of its group."""
+    aggregation = einsum.aggregation
+    assert aggregation is not None
+    state, out = states.state_type(aggregation), range(einsum.n_out)
+    inner = [p for p in looped_labels(einsum) if p not in found.rows]
+    lines = [*thread_lines(state), *decode("rest", out), "const bool there = rest == 0;"]
+    lines += [*_buffers("g.param[3]", "g.param[4]"), f"{state} s;", "s.clear();", "if (there) {", "  i64 group = 0;"]
+    if rounds_off(aggregation):
+        lines += [f"  {state} part, block;", "  part.clear();", "  block.clear();", "  i64 folded = 0;"]
+    lines += [f"  group = group * g.extent[{p}] + l{p};" for p in found.groups]
+    lines += ["  const i64 end = first_not_less(source, n, group + 1);"]
+    lines += ["  for (i64 at = first_not_less(source, n, group) + mine; at < end; at += down) {"]
+    lines += ["    i64 row = source[n + at];", *["    " + x for x in decode("row", found.rows)]]
+    lines += [f"    for (i64 l{p} = 0; l{p} < g.extent[{p}]; l{p}++)" for p in inner]
+    lines += ["    " + x for x in _fold_row(made, einsum)]
+    lines += [
+        "  }",
+        *["  " + x for x in _rest(einsum)],
+        "}",
+        "together(f, s, shared, thread, step, mine, down);",
+        "if (there && mine == 0) {",
+    ]
+    return indented([*lines, *["  " + x for x in store_state_code(made, einsum, aggregation)], "}"])

@@ -1,0 +1,232 @@
+"""What each aggregation does to a block: the fold into a state, the union of two states, the result of a state."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from einturnip.ir.aggregations import Aggregation
+from einturnip.ir.dtypes import BOOL, F32, I64, U16, U32, U64, DType
+from einturnip.ir.einsum import Einsum
+from einturnip.kernels.expr.assemble import Assembler
+from einturnip.kernels.expr.graph import PrimitiveGraph
+from einturnip.kernels.expr.primitives import IN_A_ROW, Array, copy, first_along, flat_arg, reduction, summed
+
+FOLDS: dict[str, np.ufunc] = {
+    "sum": np.add,
+    "mean": np.add,
+    "prod": np.multiply,
+    "max": np.maximum,
+    "min": np.minimum,
+    "any": np.logical_or,
+    "all": np.logical_and,
+}
+
+
+def identity(aggregation: Aggregation) -> tuple[complex, ...]:
+    """The state of an empty range, one number a component."""
+    state = aggregation.state[0]
+    match aggregation.op:
+        case "prod" | "all":
+            return (1,)
+        case "max" | "min" | "argmax" | "argmin":
+            extreme = _extreme(state, least=aggregation.op in ("max", "argmax"))
+            return (extreme, -1) if len(aggregation.state) > 1 else (extreme,)
+        case "logsumexp":
+            return (-math.inf, 0)
+        case _:
+            return (0,) * len(aggregation.state)
+
+
+def _extreme(dtype: DType, least: bool) -> complex:
+    if dtype.kind == "b":
+        return not least
+    if dtype.is_integer:
+        info = np.iinfo(dtype.numpy)
+        return int(info.min if least else info.max)
+    return -math.inf if least else math.inf
+
+
+def value_type(aggregation: Aggregation) -> DType:
+    """The type in which the join's values are folded: never f16 or bf16, which NumPy folds slowly."""
+    return aggregation.state[0].accumulator
+
+
+def fold_block(assembler: Assembler, section: int, einsum: Einsum, value: int, state: Sequence[int]) -> None:
+    """Steps that fold a block of join values into state registers, which they overwrite."""
+    aggregation = einsum.aggregation
+    assert aggregation is not None
+    axes = assembler.space.axes(einsum.aggregated)
+    match aggregation.op:
+        case "argmax" | "argmin":
+            _fold_index(assembler, section, einsum, value, state)
+        case "logsumexp":
+            _fold_logsumexp(assembler, section, einsum, value, state)
+        case "sum" | "mean" if axes and value_type(aggregation).is_inexact:
+            add_up(assembler, section, einsum.aggregated, value, state[0])
+        case op:
+            assembler.step(section, reduction(FOLDS[op], axes), (value,), state[0])
+
+
+def rounds_off(aggregation: Aggregation) -> bool:
+    """Whether each value more is rounded, so that long folds are done in blocks of partial results."""
+    return aggregation.op in ("sum", "mean", "logsumexp") and value_type(aggregation).is_inexact
+
+
+def add_up(assembler: Assembler, section: int, labels: Iterable[int], value: int, out: int) -> None:
+    """A step that sums a block over labels; its rounding error grows with the logarithm of their extents."""
+    labels, register = tuple(labels), assembler.registers[out]
+    terms = math.prod(assembler.space.blocks[p] for p in labels)
+    halvings = max(0, -(-terms // IN_A_ROW) - 1).bit_length()
+    halves = [assembler.slot(register.dtype, register.labels) for _ in range(halvings)]
+    assembler.step(section, partial(summed, assembler.space.axes(labels)), (value, *halves), out)
+
+
+def _fold_logsumexp(assembler: Assembler, section: int, einsum: Einsum, value: int, state: Sequence[int]) -> None:
+    """(max, sum of exp(x - max)); an infinite max is replaced by the largest number, so that no inf - inf arises."""
+    axes, out = assembler.space.axes(einsum.aggregated), range(einsum.n_out)
+    aggregation = einsum.aggregation
+    assert aggregation is not None
+    dtype = aggregation.state[0]
+    top, total = state
+    assembler.step(section, reduction(np.maximum, axes), (value,), top)
+    graph = PrimitiveGraph()
+    limit = float(np.finfo(dtype.numpy).max)
+    shift = _clip(graph, graph.input(top, dtype, out), limit, dtype)
+    labels = range(len(einsum.labels))
+    terms = graph.apply("exp", graph.apply("subtract", graph.input(value, dtype, labels), shift))
+    (made,) = assembler.emit(graph, [terms], section)
+    add_up(assembler, section, einsum.aggregated, made, total)
+
+
+def _clip(graph: PrimitiveGraph, x: int, limit: float, dtype: DType) -> int:
+    low = graph.apply("maximum", x, graph.number(-limit, dtype))
+    return graph.apply("minimum", low, graph.number(limit, dtype))
+
+
+def _fold_index(assembler: Assembler, section: int, einsum: Einsum, value: int, state: Sequence[int]) -> None:
+    """The best value and its flat index over the whole range, from its flat index in the block."""
+    aggregation = einsum.aggregation
+    assert aggregation is not None
+    space, out = assembler.space, range(einsum.n_out)
+    greatest = aggregation.op == "argmax"
+    axes = space.axes(einsum.aggregated)
+    extremum = reduction(np.maximum if greatest else np.minimum, axes)
+    assembler.step(section, extremum, (value,), state[0])
+    local = assembler.slot(I64.numpy, out, pinned=True)
+    labels = range(len(einsum.labels))
+    if len(axes) == 1 and axes[0] < len(space.order) - 1:
+        rank = (U16 if space.blocks[einsum.n_out] < 1 << 16 else U32).numpy
+        scratch = [assembler.slot(d, over) for over in (labels, out) for d in (BOOL.numpy, rank)]
+        assembler.step(section, partial(first_along, axes[0]), (value, state[0], *scratch), local)
+    else:
+        scratch = [assembler.slot(assembler.registers[value].dtype, labels)]
+        find = partial(flat_arg, np.argmax if greatest else np.argmin, len(axes))
+        assembler.step(section, find, (value, *scratch), local)
+    sizes = [assembler.scalar("size", p) for p in einsum.aggregated]
+    arguments = [local, *sizes, *(assembler.scalar("start", p) for p in einsum.aggregated)]
+    digits = [assembler.slot(I64.numpy, out) for _ in range(2)]
+    bounds = einsum.bounds[einsum.n_out :]
+    assembler.step(section, partial(flat_index, bounds), (*arguments, *digits), state[1])
+
+
+def flat_index(bounds: tuple[int, ...], local: Array, *rest: Any, out: Array) -> None:
+    """The flat index over ``bounds`` of a flat index in a block; ``local`` is used up.
+
+    ``rest``: the block's sizes, its first points, and two scratch arrays.
+    """
+    n = len(bounds)
+    if n == 1:
+        np.add(local, rest[1], out=out)
+        return
+    quotient, digit = rest[2 * n :]
+    out[...] = 0
+    stride = 1
+    for axis in reversed(range(n)):
+        size, start = rest[axis], rest[n + axis]
+        np.floor_divide(local, size, out=quotient)
+        np.multiply(quotient, size, out=digit)
+        np.subtract(local, digit, out=digit)
+        np.add(digit, start, out=digit)
+        np.multiply(digit, stride, out=digit)
+        np.add(out, digit, out=out)
+        np.copyto(local, quotient)
+        stride *= bounds[axis]
+
+
+def combine(assembler: Assembler, section: int, einsum: Einsum, state: Sequence[int], part: Sequence[int]) -> None:
+    """Steps that fold one state into another."""
+    aggregation = einsum.aggregation
+    assert aggregation is not None
+    if aggregation.op in FOLDS:
+        for register, added in zip(state, part, strict=True):
+            assembler.step(section, FOLDS[aggregation.op], (register, added), register)
+        return
+    out, graph = range(einsum.n_out), PrimitiveGraph()
+    mine = [graph.input(r, d, out) for r, d in zip(state, aggregation.state, strict=True)]
+    other = [graph.input(r, d, out) for r, d in zip(part, aggregation.state, strict=True)]
+    if aggregation.op == "logsumexp":
+        roots = _combine_logsumexp(graph, mine, other, aggregation.state[0])
+    else:
+        take = _prefer(graph, aggregation, mine, other)
+        roots = [graph.select(take, b, a) for a, b in zip(mine, other, strict=True)]
+    for made, register in zip(assembler.emit(graph, roots, section), state, strict=True):
+        assembler.step(section, copy, (made,), register)
+
+
+def _combine_logsumexp(graph: PrimitiveGraph, a: list[int], b: list[int], dtype: DType) -> list[int]:
+    limit = float(np.finfo(dtype.numpy).max) / 4  # differences of clipped numbers cannot overflow
+    top = graph.apply("maximum", a[0], b[0])
+    clipped = _clip(graph, top, limit, dtype)
+    scaled = []
+    for maximum, total in (a, b):
+        gap = graph.apply("subtract", _clip(graph, maximum, limit, dtype), clipped)
+        scaled.append(graph.apply("multiply", total, graph.apply("exp", gap)))
+    return [top, graph.apply("add", *scaled)]
+
+
+def _prefer(graph: PrimitiveGraph, aggregation: Aggregation, a: list[int], b: list[int]) -> int:
+    """Where ``b`` beats ``a``: a better value, NaN before all; among equals the least index, -1 after all others."""
+    dtype = aggregation.state[0]
+    if dtype != dtype.accumulator:
+        a, b = [graph.convert(a[0], F32), a[1]], [graph.convert(b[0], F32), b[1]]
+
+    def test(op: str, x: int, y: int) -> int:
+        return graph.apply(op, x, y, dtype=BOOL)
+
+    nan = [test("not_equal", x[0], x[0]) for x in (a, b)]
+    better = test("greater" if aggregation.op == "argmax" else "less", b[0], a[0])
+    better = test("logical_and", better, graph.apply("logical_not", nan[0]))
+    better = test("logical_or", better, test("greater", nan[1], nan[0]))
+    equal = test("logical_or", test("equal", a[0], b[0]), test("logical_and", *nan))
+    order = [graph.convert(x[1], U64) for x in (a, b)]
+    earlier = test("logical_and", equal, test("less", order[1], order[0]))
+    absent = test("less", a[1], graph.number(0, I64))
+    return test("logical_or", test("logical_or", better, earlier), absent)
+
+
+def finalized(graph: PrimitiveGraph, einsum: Einsum, state: Sequence[int]) -> int:
+    """The node of the result of a state's nodes."""
+    aggregation = einsum.aggregation
+    if aggregation is None:
+        return state[0]
+    dtype = aggregation.state[0]
+    match aggregation.op:
+        case "argmax" | "argmin":
+            result = state[1]
+        case "mean":
+            points = graph.number(math.prod(einsum.bounds[einsum.n_out :]), dtype)
+            if len(state) == 2:
+                points = graph.convert(state[1], dtype)
+            result = graph.apply("true_divide", state[0], points)
+        case "logsumexp":
+            zero, one = graph.number(0, dtype), graph.number(1, dtype)
+            positive = graph.select(graph.apply("equal", state[1], zero, dtype=BOOL), one, state[1])
+            result = graph.apply("add", state[0], graph.apply("log", positive))
+        case _:
+            result = state[0]
+    return graph.convert(result, aggregation.result)

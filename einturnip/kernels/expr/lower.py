@@ -1,0 +1,231 @@
+"""From the language's scalar operators to primitives that NumPy computes in place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol, assert_never
+
+from einturnip.ir.dtypes import BOOL, F32, DType, promote
+from einturnip.ir.scalar import (
+    ARITHMETIC,
+    COMPARISONS,
+    LabelValue,
+    OperandRef,
+    Scalar,
+    ScalarCall,
+    ScalarCast,
+    ScalarConst,
+)
+from einturnip.kernels.expr.erf import erf
+from einturnip.kernels.expr.graph import NARROW, PrimitiveGraph
+
+
+class LeafNodes(Protocol):
+    """What an expression is made of, as nodes."""
+
+    def operand(self, slot: int) -> int:
+        """The node of an operand."""
+
+    def label(self, position: int) -> int:
+        """The node of a label's index."""
+
+    def guarded(self, expr: Scalar) -> int | None:
+        """The node of an expression that is known as a whole, if it is."""
+
+
+def lower(graph: PrimitiveGraph, expr: Scalar, leaves: LeafNodes) -> int:
+    """The node that computes ``expr``."""
+    match expr:
+        case ScalarConst(value, dtype):
+            return graph.number(value, dtype)
+        case OperandRef(slot, dtype):
+            return graph.convert(leaves.operand(slot), dtype)
+        case LabelValue(position, dtype):
+            return graph.convert(leaves.label(position), dtype)
+        case ScalarCast(argument, dtype):
+            return graph.convert(lower(graph, argument, leaves), dtype)
+        case ScalarCall(op, arguments, dtype):
+            known = leaves.guarded(expr) if op == "where" else None
+            return _call(graph, op, [lower(graph, a, leaves) for a in arguments], dtype) if known is None else known
+        case _:
+            assert_never(expr)
+
+
+def _call(graph: PrimitiveGraph, op: str, arguments: list[int], dtype: DType) -> int:
+    """One operator. f16 and bf16 are computed in f32 and rounded once."""
+    if op == "where":
+        condition, yes, no = arguments
+        return graph.select(condition, graph.convert(yes, dtype), graph.convert(no, dtype))
+    common = graph[arguments[0]].dtype
+    for argument in arguments[1:]:
+        common = promote(common, graph[argument].dtype)
+    if op in ("and", "or", "not"):
+        common = BOOL
+    elif op in ARITHMETIC and common.kind != "c":
+        common = dtype
+    wide = F32 if common in NARROW else common
+    inner = F32 if dtype in NARROW else dtype
+    converted = [graph.convert(a, wide) for a in arguments]
+    return graph.convert(_OPERATORS[op](graph, converted, inner), dtype)
+
+
+Lowering = Callable[[PrimitiveGraph, list[int], DType], int]
+
+
+def _ufunc(name: str) -> Lowering:
+    """An operator that is one ufunc."""
+
+    def build(graph: PrimitiveGraph, arguments: list[int], dtype: DType) -> int:
+        return graph.apply(name, *arguments, dtype=dtype)
+
+    return build
+
+
+def _float_only(name: str) -> Lowering:
+    """An operator that leaves integers and bool as they are."""
+
+    def build(graph: PrimitiveGraph, arguments: list[int], dtype: DType) -> int:
+        if not graph[arguments[0]].dtype.is_inexact:
+            return graph.convert(arguments[0], dtype)
+        return graph.apply(name, graph.convert(arguments[0], dtype))
+
+    return build
+
+
+def _inexact(name: str) -> Lowering:
+    """A function whose argument is taken in the result's type first."""
+
+    def build(graph: PrimitiveGraph, arguments: list[int], dtype: DType) -> int:
+        return graph.apply(name, graph.convert(arguments[0], dtype))
+
+    return build
+
+
+def _pow(graph: PrimitiveGraph, arguments: list[int], dtype: DType) -> int:
+    base, exponent = arguments
+    match graph.value(exponent):
+        case 1:
+            return base
+        case 2:
+            return graph.apply("square", base)
+        case 3:
+            return graph.apply("multiply", graph.apply("square", base), base)
+        case 4:
+            return graph.apply("square", graph.apply("square", base))
+        case int(value) if value >= 0:
+            return graph.apply("power", base, exponent)
+    if dtype.kind != "i":
+        return graph.apply("power", base, exponent)
+    return _signed_power(graph, base, exponent, dtype)
+
+
+def _signed_power(graph: PrimitiveGraph, base: int, exponent: int, dtype: DType) -> int:
+    """An integer to a negative power is 1 // base^|e| cut towards zero, and 0 for base 0; NumPy would stop there."""
+    zero, one, minus = (graph.number(v, dtype) for v in (0, 1, -1))
+    powers = graph.apply("power", base, graph.apply("maximum", exponent, zero))
+    odd = graph.apply("bitwise_and", exponent, one)
+    sign = graph.select(odd, minus, one)
+    of_minus = graph.select(graph.apply("equal", base, minus, dtype=BOOL), sign, zero)
+    unit = graph.select(graph.apply("equal", base, one, dtype=BOOL), one, of_minus)
+    return graph.select(graph.apply("less", exponent, zero, dtype=BOOL), unit, powers)
+
+
+def _abs(graph: PrimitiveGraph, arguments: list[int], dtype: DType) -> int:
+    kind = graph[arguments[0]].dtype.kind
+    return arguments[0] if kind in "bu" else graph.apply("absolute", arguments[0], dtype=dtype)
+
+
+def _conj(graph: PrimitiveGraph, arguments: list[int], dtype: DType) -> int:
+    return graph.apply("conjugate", arguments[0]) if dtype.kind == "c" else arguments[0]
+
+
+def _real(graph: PrimitiveGraph, arguments: list[int], dtype: DType) -> int:
+    return graph.part("real", arguments[0]) if graph[arguments[0]].dtype.kind == "c" else arguments[0]
+
+
+def _imag(graph: PrimitiveGraph, arguments: list[int], dtype: DType) -> int:
+    return graph.part("imag", arguments[0]) if graph[arguments[0]].dtype.kind == "c" else graph.number(0, dtype)
+
+
+def _rsqrt(graph: PrimitiveGraph, arguments: list[int], dtype: DType) -> int:
+    return graph.apply("reciprocal", graph.apply("sqrt", graph.convert(arguments[0], dtype)))
+
+
+def _one_plus_exp_minus(graph: PrimitiveGraph, x: int, dtype: DType) -> int:
+    """1 + exp(-x). Where exp overflows, inf is the right limit for what divides by it: no warning is due."""
+    power = graph.apply("exp_quiet", graph.apply("negative", x))
+    return graph.apply("add", power, graph.number(1, dtype))
+
+
+def _sigmoid(graph: PrimitiveGraph, arguments: list[int], dtype: DType) -> int:
+    return graph.apply("reciprocal", _one_plus_exp_minus(graph, graph.convert(arguments[0], dtype), dtype))
+
+
+def _silu(graph: PrimitiveGraph, arguments: list[int], dtype: DType) -> int:
+    x = graph.convert(arguments[0], dtype)
+    return graph.apply("true_divide", x, _one_plus_exp_minus(graph, x, dtype))
+
+
+def _relu(graph: PrimitiveGraph, arguments: list[int], dtype: DType) -> int:
+    x = graph.convert(arguments[0], dtype)
+    return graph.apply("maximum", x, graph.number(0, dtype))
+
+
+def _softplus(graph: PrimitiveGraph, arguments: list[int], dtype: DType) -> int:
+    x = graph.convert(arguments[0], dtype)
+    decay = graph.apply("exp", graph.apply("negative", graph.apply("absolute", x)))
+    return graph.apply("add", graph.apply("log1p", decay), graph.apply("maximum", x, graph.number(0, dtype)))
+
+
+def _erf(graph: PrimitiveGraph, arguments: list[int], dtype: DType) -> int:
+    return erf(graph, graph.convert(arguments[0], dtype))
+
+
+def _gelu(graph: PrimitiveGraph, arguments: list[int], dtype: DType) -> int:
+    x = graph.convert(arguments[0], dtype)
+    tail = erf(graph, graph.apply("multiply", x, graph.number(0.5**0.5, dtype)))
+    half = graph.apply("multiply", x, graph.number(0.5, dtype))
+    return graph.apply("multiply", half, graph.apply("add", tail, graph.number(1, dtype)))
+
+
+_COMPARED = {
+    "lt": "less",
+    "le": "less_equal",
+    "gt": "greater",
+    "ge": "greater_equal",
+    "eq": "equal",
+    "ne": "not_equal",
+}
+_NAMES = {
+    "add": "add",
+    "sub": "subtract",
+    "mul": "multiply",
+    "div": "true_divide",
+    "floordiv": "floor_divide",
+    "mod": "remainder",
+    "min": "minimum",
+    "max": "maximum",
+    "and": "logical_and",
+    "or": "logical_or",
+    "not": "logical_not",
+    "neg": "negative",
+}
+_OPERATORS: dict[str, Lowering] = {
+    **{op: _ufunc(name) for op, name in (_NAMES | _COMPARED).items()},
+    **{op: _inexact(op) for op in ("exp", "log", "log1p", "expm1", "sqrt", "sin", "cos", "tan", "tanh")},
+    **{op: _float_only(name) for op, name in (("floor", "floor"), ("ceil", "ceil"), ("round", "rint"))},
+    "sign": _ufunc("sign"),
+    "pow": _pow,
+    "abs": _abs,
+    "conj": _conj,
+    "real": _real,
+    "imag": _imag,
+    "rsqrt": _rsqrt,
+    "sigmoid": _sigmoid,
+    "silu": _silu,
+    "relu": _relu,
+    "softplus": _softplus,
+    "erf": _erf,
+    "gelu": _gelu,
+}
+assert set(_COMPARED) == COMPARISONS

@@ -1,0 +1,145 @@
+"""A tile's label space cut into blocks that fit the cache, and the nest of loops that walks them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from einturnip.ir.einsum import Access, labels_read
+from einturnip.kernels.expr.window import terms
+
+BLOCK_POINTS = 65536
+_INNER_POINTS = 1024  # long enough that NumPy's cost per inner loop is small
+_FOLDED_POINTS = 64  # enough that folding partial results costs little
+_CROSSING_POINTS = (128, 256)  # of a block that one operand meets along its rows and another along its columns
+
+
+@dataclass(frozen=True)
+class BlockedSpace:
+    """Blocks of a label space.
+
+    Shapes:
+        order: label positions, outermost first: the axes of every array of a block, of size 1 where it lacks one.
+        extents, blocks: by label position.
+        loops: labels with more than one block; those of the output outermost, the aggregated ones inside.
+        n_out_loops: how many of ``loops`` are the output's.
+    """
+
+    order: tuple[int, ...]
+    extents: tuple[int, ...]
+    blocks: tuple[int, ...]
+    loops: tuple[int, ...]
+    n_out_loops: int
+
+    def level(self, labels: Iterable[int]) -> int:
+        """How many loops must be entered before a value over ``labels`` is fixed."""
+        return max((self.loops.index(p) + 1 for p in labels if p in self.loops), default=0)
+
+    def shape(self, labels: Iterable[int]) -> tuple[int, ...]:
+        """Shape of a whole block of a value over ``labels``."""
+        kept = frozenset(labels)
+        return tuple(self.blocks[p] if p in kept else 1 for p in self.order)
+
+    def is_dense(self, labels: Sequence[int]) -> bool:
+        """True where a block lies in one run in a contiguous tensor with these axes."""
+        long = [p for p in labels if self.extents[p] > 1]
+        cut = [self.blocks[p] < self.extents[p] for p in long]
+        ahead = [self.blocks[p] for p in long[: 1 + max((i for i, c in enumerate(cut) if c), default=-1)]][:-1]
+        return long == [p for p in self.order if p in long] and all(n == 1 for n in ahead)
+
+    def axes(self, labels: Iterable[int]) -> tuple[int, ...]:
+        """The axes of labels in a block's arrays."""
+        return tuple(self.order.index(p) for p in labels)
+
+
+def cut(
+    order: Sequence[int], extents: Sequence[int], n_out: int, points: int, crossing: frozenset[int] = frozenset()
+) -> BlockedSpace:
+    """Blocks of at most about ``points`` points, long along the last of ``order``.
+
+    ``crossing`` are labels that some operand has as its last axis, though they are not the last of ``order``.
+    """
+    blocks = [1] * len(extents)
+    inner = order[-1:]
+    folded = [p for p in reversed(order) if p >= n_out]
+    outputs = [p for p in reversed(order) if p < n_out]
+    _grow(blocks, extents, inner, _CROSSING_POINTS[0] if crossing else _INNER_POINTS, points)
+    for label in crossing:
+        _grow(blocks, extents, [label], _CROSSING_POINTS[1], points)
+    _grow(blocks, extents, [p for p in folded if p not in inner], 2 * _FOLDED_POINTS, points)
+    both = [p for p in reversed(order) if p in outputs or p in folded]
+    _grow(blocks, extents, both, points, points)
+    loops = [p for p in order if blocks[p] < extents[p]]
+    outer = [p for p in loops if p < n_out]
+    return BlockedSpace(
+        tuple(order), tuple(extents), tuple(blocks), (*outer, *(p for p in loops if p >= n_out)), len(outer)
+    )
+
+
+def _grow(blocks: list[int], extents: Sequence[int], labels: Sequence[int], most: int, points: int) -> None:
+    """Lengthen the blocks of ``labels`` in turn, to ``most`` points together and ``points`` in all; evenly cut."""
+    for label in labels:
+        among = math.prod(blocks[p] for p in labels) // blocks[label]
+        others = math.prod(blocks) // blocks[label]
+        room = min(most // among, points // others)
+        if room > blocks[label]:
+            count = math.ceil(extents[label] / room)
+            blocks[label] = math.ceil(extents[label] / count)
+
+
+def choose_order(
+    extents: Sequence[int], n_out: int, accesses: Sequence[Access], program_order: bool
+) -> tuple[tuple[int, ...], frozenset[int]]:
+    """Axis order of the blocks, and the labels in which other operands are contiguous.
+
+    ``program_order`` keeps the aggregated labels last and as they are (argmax counts in that order).
+    """
+    labels = list(range(len(extents)))
+    if program_order or len(labels) < 2:
+        inner = labels[-1] if labels else 0
+        order = labels
+    else:
+        inner = min(reversed(labels), key=lambda p: _inner_cost(p, extents, n_out, accesses))
+        order = [p for p in labels if p != inner] + [inner]
+    ends = [contiguous(access) for access in accesses if len(access) > 1 and not _is_reused(access, extents)]
+    return tuple(order), frozenset(max(e, key=extents.__getitem__) for e in ends if e and inner not in e)
+
+
+def contiguous(access: Access) -> frozenset[int]:
+    """Labels whose step is one element of the operand."""
+    return frozenset(p for p, c in terms(access[-1]) if abs(c) == 1) if access else frozenset()
+
+
+def _is_reused(access: Access, extents: Sequence[int]) -> bool:
+    """True where the operand lacks labels, so that each element serves many points."""
+    labels = labels_read(access)
+    return math.prod(e for p, e in enumerate(extents) if p not in labels) >= 8
+
+
+def _inner_cost(label: int, extents: Sequence[int], n_out: int, accesses: Sequence[Access]) -> float:
+    """Rough cost of a point with ``label`` innermost; 1 is a contiguous pass."""
+    cost = 300 / max(1, extents[label])
+    tensors = [(a, 5.0) for a in accesses if a]
+    tensors.append((tuple(range(n_out)), 5.0 if n_out == len(extents) else 0.5))
+    for access, strided in tensors:
+        if label not in labels_read(access):
+            cost += 0.5
+        elif label in contiguous(access):
+            cost += 1.0
+        else:
+            cost += 1.2 if _gathered_once(access, n_out, extents) else strided
+    return cost
+
+
+def _gathered_once(access: Access, n_out: int, extents: Sequence[int]) -> bool:
+    """True where a transposed copy of a block serves many points before the loops inside move on."""
+    folded = math.prod(extents[p] for p in labels_read(access) if p >= n_out)
+    return _is_reused(access, extents) and folded <= 2 * _FOLDED_POINTS
+
+
+def must_gather(access: Access, order: Sequence[int], extents: Sequence[int]) -> bool:
+    """True where an operand is read across its contiguous axis: a transposed copy of the block pays."""
+    inner = order[-1] if order else -1
+    crossed = inner in labels_read(access) and inner not in contiguous(access)
+    return len(access) > 1 and crossed and extents[inner] > 1

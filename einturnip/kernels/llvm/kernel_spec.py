@@ -1,0 +1,201 @@
+"""Which einsums can be machine code, along which label the vectors lie, and what a register tile holds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from einturnip.ir.dtypes import F32, I64, DType
+from einturnip.ir.einsum import Einsum, labels_read
+from einturnip.ir.scalar import Scalar
+from einturnip.kernels.expr.fold import finalized, value_type
+from einturnip.kernels.expr.graph import PrimitiveGraph
+from einturnip.kernels.expr.guard import guarded
+from einturnip.kernels.expr.lower import lower
+from einturnip.kernels.expr.window import is_affine, terms
+from einturnip.kernels.llvm import folds
+from einturnip.kernels.llvm.pack_plan import PackPlan, is_smooth, packed
+from einturnip.kernels.llvm.primitives import COMPARING, is_known
+from einturnip.kernels.protocol import Mode
+
+_MOST_NODES = 160  # of a join: what grows larger is left to NumPy
+_LEAST_VECTOR = 8  # points along a label that vectors may lie on
+_SIMPLE = frozenset({"sum", "prod", "max", "min", "any", "all"})
+_SWEPT, _LEAST_SWEPT = 8, 256  # rows read side by side: 37 GB/s where columns give 14; outputs in a row from which on
+
+
+@dataclass(frozen=True, eq=False)
+class KernelSpec:
+    """All that the code of a kernel hangs on: neither extents nor strides but those of one element.
+
+    ``tile``: (label, count) of the register tile, the vectors' label last; its count is in vectors.
+    ``crossed``: operands that are contiguous along the first label of the tile instead, which are turned in registers.
+    ``swept``: the label that is folded a few points at a time over all outputs, -1 where each output is folded at once.
+    ``repeatable``: a call may be done again from the start. ``compares``: "invalid" may be a comparison with NaN.
+    ``packing``: how operands are packed, where each of their values serves a whole register tile.
+    """
+
+    einsum: Einsum
+    mode: Mode
+    graph: PrimitiveGraph
+    root: int
+    vector: int
+    width: int
+    tile: tuple[tuple[int, int], ...]
+    crossed: frozenset[int]
+    repeatable: bool
+    compares: bool
+    swept: int = -1
+    packing: PackPlan | None = None
+
+    @property
+    def n_labels(self) -> int:
+        """Labels of the space that is walked."""
+        return self.einsum.n_out if self.mode == "finish" else len(self.einsum.labels)
+
+    @property
+    def operand_dtypes(self) -> tuple[DType, ...]:
+        """Types of what is read."""
+        return self.einsum.state_dtypes if self.mode == "finish" else self.einsum.dtypes
+
+    @property
+    def out_dtypes(self) -> tuple[DType, ...]:
+        """Types of what is written."""
+        return self.einsum.state_dtypes if self.mode == "touch" else (self.einsum.dtype,)
+
+    @property
+    def room_nbytes(self) -> int:
+        """What operands are packed in; 0 where none is."""
+        return self.packing.places(self.graph, self.width)[-1] if self.packing is not None else 0
+
+
+def kernel_spec(einsum: Einsum, mode: Mode) -> KernelSpec | None:
+    """How an einsum becomes machine code, the same object each time; None where NumPy does it."""
+    return _recipe(replace(einsum, labels=("",) * len(einsum.labels)), mode)
+
+
+@lru_cache(maxsize=1024)
+def _recipe(einsum: Einsum, mode: Mode) -> KernelSpec | None:
+    aggregation = einsum.aggregation
+    if mode == "join" or (mode == "finish" and aggregation is None):
+        return None
+    if einsum.keys or not all(map(is_affine, einsum.accesses)):
+        return None
+    if aggregation is not None and aggregation.op not in folds.KNOWN:
+        return None
+    graph, root = _join(einsum, mode)
+    if graph is None or len(graph.nodes) > _MOST_NODES or not all(is_known(graph, node) for node in graph.nodes):
+        return None
+    types = [*einsum.dtypes, einsum.dtype, *einsum.state_dtypes]
+    if any(d.kind == "c" or d.name == "bf16" for d in types):
+        return None
+    n_labels = einsum.n_out if mode == "finish" else len(einsum.labels)
+    packing = packed(einsum, graph, root) if mode != "finish" and _is_simple(einsum) else None
+    vector, crossed, across = _vector_label(einsum, mode, n_labels), frozenset[int](), -1
+    if packing is not None:
+        vector = einsum.n_out - 1
+    if vector is None:
+        vector = einsum.n_out - 1
+        crossed, across = _crossed(einsum, vector) if aggregation is None else (crossed, across)
+        if not crossed:
+            return None
+    sizes = [node.dtype.itemsize for node in graph.nodes if node.dtype != I64]
+    width = 16 if max(sizes, default=I64.itemsize) <= F32.itemsize else 8
+    compares = any(node.op in COMPARING for node in graph.nodes)
+    folding = aggregation is not None and mode != "finish"
+    compares = compares or (folding and aggregation is not None and aggregation.op in folds.IDEMPOTENT | {"logsumexp"})
+    repeatable = mode != "touch" or aggregation is None or aggregation.op in folds.IDEMPOTENT
+    tile = ((across, width), (vector, 1)) if crossed else _tile(einsum, mode, vector)
+    if packing is not None:
+        tile = (packing.row, packing.height), (vector, 1)
+    swept = _swept(einsum, mode, tile, vector)
+    tile = ((swept, _SWEPT), *tile) if swept >= 0 else tile
+    return KernelSpec(einsum, mode, graph, root, vector, width, tile, crossed, repeatable, compares, swept, packing)
+
+
+class _Leaves:
+    """The operands of a join as inputs by their slots."""
+
+    def __init__(self, graph: PrimitiveGraph, einsum: Einsum) -> None:
+        self.graph, self.einsum, self.guards = graph, einsum, False
+
+    def operand(self, slot: int) -> int:
+        return self.graph.input(slot, self.einsum.dtypes[slot], labels_read(self.einsum.accesses[slot]))
+
+    def label(self, position: int) -> int:
+        return self.graph.iota(position)
+
+    def guarded(self, expr: Scalar) -> int | None:
+        self.guards = self.guards or guarded(self.einsum, expr) is not None
+        return None
+
+
+def _join(einsum: Einsum, mode: Mode) -> tuple[PrimitiveGraph | None, int]:
+    graph = PrimitiveGraph()
+    if mode == "finish":
+        out = range(einsum.n_out)
+        return graph, finalized(graph, einsum, [graph.input(i, d, out) for i, d in enumerate(einsum.state_dtypes)])
+    leaves = _Leaves(graph, einsum)
+    root = lower(graph, einsum.join, leaves)
+    if leaves.guards:
+        return None, 0
+    return graph, graph.convert(root, value_type(einsum.aggregation)) if einsum.aggregation is not None else root
+
+
+def _vector_label(einsum: Einsum, mode: Mode, n_labels: int) -> int | None:
+    """The label along which each tensor is contiguous or constant; among several the last of the output, if long."""
+    found = []
+    last = einsum.n_out - 1
+    for p in range(n_labels):
+        if p < einsum.n_out and p != last:
+            continue  # results would be scattered
+        operands = () if mode == "finish" else einsum.accesses
+        if einsum.bounds[p] >= _LEAST_VECTOR and all(is_smooth(access, p) for access in operands):
+            found.append(p)
+    return max(found, key=lambda p: (einsum.bounds[p] >= 64, p == last, einsum.bounds[p]), default=None)
+
+
+def _crossed(einsum: Einsum, vector: int) -> tuple[frozenset[int], int]:
+    """The operands that are contiguous along another label of the output, the same for all, and that label."""
+    found = [slot for slot, access in enumerate(einsum.accesses) if not is_smooth(access, vector)]
+    inner = {terms(einsum.accesses[slot][-1]) for slot in found}
+    ((label, step),) = next(iter(inner)) if len(inner) == 1 and len(next(iter(inner))) == 1 else ((-1, 0),)
+    good = step == 1 and label != vector and min(einsum.bounds[label], einsum.bounds[vector]) >= _LEAST_VECTOR
+    if not good or not all(is_smooth(einsum.accesses[slot], label) for slot in found):
+        return frozenset(), -1
+    return frozenset(found), label
+
+
+def _swept(einsum: Einsum, mode: Mode, tile: tuple[tuple[int, int], ...], vector: int) -> int:
+    """The last label that is folded, where vectors lie along the output, no value serves two of its points, and what
+    waits there between is the state itself; else -1.
+    """
+    if mode == "finish" or vector >= einsum.n_out or len(tile) > 1 or not _is_simple(einsum):
+        return -1
+    return len(einsum.labels) - 1 if einsum.bounds[vector] >= _LEAST_SWEPT and not einsum.keys else -1
+
+
+def _is_simple(einsum: Einsum) -> bool:
+    """Whether what waits between two parts of a fold is the result's own kind of value."""
+    aggregation = einsum.aggregation
+    if aggregation is None or aggregation.op not in _SIMPLE:
+        return False
+    if not aggregation.finish_is_identity or len(aggregation.state) > 1:
+        return False
+    return aggregation.state[0] == value_type(aggregation) == einsum.dtype
+
+
+def _tile(einsum: Einsum, mode: Mode, vector: int) -> tuple[tuple[int, int], ...]:
+    """Up to two labels beside the vectors' where a value read once serves several points."""
+    aggregation = einsum.aggregation
+    if mode == "finish" or aggregation is None:
+        return ((vector, 1),)
+    heavy = aggregation.op in ("logsumexp", "argmax", "argmin")
+    outputs = [p for p in range(einsum.n_out) if p != vector and einsum.bounds[p] >= 4]
+    reused = [p for p in outputs if any(p not in labels_read(a) for a in einsum.accesses if a)]
+    reused = sorted(reused, key=lambda p: -einsum.bounds[p])
+    if vector < einsum.n_out:
+        return (*((p, 4) for p in reused[:1]), (vector, 1 if heavy else 2 if reused else 4))
+    if len(reused) >= 2:
+        return (*((p, 2 if heavy else 4) for p in sorted(reused[:2])), (vector, 1))
+    return ((vector, 1 if heavy else 4),) if not reused else ((reused[0], 4), (vector, 1))

@@ -1,0 +1,288 @@
+"""The loops of a kernel: a register tile of outputs, its fold inside, vectors along one label, a masked last step.
+
+The one argument of the function is an array of i64:
+extents and first points by label; whether a touch initialises, else the bytes of the result that this may be a part of;
+for each operand, then each output, its address and what a step of each label moves, in bytes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from einturnip.kernels.expr.assemble import reachable_nodes
+from einturnip.kernels.expr.fold import finalized
+from einturnip.kernels.expr.graph import PrimitiveGraph
+from einturnip.kernels.llvm.blocked_sums import Span, block_sizes, sum_in_blocks
+from einturnip.kernels.llvm.folds import State, VectorFold
+from einturnip.kernels.llvm.ir import IrBuilder, IrValue
+from einturnip.kernels.llvm.kernel_spec import KernelSpec
+from einturnip.kernels.llvm.loops import OutputLoops
+from einturnip.kernels.llvm.memory import METADATA, STREAMED_NBYTES, Coordinate, Place
+from einturnip.kernels.llvm.primitives import convert, write
+from einturnip.kernels.llvm.values import flat, like_states
+
+_LEAST_LINE = 32  # bytes of a vector that is worth storing past the caches
+
+
+def function(recipe: KernelSpec, name: str) -> str:
+    """The LLVM IR of a kernel."""
+    nest = LoopNest(recipe)
+    nest.write()
+    body = "\n".join(nest.code.lines)
+    declared = "\n".join(nest.code.declared)
+    return (
+        f"define void @{name}(ptr noalias readonly %args) #0 {{\nentry:\n{body}\n  ret void\n}}\n{declared}\n{METADATA}"
+    )
+
+
+class LoopNest(OutputLoops):
+    """One kernel's code while it is written."""
+
+    def __init__(self, recipe: KernelSpec) -> None:
+        self.recipe, self.einsum, self.graph = recipe, recipe.einsum, recipe.graph
+        self.code = IrBuilder()
+        self.width, self.vector = recipe.width, recipe.vector
+        n = recipe.n_labels
+        self.n = n
+        self.order = reachable_nodes(self.graph, [recipe.root])
+        self.folding = self.einsum.aggregation is not None and recipe.mode != "finish"
+        self.n_out = self.einsum.n_out
+        self.counts = dict(recipe.tile)  # of this body of the register tile
+        self.within: dict[int, tuple[IrValue, IrValue]] = {}  # of a label, from where to where a strip goes
+        self.at: dict[int, IrValue] = {}  # where each label stands: its index in the tile
+        self.mask: IrValue | None = None
+        self.streamed = None
+        self.known: dict[tuple[int, Coordinate], IrValue] = {}
+        self.extents = [self._argument(p) for p in range(n)]
+        self.origins = [self._argument(n + p) for p in range(n)]
+        begins = self._argument(2 * n) if recipe.mode == "touch" else IrValue("1", "i64", 0)
+        self.first = self.code.compare("icmp ne", begins, IrValue("0", "i64", 0))
+        self.operands = self._places(2 * n + 1, len(recipe.operand_dtypes))
+        self.outs = self._places(2 * n + 1 + len(self.operands) * (n + 1), len(recipe.out_dtypes))
+        self.partial: list[Place] = []
+        self.merged: Place | None = None
+        self.blocks: list[tuple[int, ...]] = self._blocks_of_sums()
+        if recipe.swept >= 0:
+            self._make_partial_rows()
+
+    def _blocks_of_sums(self) -> list[tuple[int, ...]]:
+        """The sizes of blocks of partial sums, in steps, of each aggregated label in the order of the loops."""
+        if not self.folding:
+            return []
+        assert self.einsum.aggregation is not None
+        labels = self._walked()
+        if not VectorFold(self.code, self.einsum.aggregation).rounds:
+            return [()] * len(labels)
+        lanes = {p: n * (self.width if p == self.vector else 1) for p, n in self.recipe.tile}
+        return block_sizes([-(-self.einsum.bounds[p] // lanes.get(p, 1)) for p in labels])
+
+    def _walked(self) -> list[int]:
+        """The aggregated labels, outermost first; the vectors' is the innermost."""
+        labels = [p for p in range(self.n_out, self.n) if p != self.vector]
+        return [*labels, self.vector] if self.vector >= self.n_out else labels
+
+    # --- the nest -----------------------------------------------------------------------------------------------------
+
+    def write(self) -> None:
+        """All loops."""
+        labels = [p for p in range(self.n_out) if p not in self.counts]
+        nbytes = self.recipe.out_dtypes[0].itemsize
+        if self.folding or math.prod(self.einsum.shape) * nbytes < STREAMED_NBYTES or self.width * nbytes < _LEAST_LINE:
+            self._outer(labels)
+        else:
+            out, total = self.outs[0], self._result_nbytes()
+            self._streaming(out, range(self.n_out), self.vector, nbytes, total, lambda: self._outer(labels))
+
+    def _result_nbytes(self) -> IrValue:
+        """Of the result that this call makes, or makes a part of."""
+        if self.recipe.mode != "touch":
+            return self._argument(2 * self.n)
+        return self._nbytes(range(self.n_out), self.recipe.out_dtypes[0].itemsize)
+
+    def _outer(self, labels: Sequence[int]) -> None:
+        if not labels and self.recipe.swept >= 0:
+            self._sweep_strips(range(self.n_out, self.n))
+            return
+        if not labels:
+            tiled = [p for p, _ in self.recipe.tile if p < self.n_out]
+            if self.recipe.crossed:
+                self._strips(tiled[0], lambda: self._tiles(tiled), tiled)
+            else:
+                self._tiles(tiled)
+            return
+        self._each(
+            labels[0], 1, IrValue("0", "i64", 0), self.extents[labels[0]], lambda: self._outer(labels[1:]), labels
+        )
+
+    def _tile(self) -> None:
+        """One register tile: fold, join the state that is there, store."""
+        tiled = [p for p, _ in self.recipe.tile]
+        if not self.folding:
+            for coordinate in self._coordinates(tiled):
+                self._store(0, coordinate, self.value(self.recipe.root, coordinate), self.graph[self.recipe.root].dtype)
+            return
+        assert self.einsum.aggregation is not None
+        fold, swept = VectorFold(self.code, self.einsum.aggregation), self.recipe.swept
+        coordinates = self._coordinates([p for p in tiled if p != swept])
+        if self.merged is not None:
+            for c in coordinates:
+                address = self._address(self.merged, range(self.n_out), c)
+                self._settle(fold, c, (self._load(address, fold.dtype, self.width),))
+            return
+        if swept >= 0:
+            for c in coordinates:
+                state = fold.empty(self.width)
+                for k in range(self.counts[swept]):
+                    state = fold.step(state, self._wide(self.value(self.recipe.root, {**c, swept: k})), None)
+                self._settle(fold, c, state)
+            return
+        states = [fold.empty(self.width) for _ in coordinates]
+        states = self._fold(fold, self._walked(), coordinates, states)
+        if self.vector >= self.n_out:
+            coordinates, states = self._across(fold, coordinates, states)
+        for coordinate, state in zip(coordinates, states, strict=True):
+            self._settle(fold, coordinate, state)
+
+    def _fold(
+        self, fold: VectorFold, labels: Sequence[int], coordinates: list[dict[int, int]], states: list[State]
+    ) -> list[State]:
+        """Loops over the aggregated labels, the states carried."""
+        if not labels:
+            return [  # each value goes into its state at once: no register holds it longer
+                fold.step(s, self._wide(self.value(self.recipe.root, c)), self._flat_index(c) if fold.indexed else None)
+                for s, c in zip(states, coordinates, strict=True)
+            ]
+        label = labels[0]
+        self._fix(frozenset(labels))
+        if label == self.vector:
+            return self._fold_vectors(fold, labels, coordinates, states)
+        span = IrValue("0", "i64", 0), self.extents[label], 1
+        return self._in_blocks(fold, labels, coordinates, states, span)
+
+    def _in_blocks(
+        self,
+        fold: VectorFold,
+        labels: Sequence[int],
+        coordinates: list[dict[int, int]],
+        states: list[State],
+        span: Span,
+    ) -> list[State]:
+        """The loop over the first label, in blocks of partial sums where it is long."""
+
+        def empty() -> list[State]:
+            return [fold.empty(self.width) for _ in coordinates]
+
+        def combine(a: list[State], b: list[State]) -> list[State]:
+            return [fold.combine(x, y) for x, y in zip(a, b, strict=True)]
+
+        def inside(span: Span, carried: list[State]) -> list[State]:
+            return self._carry(fold, labels, coordinates, carried, span)
+
+        return sum_in_blocks(self.code, span, self.blocks[-len(labels)], states, empty, combine, inside)
+
+    def _carry(
+        self,
+        fold: VectorFold,
+        labels: Sequence[int],
+        coordinates: list[dict[int, int]],
+        states: list[State],
+        span: Span,
+    ) -> list[State]:
+        def body(index: IrValue, carried: list[IrValue]) -> list[IrValue]:
+            kept = dict(self.known)
+            self.at[labels[0]] = index
+            result = self._fold(fold, labels[1:], coordinates, like_states(carried, states))
+            self.known = kept
+            return flat(result)
+
+        begin, end, step = span
+        found = self.code.loop(begin, end, step, flat(states), body)
+        del self.at[labels[0]]
+        return like_states(found, states)
+
+    def _fold_vectors(
+        self, fold: VectorFold, labels: Sequence[int], coordinates: list[dict[int, int]], states: list[State]
+    ) -> list[State]:
+        """Along the aggregated label in vectors; lanes past its end add nothing."""
+        label, count = self.vector, self.counts[self.vector]
+        extent, size = self.extents[label], self.width * count
+        whole = self.code.integer("sub", extent, self.code.integer("urem", extent, size))
+        states = self._in_blocks(fold, labels, coordinates, states, (IrValue("0", "i64", 0), whole, size))
+        self.counts[label] = 1
+        some = [c[label] == 0 for c in coordinates]
+        near = [c for c, s in zip(coordinates, some, strict=True) if s]
+        lanes = self.code.lanes("i64", self.width)
+
+        def body(index: IrValue, carried: list[IrValue]) -> list[IrValue]:
+            kept, before = dict(self.known), self.mask
+            self.at[label] = index
+            rest = self.code.integer("sub", extent, index)
+            self.mask = self.code.compare("icmp slt", lanes, self.code.splat(rest, self.width))
+            old = like_states(carried, mine)
+            new = self._fold(fold, labels[1:], near, old)
+            chosen = [
+                tuple(self.code.select(self.mask, y, x) for x, y in zip(a, b, strict=True))
+                for a, b in zip(old, new, strict=True)
+            ]
+            self.known, self.mask = kept, before
+            return flat(chosen)
+
+        mine = [s for s, take in zip(states, some, strict=True) if take]
+        carried = like_states(self.code.loop(whole, extent, self.width, flat(mine), body), mine)
+        del self.at[label]
+        self.counts[label] = count
+        turn = iter(carried)
+        return [next(turn) if take else s for s, take in zip(states, some, strict=True)]
+
+    def _settle(self, fold: VectorFold, coordinate: dict[int, int], state: State) -> None:
+        """What a tile made joins what was there, and is finished where the kernel does it all."""
+        aggregation, mode = self.einsum.aggregation, self.recipe.mode
+        assert aggregation is not None
+        if mode == "touch" or self.recipe.swept >= 0 or self.recipe.packing is not None:
+
+            def joined() -> list[IrValue]:
+                there = []
+                for k, (stored, inner) in enumerate(zip(aggregation.state, fold.dtypes, strict=True)):
+                    there.append(convert(self.code, self._load_out(k, coordinate, stored), stored, inner))
+                return list(fold.combine(tuple(there), state))
+
+            results = self.code.choose(self.first, lambda: list(state), joined)
+            for k, (value, inner) in enumerate(zip(results, fold.dtypes, strict=True)):
+                self._store(k, coordinate, value, inner)
+            return
+        graph = PrimitiveGraph()
+        nodes = []
+        for k, (stored, inner) in enumerate(zip(aggregation.state, fold.dtypes, strict=True)):
+            nodes.append(graph.convert(graph.input(k, inner, ()), stored))
+        root = finalized(graph, self.einsum, nodes)
+        made: dict[int, IrValue] = {}
+        for node in reachable_nodes(graph, [root]):
+            n = graph[node]
+            if n.op == "input":
+                assert isinstance(n.payload, int)
+                made[node] = state[n.payload]
+                continue
+            values = [self._like(made[a], state[0].width) for a in n.arguments]
+            made[node] = write(self.code, n, values, [graph[a].dtype for a in n.arguments])
+        self._store(0, coordinate, made[root], graph[root].dtype)
+
+    def _input(self, node: int, coordinate: dict[int, int]) -> IrValue:
+        slot = self.graph[node].payload
+        if slot in self.recipe.crossed and self.recipe.mode != "finish":
+            assert isinstance(slot, int)
+            return self._turned(node, slot, coordinate)
+        return super()._input(node, coordinate)
+
+    # --- indices ----------------------------------------------------------------------------------------------------
+
+    def _flat_index(self, coordinate: dict[int, int]) -> IrValue:
+        """Over the aggregated labels, as argmax counts."""
+        total: IrValue | None = None
+        for label in self.einsum.aggregated:
+            index = self._wide(self._index(label, coordinate))
+            if total is not None:
+                bound = self.code.constant(self.einsum.bounds[label], "i64", self.width)
+                index = self.code.binary("add", self.code.binary("mul", total, bound), index)
+            total = index
+        return total if total is not None else self.code.constant(0, "i64", self.width)

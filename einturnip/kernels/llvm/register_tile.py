@@ -1,0 +1,221 @@
+"""Parts of a multiplication: a tile of the result in registers, and how it is put where it belongs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from einturnip.kernels.llvm.ir import IrValue
+from einturnip.kernels.llvm.pack_routines import ROWS, ProductSpec
+from einturnip.kernels.llvm.routine import ZERO, Routine, number
+
+# What becomes of a tile: it is put where it belongs, added to what is there, or put there past the caches; or it is
+# left in the workspace, for Update to do that with parts of it.
+PUTS, ADDS, STREAMS, LEAVES = range(4)
+_TERMS = 128  # of a strip's tile that a register adds before its sum joins another
+_FAR = 128  # terms ahead, at most, that a strip's rows are fetched from memory
+# Rows of each kind of tile: the last ones are done in a lower one where they are few. A strip has as many as the first
+# cache has lines in one place, where all of them may stand.
+HEIGHTS = {"tile": (4, 8, ROWS), "strip": (4, 8)}
+# Where a tile is left, or belongs: its first column in the result, and how far from there its rows are.
+_RESULT = "target out places factor"
+
+
+def tile(what: ProductSpec, height: int, vectors: int) -> Routine:
+    """The sum over terms of a column of the left panel times a row of the right one.
+
+    Meanwhile what the next left panel is made of is fetched, an element a term: so often each row's lines are met.
+    """
+    f = Routine(f"tile{height}x{vectors}", f"{_RESULT} left right source ahead terms", "how breadth count")
+    size, width, kind = what.size, what.width, what.kind
+    _fetched(f, what, height, vectors)
+
+    def term(p: IrValue, carried: list[IrValue]) -> list[IrValue]:
+        row, *sums = carried
+        f.prefetch(f.at(f["source"], f.plus(f.word(f["ahead"], row), f.word(f["terms"], p))))
+        following = f.plus(row, 1)
+        left = f.at(f["left"], f.times(p, size))
+        made = _added(f, what, vectors, [f.at(left, i * what.line_nbytes) for i in range(height)], p, sums)
+        return [f.select(f.whether("eq", following, ROWS), ZERO, following), *made]
+
+    zeros = [f.constant(0, kind, width)] * (height * vectors)
+    _, *sums = f.loop(ZERO, f["count"], 1, [ZERO, *zeros], term)
+    _ended(f, what, vectors, sums)
+    return f
+
+
+def strip_tile(what: ProductSpec, height: int, vectors: int) -> Routine:
+    """The same where rows of the left have their terms side by side: they are read as they lie, packed nowhere.
+
+    What is used soon is fetched, near the end the next strip's first: far ahead into the second cache, since rows that
+    lie a power of two apart share a place of the first, which has room for a line or two of each.
+    """
+    f = Routine(f"strip{height}x{vectors}", f"{_RESULT} right source rows ahead", "how breadth first count")
+    size, width, kind = what.size, what.width, what.kind
+    _fetched(f, what, height, vectors)
+    source = f.at(f["source"], f["first"])
+    lines = [f.at(source, f.word(f["rows"], i)) for i in range(height)]
+    far = f.least(f["count"], _FAR)
+
+    def fetch(later: IrValue, cache: int) -> None:
+        """Each row from a term on, which may be one of the next strip."""
+        inside = f.whether("slt", later, f["count"])
+        table, term = f.select(inside, f["rows"], f["ahead"]), f.select(inside, later, f.minus(later, f["count"]))
+        there = f.at(source, f.times(term, size))
+        for i in range(height):
+            f.prefetch(f.at(there, f.word(table, i)), cache)
+
+    def vector(p: IrValue, sums: list[IrValue]) -> list[IrValue]:
+        fetch(f.plus(p, far), 2)
+        fetch(f.plus(p, width), 1)
+
+        def term(t: IrValue, sums: list[IrValue]) -> list[IrValue]:
+            here = f.plus(p, t)
+            return _added(f, what, vectors, [f.at(line, f.times(here, size)) for line in lines], here, sums)
+
+        return f.loop(ZERO, f.least(f.minus(f["count"], p), width), 1, sums, term)
+
+    zeros = [f.constant(0, kind, width)] * (height * vectors)
+    end = f.rounded(f["count"], width)
+
+    def block(begin: IrValue, totals: list[IrValue]) -> list[IrValue]:
+        """A partial sum, of so few terms that rounding stays small."""
+        sums = f.loop(begin, f.least(f.plus(begin, _TERMS), end), width, zeros, vector)
+        return [f.binary("fadd", total, part) for total, part in zip(totals, sums, strict=True)]
+
+    _ended(f, what, vectors, f.loop(ZERO, end, _TERMS, zeros, block))
+    return f
+
+
+def _added(
+    f: Routine, what: ProductSpec, vectors: int, left: list[IrValue], p: IrValue, sums: list[IrValue]
+) -> list[IrValue]:
+    """The sums with a term more: an element of each row times the panel's vectors."""
+    size, width, kind = what.size, what.width, what.kind
+    right = f.at(f["right"], f.times(p, what.columns * size))
+    many = [f.load(f.at(right, v * width * size), kind, width) for v in range(vectors)]
+    made = []
+    for i, place in enumerate(left):
+        one = f.splat(f.load(place, kind), width)
+        made += [f.intrinsic("fma", one, many[v], sums[vectors * i + v]) for v in range(vectors)]
+    return made
+
+
+def _fetched(f: Routine, what: ProductSpec, height: int, vectors: int) -> None:
+    """Lines of the result are on their way while the sums are made: they seldom are in the first cache."""
+
+    def fetch() -> None:
+        for i in range(height):
+            row = f.at(f["out"], f.word(f["places"], i))
+            for v in range(vectors):
+                f.prefetch(f.at(row, v * what.width * what.size))
+
+    f.when(f.whether("ne", f["how"], LEAVES), fetch)
+
+
+def _ended(f: Routine, what: ProductSpec, vectors: int, sums: list[IrValue]) -> None:
+    """The tile put where it belongs, if it has all its rows, its columns side by side; else left in the workspace."""
+    kind, width, nbytes = what.kind, what.width, what.width * what.size
+
+    def leave() -> None:
+        for k, value in enumerate(sums):
+            row, v = divmod(k, vectors)
+            f.store(value, f.at(f["target"], (2 * row + v) * nbytes))
+
+    def put(adds: bool) -> None:
+        factors, last = f.splat(factor(f, what), width), f.minus(f["breadth"], (vectors - 1) * width)
+        mask = f.compare("icmp slt", f.lanes("i64", width), f.splat(last, width))
+        for k, value in enumerate(sums):
+            row, v = divmod(k, vectors)
+            there = f.at(f.at(f["out"], f.word(f["places"], row)), v * nbytes)
+            value = f.binary("fmul", value, factors)
+            if v < vectors - 1:
+                f.store(f.binary("fadd", f.load(there, kind, width), value) if adds else value, there)
+            else:
+                f.store_some(f.binary("fadd", f.load_some(there, kind, mask), value) if adds else value, there, mask)
+
+    whole = lambda: f.either(f.whether("eq", f["how"], ADDS), partial(put, True), partial(put, False))  # noqa: E731
+    f.either(f.whether("eq", f["how"], LEAVES), leave, whole)
+
+
+def factor(f: Routine, what: ProductSpec) -> IrValue:
+    """What the product is multiplied by."""
+    found = f.load(f["factor"], "double")
+    return found if what.kind == "double" else f.cast("fptrunc", found, what.kind)
+
+
+class TileUpdate(Routine):
+    """A register tile, times a factor, put where it belongs or added to what is there."""
+
+    def __init__(self, what: ProductSpec) -> None:
+        super().__init__("update", "tile out rows columns runs factor", "height breadth how")
+        self.what = what
+        self.factor = factor(self, what)
+        self.factors = self.splat(self.factor, what.width)
+        self.adds = self.whether("eq", self["how"], ADDS)
+        for v in range(2):
+            self._vectors(v * what.width)
+
+    def _vectors(self, first: int) -> None:
+        """Columns from ``first`` on, as many as a vector has or there are."""
+        width = self.what.width
+        there = self.least(self.minus(self["breadth"], first), width)
+        whole = self.both(self.whether("sge", self.word(self["runs"], first), width), self.whether("eq", there, width))
+        near = self.address(self._places(ZERO, first, 0)[1])
+        even = self.whether("eq", self.integer("and", near, width * self.what.size - 1), 0)
+        streams = self.both(even, self.whether("eq", self["how"], STREAMS))
+
+        def full() -> None:
+            put, add, stream = (partial(self._rows, partial(self._whole, first=first, how=how)) for how in range(3))
+            self.either(self.adds, add, lambda: self.either(streams, stream, put))
+
+        self.when(self.whether("sgt", there, 0), lambda: self.either(whole, full, lambda: self._parts(first, there)))
+
+    def _rows(self, body: Callable[[IrValue], None]) -> None:
+        self.each(self["height"], 1, body)
+
+    def _parts(self, first: int, there: IrValue) -> None:
+        """Columns that lie side by side together, then those after them."""
+
+        def column(j: IrValue, carried: list[IrValue]) -> list[IrValue]:
+            def run() -> list[IrValue]:
+                count = self.least(self.word(self["runs"], self.plus(j, first)), self.minus(there, j))
+                several = self.whether("sgt", count, 1)
+                some, one = (partial(body, first=first, j=j, count=count) for body in (self._part, self._one))
+                self.either(several, lambda: self._rows(some), lambda: self._rows(one))
+                return [self.plus(j, count)]
+
+            return self.choose(self.whether("eq", j, carried[0]), run, lambda: carried)
+
+        self.loop(ZERO, there, 1, [ZERO], column)
+
+    def _places(self, i: IrValue, first: int, j: IrValue | int) -> tuple[IrValue, IrValue]:
+        """Where an element of the tile stands, and where it belongs."""
+        size, j = self.what.size, self.plus(number(j), first)
+        here = self.at(self["tile"], self.plus(self.times(i, self.what.columns * size), self.times(j, size)))
+        return here, self.at(self.at(self["out"], self.word(self["rows"], i)), self.word(self["columns"], j))
+
+    def _whole(self, i: IrValue, first: int, how: int) -> None:
+        kind, width = self.what.kind, self.what.width
+        here, there = self._places(i, first, 0)
+        value = self.binary("fmul", self.load(here, kind, width), self.factors)
+        if how == STREAMS:
+            self.stream(value, there)
+        else:
+            self.store(self.binary("fadd", self.load(there, kind, width), value) if how == ADDS else value, there)
+
+    def _part(self, i: IrValue, first: int, j: IrValue, count: IrValue) -> None:
+        kind, width = self.what.kind, self.what.width
+        mask = self.compare("icmp slt", self.lanes("i64", width), self.splat(count, width))
+        adds = self.splat(self.adds, width)
+        here, there = self._places(i, first, j)
+        value = self.binary("fmul", self.load_some(here, kind, mask), self.factors)
+        before = self.load_some(there, kind, self.both(mask, adds))
+        self.store_some(self.select(adds, self.binary("fadd", before, value), value), there, mask)
+
+    def _one(self, i: IrValue, first: int, j: IrValue, count: IrValue) -> None:
+        kind = self.what.kind
+        here, there = self._places(i, first, j)
+        value = self.binary("fmul", self.load(here, kind), self.factor)
+        ways = (lambda: [self.binary("fadd", self.load(there, kind), value)]), (lambda: [value])
+        self.store(self.choose(self.adds, *ways)[0], there)

@@ -1,0 +1,168 @@
+"""A function of several in one module: named parameters, memory, loops over numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from einturnip.kernels.llvm.ir import IrBuilder, IrValue
+
+ZERO, ONE = IrValue("0", "i64", 0), IrValue("1", "i64", 0)
+_WORD = IrValue("1", "i32", 0)  # what lies in memory is aligned to single bytes
+Way = Callable[[], None]
+
+
+def number(value: IrValue | int) -> IrValue:
+    """A number as a value."""
+    return IrValue(str(value), "i64", 0) if isinstance(value, int) else value
+
+
+class Routine(IrBuilder):
+    """A function that takes pointers, then numbers; ``end`` is its last line."""
+
+    def __init__(
+        self, name: str, pointers: str, numbers: str, result: str = "void", linkage: str = "internal "
+    ) -> None:
+        super().__init__()
+        self.head = f"{linkage}{result} @{name}"
+        self.arguments = {p: IrValue(f"%{p}", "ptr", 0) for p in pointers.split()}
+        self.arguments |= {p: IrValue(f"%{p}", "i64", 0) for p in numbers.split()}
+        self.end = "ret void"
+
+    def __getitem__(self, name: str) -> IrValue:
+        return self.arguments[name]
+
+    @property
+    def text(self) -> str:
+        """All of it."""
+        listed = ", ".join(map(str, self.arguments.values()))
+        body = "\n".join(self.lines)
+        return f"define {self.head}({listed}) #0 {{\nentry:\n{body}\n  {self.end}\n}}\n"
+
+    # --- memory -------------------------------------------------------------------------------------------------------
+
+    def at(self, base: IrValue, offset: IrValue | int) -> IrValue:
+        """An address some bytes on."""
+        return self.pointer(base, number(offset))
+
+    def word(self, base: IrValue, index: IrValue | int) -> IrValue:
+        """An i64 of an array."""
+        return self.load(self.at(base, self.times(index, 8)), "i64")
+
+    def words(self, base: IrValue, index: IrValue | int) -> IrValue:
+        """An array of i64 from an index on."""
+        return self.at(base, self.times(index, 8))
+
+    def load(self, address: IrValue, kind: str, width: int = 0) -> IrValue:
+        """What stands there."""
+        return self.make(f"load {IrValue('', kind, width).type}, {address}, align 1", kind, width)
+
+    def load_some(self, address: IrValue, kind: str, mask: IrValue) -> IrValue:
+        """The lanes of a mask, the others 0."""
+        name = f"llvm.masked.load.v{mask.width}{_short(kind)}.p0"
+        return self.call(name, [address, _WORD, mask, self.constant(0, kind, mask.width)], kind, mask.width)
+
+    def store(self, value: IrValue, address: IrValue) -> None:
+        """Put it there."""
+        self.line(f"store {value}, {address}, align 1")
+
+    def stream(self, value: IrValue, address: IrValue) -> None:
+        """Put it there past the caches; it must lie on lines of its own."""
+        nbytes = value.width * {"float": 4, "double": 8}[value.element]
+        self.line(f"store {value}, {address}, align {nbytes}, !nontemporal !0")
+
+    def address(self, place: IrValue) -> IrValue:
+        """A place as a number."""
+        return self.cast("ptrtoint", place, "i64")
+
+    def store_some(self, value: IrValue, address: IrValue, mask: IrValue) -> None:
+        """Put the lanes of a mask there."""
+        name = f"llvm.masked.store.v{mask.width}{_short(value.element)}.p0"
+        self.declared.setdefault(f"declare void @{name}({value.type}, ptr, i32, {mask.type})")
+        self.line(f"call void @{name}({value}, {address}, {_WORD}, {mask})")
+
+    def prefetch(self, address: IrValue, cache: int = 1) -> None:
+        """Have its line brought into the first or second cache; any address will do."""
+        self.declared.setdefault("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
+        self.line(f"call void @llvm.prefetch.p0({address}, i32 0, i32 {4 - cache}, i32 1)")
+
+    # --- numbers ------------------------------------------------------------------------------------------------------
+
+    def times(self, a: IrValue | int, b: IrValue | int) -> IrValue:
+        """A product."""
+        if isinstance(a, int) and isinstance(b, int):
+            return number(a * b)
+        return self.integer("mul nsw", number(a), b)
+
+    def plus(self, a: IrValue, b: IrValue | int) -> IrValue:
+        """A sum."""
+        return self.integer("add nsw", a, b)
+
+    def minus(self, a: IrValue, b: IrValue | int) -> IrValue:
+        """A difference."""
+        return self.integer("sub nsw", a, b)
+
+    def over(self, a: IrValue, b: IrValue | int) -> IrValue:
+        """A quotient, rounded down."""
+        return self.integer("udiv", a, b)
+
+    def least(self, a: IrValue, b: IrValue | int) -> IrValue:
+        """The smaller one."""
+        return self.intrinsic("smin", a, number(b))
+
+    def rounded(self, a: IrValue, unit: int) -> IrValue:
+        """Up to whole units."""
+        return self.times(self.over(self.plus(a, unit - 1), unit), unit)
+
+    def whether(self, how: str, a: IrValue, b: IrValue | int) -> IrValue:
+        """A comparison: ``eq``, ``slt``, ``sge`` and so on."""
+        return self.compare(f"icmp {how}", a, number(b))
+
+    def both(self, a: IrValue, b: IrValue) -> IrValue:
+        """Whether two conditions hold."""
+        return self.make(f"and {a}, {b.name}", "i1", a.width)
+
+    # --- control ------------------------------------------------------------------------------------------------------
+
+    def each(self, end: IrValue | int, step: int, body: Callable[[IrValue], None]) -> None:
+        """``for i in range(0, end, step)``; the last step may be a part of one."""
+        last = self.rounded(end, step) if isinstance(end, IrValue) and step > 1 else number(end)
+
+        def inside(index: IrValue, _: list[IrValue]) -> list[IrValue]:
+            body(index)
+            return []
+
+        self.loop(ZERO, last, step, [], inside)
+
+    def span(self, begin: IrValue, end: IrValue, body: Callable[[IrValue], None]) -> None:
+        """``for i in range(begin, end)``."""
+
+        def inside(index: IrValue, _: list[IrValue]) -> list[IrValue]:
+            body(index)
+            return []
+
+        self.loop(begin, end, 1, [], inside)
+
+    def blocks(self, end: IrValue, step: IrValue, body: Callable[[IrValue], None]) -> None:
+        """The same where the step is no constant."""
+        count = self.over(self.plus(end, self.minus(step, 1)), step)
+        self.each(count, 1, lambda turn: body(self.times(turn, step)))
+
+    def either(self, condition: IrValue, yes: Way, no: Way) -> None:
+        """One of two ways."""
+
+        def way(body: Way) -> Callable[[], list[IrValue]]:
+            def run() -> list[IrValue]:
+                body()
+                return []
+
+            return run
+
+        self.choose(condition, way(yes), way(no))
+
+    def run(self, function: str, *arguments: IrValue) -> None:
+        """Call another of the module."""
+        self.line(f"call void @{function}({', '.join(map(str, arguments))})")
+
+
+def _short(kind: str) -> str:
+    return {"float": "f32", "double": "f64"}[kind]

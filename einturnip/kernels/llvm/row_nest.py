@@ -1,0 +1,391 @@
+"""The code of a band: rows outside, the stages one after the other along each, vectors along one label, a masked end.
+
+The one argument of the function is an array of i64: extents and first points by label; then for each tensor its address
+and what a step of each label moves, in bytes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from einturnip.kernels.expr.assemble import reachable_nodes
+from einturnip.kernels.expr.fold import finalized
+from einturnip.kernels.expr.graph import PrimitiveGraph
+from einturnip.kernels.llvm.blocked_sums import Span, block_sizes, sum_in_blocks
+from einturnip.kernels.llvm.extremum import QuietExtremum
+from einturnip.kernels.llvm.folds import State, VectorFold
+from einturnip.kernels.llvm.functions import MathFunctions
+from einturnip.kernels.llvm.ir import IrBuilder, IrValue
+from einturnip.kernels.llvm.memory import METADATA, STREAMED_NBYTES, Coordinate
+from einturnip.kernels.llvm.primitives import write
+from einturnip.kernels.llvm.row_spec import FusedRowSpec, RowMember, RowStage, is_heavy
+from einturnip.kernels.llvm.values import NodeValues, flat, like_states
+
+Leaf = Callable[[list[dict[int, int]], list[State]], list[State]]
+_ZERO = IrValue("0", "i64", 0)
+
+
+def band_function(band: FusedRowSpec, name: str) -> str:
+    """The LLVM IR of a band."""
+    nest = FusedRowNest(band)
+    nest.write()
+    body = "\n".join(nest.code.lines)
+    declared = "\n".join(nest.code.declared)
+    return (
+        f"define void @{name}(ptr noalias readonly %args) #0 {{\nentry:\n{body}\n  ret void\n}}\n{declared}\n{METADATA}"
+    )
+
+
+class FusedRowNest(NodeValues):
+    """One band's code while it is written.
+
+    ``folded``: what members' folds gave for this row; ``factors``: by (member, coefficient), what sums that hang on it
+    are multiplied by; ``saved``: nodes that an earlier stage left in a tensor.
+    """
+
+    def __init__(self, band: FusedRowSpec) -> None:
+        self.band, self.graph = band, band.graph
+        self.code = IrBuilder()
+        self.width, self.vector = band.width, band.vector
+        self.n = n = len(band.spec.bounds)
+        self.at: dict[int, IrValue] = {}
+        self.counts: dict[int, int] = {}
+        self.mask: IrValue | None = None
+        self.streamed = None
+        self.known: dict[tuple[int, Coordinate], IrValue] = {}
+        self.folded: dict[int, IrValue] = {}
+        self.factors: dict[tuple[int, float], IrValue] = {}
+        self.saved: dict[int, int] = {}
+        self.running: list[VectorFold | QuietExtremum] = []  # the fold of each state that a stage carries
+        self.blocks: dict[int, tuple[int, ...]] = {}  # of a stage's labels the sizes of blocks of partial sums
+        self.extents = [self._argument(p) for p in range(n)]
+        self.origins = [self._argument(n + p) for p in range(n)]
+        self.operands = self._places(2 * n, len(band.spec.tensors))
+
+    # --- rows ---------------------------------------------------------------------------------------------------------
+
+    def write(self) -> None:
+        """All loops."""
+        number, rows = self.band.spec.result, self.band.rows
+        stage = self._streamable(number)
+        if stage is None:
+            self._rows(rows)
+            return
+        tensor = self.band.spec.tensors[number]
+        place, labels = self.operands[number], sorted(tensor.labels)
+        itemsize = tensor.dtype.itemsize
+        self._streaming(place, labels, stage.vector, itemsize, self._nbytes(labels, itemsize), lambda: self._rows(rows))
+
+    def _streamable(self, number: int) -> RowStage | None:
+        """The stage that stores the result, where that may be large and lies as the stage's vectors do.
+
+        Not where an earlier stage keeps something in its place, to be read again: of softmax what a row makes would go
+        out in one burst, and nothing be computed meanwhile (5.8 ms where 3.1 do).
+        """
+        spec, stages = self.band.spec, self.band.stages
+        stage = next((s for s in stages if any(spec.members[k].out == number for k in s.stores)), None)
+        if number < 0 or stage is None:
+            return None
+        tensor = spec.tensors[number]
+        size = tensor.dtype.itemsize
+        large = math.prod(spec.bounds[p] for p in tensor.labels) * size >= STREAMED_NBYTES
+        if not large or stage.vector not in tensor.labels:
+            return None
+        return stage if all(t != number for s in stages for _, t in s.keeps) else None
+
+    def _rows(self, labels: Sequence[int]) -> None:
+        if not labels:
+            self._row()
+            return
+        label, extent = labels[0], self.extents[labels[0]]
+        if label != self.band.vector:
+            self._each(label, 1, _ZERO, extent, lambda: self._rows(labels[1:]))
+            return
+        self.counts[label] = 1
+        whole = self.code.integer("sub", extent, self.code.integer("urem", extent, self.width))
+        self._each(label, self.width, _ZERO, whole, self._row)
+        self._rest(label, whole, self._row)
+
+    def _each(self, label: int, step: int, begin: IrValue, end: IrValue, inside: Callable[[], None]) -> None:
+        def body(index: IrValue, _: list[IrValue]) -> list[IrValue]:
+            kept = dict(self.known)
+            self.at[label] = index
+            inside()
+            self.known = kept
+            return []
+
+        self.code.loop(begin, end, step, [], body)
+        del self.at[label]
+
+    def _rest(self, label: int, begin: IrValue, inside: Callable[[], None]) -> None:
+        """At most one step of fewer points than a vector has."""
+        rest = self.code.integer("sub", self.extents[label], begin)
+        some = self.code.compare("icmp sgt", rest, _ZERO)
+        end = self.code.make(f"select {some}, {self.code.integer('add', begin, self.width)}, {begin}", "i64", 0)
+        before, self.mask = self.mask, self._lanes_below(rest)
+        self._each(label, self.width, begin, end, inside)
+        self.mask = before
+
+    def _lanes_below(self, rest: IrValue) -> IrValue:
+        lanes = self.code.lanes("i64", self.width)
+        return self.code.compare("icmp slt", lanes, self.code.splat(rest, self.width))
+
+    def _row(self) -> None:
+        self.folded, self.factors, self.saved = {}, {}, {}
+        for stage in self.band.stages:
+            self._stage(stage)
+            self.saved.update(stage.keeps)
+
+    # --- stages -------------------------------------------------------------------------------------------------------
+
+    def _stage(self, stage: RowStage) -> None:
+        outer, self.vector = self.vector, stage.vector
+        members = self.band.spec.members
+        roots = [self.band.roots[k] for k in (*stage.folds, *stage.stores)]
+        nodes = reachable_nodes(self.graph, roots)
+        folds = [self._fold(members[k]) for k in stage.folds]
+        along = self.band.vector >= 0
+
+        def leaf(coordinates: list[dict[int, int]], states: list[State]) -> list[State]:
+            made = []
+            for n, coordinate in enumerate(coordinates):
+                for i, (fold, k) in enumerate(zip(folds, stage.folds, strict=True)):
+                    x = self._wide(self.value(self.band.roots[k], coordinate))
+                    made.append(fold.step(states[n * len(folds) + i], x, None))
+                for node, tensor in stage.keeps:
+                    self._write(tensor, coordinate, self.value(node, coordinate))
+                results = [self.value(self.band.roots[k], coordinate) for k in stage.stores]
+                for k, value in zip(stage.stores, results, strict=True):  # what is read may lie where they go
+                    self._write(members[k].out, coordinate, value)
+                if stage.scaled is not None:
+                    self._scale(stage.scaled, coordinate)
+            return made
+
+        light = not is_heavy(self.graph, nodes)
+        count = 1 if along or not stage.inner else 4 if light else 2
+        self.running = [fold for _ in range(count) for fold in folds]
+        self.blocks = self._blocks_of_sums(stage, folds, count)
+        states = self._walk(stage.inner, [fold.empty(self.width) for fold in self.running], leaf, count, nodes)
+        for i, (fold, k) in enumerate(zip(folds, stage.folds, strict=True)):
+            mine = states[i :: len(folds)]
+            self._settle(fold, k, mine if along else [self._across(fold, mine)])
+        self.vector = outer
+
+    def _blocks_of_sums(
+        self, stage: RowStage, folds: Sequence[VectorFold | QuietExtremum], count: int
+    ) -> dict[int, tuple[int, ...]]:
+        """The sizes of blocks of partial sums, in steps, by label of the stage; none where no fold rounds."""
+        if not any(isinstance(fold, VectorFold) and fold.rounds for fold in folds):
+            return dict.fromkeys(stage.inner, ())
+        steps = {p: self.width * count if p == stage.vector else 1 for p in stage.inner}
+        sizes = block_sizes([-(-self.band.spec.bounds[p] // n) for p, n in steps.items()])
+        return dict(zip(stage.inner, sizes, strict=True))
+
+    def _in_blocks(
+        self, label: int, span: Span, states: list[State], inside: Callable[[Span, list[State]], list[State]]
+    ) -> list[State]:
+        """A loop over a label, in blocks of partial sums where it is long."""
+
+        def empty() -> list[State]:
+            return [fold.empty(self.width) for fold in self.running]
+
+        def combine(a: list[State], b: list[State]) -> list[State]:
+            return [fold.combine(x, y) for fold, x, y in zip(self.running, a, b, strict=True)]
+
+        return sum_in_blocks(self.code, span, self.blocks[label], states, empty, combine, inside)
+
+    def _walk(
+        self, labels: Sequence[int], states: list[State], leaf: Leaf, count: int, nodes: Sequence[int]
+    ) -> list[State]:
+        """Loops over the labels, the states carried; what does not move inside is computed before."""
+        self._hoist(nodes, labels)
+        if not labels:
+            at = {self.vector: 0} if self.vector in self.counts else {}
+            return leaf([at], states)
+        label, extent = labels[0], self.extents[labels[0]]
+        if label == self.vector:
+            return self._vectors(label, states, leaf, count)
+
+        def body(index: IrValue, carried: list[IrValue]) -> list[IrValue]:
+            kept = dict(self.known)
+            self.at[label] = index
+            result = self._walk(labels[1:], like_states(carried, states), leaf, count, nodes)
+            self.known = kept
+            return flat(result)
+
+        def inside(span: Span, mine: list[State]) -> list[State]:
+            found = self.code.loop(*span, flat(mine), body)
+            del self.at[label]
+            return like_states(found, mine)
+
+        return self._in_blocks(label, (_ZERO, extent, 1), states, inside)
+
+    def _hoist(self, nodes: Sequence[int], moving: Sequence[int]) -> None:
+        for node in nodes:
+            n = self.graph[node]
+            if n.op not in ("number", "iota") and n.labels <= self.at.keys() and not n.labels & set(moving):
+                self.value(node, {self.vector: 0} if self.vector in n.labels else {})
+
+    def _vectors(self, label: int, states: list[State], leaf: Leaf, count: int) -> list[State]:
+        """Along a label in vectors, ``count`` at a time, then one, then those lanes that remain."""
+        extent, each = self.extents[label], len(states) // count
+
+        def steps(begin: IrValue, end: IrValue, number: int, mine: list[State], masked: bool) -> list[State]:
+            def body(index: IrValue, carried: list[IrValue]) -> list[IrValue]:
+                kept, before = dict(self.known), self.mask
+                self.at[label] = index
+                old = like_states(carried, mine)
+                if masked:
+                    self.mask = self._lanes_below(self.code.integer("sub", extent, index))
+                new = leaf([{label: k} for k in range(number)], old)
+                if self.mask is not None and masked:
+                    new = [tuple(self.code.select(self.mask, y, x) for x, y in zip(a, b, strict=True))
+                           for a, b in zip(old, new, strict=True)]  # fmt: skip
+                self.known, self.mask = kept, before
+                return flat(new)
+
+            self.counts[label] = number
+            found = self.code.loop(begin, end, self.width * number, flat(mine), body)
+            del self.at[label], self.counts[label]
+            return like_states(found, mine)
+
+        size = self.width * count
+        many = self.code.integer("sub", extent, self.code.integer("urem", extent, size))
+        whole = self.code.integer("sub", extent, self.code.integer("urem", extent, self.width))
+        states = self._in_blocks(
+            label, (_ZERO, many, size), states, lambda span, mine: steps(span[0], span[1], count, mine, False)
+        )
+        near = states[:each]
+        if count > 1:
+            near = steps(many, whole, 1, near, False)
+        some = self.code.compare("icmp slt", whole, extent)
+        end = self.code.make(f"select {some}, {self.code.integer('add', whole, self.width)}, {whole}", "i64", 0)
+        return [*steps(whole, end, 1, near, True), *states[each:]]
+
+    # --- folds --------------------------------------------------------------------------------------------------------
+
+    def _fold(self, member: RowMember) -> VectorFold | QuietExtremum:
+        aggregation = member.einsum.aggregation
+        assert aggregation is not None
+        if aggregation.op in ("max", "min"):
+            return QuietExtremum(self.code, aggregation.op == "max", aggregation.state[0])
+        return VectorFold(self.code, aggregation)
+
+    def _across(self, fold: VectorFold | QuietExtremum, states: list[State]) -> State:
+        """The lanes of vectors folded together."""
+        while len(states) > 1:
+            pairs = zip(states[::2], states[1::2], strict=False)
+            states = [*(fold.combine(a, b) for a, b in pairs), *(states[-1:] if len(states) % 2 else [])]
+        (state,) = states
+        distance = self.width // 2
+        while distance:
+            state = fold.combine(state, tuple(self.code.swapped(v, distance) for v in state))
+            distance //= 2
+        return tuple(self.code.lane(v) for v in state)
+
+    def _settle(self, fold: VectorFold | QuietExtremum, k: int, states: list[State]) -> None:
+        """What the row gave joins the state that is there; others see it from here on."""
+        member, (state,) = self.band.spec.members[k], states
+        aggregation = member.einsum.aggregation
+        assert aggregation is not None
+        if member.state < 0:
+            self.folded[k] = self._finished(member, self._result_of(fold, state))
+            self._leave(member, self.folded[k])
+            return
+        old = self._read(member.state)
+        joined = self._scaled_by(k, old)
+        wide = tuple(self._like(v, old.width) for v in state)
+        there = fold.state(joined) if isinstance(fold, QuietExtremum) else (joined,)
+        union = fold.combine(there, wide)
+        new = self._result_of(fold, union)
+        self._write(member.state, self._here(), new, self.band.vector)
+        self.folded[k] = new
+        if member.moves:
+            assert isinstance(fold, QuietExtremum)
+            seen = self.code.select(fold.is_empty(union), self.code.constant(0, new.element, new.width), new)
+            self.folded[k] = self._moved(k, member, old, seen)
+        self._leave(member, self.folded[k])
+
+    def _leave(self, member: RowMember, value: IrValue) -> None:
+        """Store what a fold gave where others outside read it."""
+        if member.out >= 0:
+            self._write(member.out, self._here(), value, self.band.vector)
+
+    def _result_of(self, fold: VectorFold | QuietExtremum, state: State) -> IrValue:
+        return fold.value(state) if isinstance(fold, QuietExtremum) else state[0]
+
+    def _finished(self, member: RowMember, value: IrValue) -> IrValue:
+        """The result of a fold that is done as a whole."""
+        assert member.einsum.aggregation is not None
+        graph = PrimitiveGraph()
+        root = finalized(graph, member.einsum, [graph.input(0, member.einsum.aggregation.state[0], ())])
+        made: dict[int, IrValue] = {}
+        for node in reachable_nodes(graph, [root]):
+            n = graph[node]
+            arguments = [self._like(made[a], value.width) for a in n.arguments]
+            types = [graph[a].dtype for a in n.arguments]
+            made[node] = value if n.op == "input" else write(self.code, n, arguments, types)
+        return made[root]
+
+    def _scaled_by(self, k: int, value: IrValue) -> IrValue:
+        """A sum so far, multiplied as the maxima it hangs on have moved."""
+        for j, other in enumerate(self.band.spec.members):
+            for target, _, coefficient in other.rescales:
+                if target == k:
+                    value = self.code.binary("fmul", value, self.factors[j, coefficient])
+        return value
+
+    def _moved(self, k: int, member: RowMember, old: IrValue, seen: IrValue) -> IrValue:
+        """What others see of an extremum; with the factors of those sums that hang on it."""
+        code, gap = self.code, self.code.binary("fsub", old, seen)
+        for coefficient in {c for _, _, c in member.rescales}:
+            number = code.constant(-coefficient, gap.element, gap.width)
+            x = gap if coefficient == -1 else code.binary("fmul", gap, number)
+            # Of one number too in vectors: comparing it with infinity alone, the compiler takes what reports a NaN.
+            wide = x if x.width else code.first(x, self.width)
+            factor = MathFunctions(code, wide).exp(wide)
+            self.factors[k, coefficient] = factor if x.width else code.lane(factor)
+        return seen
+
+    def _scale(self, scaled: tuple[int, int, float], coordinate: dict[int, int]) -> None:
+        tensor, member, coefficient = scaled
+        old = self._read(tensor, coordinate)
+        factor = self._like(self.factors[member, coefficient], old.width)
+        self._write(tensor, coordinate, self.code.binary("fmul", old, factor))
+
+    # --- tensors ------------------------------------------------------------------------------------------------------
+
+    def _here(self) -> dict[int, int]:
+        return {self.band.vector: 0} if self.band.vector >= 0 else {}
+
+    def _read(self, tensor: int, coordinate: dict[int, int] | None = None) -> IrValue:
+        t = self.band.spec.tensors[tensor]
+        outer, self.vector = self.vector, self.vector if coordinate is not None else self.band.vector
+        value = self._operand(tensor, t.dtype, t.labels, self._here() if coordinate is None else coordinate)
+        self.vector = outer
+        return value
+
+    def _write(self, tensor: int, coordinate: dict[int, int], value: IrValue, vector: int | None = None) -> None:
+        t = self.band.spec.tensors[tensor]
+        outer, self.vector = self.vector, self.vector if vector is None else vector
+        width = self.width if self.vector in t.labels else 0
+        self._put(self.operands[tensor], t.labels, coordinate, self._like(value, width), t.dtype, t.dtype)
+        self.vector = outer
+
+    def _input(self, node: int, coordinate: dict[int, int]) -> IrValue:
+        payload = self.graph[node].payload
+        assert isinstance(payload, int)
+        return self.folded[~payload] if payload < 0 else super()._input(node, coordinate)
+
+    def _value(self, node: int, coordinate: dict[int, int]) -> IrValue:
+        if node in self.saved:
+            n = self.graph[node]
+            return self._operand(self.saved[node], n.dtype, n.labels, coordinate)
+        return super()._value(node, coordinate)
+
+
+def points(band: FusedRowSpec, extents: Sequence[int]) -> int:
+    """Points that the stages pass over."""
+    rows = math.prod(extents[p] for p in band.rows)
+    return sum(rows * math.prod(extents[p] for p in stage.inner) for stage in band.stages)

@@ -1,0 +1,173 @@
+"""Panels of the right operand where what lies side by side there is apart in the panel: packed in squares.
+
+Vectors are loaded as the operand has them, a square of them is turned in registers, and stored as the panel has them.
+So each line of the cache is met once, however far apart the lines are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from einturnip.kernels.llvm.ir import IrValue
+from einturnip.kernels.llvm.pack_routines import ProductSpec
+from einturnip.kernels.llvm.routine import Routine, number
+
+RUN = 256  # elements of a run
+_AHEAD = 4  # squares that are fetched before their time
+
+
+class TransposedBlock(Routine):
+    """What squares along columns and along terms have in common.
+
+    ``step``: points of the list from one of what lies side by side in the operand to the next; ``part``: how many do.
+    """
+
+    def __init__(self, what: ProductSpec, name: str, pointers: str, numbers: str) -> None:
+        super().__init__(name, pointers, numbers)
+        self.what = what
+
+    def _span(self, end: IrValue, body: Callable[[IrValue, IrValue], None]) -> None:
+        """The starts of vectors of at most all lanes, and how many of each there are."""
+        width = self.what.width
+        self.each(end, width, lambda start: body(start, self.least(self.minus(end, start), width)))
+
+    def _turned(self, places: list[IrValue], count: IrValue) -> list[IrValue]:
+        """Vectors of ``count`` elements loaded and turned."""
+        kind, width = self.what.kind, self.what.width
+        mask = self.compare("icmp slt", self.lanes("i64", width), self.splat(count, width))
+        return self.transposed([self.load_some(place, kind, mask) for place in places])
+
+    def _some(self, vectors: list[IrValue], count: IrValue, body: Callable[[IrValue, IrValue], None]) -> None:
+        """The first so many of vectors, by way of memory."""
+        size = self.what.width * self.what.size
+        near = self.at(self["near"], RUN * size)
+        for q, vector in enumerate(vectors):
+            self.store(vector, self.at(near, q * size))
+
+        def one(q: IrValue) -> None:
+            body(q, self.load(self.at(near, self.times(q, size)), self.what.kind, self.what.width))
+
+        self.each(count, 1, one)
+
+
+class ColumnBlock(TransposedBlock):
+    """A square of columns: ``step`` side by side in the result, each ``part`` times side by side in the operand."""
+
+    def __init__(self, what: ProductSpec) -> None:
+        super().__init__(what, "pack_columns", "panels source columns terms near", "first step part panel_nbytes count")
+        even = self.both(
+            self.whether("eq", self._odd(self["first"]), 0),
+            self.both(self.whether("eq", self._odd(self["step"]), 0), self.whether("eq", self._odd(self["part"]), 0)),
+        )
+        self.either(even, lambda: self._all(True), lambda: self._all(False))
+
+    def _odd(self, n: IrValue) -> IrValue:
+        return self.integer("urem", n, self.what.width)
+
+    def _all(self, even: bool) -> None:
+        def lanes(start: IrValue, n: IrValue) -> None:
+            self.each(self["count"], 1, lambda p: self._term(start, n, p, even))
+
+        self._span(self["step"], lanes)
+
+    def _term(self, start: IrValue, n: IrValue, p: IrValue, even: bool) -> None:
+        """Lanes from ``start`` on, of a term: each lane's run as it lies, then squares of them."""
+        here = self.at(self["source"], self.word(self["terms"], p))
+        following = self.least(self.plus(p, _AHEAD), self.minus(self["count"], 1))
+        ahead = self.at(self["source"], self.word(self["terms"], following))
+        nbytes = RUN * self.what.size
+
+        def run(begin: IrValue) -> None:
+            length = self.least(self.minus(self["part"], begin), RUN)
+            column = self.plus(self["first"], self.plus(start, self.times(begin, self["step"])))
+
+            def lane(j: IrValue) -> None:
+                moved = self.word(self["columns"], self.plus(column, j))
+                source, later = self.at(here, moved), self.at(ahead, moved)
+                self.prefetch(later)
+                self.prefetch(self.at(later, self.times(self.minus(length, 1), self.what.size)))
+                target = self.at(self["near"], self.times(j, nbytes))
+                self._span(length, lambda q, m: self._copy(source, target, q, m))
+
+            self.each(n, 1, lane)
+            self._span(length, lambda q, m: self._square(column, n, p, q, m, even))
+
+        self.each(self["part"], RUN, run)
+
+    def _copy(self, source: IrValue, target: IrValue, q: IrValue, m: IrValue) -> None:
+        kind, width, size = self.what.kind, self.what.width, self.what.size
+        mask = self.compare("icmp slt", self.lanes("i64", width), self.splat(m, width))
+        at = self.times(q, size)
+        self.store(self.load_some(self.at(source, at), kind, mask), self.at(target, at))
+
+    def _square(self, first: IrValue, n: IrValue, p: IrValue, q: IrValue, m: IrValue, even: bool) -> None:
+        """Lanes from ``start`` on, of a term, from neighbour ``q`` on."""
+        what, step = self.what, self["step"]
+        column = self.plus(first, self.times(q, step))
+        near = self.at(self["near"], self.times(q, what.size))
+        rows = [self.load(self.at(near, j * RUN * what.size), what.kind, what.width) for j in range(what.width)]
+        vectors = self.transposed(rows)
+        if even:
+            for k, vector in enumerate(vectors):
+                self.store(vector, self._place(self.plus(column, self.times(step, k)), p)[0])
+        else:
+            self._some(vectors, m, lambda k, vector: self._put(self.plus(column, self.times(step, k)), p, n, vector))
+
+    def _place(self, column: IrValue, p: IrValue) -> tuple[IrValue, IrValue]:
+        """Where a column's element stands, and how many lanes of its panel there are from it on."""
+        what = self.what
+        panel, lane = self.over(column, what.columns), self.integer("urem", column, what.columns)
+        stands = self.plus(self.times(panel, self["panel_nbytes"]), self.times(lane, what.size))
+        place = self.at(self["panels"], self.plus(stands, self.times(p, what.columns * what.size)))
+        return place, self.minus(number(what.columns), lane)
+
+    def _put(self, column: IrValue, p: IrValue, n: IrValue, vector: IrValue) -> None:
+        """The first ``n`` lanes, which may go on in the next panel."""
+        what, lanes = self.what, self.lanes("i64", self.what.width)
+        place, room = self._place(column, p)
+        here = self.least(n, room)
+        self.store_some(vector, place, self.compare("icmp slt", lanes, self.splat(here, what.width)))
+        inside = self.compare("icmp slt", lanes, self.splat(n, what.width))
+        rest = self.both(inside, self.compare("icmp sge", lanes, self.splat(here, what.width)))
+        further = self.at(place, self.minus(self["panel_nbytes"], what.columns * what.size))
+        self.when(self.whether("sgt", n, here), lambda: self.store_some(vector, further, rest))
+
+
+class TermBlock(TransposedBlock):
+    """Terms of as many columns as a vector has lanes: each square of ``step`` times ``part`` terms."""
+
+    def __init__(self, what: ProductSpec) -> None:
+        super().__init__(what, "pack_terms", "panel source columns terms near", "step part count")
+        self.blocks(self["count"], self.times(self["step"], self["part"]), self._one)
+
+    def _one(self, first: IrValue) -> None:
+        def terms(o: IrValue) -> None:
+            self._span(self["part"], lambda q, m: self._square(self.plus(self.plus(first, o), self._by(q)), m))
+
+        self.each(self["step"], 1, terms)
+
+    def _by(self, q: IrValue) -> IrValue:
+        return self.times(q, self["step"])
+
+    def _square(self, term: IrValue, m: IrValue) -> None:
+        """The columns from a term on."""
+        width, nbytes = self.what.width, self.what.columns * self.what.size
+        rows = [self.words(self["columns"], j) for j in range(width)]
+        following = self.least(self.plus(term, _AHEAD), self.minus(self["count"], 1))
+        ahead = self.at(self["source"], self.word(self["terms"], following))
+        for row in rows:
+            self.prefetch(self.at(ahead, self.load(row, "i64")))
+        here = self.at(self["source"], self.word(self["terms"], term))
+        vectors = self._turned([self.at(here, self.load(row, "i64")) for row in rows], m)
+
+        def place(q: IrValue) -> IrValue:
+            return self.at(self["panel"], self.times(self.plus(term, self._by(q)), nbytes))
+
+        def every() -> None:
+            for q, vector in enumerate(vectors):
+                self.store(vector, place(number(q)))
+
+        def some() -> None:
+            self._some(vectors, m, lambda q, vector: self.store(vector, place(q)))
+
+        self.either(self.whether("eq", m, width), every, some)

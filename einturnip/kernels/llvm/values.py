@@ -1,0 +1,86 @@
+"""Values of a join's graph at points of a register tile, each computed once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from einturnip.kernels.llvm.folds import State
+from einturnip.kernels.llvm.ir import IrValue
+from einturnip.kernels.llvm.memory import Place, TileMemory
+from einturnip.kernels.llvm.primitives import write
+
+
+class NodeValues(TileMemory):
+    """What nodes are, and where a function's argument says that things lie.
+
+    ``n``: labels of the space; ``extents``, ``origins``: of the tile, by label.
+    """
+
+    n: int
+    extents: list[IrValue]
+    origins: list[IrValue]
+
+    def _argument(self, k: int) -> IrValue:
+        address = self.code.make(f"getelementptr i64, ptr %args, i64 {k}", "ptr", 0)
+        return self.code.make(f"load i64, {address}", "i64", 0)
+
+    def _places(self, start: int, count: int) -> list[Place]:
+        found = []
+        for k in range(count):
+            base = start + k * (self.n + 1)
+            address = self.code.cast("inttoptr", self._argument(base), "ptr")
+            found.append((address, [self._argument(base + 1 + p) for p in range(self.n)]))
+        return found
+
+    # --- values -------------------------------------------------------------------------------------------------------
+
+    def value(self, node: int, coordinate: dict[int, int]) -> IrValue:
+        """A node at a point of the register tile: a vector where it hangs on the vectors' label, else a scalar."""
+        n = self.graph[node]
+        key = node, tuple(coordinate[p] for p in sorted(n.labels & coordinate.keys()))
+        found = self.known.get(key)
+        if found is None:
+            found = self.known[key] = self._value(node, coordinate)
+        return found
+
+    def _value(self, node: int, coordinate: dict[int, int]) -> IrValue:
+        n = self.graph[node]
+        if n.op == "input":
+            return self._input(node, coordinate)
+        if n.op == "iota":
+            assert isinstance(n.payload, int)
+            return self._index(n.payload, coordinate)
+        arguments = [self.value(a, coordinate) for a in n.arguments]
+        width = max((a.width for a in arguments), default=0)
+        types = [self.graph[a].dtype for a in n.arguments]
+        return write(self.code, n, [self._like(a, width) for a in arguments], types)
+
+    def _wide(self, value: IrValue) -> IrValue:
+        return self._like(value, self.width)
+
+    def _index(self, label: int, coordinate: dict[int, int]) -> IrValue:
+        """A label's index in the whole tensor."""
+        index = self.code.integer("add nsw", self._local(label, coordinate), self.origins[label])
+        if label != self.vector:
+            return index
+        return self.code.binary("add", self.code.splat(index, self.width), self.code.lanes("i64", self.width))
+
+    def _input(self, node: int, coordinate: dict[int, int]) -> IrValue:
+        """What an input's tensor holds there."""
+        n = self.graph[node]
+        assert isinstance(n.payload, int)
+        return self._operand(n.payload, n.dtype, n.labels, coordinate)
+
+
+def flat(states: Sequence[State]) -> list[IrValue]:
+    """The components of states, one after the other."""
+    return [v for state in states for v in state]
+
+
+def like_states(values: Sequence[IrValue], like: Sequence[State]) -> list[State]:
+    """Components as states again."""
+    found, at = [], 0
+    for state in like:
+        found.append(tuple(values[at : at + len(state)]))
+        at += len(state)
+    return found

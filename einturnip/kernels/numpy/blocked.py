@@ -1,0 +1,244 @@
+"""A kernel that walks a tile block by block, with all that is temporary in a small workspace."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from einturnip.ir.einsum import Access
+from einturnip.kernels.expr.assemble import Assembler, PrimitiveStep, Register
+from einturnip.kernels.expr.primitives import Array
+from einturnip.kernels.expr.space import BlockedSpace
+from einturnip.kernels.expr.window import TileView, aligned
+from einturnip.kernels.fp_status import StatusLog, recording_numpy_errors
+from einturnip.kernels.protocol import Bound, PreparableKernel
+
+BLOCKS_IN_A_ROW = 64  # whose results join one state, where each joining is rounded
+_ALL = slice(None)
+
+
+@dataclass(frozen=True)
+class BlockedKernel(PreparableKernel):
+    """Steps over registers, in sections of a loop nest; see Assembler.
+
+    ``accesses`` and ``out_accesses`` give the labels of each operand's and output's axes.
+    ``cleared``: what each output holds before a first touch, where the sections add to it alone.
+    ``carries``: by level of partial states, the steps that begin the state above it, and those that join it.
+    ``tables_nbytes``: of the workspace, what does not depend on the blocks' size.
+    ``within``: the same in blocks that take no more than so many bytes of workspace, or in the smallest there are.
+    """
+
+    space: BlockedSpace
+    registers: tuple[Register, ...]
+    sections: tuple[tuple[PrimitiveStep, ...], ...]
+    offsets: dict[int, int]
+    iotas: tuple[int, ...]
+    accesses: tuple[Access, ...]
+    out_accesses: tuple[Access, ...]
+    whole: bool
+    workspace_nbytes: int
+    flops: int
+    cleared: tuple[Array, ...] = ()
+    carries: tuple[tuple[tuple[PrimitiveStep, ...], tuple[PrimitiveStep, ...]], ...] = ()
+    tables_nbytes: int = 0
+    within: Callable[[int], BlockedKernel] | None = field(default=None, compare=False)
+
+    def bound(
+        self,
+        outs: tuple[Array, ...],
+        operands: tuple[Array, ...],
+        origins: tuple[int, ...],
+        first: bool,
+        workspace: Array,
+    ) -> Bound:
+        """See Bindable."""
+        if len(workspace) < self.workspace_nbytes and self.within is not None:  # planned for machine code
+            return self.within(len(workspace)).bound(outs, operands, origins, first, workspace)
+        frame = _BlockedCall(self, outs, operands, origins, first or self.whole, workspace)
+        cleared = tuple(zip(outs, self.cleared, strict=False)) if first or self.whole else ()
+
+        def run() -> int:
+            log = StatusLog()
+            for out, number in cleared:
+                np.copyto(out, number)
+            with recording_numpy_errors(log):
+                frame.count_up()
+                frame.run(0)
+            return log.bits
+
+        return run
+
+
+def blocked(
+    assembler: Assembler,
+    accesses: Sequence[Access],
+    out_accesses: Sequence[Access],
+    whole: bool,
+    flops: int,
+    cleared: Sequence[Array] = (),
+) -> BlockedKernel:
+    """Freeze what an assembler built."""
+    offsets, nbytes = assembler.layout()
+    sections = list(map(tuple, assembler.sections))
+    own = assembler.fresh + 3
+    return BlockedKernel(
+        space=assembler.space,
+        registers=tuple(assembler.registers),
+        sections=tuple(sections[:own]),
+        offsets=offsets,
+        iotas=assembler.iotas,
+        accesses=tuple(accesses),
+        out_accesses=tuple(out_accesses),
+        whole=whole,
+        workspace_nbytes=nbytes,
+        flops=flops,
+        cleared=tuple(cleared),
+        carries=tuple(zip(sections[own::2], sections[own + 1 :: 2], strict=True)),
+        tables_nbytes=assembler.tables_nbytes,
+    )
+
+
+class _BlockedCall:
+    """A call, which may be made again: registers bound to arrays, the block that the walk stands on."""
+
+    def __init__(
+        self,
+        kernel: BlockedKernel,
+        outs: tuple[Array, ...],
+        operands: tuple[Array, ...],
+        origins: tuple[int, ...],
+        first: bool,
+        workspace: Array,
+    ) -> None:
+        space = kernel.space
+        self.kernel, self.space, self.first, self.workspace = kernel, space, first, workspace
+        self.sizes = list(space.extents[p] if p not in space.loops else space.blocks[p] for p in space.order)
+        self.current = [_ALL] * len(space.order)
+        self.axis = {p: a for a, p in enumerate(space.order)}
+        self.origins, self.done = origins, 0  # blocks of this block of the output that were folded
+        n_levels = len(space.loops) + 1
+        self.registers: list[Array | TileView | int] = [0] * len(kernel.registers)
+        self.slices: list[list[tuple[int, Array, tuple[bool, ...]]]] = [[] for _ in range(n_levels)]
+        self.slots: list[list[int]] = [[] for _ in range(n_levels)]
+        self.counters: list[list[tuple[int, int, bool]]] = [[] for _ in range(n_levels)]
+        self.shaped: dict[tuple[int, ...], list[tuple[int, Array]]] = {}
+        self.shapes: list[tuple[int, ...] | None] = [None] * n_levels
+        for index, register in enumerate(kernel.registers):
+            self._bind(index, register, outs, operands)
+        shapes = ((index, space.shape(kernel.registers[index].labels)) for index in kernel.iotas)
+        self.counting = [self._array(index, shape).reshape(-1) for index, shape in shapes]
+
+    def count_up(self) -> None:
+        """Fill what holds 0, 1, 2, ... during the run; others have the workspace between runs."""
+        for array in self.counting:
+            count_up(array)
+
+    def _bind(self, index: int, register: Register, outs: tuple[Array, ...], operands: tuple[Array, ...]) -> None:
+        level, space = register.level, self.space
+        match register.kind:
+            case "number":
+                self.registers[index] = register.array
+            case "slot":
+                if index in self.kernel.offsets:
+                    self.slots[level].append(index)
+            case "start" | "size":
+                self.counters[level].append((index, register.index, register.kind == "start"))
+            case "table":
+                self.registers[index] = self._array(index, (register.index,))
+            case "raw":
+                self.registers[index] = TileView(operands[register.index], self.origins)
+            case "raw_out":
+                self.registers[index] = TileView(outs[register.index], self.origins)
+            case "operand" | "out":
+                is_out = register.kind == "out"
+                access = (self.kernel.out_accesses if is_out else self.kernel.accesses)[register.index]
+                view = aligned((outs if is_out else operands)[register.index], access, space.order, space.extents)
+                self.registers[index] = view
+                if level:
+                    moving = tuple(p in space.loops and p in register.labels for p in space.order)
+                    self.slices[level].append((index, view, moving))
+
+    def _array(self, index: int, shape: tuple[int, ...]) -> Array:
+        register = self.kernel.registers[index]
+        return np.ndarray(shape, register.dtype, self.workspace, self.kernel.offsets[index])
+
+    def run(self, depth: int) -> None:
+        """The nest from loop level ``depth`` on, for the block that the loops outside stand on."""
+        self._enter(depth)
+        kernel, space = self.kernel, self.space
+        self._steps(kernel.sections[depth])
+        innermost = len(space.loops)
+        if depth == space.n_out_loops:
+            self.done = 0
+        if depth == innermost:
+            fresh = self.done % BLOCKS_IN_A_ROW == 0 if kernel.carries else self.first and not self.done
+            self._steps(kernel.sections[innermost + (1 if fresh else 2)])
+            self.done += 1
+            if kernel.carries:
+                self._carry()
+        else:
+            label = space.loops[depth]
+            axis, extent, block = self.axis[label], space.extents[label], space.blocks[label]
+            for start in range(0, extent, block):
+                stop = min(start + block, extent)
+                self.current[axis] = slice(start, stop)
+                self.sizes[axis] = stop - start
+                self.run(depth + 1)
+        if depth == space.n_out_loops:
+            self._steps(kernel.sections[innermost + 3])
+
+    def _carry(self) -> None:
+        """Partial states that are full, or the last, join the state above, as digits are carried."""
+        space, count, carries = self.space, self.done, self.kernel.carries
+        last = count == math.prod(-(-space.extents[p] // space.blocks[p]) for p in space.loops[space.n_out_loops :])
+        for level, (begin, join) in enumerate(carries):
+            if count % BLOCKS_IN_A_ROW and not last:
+                return
+            before = (count - 1) // BLOCKS_IN_A_ROW  # parts that were joined to the state above
+            top = level == len(carries) - 1
+            fresh = self.first and not before if top else before % BLOCKS_IN_A_ROW == 0
+            self._steps(begin if fresh else join)
+            count = before + 1
+
+    def _steps(self, steps: tuple[PrimitiveStep, ...]) -> None:
+        registers = self.registers
+        for step in steps:
+            step.operation(*[registers[a] for a in step.arguments], out=registers[step.out])
+
+    def _enter(self, depth: int) -> None:
+        """Bind the registers that the loop just entered moves."""
+        registers, current = self.registers, self.current
+        for index, view, moving in self.slices[depth]:
+            registers[index] = view[tuple([c if m else _ALL for c, m in zip(current, moving, strict=True)])]
+        for index, label, is_start in self.counters[depth]:
+            axis = self.axis[label]
+            registers[index] = self.origins[label] + (current[axis].start or 0) if is_start else self.sizes[axis]
+        shape = tuple(self.sizes)
+        if self.slots[depth] and self.shapes[depth] != shape:
+            self.shapes[depth] = shape
+            found = self.shaped.get((depth, *shape))
+            if found is None:
+                found = self.shaped[(depth, *shape)] = self._shape_slots(depth)
+            for index, array in found:
+                registers[index] = array
+
+    def _shape_slots(self, depth: int) -> list[tuple[int, Array]]:
+        made = []
+        for index in self.slots[depth]:
+            labels = self.kernel.registers[index].labels
+            shape = tuple(n if p in labels else 1 for n, p in zip(self.sizes, self.space.order, strict=True))
+            made.append((index, self._array(index, shape)))
+        return made
+
+
+def count_up(array: Array) -> None:
+    """0, 1, 2, ... by doubling: NumPy has no ``arange`` into an array."""
+    array[:1] = 0
+    done = 1
+    while done < array.size:
+        more = min(done, array.size - done)
+        np.add(array[:more], done, out=array[done : done + more])
+        done += more

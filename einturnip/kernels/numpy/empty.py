@@ -1,0 +1,57 @@
+"""Kernels of tiles without points: the identity of the aggregation, or nothing at all."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from einturnip.ir.einsum import Einsum
+from einturnip.kernels.expr.fold import identity
+from einturnip.kernels.expr.graph import number
+from einturnip.kernels.expr.primitives import Array
+from einturnip.kernels.fp_status import INVALID
+
+
+@dataclass(frozen=True)
+class FillKernel:
+    """Writes one number to each output."""
+
+    values: tuple[np.ndarray[Any, np.dtype[Any]], ...]
+    always: bool
+    status: int = 0
+    workspace_nbytes: int = 0
+    flops: int = 0
+
+    def __call__(
+        self,
+        outs: tuple[Array, ...],
+        operands: tuple[Array, ...],
+        origins: tuple[int, ...],
+        first: bool,
+        workspace: Array,
+    ) -> int:
+        """Run over one tile; a touch that is not the first leaves the state as it is."""
+        if self.values and (first or self.always):
+            for out, value in zip(outs, self.values, strict=True):
+                np.copyto(out, value)
+        return self.status
+
+
+def compile_empty(einsum: Einsum, extents: tuple[int, ...], mode: Literal["whole", "touch"]) -> FillKernel:
+    """The kernel of a tile whose aggregated labels hold no point."""
+    aggregation = einsum.aggregation
+    assert aggregation is not None
+    values = [number(v, d) for v, d in zip(identity(aggregation), aggregation.state, strict=True)]
+    if mode == "touch":
+        return FillKernel(tuple(values), always=False)
+    result = values[-1] if aggregation.op in ("argmax", "argmin") else values[0]
+    status = 0
+    if aggregation.op == "mean" and not math.prod(einsum.bounds[einsum.n_out :]):
+        result, status = number(math.nan, aggregation.result), INVALID
+    return FillKernel((number(result.item(), aggregation.result),), always=True, status=status)
+
+
+NOTHING = FillKernel((), always=False)

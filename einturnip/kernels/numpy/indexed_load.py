@@ -1,0 +1,254 @@
+"""Blocks of operands whose indices are not affine, copied to where the join can walk them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from einturnip.ir.einsum import Access, Index
+from einturnip.kernels.expr.pieces import AffinePiece, pieces, splits
+from einturnip.kernels.expr.primitives import Array
+from einturnip.kernels.expr.window import TileView, terms, view
+from einturnip.kernels.llvm import code_cache
+from einturnip.kernels.llvm.take_rows import RowTakeCode, arguments, fits
+
+BATCH_NBYTES = 64 << 10  # of rows on their way
+TAKER = RowTakeCode()
+
+
+@dataclass(frozen=True)
+class IndexedLoad:
+    """What every way to fetch knows of an operand.
+
+    Shapes:
+        access, shape: of the operand in the whole tensor.
+        order: labels of a block's axes.
+        extents: of the tile, by label.
+    """
+
+    access: Access
+    shape: tuple[int, ...]
+    order: tuple[int, ...]
+    extents: tuple[int, ...]
+
+    def corner(self, origins: Sequence[int]) -> list[int]:
+        """The index of the tile's first element in the whole operand."""
+        box = [(a, a + n) for a, n in zip(origins, self.extents, strict=True)]
+        indexed = zip(self.access, self.shape, strict=True)
+        return [box[p][0] if isinstance(p, int) else p.interval(box, n)[0] for p, n in indexed]
+
+
+@dataclass(frozen=True)
+class PiecewiseLoad(IndexedLoad):
+    """By strided copies, one for each piece of the block in which every index is affine.
+
+    ``starts`` are the block's labels, whose first points a call is given; ``cut`` those that are cut into pieces, each
+    with the axes that cut it. ``fill``: the bytes of what stands where an index is clamped, unless the axis' end does.
+    """
+
+    starts: tuple[int, ...]
+    cut: tuple[tuple[int, tuple[int, ...]], ...]
+    fill: bytes | None = None
+    scratch: None = None
+
+    def __call__(self, tile: TileView, *first: int, out: Array) -> None:
+        """Fetch the block that begins at ``first``."""
+        start = dict(zip(self.starts, first, strict=True))
+        size = {p: out.shape[axis] for axis, p in enumerate(self.order)}
+        step = {p: out.strides[axis] for axis, p in enumerate(self.order)}
+        corner, strides = self.corner(tile.origins), tile.array.strides
+        ranges: list[list[AffinePiece]] = []
+        for label, axes in self.cut:
+            indices = [a for i in axes if isinstance(a := self.access[i], Index)]
+            sizes = [self.shape[i] for i in axes]
+            ranges.append(list(pieces(indices, sizes, start[label], start[label] + size[label])))
+        plain = {p: AffinePiece((size[p],), start[p], (1,), (), ()) for p in self.starts}
+        for chosen in product(*ranges):
+            of = plain | {label: piece for (label, _), piece in zip(self.cut, chosen, strict=True)}
+            source = -sum(c * s for c, s in zip(corner, strides, strict=True))
+            moves = {p: [0] * len(piece.sizes) for p, piece in of.items()}
+            source += self._linear(of, strides, moves) + self._cut(of, strides, moves)
+            target = sum((of[p].first - start[p]) * step[p] for p in self.starts)
+            shape = tuple(n for p in self.starts for n in of[p].sizes)
+            to = view(out, target, shape, tuple(s * step[p] for p in self.starts for s in of[p].steps))
+            if self.fill is not None and not all(piece.inside for piece in chosen):
+                np.copyto(to, np.frombuffer(self.fill, out.dtype)[0])
+            else:
+                np.copyto(to, view(tile.array, source, shape, tuple(s for p in self.starts for s in moves[p])))
+
+    def _linear(self, of: Mapping[int, AffinePiece], strides: Sequence[int], moves: Mapping[int, list[int]]) -> int:
+        """What the affine axes add to the moves of the digits; gives the bytes at which they begin."""
+        cutting = {axis for _, axes in self.cut for axis in axes}
+        begin = 0
+        for axis, p in enumerate(self.access):
+            if axis in cutting:
+                continue
+            begin += 0 if isinstance(p, int) else p.offset * strides[axis]
+            for label, c in terms(p):
+                begin += c * of[label].first * strides[axis]
+                for digit, s in enumerate(of[label].steps):
+                    moves[label][digit] += c * s * strides[axis]
+        return begin
+
+    def _cut(self, of: Mapping[int, AffinePiece], strides: Sequence[int], moves: Mapping[int, list[int]]) -> int:
+        """The same for the axes that cut their label."""
+        begin = 0
+        for label, axes in self.cut:
+            piece = of[label]
+            for axis, first, steps in zip(axes, piece.firsts, piece.index_steps, strict=True):
+                begin += first * strides[axis]
+                for digit, s in enumerate(steps):
+                    moves[label][digit] += s * strides[axis]
+        return begin
+
+
+@dataclass(frozen=True)
+class RowLoad(IndexedLoad):
+    """By positions: the first ``n_indexed`` axes are given as arrays of indices, the rest are rows taken whole.
+
+    The rest are labels of their own, last in the block's order as in the operand. ``scratch``: labels of the indices.
+    """
+
+    n_indexed: int
+    scratch: tuple[int, ...]
+    starts: tuple[int, ...] = ()
+
+    def __call__(self, tile: TileView, *arguments: Any, out: Array) -> None:
+        """Fetch; the arguments are the indices of each axis, then two arrays for positions."""
+        *indices, at, scratch = arguments
+        rows = self.rows(tile, indices, at, scratch, out)
+        if rows.take():
+            return
+        if rows.dense:
+            source, target = rows.runs()
+            np.take(source, rows.at, out=target, mode="clip")
+        else:
+            rows.copy(range(rows.at.size))
+
+    def rows(self, tile: TileView, indices: Sequence[Array], at: Array, scratch: Array, out: Array) -> RowCursor:
+        """Where the rows lie that a block wants, and where they go."""
+        array, rest = tile.array, self.access[self.n_indexed :]
+        out = out[(*(slice(None) if p in self.scratch or p in rest else 0 for p in self.order), ...)]
+        shape, strides = out.shape[out.ndim - len(rest) :], array.strides[self.n_indexed :]
+        run = math.prod(shape) * array.itemsize
+        whole = all(_is_dense(shape, s, array.itemsize) for s in (strides, out.strides[out.ndim - len(rest) :]))
+        unit = math.gcd(run, *array.strides[: self.n_indexed]) if whole else array.itemsize
+        dense = whole and out.flags.c_contiguous and unit == run
+        steps, corner = [s // unit for s in array.strides[: self.n_indexed]], self.corner(tile.origins)
+        places = _places(indices, corner, steps, at, scratch)
+        return RowCursor(array, places.reshape(-1), unit, shape, strides, out, dense, whole)
+
+
+def _places(indices: Sequence[Array], corner: Sequence[int], steps: Sequence[int], at: Array, scratch: Array) -> Array:
+    """Sums of (index - first) * step, over the shape of ``at``; an index itself where it is one."""
+    index, first, step = indices[0], corner[0], steps[0]
+    if len(indices) == 1 and (first, step) == (0, 1) and index.size == at.size and index.flags.c_contiguous:
+        return index
+    np.subtract(index, first, out=at)
+    np.multiply(at, step, out=at)
+    for index, first, step in zip(indices[1:], corner[1:], steps[1:], strict=False):
+        np.subtract(index, first, out=scratch)
+        np.multiply(scratch, step, out=scratch)
+        np.add(at, scratch, out=at)
+    return at
+
+
+@dataclass(frozen=True)
+class RowCursor:
+    """Rows of an operand on their way to a block: ``at``, in units of bytes from the tile's first element.
+
+    ``whole``: a row lies in one run, there and in the block; ``dense``: it is one unit, and the block one run of them.
+    What lies outside the tile is some of its bytes.
+    """
+
+    array: Array
+    at: Array
+    unit: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    out: Array
+    dense: bool
+    whole: bool
+
+    def runs(self) -> tuple[Array, Array]:
+        """Tile and block as vectors of rows."""
+        kind = self.array.dtype if self.unit == self.array.itemsize else np.dtype((np.void, self.unit))
+        n = max(1, self._last(self.array.shape, self.array.strides) // self.unit)
+        source = view(self.array, 0, (n,), (self.unit,), kind)
+        return source, view(self.out, 0, (self.at.size,), (self.unit,), kind)
+
+    def take(self) -> bool:
+        """Copy all rows by machine code, where there is any and they are as it copies them; whether it did."""
+        function = code_cache.find(TAKER)
+        step = _one_step(self.out.shape, self.out.strides, len(self.shape)) if self.whole else None
+        if function is None or step is None or not self.at.size or not fits(self.at):
+            return False
+        run = self._last(self.shape, self.strides)
+        last = max(0, (self._last(self.array.shape, self.array.strides) - run) // self.unit)
+        taken = arguments(self.array, self.unit, last, self.at, run, self.out, step)
+        function(taken.buffer_info()[0])
+        return True
+
+    def copy(self, rows: Sequence[int] | Array) -> None:
+        """A few at a time, whatever the strides; ``rows`` by their numbers in the block."""
+        lead: Any = self.out.shape[: self.out.ndim - len(self.shape)]
+        most = (self._last(self.array.shape, self.array.strides) - self._last(self.shape, self.strides)) // self.unit
+        source = view(self.array, 0, (max(most, 0) + 1, *self.shape), (self.unit, *self.strides))
+        batch = max(1, BATCH_NBYTES // (math.prod(self.shape) * self.array.itemsize))
+        for begin in range(0, len(rows), batch):
+            some = np.asarray(rows[begin : begin + batch])
+            place: Any = np.unravel_index(some, lead) if lead else ()
+            at = self.at[some]
+            np.clip(at, 0, most, out=at)
+            if batch == 1 or not lead:  # a view of one row is made, and no copy on the way
+                one: Any = tuple(int(p[0]) for p in place)
+                np.copyto(self.out[(*one, ...)], source[int(at[0])])
+            else:
+                self.out[place] = source[at]
+
+    def _last(self, shape: Sequence[int], strides: Sequence[int]) -> int:
+        """Bytes from the first element's to the last one's end."""
+        return sum((n - 1) * s for n, s in zip(shape, strides, strict=True)) + self.array.itemsize
+
+
+def _is_dense(shape: Sequence[int], strides: Sequence[int], item: int) -> bool:
+    """True where the axes lie as one run of elements."""
+    for n, s in zip(reversed(shape), reversed(strides), strict=True):
+        if n > 1 and s != item:
+            return False
+        item *= n
+    return True
+
+
+def _one_step(shape: Sequence[int], strides: Sequence[int], n_last: int) -> int | None:
+    """Bytes from a row to the next over all axes but the last few; None where they are not evenly apart."""
+    step, count = None, 1
+    lead = len(shape) - n_last
+    for n, s in zip(reversed(shape[:lead]), reversed(strides[:lead]), strict=True):
+        if n == 1:
+            continue
+        if step is None:
+            step = s
+        elif s != step * count:
+            return None
+        count *= n
+    return step or 0
+
+
+def uncuttable_axes(access: Access) -> dict[int, tuple[int, ...]] | None:
+    """By label, the axes that are not affine; None where one of them takes no cutting into pieces."""
+    found: dict[int, list[int]] = {}
+    for axis, p in enumerate(access):
+        if not isinstance(p, int) and not p.affine:
+            if len(p.terms) != 1:
+                return None
+            found.setdefault(p.terms[0][0], []).append(axis)
+    for axes in found.values():
+        if not splits([i for a in axes if isinstance(i := access[a], Index)]):
+            return None
+    return {label: tuple(axes) for label, axes in found.items()}

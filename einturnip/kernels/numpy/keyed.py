@@ -1,0 +1,271 @@
+"""Kernels of einsums with keys: gathers, and scatters into a state whose place is data."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from einturnip.core.errors import InternalError
+from einturnip.ir.dtypes import BOOL, I64, DType
+from einturnip.ir.einsum import Einsum
+from einturnip.kernels.expr.assemble import Assembler
+from einturnip.kernels.expr.fold import FOLDS, identity
+from einturnip.kernels.expr.graph import number
+from einturnip.kernels.expr.primitives import Array, copy, reduction
+from einturnip.kernels.expr.space import BlockedSpace, choose_order, cut
+from einturnip.kernels.numpy.blocked import BlockedKernel, blocked
+from einturnip.kernels.numpy.elementwise import compile_finish, join_flops, limit_to_cache
+from einturnip.kernels.numpy.empty import NOTHING, FillKernel, compile_empty
+from einturnip.kernels.numpy.gather_row import compile_pick
+from einturnip.kernels.numpy.join import JoinBuilder, free_extents, key_labels, loop_accesses
+from einturnip.kernels.numpy.reduce import compile_reduce
+from einturnip.kernels.numpy.scatter import BOOLEAN, ROWS, VALUED, Scatter, scatter_codes, scratch_names
+from einturnip.kernels.numpy.scatter_sums import Begin, ScatterSums, Settle, table_types
+from einturnip.kernels.numpy.sorted_sums import CHUNK, VECTORS, vector_type
+
+
+@dataclass(frozen=True)
+class FinalizedKernel:
+    """Folds into a state that lies in the workspace, then finishes it."""
+
+    fold: BlockedKernel
+    finish: BlockedKernel
+    state: tuple[tuple[int, ...], tuple[DType, ...]]
+
+    @property
+    def workspace_nbytes(self) -> int:
+        """The state, and what the larger of the two kernels needs."""
+        return sum(self._sizes()) + max(self.fold.workspace_nbytes, self.finish.workspace_nbytes)
+
+    @property
+    def flops(self) -> int:
+        """Those of both."""
+        return self.fold.flops + self.finish.flops
+
+    def _sizes(self) -> list[int]:
+        shape, dtypes = self.state
+        return [-(-math.prod(shape) * d.itemsize // 64) * 64 for d in dtypes]
+
+    def __call__(
+        self,
+        outs: tuple[Array, ...],
+        operands: tuple[Array, ...],
+        origins: tuple[int, ...],
+        first: bool,
+        workspace: Array,
+    ) -> int:
+        """Run over one tile."""
+        shape, dtypes = self.state
+        state, offset = [], 0
+        for dtype, nbytes in zip(dtypes, self._sizes(), strict=True):
+            state.append(np.ndarray(shape, dtype.numpy, workspace, offset))
+            offset += nbytes
+        bits = self.fold(tuple(state), operands, origins, True, workspace[offset:])
+        return bits | self.finish(outs, tuple(state), origins, True, workspace[offset:])
+
+
+@dataclass(frozen=True)
+class CheckedKernel:
+    """Looks at the keys of a tile in which no point can count."""
+
+    keys: BlockedKernel
+    fill: FillKernel
+    flops: int = 0
+
+    @property
+    def workspace_nbytes(self) -> int:
+        """What the check needs."""
+        return self.keys.workspace_nbytes
+
+    def __call__(
+        self,
+        outs: tuple[Array, ...],
+        operands: tuple[Array, ...],
+        origins: tuple[int, ...],
+        first: bool,
+        workspace: Array,
+    ) -> int:
+        """Run over one tile."""
+        self.keys((), operands, origins, first, workspace)
+        return self.fill(outs, operands, origins, first, workspace)
+
+
+def compile_keyed(
+    einsum: Einsum, extents: tuple[int, ...], mode: Literal["whole", "touch"]
+) -> BlockedKernel | FillKernel | FinalizedKernel | CheckedKernel:
+    """The kernel of an einsum with keys."""
+    aggregation = einsum.aggregation
+    assert aggregation is not None
+    if 0 in extents:
+        fill = NOTHING if 0 in extents[: einsum.n_out] else compile_empty(einsum, extents, mode)
+        behind = frozenset(p for k in einsum.keys for p in einsum.labels_of(k.value))
+        return fill if any(extents[p] == 0 for p in behind) else CheckedKernel(_compile_checks(einsum, extents), fill)
+    if any(k.label < einsum.n_out for k in einsum.keys):
+        whole, tile = mode == "whole", math.prod(free_extents(einsum, extents))
+        fold = limit_to_cache(lambda points: _build_scatter(einsum, extents, whole, points), tile)
+        if not whole or aggregation.finish_is_identity:
+            return fold
+        return FinalizedKernel(fold, compile_finish(einsum, extents), (extents[: einsum.n_out], aggregation.state))
+    if aggregation.op == "pick":
+        return compile_pick(einsum, extents)
+    if aggregation.op in ("argmax", "argmin", "mean"):
+        raise InternalError(f"{aggregation.op} over a label whose index is data")
+    return compile_reduce(einsum, extents, mode == "whole")
+
+
+def _compile_checks(einsum: Einsum, extents: tuple[int, ...]) -> BlockedKernel:
+    """A kernel that does nothing but look at the keys."""
+    behind = frozenset(p for k in einsum.keys for p in einsum.labels_of(k.value))
+    seen = tuple(n if p in behind else 1 for p, n in enumerate(extents))
+
+    def build(points: int) -> BlockedKernel:
+        order = tuple(range(len(seen)))
+        assembler = Assembler(cut(order, seen, einsum.n_out, points))
+        join = JoinBuilder(assembler, einsum, extents)
+        assembler.emit(join.graph, [join.key(k.label) for k in einsum.keys])
+        return blocked(assembler, einsum.accesses, (), True, 0)
+
+    return limit_to_cache(build, math.prod(seen))
+
+
+def _scatter_space(einsum: Einsum, extents: tuple[int, ...], points: int) -> tuple[BlockedSpace, frozenset[int]]:
+    """Blocks of rows by columns, and the labels of the rows: those that the keys' values vary over."""
+    keys, free = key_labels(einsum), free_extents(einsum, extents)
+    rows = frozenset(p for k in einsum.keys for p in einsum.labels_of(k.value))
+    order, crossing = choose_order(free, einsum.n_out, loop_accesses(einsum), program_order=False)
+    ranked = sorted(order, key=lambda p: (p not in keys, p not in rows))
+    return cut(ranked, free, einsum.n_out, points, crossing - keys - rows), rows
+
+
+def _build_scatter(einsum: Einsum, extents: tuple[int, ...], whole: bool, points: int) -> BlockedKernel:
+    aggregation = einsum.aggregation
+    assert aggregation is not None
+    space, rows = _scatter_space(einsum, extents, points)
+    assembler, dtypes = Assembler(space), aggregation.state
+    join, indexed = JoinBuilder(assembler, einsum, extents), aggregation.op in ("argmax", "argmin")
+    graph, keys, innermost = join.graph, key_labels(einsum), len(space.loops)
+    value = graph.convert(join.value(einsum.join), dtypes[0])
+    hit = join.hit()
+    row_labels = (*sorted(keys & set(range(einsum.n_out))), *(p for p in range(einsum.n_out) if p in rows))
+    column_labels = tuple(p for p in range(einsum.n_out) if p not in rows and p not in keys)
+    nodes = [value, *(join.label(p) for p in (*row_labels, *column_labels)), *(() if hit is None else (hit,))]
+    nodes += [_flat_index(join)] if indexed else []
+    made = assembler.emit(graph, [*nodes, *(join.key(k.label) for k in einsum.keys)])[: len(nodes)]
+    labels = frozenset(range(len(einsum.labels))) - keys
+    made[0], labels, loose = _folded(assembler, einsum, made[0], labels, rows)
+    if indexed:
+        made[-1] = _spread(assembler, made[-1], labels)
+    states = [assembler.external("raw_out", i, d.numpy, ()) for i, d in enumerate(dtypes)]
+    codes, sums = scatter_codes(aggregation.op, dtypes), aggregation.op in ("sum", "mean") and dtypes[0].is_inexact
+    if codes or sums:
+        made[0] = _matrix(assembler, made[0], rows)
+    names = scratch_names(aggregation.op, sums, hit is not None, indexed, bool(codes))
+    held = _longer(space, labels, rows) if codes else labels
+    scratch = [_scratch(assembler, name, dtypes[0], labels, rows, held) for name in names]
+    sizes = [assembler.scalar("size", p) for p in loose] if aggregation.op == "mean" else []
+    arguments = [*made, *states[1:], *sizes, *scratch]
+    fixed = (aggregation.op, row_labels, column_labels, len(states), hit is not None, indexed, names, codes, len(sizes))
+    if not sums:
+        assembler.step(innermost, Scatter(*fixed), arguments, states[0])
+    else:
+        groups = math.prod(extents[p] for p in row_labels)
+        table = _table(assembler, dtypes[0], groups, column_labels, rows) if codes else []
+        run = ScatterSums(*fixed, bool(table))
+        of_columns = made[1 + len(row_labels) :][: len(column_labels)]
+        of_table = [*table, *of_columns, *(scratch[names.index(name)] for name in ("columns", "column"))]
+        if table:
+            assembler.step(space.n_out_loops, Begin(run), of_table, states[0])
+        assembler.step(innermost, run, [*arguments, *table], states[0])
+        if table:
+            assembler.step(assembler.fresh + 2, Settle(run), of_table, states[0])
+    cleared = [number(v, d) for v, d in zip(identity(aggregation), dtypes, strict=True)]
+    return blocked(assembler, einsum.accesses, (), whole, join_flops(einsum, extents), cleared)
+
+
+def _table(
+    assembler: Assembler,
+    dtype: DType,
+    groups: int,
+    column_labels: Sequence[int],
+    rows: frozenset[int],
+) -> list[int]:
+    """The arrays of a table of partial sums."""
+    space = assembler.space
+    outer = space.loops[: space.n_out_loops]
+    n_rows = math.prod(space.blocks[p] if p in outer else space.extents[p] for p in rows)
+
+    columns = math.prod(space.blocks[p] for p in column_labels)
+    return [assembler.table(*sized) for sized in table_types(dtype, groups, n_rows, columns)]
+
+
+def _flat_index(join: JoinBuilder) -> int:
+    """The node of the flat index over the aggregated labels, as the program binds them."""
+    graph, einsum = join.graph, join.einsum
+    node = graph.number(0, I64)
+    for p in einsum.aggregated:
+        node = graph.apply("multiply", node, graph.number(einsum.bounds[p], I64))
+        node = graph.apply("add", node, join.label(p))
+    return node
+
+
+def _folded(
+    assembler: Assembler, einsum: Einsum, value: int, labels: frozenset[int], rows: frozenset[int]
+) -> tuple[int, frozenset[int], list[int]]:
+    """The values over all labels; where it is one ufunc's work, already folded over those that place nothing.
+
+    Gives the labels that are left, and those that were folded.
+    """
+    aggregation = einsum.aggregation
+    assert aggregation is not None
+    value = _spread(assembler, value, labels)
+    loose = frozenset(einsum.aggregated) & labels - rows
+    if not loose or aggregation.op not in FOLDS:
+        return value, labels, []
+    less = labels - loose
+    out = assembler.slot(aggregation.state[0].numpy, less)
+    fold = reduction(FOLDS[aggregation.op], assembler.space.axes(loose))
+    assembler.step(len(assembler.space.loops), fold, (value,), out)
+    return out, less, sorted(loose)
+
+
+def _spread(assembler: Assembler, value: int, labels: frozenset[int]) -> int:
+    """The value with a copy for each point of the labels it lacks."""
+    register = assembler.registers[value]
+    if register.labels == labels:
+        return value
+    spread = assembler.slot(register.dtype, labels)
+    assembler.step(len(assembler.space.loops), copy, (value,), spread)
+    return spread
+
+
+def _matrix(assembler: Assembler, value: int, rows: frozenset[int]) -> int:
+    """The value; a copy where it is an operand whose rows or columns, several axes, may not lie as one axis would."""
+    register, extents = assembler.registers[value], assembler.space.extents
+    long = {p for p in register.labels if extents[p] > 1}
+    if register.kind == "slot" or max(len(long & rows), len(long - rows)) <= 1:
+        return value
+    copied = assembler.slot(register.dtype, register.labels)
+    assembler.step(len(assembler.space.loops), copy, (value,), copied)
+    return copied
+
+
+def _longer(space: BlockedSpace, labels: frozenset[int], rows: frozenset[int]) -> frozenset[int]:
+    """Of a block's rows and columns the labels of those that are more."""
+    columns = labels - rows
+    count, beside = (math.prod(space.blocks[p] for p in side) for side in (rows, columns))
+    return rows if count >= beside else columns
+
+
+def _scratch(
+    assembler: Assembler, name: str, dtype: DType, labels: frozenset[int], rows: frozenset[int], held: frozenset[int]
+) -> int:
+    """An array that a Scatter works in; ``held``: the labels of what is over rows and columns, if that is all."""
+    if name in VECTORS:
+        size = math.prod(assembler.space.blocks[p] for p in labels | rows)
+        return assembler.table(vector_type(name, dtype.numpy), min(CHUNK, max(1, size)))
+    over = rows if name in ROWS else labels - rows if name in ("columns", "column") else held
+    return assembler.slot((BOOL if name in BOOLEAN else dtype if name in VALUED else I64).numpy, over)

@@ -1,0 +1,328 @@
+"""Blocks of values folded into a state at places that are data.
+
+A block is rows by columns: rows are points of the labels that the keys' values vary over, columns those of the others.
+Machine code folds it where there is any, else NumPy: sums of floats after a sort by place, all else by the ufuncs'
+``at``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from einturnip.ir.dtypes import DType
+from einturnip.kernels.expr.primitives import Array
+from einturnip.kernels.expr.window import TileView, view
+from einturnip.kernels.fp_status import StatusLog, unit
+from einturnip.kernels.llvm import code_cache
+from einturnip.kernels.llvm.partial_sums import NO_TABLE, ScatterCode
+from einturnip.kernels.llvm.scatter import arguments, fits, scatterer
+from einturnip.kernels.numpy.sorted_sums import VECTORS, Sums
+
+_HITS = 1024  # rows whose hits are found together
+_AT_FIRST = np.zeros(1, np.int64)
+_NOBODY = np.uint64(2**64 - 1)  # -1, and the last of all indices
+_COMPARING = frozenset({"max", "min"})  # to the processor a NaN there is invalid, to NumPy not
+_FOLDS: dict[str, np.ufunc] = {
+    "sum": np.add,
+    "mean": np.add,
+    "prod": np.multiply,
+    "max": np.maximum,
+    "min": np.minimum,
+    "any": np.maximum,
+    "all": np.minimum,
+}
+
+
+class RowBlock(NamedTuple):
+    """One block of values on its way into a state.
+
+    Element (r, c) of ``value`` belongs at element ``rows[r] + columns[c]`` of each of the ``states``. ``indices``: flat
+    indices of the values, for argmax; ``counts``: which rows count, None where all do; ``weight``: how many values each
+    value is a sum of.
+    """
+
+    states: list[Array]
+    rows: Array
+    columns: Array
+    value: Array
+    indices: Array | None
+    counts: Array | None
+    weight: int
+
+
+@dataclass(frozen=True)
+class Scatter:
+    """Folds a block into the tiles of a state's components.
+
+    ``rows`` and ``columns`` are the output's labels that the place of a row hangs on, and of a column. A row counts
+    where the mask says so, if there is one; ``indexed``: flat indices are given, for argmax. ``scratch`` names arrays.
+    ``codes``: the machine code for each component of the state, where there can be any. ``loose``: how many labels each
+    value is a sum over already.
+    """
+
+    op: str
+    rows: tuple[int, ...]
+    columns: tuple[int, ...]
+    states: int
+    masked: bool
+    indexed: bool
+    scratch: tuple[str, ...]
+    codes: tuple[ScatterCode, ...] = ()
+    loose: int = 0
+
+    def __call__(self, value: Array, *arguments: Any, out: TileView) -> None:
+        """Fold a block.
+
+        After the values: what ``rows`` and ``columns`` are, mask, flat indices, the state's other components, the loose
+        labels' sizes, scratch, and what ``fold`` takes.
+        """
+        rest = iter(arguments)
+        by_row, by_column = [next(rest) for _ in self.rows], [next(rest) for _ in self.columns]
+        mask = next(rest) if self.masked else None
+        index = next(rest) if self.indexed else None
+        tiles = [out, *(next(rest) for _ in range(self.states - 1))]
+        weight = math.prod(next(rest) for _ in range(self.loose))
+        of = {name: next(rest) for name in self.scratch}
+        rows = places(self.rows, by_row, out, of["rows"], of["row"]).reshape(-1)
+        columns = places(self.columns, by_column, out, of["columns"], of["column"]).reshape(-1)
+        states = [flat(tile.array) for tile in tiles]
+        if mask is not None:
+            np.copyto(of["mask"], mask)
+        counts = None if mask is None else of["mask"].reshape(-1)
+        self.fold(RowBlock(states, rows, columns, value, index, counts, weight), rest, of, out)
+
+    def fold(self, block: RowBlock, rest: Iterator[Any], of: Scratch, out: TileView) -> None:
+        """Fold the rows that count."""
+        if not self.codes:
+            self._at_once(block, of)
+            return
+        block = block._replace(value=block.value.reshape(block.rows.size, block.columns.size))
+        if not self.compiled(block):
+            self._in_pieces(block, of)
+
+    def compiled(self, block: RowBlock, table: Sequence[int] = NO_TABLE) -> bool:
+        """Fold by machine code, where it was prepared; whether it did. Python's lock is not held meanwhile."""
+        states, rows, columns, values, _, counts, weight = block
+        functions = [f for f in map(code_cache.find, self.codes) if f is not None]
+        if len(functions) < len(states) or not values.size or not (fits(rows) and fits(columns)):
+            return False
+        adjacent = follow(self.columns, columns)
+        dense = adjacent and values.strides[1] == values.itemsize
+        calls = [arguments(states[0], rows, columns, values, dense, counts, table)]
+        if len(states) == 2:
+            ones = np.broadcast_to(_ones(len(columns) if adjacent else 1, weight), values.shape)
+            calls.append(arguments(states[1], rows, columns, ones, adjacent, counts))
+        status = unit()
+        status.clear()
+        for function, call in zip(functions, calls, strict=True):
+            function(call.buffer_info()[0])
+        log = np.geterrcall()
+        if self.op not in _COMPARING and isinstance(log, StatusLog):
+            log.bits |= status.read()
+        return True
+
+    def _in_pieces(self, block: RowBlock, of: Scratch) -> None:
+        """Fold by NumPy, as many values at a time as places and values are held."""
+        states, rows, columns, values, _, counts, weight = block
+        held_places, held_values = of["place"].reshape(-1), of["values"].reshape(-1)
+        width = min(len(columns), held_places.size)
+        height = min(max(1, held_places.size // max(1, width)), _HITS)
+        for at in range(0, len(rows), height):
+            some = slice(at, at + height)
+            hits = None if counts is None else np.flatnonzero(counts[some])
+            for begin in range(0, len(columns), width):
+                beside = columns[begin : begin + width]
+                of_rows, part = rows[some], values[some, begin : begin + width]
+                if hits is not None:
+                    of_rows, part = of_rows[hits], part[hits]
+                shape = len(of_rows), len(beside)
+                n = len(of_rows) * len(beside)
+                np.add(of_rows.reshape(-1, 1), beside, out=held_places[:n].reshape(shape))
+                np.copyto(held_values[:n].reshape(shape), part)
+                _fold(self.op, states, held_places[:n], held_values[:n], None, weight, of)
+
+    def _at_once(self, block: RowBlock, of: Scratch) -> None:
+        """Fold by NumPy a block whose places are all held."""
+        states, rows, columns, value, index, counts, weight = block
+        shape = len(rows), len(columns)
+        at_row, at_column = rows.reshape(-1, 1), columns.reshape(1, -1)
+        values = _dense(value, of["values"]).reshape(shape)
+        indices = None if index is None else _dense(index, of["indices"]).reshape(shape)
+        fold = _ARGUED.get(self.op, _fold)
+        if counts is None:
+            alone = at_column.size == 1 and not self.columns  # the one column begins where its row does
+            place = at_row if alone else np.add(at_row, at_column, out=of["place"].reshape(shape))
+            fold(self.op, states, place.reshape(-1), values.reshape(-1), indices, weight, of)
+            return
+        for start in range(0, shape[0], _HITS):
+            hits = np.flatnonzero(counts[start : start + _HITS])
+            n = len(hits) * shape[1]
+            if n:
+                hits += start
+                place = of["place"].reshape(-1)[:n]
+                np.add(at_row[hits], at_column, out=place.reshape(-1, shape[1]))
+                taken = _taken(values, hits, of["taken"])
+                argued = None if indices is None else _taken(indices, hits, of["argued"])
+                fold(self.op, states, place, taken, argued, weight, of)
+
+
+@lru_cache(maxsize=4)
+def _ones(n: int, weight: int) -> Array:
+    """What each value of a row adds to a count."""
+    return np.full(n, weight, np.int64)
+
+
+def follow(labels: Sequence[int], columns: Array) -> bool:
+    """Whether columns are adjacent."""
+    return len(labels) <= 1 and bool(columns[-1] - columns[0] == len(columns) - 1)
+
+
+def flat(array: Array) -> Array:
+    """All the memory from an array's first element to its last as one run of elements."""
+    last = sum((n - 1) * s for n, s in zip(array.shape, array.strides, strict=True)) // array.itemsize
+    return view(array, 0, (last + 1,), (array.itemsize,))
+
+
+def places(labels: Sequence[int], indices: Sequence[Array], out: TileView, at: Array, scratch: Array) -> Array:
+    """Elements from the tile's first one, for indices of its axes over the whole tensor; into ``at``, if need be."""
+    if not labels:
+        at.fill(0)
+    if len(labels) == 1 and not out.origins[labels[0]] and out.array.strides[labels[0]] == out.array.itemsize:
+        index = indices[0]
+        if index.size == at.size and index.flags.c_contiguous:
+            return index
+    for number, (label, index) in enumerate(zip(labels, indices, strict=True)):
+        own, step = scratch if number else at, out.array.strides[label] // out.array.itemsize
+        np.subtract(index, out.origins[label], out=own)
+        if step != 1:
+            np.multiply(own, step, out=own)
+        if number:
+            np.add(at, own, out=at)
+    return at
+
+
+def _dense(array: Array, scratch: Array) -> Array:
+    """The array itself where it is one run of as many elements, else a copy."""
+    if array.size == scratch.size and array.flags.c_contiguous:
+        return array
+    np.copyto(scratch, array)
+    return scratch
+
+
+def _taken(array: Array, rows: Array, scratch: Array) -> Array:
+    """The rows of a matrix as a vector."""
+    n = len(rows) * array.shape[1]
+    out = scratch.reshape(-1)[:n]
+    np.take(array, rows, axis=0, out=out.reshape(-1, array.shape[1]), mode="clip")
+    return out
+
+
+Scratch = Mapping[str, Array]
+
+
+def _fold(
+    op: str, states: list[Array], place: Array, value: Array, index: Array | None, weight: int, of: Scratch
+) -> None:
+    state = states[0]
+    if state.dtype == np.bool_:  # no fast loop of its own
+        state, value = state.view(np.uint8), value.view(np.uint8)
+    _FOLDS[op].at(state, place, value)
+    if len(states) == 2:
+        np.add.at(states[1], place, weight)
+
+
+def _fold_logsumexp(
+    op: str, states: list[Array], place: Array, value: Array, index: Array | None, weight: int, of: Scratch
+) -> None:
+    """(max, sum of exp(x - max)): what has been summed is scaled to the new max wherever a value falls."""
+    (top, total), n = states, len(place)
+    old, new = (of[name].reshape(-1)[:n] for name in ("old", "new"))
+    limit = np.finfo(top.dtype).max
+    np.take(top, place, out=old, mode="clip")
+    np.maximum.at(top, place, value)
+    np.take(top, place, out=new, mode="clip")
+    for x in (old, new):  # no inf - inf; differences of a quarter cannot overflow
+        np.clip(x, -limit / 4, limit / 4, out=x)
+    np.subtract(old, new, out=old)
+    np.exp(old, out=old)
+    np.take(total, place, out=new, mode="clip")
+    np.multiply(new, old, out=new)
+    total[place] = new  # of several values at one place each writes the same
+    np.take(top, place, out=new, mode="clip")
+    np.clip(new, -limit, limit, out=new)
+    np.subtract(value, new, out=new)
+    np.exp(new, out=new)
+    vectors = tuple(of[name] for name in VECTORS)
+    Sums(total, None, 1, vectors).add(place, _AT_FIRST, new.reshape(-1, 1), None)
+
+
+def _fold_index(
+    op: str, states: list[Array], place: Array, value: Array, index: Array | None, weight: int, of: Scratch
+) -> None:
+    """The best value and its least flat index: where a better one falls the index begins anew."""
+    assert index is not None
+    index = index.reshape(-1).view(np.uint64)
+    (best, where), n = states, len(place)
+    old, new, test = (of[name].reshape(-1)[:n] for name in ("old", "new", "test"))
+    least = of["least"].reshape(-1)[:n].view(np.uint64)
+    nearest = where.view(np.uint64)
+    np.take(best, place, out=old, mode="clip")
+    (np.maximum if op == "argmax" else np.minimum).at(best, place, value)
+    np.take(best, place, out=new, mode="clip")
+    np.take(nearest, place, out=least, mode="clip")
+    _differ(old, new, of, out=test)
+    np.copyto(least, _NOBODY, where=test)
+    nearest[place] = least
+    _differ(value, new, of, out=test)
+    np.copyto(least, index)
+    np.copyto(least, _NOBODY, where=test)
+    np.minimum.at(nearest, place, least)
+
+
+def _differ(x: Array, y: Array, of: Scratch, *, out: Array) -> None:
+    """Where two values are not the same; NaN is NaN."""
+    other = of["other"].reshape(-1)[: len(x)]
+    np.equal(x, x, out=out)
+    np.equal(y, y, out=other)
+    np.logical_or(out, other, out=other)
+    np.not_equal(x, y, out=out)
+    np.logical_and(out, other, out=out)
+
+
+Fold = Callable[[str, list[Array], Array, Array, "Array | None", int, Scratch], None]
+_ARGUED: dict[str, Fold] = {"logsumexp": _fold_logsumexp, "argmax": _fold_index, "argmin": _fold_index}
+
+
+def scratch_names(op: str, sums: bool, masked: bool, indexed: bool, pieces: bool) -> tuple[str, ...]:
+    """Names of a Scatter's scratch: ROWS over the rows' labels; columns, column; VECTORS; all others over both.
+
+    ``sums``: it adds floats. ``pieces``: it folds a piece of a block at a time, if it holds places and values at all.
+    """
+    names = ["rows", "row", "columns", "column", *(["mask"] if masked else [])]
+    if sums:
+        return (*names, *VECTORS)
+    names += ["place", "values"]
+    names += ["taken"] if masked and not pieces else []
+    names += ["old", "new"] if op == "logsumexp" or indexed else []
+    names += ["indices", "least", "test", "other"] if indexed else []
+    names += VECTORS if op == "logsumexp" else []
+    return (*names, "argued") if masked and indexed else tuple(names)
+
+
+ROWS = frozenset({"rows", "row", "mask"})
+BOOLEAN = frozenset({"mask", "test", "other"})
+VALUED = frozenset({"values", "taken", "old", "new"})
+
+
+def scatter_codes(op: str, dtypes: Sequence[DType]) -> tuple[ScatterCode, ...]:
+    """The machine code for a state of such components: of a mean its sum, and its count; () where NumPy does it."""
+    first = scatterer(op, dtypes[0])
+    if first is None or len(dtypes) > 1 + (op == "mean"):
+        return ()
+    return first, *(ScatterCode("sum", d) for d in dtypes[1:])

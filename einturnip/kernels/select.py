@@ -1,0 +1,258 @@
+"""Tile kernels for the host: an einsum, or a part of one, compiled for one tile shape."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from functools import lru_cache
+
+from einturnip.ir.contraction import contraction
+from einturnip.ir.einsum import Einsum
+from einturnip.ir.region import Region
+from einturnip.kernels.blas.contraction import ContractionKernel, compile_contraction
+from einturnip.kernels.fp_status import DIVIDE, INVALID, OVERFLOW
+from einturnip.kernels.llvm import code_cache
+from einturnip.kernels.llvm.code_cache import Code
+from einturnip.kernels.llvm.contraction import PackedContraction, is_fast, multiplication
+from einturnip.kernels.llvm.kernel import MachineCodeKernel
+from einturnip.kernels.llvm.kernel_spec import KernelSpec, kernel_spec
+from einturnip.kernels.llvm.pack_routines import ProductSpec
+from einturnip.kernels.numpy.blocked import BlockedKernel
+from einturnip.kernels.numpy.elementwise import compile_elementwise, compile_finish
+from einturnip.kernels.numpy.empty import NOTHING, compile_empty
+from einturnip.kernels.numpy.reduce import compile_join, compile_reduce
+from einturnip.kernels.protocol import HostKernel, Mode
+
+# Of workspace where NumPy only stands in for machine code: no more than that share of the tile, unless it is little.
+_LEAST_LEAN, _MOST_LEAN, _LEAN_SHARE = 64 << 10, 256 << 10, 16
+
+__all__ = ["DIVIDE", "INVALID", "OVERFLOW", "Code", "HostKernel", "Mode", "compile_kernel", "prepare_kernels"]
+
+
+def compile_kernel(einsum: Einsum | Region, extents: tuple[int, ...], mode: Mode, by_blas: bool = False) -> HostKernel:
+    """The kernel of an einsum or a region over a tile of ``extents`` (by label).
+
+    whole: initialise, fold and finish at once. touch: fold the tile into a state. finish: turn a state into the result.
+    join: accumulate a state into another.
+    by_blas: products are BLAS's, or NumPy's, whatever machine code there is.
+    Kernels are kept by value; labels' names count only where an error may name them.
+    """
+    key = id(einsum), extents, mode, by_blas
+    near = _near  # this table, and not one that takes its place meanwhile; see forget
+    found = near.get(key)
+    if found is not None and found[0] is einsum:
+        return found[1]
+    unnamed = einsum if einsum.keys else replace(einsum, labels=("",) * len(einsum.labels))
+    kernel = _kept(unnamed, extents, mode, True, by_blas)
+    if len(near) >= _KEPT:
+        near.clear()
+    near[key] = einsum, kernel
+    return kernel
+
+
+def compile_tile(
+    einsum: Einsum | Region, extents: tuple[int, ...], mode: Mode, native: bool = True, by_blas: bool = False
+) -> HostKernel:
+    """As compile_kernel, made anew. ``native``: as machine code, where that was prepared."""
+    if isinstance(einsum, Region):
+        return _of_region(einsum, extents, mode)
+    if mode == "join":
+        return compile_join(einsum, extents)
+    fast = _fast if native else _slow
+    if mode == "finish":
+        return (
+            fast(compile_finish(einsum, extents), einsum, extents, mode)
+            if math.prod(extents[: einsum.n_out])
+            else NOTHING
+        )
+    if einsum.keys:
+        from einturnip.kernels.numpy.keyed import compile_keyed
+
+        return compile_keyed(einsum, extents, mode)
+    if 0 in extents[: einsum.n_out]:
+        return NOTHING
+    if einsum.aggregation is None:
+        return fast(compile_elementwise(einsum, extents), einsum, extents, mode)
+    if 0 in extents:
+        return compile_empty(einsum, extents, mode)
+    product = _product(einsum, extents, mode == "whole")
+    if product is not None and not product.rounds:
+        made = _multiplied(product, einsum, mode) if native and not by_blas else product
+        if made is not product or not product.dear:
+            return made
+    return fast(compile_reduce(einsum, extents, mode == "whole"), einsum, extents, mode)
+
+
+def _of_region(region: Region, extents: tuple[int, ...], mode: Mode, native: bool = False) -> HostKernel:
+    """A region's kernel; what makes those is loaded with the first."""
+    from einturnip.kernels.fused.region_kernel import compile_region
+    from einturnip.kernels.fused.row_kernel import compile_rows
+
+    return (compile_rows if region.of_rows else compile_region)(region, extents, mode, _compile_step, native)
+
+
+def _compile_step(einsum: Einsum | Region, extents: tuple[int, ...], mode: Mode) -> HostKernel:
+    """A step of a region: in NumPy, whatever else was prepared, so that its bits hang on the region alone."""
+    unnamed = einsum if einsum.keys else replace(einsum, labels=("",) * len(einsum.labels))
+    return _kept(unnamed, extents, mode, False, True)
+
+
+def _slow(slow: HostKernel, einsum: Einsum, extents: tuple[int, ...], mode: Mode) -> HostKernel:
+    """The kernel as it is."""
+    return slow
+
+
+def _fast(slow: HostKernel, einsum: Einsum, extents: tuple[int, ...], mode: Mode) -> HostKernel:
+    """The kernel as machine code, where that was prepared."""
+    if not code_cache.ready():
+        return slow
+    made = kernel_spec(einsum, mode)
+    function = code_cache.find(made) if made is not None else None
+    return slow if made is None or function is None else MachineCodeKernel(made, extents, function, slow)
+
+
+def slower_kernel(einsum: Einsum | Region, extents: tuple[int, ...], mode: Mode) -> HostKernel:
+    """The kernel; of a product the one without machine code, which may take more workspace."""
+    kernel = compile_kernel(einsum, extents, mode)
+    return compile_kernel(einsum, extents, mode, by_blas=True) if isinstance(kernel, PackedContraction) else kernel
+
+
+def planned_workspace_nbytes(einsum: Einsum | Region, extents: tuple[int, ...], mode: Mode, compiled: bool) -> int:
+    """Bytes of workspace that a plan sets aside for a kernel.
+
+    ``compiled``: it may be machine code, which takes none. NumPy, where it takes its place after all, does with little.
+    """
+    kernel = slower_kernel(einsum, extents, mode)
+    tile = sum(math.prod(einsum.operand_extents(s, extents)) * d.itemsize for s, d in enumerate(einsum.dtypes))
+    lean = max(_LEAST_LEAN, min(_MOST_LEAN, tile // _LEAN_SHARE))
+    if not compiled or kernel.workspace_nbytes <= lean:
+        return kernel.workspace_nbytes
+    slow = _stand_in(kernel, einsum, extents, mode)
+    return kernel.workspace_nbytes if slow is None else slow(lean).workspace_nbytes
+
+
+def _stand_in(
+    kernel: HostKernel, einsum: Einsum | Region, extents: tuple[int, ...], mode: Mode
+) -> Callable[[int], HostKernel] | None:
+    """NumPy's kernel within so many bytes, where machine code that takes no workspace may take its place."""
+    if isinstance(einsum, Region):
+        from einturnip.kernels.fused.row_kernel import RowsKernel
+
+        made = compiled_region(einsum, extents, mode) if einsum.of_rows else None
+        return made.slow.within if isinstance(made, RowsKernel) else None
+    slow = kernel.slow if isinstance(kernel, MachineCodeKernel) else kernel
+    return slow.within if isinstance(slow, BlockedKernel) and kernel_spec(einsum, mode) is not None else None
+
+
+def product_kernel(einsum: Einsum, extents: tuple[int, ...], mode: Mode) -> ContractionKernel | None:
+    """A contraction over such a tile by BLAS, whether it does well or not; None where it is none that BLAS computes."""
+    kernel = compile_kernel(einsum, extents, mode, by_blas=True)
+    if isinstance(kernel, ContractionKernel):
+        return kernel
+    if contraction(einsum) is None or mode in ("finish", "join"):
+        return None
+    return _product(replace(einsum, labels=("",) * len(einsum.labels)), extents, mode == "whole")
+
+
+def product_code(einsum: Einsum, extents: tuple[int, ...], mode: Mode) -> KernelSpec | ProductSpec | None:
+    """What would be compiled for a contraction over such a tile; None where BLAS or NumPy is all there is."""
+    product = product_kernel(einsum, extents, mode)
+    return None if product is None else _code_of(product, einsum, mode)
+
+
+def _code_of(product: ContractionKernel, einsum: Einsum, mode: Mode) -> KernelSpec | ProductSpec | None:
+    """Sums along what lies side by side, where one side is a vector; else the product of matrices.
+
+    Of many small matrices by code as well where that beats the general kernels.
+    """
+    if product.rounds:
+        return kernel_spec(einsum, mode)
+    if not product.is_vector:
+        return multiplication(product) if is_fast(product) else None
+    made = kernel_spec(einsum, mode)
+    return made if made is not None and made.vector >= einsum.n_out and not product.dear else None
+
+
+def _multiplied(product: ContractionKernel, einsum: Einsum, mode: Mode) -> HostKernel:
+    """A contraction as machine code, where that was prepared."""
+    code = _code_of(product, einsum, mode) if code_cache.ready() else None
+    function = code_cache.find(code) if code is not None else None
+    if function is None or code is None:
+        return product
+    if isinstance(code, ProductSpec):
+        return PackedContraction(product, code, function)
+    return MachineCodeKernel(code, product.extents, function, product)
+
+
+@lru_cache(maxsize=256)
+def compiled_region(region: Region, extents: tuple[int, ...], mode: Mode) -> HostKernel:
+    """The kernel that a region would have if its machine code were at hand; for pricing."""
+    return _of_region(region, extents, mode, native=True)
+
+
+def row_code(einsum: Einsum, extents: tuple[int, ...], mode: Mode) -> tuple[Code, ...]:
+    """What would be compiled for the rows of tables that such a tile's kernel takes, or folds others into."""
+    if not einsum.keys or 0 in extents or mode == "finish" or mode == "join":
+        return ()
+    from einturnip.kernels.numpy.indexed_load import TAKER, RowLoad
+    from einturnip.kernels.numpy.keyed import FinalizedKernel, compile_keyed
+    from einturnip.kernels.numpy.scatter import Scatter
+
+    kernel = compile_keyed(einsum, extents, mode)
+    sections = getattr(kernel.fold if isinstance(kernel, FinalizedKernel) else kernel, "sections", ())
+    found: dict[Code, None] = {}
+    for operation in (step.operation for section in sections for step in section):
+        if isinstance(operation, RowLoad):
+            found[TAKER] = None
+        elif isinstance(operation, Scatter):
+            found |= dict.fromkeys(operation.codes)
+    return tuple(found)
+
+
+def machine_code(space: Einsum | Region, mode: Mode) -> tuple[Code, ...]:
+    """What would be compiled for an einsum or a region; nothing where NumPy computes it."""
+    if isinstance(space, Region):
+        from einturnip.kernels.fused.region_kernel import region_code
+        from einturnip.kernels.fused.row_kernel import rows_bands
+
+        return rows_bands(space, _compile_step) if space.of_rows else region_code(space, mode, _compile_step)
+    made = kernel_spec(space, mode)
+    return () if made is None else (made,)
+
+
+def prepare_kernels(wanted: Iterable[tuple[Einsum | Region, Mode]]) -> int:
+    """Have these kernels as machine code from now on, compiled where need be; gives how many there are."""
+    return prepare_code([code for space, mode in wanted for code in machine_code(space, mode)])
+
+
+def prepare_code(codes: Sequence[Code]) -> int:
+    """Have this machine code, compiled where need be; gives how much of it there is."""
+    if code_cache.prepare(codes):
+        forget()
+    return sum(code_cache.find(code) is not None for code in dict.fromkeys(codes))
+
+
+def load_code(codes: Sequence[Code]) -> None:
+    """Have as much of this machine code as was compiled before."""
+    if code_cache.load_compiled(codes):
+        forget()
+
+
+def forget() -> None:
+    """Keep no kernel: what is asked for next is made anew.
+
+    A thread that is making a kernel meanwhile, perhaps without machine code that has just been loaded, keeps it in a
+    table that is no longer in use. ``_kept`` is replaced first: whoever reads the new ``_near`` then reads the new
+    ``_kept`` too.
+    """
+    global _kept, _near
+    _kept = lru_cache(maxsize=_KEPT)(compile_tile)
+    _near = {}
+
+
+_KEPT = 256  # at 2 to 20 KiB each
+_kept = lru_cache(maxsize=_KEPT)(compile_tile)
+_product = lru_cache(maxsize=_KEPT)(compile_contraction)
+# Hashing an einsum takes longer than a small kernel's call: those met last are known by identity as well.
+_near: dict[tuple[int, tuple[int, ...], Mode, bool], tuple[Einsum | Region, HostKernel]] = {}

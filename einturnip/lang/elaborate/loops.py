@@ -1,0 +1,196 @@
+"""Loops: the body is elaborated once; what it rebinds is carried from one iteration to the next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from einturnip.core.diagnostics import Diagnostic
+from einturnip.ir.dtypes import I64, DType
+from einturnip.lang import syntax_tree as s
+from einturnip.lang.elaborate import typing as t
+from einturnip.lang.elaborate.labels import DEEPEST, too_deep
+from einturnip.lang.elaborate.pieces import shaped, whole
+from einturnip.lang.elaborate.scope import KnownNames, NamedConstant, NameScope
+from einturnip.lang.program import Carried, Equation, ForLoop, SizeExpr, SizeName, SizeNumber, Strength
+
+
+@dataclass(frozen=True, slots=True)
+class _LoopStart:
+    """What a name is before the loop, and the dtype that it has in it."""
+
+    known: KnownNames
+    dtype: DType
+    strength: Strength
+
+
+def loop(scope: NameScope, node: s.LoopNode) -> None:
+    """The loop that a statement means; the problems in ``scope`` where it is wrong."""
+    start, stop = (_end(scope, end) for end in (node.start, node.stop))
+    if not _may_count(scope, node) or start is None or stop is None:
+        return
+    draft, variable = scope.draft, f"{scope.path}{node.variable}"
+    size = SizeName(variable, node.variable_span)
+    counter = NamedConstant(size, SizeNumber(size, I64, "number", size.span), size.span, True)
+    starts = {n: _start(scope, n) for n in dict.fromkeys(_targets(node.body)) if _exists(scope, n)}
+    before = {**scope.tensors, **{n: start.known for n, start in starts.items()}}
+    constants = {n: c for n, c in scope.constants.items() if n not in starts}
+    gone = dict(scope.gone)
+    while True:
+        back, problems = draft.attempt(), len(draft.problems)
+        scope.tensors, scope.constants, scope.gone = dict(before), {**constants, node.variable: counter}, dict(gone)
+        with draft.body() as body:
+            carried = _carry(scope, starts)
+            scope.block(scope, node.body)
+            # A name that was wrong before the loop makes others wrong in it, without another word.
+            fine = len(draft.problems) == problems and None not in map(scope.tensors.get, starts)
+            changes = _changes(scope, starts) if fine else {}
+            if fine and not changes:
+                _close(scope, starts)
+        if not changes:
+            break
+        back()
+        for name, (dtype, strength, labels) in changes.items():
+            known = shaped(scope, starts[name].known, dtype, strength, labels, f"{scope.path}{name}")
+            starts[name] = _LoopStart(known, dtype, strength)
+    local = [n for n in scope.tensors if n not in before]
+    ends = _ends(scope, carried) if fine and len(draft.problems) == problems else None
+    scope.constants = constants
+    scope.tensors = {**before, **{n: None if ends is None else KnownNames(ends[n], *_shape(starts[n])) for n in starts}}
+    scope.gone = {**gone, **dict.fromkeys(local, node.span), node.variable: node.variable_span}
+    if ends is not None:
+        draft.emit(ForLoop(variable, start, stop, tuple(ends.values()), tuple(body), draft.place or node.span))
+
+
+def _shape(start: _LoopStart) -> tuple[int, tuple[str, ...]]:
+    return start.known.rank, start.known.carried
+
+
+def _end(scope: NameScope, node: s.Node) -> SizeExpr | None:
+    if too_deep(node):
+        scope.error("E008", f"this nests deeper than {DEEPEST}", node.span)
+        return None
+    return scope.size(node)
+
+
+def _may_count(scope: NameScope, node: s.LoopNode) -> bool:
+    """Whether the loop's variable is a new name."""
+    name, span = node.variable, node.variable_span
+    if not scope.usable(name, span):
+        return False
+    known = scope.tensors.get(name)
+    taken = scope.dims.get(name) or scope.constants.get(name) or known
+    if taken is None:
+        return True
+    message = f"'{name}' is taken, and a loop's variable is a new name"
+    scope.conflict("E039", message, span, taken.span, "defined here", f"give the variable another name: {name}_")
+    return False
+
+
+def _targets(body: Sequence[s.Declaration]) -> Iterator[str]:
+    """The names that a body defines."""
+    for declaration in body:
+        match declaration:
+            case s.Definition(targets=targets):
+                yield from (target.name for target in targets)
+            case s.LoopNode(body=inner):
+                yield from _targets(inner)
+            case _:
+                pass
+
+
+def _exists(scope: NameScope, name: str) -> bool:
+    constant = scope.constants.get(name)
+    return scope.tensors.get(name) is not None or (constant is not None and not constant.is_variable)
+
+
+def _start(scope: NameScope, name: str) -> _LoopStart:
+    """The value of a name before the loop; a number that a function was given becomes a tensor."""
+    known = scope.tensors.get(name)
+    constant = scope.constants.get(name)
+    if constant is not None:
+        draft = scope.draft
+        value = t.settle(constant.number)
+        equation = Equation(f"{scope.path}{name}", draft.number, (), 0, value, draft.place or constant.span)
+        draft.emit(equation)
+        known = KnownNames(equation, 0)
+    assert known is not None
+    return _LoopStart(known, known.dtype, whole(known, known.span).strength)
+
+
+def _carry(scope: NameScope, starts: Mapping[str, _LoopStart]) -> dict[str, int]:
+    """Give each name the tensor that it is where an iteration begins; their numbers."""
+    draft = scope.draft
+    numbers = {}
+    for name, start in starts.items():
+        numbers[name] = draft.number
+        known, path = start.known, f"{scope.path}{name}"
+        rank, initial = known.tensor.rank, known.number
+        carried = Carried(path, draft.number, initial, initial, rank, start.dtype, start.strength, known.span)
+        draft.tensors.append(carried)
+        scope.tensors[name] = KnownNames(carried, known.rank, known.carried)
+    return numbers
+
+
+def _ends(scope: NameScope, numbers: Mapping[str, int]) -> dict[str, Carried]:
+    """What the loop carries, with what an iteration leaves."""
+    found = {}
+    for name, number in numbers.items():
+        last, tensor = scope.tensors[name], scope.draft.tensors[number]
+        assert last is not None and isinstance(tensor, Carried)
+        found[name] = scope.draft.tensors[number] = replace(tensor, last=last.number)
+    return found
+
+
+def _changes(scope: NameScope, starts: Mapping[str, _LoopStart]) -> dict[str, tuple[DType, Strength, tuple[str, ...]]]:
+    """How names must begin, other than they do, for the loop to leave them so: dtypes from numbers give way."""
+    found = {}
+    for name, start in starts.items():
+        last = scope.tensors[name]
+        if last is None or last.rank != start.known.rank:
+            continue
+        dtype, strength = (start.dtype, start.strength) if start.strength == "strong" else _together(start, last)
+        labels = {*last.carried, *start.known.carried}
+        if len(labels) > len(start.known.carried) or (dtype, strength) != (start.dtype, start.strength):
+            found[name] = (dtype, strength, tuple(label for label in scope.ambient if label in labels))
+    return found
+
+
+def _close(scope: NameScope, starts: Mapping[str, _LoopStart]) -> None:
+    """Bring what an iteration leaves to what it began with, where that is another dtype from numbers alone."""
+    for name, start in starts.items():
+        last = scope.tensors[name]
+        assert last is not None
+        same = last.dtype == start.dtype or last.strength != "strong"
+        if last.rank != start.known.rank:
+            _changed(scope, name, start, last, "number of axes", str(start.known.rank), str(last.rank))
+        elif not same or _together(start, last)[0] != start.dtype:
+            _changed(scope, name, start, last, "dtype", str(start.dtype), str(last.dtype))
+        else:
+            path, labels = f"{scope.path}{name}", start.known.carried
+            scope.tensors[name] = shaped(scope, last, start.dtype, start.strength, labels, path)
+
+
+def _changed(
+    scope: NameScope, name: str, start: _LoopStart, last: KnownNames, what: str, expected: str, found: str
+) -> None:
+    left = scope.draft.text(last.span).split(" =")[0] or name
+    part = "real(...)" if last.dtype.kind == "c" and start.dtype.kind != "c" else "..."
+    help_text = f"cast it: {left} = {expected}({part})" if what == "dtype" else "give the new tensor another name"
+    scope.problems.append(
+        Diagnostic(
+            "E048",
+            f"the loop changes the {what} of '{name}'",
+            last.span,
+            secondary=((start.known.span, "what it is before the loop"),),
+            expected=expected,
+            found=found,
+            help=help_text,
+        )
+    )
+
+
+def _together(start: _LoopStart, last: KnownNames) -> tuple[DType, Strength]:
+    span = last.span
+    begun = replace(whole(start.known, span), dtype=start.dtype, strength=start.strength)
+    return t.common(begun, whole(last, span))

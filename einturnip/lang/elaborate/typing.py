@@ -1,0 +1,358 @@
+"""Dtypes of expressions: promotion, casts, and what each operator takes. Source: NumPy 2's rules (NEP 50)."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from math import log2
+
+from einturnip.core.diagnostics import Diagnostic, Span
+from einturnip.ir.aggregations import aggregation
+from einturnip.ir.dtypes import BOOL, C64, C128, F16, F32, F64, I64, DType, promote
+from einturnip.lang.program import AggregateExpr, ApplyExpr, ConvertExpr, Expr, NumberExpr, SizeNumber, Strength
+
+COMPARISONS = {"<": "lt", "<=": "le", ">": "gt", ">=": "ge", "==": "eq", "!=": "ne"}
+ARITHMETIC = {"+": "add", "-": "sub", "*": "mul", "/": "div", "//": "floordiv", "%": "mod", "^": "pow"}
+_COMPLEX_FUNCTIONS = frozenset(
+    {
+        "exp",
+        "log",
+        "log1p",
+        "expm1",
+        "sqrt",
+        "rsqrt",
+        "sin",
+        "cos",
+        "tan",
+        "tanh",
+        "abs",
+        "sign",
+        "conj",
+        "real",
+        "imag",
+    }
+)
+_KEEPS_INTEGERS = frozenset({"abs", "sign", "floor", "ceil", "round", "relu", "conj", "real", "imag"})
+_ORDERED = frozenset({"lt", "le", "gt", "ge", "floordiv", "mod", "min", "max"})
+_BOOL_OPS = {"add": "or", "mul": "and", "max": "or", "min": "and"}
+_KINDS = "bufc"
+_EXACT = {
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
+    "floordiv": operator.floordiv,
+    "mod": operator.mod,
+    "pow": operator.pow,
+}
+# No dtype holds a number of more bits.
+_MOST_BITS = 1023
+
+
+class TypeProblem(Exception):
+    """An expression that has no dtype; carries what to tell."""
+
+    def __init__(self, diagnostic: Diagnostic) -> None:
+        super().__init__(diagnostic.message)
+        self.diagnostic = diagnostic
+
+
+def literal(value: bool | int | float | complex, span: Span) -> NumberExpr:
+    """A number as written: the dtype that it has where nothing else decides."""
+    dtype = BOOL if isinstance(value, bool) else {int: I64, float: F64, complex: C128}[type(value)]
+    return NumberExpr(value, dtype, "number", span)
+
+
+def common(a: Expr, b: Expr) -> tuple[DType, Strength]:
+    """The dtype in which ``a`` and ``b`` meet, and how strongly it holds from then on."""
+    if a.strength == "strong" and b.strength == "strong":
+        return promote(a.dtype, b.dtype), "strong"
+    if a.strength != "strong" and b.strength != "strong":
+        return promote(a.dtype, b.dtype), "number" if a.strength == b.strength == "number" else "weak"
+    strong, weak = (a, b) if a.strength == "strong" else (b, a)
+    if weak.dtype == BOOL:
+        return strong.dtype, "strong"
+    if strong.dtype == BOOL:
+        return weak.dtype, "weak"
+    return _meet(strong.dtype, weak), "strong"
+
+
+def _meet(strong: DType, weak: Expr) -> DType:
+    """The dtype of a strong number and a weak one."""
+    if strong.is_integer and weak.dtype.is_integer:
+        return strong if weak.strength == "number" else promote(strong, weak.dtype)
+    if weak.dtype.kind == "c":
+        return strong if strong.kind == "c" else C64 if strong.is_float and strong != F64 else C128
+    return strong if strong.is_inexact else F64
+
+
+def coerce(expr: Expr, dtype: DType, strength: Strength) -> Expr:
+    """``expr`` as ``dtype``, as promotion asks for it.
+
+    Raises:
+        TypeProblem: a literal does not fit (E042).
+    """
+    if isinstance(expr, NumberExpr):
+        return _number_as(expr, dtype, strength)
+    if expr.dtype == dtype:
+        return expr
+    if isinstance(expr, SizeNumber):
+        return SizeNumber(expr.size, dtype, strength, expr.span)
+    return ConvertExpr(expr, dtype, strength, False, expr.span)
+
+
+def _number_as(expr: NumberExpr, dtype: DType, strength: Strength) -> NumberExpr:
+    if dtype.is_integer and not fits(expr.value, dtype):
+        raise TypeProblem(
+            Diagnostic(
+                "E042",
+                f"{expr.value} does not fit {dtype}",
+                expr.span,
+                expected=f"{_least(dtype)} .. {_greatest(dtype)}",
+                found=str(expr.value),
+                help=f"cast the other side to a wider dtype, or write the number as f64({expr.value})",
+            )
+        )
+    if dtype == expr.dtype and strength == expr.strength:
+        return expr
+    return NumberExpr(expr.value, dtype, strength, expr.span)
+
+
+def fits(value: bool | int | float | complex, dtype: DType) -> bool:
+    """Whether an integer literal is in the range of an integer dtype."""
+    return not isinstance(value, int) or _least(dtype) <= value <= _greatest(dtype)
+
+
+def _least(dtype: DType) -> int:
+    return 0 if dtype.kind == "u" else -(1 << (8 * dtype.itemsize - 1))
+
+
+def _greatest(dtype: DType) -> int:
+    return (1 << (8 * dtype.itemsize - (dtype.kind == "i"))) - 1
+
+
+def settle(expr: Expr) -> Expr:
+    """``expr`` as the value of a tensor or an aggregation's body: a literal must fit the dtype it has."""
+    return coerce(expr, expr.dtype, expr.strength)
+
+
+def _refuse(op: str, dtype: DType, span: Span, help_text: str = "") -> TypeProblem:
+    message = f"'{op}' is not defined for {dtype}"
+    return TypeProblem(Diagnostic("E041", message, span, found=str(dtype), help=help_text))
+
+
+# -- operators ---------------------------------------------------------------------------------------------------------
+
+
+def arithmetic(symbol: str, a: Expr, b: Expr, op_span: Span, span: Span) -> Expr:
+    """``a symbol b`` for one of ``+ - * / // % ^``.
+
+    Raises:
+        TypeProblem: the operator is not defined for these dtypes (E041), or a literal does not fit (E042).
+    """
+    op = ARITHMETIC[symbol]
+    whole = _of_literals(op, a, b, span)
+    if whole is not None:
+        return whole
+    dtype, strength = common(a, b)
+    if op == "pow":
+        return _power(a, b, dtype, strength, op_span, span)
+    if op == "div" and not dtype.is_inexact:
+        dtype = F64
+    return _pair(op, symbol, a, b, dtype, strength, op_span, span)
+
+
+def _of_literals(op: str, a: Expr, b: Expr, span: Span) -> NumberExpr | None:
+    """Two whole literals are one, as in Python: exact, however large it is on the way."""
+    if not (isinstance(a, NumberExpr) and isinstance(b, NumberExpr) and op in _EXACT):
+        return None
+    x, y = a.value, b.value
+    if type(x) is not int or type(y) is not int or (y == 0 and op in ("floordiv", "mod")) or (y < 0 and op == "pow"):
+        return None
+    large = op == "pow" and abs(x) > 1 and (y > _MOST_BITS or y * log2(abs(x)) > _MOST_BITS)
+    value = 0 if large else _EXACT[op](x, y)
+    if large or value.bit_length() > _MOST_BITS:
+        raise TypeProblem(Diagnostic("E042", "this number is larger than any dtype can hold", span))
+    return literal(value, span)
+
+
+def extremum(op: str, a: Expr, b: Expr, name_span: Span, span: Span) -> Expr:
+    """``min(a, b)`` or ``max(a, b)``."""
+    dtype, strength = common(a, b)
+    return _pair(op, op, a, b, dtype, strength, name_span, span)
+
+
+def _pair(op: str, symbol: str, a: Expr, b: Expr, dtype: DType, strength: Strength, op_span: Span, span: Span) -> Expr:
+    if dtype.kind == "c" and op in _ORDERED:
+        raise _refuse(symbol, dtype, op_span, "take real(z), imag(z) or abs(z)")
+    if dtype == BOOL:
+        if op not in _BOOL_OPS:
+            raise _refuse(symbol, dtype, op_span, "cast to a number first, as in i64(x)")
+        op = _BOOL_OPS[op]
+    return ApplyExpr(op, (coerce(a, dtype, strength), coerce(b, dtype, strength)), dtype, strength, span)
+
+
+def _power(a: Expr, b: Expr, dtype: DType, strength: Strength, op_span: Span, span: Span) -> Expr:
+    if dtype == BOOL:
+        raise _refuse("^", dtype, op_span, "cast to a number first, as in i64(x)")
+    if dtype.is_integer and isinstance(b, NumberExpr) and isinstance(b.value, int) and b.value < 0:
+        if a.strength == "strong":
+            help_text = f"give the exponent as a float: {float(b.value)}"
+            message = "an integer to a negative power is no integer"
+            raise TypeProblem(Diagnostic("E041", message, span, found=f"{a.dtype} ^ {b.value}", help=help_text))
+        dtype = F64
+    return ApplyExpr("pow", (coerce(a, dtype, strength), coerce(b, dtype, strength)), dtype, strength, span)
+
+
+def negate(a: Expr, span: Span) -> Expr:
+    """``-a``."""
+    if isinstance(a, NumberExpr) and a.dtype != BOOL:
+        return NumberExpr(-a.value, a.dtype, a.strength, span)
+    if a.dtype == BOOL:
+        raise _refuse("-", BOOL, span, "write not, or cast to a number first, as in i64(x)")
+    return ApplyExpr("neg", (settle(a),), a.dtype, a.strength, span)
+
+
+def compare(symbol: str, a: Expr, b: Expr, span: Span) -> Expr:
+    """``a symbol b``: bool."""
+    dtype, strength = common(a, b)
+    op = COMPARISONS[symbol]
+    if dtype.kind == "c" and op in _ORDERED:
+        raise _refuse(symbol, dtype, span, "compare real(z), imag(z) or abs(z)")
+    literals = [x for x in (a, b) if isinstance(x, NumberExpr)]
+    if dtype.is_integer and any(not fits(x.value, dtype) for x in literals):
+        dtype = I64 if all(fits(x.value, I64) for x in literals) else F64
+    strength = "strong" if "strong" in (a.strength, b.strength) else strength
+    return ApplyExpr(op, (coerce(a, dtype, strength), coerce(b, dtype, strength)), BOOL, strength, span)
+
+
+def logical(op: str, arguments: Sequence[Expr], span: Span) -> Expr:
+    """``and``, ``or``, ``not``: all bool."""
+    for argument in arguments:
+        condition(argument, f"'{op}'")
+    return ApplyExpr(op, tuple(arguments), BOOL, weakest(arguments), span)
+
+
+def condition(expr: Expr, what: str) -> None:
+    """Require a bool.
+
+    Raises:
+        TypeProblem: it is a number (E040).
+    """
+    if expr.dtype != BOOL:
+        raise TypeProblem(
+            Diagnostic(
+                "E040",
+                f"{what} takes a condition",
+                expr.span,
+                expected="bool",
+                found=str(expr.dtype),
+                help="compare it, as in x != 0 or x > 0; an aggregation's body ends before a comparison, so write"
+                " any[i] (X[i] > 0)"
+                if "any" in what or "all" in what
+                else "compare it, as in x != 0",
+            )
+        )
+
+
+def weakest(arguments: Sequence[Expr]) -> Strength:
+    """``strong`` where any argument is, ``number`` where all are, else ``weak``."""
+    strengths = {argument.strength for argument in arguments}
+    return "strong" if "strong" in strengths else "number" if strengths == {"number"} else "weak"
+
+
+def choose(c: Expr, a: Expr, b: Expr, span: Span) -> Expr:
+    """``where(c, a, b)``."""
+    condition(c, "the first argument of 'where'")
+    dtype, strength = common(a, b)
+    if strength == "number" and c.strength != "number":
+        strength = "weak"
+    return ApplyExpr("where", (c, coerce(a, dtype, strength), coerce(b, dtype, strength)), dtype, strength, span)
+
+
+# -- functions, casts, aggregations ------------------------------------------------------------------------------------
+
+
+def function(name: str, a: Expr, name_span: Span, span: Span) -> Expr:
+    """An elementwise function of one argument.
+
+    Raises:
+        TypeProblem: it is not defined for the argument's dtype (E041).
+    """
+    dtype = a.dtype
+    if dtype.kind == "c" and name not in _COMPLEX_FUNCTIONS:
+        raise _refuse(name, dtype, name_span, "take real(z), imag(z) or abs(z)")
+    if dtype == BOOL and name in ("sign", "relu", "imag"):
+        raise _refuse(name, dtype, name_span, "cast to a number first, as in i64(x)")
+    if dtype.kind != "c":
+        if name in ("conj", "real") or (not dtype.is_inexact and name in ("floor", "ceil", "round")):
+            return a
+        if name == "imag":
+            return arithmetic("*", coerce(a, dtype, a.strength), literal(0, span), name_span, span)
+    if dtype == BOOL and name == "abs":
+        return a
+    if dtype.is_inexact or name in _KEEPS_INTEGERS:
+        result = {C64: F32, C128: F64}.get(dtype, dtype) if name in ("abs", "real", "imag") else dtype
+        return ApplyExpr(name, (settle(a),), result, a.strength, span)
+    taken = F64 if a.strength != "strong" else _float_for(dtype)
+    return ApplyExpr(name, (coerce(a, taken, a.strength),), taken, a.strength, span)
+
+
+def _float_for(dtype: DType) -> DType:
+    """The float in which NumPy's functions take integers: f16 for 8 bits, f32 for 16, f64 above."""
+    return {1: F16, 2: F32}.get(dtype.itemsize, F64)
+
+
+def cast(a: Expr, dtype: DType, span: Span) -> Expr:
+    """``dtype(a)`` as written in the program.
+
+    Raises:
+        TypeProblem: a literal does not fit (E042), or a complex number would lose its imaginary part (E041).
+    """
+    if a.dtype.kind == "c" and dtype.kind != "c" and dtype != BOOL:
+        raise _refuse(dtype.name, a.dtype, span, f"take {dtype}(real(z))")
+    if isinstance(a, NumberExpr) and isinstance(a.value, int) and not isinstance(a.value, bool):
+        a = _number_as(a, dtype if dtype.is_integer else F64 if not fits(a.value, I64) else I64, "number")
+    return ConvertExpr(a, dtype, "strong", True, span)
+
+
+def aggregate(
+    op: str,
+    labels: tuple[int, ...],
+    body: Expr,
+    accumulator: DType | None,
+    head: Span,
+    span: Span,
+    implied: bool = False,
+) -> AggregateExpr:
+    """``op[labels : accumulator] body``.
+
+    Raises:
+        TypeProblem: the operator does not take these dtypes (E040, E041, E044).
+    """
+    body = settle(body)
+    if op in ("any", "all"):
+        condition(body, f"'{op}'")
+    if body.dtype.kind == "c" and op in ("max", "min", "argmax", "argmin", "logsumexp"):
+        raise _refuse(op, body.dtype, head, "take real(z), imag(z) or abs(z)")
+    if body.dtype == BOOL and op in ("max", "min"):
+        op = "any" if op == "max" else "all"
+    if accumulator is not None:
+        _check_accumulator(op, body.dtype, accumulator, head)
+    result = aggregation(op, body.dtype, accumulator).result
+    strength: Strength = "strong" if accumulator is not None or body.strength == "strong" else "weak"
+    return AggregateExpr(op, labels, body, accumulator, result, strength, implied, span)
+
+
+def _check_accumulator(op: str, value: DType, accumulator: DType, head: Span) -> None:
+    if op in ("any", "all", "argmax", "argmin"):
+        message = f"'{op}' has no accumulator to give a dtype to"
+        raise TypeProblem(Diagnostic("E044", message, head, help=f"leave out ': {accumulator}'"))
+    if accumulator == BOOL or _KINDS.index(accumulator.kind.replace("i", "u")) < _KINDS.index(
+        value.kind.replace("i", "u")
+    ):
+        message = f"an accumulator of {accumulator} cannot hold values of {value}"
+        help_text = f"cast the values first: {op}[...] {accumulator}(...)"
+        raise TypeProblem(Diagnostic("E044", message, head, found=str(accumulator), help=help_text))
+    if op in ("mean", "logsumexp") and not accumulator.is_inexact:
+        message = f"'{op}' needs a float to accumulate in"
+        raise TypeProblem(Diagnostic("E044", message, head, expected="a float dtype", found=str(accumulator)))

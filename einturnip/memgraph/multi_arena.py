@@ -1,0 +1,47 @@
+"""What several arenas take besides what one does: those of devices, or of programs that share a memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+import numpy as np
+
+from einturnip.memgraph.arena import Arena
+from einturnip.memgraph.columns import OpColumns
+from einturnip.taskgraph.types import TaskGraph
+
+
+@dataclass(frozen=True)
+class ArenaParts:
+    """A memory of which each program has a part: bytes of each, and of each value the program that it is of."""
+
+    nbytes: Sequence[int]
+    owner: bytes
+
+    def arenas(self, granule: int, largest: int) -> list[Arena]:
+        """The parts, one behind the other."""
+        sizes = [n // granule * granule for n in self.nbytes]
+        begins = accumulate(sizes, initial=0)
+        return [Arena(n, granule, largest, begin) for n, begin in zip(sizes, begins, strict=False)]
+
+
+def arena_excess(
+    values: Iterable[int], scratch: int, size: Sequence[int], owner: bytes, arenas: Sequence[Arena]
+) -> bool:
+    """Whether what a task holds in some arena is more than that; a move holds bytes in two."""
+    held: dict[int, int] = {}
+    for v in values:
+        held[owner[v]] = held.get(owner[v], scratch) + size[v]
+    return any(n > arenas[k].capacity for k, n in held.items())
+
+
+def name_copies(ops: OpColumns, tasks: TaskGraph) -> None:
+    """Name the copies of values on other devices by what they are copies of."""
+    if tasks.devices == 1:
+        return
+    for flat in (ops.read, ops.write):
+        rows = np.frombuffer(flat, np.int64).reshape(-1, 4)
+        copied = (rows[:, 3] >= 0) & (rows[:, 3] < tasks.n_values)
+        rows[copied, 3] = tasks.original[rows[copied, 3]]

@@ -1,0 +1,117 @@
+"""Plans made before the walk: for chosen gaps between two uses of a value, when it leaves and when it comes back.
+
+Most published systems choose *which* gaps and *when*; all else is here. Where they would run out of memory all the
+same, the value wanted latest goes, as everywhere. Inputs come a few steps before their first use, since those systems
+have them on the device, or feed them, before a step begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from einturnip.memgraph.policies.types import AccessTrace, Eviction, MemoryView, OffloadPolicy
+
+# Steps before its first use that a tile of an input comes.
+FED = 8
+
+
+@dataclass(frozen=True, slots=True)
+class UseGap:
+    """Between step ``after`` and step ``before``, two uses that follow each other, nothing touches ``value``."""
+
+    value: int
+    after: int
+    before: int
+
+
+def gaps(trace: AccessTrace) -> Iterator[UseGap]:
+    """Every gap that holds at least one step, by value."""
+    for v, uses in enumerate(trace.uses):
+        for a, b in zip(uses[:-1], uses[1:], strict=True):
+            if b - a > 1:
+                yield UseGap(v, a, b)
+
+
+def idle_seconds(trace: AccessTrace, gap: UseGap) -> float:
+    """Seconds of kernels within the gap."""
+    return trace.begins[gap.before] - trace.begins[gap.after + 1]
+
+
+def profile(trace: AccessTrace) -> NDArray[np.int64]:
+    """Bytes wanted at each step if nothing leaves before its last use."""
+    change = np.zeros(len(trace) + 1, np.int64)
+    for v, uses in enumerate(trace.uses):
+        if uses:
+            change[uses[0]] += trace.size[v]
+            change[uses[-1] + 1] -= trace.size[v]
+    held: NDArray[np.int64] = np.cumsum(change)[:-1] + np.array(trace.workspace, np.int64)
+    return held
+
+
+class AheadOfTimePolicy(OffloadPolicy):
+    """Gaps chosen ahead. ``choose`` fills them by ``swap``; offloads begin at once, returns at a stated step."""
+
+    free = False
+
+    def prepare(self, trace: AccessTrace) -> None:
+        """Choose."""
+        super().prepare(trace)
+        self.out: dict[int, list[int]] = {}
+        self.back: dict[int, list[int]] = {}
+        self.remakes: set[tuple[int, int]] = set()
+        self.to_disk: set[tuple[int, int]] = set()
+        self.pending: list[int] = []
+        self.held = profile(trace)
+        self.choose()
+
+    def choose(self) -> None:
+        """Call ``swap`` for each gap in which a value is to be away."""
+        raise NotImplementedError
+
+    def swap(self, gap: UseGap, back: int, remake: bool = False, disk: bool = False) -> None:
+        """Send the value off after ``gap.after`` and bring it back once step ``back`` has its bytes."""
+        self.out.setdefault(gap.after + 1, []).append(gap.value)
+        if remake:
+            self.remakes.add((gap.value, gap.before))
+        else:
+            self.back.setdefault(max(gap.after + 1, min(back, gap.before - 1)), []).append(gap.value)
+        if disk:
+            self.to_disk.add((gap.value, gap.before))
+        self.held[gap.after + 1 : gap.before if remake else max(gap.after + 2, back)] -= self.trace.size[gap.value]
+
+    def over(self) -> int:
+        """Bytes by which the worst step still exceeds the device."""
+        return int(self.held.max(initial=0)) - self.trace.budgets.device
+
+    def lead(self, gap: UseGap, seconds: float) -> int:
+        """The latest step that begins ``seconds`` of kernels before the gap's end, and lies in it."""
+        at = int(np.searchsorted(self.trace.begins, self.trace.begins[gap.before] - seconds, side="right")) - 1
+        return max(gap.after + 1, min(at, gap.before - 1))
+
+    def give_up(self, step: int, memory: MemoryView) -> Iterable[int]:
+        """What was chosen to leave now."""
+        return self.out.get(step, ())
+
+    def ahead(self, step: int, memory: MemoryView) -> Iterable[int]:
+        """What was chosen to come back now or before and found no room."""
+        self.pending += self.back.get(step, ())
+        self.pending = [v for v in self.pending if memory.fetchable(v)]
+        return (*self.pending, *self._fed(step, memory))
+
+    def _fed(self, step: int, memory: MemoryView) -> Iterator[int]:
+        trace = self.trace
+        for later in range(step + 1, min(step + 1 + FED, len(trace))):
+            for v in trace.needs[later]:
+                if trace.stored[v] and memory.last_use(v) < 0 and memory.fetchable(v):
+                    yield v
+
+    def leave(self, v: int, step: int, memory: MemoryView) -> Eviction:
+        """As chosen for the gap at hand; by default the nearest memory with room."""
+        key = v, memory.next_use(v)
+        if key in self.remakes:
+            return Eviction.RECOMPUTE
+        return Eviction.DISK if key in self.to_disk else super().leave(v, step, memory)

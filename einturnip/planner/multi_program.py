@@ -1,0 +1,136 @@
+"""One plan for several programs: how they share the memory, and whether they take turns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from einturnip.core.errors import CapacityError
+from einturnip.core.resident import resident_nbytes
+from einturnip.cost.machine import Machine
+from einturnip.memgraph.build import build as build_memgraph
+from einturnip.memgraph.multi_arena import ArenaParts
+from einturnip.memgraph.types import MemGraph, OpKind
+from einturnip.planner.budget import overhead_nbytes, size_of
+from einturnip.planner.io_lower_bound import TrafficBound
+from einturnip.planner.predict import predicted_seconds, processor_seconds, slots
+from einturnip.planner.ranking import predicted_cost
+from einturnip.runtime.scheduler.policies import policy
+from einturnip.taskgraph.multi_program import join
+from einturnip.taskgraph.types import TaskGraph
+
+# Of two programs, the parts of the memory that the first may have; of more, each has the same.
+SHARES = (0.5, 0.25, 0.75)
+# A plan that moves hardly more than the fewest bytes is not held against others where its lanes wait for each other for
+# no more than a part of what they take, or for less than planning the programs anew would take. Units: seconds.
+NEAR, PLANNING = 1.1, 1.5
+# Programs that share no bytes never wait for each other's transfers, which may take longer than predicted: a plan in
+# which they do not is taken if it is predicted to take at most so many times as long. What parts are rounded to.
+APART, GRANULE = 1 / 1.05, 4096
+
+Lower = Callable[[int, int], TaskGraph]
+"""The task graph of a program, by number, for so many bytes of arena; CapacityError where it does not fit."""
+
+
+@dataclass(frozen=True)
+class SharedMemory:
+    """The memory of several programs: ``memory`` for the process or ``arena`` for tiles alone. Units: bytes."""
+
+    memory: int | None
+    arena: int | None
+
+    def room(self, graphs: Sequence[TaskGraph], machine: Machine) -> int:
+        """Arena bytes left beside plans of so many tasks."""
+        if self.arena is not None:
+            return self.arena
+        assert self.memory is not None
+        return self.memory - overhead_nbytes(resident_nbytes(), machine.workers, size_of(*graphs))
+
+
+@dataclass(frozen=True)
+class _TurnOrder:
+    """Task graphs whose tasks take turns or not, in one memory or each program in so many bytes of it."""
+
+    graphs: Sequence[TaskGraph]
+    in_turns: bool = True
+    nbytes: Sequence[int] | None = None
+
+    def built(self, names: Sequence[str], room: int, machine: Machine, readable: frozenset[str]) -> MemGraph:
+        """The joint plan in ``room`` bytes."""
+        tasks = join(self.graphs, names, self.in_turns)
+        outputs = tasks.decomposition.graph.outputs
+        again = frozenset(i for i, (name, _) in enumerate(outputs) if name in readable)
+        parts = None
+        if self.nbytes is not None:
+            owner = np.repeat(np.arange(len(self.graphs), dtype=np.uint8), [g.n_values for g in self.graphs])
+            less = min(1.0, room / sum(self.nbytes))  # plans of more tasks leave less room
+            parts = ArenaParts([int(n * less) for n in self.nbytes], owner.tobytes())
+        return build_memgraph(tasks, room, machine, again, parts=parts)
+
+
+def plan_together(
+    alone: Sequence[MemGraph],
+    lower: Lower,
+    names: Sequence[str],
+    shared: SharedMemory,
+    machine: Machine,
+    readable: frozenset[str],
+) -> MemGraph:
+    """The joint plan that the simulator finds fastest, of several ways to share the memory; or the first good one.
+
+    ``alone``: the programs, each planned for all of the memory: whatever else does not fit, they do, one after the
+    other. ``readable``: outputs, by their joint names, that can be read again.
+
+    Raises:
+        CapacityError: not even that fits beside the plans themselves.
+    """
+    best: tuple[float, MemGraph] | None = None
+    refused: CapacityError | None = None
+    for way in _ways(alone, lower, shared.room([g.taskgraph for g in alone], machine)):
+        try:
+            found = way.built(names, shared.room(way.graphs, machine), machine, readable)
+        except CapacityError as error:
+            if not way.in_turns:
+                refused = error
+            continue
+        cost = predicted_cost(found, machine) * (1.0 if way.nbytes is None else APART)
+        if best is None or cost < best[0]:
+            best = cost, found
+        if _good(found, machine):
+            break
+    if best is None:
+        assert refused is not None
+        raise CapacityError(f"the programs do not fit together: {refused}", refused.needed) from None
+    return best[1]
+
+
+def _good(graph: MemGraph, machine: Machine) -> bool:
+    """True where the lanes hardly wait for each other and hardly a byte is moved that need not be."""
+    lanes = np.array([kind.lane for kind in OpKind])[graph.kind]
+    alone = [float(graph.seconds[lanes == lane].sum()) / n for lane, n in slots(machine.workers).items()]
+    least = max(*alone, processor_seconds(graph, machine) / machine.workers)
+    blocked = TrafficBound(graph.taskgraph.decomposition.graph).blocked_nbytes(graph.capacity)
+    if sum(graph.nbytes_by_link().values()) > NEAR * sum(blocked):
+        return False
+    return predicted_seconds(graph, machine, policy("critical-path")) <= max(NEAR * least, least + PLANNING)
+
+
+def _ways(alone: Sequence[MemGraph], lower: Lower, room: int) -> Iterator[_TurnOrder]:
+    """Each program in bytes of its own where all fit so; then in one memory; then planned for less of it."""
+    graphs = [g.taskgraph for g in alone]
+    peaks = [-(-g.peak_nbytes // GRANULE) * GRANULE for g in alone]
+    if sum(peaks) <= room:
+        yield _TurnOrder(graphs, nbytes=[n + (room - sum(peaks)) // len(peaks) for n in peaks])
+    yield _TurnOrder(graphs)
+    yield _TurnOrder(graphs, in_turns=False)
+    n = len(alone)
+    for first in SHARES if n == 2 else (1 / n,):
+        nbytes = [int(room * part) for part in (first, *[(1 - first) / (n - 1)] * (n - 1))]
+        try:
+            less = [lower(p, part) for p, part in enumerate(nbytes)]
+        except CapacityError:
+            continue
+        yield _TurnOrder(less)
+        yield _TurnOrder(less, nbytes=nbytes)

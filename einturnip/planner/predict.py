@@ -1,0 +1,154 @@
+"""What a plan will take."""
+
+from __future__ import annotations
+
+import math
+import os
+from array import array
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from einturnip.cost.machine import Machine
+from einturnip.cost.transfer_time import READERS
+from einturnip.eingraph.types import EinGraph, EinsumNode
+from einturnip.memgraph.types import COMPUTE, DISK, FILES, Lane, MemGraph, OpKind
+from einturnip.runtime.host.compilation import left_to_numpy
+from einturnip.runtime.host.thread_pool import SHORT_TRANSFER
+from einturnip.runtime.scheduler.lanes import lanes_of_kinds
+from einturnip.runtime.scheduler.policies import Policy
+from einturnip.runtime.scheduler.report import Prediction
+from einturnip.runtime.simulate.virtual_clock import SharedCores, simulate
+from einturnip.taskgraph.build import MODES
+
+WRITERS = 1
+# Predicted times that differ by no more than this part are equal.
+NO_SLOWER = 5e-4
+# The policy that plans are compared by.
+SEARCHED_BY = "critical-path"
+
+
+def slots(workers: int) -> dict[Lane, int]:
+    """How many ops each lane runs at once."""
+    return {Lane.COMPUTE: workers, Lane.IN: READERS, Lane.OUT: WRITERS}
+
+
+def ranking_key(seconds: float, nbytes: int) -> tuple[int, int]:
+    """What is less for a better plan: its time and, of times that hardly differ, the bytes that it moves."""
+    return round(math.log(max(1e-9, seconds)) / NO_SLOWER), nbytes
+
+
+def predict(graph: MemGraph, machine: Machine, policy: Policy, seconds: float | None = None) -> Prediction:
+    """What the plan takes, without the lower bound, which depends on the budget. ``seconds``: if known already."""
+    return Prediction(
+        seconds=predicted_seconds(graph, machine, policy) if seconds is None else seconds,
+        flops=float(graph.taskgraph.flops.sum()),
+        peak_nbytes={machine.compute: touched_nbytes(graph)},
+        link_bytes=graph.nbytes_by_link(),
+        link_bytes_lower_bound={},
+    )
+
+
+def predicted_seconds(graph: MemGraph, machine: Machine, policy: Policy) -> float:
+    """Run the plan on a virtual clock; Python runs in one thread, and pages of the arena are touched first.
+
+    On the host, threads that compute, read and write share the cores, and those that compute run short transfers too.
+    """
+    touched = touched_nbytes(graph)
+    graph = _nearer(graph, machine, touched)
+    if machine.compute == "cpu:0":
+        cores = SharedCores(machine.workers, array("d", asked_cores(graph, machine).tobytes()))
+        lanes = lanes_of_kinds(graph)
+        short = (lanes != Lane.COMPUTE) & (graph.seconds <= SHORT_TRANSFER)
+        seconds, _ = simulate(graph, policy, slots(machine.workers), cores=cores, by_workers=short)
+    else:
+        seconds, _ = simulate(graph, policy, slots(machine.workers))
+    alone = len(graph) * machine.op_latency
+    return max(seconds, alone) + touched * machine.fault
+
+
+def _nearer(graph: MemGraph, machine: Machine, touched: int) -> MemGraph:
+    """The plan, whose files are copied faster where the processor's last cache holds what it touches of the arena.
+
+    All of it up to half of the cache, which files pass through too, none from one and a half on. Of what waits for a
+    disk only the copy counts.
+    """
+    inside = min(1.0, max(0.0, 1.5 - touched / machine.cache_nbytes))
+    each = inside * machine.read_core * (1 / machine.cached_bandwidth - 1 / machine.near_bandwidth)
+    if each <= 0 or not len(graph.read):
+        return graph
+    first = graph.read[np.minimum(graph.read_ptr[:-1], len(graph.read) - 1)]
+    stored = np.isin(graph.kind, (OpKind.LOAD, OpKind.RELOAD)) & (first[:, 0] >= FILES)
+    seconds = graph.seconds - np.where(stored, each * first[:, 2], 0.0)
+    return replace(graph, seconds=np.where(stored, np.maximum(seconds, machine.op_latency), graph.seconds))
+
+
+def asked_cores(graph: MemGraph, machine: Machine) -> NDArray[np.float64]:
+    """The part of a core that each op keeps busy: all of one, unless it waits for a disk."""
+    found = np.ones(len(graph))
+    found[graph.kind == OpKind.LOAD] = machine.read_core
+    found[graph.kind == OpKind.STORE] = machine.write_core
+    for kind, ptr, rows in (
+        (OpKind.RELOAD, graph.read_ptr, graph.read),
+        (OpKind.OFFLOAD, graph.write_ptr, graph.write),
+    ):
+        ops = np.flatnonzero(graph.kind == kind)
+        found[ops[rows[ptr[ops], 0] == DISK]] = machine.spill_core
+    return found
+
+
+def with_numpy_kernels(graph: MemGraph, machine: Machine) -> MemGraph:
+    """The plan with what its kernels take that NumPy does: whose machine code is not there, and not worth compiling."""
+    left = left_to_numpy(graph.taskgraph, machine) if machine.compiled else []
+    if not left:
+        return graph
+    from einturnip.cost.kernel_time import kernel_seconds, numpy_seconds
+
+    tasks, seconds = graph.taskgraph, graph.seconds.copy()
+    running = (graph.task >= 0) & np.isin(graph.kind, (OpKind.KERNEL, OpKind.AGGREGATE))
+    kinds, of = tasks.kind[graph.task], tasks.node[graph.task]
+    for kind, node in left:
+        space = tasks.decomposition.graph.nodes[node]
+        tiles, mode = tasks.decomposition.partitionings[node].tiles, MODES[kind]
+        assert isinstance(space, EinsumNode)
+        longer = numpy_seconds(space.einsum, tiles, machine, mode) - kernel_seconds(space.einsum, tiles, machine, mode)
+        points = tasks.flops[graph.task]
+        mine = running & (kinds == kind) & (of == node)
+        seconds[mine] += (
+            longer * points[mine] / max(1, int(points[mine].max(initial=0)))
+        )  # tiles at the edges are smaller
+    return replace(graph, seconds=np.maximum(seconds, 0.0))
+
+
+def touched_nbytes(graph: MemGraph) -> int:
+    """Bytes of the arena's pages that any op reads or writes: small values lie at its far end, what is between is free.
+
+    Of several devices, whose memory does not come in pages, those up to the end of the last extent.
+    """
+    if graph.devices > 1:
+        return graph.peak_nbytes
+    page = os.sysconf("SC_PAGE_SIZE")
+    change = np.zeros(-(-graph.capacity // page) + 1, np.int64)
+    for rows in (graph.read, graph.write):
+        begin, nbytes = rows[(rows[:, 0] == COMPUTE) & (rows[:, 2] > 0), 1:3].T
+        change += np.bincount(begin // page, minlength=len(change))
+        change -= np.bincount(-(-(begin + nbytes) // page), minlength=len(change))
+    return min(int(np.count_nonzero(np.cumsum(change))) * page, graph.capacity)
+
+
+def processor_seconds(graph: MemGraph, machine: Machine) -> float:
+    """What all ops take of the cores. Rates of reading are of all readers, of which each takes its part of a core."""
+    each = np.array([READERS if kind.lane == Lane.IN else 1 for kind in OpKind])[graph.kind]
+    return float((graph.seconds * each * asked_cores(graph, machine)).sum())
+
+
+def min_seconds(graph: EinGraph, machine: Machine) -> float:
+    """What the kernels of a graph take by formula, shared evenly among the workers, if nothing ever waits."""
+    from einturnip.cost.kernel_time import kernel_seconds
+
+    einsums = [node.einsum for node in graph.nodes if isinstance(node, EinsumNode)]
+    counted = Counter(map(id, einsums))
+    each = {id(e): kernel_seconds(e, e.bounds, machine) - machine.op_latency for e in einsums}
+    return sum(n * each[e] for e, n in counted.items()) / machine.workers

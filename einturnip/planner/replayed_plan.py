@@ -1,0 +1,90 @@
+"""A plan made once more, as a recorded run had it: its choices are given, and nothing is searched."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from einturnip.core.errors import BindError, CapacityError
+from einturnip.core.resident import resident_nbytes
+from einturnip.core.units import format_size
+from einturnip.memgraph.types import MemGraph
+from einturnip.planner.budget import overhead_nbytes, size_of
+from einturnip.runtime.scheduler.replay import digest
+from einturnip.tiling.build import label_classes
+from einturnip.tiling.equivalence import EquivalenceClasses
+from einturnip.tiling.search import Tiling, kernel_calls
+from einturnip.tiling.types import Decomposition
+
+
+@dataclass(frozen=True)
+class ReplayedChoices:
+    """The choices of a plan, and the schedule it ran by.
+
+    ``limit``: what rewrites took the memory to be; ``tiles``: by label class; ``plan``: the digest of its graph.
+    ``told``: where it comes from, for messages. Units: bytes.
+    """
+
+    told: str
+    limit: int | None
+    arena: int
+    tiles: tuple[int, ...]
+    fused: bool
+    compiled: bool
+    plan: str
+    ops: int
+    events: tuple[int, ...] = field(repr=False)
+
+    def cut(self, graph: EquivalenceClasses) -> Tiling:
+        """The cut that was run.
+
+        Raises:
+            BindError: the graph is another.
+        """
+        if len(self.tiles) != len(graph.classes.bounds):
+            raise self._other("it cuts other labels")
+        cut = tiling_from_extents(graph, self.tiles)
+        if cut.kernel_calls > self.ops:
+            raise self._other(f"{self.ops:,} ops there, {cut.kernel_calls:,} kernel calls here")
+        return cut
+
+    def require(self, graph: MemGraph, memory: int | None, workers: int) -> None:
+        """See to it that the plan is the one recorded, and that what it uses of its arena fits ``memory``.
+
+        Raises:
+            BindError: it is another. CapacityError: it does not fit.
+        """
+        if digest(graph) != self.plan:
+            raise self._other(f"{self.ops:,} ops there, {len(graph):,} here")
+        plan = size_of(graph.taskgraph, ops=len(graph))
+        least = overhead_nbytes(resident_nbytes(), workers, plan) + graph.peak_nbytes
+        if memory is not None and memory < least:
+            arena = format_size(graph.peak_nbytes)
+            raise CapacityError(
+                f"the recorded run does not fit in {format_size(memory)}: it uses {arena} of arena; "
+                f"the least that would do is {format_size(least)}",
+                least,
+            )
+
+    def _other(self, why: str) -> BindError:
+        return BindError(
+            f"{self.told} is a recording of another plan ({why}). help: replay it with the program, the sizes, the "
+            "kinds of files, the version and the calibration of this machine that it was recorded with"
+        )
+
+
+def tiling_from_extents(graph: EquivalenceClasses, tiles: tuple[int, ...]) -> Tiling:
+    """The cut of a graph whose label classes have tiles of these extents."""
+    held = max((graph.held_nbytes(group, tiles) for group in graph.groups), default=0)
+    return Tiling(tiles, held, kernel_calls(graph, tiles))
+
+
+def class_tiles(d: Decomposition) -> tuple[int, ...]:
+    """The extents that a decomposition cuts the label classes of its graph into."""
+    classes = label_classes(d.graph)
+    tiles = [1] * len(classes.bounds)
+    for i, part in enumerate(d.partitionings):
+        ratios = classes.ratios.get(i) or (1,) * len(part.tiles)
+        for c, tile, ratio in zip(classes.of[i], part.tiles, ratios, strict=True):
+            if ratio == 1:
+                tiles[c] = max(tiles[c], tile)
+    return tuple(tiles)

@@ -1,0 +1,92 @@
+"""What each of several programs did in a run that they shared."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from einturnip.compiler import PlannedProgram
+from einturnip.core.units import format_size
+from einturnip.memgraph.types import Lane, MemGraph, OpKind
+from einturnip.report.summary import seconds_text
+from einturnip.runtime.scheduler.report import NumericWarning, RunReport
+
+
+@dataclass(frozen=True, slots=True)
+class PartReport:
+    """One program's part of a run. ``ended``: when its last op had ended. Units: seconds, bytes."""
+
+    name: str
+    program: str
+    ops: int
+    kernel_calls: int
+    flops: float
+    lanes: dict[str, float]
+    nbytes_in: int
+    nbytes_out: int
+    ended: float
+    warnings: tuple[NumericWarning, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values for json.dump."""
+        return asdict(self)
+
+    def text(self) -> str:
+        """A line of a summary."""
+        computing, moved = (
+            seconds_text(self.lanes["compute"]),
+            (format_size(self.nbytes_in), format_size(self.nbytes_out)),
+        )
+        return (
+            f"{self.name:<8} done after {seconds_text(self.ended)}: {self.kernel_calls:,} kernel calls in {computing}, "
+            f"{moved[0]} in, {moved[1]} out"
+        )
+
+
+def part_reports(planned: PlannedProgram, report: RunReport, names: Sequence[str]) -> list[PartReport]:
+    """The run by program."""
+    graph, source = planned.memgraph, planned.graph
+    first = [next(i for i, n in enumerate(source.nodes) if n.name.startswith(f"{name}.")) for name in names]
+    of = np.searchsorted(np.array(first), _nodes(graph), side="right") - 1
+    lane = np.array([k.lane for k in OpKind])[graph.kind]
+    moved, timeline = graph.moved_nbytes(), report.timeline
+    assert timeline is not None
+    busy = timeline.end - timeline.begin
+    flops = np.where(graph.task >= 0, graph.taskgraph.flops[graph.task], 0)
+    found = []
+    for p, (name, (line, program)) in enumerate(zip(names, source.parts, strict=True)):
+        mine = of == p
+        following = [n for n, _ in source.parts[p + 1 :]]
+        warnings = [w for w in report.warnings if w.line > line and all(w.line <= n for n in following)]
+        found.append(
+            PartReport(
+                name,
+                program,
+                int(mine.sum()),
+                int((mine & (graph.kind == OpKind.KERNEL)).sum()),
+                float(flops[mine].sum()),
+                {way.name.lower(): float(busy[mine & (lane == way)].sum()) for way in Lane},
+                int(moved[mine & (lane == Lane.IN)].sum()),
+                int(moved[mine & (lane == Lane.OUT)].sum()),
+                float(timeline.end[mine].max(initial=0.0)),
+                tuple(replace(w, line=w.line - line, merged=tuple(m - line for m in w.merged)) for w in warnings),
+            )
+        )
+    return found
+
+
+def _nodes(graph: MemGraph) -> NDArray[np.int64]:
+    """The node whose tensor each op makes or moves, by the first value that it reads or else writes."""
+    tasks, n = graph.taskgraph, len(graph)
+    reading = np.diff(graph.read_ptr) > 0
+    value = np.empty(n, np.int64)
+    value[reading] = graph.read[graph.read_ptr[:-1][reading], 3]
+    value[~reading] = graph.write[graph.write_ptr[:-1][~reading], 3]
+    later = value >= tasks.n_values
+    value[later] = graph.origin[value[later] - tasks.n_values]
+    found: NDArray[np.int64] = tasks.value_node[value].astype(np.int64)
+    return found

@@ -1,0 +1,214 @@
+"""What an op does: its kernel over views of the arena, or its transfer between the arena and a file."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from einturnip.core.errors import OutOfRange
+from einturnip.eingraph.types import EinsumNode
+from einturnip.memgraph.types import COMPUTE, DISK, FILES, Lane, MemGraph, Op, OpKind
+from einturnip.memgraph.views import ArenaMemory, Array, OpViews
+from einturnip.runtime.host.index_origin import index_origin
+from einturnip.runtime.host.kernel_calls import KernelCalls
+from einturnip.runtime.host.zero_copy import ZeroCopyTiles
+from einturnip.storage.types import Sink, Source
+from einturnip.taskgraph.types import TaskKind, ValueKind
+
+
+class SpillAccess(Protocol):
+    """The spill file as ops see it."""
+
+    def write(self, offset: int, buffer: Any) -> int:
+        """Write the buffer at the offset."""
+
+    def read(self, offset: int, buffer: Any) -> int:
+        """Fill the buffer from the offset."""
+
+
+class TransferEnds:
+    """The far ends of a graph's transfers, files and the spill file, and what ops say of themselves.
+
+    ``begun``: units that a touch has initialised; ``moved``: bytes in and out; ``flags``: by node, in how many tiles
+    something invalid, an overflow or a division by zero happened.
+    """
+
+    def __init__(
+        self,
+        graph: MemGraph,
+        memory: ArenaMemory,
+        sources: Sequence[Source | None],
+        sinks: Sequence[Sink],
+        spill: SpillAccess | None,
+    ) -> None:
+        self.graph = graph
+        self.tasks = graph.taskgraph
+        self.eingraph = self.tasks.decomposition.graph
+        self.nodes = self.eingraph.nodes
+        self.views = OpViews(graph, memory)
+        self.sources = sources
+        self.sinks = sinks
+        self.spill = spill
+        self.begun: set[int] = set()
+        self.lock = threading.Lock()
+        self.moved = {"in": 0, "out": 0}
+        self.flags: dict[int, list[int]] = {}
+        brought = graph.read[(graph.read[:, 0] >= FILES) & (graph.read[:, 0] < FILES + len(self.nodes))]
+        n_versions = self.tasks.n_values + len(graph.origin)
+        self._uses_left: list[int] = np.bincount(brought[:, 3], minlength=n_versions).tolist()
+        self._expect(brought)
+
+    def _expect(self, brought: NDArray[np.int64]) -> None:
+        """Tell the sources of which all tiles are brought."""
+        for number, source in enumerate(self.sources):
+            read_whole = getattr(source, "read_whole", None)
+            if source is None or read_whole is None:
+                continue
+            mine = brought[brought[:, 0] == FILES + number]
+            each = np.zeros(int(mine[:, 3].max(initial=0)) + 1, np.int64)
+            each[mine[:, 3]] = mine[:, 2]
+            if each.sum() >= math.prod(source.shape) * source.dtype.itemsize:
+                read_whole()
+
+    def first(self, unit: int) -> bool:
+        """True where a touch initialises its unit's state; asked of the unit's touches in the order they run in."""
+        if unit < 0 or unit in self.begun:
+            return False
+        self.begun.add(unit)
+        return not self.views.continues(unit)
+
+    def met(self, node: int, bits: int) -> None:
+        """Count what a kernel of the node met."""
+        if bits:
+            with self.lock:
+                counts = self.flags.setdefault(node, [0, 0, 0])
+                for k in range(3):
+                    counts[k] += bits >> k & 1
+
+    def read(self, op: Op, array: Array) -> None:
+        """Fill ``array`` from where a load or reload reads: bytes of the spill file, or a region of a file."""
+        source = op.reads[0]
+        if source.tier == DISK:
+            assert self.spill is not None
+            self.spill.read(source.offset, array)
+            self.count("in", source.nbytes)
+            return
+        store = self._file(source.tier)
+        region = self.views.value(source.value).box
+        nbytes = store.read(region, array)
+        with self.lock:
+            self._uses_left[source.value] -= 1
+            last = self._uses_left[source.value] == 0
+        if last:  # its pages leave the page cache now, not earlier
+            store.release(region)
+        self.count("in", nbytes)
+
+    def write(self, op: Op, array: Array) -> None:
+        """Write ``array`` to where an offload or store writes."""
+        held, to = op.reads[0], op.writes[0]
+        assert held.tier == COMPUTE
+        if to.tier == DISK:
+            assert self.spill is not None
+            self.spill.write(to.offset, array)
+            self.count("out", held.nbytes)
+            return
+        region = self.views.value(to.value).box
+        self.count("out", self._sink(to.tier).write(region, array))
+
+    def near(self, op: Op) -> Array:
+        """The arena's end of a transfer."""
+        held, far = (op.writes[0], op.reads[0]) if op.kind.lane == Lane.IN else (op.reads[0], op.writes[0])
+        if far.tier <= DISK:
+            return self.views.bytes(held.offset, held.nbytes)
+        return self.views.transferred(op)[1]
+
+    def count(self, way: str, nbytes: int) -> None:
+        """Count bytes moved."""
+        with self.lock:
+            self.moved[way] = self.moved.get(way, 0) + nbytes
+
+    def _file(self, tier: int) -> Source:
+        number = tier - FILES
+        if number >= len(self.nodes):
+            return self._sink(tier)
+        source = self.sources[number]
+        assert source is not None
+        return source
+
+    def _sink(self, tier: int) -> Sink:
+        return self.sinks[tier - FILES - len(self.nodes)]
+
+    def describe(self, i: int) -> str:
+        """What op ``i`` works on, in the program's words."""
+        op = self.graph[i]
+        if op.task >= 0:
+            task = self.tasks[op.task]
+            if task.kind == TaskKind.STORE:
+                return f"storing output {self.eingraph.outputs[task.node][0]!r}"
+            node = self.nodes[task.node]
+            if task.kind == TaskKind.LOAD:
+                return f"reading {node.name!r}"
+            return f"{self.eingraph.place(node.line)}: {self.eingraph.statement(node.line)}"
+        value = self.views.value(op.reads[0].value)
+        state = " (half made)" if value.kind == ValueKind.STATE else ""
+        return f"{op.kind.name.lower()}ing a tile of {self.nodes[value.node].name!r}{state}"
+
+    def name_sources(self, i: int, error: BaseException | None) -> None:
+        """Say in an error of kernel ``i`` which elements a wrong index was read from."""
+        if isinstance(error, OutOfRange):
+            node = self.nodes[self.tasks[self.graph[i].task].node]
+            assert isinstance(node, EinsumNode)
+            error.locate(*index_origin(node, self.nodes, error))
+
+
+_KERNELS = frozenset({OpKind.KERNEL, OpKind.AGGREGATE})
+_TRANSFERS = frozenset({OpKind.LOAD, OpKind.RELOAD, OpKind.STORE})
+
+
+class OpExecutor(TransferEnds):
+    """Runs ops of one memory graph on the host; ``run`` may be called from several threads, each op once.
+
+    What stands in the caller's arrays is worked on there.
+    """
+
+    def __init__(
+        self,
+        graph: MemGraph,
+        memory: ArenaMemory,
+        sources: Sequence[Source | None],
+        sinks: Sequence[Sink],
+        spill: SpillAccess | None,
+    ) -> None:
+        super().__init__(graph, memory, sources, sinks, spill)
+        self._in_place = self.views.elsewhere = ZeroCopyTiles(graph, sources, sinks)
+        self._calls = KernelCalls(graph, memory, self.views, not self._in_place.empty)
+        self._kind, self._unit = graph.kind.data, graph.unit.data
+
+    def only_counts(self, i: int) -> bool:
+        """Whether op ``i`` is a transfer of what is at its far end already."""
+        return not self._in_place.empty and self._kind[i] in _TRANSFERS and self._in_place.there(self.graph[i])
+
+    def run(self, i: int) -> None:
+        """Do what op ``i`` says."""
+        if self._kind[i] in _KERNELS:
+            # The state machine holds the unit's lock while the op runs, so this is the first touch or it is not.
+            try:
+                self.met(*self._calls.run(i, self.first(self._unit[i])))
+            except OutOfRange as error:
+                self.name_sources(i, error)
+                raise
+            return
+        op = self.graph[i]
+        if op.kind == OpKind.MOVE:
+            self.views.move(op)
+        elif op.kind in _TRANSFERS and self._in_place.there(op):
+            self.count("out" if op.kind == OpKind.STORE else "in", op.reads[0].nbytes)
+        elif op.kind.lane == Lane.IN:
+            self.read(op, self.near(op))
+        else:
+            self.write(op, self.near(op))

@@ -1,0 +1,38 @@
+"""How far a run is, as those who wait for it are told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from einturnip.memgraph.types import MemGraph
+from einturnip.runtime.host.executor import TransferEnds
+from einturnip.runtime.scheduler.report import Progress
+from einturnip.runtime.scheduler.trace import RunTrace
+
+
+class ProgressReporter:
+    """Turns a trace into Progress."""
+
+    def __init__(self, graph: MemGraph, executor: TransferEnds, progress: Callable[[Progress], None]) -> None:
+        self.graph = graph
+        self.executor = executor
+        self.progress = progress
+        tasks = graph.taskgraph
+        self.flops = np.where(graph.task >= 0, tasks.flops[graph.task], 0)
+        self.total_flops = int(self.flops.sum())
+        self.total_nbytes = sum(graph.nbytes_by_link().values())
+        self.done_flops = 0
+        self.seen = 0
+
+    def __call__(self, trace: RunTrace) -> None:
+        fresh = trace.order[self.seen :]
+        self.seen += len(fresh)
+        self.done_flops += int(self.flops[fresh].sum())
+        moved = sum(self.executor.moved.values())
+        self.progress(
+            Progress(
+                self.seen, len(self.graph), self.done_flops, self.total_flops, moved, self.total_nbytes, trace.seconds
+            )
+        )

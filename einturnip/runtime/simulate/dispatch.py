@@ -1,0 +1,92 @@
+"""Dispatch of a memory graph over the lanes of a machine: free order, and the baselines that it is held against."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+import numpy as np
+
+from einturnip.memgraph.types import Lane, MemGraph, OpKind
+from einturnip.runtime.scheduler.policies import Ranks, critical_path, fixed_order
+from einturnip.runtime.scheduler.state_machine import successors
+from einturnip.runtime.simulate.virtual_clock import run
+
+Slots: TypeAlias = Mapping[int, int]
+
+
+@dataclass(frozen=True)
+class DispatchPlan:
+    """A graph to run, the rank of each op, and whether each lane starts its ops by rank, waiting where one waits."""
+
+    graph: MemGraph
+    ranks: Ranks
+    in_order: bool
+
+
+Dispatcher: TypeAlias = Callable[[MemGraph, Sequence[int], Slots, int], DispatchPlan]
+
+
+def free_order(graph: MemGraph, lanes: Sequence[int], slots: Slots, seed: int) -> DispatchPlan:
+    """Whatever is ready may start; of several, the one with the longest way to the end.
+
+    Source: TURNIP (arXiv 2405.16283); the priority is Kohler's (1975).
+    """
+    return DispatchPlan(graph, critical_path(graph), False)
+
+
+def fixed(graph: MemGraph, lanes: Sequence[int], slots: Slots, seed: int) -> DispatchPlan:
+    """Each lane runs its ops in the serial order, like a CUDA stream with events: where one waits, so do all behind."""
+    return DispatchPlan(graph, fixed_order(graph), True)
+
+
+def double_buffered(graph: MemGraph, lanes: Sequence[int], slots: Slots, seed: int) -> DispatchPlan:
+    """As ``fixed``, and a transfer comes no earlier than one kernel before the kernel that it serves.
+
+    What the serial order itself brings earlier than that is held back to the kernel before its place there.
+    """
+    kernels = np.flatnonzero(np.isin(graph.kind, (OpKind.KERNEL, OpKind.MOVE, OpKind.AGGREGATE)))
+    ptr, successor = successors(graph)
+    compute = slots[Lane.COMPUTE]
+    place = {int(x): n for n, x in enumerate(kernels.tolist())}
+    added_to, added = [], []
+    for x in np.flatnonzero((graph.kind == OpKind.LOAD) | (graph.kind == OpKind.RELOAD)).tolist():
+        served = min((place[s] for s in successor[ptr[x] : ptr[x + 1]] if s in place), default=-1)
+        latest = int(np.searchsorted(kernels, x)) - 1
+        wait = min(served - 1 - compute, latest)
+        if wait >= 0:
+            added_to.append(x)
+            added.append(int(kernels[wait]))
+    ops = np.concatenate([np.repeat(np.arange(len(graph)), np.diff(graph.after_ptr)), np.array(added_to, np.int64)])
+    after = np.concatenate([graph.after, np.array(added, np.int32)])
+    order = np.lexsort((after, ops))
+    counts = np.bincount(ops, minlength=len(graph))
+    held = replace(graph, after_ptr=np.concatenate([[0], np.cumsum(counts)]), after=after[order])
+    return DispatchPlan(held, fixed_order(graph), True)
+
+
+def list_scheduled(graph: MemGraph, lanes: Sequence[int], slots: Slots, seed: int) -> DispatchPlan:
+    """The order that free dispatch would take if every op took its predicted time, then kept to.
+
+    Source: Graham's list scheduling with critical-path priorities, done ahead of the run.
+    """
+    begins = run(graph, critical_path(graph), slots, graph.seconds.tolist(), lanes).begin
+    place = np.argsort(np.array(begins), kind="stable")
+    ranks = np.empty(len(graph))
+    ranks[place] = np.arange(len(graph))
+    return DispatchPlan(graph, ranks.tolist(), True)
+
+
+def random(graph: MemGraph, lanes: Sequence[int], slots: Slots, seed: int) -> DispatchPlan:
+    """Whatever is ready may start; of several, any."""
+    return DispatchPlan(graph, np.random.default_rng(seed).random(len(graph)).tolist(), False)
+
+
+DISPATCHERS: dict[str, Dispatcher] = {
+    "free": free_order,
+    "fixed": fixed,
+    "double-buffering": double_buffered,
+    "list": list_scheduled,
+    "random": random,
+}

@@ -1,0 +1,188 @@
+"""A memory graph on a described machine and a virtual clock, with noise: makespan, bytes a link, stalls by cause."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from einturnip.cost.described_machines import DescribedMachine
+from einturnip.memgraph.types import COMPUTE, DISK, FILES, HOST, Lane, MemGraph, OpKind
+from einturnip.runtime.simulate.dispatch import Dispatcher, DispatchPlan, free_order
+from einturnip.runtime.simulate.virtual_clock import VirtualTimeline, run
+from einturnip.taskgraph.types import TaskGraph
+
+# Lane 0 computes; each link that a graph uses has a lane of its own after it.
+CAUSES = ("transfer", "memory", "dependency", "idle")
+
+
+@dataclass(frozen=True, slots=True)
+class TimingNoise:
+    """Durations are multiplied by exp(s N - s²/2) for normal N, so that the mean stays; ``s`` for each kind of op.
+
+    A kernel has the same noise in every graph of its program, a transfer under every dispatch of its graph.
+    """
+
+    transfers: float = 0.0
+    kernels: float = 0.0
+    seed: int = 0
+
+    def applied(self, graph: MemGraph) -> NDArray[np.float64]:
+        """The graph's seconds with noise."""
+        drawn = np.random.default_rng([self.seed, 0]).standard_normal(len(graph.taskgraph))
+        normal = np.random.default_rng([self.seed, 1]).standard_normal(len(graph))
+        running = (graph.task >= 0) & (graph.kind != OpKind.LOAD) & (graph.kind != OpKind.RELOAD)
+        normal[running] = drawn[_ranked(graph.taskgraph)[graph.task[running]]]
+        compute = np.array([kind.lane == Lane.COMPUTE for kind in OpKind])[graph.kind]
+        spread = np.where(compute, self.kernels, self.transfers)
+        noisy: NDArray[np.float64] = graph.seconds * np.exp(spread * normal - spread**2 / 2)
+        return noisy
+
+
+def _ranked(tasks: TaskGraph) -> NDArray[np.int64]:
+    """Numbers of the tasks that do not depend on their order: by kind, node and key."""
+    keys = [tuple(tasks.key[a:b].tolist()) for a, b in pairwise(tasks.key_ptr.tolist())]
+    names = list(zip(tasks.kind.tolist(), tasks.node.tolist(), keys, range(len(tasks)), strict=True))
+    place = np.empty(len(tasks), np.int64)
+    place[[name[3] for name in sorted(names)]] = np.arange(len(tasks))
+    return place
+
+
+@dataclass(frozen=True, slots=True)
+class Simulation:
+    """A run on the virtual clock.
+
+    ``links``: bytes moved and seconds busy of each link. ``stalls``: seconds that compute slots stood still, by cause:
+    bytes on their way in (transfer), bytes that had to be given up first (memory), other kernels (dependency), nothing
+    left to compute (idle). Units: seconds, bytes.
+    """
+
+    makespan: float
+    busy: float
+    links: dict[str, tuple[int, float]]
+    stalls: dict[str, float]
+    ran: VirtualTimeline
+
+
+def simulate_on(
+    graph: MemGraph, machine: DescribedMachine, dispatcher: Dispatcher = free_order, noise: TimingNoise | None = None
+) -> Simulation:
+    """Run ``graph`` on ``machine``. The ops' seconds are the graph's own, so it should be planned for that machine."""
+    names, lanes = lanes_of(graph, machine)
+    slots = {lane: machine.workers if lane == Lane.COMPUTE else 1 for lane in range(len(names))}
+    of = lanes.tolist()
+    noise = noise or TimingNoise()
+    dispatch = dispatcher(graph, of, slots, noise.seed)
+    seconds = noise.applied(graph)
+    ran = run(dispatch.graph, dispatch.ranks, slots, seconds.tolist(), of, dispatch.in_order)
+    nbytes = _moved_nbytes(graph)
+    links = {
+        name: (int(nbytes[lanes == lane].sum()), float(seconds[lanes == lane].sum()))
+        for lane, name in enumerate(names)
+        if lane != Lane.COMPUTE
+    }
+    stalls = _stalls(dispatch, of, slots, ran)
+    return Simulation(ran.makespan, float(seconds[lanes == Lane.COMPUTE].sum()), links, stalls, ran)
+
+
+def makespan_on(graph: MemGraph, machine: DescribedMachine, noise: TimingNoise | None = None) -> float:
+    """The makespan of ``simulate_on`` in free order, and nothing else of it."""
+    names, lanes = lanes_of(graph, machine)
+    slots = {lane: machine.workers if lane == Lane.COMPUTE else 1 for lane in range(len(names))}
+    of = lanes.tolist()
+    dispatch = free_order(graph, of, slots, 0)
+    seconds = graph.seconds if noise is None else noise.applied(graph)
+    return run(dispatch.graph, dispatch.ranks, slots, seconds.tolist(), of, dispatch.in_order).makespan
+
+
+def lanes_of(graph: MemGraph, machine: DescribedMachine) -> tuple[list[str], NDArray[np.int64]]:
+    """The names of the lanes, and the lane of each op: the link that its bytes cross, or compute."""
+    names = ["compute"]
+    lanes = np.zeros(len(graph), np.int64)
+    way = np.array([kind.lane for kind in OpKind])[graph.kind]
+    for direction, rows, ptr in ((Lane.IN, graph.read, graph.read_ptr), (Lane.OUT, graph.write, graph.write_ptr)):
+        ops = np.flatnonzero(way == direction)
+        tiers = rows[ptr[ops], 0]
+        for tier in (HOST, DISK, FILES):
+            mine = ops[(tiers == tier) if tier != FILES else (tiers >= FILES)]
+            if not len(mine):
+                continue
+            far = {HOST: "host", DISK: "disk"}.get(tier, machine.inputs)
+            name = f"{far}->device" if direction == Lane.IN else f"device->{far}"
+            if name not in names:
+                names.append(name)
+            lanes[mine] = names.index(name)
+    return names, lanes
+
+
+def _moved_nbytes(graph: MemGraph) -> NDArray[np.int64]:
+    moved: NDArray[np.int64] = graph.read[np.minimum(graph.read_ptr[:-1], max(0, len(graph.read) - 1)), 2]
+    return moved
+
+
+def _stalls(
+    dispatch: DispatchPlan, lanes: list[int], slots: Mapping[int, int], ran: VirtualTimeline
+) -> dict[str, float]:
+    """Seconds that compute slots stood still, by cause: each gap before a kernel is followed back in time."""
+    back = _CriticalPath(dispatch, lanes, ran)
+    stalls = dict.fromkeys(CAUSES, 0.0)
+    kernels = sorted((x for x, lane in enumerate(lanes) if lane == Lane.COMPUTE), key=ran.begin.__getitem__)
+    free_since = [0.0] * slots[Lane.COMPUTE]
+    for x in kernels:
+        slot = max((s for s, t in enumerate(free_since) if t <= ran.begin[x] + 1e-15), key=free_since.__getitem__)
+        if ran.begin[x] > free_since[slot]:
+            back.blame(x, free_since[slot], stalls)
+        free_since[slot] = ran.end[x]
+    stalls["idle"] += sum(ran.makespan - t for t in free_since)
+    return stalls
+
+
+class _CriticalPath:
+    """Follows an op's beginning back to what it waited for."""
+
+    def __init__(self, dispatch: DispatchPlan, lanes: list[int], ran: VirtualTimeline) -> None:
+        graph = dispatch.graph
+        self.ran = ran
+        self.lanes = lanes
+        self.ptr, self.after = graph.after_ptr.tolist(), graph.after.tolist()
+        self.kind = graph.kind.tolist()
+        self.ends: dict[tuple[int, float], int] = {(lanes[x], t): x for x, t in enumerate(ran.end)}
+        self.reads, self.writes = _values(graph.read_ptr, graph.read), _values(graph.write_ptr, graph.write)
+
+    def blame(self, x: int, since: float, stalls: dict[str, float]) -> None:
+        """Share the time from ``since`` to the beginning of ``x`` among the causes."""
+        upto = self.ran.begin[x]
+        memory = False  # once bytes had to be given up, whatever that waited for is part of it
+        while upto > since:
+            waited = self._binding(x)
+            if waited < 0:
+                stalls["idle"] += upto - since
+                return
+            lane = self.lanes[waited]
+            memory = memory or not (self.writes[waited] & self.reads[x])
+            cause = "memory" if memory else "dependency" if lane == Lane.COMPUTE else "transfer"
+            begin = max(since, self.ran.begin[waited])
+            stalls[cause] += max(0.0, upto - begin)
+            x, upto = waited, begin
+
+    def _binding(self, x: int) -> int:
+        """The op whose end let ``x`` begin: the dependency that ended last, or the op before it in its lane."""
+        begin, end = self.ran.begin[x], self.ran.end
+        last = max(self.after[self.ptr[x] : self.ptr[x + 1]], key=end.__getitem__, default=-1)
+        if last >= 0 and end[last] >= begin:
+            return last
+        before = self.ends.get((self.lanes[x], begin), -1)
+        return before if before >= 0 and before != x else last
+
+
+def _values(ptr: NDArray[np.int64], rows: NDArray[np.int64]) -> list[frozenset[int]]:
+    """The values of each op's accesses to the device's memory."""
+    starts = ptr.tolist()
+    table = rows[:, [0, 3]].tolist()
+    return [
+        frozenset(value for tier, value in table[a:b] if tier == COMPUTE)
+        for a, b in zip(starts[:-1], starts[1:], strict=True)
+    ]

@@ -1,0 +1,1 @@
+"""Tensors stored in chunks: files of plain chunks, and chunks that are decoded within a stated memory."""

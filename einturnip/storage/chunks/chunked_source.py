@@ -1,0 +1,162 @@
+"""Tensors stored in chunks that have to be decoded: read chunk by chunk, never more than one at once."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import os
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from einturnip.core.errors import StoreError
+from einturnip.ir.dtypes import DType
+from einturnip.storage.file_versions import ChunkVersions, overwritten, version
+from einturnip.storage.io.pages import PENDING_NBYTES
+from einturnip.storage.layout import c_layout
+from einturnip.storage.types import Array, Extent, Region
+
+_STARTED_NBYTES = 1 << 20
+"""Kept free for what a library allocates at its first read, such as its caches."""
+
+_reading: weakref.WeakSet[ChunkedSource] = weakref.WeakSet()
+_reading_lock = threading.Lock()  # a set must not grow while another thread lists it
+
+
+def held_nbytes() -> int:
+    """What reading takes, beside the memory read into, of all sources that are open: one thread reads each at a time.
+
+    A budget counts it before anything is read.
+    """
+    with _reading_lock:
+        return sum(source.held_nbytes for source in _reading)
+
+
+def largest_nbytes() -> tuple[str, int, int]:
+    """Of the open source whose chunks take the most to decode: its name, the bytes of a chunk, what decoding takes."""
+    with _reading_lock:
+        most = max(_reading, key=lambda source: source.held_nbytes, default=None)
+        return ("", 0, 0) if most is None else (most.name, most.chunk_nbytes, most.held_nbytes)
+
+
+class ChunkedSource:
+    """A tensor that ``decode(region, out)`` reads, asked for no more than what is in one chunk.
+
+    Extents count the bytes of the tensor as though it were stored decoded. ``held_nbytes`` is what reading takes in
+    addition to ``out`` at most: one thread reads at a time.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        shape: tuple[int, ...],
+        dtype: DType,
+        chunks: tuple[int, ...],
+        decode: Callable[[Region, Array], None],
+        close: Callable[[], None],
+        held_nbytes: int,
+        fd: int = -1,
+        versions: ChunkVersions | None = None,
+    ) -> None:
+        """``fd``: the one file of the tensor; ``versions``: of its files, if there are several."""
+        self.name = self.tier = name
+        self.shape, self.dtype = shape, dtype
+        self.chunks = tuple(max(1, min(c, n)) for c, n in zip(chunks, shape, strict=True))
+        self.chunk_nbytes = math.prod(self.chunks) * dtype.itemsize
+        self.held_nbytes = held_nbytes + _STARTED_NBYTES
+        self._layout = c_layout(shape, dtype.itemsize, 0)
+        self._decode, self._close, self._fd = decode, close, fd
+        self._lock = threading.Lock()
+        self._versions, self._version = versions, version(fd) if fd >= 0 else None
+        self._open, self._passed, self._read_nbytes = True, 0, 0
+        with _reading_lock:
+            _reading.add(self)
+
+    def extent(self, region: Region) -> Extent:
+        """Where the region's bytes would lie in the unpacked tensor."""
+        return self._layout.extent(region)
+
+    def contiguous_nbytes(self, region: Region) -> int:
+        """Length of the contiguous runs of the region, unpacked."""
+        return self._layout.extent(region)[1]
+
+    def read(self, region: Region, out: Array) -> int:
+        """Fill ``out`` chunk by chunk.
+
+        Raises:
+            StoreError: a chunk cannot be read or decoded.
+        """
+        self._layout.check(region)
+        if self._versions is None and self._read_nbytes >= self._layout.nbytes:
+            self.require_unchanged()  # some of it is read again
+        self._read_nbytes += out.nbytes
+        for part in parts(region, self.chunks):
+            with self._lock:
+                if self._versions is not None:
+                    self._versions.require(self._versions.place(part))
+                try:
+                    self._decode(part, out[_window(part, region)])
+                except StoreError:
+                    self.require_unchanged()  # what was overwritten looks damaged
+                    raise
+                self._passed += math.prod(b - a for a, b in part) * self.dtype.itemsize
+                if self._fd >= 0 and self._passed >= PENDING_NBYTES:
+                    os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_DONTNEED)
+                    self._passed = 0
+        return out.nbytes
+
+    def require_unchanged(self) -> None:
+        """See to it that what was read of the tensor's files is as it was.
+
+        Raises:
+            StoreError: one was overwritten.
+        """
+        if self._versions is not None:
+            self._versions.require_all()
+        if self._fd >= 0 and self._open and version(self._fd) != self._version:
+            raise overwritten(self.name)
+
+    def release(self, region: Region) -> None:
+        """Nothing to do: pages leave the page cache as chunks are decoded."""
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._open:
+            self._open = False
+            with _reading_lock:
+                _reading.discard(self)
+            if self._fd >= 0:
+                os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_DONTNEED)
+            self._close()
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkWindow:
+    """What of a region lies in one chunk: which chunk, as a region of it, as a window of the region."""
+
+    chunk: tuple[int, ...]
+    within: Region
+    window: tuple[Any, ...]
+
+
+def pieces(region: Region, chunks: tuple[int, ...]) -> Iterator[ChunkWindow]:
+    """The region chunk by chunk."""
+    for part in parts(region, chunks):
+        chunk = tuple(a // c for (a, _), c in zip(part, chunks, strict=True))
+        within = tuple((a - k * c, b - k * c) for (a, b), k, c in zip(part, chunk, chunks, strict=True))
+        yield ChunkWindow(chunk, within, _window(part, region))
+
+
+def _window(part: Region, region: Region) -> tuple[Any, ...]:
+    return (*(slice(a - o, b - o) for (a, b), (o, _) in zip(part, region, strict=True)), ...)
+
+
+def parts(region: Region, chunks: tuple[int, ...]) -> Iterator[Region]:
+    """The region cut at the chunks' borders."""
+    axes = []
+    for (start, stop), chunk in zip(region, chunks, strict=True):
+        borders = [start, *range((start // chunk + 1) * chunk, stop, chunk), stop]
+        axes.append([(a, b) for a, b in itertools.pairwise(borders) if a < b])
+    yield from itertools.product(*axes)

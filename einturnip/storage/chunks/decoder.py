@@ -1,0 +1,292 @@
+"""Decoding of one stored chunk through its row of codecs, in memory that is known before the first byte is read.
+
+A row has at most one compressor. All other codecs (filters) make a size that follows from the size they are given, so
+every buffer's size is known from the chunk's shape. Chunks that are only compressed by a streaming compressor, or not
+compressed at all, pass through a small buffer instead: chunks of any size are then read in a few hundred kilobytes.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from einturnip.storage.chunks.compression import (
+    PIECE_NBYTES,
+    SPARE_NBYTES,
+    Compressor,
+    DecodeError,
+    exactly,
+    max_compressed_nbytes,
+)
+from einturnip.storage.io.transfer import read_full
+from einturnip.storage.types import Array, Region, slices
+
+MAX_STREAMS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """A codec whose encoded size follows from the decoded one. ``temporary_nbytes``: by the decoded size."""
+
+    name: str
+    decode: Callable[[memoryview], Any]
+    encoded_nbytes: Callable[[int], int] = lambda n: n
+    temporary_nbytes: Callable[[int], int] = lambda _: 0
+
+
+Codec = Filter | Compressor
+
+
+@dataclass(frozen=True, slots=True)
+class StoredChunk:
+    """Where the encoded bytes of a chunk are in a file."""
+
+    fd: int
+    offset: int
+    nbytes: int
+    name: str
+
+    @property
+    def key(self) -> object:
+        """What tells the chunk from others and from what is written in its place."""
+        status = os.fstat(self.fd)
+        return status.st_dev, status.st_ino, status.st_mtime_ns, self.offset, self.nbytes
+
+    def pieces(self) -> Iterator[memoryview]:
+        """The encoded bytes, PIECE_NBYTES at a time, in one buffer."""
+        buffer = bytearray(min(PIECE_NBYTES, self.nbytes))
+        for at in range(0, self.nbytes, PIECE_NBYTES):
+            view = memoryview(buffer)[: min(PIECE_NBYTES, self.nbytes - at)]
+            read_full(self.fd, view, self.offset + at, self.name)
+            yield view
+
+    def read(self) -> memoryview:
+        """All encoded bytes, after SPARE_NBYTES others."""
+        view = memoryview(bytearray(SPARE_NBYTES + self.nbytes))
+        read_full(self.fd, view[SPARE_NBYTES:], self.offset, self.name)
+        return view
+
+
+class ChunkDecoder:
+    """Decodes chunks of one shape and element type.
+
+    ``codecs``: in the order in which they encode. ``order``: the axes as they are stored, slowest first.
+    ``held_nbytes``: the most that reading any part of a chunk takes in addition to the array read into.
+    """
+
+    def __init__(
+        self, codecs: Sequence[Codec], shape: tuple[int, ...], stored: np.dtype[Any], order: tuple[int, ...]
+    ) -> None:
+        self.shape, self._dtype, self._order = shape, stored, order
+        self.nbytes = math.prod(shape) * stored.itemsize
+        at = next((i for i, codec in enumerate(codecs) if isinstance(codec, Compressor)), len(codecs))
+        found = codecs[at] if at < len(codecs) else None
+        self._compressor = found if isinstance(found, Compressor) else None
+        self._before = tuple(c for c in codecs[:at] if isinstance(c, Filter))
+        self._after = tuple(c for c in codecs[at + 1 :] if isinstance(c, Filter))
+        if len(self._before) + len(self._after) + (self._compressor is not None) != len(codecs):
+            raise ValueError("it has two compressors")
+        self._sizes = [self.nbytes]  # before each filter, and of what the compressor is given
+        for codec in self._before:
+            self._sizes.append(codec.encoded_nbytes(self._sizes[-1]))
+        self._packed = max_compressed_nbytes(self._sizes[-1]) if self._compressor else self._sizes[-1]
+        self.max_stored_nbytes = self._packed
+        for codec in self._after:
+            self.max_stored_nbytes = codec.encoded_nbytes(self.max_stored_nbytes)
+        stream = self._compressor.stream if self._compressor else _as_it_is
+        self._stream = None if self._before or self._after else stream
+        # Workers ask for tiles almost in order: several streams of a chunk serve those that come late.
+        self._max_streams = MAX_STREAMS if not self._compressor or self._compressor.state_nbytes(1) <= 1 << 16 else 1
+        self._streams = list[_Stream]()
+        self.held_nbytes = self._held_nbytes()
+
+    def _held_nbytes(self) -> int:
+        state = self._compressor.state_nbytes(self._sizes[-1]) if self._compressor else 0
+        if self._stream is not None:
+            return self._max_streams * (state + 5 * PIECE_NBYTES)
+        stored = 2 * self.max_stored_nbytes if self._after else self.max_stored_nbytes
+        if self._compressor and self._compressor.stream and not self._after:
+            stored = 3 * PIECE_NBYTES
+        held = stored + state + self._sizes[-1]
+        for codec, decoded, encoded in zip(self._before, self._sizes, self._sizes[1:], strict=False):
+            held = max(held, decoded + encoded + codec.temporary_nbytes(decoded))
+        return held + PIECE_NBYTES
+
+    def read(self, chunk: StoredChunk, within: Region, out: Array) -> None:
+        """Decode the chunk and copy the region ``within`` of it to ``out``.
+
+        Raises:
+            DecodeError: it does not decode to exactly the chunk's size. StoreError: the file cannot be read.
+        """
+        if chunk.nbytes > self.max_stored_nbytes:
+            raise DecodeError(
+                f"it takes {chunk.nbytes:,} bytes, more than the {self.max_stored_nbytes:,} "
+                f"that {self.nbytes:,} bytes can be encoded to"
+            )
+        region = tuple(within[axis] for axis in self._order)
+        target = out.transpose(self._order)
+        if self._stream is not None:
+            self._copy_streamed(chunk, region, target)
+        else:
+            whole = np.frombuffer(self._decode(chunk), self._dtype).reshape([self.shape[a] for a in self._order])
+            target[...] = whole[slices(region)] if region else whole
+
+    def _decode(self, chunk: StoredChunk) -> Any:
+        packed: Any = chunk.pieces()
+        streamed = self._compressor is not None and self._compressor.stream is not None and not self._after
+        if not streamed:
+            packed = chunk.read()
+            for codec in reversed(self._after):
+                packed = _with_spare(codec.decode(packed[SPARE_NBYTES:]))
+        data = self._decompress(packed, streamed) if self._compressor else packed[SPARE_NBYTES:]
+        del packed
+        for codec, size in zip(reversed(self._before), self._sizes[-2::-1], strict=True):
+            data = memoryview(codec.decode(data)).cast("B")
+            if data.nbytes != size:
+                raise DecodeError(f"its filter {codec.name} makes {data.nbytes:,} bytes instead of {size:,}")
+        if data.nbytes != self.nbytes:
+            raise DecodeError(f"it has {data.nbytes:,} bytes instead of {self.nbytes:,}")
+        return data
+
+    def _decompress(self, packed: Any, streamed: bool) -> memoryview:
+        assert self._compressor is not None
+        size = self._sizes[-1]
+        out = np.empty(size, np.uint8).data
+        if self._compressor.block is not None:
+            try:
+                self._compressor.block(packed, out)
+            except (RuntimeError, ValueError) as error:
+                raise DecodeError(str(error)) from error
+        elif self._compressor.stream is not None:
+            at = 0
+            pieces = packed if streamed else iter([packed[SPARE_NBYTES:]])
+            for piece in exactly(self._compressor.stream(pieces), size):
+                out[at : at + len(piece)] = piece
+                at += len(piece)
+        return out
+
+    def _copy_streamed(self, chunk: StoredChunk, region: Region, target: Array) -> None:
+        """Copy the region of a chunk that passes by in its stored order of axes."""
+        wanted = [n for n, block in enumerate(self._blocks()) if _overlap(block, region) is not None]
+        if not wanted:
+            return
+        stream = self._take_stream(chunk, wanted[0])
+        try:
+            for n, block in enumerate(itertools.islice(self._blocks(), wanted[-1] + 1)):
+                if n < stream.next_block:
+                    continue
+                raw = stream.read(math.prod(b - a for a, b in block) * self._dtype.itemsize)
+                overlap = _overlap(block, region)
+                if overlap is not None:
+                    data = np.frombuffer(raw, self._dtype).reshape([b - a for a, b in block])
+                    target[_window(overlap, region)] = data[_window(overlap, block)]
+            if wanted[-1] == self._block_count - 1:
+                stream.require_end()
+                stream.close()
+                return
+        except BaseException:
+            stream.close()
+            raise
+        self._streams.append(stream)
+
+    def _blocks(self) -> Iterator[Region]:
+        """The chunk in pieces of at most PIECE_NBYTES, as regions of its stored axes, in their order in the chunk."""
+        shape, axis, step = [self.shape[a] for a in self._order], *self._block_step
+        inner = tuple((0, n) for n in shape[axis + 1 :])
+        for place in itertools.product(*(range(n) for n in shape[:axis])):
+            outer = tuple((i, i + 1) for i in place)
+            for first in range(0, shape[axis], step) if shape else ():
+                yield (*outer, (first, min(first + step, shape[axis])), *inner)
+        if not shape:
+            yield ()
+
+    @cached_property
+    def _block_step(self) -> tuple[int, int]:
+        """The axis that is cut into blocks, and its extent in a block: axes before it have 1, those after it all."""
+        shape = [self.shape[a] for a in self._order]
+        axis = max(0, len(shape) - 1)
+        while axis > 0 and math.prod(shape[axis:]) * self._dtype.itemsize <= PIECE_NBYTES:
+            axis -= 1
+        return axis, max(1, PIECE_NBYTES // (math.prod(shape[axis + 1 :]) * self._dtype.itemsize))
+
+    @cached_property
+    def _block_count(self) -> int:
+        axis, step = self._block_step
+        shape = [self.shape[a] for a in self._order]
+        return math.prod(shape[:axis]) * -(-shape[axis] // step) if shape else 1
+
+    def _take_stream(self, chunk: StoredChunk, block: int) -> _Stream:
+        """The stream that is closest before a block of the chunk, or a new one."""
+        key = chunk.key
+        found = [s for s in self._streams if s.key == key and s.next_block <= block]
+        if found:
+            stream = max(found, key=lambda s: s.next_block)
+            self._streams.remove(stream)
+            return stream
+        while len(self._streams) >= self._max_streams:
+            self._streams.pop(0).close()
+        assert self._stream is not None
+        own = replace(chunk, fd=os.dup(chunk.fd))
+        return _Stream(key, own.fd, exactly(self._stream(own.pieces()), self.nbytes))
+
+    def close(self) -> None:
+        """Close the streams that wait for the next read."""
+        while self._streams:
+            self._streams.pop().close()
+
+
+class _Stream:
+    """A chunk being decoded front to back. It waits between reads, so that tiles in order decode a chunk once."""
+
+    def __init__(self, key: object, fd: int, pieces: Iterator[bytes]) -> None:
+        self.key, self.next_block = key, 0
+        self._fd, self._pieces, self._held = fd, pieces, bytearray()
+
+    def read(self, nbytes: int) -> bytes:
+        """The bytes of the next block."""
+        while len(self._held) < nbytes:
+            self._held += next(self._pieces)
+        raw = bytes(memoryview(self._held)[:nbytes])
+        del self._held[:nbytes]
+        self.next_block += 1
+        return raw
+
+    def require_end(self) -> None:
+        """Decode to the end, which must come now.
+
+        Raises:
+            DecodeError: it does not.
+        """
+        for _ in self._pieces:
+            pass
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+def _overlap(block: Region, region: Region) -> Region | None:
+    found = tuple((max(a, c), min(b, d)) for (a, b), (c, d) in zip(block, region, strict=True))
+    return found if all(a < b for a, b in found) else None
+
+
+def _window(part: Region, region: Region) -> tuple[Any, ...]:
+    return (*(slice(a - o, b - o) for (a, b), (o, _) in zip(part, region, strict=True)), ...)
+
+
+def _as_it_is(pieces: Iterator[Any]) -> Iterator[bytes]:
+    return (bytes(piece) for piece in pieces)
+
+
+def _with_spare(data: Any) -> memoryview:
+    packed = bytearray(SPARE_NBYTES + len(data))
+    packed[SPARE_NBYTES:] = data
+    return memoryview(packed)

@@ -1,0 +1,156 @@
+"""Files that hold several tensors by name, and model directories that spread them over several files."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import sys
+from dataclasses import dataclass
+
+from einturnip.core.errors import BindError, StoreError
+from einturnip.storage.formats import gguf, safetensors
+from einturnip.storage.formats.dequantize import ExpandedSource
+from einturnip.storage.io.file_source import FileSource
+from einturnip.storage.io.small_files import read_json
+from einturnip.storage.location import INDEX, no_such_file, open_file, pick_key
+from einturnip.storage.stacked import StackedSource
+from einturnip.storage.types import Source
+
+Header = gguf.GgufHeader | safetensors.SafetensorsHeader
+
+_KEPT = 16
+# The largest published models have 92,000 tensors, whose index takes 9 MB.
+_MAX_INDEX_NBYTES = 16 << 20
+_MAX_INDEX_VALUES = 150_000
+_kept: dict[tuple[str, int, int, int], Header] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class ModelShards:
+    """The file of each tensor of a model as published."""
+
+    path: str
+    files: dict[str, str]
+
+
+def read_header(path: str) -> Header:
+    """The header of a ``.safetensors`` or ``.gguf`` file; read once, however many of its tensors are opened.
+
+    Raises:
+        BindError: there is no such file. StoreError: it is damaged or truncated.
+    """
+    fd, size = open_file(path)
+    try:
+        status = os.fstat(fd)
+        known = (path, status.st_ino, size, status.st_mtime_ns)
+        header = _kept.get(known)
+        if header is None:
+            read = gguf.read_header if path.lower().endswith(".gguf") else safetensors.read_header
+            header = _kept[known] = read(path, fd, size)
+            for oldest in list(_kept)[:-_KEPT]:
+                _kept.pop(oldest, None)  # another thread may have
+        return header
+    finally:
+        os.close(fd)
+
+
+def shards(path: str) -> ModelShards:
+    """The tensors that ``path`` holds: a file, an index of files, or a directory with either.
+
+    Raises:
+        BindError: a directory without a model. StoreError: an index or a header cannot be read.
+    """
+    if os.path.isdir(path):
+        path = _model_in(path)
+    if not path.endswith(INDEX):
+        return ModelShards(path, dict.fromkeys(_keys(read_header(path)), path))
+    if not os.path.exists(path):
+        raise no_such_file(path)
+    try:
+        named = read_json(path, _MAX_INDEX_NBYTES, _MAX_INDEX_VALUES)["weight_map"]
+        folder = os.path.dirname(path)
+        files = {str(key): sys.intern(os.path.join(folder, shard)) for key, shard in named.items()}
+    except OSError as error:
+        raise StoreError(f"{path}: cannot be opened: {error.strerror}; check the path and its permissions") from error
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise StoreError(
+            f"{path}: is no index of .safetensors files ({error!r}): it has no 'weight_map' of names and files"
+        ) from error
+    return ModelShards(path, files)
+
+
+def container_source(path: str, key: str | None, name: str) -> Source:
+    """The tensor ``key``, or where it has stars, all tensors of that pattern stacked.
+
+    Raises:
+        BindError: there is none, or the choice is open. StoreError: a file is missing, damaged or truncated.
+    """
+    model = shards(path)
+    if key is not None and "*" in key and key not in model.files:
+        return stacked(model, f"{path}::{key}", key)
+    picked = pick_key(path, key, list(model.files), name)
+    return _open(model, picked, {})
+
+
+def stacked(model: ModelShards, shown: str, pattern: str) -> Source:
+    """``blk.*.attn_q.weight``: every star is a number, and one more axis in front.
+
+    Raises:
+        BindError: no key fits, numbers are missing between others, or the tensors differ in shape.
+    """
+    fits = re.compile(r"(\d+)".join(re.escape(piece) for piece in pattern.split("*")))
+    found = {tuple(map(int, m.groups())): key for key in model.files if (m := fits.fullmatch(key))}
+    if not found:
+        pick_key(model.path, pattern, list(model.files), "")
+    axes = [range(min(at), max(at) + 1) for at in zip(*found, strict=True)]
+    for place in itertools.product(*axes):
+        if place not in found:
+            pieces = pattern.split("*")
+            missing = "".join(itertools.chain(*zip(pieces, map(str, place), strict=False), pieces[-1:]))
+            raise BindError(f"{shown}: {len(found)} tensors fit, but {missing} is missing between them")
+    beside: dict[str, FileSource] = {}
+    parts = list[Source]()
+    try:
+        parts.extend(_open(model, found[place], beside) for place in itertools.product(*axes))
+        return StackedSource(shown, tuple(map(len, axes)), parts)
+    except BaseException:
+        for part in reversed(parts):
+            part.close()
+        raise
+
+
+def _open(model: ModelShards, key: str, beside: dict[str, FileSource]) -> Source:
+    path = model.files[key]
+    try:
+        header = read_header(path)
+    except BindError as error:
+        raise StoreError(f"{model.path}: {key} lies in a file that is not there: {error}") from error
+    if key not in _keys(header):
+        raise StoreError(f"{model.path}: says that {key} lies in {path}, which does not hold it; fetch the files again")
+    if path in beside:
+        return header.source(key, beside[path].fd, beside[path])
+    fd, _ = open_file(path)
+    try:
+        source = header.source(key, fd)
+    except BaseException:
+        os.close(fd)
+        raise
+    beside[path] = source.stored if isinstance(source, ExpandedSource) else source
+    return source
+
+
+def _keys(header: Header) -> list[str]:
+    return list(header.entries)
+
+
+def _model_in(path: str) -> str:
+    """The file that stands for a model's directory: its index, else the only file of weights."""
+    names = sorted(os.listdir(path))
+    for ending in (INDEX, ".safetensors", ".gguf"):
+        found = [name for name in names if name.endswith(ending)]
+        if len(found) == 1:
+            return os.path.join(path, found[0])
+        if found:
+            raise BindError(f"{path}: holds {len(found)} files of weights: name one of {', '.join(found)}")
+    raise BindError(f"{path}: is a directory without a model: it holds no *{INDEX}, no .safetensors and no .gguf file")

@@ -1,0 +1,151 @@
+"""Tensors stored in blocks that are expanded, a cacheful at a time, as a region is read."""
+
+from __future__ import annotations
+
+import math
+import threading
+from typing import Any
+
+import numpy as np
+
+from einturnip.ir.dtypes import DType
+from einturnip.storage.formats.quantized_blocks import BlockEncoding
+from einturnip.storage.io.file_source import STAGING_NBYTES, FileSource, staging
+from einturnip.storage.layout import blocks, c_layout
+from einturnip.storage.types import Array, Extent, Region, Source, region_shape
+
+POINTS = 1 << 14
+"""Numbers expanded at once: with their bytes and the steps between, what stays in the second-level cache."""
+
+_threads = threading.local()
+
+
+class ExpandedSource:
+    """A tensor of another form on disk than in memory; its extents count the bytes it has once expanded.
+
+    ``raw`` holds its blocks: u8[..., blocks of a row, bytes of a block].
+    """
+
+    def __init__(self, raw: FileSource, encoding: BlockEncoding, dtype: DType) -> None:
+        self.name = self.tier = raw.name
+        *outer, count, _ = raw.shape
+        self.shape = (*outer, count * encoding.points)
+        self.dtype = dtype
+        self.stored, self._encoding = raw, encoding
+        self.transferred = encoding.nbytes / encoding.points
+        self._layout = c_layout(self.shape, dtype.itemsize, 0)
+
+    def expanded_to(self, dtype: DType) -> ExpandedSource:
+        """This tensor as another float type, in place of this source."""
+        return ExpandedSource(self.stored, self._encoding, dtype) if dtype.is_float else self
+
+    def extent(self, region: Region) -> Extent:
+        """Where the region's bytes would lie in the expanded tensor."""
+        return self._layout.extent(region)
+
+    def contiguous_nbytes(self, region: Region) -> int:
+        """Length of the contiguous runs of the region, expanded."""
+        return self._layout.extent(region)[1]
+
+    def read(self, region: Region, out: Array) -> int:
+        """Expand the region into ``out``; the result counts the bytes that left the disk."""
+        if any(start == stop for start, stop in region):
+            return 0
+        nbytes = 0
+        for box in blocks(self._blocks(region), 1, STAGING_NBYTES):
+            shape = region_shape(box)
+            raw = staging()[: math.prod(shape)]
+            nbytes += self.stored.read(box, raw.reshape(shape))
+            self._expand(raw.reshape(-1, shape[-1]), box, region, out)
+        return nbytes
+
+    def _expand(self, raw: Array, box: Region, region: Region, out: Array) -> None:
+        """Expand the blocks of ``box`` a cacheful at a time, and keep of each what lies in the region."""
+        expand, points, at = self._encoding.expand, self._encoding.points, 0
+        assert expand is not None
+        for part in blocks(box, 1, POINTS // points * self._encoding.nbytes):
+            *outer, count, _ = region_shape(part)
+            length = math.prod(outer) * count
+            numbers = _scratch()[: length * points].reshape(*outer, count * points)
+            expand(raw[at : at + length], numbers.reshape(-1, points))
+            at += length
+            first = part[-2][0] * points
+            start, stop = max(region[-1][0], first), min(region[-1][1], part[-2][1] * points)
+            kept = (*part[:-2], (start, stop))
+            window = tuple(slice(a - o, b - o) for (a, b), (o, _) in zip(kept, region, strict=True))
+            out[window] = numbers[..., start - first : stop - first]
+
+    def require_unchanged(self) -> None:
+        """See to it that the file is as it was."""
+        self.stored.require_unchanged()
+
+    def release(self, region: Region) -> None:
+        """Let the region's pages leave the page cache."""
+        if all(start < stop for start, stop in region):
+            self.stored.release(self._blocks(region))
+
+    def close(self) -> None:
+        """Close the file."""
+        self.stored.close()
+
+    def _blocks(self, region: Region) -> Region:
+        """The blocks that hold the region, whole."""
+        start, stop = region[-1]
+        points = self._encoding.points
+        return (*region[:-1], (start // points, -(-stop // points)), (0, self._encoding.nbytes))
+
+
+def _scratch() -> Array:
+    scratch: Array | None = getattr(_threads, "scratch", None)
+    if scratch is None:
+        scratch = _threads.scratch = np.empty(POINTS, np.float32)
+    return scratch
+
+
+class PlainSource(FileSource):
+    """A tensor that is stored as it is read, unless it is declared as another float type."""
+
+    def expanded_to(self, dtype: DType) -> Source:
+        """This tensor as another float type, in place of this source."""
+        return CastSource(self, dtype) if dtype.is_float and self.dtype.is_float else self
+
+
+class CastSource:
+    """A stored tensor read as another float type, a cacheful at a time."""
+
+    def __init__(self, stored: FileSource, dtype: DType) -> None:
+        self.name = self.tier = stored.name
+        self.shape, self.dtype = stored.shape, dtype
+        self._stored, self.transferred = stored, float(stored.dtype.itemsize)
+        self._layout = c_layout(self.shape, dtype.itemsize, 0)
+
+    def extent(self, region: Region) -> Extent:
+        """Where the region's bytes would lie in the tensor of the new type."""
+        return self._layout.extent(region)
+
+    def contiguous_nbytes(self, region: Region) -> int:
+        """Length of the contiguous runs of the region, as the new type."""
+        return self._layout.extent(region)[1]
+
+    def read(self, region: Region, out: Array) -> int:
+        """Fill ``out``; the result counts the bytes that left the disk."""
+        nbytes, stored = 0, self._stored.dtype.numpy
+        for box in blocks(region, stored.itemsize, POINTS * 4):
+            shape = region_shape(box)
+            held = _scratch().view(stored)[: math.prod(shape)].reshape(shape)
+            nbytes += self._stored.read(box, held)
+            window: tuple[Any, ...] = tuple(slice(a - o, b - o) for (a, b), (o, _) in zip(box, region, strict=True))
+            out[(*window, ...)] = held
+        return nbytes
+
+    def require_unchanged(self) -> None:
+        """See to it that the file is as it was."""
+        self._stored.require_unchanged()
+
+    def release(self, region: Region) -> None:
+        """Let the region's pages leave the page cache."""
+        self._stored.release(region)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._stored.close()

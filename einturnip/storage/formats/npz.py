@@ -1,0 +1,218 @@
+"""Arrays inside a ``.npz``: stored ones are read in place, compressed ones are first unpacked to a nameless file."""
+
+from __future__ import annotations
+
+import io
+import os
+import struct
+import threading
+import zipfile
+import zlib
+from typing import IO
+
+from einturnip.core.errors import StoreError
+from einturnip.storage.file_versions import overwritten, version
+from einturnip.storage.formats.npy import NpyHeader, read_header
+from einturnip.storage.io.file_source import FileSource
+from einturnip.storage.io.transfer import write_full
+from einturnip.storage.io.unpublished_file import nameless_file, out_of_space
+from einturnip.storage.layout import StridedLayout, c_layout, f_layout
+from einturnip.storage.location import open_file, pick_key
+from einturnip.storage.types import Array, Extent, Region, Source
+
+_CHUNK = 1 << 20
+MAX_DIRECTORY_NBYTES = 2 << 20
+"""Of the list of an archive's members, of which each takes 46 bytes or more there and 650 in memory."""
+
+_LOCAL_HEADER = struct.Struct("<4s5H3I2H")
+
+
+def npy_layout(header: NpyHeader, offset: int) -> StridedLayout:
+    """Where a ``.npy``'s data lie if its first byte stands at ``offset``."""
+    make = f_layout if header.fortran_order else c_layout
+    return make(header.shape, header.dtype.itemsize, offset + header.nbytes)
+
+
+def npz_source(path: str, key: str | None, name: str, fd: int, size: int, directory: str) -> Source:
+    """The array ``key`` of an archive that is open as ``fd`` (owned from now on).
+
+    Raises:
+        StoreError: damaged, truncated, encrypted, or an element type that the language lacks.
+        BindError: no such key.
+    """
+    with _Reader(fd, path) as file, _archive(file, path) as archive:
+        members = {
+            info.filename.removesuffix(".npy"): info for info in archive.infolist() if info.filename.endswith(".npy")
+        }
+        key = pick_key(path, key, list(members), name)
+        info, shown = members[key], f"{path}::{key}"
+        if info.flag_bits & 0x1:
+            raise StoreError(f"{shown}: is encrypted; save the archive again without a password")
+        if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            raise StoreError(
+                f"{shown}: is compressed by a method (number {info.compress_type}) that einturnip does not decode; "
+                "save it again with np.savez_compressed"
+            )
+        with _opened(archive, info, shown) as stream:
+            header = _stream_header(stream, shown)
+    layout = npy_layout(header, 0)
+    needed = layout.offset + layout.nbytes
+    if info.file_size < needed:
+        raise StoreError(f"{shown}: is truncated: needs {needed} bytes, has {info.file_size}; save it again")
+    if info.compress_type != zipfile.ZIP_STORED:
+        if info.file_size > needed:
+            raise StoreError(f"{shown}: holds {info.file_size:,} bytes where its header states {needed:,}: damaged")
+        return CompressedSource(shown, path, fd, info, header, directory)
+    start = _data_offset(fd, info, shown)
+    if start + needed > size:
+        raise StoreError(f"{path}: is truncated: {key} needs {start + needed} bytes, the file has {size}")
+    return FileSource(shown, path, fd, npy_layout(header, start), header.dtype, header.swapped)
+
+
+def npz_keys(path: str) -> tuple[str, ...]:
+    """The names of the arrays in an archive.
+
+    Raises:
+        StoreError: it is damaged.
+    """
+    fd, _ = open_file(path)
+    try:
+        with _Reader(fd, path) as file, _archive(file, path) as archive:
+            return tuple(name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy"))
+    finally:
+        os.close(fd)
+
+
+class _Reader(io.FileIO):
+    """An open file for zipfile, which reads the list of members at once, however long it is."""
+
+    def __init__(self, fd: int, path: str) -> None:
+        super().__init__(os.dup(fd), "rb")
+        self._path = path
+
+    def read(self, size: int | None = -1) -> bytes:
+        if size is not None and size > MAX_DIRECTORY_NBYTES:
+            raise StoreError(
+                f"{self._path}: its list of members takes {size:,} bytes; einturnip reads at most "
+                f"{MAX_DIRECTORY_NBYTES:,}: save the arrays in several files"
+            )
+        return super().read(-1 if size is None else size) or b""
+
+
+def _archive(file: io.FileIO, path: str) -> zipfile.ZipFile:
+    try:
+        return zipfile.ZipFile(file)
+    except (zipfile.BadZipFile, OSError, EOFError, ValueError, NotImplementedError) as error:
+        raise StoreError(f"{path}: is no whole .npz archive ({error}); copy or save it again") from error
+
+
+def _opened(archive: zipfile.ZipFile, info: zipfile.ZipInfo, shown: str) -> IO[bytes]:
+    try:
+        return archive.open(info)
+    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, OSError) as error:
+        raise StoreError(f"{shown}: cannot be unpacked ({error}); save it again with np.savez") from error
+
+
+def _stream_header(stream: IO[bytes], shown: str) -> NpyHeader:
+    seen = bytearray()
+
+    def read(offset: int, nbytes: int) -> bytes:
+        try:
+            while len(seen) < offset + nbytes and (more := stream.read(offset + nbytes - len(seen))):
+                seen.extend(more)
+        except (zipfile.BadZipFile, zlib.error, EOFError, OSError) as error:
+            raise StoreError(f"{shown}: cannot be unpacked ({error}): the archive is damaged") from error
+        return bytes(seen[offset : offset + nbytes])
+
+    return read_header(read, shown)
+
+
+def _data_offset(fd: int, info: zipfile.ZipInfo, shown: str) -> int:
+    """Where a stored member's bytes begin: the local header's own lengths count, not the directory's."""
+    raw = os.pread(fd, _LOCAL_HEADER.size, info.header_offset)
+    if len(raw) < _LOCAL_HEADER.size or raw[:4] != b"PK\x03\x04":
+        raise StoreError(f"{shown}: its place in the archive holds no member: the archive is damaged")
+    *_, name_nbytes, extra_nbytes = _LOCAL_HEADER.unpack(raw)
+    return info.header_offset + _LOCAL_HEADER.size + int(name_nbytes) + int(extra_nbytes)
+
+
+class CompressedSource:
+    """A compressed member, unpacked at the first read (planning costs nothing); offsets are the unpacked ones."""
+
+    def __init__(self, name: str, path: str, fd: int, info: zipfile.ZipInfo, header: NpyHeader, directory: str) -> None:
+        self.name = self.tier = name
+        self.shape, self.dtype = header.shape, header.dtype
+        self._path, self._fd, self._info, self._header, self._directory = path, fd, info, header, directory
+        self._layout = npy_layout(header, 0)
+        self._lock = threading.Lock()
+        self._unpacked: FileSource | None = None
+        self._version = version(fd)
+
+    def extent(self, region: Region) -> Extent:
+        """Where the region's bytes lie in the unpacked array's file."""
+        return self._layout.extent(region)
+
+    def contiguous_nbytes(self, region: Region) -> int:
+        """Length of the contiguous runs of the region."""
+        return self._layout.extent(region)[1]
+
+    def read(self, region: Region, out: Array) -> int:
+        """Fill ``out``; the first call unpacks the whole array."""
+        with self._lock:
+            if self._unpacked is None:
+                self._unpacked = self._unpack()
+        return self._unpacked.read(region, out)
+
+    def require_unchanged(self) -> None:
+        """See to it that the archive is as it was, until its member was unpacked.
+
+        Raises:
+            StoreError: it was overwritten.
+        """
+        if self._unpacked is None and self._fd >= 0 and version(self._fd) != self._version:
+            raise overwritten(self.name)
+
+    def release(self, region: Region) -> None:
+        """Let the region's pages leave the page cache."""
+        if self._unpacked is not None:
+            self._unpacked.release(region)
+
+    def close(self) -> None:
+        """Close the archive, and let the unpacked file vanish."""
+        if self._unpacked is not None:
+            self._unpacked.close()
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def _unpack(self) -> FileSource:
+        """Stream the member, a piece at a time, to a file that has no name."""
+        nbytes = self._layout.offset + self._layout.nbytes
+        target = nameless_file(self._directory, nbytes, f"unpacking {self.name}")
+        buffer = bytearray(_CHUNK)
+        try:
+            at = 0
+            with (
+                _Reader(self._fd, self._path) as file,
+                zipfile.ZipFile(file) as archive,
+                archive.open(self._info) as stream,
+            ):
+                while count := stream.readinto(buffer):  # type: ignore[attr-defined]
+                    if at + count > nbytes:
+                        raise StoreError(f"{self.name}: unpacks to more than the {nbytes:,} bytes of its array")
+                    write_full(target, memoryview(buffer)[:count], at, self._full)
+                    at += count
+            self.require_unchanged()
+            if at < nbytes:
+                raise StoreError(f"{self.name}: is truncated: needs {nbytes} bytes, unpacks to {at}")
+        except (zipfile.BadZipFile, zlib.error, EOFError, OSError) as error:
+            os.close(target)
+            self.require_unchanged()
+            raise StoreError(f"{self.name}: cannot be unpacked ({error}): the archive is damaged") from error
+        except BaseException:
+            os.close(target)
+            raise
+        return FileSource(self.name, self.tier, target, self._layout, self.dtype, self._header.swapped)
+
+    def _full(self, error: OSError) -> StoreError:
+        return out_of_space(error, f"unpacking {self.name}", self._directory, self._layout.nbytes)

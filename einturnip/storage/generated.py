@@ -1,0 +1,206 @@
+"""Tensors that stand in no file: numbers drawn from a seed, a shape without data, an output that is only looked at."""
+
+from __future__ import annotations
+
+import threading
+import zlib
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from einturnip.core.errors import InternalError, StoreError
+from einturnip.ir.dtypes import DType
+from einturnip.storage.layout import StridedLayout, blocks, c_layout
+from einturnip.storage.types import Array, Extent, Region, slices
+
+# Elements worked on at a time, so that what is not the caller's buffer stays small and in the cache.
+_BLOCK = 1 << 15
+
+
+@dataclass(frozen=True)
+class _GeneratedTensor:
+    """What such tensors share: bytes of their own, as though last axis fastest in a file named after the tensor."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: DType
+
+    @property
+    def tier(self) -> str:
+        return self.name
+
+    @cached_property
+    def layout(self) -> StridedLayout:
+        return c_layout(self.shape, self.dtype.itemsize, 0)
+
+    def extent(self, region: Region) -> Extent:
+        return self.layout.extent(region)
+
+    def contiguous_nbytes(self, region: Region) -> int:
+        return self.layout.extent(region)[1]
+
+    def release(self, region: Region) -> None:
+        return None
+
+    def close(self) -> None:
+        return None
+
+
+@dataclass(frozen=True)
+class AbsentSource(_GeneratedTensor):
+    """A tensor of known shape whose numbers are nowhere: enough to plan with, an error to read."""
+
+    def read(self, region: Region, out: Array) -> int:
+        raise StoreError(f"input {self.name} has a shape but no data")
+
+
+@dataclass(frozen=True)
+class RandomSource(_GeneratedTensor):
+    """Numbers that follow from the seed, the name and the position alone, so that any tile can be made at any time.
+
+    Floats and both parts of complex numbers lie in [-1, 1), integers in 0 .. 9.
+    Source: Steele, Lea and Flood, Fast splittable pseudorandom number generators, 2014 (SplitMix64), of the position.
+    """
+
+    seed: int
+    transferred: ClassVar[float] = 0.0
+
+    def read(self, region: Region, out: Array) -> int:
+        """Fill ``out``; no bytes are transferred."""
+        self.layout.check(region)
+        start = zlib.crc32(self.name.encode()) + (self.seed << 32)
+        for block in blocks(region, 1, _BLOCK):
+            bits = _mixed(_positions(block, self.shape), start)
+            out[_within(block, region)] = _numbers(bits, self.dtype)
+        return 0
+
+
+class SummarySink:
+    """A sink that keeps no number, only what a reader wants to know of them: range, NaN, and a checksum.
+
+    The checksum adds a hash of every element with its position, so it does not depend on tiles or their order.
+    """
+
+    transferred: ClassVar[float] = 0.0
+
+    def __init__(self, name: str, shape: tuple[int, ...], dtype: DType) -> None:
+        self._unstored = _GeneratedTensor(name, shape, dtype)
+        self._lock = threading.Lock()
+        self._checksum = 0
+        self.low: float | None = None
+        self.high: float | None = None
+        self.nan = 0
+
+    name = property(lambda self: self._unstored.name)
+    shape = property(lambda self: self._unstored.shape)
+    dtype = property(lambda self: self._unstored.dtype)
+    tier = property(lambda self: self._unstored.tier)
+
+    @property
+    def checksum(self) -> str:
+        """Sixteen hexadecimal digits."""
+        return f"{self._checksum:016x}"
+
+    def extent(self, region: Region) -> Extent:
+        return self._unstored.extent(region)
+
+    def contiguous_nbytes(self, region: Region) -> int:
+        return self._unstored.contiguous_nbytes(region)
+
+    def read(self, region: Region, out: Array) -> int:
+        raise InternalError(f"output {self.name} is not kept and cannot be read back")
+
+    def write(self, region: Region, array: Array) -> int:
+        """Take note of the region; no bytes are transferred."""
+        for block in blocks(region, 1, _BLOCK):
+            part = np.ascontiguousarray(array[_within(block, region)])
+            hashes = _mixed(_positions(block, self.shape) * _ODD + _bits(part), 0)
+            low, high, nan = _range(part)
+            with self._lock:
+                self._checksum = (self._checksum + int(hashes.sum(dtype=np.uint64))) % 2**64
+                self.nan += nan
+                if low is not None and high is not None:
+                    self.low = low if self.low is None else min(self.low, low)
+                    self.high = high if self.high is None else max(self.high, high)
+        return 0
+
+    def release(self, region: Region) -> None:
+        return None
+
+    def commit(self) -> None:
+        return None
+
+    def abort(self) -> None:
+        return None
+
+    def close(self) -> None:
+        return None
+
+
+_ODD = np.uint64(0xD1342543DE82EF95)
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+
+
+def _positions(block: Region, shape: tuple[int, ...]) -> NDArray[np.uint64]:
+    """The flat position, last axis fastest, of every element of a block."""
+    flat: NDArray[np.uint64] = np.zeros((), np.uint64)
+    for (start, stop), n in zip(block, shape, strict=True):
+        outer = np.multiply(flat[..., None], n, dtype=np.uint64)
+        flat = np.add(outer, np.arange(start, stop, dtype=np.uint64))
+    return flat
+
+
+def _within(block: Region, region: Region) -> tuple[slice, ...]:
+    return slices(tuple((a - o, b - o) for (a, b), (o, _) in zip(block, region, strict=True)))
+
+
+def _mixed(values: NDArray[np.uint64], start: int) -> NDArray[np.uint64]:
+    with np.errstate(over="ignore"):
+        z = np.asarray((values + np.uint64(1)) * _GOLDEN + np.uint64(start % 2**64))
+        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return np.asarray(z ^ (z >> np.uint64(31)))
+
+
+def _numbers(bits: NDArray[np.uint64], dtype: DType) -> NDArray[Any]:
+    match dtype.kind:
+        case "b":
+            return (bits >> np.uint64(63)).astype(np.bool_)
+        case "i" | "u":
+            return ((bits >> np.uint64(32)) % np.uint64(10)).astype(dtype.numpy)
+        case "f":
+            return _unit(bits, dtype.itemsize).astype(dtype.numpy)
+        case "c":
+            imag = _unit(_mixed(bits, 1), dtype.itemsize // 2)
+            return (_unit(bits, dtype.itemsize // 2) + 1j * imag).astype(dtype.numpy)
+
+
+def _unit(bits: NDArray[np.uint64], itemsize: int) -> NDArray[np.float64]:
+    """In [-1, 1), on a grid that the float of ``itemsize`` bytes holds exactly (so that none rounds up to 1)."""
+    digits = {2: 8, 4: 24, 8: 53}[itemsize]
+    return (bits >> np.uint64(64 - digits)).astype(np.float64) * 2.0 ** (1 - digits) - 1.0
+
+
+def _bits(part: Array) -> NDArray[np.uint64]:
+    if part.dtype.itemsize == 16:
+        halves = part.reshape(*part.shape, 1).view(np.uint64)
+        return np.asarray(halves[..., 0] + halves[..., 1] * _GOLDEN)
+    return part.view(f"u{part.dtype.itemsize}").astype(np.uint64)
+
+
+def _range(part: Array) -> tuple[float | None, float | None, int]:
+    """Least and greatest number (of complex ones: magnitude), and how many are NaN."""
+    if part.size == 0:
+        return None, None, 0
+    values = np.abs(part) if part.dtype.kind == "c" else part
+    if values.dtype.kind in "biu":
+        return int(values.min()), int(values.max()), 0
+    if values.dtype.kind == "V" or values.dtype.name == "bfloat16":
+        values = values.astype(np.float32)
+    nan = int(np.isnan(values).sum())
+    if nan == values.size:
+        return None, None, nan
+    return float(np.nanmin(values)), float(np.nanmax(values)), nan

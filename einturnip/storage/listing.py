@@ -1,0 +1,61 @@
+"""What a file that holds several arrays says of itself: their keys, and what else stands in its header."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from einturnip.storage import location
+
+
+def keys(path: str) -> tuple[str, ...] | None:
+    """The names of the arrays in a file or a directory; None where it holds one that has no name.
+
+    Raises:
+        BindError: there is no such file. StoreError: it cannot be read.
+    """
+    ending = location.file_format(path, path)
+    if ending == ".npy":
+        return None
+    if ending in (".safetensors", ".gguf"):
+        from einturnip.storage.formats.containers import shards
+
+        return tuple(shards(path).files)
+    if ending == ".zarr":
+        from einturnip.storage.formats.zarr import zarr_keys
+
+        return zarr_keys(path)
+    fd, _ = location.open_file(path)
+    os.close(fd)
+    if ending in location.HDF5:
+        from einturnip.storage.formats.hdf5 import hdf5_keys, library_errors, open_hdf5
+
+        with open_hdf5(path) as file, library_errors(path):
+            return tuple(hdf5_keys(file))
+    from einturnip.storage.formats.npz import npz_keys
+
+    return npz_keys(path)
+
+
+def metadata(path: str) -> dict[str, Any]:
+    """What the header of a ``.gguf`` or ``.safetensors`` file says beside its tensors; nothing for other files.
+
+    Raises:
+        BindError: there is no such file. StoreError: it cannot be read.
+    """
+    if location.file_format(path, path) not in (".safetensors", ".gguf"):
+        return {}
+    from einturnip.storage.formats import gguf
+    from einturnip.storage.formats.containers import read_header, shards
+
+    model = shards(path)
+    if not model.files:
+        return {}
+    file = next(iter(model.files.values()))
+    if not file.lower().endswith(".gguf"):
+        return dict(read_header(file).metadata)
+    fd, size = location.open_file(file)
+    try:
+        return gguf.read_header(file, fd, size, whole=True).metadata
+    finally:
+        os.close(fd)

@@ -1,0 +1,186 @@
+"""A Zarr directory of version 3 with plain chunks, filled beside its place and seen whole or not at all.
+
+Source: the Zarr version 3 core specification (zarr-specs.readthedocs.io), regular grids and the bytes codec.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import itertools
+import json
+import math
+import os
+import secrets
+import shutil
+import threading
+
+from einturnip.core.errors import BindError, StoreError
+from einturnip.core.unfinished_files import create_folder, remove_abandoned, temporary_path
+from einturnip.ir.dtypes import DType
+from einturnip.storage.formats.zarr import MARKS
+from einturnip.storage.io.unpublished_file import out_of_space, preallocate, require_name
+
+CHUNK_NBYTES = 16 << 20
+_AT_FDCWD, _EXCHANGE = -100, 2
+# fmt: off
+_NAMES = {
+    "bool": "bool", "i8": "int8", "i16": "int16", "i32": "int32", "i64": "int64", "u8": "uint8", "u16": "uint16",
+    "u32": "uint32", "u64": "uint64", "f16": "float16", "f32": "float32", "f64": "float64", "c64": "complex64",
+    "c128": "complex128",
+}
+# fmt: on
+
+
+def chunk_shape(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
+    """Chunks of at most 16 MiB: the longest axis is halved until they are."""
+    chunk = [max(n, 1) for n in shape]
+    while math.prod(chunk) * itemsize > CHUNK_NBYTES:
+        axis = chunk.index(max(chunk))
+        chunk[axis] = -(-chunk[axis] // 2)
+    return tuple(chunk)
+
+
+def _metadata(shape: tuple[int, ...], dtype: DType, chunk: tuple[int, ...]) -> dict[str, object]:
+    fill: object = [0.0, 0.0] if dtype.kind == "c" else False if dtype.kind == "b" else 0.0 if dtype.is_float else 0
+    return {
+        "zarr_format": 3,
+        "node_type": "array",
+        "shape": list(shape),
+        "data_type": _NAMES[dtype.name],
+        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": list(chunk)}},
+        "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
+        "fill_value": fill,
+        "codecs": [{"name": "bytes", "configuration": {"endian": "little"}}],
+        "attributes": {},
+    }
+
+
+class ZarrContainer:
+    """A directory that is filled beside its place and put there when the last of its arrays commits."""
+
+    def __init__(self, path: str, tensors: dict[str, tuple[tuple[int, ...], DType]]) -> None:
+        self.path, self.target = path, os.path.realpath(path.rstrip("/"))
+        self.directory = os.path.dirname(self.target)
+        self._check(tensors)
+        remove_abandoned(self.directory)
+        self._waiting, self._lock = set(tensors), threading.Lock()
+        self.fd = -1
+        try:
+            self.fd, self.root = create_folder(self.target)
+            self._group("")
+            for key, (shape, dtype) in tensors.items():
+                self._array(key, shape, dtype)
+        except OSError as error:
+            self.abort()
+            raise self.explain(error) from error
+        except BaseException:
+            self.abort()
+            raise
+
+    def explain(self, error: OSError) -> StoreError:
+        """What to tell of a write that failed."""
+        return out_of_space(error, self.path, self.directory, 0)
+
+    def commit(self, key: str) -> None:
+        """Note that the array is complete; put the directory in its place when all are.
+
+        Raises:
+            StoreError: the disk or the directory refuses; nothing stays behind.
+        """
+        with self._lock:
+            self._waiting.discard(key)
+            if self._waiting or self.fd < 0:
+                return
+            try:
+                for folder, _, names in os.walk(self.root):
+                    for name in [*names, "."]:
+                        _sync(os.path.join(folder, name))
+                self._put_in_place()
+                _sync(self.directory)
+            except OSError as error:
+                self.abort()
+                raise StoreError(
+                    f"{self.path}: the finished directory cannot be put in place: {error.strerror}"
+                ) from error
+            os.close(self.fd)
+            self.fd = -1
+
+    def abort(self) -> None:
+        """Let the directory vanish; twice is allowed, and after a commit nothing happens."""
+        if self.fd >= 0:
+            shutil.rmtree(self.root, ignore_errors=True)
+            os.close(self.fd)
+            self.fd = -1
+
+    def _put_in_place(self) -> None:
+        if not os.path.lexists(self.target):
+            os.rename(self.root, self.target)
+            return
+        rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+        old, new = os.fsencode(self.root), os.fsencode(self.target)
+        if rename is None or rename(_AT_FDCWD, old, _AT_FDCWD, new, _EXCHANGE) != 0:
+            # No exchange on this file system: between two renames the name is missing, not half written. Until the new
+            # directory is there the older one has a name that nobody takes for an abandoned one.
+            aside = os.path.join(self.directory, f".{os.path.basename(self.target)}.replaced-{secrets.token_hex(4)}")
+            os.rename(self.target, aside)
+            try:
+                os.rename(self.root, self.target)
+            except OSError:
+                os.rename(aside, self.target)
+                raise
+            self.root = temporary_path(self.target)
+            os.rename(aside, self.root)
+        shutil.rmtree(self.root, ignore_errors=True)
+
+    def _check(self, tensors: dict[str, tuple[tuple[int, ...], DType]]) -> None:
+        if not os.path.isdir(self.directory):
+            raise BindError(f"{self.path}: there is no directory {self.directory}; create it first")
+        require_name(self.target, self.path)
+        if os.path.lexists(self.target) and not any(os.path.exists(os.path.join(self.target, m)) for m in MARKS):
+            raise BindError(f"{self.path}: exists and is no Zarr directory, so it is not replaced; name another")
+        for key, (_, dtype) in tensors.items():
+            if dtype.name not in _NAMES:
+                raise BindError(f"{self.path}::{key}: Zarr has no {dtype.name}; write to .safetensors, or cast to f32")
+            pieces = key.strip("/").split("/")
+            if any(piece in ("", ".", "..") or piece.startswith("__") for piece in pieces):
+                raise BindError(f"{self.path}::{key}: is no path of names that Zarr allows")
+            inside = [other for other in tensors if other.startswith(key.strip("/") + "/")]
+            if inside:
+                raise BindError(f"{self.path}::{inside[0]}: {key} is an array, so nothing can lie in it")
+
+    def _group(self, key: str) -> None:
+        folder = os.path.join(self.root, key)
+        os.makedirs(folder, exist_ok=True)
+        with open(os.path.join(folder, "zarr.json"), "w", encoding="utf-8") as file:
+            json.dump({"zarr_format": 3, "node_type": "group", "attributes": {}}, file)
+
+    def _array(self, key: str, shape: tuple[int, ...], dtype: DType) -> None:
+        pieces = key.strip("/").split("/")
+        for depth in range(1, len(pieces)):
+            self._group("/".join(pieces[:depth]))
+        folder, chunk = os.path.join(self.root, *pieces), chunk_shape(shape, dtype.itemsize)
+        os.makedirs(folder)
+        with open(os.path.join(folder, "zarr.json"), "w", encoding="utf-8") as file:
+            json.dump(_metadata(shape, dtype, chunk), file)
+        nbytes = math.prod(chunk) * dtype.itemsize
+        for place in itertools.product(*(range(-(-n // c)) for n, c in zip(shape, chunk, strict=True))):
+            name = os.path.join(folder, "c", *map(str, place))
+            os.makedirs(os.path.dirname(name), exist_ok=True)
+            fd = os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            try:
+                preallocate(fd, nbytes, self.path, self.directory)
+            finally:
+                os.close(fd)
+
+
+def _sync(path: str) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.EISDIR):  # directories of some file systems know neither
+            raise
+    finally:
+        os.close(fd)

@@ -1,0 +1,239 @@
+"""A task graph on several devices: which makes each value, and the moves that bring it where it is read.
+
+Values are placed level by level (what waits for nothing is level 0, and so on), the most work first, as many at a time
+as there are devices, each on one of its own, where it has the fewest bytes to fetch; see tiling.device_assignment,
+whose rule this is. Here it goes by the tasks themselves, so that a graph of a million tasks is placed in time linear
+in its reads. All touches of an accumulator, and what finishes it, are on one device: its operands move, not its parts.
+
+A tile that another device reads is moved there once, from its maker, just before it is first read. A stored one is
+moved where the other device has it at hand and that takes less time than its file; else each device loads it itself.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from einturnip.cost.machine import Machine
+from einturnip.taskgraph.types import TaskGraph, TaskKind
+from einturnip.tiling.device_assignment import assigned
+
+Ints = NDArray[np.int64]
+Places = NDArray[np.uint8]
+MOST_DEVICES = 64
+AT_HAND = 32
+"""A stored tile is at hand where it was used so many tasks ago; from there it is moved instead of loaded again."""
+
+
+def on_devices(tasks: TaskGraph, devices: int, machine: Machine) -> TaskGraph:
+    """The graph on so many devices: every value has one, and tasks read what is there."""
+    if devices == 1:
+        return tasks
+    return _MoveInsertion(tasks, assign_values(tasks, devices), devices, machine).run()
+
+
+# --- which device ---
+
+
+class _PlacedGroups(NamedTuple):
+    """What is placed together: all that makes one value. ``of``: by value, -1 for what is loaded or only seen."""
+
+    of: Sequence[int]
+    work: NDArray[np.float64]
+    level: Ints
+    ptr: Ints
+    reads: Ints  # values, each once a group
+
+
+def assign_values(tasks: TaskGraph, devices: int) -> Places:
+    """The device of each value; of what is loaded, the first that reads it."""
+    groups = _groups(tasks)
+    n = len(groups.work)
+    nbytes = tasks.value_nbytes.astype(np.float64)
+    there = np.zeros((tasks.n_values, devices), bool)
+    where, load = np.zeros(n, np.int64), np.zeros(devices)
+    members: list[list[int]] = [[] for _ in range(n)]
+    for v, g in enumerate(groups.of):
+        if g >= 0:
+            members[g].append(v)
+    order = np.lexsort((np.arange(n), -groups.work, groups.level))
+    ends = [0, *(np.flatnonzero(np.diff(groups.level[order])) + 1).tolist(), n]
+    for begin, end in pairwise(ends):
+        for lo in range(begin, end, devices):
+            some = order[lo : min(lo + devices, end)].tolist()
+            reads = [groups.reads[groups.ptr[g] : groups.ptr[g + 1]] for g in some]
+            costs = np.array([nbytes[r] @ ~there[r] for r in reads])
+            work = groups.work[some]
+            found = assigned(costs, work, load)
+            load[found] += work
+            where[some] = found
+            for g, r, d in zip(some, reads, found.tolist(), strict=True):
+                there[r, d] = True
+                there[members[g], d] = True
+    device = np.append(where, 0)[np.array(groups.of, np.int64)]
+    return _with_loads(tasks, device).astype(np.uint8)
+
+
+def _groups(tasks: TaskGraph) -> _PlacedGroups:
+    """Groups in the order in which they are begun; a level is one more than the highest that is read."""
+    of = [-1] * tasks.n_values
+    work, level = array("d"), array("q")
+    reads: list[dict[int, None]] = []
+    kinds, values, seconds = tasks.kind.tolist(), tasks.value.tolist(), tasks.seconds.tolist()
+    for i, read in enumerate(_reads(tasks)):
+        kind, v = kinds[i], values[i]
+        if kind in (TaskKind.LOAD, TaskKind.STORE):
+            continue
+        if of[v] < 0 and kind in (TaskKind.FINISH, TaskKind.JOIN):
+            of[v] = of[read[0]]
+        if of[v] < 0:
+            of[v] = len(work)
+            work.append(0.0)
+            level.append(0)
+            reads.append({})
+        g = of[v]
+        work[g] += seconds[i]
+        for r in read:
+            if of[r] != g:
+                reads[g][r] = None
+                if of[r] >= 0:
+                    level[g] = max(level[g], level[of[r]] + 1)
+    ptr = np.cumsum([0, *map(len, reads)]).astype(np.int64)
+    flat = np.fromiter((v for r in reads for v in r), np.int64, int(ptr[-1]))
+    return _PlacedGroups(of, np.array(work), np.array(level, np.int64), ptr, flat)
+
+
+def _with_loads(tasks: TaskGraph, device: Ints) -> Ints:
+    """Devices of values, with each that is loaded on the first that reads it; a store is no reader of its own."""
+    loaded = np.zeros(tasks.n_values, bool)
+    loaded[tasks.value[tasks.kind == TaskKind.LOAD]] = True
+    users = np.repeat(np.arange(len(tasks)), np.diff(tasks.read_ptr))
+    mine = loaded[tasks.read] & (tasks.kind[users] != TaskKind.STORE)
+    values, first = np.unique(tasks.read[mine], return_index=True)
+    device[values] = device[tasks.value[users[mine][first]]]
+    return device
+
+
+def _reads(tasks: TaskGraph) -> Iterator[list[int]]:
+    flat, ends = tasks.read.tolist(), tasks.read_ptr.tolist()
+    return (flat[a:b] for a, b in pairwise(ends))
+
+
+# --- what moves ---
+
+
+class _MoveInsertion:
+    """The graph's rows once more, with moves between devices among them. Lives inside ``on_devices``."""
+
+    def __init__(self, tasks: TaskGraph, device: Places, devices: int, machine: Machine) -> None:
+        self.tasks, self.devices, self.machine = tasks, devices, machine
+        self.device = device.tolist()
+        self.original = list(range(tasks.n_values))
+        self.copies: dict[tuple[int, int], int] = {}
+        self.load_of = {int(tasks.value[i]): i for i in np.flatnonzero(tasks.kind == TaskKind.LOAD).tolist()}
+        self.used: dict[int, int] = {}  # of what is loaded, the last task that used it where it is
+        # The new graph's tasks: rows of the old one, or what is done besides (kind, old value, copy).
+        self.rows = array("q")
+        self.besides: list[tuple[int, int, int]] = []
+        self.reads = array("i")
+        self.seen = array("i")
+        self.ends = array("q", [0])
+
+    def run(self) -> TaskGraph:
+        """The graph."""
+        t = self.tasks
+        kinds, values, seen = t.kind.tolist(), t.value.tolist(), t.seen.tolist()
+        at = 0
+        for i, read in enumerate(_reads(t)):
+            views, at = seen[at : at + len(read)], at + len(read)
+            kind = kinds[i]
+            here = self.device[read[0] if kind == TaskKind.STORE else values[i]]
+            found = [self._there(v, here, i) for v in read]
+            self._append(i, found, [there if s == v else s for v, s, there in zip(read, views, found, strict=True)])
+        return self._frozen()
+
+    def _there(self, v: int, here: int, i: int) -> int:
+        """The value that is ``v`` on device ``here``; it is brought there where task ``i`` is the first to read it."""
+        if self.device[v] == here:
+            if v in self.load_of:
+                self.used[v] = i
+            return v
+        found = self.copies.get((v, here))
+        if found is None:
+            found = self.copies[v, here] = len(self.original)
+            self.original.append(v)
+            self.device.append(here)
+            moves = v not in self.load_of or self._at_hand(v, i)
+            self.besides.append((TaskKind.MOVE if moves else TaskKind.LOAD, v, found))
+            self._append(-len(self.besides), [v] if moves else [], [v] if moves else [])
+        return found
+
+    def _at_hand(self, v: int, i: int) -> bool:
+        """Whether a stored tile is moved to another device that reads it."""
+        near = v in self.used and i - self.used[v] <= AT_HAND
+        return near and self._move_seconds(v) < float(self.tasks.seconds[self.load_of[v]])
+
+    def _move_seconds(self, v: int) -> float:
+        return self.machine.op_latency + int(self.tasks.value_nbytes[v]) / self.machine.memory_bandwidth
+
+    def _append(self, row: int, reads: Sequence[int], seen: Sequence[int]) -> None:
+        self.rows.append(row)
+        self.reads.extend(reads)
+        self.seen.extend(seen)
+        self.ends.append(len(self.reads))
+
+    def _frozen(self) -> TaskGraph:
+        t = self.tasks
+        rows, originals = np.array(self.rows, np.int64), np.array(self.original, np.int64)
+        kind, old, copy = np.array(self.besides, np.int64).reshape(-1, 3).T
+        moves, loads = kind == TaskKind.MOVE, [self.load_of.get(v, -1) for v in old.tolist()]
+        boxes = [t.box[t.box_ptr[v] : t.box_ptr[v + 1]] for v in old.tolist()]
+        loaded = [t.key[t.key_ptr[k] : t.key_ptr[k + 1]] for k in loads]
+        keys = [box if move else key for box, move, key in zip(boxes, moves, loaded, strict=True)]
+        nothing = np.zeros(len(old), np.int64)
+        besides: dict[str, NDArray[Any]] = {
+            "kind": kind,
+            "node": t.value_node[old],
+            "value": copy,
+            "workspace": nothing,
+            "seconds": np.where(moves, [self._move_seconds(v) for v in old.tolist()], t.seconds[loads]),
+            "flops": nothing,
+        }
+        columns: dict[str, Any] = {}
+        for name, added in besides.items():
+            column = getattr(t, name)
+            columns[name] = np.concatenate([column, added.astype(column.dtype)])[
+                np.where(rows < 0, len(t) - 1 - rows, rows)
+            ]
+        key_ptr, key = _spliced(t.key_ptr, t.key, rows, keys)
+        box_ptr, box = _spliced(t.box_ptr, t.box, np.r_[: t.n_values, -1 - np.arange(len(old))], boxes)
+        return replace(
+            t,
+            **columns,
+            key_ptr=key_ptr,
+            key=key,
+            read_ptr=np.array(self.ends, np.int64),
+            read=np.array(self.reads, np.int32),
+            seen=np.array(self.seen, np.int32),
+            value_kind=t.value_kind[originals],
+            value_node=t.value_node[originals],
+            value_nbytes=t.value_nbytes[originals],
+            box_ptr=box_ptr,
+            box=box,
+            devices=self.devices,
+            device=np.array(self.device, np.uint8),
+            original=originals.astype(np.int32),
+        )
+
+
+def _spliced(ptr: Ints, flat: NDArray[Any], rows: Ints, besides: Sequence[NDArray[Any]]) -> tuple[Ints, Any]:
+    """CSR rows of another table; row -k is the k-th of ``besides``."""
+    parts = [flat[ptr[r] : ptr[r + 1]] if r >= 0 else besides[-r - 1].astype(flat.dtype) for r in rows.tolist()]
+    ends = np.cumsum([0, *map(len, parts)]).astype(np.int64)
+    return ends, np.concatenate(parts) if parts else flat[:0]

@@ -1,0 +1,181 @@
+"""Decomposition and placement -> the tasks of P devices: what each loads, computes, sends, sums up and stores.
+
+A task reads what lies on its own device; only a move reads from another, and brings all that one tile has for a device
+at once. An accumulated tile is summed where its parts are made, cut, and sent to whoever holds each cut whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from einturnip.cost.kernel_time import kernel_seconds
+from einturnip.cost.machine import Machine
+from einturnip.eingraph.types import EinsumNode, InputNode
+from einturnip.ir.region import Region
+from einturnip.tiling.data_flow import NodeCalls
+from einturnip.tiling.device_assignment import DeviceAssignment, sent
+from einturnip.tiling.pieces import points
+from einturnip.tiling.types import Box
+
+Groups = Mapping[tuple[int, ...], NDArray[np.int64]]
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceTask:
+    """One task of one device. ``kind`` is load, kernel, move, aggregate or store; a move comes from ``source``."""
+
+    id: int
+    kind: str
+    node: int
+    key: tuple[int, ...]
+    device: int
+    source: int
+    inputs: tuple[int, ...]
+    nbytes: int
+    flops: float
+    seconds: float
+
+
+def placed_tasks(placement: DeviceAssignment, machine: Machine) -> list[DeviceTask]:
+    """The tasks in an order in which inputs come first."""
+    return _Lowering(placement, machine).run()
+
+
+class _Lowering:
+    """Tasks so far, and which of them bring each atom to each device. Lives inside ``placed_tasks``."""
+
+    def __init__(self, placement: DeviceAssignment, machine: Machine) -> None:
+        self.p = placement
+        self.d = placement.spread.decomposition
+        self.machine = machine
+        self.tasks: list[DeviceTask] = []
+        self.loads: dict[tuple[int, Box, int], int] = {}
+        self.seconds: dict[tuple[int, tuple[int, ...]], float] = {}
+        # The task that brings atom a of node i to device d: at[i][a, d].
+        self.at: dict[int, NDArray[np.int64]] = {}
+
+    def run(self) -> list[DeviceTask]:
+        for i, calls in self.p.spread.calls.items():
+            made = [self._kernel(i, calls, c) for c in range(len(calls.keys))]
+            self._settle(i, calls, made)
+        for number, (_, i) in enumerate(self.d.graph.outputs):
+            self._store(number, i)
+        return self.tasks
+
+    def _add(
+        self,
+        kind: str,
+        node: int,
+        key: Iterable[int],
+        device: int,
+        inputs: Iterable[int],
+        nbytes: float,
+        source: int = -1,
+        flops: float = 0.0,
+        seconds: float = 0.0,
+    ) -> int:
+        rates = {
+            "load": self.machine.read_bandwidth,
+            "store": self.machine.write_bandwidth,
+            "move": self.machine.memory_bandwidth,
+            "aggregate": self.machine.memory_bandwidth,
+        }
+        if not seconds:
+            seconds = self.machine.op_latency + nbytes / rates.get(kind, self.machine.memory_bandwidth)
+        own = tuple(sorted(set(inputs)))
+        task = DeviceTask(len(self.tasks), kind, node, tuple(key), device, source, own, int(nbytes), flops, seconds)
+        self.tasks.append(task)
+        return task.id
+
+    def _kernel(self, i: int, calls: NodeCalls, c: int) -> int:
+        """One call with the loads that it needs."""
+        device, inputs = int(self.p.of[i][c]), []
+        for operand, box in calls.reads[c]:
+            if isinstance(self.d.graph.nodes[operand], InputNode):
+                inputs.append(self._load(operand, box, device))
+        for u in self.p.spread.reads[i]:
+            tensor = self.p.spread.tensors[u]
+            mine = tensor.needs[tensor.readers.index(i)][c]
+            inputs += np.unique(self.at[u][mine, device]).tolist()
+        key = calls.keys[c]
+        box = self.d.output(i).box(key[: len(self.d.output(i).bounds)])
+        nbytes = points(box) * self.d.graph.nodes[i].dtype.itemsize
+        taken = self._seconds(i, key)
+        return self._add("kernel", i, key, device, inputs, nbytes, flops=float(calls.flops[c]), seconds=taken)
+
+    def _seconds(self, i: int, key: tuple[int, ...]) -> float:
+        """Predicted seconds of one call; 0 where it only puts pieces together, which costs a copy."""
+        node = self.d.graph.nodes[i]
+        if not isinstance(node, EinsumNode):
+            return 0.0
+        extents = tuple(hi - lo for lo, hi in self.d.partitionings[i].box(key))
+        known = self.seconds.get((id(node.einsum), extents))
+        if known is None:
+            known = self.seconds[id(node.einsum), extents] = kernel_seconds(node.einsum, extents, self.machine)
+        return known
+
+    def _load(self, i: int, box: Box, device: int) -> int:
+        known = self.loads.get((i, box, device))
+        if known is None:
+            key = (lo for lo, _ in box)
+            nbytes = points(box) * self.d.graph.nodes[i].dtype.itemsize
+            known = self.loads[i, box, device] = self._add("load", i, key, device, (), nbytes)
+        return known
+
+    def _settle(self, i: int, calls: NodeCalls, made: list[int]) -> None:
+        """Sum up what several calls made, and send every atom to where it is read."""
+        tensor, home = self.p.spread.tensors[i], self.p.home[i]
+        parts, wholes = sent(self.p, i, home)
+        at = self.at[i] = np.full(wholes.shape, -1, np.int64)
+        makers: dict[tuple[int, int], list[int]] = {}
+        for task, tile in zip(made, calls.tile.tolist(), strict=True):
+            makers.setdefault((tile, self.tasks[task].device), []).append(task)
+        keys = list(self.d.output(i).each())
+        for (tile, where), atoms in _groups(tensor.tile, home).items():
+            key = keys[tile]
+            inputs = list(makers.get((tile, where), ()))
+            for device in np.flatnonzero(parts[atoms[0]]).tolist():
+                nbytes = tensor.state_nbytes[atoms].sum()
+                inputs.append(self._add("move", i, key, where, makers[tile, device], nbytes, device))
+            if len(inputs) > 1 or self._finished(i):
+                whole = self._add("aggregate", i, key, where, inputs, tensor.nbytes[atoms].sum())
+            else:
+                (whole,) = inputs
+            at[atoms, where] = whole
+            for device in np.flatnonzero(wholes[atoms].any(0)).tolist():
+                some = atoms[wholes[atoms, device]]
+                at[some, device] = self._add("move", i, key, device, [whole], tensor.nbytes[some].sum(), where)
+
+    def _finished(self, i: int) -> bool:
+        """True where what calls accumulate is not yet the result."""
+        node = self.d.graph.nodes[i]
+        if not isinstance(node, EinsumNode) or isinstance(node.einsum, Region):
+            return False
+        e, cut = node.einsum, self.d.partitionings[i].counts
+        summed = any(cut[p] > 1 for p in e.aggregated)
+        return summed and e.aggregation is not None and not e.aggregation.finish_is_identity
+
+    def _store(self, number: int, i: int) -> None:
+        node = self.d.graph.nodes[i]
+        if isinstance(node, InputNode):
+            whole: Box = tuple((0, n) for n in node.shape)
+            nbytes = points(whole) * node.dtype.itemsize
+            self._add("store", i, (), 0, [self._load(i, whole, 0)], nbytes)
+            return
+        tensor, home = self.p.spread.tensors[i], self.p.home[i]
+        keys = list(self.d.output(i).each())
+        for (tile, where), atoms in _groups(tensor.tile, home).items():
+            whole_of = np.unique(self.at[i][atoms, where]).tolist()
+            self._add("store", i, keys[tile], where, whole_of, tensor.nbytes[atoms].sum())
+
+
+def _groups(tile: NDArray[np.int64], home: NDArray[np.int64]) -> Groups:
+    """Atoms by the tile that they are of and the device that holds them."""
+    found: dict[tuple[int, ...], list[int]] = {}
+    for a, pair in enumerate(zip(tile.tolist(), home.tolist(), strict=True)):
+        found.setdefault(pair, []).append(a)
+    return {pair: np.array(atoms, np.int64) for pair, atoms in found.items()}

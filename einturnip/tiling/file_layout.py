@@ -1,0 +1,90 @@
+"""How stored tensors lie in their files, as far as it decides which cuts are good: in what runs boxes are read."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from einturnip.cost.machine import Machine
+from einturnip.cost.transfer_time import load_seconds, store_seconds
+from einturnip.eingraph.types import EinGraph, InputNode
+from einturnip.storage.io.page_eviction import counts_nbytes
+from einturnip.tiling.label_classes import LabelClasses
+
+
+@dataclass(frozen=True, slots=True)
+class FileLayout:
+    """``axes``: slowest first. ``chunks``: extents of the pieces it is stored in, empty where it is one piece;
+    ``decoded``: a chunk is decoded whole, whatever is wanted of it. ``held_nbytes``: what decoding one takes.
+    """
+
+    axes: tuple[int, ...]
+    chunks: tuple[int, ...] = ()
+    decoded: bool = False
+    held_nbytes: int = 0
+
+    def run_nbytes(self, shape: Sequence[int], extents: Sequence[int], itemsize: int) -> int:
+        """Bytes of one contiguous run of a box."""
+        run = itemsize
+        for axis in reversed(self.axes):
+            whole = min(shape[axis], self.chunks[axis]) if self.chunks else shape[axis]
+            run *= max(1, min(extents[axis], whole))
+            if extents[axis] < whole:
+                break
+        return run
+
+    def decoded_nbytes(self, shape: Sequence[int], extents: Sequence[int], itemsize: int) -> int:
+        """Bytes that are decoded for a box that begins where a chunk does; 0 where nothing is."""
+        if not self.decoded:
+            return 0
+        sides = (min(n, -(-max(1, e) // c) * c) for n, e, c in zip(shape, extents, self.chunks, strict=True))
+        return math.prod(sides) * itemsize
+
+    def counts_nbytes(self, shape: Sequence[int], extents: Sequence[int], itemsize: int) -> int:
+        """Bytes that it may take to count which pages of the files tiles of such extents are done with."""
+        pieces = self.chunks or shape
+        part = math.prod(max(1, min(e, p)) for e, p in zip(extents, pieces, strict=True)) * itemsize
+        run = self.run_nbytes(shape, extents, itemsize)
+        return 0 if self.decoded or run == part else counts_nbytes(math.prod(shape) * itemsize, run)
+
+    def cut_again(self, shape: Sequence[int], extents: Sequence[int]) -> int:
+        """How many more parts all tiles of such extents are read in than they are, for chunks that end in them."""
+        if not self.chunks or 0 in shape:
+            return 0
+        sides = [(n, max(1, min(e, n)), max(1, min(c, n))) for n, e, c in zip(shape, extents, self.chunks, strict=True)]
+        parts = math.prod(-(-n // e) + -(-n // c) - -(-n // math.lcm(e, c)) for n, e, c in sides)
+        return parts - math.prod(-(-n // e) for n, e, _ in sides)
+
+    def store_seconds(self, shape: Sequence[int], extents: Sequence[int], itemsize: int, machine: Machine) -> float:
+        """Writing a box that begins where a chunk does."""
+        pieces = self.chunks or shape
+        chunks = math.prod(-(-e // p) for e, p in zip(extents, pieces, strict=True) if p)
+        part = tuple((0, min(e, p)) for e, p in zip(extents, pieces, strict=True))
+        return chunks * store_seconds(pieces, part, itemsize, machine)
+
+    def load_seconds(self, shape: Sequence[int], extents: Sequence[int], itemsize: int, machine: Machine) -> float:
+        """Reading a box that begins where a chunk does."""
+        pieces, order = self.chunks or shape, self.axes
+        read = [min(e, p) for e, p in zip(extents, pieces, strict=True)] if not self.decoded else list(pieces)
+        chunks = math.prod(-(-e // p) for e, p in zip(extents, pieces, strict=True) if p)
+        one = load_seconds([pieces[a] for a in order], tuple((0, read[a]) for a in order), itemsize, machine)
+        return chunks * one
+
+
+def layout_of(layouts: Mapping[int, FileLayout], node: int, rank: int) -> FileLayout:
+    """The layout of a node; rows of one piece where nothing is known of it."""
+    return layouts.get(node) or FileLayout(tuple(range(rank)))
+
+
+def in_chunks(classes: LabelClasses, graph: EinGraph, layouts: Mapping[int, FileLayout]) -> LabelClasses:
+    """Tiles are multiples or parts of inputs' chunks where they can be; of inputs that disagree the largest counts."""
+    chunks = list(classes.chunks)
+    stored = [i for i, layout in layouts.items() if layout.chunks and isinstance(graph.nodes[i], InputNode)]
+    for i in sorted(stored, key=lambda i: -math.prod(graph.nodes[i].shape) * graph.nodes[i].dtype.itemsize):
+        ratios = classes.ratios.get(i, (1,) * len(graph.nodes[i].shape))
+        for c, chunk, ratio in zip(classes.of[i], layouts[i].chunks, ratios, strict=True):
+            step = math.lcm(chunks[c], math.ceil(chunk / ratio))
+            if step < classes.bounds[c]:
+                chunks[c] = step
+    return replace(classes, chunks=tuple(chunks))

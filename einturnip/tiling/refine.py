@@ -1,0 +1,127 @@
+"""Cuts made to measure for a memory: tiles that fill a block evenly, then one class after the other tried otherwise."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from itertools import product
+
+from einturnip.ir.contraction import contraction
+from einturnip.ir.einsum import Einsum
+from einturnip.tiling.equivalence import EquivalenceClass, EquivalenceClasses
+from einturnip.tiling.io_blocking import SHARE_STREAMED
+from einturnip.tiling.search import chunk_divisor
+
+# Sides of a tile at which a matrix product runs at full rate or nearly; of what depth its panels may be.
+SIDES = (1280, 640, 512, 320)
+DEPTHS = (1024, 512, 256, 192, 128, 96, 64)
+# Blocks along one label that are tried, how many more than fill the memory, and shapes of them that are followed up.
+MOST_BLOCKS = 64
+MORE_BLOCKS = 1
+MOST_SHAPES = 4
+# What blocks of accumulators may fill; the rest is panels.
+FILLED = 0.96
+# Tiles are made no thinner than this, unless they were.
+THINNEST = 128
+# Times as many tiles along a class that are tried, beside one more and one less.
+TIMES = (0.5, 0.75, 1.5, 2.0)
+
+Price = Callable[[Sequence[int]], float]
+
+
+def fit_capacity(graph: EquivalenceClasses, tiles: Sequence[int], capacity: int) -> Iterator[tuple[int, ...]]:
+    """``tiles`` changed so that blocks of the largest product's accumulators fill ``capacity`` evenly."""
+    products = [g for g in graph.groups if g.from_files and _is_product(g)]
+    if not products:
+        return
+    group = max(products, key=lambda g: len(g.nodes) * math.prod(g.einsum.bounds))
+    e = group.einsum
+    assert isinstance(e, Einsum)
+    c = contraction(e)
+    assert c is not None
+    fixed = graph.classes.fixed | graph.classes.kept | graph.classes.whole
+    free = [p for p in range(len(e.bounds)) if group.classes[p] not in fixed]
+    m, n, k = (max((p for p in side if p in free), key=e.bounds.__getitem__, default=None) for side in (c.m, c.n, c.k))
+    if m is None or n is None or k is None or group.classes[m] == group.classes[n] or 0 in e.bounds:
+        return
+    own = graph.tiles(group, tiles)
+    others = math.prod(own[p] for p in range(e.n_out) if p not in (m, n))
+    room = capacity * SHARE_STREAMED / (others * c.accumulator.itemsize)
+    for rows, columns in _shapes(e.bounds[m], e.bounds[n], e.bounds[k], room):
+        for depth, high, wide in product(DEPTHS, SIDES, SIDES):
+            changed = list(tiles)
+            for p, blocks, side in ((m, rows, high), (n, columns, wide), (k, 1, depth)):
+                own_class, split = group.classes[p], max(1, math.ceil(e.bounds[p] / blocks / side))
+                step, chunk = graph.classes.steps[own_class], graph.classes.chunks[own_class]
+                changed[own_class] = even_extent(e.bounds[p], blocks * split, step, chunk)
+            yield tuple(changed)
+
+
+def _shapes(m: int, n: int, k: int, room: float) -> list[tuple[int, int]]:
+    """How many blocks along both sides of an m by n product of which one stands in ``room`` points, best first.
+
+    Each block reads a panel of either operand, but for what the one before has left of it, whichever side is walked
+    along first.
+    """
+    found = []
+    for rows in range(1, MOST_BLOCKS + 1):
+        fewest = math.ceil(n / max(1.0, FILLED * room / math.ceil(m / rows)))
+        for columns in range(fewest, min(n, fewest + MORE_BLOCKS) + 1):
+            left = FILLED * room - math.ceil(m / rows) * math.ceil(n / columns)
+            across, down = (columns - 1) * min(left, m * k / rows), (rows - 1) * min(left, n * k / columns)
+            turns = max(across * rows + down, across + down * columns)
+            found.append((m * k * columns + n * k * rows - turns, rows, columns))
+    return list(dict.fromkeys((rows, columns) for _, rows, columns in sorted(found)))[:MOST_SHAPES]
+
+
+def _is_product(group: EquivalenceClass) -> bool:
+    e = group.einsum
+    return isinstance(e, Einsum) and e.plain and contraction(e) is not None
+
+
+def even_extent(bound: int, count: int, step: int = 1, chunk: int = 1) -> int:
+    """The extent of the larger of ``count`` tiles of nearly one size; of 8 or 16 where that is fine enough.
+
+    Of ``chunk`` a multiple or a part, where one is near; else a multiple of ``step``.
+    """
+    tile = -(-bound // max(1, min(count, bound)))
+    if chunk > step:
+        if tile < chunk:
+            return chunk_divisor(chunk, tile, step) or even_extent(bound, count, step)
+        return min(bound, -(-tile // chunk) * chunk)
+    if tile >= 64 and tile < bound:
+        whole = 16 if tile >= 1024 else 8
+        tile = -(-tile // whole) * whole
+    return min(bound, -(-tile // step) * step) or 1
+
+
+def improved(
+    graph: EquivalenceClasses, tiles: Sequence[int], price: Price, classes: Sequence[int], evaluations: int
+) -> tuple[int, ...]:
+    """The tiles after steps along one class at a time, each to a lower price, until there is none."""
+    best, least = tuple(tiles), price(tiles)
+    bounds, steps, chunks = graph.classes.bounds, graph.classes.steps, graph.classes.chunks
+    improving = True
+    while improving and evaluations > 0:
+        improving = False
+        for c in classes:
+            count = -(-bounds[c] // best[c])
+            counts = {count - 1, count + 1, *(round(count * t) for t in TIMES)}
+            sizes = {even_extent(bounds[c], n, steps[c], chunks[c]) for n in counts if 1 <= n <= bounds[c]} - {best[c]}
+            for size in sorted(n for n in sizes if n >= min(THINNEST, best[c])):
+                changed = (*best[:c], size, *best[c + 1 :])
+                evaluations -= 1
+                found = price(changed)
+                if found < least:
+                    best, least, improving = changed, found, True
+    return best
+
+
+def blocked_classes(graph: EquivalenceClasses) -> list[int]:
+    """The classes of products that read files, but those that the program fixes: those of the largest first."""
+    fixed = graph.classes.fixed | graph.classes.kept | graph.classes.whole
+    groups = sorted(
+        (g for g in graph.groups if g.from_files and _is_product(g)),
+        key=lambda g: -len(g.nodes) * math.prod(g.einsum.bounds),
+    )
+    return list(dict.fromkeys(c for g in groups for c in g.classes if c not in fixed))

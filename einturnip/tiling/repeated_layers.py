@@ -1,0 +1,213 @@
+"""Layers that repeat are solved once: a run of alike segments as one term between what goes in and what comes out.
+
+Of one segment everything is eliminated but the tensors that pass from one segment to the next (and those that all of
+them read). That leaves a matrix: what the segment costs, given how its tensors come in and go out. A run of n segments
+costs the n-th power of it where products are sums and sums are minima, found by repeated squaring.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cache, cached_property
+from itertools import islice, pairwise
+
+import numpy as np
+
+from einturnip.tiling.cost_terms import CostTerms
+from einturnip.tiling.elimination import (
+    AT_ONCE,
+    LARGEST_TABLE,
+    CostFactor,
+    Elimination,
+    MinSumProblem,
+    Table,
+    VariableView,
+)
+from einturnip.tiling.repeats import RepeatedRun
+
+# Steps of one product of matrices.
+MOST_STEPS = 1 << 26
+
+
+@dataclass
+class FoldedLayers:
+    """All segments of a run as one term, or all but the first.
+
+    ``table``: the cost of one segment by how the outer tensors, those handed in and those handed on are cut, the last
+    by way; ``step`` is the same with the last by what readers see of the way, and each of the three as one axis.
+    ``shapes``: how many cuts there are of the three. What is handed to the first segment may be cut in other ways than
+    what it hands on, so those handed in are more, first the latter; ``entry`` tells where the former are among them.
+    """
+
+    run: RepeatedRun
+    times: int
+    work: Elimination
+    table: Table
+    step: Table
+    shapes: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
+    entry: list[Table]
+    seen: list[Table]
+    first: int
+    scope: tuple[VariableView, ...] = ()
+
+    @property
+    def start(self) -> int:
+        """The first node of the term."""
+        return self.run.stop - self.times * self.run.period
+
+    def enter(self, problem: MinSumProblem, at: dict[int, VariableView]) -> None:
+        """Add the term to a problem: what the last segment hands on becomes variables."""
+        run = self.run
+        scope = [at[u] for u in run.outer]
+        for q, rows in zip(run.handed, self.entry, strict=True):
+            view = at[self.start - run.period + q]
+            scope.append(problem.view(view.variable, rows[problem.views[view.number]]))
+        for q, n in zip(run.handed, self.shapes[2], strict=True):
+            view = problem.view(problem.variable(np.zeros(n)), np.arange(n))
+            at[run.stop - run.period + q] = view
+            scope.append(view)
+        self.scope = tuple(scope)
+        table = _product(self.step, self._rest)
+        problem.factors.append(CostFactor(self.scope, table.reshape([n for shape in self.shapes for n in shape])))
+
+    @cached_property
+    def _rest(self) -> Table:
+        """The cost of all segments but the first."""
+        return min_plus_power(self._inner, self.times - 1)
+
+    @property
+    def _inner(self) -> Table:
+        """``step`` of a segment to which another one hands its tensors."""
+        outer, into, out = self.shapes
+        some = (slice(None), *(slice(n) for n in out), slice(None))
+        return self.step.reshape(-1, *into, math.prod(out))[some].reshape(-1, math.prod(out), math.prod(out))
+
+    def rows(self, problem: MinSumProblem, chosen: list[int]) -> list[int]:
+        """The row of its way for every node of the segments, where the problem's variables have these values."""
+        values = iter([int(problem.views[view.number][chosen[view.variable]]) for view in self.scope])
+        outer, come, gone = (list(islice(values, len(shape))) for shape in self.shapes)
+        e, start, stop = (
+            int(np.ravel_multi_index(x, shape)) if shape else 0
+            for x, shape in zip((outer, come, gone), self.shapes, strict=True)
+        )
+        inner = self._inner[e]
+        way = cheapest_path(inner, int(np.argmin(self.step[e, start] + self._rest[e, :, stop])), stop, self.times - 1)
+        solved: dict[tuple[tuple[int, ...], ...], list[int]] = {}
+        found = []
+        for key in pairwise([tuple(come), *(self._cuts(state) for state in way)]):
+            if key not in solved:
+                solved[key] = self._segment(tuple(outer), *key)
+            found += solved[key]
+        return found
+
+    def _cuts(self, state: int) -> tuple[int, ...]:
+        """How each tensor is cut that is handed on."""
+        return tuple(int(i) for i in np.unravel_index(state, self.shapes[2])) if self.shapes[2] else ()
+
+    def _segment(self, outer: tuple[int, ...], come: tuple[int, ...], gone: tuple[int, ...]) -> list[int]:
+        """The rows of one segment's nodes, given how what comes in and what goes out is seen."""
+        costs = self.table[(*outer, *come)]
+        for axis, (of, row) in enumerate(zip(self.seen, gone, strict=True)):
+            other = (of != row).reshape([-1 if a == axis else 1 for a in range(costs.ndim)])
+            costs = np.where(other, np.inf, costs)
+        best = np.unravel_index(int(np.argmin(costs)), costs.shape)
+        kept = dict(enumerate(outer + come))
+        kept |= {self.first + q: int(row) for q, row in zip(self.run.handed, best, strict=True)}
+        return self.work.chosen(kept)[self.first :]
+
+
+def fold_layers(terms: CostTerms, run: RepeatedRun) -> FoldedLayers | None:
+    """A run's segments as one term; None where that takes too large a table."""
+    problem = MinSumProblem(memory=terms.memory)
+    at: dict[int, VariableView] = {}
+    times, entries = run.times, _entries(terms, run)
+    if entries is None:  # the first segment stands apart
+        times, own = run.times - 1, [terms.kinds[run.start + q] for q in run.handed]
+        entries = [terms.together(kind, kind) for kind in own]
+    if times < 2:
+        return None
+    into = {run.start + q: kind for q, (kind, _) in zip(run.handed, entries, strict=True)}
+    for u in (*run.outer, *into):
+        rows = len(terms.every[into.get(u, terms.kinds[u])].made.counts)
+        at[u] = problem.view(problem.variable(np.zeros(rows)), np.arange(rows))
+    n_before, n_outer = len(at), len(run.outer)
+    entry = [rows for _, rows in entries]
+    second = run.start + run.period
+    for v in range(second, second + run.period):
+        terms.enter(problem, v, at, into)
+    sizes = [len(u) for u in problem.unary[:n_before]]
+    seen = [terms.ways(second + q).made.of for q in run.handed]
+    shapes = tuple(sizes[:n_outer]), tuple(sizes[n_outer:]), tuple(int(of.max()) + 1 for of in seen)
+    e, n, m = (math.prod(shape) for shape in shapes)
+    if e * n * m > LARGEST_TABLE or e * n * m * m > MOST_STEPS:
+        return None
+    keep = [*range(n_before), *(n_before + q for q in run.handed)]
+    work = Elimination(problem)
+    table = work.left(keep) if work.run(frozenset(keep)) else None
+    if table is None:
+        return None
+    step = table
+    for axis, of in enumerate(seen, n_before):
+        step = np.stack([step.compress(of == row, axis).min(axis) for row in range(int(of.max()) + 1)], axis)
+    return FoldedLayers(run, times, work, table, step.reshape(e, n, m), shapes, entry, seen, n_before)
+
+
+def _entries(terms: CostTerms, run: RepeatedRun) -> list[tuple[int, Table]] | None:
+    """For each tensor handed on: a kind that is made in its ways and in those of what stands for it before the run.
+
+    And where the latter are among them. None where nothing of its shape does.
+    """
+    found = []
+    for q in run.handed:
+        u = run.start - run.period + q
+        if u < 0 or u in run.outer:
+            return None
+        kind, rows = terms.together(terms.kinds[run.start + q], terms.kinds[u])
+        if kind < 0:
+            return None
+        found.append((kind, rows))
+    return found
+
+
+def min_plus_power(step: Table, times: int) -> Table:
+    """The cheapest ways of so many steps from each state to each: of step[e] for each e."""
+    result = None
+    while times:
+        if times & 1:
+            result = step if result is None else _product(result, step)
+        times >>= 1
+        if times:
+            step = _product(step, step)
+    assert result is not None
+    return result
+
+
+def _product(a: Table, b: Table) -> Table:
+    """Matrix products of minima of sums."""
+    out = np.empty_like(a)
+    rows = max(1, AT_ONCE // (a.shape[1] * a.shape[2]))
+    for e in range(len(a)):
+        for lo in range(0, a.shape[1], rows):
+            out[e, lo : lo + rows] = (a[e, lo : lo + rows, :, None] + b[e, None]).min(1)
+    return out
+
+
+def cheapest_path(step: Table, start: int, stop: int, times: int) -> list[int]:
+    """The states of a cheapest way of so many steps from one state to another, both included."""
+    costs = {1: step}
+
+    def cost(n: int) -> Table:
+        if n not in costs:
+            costs[n] = _product(cost(n // 2)[None], cost(n - n // 2)[None])[0]
+        return costs[n]
+
+    @cache
+    def way(start: int, stop: int, n: int) -> tuple[int, ...]:
+        if n == 1:
+            return (stop,)
+        half = n // 2
+        middle = int(np.argmin(cost(half)[start] + cost(n - half)[:, stop]))
+        return way(start, middle, half) + way(middle, stop, n - half)
+
+    return [start, *way(start, stop, times)]

@@ -1,0 +1,278 @@
+"""Ever finer cuts: the largest working set is halved along the class whose cut moves the fewest bytes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
+
+from einturnip.cost.machine import Machine
+from einturnip.cost.transfer_time import run_seconds
+from einturnip.cost.working_set import COPY_COST, copies_tiles, operand_nbytes, overlap, state_nbytes
+from einturnip.eingraph.types import InputNode
+from einturnip.ir.contraction import contraction
+from einturnip.ir.einsum import Einsum
+from einturnip.ir.region import Space
+from einturnip.tiling.equivalence import EquivalenceClass, EquivalenceClasses
+from einturnip.tiling.file_layout import FileLayout, layout_of
+
+# Halving a class counts as effective if it saves this part of what the best halving saves.
+EFFECTIVE = 0.5
+# A part of a chunk serves in place of an extent that is at most so many times larger or smaller.
+NEARLY = 1.3
+# Panels of a contraction are not made thinner than this: below, the matrix product loses its rate.
+THINNEST = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Tiling:
+    """One step from whole tensors to single points: the tiles, what a kernel holds, how many kernels there are."""
+
+    tiles: tuple[int, ...]
+    working_set: int
+    kernel_calls: int
+
+
+def successive_tilings(
+    graph: EquivalenceClasses, machine: Machine, layouts: Mapping[int, FileLayout], most_calls: int
+) -> Iterator[Tiling]:
+    """Ever finer cuts, coarsest first: each halves the worst node's cheapest class.
+
+    The way does not depend on a budget, so what fits a budget fits every larger one. It ends at ``most_calls``.
+    """
+    search = _Search(graph, machine, layouts)
+    yield search.cut()
+    while (cheapest := search.next_class()) is not None:
+        search.halve(cheapest)
+        if search.calls > most_calls:
+            return
+        yield search.cut()
+
+
+def thinner(graph: EquivalenceClasses, cut: Tiling) -> Iterator[Tiling]:
+    """The cut with the aggregated labels of contractions in ever thinner panels, which leave room for larger blocks."""
+    summed = {g.classes[p] for g in graph.groups if _is_product(g.einsum) for p in g.einsum.aggregated}
+    tiles = list(cut.tiles)
+    while True:
+        wide = [c for c in summed - graph.classes.fixed - graph.classes.kept if tiles[c] > THINNEST]
+        if not wide:
+            return
+        for c in wide:
+            tiles[c] = halve_extent(tiles[c], graph.classes.steps[c], graph.classes.chunks[c])
+        held = max(graph.held_nbytes(g, tiles) for g in graph.groups)
+        yield Tiling(tuple(tiles), held, kernel_calls(graph, tiles))
+
+
+def _is_product(e: Space) -> bool:
+    return isinstance(e, Einsum) and contraction(e) is not None
+
+
+def kernel_calls(graph: EquivalenceClasses, tiles: Sequence[int]) -> int:
+    """Number of tile kernels."""
+    return sum(n for _, n in calls_of(graph, tiles))
+
+
+def calls_of(graph: EquivalenceClasses, tiles: Sequence[int]) -> Iterator[tuple[EquivalenceClass, int]]:
+    """Each group with the number of tile kernels of all its nodes."""
+    return ((g, len(g.nodes) * _calls(graph, g, tiles)) for g in graph.groups)
+
+
+def _calls(graph: EquivalenceClasses, group: EquivalenceClass, tiles: Sequence[int]) -> int:
+    return math.prod(-(-b // t) for b, t in zip(group.einsum.bounds, graph.tiles(group, tiles), strict=True))
+
+
+def halve_extent(extent: int, step: int = 1, chunk: int = 1) -> int:
+    """Half the extent, rounded up: to a multiple of ``chunk`` or a part of it, else of ``step``; of 16 if it can."""
+    half = -(-extent // 2)
+    for unit in (math.lcm(16, chunk), chunk):
+        whole = -(-half // unit) * unit
+        if (half >= 4 * unit or unit == chunk) and whole < extent:
+            return whole
+    if part := chunk_divisor(chunk, half, step):
+        return part
+    return halve_extent(extent, step, step) if step < chunk else half if half < 64 else -(-half // 16) * 16
+
+
+def chunk_divisor(chunk: int, extent: int, step: int = 1) -> int | None:
+    """What is near an extent smaller than ``chunk``, divides that and is a multiple of ``step``; None if nothing is.
+
+    Such tiles never lie across two chunks.
+    """
+    counts = range(math.ceil(chunk / (NEARLY * extent)), int(NEARLY * chunk / extent) + 1) if extent < chunk else ()
+    found = [chunk // n for n in counts if chunk % (n * step) == 0]
+    return min(found, key=lambda part: abs(part - extent), default=None)
+
+
+class _Search:
+    """The cut so far, with what each group holds and calls. Lives inside ``successive_tilings``."""
+
+    def __init__(self, graph: EquivalenceClasses, machine: Machine, layouts: Mapping[int, FileLayout]) -> None:
+        self.graph = graph
+        self.machine = machine
+        self.steps, self.chunks = graph.classes.steps, graph.classes.chunks
+        self.fixed = graph.classes.fixed | graph.classes.kept
+        self.whole = graph.classes.whole
+        self.tiles = list(graph.classes.coarsest)
+        self.members: dict[int, list[int]] = {}
+        for n, group in enumerate(graph.groups):
+            for c in group.relevant:
+                self.members.setdefault(c, []).append(n)
+        self.held = [graph.held_nbytes(g, self.tiles) for g in graph.groups]
+        self.worst = [(-h, n) for n, h in enumerate(self.held)]
+        heapify(self.worst)
+        self.group_calls = [len(g.nodes) * _calls(graph, g, self.tiles) for g in graph.groups]
+        self.calls = sum(self.group_calls)
+        self.stored = _stored(graph, layouts)
+
+    def cut(self) -> Tiling:
+        """Where the search stands."""
+        while self.worst and -self.worst[0][0] != self.held[self.worst[0][1]]:
+            heappop(self.worst)
+        return Tiling(tuple(self.tiles), -self.worst[0][0] if self.worst else 0, self.calls)
+
+    def halve(self, c: int) -> None:
+        """Halve the tiles of class ``c``."""
+        self.tiles[c] = self._halved(c)
+        for n in self.members[c]:
+            group = self.graph.groups[n]
+            self.held[n] = self.graph.held_nbytes(group, self.tiles)
+            heappush(self.worst, (-self.held[n], n))
+            calls = len(group.nodes) * _calls(self.graph, group, self.tiles)
+            self.calls += calls - self.group_calls[n]
+            self.group_calls[n] = calls
+
+    def _halved(self, c: int) -> int:
+        return halve_extent(self.tiles[c], self.steps[c], self.chunks[c])
+
+    def next_class(self) -> int | None:
+        """The class to halve: of those that shrink the largest working set well, the cheapest; None: none is left.
+
+        A tile that the program fixes is cut when nothing else can be.
+        """
+        for fixed in (False, True) if self.fixed else (False,):
+            aside = []
+            found = None
+            while self.worst and found is None:
+                entry = heappop(self.worst)
+                if -entry[0] == self.held[entry[1]]:
+                    aside.append(entry)
+                    found = self._cheapest(entry[1], fixed)
+            for entry in aside:
+                heappush(self.worst, entry)
+            if found is not None:
+                return found
+        return None
+
+    def _cheapest(self, n: int, fixed: bool) -> int | None:
+        saved: dict[int, int] = {}
+        group, tiles = self.graph.groups[n], self.tiles
+        for c in group.relevant:
+            if tiles[c] > 1 and c not in self.whole and (c in self.fixed) == fixed:
+                before = tiles[c]
+                tiles[c] = self._halved(c)
+                saved[c] = self.held[n] - self.graph.held_nbytes(group, tiles)
+                tiles[c] = before
+        if not saved:
+            return None
+        best = max(saved.values())
+        choices = [c for c, s in saved.items() if s >= min(best, EFFECTIVE * best)]
+        return min(choices, key=lambda c: (self._cost(c), -tiles[c], c))
+
+    def _cost(self, cut: int) -> float:
+        """Bytes that halving class ``cut`` adds to what kernels touch, and the price of shorter runs in files."""
+        tiles, bounds = self.tiles, self.graph.classes.bounds
+        total = 0.0
+        for stored in self.stored.get(cut, ()):
+            total += self._run_cost(stored, cut)
+        for n in self.members[cut]:
+            group = self.graph.groups[n]
+            e, own = group.einsum, group.classes
+            added = 0.0
+            for s, reads in enumerate(group.reads):
+                lacking = set(own) - {own[p] for p in reads}
+                if cut in lacking:
+                    times = math.prod(-(-bounds[c] // tiles[c]) for c in lacking)
+                    added += operand_nbytes(e, s, e.bounds) * times
+            aggregated = {own[p] for p in e.aggregated}
+            if cut in aggregated:
+                added += state_nbytes(e, e.bounds) * math.prod(-(-bounds[c] // tiles[c]) for c in aggregated)
+                added += self._waiting_nbytes(group, aggregated)
+            added += self._halo_nbytes(group, cut)
+            total += added * len(group.nodes)
+        return total
+
+    def _waiting_nbytes(self, group: EquivalenceClass, aggregated: set[int]) -> float:
+        """Bytes that workers could have gone through who wait for the only accumulators there are.
+
+        Products wait for nobody: BLAS divides one among workers.
+        """
+        e, kept = group.einsum, set(group.classes) - aggregated
+        if _is_product(e):
+            return 0.0
+        accumulators = math.prod(-(-self.graph.classes.bounds[c] // self.tiles[c]) for c in kept)
+        idle = max(0.0, 1 - accumulators / max(1, self.machine.workers))
+        return idle * sum(operand_nbytes(e, s, e.bounds) for s in range(len(group.reads)))
+
+    def _halo_nbytes(self, group: EquivalenceClass, cut: int) -> float:
+        """Bytes of parts that overlap, of operands that are indexed beyond labels: read again or, cheaper, copied."""
+        total = 0.0
+        for s in group.shifted:
+            if not any(group.classes[p] == cut for p in group.reads[s.slot]):
+                continue
+            e, before = group.einsum, self.tiles[cut]
+            times = []
+            for tile in (before, self._halved(cut)):
+                self.tiles[cut] = tile
+                own = self.graph.tiles(group, self.tiles)
+                parts = overlap(e, s.slot, own)
+                copied = s.kind is not InputNode or copies_tiles(e, s.slots, own)
+                times.append(COPY_COST * parts if copied else parts - 1)
+            self.tiles[cut] = before
+            total += max(0.0, times[1] - times[0]) * operand_nbytes(e, s.slot, e.bounds)
+        return total
+
+    def _run_cost(self, stored: _StoredTensor, cut: int) -> float:
+        """Bytes that could have been read in the time that halving ``cut`` adds: shorter runs, chunks decoded again."""
+        tiles, machine = self.tiles, self.machine
+        nbytes = math.prod(stored.shape) * stored.itemsize
+
+        def cost() -> float:
+            extents = [min(tiles[c], n) for c, n in zip(stored.classes, stored.shape, strict=True)]
+            read = stored.layout.decoded_nbytes(stored.shape, extents, stored.itemsize)
+            again = read / (math.prod(extents) * stored.itemsize)
+            run = stored.layout.run_nbytes(stored.shape, extents, stored.itemsize)
+            beside = nbytes / run * run_seconds(run, machine)
+            beside += stored.layout.cut_again(stored.shape, extents) * machine.op_latency
+            return nbytes * again + beside * machine.read_bandwidth
+
+        whole = cost()
+        before = tiles[cut]
+        tiles[cut] = self._halved(cut)
+        shorter = cost()
+        tiles[cut] = before
+        return shorter - whole
+
+
+@dataclass(frozen=True, slots=True)
+class _StoredTensor:
+    """A tensor in a file, and the class of each of its axes."""
+
+    shape: tuple[int, ...]
+    itemsize: int
+    classes: tuple[int, ...]
+    layout: FileLayout
+
+
+def _stored(graph: EquivalenceClasses, layouts: Mapping[int, FileLayout]) -> dict[int, list[_StoredTensor]]:
+    """By class, the tensors in files."""
+    found: dict[int, list[_StoredTensor]] = {}
+    outputs = {node for _, node in graph.graph.outputs}
+    for i, node in enumerate(graph.graph.nodes):
+        shape: tuple[int, ...] = node.shape
+        if (isinstance(node, InputNode) or i in outputs) and 0 not in shape:
+            own = graph.classes.of[i][: len(shape)]
+            entry = _StoredTensor(shape, node.dtype.itemsize, own, layout_of(layouts, i, len(shape)))
+            for c in set(own):
+                found.setdefault(c, []).append(entry)
+    return found

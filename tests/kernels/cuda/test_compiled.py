@@ -1,0 +1,148 @@
+"""Generated CUDA compiles for the architectures that are promised, with no GPU and no driver; what it then takes."""
+
+from __future__ import annotations
+
+import re
+import struct
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from einturnip.ir.dtypes import F32
+from einturnip.ir.einsum import Einsum
+from einturnip.ir.scalar import OperandRef, ScalarCall
+from einturnip.kernels.cuda import cache, nvrtc
+from einturnip.kernels.cuda.generate import generate
+from einturnip.kernels.cuda.types import CudaKernel
+
+from . import corpus
+
+ARCHITECTURES = ("sm_75", "sm_80", "sm_90")
+_AT_ONCE = 64  # kernels of one compilation: a header's cost is shared, and a fault names its kernels
+_SAMPLE = 60  # of so many kernels one, in the gate, for each architecture another
+
+
+def _missing() -> str:
+    try:
+        nvrtc.nvrtc()
+    except nvrtc.NvrtcMissing as error:
+        return str(error)
+    return ""
+
+
+pytestmark = pytest.mark.skipif(bool(_missing()), reason=_missing())
+
+
+def registers(cubin: bytes) -> dict[str, int]:
+    """Registers of a thread by kernel: attribute REGCOUNT of section ``.nv.info``, by symbol."""
+    offset, (size, count, names) = struct.unpack_from("<Q", cubin, 40)[0], struct.unpack_from("<HHH", cubin, 58)
+    headers = [struct.unpack_from("<IIQQQQIIQQ", cubin, offset + n * size) for n in range(count)]
+
+    def text(start: int) -> str:
+        return cubin[start : cubin.index(b"\0", start)].decode()
+
+    sections = {text(headers[names][4] + h[0]): h for h in headers}
+    symbols, strings = sections[".symtab"], headers[sections[".symtab"][6]]
+    at, end = sections[".nv.info"][4], sections[".nv.info"][4] + sections[".nv.info"][5]
+    found = {}
+    while at < end:
+        form, attribute, nbytes = struct.unpack_from("<BBH", cubin, at)
+        if (form, attribute) == (4, 0x2F):
+            symbol, used = struct.unpack_from("<II", cubin, at + 4)
+            found[text(strings[4] + struct.unpack_from("<I", cubin, symbols[4] + symbol * symbols[9])[0])] = used
+        at += 4 + (nbytes if form == 4 else 0)
+    return found
+
+
+def compile_all(kernels: list[CudaKernel], arch: str) -> dict[str, int]:
+    """Every kernel, many at a time; gives their registers."""
+    batches = [kernels[n : n + _AT_ONCE] for n in range(0, len(kernels), _AT_ONCE)]
+    found: dict[str, int] = {}
+    with ThreadPoolExecutor(2) as pool:
+        sources = ["\n".join(k.source for k in batch) for batch in batches]
+        for batch, cubin in zip(batches, pool.map(lambda s: nvrtc.nvrtc().compile(s, arch), sources), strict=True):
+            told = registers(cubin)
+            found |= {entry: told[entry] for k in batch for entry in k.entries}
+    return found
+
+
+@pytest.fixture(scope="module")
+def kernels() -> list[CudaKernel]:
+    _, made = corpus.sources(0)
+    assert len(made) > 2500
+    return [made[name] for name in sorted(made)]
+
+
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_a_sample_of_the_corpus_compiles(arch: str, kernels: list[CudaKernel]) -> None:
+    first = ARCHITECTURES.index(arch) * _SAMPLE // len(ARCHITECTURES)
+    sample = kernels[first::_SAMPLE]
+    regions = [k for k in kernels if len(k.source) > 12000][first :: 2 * _SAMPLE]
+    used = compile_all([*dict.fromkeys([*sample, *regions])], arch)
+    assert min(used.values()) > 0 and max(used.values()) < 255  # of 255 some would have been spilled
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_the_whole_corpus_compiles(arch: str) -> None:
+    counts, made = corpus.sources(50)
+    found = compile_all(list(made.values()), arch)
+    print(f"{arch}: {len(made)} sources of {counts}, {len(found)} kernels")
+    print(f"registers: most {max(found.values())}, median {sorted(found.values())[len(found) // 2]}")
+
+
+def _sum() -> CudaKernel:
+    return generate(
+        Einsum(
+            ("i",),
+            (4,),
+            1,
+            ((0,), (0,)),
+            (F32, F32),
+            ScalarCall("add", (OperandRef(0, F32), OperandRef(1, F32)), F32),
+            None,
+        ),
+        "whole",
+    )
+
+
+def test_a_wrong_source_shows_the_compilers_words() -> None:
+    with pytest.raises(nvrtc.CompileError, match="nowhere"):
+        nvrtc.nvrtc().compile("__global__ void f() { nowhere(); }", "sm_80")
+    with pytest.raises(nvrtc.CompileError, match="sm_1"):
+        nvrtc.nvrtc().compile("__global__ void f() {}", "sm_1")
+
+
+def test_ptx_too() -> None:
+    assert b".visible .entry" in nvrtc.nvrtc().compile(_sum().source, "compute_80")
+
+
+def test_the_cache_keeps_what_was_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    source = _sum().source
+    first = cache.compiled(source, "sm_80")
+    monkeypatch.setattr(nvrtc.Nvrtc, "compile", lambda *a: b"\x7fELF another")
+    assert cache.compiled(source, "sm_80") == first
+    (file,) = (tmp_path / "einturnip/cuda").iterdir()
+    file.write_bytes(b"half of it")
+    assert cache.compiled(source, "sm_80") == b"\x7fELF another" != cache.compiled(source + "\n", "sm_90") + b"x"
+    small = replace(cache.CUBINS, max_files=1)
+    monkeypatch.setattr(cache, "CUBINS", small)
+    cache.compiled(source + "\n\n", "sm_90")
+    small.prune()
+    assert len(list((tmp_path / "einturnip/cuda").iterdir())) == 1
+
+
+def test_no_library_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nvrtc, "_candidates", lambda: iter(["/nowhere/libnvrtc.so"]))
+    with pytest.raises(nvrtc.NvrtcMissing, match=re.escape("pip install nvidia-cuda-nvrtc")):
+        nvrtc.nvrtc.__wrapped__()
+
+
+def test_sizes_and_names_of_labels_make_no_new_source() -> None:
+    one = Einsum(("i", "j"), (4, 5), 1, ((0, 1),), (F32,), OperandRef(0, F32), corpus.total(F32))
+    other = Einsum(("a", "b"), (70, 9), 1, ((0, 1),), (F32,), OperandRef(0, F32), corpus.total(F32))
+    assert generate(one, "whole").source == generate(other, "whole").source

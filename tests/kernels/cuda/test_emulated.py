@@ -1,0 +1,196 @@
+"""Generated CUDA kernels against the reference, their text run on the host by ``emulate.h``."""
+
+from __future__ import annotations
+
+from itertools import product
+from pathlib import Path
+from unittest import mock
+
+import numpy as np
+import pytest
+
+from einturnip.ir.aggregations import aggregation
+from einturnip.ir.dtypes import BOOL, C64, F16, F32, F64, I8, I32, I64
+from einturnip.ir.einsum import Einsum, Key
+from einturnip.ir.reference import evaluate_einsum
+from einturnip.ir.region import Region
+from einturnip.ir.scalar import OperandRef, ScalarCall
+from einturnip.kernels.cuda import region_parts, scatters
+from einturnip.kernels.cuda.generate import generate, layout
+
+from .. import regions
+from .drawn import SOURCES, Drawn, close, drawn, parts
+from .emulation import Emulator, view, why_not
+
+pytestmark = pytest.mark.skipif(bool(why_not()), reason=why_not())
+
+
+def whole(cases: list[Drawn], scratch: Path) -> None:
+    """Each einsum at once, with the layout that its operands allow, threads in both orders."""
+    kernels, read = [], []
+    for c in cases:
+        out = np.empty(c.einsum.shape, c.einsum.dtype.numpy)
+        read.append(parts(c.einsum, c.operands, tuple((0, n) for n in c.einsum.bounds)))
+        chosen = layout(c.einsum, "whole", [view(x) for x in read[-1]], [view(out)])
+        kernels.append(generate(c.einsum, "whole", chosen))
+    emulator = Emulator(kernels, scratch)
+    for c, kernel, operands in zip(cases, kernels, read, strict=True):
+        expected = evaluate_einsum(c.einsum, c.operands)[0]
+        for falling in (False, True):
+            out = np.full(c.einsum.shape, 7).astype(c.einsum.dtype.numpy)
+            emulator.call(kernel, c.einsum.bounds, [out], operands, [0] * len(c.einsum.bounds), falling=falling)
+            close(out, expected)
+
+
+def tiled(cases: list[Drawn], scratch: Path) -> None:
+    """Each einsum tile by tile: touches into states, then finishes."""
+    cases = [c for c in cases if c.einsum.aggregation is not None]
+    pairs = [(generate(c.einsum, "touch"), generate(c.einsum, "finish")) for c in cases]
+    emulator = Emulator([k for pair in pairs for k in pair], scratch)
+    for n, (c, (touch, finish)) in enumerate(zip(cases, pairs, strict=True)):
+        e, falling = c.einsum, bool(n % 2)
+        out = np.full(e.shape, 7).astype(e.dtype.numpy)
+        for kept, boxes in c.tiles:
+            shape = tuple(b - a for a, b in kept)
+            state = tuple(np.full((*shape, 2), 9).astype(d.numpy)[..., 0] for d in e.state_dtypes)
+            for i, box in enumerate(boxes):
+                extents, origins = [b - a for a, b in box], [a for a, _ in box]
+                emulator.call(touch, extents, state, parts(e, c.operands, box), origins, i == 0, falling)
+            part = out[(*(slice(*r) for r in kept), ...)]
+            emulator.call(finish, (*shape, *e.bounds[e.n_out :]), [part], state, [0] * len(e.bounds), falling=falling)
+        close(out, evaluate_einsum(e, c.operands)[0])
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_drawn(source: str, tmp_path: Path) -> None:
+    cases = drawn(source, 40)
+    with mock.patch.multiple(scatters, _LEAST_GROUPS=1, _LEAST_ROWS=1):
+        whole(cases, tmp_path)
+        tiled(cases[:20], tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("source", SOURCES)
+def test_many_drawn(source: str, tmp_path: Path) -> None:
+    cases = drawn(source, 400)
+    for least in (1, 16):
+        with mock.patch.multiple(scatters, _LEAST_GROUPS=least, _LEAST_ROWS=least):
+            whole(cases, tmp_path)
+            tiled(cases, tmp_path)
+
+
+def test_regions(tmp_path: Path) -> None:
+    """Whole and in tiles, in blocks of two rows and three columns and in large ones."""
+    made = [case(np.random.default_rng(n)) for n, case in enumerate(regions.CASES)]
+    kernels = [[generate(m.region, mode) for mode in ("whole", "touch", "finish")] for m in made]
+    emulator = Emulator([k for ks in kernels for k in ks], tmp_path)
+    for shapes in (((2, 3),), region_parts.SHAPES):
+        for shared in (48 << 10, 0):
+            with (
+                mock.patch.object(region_parts, "SHAPES", shapes),
+                mock.patch.object(region_parts, "SHARED_NBYTES", shared),
+            ):
+                for m, ks in zip(made, kernels, strict=True):
+                    _region(emulator, m, ks)
+
+
+def _region(emulator: Emulator, made: regions.Made, kernels: list) -> None:
+    region, (whole, touch, finish) = made.region, kernels
+    origins = [0] * len(region.bounds)
+    for falling in (False, True):
+        out = np.full(region.shape, 7).astype(region.dtype.numpy)
+        status = emulator.call(whole, region.bounds, [out], made.operands, origins, falling=falling)
+        close(out, made.expected.astype(out.dtype), 2e-5)
+        assert status[0] == 0
+    out = np.full(region.shape, 7).astype(region.dtype.numpy)
+    for kept, boxes in _tiles(region):
+        shape = [b - a for a, b in kept] + list(region.bounds[region.n_out :])
+        state = [np.full(x, 1).astype(d.numpy) for x, d in region.components(shape)]
+        for n, box in enumerate(boxes):
+            extents, at = [b - a for a, b in box], [a for a, _ in box]
+            emulator.call(touch, extents, state, parts(region, made.operands, box), at, n == 0, falling=bool(n % 2))
+        emulator.call(
+            finish, shape, [out[tuple(slice(*e) for e in kept)]], state, [a for a, _ in kept] + origins[len(kept) :]
+        )
+    close(out, made.expected.astype(out.dtype), 2e-5)
+
+
+def _tiles(region: Region):
+    step = [n if p in region.whole else max(1, -(-n // 2)) for p, n in enumerate(region.bounds)]
+    ends = [[(lo, min(lo + w, n)) for lo in range(0, n, w)] for n, w in zip(region.bounds, step, strict=True)]
+    for kept in product(*ends[: region.n_out]):
+        yield kept, [kept + rest for rest in product(*ends[region.n_out :])]
+
+
+def test_products_of_any_semiring(tmp_path: Path) -> None:
+    """Tiles of 64 with edges, batches, sides in any order of axes, folded again and again."""
+    cases = []
+    for op, join, dtype, accesses in PRODUCTS:
+        a, b = OperandRef(0, dtype), OperandRef(1, dtype)
+        expr = ScalarCall(join, (a, b), dtype)
+        if op == "sum" and join == "sub":
+            expr = ScalarCall("mul", (expr, expr), dtype)
+        e = Einsum(tuple("bijkl"), (2, 70, 37, 9, 5), 3, accesses, (dtype, dtype), expr, aggregation(op, dtype))
+        rng = np.random.default_rng(len(cases))
+        operands = tuple(rng.integers(-9, 9, e.operand_shape(s)).astype(dtype.numpy) for s in range(2))
+        cases.append((e, operands, generate(e, "whole"), generate(e, "touch"), generate(e, "finish")))
+    emulator = Emulator([k for c in cases for k in c[2:]], tmp_path)
+    for n, (e, operands, whole_, touch, finish) in enumerate(cases):
+        assert [g.entry[-7:] for g in whole_.grids(e.bounds)] == ["product"]
+        out = np.zeros(e.shape, e.dtype.numpy)
+        emulator.call(whole_, e.bounds, [out], operands, [0] * 5, falling=n % 2 == 0)
+        close(out, evaluate_einsum(e, operands)[0])
+        out = np.zeros(e.shape, e.dtype.numpy)
+        state = [np.zeros(e.shape, d.numpy) for d in e.state_dtypes]
+        for i, (lo, hi) in enumerate(((4, 9), (0, 4))):
+            box = (*((0, m) for m in e.bounds[:3]), (lo, hi), (0, 5))
+            cut = parts(e, operands, box)
+            emulator.call(touch, [b - a for a, b in box], state, cut, [a for a, _ in box], i == 0, falling=n % 2 == 1)
+        emulator.call(finish, e.bounds, [out], state, [0] * 5)
+        close(out, evaluate_einsum(e, operands)[0])
+
+
+@pytest.mark.parametrize("op", ["sum", "mean", "argmax", "logsumexp"])
+def test_many_groups_of_many_rows(op: str, tmp_path: Path) -> None:
+    """Sorted in several passes; rows of one group meet in the order in which they lie."""
+    keyed = aggregation(op, F32, keyed=True)
+    shapes, keys = ((5000, 3), (5000,)), (Key(0, OperandRef(1, I64)),)
+    e = Einsum(tuple("udi"), (300, 3, 5000), 2, ((2, 1), (2,)), (F32, I64), OperandRef(0, F32), keyed, shapes, keys)
+    rng = np.random.default_rng(1)
+    operands = rng.integers(-9, 9, (5000, 3)).astype("f"), rng.integers(0, 300, 5000) ** 2 // 300
+    kernel = generate(e, "whole")
+    assert [g.entry[-5:] for g in kernel.grids(e.bounds)].count("place") == 3
+    emulator = Emulator([kernel], tmp_path)
+    for falling in (False, True):
+        out = np.zeros(e.shape, e.dtype.numpy)
+        emulator.call(kernel, e.bounds, [out], operands, [0, 0, 0], falling=falling)
+        close(out, evaluate_einsum(e, operands)[0])
+
+
+@pytest.mark.parametrize("op", ["sum", "mean", "logsumexp"])
+def test_groups_of_many_rows_round_like_blocks_of_them(op: str, tmp_path: Path) -> None:
+    """Terms of a thread added one after the other are off by 1.7e-4 here."""
+    keyed = aggregation(op, F32, keyed=True)
+    n, keys = 1_200_000, (Key(0, OperandRef(1, I64)),)
+    e = Einsum(tuple("ui"), (2, n), 1, ((1,), (1,)), (F32, I64), OperandRef(0, F32), keyed, ((n,), (n,)), keys)
+    operands = np.full(n, 0.1, "f"), np.arange(n) % 2
+    with mock.patch.multiple(scatters, _LEAST_GROUPS=1, _LEAST_ROWS=1):
+        kernel = generate(e, "whole")
+        out = np.zeros(2, e.dtype.numpy)
+        Emulator([kernel], tmp_path).call(kernel, e.bounds, [out], operands, [0, 0])
+    tenth = float(np.float32(0.1))
+    exact = {"sum": n / 2 * tenth, "mean": tenth, "logsumexp": tenth + np.log(n / 2)}[op]
+    assert np.all(abs(out - exact) <= 2e-6 * exact), (out - exact) / exact
+
+
+PRODUCTS = (
+    ("min", "add", F32, ((0, 1, 3, 4), (0, 3, 4, 2))),
+    ("max", "mul", I32, ((1, 3, 4), (4, 2, 3))),
+    ("sum", "sub", F64, ((3, 1, 0, 4), (2, 4, 3))),
+    ("logsumexp", "add", F32, ((1, 3, 4, 0), (2, 3))),
+    ("argmin", "sub", F32, ((1, 3), (0, 2, 4))),
+    ("sum", "mul", I8, ((1, 3, 4, 0), (2, 3, 0))),
+    ("sum", "mul", C64, ((1, 3), (0, 3, 2))),
+    ("max", "add", F16, ((1, 3), (0, 3, 2, 4))),
+    ("any", "and", BOOL, ((0, 1, 3), (3, 2, 4))),
+)

@@ -1,0 +1,157 @@
+"""Rounding errors of long sums: at most a few times log2(n) units in the last place, whichever kernel adds them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+import einturnip as et
+from einturnip.eingraph.build.program import build
+from einturnip.eingraph.types import EinsumNode
+from einturnip.ir.einsum import Einsum
+from einturnip.kernels import select
+from einturnip.kernels.llvm import code_cache
+from einturnip.kernels.llvm.blocked_sums import BLOCK, block_sizes
+from einturnip.kernels.llvm.kernel import MachineCodeKernel
+from einturnip.kernels.select import compile_kernel, compile_tile, prepare_kernels
+from einturnip.lang import compile_text
+
+from .long_sums import EQUATIONS, LABELS, Sum, drawn, ran
+
+COUNT = int(os.environ.get("EINTURNIP_TEST_SUMS", 10_000))
+ARENAS = (None, "4MiB", "256KiB")
+LONG = {"X": (1_500_000,), "A": (200_000, 9), "T": (400, 30, 100)}
+WIDE = {"X": (70_001,), "A": (5_000, 300), "T": (3, 40_000, 8)}
+
+
+@pytest.fixture
+def own_kernels(own_cache: None) -> Iterator[None]:
+    """No machine code to begin with."""
+    code_cache.forget()
+    select.forget()
+    yield
+
+
+def needs_machine_code() -> None:
+    """Skip where none can be made."""
+    pytest.importorskip("llvmlite")
+    if not code_cache.available():
+        pytest.skip("no machine code on this kind of machine")
+
+
+@pytest.mark.parametrize("shapes", [LONG, WIDE], ids=["long", "wide"])
+def test_equal_terms_by_numpy(shapes: dict[str, tuple[int, ...]]) -> None:
+    for one in equal_terms(shapes):
+        einsum = one.einsum
+        kernel = compile_tile(einsum, einsum.bounds, "whole", native=False)
+        assert one.ulps(ran(kernel, einsum, one.operand)) <= 1, one.equation
+
+
+@pytest.mark.usefixtures("own_kernels")
+@pytest.mark.parametrize("shapes", [LONG, WIDE], ids=["long", "wide"])
+def test_equal_terms_by_machine_code(shapes: dict[str, tuple[int, ...]]) -> None:
+    needs_machine_code()
+    sums = [*equal_terms(shapes)]
+    prepare_kernels([(one.einsum, "whole") for one in sums])
+    for one in sums:
+        kernel = compile_kernel(one.einsum, one.einsum.bounds, "whole")
+        assert isinstance(kernel, MachineCodeKernel)
+        assert one.ulps(ran(kernel, one.einsum, one.operand)) <= 1, one.equation
+
+
+def equal_terms(shapes: dict[str, tuple[int, ...]]) -> Iterator[Sum]:
+    for equation in EQUATIONS:
+        name = next(x for x in LABELS if f"{x}[" in equation)
+        yield Sum(equation, "f32", np.full(shapes[name], 0.1, np.float32))
+
+
+@pytest.mark.parametrize("subscripts", ["i->", "i,i->"])
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("arena", ARENAS)
+def test_einsum_of_equal_terms(subscripts: str, workers: int, arena: str | None) -> None:
+    x = np.full(3_000_000, 0.1, np.float32)
+    found = et.einsum(subscripts, *[x] * (1 + subscripts.count(",")), arena=arena, workers=workers)
+    one = Sum("Z = sum[i] X[i]^2" if "," in subscripts else "Z = sum[i] X[i]", "f32", x)
+    assert one.ulps(found) <= 1
+
+
+@pytest.mark.usefixtures("own_kernels")
+@pytest.mark.parametrize("terms", [1000, 4096, 20000])
+def test_narrow_products_are_as_exact_as_numpys(terms: int) -> None:
+    needs_machine_code()
+    rng = np.random.default_rng(terms)
+    left, right = (rng.random((n, terms)).astype(np.float32) for n in (64, 4))
+    text = "input A : f32[i,k], B : f32[j,k]\nZ[i,j] = sum[k] A[i,k]*B[j,k]\noutput Z\n"
+    graph = build(compile_text(text, "product.ein"), {"A": left.shape, "B": right.shape}, {})
+    (einsum,) = [n.einsum for n in graph.nodes if isinstance(n, EinsumNode)]
+    assert isinstance(einsum, Einsum)
+    code = select.product_code(einsum, einsum.bounds, "whole")
+    assert code is not None and select.prepare_code([code]) == 1
+    kernel = compile_kernel(einsum, einsum.bounds, "whole")
+    found = np.empty((64, 4), np.float32)
+    kernel((found,), (left, right), (0, 0, 0), True, np.empty(max(1, kernel.workspace_nbytes), np.uint8))
+    exact = left.astype(np.float64) @ right.astype(np.float64).T
+    error, numpys = (np.abs(x - exact).max() / exact.max() for x in (found, left @ right.T))
+    assert error <= 2 * max(numpys, 2 * np.finfo(np.float32).eps)
+
+
+def test_blocks_are_short_at_every_level() -> None:
+    """However long the labels are, no register adds more than a block's values in a row."""
+    for steps in ([1], [64], [65], [10**9], [3, 10**6], [10**6, 3], [100, 100, 100], [1, 1, 5000], [40, 40]):
+        added = 1  # since a register began anew
+        for count, sizes in zip(reversed(steps), reversed(block_sizes(steps)), strict=True):
+            lengths = [b // a for a, b in zip([1, *sizes], [*sizes, 1 << 62], strict=True)]
+            left = count
+            for n in lengths:
+                taken = min(n, left)
+                assert added * taken <= BLOCK
+                added, left = (1, -(-left // n)) if left > n else (added * taken, 1)
+
+
+@pytest.mark.usefixtures("own_kernels")
+def test_some_drawn_sums() -> None:
+    assert worst(12, 200_000) <= 1
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(7200)
+@pytest.mark.usefixtures("own_kernels")
+def test_drawn_sums() -> None:
+    """``EINTURNIP_TEST_SUMS`` sums, 10,000 by default."""
+    found = worst(COUNT // 5, 2_000_000)
+    print(f"largest error of {COUNT} sums: {found:.3f} of the bound")
+    assert found <= 1
+
+
+def worst(count: int, most: int) -> float:
+    """The largest error over its bound of drawn sums, each in five ways."""
+    rng, found = np.random.default_rng(count), 0.0
+    for begin in range(0, count, 50):
+        sums = [*drawn(rng, min(50, count - begin), most)]
+        if code_cache.available():
+            prepare_kernels([(one.einsum, mode) for one in sums for mode in ("whole", "touch")])
+        for one in sums:
+            errors = {way: one.ulps(result) for way, result in results(one, rng)}
+            way = max(errors, key=errors.__getitem__)
+            assert errors[way] <= 1, (one.equation, one.dtype, one.operand.shape, way, errors[way])
+            found = max(found, errors[way])
+    return found
+
+
+def results(one: Sum, rng: np.random.Generator) -> Iterator[tuple[str, np.ndarray]]:
+    """A sum by machine code, by NumPy, in tiles that are accumulated, and as a program in some arena."""
+    einsum = one.einsum
+    for way, native in (("machine code", True), ("NumPy", False)):
+        yield way, ran(compile_tile(einsum, einsum.bounds, "whole", native), einsum, one.operand)
+    state = ran(compile_tile(einsum, einsum.bounds, "touch", bool(rng.integers(2))), einsum, one.operand, touch=True)
+    finish = compile_kernel(einsum, einsum.bounds, "finish")
+    made = np.empty(einsum.shape, einsum.dtype.numpy)
+    finish((made,), (state,), (0,) * len(einsum.bounds), True, np.empty(max(1, finish.workspace_nbytes), np.uint8))
+    yield "a state", made
+    for workers in (1, 2):
+        arena = ("128KiB", "1MiB", None)[int(rng.integers(3))]
+        out = et.compile(one.text)(workers=workers, arena=arena, data={one.name: one.operand})["Z"]
+        yield f"{workers} workers in {arena}", out
