@@ -72,9 +72,13 @@ class _Prices:
         self.makers = _Makers(tasks)
 
     def made(self, v: int, task: int, deep: int) -> float:
-        """Seconds in which ``v`` is made again right before ``task``; infinite where it cannot be."""
+        """Seconds in which ``v`` is made again right before ``task``; infinite where it cannot be.
+
+        A value that is copied together piece by piece may be spilled between two pieces. Right before ``task`` it is
+        not whole then, and what the other pieces are copied from need not be there yet.
+        """
         makers = self.makers(v) if deep else []
-        if not makers:
+        if not makers or makers[-1] >= task:
             return math.inf
         near = set(self._reads(task))
         seconds = 0.0

@@ -58,6 +58,22 @@ def test_any_program_with_values_made_again(name: str, tiles: list[list[int]], d
         assert_same(evaluate(again, arrays(name), drawn_order(again, data)), evaluate_graph(graph, arrays(name)))
 
 
+def test_values_that_are_spilled_between_two_of_their_pieces_stay_spilled() -> None:
+    """In this chain, concatenated tensors leave memory and return before their last piece is copied into them."""
+    tiles = [
+        [1, 6, 2], [3, 4, 1], [1, 3, 6], [2, 3, 1], [5, 3, 6], [3, 2, 1],
+        [2, 6, 1], [6, 1, 3], [5, 2, 2], [4, 4, 3], [6, 3, 3], [1, 1, 4],
+    ]  # fmt: skip
+    tasks: TaskGraph | None = build_tasks(decomposed(graph_of("chain"), tiles, 2000), SLOW)
+    assert tasks is not None
+    capacity = least_capacity(tasks)
+    for _ in range(2):
+        tasks = recompute_spilled(build(tasks, capacity, SLOW), SLOW, 0.0)
+        assert tasks is not None
+        check_tasks(tasks)
+        capacity = max(capacity, least_capacity(tasks))
+
+
 def test_activations_are_computed_again_and_results_stay_the_same() -> None:
     rng = np.random.default_rng(0)
     X, W = (rng.standard_normal(shape, np.float32) / 8 for shape in ((2048, 256), (3, 256, 256)))
