@@ -1,0 +1,118 @@
+"""What a statement mentions: the sizes and the tensors that its meaning hangs on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TypeAlias, assert_never
+
+from einturnip.core.diagnostics import Span
+from einturnip.lang.program import (
+    AccessExpr,
+    AffineIndex,
+    AxisSize,
+    Concatenate,
+    DimDef,
+    Equation,
+    Expr,
+    ForLoop,
+    GradStatement,
+    GuardedAccess,
+    Index,
+    InputDef,
+    Output,
+    Replace,
+    SizeExpr,
+    SizeLiteral,
+    SizeName,
+    SizeNumber,
+    SizeOp,
+    Statement,
+    walk,
+)
+
+Leaf: TypeAlias = SizeName | AxisSize
+
+
+def size_dependencies(expr: SizeExpr) -> Iterator[Leaf]:
+    """The names and axes that a size hangs on."""
+    match expr:
+        case SizeLiteral():
+            return
+        case SizeName() | AxisSize():
+            yield expr
+        case SizeOp(arguments=arguments):
+            for argument in arguments:
+                yield from size_dependencies(argument)
+        case _:
+            assert_never(expr)
+
+
+def expressions(equation: Equation) -> Iterator[Expr]:
+    """Every expression of an equation, in the order of the text: its value's, then its keys'."""
+    yield from walk(equation.value)
+    for _, key in equation.keys:
+        yield from walk(key)
+
+
+def sizes_in(statement: Statement) -> Iterator[tuple[Leaf, Span]]:
+    """Every size that a statement mentions (a loop: in its head; an input: none), and where."""
+    match statement:
+        case Equation():
+            yield from _equation_sizes(statement)
+        case Replace(at=at):
+            yield from ((leaf, size.span) for size in at if size is not None for leaf in size_dependencies(size))
+        case ForLoop(start=start, stop=stop):
+            yield from ((leaf, size.span) for size in (start, stop) for leaf in size_dependencies(size))
+        case DimDef() | InputDef() | Concatenate() | GradStatement() | Output():
+            return
+        case _:
+            assert_never(statement)
+
+
+def _equation_sizes(equation: Equation) -> Iterator[tuple[Leaf, Span]]:
+    for label in equation.labels:
+        if label.size is not None:
+            yield from ((leaf, label.span) for leaf in size_dependencies(label.size))
+        if isinstance(label.dim, str):
+            yield SizeName(label.dim, label.span), label.span
+        elif label.dim is not None:
+            yield from ((leaf, label.span) for leaf in size_dependencies(label.dim))
+    for hint in equation.hints:
+        yield from ((leaf, hint.span) for _, size, _ in hint.tiles for leaf in size_dependencies(size))
+    for expr in expressions(equation):
+        match expr:
+            case SizeNumber(size=size, span=span):
+                yield from ((leaf, span) for leaf in size_dependencies(size))
+            case AccessExpr(indices=indices):
+                for index in indices:
+                    if not isinstance(index, int):
+                        yield from _index_sizes(index)
+
+
+def _index_sizes(index: Index) -> Iterator[tuple[Leaf, Span]]:
+    if isinstance(index, GuardedAccess):
+        index = index.index
+    if isinstance(index, AffineIndex):
+        parts = [*(c for _, c in index.terms), index.offset, index.divisor, index.modulus]
+        yield from ((leaf, index.span) for part in parts if part is not None for leaf in size_dependencies(part))
+
+
+@dataclass(frozen=True, slots=True)
+class Dependencies:
+    """All that what an equation becomes can hang on: tensors by number, and names of sizes."""
+
+    tensors: tuple[int, ...]
+    names: tuple[str, ...]
+
+
+def equation_dependencies(equation: Equation) -> Dependencies:
+    """What an equation mentions."""
+    tensors = {e.tensor: None for e in expressions(equation) if isinstance(e, AccessExpr)}
+    names: dict[str, None] = {}
+    for leaf, _ in sizes_in(equation):
+        if isinstance(leaf, AxisSize):
+            tensors[leaf.tensor] = None
+        else:
+            names[leaf.name] = None
+    return Dependencies(tuple(tensors), tuple(names))

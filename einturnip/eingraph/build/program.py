@@ -1,0 +1,247 @@
+"""Program to EinGraph: sizes bound, loops unrolled, each statement split at its aggregations."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, assert_never
+
+from einturnip.core.diagnostics import Span
+from einturnip.core.errors import SourceError
+from einturnip.core.program_limits import MAX_TENSOR_NBYTES, is_addressable
+from einturnip.eingraph.builder import GraphBuilder, NodeDraft, StatementDrafts, LabelSpace, copy_of
+from einturnip.eingraph.check import check
+from einturnip.eingraph.interning import EinsumInterner, distinct, pattern
+from einturnip.eingraph.build.concatenation import concatenation, replacement
+from einturnip.eingraph.build.loop_size import ExpansionCount
+from einturnip.eingraph.build.dependencies import Dependencies, equation_dependencies
+from einturnip.eingraph.build.ranges import label_sizes
+from einturnip.eingraph.build.sizes import BoundSize, BoundSizes, bind_sizes
+from einturnip.eingraph.build.statement import StatementBuilder
+from einturnip.eingraph.types import NO_HINTS, ConcatNode, EinGraph, InputNode
+from einturnip.lang.program import (
+    Concatenate,
+    DimDef,
+    Equation,
+    ForLoop,
+    GradStatement,
+    InputDef,
+    Output,
+    TypedProgram,
+    Replace,
+)
+from einturnip.lang.program import Statement as ProgramStatement
+
+if TYPE_CHECKING:
+    from einturnip.eingraph.autodiff.reverse import Gradients
+
+
+def build(
+    program: TypedProgram,
+    shapes: Mapping[str, tuple[int, ...]],
+    dims: Mapping[str, int] | None = None,
+    origins: Mapping[str, str] | None = None,
+) -> EinGraph:
+    """The program with its sizes, as one einsum an aggregation and one for what is left of a statement around them.
+
+    Shapes:
+        shapes: of inputs, from files and arrays; an input without one takes its shape from the dims.
+        dims: sizes given by hand. origins: how to name in messages where an input's shape (or a dim) came from.
+
+    Raises:
+        BindError: sizes from outside disagree with the program or each other, or are missing.
+        SourceError: a statement's labels have two sizes, or none, or an index leaves its axis.
+    """
+    sizes = bind_sizes(program, shapes, dims or {}, origins or {})
+    unrolled = _Unrolled(sizes)
+    unrolled.run(program.statements)
+    if sizes.problems:
+        raise SourceError(sizes.rendered())
+    assembly = unrolled.assembly
+    outputs = []
+    for output in program.outputs:
+        node = unrolled.nodes[output.tensor]
+        if isinstance(source := assembly.nodes[node], InputNode):
+            node = assembly.place([copy_of(source.dtype, source.shape)], [node], output.name, output.span.line)
+        outputs.append((output.name, node))
+    graph = EinGraph(tuple(assembly.nodes), tuple(outputs), program.file, program.source)
+    check(graph)
+    return graph
+
+
+class _Unrolled:
+    """The program's statements carried out on shapes: the node of every tensor, by number, as it is at the moment."""
+
+    def __init__(self, sizes: BoundSizes) -> None:
+        self.sizes = sizes
+        self.assembly = GraphBuilder()
+        self._derived: Gradients | None = None  # what makes gradients, once there is one
+        self._gradients: set[int] = set()
+        self.nodes: dict[int, int] = {}
+        self._forms = EinsumInterner()
+        self._mentions: dict[int, Dependencies] = {}
+        self._lowered: dict[Hashable, tuple[tuple[NodeDraft, ...], tuple[BoundSize, ...]]] = {}
+        self._count = ExpansionCount(sizes)
+
+    def run(self, statements: Iterable[ProgramStatement]) -> None:
+        """Carry out statements in order."""
+        for statement in statements:
+            self.sizes.statement = statement.span
+            match statement:
+                case DimDef() | Output():
+                    pass
+                case InputDef(name=name, number=number, dtype=dtype, span=span):
+                    shape = tuple(size.value for size in self.sizes.axes[number])
+                    self.nodes[number] = self.assembly.add(InputNode(name, shape, dtype, span.line))
+                case Equation():
+                    self._equation(statement)
+                case Replace() | Concatenate():
+                    self._put_together(statement)
+                case GradStatement():
+                    self._gradient(statement)
+                case ForLoop():
+                    self._loop(statement)
+                case _:
+                    assert_never(statement)
+            if not isinstance(statement, DimDef | Output | ForLoop):
+                self._require_addressable(statement)
+            self._count.add(statement, len(self.assembly.nodes))
+
+    def _require_addressable(self, statement: InputDef | Equation | Replace | Concatenate | GradStatement) -> None:
+        """Note a tensor that no memory and no file could hold."""
+        shape = [size.value for size in self.sizes.axes[statement.number]]
+        if statement.number not in self.sizes.unsized and not is_addressable(shape, statement.dtype.itemsize):
+            self._refuse_size(f"'{statement.name}' is too large", statement.span, f"{statement.dtype}{shape}")
+
+    def _refuse_size(self, message: str, span: Span, found: str) -> None:
+        expected = f"at most {MAX_TENSOR_NBYTES:,} bytes, empty axes left out"
+        self.sizes.report("E215", message, span, expected=expected, found=found)
+
+    def _equation(self, equation: Equation) -> None:
+        if equation.number not in self._mentions:
+            self._mentions[equation.number] = equation_dependencies(equation)
+        found = self._mentions[equation.number]
+        if self._is_unsized(equation, found.tensors):
+            return
+        read = [self.nodes[number] for number in found.tensors]
+        places, outside = pattern(read), distinct(read)  # a loop's tensor may be one that is read beside it
+        variables = tuple(self.sizes.loops.get(name) for name in found.names)
+        key = (equation.number, variables, places, tuple(self.assembly.nodes[node].shape for node in outside))
+        if key not in self._lowered:
+            numbers = dict(zip(found.tensors, places, strict=True))
+            self._lowered[key] = self._lower(equation, numbers, outside), self.sizes.axes[equation.number]
+        drafts, self.sizes.axes[equation.number] = self._lowered[key]
+        if drafts and (copied := self._copied(drafts, outside)) is not None:
+            self.nodes[equation.number] = copied
+        elif drafts:
+            name, line = equation.name, equation.span.line
+            self.nodes[equation.number] = self.assembly.place(drafts, outside, name, line)
+        else:
+            self._stand_in(equation)
+
+    def _copied(self, drafts: Sequence[NodeDraft], outside: Sequence[int]) -> int | None:
+        """The gradient that an equation just gives a name; None where it does anything else."""
+        (draft, *more) = drafts
+        made = self.assembly.nodes[outside[0]] if outside else None
+        if more or made is None or outside[0] not in self._gradients or isinstance(made, InputNode):
+            return None
+        plain = copy_of(made.dtype, made.shape).einsum
+        einsum = draft.einsum
+        same = einsum.bounds == plain.bounds and einsum.accesses == plain.accesses and einsum.join == plain.join
+        return outside[0] if same and einsum.aggregation is None and draft.hints == NO_HINTS else None
+
+    def _lower(self, equation: Equation, numbers: Mapping[int, int], outside: Sequence[int]) -> tuple[NodeDraft, ...]:
+        """The drafts of an equation over the nodes that it reads, as ``numbers`` says; none where it is wrong."""
+        problems = len(self.sizes.problems)
+        bounds = label_sizes(self.sizes, equation)
+        if len(self.sizes.problems) > problems:
+            return ()
+        for label, bound in zip(equation.labels, bounds, strict=True):
+            if not is_addressable((bound,), 1):
+                self._refuse_size(f"the range of '{label.name}' is too large", equation.span, f"{bound:,} values")
+                return ()
+        nodes = [self.assembly.nodes[node] for node in outside]
+        drafts = StatementDrafts((node.dtype, node.shape) for node in nodes)
+        space = LabelSpace(drafts, [label.name for label in equation.labels], bounds)
+        StatementBuilder(self.sizes, equation, space, numbers.__getitem__).emit()
+        if len(self.sizes.problems) > problems:
+            return ()
+        return tuple(self._forms.draft(draft) for draft in drafts.nodes)
+
+    def _put_together(self, statement: Replace | Concatenate) -> None:
+        sizes = self.sizes
+        read = (statement.base, statement.piece) if isinstance(statement, Replace) else statement.parts
+        if self._is_unsized(statement, read):
+            return
+        if isinstance(statement, Replace):
+            shape, pieces = replacement(sizes, statement, self.nodes)
+        else:
+            shape, pieces = concatenation(sizes, statement, self.nodes)
+        node = ConcatNode(statement.name, shape, statement.dtype, pieces, statement.span.line)
+        self.nodes[statement.number] = self.assembly.add(node)
+
+    def _gradient(self, statement: GradStatement) -> None:
+        if self._is_unsized(statement, (statement.loss, statement.by)):
+            return
+        from einturnip.eingraph.autodiff.reverse import Gradients  # most programs have none
+
+        if self._derived is None:
+            self._derived = Gradients(self.assembly)
+        loss, by = self.nodes[statement.loss], self.nodes[statement.by]
+        self.nodes[statement.number] = made = self._derived.gradient(loss, by)
+        self._gradients.add(made)
+        self.sizes.axes[statement.number] = self.sizes.axes[statement.by]
+
+    def _loop(self, loop: ForLoop) -> None:
+        """Unroll a loop. An iteration with an error is the last, so that each is reported once."""
+        sizes = self.sizes
+        start, stop = sizes.integer(loop.start), sizes.integer(loop.stop)
+        for carried in loop.carried:
+            self._let(carried.number, carried.initial)
+        if start is None or stop is None:
+            return
+        self._count.require_loop(loop)
+        problems = len(sizes.problems)
+        for value in range(start, stop):
+            sizes.loops[loop.variable] = value
+            self.run(loop.body)
+            if len(sizes.problems) == problems:
+                self._check_shapes(loop)
+            if len(sizes.problems) > problems:
+                break
+            last = [(carried.number, carried.last, self.nodes[carried.last]) for carried in loop.carried]
+            for number, source, node in last:
+                self.nodes[number] = node
+                if source in sizes.unsized:
+                    sizes.unsized.add(number)
+        sizes.loops.pop(loop.variable, None)
+
+    def _check_shapes(self, loop: ForLoop) -> None:
+        for carried in loop.carried:
+            before, after = self.sizes.axes[carried.number], self.sizes.axes[carried.last]
+            if [size.value for size in before] != [size.value for size in after]:
+                expected, found = (f"[{', '.join(map(str, axes))}]" for axes in (before, after))
+                message = f"'{carried.name}' changes its shape in the loop"
+                self.sizes.statement = None
+                place, start = self.sizes.program.tensors[carried.last].span, (carried.span, "its shape before")
+                self.sizes.report("E212", message, place, secondary=(start,), expected=expected, found=found)
+
+    def _let(self, number: int, source: int) -> None:
+        """Tensor ``number`` is ``source``."""
+        self.nodes[number], self.sizes.axes[number] = self.nodes[source], self.sizes.axes[source]
+        if source in self.sizes.unsized:
+            self.sizes.unsized.add(number)
+
+    def _is_unsized(self, statement: Equation | Replace | Concatenate | GradStatement, read: Iterable[int]) -> bool:
+        """True where a statement hangs on a tensor without a size: that was an error, and it is none of its own."""
+        if self.sizes.unsized.isdisjoint(read):
+            return False
+        self.sizes.axes[statement.number] = (BoundSize(0, "unknown"),) * statement.rank
+        self.sizes.unsized.add(statement.number)
+        self._stand_in(statement)
+        return True
+
+    def _stand_in(self, statement: Equation | Replace | Concatenate | GradStatement) -> None:
+        """A node in the place of one that could not be made; the graph is not used then."""
+        shape = tuple(size.value for size in self.sizes.axes[statement.number])
+        node = InputNode(statement.name, shape, statement.dtype, statement.span.line)
+        self.nodes[statement.number] = self.assembly.add(node)
