@@ -123,9 +123,9 @@ def test_host_info_is_about_this_process() -> None:
 
 
 def test_measurements_are_positive() -> None:
-    assert measure_gemm(n=64) > 1e6
-    assert measure_gemm(np.float64, n=64) > 1e6
-    assert measure_copy(1 << 20) > 1e6
+    assert measure_gemm(n=64) > 0
+    assert measure_gemm(np.float64, n=64) > 0
+    assert measure_copy(1 << 20) > 0
 
 
 @pytest.mark.parametrize("dtype", [F32, F64])
@@ -136,7 +136,7 @@ def test_peaks_are_counted_as_they_are_computed(operations: Operations, dtype: D
     if not code_cache.available():
         assert measure_peak(operations, dtype, 1) == 0
         return
-    assert measure_peak(operations, dtype, 2) > 1e6
+    assert measure_peak(operations, dtype, 2) > 0
     function = code_cache.find(peak)
     assert function is not None
     vector, n, chains = np.ones(peak.width, dtype.numpy), 10, peak.flops // peak.width
