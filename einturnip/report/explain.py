@@ -11,7 +11,7 @@ from einturnip.memgraph.types import Lane, OpKind
 from einturnip.report.notes import elsewhere, facts, input_text, notes
 from einturnip.report.statements import PlanStatement, statements, work_of
 from einturnip.report.styled_lines import WIDTH, Line, cut, plain, wrapped
-from einturnip.report.summary import seconds_text
+from einturnip.report.summary import bytes_text, seconds_text
 from einturnip.report.tensor_work import TensorWork, total, work_by_node
 
 _INDENT = 6
@@ -99,11 +99,10 @@ def totals(planned: PlannedProgram, work: Sequence[TensorWork], width: int) -> I
 
 
 def _links(moved: Mapping[str, int], bound: Mapping[str, int]) -> Iterator[tuple[str, str]]:
-    """What crosses each link, beside the least that any order of the work must move."""
+    """Bytes over each link, compared with their lower bound where they exceed it."""
     for (link, nbytes), name in zip(moved.items(), ("reads", "writes"), strict=False):
-        least = bound.get(link, 0)
-        many = f", {nbytes / least:.3g} x the least that any order must" if nbytes > 1.005 * least > 0 else ""
-        yield name, f"{format_size(nbytes)}{many}" + (f" ({format_size(least)})" if many else "")
+        lower = bound.get(link, 0)
+        yield name, bytes_text(nbytes, lower if nbytes > 1.005 * lower else 0)
 
 
 def _workers(planned: PlannedProgram) -> str:

@@ -70,23 +70,23 @@ def _two(whole: int, of: int, larger: str, smaller: str) -> str:
 
 
 def links_text(moved: Mapping[str, int], bound: Mapping[str, int]) -> str:
-    """Bytes over each link, each with the lower bound on what any order must move.
+    """Bytes over each link, each with the lower bound on what any order must move."""
+    # Nothing comes from inputs of random numbers, nor goes to outputs that are not kept.
+    parts = [f"{link} {bytes_text(nbytes, bound.get(link, 0))}" for link, nbytes in moved.items() if nbytes]
+    return "; ".join(parts) or "nothing"
+
+
+def bytes_text(nbytes: int, bound: int) -> str:
+    """Bytes moved, compared with their lower bound (0: there is none).
 
     The bound covers stored inputs and outputs, and products of stored inputs, but no intermediates. Far below the bytes
     that are moved it does not judge the plan: intermediates were moved that do not fit in the memory.
     """
-    parts = []
-    for link, nbytes in moved.items():
-        if not nbytes:
-            continue  # inputs of random numbers, outputs that are not kept
-        least = bound.get(link, 0)
-        against = ""
-        if least and nbytes < FAR_ABOVE * least:
-            against = f" ({nbytes / least:.2f} x the lower bound of {format_size(least)})"
-        elif least:
-            against = f" (any plan moves at least {format_size(least)})"
-        parts.append(f"{link} {format_size(nbytes)}{against}")
-    return "; ".join(parts) or "nothing"
+    if not bound:
+        return format_size(nbytes)
+    if nbytes < FAR_ABOVE * bound:
+        return f"{format_size(nbytes)} ({nbytes / bound:.2f} x the lower bound of {format_size(bound)})"
+    return f"{format_size(nbytes)} (any plan moves at least {format_size(bound)})"
 
 
 def _memory(report: RunReport) -> str:

@@ -13,6 +13,7 @@ from einturnip.memgraph.types import Lane, OpKind
 from einturnip.report.analyze import _shared
 from einturnip.report.budgets import chart, sweep
 from einturnip.report.dot import MOST, emit_dot
+from einturnip.report.explain import _links
 from einturnip.report.notes import unnumbered
 from einturnip.report.statements import statements
 from einturnip.report.styled_lines import cut, plain
@@ -231,3 +232,10 @@ def test_where_the_time_went_is_all_of_it(tmp_path: Path) -> None:
 )
 def test_bytes_are_compared_with_their_bound_where_it_covers_them(nbytes, bound, told):
     assert links_text({"in": nbytes}, {"in": bound}) == told
+
+
+def test_a_plan_gives_no_ratio_to_a_bound_that_does_not_cover_what_it_moves() -> None:
+    found = dict(_links({"in": 5000 << 10, "out": 0}, {"in": 2 << 10, "out": 0}))
+    assert found == {"reads": "4.88 MiB (any plan moves at least 2.00 KiB)", "writes": "0 B"}
+    found = dict(_links({"in": 3 << 10, "out": 1 << 10}, {"in": 2 << 10, "out": 1 << 10}))
+    assert found == {"reads": "3.00 KiB (1.50 x the lower bound of 2.00 KiB)", "writes": "1.00 KiB"}
