@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from einturnip.eingraph.build.sizes import BoundSize, BoundSizes
 from einturnip.eingraph.types import TensorPiece
-from einturnip.lang.sizes import size_text
 from einturnip.lang.program import Concatenate, Replace
+from einturnip.lang.sizes import size_text
 
 Placed = tuple[tuple[int, ...], tuple[TensorPiece, ...]]
 

@@ -8,8 +8,8 @@ from einturnip.core.diagnostics import Diagnostic
 from einturnip.core.errors import SourceError
 from einturnip.core.program_limits import MAX_NODES, MAX_STATEMENTS
 from einturnip.eingraph.build.sizes import BoundSizes
-from einturnip.lang.sizes import size_names
 from einturnip.lang.program import DimDef, ForLoop, InputDef, Output, SizeExpr, Statement
+from einturnip.lang.sizes import size_names
 
 
 class ExpansionCount:

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, assert_never
 from einturnip.core.diagnostics import Span
 from einturnip.core.errors import SourceError
 from einturnip.core.program_limits import MAX_TENSOR_NBYTES, is_addressable
-from einturnip.eingraph.builder import GraphBuilder, NodeDraft, StatementDrafts, LabelSpace, copy_of
-from einturnip.eingraph.check import check
-from einturnip.eingraph.interning import EinsumInterner, distinct, pattern
 from einturnip.eingraph.build.concatenation import concatenation, replacement
-from einturnip.eingraph.build.loop_size import ExpansionCount
 from einturnip.eingraph.build.dependencies import Dependencies, equation_dependencies
+from einturnip.eingraph.build.loop_size import ExpansionCount
 from einturnip.eingraph.build.ranges import label_sizes
 from einturnip.eingraph.build.sizes import BoundSize, BoundSizes, bind_sizes
 from einturnip.eingraph.build.statement import StatementBuilder
+from einturnip.eingraph.builder import GraphBuilder, LabelSpace, NodeDraft, StatementDrafts, copy_of
+from einturnip.eingraph.check import check
+from einturnip.eingraph.interning import EinsumInterner, distinct, pattern
 from einturnip.eingraph.types import NO_HINTS, ConcatNode, EinGraph, InputNode
 from einturnip.lang.program import (
     Concatenate,
@@ -26,8 +26,8 @@ from einturnip.lang.program import (
     GradStatement,
     InputDef,
     Output,
-    TypedProgram,
     Replace,
+    TypedProgram,
 )
 from einturnip.lang.program import Statement as ProgramStatement
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from math import prod
 
 from einturnip.core.diagnostics import Span
-from einturnip.ir.einsum import Index
-from einturnip.eingraph.indices import affine, row_major, span
 from einturnip.eingraph.build.dependencies import expressions
 from einturnip.eingraph.build.sizes import BoundSize, BoundSizes
-from einturnip.lang.sizes import size_text
+from einturnip.eingraph.indices import affine, row_major, span
+from einturnip.ir.einsum import Index
 from einturnip.lang.program import AccessExpr, AffineIndex, AxisSize, Equation, EquationLabel, SplitIndex
+from einturnip.lang.sizes import size_text
 
 
 @dataclass(frozen=True, slots=True)

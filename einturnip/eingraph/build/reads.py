@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from math import prod
 
+from einturnip.eingraph.builder import LabelSpace
+from einturnip.eingraph.indices import as_index, number, shifted, span
 from einturnip.ir.aggregations import aggregation
 from einturnip.ir.dtypes import BOOL, I64, DType
 from einturnip.ir.einsum import Access, Index, labels_read
-from einturnip.ir.scalar import ScalarCall, ScalarCast, ScalarConst, Scalar
-from einturnip.eingraph.builder import LabelSpace
-from einturnip.eingraph.indices import as_index, number, shifted, span
+from einturnip.ir.scalar import Scalar, ScalarCall, ScalarCast, ScalarConst
 
 
 class OperandRead:

@@ -8,16 +8,15 @@ from typing import assert_never
 
 import numpy as np
 
-from einturnip.ir.aggregations import aggregation
-from einturnip.ir.scalar import ScalarCall, ScalarCast, ScalarConst, OperandRef, Scalar
-from einturnip.ir.scalar import LabelValue as LabelIndex
-from einturnip.eingraph.builder import LabelSpace
-from einturnip.eingraph.products import python_number, widen
 from einturnip.eingraph.build.ranges import static_index
 from einturnip.eingraph.build.reads import OperandRead
 from einturnip.eingraph.build.sizes import BoundSizes
+from einturnip.eingraph.builder import LabelSpace
+from einturnip.eingraph.products import python_number, widen
 from einturnip.eingraph.types import Hints
-from einturnip.lang.sizes import size_text
+from einturnip.ir.aggregations import aggregation
+from einturnip.ir.scalar import LabelValue as LabelIndex
+from einturnip.ir.scalar import OperandRef, Scalar, ScalarCall, ScalarCast, ScalarConst
 from einturnip.lang.program import (
     AccessExpr,
     AggregateExpr,
@@ -31,6 +30,7 @@ from einturnip.lang.program import (
     NumberExpr,
     SizeNumber,
 )
+from einturnip.lang.sizes import size_text
 
 
 class StatementBuilder:
