@@ -48,6 +48,7 @@ lint: $(VENV)/.dev
 
 types: $(VENV)/.dev
 	$(BIN)/mypy
+	$(BIN)/mypy --config-file tests/mypy.ini tests
 
 layers: $(VENV)/.dev
 	$(BIN)/lint-imports

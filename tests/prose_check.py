@@ -1,6 +1,6 @@
-"""Counts wording that the project avoids, and fails where a count rises above the stored one.
+"""Counts wording and form that the project avoids, and fails where a count rises above the stored one.
 
-The tree has such wording from before the rules were written. Its counts are stored in prose_counts.json and may only
+The tree has such wording from before the rules were written. The counts are stored in prose_counts.json and may only
 fall. ``python tests/prose_check.py`` checks, ``--update`` stores the present counts, ``--list NAME`` shows the lines.
 """
 
@@ -39,6 +39,9 @@ PHRASES = {
 }
 DUPLICATES = "public classes of one name"
 SUMMARIES = f"first lines of docstrings over {LONGEST_SUMMARY} characters"
+LONGEST_FILE = 400
+FILES = f"Python files of more than {LONGEST_FILE} lines"
+UNLISTED = "packages that ARCHITECTURE.md does not list, or lists and lacks"
 
 Found = tuple[str, Path, int, str]
 """What is counted, where, and the line."""
@@ -65,6 +68,8 @@ def found(root: Path) -> Iterator[Found]:
             for name, pattern in patterns.items():
                 for _ in pattern.finditer(line):
                     yield name, path, number, line.strip()
+        if path.suffix == ".py" and (length := text.count("\n")) > LONGEST_FILE:
+            yield FILES, path, length, f"{length} lines"
         if path.suffix != ".py" or (root / "einturnip") not in path.parents:
             continue
         for node in ast.walk(ast.parse(text)):
@@ -78,12 +83,36 @@ def found(root: Path) -> Iterator[Found]:
                 classes[node.name] += 1
 
 
+def unlisted(root: Path) -> Iterator[Found]:
+    """Packages and modules of the top level, and subpackages, that the table and einturnip/ do not share."""
+    page, package = root / "ARCHITECTURE.md", root / "einturnip"
+    if not page.is_file():
+        return
+    table = page.read_text(encoding="utf-8").partition("\n## Packages\n")[2].partition("\n## ")[0]
+    rows = [line.split("|") for line in table.splitlines() if line.startswith("| `")]
+    named = {name for row in rows for name in re.findall(r"`(\w+)`", row[1])}
+    present = {path.stem for path in package.iterdir() if path.suffix == ".py" or (path / "__init__.py").is_file()}
+    for name in sorted(named ^ {name for name in present if not name.startswith("__")}):
+        yield UNLISTED, page, 1, name
+    for row in rows:
+        for name in re.findall(r"`(\w+)`", row[1]):
+            inner = {path.parent.name for path in (package / name).glob("*/__init__.py")}
+            for missing in sorted(inner - set(re.findall(r"`(\w+)`", row[2]))):
+                yield UNLISTED, page, 1, f"{name}.{missing}"
+
+
 def counted(root: Path) -> dict[str, int]:
     """The count of each phrase and of each fault of form; 0 where there is none."""
-    counts = dict.fromkeys([*PHRASES, DUPLICATES, SUMMARIES], 0)
-    for name, *_ in found(root):
+    counts = dict.fromkeys([*PHRASES, DUPLICATES, SUMMARIES, FILES, UNLISTED], 0)
+    for name, *_ in everything(root):
         counts[name] += 1
     return counts
+
+
+def everything(root: Path) -> Iterator[Found]:
+    """All that is counted."""
+    yield from found(root)
+    yield from unlisted(root)
 
 
 def compare(counts: dict[str, int], stored: dict[str, int]) -> tuple[list[str], list[str]]:
@@ -100,7 +129,7 @@ def compare(counts: dict[str, int], stored: dict[str, int]) -> tuple[list[str], 
 def main(arguments: list[str]) -> int:
     """The exit code: 1 where a count rose."""
     if arguments[:1] == ["--list"]:
-        for name, path, number, line in found(ROOT):
+        for name, path, number, line in everything(ROOT):
             if name.startswith(tuple(arguments[1:])):
                 print(f"{path.relative_to(ROOT)}:{number}: {line[:120]}")
         return 0

@@ -101,6 +101,7 @@ def targets_of(program: TypedProgram, outputs: dict[str, str], folder: Path) -> 
 
 
 def budget_options(budget: dict[str, Any]) -> Options:
+    """Return the options of a plan that the command line's budget options state."""
     from einturnip.compiler import Options
 
     settings = dict(budget)

@@ -13,6 +13,7 @@ import einturnip as et
 from einturnip.api import active_runs, plan_cache
 from einturnip.core import resident
 from einturnip.devices.host import HostArena
+from einturnip.runtime.scheduler.report import Progress
 
 PRODUCT = "input A : f64[n, n]\nC[i,j] = A[i,k] * A[k,j]\ns = sum[i,j] C[i,j]\noutput s"
 MIB = 1 << 20
@@ -49,7 +50,7 @@ class Held:
         finally:
             self.reached.set()
 
-    def _progress(self, told: object) -> None:
+    def _progress(self, told: Progress) -> None:
         if told.done_ops == told.total_ops and not self.reached.is_set():
             self._then()
             self.reached.set()

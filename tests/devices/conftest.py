@@ -33,7 +33,7 @@ def put(monkeypatch: pytest.MonkeyPatch, kind: str, delays: Sequence[float], dev
     made: list[FakeCalls] = []
 
     def opened(chosen: choice.DeviceChoice, arena: int, pinned: int) -> list[Device]:
-        pace, found = paced(delays), []
+        pace, found = paced(delays), list[Device]()
         streams = VirtualStreams(pace)
         for k, name in enumerate(chosen.names):
             if kind == "sim":

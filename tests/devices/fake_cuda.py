@@ -50,7 +50,7 @@ class FakeCalls:
     """See einturnip.devices.cuda.calls.Calls. ``beside``: another device of the same run."""
 
     def __init__(self, pace: Pace, beside: FakeCalls | None = None) -> None:
-        self.streams = beside.streams if beside else VirtualStreams(pace)
+        self.streams: VirtualStreams = beside.streams if beside else VirtualStreams(pace)
         self.counts: Counter[str] = beside.counts if beside else Counter()
         self.memory: dict[int, np.ndarray] = {}
         self.events: dict[int, _Marked] = beside.events if beside else {}
@@ -304,12 +304,12 @@ class _Call:
             bits = kernel(tuple(self.outs), tuple(self.operands), self.origins, self.first, space)
             self.status[0] |= bits
         except OutOfRange as error:
-            space, at = self.kernel.space, [0] * len(self.extents)
+            einsum, at = self.kernel.space, [0] * len(self.extents)
             for name, index in error.point:
-                label = space.labels.index(name)
+                label = einsum.labels.index(name)
                 at[label] = index - self.origins[label]
             self.status[1] = np.ravel_multi_index(at, [max(1, n) for n in self.extents])
-            self.status[2] = next(k for k, key in enumerate(space.keys) if space.labels[key.label] == error.label)
+            self.status[2] = next(k for k, key in enumerate(einsum.keys) if einsum.labels[key.label] == error.label)
             self.status[3] = error.value
 
     def explain(self) -> None:

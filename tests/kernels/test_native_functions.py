@@ -18,7 +18,7 @@ from einturnip.kernels.llvm.ir import IrBuilder, IrValue
 
 pytest.importorskip("llvmlite")
 WIDTH = 16
-KINDS = {"float": np.dtype(np.float32), "double": np.dtype(np.float64)}
+KINDS: dict[str, np.dtype[Any]] = {"float": np.dtype(np.float32), "double": np.dtype(np.float64)}
 # Largest errors in units in the last place, where the result is a normal number.
 ULP = {"exp": 1.6, "exp_quiet": 1.6, "expm1": 2.1, "log": 1.6, "log1p": 2.1, "tanh": 3.1}
 NUMPY: dict[str, Callable[..., Any]] = {**{n: getattr(np, n) for n in ULP if n != "exp_quiet"}, "exp_quiet": np.exp}

@@ -196,8 +196,8 @@ def test_windows_change_no_dependency(monkeypatch: pytest.MonkeyPatch, capacitie
     tasks = build_tasks(decomposed(graph_of("product"), [[2, 1, 2]] * 12, 1500), MACHINE)
     capacity = int(capacities * least_capacity(tasks))
     at_once = build(tasks, capacity, MACHINE)
-    for name, few in {"PAIRS_AT_ONCE": 2, "EDGES_AT_ONCE": 3, "FEWEST_REDUCED": 4, "MOST_AN_OP": 0}.items():
-        monkeypatch.setattr(columns, name, few)
+    for name, limit in {"PAIRS_AT_ONCE": 2, "EDGES_AT_ONCE": 3, "FEWEST_REDUCED": 4, "MOST_AN_OP": 0}.items():
+        monkeypatch.setattr(columns, name, limit)
     monkeypatch.setattr(reach, "EDGES_AT_ONCE", 3)
     few = build(tasks, capacity, MACHINE)
     check(few)

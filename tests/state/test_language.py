@@ -47,7 +47,7 @@ def by_hand(x, y, w):
 def test_all_but_output_reads_the_old_value() -> None:
     w = np.array([1, -1], np.float32)
     got = evaluate(compile_text(LEARN), {**data(), "W": w})
-    loss, new = by_hand(*data().values(), w)
+    loss, new = by_hand(data()["X"], data()["y"], w)
     np.testing.assert_allclose(got["W"], new, rtol=1e-3)  # the gradient here is by differences
     assert got["loss"] == loss and got["k"] == 1
     np.testing.assert_array_equal(got["V"], w)
@@ -56,7 +56,7 @@ def test_all_but_output_reads_the_old_value() -> None:
 def test_every_floor_and_a_run_agree() -> None:
     program, w = compile_text(LEARN), np.array([1, -1], np.float32)
     inputs = {**data(), "W": w, "M": np.zeros(2, np.float32), "k": np.array(0)}
-    loss, new = by_hand(*data().values(), w)
+    loss, new = by_hand(data()["X"], data()["y"], w)
     graph = build(program, {name: array.shape for name, array in inputs.items()})
     for got in (evaluate_graph(graph, inputs), et.compile(LEARN)(**data(), W=w, arena="4KiB")):
         np.testing.assert_allclose(got["W"], new, rtol=1e-6)

@@ -13,6 +13,7 @@ import zipfile
 import zlib
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -61,7 +62,7 @@ LARGE = 64 * MIB
 ZEROS = bytes(MIB)
 
 
-def repeated(start: Callable[[], object], count: int = LARGE // MIB) -> bytes:
+def repeated(start: Callable[[], Any], count: int = LARGE // MIB) -> bytes:
     packer = start()
     return b"".join([*(packer.compress(ZEROS) for _ in range(count)), packer.flush()])
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 import einturnip as et
 from einturnip.core.errors import StoreError
 from einturnip.ir.dtypes import DTYPES
+from einturnip.storage.file_versions import require_unchanged
 from einturnip.storage.open import OutputRequest, open_sinks, open_source
 from einturnip.storage.outputs.state_storage import copy_tensor
 from einturnip.storage.types import whole
@@ -93,7 +94,7 @@ def test_what_is_read_again_is_looked_at_first(name, tmp_path) -> None:
     overwrite(tmp_path / name)
     if name == "plain.zarr":  # as many chunks stay open as it has: they are looked at as the run ends
         with pytest.raises(StoreError, match="overwritten"):
-            source.require_unchanged()
+            require_unchanged(source)
     else:
         with pytest.raises(StoreError, match="overwritten"):
             source.read(whole(source.shape), found)

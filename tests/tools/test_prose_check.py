@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests import prose_check
-from tests.prose_check import DUPLICATES, SUMMARIES, compare, counted
+from tests.prose_check import DUPLICATES, FILES, SUMMARIES, UNLISTED, compare, counted
 
 
 def test_what_is_counted(tmp_path: Path) -> None:
@@ -24,6 +24,19 @@ def test_what_is_counted(tmp_path: Path) -> None:
         DUPLICATES: 1,
         SUMMARIES: 1,
     }
+
+
+def test_files_are_short_and_packages_are_in_the_table(tmp_path: Path) -> None:
+    package = tmp_path / "einturnip"
+    for name in ("known/inner", "known/hidden", "unknown"):
+        (package / name).mkdir(parents=True)
+    for folder in (package / "known", package / "known/inner", package / "known/hidden", package / "unknown"):
+        (folder / "__init__.py").write_text("")
+    (package / "long.py").write_text("x = 1\n" * 401)
+    table = "| package | |\n|---|---|\n| `known` | `inner` |\n| `long`, `gone` | |\n"
+    (tmp_path / "ARCHITECTURE.md").write_text(f"# A\n\n## Packages\n\n{table}\n## Next\n\n| `other` | |\n")
+    counts = counted(tmp_path)
+    assert (counts[FILES], counts[UNLISTED]) == (1, 3)  # gone, unknown, known.hidden
 
 
 def test_counts_may_only_fall(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

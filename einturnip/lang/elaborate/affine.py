@@ -27,6 +27,7 @@ class AffineForm:
 
 
 def index_of_form(form: AffineForm, span: Span) -> Index:
+    """Return the index of an affine form: a label's number where the form is that label alone."""
     terms = tuple(sorted(form.terms.items()))
     if form.is_plain and len(terms) == 1 and is_literal(terms[0][1], 1) and is_literal(form.offset, 0):
         return terms[0][0]
