@@ -1,4 +1,4 @@
-"""An EinGraph under construction, and the label space in which one statement's nodes are written."""
+"""Builders: an EinGraph under construction, and the label space for the nodes of one statement."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ Tensor = tuple[DType, tuple[int, ...]]
 
 @dataclass(frozen=True, slots=True)
 class NodeDraft:
-    """A node to be: ``operands`` are numbers of tensors from outside, or ~position of an earlier draft.
+    """A node to be added: ``operands`` are numbers of outside tensors, or ~position of an earlier draft.
 
-    ``name`` is what its name ends with (``max``); empty for the one that carries the statement's own.
+    ``name`` is the suffix of its name (``max``); empty for the node that carries the statement's own name.
     """
 
     einsum: Einsum
@@ -29,27 +29,27 @@ class NodeDraft:
 
 
 class StatementDrafts:
-    """The nodes of one statement in the making. Frozen into a tuple, they are placed as often as they are needed."""
+    """Collects the drafts of one statement; as a frozen tuple they can be placed any number of times."""
 
     def __init__(self, tensors: Iterable[Tensor] = ()) -> None:
         self.tensors = list(tensors)
         self.nodes: list[NodeDraft] = []
 
     def tensor(self, number: int) -> Tensor:
-        """Element type and shape of a tensor from outside, or of a draft."""
+        """Element type and shape of an outside tensor or a draft."""
         if number >= 0:
             return self.tensors[number]
         einsum = self.nodes[~number].einsum
         return einsum.dtype, einsum.shape
 
     def add(self, draft: NodeDraft) -> int:
-        """Append a draft; the number by which others read it."""
+        """Append a draft and return the number by which other drafts read it."""
         self.nodes.append(draft)
         return ~(len(self.nodes) - 1)
 
 
 class GraphBuilder:
-    """Nodes so far. Lives inside one function; what leaves it is a frozen EinGraph."""
+    """The nodes of a graph under construction; the finished graph is a frozen EinGraph."""
 
     def __init__(self, names: Iterable[str] = ()) -> None:
         self.nodes: list[Node] = []
@@ -57,13 +57,13 @@ class GraphBuilder:
         self._counts: dict[str, int] = {}
 
     def add(self, node: Node) -> int:
-        """Append a node; its id."""
+        """Append a node and return its id."""
         self.nodes.append(node)
         self._names.add(node.name)
         return len(self.nodes) - 1
 
     def fresh(self, name: str) -> str:
-        """A name no node has yet: ``name``, ``name2``, ``name3``..., which is then taken."""
+        """Reserve and return an unused name: ``name``, ``name2``, ``name3``..."""
         candidate, n = name, self._counts.get(name, 1)
         if n > 1:
             candidate = f"{name}{n}"
@@ -75,7 +75,7 @@ class GraphBuilder:
         return candidate
 
     def place(self, drafts: Sequence[NodeDraft], outside: Sequence[int], name: str, line: int) -> int:
-        """Add the nodes of drafts over the nodes ``outside``; the id of the last."""
+        """Add drafts that read the nodes ``outside``; return the id of the last."""
         first = len(self.nodes)
         for draft in drafts:
             operands = tuple(outside[n] if n >= 0 else first + ~n for n in draft.operands)
@@ -87,8 +87,8 @@ class GraphBuilder:
 class LabelSpace:
     """Labels with bounds, and scalar expressions over them that read tensors.
 
-    An ``OperandRef`` of the space stands for one (tensor, access); the same pair is the same slot. ``emit`` makes a
-    draft of an expression, with just the labels and slots that it needs. ``tiles`` are a hint's extents of labels.
+    An ``OperandRef`` of the space denotes one (tensor, access); equal pairs share a slot. ``emit`` makes a draft of an
+    expression, with only the labels and slots that it needs. ``tiles`` are tile sizes of labels, from hints.
     """
 
     def __init__(
@@ -105,13 +105,13 @@ class LabelSpace:
         self._slot_of: dict[tuple[int, Access], int] = {}
 
     def add_label(self, name: str, bound: int) -> int:
-        """One more label; its position."""
+        """Add a label and return its position."""
         self.labels.append(name)
         self.bounds.append(bound)
         return len(self.labels) - 1
 
     def operand(self, tensor: int, access: Access) -> OperandRef:
-        """The element of ``tensor`` at the indices of ``access``, each brought to its simplest form."""
+        """The element of ``tensor`` at the indices of ``access``, each in its simplest form."""
         dtype, shape = self.drafts.tensor(tensor)
         key = tensor, tuple(normal(index, self.bounds, size) for index, size in zip(access, shape, strict=True))
         if key not in self._slot_of:
@@ -121,7 +121,7 @@ class LabelSpace:
 
     @classmethod
     def over(cls, einsum: Einsum, operands: Sequence[int] | None = None) -> LabelSpace:
-        """The label space of an einsum, without slots yet, over tensors by number: those of its slots, or its slots."""
+        """A label space of an einsum without slots; ``operands`` number the tensors, default one a slot."""
         known: dict[int, Tensor] = {}
         for slot, tensor in enumerate(range(len(einsum.accesses)) if operands is None else operands):
             known[tensor] = einsum.dtypes[slot], einsum.operand_shape(slot)
@@ -130,9 +130,9 @@ class LabelSpace:
     def substitute(
         self, join: Scalar, accesses: Sequence[Access], operands: Sequence[int], labels: Access | None = None
     ) -> Scalar:
-        """A join whose slots are given by ``accesses`` and ``operands``, in this space's slots.
+        """Rewrite a join, whose slots ``accesses`` and ``operands`` describe, into this space's slots.
 
-        ``labels`` are this space's indices for the join's own labels, where they differ.
+        ``labels`` are this space's indices for the join's own labels, if they differ.
         """
 
         def leaf(expr: Scalar) -> Scalar:
@@ -149,7 +149,7 @@ class LabelSpace:
         return rewrite(join, leaf)
 
     def labels_in(self, expr: Scalar) -> frozenset[int]:
-        """The labels that an expression stands on: those of its accesses and those used as numbers."""
+        """The labels that an expression depends on, through accesses or as numbers."""
         found: set[int] = set()
 
         def leaf(e: Scalar) -> Scalar:
@@ -172,7 +172,7 @@ class LabelSpace:
         name: str | None = None,
         keys: Sequence[tuple[int, Scalar]] = (),
     ) -> int:
-        """Add the draft ``[out] = aggregation[bound] join``; its number. Without a name it is called by operator."""
+        """Add the draft ``[out] = aggregation[bound] join``, by default named after its operator."""
         if name is None:
             name = aggregation.op if aggregation else "map"
         einsum, operands = self.einsum(out, bound, join, aggregation, keys)
@@ -189,7 +189,7 @@ class LabelSpace:
         aggregation: Aggregation | None,
         keys: Sequence[tuple[int, Scalar]] = (),
     ) -> tuple[Einsum, tuple[int, ...]]:
-        """The einsum ``[out] = aggregation[bound] join`` and the tensors in its slots."""
+        """Return the einsum ``[out] = aggregation[bound] join`` and the tensors in its slots."""
         order = (*out, *bound)
         position = {p: i for i, p in enumerate(order)}
         slots: dict[int, int] = {}
@@ -230,7 +230,7 @@ def _at(index: int | Index, position: Mapping[int, int]) -> int | Index:
 
 
 def copy_of(dtype: DType, shape: tuple[int, ...]) -> NodeDraft:
-    """A draft with the values of tensor 0, for an output that is an input."""
+    """A draft that copies tensor 0, for an output that is an input."""
     space = LabelSpace(StatementDrafts([(dtype, shape)]), [f"i{axis}" for axis in range(len(shape))], shape)
     axes = tuple(range(len(shape)))
     space.emit(axes, (), space.operand(0, axes), None, "")

@@ -1,4 +1,4 @@
-"""The invariants of an EinGraph; what fails here is a bug of ours."""
+"""Checks the invariants of an EinGraph; a failure is a bug in einturnip."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _KEEP_KIND = frozenset({"neg", "abs", "sign", "floor", "ceil", "round", "relu", 
 
 
 def check(graph: EinGraph) -> None:
-    """Single assignment, operands earlier and as declared, one bound a label, indices inside, pieces that cover.
+    """Check single assignment, operand order and types, label sizes, index bounds and piece coverage.
 
     Raises:
         InternalError: an invariant is broken; the message names the node.
@@ -101,7 +101,7 @@ def _check_einsum(where: str, einsum: Einsum) -> None:
 
 
 def _check_space(where: str, space: TileSpace) -> None:
-    """Labels have bounds, and every index stays in its axis."""
+    """Check that every label has a bound and every index stays inside its axis."""
     _require(len(space.accesses) == len(space.dtypes), f"{where}: slots, operands and dtypes differ")
     _require(len(space.labels) == len(space.bounds), f"{where}: labels and bounds differ")
     _require(0 <= space.n_out <= len(space.labels), f"{where}: n_out")
@@ -115,7 +115,7 @@ def _check_space(where: str, space: TileSpace) -> None:
 
 
 def _check_index(where: str, einsum: TileSpace, index: int | Index, size: int) -> None:
-    """An index stays inside its axis; a label alone spans it, and is not written otherwise."""
+    """Check that an index stays inside its axis, and that a plain label spans its axis."""
     if isinstance(index, int):
         _require(einsum.bounds[index] == size, f"{where}: labels say {einsum.bounds[index]} for an axis of {size}")
         return
@@ -125,7 +125,7 @@ def _check_index(where: str, einsum: TileSpace, index: int | Index, size: int) -
     _require(not isinstance(normal(index, einsum.bounds, size), int), f"{where}: {index} is a label alone")
     ends = span(index, einsum.bounds)
     if index.clamped:
-        _require(not einsum.keys, f"{where}: a clamped index beside keys")
+        _require(not einsum.keys, f"{where}: a clamped index in an einsum with keys")
         _require(size > 0 or ends is None, f"{where}: a clamped index into an empty axis")
     else:
         _require(ends is None or 0 <= ends[0] <= ends[1] < size, f"{where}: index {ends} of an axis of {size}")
@@ -139,12 +139,12 @@ def _check_keys(where: str, einsum: Einsum) -> None:
     _require(not picks or set(keyed) == set(einsum.aggregated), f"{where}: pick by {keyed}")
     for key in einsum.keys:
         _require(key.value.dtype == I64, f"{where}: a key of dtype {key.value.dtype}")
-        _require(key.label not in einsum.labels_of(key.value), f"{where}: a key that hangs on its own label")
+        _require(key.label not in einsum.labels_of(key.value), f"{where}: a key that depends on its own label")
         _require(0 <= key.label < (len(einsum.labels) if picks else einsum.n_out), f"{where}: key of {key.label}")
 
 
 def _check_pieces(graph: EinGraph, i: int, node: ConcatNode) -> None:
-    """Pieces stand inside the whole, and together cover it."""
+    """Check that the pieces are inside the whole and cover it."""
     where = f"node {i} ({node.name})"
     for piece in node.pieces:
         _require(0 <= piece.operand < i, f"{where}: operand {piece.operand} is not an earlier node")
@@ -193,7 +193,7 @@ def _check_join(where: str, einsum: Einsum) -> None:
 
 
 def well_typed(op: str, arguments: tuple[DType, ...], result: DType) -> bool:
-    """True where ``op`` takes these dtypes and gives that one."""
+    """True where ``op`` accepts these dtypes and returns that one."""
     first, same = arguments[0], len(set(arguments)) == 1
     if op == "where":
         return len(arguments) == 3 and first == BOOL and arguments[1] == arguments[2] == result

@@ -1,4 +1,4 @@
-"""The invariants of a region: each step in its place, and no carried value seen on its way that is not made up for."""
+"""Checks the invariants of a region: step classes, operands, and the rescales of partial values."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from einturnip.ir.scalar import labels_of
 
 
 def check_region(where: str, region: Region) -> None:
-    """Labels, operands and classes of the steps, and the rescales that their dependences ask for.
+    """Check labels, operands and classes of the steps, and the rescales that their dependencies require.
 
     Raises:
         InternalError: an invariant is broken.
@@ -31,7 +31,7 @@ def check_region(where: str, region: Region) -> None:
         read.update(step.operands)
     _require(read >= set(range(len(region.accesses))), f"{where}: slots that no step reads")
     unread = [k for k in range(len(region.steps) - 1) if ~k not in read]
-    _require(not unread, f"{where}: nobody reads steps {unread}")
+    _require(not unread, f"{where}: no step reads steps {unread}")
     _check_rescales(where, region)
 
 
@@ -41,7 +41,7 @@ def _require(holds: bool, message: str) -> None:
 
 
 def _check_operands(name: str, region: Region, k: int) -> None:
-    """What a step reads has the type, shape and labels that its own einsum says."""
+    """Check that the operands of a step have the type, shape and labels that its einsum declares."""
     step = region.steps[k]
     _require(len(step.operands) == len(step.einsum.accesses), f"{name}: slots and operands differ")
     for slot, source in enumerate(step.operands):
@@ -68,7 +68,7 @@ def _moved(index: int | Index, labels: tuple[int, ...]) -> int | Index:
 
 
 def _check_class(name: str, region: Region, k: int) -> None:
-    """A tiled step has labels of the output and streamed ones, a carried one of the output, a final one needs none."""
+    """Check a step's labels: tiled: output and streamed; carried: output only; final: any of the output."""
     step = region.steps[k]
     out, streamed = set(range(region.n_out)), set(region.aggregated)
     own, bound = set(step.labels[: step.einsum.n_out]), {step.labels[p] for p in step.einsum.aggregated}
@@ -87,7 +87,7 @@ def _check_class(name: str, region: Region, k: int) -> None:
 
 
 def _check_rescales(where: str, region: Region) -> None:
-    """A carried step that sees others on their way is a sum, and has a rescale for no others than these."""
+    """Check that carried steps that read partial values are sums with exactly the rescales they need."""
     seen: list[set[int]] = []
     carried = set(region.carried)
     for step in region.steps:
@@ -105,7 +105,7 @@ def _check_rescales(where: str, region: Region) -> None:
     for k in carried.difference(shift.step for shift in region.shifts):
         aggregation = region.steps[k].einsum.aggregation
         linear = aggregation is not None and aggregation.op in ("sum", "mean")
-        _require(linear or not seen[k], f"{where}: step {k} sees steps {seen[k]} on their way")
+        _require(linear or not seen[k], f"{where}: step {k} reads partial values of steps {seen[k]}")
         for m in seen[k]:
             of_m = region.steps[m].einsum.aggregation
-            _require(of_m is not None and of_m.op in ("max", "min"), f"{where}: step {k} sees step {m} on its way")
+            _require(of_m is not None and of_m.op in ("max", "min"), f"{where}: step {k} reads a partial step {m}")

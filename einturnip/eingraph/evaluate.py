@@ -1,4 +1,4 @@
-"""What an EinGraph means: node by node over whole arrays, in plain NumPy."""
+"""Evaluates an EinGraph in NumPy, node by node over whole arrays; this defines its meaning."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from einturnip.ir.region_reference import evaluate_space
 
 
 def evaluate(graph: EinGraph, inputs: Mapping[str, Array]) -> dict[str, Array]:
-    """Every output by name.
+    """Return every output by name.
 
     Raises:
         BindError: an input is missing, or has another shape or dtype than its node.
@@ -30,7 +30,7 @@ def evaluate(graph: EinGraph, inputs: Mapping[str, Array]) -> dict[str, Array]:
             case EinsumNode(einsum=einsum, operands=operands):
                 (values[i],) = evaluate_space(einsum, [values[o] for o in operands])
             case ConcatNode():
-                values[i] = _put_together(node, values)
+                values[i] = _concatenate(node, values)
             case _:
                 assert_never(node)
         for operand in operands_of(node):
@@ -44,8 +44,8 @@ def operands_of(node: Node) -> tuple[int, ...]:
     return () if isinstance(node, InputNode) else node.operands
 
 
-def _put_together(node: ConcatNode, values: Mapping[int, Array]) -> Array:
-    """The pieces in their places, the later ones over the earlier."""
+def _concatenate(node: ConcatNode, values: Mapping[int, Array]) -> Array:
+    """Write the pieces into the whole in order, later ones over earlier ones."""
     whole = np.empty(node.shape, node.dtype.numpy)
     for piece in node.pieces:
         array = values[piece.operand]
@@ -62,6 +62,6 @@ def _input(node: InputNode, inputs: Mapping[str, Array]) -> Array:
         raise BindError(f"input '{node.name}' has no array")
     array = np.asarray(inputs[node.name])
     if array.shape != node.shape or array.dtype != node.dtype.numpy:
-        wanted = f"{node.dtype}{list(node.shape)}"
-        raise BindError(f"input '{node.name}' must be {wanted}, found {array.dtype}{list(array.shape)}")
+        expected = f"{node.dtype}{list(node.shape)}"
+        raise BindError(f"input '{node.name}' must be {expected}, found {array.dtype}{list(array.shape)}")
     return array

@@ -1,4 +1,4 @@
-"""Indices known when the plan is made: their simplest form, one inside another, and their value as a number."""
+"""Static indices: normalization, composition, and their value as a scalar expression."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from einturnip.ir.scalar import LabelValue, Scalar, ScalarCall, ScalarConst
 
 
 def affine(terms: Iterable[tuple[int, int]], offset: int = 0, divisor: int = 1, modulus: int = 0) -> Index:
-    """An Index of terms in any order; those of one label are added up."""
+    """An Index of terms in any order; terms of the same label are added."""
     total: dict[int, int] = {}
     for label, coefficient in terms:
         total[label] = total.get(label, 0) + coefficient
@@ -19,7 +19,7 @@ def affine(terms: Iterable[tuple[int, int]], offset: int = 0, divisor: int = 1, 
 
 
 def row_major(labels: Sequence[int], bounds: Sequence[int]) -> Index:
-    """Several labels as one index, the last fastest."""
+    """The row-major index of several labels; the last one varies fastest."""
     stride, terms = 1, []
     for p in reversed(labels):
         terms.append((p, stride))
@@ -28,12 +28,12 @@ def row_major(labels: Sequence[int], bounds: Sequence[int]) -> Index:
 
 
 def as_index(index: int | Index) -> Index:
-    """A label alone as an Index."""
+    """Convert a plain label to an Index."""
     return Index(((index, 1),)) if isinstance(index, int) else index
 
 
 def span(index: Index, bounds: Sequence[int]) -> tuple[int, int] | None:
-    """The least and greatest value over the whole range of labels, before any clamping; None for an empty range."""
+    """Minimum and maximum over the ranges of the labels, before clamping; None for an empty range."""
     if any(bounds[p] == 0 for p, _ in index.terms):
         return None
     index = replace(index, clamped=False) if index.clamped else index
@@ -42,7 +42,7 @@ def span(index: Index, bounds: Sequence[int]) -> tuple[int, int] | None:
 
 
 def normal(index: int | Index, bounds: Sequence[int], size: int) -> int | Index:
-    """The simplest equal index into an axis of ``size``; a label alone over the whole axis is its position."""
+    """The simplest equal index into an axis of ``size``; a label over the whole axis is its position."""
     if isinstance(index, int):
         if bounds[index] == size:
             return index
@@ -59,12 +59,12 @@ def normal(index: int | Index, bounds: Sequence[int], size: int) -> int | Index:
 
 
 def _is_label(index: Index) -> bool:
-    """True for a label alone, whatever its range."""
+    """True for a plain label, regardless of its range."""
     return index.affine and index.offset == 0 and len(index.terms) == 1 and index.terms[0][1] == 1
 
 
 def _without_divisor(index: Index, bounds: Sequence[int]) -> Index:
-    """``(6*i + j) // 3`` as ``2*i``, where j stays below 3."""
+    """Simplify ``(6*i + j) // 3`` to ``2*i`` where j is below 3."""
     d = index.divisor
     if d == 1:
         return index
@@ -77,7 +77,7 @@ def _without_divisor(index: Index, bounds: Sequence[int]) -> Index:
 
 
 def _without_modulus(index: Index, bounds: Sequence[int]) -> Index:
-    """``(6*i + j) % 3`` as ``j``, where j stays below 3."""
+    """Simplify ``(6*i + j) % 3`` to ``j`` where j is below 3."""
     m, d = index.modulus, index.divisor
     if not m:
         return index
@@ -89,14 +89,14 @@ def _without_modulus(index: Index, bounds: Sequence[int]) -> Index:
 
 
 def shifted(index: Index, by: int) -> Index | None:
-    """``index + by``; None where a modulus or a clamp stands between."""
+    """``index + by``; None where a modulus or a clamp prevents it."""
     if by == 0:
         return index
     return None if index.modulus or index.clamped else replace(index, offset=index.offset + by * index.divisor)
 
 
 def inside(index: int | Index, access: Access) -> int | Index | None:
-    """``index`` with each label p replaced by ``access[p]``; None where that is no Index."""
+    """``index`` with each label p replaced by ``access[p]``; None where the result is not an Index."""
     if isinstance(index, int):
         return access[index]
     outer = [(as_index(access[p]), c) for p, c in index.terms]
@@ -110,13 +110,13 @@ def inside(index: int | Index, access: Access) -> int | Index | None:
 
 
 def inside_all(inner: Access, access: Access) -> Access | None:
-    """``inside`` for each index of an access; None where one is no Index."""
+    """``inside`` for each index of an access; None where one is not an Index."""
     found = tuple(inside(index, access) for index in inner)
     return None if None in found else tuple(i for i in found if i is not None)
 
 
 def number(index: int | Index) -> Scalar:
-    """The value of an index as an i64, before any clamping."""
+    """The value of an index as an i64, before clamping."""
     if isinstance(index, int):
         return LabelValue(index)
     total: Scalar | None = None

@@ -1,4 +1,4 @@
-"""Pieces of a tensor as boxes in it: which of them are seen, and whether they cover it."""
+"""Pieces of a tensor as boxes: which pieces are visible, and whether they cover the tensor."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from einturnip.ir.einsum import Box
 
 
 def piece_box(piece: TensorPiece, shape: Sequence[int]) -> Box:
-    """Where a piece of this shape stands: (start, stop) of each axis of the whole."""
+    """The box of a piece of this shape: (start, stop) along each axis of the whole."""
     lengths = [1] * len(piece.offsets)
     for axis, n in zip(piece.axes, shape, strict=True):
         lengths[axis] = n
@@ -20,7 +20,7 @@ def piece_box(piece: TensorPiece, shape: Sequence[int]) -> Box:
 
 
 def inner_piece(outer: TensorPiece, inner: TensorPiece) -> TensorPiece:
-    """``inner``, a piece of ``outer``'s tensor, as a piece of what ``outer`` is a piece of."""
+    """Compose pieces: ``inner`` of ``outer``'s tensor, as a piece of the whole that contains ``outer``."""
     offsets = list(outer.offsets)
     for axis, offset in zip(outer.axes, inner.offsets, strict=True):
         offsets[axis] += offset
@@ -28,14 +28,14 @@ def inner_piece(outer: TensorPiece, inner: TensorPiece) -> TensorPiece:
 
 
 def boxes_of(node: ConcatNode, nodes: Sequence[Node]) -> list[Box]:
-    """Where each piece stands."""
+    """The box of each piece."""
     return [piece_box(piece, nodes[piece.operand].shape) for piece in node.pieces]
 
 
 def visible_pieces(shape: Sequence[int], boxes: Sequence[Box]) -> tuple[list[int], bool]:
-    """Positions of the boxes that are not wholly under later ones, and whether they cover the shape.
+    """Return the positions of boxes not covered by later ones, and whether all cover the shape.
 
-    The coordinates where boxes begin and end cut the whole into cells; each belongs to the last box that holds it.
+    The start and stop coordinates of the boxes divide the whole into cells; the last box that contains a cell owns it.
     """
     if prod(shape) == 0:
         return [], True

@@ -1,4 +1,4 @@
-"""An EinGraph made readable: as text, and as the nodes of ``plan --emit einsum``."""
+"""Prints an EinGraph as text, and as the JSON nodes of ``plan --emit einsum``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NOT, _NEG, _ATOM = 3, 7, 9
 
 
 def show(graph: EinGraph) -> str:
-    """One line a node: ``3: S[b,h,s,t] : f32 = sum[d] Q[b,h,s,d]*K[b,h,t,d]``."""
+    """Return one line for each node: ``3: S[b,h,s,t] : f32 = sum[d] Q[b,h,s,d]*K[b,h,t,d]``."""
     outputs: dict[int, list[str]] = {}
     for name, number in graph.outputs:
         outputs.setdefault(number, []).append(name)
@@ -51,7 +51,7 @@ def _definition(graph: EinGraph, node: Node) -> str:
 
 
 def _region(graph: EinGraph, node: EinsumNode, region: Region) -> str:
-    """``along t: S[s,t] = ...; P[s,t] = ...; O[s,e] = ...``."""
+    """Format a region: ``along t: S[s,t] = ...; P[s,t] = ...; O[s,e] = ...``."""
     labels, steps = unique_labels(region), []
     for (name, _), (step, tensors, own) in zip(node.steps, _body(graph, node, region), strict=True):
         indices = ",".join(own[: step.einsum.n_out])
@@ -62,7 +62,7 @@ def _region(graph: EinGraph, node: EinsumNode, region: Region) -> str:
 
 
 def _formula(einsum: Einsum, tensors: list[str], labels: Sequence[str]) -> str:
-    """An einsum's right side, each operand with its indices."""
+    """Format the right side of an einsum, each operand with its indices."""
     names = [_access(name, einsum, slot, labels) for slot, name in enumerate(tensors)]
     join = show_scalar(einsum.join, names, tuple(labels))
     if einsum.aggregation is None:
@@ -73,7 +73,7 @@ def _formula(einsum: Einsum, tensors: list[str], labels: Sequence[str]) -> str:
 
 
 def _body(graph: EinGraph, node: EinsumNode, region: Region) -> Iterator[tuple[RegionStep, list[str], list[str]]]:
-    """The steps of a region, the names of what each reads, and those of its labels."""
+    """Yield the steps of a region, each with the names of its operands and of its labels."""
     labels = unique_labels(region)
     for step in region.steps:
         sources = [node.steps[~o][0] if o < 0 else graph.nodes[node.operands[o]].name for o in step.operands]
@@ -86,7 +86,7 @@ def _access(name: str, einsum: Einsum, slot: int, labels: Sequence[str]) -> str:
 
 
 def show_indices(access: Access, labels: Sequence[str]) -> list[str]:
-    """Each index of an access in the language's own notation."""
+    """Format each index of an access in the syntax of the language."""
     return [labels[index] if isinstance(index, int) else _index(index, labels) for index in access]
 
 
@@ -105,7 +105,7 @@ def _index(index: Index, labels: Sequence[str]) -> str:
 
 
 def show_scalar(expr: Scalar, operands: list[str], labels: tuple[str, ...], outer: int = 0) -> str:
-    """A join in the language's own notation, operands and labels by their names."""
+    """Format a join in the syntax of the language, with names of operands and labels."""
 
     def inner(e: Scalar, level: int = 0) -> str:
         return show_scalar(e, operands, labels, level)
@@ -146,7 +146,7 @@ def _number(value: bool | int | float | complex) -> str:
 
 
 def to_json(graph: EinGraph) -> list[dict[str, Any]]:
-    """The nodes as ``plan --emit einsum --format json`` prints them, inputs of the program included."""
+    """The nodes as ``plan --emit einsum --format json`` prints them, including the program's inputs."""
     return [_node_json(graph, i) for i in range(len(graph.nodes))]
 
 
@@ -176,7 +176,7 @@ def _node_json(graph: EinGraph, i: int) -> dict[str, Any]:
 
 
 def _region_json(graph: EinGraph, node: EinsumNode, region: Region) -> dict[str, Any]:
-    """What stands in JSON for a region: its label space, and in ``body`` its steps, each as a node."""
+    """A region in JSON: its label space, and its steps in ``body``, each formatted as a node."""
     labels = unique_labels(region)
     found: dict[str, Any] = {"labels": labels, "bounds": list(region.bounds), "output": labels[: region.n_out]}
     accesses = [show_indices(access, labels) for access in region.accesses]
@@ -186,7 +186,7 @@ def _region_json(graph: EinGraph, node: EinsumNode, region: Region) -> dict[str,
 
 
 def _step_json(node: EinsumNode, k: int, step: RegionStep, tensors: list[str], labels: list[str]) -> dict[str, Any]:
-    """A step in the form of a node; ``"step"`` is the number of an earlier step where an input is none of the graph."""
+    """A step formatted as a node; an input that is an earlier step has ``"step"`` instead of ``"node"``."""
     name, line = node.steps[k]
     sources = [{"node": node.operands[o]} if o >= 0 else {"step": ~o} for o in step.operands]
     head: dict[str, Any] = {"id": k, "name": name, "line": line, "dtype": step.einsum.dtype.name}
@@ -196,7 +196,7 @@ def _step_json(node: EinsumNode, k: int, step: RegionStep, tensors: list[str], l
 def _einsum_json(
     einsum: Einsum, labels: list[str], sources: Sequence[dict[str, Any]], tensors: list[str]
 ) -> dict[str, Any]:
-    """What stands in JSON for an einsum; ``sources`` say which tensor each slot reads, ``tensors`` its name."""
+    """An einsum in JSON; ``sources`` identify the tensor of each slot, ``tensors`` are their names."""
     accesses = [show_indices(access, labels) for access in einsum.accesses]
     names = _distinct(tensors, einsum, labels)
     found: dict[str, Any] = {"labels": labels, "bounds": list(einsum.bounds), "output": labels[: einsum.n_out]}
@@ -211,7 +211,7 @@ def _einsum_json(
 
 
 def unique_labels(einsum: TileSpace) -> list[str]:
-    """The labels' names, told apart where two labels of a statement have one name (``A[i,j] / sum[j] A[i,j]``)."""
+    """Label names with suffixes where two labels share a name (``A[i,j] / sum[j] A[i,j]``)."""
     names: list[str] = []
     for label in einsum.labels:
         name, n = label, 1
@@ -223,5 +223,5 @@ def unique_labels(einsum: TileSpace) -> list[str]:
 
 
 def _distinct(names: list[str], einsum: Einsum, labels: Sequence[str]) -> list[str]:
-    """Operands by name alone; with their labels where one tensor is read in two ways."""
+    """Operand names, with indices where one tensor is read by two accesses."""
     return [_access(n, einsum, slot, labels) if names.count(n) > 1 else n for slot, n in enumerate(names)]

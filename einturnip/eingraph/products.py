@@ -1,4 +1,4 @@
-"""Joins as products: taken apart into factors and divisors, put together, and widened to their accumulator."""
+"""Joins as products: splitting into factors and divisors, rebuilding, widening to the accumulator."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class FactoredProduct:
 
 
 def split_product(join: Scalar) -> FactoredProduct:
-    """A tree of ``mul``, ``div`` and ``neg`` as one product; anything else is a factor."""
+    """Flatten a tree of ``mul``, ``div`` and ``neg`` into one product; any other expression is a factor."""
     alpha: int | float | complex = 1
     factors: list[Scalar] = []
     divisors: list[Scalar] = []
@@ -45,7 +45,7 @@ def split_product(join: Scalar) -> FactoredProduct:
 
 
 def multiply(factors: Iterable[Scalar], dtype: DType) -> Scalar:
-    """The product of the factors, from the left; 1 for none."""
+    """The product of the factors from left to right; 1 for none."""
     terms = list(factors)
     return (
         reduce(lambda a, b: ScalarCall("mul", (a, b), dtype), terms)
@@ -64,12 +64,12 @@ def scaled(expr: Scalar, alpha: int | float | complex) -> Scalar:
 
 
 def divided(expr: Scalar, divisors: Iterable[Scalar]) -> Scalar:
-    """``expr`` divided by each divisor in turn."""
+    """``expr`` divided by each divisor, one after another."""
     return reduce(lambda a, b: ScalarCall("div", (a, b), a.dtype), divisors, expr)
 
 
 def python_number(value: bool | int | float | complex, dtype: DType) -> bool | int | float | complex:
-    """A Python number of the dtype's own kind; integers wrap round as they do in arrays."""
+    """Convert a number to the Python type of the dtype's kind; integers wrap around as they do in arrays."""
     match dtype.kind:
         case "b":
             return bool(value)
@@ -83,9 +83,9 @@ def python_number(value: bool | int | float | complex, dtype: DType) -> bool | i
 
 
 def widen(join: Scalar, aggregation: Aggregation) -> tuple[Scalar, Aggregation]:
-    """A sum of inexact products with its factors, not its products, converted to the accumulator's dtype.
+    """Convert the factors, not the products, of a sum of inexact products to the accumulator's dtype.
 
-    So a contraction of f16 multiplies and adds in f32, as matrix units do, and no product overflows on the way.
+    A contraction of f16 then multiplies and adds in f32, as matrix units do, and no product overflows.
     """
     wide = aggregation.state[0]
     if aggregation.op not in ("sum", "mean") or wide == join.dtype or not (wide.is_inexact and join.dtype.is_inexact):

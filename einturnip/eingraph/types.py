@@ -1,4 +1,4 @@
-"""EinGraph: a program as typed, single-assignment einsums over nodes known by integer ids."""
+"""EinGraph: a program as typed, single-assignment einsums; nodes are identified by integer ids."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from einturnip.ir.region import Region
 
 @dataclass(frozen=True, slots=True)
 class InputNode:
-    """A tensor that comes from outside: a file or a caller's array. ``line`` is where it is declared."""
+    """A tensor from outside: a file or a caller's array. ``line`` is its declaration."""
 
     name: str
     shape: tuple[int, ...]
@@ -22,10 +22,10 @@ class InputNode:
 
 @dataclass(frozen=True, slots=True)
 class Hints:
-    """What the program asks of a node's plan; results do not hang on it.
+    """Requests of the program for a node's plan; results do not depend on them.
 
-    ``tiles`` are (label position, extent of a tile). ``keep``: hold it in compute memory. ``recompute``: it may be
-    dropped and made again. ``device``: where it is to be made; empty for anywhere.
+    ``tiles`` are (label position, tile size). ``keep``: hold it in compute memory. ``recompute``: it may be dropped and
+    computed again. ``device``: where to compute it; empty for any device.
     """
 
     tiles: tuple[tuple[int, int], ...] = ()
@@ -39,9 +39,9 @@ NO_HINTS = Hints()
 
 @dataclass(frozen=True, slots=True)
 class EinsumNode:
-    """One einsum over earlier nodes. ``name`` is the user's where he gave one, else derived from it (``P.max``).
+    """One einsum over earlier nodes, or a region of several einsums that run together.
 
-    Or a region of several that run together; ``steps`` are then the name and line of each.
+    ``name`` is the user's, or derived from it (``P.max``). ``steps`` are name and line of each step of a region.
     """
 
     name: str
@@ -64,9 +64,9 @@ class EinsumNode:
 
 @dataclass(frozen=True, slots=True)
 class TensorPiece:
-    """A tensor and its place in another: ``axes[a]`` is the axis there of its axis a, ``offsets`` its first element.
+    """A tensor's position in a larger one: its axis a is axis ``axes[a]``, from ``offsets`` on.
 
-    Along an axis that ``axes`` lacks it is 1 long.
+    Along axes that ``axes`` lacks, the piece has length 1.
     """
 
     operand: int
@@ -76,9 +76,9 @@ class TensorPiece:
 
 @dataclass(frozen=True, slots=True)
 class ConcatNode:
-    """A tensor put together from others: pieces side by side, or over each other, where the later one counts.
+    """A concatenation: pieces next to each other or overlapping; where they overlap, the later one counts.
 
-    Together the pieces cover the whole tensor. Nothing is computed: all have its dtype.
+    Together the pieces cover the whole tensor. Nothing is computed: all pieces have its dtype.
     """
 
     name: str
@@ -89,7 +89,7 @@ class ConcatNode:
 
     @property
     def operands(self) -> tuple[int, ...]:
-        """The pieces' tensors."""
+        """The tensors of the pieces."""
         return tuple(piece.operand for piece in self.pieces)
 
 
@@ -98,10 +98,10 @@ Node: TypeAlias = InputNode | EinsumNode | ConcatNode
 
 @dataclass(frozen=True, slots=True)
 class EinGraph:
-    """Nodes in an order where operands come first. ``outputs`` are (name, node id); ``source`` the program's lines.
+    """Nodes, operands first. ``outputs`` are (name, node id); ``source`` the program's lines.
 
-    ``merged`` are (line, line): what the first line defines is computed where the second uses it. ``parts``, of several
-    programs run together: after how many lines of ``source`` each begins, and its name.
+    ``merged`` are pairs of lines: the tensor of the first is computed within the second. ``parts``, for several
+    programs run together, gives the number of ``source`` lines before each program, and its name.
     """
 
     nodes: tuple[Node, ...]
@@ -112,18 +112,18 @@ class EinGraph:
     parts: tuple[tuple[int, str], ...] = ()
 
     def statement(self, line: int) -> str:
-        """The source text of a line (1-based), for messages; empty where there is none."""
+        """The source text of a line (1-based) for messages; empty where there is none."""
         return self.source[line - 1].strip() if 0 < line <= len(self.source) else ""
 
     def place(self, line: int) -> str:
-        """A line for messages: its number and, where there are several, its program."""
+        """A line for messages: its number and, for several programs, its program."""
         for first, program in reversed(self.parts):
             if line > first:
                 return f"{program} line {line - first}"
         return f"line {line}"
 
     def merged_into(self, line: int) -> tuple[int, ...]:
-        """The other lines that are computed with this one, in order."""
+        """The other lines that are computed together with this one, in order."""
         found, latest = {line}, {line}
         while latest := {a for a, b in self.merged if b in latest} - found:
             found |= latest

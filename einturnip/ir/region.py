@@ -69,7 +69,7 @@ class Region(TileSpace):
     one after the other, and labels of the output that some step folds are never cut.
     Steps see the carried ones before them as they are so far, which ``rescales`` and ``shifts`` make up for. Inner
     labels are bound inside single steps and are never cut; nor is a streamed label bound by only some of the carried
-    steps. ``uncut`` are labels of the output that should not be cut either: a tiled or carried step lacks them, and
+    steps. ``untiled`` are labels of the output that should not be cut either: a tiled or carried step lacks them, and
     would be computed again for each of their tiles.
     """
 
@@ -83,7 +83,7 @@ class Region(TileSpace):
     rescales: tuple[Rescale, ...]
     shapes: tuple[tuple[int, ...], ...] = ()
     keys: tuple[Key, ...] = ()
-    uncut: tuple[int, ...] = ()
+    untiled: tuple[int, ...] = ()
     shifts: tuple[Shift, ...] = ()
 
     @property

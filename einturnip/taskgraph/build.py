@@ -155,8 +155,8 @@ class _Lowering:
         assert block is not None
         keys: Sequence[Key] = [k for k in block_keys(self.outputs[i].counts, block, key) if k not in tiles]
         steps: list[Key] = list(product(*(range(part.counts[p]) for p in e.aggregated)))
-        uncut = (0,) * (len(e.labels) - e.n_out - len(e.aggregated))
-        steps = [inner + uncut for inner in steps] if uncut else steps
+        untiled = (0,) * (len(e.labels) - e.n_out - len(e.aggregated))
+        steps = [inner + untiled for inner in steps] if untiled else steps
         self.turned[i] = not self.turned[i]
         if self.turned[i] and not self.ordered:
             steps.reverse()

@@ -83,12 +83,12 @@ def label_classes(graph: EinGraph) -> LabelClasses:
     small: list[tuple[int, Use]] = []
     for i, node in enumerate(graph.nodes):
         if isinstance(node, EinsumNode):
-            uncut = _never_cut(node.einsum)
+            untiled = _never_cut(node.einsum)
             for operand, access in zip(node.operands, node.einsum.accesses, strict=True):
                 made = graph.nodes[operand]
                 nbytes = math.prod(made.shape) * made.dtype.itemsize
                 for axis, p in enumerate(access, unions.first[operand]):
-                    if not isinstance(p, int) or p in uncut:
+                    if not isinstance(p, int) or p in untiled:
                         continue
                     if isinstance(made, InputNode):
                         stored.append((axis, i, p))
@@ -264,7 +264,7 @@ def _numbered(unions: _Unions, graph: EinGraph) -> LabelClasses:
     _cut_into_slices(graph, of, bounds, coarsest, fixed)
     regions = [(of[i], n.einsum) for i, n in enumerate(graph.nodes) if isinstance(n, EinsumNode)]
     whole = frozenset(row[p] for row, e in regions for p in _never_cut(e))
-    kept = frozenset(row[p] for row, e in regions if isinstance(e, Region) for p in e.uncut)
+    kept = frozenset(row[p] for row, e in regions if isinstance(e, Region) for p in e.untiled)
     return LabelClasses(
         tuple(of),
         tuple(bounds),

@@ -23,10 +23,10 @@ from einturnip.lang import compile_text
 Shapes = Mapping[str, tuple[int, ...]]
 
 
-def graphs(text: str, shapes: Shapes, least_nbytes: int = 0) -> tuple[EinGraph, EinGraph]:
+def graphs(text: str, shapes: Shapes, min_nbytes: int = 0) -> tuple[EinGraph, EinGraph]:
     """A program rewritten, too small to be fused, and fused all the same."""
     before = rewrite(build(compile_text(text, "p.ein"), shapes))
-    after = fuse(before, EinsumInterner(), None, least_nbytes)
+    after = fuse(before, EinsumInterner(), None, min_nbytes)
     check(after)
     return before, after
 

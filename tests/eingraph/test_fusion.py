@@ -130,7 +130,7 @@ def test_attention_is_one_node() -> None:
     assert (region.tiled, region.carried) == ((0, 2), (1, 3, 4))
     assert [(r.step, r.of, r.coefficient) for r in region.rescales] == [(3, 1, -1.0), (4, 1, -1.0)]
     # The scores lack the output's d: its tiles would compute them again.
-    assert region.uncut == (3,)
+    assert region.untiled == (3,)
     agree(before, after, drawn_inputs(before, 3), [1, 3, 4], 0)
 
 
@@ -222,9 +222,9 @@ def test_a_maximum_of_what_is_masked_bounds_only_that() -> None:
 
 
 def test_what_is_small_or_would_be_computed_again_is_left_alone() -> None:
-    assert not regions(graphs(ATTENTION, QKV, least_nbytes=64 << 10)[1])
+    assert not regions(graphs(ATTENTION, QKV, min_nbytes=64 << 10)[1])
     shapes = {"Q": (1, 2, 96, 8), "K": (1, 2, 96, 8), "V": (1, 2, 96, 8)}
-    assert len(regions(graphs(ATTENTION, shapes, least_nbytes=64 << 10)[1])) == 1
+    assert len(regions(graphs(ATTENTION, shapes, min_nbytes=64 << 10)[1])) == 1
     text = FUSED["two layers"][0]
     wide = {"Q": (64, 8), "W": (8, 64), "U": (64, 1024)}
     assert not regions(graphs(text, wide)[1])

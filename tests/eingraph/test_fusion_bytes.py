@@ -1,4 +1,4 @@
-"""What fused folds over joined spaces move: the inputs once and the outputs, however large what lies between."""
+"""Bytes moved by fused aggregations over joined spaces: each input and output once, no intermediates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the rewrites make of programs: contractions, shared values, fewer stored tensors."""
+"""Results of the rewrites: contractions, shared values, fewer stored tensors."""
 
 from __future__ import annotations
 

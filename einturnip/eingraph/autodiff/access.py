@@ -1,8 +1,9 @@
-"""An access turned round: which points of a label space read an element, as indices over the element's own axes.
+"""Inverts an access: finds the points of a label space that read a given element of the tensor.
 
-``X[i + p]`` is read at element a by the points i = a - p; ``X[2*i]`` by i = a // 2 where a is even; ``X[i // 2]`` by
-i = 2*a + r with r below 2; ``X[m // e, m % e]`` by m = e*a + b. Labels are solved for, one axis after another; those
-that no axis decides are left to be summed. So the adjoint of a convolution is a convolution.
+The labels become indices over the tensor's own axes. ``X[i + p]`` is read at element a by the points i = a - p;
+``X[2*i]`` by i = a // 2 where a is even; ``X[i // 2]`` by i = 2*a + r with r below 2; ``X[m // e, m % e]`` by m = e*a +
+b. Axes are solved one after another; labels that no axis determines are summed. Therefore the adjoint of a convolution
+is itself a convolution.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from einturnip.ir.scalar import Scalar, ScalarCall, ScalarConst
 
 @dataclass(frozen=True, slots=True)
 class ReadPosition:
-    """Where along an axis of the tensor the elements read stand: from ``start``; ``label`` None for one element."""
+    """The part of an axis that is read, from ``start``; ``label`` None for a single element."""
 
     label: int | None
     start: int
@@ -29,10 +30,10 @@ class ReadPosition:
 
 @dataclass
 class InvertedAccess:
-    """An access turned round.
+    """An inverted access.
 
-    ``at`` gives labels as indices over others: those of ``places`` and ``summed``. A point counts where each of
-    ``tests``, (index, what it is compared with), holds.
+    ``at`` gives each solved label as an index over the labels of ``places`` and ``summed``. A point contributes only
+    where all of ``tests`` hold.
     """
 
     places: list[ReadPosition] = field(default_factory=list)
@@ -43,26 +44,28 @@ class InvertedAccess:
 
 @dataclass(frozen=True, slots=True)
 class IndexTest:
-    """``index op value``, where the index may be outside what it stands for."""
+    """The condition ``index op value``; the index may be outside the range of the label that it replaces."""
 
     op: str
     index: int | Index
     value: int | Index
 
     def condition(self) -> Scalar:
-        """The test as an expression."""
+        """The test as a scalar expression."""
         value = ScalarConst(self.value, I64) if isinstance(self.value, int) else number(self.value)
         return ScalarCall(self.op, (number(self.index), value), BOOL)
 
 
 class NotInvertible(Exception):
-    """An access that cannot be turned round so; a scatter by key is what is left."""
+    """Raised for an access that index arithmetic cannot invert; the caller scatters by key instead."""
 
 
 def invert_access(space: LabelSpace, access: Access, shape: Sequence[int]) -> InvertedAccess | None:
-    """The access turned round, new labels added to ``space``; None where no formula of indices tells the points.
+    """Invert an access, adding new labels to ``space``.
 
-    No label of the space may be empty.
+    Returns None where index arithmetic cannot express the points.
+
+    No label of the space may have size 0.
     """
     try:
         return _Inverting(space, access, shape).result()
@@ -81,7 +84,7 @@ class _Inverting:
 
     def result(self) -> InvertedAccess:
         for axis, index in enumerate(self.access):
-            self._take_label(axis, as_index(index))
+            self._assign_label(axis, as_index(index))
         rest = [axis for axis, place in enumerate(self.places) if place is None]
         for axis in sorted(rest, key=lambda a: len(as_index(self.access[a]).terms)):
             self._solve_axis(axis)
@@ -91,8 +94,8 @@ class _Inverting:
         places = [place for place in self.places if place is not None]
         return InvertedAccess(places, self.at, self._open(self.tests), tuple(used))
 
-    def _take_label(self, axis: int, index: Index) -> None:
-        """An axis that one label runs along, with steps of 1, is that label's."""
+    def _assign_label(self, axis: int, index: Index) -> None:
+        """Assign an axis to its label, where a single label runs along it with stride 1."""
         if not index.affine or len(index.terms) != 1 or index.terms[0][1] != 1:
             return
         label = index.terms[0][0]
@@ -101,7 +104,7 @@ class _Inverting:
             self.places[axis] = ReadPosition(label, index.offset)
 
     def _current(self, index: int | Index) -> Index:
-        """An index with what is known of its labels put in."""
+        """Substitute the labels solved so far into an index."""
         total = len(self.space.labels)
         found = inside(as_index(index), [self.at.get(p, p) for p in range(total)])  # type: ignore[arg-type]
         if found is None:
@@ -127,7 +130,7 @@ class _Inverting:
             self.tests.append(IndexTest("eq", target, index))
             return
         target = self._before_division(index, target)
-        self._decide(replace(index, divisor=1, modulus=0), target)
+        self._solve_equation(replace(index, divisor=1, modulus=0), target)
 
     def _label(self, name: str, bound: int) -> int:
         label = self.space.add_label(name, bound)
@@ -135,7 +138,7 @@ class _Inverting:
         return label
 
     def _before_division(self, index: Index, value: Index) -> Index:
-        """What ``offset + terms`` is where ``... // divisor % modulus`` is ``value``, over new labels."""
+        """Undo division and modulus: ``offset + terms``, given their result ``value``, over new labels."""
         if index.modulus:
             ends = span(replace(index, modulus=0), self.space.bounds)
             assert ends is not None
@@ -148,25 +151,25 @@ class _Inverting:
             value = affine([*scaled, (rest, 1)], value.offset * index.divisor)
         return value
 
-    def _decide(self, index: Index, target: Index) -> None:
-        """Solve ``index == target`` for as many points as can be: the labels with most of them."""
+    def _solve_equation(self, index: Index, target: Index) -> None:
+        """Solve ``index == target`` for the combination of labels that spans the most points."""
         open_terms = [(p, c) for p, c in index.terms if p not in self.known]
         subsets = [s for n in range(1, len(open_terms) + 1) for s in combinations(open_terms, n)]
         for chosen in sorted(subsets, key=lambda s: -prod(self.space.bounds[p] for p, _ in s)):
             others = [(p, -c) for p, c in index.terms if (p, c) not in chosen]
             rest = affine([*target.terms, *others], target.offset - index.offset)
-            if (found := self._decoded(chosen, rest)) is not None:
-                self._settle(*found)
+            if (found := self._digits(chosen, rest)) is not None:
+                self._record(*found)
                 return
         raise NotInvertible
 
-    def _decoded(
+    def _digits(
         self, chosen: Sequence[tuple[int, int]], rest: Index
     ) -> tuple[dict[int, Index], list[IndexTest]] | None:
-        """Labels as the digits of ``rest``, where their coefficients are those of a number system; with its tests."""
+        """Solve for labels as digits of ``rest`` in a positional system; also return the tests."""
         bounds = self.space.bounds
         for p, c in chosen:
-            if c < 0:  # counted from the other end
+            if c < 0:  # count from the end of the range
                 rest = replace(rest, offset=rest.offset - c * (bounds[p] - 1))
         order = sorted(chosen, key=lambda term: -abs(term[1]))
         at: dict[int, Index] = {}
@@ -187,14 +190,14 @@ class _Inverting:
             tests.append(IndexTest("eq", replace(rest, modulus=above), 0))
         return at, tests
 
-    def _settle(self, found: dict[int, Index], tests: Iterable[IndexTest]) -> None:
-        """Labels that are now known by others, put in wherever they stood."""
+    def _record(self, found: dict[int, Index], tests: Iterable[IndexTest]) -> None:
+        """Record solved labels and substitute them into everything solved before."""
         self.at.update(found)
         self.at = {p: self._current(index) for p, index in self.at.items()}
         self.tests = [replace(t, index=self._current(t.index)) for t in (*self.tests, *tests)]
 
     def _open(self, tests: Iterable[IndexTest]) -> list[IndexTest]:
-        """The tests that do not hold everywhere."""
+        """Return the tests that do not hold at every point."""
         found: dict[IndexTest, None] = {}
         for test in tests:
             index = self._current(test.index)

@@ -1,7 +1,8 @@
-"""The adjoint of one einsum by one of its operands: an einsum over the operand's axes.
+"""Adjoint of one einsum with respect to one operand, as einsums over the operand's axes.
 
-``out[o] = agg[b] join(X[access], ...)`` gives to the adjoint of X at an element a the sum, over the points (o, b) that
-read a, of the adjoint of out, what the aggregation passes to the point, and the derivative of the join by X there.
+For ``out[o] = agg[b] join(X[access], ...)`` the adjoint of X at an element a is the sum, over the points (o, b) that
+read a, of the adjoint of out, times the weight that the aggregation gives to the point, times the derivative of the
+join with respect to X.
 """
 
 from __future__ import annotations
@@ -35,9 +36,9 @@ from einturnip.ir.simplify import added, constant, converted, is_number, selecte
 
 @dataclass(frozen=True, slots=True)
 class AdjointTerm:
-    """A part of an adjoint: a number at every element, or the last of some drafts, which holds part of the elements.
+    """One term of an adjoint: the same number at every element, or the result of the last draft.
 
-    ``places``: where along each axis of the tensor its elements stand.
+    The result may cover only a part of the tensor; ``axes`` and ``offsets`` say where.
     """
 
     drafts: tuple[NodeDraft, ...]
@@ -47,7 +48,7 @@ class AdjointTerm:
 
 
 def is_flat(einsum: Einsum) -> bool:
-    """True for an einsum whose value says nothing of small changes: a whole number, a truth value."""
+    """True for an einsum with derivative 0 everywhere: an integer or Boolean, or a flat aggregation."""
     operator = einsum.aggregation
     return not einsum.dtype.is_inexact or (operator is not None and operator.op in FLAT)
 
@@ -55,9 +56,9 @@ def is_flat(einsum: Einsum) -> bool:
 def contribution(
     einsum: Einsum, operands: Sequence[int], tensors: Sequence[Tensor], slot: int, g: int | ScalarConst, value: int
 ) -> AdjointTerm | None:
-    """What an einsum's slot gives to the adjoint of its operand; None for nothing.
+    """Return the contribution of an einsum's slot to the adjoint of its operand; None for zero.
 
-    ``operands``, ``g`` and ``value`` are numbers in ``tensors``: of the slots, of the adjoint and of the result itself.
+    ``operands``, ``g`` and ``value`` are numbers in ``tensors``: of the slots, of the adjoint and of the result.
     """
     if 0 in einsum.bounds:
         return None
@@ -78,7 +79,7 @@ class _Adjoint:
         target = space.operand(self.operands[slot], access).slot
         weights = PointWeights(space, einsum, self.join, self.keys)
         if target not in slots_of(self.join):
-            return None  # it is read by a key alone
+            return None  # only a key reads the slot
         seed = weights.at_points(g, value)
         whole = space.operand(value, weights.out) if einsum.aggregation is None else None
         term = derivative(self.join, target, seed, whole)
@@ -86,12 +87,12 @@ class _Adjoint:
             return None
         shape = einsum.operand_shape(slot)
         if weights.is_pick:
-            return self._turned(access, shape, self._scattered(access, term, dtype), dtype, set())
+            return self._over_operand_axes(access, shape, self._scattered(access, term, dtype), dtype, set())
         rest = set(range(len(einsum.labels))) - labels_read(access) - {label for label, _ in self.keys}
-        return self._turned(access, shape, term, dtype, rest)
+        return self._over_operand_axes(access, shape, term, dtype, rest)
 
     def _scattered(self, access: Access, term: Scalar, dtype: DType) -> Scalar:
-        """A gather's adjoint by the labels of its access, with what has the same keys added up."""
+        """The adjoint of a gather over the labels of its access: contributions with equal keys are summed."""
         space = self.space
         kept = tuple(dict.fromkeys(p for index in access for p in sorted(labels_read((index,)))))
         read = space.labels_in(term).union(*(space.labels_in(v) for _, v in self.keys)) - {p for p, _ in self.keys}
@@ -102,34 +103,36 @@ class _Adjoint:
         tests = [ScalarCall("eq", (LabelValue(p), value), BOOL) for p, value in self.keys]
         return selected(_all(tests), term, constant(0, dtype))
 
-    def _turned(
+    def _over_operand_axes(
         self, access: Access, shape: tuple[int, ...], term: Scalar, dtype: DType, rest: set[int]
     ) -> AdjointTerm:
-        """The term added up for each element of the operand, and over the labels ``rest`` that its access lacks."""
-        turn = invert_access(self.space, access, shape)
-        moved = None if turn is None else self._moved(term, turn, rest)
-        if turn is None or moved is None:
+        """Sum the term for each element of the operand, and over the labels ``rest`` that its access lacks."""
+        inverted = invert_access(self.space, access, shape)
+        moved = None if inverted is None else self._at_inverted_points(term, inverted, rest)
+        if inverted is None or moved is None:
             return self._by_keys(access, shape, term, rest, dtype)
         term, rest = moved
-        return self._emit(shape, turn.places, term, {*rest, *turn.summed}, dtype)
+        return self._emit(shape, inverted.places, term, {*rest, *inverted.summed}, dtype)
 
-    def _moved(self, term: Scalar, turn: InvertedAccess, rest: set[int]) -> tuple[Scalar, set[int]] | None:
-        """The term at the points that the turned access says, with what is left to be summed."""
-        if not turn.at and not turn.tests:
+    def _at_inverted_points(
+        self, term: Scalar, inverted: InvertedAccess, rest: set[int]
+    ) -> tuple[Scalar, set[int]] | None:
+        """Evaluate the term at the points of the inverted access; also return the labels still to be summed."""
+        if not inverted.at and not inverted.tests:
             return term, rest
-        if not turn.summed and rest:  # each point reads an element of its own: what is summed is summed before
+        if not inverted.summed and rest:  # each point reads a different element: sum first, then place
             term, rest = self._summed(term, rest), set()
-        if turn.summed and (padded := self._padded(term, turn)) is not None:
+        if inverted.summed and (padded := self._padded(term, inverted)) is not None:
             return padded, rest
-        found = _substituted(self.space, term, turn.at)
+        found = _substituted(self.space, term, inverted.at)
         if found is None:
             return None
         found = specialized(found, lambda c: truth(c, [(0, n) for n in self.space.bounds]), {})
-        tests = [test.condition() for test in turn.tests]
+        tests = [test.condition() for test in inverted.tests]
         return (selected(_all(tests), found, constant(0, found.dtype)) if tests else found), rest
 
     def _summed(self, term: Scalar, rest: set[int]) -> Scalar:
-        """The term summed over labels, as a node over the others that it stands on."""
+        """Sum the term over some labels, as a node over the other labels that it depends on."""
         space = self.space
         kept = tuple(sorted(space.labels_in(term) - rest))
         inner, bound, operator = self._sum(term, rest, term.dtype)
@@ -138,24 +141,24 @@ class _Adjoint:
         return space.operand(space.emit(kept, bound, inner, operator), kept)
 
     def _sum(self, term: Scalar, rest: set[int], dtype: DType) -> tuple[Scalar, tuple[int, ...], Aggregation | None]:
-        """A sum's join, labels and operator: labels that the term lacks are a factor."""
+        """Return join, labels and aggregation of a sum; labels that the term lacks become a factor."""
         space = self.space
-        stands = space.labels_in(term)
-        count = prod(space.bounds[p] for p in rest - stands)
-        bound = tuple(sorted(rest & stands))
+        labels = space.labels_in(term)
+        count = prod(space.bounds[p] for p in rest - labels)
+        bound = tuple(sorted(rest & labels))
         term = _wide(term) if bound else term
         operator = replace(aggregation("sum", term.dtype), result=dtype) if bound else None
         return times(term, constant(count, term.dtype)), bound, operator
 
-    def _padded(self, term: Scalar, turn: InvertedAccess) -> Scalar | None:
-        """The term where only one factor hangs on what was solved for with tests: it is read from a padded copy.
+    def _padded(self, term: Scalar, inverted: InvertedAccess) -> Scalar | None:
+        """Read the one factor that depends on tested labels from a zero-padded copy.
 
-        So the adjoint of a convolution is a sum of products. None where anything else hangs on it too.
+        The adjoint of a convolution thereby stays a contraction. None where anything else depends on these labels.
         """
         space = self.space
-        tested = {_plain(test.index) for test in turn.tests}
-        solved = {p: as_index(index) for p, index in turn.at.items() if _plain(index) in tested}
-        found = _substituted(space, term, {p: index for p, index in turn.at.items() if p not in solved})
+        tested = {_plain(test.index) for test in inverted.tests}
+        solved = {p: as_index(index) for p, index in inverted.at.items() if _plain(index) in tested}
+        found = _substituted(space, term, {p: index for p, index in inverted.at.items() if p not in solved})
         readers = [] if found is None else [s for s in slots_of(found) if labels_read(space.slots[s][1]) & set(solved)]
         if found is None or len(readers) != 1 or not _is_factor(found, readers[0]):
             return None
@@ -165,13 +168,13 @@ class _Adjoint:
         plain = {index: p for p, index in ((p, _plain(index)) for p, index in solved.items())}
         if not set(solved) <= set(access) or set(plain) != tested or any(i.modulus for i in solved.values()):
             return None
-        copy = self._padding(readers[0], solved, plain, turn)
+        copy = self._padding(readers[0], solved, plain, inverted)
         return copy and rewrite(found, lambda e: copy if isinstance(e, OperandRef) and e.slot == readers[0] else e)
 
     def _padding(
-        self, slot: int, solved: Mapping[int, Index], plain: Mapping[Index, int], turn: InvertedAccess
+        self, slot: int, solved: Mapping[int, Index], plain: Mapping[Index, int], inverted: InvertedAccess
     ) -> OperandRef | None:
-        """A slot as it is read from a copy that is 0 where a test fails: one label for each index that is tested."""
+        """Read a slot from a copy that is 0 where a test fails; the copy has one label for each tested index."""
         space = self.space
         tensor, access = space.slots[slot]
         shift: dict[int, Index] = {}
@@ -187,7 +190,7 @@ class _Adjoint:
         if not isinstance(value, OperandRef):
             return None
         tests = []
-        for test in turn.tests:
+        for test in inverted.tests:
             own = as_index(test.index)
             moved = replace(inner[_plain(own)], divisor=own.divisor, modulus=own.modulus)
             tests.append(replace(test, index=moved).condition())
@@ -199,7 +202,7 @@ class _Adjoint:
     def _by_keys(
         self, access: Access, shape: tuple[int, ...], term: Scalar, rest: set[int], dtype: DType
     ) -> AdjointTerm:
-        """The term scattered by its indices as keys, where no formula tells the points that read an element."""
+        """Scatter the term with its indices as keys, where index arithmetic cannot express the points."""
         space = self.space
         term = self._summed(term, rest)
         own = labels_read(access)
@@ -219,8 +222,8 @@ class _Adjoint:
             keys.append((label, value))
         bound = tuple(sorted(own - set(out)))
         if any(isinstance(i, Index) and i.clamped for slot in slots_of(term) for i in space.slots[slot][1]):
-            stood = tuple(sorted(space.labels_in(term)))
-            term = space.operand(space.emit(stood, (), term, None), stood)
+            labels = tuple(sorted(space.labels_in(term)))
+            term = space.operand(space.emit(labels, (), term, None), labels)
         inner = _wide(term)
         operator = replace(aggregation("sum", inner.dtype), result=dtype)
         space.emit(out, bound, inner, operator, "", keys)
@@ -229,7 +232,7 @@ class _Adjoint:
     def _emit(
         self, shape: tuple[int, ...], places: Sequence[ReadPosition], term: Scalar, rest: set[int], dtype: DType
     ) -> AdjointTerm:
-        """The last draft: the term summed, over the labels of the axes."""
+        """Emit the last draft: the summed term over the labels of the axes."""
         space = self.space
         inner, bound, operator = self._sum(term, rest, dtype)
         axes = tuple(axis for axis, place in enumerate(places) if place.label is not None)
@@ -245,7 +248,7 @@ class _Adjoint:
 
 
 def derivative(join: Scalar, target: int, seed: Scalar, value: Scalar | None) -> Scalar | None:
-    """The adjoint of slot ``target`` by that of the join, ``seed``; ``value``: the join's value, if it is stored."""
+    """The adjoint of slot ``target``, given the join's adjoint ``seed`` and stored ``value``, if any."""
     total: Scalar | None = None
     stack = [(join, seed, value)]
     while stack:
@@ -268,7 +271,7 @@ def derivative(join: Scalar, target: int, seed: Scalar, value: Scalar | None) ->
 
 
 def _wide(term: Scalar) -> Scalar:
-    """A term before it is rounded to a narrower type, as a sum takes it."""
+    """Drop a final rounding to a narrower type: sums accumulate in the wider one."""
     if isinstance(term, ScalarCast):
         inner = term.argument.dtype
         if inner.is_inexact and inner.kind == term.dtype.kind and inner.itemsize > term.dtype.itemsize:
@@ -284,12 +287,12 @@ def _all(conditions: Sequence[Scalar]) -> Scalar:
 
 
 def _plain(index: int | Index) -> Index:
-    """What is divided in an index."""
+    """The index before division and modulus."""
     return replace(as_index(index), divisor=1, modulus=0)
 
 
 def _is_factor(term: Scalar, slot: int) -> bool:
-    """True where a term is a product with just one factor that reads a slot, and that factor is the slot itself."""
+    """True for a product in which one factor is the slot itself and no other factor reads it."""
     match term:
         case OperandRef():
             return term.slot == slot
@@ -305,7 +308,7 @@ def _is_factor(term: Scalar, slot: int) -> bool:
 
 
 def _substituted(space: LabelSpace, term: Scalar, at: Mapping[int, int | Index]) -> Scalar | None:
-    """A term with labels given by other indices; what those take outside an axis is read at its end."""
+    """Replace labels by indices in a term; an index that leaves its axis is clamped to the end."""
     labels: list[int | Index] = [at.get(p, p) for p in range(len(space.labels))]
     found: dict[int, Scalar] = {}
     for slot in slots_of(term):

@@ -1,4 +1,4 @@
-"""Adjoints put together of parts, and taken apart: of tensors that are replaced, concatenated, or read by slices."""
+"""Sums the parts of an adjoint, for tensors that are concat_node, partly replaced or sliced."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from einturnip.ir.simplify import added, constant, is_number
 
 @dataclass(frozen=True, slots=True)
 class AdjointPart:
-    """A part of an adjoint: a number at every element, or a node and its place."""
+    """A part of an adjoint: a number at every element, or a node with its position."""
 
     value: int | ScalarConst
     piece: TensorPiece | None
 
 
-class _Adding:
-    """Nodes made while the parts of one adjoint are put together."""
+class _PartBuilder:
+    """Creates the nodes that combine the parts of one adjoint."""
 
     def __init__(self, assembly: GraphBuilder, dtype: DType, name: str, line: int) -> None:
         self.assembly, self.dtype, self.name, self.line = assembly, dtype, name, line
 
-    def filled(self, number: ScalarConst, shape: Sequence[int]) -> int:
-        """A number at every element."""
+    def constant_node(self, number: ScalarConst, shape: Sequence[int]) -> int:
+        """Add a node with the same number at every element."""
         space = self._space((), shape)
         space.emit(range(len(shape)), (), number, None, "")
         return self._place(space, ())
 
-    def plus(self, nodes: Sequence[int], number: ScalarConst) -> int:
-        """The sum of nodes of one shape, and a number."""
+    def sum_node(self, nodes: Sequence[int], number: ScalarConst) -> int:
+        """Add the sum of nodes of one shape and a number."""
         distinct = tuple(dict.fromkeys(nodes))
         shape = self.assembly.nodes[nodes[0]].shape
         space = self._space(distinct, shape)
@@ -46,8 +46,8 @@ class _Adding:
         space.emit(axes, (), value, None, "")
         return self._place(space, distinct)
 
-    def cut(self, node: int, box: Box, axes: Sequence[int], number: ScalarConst | None = None) -> int:
-        """The part of a node in a box, over some of its axes (along the others the box is 1 long)."""
+    def extract(self, node: int, box: Box, axes: Sequence[int], number: ScalarConst | None = None) -> int:
+        """Add the part of a node inside a box, over some of its axes (the box has length 1 along the others)."""
         shape = [box[a][1] - box[a][0] for a in axes]
         space = self._space((node,), shape)
         at = {a: Index(((k, 1),), box[a][0]) for k, a in enumerate(axes)}
@@ -55,8 +55,8 @@ class _Adding:
         space.emit(range(len(axes)), (), value, None, "")
         return self._place(space, (node,))
 
-    def concatenated(self, shape: tuple[int, ...], pieces: Sequence[TensorPiece]) -> int:
-        """Pieces put together."""
+    def concat_node(self, shape: tuple[int, ...], pieces: Sequence[TensorPiece]) -> int:
+        """Add the concatenation of pieces."""
         return self.assembly.add(
             ConcatNode(self.assembly.fresh(self.name), shape, self.dtype, tuple(pieces), self.line)
         )
@@ -72,11 +72,11 @@ class _Adding:
 def total(
     assembly: GraphBuilder, parts: Sequence[AdjointPart], shape: tuple[int, ...], dtype: DType, name: str, line: int
 ) -> int | ScalarConst:
-    """The sum of the parts of an adjoint: whole ones added, the others added where they stand.
+    """Sum the parts of an adjoint: whole tensors are added, partial ones are added at their positions.
 
-    Parts that stand side by side are set side by side, so that a slice for each step of a loop costs a slice.
+    Disjoint parts are concat_node, so that a slice for each step of a loop costs only a slice.
     """
-    adding = _Adding(assembly, dtype, name, line)
+    parts_builder = _PartBuilder(assembly, dtype, name, line)
     number = constant(0, dtype)
     whole: list[int] = []
     placed: dict[tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]], list[int]] = {}
@@ -93,63 +93,69 @@ def total(
         else:
             placed.setdefault((axes, part.piece.offsets, own), []).append(part.value)
     pieces = [
-        TensorPiece(nodes[0] if len(nodes) == 1 else adding.plus(nodes, constant(0, dtype)), axes, offsets)
+        TensorPiece(nodes[0] if len(nodes) == 1 else parts_builder.sum_node(nodes, constant(0, dtype)), axes, offsets)
         for (axes, offsets, _), nodes in placed.items()
     ]
     if not pieces:
         if not whole:
             return number
-        return whole[0] if len(whole) == 1 and is_number(number, 0) else adding.plus(whole, number)
-    return _with_pieces(adding, pieces, whole, number, shape)
+        return whole[0] if len(whole) == 1 and is_number(number, 0) else parts_builder.sum_node(whole, number)
+    return _with_pieces(parts_builder, pieces, whole, number, shape)
 
 
 def _with_pieces(
-    adding: _Adding, pieces: Sequence[TensorPiece], whole: Sequence[int], number: ScalarConst, shape: tuple[int, ...]
+    parts_builder: _PartBuilder,
+    pieces: Sequence[TensorPiece],
+    whole: Sequence[int],
+    number: ScalarConst,
+    shape: tuple[int, ...],
 ) -> int:
-    nodes = adding.assembly.nodes
+    nodes = parts_builder.assembly.nodes
     boxes = [piece_box(piece, nodes[piece.operand].shape) for piece in pieces]
-    apart = not any(_meet(a, b) for k, a in enumerate(boxes) for b in boxes[:k])
-    if apart and not whole and is_number(number, 0):
+    disjoint = not any(_overlap(a, b) for k, a in enumerate(boxes) for b in boxes[:k])
+    if disjoint and not whole and is_number(number, 0):
         covered = visible_pieces(shape, boxes)[1]
-        base = [] if covered else [_whole(adding.filled(number, shape), shape)]
-        return adding.concatenated(shape, [*base, *pieces])
-    base_node = adding.filled(number, shape) if not whole else whole[0]
+        base = [] if covered else [_whole(parts_builder.constant_node(number, shape), shape)]
+        return parts_builder.concat_node(shape, [*base, *pieces])
+    base_node = parts_builder.constant_node(number, shape) if not whole else whole[0]
     if whole and (len(whole) > 1 or not is_number(number, 0)):
-        base_node = adding.plus(whole, number)
-    if apart:
-        changed = [_increased(adding, base_node, piece, box) for piece, box in zip(pieces, boxes, strict=True)]
-        return adding.concatenated(shape, [_whole(base_node, shape), *changed])
+        base_node = parts_builder.sum_node(whole, number)
+    if disjoint:
+        changed = [_increased(parts_builder, base_node, piece, box) for piece, box in zip(pieces, boxes, strict=True)]
+        return parts_builder.concat_node(shape, [_whole(base_node, shape), *changed])
     for piece, box in zip(pieces, boxes, strict=True):
-        changed = [_increased(adding, base_node, piece, box)]
-        base_node = adding.concatenated(shape, [_whole(base_node, shape), *changed])
+        changed = [_increased(parts_builder, base_node, piece, box)]
+        base_node = parts_builder.concat_node(shape, [_whole(base_node, shape), *changed])
     return base_node
 
 
-def _increased(adding: _Adding, base: int, piece: TensorPiece, box: Box) -> TensorPiece:
-    """A piece with what stands in its place added."""
-    under = adding.cut(base, box, piece.axes)
-    return TensorPiece(adding.plus([under, piece.operand], constant(0, adding.dtype)), piece.axes, piece.offsets)
+def _increased(parts_builder: _PartBuilder, base: int, piece: TensorPiece, box: Box) -> TensorPiece:
+    """A piece sum_node the values of ``base`` under it."""
+    under = parts_builder.extract(base, box, piece.axes)
+    return TensorPiece(
+        parts_builder.sum_node([under, piece.operand], constant(0, parts_builder.dtype)), piece.axes, piece.offsets
+    )
 
 
 def _whole(node: int, shape: Sequence[int]) -> TensorPiece:
     return TensorPiece(node, tuple(range(len(shape))), (0,) * len(shape))
 
 
-def _meet(a: Box, b: Box) -> bool:
+def _overlap(a: Box, b: Box) -> bool:
     return all(max(p[0], q[0]) < min(p[1], q[1]) for p, q in zip(a, b, strict=True))
 
 
 def visible(
     assembly: GraphBuilder, user: ConcatNode, number: int, g: int | ScalarConst, node: Node
 ) -> Iterator[AdjointPart]:
-    """What a tensor put together gives to the adjoint of a piece: its part of the adjoint that is not hidden."""
+    """Yield the part of a concatenation's adjoint that belongs to one piece and no later piece hides."""
     boxes = [piece_box(piece, assembly.nodes[piece.operand].shape) for piece in user.pieces]
-    adding = _Adding(assembly, user.dtype, f"{node.name}.grad", user.line)
+    parts_builder = _PartBuilder(assembly, user.dtype, f"{node.name}.grad", user.line)
     for k, piece in enumerate(user.pieces):
         box = boxes[k]
         if piece.operand != number or 0 in node.shape:
             continue
-        hiding = [other for other in boxes[k + 1 :] if _meet(box, other)]
+        hiding = [other for other in boxes[k + 1 :] if _overlap(box, other)]
         if any(all(o[0] <= b[0] and b[1] <= o[1] for o, b in zip(other, box, strict=True)) for other in hiding):
             continue
         axes = tuple(range(len(node.shape)))
@@ -157,20 +163,20 @@ def visible(
             if not hiding:
                 yield AdjointPart(g, None)
                 continue
-            part = adding.filled(g, node.shape)
+            part = parts_builder.constant_node(g, node.shape)
         elif node.shape == user.shape and piece.axes == axes:
             part = g
         else:
-            part = adding.cut(g, box, piece.axes)
+            part = parts_builder.extract(g, box, piece.axes)
         if hiding:
-            zeros = [_hole(adding, piece, box, other) for other in hiding]
-            part = adding.concatenated(node.shape, [_whole(part, node.shape), *zeros])
+            zeros = [_hole(parts_builder, piece, box, other) for other in hiding]
+            part = parts_builder.concat_node(node.shape, [_whole(part, node.shape), *zeros])
         yield AdjointPart(part, _whole(part, node.shape))
 
 
-def _hole(adding: _Adding, piece: TensorPiece, box: Box, other: Box) -> TensorPiece:
-    """Zeros over what another piece hides of one."""
-    cut = [(max(box[a][0], other[a][0]) - box[a][0], min(box[a][1], other[a][1]) - box[a][0]) for a in piece.axes]
-    shape = [stop - start for start, stop in cut]
-    zeros = adding.filled(constant(0, adding.dtype), shape)
-    return TensorPiece(zeros, tuple(range(len(shape))), tuple(start for start, _ in cut))
+def _hole(parts_builder: _PartBuilder, piece: TensorPiece, box: Box, other: Box) -> TensorPiece:
+    """Zeros over the part of a piece that another piece hides."""
+    hidden = [(max(box[a][0], other[a][0]) - box[a][0], min(box[a][1], other[a][1]) - box[a][0]) for a in piece.axes]
+    shape = [stop - start for start, stop in hidden]
+    zeros = parts_builder.constant_node(constant(0, parts_builder.dtype), shape)
+    return TensorPiece(zeros, tuple(range(len(shape))), tuple(start for start, _ in hidden))

@@ -1,8 +1,8 @@
-"""Gradients: the reverse sweep over the nodes of a graph under construction, which are a tape of single assignments.
+"""Gradients by a reverse sweep over the nodes of a graph under construction.
 
-The adjoint of a node is the sum of what every node that reads it gives. A sweep belongs to one loss and grows as far as
-it is asked for, so that several gradients of one loss share it; what it adds are einsums like all others, and so can be
-differentiated again.
+The adjoint of a node is the sum of the contributions of all nodes that read it. There is one sweep for each loss. It
+computes only the adjoints that are requested, and gradients of the same loss share it. It adds ordinary einsums, which
+can be differentiated again.
 
 Source: Griewank and Walther, Evaluating Derivatives (2nd ed.), ch. 3: reverse mode.
 """
@@ -24,11 +24,11 @@ from einturnip.ir.scalar import ScalarConst
 from einturnip.ir.simplify import constant, is_number
 
 Adjoint: TypeAlias = int | ScalarConst
-"""A node, or a number that every element has."""
+"""A node id, or a number that all elements share."""
 
 
 class Gradients:
-    """The gradients asked for in one graph under construction, by loss."""
+    """The gradients of one graph under construction, by loss."""
 
     def __init__(self, assembly: GraphBuilder) -> None:
         self.assembly = assembly
@@ -36,26 +36,26 @@ class Gradients:
         self._made: dict[Hashable, tuple[AdjointTerm | None, Einsum]] = {}
 
     def gradient(self, loss: int, tensor: int) -> int:
-        """The node of the derivative of the scalar node ``loss`` by the node ``tensor``."""
+        """Return the node of the derivative of the scalar node ``loss`` with respect to the node ``tensor``."""
         if loss not in self._sweeps:
             self._sweeps[loss] = _Sweep(self, loss)
         adjoint = self._sweeps[loss].adjoint(tensor)
         return adjoint if isinstance(adjoint, int) else self.filled(adjoint, tensor)
 
     def filled(self, number: ScalarConst, tensor: int) -> int:
-        """A node that holds a number at every element of another's shape."""
+        """Add a node with the same number at every element, in the shape of another node."""
         node = self.assembly.nodes[tensor]
         space = LabelSpace(StatementDrafts(), [f"i{axis}" for axis in range(len(node.shape))], node.shape)
         space.emit(range(len(node.shape)), (), number, None, "")
         return self.place(space.drafts, (), node)
 
     def place(self, drafts: StatementDrafts, outside: Sequence[int], node: Node) -> int:
-        """Add drafts, named after the node that they are a part of the adjoint of."""
+        """Add drafts that are part of a node's adjoint, named after that node."""
         name = self.assembly.fresh(f"{node.name}.grad")
         return self.assembly.place(drafts.nodes, outside, name, node.line)
 
     def contribution(self, user: int, slot: int, g: Adjoint) -> tuple[AdjointTerm | None, tuple[int, ...]]:
-        """What a node's slot gives to the adjoint of its operand, and the nodes that its drafts are over."""
+        """Return a slot's contribution to the adjoint of its operand, and the nodes that its drafts read."""
         node = self.assembly.nodes[user]
         assert isinstance(node, EinsumNode) and isinstance(node.einsum, Einsum)
         read = [*node.operands, user, *((g,) if isinstance(g, int) else ())]
@@ -72,7 +72,7 @@ class Gradients:
 
 
 class _Sweep:
-    """The adjoints of one loss, as far as they were asked for."""
+    """The adjoints of one loss that have been computed so far."""
 
     def __init__(self, gradients: Gradients, loss: int) -> None:
         self.gradients, self.loss = gradients, loss
@@ -89,7 +89,7 @@ class _Sweep:
                     stack.append(operand)
 
     def adjoint(self, tensor: int) -> Adjoint:
-        """The adjoint of a node, after those of all that read it."""
+        """Return the adjoint of a node; computes those of all its readers first."""
         needed, stack = set(), [tensor]
         while stack:
             node = stack.pop()
@@ -113,7 +113,7 @@ class _Sweep:
         return total(made.assembly, parts, node.shape, node.dtype, f"{node.name}.grad", node.line)
 
     def _from(self, user: int, number: int, g: Adjoint) -> Iterable[AdjointPart]:
-        """What a node gives to the adjoint of one that it reads."""
+        """Return the contributions of node ``user`` to the adjoint of node ``number``, which it reads."""
         made = self.gradients
         node, reads = made.assembly.nodes[number], made.assembly.nodes[user]
         if isinstance(reads, ConcatNode):
@@ -137,7 +137,7 @@ def _is_flat(node: EinsumNode) -> bool:
 
 
 def _differentiable(nodes: Sequence[Node], user: int) -> Iterable[int]:
-    """The operands whose small changes a node shows."""
+    """Yield the operands on which a node depends differentiably."""
     node = nodes[user]
     if not node.dtype.is_inexact or (isinstance(node, EinsumNode) and _is_flat(node)):
         return ()

@@ -1,9 +1,10 @@
-"""Maxima that a loss does not hang on: a softmax is the same whatever is subtracted from its scores.
+"""Proves that a loss does not depend on a maximum: a softmax is unchanged when its scores are shifted.
 
-``exp(x - max x)`` over its sum hangs on x alone, so that the derivative through the maximum is 0; summed up as it
-stands it would be 0 but for rounding, and would cost a comparison of every score. The proof is by degrees: what is
-``v + c*m`` or ``v * exp(d*m)``, with v free of the maximum m, keeps that form through the operators below, and is free
-of m where c or d is 0.
+``exp(x - max x)`` divided by its sum depends on x alone, so the derivative through the maximum is 0. Computed term by
+term it would be 0 up to rounding and would cost a comparison for each score.
+
+The proof tracks degrees. With m the maximum and v free of m, values of the form ``v + c*m`` or ``v * exp(d*m)`` keep
+that form through the operators below, and they do not depend on m where c or d is 0.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from einturnip.ir.scalar import OperandRef, Scalar, ScalarCall, ScalarCast, Scal
 
 @dataclass(frozen=True, slots=True)
 class ShiftDegree:
-    """``v + by*m``, or ``v * exp(by*m)`` where it ``scales``; ``axes`` are those of m among its own."""
+    """``v + by*m``, or ``v * exp(by*m)`` if ``scales``; ``axes`` are its axes that are axes of m."""
 
     scales: bool
     by: float
@@ -31,13 +32,13 @@ _FREE = ShiftDegree(False, 0.0)
 
 
 class _OtherDependence(Exception):
-    """A value that hangs on m in another way."""
+    """Raised for a value that depends on m in another form."""
 
 
 def is_shift_invariant(nodes: Sequence[Node], users: Mapping[int, Sequence[int]], loss: int, number: int) -> bool:
-    """True where the loss is proven to be free of the value of node ``number``, a maximum or minimum.
+    """True where the loss provably does not depend on the value of node ``number``, a maximum or minimum.
 
-    Equal nodes are not shared yet, and count as one: together they pass nothing on, so that none of them need.
+    Equal nodes, which are not shared yet, are treated as one node.
     """
     node = nodes[number]
     if not isinstance(node, EinsumNode) or not isinstance(node.einsum, Einsum) or number not in users:
@@ -63,14 +64,14 @@ def is_shift_invariant(nodes: Sequence[Node], users: Mapping[int, Sequence[int]]
 
 
 def _is_same(node: EinsumNode, other: Node) -> bool:
-    """True for the same einsum over the same operands, whatever its labels are called."""
+    """True for the same einsum over the same operands, regardless of label names."""
     if not isinstance(other, EinsumNode) or other.operands != node.operands or not isinstance(other.einsum, Einsum):
         return False
     return replace(other.einsum, labels=node.einsum.labels) == node.einsum
 
 
 def _degree(node: Node, known: Mapping[int, ShiftDegree]) -> ShiftDegree:
-    """How a node hangs on m."""
+    """How a node depends on m."""
     if not isinstance(node, EinsumNode) or not isinstance(node.einsum, Einsum) or node.einsum.keys:
         raise _OtherDependence
     einsum = node.einsum
@@ -97,7 +98,7 @@ def _degree(node: Node, known: Mapping[int, ShiftDegree]) -> ShiftDegree:
 
 
 def _of(expr: Scalar, slots: Mapping[int, ShiftDegree]) -> ShiftDegree:
-    """The degree of a scalar expression."""
+    """How a scalar expression depends on m."""
     match expr:
         case OperandRef(slot, _):
             return slots.get(slot, _FREE)
@@ -118,7 +119,7 @@ def _unknown() -> ShiftDegree:
 
 
 def _either(yes: Scalar, no: Scalar, slots: Mapping[int, ShiftDegree]) -> ShiftDegree:
-    """One of two values: 0 scales as anything does, and an infinity is shifted by anything."""
+    """The degree of ``where(c, yes, no)``: 0 has any scale, and an infinity absorbs any shift."""
     a, b = _of(yes, slots), _of(no, slots)
     for found, other in ((a, no), (b, yes)):
         if isinstance(other, ScalarConst) and found.by and (other.value == 0 if found.scales else _is_infinite(other)):

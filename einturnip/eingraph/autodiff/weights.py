@@ -1,7 +1,7 @@
-"""What each point of an aggregation gets of the adjoint of its result.
+"""Weights of the points of an aggregation in the adjoint of its result.
 
-sum: all; mean: an n-th; prod: the product of the others; max and min: equal shares to those that are equal;
-logsumexp: by the exponential of what it is below the result; pick: all to the one that counts.
+sum: 1; mean: 1/n; prod: the product of the other points; max and min: equal shares for all points that attain it;
+logsumexp: the exponential of the point minus the result; pick: 1 for the selected point.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ FLAT = frozenset({"any", "all", "argmax", "argmin"})
 
 
 class PointWeights:
-    """An aggregation with the adjoint ``g`` of its result, a number or a tensor, and the number of its result.
+    """Computes the weights of one aggregation, given its result and the adjoint ``g`` of it.
 
-    ``join`` and ``keys`` are the einsum's in the slots of ``space``, whose first labels are the einsum's.
+    ``join`` and ``keys`` are the einsum's, in the slots of ``space``; the first labels of the space are the einsum's.
     """
 
     def __init__(self, space: LabelSpace, einsum: Einsum, join: Scalar, keys: Sequence[tuple[int, Scalar]]) -> None:
@@ -32,9 +32,9 @@ class PointWeights:
         self.is_pick = einsum.aggregation is not None and einsum.aggregation.op == "pick"
 
     def at_points(self, g: int | ScalarConst, value: int) -> Scalar:
-        """The adjoint of the join at each point, as far as keys do not shut it out."""
+        """The adjoint of the join at each point, before the selection by keys."""
         operator = self.einsum.aggregation
-        adjoint = self._here(g)
+        adjoint = self._at_points(g)
         if operator is None or self.is_pick:
             return adjoint
         match operator.op:
@@ -48,13 +48,13 @@ class PointWeights:
                 found = self._product(operator, g)
             case "logsumexp":
                 join = converted(self.join, operator.result)
-                found = times(adjoint, call("exp", subtracted(join, self._here(value))))
+                found = times(adjoint, call("exp", subtracted(join, self._at_points(value))))
             case op:
                 raise KeyError(op)
         return recast(found, operator.value)
 
-    def _here(self, tensor: int | ScalarConst) -> Scalar:
-        """A tensor of the result's shape at each point; where keys are on the result, gathered by them."""
+    def _at_points(self, tensor: int | ScalarConst) -> Scalar:
+        """A tensor of the result's shape at each point; if the result has keys, it is gathered by them."""
         if isinstance(tensor, ScalarConst):
             return tensor
         space, operand = self.space, self.space.operand(tensor, self.out)
@@ -67,42 +67,45 @@ class PointWeights:
         return space.operand(node, order)
 
     def _folded(self, op: str, join: Scalar, dtype: DType | None = None) -> Scalar:
-        """A fold of the points that count for an element of the result, over the result's labels."""
+        """Aggregate the points that contribute to each element of the result."""
         operator = aggregation(op, join.dtype, dtype)
         node = self.space.emit(self.out, self.bound, join, operator, None, self.keys)
         return self.space.operand(node, self.out)
 
     def _stored(self, value: Scalar) -> int:
-        """A node over the result's labels."""
+        """Add a node over the result's labels."""
         return self.space.emit(self.out, (), value, None, "share")
 
-    def _over(self, tensor: int | ScalarConst) -> Scalar:
+    def _over_result(self, tensor: int | ScalarConst) -> Scalar:
         return tensor if isinstance(tensor, ScalarConst) else self.space.operand(tensor, self.out)
 
     def _mean(self, g: int | ScalarConst) -> Scalar:
         if not self.keys:
             count = math.prod(self.space.bounds[p] for p in self.bound)
-            adjoint = self._here(g)
+            adjoint = self._at_points(g)
             return divided(adjoint, constant(count, adjoint.dtype))
-        adjoint = self._over(g)
+        adjoint = self._over_result(g)
         counted = converted(self._folded("sum", ScalarConst(1, I64)), adjoint.dtype)
-        return self._here(self._stored(divided(adjoint, counted)))
+        return self._at_points(self._stored(divided(adjoint, counted)))
 
     def _extremum(self, operator: Aggregation, g: int | ScalarConst, value: int) -> Scalar:
         join = converted(self.join, operator.result)
-        equal = compared("eq", join, self._here(value))
+        equal = compared("eq", join, self._at_points(value))
         ties = converted(self._folded("sum", equal), operator.result)
-        share = self._here(self._stored(divided(self._over(g), ties)))
+        share = self._at_points(self._stored(divided(self._over_result(g), ties)))
         return selected(equal, share, constant(0, join.dtype))
 
     def _product(self, operator: Aggregation, g: int | ScalarConst) -> Scalar:
-        """The product of the others: of all over this one, or of those that are not 0 where this one alone is."""
+        """The product of the other points.
+
+        Without zeros it is total / point; if a single point is 0, it is the product of the rest there and 0 elsewhere.
+        """
         join = converted(self.join, operator.result)
         zero, one = (constant(v, join.dtype) for v in (0, 1))
         is_zero = compared("eq", join, zero)
         others = self._folded("prod", selected(is_zero, one, join), operator.state[0])
         zeros = self._folded("sum", is_zero)
-        whole = times(self._over(g), conjugate(converted(others, join.dtype)))
-        at_zero = self._here(self._stored(selected(compared("eq", zeros, ScalarConst(1, I64)), whole, zero)))
-        elsewhere = self._here(self._stored(selected(compared("eq", zeros, ScalarConst(0, I64)), whole, zero)))
+        whole = times(self._over_result(g), conjugate(converted(others, join.dtype)))
+        at_zero = self._at_points(self._stored(selected(compared("eq", zeros, ScalarConst(1, I64)), whole, zero)))
+        elsewhere = self._at_points(self._stored(selected(compared("eq", zeros, ScalarConst(0, I64)), whole, zero)))
         return selected(is_zero, at_zero, divided(elsewhere, conjugate(selected(is_zero, one, join))))

@@ -1,4 +1,4 @@
-"""Slices replaced and tensors set side by side, as pieces with their places."""
+"""Lowers slice assignment and concatenation to pieces with positions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Placed = tuple[tuple[int, ...], tuple[TensorPiece, ...]]
 
 
 def replacement(sizes: BoundSizes, statement: Replace, nodes: Mapping[int, int]) -> Placed:
-    """The shape of a tensor with a slice replaced, and its pieces: the base whole, the slice over it."""
+    """Return the shape of a tensor with a slice replaced, and its pieces: the base, then the slice."""
     axes, name = sizes.axes[statement.base], sizes.program.tensors[statement.base].name
     sizes.axes[statement.number] = axes
     found = iter(sizes.axes[statement.piece])
@@ -42,7 +42,7 @@ def replacement(sizes: BoundSizes, statement: Replace, nodes: Mapping[int, int])
 
 
 def concatenation(sizes: BoundSizes, statement: Concatenate, nodes: Mapping[int, int]) -> Placed:
-    """The shape of tensors set side by side along an axis, and its pieces."""
+    """Return the shape of tensors concatenated along an axis, and the pieces."""
     first = sizes.axes[statement.parts[0]]
     pieces, start = [], 0
     for part in statement.parts:

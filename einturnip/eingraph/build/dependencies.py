@@ -1,4 +1,4 @@
-"""What a statement mentions: the sizes and the tensors that its meaning hangs on."""
+"""Finds the sizes and tensors that a statement refers to, and so depends on."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Leaf: TypeAlias = SizeName | AxisSize
 
 
 def size_dependencies(expr: SizeExpr) -> Iterator[Leaf]:
-    """The names and axes that a size hangs on."""
+    """Yield the names and axes that a size depends on."""
     match expr:
         case SizeLiteral():
             return
@@ -49,14 +49,14 @@ def size_dependencies(expr: SizeExpr) -> Iterator[Leaf]:
 
 
 def expressions(equation: Equation) -> Iterator[Expr]:
-    """Every expression of an equation, in the order of the text: its value's, then its keys'."""
+    """Yield every expression of an equation in source order: those of its value, then those of its keys."""
     yield from walk(equation.value)
     for _, key in equation.keys:
         yield from walk(key)
 
 
 def sizes_in(statement: Statement) -> Iterator[tuple[Leaf, Span]]:
-    """Every size that a statement mentions (a loop: in its head; an input: none), and where."""
+    """Yield every size that a statement mentions, with its place (a loop: in its head; an input: none)."""
     match statement:
         case Equation():
             yield from _equation_sizes(statement)
@@ -100,14 +100,14 @@ def _index_sizes(index: Index) -> Iterator[tuple[Leaf, Span]]:
 
 @dataclass(frozen=True, slots=True)
 class Dependencies:
-    """All that what an equation becomes can hang on: tensors by number, and names of sizes."""
+    """The tensors (by number) and the sizes (by name) that the lowered equation depends on."""
 
     tensors: tuple[int, ...]
     names: tuple[str, ...]
 
 
 def equation_dependencies(equation: Equation) -> Dependencies:
-    """What an equation mentions."""
+    """Return the tensors and sizes that an equation refers to."""
     tensors = {e.tensor: None for e in expressions(equation) if isinstance(e, AccessExpr)}
     names: dict[str, None] = {}
     for leaf, _ in sizes_in(equation):

@@ -1,4 +1,4 @@
-"""How many equations statements expand to, counted before any loop is unrolled."""
+"""Counts the equations that loops expand to, before any loop is unrolled."""
 
 from __future__ import annotations
 
@@ -13,27 +13,28 @@ from einturnip.lang.sizes import size_names
 
 
 class ExpansionCount:
-    """Equations that were carried out so far, held against the limit on those of a program."""
+    """Counts the equations lowered so far and enforces the limits on a program's size."""
 
     def __init__(self, sizes: BoundSizes) -> None:
         self._sizes = sizes
         self._done = 0
 
     def add(self, statement: Statement, nodes: int) -> None:
-        """Count a statement that was carried out, and check the nodes that the graph now has.
+        """Count a lowered statement, and check the number of nodes in the graph.
 
         Raises:
             SourceError: the graph is too large.
         """
         self._done += not isinstance(statement, DimDef | InputDef | Output | ForLoop)
         if nodes > MAX_NODES:
-            message = "with what this computes, the program is too large"
-            most = f"at most {MAX_NODES:,} operations on tensors"
-            help_text = "gradients of gradients, and those in loops, multiply what is computed"
-            self._refuse(Diagnostic("E214", message, statement.span, expected=most, found=f"{nodes:,}", help=help_text))
+            message = "the program is too large with this statement"
+            at_most = f"at max_count {MAX_NODES:,} operations on tensors"
+            help_text = "gradients of gradients, and gradients in loops, multiply the operations"
+            found = f"{nodes:,}"
+            self._refuse(Diagnostic("E214", message, statement.span, expected=at_most, found=found, help=help_text))
 
     def require_loop(self, loop: ForLoop) -> None:
-        """Refuse a loop that would take the program beyond its equations.
+        """Refuse a loop that would exceed the program's limit on equations.
 
         Raises:
             SourceError: names the loop and what it expands to.
@@ -41,47 +42,47 @@ class ExpansionCount:
         count = self._expanded((loop,), MAX_STATEMENTS - self._done)
         if self._done + count <= MAX_STATEMENTS:
             return
-        rounds = self._rounds(loop)
+        values = self._iteration_values(loop)
         message = f"the loop over '{loop.variable}' expands to too many equations"
-        most = f"at most {MAX_STATEMENTS:,} in a program, loops written out"
-        found = f"{count:,} or more, in {len(rounds) if rounds is not None else 0:,} iterations"
+        at_most = f"at max_count {MAX_STATEMENTS:,} in a program, after unrolling its loops"
+        found = f"{count:,} or more, in {len(values) if values is not None else 0:,} iterations"
         help_text = "iterate less often; to repeat a computation without end, make it a step: a state and --steps"
-        self._refuse(Diagnostic("E214", message, loop.span, expected=most, found=found, help=help_text))
+        self._refuse(Diagnostic("E214", message, loop.span, expected=at_most, found=found, help=help_text))
 
-    def _expanded(self, statements: Iterable[Statement], most: int) -> int:
-        """The equations of statements, exactly where they are not more than ``most``."""
+    def _expanded(self, statements: Iterable[Statement], max_count: int) -> int:
+        """Count the equations of statements; exact up to ``max_count``, larger than ``max_count`` otherwise."""
         total = 0
         for statement in statements:
             match statement:
                 case ForLoop():
-                    total += self._iterations(statement, most - total)
+                    total += self._iterations(statement, max_count - total)
                 case DimDef() | InputDef() | Output():
                     pass
                 case _:
                     total += 1
-            if total > most:
+            if total > max_count:
                 break
         return total
 
-    def _iterations(self, loop: ForLoop, most: int) -> int:
-        """The equations of a loop; an empty iteration, and ends not known yet, count as one."""
-        rounds = self._rounds(loop)
-        if rounds is None:
-            return self._expanded(loop.body, most)
-        if not any(loop.variable in size_names(end) for end in _ends(loop.body)):
-            return len(rounds) * max(1, self._expanded(loop.body, most)) if rounds else 0
+    def _iterations(self, loop: ForLoop, max_count: int) -> int:
+        """Count the equations of a loop; an empty iteration counts as one, and so do unknown loop bounds."""
+        values = self._iteration_values(loop)
+        if values is None:
+            return self._expanded(loop.body, max_count)
+        if not any(loop.variable in size_names(end) for end in _loop_bounds(loop.body)):
+            return len(values) * max(1, self._expanded(loop.body, max_count)) if values else 0
         total = 0
         before = dict(self._sizes.loops)
-        for value in rounds:
+        for value in values:
             self._sizes.loops[loop.variable] = value
-            total += max(1, self._expanded(loop.body, most - total))
-            if total > most:
+            total += max(1, self._expanded(loop.body, max_count - total))
+            if total > max_count:
                 break
         self._sizes.loops = before
         return total
 
-    def _rounds(self, loop: ForLoop) -> range | None:
-        start, stop = map(self._sizes.quietly, (loop.start, loop.stop))
+    def _iteration_values(self, loop: ForLoop) -> range | None:
+        start, stop = map(self._sizes.integer_quietly, (loop.start, loop.stop))
         return None if start is None or stop is None else range(start, max(start, stop))
 
     def _refuse(self, problem: Diagnostic) -> None:
@@ -90,9 +91,9 @@ class ExpansionCount:
         raise SourceError(sizes.rendered())
 
 
-def _ends(statements: Iterable[Statement]) -> Iterator[SizeExpr]:
-    """Where the loops among statements, and in them, begin and end."""
+def _loop_bounds(statements: Iterable[Statement]) -> Iterator[SizeExpr]:
+    """Yield the bounds of the loops among statements, including nested ones."""
     for statement in statements:
         if isinstance(statement, ForLoop):
             yield from (statement.start, statement.stop)
-            yield from _ends(statement.body)
+            yield from _loop_bounds(statement.body)

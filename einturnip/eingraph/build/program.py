@@ -1,4 +1,4 @@
-"""Program to EinGraph: sizes bound, loops unrolled, each statement split at its aggregations."""
+"""Builds an EinGraph: binds sizes, unrolls loops, splits each statement at its aggregations."""
 
 from __future__ import annotations
 
@@ -41,49 +41,51 @@ def build(
     dims: Mapping[str, int] | None = None,
     origins: Mapping[str, str] | None = None,
 ) -> EinGraph:
-    """The program with its sizes, as one einsum an aggregation and one for what is left of a statement around them.
+    """Build the graph of a program for given sizes.
+
+    Each aggregation becomes one einsum, and the remaining expression around the aggregations becomes another.
 
     Shapes:
         shapes: of inputs, from files and arrays; an input without one takes its shape from the dims.
-        dims: sizes given by hand. origins: how to name in messages where an input's shape (or a dim) came from.
+        dims: sizes given by the user. origins: names, for messages, of the source of an input's shape or of a dim.
 
     Raises:
         BindError: sizes from outside disagree with the program or each other, or are missing.
         SourceError: a statement's labels have two sizes, or none, or an index leaves its axis.
     """
     sizes = bind_sizes(program, shapes, dims or {}, origins or {})
-    unrolled = _Unrolled(sizes)
-    unrolled.run(program.statements)
+    lowering = _ProgramLowering(sizes)
+    lowering.run(program.statements)
     if sizes.problems:
         raise SourceError(sizes.rendered())
-    assembly = unrolled.assembly
+    builder = lowering.builder
     outputs = []
     for output in program.outputs:
-        node = unrolled.nodes[output.tensor]
-        if isinstance(source := assembly.nodes[node], InputNode):
-            node = assembly.place([copy_of(source.dtype, source.shape)], [node], output.name, output.span.line)
+        node = lowering.nodes[output.tensor]
+        if isinstance(source := builder.nodes[node], InputNode):
+            node = builder.place([copy_of(source.dtype, source.shape)], [node], output.name, output.span.line)
         outputs.append((output.name, node))
-    graph = EinGraph(tuple(assembly.nodes), tuple(outputs), program.file, program.source)
+    graph = EinGraph(tuple(builder.nodes), tuple(outputs), program.file, program.source)
     check(graph)
     return graph
 
 
-class _Unrolled:
-    """The program's statements carried out on shapes: the node of every tensor, by number, as it is at the moment."""
+class _ProgramLowering:
+    """Lowers statements in order; ``nodes`` maps each tensor number to its current node."""
 
     def __init__(self, sizes: BoundSizes) -> None:
         self.sizes = sizes
-        self.assembly = GraphBuilder()
-        self._derived: Gradients | None = None  # what makes gradients, once there is one
+        self.builder = GraphBuilder()
+        self._derived: Gradients | None = None  # created for the first gradient
         self._gradients: set[int] = set()
         self.nodes: dict[int, int] = {}
-        self._forms = EinsumInterner()
-        self._mentions: dict[int, Dependencies] = {}
+        self._interner = EinsumInterner()
+        self._dependencies: dict[int, Dependencies] = {}
         self._lowered: dict[Hashable, tuple[tuple[NodeDraft, ...], tuple[BoundSize, ...]]] = {}
         self._count = ExpansionCount(sizes)
 
     def run(self, statements: Iterable[ProgramStatement]) -> None:
-        """Carry out statements in order."""
+        """Lower statements in order."""
         for statement in statements:
             self.sizes.statement = statement.span
             match statement:
@@ -91,11 +93,11 @@ class _Unrolled:
                     pass
                 case InputDef(name=name, number=number, dtype=dtype, span=span):
                     shape = tuple(size.value for size in self.sizes.axes[number])
-                    self.nodes[number] = self.assembly.add(InputNode(name, shape, dtype, span.line))
+                    self.nodes[number] = self.builder.add(InputNode(name, shape, dtype, span.line))
                 case Equation():
                     self._equation(statement)
                 case Replace() | Concatenate():
-                    self._put_together(statement)
+                    self._concatenate(statement)
                 case GradStatement():
                     self._gradient(statement)
                 case ForLoop():
@@ -104,28 +106,28 @@ class _Unrolled:
                     assert_never(statement)
             if not isinstance(statement, DimDef | Output | ForLoop):
                 self._require_addressable(statement)
-            self._count.add(statement, len(self.assembly.nodes))
+            self._count.add(statement, len(self.builder.nodes))
 
     def _require_addressable(self, statement: InputDef | Equation | Replace | Concatenate | GradStatement) -> None:
-        """Note a tensor that no memory and no file could hold."""
+        """Report a tensor that exceeds the addressable size."""
         shape = [size.value for size in self.sizes.axes[statement.number]]
         if statement.number not in self.sizes.unsized and not is_addressable(shape, statement.dtype.itemsize):
             self._refuse_size(f"'{statement.name}' is too large", statement.span, f"{statement.dtype}{shape}")
 
     def _refuse_size(self, message: str, span: Span, found: str) -> None:
-        expected = f"at most {MAX_TENSOR_NBYTES:,} bytes, empty axes left out"
+        expected = f"at most {MAX_TENSOR_NBYTES:,} bytes, not counting empty axes"
         self.sizes.report("E215", message, span, expected=expected, found=found)
 
     def _equation(self, equation: Equation) -> None:
-        if equation.number not in self._mentions:
-            self._mentions[equation.number] = equation_dependencies(equation)
-        found = self._mentions[equation.number]
+        if equation.number not in self._dependencies:
+            self._dependencies[equation.number] = equation_dependencies(equation)
+        found = self._dependencies[equation.number]
         if self._is_unsized(equation, found.tensors):
             return
         read = [self.nodes[number] for number in found.tensors]
-        places, outside = pattern(read), distinct(read)  # a loop's tensor may be one that is read beside it
+        places, outside = pattern(read), distinct(read)  # two of the tensors may be the same node in a loop
         variables = tuple(self.sizes.loops.get(name) for name in found.names)
-        key = (equation.number, variables, places, tuple(self.assembly.nodes[node].shape for node in outside))
+        key = (equation.number, variables, places, tuple(self.builder.nodes[node].shape for node in outside))
         if key not in self._lowered:
             numbers = dict(zip(found.tensors, places, strict=True))
             self._lowered[key] = self._lower(equation, numbers, outside), self.sizes.axes[equation.number]
@@ -134,14 +136,14 @@ class _Unrolled:
             self.nodes[equation.number] = copied
         elif drafts:
             name, line = equation.name, equation.span.line
-            self.nodes[equation.number] = self.assembly.place(drafts, outside, name, line)
+            self.nodes[equation.number] = self.builder.place(drafts, outside, name, line)
         else:
-            self._stand_in(equation)
+            self._add_placeholder(equation)
 
     def _copied(self, drafts: Sequence[NodeDraft], outside: Sequence[int]) -> int | None:
-        """The gradient that an equation just gives a name; None where it does anything else."""
+        """The gradient's node where the equation only renames a gradient; None otherwise."""
         (draft, *more) = drafts
-        made = self.assembly.nodes[outside[0]] if outside else None
+        made = self.builder.nodes[outside[0]] if outside else None
         if more or made is None or outside[0] not in self._gradients or isinstance(made, InputNode):
             return None
         plain = copy_of(made.dtype, made.shape).einsum
@@ -150,7 +152,7 @@ class _Unrolled:
         return outside[0] if same and einsum.aggregation is None and draft.hints == NO_HINTS else None
 
     def _lower(self, equation: Equation, numbers: Mapping[int, int], outside: Sequence[int]) -> tuple[NodeDraft, ...]:
-        """The drafts of an equation over the nodes that it reads, as ``numbers`` says; none where it is wrong."""
+        """The drafts of an equation over the tensors in ``numbers``; empty where it has errors."""
         problems = len(self.sizes.problems)
         bounds = label_sizes(self.sizes, equation)
         if len(self.sizes.problems) > problems:
@@ -159,15 +161,15 @@ class _Unrolled:
             if not is_addressable((bound,), 1):
                 self._refuse_size(f"the range of '{label.name}' is too large", equation.span, f"{bound:,} values")
                 return ()
-        nodes = [self.assembly.nodes[node] for node in outside]
+        nodes = [self.builder.nodes[node] for node in outside]
         drafts = StatementDrafts((node.dtype, node.shape) for node in nodes)
         space = LabelSpace(drafts, [label.name for label in equation.labels], bounds)
         StatementBuilder(self.sizes, equation, space, numbers.__getitem__).emit()
         if len(self.sizes.problems) > problems:
             return ()
-        return tuple(self._forms.draft(draft) for draft in drafts.nodes)
+        return tuple(self._interner.draft(draft) for draft in drafts.nodes)
 
-    def _put_together(self, statement: Replace | Concatenate) -> None:
+    def _concatenate(self, statement: Replace | Concatenate) -> None:
         sizes = self.sizes
         read = (statement.base, statement.piece) if isinstance(statement, Replace) else statement.parts
         if self._is_unsized(statement, read):
@@ -177,7 +179,7 @@ class _Unrolled:
         else:
             shape, pieces = concatenation(sizes, statement, self.nodes)
         node = ConcatNode(statement.name, shape, statement.dtype, pieces, statement.span.line)
-        self.nodes[statement.number] = self.assembly.add(node)
+        self.nodes[statement.number] = self.builder.add(node)
 
     def _gradient(self, statement: GradStatement) -> None:
         if self._is_unsized(statement, (statement.loss, statement.by)):
@@ -185,18 +187,18 @@ class _Unrolled:
         from einturnip.eingraph.autodiff.reverse import Gradients  # most programs have none
 
         if self._derived is None:
-            self._derived = Gradients(self.assembly)
+            self._derived = Gradients(self.builder)
         loss, by = self.nodes[statement.loss], self.nodes[statement.by]
         self.nodes[statement.number] = made = self._derived.gradient(loss, by)
         self._gradients.add(made)
         self.sizes.axes[statement.number] = self.sizes.axes[statement.by]
 
     def _loop(self, loop: ForLoop) -> None:
-        """Unroll a loop. An iteration with an error is the last, so that each is reported once."""
+        """Unroll a loop. Stops at the first iteration with an error, so that each error is reported once."""
         sizes = self.sizes
         start, stop = sizes.integer(loop.start), sizes.integer(loop.stop)
         for carried in loop.carried:
-            self._let(carried.number, carried.initial)
+            self._alias(carried.number, carried.initial)
         if start is None or stop is None:
             return
         self._count.require_loop(loop)
@@ -225,23 +227,23 @@ class _Unrolled:
                 place, start = self.sizes.program.tensors[carried.last].span, (carried.span, "its shape before")
                 self.sizes.report("E212", message, place, secondary=(start,), expected=expected, found=found)
 
-    def _let(self, number: int, source: int) -> None:
-        """Tensor ``number`` is ``source``."""
+    def _alias(self, number: int, source: int) -> None:
+        """Make tensor ``number`` an alias of ``source``."""
         self.nodes[number], self.sizes.axes[number] = self.nodes[source], self.sizes.axes[source]
         if source in self.sizes.unsized:
             self.sizes.unsized.add(number)
 
     def _is_unsized(self, statement: Equation | Replace | Concatenate | GradStatement, read: Iterable[int]) -> bool:
-        """True where a statement hangs on a tensor without a size: that was an error, and it is none of its own."""
+        """True where a statement reads a tensor of unknown size, whose error has been reported already."""
         if self.sizes.unsized.isdisjoint(read):
             return False
         self.sizes.axes[statement.number] = (BoundSize(0, "unknown"),) * statement.rank
         self.sizes.unsized.add(statement.number)
-        self._stand_in(statement)
+        self._add_placeholder(statement)
         return True
 
-    def _stand_in(self, statement: Equation | Replace | Concatenate | GradStatement) -> None:
-        """A node in the place of one that could not be made; the graph is not used then."""
+    def _add_placeholder(self, statement: Equation | Replace | Concatenate | GradStatement) -> None:
+        """Add a placeholder for a node that could not be built; the graph is discarded in that case."""
         shape = tuple(size.value for size in self.sizes.axes[statement.number])
         node = InputNode(statement.name, shape, statement.dtype, statement.span.line)
-        self.nodes[statement.number] = self.assembly.add(node)
+        self.nodes[statement.number] = self.builder.add(node)

@@ -1,4 +1,4 @@
-"""The range of each label of an equation, and the proof that no index known at planning leaves its axis."""
+"""Finds the range of each label of an equation, and proves that no static index leaves its axis."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from einturnip.lang.sizes import size_text
 
 
 @dataclass(frozen=True, slots=True)
-class _Use:
-    """An index known at planning and not guarded: how one axis of one tensor is read."""
+class _IndexUse:
+    """A static, unguarded index: how one axis of one tensor is read."""
 
     index: int | AffineIndex | SplitIndex
     tensor: int
@@ -27,16 +27,16 @@ class _Use:
 
 
 def label_sizes(sizes: BoundSizes, equation: Equation) -> tuple[int, ...]:
-    """The size of each label of an equation; what disagrees is noted, and the equation's own axes are recorded.
+    """Return the size of each label of an equation; reports conflicts, and records the axes of the result.
 
-    A label has the size written with it, or its dim's, else that of an axis where it stands alone, else what a split
-    leaves it, else the largest that keeps every index in bounds.
+    The size of a label is, in this order of preference: the size written with it or its dim's; the size of an axis that
+    it indexes alone; the remaining factor of a split axis; the largest that keeps every index in bounds.
     """
     return _Ranges(sizes, equation).found()
 
 
 class _Ranges:
-    """The ranges of one equation's labels, found one after another."""
+    """Determines the ranges of one equation's labels, one after another."""
 
     def __init__(self, sizes: BoundSizes, equation: Equation) -> None:
         self.sizes, self.equation = sizes, equation
@@ -44,11 +44,11 @@ class _Ranges:
         self.known: dict[int, BoundSize] = {}
 
     def found(self) -> tuple[int, ...]:
-        """The ranges, checked."""
+        """Return the checked ranges."""
         problems = len(self.sizes.problems)
         self._take_fixed()
         self._split()
-        while len(self.known) < len(self.equation.labels) and (self._limit() or self._split()):
+        while len(self.known) < len(self.equation.labels) and (self._infer_from_limit() or self._split()):
             pass
         self._report_unknown()
         if len(self.sizes.problems) == problems:
@@ -61,16 +61,16 @@ class _Ranges:
         self.sizes.axes[equation.number] = tuple(axes)
         return tuple(self.known[p].value for p in range(len(equation.labels)))
 
-    def _uses(self) -> Iterator[_Use]:
+    def _uses(self) -> Iterator[_IndexUse]:
         for expr in expressions(self.equation):
             if isinstance(expr, AccessExpr):
                 for axis, index in enumerate(expr.indices):
                     if isinstance(index, int | AffineIndex | SplitIndex):
                         place = expr.span if isinstance(index, int) else index.span
-                        yield _Use(index, expr.tensor, axis, self.sizes.axes[expr.tensor][axis], place)
+                        yield _IndexUse(index, expr.tensor, axis, self.sizes.axes[expr.tensor][axis], place)
 
     def _take_fixed(self) -> None:
-        """Sizes that are written, or a dim's, or that of an axis where the label stands alone."""
+        """Take the sizes that are written, that come from a dim, or from an axis that the label indexes alone."""
         alone: dict[int, list[BoundSize]] = {}
         for use in self.uses:
             if isinstance(use.index, int):
@@ -79,7 +79,7 @@ class _Ranges:
         for p, label in enumerate(self.equation.labels):
             written, named = self._written(label), self._named(label)
             claims = [c for c in (written, named) if c is not None]
-            if written is None or (label.dim is not None and not label.name.startswith(":")):  # a slice may be a part
+            if written is None or (label.dim is not None and not label.name.startswith(":")):  # a slice may be partial
                 claims += alone.get(p, [])
             for claim in claims[1:]:
                 if claim.value != claims[0].value:
@@ -103,7 +103,7 @@ class _Ranges:
         return None if value is None else BoundSize(value, self._origin(label), label.span)
 
     def _origin(self, label: EquationLabel) -> str:
-        """Where the size of a function's label comes from."""
+        """Describe the source of the size of a function's label."""
         match label.dim:
             case AxisSize(tensor=tensor, axis=axis):
                 return self.sizes.axes[tensor][axis].origin
@@ -113,7 +113,7 @@ class _Ranges:
                 return f"{label.name} = {size_text(expr)}"
 
     def _split(self) -> bool:
-        """Give the one unknown label of a split what the others leave of its axis; True where one was found."""
+        """Infer the one unknown label of a split from its axis and the other labels; True where one was found."""
         found = False
         for use in self.uses:
             if not isinstance(use.index, SplitIndex):
@@ -128,10 +128,10 @@ class _Ranges:
             found = True
         return found
 
-    def _limit(self) -> bool:
-        """Give a label, all of whose indices hang on no other unknown one, its largest range; True where one was found.
+    def _infer_from_limit(self) -> bool:
+        """Give one label its largest range, if its indices have no other unknown label; True if found.
 
-        The ranges of several labels that share an index follow from each other, so they are found one at a time.
+        Ranges of labels that share an index depend on each other, so they are determined one at a time.
         """
         for p in range(len(self.equation.labels)):
             if p in self.known:
@@ -145,20 +145,20 @@ class _Ranges:
                 return True
         return False
 
-    def _largest(self, p: int, use: _Use) -> BoundSize | None:
+    def _largest(self, p: int, use: _IndexUse) -> BoundSize | None:
         """The largest range of label ``p`` for which one index stays in bounds; None where it sets no limit."""
-        found = self._room(p, use)
+        found = self._max_range(p, use)
         if found is None:
             return None
-        at_start, room = found
+        at_start, max_range = found
         if at_start is not None:
             self._report_outside(use, at_start, (p,))
-        return BoundSize(room, f"so that {self._text(use)} stays in {use.size}", use.span)
+        return BoundSize(max_range, f"so that {self._text(use)} stays in {use.size}", use.span)
 
-    def _room(self, p: int, use: _Use) -> tuple[tuple[int, int] | None, int] | None:
-        """How far label ``p`` may go before an index leaves its axis; and the index at 0 where that is outside by then.
+    def _max_range(self, p: int, use: _IndexUse) -> tuple[tuple[int, int] | None, int] | None:
+        """Return the index at label value 0 if that is outside the axis, and the largest range of label ``p``.
 
-        None where no range of the label is too large.
+        None where the index does not limit the range.
         """
         index = self._index(use)
         if index is None or index.modulus:
@@ -169,10 +169,10 @@ class _Ranges:
         if others is None or step == 0:
             return None
         lowest, highest = others[0], others[1] - (use.size.value * index.divisor - 1)
-        room = -highest // step if step > 0 else lowest // -step
+        max_range = -highest // step if step > 0 else lowest // -step
         outside = (lowest < 0) if step > 0 else (highest > 0)
         start = (others[0] // index.divisor, others[1] // index.divisor)
-        return start if outside else None, max(0, room + 1)
+        return start if outside else None, max(0, max_range + 1)
 
     def _report_unknown(self) -> None:
         for p, label in enumerate(self.equation.labels):
@@ -186,8 +186,8 @@ class _Ranges:
 
     # -- bounds --------------------------------------------------------------------------------------------------------
 
-    def _check(self, use: _Use) -> None:
-        """Note an index that leaves its axis."""
+    def _check(self, use: _IndexUse) -> None:
+        """Report an index that leaves its axis."""
         if isinstance(use.index, int) and self.known[use.index].value <= use.size.value:
             return
         if isinstance(use.index, SplitIndex) and prod(self.known[p].value for p in use.index.labels) != use.size.value:
@@ -198,11 +198,11 @@ class _Ranges:
         if ends is not None and (ends[0] < 0 or ends[1] >= use.size.value):
             self._report_outside(use, ends)
 
-    def _index(self, use: _Use) -> Index | None:
+    def _index(self, use: _IndexUse) -> Index | None:
         bounds = [self.known[p].value if p in self.known else 0 for p in range(len(self.equation.labels))]
         return static_index(self.sizes, use.index, bounds)
 
-    def _report_outside(self, use: _Use, ends: tuple[int, int], without: tuple[int, ...] = ()) -> None:
+    def _report_outside(self, use: _IndexUse, ends: tuple[int, int], without: tuple[int, ...] = ()) -> None:
         name, last = self.sizes.program.tensors[use.tensor].name, use.size.value - 1
         reach = str(ends[0]) if ends[0] == ends[1] else f"{ends[0]} .. {ends[1]}"
         named = [p for p in _labels(use.index) if not self._name(p).startswith(":")]
@@ -217,22 +217,22 @@ class _Ranges:
             self._place(use),
             expected=f"{axis}: {use.size}",
             found=f"{reach}{' with ' if given else ''}{', '.join(given)}",
-            help=self._mended(use, text, name),
+            help=self._suggestion(use, text, name),
         )
 
-    def _mended(self, use: _Use, text: str, name: str) -> str:
-        """What to write instead of an index that leaves its axis."""
+    def _suggestion(self, use: _IndexUse, text: str, name: str) -> str:
+        """Suggest a replacement for an index that leaves its axis."""
         labels = _labels(use.index)
         if any(self._name(p).startswith(":") for p in labels):
             return f"axis {use.axis} of {name} has {use.size.value} elements"
         fill = f"a value to read outside: {text} ? 0"
         for p in labels:
-            found = self._room(p, use)
+            found = self._max_range(p, use)
             if found is not None and found[0] is None and p in self.known and found[1] < self.known[p].value:
                 return f"write a smaller range, [{self._name(p)}: {found[1]}], or {fill}"
         return f"write {fill}"
 
-    def _report_split(self, use: _Use, why: str) -> None:
+    def _report_split(self, use: _IndexUse, why: str) -> None:
         name = self.sizes.program.tensors[use.tensor].name
         message = f"axis {use.axis} of {name} cannot be split as {self._text(use)}: {use.size.value} {why}"
         self.sizes.report("E210", message, use.span, found=str(use.size))
@@ -240,14 +240,14 @@ class _Ranges:
     def _name(self, p: int) -> str:
         return self.equation.labels[p].name
 
-    def _place(self, use: _Use) -> Span:
-        """Where an index stands."""
+    def _place(self, use: _IndexUse) -> Span:
+        """The source span of an index."""
         if isinstance(use.index, int):
             return axis_span(use.span, use.axis, self.sizes.lines(use.span))
         return use.span
 
-    def _text(self, use: _Use) -> str:
-        """An index as the program writes it, where it stands on one line."""
+    def _text(self, use: _IndexUse) -> str:
+        """The source text of an index, if it is on one line."""
         if isinstance(use.index, int) and not self._name(use.index).startswith(":"):
             return self._name(use.index)
         if isinstance(use.index, SplitIndex):
@@ -276,7 +276,7 @@ def _labels(index: int | AffineIndex | SplitIndex) -> tuple[int, ...]:
 
 
 def static_index(sizes: BoundSizes, index: int | AffineIndex | SplitIndex, bounds: list[int]) -> Index | None:
-    """An index with its sizes as numbers; None where one is wrong (noted) or unknown."""
+    """Evaluate the sizes in an index; None where one is wrong (reported) or unknown."""
     match index:
         case int():
             return Index(((index, 1),))
@@ -301,7 +301,7 @@ def static_index(sizes: BoundSizes, index: int | AffineIndex | SplitIndex, bound
 
 
 def axis_span(place: Span, axis: int, source: tuple[str, ...]) -> Span:
-    """The place of one index inside an access, read from the text; the whole access where it spans lines."""
+    """Locate one index inside an access by its source text; returns the whole access if it spans lines."""
     if place.line != place.end_line or not 0 < place.line <= len(source):
         return place
     text = source[place.line - 1]

@@ -1,4 +1,4 @@
-"""How one access reads its tensor: plainly, or through nodes of its own that gather and guard."""
+"""Lowers one access: a direct read, or separate nodes for gathers and guards."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from einturnip.ir.scalar import Scalar, ScalarCall, ScalarCast, ScalarConst
 
 
 class OperandRead:
-    """An access on its way to an operand of ``space``; its value has ``dtype``.
+    """Lowers an access to an operand of ``space``, with values of ``dtype``.
 
-    ``at`` are the indices known at planning, by axis; ``data`` the others, as i64. A guard gives the value where its
-    index is outside; of several the first counts. A node over just the labels ``out`` has its axes in their order.
+    ``at`` holds the static indices by axis, ``data`` the data-dependent ones as i64. A guard supplies the value where
+    its index is out of range; with several guards the first one applies. A node over exactly the labels ``out`` orders
+    its axes like them.
     """
 
     def __init__(self, space: LabelSpace, tensor: int, dtype: DType, name: str, out: tuple[int, ...]) -> None:
@@ -29,7 +30,7 @@ class OperandRead:
         self._otherwise: Scalar | None = None
 
     def guard(self, axis: int, fill: Scalar) -> None:
-        """Guard the index of an axis; what is decided at planning is not asked again."""
+        """Guard the index of an axis; a test that is decided statically is not emitted."""
         size = self.shape[axis]
         ends = self._ends(axis)
         if self._otherwise is not None or (ends is not None and ends[0] >= 0 and ends[1] < size):
@@ -40,7 +41,7 @@ class OperandRead:
             self._fills[axis] = fill
 
     def value(self) -> Scalar:
-        """The element that is read, or the fill where an index is outside."""
+        """Return the element that is read, or the fill value where an index is out of range."""
         if self._otherwise is not None:
             return self._guarded(self._otherwise)
         if not self.data and not self._fills:
@@ -66,20 +67,21 @@ class OperandRead:
         return value if value.dtype == self.dtype else ScalarCast(value, self.dtype)
 
     def _ends(self, axis: int) -> tuple[int, int] | None:
-        """The least and greatest value of an index known at planning, where it has any."""
+        """Minimum and maximum of a static index; None for a data-dependent one or an empty range."""
         return span(as_index(self.at[axis]), self.space.bounds) if axis in self.at else None
 
     def _labels(self, axes: Iterable[int]) -> tuple[int, ...]:
-        """The labels that the indices of some axes hang on, in the order of the axes."""
+        """The labels that the indices of some axes depend on, in axis order."""
         found: list[int] = []
         for axis in axes:
             found += sorted(labels_read((self.at[axis],)) if axis in self.at else self.space.labels_in(self.data[axis]))
         return tuple(dict.fromkeys(found))
 
     def _pack(self) -> dict[int, Index]:
-        """Let one new label stand for an index of several, ``i + p``, that nothing else hangs on, where it is shorter.
+        """Replace an index over labels, such as ``i + p``, by one new label where that has fewer values.
 
-        So a guard of a convolution's operand pads it, and does not spread it out. Gives the index that each stands for.
+        Only if nothing else uses those labels. A guarded convolution operand is then padded instead of expanded.
+        Returns the index that each new label replaces.
         """
         packed: dict[int, Index] = {}
         fills = frozenset[int]().union(*map(self.space.labels_in, self._fills.values()))
@@ -102,7 +104,7 @@ class OperandRead:
         return Index(index.terms, index.offset, index.divisor, index.modulus, clamped=True)
 
     def _gather(self, labels: tuple[int, ...]) -> tuple[int, Access]:
-        """The node that picks by the indices that are data, and how it is read; guarded axes it keeps whole."""
+        """Emit a gather by data-dependent indices, and the access to it; guarded axes stay whole."""
         space, last = self.space, [n - 1 for n in self.shape]
         access: list[int | Index] = []
         keys: list[tuple[int, Scalar]] = []
@@ -128,7 +130,7 @@ class OperandRead:
         return node, tuple(whole.get(p, p) for p in order)
 
     def _guarded(self, value: Scalar) -> Scalar:
-        """``value`` where all guarded indices are inside, else the fill of the first that is not."""
+        """``value`` where all guarded indices are in range, else the fill of the first that is not."""
         for axis in sorted(self._fills, reverse=True):
             value = ScalarCall("where", (self._is_inside(axis), value, self._fills[axis]), self.dtype)
         return value

@@ -1,4 +1,4 @@
-"""Binding sizes: what every ``dim`` and every axis of an input is, where that came from, and what disagrees."""
+"""Binds sizes: the value of every ``dim`` and input axis, its origin, and conflicts between sources."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from einturnip.lang.sizes import size_names, size_text, size_value
 
 @dataclass(frozen=True, slots=True)
 class BoundSize:
-    """A size with where it came from, in words, and its place in the program if it has one."""
+    """A size with a description of its origin, and its place in the program if it has one."""
 
     value: int
     origin: str
@@ -36,10 +36,10 @@ class BoundSize:
 
 @dataclass
 class BoundSizes:
-    """The sizes of one program: dims by name, axes by tensor number. Grows while the program is read.
+    """The sizes of one program: dims by name, axes by tensor number. Filled while the program is lowered.
 
-    ``loops`` are the variables of the loops that are being unrolled, with their values; ``unsized`` the tensors whose
-    size could not be told; ``statement`` is the place of the statement that is being read.
+    ``loops`` are the variables of the loops being unrolled, with their values; ``unsized`` are tensors of unknown size;
+    ``statement`` is the place of the statement being lowered.
     """
 
     program: TypedProgram
@@ -57,7 +57,7 @@ class BoundSizes:
         return {name: size.value for name, size in self.dims.items()} | self.loops
 
     def report(self, code: str, message: str, span: Span, **details: str | tuple[tuple[Span, str], ...]) -> None:
-        """Note an error."""
+        """Record an error."""
         self._note(Diagnostic(code, message, span, **details))  # type: ignore[arg-type]
 
     def _note(self, problem: Diagnostic) -> None:
@@ -70,11 +70,11 @@ class BoundSizes:
             self.problems.append(problem)
 
     def lines(self, span: Span) -> tuple[str, ...]:
-        """The lines of the file that a place is in."""
+        """The lines of the file that contains a span."""
         return self.program.files.get(span.file, self.program.source)
 
     def integer(self, expr: SizeExpr) -> int | None:
-        """The value of a size expression, or None where it is wrong (noted) or hangs on a size that is unknown."""
+        """The value of a size expression; None where it is wrong (reported) or depends on an unknown size."""
         match expr:
             case SizeLiteral(value=value):
                 return value
@@ -91,8 +91,8 @@ class BoundSizes:
                 self._note(problem)
             return None
 
-    def quietly(self, expr: SizeExpr) -> int | None:
-        """``integer`` without a note of what is wrong."""
+    def integer_quietly(self, expr: SizeExpr) -> int | None:
+        """``integer`` without reporting errors."""
         before, self.problems, self._noted = (self.problems, self._noted), [], set()
         try:
             return self.integer(expr)
@@ -100,7 +100,7 @@ class BoundSizes:
             self.problems, self._noted = before
 
     def evaluate(self, expr: SizeExpr) -> int | None:
-        """``integer``, where only a number from 0 on will do."""
+        """``integer``, where the value must not be negative."""
         value = self.integer(expr)
         if value is not None and value < 0:
             self.report("E201", f"size {size_text(expr)} is negative", expr.span, found=str(value))
@@ -108,7 +108,7 @@ class BoundSizes:
         return value
 
     def _plain(self, expr: SizeExpr) -> SizeExpr:
-        """The expression with the sizes of axes as numbers."""
+        """Replace the sizes of axes in an expression by their values."""
         match expr:
             case AxisSize(tensor=tensor, axis=axis, span=span) if tensor in self.axes:
                 return SizeLiteral(self.axes[tensor][axis].value, span)
@@ -117,7 +117,7 @@ class BoundSizes:
         return expr
 
     def rendered(self) -> tuple[Diagnostic, ...]:
-        """The errors so far, each once, with the lines that they stand on."""
+        """The errors so far without duplicates, with their source lines."""
         files = {span.file: self.lines(span) for p in self.problems for span in (p.span, *(s for s, _ in p.secondary))}
         return tuple(dict.fromkeys(with_source(p, files) for p in self.problems))
 
@@ -125,7 +125,7 @@ class BoundSizes:
 def bind_sizes(
     program: TypedProgram, shapes: Mapping[str, tuple[int, ...]], dims: Mapping[str, int], origins: Mapping[str, str]
 ) -> BoundSizes:
-    """Every dim that the program needs and the shape of every input.
+    """Bind every dim that the program needs and the shape of every input.
 
     Raises:
         BindError: two sources disagree, a size is unbound or negative, a shape has the wrong rank, a name is unknown.
@@ -207,7 +207,7 @@ def _bind(sizes: BoundSizes, name: str, found: BoundSize) -> None:
 
 
 def _match_axis(sizes: BoundSizes, expr: SizeExpr, found: BoundSize) -> None:
-    """Bind the one unknown size in an axis' expression, where there is just one and it can be told."""
+    """Bind the single unknown size in the expression of an axis, if it can be solved for."""
     unknown = [name for name in size_names(expr) if name not in sizes.dims]
     if isinstance(expr, SizeName):
         _bind(sizes, expr.name, found)
@@ -216,7 +216,10 @@ def _match_axis(sizes: BoundSizes, expr: SizeExpr, found: BoundSize) -> None:
 
 
 def _solve(expr: SizeExpr, value: int, sizes: BoundSizes) -> int | None:
-    """The value of the one unknown name that makes ``expr`` equal ``value``, where + - * lead to it exactly."""
+    """Solve ``expr == value`` for its one unknown name, through exact +, - and *.
+
+    Returns None where that is not possible.
+    """
     if isinstance(expr, SizeName):
         return value if value >= 0 else None
     if not isinstance(expr, SizeOp) or len(expr.arguments) != 2:
@@ -236,7 +239,7 @@ def _solve(expr: SizeExpr, value: int, sizes: BoundSizes) -> int | None:
 
 
 def _check_axes(sizes: BoundSizes, shapes: Mapping[str, tuple[int, ...]], origins: Mapping[str, str]) -> None:
-    """Hold computed axes against the shapes found, and note each input's axes."""
+    """Compare computed axes with the shapes found, and record each input's axes."""
     for tensor in sizes.program.inputs:
         found = dict(enumerate(size for _, size in _axes_given(tensor, shapes, origins)))
         axes = []
@@ -253,7 +256,7 @@ def _check_axes(sizes: BoundSizes, shapes: Mapping[str, tuple[int, ...]], origin
 
 
 def _check_bound(sizes: BoundSizes) -> None:
-    """Note every size that the program uses and nothing binds."""
+    """Report every size that the program uses and nothing binds."""
     known = set(sizes.dims)
     for name, span, place in _uses(sizes.program):
         if name not in known:
@@ -264,7 +267,7 @@ def _check_bound(sizes: BoundSizes) -> None:
 
 
 def _uses(program: TypedProgram) -> Iterator[tuple[str, Span, str]]:
-    """Every mention of a size that must have a value: (name, place, what it belongs to)."""
+    """Yield every mention of a size that must have a value, as (name, place, its owner)."""
     for tensor in program.inputs:
         for expr in tensor.shape:
             yield from ((name, expr.span, tensor.name) for name in size_names(expr))
@@ -275,7 +278,7 @@ def _uses(program: TypedProgram) -> Iterator[tuple[str, Span, str]]:
 
 
 def _in_loops(statements: Iterable[Statement], variables: frozenset[str]) -> Iterator[tuple[Statement, frozenset[str]]]:
-    """Every statement, with the variables of the loops around it."""
+    """Yield every statement with the variables of its enclosing loops."""
     for statement in statements:
         yield statement, variables
         if isinstance(statement, ForLoop):

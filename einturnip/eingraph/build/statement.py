@@ -1,4 +1,4 @@
-"""One equation with its sizes as drafts of nodes: split at its aggregations, its guards and its gathers."""
+"""Lowers one equation with known sizes to node drafts, split at its aggregations, guards and gathers."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ from einturnip.lang.sizes import size_text
 
 
 class StatementBuilder:
-    """One equation on its way to drafts. ``space`` holds its labels first; ``tensor`` numbers what it reads there."""
+    """Lowers one equation. ``space`` begins with its labels; ``tensor`` numbers tensors in ``space``."""
 
     def __init__(self, sizes: BoundSizes, equation: Equation, space: LabelSpace, tensor: Callable[[int], int]) -> None:
         self.sizes, self.equation, self.space, self.tensor = sizes, equation, space, tensor
 
     def emit(self) -> None:
-        """The statement's drafts, of which the last is its tensor."""
+        """Emit the drafts of the equation; the last one is its tensor."""
         equation, out = self.equation, tuple(range(self.equation.n_out))
         hints = self._hints()
         value = equation.value
@@ -59,7 +59,7 @@ class StatementBuilder:
             self.space.drafts.nodes[-1] = replace(last, hints=kept)
 
     def _map(self, value: Scalar, out: tuple[int, ...]) -> None:
-        """The statement's tensor; where that is just what the last draft made for a gather or a guard, it is that."""
+        """Emit the equation's tensor; reuses the last draft where the value is just that gather or guard."""
         drafts = self.space.drafts.nodes
         if drafts and isinstance(value, OperandRef) and self.space.slots[value.slot] == (~(len(drafts) - 1), out):
             drafts[-1] = replace(drafts[-1], name="")
@@ -67,7 +67,7 @@ class StatementBuilder:
             self.space.emit(out, (), value, None, "")
 
     def _hints(self) -> Hints:
-        """What is asked of the statement's tensor; tiles and a device hold for all nodes of the statement."""
+        """Evaluate the hints of the equation's tensor; tiles and a device apply to all its nodes."""
         space, hints = self.space, self.equation.hints
         for hint in hints:
             for label, size, parts in hint.tiles:
@@ -89,7 +89,7 @@ class StatementBuilder:
         self.space.emit(out, value.labels, join, operator, "", keys)
 
     def _aggregate(self, expr: AggregateExpr, out: tuple[int, ...] | None = None) -> tuple[int, tuple[int, ...]]:
-        """The node of an aggregation and the labels free in it; it is the statement's own where these are ``out``."""
+        """Emit an aggregation, named like the equation if its free labels equal ``out``; also return them."""
         join = self._scalar(expr.body)
         free = tuple(sorted(self.space.labels_in(join) - set(expr.labels)))
         join, operator = widen(join, aggregation(expr.op, join.dtype, expr.accumulator))
@@ -116,7 +116,7 @@ class StatementBuilder:
                 assert_never(expr)
 
     def _size(self, expr: SizeNumber) -> ScalarConst:
-        """A size as a number; an integer type that cannot hold it is an error, as for a Python number in NumPy."""
+        """A size as a constant; reports an error if the integer type cannot hold it, as NumPy does."""
         value, text = self.sizes.integer(expr.size) or 0, size_text(expr.size)
         if expr.dtype.is_integer:
             limits = np.iinfo(expr.dtype.numpy)
@@ -126,7 +126,7 @@ class StatementBuilder:
         return ScalarConst(python_number(value, expr.dtype), expr.dtype)
 
     def _access(self, expr: AccessExpr) -> Scalar:
-        """An access as an operand, of a node of its own where it gathers or guards."""
+        """Lower an access to an operand; gathers and guards get nodes of their own."""
         space, tensor = self.space, self.tensor(expr.tensor)
         name, out = self.sizes.program.tensors[expr.tensor].name, tuple(range(self.equation.n_out))
         read = OperandRead(space, tensor, expr.dtype, name, out)

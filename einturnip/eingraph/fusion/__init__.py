@@ -1,5 +1,5 @@
-"""Fusion: einsums that hand tiles to one another become one region.
+"""Fusion: merges einsums that pass tiles to one another into one region.
 
-``fuse`` is the entry, ``groups`` and ``rows`` find what may be fused, ``regions`` derives the region from the laws of
-its aggregations.
+``fuse`` is the entry; ``groups`` and ``rows`` find candidates; ``regions`` derives the region from the laws of its
+aggregations.
 """

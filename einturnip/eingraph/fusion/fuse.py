@@ -1,7 +1,8 @@
-"""Fusion: nodes that hand tiles on to one another become one region, so that what passes between them is not stored.
+"""Fusion: merges nodes that pass tiles to one another into regions, to avoid storing the tiles.
 
-A candidate is a tensor that is only read, element by element, by nodes that fold it or hand it on (``fusion_group``).
-It becomes a region where the laws of the operators allow it and nothing dear is computed twice (``fusion_region``).
+A candidate is a tensor that is read element by element, only by nodes that aggregate it or pass it on
+(``FusionGroup``). It becomes a region where the laws of the operators allow that and no expensive value is computed
+twice (``derive``).
 """
 
 from __future__ import annotations
@@ -19,27 +20,27 @@ from einturnip.eingraph.types import EinGraph, EinsumNode, Node
 from einturnip.ir.einsum import Einsum
 from einturnip.ir.region import Region
 
-# Fusion that spares fewer bytes than this is not worth a kernel of its own.
-LEAST_SAVED_NBYTES = 64 << 10
+# Minimum of saved bytes for which a separate fused kernel is worthwhile.
+MIN_SAVED_NBYTES = 64 << 10
 
-# Uncut labels make tiles long and thin: past the first of these a contraction does better with what it reads stored,
-# and past the second always.
-_LONGEST, _LONGEST_OF_LARGE = 512, 1 << 14
+# Labels that cannot be tiled make tiles long and thin. Past the first limit a contraction is faster with stored
+# operands, except where the stored tensor would not fit in memory; past the second limit always.
+_MAX_UNTILED, _MAX_UNTILED_OF_LARGE = 512, 1 << 14
 
 Fused = tuple[Region, tuple[int, ...]]
 
 
 def fuse(
     graph: EinGraph,
-    forms: EinsumInterner,
+    interner: EinsumInterner,
     memory_nbytes: int | None = None,
-    least_nbytes: int = LEAST_SAVED_NBYTES,
+    min_nbytes: int = MIN_SAVED_NBYTES,
     rows: bool = False,
 ) -> EinGraph:
-    """The graph with regions where that spares the writing and reading of ``least_nbytes``; 0: wherever one can be.
+    """Return the graph with regions that save ``min_nbytes`` each; 0 fuses wherever possible.
 
-    ``rows``: also chains of folds and maps over rows that stay in the cache, which kernels on a GPU do not take yet.
-    Units: ``memory_nbytes`` is what tensors may take together; to spare one that is larger, tiles may be thin.
+    ``rows`` also fuses chains of aggregations and maps over rows that stay in the cache; GPU kernels lack these.
+    Units: ``memory_nbytes`` is the memory for tensors; to avoid storing a larger tensor, thin tiles are accepted.
     """
     users: list[set[int]] = [set() for _ in graph.nodes]
     for i, node in enumerate(graph.nodes):
@@ -49,14 +50,14 @@ def fuse(
     nodes = list(graph.nodes)
     taken: set[int] = set()
     lines = set(graph.merged)
-    groups = [*_groups(view, least_nbytes), *(row_groups(view) if rows else ())]
+    groups = [*_groups(view, min_nbytes), *(row_groups(view) if rows else ())]
     for group in sorted(groups, key=lambda g: (-g.saved_nbytes, g.members)):
         changed = {*group.members, *([group.rest[0]] if group.rest else [])}
-        least = max(least_nbytes, _read_nbytes(view, group)) if least_nbytes else 0
+        least = max(min_nbytes, _read_nbytes(view, group)) if min_nbytes else 0
         if group.saved_nbytes < least or not taken.isdisjoint(changed):
             continue
         large = memory_nbytes is not None and group.saved_nbytes > memory_nbytes
-        fused = _region(forms, group, _LONGEST_OF_LARGE if large else _LONGEST)
+        fused = _region(interner, group, _MAX_UNTILED_OF_LARGE if large else _MAX_UNTILED)
         if fused is not None:
             taken |= changed
             last = _place(nodes, group, fused)
@@ -66,22 +67,22 @@ def fuse(
     return drop_dead(replace(graph, nodes=tuple(nodes), merged=tuple(sorted(lines))))
 
 
-def _groups(view: GraphView, least_nbytes: int) -> Iterable[FusionGroup]:
-    """Every group that grows from some node; a node may be in several."""
+def _groups(view: GraphView, min_nbytes: int) -> Iterable[FusionGroup]:
+    """Yield every group that grows from some node; a node may be in several groups."""
     for seed in _tileable(view):
-        growth, lesser = GroupGrowth(view, seed), GroupGrowth(view, seed)
-        if growth.tile() and (group := _grown(growth, True)):
+        growth, smaller = GroupGrowth(view, seed), GroupGrowth(view, seed)
+        if growth.tile() and (group := _grow(growth, True)):
             yield group
-        if growth.links and lesser.tile() and (group := _grown(lesser, False)):
+        if growth.links and smaller.tile() and (group := _grow(smaller, False)):
             yield group
     for seed in range(len(view.nodes)):
-        if _is_large_fold(view, seed, least_nbytes):
+        if _is_large_fold(view, seed, min_nbytes):
             growth = GroupGrowth(view, seed)
-            if growth.fold() and (group := _grown(growth, True)):
+            if growth.fold() and (group := _grow(growth, True)):
                 yield group
 
 
-def _grown(growth: GroupGrowth, absorbs: bool) -> FusionGroup | None:
+def _grow(growth: GroupGrowth, absorbs: bool) -> FusionGroup | None:
     if absorbs:
         growth.absorb()
     group = growth.group() if growth.finish(absorbs) else None
@@ -89,7 +90,7 @@ def _grown(growth: GroupGrowth, absorbs: bool) -> FusionGroup | None:
 
 
 def _tileable(view: GraphView) -> list[int]:
-    """Nodes that are read label by label, and only by folds and by maps of which the same holds."""
+    """Return nodes read by plain labels only, by aggregations or by maps with the same property."""
     found: set[int] = set()
     for k in reversed(range(len(view.nodes))):
         einsum = view.einsum(k)
@@ -112,19 +113,19 @@ def _reads_plainly(view: GraphView, user: int, k: int) -> bool:
     )
 
 
-def _is_large_fold(view: GraphView, k: int, least_nbytes: int) -> bool:
-    """True for an aggregation of an operand with enough bytes that others fold too."""
+def _is_large_fold(view: GraphView, k: int, min_nbytes: int) -> bool:
+    """True for an aggregation of a large operand that other nodes read too."""
     einsum = view.einsum(k)
     if einsum is None or einsum.aggregation is None:
         return False
-    return any(len(view.users[o]) > 1 and _nbytes(view.nodes[o]) >= least_nbytes for o in view.operands(k))
+    return any(len(view.users[o]) > 1 and _nbytes(view.nodes[o]) >= min_nbytes for o in view.operands(k))
 
 
 def _read_nbytes(view: GraphView, group: FusionGroup) -> int:
-    """Bytes of what a group reads. What it spares must weigh as much: a region is cut less freely than its parts."""
+    """Bytes that a group reads; it must save as many, since regions have fewer tilings than their parts."""
     outside = {o for node in group.nodes for o in node.operands}.difference(group.members)
     weight = sum(_nbytes(view.node(o)) for o in outside)
-    return weight if group.streamed else weight // 2  # rows are cut as freely as their parts, along one label less
+    return weight if group.streamed else weight // 2  # row groups lose only one label for tiling
 
 
 def _nbytes(node: Node) -> int:
@@ -134,15 +135,15 @@ def _nbytes(node: Node) -> int:
     return count
 
 
-def _region(forms: EinsumInterner, group: FusionGroup, longest: int) -> Fused | None:
-    """The region of a group and the nodes that it reads; equal groups share one."""
+def _region(interner: EinsumInterner, group: FusionGroup, max_untiled: int) -> Fused | None:
+    """Return the region of a group and the nodes that it reads; equal groups share one region."""
     place = {k: i for i, k in enumerate(group.members)}
-    einsums = [forms.one(node.einsum) for node in group.nodes if isinstance(node.einsum, Einsum)]
+    einsums = [interner.one(node.einsum) for node in group.nodes if isinstance(node.einsum, Einsum)]
     outside = [o for node in group.nodes for o in node.operands if o not in place]
     numbers = iter(pattern(outside))
     operands = tuple(tuple(~place[o] if o in place else next(numbers) for o in node.operands) for node in group.nodes)
-    key = *map(id, einsums), operands, group.classes, group.streamed, longest
-    found = forms.once(_derived, key, einsums, operands, group, longest)
+    key = *map(id, einsums), operands, group.classes, group.streamed, max_untiled
+    found = interner.once(_derived, key, einsums, operands, group, max_untiled)
     if found is None:
         return None
     tensors = distinct(outside)
@@ -150,14 +151,14 @@ def _region(forms: EinsumInterner, group: FusionGroup, longest: int) -> Fused | 
 
 
 def _derived(
-    einsums: list[Einsum], operands: tuple[tuple[int, ...], ...], group: FusionGroup, longest: int
+    einsums: list[Einsum], operands: tuple[tuple[int, ...], ...], group: FusionGroup, max_untiled: int
 ) -> Fused | None:
     members = [GroupMember(*parts) for parts in zip(einsums, operands, group.classes, strict=True)]
-    return derive(members, group.streamed, longest)
+    return derive(members, group.streamed, max_untiled)
 
 
 def _place(nodes: list[Node], group: FusionGroup, fused: Fused) -> EinsumNode:
-    """Put a group's region where its last node stood; gives it."""
+    """Replace the last node of a group by its region, and return it."""
     region, operands = fused
     last = group.nodes[-1]
     steps = tuple((node.name, node.line) for node in group.nodes)

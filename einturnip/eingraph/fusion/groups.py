@@ -1,4 +1,4 @@
-"""Which nodes may run together: those that hand tiles of one tensor on, what folds them, what is made of the folds."""
+"""Finds groups of nodes to fuse: users of one tensor's tiles, and values computed from those."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from einturnip.eingraph.types import NO_HINTS, EinsumNode, Node
 from einturnip.ir.einsum import Access, Einsum, Index
 from einturnip.ir.scalar import labels_of
 
-# More steps than this would make a kernel that holds too much at once.
-MOST_STEPS = 24
+# Maximum of steps in a group; more would make a kernel that keeps too many values at once.
+MAX_STEPS = 24
 
-Spot = tuple[int, int]
-Links = list[tuple[Spot, Spot]]
+LabelRef = tuple[int, int]
+Links = list[tuple[LabelRef, LabelRef]]
 
 
 @dataclass(frozen=True, slots=True)
 class FusionGroup:
-    """Nodes that may be one region, in order, the last its output. ``classes``: for each, the class of each label.
+    """Nodes that may become one region, in order; the last is its output.
 
-    ``streamed`` are the classes that are folded, none where each row is done as a whole. ``saved_nbytes``: what need
-    not be written, or read again. ``rest``: the node, and what becomes of it, whose part the last member is, which is
-    not in the graph yet.
+    ``classes`` gives the class of each label of each member; ``streamed`` are the classes that are aggregated, empty
+    for groups that process whole rows. ``saved_nbytes`` are bytes that need not be written or read again. ``rest`` is
+    set where the last member is only a part of a node that was split: that node's id and its remainder.
     """
 
     members: tuple[int, ...]
@@ -37,9 +37,9 @@ class FusionGroup:
 
 @dataclass(frozen=True, slots=True)
 class GraphView:
-    """A graph's nodes, which nodes read each, and which are outputs; ``parts`` are nodes that may come to be.
+    """A graph's nodes, the readers of each, and the outputs. ``parts`` are nodes that a split would add.
 
-    ``steps``: what ``einsum`` found.
+    ``steps`` caches the results of ``einsum``.
     """
 
     nodes: Sequence[Node]
@@ -49,11 +49,11 @@ class GraphView:
     steps: dict[int, Einsum | None] = field(default_factory=dict)
 
     def node(self, k: int) -> Node:
-        """A node of the graph, or one that would be part of another."""
+        """A node of the graph, or a part that a split would add."""
         return self.parts[k] if k in self.parts else self.nodes[k]
 
     def einsum(self, k: int) -> Einsum | None:
-        """The einsum of a node that may be a step; None for any other node."""
+        """The einsum of a node that can be a step; None for other nodes."""
         if k not in self.steps:
             self.steps[k] = _step(self.node(k))
         return self.steps[k]
@@ -78,25 +78,25 @@ def _step(node: Node) -> Einsum | None:
 
 
 def is_plain(access: Access) -> bool:
-    """True for labels alone, each once."""
+    """True for an access of distinct plain labels."""
     return len(set(access)) == len(access) and all(isinstance(p, int) for p in access)
 
 
 class GroupGrowth:
-    """A group in the making, from a tensor that is to be tiled, or from an aggregation of large operands."""
+    """Grows a group from a tensor to be tiled, or from an aggregation of large operands."""
 
     def __init__(self, view: GraphView, seed: int) -> None:
         self.view, self.seed = view, seed
         self.members = [seed]
         self.links: Links = []
-        self.classes: dict[Spot, int] = {}
+        self.classes: dict[LabelRef, int] = {}
         self.streamed: frozenset[int] = frozenset()
-        self._folded: set[Spot] = set()
+        self._folded: set[LabelRef] = set()
         self._rest: tuple[int, EinsumNode] | None = None
 
     def tile(self) -> bool:
-        """Take in every user of the seed, of what is tiled with it, and so on; False where one cannot be."""
-        while len(self.members) <= MOST_STEPS and self._settle():
+        """Add all users of the seed and of tensors tiled with it; False where one cannot be fused."""
+        while len(self.members) <= MAX_STEPS and self._settle():
             outer = set[int]().union(*(self._labels(k, out=True) for k in self.members))
             bound = {(k, p) for k in self.members for p in self._einsum(k).aggregated}
             self._folded = {spot for spot in bound if self.classes[spot] in outer}
@@ -113,19 +113,19 @@ class GroupGrowth:
         return False
 
     def fold(self) -> bool:
-        """Take the seed's own labels as those that are folded."""
+        """Stream the labels that the seed aggregates."""
         self._folded = {(self.seed, p) for p in self._einsum(self.seed).aggregated}
         return self._settle()
 
     def absorb(self) -> None:
-        """Take in the folds that only members read, where they read what members read too."""
+        """Add aggregations that only members read, if they read an operand that members read too."""
         for k in reversed(self.members):
             for operand in sorted(set(self.view.operands(k)).difference(self.members), reverse=True):
                 self._absorb(operand, frozenset(self.members))
 
     def finish(self, absorbs: bool) -> bool:
-        """Take in what is made of the folds alone, until one node holds the output; False where several must."""
-        while len(self.members) <= MOST_STEPS:
+        """Add nodes computed from aggregations alone, until only one is an output; False if several are."""
+        while len(self.members) <= MAX_STEPS:
             leaving = [k for k in self.members if self._leaves(k)]
             outside = sorted(set[int]().union(*(self.view.users[k] for k in leaving)).difference(self.members))
             if len(leaving) == 1 and (leaving[0] in self.view.outputs or len(outside) != 1):
@@ -137,7 +137,7 @@ class GroupGrowth:
         return False
 
     def group(self) -> FusionGroup | None:
-        """What has grown, where every step's labels are in their places."""
+        """Return the group, if the labels of every step are admissible."""
         if not self._settle() or any(self._leaves(k) for k in self.members[:-1]):
             return None
         result = self._labels(self.members[-1], out=True)
@@ -163,7 +163,7 @@ class GroupGrowth:
         return einsum
 
     def _labels(self, k: int, out: bool) -> set[int]:
-        """The classes of a member's output, or of what it aggregates."""
+        """The classes of the labels of a member's output, or of the labels that it aggregates."""
         einsum = self._einsum(k)
         return {self.classes[k, p] for p in (range(einsum.n_out) if out else einsum.aggregated)}
 
@@ -175,7 +175,7 @@ class GroupGrowth:
         return k in self.view.outputs or bool(self.view.users[k].difference(self.members, outside))
 
     def _settle(self) -> bool:
-        """Find which labels are one; False where two labels of one node would be."""
+        """Unify labels; False where two labels of one node would become the same."""
         found = unify_labels(self.view, self.members, self.links)
         if found is None:
             return False
@@ -184,7 +184,7 @@ class GroupGrowth:
         return True
 
     def _absorb(self, fold: int, readers: frozenset[int]) -> bool:
-        """Take in a fold that only ``readers`` read, over the streamed labels of an operand that a member reads."""
+        """Add an aggregation that only ``readers`` read, over streamed labels of a member's operand."""
         einsum = self.view.einsum(fold)
         if einsum is None or einsum.aggregation is None or fold in self.view.outputs:
             return False
@@ -203,7 +203,7 @@ class GroupGrowth:
         return False
 
     def _common(self, fold: int) -> Links | None:
-        """Which labels are one where a fold reads the same operand as a member that streams."""
+        """Return corresponding labels where an aggregation and a streaming member read one operand."""
         streaming = [k for k in self.members if self._einsum(k).aggregation is not None or k in self._tiled()]
         for slot, operand in enumerate(self.view.operands(fold)):
             for k in streaming:
@@ -214,7 +214,7 @@ class GroupGrowth:
         return None
 
     def _take_final(self, node: int, absorbs: bool) -> bool:
-        """Take in a map of members alone, and of folds that can be members; False where it is no such map."""
+        """Add a map of members, and of aggregations that can become members; False where that is not possible."""
         einsum = self.view.einsum(node)
         if einsum is None or einsum.aggregation is not None or labels_of(einsum.join):
             return False
@@ -233,7 +233,7 @@ class GroupGrowth:
         return False
 
     def _split(self, user: int, folds: Sequence[int]) -> bool:
-        """Take in that part of a node which is made of folds alone."""
+        """Split a node and add the part that is computed from aggregations alone."""
         einsum, node = self.view.einsum(user), self.view.node(user)
         if einsum is None or not isinstance(node, EinsumNode) or not self._settle():
             return False
@@ -262,7 +262,7 @@ class GroupGrowth:
         return self._settle()
 
     def _saved_nbytes(self) -> int:
-        """Bytes of tiled values, written and read; and of operands that are read by several steps."""
+        """Bytes saved: tiled values, written and read, and operands that several steps read."""
         shapes = (self._einsum(k) for k in self._tiled())
         saved = sum(2 * prod(einsum.shape) * einsum.dtype.itemsize for einsum in shapes)
         reads: dict[int, int] = {}
@@ -274,16 +274,16 @@ class GroupGrowth:
 
 
 def plain_label(index: int | Index) -> int:
-    """The label that a plain index is."""
+    """The label of a plain index."""
     assert isinstance(index, int)
     return index
 
 
-def unify_labels(view: GraphView, members: Sequence[int], links: Links) -> dict[Spot, int] | None:
-    """The class of each label of each member; None where a value is not read label by label, or two labels meet."""
-    parent: dict[Spot, Spot] = {}
+def unify_labels(view: GraphView, members: Sequence[int], links: Links) -> dict[LabelRef, int] | None:
+    """Return the class of each member's labels; None where an access is not plain or two labels unify."""
+    parent: dict[LabelRef, LabelRef] = {}
 
-    def root(spot: Spot) -> Spot:
+    def root(spot: LabelRef) -> LabelRef:
         while spot in parent:
             spot = parent[spot]
         return spot
@@ -293,8 +293,8 @@ def unify_labels(view: GraphView, members: Sequence[int], links: Links) -> dict[
             return None
         if (low := min(root(a), root(b))) != (high := max(root(a), root(b))):
             parent[high] = low
-    numbers: dict[Spot, int] = {}
-    classes: dict[Spot, int] = {}
+    numbers: dict[LabelRef, int] = {}
+    classes: dict[LabelRef, int] = {}
     for k in members:
         einsum = view.einsum(k)
         assert einsum is not None
@@ -306,8 +306,8 @@ def unify_labels(view: GraphView, members: Sequence[int], links: Links) -> dict[
     return classes
 
 
-def _edges(view: GraphView, members: Sequence[int]) -> Iterator[tuple[Spot | None, Spot | None]]:
-    """A label of a value and that by which a member reads it; None for an index that is none."""
+def _edges(view: GraphView, members: Sequence[int]) -> Iterator[tuple[LabelRef | None, LabelRef | None]]:
+    """Yield each label of a value with the label that reads it; None for an index that is no label."""
     inside = set(members)
     for k in members:
         einsum = view.einsum(k)

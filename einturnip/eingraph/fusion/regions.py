@@ -1,4 +1,4 @@
-"""A group of nodes as a region, by the laws of what it computes; or the finding that no law allows it."""
+"""Derives the region of a group of nodes from algebraic laws, or finds that no law allows fusion."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from einturnip.ir.laws import BOUNDS, LINEAR, LawFactor, LinearTerm, deviation_f
 from einturnip.ir.region import Region, RegionStep, Rescale, Shift
 from einturnip.ir.scalar import LabelValue, OperandRef, Scalar, ScalarConst, labels_of, rewrite, slots_of, walk
 
-# Joins with what they read written out do not grow past this.
-_LARGEST_TERM = 1000
+# Maximum number of nodes of a join after substituting the tiled maps that it reads.
+_MAX_TERM_NODES = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class GroupMember:
-    """A node of a group: ``operands`` are tensors from outside by number, or ``~k`` for member k's value.
+    """A node of a group: ``operands`` are outside tensors by number, or ``~k`` for the value of member k.
 
-    ``classes`` are its labels' numbers within the group.
+    ``classes`` numbers its labels within the group.
     """
 
     einsum: Einsum
@@ -29,28 +29,28 @@ class GroupMember:
 
 
 def derive(
-    members: Sequence[GroupMember], streamed: Sequence[int], longest: int
+    members: Sequence[GroupMember], streamed: Sequence[int], max_untiled: int
 ) -> tuple[Region, tuple[int, ...]] | None:
-    """The region of a group and the numbers of its operands; None where no law allows it, or it would cost.
+    """Return a group's region and its operands' numbers; None where no law allows it or it is too large.
 
-    ``longest``: how many elements uncut labels of the output, and inner ones, may span.
+    ``max_untiled`` limits the elements spanned by output labels that cannot be tiled, and by inner labels.
     """
     if not streamed:
         return _region(members, members[-1].classes, 0)
     order = _label_order(members, streamed)
     region, reads = _region(members, order, len(streamed))
-    made_up = _Terms(region).made_up()
-    uncut = _lacking(region)
-    if made_up is None or max(prod(region.bounds[p] for p in uncut), _inner(region)) > longest:
+    corrections = _Terms(region).corrections()
+    untiled = _untiled_labels(region)
+    if corrections is None or max(prod(region.bounds[p] for p in untiled), _inner(region)) > max_untiled:
         return None
-    rescales, shifts = made_up
+    rescales, shifts = corrections
     steps = _counting(region.steps, frozenset(shift.of for shift in shifts))
-    return replace(region, steps=steps, rescales=rescales, shifts=shifts, uncut=uncut), reads
+    return replace(region, steps=steps, rescales=rescales, shifts=shifts, untiled=untiled), reads
 
 
 def _region(members: Sequence[GroupMember], order: Sequence[int], n_streamed: int) -> tuple[Region, tuple[int, ...]]:
-    """The members as steps over labels in this order, and the numbers of the operands that they read."""
-    # A label is called as in the output, else as in the first step that has it.
+    """Return the members as steps over labels in this order, and the numbers of their operands."""
+    # A label is named as in the output, else as in the first step that has it.
     last, called = members[-1], (*reversed(members), members[-1])
     known = {c: (m.einsum.labels[p], m.einsum.bounds[p]) for m in called for p, c in enumerate(m.classes)}
     steps, reads = _steps(members, {c: i for i, c in enumerate(order)})
@@ -70,7 +70,7 @@ def _region(members: Sequence[GroupMember], order: Sequence[int], n_streamed: in
 
 
 def _counting(steps: Sequence[RegionStep], means: frozenset[int]) -> tuple[RegionStep, ...]:
-    """The steps where these means count their values."""
+    """Make the given means also count their values."""
     found = list(steps)
     for k in means:
         aggregation = steps[k].einsum.aggregation
@@ -82,7 +82,7 @@ def _counting(steps: Sequence[RegionStep], means: frozenset[int]) -> tuple[Regio
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """Operand ``number`` as ``slot`` of an einsum reads it; ``access`` is over the region's labels."""
+    """Operand ``number``, read by ``slot`` of an einsum; ``access`` is over the region's labels."""
 
     number: int
     access: Access
@@ -91,7 +91,7 @@ class _Read:
 
 
 def _label_order(members: Sequence[GroupMember], streamed: Sequence[int]) -> list[int]:
-    """The classes in the order of the region's labels; streamed ones that every fold binds come first among them."""
+    """Order the region's labels: output, streamed (first those that every aggregation binds), others."""
     folds = [{m.classes[p] for p in m.einsum.aggregated} for m in members]
     folds = [bound for bound in folds if not bound.isdisjoint(streamed)]
     out = members[-1].classes[: members[-1].einsum.n_out]
@@ -100,7 +100,7 @@ def _label_order(members: Sequence[GroupMember], streamed: Sequence[int]) -> lis
 
 
 def _steps(members: Sequence[GroupMember], position: dict[int, int]) -> tuple[tuple[RegionStep, ...], list[_Read]]:
-    """Each member as a step, and what they read from outside; one access of one tensor is one slot."""
+    """Convert members to steps and collect outside reads; equal accesses of a tensor share a slot."""
     slots: dict[tuple[int, Access], int] = {}
     reads: list[_Read] = []
     steps: list[RegionStep] = []
@@ -126,21 +126,21 @@ def _moved(index: int | Index, labels: Sequence[int]) -> int | Index:
     return replace(index, terms=tuple(sorted((labels[p], c) for p, c in index.terms)))
 
 
-def _lacking(region: Region) -> tuple[int, ...]:
-    """Labels of the output that a tiled or carried step lacks."""
+def _untiled_labels(region: Region) -> tuple[int, ...]:
+    """Output labels that some tiled or carried step lacks."""
     steps = [region.steps[k] for k in (*region.tiled, *region.carried)]
     outs = [set(step.labels[: step.einsum.n_out]) for step in steps]
     return tuple(p for p in range(region.n_out) if not all(p in out for out in outs))
 
 
 def _inner(region: Region) -> int:
-    """The most elements that one step's inner labels span."""
+    """The maximum number of elements that one step's inner labels span."""
     inner = range(region.n_out + region.n_streamed, len(region.labels))
     return max(prod(region.bounds[p] for p in set(step.labels).intersection(inner)) for step in region.steps)
 
 
 class _Terms:
-    """What each step of a region computes at one point, tiled maps written out; the value of step k is slot ``~k``."""
+    """The scalar term of each step, with tiled maps substituted; slot ``~k`` denotes the value of step k."""
 
     def __init__(self, region: Region) -> None:
         self.region = region
@@ -154,8 +154,8 @@ class _Terms:
             keys = [self._written(step, key.value) for key in step.einsum.keys]
             self._seen.append(self._folds(self._terms[-1]).union(*map(self._folds, keys)))
 
-    def made_up(self) -> tuple[tuple[Rescale, ...], tuple[Shift, ...]] | None:
-        """How sums make up for maxima, minima and means that move; None where a step may not see one move."""
+    def corrections(self) -> tuple[tuple[Rescale, ...], tuple[Shift, ...]] | None:
+        """Return the corrections of sums for changing maxima, minima and means; None where one has none."""
         rescales: list[Rescale] = []
         shifts: list[Shift] = []
         for k in self.region.carried if not self.large else ():
@@ -181,18 +181,18 @@ class _Terms:
             return expr
 
         term = rewrite(expr, leaf) if not self.large else expr
-        self.large = self.large or sum(1 for _ in walk(term)) > _LARGEST_TERM
+        self.large = self.large or sum(1 for _ in walk(term)) > _MAX_TERM_NODES
         return term
 
     def _folds(self, expr: Scalar) -> frozenset[int]:
-        """The carried steps that an expression sees, through tiled ones too."""
+        """The carried steps that an expression depends on, also through tiled steps."""
         steps = [~slot for slot in slots_of(expr) if slot < 0]
         return frozenset(k for k in steps if k in self._carried).union(
             *(self._seen[k] for k in steps if k not in self._carried)
         )
 
     def _shift(self, k: int) -> Shift | None:
-        """How a sum of squares about a mean makes up for its moving; None where it is nothing of the kind."""
+        """The correction of a sum of squared deviations when its mean changes; None for any other sum."""
         (m, *others) = self._seen[k]
         step, mean = self.region.steps[k], self.region.steps[m]
         total, average = step.einsum.aggregation, mean.einsum.aggregation
@@ -221,7 +221,7 @@ class _Terms:
         return Shift(k, m, coefficient) if count == 2 and isfinite(coefficient) else None
 
     def _shares(self, k: int) -> dict[int, float] | None:
-        """The coefficient with which each maximum or minimum stands in the exponents of a sum's terms."""
+        """The coefficient of each maximum or minimum in the exponents of a sum's terms."""
         aggregation = self.region.steps[k].einsum.aggregation
         assert aggregation is not None
         if aggregation.op not in LINEAR or not aggregation.state[0].is_float:
@@ -239,7 +239,7 @@ class _Terms:
         return total
 
     def _shares_of(self, factor: LawFactor) -> dict[int, float] | None:
-        """The same of one factor, which has to be an exponential that no part of the range lets overflow."""
+        """The same for one factor, which must be an exponential that cannot overflow within the bounds."""
         found = exponent(factor)
         if found is None:
             return None
@@ -267,7 +267,7 @@ class _Terms:
         return shares if all(map(isfinite, (form.constant, *form.terms.values(), *shares.values()))) else None
 
     def _streams(self, expr: Scalar) -> bool:
-        """True for what varies along a streamed label."""
+        """True for an expression that varies along a streamed label."""
         region, labels = self.region, set(labels_of(expr))
         for slot in slots_of(expr):
             if slot >= 0:

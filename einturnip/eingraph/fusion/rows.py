@@ -1,7 +1,7 @@
-"""Which nodes may run together row by row: folds along a row, and maps of the row and of its folds.
+"""Finds groups that run row by row: aggregations along a row, and maps of the row and the results.
 
-Softmax and the norms are such: a row is read once, and while it lies in the cache it is folded, mapped and stored. No
-law of the operators is needed, since every fold is done before what reads it.
+Softmax and normalizations have this form. A row is read once, then aggregated, mapped and stored while it is in the
+cache. No algebraic law is needed, because every aggregation is complete before a step reads it.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from math import prod
 
 from einturnip.eingraph.fusion.groups import (
-    MOST_STEPS,
+    MAX_STEPS,
     FusionGroup,
     GraphView,
+    LabelRef,
     Links,
-    Spot,
     is_plain,
     plain_label,
     unify_labels,
@@ -23,15 +23,15 @@ from einturnip.eingraph.types import EinsumNode
 from einturnip.ir.contraction import contraction
 from einturnip.ir.einsum import Einsum
 
-# A row that is longer than this, in any one tensor, would have left the cache before it is read again.
-LONGEST_ROW_NBYTES = 256 << 10
+# Maximum size of a row in any one tensor; a longer row would leave the cache before it is read again.
+MAX_ROW_NBYTES = 256 << 10
 
 
 def row_groups(view: GraphView) -> Iterator[FusionGroup]:
-    """By last node, the largest group that ends there; of none that folds nothing."""
+    """Yield, for each last node, the largest group that ends there and aggregates something."""
     for last in range(len(view.nodes)):
         rows = _Rows(view, last)
-        if rows.starts():
+        if rows.can_start():
             rows.grow()
             group = rows.group()
             if group is not None:
@@ -39,29 +39,29 @@ def row_groups(view: GraphView) -> Iterator[FusionGroup]:
 
 
 class _Rows:
-    """A group in the making, from its last node backwards. ``folded``: the classes along a row."""
+    """Grows a group backwards from its last node. ``folded`` are the classes along a row."""
 
     def __init__(self, view: GraphView, last: int) -> None:
         self.view, self.last = view, last
         self.members = [last]
         self.links: Links = []
-        self.classes: dict[Spot, int] = {}
+        self.classes: dict[LabelRef, int] = {}
         self.folded: frozenset[int] = frozenset()
 
-    def starts(self) -> bool:
-        """Whether the last node is a map that may be a step."""
+    def can_start(self) -> bool:
+        """True where the last node is a map that can be a step."""
         einsum = self._step(self.last)
         return einsum is not None and einsum.aggregation is None and bool(einsum.n_out) and self._settle()
 
     def grow(self) -> None:
-        """Take in what only members read, as long as every step keeps to the rows."""
-        while len(self.members) < MOST_STEPS:
+        """Add nodes that only members read, as long as every step keeps to the rows."""
+        while len(self.members) < MAX_STEPS:
             read = {o for k in self.members for o in self.view.operands(k)}.difference(self.members)
             if not any(self._take(o) for o in sorted(read, reverse=True)):
                 return
 
     def group(self) -> FusionGroup | None:
-        """What has grown, where some member folds rows that stay in the cache."""
+        """Return the group, if some member aggregates rows that fit in the cache."""
         if not self.folded:
             return None
         nodes = tuple(node for k in self.members if isinstance(node := self.view.node(k), EinsumNode))
@@ -69,7 +69,7 @@ class _Rows:
         itemsize = max(self.view.node(k).dtype.itemsize for k in (*self.members, *reads))
         last = self._einsum(self.last)
         along = prod(last.bounds[p] for p in range(last.n_out) if self.classes[self.last, p] in self.folded)
-        if along * itemsize > LONGEST_ROW_NBYTES:
+        if along * itemsize > MAX_ROW_NBYTES:
             return None
         classes = tuple(tuple(self.classes[k, p] for p in range(len(self._einsum(k).labels))) for k in self.members)
         return FusionGroup(tuple(self.members), nodes, classes, (), self._saved_nbytes())
@@ -87,11 +87,11 @@ class _Rows:
         return einsum
 
     def _take(self, k: int) -> bool:
-        """Take in a node that only members read, where its labels are theirs."""
+        """Add a node that only members read, if its labels unify with theirs."""
         if k in self.view.outputs or not self.view.users[k].issubset(self.members) or self._step(k) is None:
             return False
         before = self.members, self.links
-        for links in self._ways(k):
+        for links in self._link_candidates(k):
             self.members, self.links = sorted([*before[0], k]), [*before[1], *links]
             if self._settle():
                 return True
@@ -99,8 +99,8 @@ class _Rows:
         self._settle()
         return False
 
-    def _ways(self, k: int) -> Iterator[Links]:
-        """Which labels may be one with members': those that reads say, and where both read one tensor, that one's."""
+    def _link_candidates(self, k: int) -> Iterator[Links]:
+        """Yield candidate label links with the members: from reads alone, then from each commonly read tensor."""
         yield []
         mine = zip(self.view.operands(k), self._einsum(k).accesses, strict=True)
         by_tensor = dict(mine)
@@ -114,7 +114,7 @@ class _Rows:
                 yield links
 
     def _settle(self) -> bool:
-        """Find which labels are one; False unless every member has whole rows, or one value for each."""
+        """Unify labels; False unless every member has whole rows, or one value for each row."""
         found = unify_labels(self.view, self.members, self.links)
         if found is None:
             return False
@@ -131,7 +131,7 @@ class _Rows:
         return True
 
     def _saved_nbytes(self) -> int:
-        """Bytes of what only members see, written and read, and of what several of them read."""
+        """Bytes saved: values inside the group, written and read, and tensors that several members read."""
         inside = sum(2 * prod(e.shape) * e.dtype.itemsize for e in map(self._einsum, self.members[:-1]))
         reads: dict[int, int] = {}
         for k in self.members:

@@ -1,4 +1,4 @@
-"""A node that makes one value of several folds, and more of it: the one value apart, so that a region can end there."""
+"""Splits a node into its combination of aggregations and the rest, so that a region can end there."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ Parts = tuple[Einsum, tuple[int, ...], Einsum, tuple[int, ...]]
 
 
 def split(einsum: Einsum, folds: Mapping[int, Sequence[int]], bounds: Mapping[int, tuple[str, int]]) -> Parts | None:
-    """An einsum as a map of folds alone and what reads it; None where other operands come between the folds.
+    """Split an einsum into a map of aggregations and the rest; None where other operands interfere.
 
-    ``folds``: of each slot that reads a fold, the classes of the fold's labels. ``bounds``: name and size of a class.
-    Gives the map, the slots it reads, the rest, and the slots that the rest reads, the map as ``len(accesses)``.
-    So an access such as ``[h // 2, h % 2]``, which is none of a fold's own labels, is that of the map's value.
+    ``folds`` gives, for each slot that reads an aggregation, the classes of its labels; ``bounds`` name and size of
+    each class. Returns the map, the slots it reads, the rest, and the slots that the rest reads, the map as
+    ``len(accesses)``. An access such as ``[h // 2, h % 2]``, which is not plain, then applies to the map's value.
     """
-    inner = _least(einsum.join, frozenset(folds))
+    inner = _smallest_common(einsum.join, frozenset(folds))
     if isinstance(inner, OperandRef) or labels_of(inner) or slots_of(inner) != set(folds) or einsum.keys:
         return None
     reads: dict[int, int | Index] = {}
@@ -56,11 +56,11 @@ def split(einsum: Einsum, folds: Mapping[int, Sequence[int]], bounds: Mapping[in
     return found, slots, outer, left
 
 
-def _least(expr: Scalar, slots: frozenset[int]) -> Scalar:
-    """The smallest part of an expression outside which none of the slots is read."""
+def _smallest_common(expr: Scalar, slots: frozenset[int]) -> Scalar:
+    """The smallest subexpression outside which none of the slots is read."""
     for child in children(expr):
         if slots <= slots_of(child):
             others = (c for c in children(expr) if c is not child)
             if not any(slots_of(c) & slots for c in others):
-                return _least(child, slots)
+                return _smallest_common(child, slots)
     return expr

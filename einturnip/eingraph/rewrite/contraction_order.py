@@ -1,4 +1,4 @@
-"""The order in which a product of many tensors is contracted: of a few the best, of many the best of those sampled."""
+"""Chooses the contraction order of a product: optimal for a few factors, sampled for many."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ from operator import or_
 from random import Random
 
 from einturnip.eingraph.rewrite.contraction_tree import improve_order
-from einturnip.eingraph.rewrite.optimal_order import FEW, Labels, Pairs, Sizes, best, operations, steps
+from einturnip.eingraph.rewrite.optimal_order import MAX_EXHAUSTIVE, Labels, Pairs, Sizes, best, operations, steps
 
-# Greedy orders that are sampled, at least and at most.
-LEAST_SAMPLES, MOST_SAMPLES = 4, 128
-# What an order costs that is sampled, in operations of the product, for each pair of factors that have a label in
-# common; and what all of them may cost: as much as the product takes, and something for each factor, which takes so
-# long to plan anyway.
-PAIR, FACTOR, MOST = 2.5e6, 2e8, 1e11
-# Operations from which on no search would find an order that a machine could finish: it stops after a few samples.
-HOPELESS = 10**36
-# What searching through a part of an order costs.
-PART = 5e7
-# What an intermediate beyond the limit is held to be larger where pairs are chosen; and what an element of it costs,
-# in operations: it is written and read again.
-BEYOND, SPILLED = 1e6, 1500
+# Minimum and maximum number of greedy orders to sample.
+MIN_SAMPLES, MAX_SAMPLES = 4, 128
+# Search budget, in operations of the product. One sampled order costs PAIR_OPERATIONS for each pair of factors with a
+# common label. The whole search may cost as much as the product itself plus FACTOR_OPERATIONS for each factor, but no
+# more than MAX_OPERATIONS.
+PAIR_OPERATIONS, FACTOR_OPERATIONS, MAX_OPERATIONS = 2.5e6, 2e8, 1e11
+# Number of operations that no machine could finish: the search stops after a few samples.
+INFEASIBLE_OPERATIONS = 10**36
+# Cost of optimizing one subtree of an order.
+SUBTREE_OPERATIONS = 5e7
+# Greedy selection multiplies the size of an intermediate over_limit the limit by BEYOND_LIMIT_FACTOR. In the comparison
+# of orders, each element over_limit the limit costs SPILL_OPERATIONS operations, because it is written and read again.
+BEYOND_LIMIT_FACTOR, SPILL_OPERATIONS = 1e6, 1500
 
 
 def contraction_order(factors: Sequence[Labels], out: Labels, sizes: Sizes, limit: int | None) -> Pairs:
-    """Pairs of positions in a list that loses both and gains their product at its end.
+    """Return pairs of positions in a list that removes both factors and appends their product.
 
-    Of a few factors the order of the fewest operations. Of many the best of some that pair greedily, by costs disturbed
-    at random, seeded alike each time; then parts of it are searched through. Orders whose intermediates stay within
-    ``limit`` elements go first; where none is found, the limit is dropped.
+    For a few factors, the order with the fewest operations. For many, the best of several randomized greedy orders with
+    fixed seeds, whose subtrees are then optimized. Orders whose intermediates stay within ``limit`` elements come
+    first; where none is found, the limit is dropped.
 
-    Sources: opt_einsum's greedy path (Smith and Gray, 2018), sampled and made better by parts as by Gray and Kourtis
+    Sources: opt_einsum's greedy path (Smith and Gray, 2018); sampling and subtree optimization as in Gray and Kourtis
     (2021).
     """
     labels = reduce(or_, factors, out)
@@ -45,14 +45,14 @@ def contraction_order(factors: Sequence[Labels], out: Labels, sizes: Sizes, limi
 @lru_cache(maxsize=64)
 def _order(factors: tuple[Labels, ...], out: Labels, sized: tuple[tuple[int, int], ...], limit: int | None) -> Pairs:
     sizes = dict(sized)
-    if len(factors) <= FEW:
+    if len(factors) <= MAX_EXHAUSTIVE:
         found = best(factors, out, sizes, limit) or best(factors, out, sizes, None)
         return found[1] if found else ()
     if limit is None:
         return _sampled(factors, out, sizes, None)
     free = _order(factors, out, sized, None)
     taken = work(free, factors, out, sizes)
-    if taken.largest <= limit or taken.flops > HOPELESS:
+    if taken.largest <= limit or taken.flops > INFEASIBLE_OPERATIONS:
         return free
     bounded = _sampled(factors, out, sizes, limit)
     return min(bounded, free, key=lambda pairs: order_key(pairs, factors, out, sizes, limit))
@@ -60,7 +60,7 @@ def _order(factors: tuple[Labels, ...], out: Labels, sized: tuple[tuple[int, int
 
 @dataclass(frozen=True, slots=True)
 class OrderCost:
-    """What an order takes: operations; of the tensors made on the way the elements of the largest, and of all."""
+    """Cost of an order: operations, and the elements of the largest intermediate and of each intermediate."""
 
     flops: int
     largest: int
@@ -70,14 +70,14 @@ class OrderCost:
 def order_key(
     pairs: Pairs, factors: Sequence[Labels], out: Labels, sizes: Sizes, limit: int | None
 ) -> tuple[float, ...]:
-    """What is less for a better order: whether anything goes beyond the limit, what all takes, the largest tensor."""
+    """Ranking key: an intermediate exceeds the limit, total cost, largest intermediate."""
     found = work(pairs, factors, out, sizes)
-    beyond = sum(n for n in found.made if limit is not None and n > limit)
-    return beyond > 0, found.flops + SPILLED * beyond, found.largest
+    over_limit = sum(n for n in found.made if limit is not None and n > limit)
+    return over_limit > 0, found.flops + SPILL_OPERATIONS * over_limit, found.largest
 
 
 def work(pairs: Pairs, factors: Sequence[Labels], out: Labels, sizes: Sizes) -> OrderCost:
-    """Of multiplications and additions, one of each for a point of a contraction."""
+    """Count multiplications and additions, and the elements of the intermediates."""
     flops, elements = 0, list[int]()
     for _, _, either, made in steps(pairs, factors, out):
         flops += operations(either, made, sizes)
@@ -87,7 +87,7 @@ def work(pairs: Pairs, factors: Sequence[Labels], out: Labels, sizes: Sizes) -> 
 
 
 def _sampled(factors: Sequence[Labels], out: Labels, sizes: Sizes, limit: int | None) -> Pairs:
-    """The best of greedy orders by costs disturbed more or less, made better part by part."""
+    """Return the best of several greedy orders with randomized costs, after optimizing its subtrees."""
     from opt_einsum.paths import greedy
 
     def order(rng: Random | None) -> Pairs:
@@ -96,26 +96,30 @@ def _sampled(factors: Sequence[Labels], out: Labels, sizes: Sizes, limit: int | 
         by_ratio = rng is not None and rng.random() < 0.5
 
         def cost(made: int, a: int, b: int, *_: object) -> float:
-            size = float(made) if limit is None or made <= limit else made * BEYOND
+            size = float(made) if limit is None or made <= limit else made * BEYOND_LIMIT_FACTOR
             noise = rng.gauss(0.0, spread) if rng is not None else 0.0
             return log(size) - log(a + b) + noise if by_ratio else (size - weight * (a + b)) * exp(noise)
 
         path = greedy(list(factors), out, dict(sizes), cost_fn=cost)
         return tuple((min(step), max(step)) for step in path)
 
-    def valued(pairs: Pairs) -> tuple[float, ...]:
+    def ranked(pairs: Pairs) -> tuple[float, ...]:
         return order_key(pairs, factors, out, sizes, limit)
 
     def allowed() -> float:
-        return 0.0 if found[1] > HOPELESS else min(FACTOR * len(factors) + found[1], MOST)
+        return (
+            0.0
+            if found[1] > INFEASIBLE_OPERATIONS
+            else min(FACTOR_OPERATIONS * len(factors) + found[1], MAX_OPERATIONS)
+        )
 
     holders = Counter(label for labels in factors for label in labels)
-    each = PAIR * sum(n * (n - 1) // 2 for n in holders.values())
+    each = PAIR_OPERATIONS * sum(n * (n - 1) // 2 for n in holders.values())
     pairs, spent = order(None), each
-    found = valued(pairs)
-    for seed in range(1, MOST_SAMPLES):
-        if seed >= LEAST_SAMPLES and spent + each > allowed():
+    found = ranked(pairs)
+    for seed in range(1, MAX_SAMPLES):
+        if seed >= MIN_SAMPLES and spent + each > allowed():
             break
         other, spent = order(Random(seed)), spent + each
-        pairs, found = min((pairs, found), (other, valued(other)), key=lambda x: x[1])
-    return improve_order(pairs, factors, out, sizes, limit, int(allowed() / PART))
+        pairs, found = min((pairs, found), (other, ranked(other)), key=lambda x: x[1])
+    return improve_order(pairs, factors, out, sizes, limit, int(allowed() / SUBTREE_OPERATIONS))

@@ -1,22 +1,22 @@
-"""An order of contractions as a tree, made better part by part."""
+"""Improves a contraction order, represented as a tree, by optimizing its subtrees."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from math import prod
 
-from einturnip.eingraph.rewrite.optimal_order import FEW, Labels, Pairs, Sizes, best, operations, steps
+from einturnip.eingraph.rewrite.optimal_order import MAX_EXHAUSTIVE, Labels, Pairs, Sizes, best, operations, steps
 
 
 def improve_order(
-    pairs: Pairs, factors: Sequence[Labels], out: Labels, sizes: Sizes, limit: int | None, most: int
+    pairs: Pairs, factors: Sequence[Labels], out: Labels, sizes: Sizes, limit: int | None, max_tries: int
 ) -> Pairs:
-    """The order with each part of FEW factors in the best order of its own, until no part gains or ``most`` were tried.
+    """Optimize subtrees of MAX_EXHAUSTIVE factors, until none improves or ``max_tries`` have been tried.
 
     Source: Gray and Kourtis, Hyper-optimized tensor network contraction (2021), on subtrees.
     """
     tree = _Tree(pairs, factors, out, sizes)
-    left, gains = most, True
+    left, gains = max_tries, True
     while gains and left > 0:
         gains = False
         for node in tree.inner():
@@ -27,7 +27,7 @@ def improve_order(
 
 
 class _Tree:
-    """Nodes are the factors, then the products; each product with the two that it is made of."""
+    """A contraction tree: nodes are the factors, then the products; each product has two children."""
 
     def __init__(self, pairs: Pairs, factors: Sequence[Labels], out: Labels, sizes: Sizes) -> None:
         self.sizes = sizes
@@ -40,7 +40,7 @@ class _Tree:
         self._next = self.root + 1
 
     def inner(self) -> list[int]:
-        """The products, each after those that it is made of."""
+        """The products, each after its operands."""
         found, ahead = [], [self.root]
         while ahead:
             node = ahead.pop()
@@ -50,7 +50,7 @@ class _Tree:
         return found[::-1]
 
     def reorder(self, node: int, limit: int | None) -> bool:
-        """Make a product of the FEW largest that go into it in their best order; True where that gains."""
+        """Reorder a product of up to MAX_EXHAUSTIVE parts optimally; True where that reduces the operations."""
         parts, within = self._parts(node)
         if len(parts) < 3:
             return False
@@ -69,9 +69,9 @@ class _Tree:
         return True
 
     def _parts(self, node: int) -> tuple[list[int], list[int]]:
-        """What a product is made of, the largest taken apart first; and the products that are taken apart."""
+        """Expand a product into up to MAX_EXHAUSTIVE parts, largest first; also return the expanded products."""
         parts, within = list(self.children[node]), [node]
-        while len(parts) < FEW:
+        while len(parts) < MAX_EXHAUSTIVE:
             apart = max((p for p in parts if p in self.children), key=self._elements, default=None)
             if apart is None:
                 break
@@ -88,7 +88,7 @@ class _Tree:
         return operations(self.labels[a] | self.labels[b], self.labels[node], self.sizes)
 
     def pairs(self) -> Pairs:
-        """Positions in a list that loses both and gains their product at its end."""
+        """Return the order as positions in a list that removes two factors and appends their product."""
         return tuple(self._positions())
 
     def _positions(self) -> Iterator[tuple[int, int]]:

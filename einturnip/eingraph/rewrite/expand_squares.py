@@ -1,9 +1,8 @@
-"""Squared distances as contractions, for who asks for it: sum (a - b)^2 = sum a^2 + sum b^2 - 2 sum a b.
+"""Rewrites squared distances to contractions: sum (a - b)^2 = sum a^2 + sum b^2 - 2 sum a b.
 
-A matrix product is much faster than a join of differences. What it costs is digits: with K terms and the unit
-roundoff u, the result is off by up to about (K + 4) u (sum a^2 + sum b^2), however small it is, where the sum of
-differences is off by (K + 2) u times itself. Points that nearly meet lose all their digits. So the program has to be
-run with ``exact=False`` for it.
+A matrix product is much faster than a join of differences, but it loses digits. With K terms and unit roundoff u, its
+absolute error is up to about (K + 4) u (sum a^2 + sum b^2), however small the distance is; the sum of differences has
+the relative error (K + 2) u. Points that nearly coincide lose all their digits, so the rewrite needs ``exact=False``.
 """
 
 from __future__ import annotations
@@ -20,35 +19,35 @@ from einturnip.ir.einsum import Einsum
 from einturnip.ir.scalar import OperandRef, Scalar, ScalarCall, ScalarCast, ScalarConst
 
 
-def expand_squares(graph: EinGraph, forms: EinsumInterner) -> EinGraph:
-    """The graph with sums of squared differences of rows and columns as matrix products. Not below 0."""
+def expand_squares(graph: EinGraph, interner: EinsumInterner) -> EinGraph:
+    """Return the graph with sums of squared differences as matrix products, clamped to 0 from below."""
     assembly = GraphBuilder(node.name for node in graph.nodes)
     ids: list[int] = []
     for node in graph.nodes:
         moved = with_operands(node, ids)
         drafts = None
         if isinstance(moved, EinsumNode) and isinstance(moved.einsum, Einsum) and moved.hints == NO_HINTS:
-            drafts = forms.once(_expanded, id(moved.einsum), moved.einsum)
+            drafts = interner.once(_expanded, id(moved.einsum), moved.einsum)
         if drafts is None or not isinstance(moved, EinsumNode):
             ids.append(assembly.add(moved))
         else:
-            ids.append(assembly.place([forms.draft(d) for d in drafts], moved.operands, moved.name, moved.line))
+            ids.append(assembly.place([interner.draft(d) for d in drafts], moved.operands, moved.name, moved.line))
     if len(assembly.nodes) == len(graph.nodes):
         return graph
     outputs = tuple((name, ids[node]) for name, node in graph.outputs)
-    return simplify(drop_dead(replace(graph, nodes=tuple(assembly.nodes), outputs=outputs)), forms)
+    return simplify(drop_dead(replace(graph, nodes=tuple(assembly.nodes), outputs=outputs)), interner)
 
 
 def _expanded(einsum: Einsum) -> list[NodeDraft] | None:
-    """The drafts of a sum of squared differences, where each side lacks a label of the output; else None."""
-    gap = _squared(einsum.join)
+    """Drafts for a sum of squared differences whose sides each lack an output label; None for others."""
+    difference = _squared(einsum.join)
     op = einsum.aggregation
-    if gap is None or op is None or op.op != "sum" or einsum.keys or op.state not in ((F32,), (F64,)):
+    if difference is None or op is None or op.op != "sum" or einsum.keys or op.state not in ((F32,), (F64,)):
         return None
-    if op.state != (op.result,) or not einsum.aggregated or not all(map(_is_operand, gap.arguments)):
+    if op.state != (op.result,) or not einsum.aggregated or not all(map(_is_operand, difference.arguments)):
         return None
     space = LabelSpace.over(einsum)
-    join = space.substitute(gap, einsum.accesses, range(len(einsum.accesses)))
+    join = space.substitute(difference, einsum.accesses, range(len(einsum.accesses)))
     assert isinstance(join, ScalarCall)
     out, bound = range(einsum.n_out), einsum.aggregated
     sides = [space.labels_in(side) for side in join.arguments]
@@ -68,12 +67,14 @@ def _expanded(einsum: Einsum) -> list[NodeDraft] | None:
 
 
 def _squared(expr: Scalar) -> ScalarCall | None:
-    """The difference of which a join is the square."""
+    """The difference of which the join is the square; None otherwise."""
     match expr:
-        case ScalarCall("pow", (ScalarCall("sub", _, _) as gap, ScalarConst(int() | float() as n, _)), _) if n == 2:
-            return gap
-        case ScalarCall("mul", (ScalarCall("sub", _, _) as gap, other), _) if gap == other:
-            return gap
+        case ScalarCall("pow", (ScalarCall("sub", _, _) as difference, ScalarConst(int() | float() as n, _)), _) if (
+            n == 2
+        ):
+            return difference
+        case ScalarCall("mul", (ScalarCall("sub", _, _) as difference, other), _) if difference == other:
+            return difference
     return None
 
 

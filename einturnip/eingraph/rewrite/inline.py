@@ -1,4 +1,4 @@
-"""Elementwise nodes computed where they are used, so that fewer tensors are stored."""
+"""Inlines elementwise nodes into their consumers, so that fewer tensors are stored."""
 
 from __future__ import annotations
 
@@ -26,42 +26,42 @@ from einturnip.ir.scalar import (
     walk,
 )
 
-# A join past these bounds would make a kernel that is slow to compile and short of registers.
-_LARGEST_JOIN, _MOST_SLOTS = 160, 10
+# Limits on a join; a larger one would compile slowly and run short of registers.
+_MAX_JOIN_NODES, _MAX_SLOTS = 160, 10
 _CHEAP = COMPARISONS | LOGICAL | {"add", "sub", "mul", "div", "min", "max", "neg", "abs", "where", "relu"}
 
-# Reading the operands twice instead of the node is worth it up to this many times the node's bytes: it is not written.
-_READ_AGAIN = 1.25
+# Reading operands twice instead of storing the node pays off up to this multiple of the node's bytes.
+_MAX_READ_RATIO = 1.25
 
-# How many operators more a point may cost where a node is computed at each place that a consumer reads it at.
-_COMPUTE_AGAIN = 8
+# Maximum number of additional operators per point when a node is recomputed at each access of its consumer.
+_MAX_EXTRA_OPERATORS = 8
 
-# Whether a node goes into its consumers, which read it in these slots.
+# Decides whether to inline a node into its consumers, which read it in these slots.
 Judge = Callable[[Einsum, list[Einsum], list[tuple[int, ...]]], bool]
 
 
-def inline_copies(graph: EinGraph, forms: EinsumInterner) -> EinGraph:
-    """Nodes that only permute, repeat or pick axes are read at their source."""
-    return _inline(graph, forms, _always, copies=True)
+def inline_copies(graph: EinGraph, interner: EinsumInterner) -> EinGraph:
+    """Read nodes that only permute, repeat or pick axes at their source."""
+    return _inline(graph, interner, _always, copies=True)
 
 
-def inline_elementwise(graph: EinGraph, forms: EinsumInterner) -> EinGraph:
-    """Elementwise nodes go into a sole consumer, cheap ones into two, where that adds no work and stores less."""
-    return _inline(graph, forms, _saves_storage)
+def inline_elementwise(graph: EinGraph, interner: EinsumInterner) -> EinGraph:
+    """Inline elementwise nodes into one consumer, cheap ones into two, where it saves storage only."""
+    return _inline(graph, interner, _saves_storage)
 
 
-def inline_products(graph: EinGraph, forms: EinsumInterner) -> EinGraph:
-    """Products larger than their factors go into the sums over them, which then contract the factors instead."""
-    return _inline(graph, forms, _is_factored)
+def inline_products(graph: EinGraph, interner: EinsumInterner) -> EinGraph:
+    """Inline products larger than their factors into the sums over them, which then contract the factors."""
+    return _inline(graph, interner, _is_factored)
 
 
-def inline_scaled(graph: EinGraph, forms: EinsumInterner) -> EinGraph:
-    """Tensors with a factor that the sums over them can leave outside, as weights made to sum to 1, go into those."""
-    return _inline(graph, forms, _is_scaled)
+def inline_scaled(graph: EinGraph, interner: EinsumInterner) -> EinGraph:
+    """Inline nodes with a factor that the sums over them can pull out, such as normalized weights."""
+    return _inline(graph, interner, _is_scaled)
 
 
-def _inline(graph: EinGraph, forms: EinsumInterner, wanted: Judge, copies: bool = False) -> EinGraph:
-    """Substitute each elementwise node that is ``wanted`` there into all its consumers; unused nodes stay behind."""
+def _inline(graph: EinGraph, interner: EinsumInterner, judge: Judge, copies: bool = False) -> EinGraph:
+    """Substitute each elementwise node that ``judge`` accepts into all its consumers; unused nodes remain."""
     nodes = list(graph.nodes)
     outputs = {node for _, node in graph.outputs}
     users = _users(nodes)
@@ -72,11 +72,11 @@ def _inline(graph: EinGraph, forms: EinsumInterner, wanted: Judge, copies: bool 
         einsum = node.einsum
         if not isinstance(einsum, Einsum) or einsum.aggregation is not None:
             continue
-        if node.hints != NO_HINTS or forms.once(_is_copy, id(einsum), einsum) != copies:
+        if node.hints != NO_HINTS or interner.once(_is_copy, id(einsum), einsum) != copies:
             continue
-        if (i in outputs and not copies) or not _is_wanted(forms, nodes, i, sorted(users[i]), wanted):
+        if (i in outputs and not copies) or not _is_accepted(interner, nodes, i, sorted(users[i]), judge):
             continue
-        merged = {u: _merged(forms, nodes[u], i, node) for u in sorted(users[i])}
+        merged = {u: _merged(interner, nodes[u], i, node) for u in sorted(users[i])}
         found = [(u, fresh) for u, fresh in merged.items() if fresh is not None]
         if not found or len(found) < len(merged):
             continue
@@ -100,8 +100,8 @@ def _users(nodes: list[Node]) -> list[set[int]]:
     return users
 
 
-def _is_wanted(forms: EinsumInterner, nodes: list[Node], number: int, users: list[int], wanted: Judge) -> bool:
-    """Ask the judge, whose answer hangs on the einsums alone; a node that is a piece of another must exist."""
+def _is_accepted(interner: EinsumInterner, nodes: list[Node], number: int, users: list[int], judge: Judge) -> bool:
+    """Ask the judge, which sees only the einsums; into a concatenation, only copies are inlined."""
     node, consumers = nodes[number], [nodes[u] for u in users]
     assert isinstance(node, EinsumNode) and isinstance(node.einsum, Einsum)
     einsums = [c.einsum for c in consumers if isinstance(c, EinsumNode)]
@@ -109,17 +109,17 @@ def _is_wanted(forms: EinsumInterner, nodes: list[Node], number: int, users: lis
         return _is_copy(node.einsum)
     slots = [tuple(s for s, o in enumerate(c.operands) if o == number) for c in consumers if isinstance(c, EinsumNode)]
     key = id(node.einsum), *slots, *map(id, einsums)
-    return forms.once(wanted, key, node.einsum, einsums, slots)
+    return interner.once(judge, key, node.einsum, einsums, slots)
 
 
 def _reads(einsum: Einsum, slots: Sequence[int]) -> int:
-    """How many times an einsum's join and keys read some of its slots."""
+    """Count the reads of some slots in an einsum's join and keys."""
     scalars = (einsum.join, *(key.value for key in einsum.keys))
     return sum(isinstance(e, OperandRef) and e.slot in slots for scalar in scalars for e in walk(scalar))
 
 
-def _merged(forms: EinsumInterner, consumer: Node, number: int, node: EinsumNode) -> Node | None:
-    """``consumer`` with the join of node ``number`` wherever it read it; None where that cannot be, or is too large."""
+def _merged(interner: EinsumInterner, consumer: Node, number: int, node: EinsumNode) -> Node | None:
+    """Substitute the join of node ``number`` into ``consumer``; None where impossible or too large."""
     if isinstance(consumer, ConcatNode):
         return _merged_piece(consumer, number, node)
     assert isinstance(consumer, EinsumNode)
@@ -127,19 +127,19 @@ def _merged(forms: EinsumInterner, consumer: Node, number: int, node: EinsumNode
     operands = (*consumer.operands, *node.operands)
     same = pattern(operands)
     slots = tuple(s for s, o in enumerate(consumer.operands) if o == number)
-    grown = forms.once(_reads, (id(outer), slots), outer, slots) * (forms.once(_size, id(inner), inner) - 1)
-    if forms.once(_size, id(outer), outer) + grown > _LARGEST_JOIN:
+    growth = interner.once(_reads, (id(outer), slots), outer, slots) * (interner.once(_size, id(inner), inner) - 1)
+    if interner.once(_size, id(outer), outer) + growth > _MAX_JOIN_NODES:
         return None
-    found = forms.once(_substituted, (id(outer), id(inner), slots, same), outer, inner, slots, same)
+    found = interner.once(_substituted, (id(outer), id(inner), slots, same), outer, inner, slots, same)
     if found is None:
         return None
     tensors = distinct(operands)
     left = tuple(tensors[n] for n in found[1])
-    return EinsumNode(consumer.name, forms.one(found[0]), left, consumer.line, consumer.hints)
+    return EinsumNode(consumer.name, interner.one(found[0]), left, consumer.line, consumer.hints)
 
 
 def _merged_piece(consumer: ConcatNode, number: int, node: EinsumNode) -> ConcatNode | None:
-    """A tensor put together of what a copy was made of, instead of the copy; pieces are moved, never transposed."""
+    """Concatenate the source of a copy instead of the copy; None where the copy transposes."""
     if node.einsum.accesses[0] != tuple(range(node.einsum.n_out)):
         return None
     pieces = (TensorPiece(node.operands[0], p.axes, p.offsets) if p.operand == number else p for p in consumer.pieces)
@@ -149,7 +149,7 @@ def _merged_piece(consumer: ConcatNode, number: int, node: EinsumNode) -> Concat
 def _substituted(
     outer: Einsum, inner: Einsum, slots: Sequence[int], operands: Sequence[int]
 ) -> tuple[Einsum, tuple[int, ...]] | None:
-    """``outer`` with the join of ``inner`` in some of its slots, over tensors by number; and the numbers it reads."""
+    """Substitute the join of ``inner`` into slots of ``outer``; also return the tensors it reads."""
     space = _joint_space(outer, inner, operands)
     outside = operands[len(outer.accesses) :]
     inlined: dict[int, Scalar] = {}
@@ -169,18 +169,18 @@ def _substituted(
 
     join, keys = rewrite(outer.join, leaf), [(key.label, rewrite(key.value, leaf)) for key in outer.keys]
     found, left = space.einsum(range(outer.n_out), outer.aggregated, join, outer.aggregation, keys)
-    if len(left) > _MOST_SLOTS or not _keeps_form(outer, found):
+    if len(left) > _MAX_SLOTS or not _keeps_form(outer, found):
         return None
     return found, left
 
 
 def _size(einsum: Einsum) -> int:
-    """How many nodes an einsum's join has."""
+    """The number of nodes of an einsum's join."""
     return sum(1 for _ in walk(einsum.join))
 
 
 def _joint_space(outer: Einsum, inner: Einsum, operands: Sequence[int]) -> LabelSpace:
-    """The label space of ``outer`` over the tensors of both."""
+    """The label space of ``outer`` over the tensors of both einsums."""
     tensors = {}
     slots = [(e, slot) for e in (outer, inner) for slot in range(len(e.accesses))]
     for number, (einsum, slot) in zip(operands, slots, strict=True):
@@ -189,7 +189,7 @@ def _joint_space(outer: Einsum, inner: Einsum, operands: Sequence[int]) -> Label
 
 
 def _composed(inner: Einsum, access: Access) -> list[Access] | None:
-    """The accesses of ``inner`` where it is read at ``access``; None where they are none, or its join needs more."""
+    """The accesses of ``inner`` when it is read at ``access``; None where they cannot be composed."""
     if any(isinstance(i := access[p], Index) and i.clamped for p in labels_of(inner.join)):
         return None
     found = [inside_all(a, access) for a in inner.accesses]
@@ -197,7 +197,7 @@ def _composed(inner: Einsum, access: Access) -> list[Access] | None:
 
 
 def _keeps_form(before: Einsum, after: Einsum) -> bool:
-    """True unless a contraction or a gather would lose the plain operands that make it fast."""
+    """True unless a contraction or gather would lose the plain operands that its fast kernels need."""
     if after.keys:
         indices = tuple(index for access in after.accesses for index in access if isinstance(index, Index))
         if any(index.clamped for index in indices):
@@ -211,14 +211,14 @@ def _keeps_form(before: Einsum, after: Einsum) -> bool:
 
 
 def _spread(einsum: Einsum) -> Iterator[Index]:
-    """The indices of an einsum that are neither a number nor a label plus a number."""
+    """Yield the indices of an einsum other than constants and a label plus a constant."""
     for index in (index for access in einsum.accesses for index in access):
         if isinstance(index, Index) and not (index.affine and [c for _, c in index.terms] in ([], [1])):
             yield index
 
 
 def _is_copy(einsum: Einsum) -> bool:
-    """True for ``Z[...] = X[...]`` that takes no diagonal."""
+    """True for ``Z[...] = X[...]`` that reads no diagonal."""
     if not isinstance(einsum.join, OperandRef) or einsum.aggregation is not None:
         return False
     labels = [p for index in einsum.accesses[0] for p in sorted(labels_read((index,)))]
@@ -234,7 +234,7 @@ def _is_sum(einsum: Einsum) -> bool:
 
 
 def _is_contraction(einsum: Einsum) -> bool:
-    """True for a sum of a product over different labels: its factors are best read from memory, by a matrix product."""
+    """True for a sum of a product over different labels, which is fastest as a matrix product."""
     if not _is_sum(einsum):
         return False
     product = split_product(einsum.join)
@@ -242,7 +242,7 @@ def _is_contraction(einsum: Einsum) -> bool:
 
 
 def _operand_nbytes(einsum: Einsum) -> int:
-    """The bytes that an einsum reads of its operands."""
+    """The bytes of its operands that an einsum reads."""
     return sum(prod(einsum.operand_extents(s, einsum.bounds)) * d.itemsize for s, d in enumerate(einsum.dtypes))
 
 
@@ -251,13 +251,13 @@ def _nbytes(einsum: Einsum) -> int:
 
 
 def _points(einsum: Einsum) -> int:
-    """The points at which an einsum's join counts: a key leaves one of its label's range."""
+    """The number of points at which an einsum's join is used: a keyed label has one value per point."""
     keyed = {key.label for key in einsum.keys}
     return prod(n for p, n in enumerate(einsum.bounds) if p not in keyed)
 
 
 def _is_large_product(einsum: Einsum) -> bool:
-    """True for a product of operands that has more bytes than they."""
+    """True for a product of operands that is larger than the operands."""
     product = split_product(einsum.join)
     factors = (*product.factors, *product.divisors)
     plain = all(isinstance(_uncast(f), OperandRef) for f in factors)
@@ -275,24 +275,24 @@ def _always(node: Einsum, consumers: list[Einsum], slots: list[tuple[int, ...]])
 
 
 def _is_factored(node: Einsum, consumers: list[Einsum], slots: list[tuple[int, ...]]) -> bool:
-    """True for a large product that is only summed."""
+    """True for a large product whose consumers are all sums."""
     return _is_large_product(node) and all(map(_is_sum, consumers))
 
 
 def _saves_storage(node: Einsum, consumers: list[Einsum], slots: list[tuple[int, ...]]) -> bool:
-    """True where every consumer has no more points than the node, and nothing dear is computed twice."""
+    """True where no consumer has more points than the node, and no expensive value is computed twice."""
     if any(_is_contraction(c) or _points(c) > max(1, node.points) for c in consumers):
         return False
     if sum(_reads(consumer, read) for consumer, read in zip(consumers, slots, strict=True)) == 1:
         return True
     operators = sum(isinstance(e, ScalarCall) for e in walk(node.join))
-    if not _is_cheap(node.join) or operators * (max(map(len, slots)) - 1) > _COMPUTE_AGAIN:
+    if not _is_cheap(node.join) or operators * (max(map(len, slots)) - 1) > _MAX_EXTRA_OPERATORS:
         return False
-    return len(consumers) == 1 or (len(consumers) == 2 and _operand_nbytes(node) <= _READ_AGAIN * _nbytes(node))
+    return len(consumers) == 1 or (len(consumers) == 2 and _operand_nbytes(node) <= _MAX_READ_RATIO * _nbytes(node))
 
 
 def _is_scaled(node: Einsum, consumers: list[Einsum], slots: list[tuple[int, ...]]) -> bool:
-    """True for a product of which every consumer, a sum with the node as a factor, can leave the same part outside."""
+    """True for a product with a factor that every consumer, a sum over the node, can pull out of the sum."""
     product = split_product(node.join)
     parts = [node.labels_of(f) for f in (*product.factors, *product.divisors)]
     if len(parts) < 2:

@@ -1,4 +1,4 @@
-"""The best order of a product of a few tensors: every split of every set of them is looked at."""
+"""Finds the optimal contraction order of a few tensors by dynamic programming over subsets."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ Labels = frozenset[int]
 Pairs = tuple[tuple[int, int], ...]
 Sizes = Mapping[int, int]
 
-# Factors whose orders are searched through: 3^n splits of sets.
-FEW = 6
+# Maximum number of factors for the exhaustive search, which visits 3^n splits of subsets.
+MAX_EXHAUSTIVE = 6
 
 
 def steps(pairs: Pairs, factors: Sequence[Labels], out: Labels) -> Iterator[tuple[int, int, Labels, Labels]]:
-    """Of each pair the two nodes, the labels of either, and those that their product keeps.
+    """Yield, for each pair, its nodes, the union of their labels, and the labels of their product.
 
-    Nodes are the factors, then the products, in this order.
+    Nodes are numbered: the factors, then the products, in this order.
     """
     labels, left = list(factors), list(range(len(factors)))
     holders = Counter(label for held in factors for label in held)
@@ -35,17 +35,15 @@ def steps(pairs: Pairs, factors: Sequence[Labels], out: Labels) -> Iterator[tupl
 
 
 def operations(either: Labels, made: Labels, sizes: Sizes) -> int:
-    """Of one contraction: a multiplication for each point, and an addition where any label is summed."""
+    """Operations of one contraction: a multiplication a point, and an addition if a label is summed."""
     return prod(sizes[label] for label in either) * (1 + (either != made))
 
 
 def best(factors: Sequence[Labels], out: Labels, sizes: Sizes, limit: int | None) -> tuple[int, Pairs] | None:
-    """The fewest operations, and the order that takes them, among those of the fewest elements made.
+    """Return the minimum of operations and its order; smaller intermediates decide ties.
 
-    None where no order is within the limit.
-
-    Of each set of factors the best way to make its product is that of two smaller sets' and one contraction more.
-    opt_einsum's search of so few does not do: it prices a pair as it met one of the same labels before.
+    None where no order is within the limit. The best product of a set of factors contracts the best products of two
+    subsets. opt_einsum's optimal search is not used, because it reuses the price of a pair for others of equal labels.
     """
     n = len(factors)
     everything = (1 << n) - 1
@@ -69,7 +67,7 @@ def best(factors: Sequence[Labels], out: Labels, sizes: Sizes, limit: int | None
 
 
 def _halves(s: int) -> Iterator[int]:
-    """The parts of a set of several, one of each two that make it up together."""
+    """Yield one of the two parts of each split of a set into two."""
     a = (s - 1) & s
     while a > s ^ a:
         yield a
@@ -77,7 +75,7 @@ def _halves(s: int) -> Iterator[int]:
 
 
 def _pairs(n: int, everything: int, halves: Mapping[int, tuple[int, int]]) -> Pairs:
-    """A tree of sets as positions in the list that is left at each step."""
+    """Convert a tree of sets to positions in the list that remains at each step."""
     listed, pairs = [1 << i for i in range(n)], []
 
     def make(s: int) -> None:

@@ -1,4 +1,4 @@
-"""The rewrites of an EinGraph, in order: each a pure function that leaves every output's value as it is."""
+"""The rewrites of an EinGraph in order; each is a pure function that preserves every output's value."""
 
 from __future__ import annotations
 
@@ -17,48 +17,49 @@ from einturnip.ir.einsum import Einsum
 
 
 def rewrite(graph: EinGraph, memory_nbytes: int | None = None) -> EinGraph:
-    """The same outputs for less work: shared values, contractions of two operands in order, fewer tensors stored.
+    """Return a graph with equal outputs and less work.
 
-    Equal einsums are one object in what comes out.
+    Values are shared, contractions are pairwise and ordered, and fewer tensors are stored. In the result, equal einsums
+    are the same object.
 
     Units: ``memory_nbytes`` bounds the intermediates of a contraction of many tensors where an order allows it.
     """
-    forms = EinsumInterner()
-    graph = simplify(_with_forms(graph, forms), forms)
-    graph = _until_settled(graph, forms, inline_copies)
+    interner = EinsumInterner()
+    graph = simplify(_with_forms(graph, interner), interner)
+    graph = _until_fixpoint(graph, interner, inline_copies)
     if any(isinstance(node, ConcatNode) for node in graph.nodes):
-        graph = simplify(flatten_pieces(read_pieces(graph, forms)), forms)
-        graph = _until_settled(graph, forms, inline_copies)
-    graph = _until_settled(graph, forms, inline_elementwise)
-    graph = _until_settled(graph, forms, inline_products)
-    graph = _until_settled(graph, forms, inline_scaled)
-    graph = simplify(factor_sums(graph, forms, memory_nbytes), forms)
-    graph = _until_settled(graph, forms, inline_elementwise)
-    graph = reuse_maps(graph, forms)
+        graph = simplify(flatten_pieces(read_pieces(graph, interner)), interner)
+        graph = _until_fixpoint(graph, interner, inline_copies)
+    graph = _until_fixpoint(graph, interner, inline_elementwise)
+    graph = _until_fixpoint(graph, interner, inline_products)
+    graph = _until_fixpoint(graph, interner, inline_scaled)
+    graph = simplify(factor_sums(graph, interner, memory_nbytes), interner)
+    graph = _until_fixpoint(graph, interner, inline_elementwise)
+    graph = reuse_maps(graph, interner)
     check(graph)
     return graph
 
 
-def _with_forms(graph: EinGraph, forms: EinsumInterner) -> EinGraph:
-    """The graph with one object for equal einsums."""
+def _with_forms(graph: EinGraph, interner: EinsumInterner) -> EinGraph:
+    """Replace equal einsums by one object."""
 
     def shared(node: Node) -> Node:
         if isinstance(node, EinsumNode) and isinstance(node.einsum, Einsum):
-            return replace(node, einsum=forms.one(node.einsum))
+            return replace(node, einsum=interner.one(node.einsum))
         return node
 
     return replace(graph, nodes=tuple(map(shared, graph.nodes)))
 
 
-def _until_settled(
-    graph: EinGraph, forms: EinsumInterner, step: Callable[[EinGraph, EinsumInterner], EinGraph]
+def _until_fixpoint(
+    graph: EinGraph, interner: EinsumInterner, step: Callable[[EinGraph, EinsumInterner], EinGraph]
 ) -> EinGraph:
-    """The step, then what it made superfluous dropped, until that drops nothing more."""
+    """Repeat the step, dropping nodes that became unused, until the graph gets no smaller."""
     while True:
-        smaller = step(graph, forms)
+        smaller = step(graph, interner)
         if smaller is graph:
             return graph
-        smaller = simplify(drop_dead(smaller), forms)
+        smaller = simplify(drop_dead(smaller), interner)
         if len(smaller.nodes) >= len(graph.nodes):
             return smaller
         graph = smaller

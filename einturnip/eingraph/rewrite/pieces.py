@@ -1,4 +1,4 @@
-"""Tensors put together from pieces: read at the piece, put together once, and only of what is seen."""
+"""Simplifies concatenations: reads at the pieces, nested pieces flattened, hidden pieces dropped."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from einturnip.ir.einsum import Access, Einsum
 from einturnip.ir.scalar import ScalarConst
 
 
-def read_pieces(graph: EinGraph, forms: EinsumInterner) -> EinGraph:
-    """What lies wholly in one piece is read there, down the versions of a tensor that a loop fills slice by slice."""
+def read_pieces(graph: EinGraph, interner: EinsumInterner) -> EinGraph:
+    """Redirect reads within one piece to that piece, through all versions of a tensor filled in a loop."""
     source = ElementSources(graph.nodes)
-    nodes = [_read_at_source(forms, node, source) if isinstance(node, EinsumNode) else node for node in graph.nodes]
+    nodes = [_read_at_source(interner, node, source) if isinstance(node, EinsumNode) else node for node in graph.nodes]
     return drop_dead(replace(graph, nodes=tuple(nodes)))
 
 
-def _read_at_source(forms: EinsumInterner, node: EinsumNode, source: ElementSources) -> EinsumNode:
-    """The node with each access to a part of one piece made to that piece."""
+def _read_at_source(interner: EinsumInterner, node: EinsumNode, source: ElementSources) -> EinsumNode:
+    """Redirect each access to a part of one piece to that piece."""
     if not any(isinstance(source.nodes[operand], ConcatNode) for operand in node.operands):
         return node
     einsum, whole = node.einsum, [(0, n) for n in node.einsum.bounds]
@@ -42,13 +42,13 @@ def _read_at_source(forms: EinsumInterner, node: EinsumNode, source: ElementSour
     same = pattern(operands)
     shapes = tuple(source.nodes[operand].shape for operand in operands)
     key = id(einsum), same, tuple(accesses), shapes
-    found, left = forms.once(_reading, key, einsum, same, accesses, shapes)
+    found, left = interner.once(_reading, key, einsum, same, accesses, shapes)
     tensors = distinct(operands)
-    return EinsumNode(node.name, forms.one(found), tuple(tensors[n] for n in left), node.line, node.hints)
+    return EinsumNode(node.name, interner.one(found), tuple(tensors[n] for n in left), node.line, node.hints)
 
 
 def _moved(access: Access, piece: TensorPiece) -> Access | None:
-    """An access to a whole as one to its piece; None where an index cannot be shifted."""
+    """Convert an access to the whole to one of a piece; None where an index cannot be shifted."""
     found = []
     for axis in piece.axes:
         index = access[axis]
@@ -64,7 +64,7 @@ def _moved(access: Access, piece: TensorPiece) -> Access | None:
 def _reading(
     einsum: Einsum, operands: Sequence[int], accesses: Sequence[Access], shapes: Sequence[tuple[int, ...]]
 ) -> tuple[Einsum, tuple[int, ...]]:
-    """The einsum with other accesses, over tensors by number; and the numbers it reads."""
+    """The einsum with new accesses over numbered tensors, and the numbers it reads."""
     tensors = {n: (einsum.dtypes[slot], shapes[slot]) for slot, n in enumerate(operands)}
     space = LabelSpace(StatementDrafts(tensors[n] for n in range(len(tensors))), einsum.labels, einsum.bounds)
     join = space.substitute(einsum.join, accesses, operands)
@@ -73,7 +73,7 @@ def _reading(
 
 
 def flatten_pieces(graph: EinGraph) -> EinGraph:
-    """Pieces of pieces that nobody else needs become pieces; those that are not seen go, and wholes of one piece."""
+    """Flatten nested pieces with one reader; drop hidden pieces and concatenations of a single piece."""
     uses = [0] * len(graph.nodes)
     for operand in (o for node in graph.nodes for o in operands_of(node)):
         uses[operand] += 1
@@ -98,7 +98,7 @@ def flatten_pieces(graph: EinGraph) -> EinGraph:
 
 
 def _flat(nodes: Sequence[Node], uses: Sequence[int], absorbed: set[int], node: ConcatNode) -> tuple[TensorPiece, ...]:
-    """The node's pieces, with those of pieces that are put together for it alone in their place."""
+    """The node's pieces, with concatenations that only this node reads replaced by their pieces."""
     found: list[TensorPiece] = []
     stack = list(reversed(node.pieces))
     while stack:
@@ -113,7 +113,7 @@ def _flat(nodes: Sequence[Node], uses: Sequence[int], absorbed: set[int], node: 
 
 
 def _seen_only(node: ConcatNode, nodes: Sequence[Node]) -> Node:
-    """The node without the pieces that lie wholly under later ones; no pieces at all where it has no elements."""
+    """Drop the pieces that later ones cover; a node without elements becomes a constant."""
     if prod(node.shape) == 0:
         axes = tuple(range(len(node.shape)))
         space = LabelSpace(StatementDrafts(), [f"i{axis}" for axis in axes], node.shape)
@@ -124,7 +124,7 @@ def _seen_only(node: ConcatNode, nodes: Sequence[Node]) -> Node:
 
 
 def _copy(node: ConcatNode, piece: TensorPiece, nodes: Sequence[Node]) -> EinsumNode:
-    """A whole of one piece as a copy of it."""
+    """Replace a concatenation of one piece by a copy."""
     axes = tuple(range(len(node.shape)))
     source = nodes[piece.operand]
     space = LabelSpace(StatementDrafts([(source.dtype, source.shape)]), [f"i{axis}" for axis in axes], node.shape)

@@ -1,4 +1,4 @@
-"""A fold of what a stored tensor holds reads that tensor, where its join would compute dear functions again."""
+"""Reuses stored maps: an aggregation reads a stored tensor instead of recomputing its values."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from einturnip.eingraph.types import EinGraph, EinsumNode, Node
 from einturnip.ir.einsum import Einsum, Index, labels_read
 from einturnip.ir.scalar import FUNCTIONS, LabelValue, OperandRef, Scalar, ScalarCall, ScalarConst, rewrite, walk
 
-_DEAR = (FUNCTIONS | {"pow"}) - {"neg", "abs", "sign", "floor", "ceil", "round", "relu", "conj", "real", "imag"}
+_EXPENSIVE = (FUNCTIONS | {"pow"}) - {"neg", "abs", "sign", "floor", "ceil", "round", "relu", "conj", "real", "imag"}
 
-# A join apart from the names of its labels, and its labels in the order in which they first stand in it.
+# A join without label names, and its labels in the order of first occurrence.
 _Form = tuple[Hashable, tuple[int, ...]]
 
 
-def reuse_maps(graph: EinGraph, forms: EinsumInterner) -> EinGraph:
-    """The graph with each dear join computed once, where a map stores it and folds compute it too."""
-    known = [_form(forms, node) for node in graph.nodes]
+def reuse_maps(graph: EinGraph, interner: EinsumInterner) -> EinGraph:
+    """Compute each expensive join once, where a map stores it and aggregations compute it too."""
+    known = [_form(interner, node) for node in graph.nodes]
     maps: dict[Hashable, int] = {}
     for i, form in enumerate(known):
         if form is not None and _is_map(graph.nodes[i], form[1]):
@@ -33,26 +33,26 @@ def reuse_maps(graph: EinGraph, forms: EinsumInterner) -> EinGraph:
     for i, made in reads.items():
         fold, form, source = nodes[i], known[i], known[made]
         assert isinstance(fold, EinsumNode) and isinstance(fold.einsum, Einsum) and form and source
-        # The map's axes are its labels in order; the fold has its own label for each of them.
+        # The map's axes are its labels in order; the aggregation has its own label for each of them.
         access = tuple(form[1][source[1].index(p)] for p in range(len(source[1])))
-        einsum = forms.once(_reading, (id(fold.einsum), access), fold.einsum, access)
-        nodes[i] = replace(fold, einsum=forms.one(einsum), operands=(made,))
+        einsum = interner.once(_reading, (id(fold.einsum), access), fold.einsum, access)
+        nodes[i] = replace(fold, einsum=interner.one(einsum), operands=(made,))
         if made > i:
             early[i] = made
     return _reordered(replace(graph, nodes=tuple(nodes)), early)
 
 
-def _form(forms: EinsumInterner, node: Node) -> _Form | None:
-    """The form of a node's join over nodes, where it is dear and its einsum has no keys."""
+def _form(interner: EinsumInterner, node: Node) -> _Form | None:
+    """The form of a node's join over node ids; None where the join is cheap or its einsum has keys."""
     if not isinstance(node, EinsumNode) or not isinstance(node.einsum, Einsum):
         return None
-    found = forms.once(_form_of, id(node.einsum), node.einsum)
+    found = interner.once(_form_of, id(node.einsum), node.einsum)
     return found and ((found[0], tuple(node.operands[s] for s in found[2])), found[1])
 
 
 def _form_of(einsum: Einsum) -> tuple[Hashable, tuple[int, ...], tuple[int, ...]] | None:
-    """The same over slots, and the slots in the order in which they first stand."""
-    if einsum.keys or not any(isinstance(e, ScalarCall) and e.op in _DEAR for e in walk(einsum.join)):
+    """The form of a join over slots, and the slots in the order of first occurrence."""
+    if einsum.keys or not any(isinstance(e, ScalarCall) and e.op in _EXPENSIVE for e in walk(einsum.join)):
         return None
     labels: dict[int, int] = {}
     slots: dict[int, int] = {}
@@ -68,7 +68,7 @@ def _form_of(einsum: Einsum) -> tuple[Hashable, tuple[int, ...], tuple[int, ...]
             case LabelValue(p, dtype):
                 return LabelValue(labels.setdefault(p, len(labels)), dtype)
             case ScalarConst(value, _):
-                # 0.0 equals -0.0 but is not it.
+                # 0.0 equals -0.0 but is different.
                 constants.append(repr(value))
         return expr
 
@@ -85,7 +85,7 @@ def _named(index: int | Index, labels: dict[int, int]) -> Hashable:
 
 
 def _is_map(node: Node, labels: tuple[int, ...]) -> bool:
-    """True for a node that stores its join, one element a point."""
+    """True for a node that stores its join, one element for each point."""
     return (
         isinstance(node, EinsumNode)
         and isinstance(node.einsum, Einsum)
@@ -94,14 +94,14 @@ def _is_map(node: Node, labels: tuple[int, ...]) -> bool:
 
 
 def _reading(einsum: Einsum, access: tuple[int, ...]) -> Einsum:
-    """The fold of an einsum over the values of its join."""
+    """The aggregation of an einsum, over the stored values of its join."""
     shape = tuple(einsum.bounds[p] for p in access)
     space = LabelSpace(StatementDrafts([(einsum.join.dtype, shape)]), einsum.labels, einsum.bounds)
     return space.einsum(range(einsum.n_out), einsum.aggregated, space.operand(0, access), einsum.aggregation)[0]
 
 
 def _reordered(graph: EinGraph, early: dict[int, int]) -> EinGraph:
-    """The graph with node ``early[i]`` before node i."""
+    """Move node ``early[i]`` before node i."""
     order = list(dict.fromkeys(k for i in range(len(graph.nodes)) for k in ((early[i], i) if i in early else (i,))))
     ids = {old: new for new, old in enumerate(order)}
     nodes = tuple(with_operands(graph.nodes[i], ids) for i in order)

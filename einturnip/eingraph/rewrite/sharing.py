@@ -1,4 +1,4 @@
-"""Each value once: constants folded into their consumers, equal nodes shared, what no output needs dropped."""
+"""Simplification: folds constants, shares equal nodes, and drops nodes that no output needs."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from einturnip.ir.scalar import LabelValue, OperandRef, Scalar, ScalarCall, Scal
 _COMMUTATIVE = frozenset({"add", "mul", "and", "or", "eq", "ne"})
 
 
-def simplify(graph: EinGraph, forms: EinsumInterner) -> EinGraph:
-    """Fold constants, share equal nodes, drop dead ones; slots of one access become one."""
+def simplify(graph: EinGraph, interner: EinsumInterner) -> EinGraph:
+    """Fold constants, share equal nodes, drop dead ones, and merge slots with the same access."""
     nodes: list[Node] = []
     ids: list[int] = []
     constants: dict[int, ScalarConst] = {}
@@ -29,8 +29,8 @@ def simplify(graph: EinGraph, forms: EinsumInterner) -> EinGraph:
     for node in graph.nodes:
         fresh = with_operands(node, ids)
         if isinstance(fresh, EinsumNode):
-            fresh = _folded(forms, fresh, constants)
-        key = _key(forms, fresh)
+            fresh = _folded(interner, fresh, constants)
+        key = _key(interner, fresh)
         number = seen.setdefault(key, len(nodes))
         if number == len(nodes):
             nodes.append(fresh)
@@ -43,7 +43,7 @@ def simplify(graph: EinGraph, forms: EinsumInterner) -> EinGraph:
 
 
 def drop_dead(graph: EinGraph) -> EinGraph:
-    """Only what an output needs, in the same order."""
+    """Keep only the nodes that an output needs, in the same order."""
     live = {node for _, node in graph.outputs}
     for i in reversed(range(len(graph.nodes))):
         if i in live:
@@ -56,7 +56,7 @@ def drop_dead(graph: EinGraph) -> EinGraph:
 
 
 def with_operands(node: Node, ids: Mapping[int, int] | Sequence[int]) -> Node:
-    """The node over other nodes: ``ids`` gives the new id of each."""
+    """Renumber the operands of a node; ``ids`` maps old ids to new ones."""
     match node:
         case InputNode():
             return node
@@ -69,13 +69,13 @@ def with_operands(node: Node, ids: Mapping[int, int] | Sequence[int]) -> Node:
             assert_never(node)
 
 
-def _folded(forms: EinsumInterner, node: EinsumNode, constants: Mapping[int, ScalarConst]) -> EinsumNode:
-    """The node with constants in the place of operands that are constant, and each access in one slot."""
+def _folded(interner: EinsumInterner, node: EinsumNode, constants: Mapping[int, ScalarConst]) -> EinsumNode:
+    """Replace constant operands by their values, and merge slots with the same access."""
     values = tuple(constants.get(o) for o in node.operands)
     words = tuple(v and (repr(v.value), v.dtype.name) for v in values)
     same = pattern(node.operands)
-    einsum, operands = forms.once(_fold_einsum, (id(node.einsum), same, words), node.einsum, same, values)
-    einsum = forms.one(einsum)
+    einsum, operands = interner.once(_fold_einsum, (id(node.einsum), same, words), node.einsum, same, values)
+    einsum = interner.one(einsum)
     if einsum is node.einsum and len(operands) == len(node.operands):
         return node
     tensors = distinct(node.operands)
@@ -85,7 +85,7 @@ def _folded(forms: EinsumInterner, node: EinsumNode, constants: Mapping[int, Sca
 def _fold_einsum(
     einsum: Einsum, operands: tuple[int, ...], values: tuple[ScalarConst | None, ...]
 ) -> tuple[Einsum, tuple[int, ...]]:
-    """An einsum over tensors by number, folded; and the numbers of the operands that are left."""
+    """Fold an einsum over numbered tensors; also return the numbers of the remaining operands."""
 
     def leaf(expr: Scalar) -> Scalar:
         if not isinstance(expr, OperandRef):
@@ -101,12 +101,12 @@ def _fold_einsum(
     if aggregation is not None and not einsum.aggregated and not keys and aggregation.finish_is_identity:
         aggregation = None if join.dtype == aggregation.result else aggregation
     found, left = space.einsum(range(einsum.n_out), einsum.aggregated, join, aggregation, keys)
-    # What is as it was stays the same object.
+    # Unchanged einsums stay the same object.
     return (einsum if found == einsum else found), left
 
 
 def fold_constants(expr: Scalar) -> Scalar:
-    """The expression with what is constant computed, in its dtype, and what changes nothing left out."""
+    """Evaluate the constant parts of an expression in their dtypes, and drop neutral operations."""
     match expr:
         case ScalarConst() | OperandRef() | LabelValue():
             return expr
@@ -125,7 +125,7 @@ def fold_constants(expr: Scalar) -> Scalar:
 
 
 def _constant(expr: Scalar) -> Scalar:
-    """The value of an expression of constants; itself where a run should warn of how it comes about."""
+    """The value of a constant expression; itself where its evaluation must warn at run time."""
     try:
         with np.errstate(all="raise", under="ignore"):
             value = evaluate_scalar(expr, (), (), ())
@@ -135,7 +135,7 @@ def _constant(expr: Scalar) -> Scalar:
 
 
 def _shortened(call: ScalarCall) -> Scalar:
-    """``x * 1``, ``x / 1``, ``where(true, x, y)``, ``true and x`` and the like, without what does nothing."""
+    """Drop neutral operations: ``x * 1``, ``x / 1``, ``where(true, x, y)``, ``true and x`` and similar."""
     match call.op, call.arguments:
         case "where", (ScalarConst(value, _), then, otherwise):
             return then if value else otherwise
@@ -154,8 +154,8 @@ def _shortened(call: ScalarCall) -> Scalar:
     return call
 
 
-def _key(forms: EinsumInterner, node: Node) -> Hashable:
-    """What two nodes have in common exactly when they hold one value: names of labels and nodes do not count."""
+def _key(interner: EinsumInterner, node: Node) -> Hashable:
+    """A key that nodes share exactly when they have the same value; ignores names."""
     match node:
         case InputNode(name=name):
             return ("input", name)
@@ -164,35 +164,35 @@ def _key(forms: EinsumInterner, node: Node) -> Hashable:
         case EinsumNode(einsum=einsum, operands=operands):
             tensors = sorted(set(operands))
             ranks = tuple(map(tensors.index, operands))
-            form = forms.once(_form_number, (id(einsum), ranks), forms, einsum, ranks)
+            form = interner.once(_form_number, (id(einsum), ranks), interner, einsum, ranks)
             return (form, *tensors, node.hints)
         case _:
             assert_never(node)
 
 
-def _form_number(forms: EinsumInterner, einsum: Einsum, ranks: tuple[int, ...]) -> int:
-    """A number for an einsum but for the names of its labels, over tensors by rank."""
+def _form_number(interner: EinsumInterner, einsum: Einsum, ranks: tuple[int, ...]) -> int:
+    """Number an einsum regardless of label names, over tensors identified by rank."""
 
     def operand(slot: int) -> Hashable:
         return (ranks[slot], einsum.accesses[slot])
 
-    keys = tuple((key.label, _expression_number(forms, key.value, operand)) for key in einsum.keys)
-    join = _expression_number(forms, einsum.join, operand)
-    return forms.number((einsum.bounds, einsum.n_out, einsum.aggregation, keys, join))
+    keys = tuple((key.label, _expression_number(interner, key.value, operand)) for key in einsum.keys)
+    join = _expression_number(interner, einsum.join, operand)
+    return interner.number((einsum.bounds, einsum.n_out, einsum.aggregation, keys, join))
 
 
-def _expression_number(forms: EinsumInterner, expr: Scalar, operand: Callable[[int], Hashable]) -> int:
+def _expression_number(interner: EinsumInterner, expr: Scalar, operand: Callable[[int], Hashable]) -> int:
     match expr:
         case ScalarConst(value, dtype):
-            return forms.number(("const", repr(value), dtype.name))
+            return interner.number(("const", repr(value), dtype.name))
         case OperandRef(slot, _):
-            return forms.number(("operand", operand(slot)))
+            return interner.number(("operand", operand(slot)))
         case LabelValue(position, dtype):
-            return forms.number(("label", position, dtype.name))
+            return interner.number(("label", position, dtype.name))
         case ScalarCast(argument, dtype):
-            return forms.number(("cast", dtype.name, _expression_number(forms, argument, operand)))
+            return interner.number(("cast", dtype.name, _expression_number(interner, argument, operand)))
         case ScalarCall(op, arguments, dtype):
-            numbers = [_expression_number(forms, a, operand) for a in arguments]
-            return forms.number((op, dtype.name, *(sorted(numbers) if op in _COMMUTATIVE else numbers)))
+            numbers = [_expression_number(interner, a, operand) for a in arguments]
+            return interner.number((op, dtype.name, *(sorted(numbers) if op in _COMMUTATIVE else numbers)))
         case _:
             assert_never(expr)

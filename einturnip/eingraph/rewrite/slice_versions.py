@@ -1,4 +1,4 @@
-"""Where the elements of a tensor that was filled slice by slice come from, without a walk through all its versions."""
+"""Finds the source of elements in a tensor filled slice by slice, without visiting every version."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from einturnip.eingraph.pieces import inner_piece, piece_box
 from einturnip.eingraph.types import ConcatNode, Node, TensorPiece
 from einturnip.ir.einsum import Box
 
-# The axes along which a slice is 1 long, and where it stands on them.
+# The axes along which a slice has length 1, and its coordinates on them.
 _Axes = tuple[int, ...]
 _Place = tuple[int, ...]
 
 
 @dataclass
 class _Chain:
-    """A tensor and the slices that were replaced in it, one after another; a version has the first so many."""
+    """A tensor and the slices assigned to it, in order; version n contains the first n of them."""
 
     root: int
     slices: list[TensorPiece] = field(default_factory=list)
@@ -25,14 +25,14 @@ class _Chain:
     all_of: dict[_Axes, list[int]] = field(default_factory=dict)
 
     def add(self, axes: _Axes, piece: TensorPiece) -> None:
-        """One more version."""
+        """Add a version."""
         place = tuple(piece.offsets[a] for a in axes)
         self.places.setdefault(axes, {}).setdefault(place, []).append(len(self.slices))
         self.all_of.setdefault(axes, []).append(len(self.slices))
         self.slices.append(piece)
 
     def latest(self, box: Box, version: int, shape: Sequence[int]) -> tuple[int, bool]:
-        """The latest slice that shares elements with the box, and whether it holds all of it; -1 for none."""
+        """Return the latest slice that overlaps the box, and whether it contains the whole box; -1 for none."""
         found, holds = -1, False
         for axes, places in self.places.items():
             ends = [box[a] for a in axes]
@@ -54,13 +54,13 @@ class _Chain:
 
 
 def _before(positions: Sequence[int], version: int) -> int:
-    """The last of some positions before a version's; -1 for none."""
+    """The last of sorted positions below a version; -1 for none."""
     i = bisect_left(positions, version)
     return positions[i - 1] if i else -1
 
 
 class ElementSources:
-    """Where the elements of a box of a node's tensor come from. Nodes are asked about after those that they read."""
+    """Finds the node that provides a box of another node's elements. Queries must come in node order."""
 
     def __init__(self, nodes: Sequence[Node]) -> None:
         self.nodes = nodes
@@ -70,13 +70,13 @@ class ElementSources:
                 base = node.pieces[0].operand
                 chain, version = self._versions.get(base, (_Chain(base), 0))
                 if version != len(chain.slices):
-                    # Another version of the same base was made before: this one begins a chain of its own.
+                    # The base has another version already: this one begins a new chain.
                     chain = _Chain(base)
                 chain.add(axes, node.pieces[1])
                 self._versions[i] = chain, len(chain.slices)
 
     def of(self, number: int, box: Box) -> TensorPiece:
-        """The node that holds the box, as a piece of node ``number``; itself where no piece holds it."""
+        """The node that contains the box, as a piece of node ``number``; itself where no piece does."""
         rank = len(self.nodes[number].shape)
         found = TensorPiece(number, tuple(range(rank)), (0,) * rank)
         while all(start < stop for start, stop in box) and (step := self._step(found.operand, box)) is not None:
@@ -85,7 +85,7 @@ class ElementSources:
         return found
 
     def _slice_axes(self, node: ConcatNode) -> _Axes | None:
-        """The axes along which a node's one slice is 1 long; None for a node that is no base with a slice."""
+        """The axes along which a node's slice has length 1; None unless it is a base with one slice."""
         if len(node.pieces) != 2:
             return None
         whole = tuple((0, n) for n in node.shape)
@@ -95,7 +95,7 @@ class ElementSources:
         return axes if full and first == whole and node.pieces[0].axes == tuple(range(len(whole))) else None
 
     def _step(self, number: int, box: Box) -> TensorPiece | None:
-        """The piece of a node that holds the whole box; None where there is none."""
+        """The piece of a node that contains the whole box; None where there is none."""
         node = self.nodes[number]
         if not isinstance(node, ConcatNode):
             return None

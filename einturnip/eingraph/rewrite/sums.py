@@ -1,4 +1,4 @@
-"""Sums of products: what is free pulled out, what is single summed first, the rest contracted pair by pair."""
+"""Factors sums of products: pulls out free factors, sums single labels, contracts pairwise."""
 
 from __future__ import annotations
 
@@ -21,13 +21,14 @@ from einturnip.ir.scalar import OperandRef, Scalar, ScalarCast, ScalarConst, lab
 Labels = frozenset[int]
 
 
-def factor_sums(graph: EinGraph, forms: EinsumInterner, memory_nbytes: int | None) -> EinGraph:
-    """Every sum of a product taken apart, so that what is left of it are contractions of two operands.
+def factor_sums(graph: EinGraph, interner: EinsumInterner, memory_nbytes: int | None) -> EinGraph:
+    """Split every sum of a product, so that only contractions of two operands remain.
 
-    An intermediate past ``memory_nbytes`` is avoided where another order of the contractions does without.
-    A sum is linear: factors and divisors free of its labels go outside, a label that only one factor has is summed
-    within that factor, and the rest goes pair by pair. Integers wrap round, so the same holds for them.
-    Where a factor is infinite, a sum in another order may be NaN instead of infinite, or the other way round.
+    A sum is linear: factors and divisors without its labels move outside; a label that only one factor has is summed
+    within that factor; the rest is contracted pair by pair. Integer arithmetic wraps around, so the same holds for it.
+    Intermediates larger than ``memory_nbytes`` are avoided where another contraction order allows it.
+
+    Where a factor is infinite, the new order of summation may give NaN instead of infinity, or the reverse.
     """
     assembly = GraphBuilder(node.name for node in graph.nodes)
     ids: list[int] = []
@@ -36,18 +37,18 @@ def factor_sums(graph: EinGraph, forms: EinsumInterner, memory_nbytes: int | Non
         drafts = None
         if isinstance(moved, EinsumNode):
             einsum, hints = moved.einsum, moved.hints
-            drafts = forms.once(_factor, (id(einsum), hints), einsum, hints, memory_nbytes)
+            drafts = interner.once(_factor, (id(einsum), hints), einsum, hints, memory_nbytes)
         if drafts is None or not isinstance(moved, EinsumNode):
             ids.append(assembly.add(moved))
         else:
-            drafts = [forms.draft(draft) for draft in drafts]
+            drafts = [interner.draft(draft) for draft in drafts]
             ids.append(assembly.place(drafts, moved.operands, moved.name, moved.line))
     outputs = tuple((name, ids[node]) for name, node in graph.outputs)
     return replace(graph, nodes=tuple(assembly.nodes), outputs=outputs)
 
 
 def _factor(einsum: Einsum, hints: Hints, memory_nbytes: int | None) -> list[NodeDraft] | None:
-    """The drafts of a sum taken apart, over its slots; None where it stays as it is."""
+    """The drafts of a split sum over its slots; None where the sum stays unchanged."""
     operator = einsum.aggregation
     if operator is None or not _is_linear(operator) or 0 in einsum.bounds or not einsum.aggregated or einsum.keys:
         return None
@@ -66,7 +67,7 @@ def _factor(einsum: Einsum, hints: Hints, memory_nbytes: int | None) -> list[Nod
 
 
 def _is_linear(operator: Aggregation) -> bool:
-    """True where a factor may cross the aggregation without a change of dtype on the way."""
+    """True where a factor may move across the aggregation without a change of dtype."""
     value = operator.value
     if operator.state[0] != value:
         return False
@@ -74,17 +75,17 @@ def _is_linear(operator: Aggregation) -> bool:
 
 
 def _holders(groups: Iterable[Labels]) -> Counter[int]:
-    """In how many groups each label stands."""
+    """Count the groups that contain each label."""
     return Counter(label for labels in groups for label in labels)
 
 
 class _Sum:
-    """``alpha * outside / below * sum[bound] groups``; a group holds the factors that stand on the same labels."""
+    """``alpha * outside / below * sum[bound] groups``; a group holds the factors with the same labels."""
 
     def __init__(self, space: LabelSpace, join: Scalar, out: Sequence[int], bound: Sequence[int]) -> None:
         product = split_product(join)
         self.space, self.dtype, self.alpha = space, product.dtype, product.alpha
-        # Narrow integers are summed as narrow as the program asked, on the way as at the end.
+        # Intermediate sums of narrow integers are as narrow as the program requires for the final sum.
         self.total = aggregation("sum", self.dtype, self.dtype)
         self.out, self.bound = tuple(out), tuple(bound)
         self.outside: list[Scalar] = []
@@ -103,14 +104,14 @@ class _Sum:
         return not self.space.labels_in(expr) & set(self.bound)
 
     def _place(self, factor: Scalar) -> None:
-        """Put a factor outside where the sum does not touch it, else with those on its labels."""
+        """Move a factor outside where it has no summed label, else add it to the group of its labels."""
         if self._is_free(factor):
             self.outside.append(factor)
         else:
             self.groups.setdefault(self.space.labels_in(factor), []).append(factor)
 
     def _divide(self, inside: list[Scalar], divisors: list[Scalar]) -> None:
-        """Divide a factor that stands on all of a divisor's labels, else let the reciprocal be a factor."""
+        """Divide a factor that has all of a divisor's labels; without one, the reciprocal becomes a factor."""
         one = ScalarConst(python_number(1, self.dtype), self.dtype)
         for divisor in divisors:
             labels = self.space.labels_in(divisor)
@@ -121,7 +122,7 @@ class _Sum:
                 inside.append(divided(one, [divisor]))
 
     def _is_plain(self, group: list[Scalar]) -> bool:
-        """True for one access, bare or converted, that no label stands on twice and no index is divided in."""
+        """True for a single access, possibly converted, with distinct labels and affine indices."""
         expr = group[0]
         while isinstance(expr, ScalarCast):
             expr = expr.argument
@@ -136,11 +137,11 @@ class _Sum:
         return len(self.groups) == 1 or any(g == whole and not self._is_plain(f) for g, f in self.groups.items())
 
     def is_worthwhile(self) -> bool:
-        """True where anything comes out of the sum, or contractions are to be made of it."""
+        """True where a factor moves outside the sum, or the sum splits into contractions."""
         return bool(self.outside or self.below or self.has_unused or any(self._single())) or not self._stays_fused()
 
     def emit(self, operator: Aggregation, limit: int | None) -> int:
-        """Add the nodes; the id of the last, which carries the sum's name."""
+        """Add the nodes and return the id of the last, which carries the sum's name."""
         self._sum_single_labels()
         inner = tuple(p for p in self.out if any(p in labels for labels in self.groups))
         join, bound = self._inner(inner, limit)
@@ -160,18 +161,18 @@ class _Sum:
         return self.space.emit(self.out, (), value, None, "")
 
     def _single(self) -> Iterator[tuple[Labels, tuple[int, ...]]]:
-        """Groups with the summed labels that stand in no other group, where there are other groups."""
+        """Yield groups with the summed labels that no other group has, where there are other groups."""
         holders, place = _holders(self.groups), self._place_of_bound()
         for labels in self.groups if len(self.groups) > 1 else ():
             if own := tuple(sorted((p for p in labels if p in place and holders[p] == 1), key=place.__getitem__)):
                 yield labels, own
 
     def _place_of_bound(self) -> dict[int, int]:
-        """Where each label that is summed over stands among them."""
+        """The position of each summed label."""
         return {p: n for n, p in enumerate(self.bound)}
 
     def _sum_single_labels(self) -> None:
-        """Sum each label that only one group has within that group, until none is left."""
+        """Sum each label that only one group has within that group, until none remains."""
         while single := next(self._single(), None):
             labels, own = single
             kept = tuple(sorted(labels - set(own)))
@@ -181,7 +182,7 @@ class _Sum:
             self._place(self.space.operand(node, kept))
 
     def _inner(self, out: tuple[int, ...], limit: int | None) -> tuple[Scalar, tuple[int, ...]]:
-        """What is left to do of the sum over the groups: a join, and the labels that it is summed over."""
+        """Return the join of the remaining sum over the groups, and its summed labels."""
         if not self.groups or self._stays_fused():
             return multiply([f for group in self.groups.values() for f in group], self.dtype), self.bound
         factors = [(labels, self._stored(labels, group)) for labels, group in self.groups.items()]
@@ -202,7 +203,7 @@ class _Sum:
         raise AssertionError("a contraction order ends with one factor")
 
     def _stored(self, labels: Labels, group: list[Scalar]) -> Scalar:
-        """A group as an access: itself if it is one, else that of a node computed before the sum."""
+        """A group as an access: itself if it is one, else an access of a node that is computed before the sum."""
         if self._is_plain(group):
             return group[0]
         if (expr := self._at_source(group)) is not None:
@@ -215,7 +216,7 @@ class _Sum:
         return self.space.operand(self.space.emit(axes, (), join, None), axes)
 
     def _at_source(self, group: list[Scalar]) -> Scalar | None:
-        """A function of one operand that is read at ``i + p``: computed once for each of its elements, then read so."""
+        """Compute a function of an operand read at ``i + p`` once for each element; read it at ``i + p``."""
         join, space = multiply(group, self.dtype), self.space
         slots = slots_of(join)
         if len(slots) != 1 or labels_of(join):
