@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 import einturnip as et
-from einturnip.bench import gpu, gpu_ceilings, gpu_page
-from einturnip.bench.gpu_cases import gpu_cases
-from einturnip.bench.gpu_peers import Streamed, _layers, layer
 from einturnip.devices.choice import DeviceChoice
 from einturnip.kernels.cuda.nvrtc import nvrtc
+from harness import gpu, gpu_ceilings, gpu_page
+from harness.gpu_cases import gpu_cases
+from harness.gpu_peers import Streamed, _layers, layer
 
 from .fake_cuda import FakeCalls
 

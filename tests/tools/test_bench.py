@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -12,15 +14,16 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from einturnip.bench import worker
-from einturnip.bench.cases import BenchCase, in_memory
-from einturnip.bench.contest import Contender, ContenderFigure, _agree, contest, start, turns
-from einturnip.bench.draw import ratios_svg
-from einturnip.bench.host import HostOutcome, write
-from einturnip.bench.peers import work
-from einturnip.bench.worker import _warm, inputs, sample
-from einturnip.cli.main import LazyGroup
+from einturnip.cli import bench
+from einturnip.cli.main import LazyGroup, run
 from einturnip.kernels.llvm import code_cache
+from harness import worker
+from harness.cases import BenchCase, in_memory
+from harness.contest import Contender, ContenderFigure, _agree, contest, start, turns
+from harness.draw import ratios_svg
+from harness.host import HostOutcome, write
+from harness.peers import work
+from harness.worker import _warm, inputs, sample
 
 
 @pytest.mark.parametrize("case", in_memory(small=True), ids=lambda case: case.name)
@@ -109,6 +112,23 @@ def test_a_case_that_is_not_there() -> None:
     command = LazyGroup().get_command(None, "bench")  # type: ignore[arg-type]
     ran = CliRunner().invoke(command, ["host", "no such"])
     assert ran.exit_code == 2 and "no case's name holds 'no such'" in ran.output
+
+
+def test_a_checkout_has_benchmarks_wherever_the_command_is_run(tmp_path: Path) -> None:
+    environment = os.environ | {"PYTHONPATH": str(bench.FOLDER.parents[1])}
+    words = [sys.executable, "-m", "einturnip", "bench", "host", "no such"]
+    ran = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert ran.returncode == 2 and "no case's name holds 'no such'" in ran.stderr
+
+
+@pytest.mark.parametrize("words", [[], ["host", "--small"], ["gpu", "--out", "there"]])
+def test_an_installed_package_says_where_the_benchmarks_are(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(bench, "command", bench.benchmarks(tmp_path))
+    assert run(["bench", *words]) == 2
+    said = capsys.readouterr()
+    assert said.out == "" and said.err == f"error: {bench.ABSENT}\n"
 
 
 def test_bars_stand_about_one() -> None:

@@ -11,15 +11,15 @@ import pytest
 from click.testing import CliRunner
 
 from einturnip.api.program import Program
-from einturnip.bench import disk
-from einturnip.bench.disk import DiskResult, DiskRun, DiskTrial, run_once
-from einturnip.bench.disk_cases import on_disk, prepare
-from einturnip.bench.disk_goals import goals, lines
-from einturnip.bench.disk_page import page
-from einturnip.bench.disk_peers import OURS, work
-from einturnip.bench.host import machine
 from einturnip.cli.main import LazyGroup
 from einturnip.core import resident
+from harness import disk
+from harness.disk import DiskResult, DiskRun, DiskTrial, run_once
+from harness.disk_cases import on_disk, prepare
+from harness.disk_goals import goals, lines
+from harness.disk_page import page
+from harness.disk_peers import OURS, work
+from harness.host import machine
 
 
 @pytest.mark.parametrize("case", on_disk(small=True), ids=lambda case: case.name)

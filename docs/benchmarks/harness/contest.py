@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -99,22 +100,29 @@ class ContenderFigure:
     error: str = ""
 
 
-def start(case: str, contender: str, small: bool) -> Contender:
-    """Begin one contender and wait until it is warm."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "einturnip.bench.worker", case, contender, "1" if small else "0"],
+def start_worker(module: str, *arguments: str) -> subprocess.Popen[str]:
+    """A module of the harness in a process of its own, which finds the harness where this one is."""
+    search = [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+    return subprocess.Popen(
+        [sys.executable, "-m", f"harness.{module}", *arguments],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, search))},
     )
+
+
+def start(case: str, contender: str, small: bool) -> Contender:
+    """Begin one contender and wait until it is warm."""
+    process = start_worker("worker", case, contender, "1" if small else "0")
     about = answer(process)
     process.send_signal(signal.SIGSTOP)
     return Contender(contender, process, about, error=about.get("error", ""))
 
 
 def contest(case: str, contenders: Sequence[str], rounds: int, small: bool, tolerance: float) -> list[ContenderFigure]:
-    """Run every contender of a case in turn, so many rounds or more; the first is the one that ratios are of."""
+    """Run all contenders of a case alternately, ``rounds`` times or more; ratios are of the first."""
     field_: list[Contender] = []
     try:
         for name in contenders:
@@ -130,7 +138,7 @@ def contest(case: str, contenders: Sequence[str], rounds: int, small: bool, tole
 
 
 def turns(rounds: int, seconds: float) -> Iterator[int]:
-    """So many rounds, and more of them until so much time has gone by."""
+    """Numbers of ``rounds`` rounds, and of more until ``seconds`` have gone by."""
     end = time.monotonic() + seconds
     for k in range(MOST_TURNS * rounds):
         if k >= rounds and time.monotonic() >= end:

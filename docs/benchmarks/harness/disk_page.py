@@ -8,11 +8,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from einturnip.bench.disk import FORMS, SHARES, DiskRecord, DiskResult, DiskRun, ways
-from einturnip.bench.disk_cases import DiskCase, on_disk
-from einturnip.bench.disk_goals import goals, lines
-from einturnip.bench.disk_peers import OURS, PEERS
 from einturnip.core.units import format_size
+from harness.disk import FORMS, SHARES, DiskRecord, DiskResult, DiskRun, ways
+from harness.disk_cases import DiskCase, on_disk
+from harness.disk_goals import goals, lines
+from harness.disk_peers import OURS, PEERS
 
 
 def line(case: DiskCase, run: DiskResult) -> str:

@@ -7,7 +7,6 @@ import math
 import os
 import shutil
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -18,10 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from einturnip.bench.contest import answer, peak_resident
-from einturnip.bench.disk_cases import DiskCase, on_disk, prepare
-from einturnip.bench.disk_peers import LIMITED, OURS, present
 from einturnip.core.units import format_size
+from harness.contest import answer, peak_resident, start_worker
+from harness.disk_cases import DiskCase, on_disk, prepare
+from harness.disk_peers import LIMITED, OURS, present
 
 SHARES = (2, 4, 8, 16)
 FORMS = ("npy", "zarr")
@@ -192,13 +191,7 @@ class DiskTrial:
             "case": self.case.name, "contender": self.way.contender, "out": str(self.out), "memory": memory,
             "small": self.small, "inputs": {name: str(path) for name, path in self.inputs.items()},
         }  # fmt: skip
-        return subprocess.Popen(
-            [sys.executable, "-m", "einturnip.bench.disk_worker", json.dumps(request)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        return start_worker("disk_worker", json.dumps(request))
 
 
 def measure(trial: DiskTrial, memory: int | None) -> DiskResult | None:

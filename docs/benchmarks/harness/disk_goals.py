@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from einturnip.bench.disk import SPARING, DiskResult, DiskRun
-from einturnip.bench.disk_cases import DiskCase
-from einturnip.bench.disk_peers import LIMITED, OURS
 from einturnip.core.units import format_size
+from harness.disk import SPARING, DiskResult, DiskRun
+from harness.disk_cases import DiskCase
+from harness.disk_peers import LIMITED, OURS
 
 SHARE = 4
 MOST_TIME, LEAST_RATE, LEAST_SPEED = 1.1, 0.9, 2.0

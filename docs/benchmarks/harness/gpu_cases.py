@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from einturnip.bench.cases import _TCCG, BenchCase, _einsum, _joins, _rows
+from harness.cases import _TCCG, BenchCase, _einsum, _joins, _rows
 
 GB = 10**9
 LAYERS = 32  # of a LLaMA-7B

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from einturnip.bench.disk_cases import DiskCase, chunks, create
+from harness.disk_cases import DiskCase, chunks, create
 
 OURS = "einturnip"
 # Each peer with the package it is in.

@@ -1,4 +1,4 @@
-"""One run out of core in a process of its own: ``python -m einturnip.bench.disk_worker REQUEST``, a JSON object.
+"""One run out of core in a process of its own: ``python -m harness.disk_worker REQUEST``, a JSON object.
 
 It imports what it needs, says so, waits for a line, works from files to a file, and answers with its seconds as JSON.
 """
@@ -12,8 +12,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from einturnip.bench.disk_cases import on_disk
-from einturnip.bench.disk_peers import PEERS, work
+from harness.disk_cases import on_disk
+from harness.disk_peers import PEERS, work
 
 
 def main(request: dict[str, Any]) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from einturnip.bench.cases import BenchCase
+from harness.cases import BenchCase
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Work = Callable[[], Any]

@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 
 from einturnip import __version__
-from einturnip.bench.cases import BenchCase, in_memory
-from einturnip.bench.contest import ContenderFigure, contest
-from einturnip.bench.peers import present
 from einturnip.core.process_limits import usable_cores
 from einturnip.devices.peaks import measure_peak
 from einturnip.ir.dtypes import F32
+from harness.cases import BenchCase, in_memory
+from harness.contest import ContenderFigure, contest
+from harness.peers import present
 
 OURS = "einturnip"
 # What takes liberties that the others do not is shown, and is no peer of itself.
@@ -99,7 +99,7 @@ def machine() -> dict[str, Any]:
 
 def write(measured: Sequence[HostOutcome], folder: Path, about: dict[str, Any], command: str) -> list[Path]:
     """The results as host.json, host.md and host.svg; cases that the folder has of the same day and machine stay."""
-    from einturnip.bench.draw import ratios_svg
+    from harness.draw import ratios_svg
 
     folder.mkdir(parents=True, exist_ok=True)
     outcomes = _with_earlier(measured, folder / "host.json", about)

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from einturnip.bench.gpu_cases import GpuCase
-from einturnip.bench.peers import _torch_formula
+from harness.gpu_cases import GpuCase
+from harness.peers import _torch_formula
 
 Call = Callable[[], float]
 TORCH = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}

@@ -16,14 +16,14 @@ from typing import Any
 import numpy as np
 
 from einturnip.api.program import compile as compile_program
-from einturnip.bench.gpu_cases import GB, GpuCase, gpu_cases
-from einturnip.bench.gpu_ceilings import DriverMemory, ceilings
-from einturnip.bench.gpu_page import page, told
-from einturnip.bench.gpu_peers import peers
-from einturnip.bench.host import typed
 from einturnip.core.errors import EinturnipError
 from einturnip.devices.choice import DeviceChoice
 from einturnip.devices.probe import probe
+from harness.gpu_cases import GB, GpuCase, gpu_cases
+from harness.gpu_ceilings import DriverMemory, ceilings
+from harness.gpu_page import page, told
+from harness.gpu_peers import peers
+from harness.host import typed
 
 ROUNDS = 5
 ORDERS = {"critical-path": "free order", "fixed": "fixed order", "double-buffering": "double buffering"}

@@ -1,4 +1,4 @@
-"""One contender in a process of its own: ``python -m einturnip.bench.worker CASE CONTENDER SMALL``.
+"""One contender in a process of its own: ``python -m harness.worker CASE CONTENDER SMALL``.
 
 It prepares, warms up until what compiles by and by has compiled, says what it is, then answers each line that it reads
 with the seconds of one call, as JSON, and with a few elements of what the last call gave: what is made ready once may
@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from einturnip.bench.cases import BenchCase, in_memory
-from einturnip.bench.peers import Array, release, work
+from harness.cases import BenchCase, in_memory
+from harness.peers import Array, release, work
 
 # A call shorter than this is repeated, so that the clock's own noise does not count. Seconds.
 LEAST_SECONDS = 0.02

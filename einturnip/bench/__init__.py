@@ -1,1 +1,0 @@
-"""Benchmarks: einturnip beside what a user would pick instead, interleaved in one run."""
