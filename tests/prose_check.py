@@ -18,6 +18,10 @@ ROOT = Path(__file__).parents[1]
 STORED = Path(__file__).with_name("prose_counts.json")
 LONGEST_SUMMARY = 100
 
+HARNESS = "docs/benchmarks/harness"
+PACKAGES = ("einturnip", HARNESS, "docs/studies/offload_policies")
+"""Where classes and the first lines of docstrings are looked at."""
+
 PHRASES = {
     "hangs on (depends on)": r"\b(hangs?|hung) on\b",
     "is told (receives, reports)": r"\b(is|are|was|were|be) told\b",
@@ -48,12 +52,13 @@ Found = tuple[str, Path, int, str]
 
 
 def sources(root: Path) -> Iterator[Path]:
-    """The files whose text is the project's own: benchmarks quote measurements, and these pages name the phrases."""
+    """The files whose text is the project's own: pages of benchmarks quote measurements, others name the phrases."""
     folders = [root / name for name in ("einturnip", "grammar", "kernels", "tests", "docs")]
     files = [*root.glob("*.md"), *(path for folder in folders for path in folder.rglob("*"))]
     for path in sorted(files):
         named = path.name in (Path(__file__).name, "CONTRIBUTING.md")
-        left_out = named or (root / "docs/benchmarks") in path.parents or "node_modules" in path.parts
+        measurements = (root / "docs/benchmarks") in path.parents and (root / HARNESS) not in path.parents
+        left_out = named or measurements or "node_modules" in path.parts
         if path.suffix in (".py", ".md", ".cuh", ".ein") and not left_out:
             yield path
 
@@ -70,7 +75,7 @@ def found(root: Path) -> Iterator[Found]:
                     yield name, path, number, line.strip()
         if path.suffix == ".py" and (length := text.count("\n")) > LONGEST_FILE:
             yield FILES, path, length, f"{length} lines"
-        if path.suffix != ".py" or (root / "einturnip") not in path.parents:
+        if path.suffix != ".py" or not any((root / package) in path.parents for package in PACKAGES):
             continue
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):

@@ -16,9 +16,9 @@ import time
 from pathlib import Path
 
 import numpy as np
-from suite_programs import POOL, SUITE, Case
 
 import einturnip as et
+from suite_programs import POOL, SUITE, Case
 
 NAMES = (
     "matmul f32",

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+
 from gemm import watch
 
 Arrays = dict[str, np.ndarray]

@@ -108,8 +108,9 @@ def _ccd(folder: Path) -> Check:
 
 def _digits(folder: Path) -> Check:
     """Against the run at full memory; and the accuracy on held-out images must be 97% or more."""
-    from programs_run import DIGITS_STEPS
     from sklearn.datasets import load_digits
+
+    from programs_run import DIGITS_STEPS
 
     drawn, trained = np.random.default_rng(0), 1400
     images, labels = load_digits(return_X_y=True)

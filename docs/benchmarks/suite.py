@@ -27,10 +27,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from suite_programs import POOL, SUITE, Case
 
 from einturnip.core.process_limits import others_seconds, usable_cores
 from einturnip.devices.stored import SWITCH
+from suite_programs import POOL, SUITE, Case
 
 # The part of the processors that others may take of a run: of two, a tenth of one, for which ops on both of them wait.
 OTHERS = 0.05

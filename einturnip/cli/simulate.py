@@ -41,8 +41,8 @@ def show(graph: MemGraph, machine: str, jitter: float, seed: int, form: str) -> 
         BindError: there is no such machine.
     """
     from einturnip.cost.described_machines import described
-    from einturnip.memgraph.policies.price import priced
     from einturnip.runtime.simulate.dispatch import DISPATCHERS
+    from einturnip.runtime.simulate.machine_prices import priced
     from einturnip.runtime.simulate.simulator import TimingNoise, simulate_on
 
     target = described(machine)

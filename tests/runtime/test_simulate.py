@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from einturnip.cli.plan import command as plan
 from einturnip.core.errors import BindError
 from einturnip.cost.described_machines import described, machine_names
-from einturnip.memgraph.policies.price import priced
 from einturnip.memgraph.types import Lane, MemGraph
 from einturnip.runtime.simulate.dispatch import DISPATCHERS, double_buffered, fixed, free_order, list_scheduled
+from einturnip.runtime.simulate.machine_prices import priced
 from einturnip.runtime.simulate.simulator import CAUSES, TimingNoise, lanes_of, simulate_on
 from tests.memgraph.cases import PROGRAMS
 from tests.memgraph.test_build import tight

@@ -13,15 +13,18 @@ from tests.prose_check import DUPLICATES, FILES, SUMMARIES, UNLISTED, compare, c
 def test_what_is_counted(tmp_path: Path) -> None:
     package = tmp_path / "einturnip"
     package.mkdir()
-    (tmp_path / "docs/benchmarks").mkdir(parents=True)
+    harness = tmp_path / "docs/benchmarks/harness"
+    harness.mkdir(parents=True)
     (tmp_path / "docs/page.md").write_text("It hangs on the size, so many bytes. So many!\n")
-    (tmp_path / "docs/benchmarks/run.md").write_text("It hangs on the size.\n")
+    sentence = "# It hangs on the size.\n"
+    (tmp_path / "docs/benchmarks/run.md").write_text(sentence)
     (package / "a.py").write_text(f'"""{"x" * 101}"""\n\n\nclass Part:\n    """{"y" * 100}"""\n\n\nclass _Own: ...\n')
+    (harness / "c.py").write_text(f"{sentence}class Part: ...\n")
     (package / "b.py").write_text("class Part: ...\n\n\nclass _Own: ...\n")
     assert {name: count for name, count in counted(tmp_path).items() if count} == {
-        "hangs on (depends on)": 1,
+        "hangs on (depends on)": 2,
         "so many (a count)": 2,
-        DUPLICATES: 1,
+        DUPLICATES: 2,
         SUMMARIES: 1,
     }
 

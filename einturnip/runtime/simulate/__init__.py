@@ -1,1 +1,1 @@
-"""The scheduler on a virtual clock: predicted times of plans, and offload policies compared."""
+"""The scheduler on a virtual clock: predicted times of plans, and of plans on described machines."""

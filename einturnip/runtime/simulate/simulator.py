@@ -88,16 +88,6 @@ def simulate_on(
     return Simulation(ran.makespan, float(seconds[lanes == Lane.COMPUTE].sum()), links, stalls, ran)
 
 
-def makespan_on(graph: MemGraph, machine: DescribedMachine, noise: TimingNoise | None = None) -> float:
-    """The makespan of ``simulate_on`` in free order, and nothing else of it."""
-    names, lanes = lanes_of(graph, machine)
-    slots = {lane: machine.workers if lane == Lane.COMPUTE else 1 for lane in range(len(names))}
-    of = lanes.tolist()
-    dispatch = free_order(graph, of, slots, 0)
-    seconds = graph.seconds if noise is None else noise.applied(graph)
-    return run(dispatch.graph, dispatch.ranks, slots, seconds.tolist(), of, dispatch.in_order).makespan
-
-
 def lanes_of(graph: MemGraph, machine: DescribedMachine) -> tuple[list[str], NDArray[np.int64]]:
     """The names of the lanes, and the lane of each op: the link that its bytes cross, or compute."""
     names = ["compute"]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from einturnip.memgraph.policies.ahead_of_time import AheadOfTimePolicy, UseGap, gaps, idle_seconds
-from einturnip.memgraph.policies.types import AccessTrace, MemoryView
+from offload_policies.ahead_of_time import AheadOfTimePolicy, UseGap, gaps, idle_seconds
+from offload_policies.types import AccessTrace, MemoryView
 
 
 class Capuchin(AheadOfTimePolicy):

@@ -1,6 +1,6 @@
 """The default policy against the optimum of an integer program, on drawn small programs. Prints a summary.
 
-python docs/benchmarks/optimum.py [--graphs 200] [--machine p100]
+python docs/studies/optimum.py [--graphs 200] [--machine p100]
 """
 
 from __future__ import annotations
@@ -15,10 +15,6 @@ from einturnip.cost.machine import Machine
 from einturnip.eingraph.build.program import build as build_graph
 from einturnip.eingraph.rewrite.passes import rewrite
 from einturnip.lang import compile_text
-from einturnip.memgraph.policies import MemoryBudgets, place_trace
-from einturnip.memgraph.policies.autotm import AutoTM
-from einturnip.memgraph.policies.trace import peak_nbytes, trace, working_set_nbytes
-from einturnip.runtime.simulate.choose_offload import place_default
 from einturnip.runtime.simulate.dispatch import fixed, free_order
 from einturnip.runtime.simulate.simulator import simulate_on
 from einturnip.taskgraph.build import build as build_tasks
@@ -26,6 +22,10 @@ from einturnip.taskgraph.types import TaskGraph
 from einturnip.tiling.build import label_classes, lay_out
 from einturnip.tiling.equivalence import equivalence_classes
 from einturnip.tiling.search import successive_tilings
+from offload_policies import MemoryBudgets, place_trace
+from offload_policies.autotm import AutoTM
+from offload_policies.choose_offload import place_default
+from offload_policies.trace import peak_nbytes, trace, working_set_nbytes
 
 SIZES = {"a": 1024, "b": 2048, "c": 4096, "d": 3072}
 AMPLE = 1 << 46

@@ -1,4 +1,4 @@
-"""From a task graph to the trace that policies see, and what can be said of it before anything is placed."""
+"""The trace of a task graph, which policies see, and its memory before anything is placed."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from itertools import accumulate
 import numpy as np
 
 from einturnip.cost.described_machines import DescribedMachine
-from einturnip.memgraph.policies.price import task_seconds
-from einturnip.memgraph.policies.types import AccessTrace, MemoryBudgets
+from einturnip.runtime.simulate.machine_prices import task_seconds
 from einturnip.taskgraph.types import TaskGraph, TaskKind
+from offload_policies.types import AccessTrace, MemoryBudgets
 
 
 def granule(capacity: int) -> int:
-    """What extents are rounded to: a page, or a cache line in a tiny arena."""
+    """The unit of extents: a page, or a cache line in a tiny arena."""
     return 4096 if capacity >= 4 << 20 else 64
 
 
 def trace(tasks: TaskGraph, machine: DescribedMachine, budgets: MemoryBudgets) -> AccessTrace:
-    """The program of ``tasks`` in their serial order; loads are no steps, since values are loaded when wanted."""
+    """The program of ``tasks`` in serial order. Loads are no steps: values are loaded when needed."""
     unit = granule(budgets.device)
     kinds = tasks.kind.tolist()
     steps = [i for i, kind in enumerate(kinds) if kind != TaskKind.LOAD]

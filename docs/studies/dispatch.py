@@ -1,6 +1,6 @@
 """Makespan of each dispatch against the noise of transfers and the budget, with 95% intervals over seeds, as an SVG.
 
-    python docs/benchmarks/dispatch.py docs/dispatch.svg [--machine p100] [--seeds 30]
+    python docs/studies/dispatch.py docs/studies/dispatch.svg [--machine p100] [--seeds 30]
 
 Also prints the figures as a Markdown table. The graphs are those of the default policy; noise is on transfers alone.
 """
@@ -12,14 +12,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from policies import Workload, workload
 
 from einturnip.cost.described_machines import DescribedMachine, described
-from einturnip.memgraph.policies import DefaultPolicy, MemoryBudgets, place
 from einturnip.memgraph.types import Lane
 from einturnip.runtime.simulate.dispatch import DISPATCHERS
 from einturnip.runtime.simulate.simulator import TimingNoise, lanes_of
 from einturnip.runtime.simulate.virtual_clock import run
+from offload_policies import DefaultPolicy, MemoryBudgets, place
+from policies import Workload, workload
 
 PROGRAMS = ("mlp_training", "llama")
 SHARES = (0.5, 0.25, 0.12)

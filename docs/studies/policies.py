@@ -1,6 +1,6 @@
-"""Offload policies on the same kernels and the same simulated machine. Prints the table of docs/policies.md.
+"""Offload policies on the same kernels and the same simulated machine. Prints the tables of docs/studies/policies.md.
 
-    python docs/benchmarks/policies.py [--machine p100] [--only gemm_chain ...] [--policies ours ...] [--seeds 3]
+    python docs/studies/policies.py [--machine p100] [--only gemm_chain ...] [--policies ours ...] [--seeds 3]
                                        [--parts FOLDER] [--seconds 90]
 
 With ``--parts`` each cell is kept in FOLDER once it is found; with ``--seconds`` no cell is begun after that time, and
@@ -28,21 +28,21 @@ from einturnip.eingraph.rewrite.passes import rewrite
 from einturnip.lang import compile_text
 from einturnip.memgraph.build import build
 from einturnip.memgraph.check import check
-from einturnip.memgraph.policies import POLICIES, MemoryBudgets, place, place_trace
-from einturnip.memgraph.policies.price import priced
-from einturnip.memgraph.policies.trace import peak_nbytes, trace, working_set_nbytes
 from einturnip.memgraph.types import MemGraph
 from einturnip.planner.io_lower_bound import io_lower_bound
-from einturnip.runtime.simulate.choose_offload import place_default
 from einturnip.runtime.simulate.dispatch import fixed, free_order
+from einturnip.runtime.simulate.machine_prices import priced
 from einturnip.runtime.simulate.simulator import CAUSES, Simulation, TimingNoise, simulate_on
 from einturnip.taskgraph.build import build as build_tasks
 from einturnip.taskgraph.types import TaskGraph
 from einturnip.tiling.build import label_classes, lay_out
 from einturnip.tiling.equivalence import EquivalenceClasses, equivalence_classes
 from einturnip.tiling.search import successive_tilings
+from offload_policies import POLICIES, MemoryBudgets, place, place_trace
+from offload_policies.choose_offload import place_default
+from offload_policies.trace import peak_nbytes, trace, working_set_nbytes
 
-FOLDER = Path(__file__).parent / "policies"
+FOLDER = Path(__file__).parent / "programs"
 WORKLOADS = ("gemm_chain", "attention", "mlp_training", "llama", "tensor_network")
 SHARES = (0.9, 0.5, 0.25, 0.12)
 JITTERS = (0.0, 0.3, 1.0)
@@ -181,7 +181,7 @@ class Parts:
     until: float
 
     def row(self, work: Workload, machine: DescribedMachine, share: float, policy: str, seeds: int) -> Row | None:
-        """The row that stands there, else a new one, which is kept."""
+        """The stored row, else a new one, which is stored."""
         file = None
         if self.folder is not None:
             file = self.folder / f"{work.name}-{machine.name}-{share}-{policy}-{seeds}.json"

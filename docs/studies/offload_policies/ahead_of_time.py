@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from einturnip.memgraph.policies.types import AccessTrace, Eviction, MemoryView, OffloadPolicy
+from offload_policies.types import AccessTrace, Eviction, MemoryView, OffloadPolicy
 
 # Steps before its first use that a tile of an input comes.
 FED = 8
@@ -93,11 +93,11 @@ class AheadOfTimePolicy(OffloadPolicy):
         return max(gap.after + 1, min(at, gap.before - 1))
 
     def give_up(self, step: int, memory: MemoryView) -> Iterable[int]:
-        """What was chosen to leave now."""
+        """Values chosen to leave now."""
         return self.out.get(step, ())
 
     def ahead(self, step: int, memory: MemoryView) -> Iterable[int]:
-        """What was chosen to come back now or before and found no room."""
+        """Values chosen to come back now, or earlier but found no room."""
         self.pending += self.back.get(step, ())
         self.pending = [v for v in self.pending if memory.fetchable(v)]
         return (*self.pending, *self._fed(step, memory))

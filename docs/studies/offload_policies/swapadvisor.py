@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from einturnip.memgraph.policies.ahead_of_time import AheadOfTimePolicy, UseGap, gaps, idle_seconds
-from einturnip.memgraph.policies.types import AccessTrace
+from offload_policies.ahead_of_time import AheadOfTimePolicy, UseGap, gaps, idle_seconds
+from offload_policies.types import AccessTrace
 
 POPULATION = 24
 GENERATIONS = 30
@@ -33,7 +33,7 @@ class SwapAdvisor(AheadOfTimePolicy):
                 self.swap(gap, self.lead(gap, LEADS[gene - 1] * self.back_seconds(gap)))
 
     def back_seconds(self, gap: UseGap) -> float:
-        """What the return takes."""
+        """Seconds of the return."""
         return self.trace.fetch_seconds(self.trace.size[gap.value], self.trace.spill)
 
 

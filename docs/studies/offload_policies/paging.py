@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from einturnip.memgraph.policies.types import AccessTrace, MemoryView, OffloadPolicy
+from offload_policies.types import AccessTrace, MemoryView, OffloadPolicy
 
 
 class DemandPaging(OffloadPolicy):

@@ -5,10 +5,10 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable
 
-from einturnip.memgraph.policies.ahead_of_time import AheadOfTimePolicy, gaps
-from einturnip.memgraph.policies.paging import DemandPaging
-from einturnip.memgraph.policies.price import products
-from einturnip.memgraph.policies.types import AccessTrace, Eviction, MemoryView, OffloadPolicy
+from einturnip.runtime.simulate.machine_prices import products
+from offload_policies.ahead_of_time import AheadOfTimePolicy, gaps
+from offload_policies.paging import DemandPaging
+from offload_policies.types import AccessTrace, Eviction, MemoryView, OffloadPolicy
 
 
 def layers(trace: AccessTrace) -> list[int]:
@@ -97,7 +97,7 @@ class SuperNeurons(DemandPaging):
         self.product = products(trace.tasks)
 
     def ahead(self, step: int, memory: MemoryView) -> Iterable[int]:
-        """What this layer and the next read."""
+        """Values that this layer and the next read."""
         at = bisect_right(self.starts, step)
         end = self.starts[at + 1] if at + 1 < len(self.starts) else len(self.trace)
         for later in range(step + 1, end):

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from einturnip.core.errors import BindError, CapacityError, DeviceError
-from einturnip.memgraph.policies.ahead_of_time import AheadOfTimePolicy
-from einturnip.memgraph.policies.types import AccessTrace
+from offload_policies.ahead_of_time import AheadOfTimePolicy
+from offload_policies.types import AccessTrace
 
 MOST_VARIABLES = 20_000
 SECONDS = 20.0

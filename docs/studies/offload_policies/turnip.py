@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from einturnip.memgraph.policies.types import NEVER, AccessTrace, Eviction, MemoryView, OffloadPolicy
+from offload_policies.types import NEVER, AccessTrace, Eviction, MemoryView, OffloadPolicy
 
 MOST_AHEAD = 256
 # How much dearer it is that an accumulator leaves before its sum is whole: it goes when nothing else can.
@@ -24,7 +24,7 @@ class TurnipPolicy(OffloadPolicy):
     dearest = True
 
     def ahead(self, step: int, memory: MemoryView) -> Iterable[int]:
-        """What the next steps read and the device lacks, in the order of its use."""
+        """Values that the next steps read and the device lacks, in the order of its use."""
         return wanted_next(self.trace, step, MOST_AHEAD, memory)
 
 
@@ -59,7 +59,7 @@ class DefaultPolicy(OffloadPolicy):
         self.made = trace.tasks.value[trace.task].tolist()
 
     def ahead(self, step: int, memory: MemoryView) -> Iterable[int]:
-        """What the next few steps read and the device lacks, in the order of its use."""
+        """Values that the next few steps read and the device lacks, in the order of its use."""
         trace = self.trace
         room = int(self.share * trace.budgets.device)
         touched: set[int] = set()
@@ -94,7 +94,7 @@ class DefaultPolicy(OffloadPolicy):
 
 
 def wanted_next(trace: AccessTrace, step: int, steps: int, memory: MemoryView) -> Iterable[int]:
-    """What the next ``steps`` steps touch and the device lacks, in the order of its use."""
+    """Values that the next ``steps`` steps touch and the device lacks, in the order of its use."""
     for later in range(step + 1, min(step + 1 + steps, len(trace))):
         for v in trace.needs[later]:
             if memory.fetchable(v):

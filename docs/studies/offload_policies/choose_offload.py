@@ -1,4 +1,4 @@
-"""The default offload plan: of a few settings of our policy, and the builder's plan, what the simulator finds fastest.
+"""The default offload plan: the fastest in simulation of a few settings and the builder's plan.
 
 Where the program is small, places are searched for as well: in a tight memory it matters more where values lie, so that
 those which are wanted together find room side by side, than whom the policy sends away. Of plans that are as good as
@@ -15,14 +15,17 @@ from random import Random
 import numpy as np
 
 from einturnip.core.errors import CapacityError
+from einturnip.cost.described_machines import DescribedMachine
 from einturnip.cost.machine import Machine
 from einturnip.memgraph.build import build
-from einturnip.memgraph.policies import AccessTrace, DefaultPolicy, place_trace
-from einturnip.memgraph.policies.placement import Stay
-from einturnip.memgraph.policies.price import priced
-from einturnip.memgraph.policies.trace import granule
-from einturnip.memgraph.types import MemGraph, OpKind
-from einturnip.runtime.simulate.simulator import TimingNoise, makespan_on
+from einturnip.memgraph.types import Lane, MemGraph, OpKind
+from einturnip.runtime.simulate.dispatch import free_order
+from einturnip.runtime.simulate.machine_prices import priced
+from einturnip.runtime.simulate.simulator import TimingNoise, lanes_of
+from einturnip.runtime.simulate.virtual_clock import run
+from offload_policies import AccessTrace, DefaultPolicy, place_trace
+from offload_policies.placement import Stay
+from offload_policies.trace import granule
 
 # How many steps to look ahead, in what share of the device; how much cheaper than transfers kernels that run again are.
 Setting = tuple[int, float, float]
@@ -41,7 +44,7 @@ STEPS_SEARCHED = 40_000
 TEMPERATURE = 0.02
 # Of the changes that are tried: values put at the other end of free bytes, stays put at a stated place, forgotten.
 FLIPPED, MOVED, FORGOTTEN = 0.3, 0.6, 0.25
-# Of the plans that take at most so many times the fastest one's time, so many are held against each other under noise.
+# Plans within NEAR times the fastest one's time, COMPARED of them at most, are compared under noise.
 NEAR, COMPARED = 1.003, 8
 NOISES = tuple(TimingNoise(1.0, 1.0, seed) for seed in range(1_000_000, 1_000_004))
 
@@ -170,3 +173,13 @@ def _sides(trace: AccessTrace) -> Iterator[list[bool]]:
     for far in (size < 0, 2 * size <= size.max(initial=0), life > np.median(life) if len(life) else life > 0):
         yield far.tolist()
         yield (~far).tolist()
+
+
+def makespan_on(graph: MemGraph, machine: DescribedMachine, noise: TimingNoise | None = None) -> float:
+    """The makespan of ``simulate_on`` in free order, and nothing else of it."""
+    names, lanes = lanes_of(graph, machine)
+    slots = {lane: machine.workers if lane == Lane.COMPUTE else 1 for lane in range(len(names))}
+    of = lanes.tolist()
+    dispatch = free_order(graph, of, slots, 0)
+    seconds = graph.seconds if noise is None else noise.applied(graph)
+    return run(dispatch.graph, dispatch.ranks, slots, seconds.tolist(), of, dispatch.in_order).makespan

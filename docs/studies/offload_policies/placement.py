@@ -15,11 +15,11 @@ from einturnip.core.errors import CapacityError
 from einturnip.cost.described_machines import DescribedMachine
 from einturnip.memgraph.arena import FREE, Arena, Segment
 from einturnip.memgraph.columns import OpColumns
-from einturnip.memgraph.policies.state import FragmentedArena, ResidentValues
-from einturnip.memgraph.policies.trace import granule, trace
-from einturnip.memgraph.policies.types import AccessTrace, Eviction, MemoryBudgets, OffloadPolicy
 from einturnip.memgraph.types import COMPUTE, DISK, FILES, HOST, MemGraph, OpKind, op_kind
 from einturnip.taskgraph.types import TaskGraph, TaskKind
+from offload_policies.state import FragmentedArena, ResidentValues
+from offload_policies.trace import granule, trace
+from offload_policies.types import AccessTrace, Eviction, MemoryBudgets, OffloadPolicy
 
 _OP_KINDS = [op_kind(kind) for kind in TaskKind]
 _TIERS = {Eviction.HOST: HOST, Eviction.DISK: DISK}
@@ -186,7 +186,7 @@ class PlacementWalk(ResidentValues):
         return op
 
     def _ordered(self, kind: int) -> Sequence[int]:
-        """What an op waits for because its policy issues work in the program's order."""
+        """Ops that an op waits for because its policy issues work in the program's order."""
         leaving, self.leaving = self.leaving, []
         return leaving if self.policy.waits_for_offloads and kind != TaskKind.STORE else ()
 

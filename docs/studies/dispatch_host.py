@@ -1,6 +1,6 @@
 """Makespan of each dispatch on this host, with transfers held back by drawn delays, as an SVG.
 
-    python docs/benchmarks/dispatch_host.py docs/dispatch_host.svg --parts FOLDER [--seeds 8] [--seconds 50]
+    python docs/studies/dispatch_host.py docs/studies/dispatch_host.svg --parts FOLDER [--seeds 8] [--seconds 50]
 
 Kernels run as they do in any run, on one thread a core. A transfer does what it does, and then its thread sleeps until
 so many seconds have passed as its bytes take on a link of RATE bytes a second, times a log-normal factor of mean one,
@@ -20,9 +20,8 @@ from itertools import product
 from pathlib import Path
 
 import numpy as np
-from dispatch import WAYS, svg
-from policies import FOLDER, cut_finely
 
+from dispatch import WAYS, svg
 from einturnip.cost.described_machines import described
 from einturnip.cost.machine import Machine
 from einturnip.devices.host import blas_threads
@@ -37,8 +36,9 @@ from einturnip.runtime.scheduler.policies import critical_path
 from einturnip.runtime.scheduler.state_machine import SchedulerState
 from einturnip.runtime.simulate.dispatch import DISPATCHERS, DispatchPlan
 from einturnip.storage.arrays import ArraySource, array_sink
+from policies import FOLDER, cut_finely
 
-# The programs of the table, made small: what stands there, and what stands here.
+# The programs of the table with smaller sizes: the text to replace, and its replacement.
 PROGRAMS = {
     "mlp_training": (("n = 16384, d = 4096", "n = 2048, d = 512"),),
     "llama": (("s = 8192", "s = 1024"), ("c = 256, f = 5632", "c = 64, f = 1408")),
@@ -127,7 +127,7 @@ def ready(name: str, share: float) -> Ready:
 
 
 def delays(graph: MemGraph, jitter: float, seed: int) -> list[float]:
-    """What each transfer takes at least."""
+    """Minimum seconds of each transfer."""
     noise = np.exp(jitter * np.random.default_rng(seed).standard_normal(len(graph)) - jitter**2 / 2)
     drawn: list[float] = np.where(IS_TRANSFER[graph.kind], graph.seconds * noise, 0.0).tolist()
     return drawn

@@ -14,13 +14,13 @@ from einturnip.cost.described_machines import DescribedMachine, described
 from einturnip.eingraph.evaluate import evaluate as evaluate_graph
 from einturnip.memgraph.check import check
 from einturnip.memgraph.evaluate import evaluate
-from einturnip.memgraph.policies import POLICIES, DefaultPolicy, MemoryBudgets, OffloadPolicy, place
-from einturnip.memgraph.policies.ahead_of_time import profile
-from einturnip.memgraph.policies.price import priced, task_seconds
-from einturnip.memgraph.policies.trace import peak_nbytes, trace, working_set_nbytes
 from einturnip.memgraph.types import DISK, FILES, HOST, MemGraph, OpKind
+from einturnip.runtime.simulate.machine_prices import priced, task_seconds
 from einturnip.taskgraph.build import build as build_tasks
 from einturnip.taskgraph.types import TaskGraph
+from offload_policies import POLICIES, DefaultPolicy, MemoryBudgets, OffloadPolicy, place
+from offload_policies.ahead_of_time import profile
+from offload_policies.trace import peak_nbytes, trace, working_set_nbytes
 from tests.memgraph.cases import MACHINE, PROGRAMS, arrays, decomposed, graph_of
 from tests.memgraph.test_build import assert_same, drawn_order, tile_sizes
 

@@ -1,4 +1,4 @@
-"""What stands where while a program is walked: the part of the walk that policies may ask."""
+"""The contents of each memory during the walk: the part of the walk that policies may ask."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from einturnip.memgraph.arena import Segment
-from einturnip.memgraph.policies.types import NEVER, AccessTrace
 from einturnip.memgraph.types import DISK, FILES, HOST
 from einturnip.taskgraph.types import TaskKind
+from offload_policies.types import NEVER, AccessTrace
 
 # How deep the making again of values may go: a value, its operands, theirs.
 DEEPEST = 3
@@ -43,7 +43,7 @@ class ResidentValues:
         self.writers: list[list[int]] = [[] for _ in range(n)]
         self.readers: list[list[int]] = [[] for _ in range(n)]
         self.base: list[tuple[int, ...]] = [()] * n  # what the state's unit continues
-        # (tier, ops that wrote it there, as which value it stands there)
+        # (tier, ops that wrote it there, as which value it is there)
         self.home: list[tuple[int, tuple[int, ...], int] | None] = [None] * n
         self.load_task = [-1] * n
         for i in np.flatnonzero(tasks.kind == TaskKind.LOAD).tolist():
@@ -96,12 +96,12 @@ class ResidentValues:
         return uses[at] if at < len(uses) else NEVER
 
     def new_version(self, v: int) -> None:
-        """What stands as ``v`` from now on is told apart from what stood before."""
+        """Tell the contents of ``v`` from now on apart from the earlier ones."""
         self.origin.append(v)
         self.version[v] = self.trace.tasks.n_values + len(self.origin) - 1
 
     def transfer_seconds(self, nbytes: int, out: bool, tier: int = FILES) -> float:
-        """What a transfer between the device and a tier takes."""
+        """Seconds of a transfer between the device and a tier."""
         name = _NAMES.get(tier, self.trace.machine.inputs)
         return self.trace.offload_seconds(nbytes, name) if out else self.trace.fetch_seconds(nbytes, name)
 

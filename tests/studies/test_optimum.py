@@ -15,23 +15,22 @@ from einturnip.eingraph.evaluate import evaluate as evaluate_graph
 from einturnip.memgraph.build import build
 from einturnip.memgraph.check import check
 from einturnip.memgraph.evaluate import evaluate
-from einturnip.memgraph.policies import DefaultPolicy, MemoryBudgets, place_trace
-from einturnip.memgraph.policies.autotm import AutoTM
-from einturnip.memgraph.policies.placement import Stay
-from einturnip.memgraph.policies.price import priced
-from einturnip.memgraph.policies.trace import trace, working_set_nbytes
 from einturnip.memgraph.types import MemGraph
-from einturnip.runtime.simulate import choose_offload
+from einturnip.runtime.simulate.machine_prices import priced
 from einturnip.taskgraph.build import build as build_tasks
+from offload_policies import DefaultPolicy, MemoryBudgets, choose_offload, place_trace
+from offload_policies.autotm import AutoTM
+from offload_policies.placement import Stay
+from offload_policies.trace import trace, working_set_nbytes
 from tests.memgraph.cases import MACHINE, PROGRAMS, arrays, decomposed, graph_of
 from tests.memgraph.test_build import assert_same, drawn_order, tile_sizes
-from tests.memgraph.test_policies import AMPLE, P100, least
+from tests.studies.test_policies import AMPLE, P100, least
 
-SCRIPT = Path(__file__).parents[2] / "docs" / "benchmarks" / "optimum.py"
+SCRIPT = Path(__file__).parents[2] / "docs" / "studies" / "optimum.py"
 
 
 def benchmark() -> Any:
-    """The script that the figures in docs/policies.md come from."""
+    """The script that the figures in docs/studies/policies.md come from."""
     spec = importlib.util.spec_from_file_location("optimum", SCRIPT)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -57,7 +56,7 @@ def test_a_sample_is_near_the_optimum(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(7200)
 def test_nine_in_ten_of_200_programs_are_within_a_twentieth_of_the_optimum() -> None:
-    """docs/policies.md says what is reached, and names the worst."""
+    """docs/studies/policies.md says what is reached, and names the worst."""
     assert np.mean(np.array(ratios(200)) <= 1.05) >= 0.9
 
 

@@ -1,4 +1,4 @@
-"""What an offload policy sees of a program, what it may ask of the memories as it is walked, and what it decides."""
+"""The interface of offload policies: the trace and memories that they see, and their decisions."""
 
 from __future__ import annotations
 
@@ -57,11 +57,11 @@ class AccessTrace:
         return len(self.task)
 
     def fetch_seconds(self, nbytes: int, tier: str = "host") -> float:
-        """What bringing bytes to the device takes."""
+        """Seconds in which bytes reach the device."""
         return self.machine.link(tier, "device").seconds(nbytes)
 
     def offload_seconds(self, nbytes: int, tier: str = "host") -> float:
-        """What taking bytes off the device takes."""
+        """Seconds in which bytes leave the device."""
         return self.machine.link("device", tier).seconds(nbytes)
 
     @property
@@ -141,7 +141,7 @@ class OffloadPolicy:
         return ()
 
     def price(self, v: int, step: int, memory: MemoryView) -> float:
-        """What it costs that ``v`` gives up its bytes: the cheapest goes."""
+        """The cost of evicting ``v``: the cheapest value goes."""
         return 1.0 / max(1, memory.next_use(v) - step)
 
     def leave(self, v: int, step: int, memory: MemoryView) -> Eviction:
