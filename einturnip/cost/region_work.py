@@ -45,11 +45,11 @@ def kernel_work(kernel: HostKernel, origins: Sequence[int] | None = None, share:
 
 def _rows_work(kernel: RowsKernel) -> KernelWork:
     """Whole rows, each read and written once."""
-    region, extents = kernel.slow.region, kernel.run.extents
+    region, extents = kernel.fallback.region, kernel.run.extents
     slots = range(len(region.accesses))
     read = sum(math.prod(region.operand_extents(s, extents)) * region.dtypes[s].itemsize for s in slots)
     written = math.prod(extents[: region.n_out]) * region.dtype.itemsize
-    (computed,) = band_work(kernel.run.band, extents).passes
+    (computed,) = band_work(kernel.run.row_spec, extents).passes
     return KernelWork([replace(computed, read=read, written=written)], turns={"call": 1})
 
 
@@ -86,8 +86,8 @@ def _blocks(kernel: RegionKernel, origins: Sequence[int] | None) -> Counter[tupl
                 found[shape, (None,) * len(mask.conditions)] += times
         return found
     tile = tuple([(o, o + n) for o, n in zip(origins, kernel.extents, strict=True)])
-    for out in kernel.walk.rows(tile):
-        for box, held in kernel.walk.streamed(out):
+    for out in kernel.iterator.rows(tile):
+        for box, held in kernel.iterator.streamed(out):
             found[tuple([hi - lo for lo, hi in box]), held] += 1
     return found
 
@@ -97,7 +97,7 @@ def _paired(kernel: RegionKernel) -> Iterator[tuple[int, tuple[int, int]]]:
 
 
 def _program(program: BlockProgram, kernel: RegionKernel) -> KernelWork:
-    played = kernel.tapes is not None and kernel.tapes.accesses is not None
+    played = kernel.command_lists is not None and kernel.command_lists.accesses is not None
     work = KernelWork() if played else KernelWork(turns={"block": 1})
     for action in program.actions:
         if not played:
@@ -109,7 +109,7 @@ def _program(program: BlockProgram, kernel: RegionKernel) -> KernelWork:
 def _act(work: KernelWork, action: Action, kernel: RegionKernel, played: bool) -> None:
     match action:
         case RowFunctionCall():
-            work.add(band_work(action.band, action.extents))
+            work.add(band_work(action.row_spec, action.extents))
         case ComputeStep(once=True):
             pass  # once for all blocks along the streamed labels
         case ComputeStep(kernel=ContractionKernel() as product) | FoldStep(kernel=ContractionKernel() as product) if (

@@ -1,4 +1,4 @@
-"""Tile kernels: from an einsum or a region and a tile's extents to code that computes it.
+"""Tile kernels: compile an einsum or a region, over a tile's extents, to code that computes it.
 
 In: ``ir.Einsum`` or ``ir.Region``, the extents of a tile, a mode. Out: a ``protocol.HostKernel`` or CUDA source.
 ``select`` chooses among the variants. Subpackages, from the bottom: ``expr`` (scalar expressions as primitive

@@ -1,4 +1,4 @@
-"""What the floating-point unit saw while a kernel ran: invalid operations, overflows, divisions by zero."""
+"""Floating-point flags raised by a kernel: invalid operation, overflow, division by zero."""
 
 from __future__ import annotations
 
@@ -17,18 +17,19 @@ _FENV = {"x86_64": (1, 4, 8), "amd64": (1, 4, 8), "aarch64": (1, 2, 4), "arm64":
 
 
 def fp_flags(word: int, flags: tuple[int, int, int] = _FENV["x86_64"]) -> int:
-    """What a status word of the unit tells, by its flags for invalid, division and overflow; x86's status register has
-    those of its <fenv.h>.
+    """Translate a status word of the unit to INVALID, DIVIDE and OVERFLOW.
+
+    ``flags``: the unit's bits for invalid, division and overflow. x86's status register has the bits of its <fenv.h>.
     """
     return sum(bit for flag, bit in zip(flags, (INVALID, DIVIDE, OVERFLOW), strict=True) if word & flag)
 
 
-# Of x86's status word, the flags that tell of something.
+# The flags of x86's status word that are reported.
 TELLING = sum(1 << bit for bit in range(6) if fp_flags(1 << bit))
 
 
 class StatusLog:
-    """Collects what NumPy reports; NumPy clears the unit's own flags before each operation and asks them after it."""
+    """Collects the errors that NumPy reports; NumPy clears and reads the unit's flags at each operation."""
 
     __slots__ = ("bits",)
 
@@ -42,7 +43,7 @@ class StatusLog:
 
 
 class Listening(np.errstate):
-    """A context in which NumPy neither warns nor raises but tells a log, and takes small buffers (it restores both).
+    """A context in which NumPy reports errors to a log alone and takes small buffers; restores both.
 
     NumPy sets up buffers for operands that are not contiguous even where it does not use them: 32 KiB each by default,
     more than the rest of a call takes. With 1024 elements it is also a little faster.
@@ -57,12 +58,15 @@ class Listening(np.errstate):
 
 
 def recording_numpy_errors(log: StatusLog) -> np.errstate:
-    """A context in which NumPy tells ``log`` what the floating-point unit saw."""
+    """Return a context in which NumPy reports floating-point errors to ``log``."""
     return Listening(log)
 
 
 class Unit:
-    """The calling thread's sticky status flags, for code that NumPy does not watch. Without libm it sees nothing."""
+    """The calling thread's sticky floating-point flags, for code that NumPy does not check.
+
+    Without libm it reports nothing.
+    """
 
     __slots__ = ("_clear", "_mask", "_table", "_test")
 
@@ -78,16 +82,16 @@ class Unit:
         self._table = tuple(fp_flags(word, bits) for word in range(self._mask + 1))
 
     def clear(self) -> None:
-        """Forget what happened so far."""
+        """Clear the flags."""
         if self._mask:
             self._clear(self._mask)
 
     def read(self) -> int:
-        """What happened since ``clear``."""
+        """Return the flags raised since ``clear``."""
         return self._table[self._test(self._mask)] if self._mask else 0
 
 
 @lru_cache(maxsize=1)
 def unit() -> Unit:
-    """The floating-point unit; its flags are each thread's own."""
+    """Return the floating-point unit; each thread has its own flags."""
     return Unit()

@@ -1,4 +1,4 @@
-"""A kernel's call on one tile in parts, which threads may run in any order, at once."""
+"""One call of a kernel divided into parts that threads may run at once and in any order."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ FINER = 3
 
 @dataclass(frozen=True, eq=False)
 class KernelParts:
-    """Calls of one function of machine code that together do what the kernel's call does.
+    """Calls of one machine code function that together compute what one call of the kernel does.
 
     Shapes:
-        words: i64 [part, word], the function's argument for each.
-        arrays: of each operand, then each output, the word that its address stands in.
-    ``room``: the word that takes the address of ``room_nbytes`` of the thread's own; -1 for none. ``compares``: as in
-    a recipe; the tile is then to be done again by the kernel itself.
+        words: i64 [part, word], the function's argument for each part.
+        arrays: the word of the address of each operand, then of each output.
+
+    ``room``: the word that takes the address of ``room_nbytes`` bytes of the thread's own scratch; -1 for none.
+    ``compares``: as in a kernel spec; if a part raises INVALID, the kernel itself has to compute the tile again.
     """
 
     function: Callable[[int], None]
@@ -35,19 +36,20 @@ class KernelParts:
 
 @runtime_checkable
 class Divisible(Protocol):
-    """A kernel whose calls may be in parts."""
+    """A kernel whose calls can be divided into parts."""
 
     def parts(
         self, outs: tuple[Array, ...], operands: tuple[Array, ...], origins: tuple[int, ...], most: int
     ) -> KernelParts | None:
-        """The call that makes a whole tile (see HostKernel) in at most so many parts; None where it cannot be.
+        """Divide the call that computes a full tile into at most ``most`` parts; None if not possible.
 
-        In FINER times as many where a part costs next to nothing: the last ones then end nearly together.
+        If a part has next to no fixed cost, there are up to FINER times as many, so that the last ones end nearly
+        together.
         """
 
 
 def spans(extent: int, unit: int, most: int) -> list[tuple[int, int]]:
-    """(begin, end) of at most ``most`` parts of nearly one size, in whole units but for the end."""
+    """Return (begin, end) of at most ``most`` nearly equal parts, in multiples of ``unit`` but the last."""
     units = -(-extent // unit)
     count = max(1, min(most, units))
     ends = [min(extent, unit * (units * (k + 1) // count)) for k in range(count)]
@@ -55,5 +57,5 @@ def spans(extent: int, unit: int, most: int) -> list[tuple[int, int]]:
 
 
 def repeated(words: Sequence[int] | Any, count: int) -> NDArray[np.int64]:
-    """An argument as many times as there are parts."""
+    """Repeat an argument for each part."""
     return np.tile(np.array(words, np.int64), (count, 1))

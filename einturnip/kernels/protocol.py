@@ -1,4 +1,4 @@
-"""What every tile kernel for the host is to the rest of the program."""
+"""Interfaces of host kernels: the call, and the optional ways to prepare a call beforehand."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ Mode = Literal["whole", "touch", "finish", "join"]
 
 
 Bound = Callable[[], int]
-"""A kernel over tiles that are settled: gives the bits of what happened."""
+"""A prepared call of a kernel; returns the raised floating-point flags."""
 
 
 class HostKernel(Protocol):
-    """A compiled kernel. It allocates nothing: all that is temporary lies in the workspace it is given."""
+    """A compiled kernel. It allocates nothing: temporary values go to the given workspace."""
 
     @property
     def workspace_nbytes(self) -> int:
-        """Bytes of workspace that a call needs, 64-byte aligned; at most 8 MiB whatever the tile.
+        """Bytes of workspace that a call needs, 64-byte aligned; at most 8 MiB for any tile.
 
-        Only scatters need more: one that is done whole holds its state where that is not its result, and one that adds
-        floats has a table of partial sums that grows with its rows (see ``native.partial_sums``), to a tenth of them.
+        Only scatters need more. One over a full tile keeps its state there unless the result is the state. One that
+        adds floats has a table of partial sums (see ``llvm.partial_sums``) of up to a tenth of its rows.
         """
 
     @property
     def flops(self) -> int:
-        """Scalar operations of a call: 2 a point of a contraction, else the join's operators a point that counts."""
+        """Scalar operations of a call: 2 a point of a contraction, else the operators at unmasked points."""
 
     def __call__(
         self,
@@ -39,14 +39,14 @@ class HostKernel(Protocol):
         first: bool,
         workspace: Array,
     ) -> int:
-        """Run over one tile and give the bits INVALID, OVERFLOW, DIVIDE of what happened in it.
+        """Run over one tile and return the raised flags: INVALID, OVERFLOW, DIVIDE.
 
         Shapes:
             outs: the result (whole, finish) or the state's components (touch, join), over the output's labels.
             operands: the part of each that the tile reads (``Einsum.operand_box``), any strides; for finish the
                 state's components, for join those of the state that is accumulated.
             origins: by label, the index of the tile's first point in the whole tensor.
-            first: a touch or join that initialises; any other adds to what the state holds.
+            first: True for a touch or join that initialises the state; False adds to it.
             workspace: uint8, C-contiguous, at least ``workspace_nbytes``.
 
         Raises:
@@ -56,7 +56,7 @@ class HostKernel(Protocol):
 
 @runtime_checkable
 class Bindable(Protocol):
-    """A kernel that may be made ready for tiles that it will be called with again and again."""
+    """A kernel that can prepare a call for repeated use on the same tiles."""
 
     def bound(
         self,
@@ -66,13 +66,14 @@ class Bindable(Protocol):
         first: bool,
         workspace: Array,
     ) -> Bound:
-        """The call with these arguments (see HostKernel), all that can be done beforehand done."""
+        """Prepare the call with these arguments (see HostKernel)."""
 
 
 class RelocatableCall(NamedTuple):
-    """A kernel over tiles that move: its call, and where each operand, then the result, is at that time.
+    """A prepared call whose tiles may move: the caller sets ``places`` to their addresses first.
 
-    ``function``: what the call calls, with these places among its arguments.
+    ``places``: by operand, then the result. ``function``: the machine code function that the call invokes with these
+    places among its arguments.
     """
 
     call: Bound
@@ -82,17 +83,17 @@ class RelocatableCall(NamedTuple):
 
 @runtime_checkable
 class Relocatable(Protocol):
-    """A kernel that may be made ready for tiles that move, but for which all else stays as it is."""
+    """A kernel that can prepare a call for tiles that move but keep their shape and strides."""
 
     def followed(self, outs: tuple[Array, ...], operands: tuple[Array, ...]) -> RelocatableCall | None:
-        """The call that makes a whole tile, for whoever sets the addresses before; None where it cannot be.
+        """Prepare the call that computes a full tile at addresses set by the caller; None if not possible.
 
-        INVALID among its bits may be of what the tile does not hold: the kernel itself can tell.
+        Its INVALID flag may come from padding outside the tile; calling the kernel itself decides that.
         """
 
 
 class PreparableKernel(ABC):
-    """A kernel whose call is to make it ready, and to run that."""
+    """A kernel whose call prepares it and runs the prepared call."""
 
     @abstractmethod
     def bound(
@@ -113,5 +114,5 @@ class PreparableKernel(ABC):
         first: bool,
         workspace: Array,
     ) -> int:
-        """Run over one tile; gives what the floating-point unit saw."""
+        """Run over one tile and return the raised floating-point flags."""
         return self.bound(outs, operands, origins, first, workspace)()

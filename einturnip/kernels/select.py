@@ -1,4 +1,8 @@
-"""Tile kernels for the host: an einsum, or a part of one, compiled for one tile shape."""
+"""Chooses and caches the host kernel of an einsum or a region for one tile shape.
+
+Machine code, BLAS or NumPy: code that has been prepared comes first, BLAS computes the remaining contractions, and
+NumPy everything else. The functions for the planner say which code to compile and how much workspace to reserve.
+"""
 
 from __future__ import annotations
 
@@ -24,42 +28,42 @@ from einturnip.kernels.numpy.empty import NOTHING, compile_empty
 from einturnip.kernels.numpy.reduce import compile_join, compile_reduce
 from einturnip.kernels.protocol import HostKernel, Mode
 
-# Of workspace where NumPy only stands in for machine code: no more than that share of the tile, unless it is little.
-_LEAST_LEAN, _MOST_LEAN, _LEAN_SHARE = 64 << 10, 256 << 10, 16
+# Workspace of NumPy kernels that are only the fallback of machine code: a share of the tile, within these limits.
+_MIN_LEAN, _MAX_LEAN, _LEAN_SHARE = 64 << 10, 256 << 10, 16
 
 __all__ = ["DIVIDE", "INVALID", "OVERFLOW", "Code", "HostKernel", "Mode", "compile_kernel", "prepare_kernels"]
 
 
 def compile_kernel(einsum: Einsum | Region, extents: tuple[int, ...], mode: Mode, by_blas: bool = False) -> HostKernel:
-    """The kernel of an einsum or a region over a tile of ``extents`` (by label).
+    """Return the cached kernel of an einsum or a region over a tile of ``extents`` (by label).
 
     whole: initialise, fold and finish at once. touch: fold the tile into a state. finish: turn a state into the result.
-    join: accumulate a state into another.
-    by_blas: products are BLAS's, or NumPy's, whatever machine code there is.
-    Kernels are kept by value; labels' names count only where an error may name them.
+    join: accumulate a state into another. by_blas: products by BLAS or NumPy, even if there is machine code.
+
+    Kernels are cached by value; label names are part of it only if an error can name them.
     """
     key = id(einsum), extents, mode, by_blas
-    near = _near  # this table, and not one that takes its place meanwhile; see forget
-    found = near.get(key)
+    cache = _by_identity  # read once, since forget may replace the table at any time
+    found = cache.get(key)
     if found is not None and found[0] is einsum:
         return found[1]
     unnamed = einsum if einsum.keys else replace(einsum, labels=("",) * len(einsum.labels))
-    kernel = _kept(unnamed, extents, mode, True, by_blas)
-    if len(near) >= _KEPT:
-        near.clear()
-    near[key] = einsum, kernel
+    kernel = _cached_kernel(unnamed, extents, mode, True, by_blas)
+    if len(cache) >= _CACHED_KERNELS:
+        cache.clear()
+    cache[key] = einsum, kernel
     return kernel
 
 
 def compile_tile(
     einsum: Einsum | Region, extents: tuple[int, ...], mode: Mode, native: bool = True, by_blas: bool = False
 ) -> HostKernel:
-    """As compile_kernel, made anew. ``native``: as machine code, where that was prepared."""
+    """Compile the kernel without the cache; ``native``: as machine code if that was prepared."""
     if isinstance(einsum, Region):
-        return _of_region(einsum, extents, mode)
+        return _region_kernel(einsum, extents, mode)
     if mode == "join":
         return compile_join(einsum, extents)
-    fast = _fast if native else _slow
+    fast = _as_machine_code if native else _as_numpy
     if mode == "finish":
         return (
             fast(compile_finish(einsum, extents), einsum, extents, mode)
@@ -84,8 +88,8 @@ def compile_tile(
     return fast(compile_reduce(einsum, extents, mode == "whole"), einsum, extents, mode)
 
 
-def _of_region(region: Region, extents: tuple[int, ...], mode: Mode, native: bool = False) -> HostKernel:
-    """A region's kernel; what makes those is loaded with the first."""
+def _region_kernel(region: Region, extents: tuple[int, ...], mode: Mode, native: bool = False) -> HostKernel:
+    """Compile a region's kernel; the compiler for regions is imported with the first."""
     from einturnip.kernels.fused.region_kernel import compile_region
     from einturnip.kernels.fused.row_kernel import compile_rows
 
@@ -93,18 +97,18 @@ def _of_region(region: Region, extents: tuple[int, ...], mode: Mode, native: boo
 
 
 def _compile_step(einsum: Einsum | Region, extents: tuple[int, ...], mode: Mode) -> HostKernel:
-    """A step of a region: in NumPy, whatever else was prepared, so that its bits hang on the region alone."""
+    """Compile a step of a region for NumPy, so that the result's bits depend on the region alone."""
     unnamed = einsum if einsum.keys else replace(einsum, labels=("",) * len(einsum.labels))
-    return _kept(unnamed, extents, mode, False, True)
+    return _cached_kernel(unnamed, extents, mode, False, True)
 
 
-def _slow(slow: HostKernel, einsum: Einsum, extents: tuple[int, ...], mode: Mode) -> HostKernel:
-    """The kernel as it is."""
+def _as_numpy(slow: HostKernel, einsum: Einsum, extents: tuple[int, ...], mode: Mode) -> HostKernel:
+    """Return the NumPy kernel."""
     return slow
 
 
-def _fast(slow: HostKernel, einsum: Einsum, extents: tuple[int, ...], mode: Mode) -> HostKernel:
-    """The kernel as machine code, where that was prepared."""
+def _as_machine_code(slow: HostKernel, einsum: Einsum, extents: tuple[int, ...], mode: Mode) -> HostKernel:
+    """Return the kernel as machine code if that was prepared, else the NumPy kernel."""
     if not code_cache.ready():
         return slow
     made = kernel_spec(einsum, mode)
@@ -113,19 +117,19 @@ def _fast(slow: HostKernel, einsum: Einsum, extents: tuple[int, ...], mode: Mode
 
 
 def slower_kernel(einsum: Einsum | Region, extents: tuple[int, ...], mode: Mode) -> HostKernel:
-    """The kernel; of a product the one without machine code, which may take more workspace."""
+    """Return the kernel; for a product the one without machine code, which may take more workspace."""
     kernel = compile_kernel(einsum, extents, mode)
     return compile_kernel(einsum, extents, mode, by_blas=True) if isinstance(kernel, PackedContraction) else kernel
 
 
 def planned_workspace_nbytes(einsum: Einsum | Region, extents: tuple[int, ...], mode: Mode, compiled: bool) -> int:
-    """Bytes of workspace that a plan sets aside for a kernel.
+    """Return the bytes of workspace that a plan reserves for a kernel.
 
-    ``compiled``: it may be machine code, which takes none. NumPy, where it takes its place after all, does with little.
+    ``compiled``: it may be machine code, which takes none; the NumPy kernel as its fallback then gets little.
     """
     kernel = slower_kernel(einsum, extents, mode)
     tile = sum(math.prod(einsum.operand_extents(s, extents)) * d.itemsize for s, d in enumerate(einsum.dtypes))
-    lean = max(_LEAST_LEAN, min(_MOST_LEAN, tile // _LEAN_SHARE))
+    lean = max(_MIN_LEAN, min(_MAX_LEAN, tile // _LEAN_SHARE))
     if not compiled or kernel.workspace_nbytes <= lean:
         return kernel.workspace_nbytes
     slow = _stand_in(kernel, einsum, extents, mode)
@@ -135,18 +139,18 @@ def planned_workspace_nbytes(einsum: Einsum | Region, extents: tuple[int, ...], 
 def _stand_in(
     kernel: HostKernel, einsum: Einsum | Region, extents: tuple[int, ...], mode: Mode
 ) -> Callable[[int], HostKernel] | None:
-    """NumPy's kernel within so many bytes, where machine code that takes no workspace may take its place."""
+    """Return a function from bytes to the NumPy fallback within them; None if machine code has none."""
     if isinstance(einsum, Region):
         from einturnip.kernels.fused.row_kernel import RowsKernel
 
         made = compiled_region(einsum, extents, mode) if einsum.of_rows else None
-        return made.slow.within if isinstance(made, RowsKernel) else None
+        return made.fallback.within if isinstance(made, RowsKernel) else None
     slow = kernel.slow if isinstance(kernel, MachineCodeKernel) else kernel
     return slow.within if isinstance(slow, BlockedKernel) and kernel_spec(einsum, mode) is not None else None
 
 
 def product_kernel(einsum: Einsum, extents: tuple[int, ...], mode: Mode) -> ContractionKernel | None:
-    """A contraction over such a tile by BLAS, whether it does well or not; None where it is none that BLAS computes."""
+    """Return the BLAS kernel of a contraction over a tile, fast or not; None if BLAS cannot compute it."""
     kernel = compile_kernel(einsum, extents, mode, by_blas=True)
     if isinstance(kernel, ContractionKernel):
         return kernel
@@ -156,15 +160,15 @@ def product_kernel(einsum: Einsum, extents: tuple[int, ...], mode: Mode) -> Cont
 
 
 def product_code(einsum: Einsum, extents: tuple[int, ...], mode: Mode) -> KernelSpec | ProductSpec | None:
-    """What would be compiled for a contraction over such a tile; None where BLAS or NumPy is all there is."""
+    """Return the code to compile for a contraction over a tile; None if BLAS or NumPy computes it."""
     product = product_kernel(einsum, extents, mode)
     return None if product is None else _code_of(product, einsum, mode)
 
 
 def _code_of(product: ContractionKernel, einsum: Einsum, mode: Mode) -> KernelSpec | ProductSpec | None:
-    """Sums along what lies side by side, where one side is a vector; else the product of matrices.
+    """Return the code of a contraction: dot products if one side is a vector, else the matrix product.
 
-    Of many small matrices by code as well where that beats the general kernels.
+    A batch of small products has code as well if that is faster than the general kernels.
     """
     if product.rounds:
         return kernel_spec(einsum, mode)
@@ -175,7 +179,7 @@ def _code_of(product: ContractionKernel, einsum: Einsum, mode: Mode) -> KernelSp
 
 
 def _multiplied(product: ContractionKernel, einsum: Einsum, mode: Mode) -> HostKernel:
-    """A contraction as machine code, where that was prepared."""
+    """Return a contraction as machine code if that was prepared, else by BLAS."""
     code = _code_of(product, einsum, mode) if code_cache.ready() else None
     function = code_cache.find(code) if code is not None else None
     if function is None or code is None:
@@ -187,12 +191,12 @@ def _multiplied(product: ContractionKernel, einsum: Einsum, mode: Mode) -> HostK
 
 @lru_cache(maxsize=256)
 def compiled_region(region: Region, extents: tuple[int, ...], mode: Mode) -> HostKernel:
-    """The kernel that a region would have if its machine code were at hand; for pricing."""
-    return _of_region(region, extents, mode, native=True)
+    """Return the kernel that a region has once its machine code is compiled, for cost estimates."""
+    return _region_kernel(region, extents, mode, native=True)
 
 
 def row_code(einsum: Einsum, extents: tuple[int, ...], mode: Mode) -> tuple[Code, ...]:
-    """What would be compiled for the rows of tables that such a tile's kernel takes, or folds others into."""
+    """Return the code to compile for gathering or scattering rows of tables."""
     if not einsum.keys or 0 in extents or mode == "finish" or mode == "join":
         return ()
     from einturnip.kernels.numpy.indexed_load import TAKER, RowLoad
@@ -211,48 +215,48 @@ def row_code(einsum: Einsum, extents: tuple[int, ...], mode: Mode) -> tuple[Code
 
 
 def machine_code(space: Einsum | Region, mode: Mode) -> tuple[Code, ...]:
-    """What would be compiled for an einsum or a region; nothing where NumPy computes it."""
+    """Return the code to compile for an einsum or a region; empty if NumPy computes it."""
     if isinstance(space, Region):
         from einturnip.kernels.fused.region_kernel import region_code
-        from einturnip.kernels.fused.row_kernel import rows_bands
+        from einturnip.kernels.fused.row_kernel import row_region_code
 
-        return rows_bands(space, _compile_step) if space.of_rows else region_code(space, mode, _compile_step)
+        return row_region_code(space, _compile_step) if space.of_rows else region_code(space, mode, _compile_step)
     made = kernel_spec(space, mode)
     return () if made is None else (made,)
 
 
 def prepare_kernels(wanted: Iterable[tuple[Einsum | Region, Mode]]) -> int:
-    """Have these kernels as machine code from now on, compiled where need be; gives how many there are."""
+    """Compile and load these kernels as machine code; return how many functions there are."""
     return prepare_code([code for space, mode in wanted for code in machine_code(space, mode)])
 
 
 def prepare_code(codes: Sequence[Code]) -> int:
-    """Have this machine code, compiled where need be; gives how much of it there is."""
+    """Compile and load this machine code; return how many of the functions there are."""
     if code_cache.prepare(codes):
         forget()
     return sum(code_cache.find(code) is not None for code in dict.fromkeys(codes))
 
 
 def load_code(codes: Sequence[Code]) -> None:
-    """Have as much of this machine code as was compiled before."""
+    """Load as much of this machine code as has been compiled before."""
     if code_cache.load_compiled(codes):
         forget()
 
 
 def forget() -> None:
-    """Keep no kernel: what is asked for next is made anew.
+    """Empty the caches of kernels.
 
-    A thread that is making a kernel meanwhile, perhaps without machine code that has just been loaded, keeps it in a
-    table that is no longer in use. ``_kept`` is replaced first: whoever reads the new ``_near`` then reads the new
-    ``_kept`` too.
+    A thread that is compiling a kernel meanwhile, perhaps without machine code that has just been loaded, stores it in
+    a table that is no longer in use. ``_cached_kernel`` is replaced first, so whoever reads the new ``_by_identity``
+    also reads the new ``_cached_kernel``.
     """
-    global _kept, _near
-    _kept = lru_cache(maxsize=_KEPT)(compile_tile)
-    _near = {}
+    global _cached_kernel, _by_identity
+    _cached_kernel = lru_cache(maxsize=_CACHED_KERNELS)(compile_tile)
+    _by_identity = {}
 
 
-_KEPT = 256  # at 2 to 20 KiB each
-_kept = lru_cache(maxsize=_KEPT)(compile_tile)
-_product = lru_cache(maxsize=_KEPT)(compile_contraction)
-# Hashing an einsum takes longer than a small kernel's call: those met last are known by identity as well.
-_near: dict[tuple[int, tuple[int, ...], Mode, bool], tuple[Einsum | Region, HostKernel]] = {}
+_CACHED_KERNELS = 256  # at 2 to 20 KiB each
+_cached_kernel = lru_cache(maxsize=_CACHED_KERNELS)(compile_tile)
+_product = lru_cache(maxsize=_CACHED_KERNELS)(compile_contraction)
+# Hashing an einsum takes longer than a small kernel's call, so recent ones are looked up by identity first.
+_by_identity: dict[tuple[int, tuple[int, ...], Mode, bool], tuple[Einsum | Region, HostKernel]] = {}

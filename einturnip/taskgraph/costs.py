@@ -47,7 +47,7 @@ class KernelCosts:
         kernel = compile_kernel(e, extents, mode)
         if not isinstance(kernel, RegionKernel) or not kernel.mask.conditions:
             return self._priced((id(e), mode, extents), e, mode, box)
-        held = kernel.mask.held(box)
+        held = kernel.mask.evaluate(box)
         if None in held:  # the mask's edge runs through the tile: its blocks are told apart one by one
             return self._priced((id(e), mode, box), e, mode, box)
         return self._priced((id(e), mode, extents, held), e, mode, box)

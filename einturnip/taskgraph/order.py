@@ -82,6 +82,6 @@ def idle_tiles(mask: LabelMask, part: Partitioning, keys: Sequence[Key], steps: 
         return frozenset()
     found: set[Key] = set()
     for k in keys:
-        nothing = [k + inner for inner in steps if mask.idle(part.box(k + inner))]
+        nothing = [k + inner for inner in steps if mask.is_idle(part.box(k + inner))]
         found.update(nothing if len(nothing) < len(steps) else nothing[1:])
     return frozenset(found)

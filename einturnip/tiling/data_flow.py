@@ -102,7 +102,7 @@ def _calls(d: Decomposition, i: int) -> NodeCalls:
     keys = []
     for k in tiles:
         mine = [k + rest for rest in inner]
-        some = [key for key in mine if not mask.idle(part.box(key))] if mask.conditions and len(mine) > 1 else mine
+        some = [key for key in mine if not mask.is_idle(part.box(key))] if mask.conditions and len(mine) > 1 else mine
         keys += some or mine[:1]  # an output tile to which nothing is added is made all the same
     flops, reads = [], []
     for key in keys:

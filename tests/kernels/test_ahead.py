@@ -79,9 +79,9 @@ def test_kernels_that_are_there_already_keep_those_made_of_them(monkeypatch: pyt
     monkeypatch.setattr(compilation, "COMPILING", 0.0)
     monkeypatch.setattr(compilation, "WORTH_LOADING", 0.0)
     program(X=x, arena="16MiB")
-    made = select._kept.cache_info().misses
+    made = select._cached_kernel.cache_info().misses
     program(X=x, arena="16MiB")
-    assert select._kept.cache_info().misses == made
+    assert select._cached_kernel.cache_info().misses == made
 
 
 def test_a_region_runs_by_all_of_its_code_once_that_is_there(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -61,7 +61,7 @@ def test_ragged_blocks(mask: str, tempered: bool, monkeypatch: pytest.MonkeyPatc
     close(made, out)
     programs = [p for p in kernel.programs.values() if p is not None]
     bands = [a for p in programs for a in p.actions if isinstance(a, RowFunctionCall)]
-    assert bands and all(a.function is not None and None not in a.known.values() for a in bands)
+    assert bands and all(a.function is not None and None not in a.templates.values() for a in bands)
 
 
 def test_a_maximum_that_moves_and_rows_without_terms(monkeypatch: pytest.MonkeyPatch) -> None:

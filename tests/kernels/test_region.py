@@ -107,10 +107,10 @@ def test_rising_scores_and_infinite_values() -> None:
 
 def test_what_a_mask_decides() -> None:
     mask = LabelMask(attention(np.random.default_rng(0), 1, 1, 64, 64, 2, 2, "causal").region)
-    assert mask.idle(((0, 1), (0, 1), (0, 16), (0, 2), (16, 32), (0, 2)))
-    assert not mask.idle(((0, 1), (0, 1), (0, 17), (0, 2), (16, 32), (0, 2)))
-    assert mask.held(((0, 1), (0, 1), (31, 48), (0, 2), (16, 32), (0, 2))) == (True,)
-    assert mask.held(((0, 1), (0, 1), (30, 48), (0, 2), (16, 32), (0, 2))) == (None,)
+    assert mask.is_idle(((0, 1), (0, 1), (0, 16), (0, 2), (16, 32), (0, 2)))
+    assert not mask.is_idle(((0, 1), (0, 1), (0, 17), (0, 2), (16, 32), (0, 2)))
+    assert mask.evaluate(((0, 1), (0, 1), (31, 48), (0, 2), (16, 32), (0, 2))) == (True,)
+    assert mask.evaluate(((0, 1), (0, 1), (30, 48), (0, 2), (16, 32), (0, 2))) == (None,)
 
 
 def test_blocks_that_a_mask_empties_are_not_computed() -> None:

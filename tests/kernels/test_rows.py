@@ -125,7 +125,7 @@ def test_tensors_that_lie_otherwise_are_left_to_numpy(compiled: None) -> None:
     kernel = native(region)
     turned = np.asfortranarray(x)
     out, _ = ran(region, (turned,), kernel)
-    assert None in kernel.run.known.values()
+    assert None in kernel.run.templates.values()
     close(region, out, (x,))
     wide = np.full((19, 50), np.nan, np.float32)
     ran(region, (x,), kernel, wide[:, 5:45])

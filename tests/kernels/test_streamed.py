@@ -75,8 +75,8 @@ def test_maps(equation: str) -> None:
 def test_rows(name: str) -> None:
     region, operands = region_of(PROGRAMS[name], 21, 83)
     kernel = native(region)
-    assert "!nontemporal" in code_cache._source(kernel.run.band)[1]
-    expected, _ = ran(region, operands, kernel.slow)
+    assert "!nontemporal" in code_cache._source(kernel.run.row_spec)[1]
+    expected, _ = ran(region, operands, kernel.fallback)
     for offset, spare in ((0, 13), (0, 0), (5, 3)):
         out, _ = ran(region, operands, kernel, lying((21, 83), offset, spare))
         np.testing.assert_allclose(out, expected, rtol=2e-6, atol=2e-6)

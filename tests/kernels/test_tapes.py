@@ -24,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("own_cache")
 def kernel_of(made: Made, extents: tuple[int, ...] = (), mode: select.Mode = "whole") -> RegionKernel:
     assert select.prepare_kernels([(made.region, mode)]) > 0
     kernel = select.compile_tile(made.region, extents or made.region.bounds, mode)
-    assert isinstance(kernel, RegionKernel) and kernel.tapes is not None
+    assert isinstance(kernel, RegionKernel) and kernel.command_lists is not None
     return kernel
 
 
@@ -50,8 +50,10 @@ def test_tapes_give_the_bits_of_the_steps(mask: str, monkeypatch: pytest.MonkeyP
     kernel = kernel_of(made)
     kernel.scratch_nbytes = kernel.workspace_nbytes = 1 << 22  # so that steps halve no block
     out, bits = run(kernel, made.operands)
-    assert kernel.tapes is not None and {"open", "first", "finish"} <= {part for part, *_ in kernel.tapes.made}
-    assert mask or None not in kernel.tapes.made.values()
+    assert kernel.command_lists is not None and {"open", "first", "finish"} <= {
+        part for part, *_ in kernel.command_lists.recorded
+    }
+    assert mask or None not in kernel.command_lists.recorded.values()
     expected, in_steps_bits = in_steps(kernel, made.operands)
     np.testing.assert_array_equal(out, expected)
     assert bits == in_steps_bits == 0
@@ -66,11 +68,11 @@ def test_one_tape_for_all_places(monkeypatch: pytest.MonkeyPatch) -> None:
             parts = tuple(x[b : b + 1, h : h + 1] for x in made.operands)
             out, _ = run(kernel, parts, (b, h, 0, 0, 0, 0))
             np.testing.assert_allclose(out, made.expected[b : b + 1, h : h + 1], rtol=2e-5, atol=2e-5)
-    assert kernel.tapes is not None
-    assert sorted(part for part, *_ in kernel.tapes.made) == ["finish", "first", "open"]
+    assert kernel.command_lists is not None
+    assert sorted(part for part, *_ in kernel.command_lists.recorded) == ["finish", "first", "open"]
     wide = tuple(np.concatenate([x[:1, :1], x[:1, :1]], axis=3)[..., : x.shape[3]] for x in made.operands)
     np.testing.assert_allclose(run(kernel, wide)[0], made.expected[:1, :1], rtol=2e-5, atol=2e-5)
-    assert len(kernel.tapes.made) == 6
+    assert len(kernel.command_lists.recorded) == 6
 
 
 def test_a_mask_is_met_where_the_tile_lies() -> None:
@@ -80,7 +82,7 @@ def test_a_mask_is_met_where_the_tile_lies() -> None:
     for s in (0, 16, 32, 48):
         out, _ = run(kernel, (q[:, :, s : s + 16], k, v), (0, 0, s, 0, 0, 0))
         np.testing.assert_allclose(out, made.expected[:, :, s : s + 16], rtol=2e-5, atol=2e-5)
-        ((*_, (_, last), _), _) = kernel.walk.streamed(((0, 1), (0, 1), (s, s + 16), (0, 8), (0, 64), (0, 8)))[-1]
+        ((*_, (_, last), _), _) = kernel.iterator.streamed(((0, 1), (0, 1), (s, s + 16), (0, 8), (0, 64), (0, 8)))[-1]
         assert last == s + 16, "it stops where its rows see no more"
 
 
@@ -91,8 +93,8 @@ def test_rows_under_a_mask_share_their_tapes(monkeypatch: pytest.MonkeyPatch) ->
     kernel = kernel_of(made)
     out, _ = run(kernel, made.operands)
     np.testing.assert_allclose(out, made.expected, rtol=2e-5, atol=2e-5)
-    assert kernel.tapes is not None and None not in kernel.tapes.made.values()
-    assert len(kernel.tapes.made) <= 20 < 2048 // kernel.blocks[2]
+    assert kernel.command_lists is not None and None not in kernel.command_lists.recorded.values()
+    assert len(kernel.command_lists.recorded) <= 20 < 2048 // kernel.blocks[2]
 
 
 def test_a_tape_goes_on_after_an_invalid_operation(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,8 +104,8 @@ def test_a_tape_goes_on_after_an_invalid_operation(monkeypatch: pytest.MonkeyPat
     made.operands[0][0, 1, 3] = np.inf
     made.operands[1][0, 1, 5] = np.abs(made.operands[1][0, 1, 5])
     kernel = kernel_of(made)
-    played = replay._played
-    with mock.patch.object(replay, "_played", wraps=played) as asked:
+    played = replay._run_calls
+    with mock.patch.object(replay, "_run_calls", wraps=played) as asked:
         out, bits = run(kernel, made.operands)
     assert asked.call_count == 1 and bits & INVALID
     expected, bits = in_steps(kernel, made.operands)
@@ -112,8 +114,8 @@ def test_a_tape_goes_on_after_an_invalid_operation(monkeypatch: pytest.MonkeyPat
 
 
 def test_more_than_one_call_plays(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replay, "_MOST_WORDS", 1)
-    monkeypatch.setattr(replay, "_MOST_TAPES", 1)
+    monkeypatch.setattr(replay, "_MAX_WORDS", 1)
+    monkeypatch.setattr(replay, "_MAX_LISTS", 1)
     monkeypatch.setattr(space, "VALUE_NBYTES", 1 << 14)
     made = attention(np.random.default_rng(0), 1, 2, 96, 128, 16, 16, "causal")
     np.testing.assert_allclose(run(kernel_of(made), made.operands)[0], made.expected, rtol=2e-5, atol=2e-5)
@@ -125,7 +127,7 @@ def test_right_sides_that_stay_packed_are_those_of_the_block(
     mask: str, nbytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rows of blocks by one packing, blocks along the mask of other extents; then other values in their place."""
-    monkeypatch.setattr(region_kernel, "NEAR_NBYTES", nbytes)
+    monkeypatch.setattr(region_kernel, "PACKED_VALUE_NBYTES", nbytes)
     rng = np.random.default_rng(0)
     made = attention(rng, 2, 2, 100, 130, 24, 40, mask)
     kernel = kernel_of(made)
@@ -142,10 +144,10 @@ def test_a_tile_met_before_is_played_as_it_was(monkeypatch: pytest.MonkeyPatch) 
     for mask, times in (("", 1), ("causal", 2)):
         made = attention(np.random.default_rng(0), 1, 1, 64, 64, 32, 32, mask)
         kernel = kernel_of(made, (1, 1, 32, 32, 64, 32))
-        assert kernel.tapes is not None
+        assert kernel.command_lists is not None
         for _ in range(2):
             for s in (0, 32):
                 q, k, v = made.operands
                 out, _ = run(kernel, (q[:, :, s : s + 32], k, v), (0, 0, s, 0, 0, 0))
                 np.testing.assert_allclose(out, made.expected[:, :, s : s + 32], rtol=2e-5, atol=2e-5)
-        assert len(kernel.tapes.known) == times
+        assert len(kernel.command_lists.replays) == times

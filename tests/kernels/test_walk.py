@@ -82,7 +82,7 @@ def test_what_many_blocks_have_in_common_is_asked_once() -> None:
     made = attention(np.random.default_rng(0), 1, 1, 4096, 4096, 2, 2, "causal")
     mask = LabelMask(made.region)
     walk = BlockIterator(made.region, (1, 1, 1, 2, 1, 2), mask)
-    with mock.patch.object(mask, "held", wraps=mask.held) as asked:
+    with mock.patch.object(mask, "evaluate", wraps=mask.evaluate) as asked:
         row = walk.streamed(((0, 1), (0, 1), (3000, 3001), (0, 2), (0, 4096), (0, 2)))
     assert len(row) == 3001 and asked.call_count < 100
 
@@ -100,7 +100,11 @@ def test_strips_give_what_the_formula_says(mask: str, shape: tuple[int, int], mo
     origins, place = (0,) * 6, tuple(region.bounds)
     whole = compile_tile(region, place, "whole")
     assert isinstance(whole, RegionKernel)
-    found = [block for rows in whole.walk.rows(tuple((0, n) for n in place)) for block, _ in whole.walk.streamed(rows)]
+    found = [
+        block
+        for rows in whole.iterator.rows(tuple((0, n) for n in place))
+        for block, _ in whole.iterator.streamed(rows)
+    ]
     assert any(block[_S][1] - block[_S][0] < whole.blocks[_S] // 2 for block in found)
     out = np.full(region.shape, np.nan, np.float32)
     whole((out,), made.operands, origins, True, np.full(whole.workspace_nbytes, 0xFF, np.uint8))

@@ -1,4 +1,4 @@
-"""The blocks in which a region's tile is walked, without what a mask leaves out."""
+"""Iterates over the blocks of a region's tile, leaving out the parts to which a mask adds nothing."""
 
 from __future__ import annotations
 
@@ -14,53 +14,55 @@ from einturnip.kernels.mask import ConditionValues, LabelMask
 
 Box = tuple[tuple[int, int], ...]
 
-_GRAIN, _GRAINS = 16, 8  # what a mask leaves out is cut off in whole grains, of which a block has so many at most
-_STRIP, _STRIPS = 128, 4  # rows of a strip at least, for which right sides are packed anew; strips of a block
-_LESS = 0.9  # of a block's points: strips that have more are not worth their calls
-_KEPT = 256  # places of blocks along masks that are remembered
+_GRAIN, _GRAINS = 16, 8  # masked ends are cut off in multiples of a grain: points of a grain, maximum grains of a block
+_STRIP, _STRIPS = 128, 4  # minimum rows of a strip, since each packs right sides again; maximum strips of a block
+_MAX_STRIP_SHARE = 0.9  # a block is cut into strips if these have at most this share of its points
+_KEPT = 256  # positions along the mask whose blocks are cached
 
 
 class BlockIterator:
-    """The walk over tiles in blocks of given extents.
+    """Iterates over tiles in blocks of given extents.
 
-    A block that the mask cuts is walked in strips of rows, each without the ends that add nothing: under a causal mask
-    not much more than half of it.
+    A block that the mask crosses is cut into strips of rows, each without the ends that add nothing. A causal mask
+    leaves little more than half of the points.
     """
 
     def __init__(self, region: Region, blocks: Sequence[int], mask: LabelMask) -> None:
         self.region, self.blocks, self.mask = region, tuple(blocks), mask
-        hung = {p for c in mask.conditions for p in labels_of(c)}
-        self._masked = sorted(hung | {*region.aggregated})
-        # A state that lacks a label would have each of that label's strips folded into it.
-        self._cut = sorted((hung & tiled_labels(region) & state_labels(region)) - region.whole)
+        mask_labels = {p for c in mask.conditions for p in labels_of(c)}
+        self._masked_labels = sorted(mask_labels | {*region.aggregated})
+        # Strips along a label that a state lacks would all fold into the same state, so these labels are not cut.
+        self._cut_labels = sorted((mask_labels & tiled_labels(region) & state_labels(region)) - region.whole)
         self._kept: dict[Box, tuple[tuple[Box, ConditionValues], ...]] = {}
 
     def rows(self, tile: Box) -> Iterator[Box]:
-        """The blocks of the output, each over all that the tile has of the streamed labels."""
+        """Yield the blocks of the output, each over the tile's full range of the streamed labels."""
         labels = range(self.region.n_out)
         for ends in itertools.product(*[self._ends(tile, p) for p in labels]):
             yield (*ends, *tile[len(labels) :])
 
     def streamed(self, box: Box) -> tuple[tuple[Box, ConditionValues], ...]:
-        """The blocks of a block of the output, along the streamed labels; with each what it decides of the conditions.
+        """Return the blocks along the streamed labels of an output block, with their condition values.
 
-        Of some there are strips; those of one block follow each other.
+        Strips of one block are adjacent.
         """
         if any(lo == hi for lo, hi in box):
             return ()
         ends = [self._ends(box, p) for p in self.region.aggregated]
         if not self.mask.conditions:
-            return tuple(self._of(box, ends, ()))
-        key = tuple([box[p] for p in self._masked])
+            return tuple(self._product(box, ends, ()))
+        key = tuple([box[p] for p in self._masked_labels])
         if key not in self._kept:
-            spans = tuple([(tuple([b[p] for p in self._masked]), held) for b, held in self._decided(box, ends)])
+            spans = tuple(
+                [(tuple([b[p] for p in self._masked_labels]), decided) for b, decided in self._bisect(box, ends)]
+            )
             self._kept = {key: spans} if len(self._kept) >= _KEPT else {**self._kept, key: spans}
         found = []
-        for span, held in self._kept[key]:
+        for span, decided in self._kept[key]:
             block = [*box]
-            for p, end in zip(self._masked, span, strict=True):
+            for p, end in zip(self._masked_labels, span, strict=True):
                 block[p] = end
-            found.append((tuple(block), held))
+            found.append((tuple(block), decided))
         return tuple(found)
 
     def _ends(self, box: Box, label: int) -> list[tuple[int, int]]:
@@ -69,69 +71,69 @@ class BlockIterator:
         return [(n, min(n + step, hi)) for n in range(lo, hi, step)]
 
     def _grains(self, label: int, count: int) -> int:
-        """The ``count``-th part of a block along a label, in whole grains."""
+        """Return a block's extent along a label divided by ``count``, in whole grains."""
         return max(_GRAIN, -(-self.blocks[label] // (count * _GRAIN)) * _GRAIN)
 
-    def _of(
-        self, box: Box, ends: Sequence[Sequence[tuple[int, int]]], held: ConditionValues
+    def _product(
+        self, box: Box, ends: Sequence[Sequence[tuple[int, int]]], decided: ConditionValues
     ) -> Iterator[tuple[Box, ConditionValues]]:
-        """All blocks, of which the same is known."""
+        """Yield all blocks with the same condition values."""
         begin, stop = self.region.aggregated.start, self.region.aggregated.stop
         for found in itertools.product(*ends):
-            yield (*box[:begin], *found, *box[stop:]), held
+            yield (*box[:begin], *found, *box[stop:]), decided
 
-    def _decided(self, box: Box, ends: list[list[tuple[int, int]]]) -> Iterator[tuple[Box, ConditionValues]]:
-        """What is decided of many blocks together is asked once; of others, of one half and the other."""
+    def _bisect(self, box: Box, ends: list[list[tuple[int, int]]]) -> Iterator[tuple[Box, ConditionValues]]:
+        """Yield blocks with their condition values, decided for all blocks at once or else for each half."""
         begin, stop = self.region.aggregated.start, self.region.aggregated.stop
         hull = (*box[:begin], *[(found[0][0], found[-1][1]) for found in ends], *box[stop:])
-        held = self.mask.held(hull)
-        if self.mask.idles(held):
+        decided = self.mask.evaluate(hull)
+        if self.mask.is_idle_where(decided):
             return
-        several = next((i for i, found in enumerate(ends) if len(found) > 1), None)
-        if None not in held:
-            yield from self._of(box, ends, held)
-        elif several is None:
+        divisible = next((i for i, found in enumerate(ends) if len(found) > 1), None)
+        if None not in decided:
+            yield from self._product(box, ends, decided)
+        elif divisible is None:
             yield from self._strips(hull)
         else:
-            half = len(ends[several]) // 2
-            for part in (ends[several][:half], ends[several][half:]):
-                yield from self._decided(box, [*ends[:several], part, *ends[several + 1 :]])
+            half = len(ends[divisible]) // 2
+            for part in (ends[divisible][:half], ends[divisible][half:]):
+                yield from self._bisect(box, [*ends[:divisible], part, *ends[divisible + 1 :]])
 
     def _strips(self, box: Box) -> Iterator[tuple[Box, ConditionValues]]:
-        """A block that the mask cuts, in strips where these have less to do."""
-        whole = self._trimmed(box)
-        if whole is None:
+        """Yield a block that the mask crosses: as strips, if these have clearly fewer points."""
+        trimmed = self._trimmed(box)
+        if trimmed is None:
             return
-        found = [whole]
-        if self._cut:
-            longest = max(self._cut, key=lambda p: whole[p][1] - whole[p][0])
-            lo, hi = whole[longest]
+        found = [trimmed]
+        if self._cut_labels:
+            longest = max(self._cut_labels, key=lambda p: trimmed[p][1] - trimmed[p][0])
+            lo, hi = trimmed[longest]
             step = max(_STRIP, self._grains(longest, _STRIPS))
-            parts = [_placed(whole, longest, n, min(n + step, hi)) for n in range(lo, hi, step)]
+            parts = [_with_range(trimmed, longest, n, min(n + step, hi)) for n in range(lo, hi, step)]
             strips = [strip for part in parts if (strip := self._trimmed(part)) is not None]
-            found = strips if sum(map(_points, strips)) <= _LESS * _points(whole) else found
+            found = strips if sum(map(_points, strips)) <= _MAX_STRIP_SHARE * _points(trimmed) else found
         for block in found:
-            yield block, self.mask.held(block)
+            yield block, self.mask.evaluate(block)
 
     def _trimmed(self, box: Box) -> Box | None:
-        """A block without those ends along streamed labels that add nothing; None where all of it adds nothing."""
-        if self.mask.idle(box):
+        """Return a block without the ends along streamed labels that add nothing; None if nothing is left."""
+        if self.mask.is_idle(box):
             return None
         for p in self.region.aggregated:
             (lo, hi), grain = box[p], self._grains(p, _GRAINS)
 
             def idle(begin: int, end: int, box: Box = box, p: int = p) -> bool:
-                return self.mask.idle(_placed(box, p, begin, end))
+                return self.mask.is_idle(_with_range(box, p, begin, end))
 
             begins = range(lo, hi, grain)
             lo = begins[bisect_left(begins[1:], True, key=lambda begin: not idle(begins[0], begin))]
             ends = [*range(lo + grain, hi, grain), hi]
             hi = ends[bisect_left(ends[:-1], True, key=lambda end: idle(end, ends[-1]))]
-            box = _placed(box, p, lo, hi)
+            box = _with_range(box, p, lo, hi)
         return box
 
 
-def _placed(box: Box, label: int, begin: int, end: int) -> Box:
+def _with_range(box: Box, label: int, begin: int, end: int) -> Box:
     return (*box[:label], (begin, end), *box[label + 1 :])
 
 

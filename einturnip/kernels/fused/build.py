@@ -1,4 +1,9 @@
-"""From a region to the programs of its blocks: what is computed where, and what may be written over."""
+"""Compiles a region into block programs.
+
+In: a region, the extents of a block, and what is known of the mask there. Out: a ``BlockProgram``, the list of actions
+that folds one block into the states, or that turns the states into the result. Consecutive steps without a matrix
+product become one call of a fused row function. A value overwrites an operand that no later step reads.
+"""
 
 from __future__ import annotations
 
@@ -6,24 +11,21 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
-from typing import Any
 
 import numpy as np
 
 from einturnip.core.errors import InternalError
 from einturnip.ir.contraction import contraction
-from einturnip.ir.dtypes import BF16, BOOL, F16, DType
+from einturnip.ir.dtypes import BF16, F16, DType
 from einturnip.ir.einsum import Access, Einsum
 from einturnip.ir.reference import identity
 from einturnip.ir.region import Region, RegionStep
 from einturnip.ir.scalar import (
-    LabelValue,
     OperandRef,
     Scalar,
     ScalarCall,
     ScalarConst,
     labels_of,
-    rewrite,
     slots_of,
     walk,
 )
@@ -57,6 +59,14 @@ from einturnip.kernels.fused.row_function import (
     stored_at,
 )
 from einturnip.kernels.fused.space import WorkspaceLayout, folds_rows, out_shape
+from einturnip.kernels.fused.step_einsum import (
+    broadcast_axes,
+    folded_axis,
+    pruned,
+    region_index,
+    sum_of_mean,
+    where_fails,
+)
 from einturnip.kernels.llvm import code_cache
 from einturnip.kernels.llvm.contraction import recorded_product
 from einturnip.kernels.llvm.row_spec import FusedRowSpec
@@ -72,7 +82,7 @@ def _ones(n: int, dtype: DType) -> Array:
 
 
 def required_steps(region: Region, roots: Sequence[int]) -> frozenset[int]:
-    """Steps whose values the roots hang on, the roots too; of carried ones it is their states that are there."""
+    """Return the roots and the steps they depend on; dependencies of carried steps are not followed."""
     found, work = set(roots), list(roots)
     while work:
         for o in region.steps[work.pop()].operands:
@@ -85,7 +95,10 @@ def required_steps(region: Region, roots: Sequence[int]) -> frozenset[int]:
 
 @dataclass
 class BlockProgramBuilder:
-    """Builds a region's programs for blocks of one size. ``apart``: steps so far whose values have their own places."""
+    """Builds a region's programs for blocks of one size.
+
+    ``row_functions``: the fused row functions called so far. ``stored``: the steps that need bytes of the workspace.
+    """
 
     region: Region
     layout: WorkspaceLayout
@@ -95,137 +108,143 @@ class BlockProgramBuilder:
     aliases: dict[int, StepRead] = field(default_factory=dict)
     scratch: int = 0
     native: bool = False
-    bands: list[FusedRowSpec] = field(default_factory=list)
-    apart: set[int] = field(default_factory=set)
+    row_functions: list[FusedRowSpec] = field(default_factory=list)
+    stored: set[int] = field(default_factory=set)
     _open: OpenRowFunction | None = None
 
     def block(self, variant: MaskVariant) -> BlockProgram:
-        """A block is folded into the states."""
+        """Build the program that folds a block into the states."""
         region, active = self.region, [k for k in self.region.carried if k not in variant.idle]
-        wanted, means = required_steps(region, active), {shift.of for shift in region.shifts}
+        required, means = required_steps(region, active), {shift.of for shift in region.shifts}
         for k, step in enumerate(region.steps):
-            if k in region.carried and (k in active or k in wanted or k in means):
-                joins = self.native and k in active and self._may_join(k, step)
-                self._put(k, step, variant, joins, wanted, partial(self._carry, k, step, variant, wanted))
-            elif k not in region.carried and k in wanted and k not in variant.numbers:
-                joins = self.native and k in region.tiled and k not in variant.veiled and self._may_join(k, step)
-                self._put(k, step, variant, joins, wanted, partial(self._tile, k, step, variant))
-        self._close(wanted, True)
+            if k in region.carried and (k in active or k in required or k in means):
+                fuses = self.native and k in active and self._can_fuse(k, step)
+                self._emit(k, step, variant, fuses, required, partial(self._fold_carried, k, step, variant, required))
+            elif k not in region.carried and k in required and k not in variant.numbers:
+                fuses = self.native and k in region.tiled and k not in variant.masked and self._can_fuse(k, step)
+                self._emit(k, step, variant, fuses, required, partial(self._compute_tiled, k, step, variant))
+        self._close_row_function(required, True)
         return BlockProgram(tuple(self.actions), self.scratch)
 
-    def _carry(self, k: int, step: RegionStep, variant: MaskVariant, wanted: frozenset[int]) -> None:
-        """A fold takes the block in."""
+    def _fold_carried(self, k: int, step: RegionStep, variant: MaskVariant, required: frozenset[int]) -> None:
+        """Emit the actions that fold the block into a carried step's state."""
         region, active = self.region, k not in variant.idle
         tracked, means = {r.of for r in region.rescales}, {shift.of for shift in region.shifts}
         if k in means:
-            self._average(k, step, variant)
+            self._fold_mean(k, step, variant)
         elif k in tracked:
-            self._track(k, step, variant, active)
+            self._fold_extremum(k, step, variant, active)
         elif active:
             self._fold(k, step, variant)
-        if k in wanted and k not in tracked | means:
+        if k in required and k not in tracked | means:
             self.actions.append(TakeState(k))
 
-    def _tile(self, k: int, step: RegionStep, variant: MaskVariant) -> None:
+    def _compute_tiled(self, k: int, step: RegionStep, variant: MaskVariant) -> None:
         self._value(k, step, variant)
-        if k in variant.veiled:
-            self._veil(k, step, *variant.veiled[k])
+        if k in variant.masked:
+            self._fill_masked(k, step, *variant.masked[k])
 
-    # --- bands --------------------------------------------------------------------------------------------------------
+    # --- fused row functions ------------------------------------------------------------------------------------------
 
-    def _may_join(self, k: int, step: RegionStep) -> bool:
-        """Whether a step may be part of a band."""
+    def _can_fuse(self, k: int, step: RegionStep) -> bool:
+        """Return whether a step may be part of a fused row function."""
         moved = {k for shift in self.region.shifts for k in (shift.step, shift.of)}
-        apart = step.einsum.aggregation is not None and k in self.region.tiled
-        return k not in moved and not apart and contraction(step.einsum) is None
+        separate = step.einsum.aggregation is not None and k in self.region.tiled
+        return k not in moved and not separate and contraction(step.einsum) is None
 
-    def _put(
+    def _emit(
         self,
         k: int,
         step: RegionStep,
         variant: MaskVariant,
-        joins: bool,
-        wanted: frozenset[int],
+        fuses: bool,
+        required: frozenset[int],
         act: Callable[[], None],
     ) -> None:
-        """A step's actions where they belong: in the open band, or before it unless they read of it."""
+        """Emit a step's actions, or add the step to the open row function.
+
+        Actions that do not read a value of the open row function are emitted before its call, so that it can still
+        grow.
+        """
         einsum, reads = self.einsum_of(k, step, variant)
-        if self._open is not None and not joins:
-            held = {r.of for r in self.region.rescales if r.step == k}
-            if not {*self._open.steps}.isdisjoint({~r.source for r in reads if r.source < 0} | held):
-                self._close(wanted, True)
+        if self._open is not None and not fuses:
+            rescaled = {r.of for r in self.region.rescales if r.step == k}
+            if not {*self._open.steps}.isdisjoint({~r.source for r in reads if r.source < 0} | rescaled):
+                self._close_row_function(required, True)
         mark = len(self.actions)
         act()
-        if not joins or k in self.aliases:
+        if not fuses or k in self.aliases:
             return
         if self._open is None:
             self._open = OpenRowFunction(self.region)
-        slow = self.actions[mark:]
+        fallback = self.actions[mark:]
         del self.actions[mark:]
-        self._open.add(k, sum_of_mean(einsum), reads, slow)
+        self._open.add(k, sum_of_mean(einsum), reads, fallback)
 
-    def _close(self, wanted: frozenset[int], states: bool) -> None:
-        """The open band becomes an action."""
+    def _close_row_function(self, required: frozenset[int], states: bool) -> None:
+        """Emit the call of the open row function; NumPy's actions where no function can be made of its steps."""
         opened, self._open = self._open, None
         if opened is None:
             return
         region, own = self.region, set(opened.steps)
-        outside = {~o for k, s in enumerate(region.steps) if k in wanted and k not in own for o in s.operands if o < 0}
+        others = [step for k, step in enumerate(region.steps) if k in required and k not in own]
+        outside = {~o for step in others for o in step.operands if o < 0}
         outside |= {~r.source for k, r in self.aliases.items() if k in outside and r.source < 0}
-        made = {k: self.made(k, region.steps[k], states) for k in own}
+        made = {k: self.value_place(k, region.steps[k], states) for k in own}
         outside |= set() if states else {len(region.steps) - 1}
         found = opened.close(frozenset(outside & own), made, states)
         if found is None:
-            self.actions += opened.slow
+            self.actions += opened.fallback
             return
-        band, places, values, taken = found
-        places = tuple(self._placed_over(p, band, n, opened) for n, p in enumerate(places))
-        self.apart |= {p.step for p in places if isinstance(p, ValuePlace) and p.over is None}
-        self.bands.append(band)
-        slow, function = tuple(opened.slow), code_cache.find(band)
-        self.actions.append(RowFunctionCall(band, function, slow, places, values, taken, tuple(self.extents)))
+        row_spec, places, values, state_steps = found
+        places = tuple(self._overwrite(p, row_spec, n, opened) for n, p in enumerate(places))
+        self.stored |= {p.step for p in places if isinstance(p, ValuePlace) and p.over is None}
+        self.row_functions.append(row_spec)
+        fallback, function = tuple(opened.fallback), code_cache.find(row_spec)
+        extents = tuple(self.extents)
+        self.actions.append(RowFunctionCall(row_spec, function, fallback, places, values, state_steps, extents))
 
-    def made(self, k: int, step: RegionStep, states: bool) -> ValuePlace:
-        """Where a band puts a value."""
+    def value_place(self, k: int, step: RegionStep, states: bool) -> ValuePlace:
+        """Return where a row function writes a step's value."""
         tracked = states and k in self.region.carried
         offset = self.layout.moved[k][2] if tracked and self.layout.moved[k] else self.layout.values[k]
         result = not states and k == len(self.region.steps) - 1
         return ValuePlace(k, out_shape(step, self.extents), step.einsum.dtype.numpy, offset, None, result)
 
-    def _placed_over(self, place: Place, band: FusedRowSpec, number: int, opened: OpenRowFunction) -> Place:
-        """A value over one that nobody reads once it is stored, so that less lies in the cache."""
+    def _overwrite(self, place: Place, row_spec: FusedRowSpec, number: int, opened: OpenRowFunction) -> Place:
+        """Let a value overwrite one that is not read after it is stored, to use less of the cache."""
         if not isinstance(place, ValuePlace) or place.result or place.step in self.region.carried:
             return place
         k = opened.steps.index(place.step)
-        over = self._replaced(place.step, self.region.steps[place.step], opened.einsums[k], opened.reads[k])
+        over = self._overwritable(place.step, self.region.steps[place.step], opened.einsums[k], opened.reads[k])
         if over is None or over in opened.steps:
             return place
-        stage = stored_at(band, number)
+        stage = stored_at(row_spec, number)
         reads = [n for n, t in enumerate(opened.tensors) if isinstance(t, StepRead) and t.source == ~over]
-        return replace(place, over=over) if all(last_read(band, n) <= stage for n in reads) else place
+        return replace(place, over=over) if all(last_read(row_spec, n) <= stage for n in reads) else place
 
     # --- steps --------------------------------------------------------------------------------------------------------
 
     def finish(self, variant: MaskVariant) -> BlockProgram:
-        """The states become the result."""
+        """Build the program that computes the result from the states."""
         region, last = self.region, len(self.region.steps) - 1
-        wanted = required_steps(region, [last]) if last not in region.carried else frozenset({last})
+        required = required_steps(region, [last]) if last not in region.carried else frozenset({last})
         for k, step in enumerate(region.steps):
-            if k not in wanted:
+            if k not in required:
                 continue
             aggregation = step.einsum.aggregation
             if k not in region.carried:
-                joins = self.native and self._may_join(k, step)
-                self._put(k, step, variant, joins, wanted, partial(self._value, k, step, variant, k == last))
+                fuses = self.native and self._can_fuse(k, step)
+                self._emit(k, step, variant, fuses, required, partial(self._value, k, step, variant, k == last))
             elif aggregation is not None and aggregation.finish_is_identity and k != last:
                 self.actions.append(TakeState(k))
             else:
                 own = tuple([self.extents[p] for p in step.labels])
                 kernel = self._kernel(step.einsum, own, "finish")
                 shape, dtype = out_shape(step, self.extents), step.einsum.dtype.numpy
-                self.apart.add(k)
+                self.stored.add(k)
                 self.actions.append(FinalizeStep(k, kernel, shape, dtype, self.layout.values[k], k == last))
-        self._close(wanted, False)
+        self._close_row_function(required, False)
         return BlockProgram(tuple(self.actions), self.scratch)
 
     def _kernel(self, einsum: Einsum, extents: tuple[int, ...], mode: Mode) -> HostKernel:
@@ -236,20 +255,20 @@ class BlockProgramBuilder:
         return kernel
 
     def einsum_of(self, k: int, step: RegionStep, variant: MaskVariant) -> tuple[Einsum, tuple[StepRead, ...]]:
-        """The step with the join that is left, and what that reads."""
+        """Return the step's einsum with the join of this mask variant, and the reads of its operands."""
         e, join = step.einsum, variant.joins[k]
         if join is e.join:
             slots: Sequence[int] = range(len(e.accesses))
         else:
             slots = sorted(slots_of(join).union(*(slots_of(key.value) for key in e.keys)))
-            e = _pruned(e, join, tuple(slots))
+            e = pruned(e, join, tuple(slots))
         return e, tuple(self._read(step, s) for s in slots)
 
     def _read(self, step: RegionStep, slot: int) -> StepRead:
         source, e = step.operands[slot], step.einsum
         if source < 0 and ~source in self.aliases:
             return self.aliases[~source]
-        access: Access = tuple(_placed(p, step.labels) for p in e.accesses[slot])
+        access: Access = tuple(region_index(p, step.labels) for p in e.accesses[slot])
         plain = all(isinstance(p, int) for p in access)
         if source < 0 and access != self.region.steps[~source].labels[: self.region.steps[~source].einsum.n_out]:
             raise InternalError(f"a step of a region reads another along {access}")
@@ -259,17 +278,17 @@ class BlockProgramBuilder:
         region = self.region
         join, last = variant.joins[k], len(region.steps) - 1
         same = (
-            isinstance(join, OperandRef) and step.einsum.aggregation is None and not result and k not in variant.veiled
+            isinstance(join, OperandRef) and step.einsum.aggregation is None and not result and k not in variant.masked
         )
         if same and isinstance(join, OperandRef) and step.einsum.accesses[join.slot] == tuple(range(step.einsum.n_out)):
             self.aliases[k] = self._read(step, join.slot)
             return
         einsum, reads = self.einsum_of(k, step, variant)
         extents = tuple([self.extents[p] for p in step.labels])
-        over = None if result else self._replaced(k, step, einsum, reads)
+        over = None if result else self._overwritable(k, step, einsum, reads)
         once = k not in region.tiled and k != last and not result
         again = len([e for e in walk(einsum.join) if isinstance(e, OperandRef)]) > len(reads)
-        self.apart |= {k} if over is None and not result else set()
+        self.stored |= {k} if over is None and not result else set()
         chain = None if once or (again and over is not None) else chain_of(einsum, reads)
         if chain is not None:
             shape, dtype = out_shape(step, self.extents), einsum.dtype.numpy
@@ -290,24 +309,27 @@ class BlockProgramBuilder:
             )
         )
 
-    def _veil(self, k: int, step: RegionStep, condition: Scalar, number: ScalarConst) -> None:
-        """Write the number over a step's value where the condition fails."""
+    def _fill_masked(self, k: int, step: RegionStep, condition: Scalar, number: ScalarConst) -> None:
+        """Overwrite a step's value with the number where the condition fails."""
         own = step.labels[: step.einsum.n_out]
         labels = tuple(p for p in own if p in labels_of(condition))
-        einsum = _fails(condition, labels, tuple(self.region.bounds[p] for p in labels))
+        einsum = where_fails(condition, labels, tuple(self.region.bounds[p] for p in labels))
         shape = tuple([self.extents[p] for p in labels])
         axes = tuple(slice(None) if p in labels else None for p in own)
         value = np.asarray(number.value, step.einsum.dtype.numpy)
         kernel = self._kernel(einsum, shape, "whole")
         self.actions.append(MaskedFill(k, kernel, labels, shape, axes, value, self.layout.masks[k]))
 
-    def _replaced(self, k: int, step: RegionStep, einsum: Einsum, reads: tuple[StepRead, ...]) -> int | None:
-        """The tiled value that nobody reads after step ``k``, of its type and labels, where it may be overwritten."""
+    def _overwritable(self, k: int, step: RegionStep, einsum: Einsum, reads: tuple[StepRead, ...]) -> int | None:
+        """Return a tiled value that step ``k`` may overwrite; None if there is none.
+
+        It has the step's type and labels, and no later step reads it.
+        """
         join = einsum.join
         if einsum.aggregation is not None or einsum.keys or not isinstance(join, ScalarCall) or join.op not in IN_PLACE:
             return None
-        if self._open is not None and k not in self._open.steps and not self._may_join(k, step):
-            return None  # what is in the open band runs later, and may read it
+        if self._open is not None and k not in self._open.steps and not self._can_fuse(k, step):
+            return None  # the open row function runs later and may read the value
         for slot, read in enumerate(reads):
             j = ~read.source
             if read.source >= 0 or j not in self.region.tiled or einsum.dtype != einsum.dtypes[slot]:
@@ -320,8 +342,8 @@ class BlockProgramBuilder:
                 return j
         return None
 
-    def _average(self, k: int, step: RegionStep, variant: MaskVariant) -> None:
-        """A mean that others see on its way, counting its values."""
+    def _fold_mean(self, k: int, step: RegionStep, variant: MaskVariant) -> None:
+        """Emit a mean whose running value other steps read, with its count."""
         region, dtype = self.region, step.einsum.dtype.numpy
         offsets, shape = self.layout.moved[k], out_shape(step, self.extents)
         points = math.prod(self.extents[step.labels[p]] for p in step.einsum.aggregated)
@@ -330,14 +352,14 @@ class BlockProgramBuilder:
         self.actions.append(UpdateMean(k, shape, dtype, offsets, np.asarray(points, np.int64)))
         for shift in region.shifts:
             if shift.of == k:
-                axes = _spread(region.steps[shift.step], step)
+                axes = broadcast_axes(region.steps[shift.step], step)
                 self.actions.append(CorrectSquares(shift.step, shape, dtype, offsets, shift.coefficient, axes))
 
     def _fold(self, k: int, step: RegionStep, variant: MaskVariant) -> None:
         einsum, reads = self.einsum_of(k, step, variant)
         einsum = sum_of_mean(einsum)
         extents = tuple([self.extents[p] for p in step.labels])
-        axis = _folded_axis(einsum, extents) if isinstance(einsum.join, OperandRef) and folds_rows(step) else None
+        axis = folded_axis(einsum, extents) if isinstance(einsum.join, OperandRef) and folds_rows(step) else None
         if axis is not None and reads[0].source < 0 and 0 not in extents and einsum.aggregation is not None:
             m, n = math.prod(extents[: einsum.n_out]), math.prod(extents[einsum.n_out :])
             ufunc = FOLDS[einsum.aggregation.op]
@@ -348,7 +370,7 @@ class BlockProgramBuilder:
             kernel = self._kernel(einsum, extents, "touch")
             self.actions.append(FoldStep(k, kernel, reads, step.labels, len(einsum.state_dtypes)))
 
-    def _track(self, k: int, step: RegionStep, variant: MaskVariant, active: bool) -> None:
+    def _fold_extremum(self, k: int, step: RegionStep, variant: MaskVariant, active: bool) -> None:
         region, aggregation = self.region, step.einsum.aggregation
         assert aggregation is not None
         shape, dtype = out_shape(step, self.extents), aggregation.state[0]
@@ -357,69 +379,7 @@ class BlockProgramBuilder:
             self.actions.append(TrackExtremum(k, shape, wide, offsets[0]))
             self._fold(k, step, variant)
         nothing = np.asarray(identity(aggregation)[0]).astype(wide)
-        sums = tuple((r.step, r.coefficient, _spread(region.steps[r.step], step)) for r in region.rescales if r.of == k)
+        sums = tuple(
+            (r.step, r.coefficient, broadcast_axes(region.steps[r.step], step)) for r in region.rescales if r.of == k
+        )
         self.actions.append(RescaleSums(k, shape, dtype.numpy, wide, offsets, nothing, sums, active))
-
-
-@lru_cache(maxsize=256)
-def sum_of_mean(einsum: Einsum) -> Einsum:
-    """A mean whose values another action counts: its sum alone."""
-    aggregation = einsum.aggregation
-    if aggregation is None or aggregation.op != "mean" or einsum.keys:
-        return einsum
-    return replace(einsum, aggregation=replace(aggregation, state=aggregation.state[:1]))
-
-
-def _folded_axis(einsum: Einsum, extents: Sequence[int]) -> int | None:
-    """Where one operand with all labels is a matrix of what stays and what is folded: the axis that is folded."""
-    if len(einsum.accesses) != 1 or not all(isinstance(p, int) for p in einsum.accesses[0]):
-        return None
-    access = [p for p in einsum.accesses[0] if isinstance(p, int)]
-    kept, folded = ([p for p in access if (p < einsum.n_out) == side and extents[p] > 1] for side in (True, False))
-    if sorted(access) != list(range(len(einsum.labels))) or kept != sorted(kept):
-        return None
-    long = [p for p in access if extents[p] > 1]
-    return 1 if long == kept + folded else 0 if long == folded + kept else None
-
-
-@lru_cache(maxsize=256)
-def _fails(condition: Scalar, labels: tuple[int, ...], bounds: tuple[int, ...]) -> Einsum:
-    """Where a condition on labels fails."""
-
-    def placed(expr: Scalar) -> Scalar:
-        return LabelValue(labels.index(expr.position), expr.dtype) if isinstance(expr, LabelValue) else expr
-
-    join = ScalarCall("not", (rewrite(condition, placed),), BOOL)
-    return Einsum(("",) * len(labels), bounds, len(labels), (), (), join, None)
-
-
-def _spread(wider: RegionStep, step: RegionStep) -> tuple[Any, ...]:
-    """How a step's output is transposed and indexed to go with that of one with more labels."""
-    mine, other = step.labels[: step.einsum.n_out], wider.labels[: wider.einsum.n_out]
-    order = tuple(mine.index(p) for p in other if p in mine)
-    return order, (*(slice(None) if p in mine else None for p in other), ...)
-
-
-def _placed(axis: Any, labels: Sequence[int]) -> Any:
-    """An axis' index over the region's labels."""
-    if isinstance(axis, int):
-        return labels[axis]
-    return replace(axis, terms=tuple(sorted((labels[p], c) for p, c in axis.terms)))
-
-
-@lru_cache(maxsize=1024)
-def _pruned(e: Einsum, join: Scalar, slots: tuple[int, ...]) -> Einsum:
-    """The einsum with another join, without the operands that it does not read."""
-    number = {s: n for n, s in enumerate(slots)}
-
-    def renumbered(expr: Scalar) -> Scalar:
-        return rewrite(expr, lambda x: OperandRef(number[x.slot], x.dtype) if isinstance(x, OperandRef) else x)
-
-    return replace(
-        e,
-        accesses=tuple(e.accesses[s] for s in slots),
-        dtypes=tuple(e.dtypes[s] for s in slots),
-        shapes=tuple(e.shapes[s] for s in slots) if e.shapes else (),
-        join=renumbered(join),
-        keys=tuple(replace(key, value=renumbered(key.value)) for key in e.keys),
-    )

@@ -1,4 +1,4 @@
-"""Maps as NumPy operations one after the other, each over the last one's result."""
+"""Maps as chains of NumPy operations, each of which overwrites the previous result."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from einturnip.ir.einsum import Einsum
 from einturnip.ir.scalar import OperandRef, Scalar, ScalarCall, ScalarConst
 from einturnip.kernels.fused.program import ChainLink, StepRead
 
-# Joins whose last operation may write where its argument lies, as a ufunc of f32 and f64.
+# Operations that may overwrite their argument, and their ufuncs for f32 and f64.
 IN_PLACE: dict[str, np.ufunc] = {
     "add": np.add,
     "sub": np.subtract,
@@ -33,7 +33,10 @@ _LOG2_E = np.array(math.log2(math.e), np.float32)
 
 
 def chain_of(einsum: Einsum, reads: Sequence[StepRead]) -> tuple[StepRead, tuple[ChainLink, ...]] | None:
-    """A map in f32 or f64 as operations one after the other, if it begins with one operand over all its labels."""
+    """Return a map in f32 or f64 as the operand it starts from and its operations; None if it is no chain.
+
+    A chain starts from one operand over all labels of the output; each operation has one computed argument.
+    """
     if einsum.aggregation is not None or einsum.keys or einsum.dtype not in (F32, F64):
         return None
     whole = tuple(range(einsum.n_out))
@@ -53,15 +56,15 @@ def chain_of(einsum: Einsum, reads: Sequence[StepRead]) -> tuple[StepRead, tuple
 
 
 def _computed_exponential(expr: ScalarCall) -> bool:
-    """True for exp in f32 of what was computed, and so was rounded."""
+    """Return True for exp in f32 of a computed, hence rounded, argument."""
     return expr.op == "exp" and expr.dtype == F32 and isinstance(expr.arguments[0], ScalarCall)
 
 
 @cache
 def _exponential() -> list[ChainLink]:
-    """exp as 2^(x log2 e), the last operation first, where NumPy has 2^x in vector instructions: twice as fast.
+    """Return exp as 2^(x log2 e), last operation first, where NumPy has a vectorised exp2: twice as fast.
 
-    The product's rounding counts as much as one in computing x: both add |x| 2^-24 to the relative error.
+    Rounding the product costs as much accuracy as rounding x did: both add |x| 2^-24 to the relative error.
     """
     from numpy.lib import introspect
 
@@ -72,7 +75,7 @@ def _exponential() -> list[ChainLink]:
 
 
 def _argument(einsum: Einsum, reads: Sequence[StepRead], expr: Scalar) -> Any:
-    """A number, or an operand and how it is spread over the output; None for anything else."""
+    """Return a number, or an operand with its broadcast to the output; None for anything else."""
     if isinstance(expr, ScalarConst):
         return np.asarray(expr.value, expr.dtype.numpy)
     if not isinstance(expr, OperandRef) or expr.dtype != einsum.dtype or not reads[expr.slot].plain:

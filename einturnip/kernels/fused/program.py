@@ -1,4 +1,4 @@
-"""What a region does with one block of a tile, as a list of kernel calls over views of operands, states and values."""
+"""The actions of a block program: kernel calls over views of operands, states and values of a region."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from einturnip.kernels.protocol import HostKernel
 
 @dataclass(slots=True)
 class BlockContext:
-    """One call of a region's kernel, and the block that it stands on.
+    """The arrays of one call of a region's kernel, and the current block.
 
-    ``corners``: where each operand's part starts. ``box``: (start, stop) of the block by label; ``cuts``: the same
-    within the tile. ``states``: of the block, by step. ``fresh``: the block is the first of its range.
+    ``corners``: the first point of each operand's part. ``box``: (start, stop) of the block by label; ``cuts``: the
+    same within the tile. ``states``: the block's, by step. ``fresh``: the block is the first of its range.
     """
 
     operands: tuple[Array, ...]
@@ -34,15 +34,15 @@ class BlockContext:
     fresh: bool = True
 
     def place(self, offset: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-        """A value in the workspace."""
+        """Return the array at an offset of the workspace."""
         return np.ndarray(shape, dtype, self.workspace, offset)
 
 
 @dataclass(frozen=True, slots=True)
 class StepRead:
-    """What a step reads: operand ``source`` of the region, or the value of step ``~source``.
+    """An operand of a step: operand ``source`` of the region, or the value of step ``~source``.
 
-    ``access`` is over the region's labels; ``shape``: the operand's, for indices that are no labels.
+    ``access``: over the region's labels. ``shape``: the operand's, needed for indices that are not labels.
     """
 
     source: int
@@ -50,37 +50,37 @@ class StepRead:
     shape: tuple[int, ...]
     plain: bool
 
-    def __call__(self, frame: BlockContext) -> Array:
-        """The part of the block."""
+    def __call__(self, context: BlockContext) -> Array:
+        """Return the block's part of the operand."""
         if self.source < 0:
-            return frame.values[~self.source]
+            return context.values[~self.source]
         if self.plain:
-            cuts = frame.cuts
-            return _cut(frame.operands[self.source], [cuts[p] for p in self.access])  # type: ignore[index]
-        corner = frame.corners[self.source]
+            cuts = context.cuts
+            return _cut(context.operands[self.source], [cuts[p] for p in self.access])  # type: ignore[index]
+        corner = context.corners[self.source]
         found: list[slice] = []
         for p, size, start in zip(self.access, self.shape, corner, strict=True):
-            lo, hi = frame.box[p] if isinstance(p, int) else p.interval(frame.box, size)
+            lo, hi = context.box[p] if isinstance(p, int) else p.interval(context.box, size)
             found.append(slice(lo - start, hi - start))
-        return _cut(frame.operands[self.source], found)
+        return _cut(context.operands[self.source], found)
 
 
 def _cut(array: Any, cuts: Sequence[slice]) -> Array:
-    """A part of an array; a view even of a scalar."""
+    """Return a slice of an array as a view, even if it is a scalar."""
     found: Array = array[(*cuts, ...)]
     return found
 
 
 class Action(Protocol):
-    """One thing that a program does."""
+    """One action of a block program."""
 
-    def __call__(self, frame: BlockContext) -> int:
-        """Do it; gives what the floating-point unit saw."""
+    def __call__(self, context: BlockContext) -> int:
+        """Run it on the current block and return the raised floating-point flags."""
 
 
 @dataclass(frozen=True, slots=True)
 class ComputeStep:
-    """A step's value: over the value of step ``over``, in a place of its own, or the result itself."""
+    """Computes a step's value into the result, over the value of step ``over``, or into the workspace."""
 
     step: int
     kernel: HostKernel
@@ -93,30 +93,30 @@ class ComputeStep:
     once: bool = False
     result: bool = False
 
-    def __call__(self, frame: BlockContext) -> int:
-        if self.once and not frame.fresh:
+    def __call__(self, context: BlockContext) -> int:
+        if self.once and not context.fresh:
             return 0
-        operands, out = self.arrays(frame)
-        box = frame.box
-        bits = self.kernel((out,), operands, tuple([box[p][0] for p in self.labels]), True, frame.scratch)
-        frame.values[self.step] = out
+        operands, out = self.arrays(context)
+        box = context.box
+        bits = self.kernel((out,), operands, tuple([box[p][0] for p in self.labels]), True, context.scratch)
+        context.values[self.step] = out
         return bits
 
-    def arrays(self, frame: BlockContext) -> tuple[tuple[Array, ...], Array]:
-        """What it reads, and where its value goes."""
-        operands = tuple([read(frame) for read in self.reads])
+    def arrays(self, context: BlockContext) -> tuple[tuple[Array, ...], Array]:
+        """Return the operands and the array that receives the value."""
+        operands = tuple([read(context) for read in self.reads])
         if self.result:
-            return operands, frame.out
+            return operands, context.out
         if self.over is not None:
-            return operands, frame.values[self.over]
-        return operands, frame.place(self.offset, self.shape, self.dtype)
+            return operands, context.values[self.over]
+        return operands, context.place(self.offset, self.shape, self.dtype)
 
 
 @dataclass(frozen=True, slots=True)
 class MaskedFill:
-    """Writes a number over a value wherever a condition on labels fails.
+    """Overwrites a value with a number wherever a condition on labels fails.
 
-    ``kernel`` gives where, over ``labels``; ``axes`` index that to go with the value.
+    ``kernel`` computes where, over ``labels``; ``axes`` is the index that broadcasts that to the value.
     """
 
     step: int
@@ -127,17 +127,17 @@ class MaskedFill:
     number: Array
     offset: int
 
-    def __call__(self, frame: BlockContext) -> int:
-        box = frame.box
-        where = frame.place(self.offset, self.shape, np.dtype(np.bool_))
-        self.kernel((where,), (), tuple([box[p][0] for p in self.labels]), True, frame.scratch)
-        np.copyto(frame.values[self.step], self.number, where=where[self.axes])
+    def __call__(self, context: BlockContext) -> int:
+        box = context.box
+        where = context.place(self.offset, self.shape, np.dtype(np.bool_))
+        self.kernel((where,), (), tuple([box[p][0] for p in self.labels]), True, context.scratch)
+        np.copyto(context.values[self.step], self.number, where=where[self.axes])
         return 0
 
 
 @dataclass(frozen=True, slots=True)
 class FoldStep:
-    """Adds the block to a carried step's state, or to the first components of it."""
+    """Adds the block to a carried step's state, or to the state's first components."""
 
     step: int
     kernel: HostKernel
@@ -145,17 +145,17 @@ class FoldStep:
     labels: tuple[int, ...]
     components: int
 
-    def __call__(self, frame: BlockContext) -> int:
-        operands = tuple([read(frame) for read in self.reads])
-        box = frame.box
+    def __call__(self, context: BlockContext) -> int:
+        operands = tuple([read(context) for read in self.reads])
+        box = context.box
         origins = tuple([box[p][0] for p in self.labels])
-        states = frame.states[self.step][: self.components]
-        return self.kernel(states, operands, origins, False, frame.scratch)
+        states = context.states[self.step][: self.components]
+        return self.kernel(states, operands, origins, False, context.scratch)
 
 
 @dataclass(frozen=True, slots=True)
 class FoldMatrix:
-    """Folds a value along an axis of the matrix that it is: by a ufunc, or for sums a product with ``ones``."""
+    """Folds a matrix along an axis: sums by a product with ``ones``, other folds by a ufunc."""
 
     step: int
     read: StepRead
@@ -165,10 +165,10 @@ class FoldMatrix:
     ones: Array | None
     offset: int
 
-    def __call__(self, frame: BlockContext) -> int:
-        state = frame.states[self.step][0]
-        made = frame.place(self.offset, (self.shape[1 - self.axis],), state.dtype)
-        matrix = self.read(frame).reshape(self.shape)
+    def __call__(self, context: BlockContext) -> int:
+        state = context.states[self.step][0]
+        made = context.place(self.offset, (self.shape[1 - self.axis],), state.dtype)
+        matrix = self.read(context).reshape(self.shape)
         bits = 0
         if self.ones is None:
             self.ufunc.reduce(matrix, axis=self.axis, out=made)
@@ -184,7 +184,7 @@ class FoldMatrix:
 
 @dataclass(frozen=True, slots=True)
 class ChainLink:
-    """One operation of a chain: of what the last one made (None, in ``arguments``), numbers, and reads as spread."""
+    """One operation of a chain; an argument is the previous result (None), a number, or a broadcast read."""
 
     ufunc: np.ufunc
     arguments: tuple[Array | tuple[StepRead, tuple[Any, ...]] | None, ...]
@@ -192,9 +192,9 @@ class ChainLink:
 
 @dataclass(frozen=True, slots=True)
 class OperationChain:
-    """A step's value as operations one after the other, each over the last one's result.
+    """Computes a step's value by a chain of operations, each over the previous result.
 
-    As ``ComputeStep``; ``links`` begin with what ``read`` reads.
+    The fields are those of ``ComputeStep``; ``links`` start from ``read``.
     """
 
     step: int
@@ -206,46 +206,46 @@ class OperationChain:
     over: int | None
     result: bool
 
-    def __call__(self, frame: BlockContext) -> int:
-        last = self.read(frame)
+    def __call__(self, context: BlockContext) -> int:
+        last = self.read(context)
         if self.result:
-            out = frame.out
+            out = context.out
         elif self.over is not None:
-            out = frame.values[self.over]
+            out = context.values[self.over]
         else:
-            out = frame.place(self.offset, self.shape, self.dtype)
+            out = context.place(self.offset, self.shape, self.dtype)
         for link in self.links:
             arguments = [
-                last if a is None else a[0](frame).transpose(a[1][0])[a[1][1]] if isinstance(a, tuple) else a
+                last if a is None else a[0](context).transpose(a[1][0])[a[1][1]] if isinstance(a, tuple) else a
                 for a in link.arguments
             ]
             link.ufunc(*arguments, out=out)
             last = out
-        frame.values[self.step] = out
+        context.values[self.step] = out
         return 0
 
 
 @dataclass(frozen=True, slots=True)
 class TrackExtremum:
-    """What a maximum (minimum) was before the block is folded."""
+    """Saves a running maximum (minimum) before the block is folded into it."""
 
     step: int
     shape: tuple[int, ...]
     wide: np.dtype[Any]
     offset: int
 
-    def __call__(self, frame: BlockContext) -> int:
-        np.copyto(frame.place(self.offset, self.shape, self.wide), frame.states[self.step][0], casting="unsafe")
+    def __call__(self, context: BlockContext) -> int:
+        np.copyto(context.place(self.offset, self.shape, self.wide), context.states[self.step][0], casting="unsafe")
         return 0
 
 
 @dataclass(frozen=True, slots=True)
 class RescaleSums:
-    """The maximum has moved: the sums so far are multiplied, and steps see it, with 0 where there is no term yet.
+    """Publishes a running maximum's new value, and rescales the sums that are relative to it.
 
-    ``offsets``: of what it was, where there is no term, what steps see, and the factors.
-
-    ``sums``: step, coefficient and the axes that its state has beside those of the maximum, as an index.
+    Steps read 0 where there is no term yet. ``offsets``: of the saved maximum, the mask of points without a term, the
+    value that steps read, and the factors. ``sums``: step, coefficient, and the index that broadcasts the factor to its
+    state.
     """
 
     step: int
@@ -257,37 +257,37 @@ class RescaleSums:
     sums: tuple[tuple[int, float, tuple[Any, ...]], ...]
     moves: bool
 
-    def __call__(self, frame: BlockContext) -> int:
-        state = frame.states[self.step][0]
-        none = frame.place(self.offsets[1], self.shape, np.dtype(np.bool_))
-        seen = frame.place(self.offsets[2], self.shape, self.dtype)
+    def __call__(self, context: BlockContext) -> int:
+        state = context.states[self.step][0]
+        none = context.place(self.offsets[1], self.shape, np.dtype(np.bool_))
+        seen = context.place(self.offsets[2], self.shape, self.dtype)
         np.equal(state, self.nothing, out=none)
         np.copyto(seen, state)
         np.copyto(seen, 0, where=none)
-        frame.values[self.step] = seen
-        if self.moves:  # from what an infinity was, which stands for no terms, the factor is exp(-inf)
-            old = frame.place(self.offsets[0], self.shape, self.wide)
+        context.values[self.step] = seen
+        if self.moves:  # where the old maximum was an infinity, there was no term, and the factor is exp(-inf) = 0
+            old = context.place(self.offsets[0], self.shape, self.wide)
             np.subtract(old, seen, out=old)
             for step, coefficient, axes in self.sums:
-                factor = frame.place(self.offsets[3], self.shape, self.wide)
+                factor = context.place(self.offsets[3], self.shape, self.wide)
                 np.exp(old if coefficient == -1 else np.multiply(old, -coefficient, out=factor), out=factor)
-                sums = frame.states[step][0]
+                sums = context.states[step][0]
                 np.multiply(sums, factor.transpose(axes[0])[axes[1]], out=sums)
         return 0
 
 
 @dataclass(frozen=True, slots=True)
 class ReloadMean:
-    """What a mean was before the block is folded, and of how many values."""
+    """Saves a running mean and its count before the block is folded into it."""
 
     step: int
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     offsets: tuple[int, ...]
 
-    def __call__(self, frame: BlockContext) -> int:
-        total, count = frame.states[self.step]
-        mean, n = (frame.place(self.offsets[i], self.shape, self.dtype) for i in (0, 4))
+    def __call__(self, context: BlockContext) -> int:
+        total, count = context.states[self.step]
+        mean, n = (context.place(self.offsets[i], self.shape, self.dtype) for i in (0, 4))
         np.copyto(n, count, casting="unsafe")
         np.maximum(n, 1, out=mean)
         np.divide(total, mean, out=mean)
@@ -296,7 +296,10 @@ class ReloadMean:
 
 @dataclass(frozen=True, slots=True)
 class UpdateMean:
-    """A mean as it is with the block; what it was becomes how much a sum of squares about it gains."""
+    """Publishes a running mean's new value, and computes the gain of a sum of squares about it.
+
+    The gain is count (new - old)^2, with the count before the block.
+    """
 
     step: int
     shape: tuple[int, ...]
@@ -304,22 +307,22 @@ class UpdateMean:
     offsets: tuple[int, ...]
     points: Array
 
-    def __call__(self, frame: BlockContext) -> int:
-        total, count = frame.states[self.step]
-        gain, seen, n = (frame.place(self.offsets[i], self.shape, self.dtype) for i in (0, 2, 4))
+    def __call__(self, context: BlockContext) -> int:
+        total, count = context.states[self.step]
+        gain, seen, n = (context.place(self.offsets[i], self.shape, self.dtype) for i in (0, 2, 4))
         np.add(count, self.points, out=count)
         np.copyto(seen, count, casting="unsafe")
         np.divide(total, seen, out=seen)
         np.subtract(seen, gain, out=gain)
         np.multiply(gain, gain, out=gain)
         np.multiply(gain, n, out=gain)
-        frame.values[self.step] = seen
+        context.values[self.step] = seen
         return 0
 
 
 @dataclass(frozen=True, slots=True)
 class CorrectSquares:
-    """What a sum of squares gains as its mean has moved; ``axes`` are as those of ``RescaleSums.sums``."""
+    """Adds the gain to a sum of squares whose mean has changed; ``axes``: as in ``RescaleSums.sums``."""
 
     step: int
     shape: tuple[int, ...]
@@ -328,28 +331,28 @@ class CorrectSquares:
     coefficient: float
     axes: tuple[Any, ...]
 
-    def __call__(self, frame: BlockContext) -> int:
-        gain, own = (frame.place(self.offsets[i], self.shape, self.dtype) for i in (0, 3))
+    def __call__(self, context: BlockContext) -> int:
+        gain, own = (context.place(self.offsets[i], self.shape, self.dtype) for i in (0, 3))
         np.multiply(gain, self.coefficient, out=own)
-        sums = frame.states[self.step][0]
+        sums = context.states[self.step][0]
         np.add(sums, own.transpose(self.axes[0])[self.axes[1]], out=sums)
         return 0
 
 
 @dataclass(frozen=True, slots=True)
 class TakeState:
-    """A state that is its value already."""
+    """Uses a state as its step's value, where finalizing is the identity."""
 
     step: int
 
-    def __call__(self, frame: BlockContext) -> int:
-        frame.values[self.step] = frame.states[self.step][0]
+    def __call__(self, context: BlockContext) -> int:
+        context.values[self.step] = context.states[self.step][0]
         return 0
 
 
 @dataclass(frozen=True, slots=True)
 class FinalizeStep:
-    """A carried step's value from its state."""
+    """Computes a carried step's value from its state."""
 
     step: int
     kernel: HostKernel
@@ -358,22 +361,22 @@ class FinalizeStep:
     offset: int
     result: bool
 
-    def __call__(self, frame: BlockContext) -> int:
-        out = frame.out if self.result else frame.place(self.offset, self.shape, self.dtype)
-        frame.values[self.step] = out
-        states = frame.states[self.step]
-        return self.kernel((out,), states, (0,) * len(self.shape), True, frame.scratch)
+    def __call__(self, context: BlockContext) -> int:
+        out = context.out if self.result else context.place(self.offset, self.shape, self.dtype)
+        context.values[self.step] = out
+        states = context.states[self.step]
+        return self.kernel((out,), states, (0,) * len(self.shape), True, context.scratch)
 
 
 @dataclass(frozen=True, slots=True)
 class BlockProgram:
-    """Actions in order, and the bytes of scratch that the largest needs."""
+    """Actions in order, and the bytes of scratch that the largest of them needs."""
 
     actions: tuple[Action, ...]
     scratch_nbytes: int
 
-    def __call__(self, frame: BlockContext) -> int:
+    def __call__(self, context: BlockContext) -> int:
         bits = 0
         for action in self.actions:
-            bits |= action(frame)
+            bits |= action(context)
         return bits

@@ -1,7 +1,7 @@
-"""What a part of a region's block does, written down as a tape: its calls of machine code, and their arguments.
+"""Records the kernel calls of one part of a region's block as a command list.
 
-What is written down is relative: to the workspace, to where the block's parts of operands and results lie, and to the
-block's first points. So one tape serves every block of a shape whose tensors lie alike and whose mask decides alike.
+Addresses are recorded relative to the workspace and to the block's parts of operands and results, points relative to
+the block's first. So one list serves every block of the same shape, strides and condition values.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from einturnip.kernels.llvm import code_cache, command_list
 from einturnip.kernels.llvm.contraction import ADDRESSES, MOST_ROOM_NBYTES, ROOM, PackedContraction, region_product
 
 Ints = NDArray[np.int64]
-_SPAN = 44  # bits of an address that tell where within a thing; those above tell which
+_SPAN = 44  # placeholder addresses: the low bits are the offset within a memory, the bits above its number
 
 
 class NotRecordable(Exception):
-    """Something that is done there is no call of machine code."""
+    """Raised for an action that is not a call of machine code."""
 
 
 class PlaceholderMemory:
-    """Memory that is nowhere: arrays over it are cut and laid out as any, never read."""
+    """A range of addresses without memory: arrays over it can be sliced and reshaped but not read."""
 
     def __init__(self, number: int, shape: Sequence[int], strides: Sequence[int], dtype: np.dtype[Any]) -> None:
         self.__array_interface__ = {
@@ -41,17 +41,17 @@ class PlaceholderMemory:
         }
 
 
-def elsewhere(number: int, like: Array, shape: Sequence[int]) -> Array:
-    """An array that lies as another does, in memory ``number``."""
+def placeholder_array(number: int, like: Array, shape: Sequence[int]) -> Array:
+    """Return an array with the type and strides of another, over placeholder memory ``number``."""
     made: Array = np.asarray(PlaceholderMemory(number, shape, like.strides, like.dtype))
     return made
 
 
 @dataclass(frozen=True, slots=True)
 class CommandList:
-    """``table``: of each call its kind and where its arguments begin in ``words``, in bytes.
+    """Recorded calls. ``table``: each call's kind and the byte offset of its arguments in ``words``.
 
-    ``places``: the words that are relative, ``bases``: to what.
+    ``places``: the relative words; ``bases``: by relative word, the number of the memory or label it is relative to.
     """
 
     table: Ints
@@ -62,10 +62,10 @@ class CommandList:
 
 @dataclass(slots=True)
 class Recorder:
-    """Writes a tape over so many ``memories``, of which the last is the room for what products pack.
+    """Records a command list over ``memories`` memories, the last of which is scratch for packing.
 
-    ``starts``: first points of labels, to which points are relative. ``operands``: memories whose tensors stay as they
-    are while tapes are played. ``slots``: of steps that are products, where in the room theirs is.
+    ``starts``: first points of labels, to which points are relative. ``operands``: memories whose contents stay the
+    same during a replay. ``slots``: by step that is a product, the number of its part of the scratch.
     """
 
     memories: int
@@ -76,32 +76,32 @@ class Recorder:
     words: list[int] = field(default_factory=list)
     relative: list[tuple[int, int]] = field(default_factory=list)
 
-    def done(self) -> CommandList:
-        """What was written."""
+    def build(self) -> CommandList:
+        """Return the recorded list."""
         places, bases = zip(*self.relative, strict=True) if self.relative else ((), ())
         columns = (np.array(x, np.int64) for x in (self.words, places, bases))
         return CommandList(np.array(self.table, np.int64).reshape(-1, 2), *columns)
 
     def begin(self, kind: int) -> None:
-        """One call more, whose arguments follow."""
+        """Start a call; its arguments follow."""
         self.table.append((kind, 8 * len(self.words)))
 
     def put(self, word: int) -> None:
-        """A number as it is."""
+        """Record a constant word."""
         self.words.append(word)
 
     def address(self, where: int) -> None:
-        """An address in memory that is nowhere."""
+        """Record an address in placeholder memory."""
         self.relative.append((len(self.words), (where >> _SPAN) - 1))
         self.words.append((where & (1 << _SPAN) - 1) - (1 << _SPAN - 1))
 
     def point(self, label: int, index: int) -> None:
-        """An index of a label."""
+        """Record an index of a label."""
         self.relative.append((len(self.words), self.memories + label))
         self.words.append(index - self.starts[label])
 
     def fill(self, out: Array, value: Array) -> None:
-        """A number in every place of an array."""
+        """Record filling an array with a number."""
         if not out.flags.c_contiguous or out.itemsize not in (4, 8):
             raise NotRecordable
         self.begin(command_list.FILL4 if out.itemsize == 4 else command_list.FILL8)
@@ -109,32 +109,32 @@ class Recorder:
         self.put(out.size)
         self.put(int.from_bytes(value.astype(out.dtype).tobytes().ljust(8, b"\0"), "little", signed=True))
 
-    def program(self, program: BlockProgram, frame: BlockContext) -> None:
-        """Every action of a program, over arrays that are nowhere."""
+    def program(self, program: BlockProgram, context: BlockContext) -> None:
+        """Record every action of a program, run over placeholder arrays."""
         for action in program.actions:
-            self._action(action, frame)
+            self._action(action, context)
 
-    def _action(self, action: Action, frame: BlockContext) -> None:
+    def _action(self, action: Action, context: BlockContext) -> None:
         match action:
             case TakeState():
-                action(frame)
+                action(context)
             case RowFunctionCall():
-                self._band(action, frame)
-            case ComputeStep(once=True) if not frame.fresh:
+                self._row_function(action, context)
+            case ComputeStep(once=True) if not context.fresh:
                 pass
             case ComputeStep():
-                operands, out = action.arrays(frame)
+                operands, out = action.arrays(context)
                 self._product(action.step, action.kernel, (out,), operands, True)
-                frame.values[action.step] = out
+                context.values[action.step] = out
             case FoldStep():
-                operands = tuple([read(frame) for read in action.reads])
-                states = frame.states[action.step][: action.components]
+                operands = tuple([read(context) for read in action.reads])
+                states = context.states[action.step][: action.components]
                 self._product(action.step, action.kernel, states, operands, False)
             case _:
                 raise NotRecordable
 
-    def _band(self, action: RowFunctionCall, frame: BlockContext) -> None:
-        argument = action.argument(frame)
+    def _row_function(self, action: RowFunctionCall, context: BlockContext) -> None:
+        argument = action.argument(context)
         if argument is None or action.function is None:
             raise NotRecordable
         n = len(action.extents)

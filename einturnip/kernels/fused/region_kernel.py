@@ -1,4 +1,4 @@
-"""Kernels of regions: a tile walked in blocks that stay in the cache; what passes between the steps never leaves it."""
+"""Kernels of regions: a tile is computed in blocks, so that intermediate values stay in the cache."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from einturnip.kernels.fused.block_iterator import BlockIterator, Box
 from einturnip.kernels.fused.build import BlockProgramBuilder, Compile, required_steps
 from einturnip.kernels.fused.program import BlockContext, BlockProgram, ComputeStep, FoldStep
 from einturnip.kernels.fused.replay import RegionCommandLists
-from einturnip.kernels.fused.space import NEAR_NBYTES, VALUE_NBYTES, choose_blocks, lay_out, rounded
+from einturnip.kernels.fused.space import PACKED_VALUE_NBYTES, VALUE_NBYTES, choose_blocks, lay_out, rounded
 from einturnip.kernels.fused.value_layout import streamed_first
 from einturnip.kernels.llvm import code_cache
 from einturnip.kernels.llvm.command_list import CommandListExecutor
@@ -34,31 +34,31 @@ from einturnip.kernels.llvm.row_spec import FusedRowSpec
 from einturnip.kernels.mask import ConditionValues, LabelMask
 from einturnip.kernels.protocol import Mode
 
-_SPARE_NBYTES = 4 << 10  # room for kernels of blocks at the edges, which may need more than those of whole blocks
-_LEAST_VALUE = 4 << 10  # bytes of a tiled value, beneath which a block does not become smaller
-_SOME = 512  # points along a label, where any number does
-_MOST_TOLD = 3  # conditions of a mask of which each may hold or not
-_MOST_KNOWN = 1  # conditions of which every case is looked at before blocks are laid out
+_SPARE_NBYTES = 4 << 10  # scratch for kernels of blocks at the edges, which may need more than those of full blocks
+_MIN_VALUE_NBYTES = 4 << 10  # minimum bytes of a tiled value when blocks are halved to fit a workspace
+_ANY_EXTENT = 512  # points along a label, where the result does not depend on the number
+_MAX_CASE_CONDITIONS = 3  # maximum conditions for which machine code is made for each case
+_MAX_STORED_CONDITIONS = 1  # maximum conditions for which stored_steps looks at each case
 
 
 def compile_region(
     region: Region, extents: tuple[int, ...], mode: Mode, compile_step: Compile, native: bool = False
 ) -> RegionKernel:
-    """The kernel of a region over a tile of ``extents``; ``compile_step`` compiles those of its steps.
+    """Return the kernel of a region over a tile of ``extents``; ``compile_step`` compiles its steps.
 
-    ``native``: its steps are put together for machine code, whether that is at hand or not. Where part of the code is
-    missing, NumPy does all of it: steps put together for machine code are slow without, in blocks halved again.
+    ``native``: compile for machine code even if none is available. If part of the code is missing, NumPy computes the
+    whole region: block programs built for machine code are slow without it.
     """
     kernel = RegionKernel(region, extents, mode, compile_step, native)
     if not native and code_cache.ready():
         codes = region_code(region, mode, compile_step)
         if codes and all(code_cache.find(code) is not None for code in codes):
-            near = NEAR_NBYTES if any(isinstance(code, ProductSpec) for code in codes) else None
-            made = RegionKernel(region, extents, mode, compile_step, True, near)
-            again = any(made.blocks[p] < extents[p] for p in region.aggregated)  # each row would pack right sides anew
-            if near and (again or not made.keeps_packed or made.layout.nbytes > kernel.workspace_nbytes):
+            limit = PACKED_VALUE_NBYTES if any(isinstance(code, ProductSpec) for code in codes) else None
+            made = RegionKernel(region, extents, mode, compile_step, True, limit)
+            repacks = any(made.blocks[p] < extents[p] for p in region.aggregated)  # each row would repack right sides
+            if limit and (repacks or not made.reuses_packed or made.layout.nbytes > kernel.workspace_nbytes):
                 made = RegionKernel(region, extents, mode, compile_step, True)
-            made.workspace_nbytes = kernel.workspace_nbytes  # as planned; blocks that need more are halved
+            made.workspace_nbytes = kernel.workspace_nbytes  # as planned for NumPy; blocks that need more are halved
             made.scratch_nbytes = kernel.workspace_nbytes - made.layout.nbytes
             return made
     return kernel
@@ -66,42 +66,43 @@ def compile_region(
 
 @lru_cache(maxsize=256)
 def region_code(region: Region, mode: Mode, compile_step: Compile) -> tuple[code_cache.Code, ...]:
-    """The machine code that a region's kernels would call, whatever their tiles and wherever their masks hold."""
-    kernel = RegionKernel(region, tuple([min(n, _SOME) for n in region.bounds]), mode, compile_step, True)
-    known = (None, True, False) if len(kernel.mask.conditions) <= _MOST_TOLD else (None,)
-    for held in itertools.product(known, repeat=len(kernel.mask.conditions)) if mode != "finish" else ():
-        kernel._program(kernel.blocks, held)
-    if not kernel.bands:
+    """Return the machine code that a region's kernels call, for any tile and any condition values."""
+    kernel = RegionKernel(region, tuple([min(n, _ANY_EXTENT) for n in region.bounds]), mode, compile_step, True)
+    cases = (None, True, False) if len(kernel.mask.conditions) <= _MAX_CASE_CONDITIONS else (None,)
+    for decided in itertools.product(cases, repeat=len(kernel.mask.conditions)) if mode != "finish" else ():
+        kernel._program(kernel.blocks, decided)
+    if not kernel.row_functions:
         return ()
     actions = [a for program in kernel.programs.values() if program is not None for a in program.actions]
     products = [region_product(a.kernel) for a in actions if isinstance(a, ComputeStep | FoldStep)]
-    return (*dict.fromkeys(kernel.bands), CommandListExecutor(), *dict.fromkeys(p for p in products if p is not None))
+    functions, found = dict.fromkeys(kernel.row_functions), dict.fromkeys(p for p in products if p is not None)
+    return (*functions, CommandListExecutor(), *found)
 
 
 @lru_cache(maxsize=256)
 def stored_steps(region: Region, mode: Mode, compile_step: Compile) -> frozenset[int] | None:
-    """The steps whose values have places of their own in some program of a region, by NumPy or by machine code.
+    """Return the steps whose values need workspace bytes in any of a region's programs, for any blocks.
 
-    Whatever the blocks. None: masks say too many things to know all programs.
+    None if the mask has too many conditions to look at every program.
     """
-    mask, blocks = LabelMask(region), tuple([min(n, _SOME) for n in region.bounds])
-    if len(mask.conditions) > _MOST_KNOWN or 0 in blocks:
+    mask, blocks = LabelMask(region), tuple([min(n, _ANY_EXTENT) for n in region.bounds])
+    if len(mask.conditions) > _MAX_STORED_CONDITIONS or 0 in blocks:
         return None
     layout, found = lay_out(region, blocks, True), set[int]()
     for native in (False, True):
-        for held in itertools.product((None, True, False), repeat=len(mask.conditions)):
+        for decided in itertools.product((None, True, False), repeat=len(mask.conditions)):
             builder = BlockProgramBuilder(region, layout, blocks, compile_step, native=native)
             if mode != "finish":
-                builder.block(mask.variant(held, not native))
-                found |= builder.apart
+                builder.block(mask.variant(decided, not native))
+                found |= builder.stored
         builder = BlockProgramBuilder(region, layout, blocks, compile_step, native=native)
         builder.finish(mask.variant((None,) * len(mask.conditions), not region.of_rows))
-        found |= builder.apart
+        found |= builder.stored
     return frozenset(found)
 
 
 class RegionKernel:
-    """A region over tiles of fixed extents."""
+    """The kernel of a region over tiles of fixed extents."""
 
     def __init__(
         self,
@@ -112,37 +113,37 @@ class RegionKernel:
         native: bool = False,
         value_nbytes: int | None = None,
     ) -> None:
-        """``value_nbytes``: what a tiled value may take of the workspace; see ``choose_blocks``."""
+        """``value_nbytes``: the most bytes of the workspace for a tiled value; see ``choose_blocks``."""
         self.extents, self.mode, self.compile, self.native = extents, mode, compile_step, native
-        self.bands: list[FusedRowSpec] = []
+        self.row_functions: list[FusedRowSpec] = []
         self.blocks = choose_blocks(region, extents, mode == "whole", value_nbytes)
-        self.apart = None if region.of_rows else stored_steps(region, mode, compile_step)
+        self.stored = None if region.of_rows else stored_steps(region, mode, compile_step)
         self.region = region = region if native else streamed_first(region, self.blocks)
         self.mask = LabelMask(region)
-        self.layout = lay_out(region, self.blocks, mode == "whole", self.apart)
+        self.layout = lay_out(region, self.blocks, mode == "whole", self.stored)
         self.programs: dict[tuple[tuple[int, ...], ConditionValues | None], BlockProgram | None] = {}
         unknown: ConditionValues = (None,) * len(self.mask.conditions)
         folds = mode != "finish" and not region.of_rows and 0 not in self.blocks
         first = [self._program(self.blocks, unknown)] if folds else []
         first += [] if mode == "touch" or 0 in self.blocks[: region.n_out] else [self.finisher(self.blocks)]
-        most = max([0, *(p.scratch_nbytes for p in first if p is not None)])
-        self.scratch_nbytes = rounded(most + min(most, _SPARE_NBYTES))
+        largest = max([0, *(p.scratch_nbytes for p in first if p is not None)])
+        self.scratch_nbytes = rounded(largest + min(largest, _SPARE_NBYTES))
         self.workspace_nbytes = self.layout.nbytes + self.scratch_nbytes
         folded = [k for k in range(len(region.steps)) if k in required_steps(region, region.carried)]
         counted = range(len(region.steps)) if mode == "whole" else folded
         counted = [k for k in range(len(region.steps)) if k not in folded] if mode == "finish" else counted
         self.flops = sum(step_flops(region, k, extents) for k in counted)
         self.states = _split(region)
-        self.walk = BlockIterator(region, self.blocks, self.mask)
-        self.nothing = [
+        self.iterator = BlockIterator(region, self.blocks, self.mask)
+        self.identities = [
             _identities(region.steps[k].einsum) if k in region.carried else () for k in range(len(region.steps))
         ]
-        self.tapes = RegionCommandLists(self) if native and mode != "finish" else None
-        self.narrower: dict[int, RegionKernel] = {}
+        self.command_lists = RegionCommandLists(self) if native and mode != "finish" else None
+        self.smaller_kernels: dict[int, RegionKernel] = {}
 
     @property
-    def keeps_packed(self) -> bool:
-        """Whether a block has a product of its own, whose right side may stay packed for the next: no batch of them."""
+    def reuses_packed(self) -> bool:
+        """True if a block has an unbatched product, whose right side can stay packed for the next block."""
         actions = [a for program in self.programs.values() if program is not None for a in program.actions]
         kernels = [a.kernel for a in actions if isinstance(a, ComputeStep | FoldStep)]
         return any(isinstance(kernel, ContractionKernel) and not kernel.batch for kernel in kernels)
@@ -155,12 +156,12 @@ class RegionKernel:
         first: bool,
         workspace: Array,
     ) -> int:
-        """Run over one tile; gives what the floating-point unit saw."""
-        if len(workspace) < self.workspace_nbytes:  # planned for machine code
+        """Run over one tile and return the raised floating-point flags."""
+        if len(workspace) < self.workspace_nbytes:  # the plan expected machine code, which needs less
             return self.within(len(workspace))(outs, operands, origins, first, workspace)
         region, mode = self.region, self.mode
         tile = tuple([(o, o + n) for o, n in zip(origins, self.extents, strict=True)])
-        frame = BlockContext(
+        context = BlockContext(
             operands=operands,
             corners=tuple([tuple([lo for lo, _ in region.operand_box(s, tile)]) for s in range(len(region.accesses))])
             if mode != "finish"
@@ -172,69 +173,69 @@ class RegionKernel:
             out=outs[0],
         )
         log, bits = StatusLog(), 0
-        boxes = self.walk.rows(tile)
+        boxes = self.iterator.rows(tile)
         with recording_numpy_errors(log):
-            if self.tapes is not None and code_cache.find(CommandListExecutor()) is not None:
-                bits = self.tapes.run(boxes, frame, tile, outs, first)
+            if self.command_lists is not None and code_cache.find(CommandListExecutor()) is not None:
+                bits = self.command_lists.run(boxes, context, tile, outs, first)
             else:
                 for out_box in boxes:
-                    bits |= self.rows(frame, out_box, tile, outs, first)
+                    bits |= self.rows(context, out_box, tile, outs, first)
         return bits | log.bits
 
     def within(self, nbytes: int) -> RegionKernel:
-        """The same in blocks that take no more than ``nbytes`` of workspace, or in the smallest there are."""
-        found = self.narrower.get(nbytes)
+        """Return the kernel with the largest blocks that fit ``nbytes`` of workspace, else with the smallest."""
+        found = self.smaller_kernels.get(nbytes)
         if found is None:
-            most, found = VALUE_NBYTES, self
-            while found.workspace_nbytes > nbytes and most > _LEAST_VALUE:
-                most //= 2
-                found = RegionKernel(self.region, self.extents, self.mode, self.compile, self.native, most)
-            self.narrower[nbytes] = found
+            largest, found = VALUE_NBYTES, self
+            while found.workspace_nbytes > nbytes and largest > _MIN_VALUE_NBYTES:
+                largest //= 2
+                found = RegionKernel(self.region, self.extents, self.mode, self.compile, self.native, largest)
+            self.smaller_kernels[nbytes] = found
         return found
 
-    def rows(self, frame: BlockContext, box: Box, tile: Box, outs: tuple[Array, ...], first: bool) -> int:
-        """A block of the output, over all that the tile has of the streamed labels."""
+    def rows(self, context: BlockContext, box: Box, tile: Box, outs: tuple[Array, ...], first: bool) -> int:
+        """Compute a block of the output over the tile's full range of the streamed labels."""
         region, mode, bits = self.region, self.mode, 0
         if mode != "finish" and not region.of_rows:
-            self.stand(frame, box, tile)
-            self.bind(frame, outs, box)
+            self.move_to(context, box, tile)
+            self.bind(context, outs, box)
             if first or mode == "whole":
-                for states, values in zip(frame.states, self.nothing, strict=True):
+                for states, values in zip(context.states, self.identities, strict=True):
                     for state, value in zip(states, values, strict=True):
                         np.copyto(state, value)
-            stands: Box = ()
-            for block, _ in self.walk.streamed(box):
-                if block[: region.n_out] != stands:
-                    stands, frame.fresh = block[: region.n_out], True
-                    self.stand(frame, block, tile)
-                    self.bind(frame, outs, box)
-                bits |= self._block(frame, block, tile)
-        return bits if mode == "touch" else bits | self.finish(frame, box, tile, outs)
+            current: Box = ()
+            for block, _ in self.iterator.streamed(box):
+                if block[: region.n_out] != current:
+                    current, context.fresh = block[: region.n_out], True
+                    self.move_to(context, block, tile)
+                    self.bind(context, outs, box)
+                bits |= self._block(context, block, tile)
+        return bits if mode == "touch" else bits | self.finish(context, box, tile, outs)
 
-    def finish(self, frame: BlockContext, box: Box, tile: Box, outs: tuple[Array, ...]) -> int:
-        """The result of a block of the output."""
-        self.stand(frame, box, tile)
-        self.bind(frame, frame.operands if self.mode == "finish" else outs, box)
-        at: Any = (*frame.cuts[: self.region.n_out], ...)
-        frame.out = outs[0][at]
-        return self.finisher(tuple([hi - lo for lo, hi in box]))(frame)
+    def finish(self, context: BlockContext, box: Box, tile: Box, outs: tuple[Array, ...]) -> int:
+        """Compute the result of a block of the output from its states."""
+        self.move_to(context, box, tile)
+        self.bind(context, context.operands if self.mode == "finish" else outs, box)
+        at: Any = (*context.cuts[: self.region.n_out], ...)
+        context.out = outs[0][at]
+        return self.finisher(tuple([hi - lo for lo, hi in box]))(context)
 
-    def _block(self, frame: BlockContext, box: Box, tile: Box) -> int:
-        """One block; halved where its kernels need more scratch than there is."""
+    def _block(self, context: BlockContext, box: Box, tile: Box) -> int:
+        """Fold one block into the states; halve it if its kernels need more scratch than there is."""
         extents = tuple([hi - lo for lo, hi in box])
         if 0 in extents:
             return 0
-        program = self._program(extents, self.mask.held(box))
+        program = self._program(extents, self.mask.evaluate(box))
         if program is None:
             return 0
         if program.scratch_nbytes > self.scratch_nbytes:
-            return self._halves(frame, box, tile)
-        self.stand(frame, box, tile)
-        bits = program(frame)
-        frame.fresh = False
+            return self._halves(context, box, tile)
+        self.move_to(context, box, tile)
+        bits = program(context)
+        context.fresh = False
         return bits
 
-    def _halves(self, frame: BlockContext, box: Box, tile: Box) -> int:
+    def _halves(self, context: BlockContext, box: Box, tile: Box) -> int:
         walked = [p for p in self.region.aggregated if p not in self.region.whole]
         longest = max(walked, key=lambda p: box[p][1] - box[p][0], default=-1)
         lo, hi = box[longest]
@@ -242,30 +243,31 @@ class RegionKernel:
             raise InternalError(f"a block of {box} needs more workspace than one of {self.blocks}")
         parts = ((lo, (lo + hi) // 2), ((lo + hi) // 2, hi))
         halves = [(*box[:longest], part, *box[longest + 1 :]) for part in parts]
-        return self._block(frame, halves[0], tile) | self._block(frame, halves[1], tile)
+        return self._block(context, halves[0], tile) | self._block(context, halves[1], tile)
 
-    def _program(self, extents: tuple[int, ...], held: ConditionValues) -> BlockProgram | None:
-        """What to do with a block where conditions hold so; None: it adds nothing."""
-        key = extents, held
+    def _program(self, extents: tuple[int, ...], decided: ConditionValues) -> BlockProgram | None:
+        """Return the program of a block with these condition values; None if the block adds nothing."""
+        key = extents, decided
         if key not in self.programs:
-            variant = self.mask.variant(held, not self.native)
+            variant = self.mask.variant(decided, not self.native)
             idle = variant.idle.issuperset(self.region.carried)
-            if self.native and len(held) > _MOST_TOLD:  # there is code for what decides nothing alone
-                variant = self.mask.variant((None,) * len(held), False)
+            if self.native and len(decided) > _MAX_CASE_CONDITIONS:  # only the undecided variant has code
+                variant = self.mask.variant((None,) * len(decided), False)
             self.programs[key] = None if idle else self._built(extents, lambda builder: builder.block(variant))
         return self.programs[key]
 
     def _built(self, extents: tuple[int, ...], build: Callable[[BlockProgramBuilder], BlockProgram]) -> BlockProgram:
-        """A program, and the bands that it was made with; a value without a place would be written over another."""
+        """Build a program and check that every stored value has its bytes in the workspace."""
         builder = BlockProgramBuilder(self.region, self.layout, extents, self.compile, native=self.native)
         made = build(builder)
-        if self.apart is not None and not builder.apart <= self.apart:
-            raise InternalError(f"values of steps {sorted(builder.apart - self.apart)} have no place in {self.layout}")
-        self.bands += builder.bands
+        if self.stored is not None and not builder.stored <= self.stored:
+            missing = sorted(builder.stored - self.stored)
+            raise InternalError(f"values of steps {missing} have no place in {self.layout}")
+        self.row_functions += builder.row_functions
         return made
 
     def finisher(self, extents: tuple[int, ...]) -> BlockProgram:
-        """What makes the result of the states of a block of the output."""
+        """Return the program that computes the result from the states of a block of the output."""
         key = extents, None
         found = self.programs.get(key)
         if found is None:
@@ -273,30 +275,33 @@ class RegionKernel:
             found = self.programs[key] = self._built(extents, lambda builder: builder.finish(variant))
         return found
 
-    def stand(self, frame: BlockContext, box: Box, tile: Box) -> None:
-        frame.box = box
-        frame.cuts = tuple([slice(lo - o, hi - o) for (lo, hi), (o, _) in zip(box, tile, strict=True)])
+    def move_to(self, context: BlockContext, box: Box, tile: Box) -> None:
+        """Make ``box`` the context's current block."""
+        context.box = box
+        context.cuts = tuple([slice(lo - o, hi - o) for (lo, hi), (o, _) in zip(box, tile, strict=True)])
 
-    def bind(self, frame: BlockContext, components: tuple[Array, ...], rows: Box) -> None:
-        """The states of the block that the frame stands on; in the workspace are those of all its ``rows``."""
-        region, cuts, extents = self.region, frame.cuts, [hi - lo for lo, hi in rows]
+    def bind(self, context: BlockContext, components: tuple[Array, ...], rows: Box) -> None:
+        """Bind the states of the current block; the workspace has the states of all its ``rows``."""
+        region, cuts, extents = self.region, context.cuts, [hi - lo for lo, hi in rows]
         if self.mode == "whole":
-            cuts = tuple([slice(lo - first, hi - first) for (lo, hi), (first, _) in zip(frame.box, rows, strict=True)])
+            cuts = tuple(
+                [slice(lo - first, hi - first) for (lo, hi), (first, _) in zip(context.box, rows, strict=True)]
+            )
         for k, numbers in self.states.items():
             step = region.steps[k]
             labels = step.labels[: step.einsum.n_out]
             if self.mode == "whole":
                 shape, dtypes = tuple([extents[p] for p in labels]), step.einsum.state_dtypes
                 places = zip(numbers, dtypes, strict=True)
-                held = [frame.place(self.layout.states[i], shape, d.numpy) for i, d in places]
+                states = [context.place(self.layout.states[i], shape, d.numpy) for i, d in places]
             else:
-                held = [components[i] for i in numbers]
+                states = [components[i] for i in numbers]
             at: Any = (*[cuts[p] for p in labels], ...)
-            frame.states[k] = tuple([state[at] for state in held])
+            context.states[k] = tuple([state[at] for state in states])
 
 
 def _split(region: Region) -> dict[int, range]:
-    """By carried step, the numbers of the components of its state."""
+    """Return, by carried step, the numbers of its state's components."""
     found, start = {}, 0
     for k in region.carried:
         n = len(region.steps[k].einsum.state_dtypes)
@@ -312,7 +317,7 @@ def _identities(einsum: Einsum) -> tuple[Array, ...]:
 
 
 def step_flops(region: Region, k: int, extents: Sequence[int]) -> int:
-    """Scalar operations of a step over a tile: 2 a point of a contraction, else the join's operators and the fold."""
+    """Return a step's scalar operations: 2 a point of a contraction, else its operators and fold."""
     e = region.steps[k].einsum
     keyed = {key.label for key in e.keys}
     points = math.prod(extents[p] for q, p in enumerate(region.steps[k].labels) if q not in keyed)

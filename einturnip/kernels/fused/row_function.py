@@ -1,4 +1,4 @@
-"""Steps of a region's block that are one function of machine code, with what NumPy does in its place."""
+"""Fused row functions: consecutive steps of a block in one call of machine code; NumPy as fallback."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from einturnip.kernels.expr.window import first_offset, label_strides
 from einturnip.kernels.fp_status import unit
 from einturnip.kernels.fused.program import Action, BlockContext, StepRead
 from einturnip.kernels.llvm.kernel import Function
-from einturnip.kernels.llvm.row_spec import FusedRowSpec, RowMember, RowSpec, RowTensor, band
+from einturnip.kernels.llvm.row_spec import FusedRowSpec, RowMember, RowSpec, RowTensor, fuse_rows
 
 
 @dataclass(frozen=True, slots=True)
 class CarriedState:
-    """The first component of a carried step's state."""
+    """The first component of a carried step's state, as a tensor of a row function."""
 
     step: int
 
-    def __call__(self, frame: BlockContext) -> Array:
-        """Of the block."""
-        return frame.states[self.step][0]
+    def __call__(self, context: BlockContext) -> Array:
+        """Return the block's part."""
+        return context.states[self.step][0]
 
 
 @dataclass(frozen=True, slots=True)
 class ValuePlace:
-    """The place of a step's value: over the value of step ``over``, in the workspace, or the result itself."""
+    """Where a step's value goes: over the value of step ``over``, into the workspace, or into the result."""
 
     step: int
     shape: tuple[int, ...]
@@ -41,14 +41,14 @@ class ValuePlace:
     over: int | None
     result: bool
 
-    def __call__(self, frame: BlockContext) -> Array:
-        """It is the step's value from here on."""
+    def __call__(self, context: BlockContext) -> Array:
+        """Return the array that receives the value."""
         if self.result:
-            found = frame.out
+            found = context.out
         elif self.over is not None:
-            found = frame.values[self.over]
+            found = context.values[self.over]
         else:
-            found = frame.place(self.offset, self.shape, self.dtype)
+            found = context.place(self.offset, self.shape, self.dtype)
         return found
 
 
@@ -57,29 +57,32 @@ Place: TypeAlias = StepRead | CarriedState | ValuePlace
 
 @dataclass(frozen=True, slots=True)
 class RowFunctionCall:
-    """One call of a band's function over a block; ``slow`` where there is none, or tensors lie otherwise.
+    """A call of a fused row function over a block.
 
-    ``places``: by tensor; ``values``: steps whose value is then what lies in a place; ``taken``: whose value is their
-    state. ``known``: the argument by the strides of the tensors, addresses and first points aside; None: not so.
+    ``fallback``: NumPy's actions, for when there is no function or the strides do not fit it. ``places``: by tensor.
+    ``values``: (step, tensor) of values that the call makes. ``state_steps``: steps whose state is their value.
+    ``templates``: by the tensors' strides, the argument without addresses and first points; None where they do not fit.
     """
 
-    band: FusedRowSpec
+    row_spec: FusedRowSpec
     function: Function | None
-    slow: tuple[Action, ...]
+    fallback: tuple[Action, ...]
     places: tuple[Place, ...]
     values: tuple[tuple[int, int], ...]
-    taken: tuple[int, ...]
+    state_steps: tuple[int, ...]
     extents: tuple[int, ...]
-    known: dict[tuple[tuple[int, ...], ...], tuple[array[int], tuple[int, ...]] | None] = field(default_factory=dict)
+    templates: dict[tuple[tuple[int, ...], ...], tuple[array[int], tuple[int, ...]] | None] = field(
+        default_factory=dict
+    )
 
-    def __call__(self, frame: BlockContext) -> int:
-        """Do it."""
-        bits = self.fast(frame)
-        return self._slowly(frame) if bits is None else bits
+    def __call__(self, context: BlockContext) -> int:
+        """Run it on the current block and return the raised floating-point flags."""
+        bits = self.fast(context)
+        return self._run_fallback(context) if bits is None else bits
 
-    def fast(self, frame: BlockContext) -> int | None:
-        """Do it by machine code; None where that cannot be."""
-        found = None if self.function is None else self.argument(frame)
+    def fast(self, context: BlockContext) -> int | None:
+        """Run the machine code and return the raised flags; None where there is none for these strides."""
+        found = None if self.function is None else self.argument(context)
         if found is None or self.function is None:
             return None
         status = unit()
@@ -87,39 +90,42 @@ class RowFunctionCall:
         self.function(found.buffer_info()[0])
         return status.read()
 
-    def argument(self, frame: BlockContext) -> array[int] | None:
-        """The function's argument over a block, whose values then lie in their places; None: not over such strides."""
-        arrays = [place(frame) for place in self.places]
+    def argument(self, context: BlockContext) -> array[int] | None:
+        """Return the function's argument for a block; None for strides that do not fit.
+
+        The values that the call makes are published in the context.
+        """
+        arrays = [place(context) for place in self.places]
         key = tuple([a.strides for a in arrays])
-        if key not in self.known:
-            self.known[key] = self._template(key)
-        found = self.known[key]
+        if key not in self.templates:
+            self.templates[key] = self._template(key)
+        found = self.templates[key]
         if found is None:
             return None
         argument, offsets = found[0][:], found[1]
         n = len(self.extents)
-        for p, (lo, _) in enumerate(frame.box):
+        for p, (lo, _) in enumerate(context.box):
             argument[n + p] = lo
         for k, tensor in enumerate(arrays):
             argument[2 * n + k * (n + 1)] = tensor.__array_interface__["data"][0] + offsets[k]
         for step, k in self.values:
-            frame.values[step] = arrays[k]
-        for step in self.taken:
-            frame.values[step] = frame.states[step][0]
+            context.values[step] = arrays[k]
+        for step in self.state_steps:
+            context.values[step] = context.states[step][0]
         return argument
 
-    def _slowly(self, frame: BlockContext) -> int:
+    def _run_fallback(self, context: BlockContext) -> int:
         bits = 0
-        for action in self.slow:
-            bits |= action(frame)
+        for action in self.fallback:
+            bits |= action(context)
         return bits
 
     def _template(self, strides: Sequence[tuple[int, ...]]) -> tuple[array[int], tuple[int, ...]] | None:
-        extents, spec = self.extents, self.band.spec
+        extents, spec = self.extents, self.row_spec.spec
         argument = array("q", (*extents, *(0 for _ in extents)))
         offsets = []
         vectors = {k: set[int]() for k in range(len(spec.tensors))}
-        for k, labels in self.band.vectors:
+        for k, labels in self.row_spec.vectors:
             vectors[k] |= labels
         for k, (tensor, steps) in enumerate(zip(spec.tensors, strides, strict=True)):
             by_label = label_strides(tensor.access, steps)
@@ -134,28 +140,32 @@ class RowFunctionCall:
 
 @dataclass(slots=True)
 class OpenRowFunction:
-    """A band in the making. ``steps``: of the region; ``reads``: what each reads; ``slow``: what NumPy would do."""
+    """A fused row function under construction.
+
+    ``steps``: of the region; ``reads``: the operands of each; ``fallback``: NumPy's actions for the same steps.
+    """
 
     region: Region
     steps: list[int] = field(default_factory=list)
     einsums: list[Einsum] = field(default_factory=list)
     reads: list[tuple[StepRead, ...]] = field(default_factory=list)
-    slow: list[Action] = field(default_factory=list)
+    fallback: list[Action] = field(default_factory=list)
     tensors: list[Place] = field(default_factory=list)
 
-    def add(self, k: int, einsum: Einsum, reads: tuple[StepRead, ...], slow: Sequence[Action]) -> None:
-        """One step more."""
+    def add(self, k: int, einsum: Einsum, reads: tuple[StepRead, ...], fallback: Sequence[Action]) -> None:
+        """Add a step."""
         self.steps.append(k)
         self.einsums.append(replace(einsum, labels=("",) * len(einsum.labels)))
         self.reads.append(reads)
-        self.slow += slow
+        self.fallback += fallback
 
     def close(
         self, outside: frozenset[int], made: dict[int, ValuePlace], own_state: bool
     ) -> tuple[FusedRowSpec, tuple[Place, ...], tuple[tuple[int, int], ...], tuple[int, ...]] | None:
-        """The band, the places of its tensors, whose value lies in which, and whose is the state.
+        """Return the function's spec, its tensors' places, (step, tensor) of values, and state-valued steps.
 
-        ``outside``: steps whose values others read; ``made``: places for values. ``own_state``: folds have states.
+        ``outside``: steps whose values other actions read. ``made``: where values go. ``own_state``: folds keep a
+        state. None if the steps cannot be one function.
         """
         tensors: dict[tuple[Place, RowTensor], int] = {}
 
@@ -163,7 +173,7 @@ class OpenRowFunction:
             return tensors.setdefault((place, tensor), len(tensors))
 
         region, index = self.region, {k: i for i, k in enumerate(self.steps)}
-        members, values, taken = [], list[tuple[int, int]](), list[int]()
+        members, values, state_steps = [], list[tuple[int, int]](), list[int]()
         moving = {r.of for r in region.rescales}
         for k, e, reads in zip(self.steps, self.einsums, self.reads, strict=True):
             labels = region.steps[k].labels
@@ -181,7 +191,7 @@ class OpenRowFunction:
                 out = number(made[k], RowTensor(e.dtype, own))
                 values.append((k, out))
             elif k in outside:
-                taken.append(k)
+                state_steps.append(k)
             rescales = []
             for r in region.rescales if moves else ():
                 if r.of == k:
@@ -192,17 +202,17 @@ class OpenRowFunction:
             members.append(RowMember(e, labels, tuple(sources), out, state, moves, tuple(rescales)))
         self.tensors = [p for p, _ in tensors]
         result = next((n for (p, _), n in tensors.items() if isinstance(p, ValuePlace) and p.result), -1)
-        found = band(RowSpec(region.bounds, tuple(t for _, t in tensors), tuple(members), result))
-        return None if found is None else (found, tuple(p for p, _ in tensors), tuple(values), tuple(taken))
+        found = fuse_rows(RowSpec(region.bounds, tuple(t for _, t in tensors), tuple(members), result))
+        return None if found is None else (found, tuple(p for p, _ in tensors), tuple(values), tuple(state_steps))
 
 
 def last_read(found: FusedRowSpec, tensor: int) -> int:
-    """The last stage that reads a tensor."""
+    """Return the last stage that reads a tensor, or -1."""
     return max((i for i, read in enumerate(found.reads) if tensor in read), default=-1)
 
 
 def stored_at(found: FusedRowSpec, tensor: int) -> int:
-    """The stage that stores a tensor."""
+    """Return the stage that stores a tensor, or -1."""
     members = found.spec.members
     stages = (i for i, s in enumerate(found.stages) if any(members[k].out == tensor for k in s.stores))
     return next(stages, -1)

@@ -1,6 +1,6 @@
-"""Kernels of regions of rows: one function of machine code, which reads a row, folds it, maps it and stores it.
+"""Kernels of row regions: one function of machine code reads a row, folds it, maps it and stores it.
 
-Where there is none, or where tensors lie otherwise, NumPy does the steps one after the other in blocks of a few rows.
+If there is no such function, or the strides do not fit it, NumPy computes the steps in blocks of a few rows.
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ from dataclasses import dataclass
 
 from einturnip.ir.region import Region
 from einturnip.kernels.expr.primitives import Array
-from einturnip.kernels.fused.build import BlockProgramBuilder, Compile, sum_of_mean
+from einturnip.kernels.fused.build import BlockProgramBuilder, Compile
 from einturnip.kernels.fused.program import BlockContext
 from einturnip.kernels.fused.region_kernel import RegionKernel
 from einturnip.kernels.fused.row_function import OpenRowFunction, RowFunctionCall
 from einturnip.kernels.fused.space import lay_out
+from einturnip.kernels.fused.step_einsum import sum_of_mean
 from einturnip.kernels.llvm import code_cache
 from einturnip.kernels.llvm.row_spec import FusedRowSpec
 from einturnip.kernels.mask import LabelMask
@@ -23,20 +24,23 @@ from einturnip.kernels.protocol import Mode
 
 @dataclass(frozen=True)
 class RowsKernel:
-    """All rows of a tile by one call; ``slow`` takes the workspace, and what the function was not made for."""
+    """Computes all rows of a tile in one call.
+
+    ``fallback`` provides the workspace, and computes tiles that do not fit the function.
+    """
 
     run: RowFunctionCall
-    slow: RegionKernel
+    fallback: RegionKernel
 
     @property
     def workspace_nbytes(self) -> int:
-        """What the NumPy kernel would need."""
-        return self.slow.workspace_nbytes
+        """Bytes of workspace that the NumPy kernel needs."""
+        return self.fallback.workspace_nbytes
 
     @property
     def flops(self) -> int:
         """Scalar operations of a call."""
-        return self.slow.flops
+        return self.fallback.flops
 
     def __call__(
         self,
@@ -46,9 +50,9 @@ class RowsKernel:
         first: bool,
         workspace: Array,
     ) -> int:
-        """Run over one tile; gives what the floating-point unit saw."""
-        region, extents = self.slow.region, self.run.extents
-        frame = BlockContext(
+        """Run over one tile and return the raised floating-point flags."""
+        region, extents = self.fallback.region, self.run.extents
+        context = BlockContext(
             operands=operands,
             corners=(),
             workspace=workspace,
@@ -59,29 +63,29 @@ class RowsKernel:
             box=tuple([(o, o + n) for o, n in zip(origins, extents, strict=True)]),
             cuts=tuple([slice(0, n) for n in extents]),
         )
-        bits = self.run.fast(frame)
-        return self.slow(outs, operands, origins, first, workspace) if bits is None else bits
+        bits = self.run.fast(context)
+        return self.fallback(outs, operands, origins, first, workspace) if bits is None else bits
 
 
 def compile_rows(
     region: Region, extents: tuple[int, ...], mode: Mode, compile_step: Compile, native: bool = False
 ) -> RowsKernel | RegionKernel:
-    """The kernel of a region of rows over a tile; ``native``: for machine code, whether that is at hand or not."""
-    slow = RegionKernel(region, extents, mode, compile_step)
+    """Return the kernel of a row region over a tile; ``native``: for machine code even if there is none."""
+    fallback = RegionKernel(region, extents, mode, compile_step)
     if (not native and not code_cache.ready()) or 0 in extents:
-        return slow
+        return fallback
     run = _run(region, extents, compile_step)
-    return slow if run is None or (run.function is None and not native) else RowsKernel(run, slow)
+    return fallback if run is None or (run.function is None and not native) else RowsKernel(run, fallback)
 
 
-def rows_bands(region: Region, compile_step: Compile) -> tuple[FusedRowSpec, ...]:
-    """The machine code that a region of rows would call."""
+def row_region_code(region: Region, compile_step: Compile) -> tuple[FusedRowSpec, ...]:
+    """Return the machine code that a region of rows calls."""
     run = _run(region, region.bounds, compile_step)
-    return () if run is None else (run.band,)
+    return () if run is None else (run.row_spec,)
 
 
 def _run(region: Region, extents: Sequence[int], compile_step: Compile) -> RowFunctionCall | None:
-    """Every step in one band; None where one stays with NumPy."""
+    """Return the call of one function for every step; None if a step has to stay with NumPy."""
     mask, last = LabelMask(region), len(region.steps) - 1
     variant = mask.variant((None,) * len(mask.conditions), False)
     builder = BlockProgramBuilder(region, lay_out(region, extents, True), tuple(extents), compile_step)
@@ -89,9 +93,9 @@ def _run(region: Region, extents: Sequence[int], compile_step: Compile) -> RowFu
     for k, step in enumerate(region.steps):
         einsum, reads = builder.einsum_of(k, step, variant)
         opened.add(k, sum_of_mean(einsum), reads, ())
-    result = builder.made(last, region.steps[last], False)
+    result = builder.value_place(last, region.steps[last], False)
     found = opened.close(frozenset({last}), {last: result}, False)
     if found is None:
         return None
-    band, places, values, taken = found
-    return RowFunctionCall(band, code_cache.find(band), (), places, values, taken, tuple(extents))
+    row_spec, places, values, state_steps = found
+    return RowFunctionCall(row_spec, code_cache.find(row_spec), (), places, values, state_steps, tuple(extents))

@@ -1,4 +1,4 @@
-"""In which order a region's tiled values lie in memory."""
+"""The memory order of a region's tiled values."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from einturnip.kernels.fused.space import folds_rows
 
 
 def streamed_first(region: Region, blocks: Sequence[int]) -> Region:
-    """The region with the streamed labels first in its tiled values, where these are matrices made and read by rows.
+    """Put streamed labels first in tiled values, where these are matrices that row kernels make and read.
 
-    Folding the columns of such a matrix takes whole rows at a time, what is known of each column is spread along
-    contiguous rows, and matrix products reach a higher rate (measured: scores of 512 by 256, over 64: 95 against 90
-    GFLOP/s; maxima 0.14 against 0.19 ns an element). All of that holds for long rows only.
+    Folding such a matrix's columns then takes whole rows at a time, per-column values are broadcast along contiguous
+    rows, and matrix products reach a higher rate (scores of 512 by 256, over 64: 95 against 90 GFLOP/s; maxima 0.14
+    against 0.19 ns an element). This holds for long rows only.
     """
     if not _pays(region, blocks):
         return region
@@ -40,7 +40,7 @@ def streamed_first(region: Region, blocks: Sequence[int]) -> Region:
 
 
 def _pays(region: Region, blocks: Sequence[int]) -> bool:
-    """True where every tiled value is a matrix: of maps and products, folded along its streamed label by both alone."""
+    """Return True where tiled values are matrices of maps and products, folded along streamed labels."""
     for k in (*region.tiled, *region.carried):
         step = region.steps[k]
         folds = isinstance(step.einsum.join, OperandRef) and folds_rows(step)
@@ -51,16 +51,16 @@ def _pays(region: Region, blocks: Sequence[int]) -> bool:
     for k in region.tiled:
         own = region.steps[k].labels[: region.steps[k].einsum.n_out]
         rows, columns = ([p for p in own if (p in streamed) == side and blocks[p] > 1] for side in (True, False))
-        if max(len(rows), len(columns)) > 1 or prod(blocks[p] for p in columns) < _LEAST_COLUMNS:
+        if max(len(rows), len(columns)) > 1 or prod(blocks[p] for p in columns) < _MIN_COLUMNS:
             return False
     return True
 
 
-_LEAST_COLUMNS = 64  # in shorter rows calls cost more than they do
+_MIN_COLUMNS = 64  # in shorter rows the calls cost more than the work
 
 
 def _order(region: Region, k: int) -> tuple[int, ...]:
-    """A step's labels in their new order, by their old positions: of tiled ones the streamed label goes first."""
+    """Return a step's old label positions in their new order; a tiled step's streamed label goes first."""
     step = region.steps[k]
     places = range(len(step.labels))
     if k not in region.tiled:
@@ -70,7 +70,7 @@ def _order(region: Region, k: int) -> tuple[int, ...]:
 
 
 def _permuted(einsum: Einsum, order: Sequence[int]) -> Einsum:
-    """The einsum with its labels in another order."""
+    """Return the einsum with its labels in another order."""
     place = {old: new for new, old in enumerate(order)}
 
     def leaf(expr: Scalar) -> Scalar:

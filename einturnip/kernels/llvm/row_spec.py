@@ -20,8 +20,8 @@ from einturnip.kernels.expr.lower import lower
 from einturnip.kernels.expr.window import is_affine, terms
 from einturnip.kernels.llvm.primitives import COMPARING, is_known
 
-MOST_NODES = 240
-_LEAST_VECTOR = 8
+MAX_NODES = 240
+_MIN_VECTOR = 8
 _FOLDS = frozenset({"sum", "mean", "prod", "max", "min"})
 _HEAVY = frozenset({"exp", "exp_quiet", "expm1", "log", "log1p", "tanh"})
 
@@ -138,7 +138,7 @@ class _MemberLeaves:
 
 
 @lru_cache(maxsize=512)
-def band(spec: RowSpec) -> FusedRowSpec | None:
+def fuse_rows(spec: RowSpec) -> FusedRowSpec | None:
     """How steps become one function, the same object each time; None where they stay as they are."""
     graph, roots = PrimitiveGraph(), list[int]()
     if not all(_is_possible(spec, member) for member in spec.members):
@@ -148,7 +148,7 @@ def band(spec: RowSpec) -> FusedRowSpec | None:
         roots.append(graph.convert(root, member.einsum.dtype))
     order = reachable_nodes(graph, roots)
     nodes = [graph[k] for k in order]
-    if len(order) > MOST_NODES or not all(is_known(graph, n) for n in nodes):
+    if len(order) > MAX_NODES or not all(is_known(graph, n) for n in nodes):
         return None
     compares = any(n.op in COMPARING and any(graph[a].dtype.is_float for a in n.arguments) for n in nodes)
     if compares or any(d.kind == "c" or d.name in ("bf16", "f16") for d in (n.dtype for n in nodes)):
@@ -157,7 +157,7 @@ def band(spec: RowSpec) -> FusedRowSpec | None:
     width = 8 if wide else 16
     rows = _rows(spec)
     for along in (-1, *reversed(rows)):
-        stages = _stages(spec, graph, roots, rows, along) if along < 0 or spec.bounds[along] >= _LEAST_VECTOR else None
+        stages = _stages(spec, graph, roots, rows, along) if along < 0 or spec.bounds[along] >= _MIN_VECTOR else None
         if stages is not None:
             rows = (*(p for p in rows if p != along), *((along,) if along >= 0 else ()))
             return FusedRowSpec(spec, graph, tuple(roots), rows, along, width, stages)
@@ -248,7 +248,7 @@ def _placed(
         return RowStage(stage.inner, along, stage.folds, stage.stores, stage.scaled) if good else None
     choices = [p for p in stage.inner if _is_smooth(tensors, p)]
     best = max(choices, key=lambda p: (spec.bounds[p] >= 64, spec.bounds[p], p), default=None)
-    if best is None or (spec.bounds[best] < _LEAST_VECTOR and not stage.scaled):
+    if best is None or (spec.bounds[best] < _MIN_VECTOR and not stage.scaled):
         return RowStage(stage.inner, -1, (), stage.stores, stage.scaled) if not stage.inner else None
     inner = (*(p for p in stage.inner if p != best), best)
     return RowStage(inner, best, stage.folds, stage.stores, stage.scaled)
