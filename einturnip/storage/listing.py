@@ -26,12 +26,15 @@ def keys(path: str) -> tuple[str, ...] | None:
 
         return zarr_keys(path)
     fd, _ = location.open_file(path)
-    os.close(fd)
-    if ending in location.HDF5:
-        from einturnip.storage.formats.hdf5 import hdf5_keys, library_errors, open_hdf5
+    try:
+        if ending in location.HDF5:
+            from einturnip.storage.formats.hdf5 import hdf5_keys, library_errors, open_hdf5
 
-        with open_hdf5(path) as file, library_errors(path):
-            return tuple(hdf5_keys(file))
+            file, headers = open_hdf5(path, fd)
+            with file, library_errors(path):
+                return tuple(hdf5_keys(file, headers))
+    finally:
+        os.close(fd)
     from einturnip.storage.formats.npz import npz_keys
 
     return npz_keys(path)

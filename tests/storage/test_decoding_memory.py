@@ -20,6 +20,7 @@ import pytest
 
 import einturnip as et
 from einturnip.core.errors import CapacityError
+from einturnip.storage.listing import keys
 from tests.robustness.programs import ENVIRONMENT
 from tests.storage.test_decoding import the_chunk
 
@@ -181,3 +182,54 @@ def test_chunks_that_are_streamed_may_be_larger_than_the_memory(tmp_path: Path) 
     with pytest.raises(CapacityError, match=r"decoding one of the chunks of 30.5 MiB of \S+zstd.zarr takes") as refused:
         program(X=str(tmp_path / "zstd.zarr"), memory="32MiB")
     assert program(X=str(tmp_path / "zstd.zarr"), memory=refused.value.needed)["s"] == x.size
+
+
+def attributes(target: h5py.HLObject) -> None:
+    for i in range(200):
+        target.attrs[f"a{i}"] = np.zeros(64_000, np.uint8)
+
+
+def test_hdf5_attributes_take_no_memory(tmp_path: Path) -> None:
+    """The library reads headers whole, and the attributes in them.
+
+    12.8 MB of the dataset, of its group, of the root group and of the dataset's type.
+    """
+
+    def dataset(name: str, libver: str | None = None) -> h5py.Dataset:
+        file = h5py.File(tmp_path / name, "w", libver=libver)
+        file["T"] = np.dtype("f4")
+        return file.create_dataset("g/x", data=np.ones(SHAPE), dtype=file["T"])
+
+    for name, of in {
+        "dataset.h5": lambda x: x,
+        "group.h5": lambda x: x.parent,
+        "root.h5": lambda x: x.file,
+        "type.h5": lambda x: x.file["T"],
+    }.items():
+        x = dataset(name)
+        attributes(of(x))
+        x.file.close()
+    x = dataset("dense.h5", "latest")
+    attributes(x)
+    x.file.close()
+    x = dataset("continued.h5", "latest")
+    x.attrs["small"] = np.zeros(100)
+    x.file.close()
+    paths = sorted(tmp_path.iterdir())
+    specs = [f"{path}{key}" for path in paths for key in ("::g/x", "")]
+    for spec, (taken, said) in zip(specs, grown(specs), strict=True):
+        assert taken < 8 * MIB, (spec, taken, said)
+        if Path(spec.partition("::")[0]).name in ("dense.h5", "continued.h5"):
+            assert said == "read", (spec, said)
+        else:
+            assert "take more than 4 MiB" in said, (spec, said)
+
+
+def test_names_of_hdf5_datasets_are_listed_in_order(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        for key in ("b", "a/z", "a/b/c", "a-b", "c"):
+            file[key] = np.ones(3)
+        file["again"] = file["b"]
+        file["a/loop"] = file["a"]
+        file["soft"] = h5py.SoftLink("/b")
+    assert keys(str(tmp_path / "x.h5")) == ("a/b/c", "a/z", "a-b", "again", "c")

@@ -18,6 +18,7 @@ from einturnip.ir.dtypes import DType, from_numpy
 from einturnip.storage.chunks.chunked_source import ChunkedSource
 from einturnip.storage.formats.hdf5_chunks import Hdf5Chunks
 from einturnip.storage.formats.hdf5_external import require_allowed
+from einturnip.storage.hdf5_headers import Hdf5Headers
 from einturnip.storage.io.file_source import FileSource
 from einturnip.storage.layout import c_layout
 from einturnip.storage.location import open_file, pick_key
@@ -49,17 +50,17 @@ def hdf5_source(path: str, key: str | None, name: str, fd: int, size: int, links
         StoreError: damaged, truncated, of an element type that the language lacks, or h5py is missing.
         BindError: no such dataset.
     """
-    file = open_hdf5(path)
+    file, headers = open_hdf5(path, fd)
     try:
         with library_errors(path):
             asked = None if key is None else key.strip("/")
-            linked = None if asked is None else _elsewhere(file, path, asked)
+            linked = None if asked is None else _elsewhere(file, path, asked, headers)
             if linked is not None:
                 source = _linked(*linked, name, links + 1)
             elif asked is not None and isinstance(file.get(asked), _library(path).Dataset):
                 source = _dataset_source(file, path, asked, fd, size)  # without a list of all of them
             else:
-                source = _dataset_source(file, path, pick_key(path, asked, hdf5_keys(file), name), fd, size)
+                source = _dataset_source(file, path, pick_key(path, asked, hdf5_keys(file, headers), name), fd, size)
     except BaseException:
         file.close()
         raise
@@ -98,50 +99,70 @@ def _linked(path: str, key: str, name: str, links: int) -> Source:
         raise
 
 
-def open_hdf5(path: str) -> Any:
-    """The file, as h5py has it.
+def open_hdf5(path: str, fd: int) -> tuple[Any, Hdf5Headers]:
+    """The file, as h5py has it, and the check of the headers in it; it is open as ``fd`` too.
 
     Raises:
-        StoreError: it is damaged, or h5py is missing.
+        StoreError: it is damaged, h5py is missing, or the root's header is too large.
     """
-    h5py = _library(path)
+    h5py, headers = _library(path), Hdf5Headers(path, fd)
+    headers.require_root()
     try:
-        return h5py.File(path, "r", rdcc_nbytes=_CACHE_NBYTES)
+        return h5py.File(path, "r", rdcc_nbytes=_CACHE_NBYTES), headers
     except (OSError, RuntimeError) as error:
         raise StoreError(f"{path}: is no whole HDF5 file ({error}); copy or save it again") from error
 
 
-def hdf5_keys(file: Any) -> list[str]:
-    """The paths of all datasets.
+def hdf5_keys(file: Any, headers: Hdf5Headers) -> list[str]:
+    """The paths of all datasets, each once.
 
     Raises:
-        StoreError: the file holds too many objects.
+        StoreError: the file holds too many objects, or the header of one is too large.
     """
-    found, seen, h5o = list[str](), 0, import_module("h5py").h5o
+    h5py = import_module("h5py")
+    found, seen, groups = list[bytes](), set[int](), [b""]
+    while groups:
+        group = groups.pop()
+        here = list[tuple[bytes, int]]()
 
-    def visit(name: bytes, info: Any) -> bool | None:
-        nonlocal seen
-        seen += 1
-        if info.type == h5o.TYPE_DATASET:
-            found.append(name.decode("utf-8", "surrogateescape"))
-        return True if seen > MAX_OBJECTS else None
+        def listed(name: bytes, link: Any, here: list[tuple[bytes, int]] = here) -> bool | None:
+            if link.type == h5py.h5l.TYPE_HARD:
+                here.append((name, link.u))
+            return True if len(seen) + len(here) > MAX_OBJECTS else None
 
-    if h5o.visit(file.id, visit, info=True):
-        raise StoreError(f"{file.filename}: holds more than {MAX_OBJECTS:,} objects: name a dataset, as in FILE::KEY")
-    return found
+        opened = h5py.h5g.open(file.id, group) if group else file.id
+        opened.links.iterate(listed, info=True)
+        if len(seen) + len(here) > MAX_OBJECTS:
+            raise StoreError(
+                f"{file.filename}: holds more than {MAX_OBJECTS:,} objects: name a dataset, as in FILE::KEY"
+            )
+        for name, address in here:
+            if address in seen:
+                continue
+            seen.add(address)
+            headers.require(address, alone=True)
+            key = group + b"/" + name if group else name
+            kind = h5py.h5o.get_info(file.id, key).type
+            if kind == h5py.h5o.TYPE_DATASET:
+                found.append(key)
+            elif kind == h5py.h5o.TYPE_GROUP:
+                groups.append(key)
+    return [key.decode("utf-8", "surrogateescape") for key in sorted(found, key=lambda key: key.split(b"/"))]
 
 
-def _elsewhere(file: Any, path: str, key: str) -> tuple[str, str] | None:
+def _elsewhere(file: Any, path: str, key: str, headers: Hdf5Headers) -> tuple[str, str] | None:
     """The file and key that an external link on the way to ``key`` leads to, or None.
 
     Raises:
-        StoreError: there is one, and other files are not allowed.
+        StoreError: there is one, and other files are not allowed; or a header on the way is too large.
     """
     h5py = _library(path)
     at, left, links = "/", [part for part in key.split("/") if part not in ("", ".")], 0
     while left:
         at = f"{at.rstrip('/')}/{left.pop(0)}"
         link = file.get(at, getlink=True)
+        if isinstance(link, h5py.HardLink):
+            headers.require(file.id.links.get_info(os.fsencode(at)).u)
         if isinstance(link, h5py.ExternalLink):
             folder = os.path.dirname(path)
             require_allowed(f"{path}::{key}", "an external link", [link.filename], folder)
