@@ -217,14 +217,18 @@ def _searched(
     only: Choose | None = canonical_cut if options.reproducible else None if again is None else again.cut
 
     def planned(
-        graph: EinGraph, most_price: float = math.inf, choose: Choose | None = only, less: int = 0
+        graph: EinGraph,
+        most_price: float = math.inf,
+        choose: Choose | None = only,
+        less: int = 0,
+        bound: int | None = None,
     ) -> tuple[LoweredPlan, Prediction]:
         lie = file_layouts.layouts(graph, layouts, targets)
         readable = frozenset(i for i, (name, _) in enumerate(graph.outputs) if name in targets)
         arena = options.arena if again is None else again.arena
         lowered = plan(
             *(graph, memory, arena, machine, lie, readable, choose, options.reproducible, devices, most_price),
-            *(options.beside, less),
+            *(options.beside, less, bound),
         )
         known = lowered.seconds if options.policy == SEARCHED_BY else None
         prediction = predict(lowered.memgraph, machine, policy(options.policy), known)

@@ -63,6 +63,12 @@ class PlanSize:
         more = max(0, self.reads - USUAL_READS * self.tasks)
         return self.tasks * TASK_NBYTES + max(self.tasks, self.ops) * OP_NBYTES + more * READ_NBYTES
 
+    @property
+    def run_nbytes(self) -> int:
+        """Bytes of the tables of a run."""
+        ops = max(self.tasks, self.ops)
+        return ops * RUN_OP_NBYTES + min(ops, MOST_KEPT) * VIEW_NBYTES
+
 
 def size_of(*graphs: TaskGraph, ops: int = 0) -> PlanSize:
     """The size of a plan of task graphs together."""
@@ -76,7 +82,7 @@ def size_of(*graphs: TaskGraph, ops: int = 0) -> PlanSize:
 def overhead_nbytes(resident: int, workers: int, plan: PlanSize) -> int:
     """What is not arena while a plan is made and run by ``workers``."""
     beside = held_nbytes() + RUN_NBYTES + workers * (THREAD_NBYTES + plan.packed) + SLACK_NBYTES
-    return resident + beside + plan.nbytes + plan.counts
+    return resident + beside + plan.nbytes + plan.run_nbytes + plan.counts
 
 
 def excess_nbytes(graph: MemGraph, memory: int, workers: int) -> int:
@@ -98,10 +104,8 @@ def fits(graph: MemGraph, memory: int | None, workers: int) -> bool:
 
 def _highest_nbytes(graph: MemGraph, workers: int) -> int:
     """The peak of the process if it runs the plan now, which is in memory already."""
-    plan = size_of(graph.taskgraph)
-    tables = len(graph) * RUN_OP_NBYTES + min(len(graph), MOST_KEPT) * VIEW_NBYTES
-    beside = overhead_nbytes(resident_nbytes(), workers, PlanSize(0, packed=plan.packed, counts=plan.counts))
-    return beside - LEFT_NBYTES + tables + graph.peak_nbytes
+    plan = size_of(graph.taskgraph, ops=len(graph))
+    return overhead_nbytes(resident_nbytes(), workers, plan) - LEFT_NBYTES - plan.nbytes + graph.peak_nbytes
 
 
 def rounded(nbytes: int) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from typing import Protocol, TypeAlias
 
 from einturnip.core.errors import CapacityError
@@ -12,6 +11,7 @@ from einturnip.core.resident import resident_nbytes
 from einturnip.core.units import format_size
 from einturnip.eingraph.types import EinGraph
 from einturnip.planner.budget import MIB, Budget, excess_nbytes, trim_heap
+from einturnip.planner.lower import NOISE
 from einturnip.planner.plan import LoweredPlan
 from einturnip.planner.replayed_plan import class_tiles, tiling_from_extents
 from einturnip.planner.variants import PlannedVariant
@@ -19,8 +19,6 @@ from einturnip.runtime.scheduler.report import Prediction
 from einturnip.tiling.equivalence import EquivalenceClasses
 from einturnip.tiling.search import Tiling
 
-# How often a plan is laid out again.
-ROUNDS = 4
 # Resident memory is known to some pages for each processor, and plans are laid out in whole extents.
 MARGIN = MIB // 4
 
@@ -28,20 +26,24 @@ Choose: TypeAlias = Callable[[EquivalenceClasses], Tiling]
 
 
 class SmallerPlan(Protocol):
-    """Plans a graph in ``less`` fewer bytes: the cut that ``choose`` names, or the best of all."""
+    """Plans a graph in ``less`` fewer bytes, ``bound`` of them for tiles at most.
+
+    The cut is that of ``choose``, or the best.
+    """
 
     def __call__(
-        self, graph: EinGraph, *, choose: Choose | None = ..., less: int = ...
+        self, graph: EinGraph, *, choose: Choose | None = ..., less: int = ..., bound: int | None = ...
     ) -> tuple[LoweredPlan, Prediction]: ...
 
 
 def fit_memory(
     search: Callable[[], PlannedVariant], memory: int | None, began: int, workers: int, beside: int, replan: SmallerPlan
 ) -> PlannedVariant:
-    """The plan that ``search`` finds, or the same cut laid out in fewer bytes, or another that fits.
+    """The plan that ``search`` finds, or its cut laid out in a smaller arena, or another that fits.
 
     The search estimates the size of plans. Once a plan is made the resident memory is measured, with the heap that the
-    search left behind, so that a plan that is too large never runs.
+    search left behind, so that a plan that is too large never runs. The plan that takes the minimum comes last: where
+    it fits, nothing is refused, whatever the search proposed.
     ``began``: resident bytes when planning began; ``beside``: what the user states less ``memory``, for refusals.
 
     Raises:
@@ -50,23 +52,61 @@ def fit_memory(
     made = search()
     if memory is None:
         return made
-    found = rounds = 0
-    while (over := excess_nbytes(made.lowered.memgraph, memory, workers)) > 0 and rounds < ROUNDS:
-        found, rounds = found + over + MARGIN, rounds + 1
+    steps = [_same_cut, _same_cut, _another, _minimum]
+    while (over := excess_nbytes(made.lowered.memgraph, memory, workers)) > 0 and steps:
         graph, limit, tiles = made.graph, made.limit, class_tiles(made.lowered.decomposition)
+        bound = made.lowered.memgraph.peak_nbytes - over - MARGIN
         del made  # the last reference: the next one is laid out in its memory
-        trim_heap()
-        # The estimates of the next search include the heap that a search leaves behind, which it uses again.
-        less = found - (resident_nbytes() - began)
-        try:
-            lowered, prediction = replan(graph, choose=partial(tiling_from_extents, tiles=tiles), less=less)
-        except CapacityError:
-            lowered, prediction = replan(graph, less=less)
-        made = PlannedVariant(graph, replace(lowered, budget=Budget(memory, lowered.budget.arena)), prediction, limit)
+        lowered = None
+        while lowered is None:
+            trim_heap()
+            # The estimates of the next search include the heap that this one leaves behind, which it uses again.
+            reused = resident_nbytes() - began
+            lowered = steps.pop(0)(replan, graph, tiles, bound, over + MARGIN, reused)
+        made = PlannedVariant(graph, lowered[0], lowered[1], limit)
     if over <= 0:
-        return made
-    needed = -(-(memory + beside + over + MIB) // MIB) * MIB
+        arena = min(made.lowered.budget.arena, made.lowered.memgraph.peak_nbytes - over)
+        return replace(made, lowered=replace(made.lowered, budget=Budget(memory, arena)))
+    needed = -(-(memory + beside + over + NOISE) // MIB) * MIB
     raise CapacityError(
         f"the program does not fit in {format_size(memory + beside)}; the least that would do is {format_size(needed)}",
         needed,
     )
+
+
+def _same_cut(
+    replan: SmallerPlan, graph: EinGraph, tiles: tuple[int, ...], bound: int, over: int, reused: int
+) -> tuple[LoweredPlan, Prediction] | None:
+    """The cut laid out in ``bound`` bytes; None where a kernel takes more."""
+
+    def choose(together: EquivalenceClasses) -> Tiling:
+        cut = tiling_from_extents(together, tiles)
+        if cut.working_set > bound:
+            raise CapacityError("a tile's kernel takes more", cut.working_set)
+        return cut
+
+    try:
+        return replan(graph, choose=choose, less=-reused, bound=bound)
+    except CapacityError:
+        return None
+
+
+def _another(
+    replan: SmallerPlan, graph: EinGraph, tiles: tuple[int, ...], bound: int, over: int, reused: int
+) -> tuple[LoweredPlan, Prediction] | None:
+    """The best plan in ``over`` fewer bytes; None where there is none."""
+    try:
+        return replan(graph, less=over - reused)
+    except CapacityError:
+        return None
+
+
+def _minimum(
+    replan: SmallerPlan, graph: EinGraph, tiles: tuple[int, ...], bound: int, over: int, reused: int
+) -> tuple[LoweredPlan, Prediction]:
+    """The plan that takes the minimum.
+
+    Raises:
+        CapacityError: it is too large.
+    """
+    return replan(graph, less=-reused, bound=0)

@@ -77,7 +77,7 @@ class PlanLowering:
         less: int = 0,
     ) -> None:
         self.together, self.arena, self.machine = together, arena, machine
-        self.memory = None if memory is None else memory - less
+        self.memory, self._less = None if memory is None else memory - less, less
         self.layouts, self.readable, self.ordered, self.devices = layouts, readable, ordered, devices
         self._began, self._searched = resident_nbytes(), False
         self.resident = self._began + SEARCH_NBYTES
@@ -172,12 +172,13 @@ class PlanLowering:
                 needed,
             )
         assert self.memory is not None
-        needed = -(-(needed + NOISE + beside) // MIB) * MIB
-        taken = self.resident + beside
+        beyond = beside + self._less
+        needed = -(-(needed + NOISE + beyond) // MIB) * MIB
+        taken = self.resident + beyond
         held = "einturnip's modules and the results" if beside else "Python and its libraries"
         libraries = f" (of which {format_size(taken)} are {held})" if taken >= MIB else ""
         return CapacityError(
-            f"the program does not fit in {format_size(self.memory + beside)}; the least that would do is "
+            f"the program does not fit in {format_size(self.memory + beyond)}; the least that would do is "
             f"{format_size(needed)}{libraries}{_of_decoding(needed)}",
             needed,
         )

@@ -58,13 +58,14 @@ def plan(
     most_price: float = math.inf,
     beside: int = 0,
     less: int = 0,
+    bound: int | None = None,
 ) -> LoweredPlan:
     """The best plan that fits ``memory`` for the whole process, or ``arena`` for tiles alone, on each of ``devices``.
 
     ``layouts``: how stored tensors lie in their files, by node; ``readable``: outputs that can be read again.
     ``only``: the one cut to lower, instead of a search; ``ordered``: states are summed in one order, whatever the walk.
     ``beside``: by how much what the user states differs from ``memory``, for refusals. ``less``: bytes of the memory
-    that an earlier plan was found to take beyond what is reckoned with.
+    that are not there for this plan. ``bound``: the maximum of the arena; 0 asks for the plan of the minimum memory.
 
     Raises:
         CapacityError: none fits; ``needed`` is the least budget of the kind stated that would do.
@@ -77,22 +78,24 @@ def plan(
         successive_tilings(together, machine, layouts, MOST_CALLS) if only is None else iter([only(together)])
     )
     price, seconds, best = 0.0, None, None
+    found = None
     if only is not None:
-        found = lowering.lower(way.coarsest)
-    else:
+        found = lowering.lower(way.coarsest, bound)
+    elif bound is None:
         prices = TilingPrices(together, machine, layouts, len(together.groups) <= MOST_GROUPS_BLOCKED)
         candidates = TilingCandidates(together, way, prices, lowering.room)
         price = min(map(candidates.price, candidates.by_price()), default=0.0)
         if price > most_price:
             raise TooExpensive
         best = best_plan(candidates, lowering.lower, machine)
-        found, seconds = (None, None) if best is None else (best.memgraph, best.seconds)
+        if best is not None:
+            found, seconds = best.memgraph, best.seconds
         del candidates, prices
     if found is None:
         needed, found = lowering.least(way.all())
         if found is None:
             lowering.tidy_up()
-            raise lowering.refusal(needed, beside + less)
+            raise lowering.refusal(needed, beside)
         found = lowering.remade(found)
     lowering.tidy_up()
     budget = Budget(memory, lowering.left(found))
