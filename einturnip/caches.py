@@ -1,14 +1,15 @@
-"""Every cache that einturnip keeps on disk, in one table, and the one way to read and write their entries.
+"""All disk caches of einturnip in one table, and the only code that reads and writes their entries.
 
-A cached file may be lost, damaged or planted at any time, and no run may notice: an entry that is not whole, or that
-another user could have written, counts as missing, is made anew and replaced.
+A cached file may be lost, damaged or planted at any time without an effect on results: an entry that is incomplete, or
+that another user could have written, counts as missing and is replaced.
 
-An entry is a file: a line of 96 bytes with a SHA-256 digest, then the data. The digest covers the cache's name and the
-entry's key as well, so that a file that was renamed or copied is not taken for another. It finds accidents. Against
-other users helps that files and the cache folder must belong to the effective user and be writable by nobody else.
+An entry is a file: a line of 96 bytes with a SHA-256 digest, then the data. The digest also covers the cache's name and
+the entry's key, so that a renamed or copied file is not mistaken for another entry. The digest detects accidents; to
+protect against other users, files and the cache folder must belong to the effective user and be writable by nobody
+else.
 
-Entries appear whole: they are written beside their place, synced and renamed, so processes may write the same key at
-once. Where the cache folder is another user's, or nothing can be written, einturnip runs without a cache.
+Entries appear atomically: they are written to a temporary file, synced and renamed, so several processes may write the
+same key at once. If the cache folder belongs to another user or cannot be written, einturnip runs without a cache.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _MAGIC = b"einturnip cache 1 "
 _DIGEST_NBYTES = 64
 # A multiple of 16, so that arrays in the data are aligned in memory where they are aligned in the data.
 HEADER_NBYTES = 96
-# Larger entries are dropped from the page cache, where they would count against the memory that a run was given.
+# Larger entries are dropped from the page cache, where they would count against the run's memory.
 _PAGES_NBYTES = 4 * MIB
 # Number of writes between two scans of a cache for entries to evict, because a scan takes longer than a write.
 _PRUNED_EVERY = 32
@@ -41,16 +42,16 @@ _OFF, _ON = ("off", "0", "no"), ("", "on", "1", "yes")
 
 
 class DamagedEntry(ValueError):
-    """An entry is not what was written under its key."""
+    """An entry differs from the data written under its key."""
 
 
 class ForeignEntry(DamagedEntry):
-    """An entry is no file, or another user could have written it."""
+    """An entry is not a regular file, or another user could have written it."""
 
 
 @dataclass(frozen=True, slots=True)
 class CacheEntry:
-    """A file of a cache: its name within the cache, when it was last used, and its size in bytes."""
+    """A file of a cache: its name within the cache, the time of its last use, and its size in bytes."""
 
     name: str
     used: float
@@ -59,12 +60,12 @@ class CacheEntry:
 
 @dataclass(frozen=True, slots=True)
 class Cache:
-    """A kind of cached values. A row of ``CACHES``.
+    """One kind of cached values; a row of ``CACHES``.
 
-    ``key``: what an entry's name is made from, and so when it is made anew. ``folder``: below the cache folder.
-    ``switch``: environment variable; "off" turns the cache off, a path is used in place of the ``folder``. ``inside``:
-    below either. ``file``: the only entry, where there is one; ``switch`` then names a file. ``max_files`` and
-    ``max_nbytes`` bound the cache: entries used longest ago are given up.
+    ``key`` describes the inputs of an entry's name, on which its validity depends. ``folder`` is below the cache
+    folder. ``switch`` is an environment variable: "off" disables the cache, a path replaces ``folder``. ``inside`` is a
+    folder below either. ``file`` is set if the cache has only one entry; ``switch`` then names a file. ``max_files``
+    and ``max_nbytes`` bound the cache: the least recently used entries are evicted.
     """
 
     name: str
@@ -80,7 +81,7 @@ class Cache:
     _writes: Iterator[int] = field(init=False, default_factory=itertools.count, compare=False, repr=False)
 
     def path(self) -> str | None:
-        """The folder with the entries, or the path of the only one; None where there is to be no cache."""
+        """The folder of the entries, or the path of the only entry; None where the cache is disabled."""
         chosen = os.environ.get(self.switch, "") if self.switch else ""
         if chosen in _OFF:
             return None
@@ -90,13 +91,13 @@ class Cache:
         return None if root is None else os.path.join(root, *filter(None, (self.folder, self.inside, self.file)))
 
     def read(self, name: str = "") -> memoryview:
-        """The data of an entry.
+        """Return the data of an entry.
 
         Raises:
-            FileNotFoundError: there is none. OSError: it cannot be read. Damaged: it is not to be used.
+            FileNotFoundError: there is none. OSError: it cannot be read. DamagedEntry: it must not be used.
         """
         path = self._path_of(name)
-        # No link is followed, and a pipe in the place of the file must not block.
+        # Links are not followed, and a pipe in place of the file must not block.
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
             status = os.fstat(fd)
@@ -113,7 +114,7 @@ class Cache:
         return data
 
     def write(self, entries: Mapping[str, Sequence[Piece]]) -> None:
-        """Write entries by name, each in pieces; those that exist are replaced.
+        """Write entries by name, each in pieces; existing ones are replaced.
 
         Raises:
             OSError: the disk or the folder refuses.
@@ -141,12 +142,12 @@ class Cache:
             self.prune()
 
     def touch(self, name: str) -> None:
-        """Note that an entry was used just now."""
+        """Record that an entry was used now."""
         with contextlib.suppress(OSError):
             os.utime(self._path_of(name))
 
     def is_whole(self, name: str) -> bool:
-        """Whether an entry can be used."""
+        """True if an entry can be used."""
         try:
             self.read(name)
         except (OSError, DamagedEntry):
@@ -154,7 +155,7 @@ class Cache:
         return True
 
     def remove(self, name: str) -> bool:
-        """Give up an entry; whether it could be removed."""
+        """Remove an entry; returns whether that succeeded."""
         try:
             os.unlink(self._path_of(name))
         except OSError:
@@ -162,7 +163,7 @@ class Cache:
         return True
 
     def entries(self) -> list[CacheEntry]:
-        """What is in the cache, the longest unused first."""
+        """List the entries, least recently used first."""
         top, found = self.path(), []
         for folder, files in self._walk():
             for file in files:
@@ -175,7 +176,7 @@ class Cache:
         return sorted(found, key=lambda entry: (entry.used, entry.name))
 
     def prune(self) -> None:
-        """Give up the entries used longest ago beyond the bounds, and what killed processes left half written."""
+        """Evict least recently used entries beyond the bounds; remove unfinished files of killed processes."""
         entries = self.entries()
         files, nbytes = len(entries), sum(entry.nbytes for entry in entries)
         for entry in entries:
@@ -184,17 +185,17 @@ class Cache:
             self.remove(entry.name)
             files, nbytes = files - 1, nbytes - entry.nbytes
             if os.sep in entry.name:
-                with contextlib.suppress(OSError):  # others are in there
+                with contextlib.suppress(OSError):  # the folder has other entries
                     os.rmdir(os.path.dirname(self._path_of(entry.name)))
         self.remove_abandoned()
 
     def remove_abandoned(self) -> list[str]:
-        """Remove what killed processes left half written; gives the paths removed."""
+        """Remove unfinished files of killed processes; returns the removed paths."""
         folders = [folder for folder, files in self._walk() if any(map(is_temporary, files))]
         return [path for folder in folders for path in remove_abandoned(folder)]
 
     def _walk(self) -> Iterator[tuple[str, list[str]]]:
-        """The cache's folders with their files, without those of a cache that is inside this one."""
+        """Yield the cache's folders with their files, except those of a cache nested in this one."""
         top = self.path()
         if top is None:
             return
@@ -225,7 +226,7 @@ class Cache:
 def cache_folder() -> str | None:
     """The folder of all caches: ``$XDG_CACHE_HOME/einturnip``, else ``~/.cache/einturnip``.
 
-    None where it is another user's (``sudo`` may keep HOME), or where there is no home.
+    None where it belongs to another user (``sudo`` may keep HOME), or where there is no home.
     """
     base = os.environ.get("XDG_CACHE_HOME", "")
     if not os.path.isabs(base):
@@ -243,7 +244,7 @@ def cache_folder() -> str | None:
 
 
 def _make_folder(path: str) -> None:
-    """Make a folder, and those around it, for this user alone; tighten what is open in the cache folder."""
+    """Create a folder and its parents for this user alone; restricts permissions inside the cache folder."""
     root = cache_folder()
     inside = root is not None and (path + os.sep).startswith(root + os.sep)
     if inside and path != root:
@@ -259,10 +260,10 @@ def _make_folder(path: str) -> None:
 
 
 def _require_own(status: os.stat_result) -> None:
-    """Refuse what is no file, or what another user could have written.
+    """Refuse a file that is not regular or that another user could have written.
 
     Raises:
-        Foreign: why.
+        ForeignEntry: the reason.
     """
     if not stat.S_ISREG(status.st_mode):
         raise ForeignEntry("it is not a regular file")

@@ -97,7 +97,7 @@ def undisturbed(call: Callable[[], T], trial: Callable[[], object] | None = None
     """
     began, within, disturbed = _begun, threading.get_ident() in _active, bool(_active)
     try:
-        with resident.exclude_foreign_memory(arenas_nbytes, least=disturbed):
+        with resident.exclude_foreign_memory(arenas_nbytes, fixed_minimum=disturbed):
             return call()
     except CapacityError:
         if within or not (disturbed or _begun != began):

@@ -1,4 +1,4 @@
-"""What is wrong with a program, and where: spans and diagnostics with a caret, both places, expected and found."""
+"""Diagnostics of programs: a message with source spans, expected and found values, and help."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ MAX_LINE = 320
 MAX_TEXT = 2000
 """Characters of a message, or of a note below the source lines."""
 MAX_COMPARED, MAX_KNOWN = 250, 2000
-"""Characters of names that are compared to find what was meant, and the number of names."""
+"""Maximum length of names that are compared for suggestions, and their maximum number."""
 MAX_SHOWN = 200
 """Diagnostics of one error that are rendered."""
 
 
 class Span(NamedTuple):
-    """A piece of a program's text. Lines and columns count from 1, columns in characters; the end is exclusive."""
+    """A range of a program's text. Lines and columns (in characters) count from 1; the end is exclusive."""
 
     file: str
     line: int
@@ -36,7 +36,7 @@ class Span(NamedTuple):
 
 
 class Edit(NamedTuple):
-    """A replacement that mends a program: the text at a place, and what to write there instead."""
+    """A replacement that fixes a program: a place in its text and the new text."""
 
     span: Span
     text: str
@@ -48,11 +48,11 @@ class Diagnostic:
 
     Shapes:
         code: stable, ``E001`` ... for errors and ``W001`` ... for warnings.
-        secondary: other places that belong to it, each with what is to be seen there.
-        expected, found: empty where the message says it all.
-        help: how to mend it; where a mended text exists, that text.
-        edits: what the help says as replacements, for editors; empty where it leaves a choice or a part to the writer.
-        source: the lines the spans lie on, as (file, number, text), so that a diagnostic renders on its own.
+        secondary: related places, each with a note.
+        expected, found: empty where the message is complete without them.
+        help: how to fix it; the fixed text where there is one.
+        edits: the help as replacements for editors; empty where the user has to choose or fill in a part.
+        source: the lines of the spans as (file, number, text), so that a diagnostic renders on its own.
     """
 
     code: str
@@ -67,7 +67,7 @@ class Diagnostic:
     edits: tuple[Edit, ...] = ()
 
     def render(self) -> str:
-        """The diagnostic as text: message, place, source lines with the spans underlined, expected, found, help."""
+        """Render as text: message, place, source lines with the spans underlined, expected, found, help."""
         parts = [f"{self.severity}[{self.code}]: {shortened(self.message)}"]
         texts = {(file, number): text for file, number, text in self.source}
         spans = (self.span, *(place for place, _ in self.secondary))
@@ -81,7 +81,7 @@ class Diagnostic:
 
 
 def with_source(diagnostic: Diagnostic, lines: Sequence[str] | Mapping[str, Sequence[str]]) -> Diagnostic:
-    """The same diagnostic holding the texts of the lines its spans stand on.
+    """Return the diagnostic with the source lines of its spans.
 
     Shapes:
         lines: the program's lines, or those of several files by name.
@@ -93,7 +93,7 @@ def with_source(diagnostic: Diagnostic, lines: Sequence[str] | Mapping[str, Sequ
 
 
 def at_call_site(diagnostic: Diagnostic, call: Span) -> Diagnostic:
-    """The same diagnostic with the place of the call, where what it is about stands in the function that was called."""
+    """Add the place of the call to a diagnostic about code inside a called function."""
     span = diagnostic.span
     within = span.file == call.file and call[1:3] <= span[1:3] and span[3:] <= call[3:]
     if within or any(place == call for place, _ in diagnostic.secondary):
@@ -102,7 +102,7 @@ def at_call_site(diagnostic: Diagnostic, call: Span) -> Diagnostic:
 
 
 def apply_edits(text: str, edits: Iterable[Edit]) -> str:
-    """A program's text with replacements made, none of which overlaps an earlier one."""
+    """Apply non-overlapping replacements to a program's text."""
     lines = text.split("\n")
     begins = list(accumulate((len(line) + 1 for line in lines), initial=0))
     found, end = [], 0
@@ -118,9 +118,9 @@ def apply_edits(text: str, edits: Iterable[Edit]) -> str:
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """The known name that a word is a misspelling of, or nothing.
+    """Return the known name of which a word is probably a misspelling, or an empty string.
 
-    At most one letter in three is changed, added, left out or exchanged with the next: a word further off is another.
+    At most one letter in three may be changed, added, left out or swapped with the next.
     """
     if len(word) > MAX_COMPARED:
         return ""
@@ -137,7 +137,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 def _distance(a: str, b: str) -> int:
-    """Edits from one word to another (Damerau and Levenshtein's, each pair of letters exchanged once)."""
+    """Edit distance of two words (Damerau-Levenshtein; each pair of letters is swapped at most once)."""
     before: list[int] = []
     row = list(range(len(b) + 1))
     for i, x in enumerate(a, 1):
@@ -179,13 +179,13 @@ def _window(text: str, start: int) -> tuple[int, int]:
 
 
 def shortened(text: str, most: int = MAX_TEXT) -> str:
-    """A text of at most about ``most`` characters: the middle of a longer one is left out."""
+    """Shorten a text to about ``most`` characters by leaving out its middle."""
     half = most // 2
     return text if len(text) <= most else f"{text[:half]} ... {text[-half:]}"
 
 
 def render_all(diagnostics: Sequence[Diagnostic]) -> str:
-    """The diagnostics as text; of very many the first ones, and how many more there are."""
+    """Render diagnostics as text; beyond a limit only the first ones, with the number of the others."""
     shown = [diagnostic.render() for diagnostic in diagnostics[:MAX_SHOWN]]
     more = len(diagnostics) - len(shown)
     return "\n\n".join([*shown, f"and {more:,} more"] if more else shown)

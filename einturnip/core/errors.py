@@ -1,4 +1,4 @@
-"""The errors that leave einturnip. Each carries the exit code the command line gives it."""
+"""The errors that einturnip raises to its users, with their exit codes on the command line."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ if TYPE_CHECKING:
 
 
 class EinturnipError(Exception):
-    """Anything that a user can mend: the program, its inputs, the budget, the machine."""
+    """Base of all errors that a user can fix: in the program, its inputs, the budget, the machine."""
 
     exit_code = 1
 
 
 class SourceError(EinturnipError):
-    """The program is wrong. Holds every diagnostic of the stage that failed, not only the first."""
+    """The program has errors. Holds every diagnostic of the failed stage, not only the first."""
 
     exit_code = 2
 
@@ -30,7 +30,7 @@ class SourceError(EinturnipError):
 class BindError(EinturnipError, ValueError):
     """An input, a size or an option does not fit the program. Also a ValueError, as in NumPy.
 
-    Holds the diagnostics that point into the program, where the message is made of them.
+    Holds the diagnostics from which the message was made, if they point into the program.
     """
 
     exit_code = 2
@@ -41,7 +41,7 @@ class BindError(EinturnipError, ValueError):
 
 
 class DTypeError(BindError, TypeError):
-    """A value given from outside has a type, or elements of a type, that cannot be used here."""
+    """A value from outside has an unsupported type or element type."""
 
 
 class StoreError(EinturnipError):
@@ -51,7 +51,7 @@ class StoreError(EinturnipError):
 
 
 class CapacityError(EinturnipError):
-    """The program does not fit. ``needed`` is the least budget, in bytes, that would do (0: unknown)."""
+    """The program does not fit. ``needed`` is the minimum budget in bytes (0: unknown)."""
 
     exit_code = 3
 
@@ -61,9 +61,9 @@ class CapacityError(EinturnipError):
 
 
 class TooLarge(CapacityError):
-    """A graph was not made to its end: it takes more than was said to be of use.
+    """The construction of a graph was stopped, because its cost exceeds the given limit.
 
-    ``made``: nodes that it had by then; ``done``: how many kernel calls, or tasks, they are for.
+    ``made``: number of nodes built so far; ``done``: number of kernel calls or tasks that they cover.
     """
 
     def __init__(self, message: str, made: int = 0, done: int = 0) -> None:
@@ -87,10 +87,10 @@ _FROM_NAN = (-(1 << 63), -(1 << 31))
 
 
 class OutOfRange(RunError):
-    """An index that is data lies outside its axis. ``value`` is it, ``size`` the axis' length.
+    """A data-dependent index ``value`` is outside its axis of length ``size``.
 
-    ``label`` names the axis, ``point`` says where: (label, index) of the point that asked for it. A kernel raises it;
-    the run adds the tensor, the elements that the index was read from, and the statement.
+    ``label`` names the axis; ``point`` gives the (label, index) pairs of the point that uses it. A kernel raises the
+    error; the run adds the tensor, the elements from which the index was computed, and the statement.
     """
 
     def __init__(self, value: int, size: int, label: str, point: Sequence[tuple[str, int]] = ()) -> None:
@@ -118,7 +118,7 @@ class Interrupted(EinturnipError):
 
 
 class InternalError(Exception):
-    """A bug in einturnip, never the user's fault. Stands apart from EinturnipError on purpose."""
+    """A bug in einturnip, never the user's fault. Deliberately not an EinturnipError."""
 
     def __init__(self, message: str) -> None:
         super().__init__(f"internal error: {message}. This is a bug in einturnip; please report it.")

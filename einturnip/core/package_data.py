@@ -1,4 +1,4 @@
-"""Where the data folders of the project are: ``grammar`` and ``kernels``."""
+"""Locates the project's data folders, ``grammar`` and ``kernels``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from einturnip.core.errors import InternalError
 
 _PACKAGE = Path(__file__).resolve().parent.parent
-# Folders of the checkout that the wheel puts elsewhere in the package.
+# Folders of the checkout that have another place in the wheel.
 INSTALLED = {"kernels": "kernels/cuda/headers"}
 
 

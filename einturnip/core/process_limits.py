@@ -1,4 +1,4 @@
-"""What this process may use of the machine: cores and memory, as the kernel and its control groups allow."""
+"""The cores and memory that this process may use, as the kernel and its control groups allow."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ _CGROUPS, _OWN = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 
 
 def usable_cores() -> int:
-    """Cores that this process may use at once: its affinity, within its control groups' quotas."""
+    """Number of cores that this process may use at once: its affinity, limited by control group quotas."""
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     quotas = [quota for folder in _folders("cpu") if (quota := _cpu_quota(folder)) is not None]
     return max(1, min([allowed, *(int(q) for q in quotas)]))
 
 
 def total_memory() -> int:
-    """Bytes of memory that this process could ever have: the machine's, within its control groups' limits."""
+    """Maximum memory of this process in bytes: the machine's, limited by control groups."""
     limits = [limit for folder in _folders("memory") if (limit := _memory_limit(folder)) is not None]
     return min([_meminfo("MemTotal"), *limits])
 
 
 def available_memory() -> int:
-    """Bytes of memory that this process can take now: what is free on the machine and in its control groups."""
-    rooms = [room for folder in _folders("memory") if (room := _memory_room(folder)) is not None]
-    return max(0, min([_meminfo("MemAvailable"), *rooms]))
+    """Memory in bytes that this process can allocate now, on the machine and in its control groups."""
+    available = [nbytes for folder in _folders("memory") if (nbytes := _available_in_group(folder)) is not None]
+    return max(0, min([_meminfo("MemAvailable"), *available]))
 
 
 def _meminfo(field: str) -> int:
-    """A line of /proc/meminfo in bytes; where there is none, physical memory."""
+    """A field of /proc/meminfo in bytes; physical memory where that file is missing."""
     try:
         for line in Path("/proc/meminfo").read_text().splitlines():
             name, _, value = line.partition(":")
@@ -42,7 +42,7 @@ def _meminfo(field: str) -> int:
 
 
 def _folders(controller: str) -> Iterator[Path]:
-    """The folders of the control groups that bind this process, its own first, under either version."""
+    """Yield the folders of the control groups of this process, its own first, for cgroups v1 and v2."""
     try:
         lines = _OWN.read_text().splitlines()
     except OSError:
@@ -57,12 +57,12 @@ def _folders(controller: str) -> Iterator[Path]:
         else:
             continue
         folder = root / path.lstrip("/")
-        # inside a container the path may be the host's: then only the root is seen
+        # inside a container the path may be the host's: then only the root is visible
         yield from (f for f in (folder, *folder.parents) if f.is_relative_to(root) and f.is_dir())
 
 
 def _number(path: Path) -> int | None:
-    """The number in a file; None where there is none, or it means no limit."""
+    """The number in a file; None where there is none, or it means "no limit"."""
     try:
         text = path.read_text().split()[0]
     except (OSError, IndexError):
@@ -71,7 +71,7 @@ def _number(path: Path) -> int | None:
 
 
 def _cpu_quota(folder: Path) -> float | None:
-    """Cores' worth of time that a group may use."""
+    """The CPU quota of a group, in cores."""
     quota, period = _number(folder / "cpu.cfs_quota_us"), _number(folder / "cpu.cfs_period_us")
     if quota is None or period is None:
         quota = _number(folder / "cpu.max")
@@ -87,8 +87,8 @@ def _memory_limit(folder: Path) -> int | None:
     return _number(folder / "memory.limit_in_bytes") if found is None else found
 
 
-def _memory_room(folder: Path) -> int | None:
-    """Bytes left under a group's limit; pages of files that the kernel would drop first count as left."""
+def _available_in_group(folder: Path) -> int | None:
+    """Bytes left under a group's limit; inactive file pages count as available."""
     limit = _memory_limit(folder)
     used = _number(folder / "memory.current")
     used = _number(folder / "memory.usage_in_bytes") if used is None else used
@@ -106,9 +106,9 @@ def _inactive_files(folder: Path) -> int:
 
 
 def others_seconds() -> float:
-    """Seconds of the usable processors, since the machine began, that other programs took or a virtual machine's host.
+    """CPU seconds since boot that other programs or the hypervisor took from the usable processors.
 
-    0 where the system does not tell. Grows in steps of 10 ms.
+    0 where the system does not report them. Resolution: 10 ms.
     """
     own = sum(os.times()[:4])
     try:

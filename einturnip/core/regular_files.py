@@ -1,4 +1,4 @@
-"""Opens regular files only, without waiting: a pipe or a device in the place of a file is refused unread."""
+"""Opens regular files without blocking: a pipe or device in place of a file is refused unread."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class NotRegular(OSError):
 
 
 def open_regular(path: str | os.PathLike[str]) -> tuple[int, os.stat_result]:
-    """A descriptor to read a regular file from, and the file's status.
+    """Open a regular file for reading; returns its descriptor and status.
 
     Raises:
         IsADirectoryError, NotRegular: it is no regular file. OSError: it cannot be opened.
     """
-    # Without O_NONBLOCK, opening a pipe waits for somebody to write to it.
+    # Without O_NONBLOCK, opening a pipe waits for a writer.
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     status = os.fstat(fd)
     if stat.S_ISREG(status.st_mode):

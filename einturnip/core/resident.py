@@ -1,4 +1,4 @@
-"""Resident memory of this process, and what of it is einturnip's own modules."""
+"""Resident memory of this process, and the share of it that belongs to einturnip's own modules."""
 
 from __future__ import annotations
 
@@ -7,30 +7,31 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 _loaded = 0
-_loading = threading.RLock()  # threads that load together would each count what all of them load
+_loading = threading.RLock()  # concurrent loads would each count the memory of all
 _thread = threading.local()  # ``read``: how this thread reads resident memory
 
 
 def resident_nbytes() -> int:
-    """Resident memory of this process now (Linux: VmRSS; elsewhere the highest so far), as this thread counts it."""
+    """Resident memory of this process (Linux: VmRSS; elsewhere the peak), as this thread counts it."""
     read: Callable[[], int] = getattr(_thread, "read", _resident)
     return read()
 
 
 @contextmanager
-def exclude_foreign_memory(nbytes: Callable[[], int], least: bool) -> Iterator[None]:
-    """Within, this thread leaves out what ``nbytes`` counts, which belongs to others.
+def exclude_foreign_memory(nbytes: Callable[[], int], fixed_minimum: bool) -> Iterator[None]:
+    """Within the context, this thread's resident memory excludes ``nbytes()``, which belongs to others.
 
-    ``least``: nor does it count less than at first, for what others give back is not for this thread to take.
+    ``fixed_minimum``: the count also never falls below its initial value, because memory that others free is not
+    available to this thread.
     """
-    floor = max(0, _resident() - nbytes()) if least else 0
-    with _reading(lambda: max(floor, _resident() - nbytes())):
+    minimum = max(0, _resident() - nbytes()) if fixed_minimum else 0
+    with _reading(lambda: max(minimum, _resident() - nbytes())):
         yield
 
 
 @contextmanager
 def constant() -> Iterator[None]:
-    """Within, resident memory stays what it is now, as if nothing else took any."""
+    """Within the context, this thread's count of resident memory stays at its present value."""
     now = _resident()
     with _reading(lambda: now):
         yield
@@ -51,13 +52,13 @@ def _resident() -> int:
 
 
 def peak_resident_nbytes() -> int:
-    """The most that was ever resident (Linux: VmHWM)."""
+    """Peak resident memory (Linux: VmHWM)."""
     return _status("VmHWM:") or _highest()
 
 
 @contextmanager
 def loading() -> Iterator[None]:
-    """Around the loading of modules: what they take is counted."""
+    """Context for loading modules, which records the memory that they take."""
     global _loaded
     with _loading:
         before = _resident()
@@ -66,7 +67,7 @@ def loading() -> Iterator[None]:
 
 
 def callers_nbytes() -> int:
-    """What is resident now and is the caller's: all but the modules that ``import einturnip`` left for later."""
+    """Resident memory of the caller: everything except the modules that einturnip loaded lazily."""
     return resident_nbytes() - _loaded
 
 

@@ -1,9 +1,9 @@
-"""Files and folders that are being written: names that say so, and the removal of those whose writer was killed.
+"""Names of files and folders under construction, and removal of those whose writer was killed.
 
 Most files are written without a name (``O_TMPFILE``) and vanish with their process. Folders, and files on file systems
-without nameless ones, need a name from the start. It ends in ``.einturnip-PID-RANDOM.tmp``, and the writer holds a lock
-(``flock``) on it, which the kernel drops when the process dies, however it dies. So whatever has such a name, belongs
-to this user and can be locked was abandoned.
+without nameless files, need a name from the start. It ends in ``.einturnip-PID-RANDOM.tmp``, and the writer holds a
+lock (``flock``) on it, which the kernel releases when the process dies. A file with such a name that belongs to this
+user and can be locked is therefore abandoned.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ import stat
 from collections.abc import Iterator
 
 _NAME = re.compile(r"^\..*\.einturnip-\d+-[0-9a-f]{16}\.tmp$", re.DOTALL)
-# Bytes of the final name that go into the temporary one: file systems allow 255 in all.
+# Bytes of the final name that are kept in the temporary one: file systems allow 255 in all.
 _NAME_NBYTES = 180
 
 
 def temporary_path(target: str) -> str:
-    """A new path in the folder of ``target``, for what becomes ``target`` when it is finished."""
+    """Return a new path in the folder of ``target``, for a file that will be renamed to ``target``."""
     folder, name = os.path.split(target)
     name = os.fsdecode(os.fsencode(name)[:_NAME_NBYTES])
     return os.path.join(folder, f".{name}.einturnip-{os.getpid()}-{os.urandom(8).hex()}.tmp")
 
 
 def is_temporary(name: str) -> bool:
-    """Whether ``temporary_path`` made this name."""
+    """True if ``temporary_path`` created this name."""
     return _NAME.match(name) is not None
 
 
 def create_file(target: str, mode: int) -> tuple[int, str]:
-    """A new locked file for what becomes ``target``: its descriptor and its path.
+    """Create a locked temporary file for ``target``; returns its descriptor and path.
 
     Raises:
         OSError: the folder refuses.
@@ -48,7 +48,9 @@ def create_file(target: str, mode: int) -> tuple[int, str]:
 
 
 def create_folder(target: str) -> tuple[int, str]:
-    """A new locked folder for what becomes ``target``: a descriptor that holds the lock, and its path.
+    """Create a locked temporary folder for ``target``.
+
+    Returns a descriptor that holds the lock, and its path.
 
     Raises:
         OSError: the folder around it refuses.
@@ -68,7 +70,7 @@ def create_folder(target: str) -> tuple[int, str]:
 
 @contextlib.contextmanager
 def temporary_folder(target: str) -> Iterator[str]:
-    """A new folder beside ``target``, removed at the end of the block; gives its path.
+    """Context manager: a new folder next to ``target``, removed at the end; yields its path.
 
     Raises:
         OSError: the folder around it refuses.
@@ -84,13 +86,13 @@ def temporary_folder(target: str) -> Iterator[str]:
 
 
 def lock(fd: int) -> None:
-    """Lock a file or folder for as long as the descriptor is open; file systems without locks are left alone."""
+    """Lock a file or folder while the descriptor is open; does nothing on file systems without locks."""
     with contextlib.suppress(OSError):
         fcntl.flock(fd, fcntl.LOCK_EX)
 
 
 def remove_abandoned(folder: str) -> list[str]:
-    """Remove what killed processes of this user left half written in a folder; gives the paths removed."""
+    """Remove unfinished files of this user's killed processes from a folder; returns the removed paths."""
     try:
         names = [name for name in os.listdir(folder) if is_temporary(name)]
     except OSError:
@@ -109,7 +111,7 @@ def _remove_unless_held(path: str) -> bool:
     is_folder = stat.S_ISDIR(status.st_mode)
     if status.st_uid != os.geteuid() or not (is_folder or stat.S_ISREG(status.st_mode)):
         return False
-    # Locking a file over NFS takes write access; a folder cannot be opened for writing, and fails there: it stays.
+    # Locking a file over NFS needs write access; a folder cannot be opened for writing, so it stays there.
     flags = os.O_RDONLY | os.O_DIRECTORY if is_folder else os.O_RDWR | os.O_NONBLOCK
     fd = os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
@@ -128,7 +130,7 @@ def _remove_unless_held(path: str) -> bool:
 
 
 def _is_at(fd: int, path: str) -> bool:
-    """Whether an open file or folder is still the one under this path."""
+    """True if an open file or folder is still the one at this path."""
     try:
         return os.path.samestat(os.fstat(fd), os.lstat(path))
     except FileNotFoundError:

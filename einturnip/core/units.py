@@ -1,4 +1,4 @@
-"""Sizes as people write them."""
+"""Parsing and formatting of sizes in bytes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SIZE = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([A-Za-z]*)\s*")
 
 
 def parse_size(text: str | int) -> int:
-    """Bytes from ``512MB``, ``1.5GiB``, ``4096B`` or a number of bytes.
+    """Convert ``512MB``, ``1.5GiB``, ``4096B`` or a number of bytes to bytes.
 
     Raises:
         BindError: not a size; ``2G`` is refused because it may mean GB or GiB, ``1.5`` because it may mean GiB.
@@ -55,7 +55,7 @@ def parse_size(text: str | int) -> int:
 
 
 def format_size(nbytes: float) -> str:
-    """Bytes for a reader, in binary units and at most four digits: ``1.50 GiB``."""
+    """Format bytes in binary units with at most four digits: ``1.50 GiB``."""
     if abs(nbytes) >= 1 << 70:
         return f"{Decimal(nbytes):.3g} bytes"
     size, unit = float(nbytes), "B"

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from einturnip.ir.dtypes import BOOL, F64, I64, U64, DType
 
-# Those of the language. ``pick`` is ours: of values at most one counts (the rest are excluded by a key), take that one;
-# states combine as the bitwise or of their bytes, whose identity is all zeros.
+# The aggregations of the language. ``pick`` is internal: a key excludes all values but at most one, which is the
+# result; states combine by a bitwise or of their bytes, whose identity is all zeros.
 AGGREGATIONS = ("sum", "prod", "max", "min", "any", "all", "mean", "logsumexp", "argmax", "argmin")
 
 
@@ -21,10 +21,10 @@ class Aggregation:
     """An aggregation operator applied to join values of dtype ``value``.
 
     ``state`` are the dtypes of the state's components:
-      sum prod max min any all pick: the value so far; mean: the sum (by key, also the count);
+      sum prod max min any all pick: the value so far; mean: the sum (with keys, also the count);
       logsumexp: (max, sum of exp(x - max));
-      argmax argmin: (best value, flat index over the aggregated labels; ties to the least).
-    ``result`` is the dtype that finish gives.
+      argmax argmin: (best value, flat index over the aggregated labels; ties go to the lowest).
+    ``result`` is the dtype of the finished result.
     """
 
     op: str
@@ -34,14 +34,16 @@ class Aggregation:
 
     @property
     def finish_is_identity(self) -> bool:
-        """True where the one component of the state already is the result."""
+        """True where the single component of the state is the result."""
         return self.op in ("sum", "prod", "max", "min", "any", "all", "pick") and self.state == (self.result,)
 
 
 def aggregation(op: str, value: DType, accumulator: DType | None = None, keyed: bool = False) -> Aggregation:
-    """The operator ``op`` over values of dtype ``value``; ``accumulator`` is the dtype a program asked for.
+    """Return the operator ``op`` over values of dtype ``value``.
 
-    ``keyed``: the number of values is data, so that a mean has to count them.
+    ``accumulator`` is a dtype that the program requested.
+
+    ``keyed``: the number of values depends on data, so that a mean must count them.
 
     Source: NumPy 2's dtype rules for the reductions of the same names; f16 and bf16 accumulate in f32.
     """

@@ -1,4 +1,4 @@
-"""Contractions: the einsums that a matrix product can compute, and which label plays which part in it."""
+"""Contractions: recognizes einsums that a matrix product can compute, and the role of each label."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from einturnip.ir.scalar import OperandRef, Scalar, ScalarCall, ScalarCast, Scal
 
 @dataclass(frozen=True, slots=True)
 class ContractionRoles:
-    """``out = alpha * sum over k of left * right``, the parts played by positions in the einsum's ``labels``.
+    """``out = alpha * sum over k of left * right``; roles are positions in the einsum's ``labels``.
 
-    ``left`` and ``right`` are operand slots. ``batch`` labels stand on both and on the output, ``m`` on left and
-    output, ``n`` on right and output, ``k`` on both and are summed; each in the order of the einsum's labels.
-    An operand has the labels of its affine indices: ``X[b, c, i+p, j+q]``, of a convolution, b, c, i, p, j and q.
-    ``product`` is the dtype that both operands are converted to and multiplied in; ``accumulator`` that of the sum.
-    ``alpha`` is None where the program has no constant factor.
+    ``left`` and ``right`` are operand slots. Labels of role ``batch`` are on both operands and the output, ``m`` on
+    left and output, ``n`` on right and output, and ``k`` on both operands, summed; each in the order of the einsum's
+    labels. An operand has the labels of its affine indices: a convolution's ``X[b, c, i+p, j+q]`` has b, c, i, p, j and
+    q. ``product`` is the dtype to which both operands are converted; ``accumulator`` is that of the sum. ``alpha`` is
+    None where the program has no constant factor.
     """
 
     left: int
@@ -40,7 +40,7 @@ def _factors(expr: Scalar) -> list[Scalar]:
 
 
 def _slot(expr: Scalar) -> int | None:
-    """The slot of an operand, bare or converted."""
+    """The slot of an operand, possibly converted; None for other expressions."""
     while isinstance(expr, ScalarCast):
         expr = expr.argument
     return expr.slot if isinstance(expr, OperandRef) else None
@@ -48,7 +48,7 @@ def _slot(expr: Scalar) -> int | None:
 
 @lru_cache(maxsize=4096)
 def contraction(einsum: Einsum) -> ContractionRoles | None:
-    """The einsum as a product of two operands summed over what both share, or None where it is nothing of the kind."""
+    """Match an einsum to a product of two operands summed over common labels; None where it is not one."""
     if einsum.aggregation is None or einsum.aggregation.op != "sum" or not einsum.aggregated or einsum.keys:
         return None
     factors = _factors(einsum.join)

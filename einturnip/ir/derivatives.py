@@ -1,10 +1,10 @@
 """Derivatives of the scalar functions, as scalar expressions.
 
-``adjoint_of(call, value, g)`` gives to each argument of a call its part of ``g``, the adjoint of the call's value: for
-a real loss L and a complex z = x + iy the adjoint is dL/dx + i dL/dy, for a real x it is dL/dx. So a holomorphic f
-passes on g * conj(f'), and a step against the adjoint is one of steepest descent. Kinks: ``abs`` and ``relu`` have the
-derivative 0 at 0, ``min`` and ``max`` share equally between equal arguments; ``floor``, ``ceil``, ``round``, ``sign``
-and ``//`` pass nothing on.
+``adjoint_of(call, value, g)`` returns for each argument of a call its share of ``g``, the adjoint of the call's value.
+For a real loss L and a complex z = x + iy the adjoint is dL/dx + i dL/dy; for a real x it is dL/dx. A holomorphic f
+therefore contributes g * conj(f'), and a step against the adjoint is one of steepest descent. At kinks, ``abs`` and
+``relu`` have the derivative 0 at 0, and ``min`` and ``max`` divide it equally between equal arguments. ``floor``,
+``ceil``, ``round``, ``sign`` and ``//`` have derivative 0.
 
 Source: Kreutz-Delgado, The complex gradient operator and the CR-calculus (arXiv 0906.4835); kinks as in PyTorch.
 """
@@ -24,17 +24,17 @@ Rule = Callable[[Scalar, Scalar], Scalar]
 
 
 def call(op: str, *arguments: Scalar) -> ScalarCall:
-    """An operator that keeps the dtype of its first argument."""
+    """Apply an operator that keeps the dtype of its first argument."""
     return ScalarCall(op, arguments, arguments[0].dtype)
 
 
 def compared(op: str, a: Scalar, b: Scalar) -> ScalarCall:
-    """A condition on two values."""
+    """Compare two values."""
     return ScalarCall(op, (a, b), BOOL)
 
 
 def conjugate(expr: Scalar) -> Scalar:
-    """The complex conjugate; a real number is its own."""
+    """The complex conjugate; a real expression is returned unchanged."""
     return call("conj", expr) if expr.dtype.kind == "c" else expr
 
 
@@ -44,7 +44,10 @@ def real_part(expr: Scalar, op: str = "real") -> Scalar:
 
 
 def recast(expr: Scalar, dtype: DType) -> Scalar:
-    """An adjoint carried back over a conversion from ``dtype``: of a complex one a real number takes the real part."""
+    """Convert an adjoint back across a cast from ``dtype``.
+
+    For a real ``dtype`` only the real part counts.
+    """
     if expr.dtype.kind == "c" and dtype.kind != "c":
         expr = real_part(expr)
     return converted(expr, dtype)
@@ -79,7 +82,7 @@ def _erf(x: Scalar, _: Scalar) -> Scalar:
     return times(_number(2 / math.sqrt(math.pi), x), call("exp", negated(_square(x))))
 
 
-# f'(x), by x and y = f(x). Each is holomorphic where it takes complex numbers.
+# f'(x) in terms of x and y = f(x). The functions that accept complex numbers are holomorphic.
 DERIVATIVES: Mapping[str, Rule] = {
     "neg": lambda x, y: _number(-1, x),
     "exp": lambda x, y: y,
@@ -99,14 +102,14 @@ DERIVATIVES: Mapping[str, Rule] = {
     "softplus": lambda x, y: call("sigmoid", x),
 }
 
-# Those that pass nothing on, wherever they are taken.
+# Operators with derivative 0 in every argument.
 FLAT = frozenset({"floor", "ceil", "round", "floordiv", "lt", "le", "gt", "ge", "eq", "ne", "and", "or", "not"})
 
 
 def adjoint_of(expr: ScalarCall, value: Scalar, g: Scalar) -> tuple[Scalar | None, ...]:
-    """What each argument of a call gets of the adjoint ``g`` of its value; None for nothing.
+    """Return each argument's share of the adjoint ``g`` of a call.
 
-    ``value`` is an expression for the call's value.
+    Returns None for zero. ``value`` is the call's value.
     """
     arguments = expr.arguments
     match expr.op:
@@ -141,7 +144,7 @@ def adjoint_of(expr: ScalarCall, value: Scalar, g: Scalar) -> tuple[Scalar | Non
 
 
 def _of_complex(op: str, x: Scalar, value: Scalar, g: Scalar) -> Scalar | None:
-    """Functions of the conjugate as well, and what they are on real numbers."""
+    """Derivatives of functions that involve the conjugate, and their real counterparts."""
     if x.dtype.kind != "c":
         return {"abs": times(g, call("sign", x)), "sign": None, "imag": None}.get(op, g)
     match op:
@@ -153,7 +156,7 @@ def _of_complex(op: str, x: Scalar, value: Scalar, g: Scalar) -> Scalar | None:
             return times(constant(1j, x.dtype), converted(g, x.dtype))
         case "abs":
             return times(converted(g, x.dtype), call("sign", x))
-        case _:  # z / |z|: only what is across the ray passes, by 1 / |z|
+        case _:  # z / |z|: only the component perpendicular to z contributes, scaled by 1 / |z|
             size = converted(ScalarCall("abs", (x,), real_part(x).dtype), x.dtype)
             along = converted(real_part(times(conjugate(value), g)), x.dtype)
             across = divided(subtracted(g, times(value, along)), size)
@@ -183,7 +186,7 @@ def _real(dtype: DType) -> DType:
 
 
 def _extremum(op: str, expr: ScalarCall, g: Scalar) -> tuple[Scalar, Scalar]:
-    """Equal shares to all that are equal, however the binary operators that found the extremum nest."""
+    """Divide the adjoint equally among all equal arguments, however binary operators are nested."""
     a, b = expr.arguments
     counts = [_ties(op, side, expr) for side in (a, b)]
     zero, one = _number(0, g), _number(1, g)
@@ -195,7 +198,7 @@ def _extremum(op: str, expr: ScalarCall, g: Scalar) -> tuple[Scalar, Scalar]:
         ]
         return shares[0], shares[1]
     total = added(counts[0], counts[1])
-    total = call("max", total, one)  # none is equal to NaN
+    total = call("max", total, one)  # nothing equals NaN
     return divided(times(g, counts[0]), total), divided(times(g, counts[1]), total)
 
 
@@ -204,7 +207,7 @@ def _is_leaf(op: str, expr: Scalar) -> bool:
 
 
 def _ties(op: str, expr: Scalar, extremum: Scalar) -> Scalar:
-    """How many of the values that an extremum is taken of are equal to it."""
+    """Count the arguments of an extremum that are equal to it."""
     if isinstance(expr, ScalarCall) and expr.op == op:
         a, b = expr.arguments
         return added(_ties(op, a, extremum), _ties(op, b, extremum))

@@ -46,7 +46,7 @@ class DType:
 
     @property
     def accumulator(self) -> DType:
-        """What contractions and float reductions of this type accumulate in: f32 for f16 and bf16."""
+        """The type in which contractions and float reductions accumulate: f32 for f16 and bf16."""
         return F32 if self.name in ("f16", "bf16") else self
 
     def __repr__(self) -> str:
@@ -95,7 +95,8 @@ def from_numpy(dtype: np.dtype[Any]) -> DType:
 def promote(a: DType, b: DType) -> DType:
     """The common type of two typed (strong) values, as ``np.promote_types``.
 
-    bf16 is not NumPy's own: it goes with f16 to f32, with wider floats to them, with integers and bool as f16 does.
+    bf16, which NumPy lacks, promotes with f16 to f32, with wider floats to those, and with integers and bool as f16
+    does.
     """
     if a == b:
         return a

@@ -1,4 +1,4 @@
-"""The extended einsum: one join expression over labelled operands, aggregated over the labels the output lacks."""
+"""The extended einsum: a join over labelled operands, aggregated over labels absent from the output."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ Box: TypeAlias = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """``(offset + sum of coefficient * label) // divisor % modulus``: an index known when the plan is made.
+    """A static index: ``(offset + sum of coefficient * label) // divisor % modulus``.
 
-    ``terms`` are (label position, coefficient), by ascending position, no coefficient 0. ``modulus`` 0 stands for none.
-    Where ``clamped``, a value outside the axis is taken to its nearest end; the join guards what it then reads.
-    A label alone is not written as an Index but as its position.
+    ``terms`` are (label position, coefficient), by ascending position, without zero coefficients. ``modulus`` 0 means
+    none. If ``clamped``, a value outside the axis is moved to the nearest end; the join guards the value that is then
+    read. A plain label is represented by its position instead of an Index.
     """
 
     terms: tuple[tuple[int, int], ...]
@@ -32,11 +32,14 @@ class Index:
 
     @property
     def affine(self) -> bool:
-        """True where it is ``offset + sum of coefficient * label`` and nothing else."""
+        """True for ``offset + sum of coefficient * label`` without division, modulus or clamp."""
         return self.divisor == 1 and self.modulus == 0 and not self.clamped
 
     def interval(self, box: Sequence[tuple[int, int]], size: int) -> tuple[int, int]:
-        """The (start, stop) that holds the index at every point of a box of labels; (0, 0) for an empty box."""
+        """The (start, stop) that contains the index at every point of a box of labels.
+
+        (0, 0) for an empty box.
+        """
         lo = hi = self.offset
         for position, coefficient in self.terms:
             start, stop = box[position]
@@ -57,10 +60,10 @@ class Index:
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """A label whose index is data: only points where label ``label`` equals ``value`` count.
+    """A label whose index is data: only points where label ``label`` equals ``value`` contribute.
 
-    ``value`` is an i64 over operands and labels, but not over ``label``; outside the label's range it is an error.
-    A gather aggregates such a label (``pick``), a scatter has it on the output.
+    ``value`` is an i64 over operands and labels, except ``label`` itself; a value outside the label's range is an
+    error. A gather aggregates such a label (``pick``); a scatter has it on the output.
     """
 
     label: int
@@ -71,12 +74,12 @@ Access: TypeAlias = tuple[int | Index, ...]
 
 
 def labels_read(access: Access) -> frozenset[int]:
-    """Positions of the labels that an access hangs on."""
+    """Positions of the labels that an access depends on."""
     return frozenset(q for p in access for q in ((p,) if isinstance(p, int) else (q for q, _ in p.terms)))
 
 
 class TileSpace:
-    """A label space that is cut into tiles, and the operands that its points read."""
+    """A label space that can be tiled, and the operands that its points read."""
 
     labels: tuple[str, ...]
     bounds: tuple[int, ...]
@@ -98,7 +101,7 @@ class TileSpace:
 
     @cached_property
     def plain(self) -> bool:
-        """True where every access is of labels alone and no label is a key."""
+        """True where every access consists of plain labels and there are no keys."""
         return not self.keys and all(isinstance(p, int) for access in self.accesses for p in access)
 
     def operand_shape(self, slot: int) -> tuple[int, ...]:
@@ -112,7 +115,7 @@ class TileSpace:
         return tuple(box[p] if isinstance(p, int) else p.interval(box, n) for p, n in zip(access, sizes, strict=True))
 
     def operand_extents(self, slot: int, extents: Sequence[int]) -> tuple[int, ...]:
-        """The largest part of operand ``slot`` that any box of these extents reads: its extent along each axis."""
+        """The maximum extent of operand ``slot`` along each axis that any box of these extents reads."""
         found = []
         for axis, p in enumerate(self.accesses[slot]):
             if isinstance(p, int):
@@ -121,7 +124,7 @@ class TileSpace:
             points = [extents[q] for q, _ in p.terms]
             span = 0 if 0 in points else sum(abs(c) * (n - 1) for (_, c), n in zip(p.terms, points, strict=True))
             span = (span + p.divisor - 1) // p.divisor + 1 if 0 not in points else 0
-            span = p.modulus if p.modulus and span > 1 else span  # it may wrap round
+            span = p.modulus if p.modulus and span > 1 else span  # it may wrap around
             found.append(min(span, self.shapes[slot][axis]))
         return tuple(found)
 
@@ -130,17 +133,16 @@ class TileSpace:
 class Einsum(TileSpace):
     """``out[labels[:n_out]] = agg[labels[n_out:]] join(operands...)``.
 
-    Labels are known by their position in ``labels``: the output's first, in the order of its axes, then the aggregated
-    ones in the order the program binds them (argmax's flat index counts in that order).
+    Labels are identified by their position in ``labels``: first the output's, in the order of its axes, then the
+    aggregated ones in the order in which the program binds them (argmax's flat index counts in that order).
 
     Shapes:
-        bounds: size of each label's range, from 0.
-        accesses: for each operand, the label position (a repeat takes a diagonal) or Index of each of its axes.
-        dtypes: for each operand, its element type.
-        join: typed scalar expression; its dtype is the aggregation's ``value`` (or the output's, with no aggregation).
-        aggregation: None exactly where no label is aggregated *and* none was asked for.
-        shapes: shape of each operand; may be left out where every access is of labels alone.
-        keys: labels whose index is data; with one, only the points count where every key holds.
+        bounds: size of each label's range, from 0. accesses: for each operand, the label position (a repeat takes a
+        diagonal) or Index of each of its axes. dtypes: for each operand, its element type. join: typed scalar
+        expression; its dtype is the aggregation's ``value`` (or the output's, without an aggregation). aggregation:
+        None exactly where no label is aggregated *and* the program names no aggregation. shapes: shape of each operand;
+        may be omitted where every access consists of plain labels. keys: labels whose index is data; only points where
+        every key holds contribute.
     """
 
     labels: tuple[str, ...]
@@ -165,7 +167,7 @@ class Einsum(TileSpace):
 
     @property
     def state_dtypes(self) -> tuple[DType, ...]:
-        """Element types of the accumulator's components; the output's own where nothing is aggregated."""
+        """Element types of the accumulator's components; the output's own type without an aggregation."""
         return (self.dtype,) if self.aggregation is None else self.aggregation.state
 
     def components(self, extents: Sequence[int]) -> tuple[tuple[tuple[int, ...], DType], ...]:
@@ -173,5 +175,5 @@ class Einsum(TileSpace):
         return tuple((tuple(extents[: self.n_out]), dtype) for dtype in self.state_dtypes)
 
     def labels_of(self, expr: Scalar) -> frozenset[int]:
-        """Positions of the labels that an expression varies over, through its operands too."""
+        """Positions of the labels that an expression depends on, including through its operands."""
         return labels_of(expr).union(*(labels_read(self.accesses[s]) for s in slots_of(expr)))

@@ -1,15 +1,14 @@
-"""The laws of aggregations and scalar functions: what fusion derives its regions from.
+"""The algebraic laws of aggregations and scalar functions from which fusion derives regions.
 
-- ``LINEAR``: agg(c * x) = c * agg(x) for a c that is free of the labels bound.
-- ``BOUNDS``: x <= max x and x >= min x, for the whole range and so for any part of it.
-- exp(a + b) = exp(a) * exp(b), and so for b^x: ``exponent``.
+- ``LINEAR``: agg(c * x) = c * agg(x) for a c that does not depend on the bound labels.
+- ``BOUNDS``: x <= max x and x >= min x, for the whole range and thus for any part of it.
+- exp(a + b) = exp(a) * exp(b), and likewise for b^x: ``exponent``.
 - where(c, x, 0) * y = where(c, x * y, 0), and exp(where(c, x, -inf)) = where(c, exp(x), 0): ``factors``, ``linear``.
-
 - sum (x - m)^2 = sum (x - a)^2 + n (m - a)^2 where a is the mean of the n values x: ``deviation_factor``.
 
-Together: the terms exp(k * (x - max x)) * y, k > 0, are exp(-k * max x) times what no maximum is in, and none of them
-overflows where the maximum is that of a part of the range. So a sum of them can begin before the maximum is known. And
-a sum of squares about a mean can begin before the mean is.
+Together: the terms exp(k * (x - max x)) * y, k > 0, are exp(-k * max x) times a factor without the maximum, and none of
+them overflows if the maximum of only a part of the range is used. A sum of such terms can therefore begin before the
+maximum is known. Likewise a sum of squared deviations can begin before the mean is known.
 
 Source of the last: Chan, Golub and LeVeque, Updating formulae and a pairwise algorithm for computing sample variances
 (1979).
@@ -27,7 +26,7 @@ from einturnip.ir.scalar import Scalar, ScalarCall, ScalarCast, ScalarConst
 LINEAR = frozenset({"sum", "mean"})
 BOUNDS = {"max": 1, "min": -1}
 
-# Coefficients that should cancel and were rounded on the way.
+# Relative tolerance for coefficients that would cancel without rounding errors.
 _ROUNDING = 1e-9
 
 
@@ -41,7 +40,7 @@ class LawFactor:
 
 
 def factors(expr: Scalar, power: int = 1, where: frozenset[Scalar] = frozenset()) -> Iterator[LawFactor]:
-    """An expression as a product: of ``mul``, ``div``, ``neg``, powers, ``where(c, x, 0)``, wider floats."""
+    """Split an expression into factors at ``mul``, ``div``, ``neg``, powers, ``where(c, x, 0)`` and casts."""
     match expr:
         case ScalarCall("mul", (a, b), _):
             yield from factors(a, power, where)
@@ -66,7 +65,7 @@ def factors(expr: Scalar, power: int = 1, where: frozenset[Scalar] = frozenset()
 
 
 def exponent(factor: LawFactor) -> tuple[Scalar, float] | None:
-    """(x, k) where the factor is exp(k * x); None where it is no exponential."""
+    """Return (x, k) where the factor is exp(k * x); None where it is no exponential."""
     match factor.expr:
         case ScalarCall("exp", (x,), dtype) if dtype.is_float:
             return x, float(factor.power)
@@ -86,7 +85,7 @@ class LinearTerm:
     constant: float = 0.0
 
     def without(self, other: LinearTerm, times: float) -> LinearTerm:
-        """``self - times * other``; what cancels is gone. The conditions are those of ``self``."""
+        """``self - times * other`` without cancelled terms, under the conditions of ``self``."""
         terms = dict(self.terms)
         for term, coefficient in other.terms.items():
             have = terms.pop(term, 0.0)
@@ -97,7 +96,7 @@ class LinearTerm:
 
 
 def linear(expr: Scalar, scale: float = 1.0) -> LinearTerm:
-    """``scale * expr`` as a sum, taken apart at ``+ - neg``, products with numbers, wider floats and masks."""
+    """Expand ``scale * expr`` into a sum at ``+``, ``-``, ``neg``, constant factors, casts and masks."""
     match expr:
         case ScalarConst(bool() | int() | float() as value, _):
             return LinearTerm(constant=scale * value)
@@ -123,7 +122,7 @@ def linear(expr: Scalar, scale: float = 1.0) -> LinearTerm:
 
 
 def deviation_factor(expr: Scalar, term: Scalar, mean: Scalar) -> float | None:
-    """The number c for which an expression is c * (term - mean); None where it is no such thing."""
+    """Return the c for which ``expr`` is c * (term - mean); None where it has no such form."""
     form, own = linear(expr), linear(term)
     c = -form.terms.get(mean, 0.0)
     left = form.without(LinearTerm({**own.terms, mean: -1.0}, constant=own.constant), c)
@@ -152,5 +151,5 @@ def _negated(condition: Scalar) -> Scalar:
 
 
 def _widens(source: DType, target: DType) -> bool:
-    """True for a conversion between real floats that rounds nothing."""
+    """True for a conversion between real floats without rounding."""
     return source.is_float and target.is_float and (source == target or source.itemsize < target.itemsize)

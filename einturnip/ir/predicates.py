@@ -1,4 +1,4 @@
-"""What labels alone decide: conditions that hold, or fail, at every point of a box, and what a join then is."""
+"""Interval analysis of conditions over labels: decides them for a box, and specializes joins."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from einturnip.ir.scalar import (
     walk,
 )
 
-Interval = tuple[int, int]  # least and greatest value, both reached or not
-# Whole numbers up to here are exact in each float type (16 bits: in either of them).
+Interval = tuple[int, int]  # lower and upper bound; the bounds need not be attained
+# Integers up to these are exact in each float type (for 16 bits: in both types).
 _EXACT = {2: 1 << 8, 4: 1 << 24, 8: 1 << 53}
 _FOLDS = frozenset({"sum", "prod", "max", "min", "any", "all", "mean", "logsumexp"})
 
 
 def conditions(expr: Scalar) -> tuple[Scalar, ...]:
-    """The conditions of ``where`` that hang on labels alone."""
+    """The conditions of ``where`` that depend on labels alone."""
     found = [e.arguments[0] for e in walk(expr) if isinstance(e, ScalarCall) and e.op == "where"]
     return tuple(dict.fromkeys(c for c in found if not slots_of(c) and not isinstance(c, ScalarConst)))
 
 
 def truth(condition: Scalar, box: Sequence[Interval]) -> bool | None:
-    """Whether a condition holds at every point of a box, at none, or (None) that cannot be said.
+    """True if a condition holds at every point of a box, False if at none, None if that is unknown.
 
     ``box``: (start, stop) by label, none empty.
     """
@@ -58,7 +58,7 @@ def truth(condition: Scalar, box: Sequence[Interval]) -> bool | None:
 
 
 def _compared(op: str, a: Interval, b: Interval) -> bool | None:
-    """What a comparison gives for all values of two intervals."""
+    """The result of a comparison for all values of two intervals; None if it differs or is unknown."""
     match op:
         case "gt" | "ge":
             return _compared("lt" if op == "gt" else "le", b, a)
@@ -72,7 +72,7 @@ def _compared(op: str, a: Interval, b: Interval) -> bool | None:
 
 
 def interval(expr: Scalar, box: Sequence[Interval]) -> Interval | None:
-    """The least and greatest value that an expression over labels may take in a box; None where it cannot be said."""
+    """Bounds of an expression over labels in a box; None where they are unknown."""
     found: Interval | None
     match expr:
         case ScalarConst(value, dtype):
@@ -116,7 +116,7 @@ def _computed(op: str, sides: list[Interval]) -> Interval | None:
 
 
 def _holds(dtype: DType, values: Interval) -> bool:
-    """True where a type holds every whole number of an interval."""
+    """True where a type represents every integer of an interval exactly."""
     if dtype.is_integer:
         info = np.iinfo(dtype.numpy)
         return bool(info.min <= values[0] and values[1] <= info.max)
@@ -124,9 +124,9 @@ def _holds(dtype: DType, values: Interval) -> bool:
 
 
 def specialized(expr: Scalar, decided: Callable[[Scalar], bool | None], known: Mapping[int, ScalarConst]) -> Scalar:
-    """The expression where some conditions are decided and some operands are numbers: branches taken, numbers folded.
+    """Specialize an expression for decided conditions and constant operands, and fold constants.
 
-    What nothing is known of stays the same object.
+    Unchanged subexpressions stay the same objects.
     """
     match expr:
         case OperandRef(slot, _):
@@ -147,7 +147,7 @@ def specialized(expr: Scalar, decided: Callable[[Scalar], bool | None], known: M
 
 
 def _with(expr: Scalar, arguments: tuple[Scalar, ...]) -> Scalar:
-    """An operator with other arguments; of numbers alone it is a number."""
+    """Rebuild an operator with new arguments; constant arguments are folded."""
     assert isinstance(expr, ScalarCast | ScalarCall)
     made = (
         ScalarCast(arguments[0], expr.dtype)
@@ -161,7 +161,7 @@ def _with(expr: Scalar, arguments: tuple[Scalar, ...]) -> Scalar:
 
 
 def adds_nothing(einsum: Einsum, join: Scalar) -> bool:
-    """True where a join has at every point the value that its aggregation makes nothing of."""
+    """True where the join has the identity of its aggregation at every point."""
     aggregation = einsum.aggregation
     if aggregation is None or aggregation.op not in _FOLDS or einsum.keys or not isinstance(join, ScalarConst):
         return False

@@ -1,6 +1,6 @@
-"""What an einsum means, in plain NumPy: the reference that every floor and every kernel is held against.
+"""Reference semantics of einsums in plain NumPy; every IR and kernel is tested against it.
 
-Clear before fast: the whole box of label space is materialised. No run uses it.
+It favours clarity over speed: the whole box of the label space is materialized. Runs do not use it.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ def evaluate_einsum(
     extents: Sequence[int] | None = None,
     mode: Literal["result", "state"] = "result",
 ) -> State:
-    """The einsum over a box of its label space, by default all of it: its result as a 1-tuple, or its state.
+    """Evaluate the einsum over a box of its label space: the result as a 1-tuple, or the state.
 
     Shapes:
-        operands: one array a slot, already cut to ``einsum.operand_box`` of the box; whole ones where no box is given.
+        operands: one array a slot, sliced to ``einsum.operand_box`` of the box; whole arrays where no box is given.
         origins, extents: the box's first point and size, for each label; the whole space by default.
         Each array returned has the extents of the output's labels.
 
     Raises:
-        OutOfRange: a key's value lies outside its label's whole range.
+        OutOfRange: a key's value is outside its label's whole range.
     """
     if origins is None or extents is None:
         origins, extents = (0,) * len(einsum.labels), einsum.bounds
@@ -48,7 +48,7 @@ def evaluate_einsum(
         values = np.broadcast_to(evaluate_scalar(einsum.join, aligned, origins, extents), extents)
         if einsum.aggregation is None:
             return (np.array(values),)
-        state = _fold(einsum, values, counts, origins)
+        state = _aggregate(einsum, values, counts, origins)
         return state if mode == "state" else (finish_state(einsum, state),)
 
 
@@ -67,7 +67,7 @@ def _counting(einsum: Einsum, operands: Sequence[Array], origins: Sequence[int],
 
 
 def _check_range(einsum: Einsum, key: Key, value: Array, origins: Sequence[int]) -> None:
-    """Raise OutOfRange for the first value that is no index of the key's label."""
+    """Raise OutOfRange for the first value outside the range of the key's label."""
     size = einsum.bounds[key.label]
     wrong = (value < 0) | (value >= size)
     if wrong.any():
@@ -77,7 +77,10 @@ def _check_range(einsum: Einsum, key: Key, value: Array, origins: Sequence[int])
 
 
 def evaluate_scalar(expr: Scalar, operands: Sequence[Array], origins: Sequence[int], extents: Sequence[int]) -> Array:
-    """A scalar expression at every point of a box; ``operands`` have one axis a label, of size 1 where it is absent."""
+    """Evaluate an expression at every point of a box.
+
+    ``operands`` have one axis a label, of size 1 where absent.
+    """
     match expr:
         case ScalarConst(value, dtype):
             return np.asarray(_convert(np.asarray(value), dtype))
@@ -95,21 +98,21 @@ def evaluate_scalar(expr: Scalar, operands: Sequence[Array], origins: Sequence[i
 
 
 def apply(op: str, arguments: Sequence[Array], dtype: DType) -> Array:
-    """One operator of the language on arrays; f16 and bf16 are computed in f32 and rounded once."""
+    """Apply an operator to arrays; f16 and bf16 are computed in f32 and rounded once."""
     if arguments[0].dtype.itemsize == 2 and arguments[0].dtype.kind not in "iu" and op != "where":
         arguments = [a.astype(np.float32) for a in arguments]
     return np.asarray(_OPERATORS[op](*arguments)).astype(dtype.numpy, copy=False)
 
 
 def _convert(array: Array, dtype: DType) -> Array:
-    """``astype``, without the warning that a complex number loses its imaginary part."""
+    """``astype`` without the warning that a complex number loses its imaginary part."""
     if array.dtype.kind == "c" and dtype.kind not in "cb":
         array = array.real
     return array.astype(dtype.numpy, copy=False)
 
 
 def _aligned(einsum: Einsum, slot: int, array: Array, origins: Sequence[int], extents: Sequence[int]) -> Array:
-    """An operand with one axis a label in order, of size 1 where it lacks the label, by plain indexing."""
+    """Give an operand one axis for each label in order, of size 1 where it lacks the label."""
     access, labels = einsum.accesses[slot], len(extents)
     if not access:
         return array.reshape((1,) * labels)
@@ -136,7 +139,10 @@ def _index_values(index: Index, size: int, origins: Sequence[int], extents: Sequ
 
 
 def _power(base: Array, exponent: Array) -> Array:
-    """``np.power``; an integer to a negative power is the quotient 1 // base^|e| cut towards zero, 0 for base 0."""
+    """``np.power``.
+
+    An integer to a negative power is 1 // base^|e| truncated towards zero, and 0 for base 0.
+    """
     if np.result_type(base, exponent).kind not in "iu":
         return np.asarray(np.power(base, exponent))
     powers = np.power(base, np.maximum(exponent, 0))
@@ -208,12 +214,12 @@ _OPERATORS: dict[str, Callable[..., Any]] = {
 # --- aggregations -----------------------------------------------------------------------------------------------------
 
 
-def _least(dtype: DType) -> Any:
+def _minimum(dtype: DType) -> Any:
     """The identity of max."""
     return False if dtype.kind == "b" else np.iinfo(dtype.numpy).min if dtype.is_integer else -np.inf
 
 
-def _greatest(dtype: DType) -> Any:
+def _maximum(dtype: DType) -> Any:
     """The identity of min."""
     return True if dtype.kind == "b" else np.iinfo(dtype.numpy).max if dtype.is_integer else np.inf
 
@@ -227,9 +233,9 @@ def identity(aggregation: Aggregation) -> tuple[Any, ...]:
         case "prod":
             return (1,)
         case "max":
-            return (_least(state),)
+            return (_minimum(state),)
         case "min":
-            return (_greatest(state),)
+            return (_maximum(state),)
         case "any":
             return (False,)
         case "all":
@@ -237,9 +243,9 @@ def identity(aggregation: Aggregation) -> tuple[Any, ...]:
         case "logsumexp":
             return (-np.inf, 0)
         case "argmax":
-            return (_least(state), -1)
+            return (_minimum(state), -1)
         case "argmin":
-            return (_greatest(state), -1)
+            return (_maximum(state), -1)
         case op:
             raise KeyError(op)
 
@@ -255,17 +261,17 @@ _FOLDS: dict[str, np.ufunc] = {
 }
 
 
-def _fold(einsum: Einsum, values: Array, counts: Array, origins: Sequence[int]) -> State:
-    """The state of the join's values where they count, folded over the aggregated labels' axes."""
+def _aggregate(einsum: Einsum, values: Array, counts: Array, origins: Sequence[int]) -> State:
+    """Aggregate the join's values, where they contribute, over the aggregated labels' axes."""
     aggregation = einsum.aggregation
     assert aggregation is not None
     axes = tuple(einsum.aggregated)
     if aggregation.op in ("argmax", "argmin"):
-        return _fold_index(einsum, values, counts, origins)
+        return _aggregate_index(einsum, values, counts, origins)
     start = np.asarray(identity(aggregation)[0]).astype(aggregation.state[0].numpy)
     values = np.where(counts, _convert(values, aggregation.state[0]), start)
     if aggregation.op == "pick":
-        return (_fold_pick(einsum, values, counts),)
+        return (_aggregate_pick(einsum, values, counts),)
     if aggregation.op == "logsumexp":
         top = np.maximum.reduce(values, axis=axes, initial=-np.inf, dtype=values.dtype)
         terms = np.where(counts, _scale(values, np.expand_dims(top, axes)), 0)
@@ -277,8 +283,8 @@ def _fold(einsum: Einsum, values: Array, counts: Array, origins: Sequence[int]) 
     return (state,)
 
 
-def _fold_pick(einsum: Einsum, values: Array, counts: Array) -> Array:
-    """The value at the one point that counts, else 0."""
+def _aggregate_pick(einsum: Einsum, values: Array, counts: Array) -> Array:
+    """The value at the single contributing point; 0 if there is none."""
     shape = (*values.shape[: einsum.n_out], math.prod(values.shape[einsum.n_out :]))
     if shape[-1] == 0:
         return np.zeros(shape[:-1], values.dtype)
@@ -293,8 +299,8 @@ def _scale(x: Array, top: Array) -> Array:
     return np.where(x == top, np.ones((), top.dtype), np.exp(x - top))
 
 
-def _fold_index(einsum: Einsum, values: Array, counts: Array, origins: Sequence[int]) -> State:
-    """argmax and argmin: the best value and its flat index over the whole range of the aggregated labels."""
+def _aggregate_index(einsum: Einsum, values: Array, counts: Array, origins: Sequence[int]) -> State:
+    """Aggregate argmax and argmin: the best value and its flat index over all aggregated labels."""
     aggregation = einsum.aggregation
     assert aggregation is not None
     n_out, kept = einsum.n_out, values.shape[: einsum.n_out]
@@ -319,7 +325,7 @@ def _same(x: Array, y: Array) -> Array:
 
 
 def combine_states(einsum: Einsum, a: State, b: State) -> State:
-    """The state of two disjoint ranges together."""
+    """Combine the states of two disjoint ranges."""
     aggregation = einsum.aggregation
     assert aggregation is not None
     with np.errstate(all="ignore"):
@@ -344,7 +350,7 @@ def _union(a: Array, b: Array) -> Array:
 
 
 def _prefer(op: str, a: State, b: State) -> Array:
-    """Where the candidate ``b`` beats ``a``: better value, NaN before all, ties to the least index, -1 is nobody."""
+    """Where candidate ``b`` beats ``a``: better value, NaN first, ties to the lower index; -1 is none."""
     (x, i), (y, j) = a, b
     x_nan, y_nan = _is_nan(x), _is_nan(y)
     better = (y > x if op == "argmax" else y < x) & ~x_nan | (y_nan & ~x_nan)

@@ -1,8 +1,8 @@
-"""Regions: einsums that run together, tile by tile, so that what passes between them never leaves the kernel.
+"""Regions: einsums that run together, tile by tile, so that intermediates never leave the kernel.
 
-A streaming softmax is the model: scores, their running maximum, the sum of exp(score - maximum) and the product with
-the values are four einsums over the same streamed label. Each tile of scores is made, used and forgotten, and when the
-maximum moves, the sums so far are multiplied by exp(old maximum - new maximum).
+The model is a streaming softmax: scores, their running maximum, the sum of exp(score - maximum) and the product with
+the values are four einsums over the same streamed label. Each tile of scores is computed, used and discarded. When the
+maximum increases, the sums so far are multiplied by exp(old maximum - new maximum).
 
 Source of that law: Milakov and Gimelshein, Online normalizer calculation for softmax (arXiv 1805.02867); Rabe and
 Staats, Self-attention does not need O(n^2) memory (arXiv 2112.05682).
@@ -21,7 +21,7 @@ from einturnip.ir.einsum import Access, Einsum, Key, TileSpace
 
 @dataclass(frozen=True, slots=True)
 class RegionStep:
-    """One einsum of a region. ``labels`` are the region's label for each of its own.
+    """One einsum of a region; ``labels`` maps its labels to the region's.
 
     ``operands``: a slot of the region, or ``~k`` for the value of the earlier step k.
     """
@@ -33,10 +33,10 @@ class RegionStep:
 
 @dataclass(frozen=True, slots=True)
 class Rescale:
-    """When step ``of``, a maximum or minimum so far, moves from a to b, the sum of step ``step`` so far is multiplied.
+    """Correction of the partial sum ``step`` when the running extremum ``of`` changes from a to b.
 
-    The factor is exp(coefficient * (b - a)): the terms of the sum hold exp(coefficient * m) as a factor, with m the
-    value of ``of``, and a sum of products lets a common factor out. An m that is infinite has no term yet.
+    The sum is multiplied by exp(coefficient * (b - a)): its terms have the common factor exp(coefficient * m), where m
+    is the value of ``of``. While m is infinite, the sum has no terms.
     """
 
     step: int
@@ -46,10 +46,10 @@ class Rescale:
 
 @dataclass(frozen=True, slots=True)
 class Shift:
-    """When step ``of``, the mean of n values so far, moves from a to b, step ``step`` gains coefficient n (b - a)^2.
+    """Correction of the partial sum ``step`` when the mean ``of`` n values changes from a to b.
 
-    Its terms are coefficient * (x - m)^2, with m the value of ``of`` and x what that is the mean of, over the same
-    labels. The mean's state counts its values.
+    It adds coefficient * n (b - a)^2. Its terms are coefficient * (x - m)^2, where m is the value of ``of`` and x the
+    values of that mean, over the same labels. The mean's state also counts its values.
     """
 
     step: int
@@ -59,18 +59,21 @@ class Shift:
 
 @dataclass(frozen=True)
 class Region(TileSpace):
-    """Steps over one label space: the output's labels, then the ``n_streamed`` streamed ones, then inner ones.
+    """Steps over one label space: output labels, then ``n_streamed`` streamed ones, then inner ones.
 
-    A step whose output has a streamed label is *tiled*: its value exists for one tile, inside the kernel. One that
-    aggregates the streamed labels is *carried*: its state (of its einsum's aggregation) is a component of the region's.
-    The rest, which see no streamed label, are *final* and run when every tile has been seen; the last is the output.
-    They read values of steps alone, and no label as a number, so that a state is all it takes to finish.
-    Without a streamed label it is a region *of rows*: each step, a fold too, is done as a whole over what a tile has,
-    one after the other, and labels of the output that some step folds are never cut.
-    Steps see the carried ones before them as they are so far, which ``rescales`` and ``shifts`` make up for. Inner
-    labels are bound inside single steps and are never cut; nor is a streamed label bound by only some of the carried
-    steps. ``untiled`` are labels of the output that should not be cut either: a tiled or carried step lacks them, and
-    would be computed again for each of their tiles.
+    Step classes:
+    - *tiled*: its output has a streamed label; its value exists for one tile only, inside the kernel.
+    - *carried*: it aggregates the streamed labels; its state is a component of the region's state.
+    - *final*: all others; they run after the last tile. The last step is the output. Final steps read only values of
+      steps, and no label as a number, so that a state suffices to finish.
+
+    Without streamed labels it is a region *of rows*: each step, including aggregations, runs over the whole tile, one
+    after another, and output labels that some step aggregates are never tiled.
+
+    Steps read partial values of carried steps before them; ``rescales`` and ``shifts`` correct for later changes. Inner
+    labels are bound inside single steps and are never tiled, nor is a streamed label that only some carried steps bind.
+    ``untiled`` are output labels that should stay whole too: a tiled or carried step lacks them, and would be
+    recomputed for each of their tiles.
     """
 
     labels: tuple[str, ...]
@@ -93,12 +96,12 @@ class Region(TileSpace):
 
     @property
     def aggregated(self) -> range:
-        """Positions of the streamed labels, which tiles may cut."""
+        """Positions of the streamed labels, which may be tiled."""
         return range(self.n_out, self.n_out + self.n_streamed)
 
     @property
     def of_rows(self) -> bool:
-        """Whether steps are done as a whole, one after the other, along rows that no tile cuts."""
+        """True if steps run one after another on whole tiles, along rows that are not tiled."""
         return not self.n_streamed
 
     @cached_property
@@ -117,7 +120,7 @@ class Region(TileSpace):
 
     @cached_property
     def whole(self) -> frozenset[int]:
-        """Labels that are never cut: inner ones, those along rows, streamed ones that not every carried step folds."""
+        """Labels never tiled: inner ones, those along rows, streamed ones not bound by every carried step."""
         inner = frozenset(range(self.n_out + self.n_streamed, len(self.labels)))
         bound = [{s.labels[p] for p in s.einsum.aggregated} for s in self.steps]
         if self.of_rows:

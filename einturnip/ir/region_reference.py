@@ -1,6 +1,6 @@
-"""What a region means, in plain NumPy, and one function for einsums and regions alike.
+"""Reference semantics of regions in plain NumPy, and functions that accept einsums and regions.
 
-A region's state is that of its carried steps, side by side. No run uses this module.
+A region's state is the concatenation of its carried steps' states. Runs do not use this module.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def evaluate_space(
     extents: Sequence[int] | None = None,
     mode: Literal["result", "state"] = "result",
 ) -> State:
-    """``evaluate_einsum``, of a region too."""
+    """``evaluate_einsum`` for einsums and regions."""
     match space:
         case Einsum():
             return evaluate_einsum(space, operands, origins, extents, mode)
@@ -41,10 +41,10 @@ def evaluate_region(
     extents: Sequence[int] | None = None,
     mode: Literal["result", "state"] = "result",
 ) -> State:
-    """The region over a box of its label space, by default all of it: its result as a 1-tuple, or its state.
+    """Evaluate the region over a box of its label space: the result as a 1-tuple, or the state.
 
     Shapes:
-        as of ``evaluate_einsum``; a state holds those of the carried steps, one after the other.
+        as in ``evaluate_einsum``; a state concatenates the states of the carried steps.
     """
     if origins is None or extents is None:
         origins, extents = (0,) * len(region.labels), region.bounds
@@ -71,7 +71,7 @@ def evaluate_region(
 
 
 def combine_spaces(space: Space, a: State, b: State) -> State:
-    """The state of two disjoint ranges of the aggregated labels together."""
+    """Combine the states of two disjoint ranges of the aggregated labels."""
     match space:
         case Einsum():
             return combine_states(space, a, b)
@@ -113,7 +113,7 @@ def identity_space(space: Space, shape: Sequence[int]) -> State:
 
 
 def _by_step(region: Region, state: State) -> dict[int, State]:
-    """Each carried step's part of a state."""
+    """Split a state into the states of the carried steps."""
     parts: dict[int, State] = {}
     for k in region.carried:
         n = len(region.steps[k].einsum.state_dtypes)
@@ -122,13 +122,13 @@ def _by_step(region: Region, state: State) -> dict[int, State]:
 
 
 def _rescaled(region: Region, k: int, states: dict[int, State], together: dict[int, State]) -> State:
-    """A step's state brought to the maxima, minima and means of both ranges."""
+    """Correct a step's state for the extrema and means of both ranges together."""
     state = states[k]
     for rescale in region.rescales:
         if rescale.step == k:
             factor = _factor(rescale, states[rescale.of][0], together[rescale.of][0], state[0])
             factor = _aligned(factor, region.steps[rescale.of], region.steps[k])
-            # Where nothing was added yet, what stands there (exp(-inf - -inf)) is no term.
+            # Before any term was added, the factor (exp(-inf - -inf)) is NaN and must not be used.
             with np.errstate(all="ignore"):
                 state = (np.where(factor == 0, factor, state[0] * factor).astype(state[0].dtype), *state[1:])
     for shift in region.shifts:
@@ -139,13 +139,13 @@ def _rescaled(region: Region, k: int, states: dict[int, State], together: dict[i
 
 
 def _gain(shift: Shift, before: State, after: State, total: Array) -> Array:
-    """What a sum of squares about a mean gains when the mean moves; nothing where it had no terms."""
+    """The increase of a sum of squared deviations when the mean changes; 0 before the first term."""
     a, b = (sums / np.maximum(count, 1).astype(sums.dtype) for sums, count in (before, after))
     return np.asarray(shift.coefficient * before[1].astype(a.dtype) * (b - a) ** 2, total.dtype)
 
 
 def _factor(rescale: Rescale, before: Array, after: Array, total: Array) -> Array:
-    """What a sum is multiplied by; 1 where the value stays, infinite or not, and 0 where it was infinite."""
+    """The factor of a partial sum: 1 where the extremum is unchanged, 0 where it was infinite."""
     one = np.ones((), total.dtype)
     with np.errstate(all="ignore"):
         moved = np.exp(rescale.coefficient * (after - before).astype(total.dtype))
@@ -153,14 +153,14 @@ def _factor(rescale: Rescale, before: Array, after: Array, total: Array) -> Arra
 
 
 def _aligned(array: Array, of: RegionStep, to: RegionStep) -> Array:
-    """The value of a step with one axis for each of another's output, of size 1 where it lacks the label."""
-    have, want = of.labels[: of.einsum.n_out], to.labels[: to.einsum.n_out]
-    order = [have.index(p) for p in want if p in have]
-    return array.transpose(order).reshape([array.shape[have.index(p)] if p in have else 1 for p in want])
+    """Align a step's value with the output labels of another step, with size 1 where it lacks a label."""
+    present, target_labels = of.labels[: of.einsum.n_out], to.labels[: to.einsum.n_out]
+    order = [present.index(p) for p in target_labels if p in present]
+    return array.transpose(order).reshape([array.shape[present.index(p)] if p in present else 1 for p in target_labels])
 
 
 def _finish(region: Region, values: dict[int, Array]) -> Array:
-    """The output, of the values of the carried steps over the whole range; of the tiled ones there is nothing left."""
+    """Compute the output from the values of the carried steps over the whole range; tiled values are gone."""
     extents: dict[int, int] = {}
     for k in region.carried:
         step = region.steps[k]

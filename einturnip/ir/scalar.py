@@ -1,6 +1,6 @@
-"""The scalar expression of a join: what is computed at one point of an einsum's label space.
+"""Scalar expressions: the value of a join at one point of an einsum's label space.
 
-Fully typed: every node has a dtype and every conversion is a Cast, so that a back end never has to infer.
+They are fully typed: every node has a dtype and every conversion is a Cast, so that a back end never infers types.
 Both arguments of an arithmetic op or comparison have one dtype; ``where`` is (bool, t, t) -> t.
 """
 
@@ -15,7 +15,7 @@ from einturnip.ir.dtypes import I64, DType
 
 @dataclass(frozen=True, slots=True)
 class ScalarConst:
-    """A number known when the plan is made; a Python value, to be taken as ``dtype``."""
+    """A constant of the plan; a Python value, to be interpreted as ``dtype``."""
 
     value: bool | int | float | complex
     dtype: DType
@@ -23,7 +23,7 @@ class ScalarConst:
 
 @dataclass(frozen=True, slots=True)
 class OperandRef:
-    """The element of operand ``slot`` that the point's labels pick."""
+    """The element of operand ``slot`` at the point's labels."""
 
     slot: int
     dtype: DType
@@ -31,7 +31,7 @@ class OperandRef:
 
 @dataclass(frozen=True, slots=True)
 class LabelValue:
-    """The index that label ``position`` has at the point, from 0, over the whole tensor (not the tile)."""
+    """The index of label ``position`` at the point, from 0, relative to the whole tensor (not the tile)."""
 
     position: int
     dtype: DType = I64
@@ -91,7 +91,7 @@ def walk(expr: Scalar) -> Iterator[Scalar]:
 
 
 def rewrite(expr: Scalar, leaf: Callable[[Scalar], Scalar]) -> Scalar:
-    """The expression with ``leaf`` applied to each Const, Operand and Label."""
+    """Apply ``leaf`` to each ScalarConst, OperandRef and LabelValue of an expression."""
     match expr:
         case ScalarConst() | OperandRef() | LabelValue():
             return leaf(expr)

@@ -1,4 +1,4 @@
-"""Scalar expressions put together so that ones and zeros fold: what a derivative leaves standing is what it needs."""
+"""Constructors of scalar expressions that fold zeros and ones, to keep derivatives small."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def is_number(expr: Scalar, value: int) -> bool:
 
 
 def times(a: Scalar, b: Scalar) -> Scalar:
-    """``a * b``; a zero that stands in the program makes it zero, whatever the other is."""
+    """``a * b``; a constant zero gives zero, whatever the other factor is."""
     if is_number(a, 0) or is_number(b, 1):
         return a
     if is_number(b, 0) or is_number(a, 1):
@@ -79,7 +79,7 @@ def converted(expr: Scalar, dtype: DType) -> Scalar:
 
 
 def _folded(expr: ScalarCall) -> Scalar:
-    """The number that an operator gives for numbers."""
+    """Evaluate an operator of constants; returns other expressions unchanged."""
     if not all(isinstance(a, ScalarConst) for a in expr.arguments):
         return expr
     with np.errstate(all="ignore"):

@@ -1,4 +1,4 @@
-"""What a region means: whole, and as states of boxes that combine in any order."""
+"""Reference semantics of regions: whole, and as states of boxes that combine in any order."""
 
 from __future__ import annotations
 

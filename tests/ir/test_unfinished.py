@@ -1,4 +1,4 @@
-"""What killed processes left half written is removed; nothing of a living process or of another user is."""
+"""Unfinished files of killed processes are removed; files of live processes or other users are kept."""
 
 from __future__ import annotations
 
