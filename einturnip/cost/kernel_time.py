@@ -58,11 +58,11 @@ def numpy_seconds(einsum: Space, extents: Sequence[int], machine: Machine, mode:
     if isinstance(einsum, Region):
         return kernel_seconds(einsum, extents, replace(machine, compiled=False), mode)
     kernel = compile_kernel(einsum, tuple(extents), mode, by_blas=True)
-    slow = getattr(kernel, "slow", kernel)
-    if isinstance(slow, BlockedKernel) and slow.within is not None:
+    fallback = getattr(kernel, "fallback", kernel)
+    if isinstance(fallback, BlockedKernel) and fallback.within is not None:
         nbytes = planned_workspace_nbytes(einsum, tuple(extents), mode, machine.compiled)
-        slow = slow if nbytes >= slow.workspace_nbytes else slow.within(nbytes)
-    return machine.op_latency + work_seconds(kernel_work(slow), machine)
+        fallback = fallback if nbytes >= fallback.workspace_nbytes else fallback.within(nbytes)
+    return machine.op_latency + work_seconds(kernel_work(fallback), machine)
 
 
 def _compiled_work(einsum: Einsum, extents: tuple[int, ...], mode: Mode) -> KernelWork | None:

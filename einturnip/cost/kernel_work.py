@@ -94,7 +94,7 @@ def simple_work(kernel: object, share: float = 1.0) -> KernelWork:
         case ContractionKernel():
             return _contraction(kernel)
         case PackedContraction():
-            return multiplied_work(kernel.slow, kernel.code)
+            return multiplied_work(kernel.fallback, kernel.code)
         case FinalizedKernel():
             work = simple_work(kernel.fold, share)
             work.add(simple_work(kernel.finish))
@@ -103,8 +103,8 @@ def simple_work(kernel: object, share: float = 1.0) -> KernelWork:
             return simple_work(kernel.keys)
         case FillKernel():
             return KernelWork(turns={"call": 1})
-    if hasattr(kernel, "slow"):  # machine code is priced as the operations that it stands for
-        return simple_work(kernel.slow, share)
+    if hasattr(kernel, "fallback"):  # machine code costs about as much as the NumPy operations it replaces
+        return simple_work(kernel.fallback, share)
     flops = getattr(kernel, "flops", 0)
     return KernelWork(passes=[ArrayPass("add.float32", 1, flops)], turns={"call": 1})
 

@@ -22,15 +22,15 @@ class KernelParts:
         words: i64 [part, word], the function's argument for each part.
         arrays: the word of the address of each operand, then of each output.
 
-    ``room``: the word that takes the address of ``room_nbytes`` bytes of the thread's own scratch; -1 for none.
+    ``scratch``: the word that takes the address of ``scratch_nbytes`` bytes of the thread's own scratch; -1 for none.
     ``compares``: as in a kernel spec; if a part raises INVALID, the kernel itself has to compute the tile again.
     """
 
     function: Callable[[int], None]
     words: NDArray[np.int64]
     arrays: Sequence[int]
-    room: int
-    room_nbytes: int
+    scratch: int
+    scratch_nbytes: int
     compares: bool
 
 

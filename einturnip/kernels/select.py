@@ -102,18 +102,18 @@ def _compile_step(einsum: Einsum | Region, extents: tuple[int, ...], mode: Mode)
     return _cached_kernel(unnamed, extents, mode, False, True)
 
 
-def _as_numpy(slow: HostKernel, einsum: Einsum, extents: tuple[int, ...], mode: Mode) -> HostKernel:
+def _as_numpy(fallback: HostKernel, einsum: Einsum, extents: tuple[int, ...], mode: Mode) -> HostKernel:
     """Return the NumPy kernel."""
-    return slow
+    return fallback
 
 
-def _as_machine_code(slow: HostKernel, einsum: Einsum, extents: tuple[int, ...], mode: Mode) -> HostKernel:
+def _as_machine_code(fallback: HostKernel, einsum: Einsum, extents: tuple[int, ...], mode: Mode) -> HostKernel:
     """Return the kernel as machine code if that was prepared, else the NumPy kernel."""
     if not code_cache.ready():
-        return slow
+        return fallback
     made = kernel_spec(einsum, mode)
     function = code_cache.find(made) if made is not None else None
-    return slow if made is None or function is None else MachineCodeKernel(made, extents, function, slow)
+    return fallback if made is None or function is None else MachineCodeKernel(made, extents, function, fallback)
 
 
 def slower_kernel(einsum: Einsum | Region, extents: tuple[int, ...], mode: Mode) -> HostKernel:
@@ -132,8 +132,8 @@ def planned_workspace_nbytes(einsum: Einsum | Region, extents: tuple[int, ...], 
     lean = max(_MIN_LEAN, min(_MAX_LEAN, tile // _LEAN_SHARE))
     if not compiled or kernel.workspace_nbytes <= lean:
         return kernel.workspace_nbytes
-    slow = _stand_in(kernel, einsum, extents, mode)
-    return kernel.workspace_nbytes if slow is None else slow(lean).workspace_nbytes
+    fallback = _stand_in(kernel, einsum, extents, mode)
+    return kernel.workspace_nbytes if fallback is None else fallback(lean).workspace_nbytes
 
 
 def _stand_in(
@@ -145,8 +145,8 @@ def _stand_in(
 
         made = compiled_region(einsum, extents, mode) if einsum.of_rows else None
         return made.fallback.within if isinstance(made, RowsKernel) else None
-    slow = kernel.slow if isinstance(kernel, MachineCodeKernel) else kernel
-    return slow.within if isinstance(slow, BlockedKernel) and kernel_spec(einsum, mode) is not None else None
+    fallback = kernel.fallback if isinstance(kernel, MachineCodeKernel) else kernel
+    return fallback.within if isinstance(fallback, BlockedKernel) and kernel_spec(einsum, mode) is not None else None
 
 
 def product_kernel(einsum: Einsum, extents: tuple[int, ...], mode: Mode) -> ContractionKernel | None:

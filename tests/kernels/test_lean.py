@@ -36,7 +36,7 @@ def test_numpy_keeps_to_the_bytes_that_were_planned_for_machine_code(name: str) 
     x = np.random.default_rng(0).integers(-9, 10, (600, 700)).astype(np.float64)
     einsum = _einsum(PROGRAMS[name], x.shape)
     kernel = compile_kernel(einsum, einsum.bounds, "whole")
-    slow = kernel.slow if isinstance(kernel, MachineCodeKernel) else kernel
+    slow = kernel.fallback if isinstance(kernel, MachineCodeKernel) else kernel
     assert isinstance(slow, BlockedKernel)
     lean = planned_workspace_nbytes(einsum, einsum.bounds, "whole", True)
     full = planned_workspace_nbytes(einsum, einsum.bounds, "whole", False)

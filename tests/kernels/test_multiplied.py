@@ -62,7 +62,7 @@ def check(kernel: PackedContraction, equation: str, operands: list[np.ndarray], 
     """The first touch puts the product, the next one adds to it, and nothing is met on the way."""
     expected = factor * np.einsum(equation, *operands)
     workspace = np.zeros(kernel.workspace_nbytes, np.uint8)
-    origins = (0,) * len(kernel.slow.extents)
+    origins = (0,) * len(kernel.fallback.extents)
     for times, first in ((1, True), (2, False)):
         assert kernel((out,), tuple(operands), origins, first, workspace) == 0
         np.testing.assert_array_equal(out, times * expected)
@@ -102,19 +102,19 @@ def test_any_strides_and_extents(data: st.DataObject) -> None:
     kernel = compiled_touch(e)
     check(kernel, equation, arrays[:2], arrays[2].copy(order="K"), factor)
     out = arrays[2].copy(order="K")
-    with mock.patch.multiple(contraction, _LEAST_ROWS=1, _LEAST_TILES=1):
+    with mock.patch.multiple(contraction, _MIN_ROWS=1, _MIN_TILES=1):
         run_in_parts(kernel, out, arrays[:2], data.draw(st.integers(1, 9)))
     np.testing.assert_array_equal(out, factor * np.einsum(equation, *arrays[:2]))
 
 
 def run_in_parts(kernel: PackedContraction, out: np.ndarray, operands: list[np.ndarray], most: int) -> np.ndarray:
     """Every part of a call, the last ones first; gives their words."""
-    parts = kernel.parts((out,), (operands[0], operands[1]), (0,) * len(kernel.slow.extents), most)
+    parts = kernel.parts((out,), (operands[0], operands[1]), (0,) * len(kernel.fallback.extents), most)
     assert parts is not None and 0 < len(parts.words) <= FINER * most
-    begin = thread_scratch(parts.room_nbytes)
+    begin = thread_scratch(parts.scratch_nbytes)
     ctypes.memset(begin, 0, 8)  # as before a thread's first part of a run
     for words in parts.words[::-1]:
-        words[parts.room] = begin
+        words[parts.scratch] = begin
         parts.function(words.ctypes.data)
     return parts.words
 
@@ -250,7 +250,7 @@ def test_a_matrix_times_a_vector_reads_the_matrix_once() -> None:
 
 def test_code_that_is_loaded_again_stays_where_others_call_it() -> None:
     before = code_cache.find(CODES[0])
-    assert code_cache._bring(code_cache._source(CODES[0])[0])  # as by a thread that looked before another had loaded it
+    assert code_cache._load_from_disk(code_cache._source(CODES[0])[0])  # as in a second thread
     assert before is not None and code_cache.find(CODES[0]) is before
     code_cache.forget()
     slow = compile_contraction(product("ik,kj->ij", dict(i=20, k=30, j=40), F32), (20, 40, 30), False)
@@ -270,7 +270,7 @@ def test_many_small_products_are_one_call_where_that_is_quicker() -> None:
     general = compile_kernel(e, e.bounds, "whole", by_blas=True)
     assert not isinstance(general, ContractionKernel), "BLAS would be called for each point of a and b, over copies"
     kernel = compile_kernel(e, e.bounds, "whole")
-    assert isinstance(kernel, PackedContraction) and kernel.slow.dear
+    assert isinstance(kernel, PackedContraction) and kernel.fallback.dear
     rng = np.random.default_rng(0)
     a, b = (rng.integers(-3, 4, [3] * len(access)).astype("f8") for access in e.accesses)
     out, expected = (np.empty([3] * e.n_out) for _ in range(2))

@@ -141,13 +141,13 @@ SWEPT = [
 
 @pytest.mark.parametrize(("equation", "dtype"), [*((e, "f32") for e in SWEPT), (SWEPT[1], "i32"), (SWEPT[4], "f64")])
 def test_rows_swept_a_few_at_a_time(equation: str, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernel_spec, "_LEAST_SWEPT", 1)
-    kernel_spec._recipe.cache_clear()
+    monkeypatch.setattr(kernel_spec, "_MIN_SWEPT", 1)
+    kernel_spec._kernel_spec.cache_clear()
     einsum, names = einsum_of(equation, dtype)
     made = kernel_spec.kernel_spec(einsum, "whole")
     assert made is not None and made.swept == len(einsum.labels) - 1
     test_whole_numbers_agree_in_every_bit(equation, dtype)
-    kernel_spec._recipe.cache_clear()
+    kernel_spec._kernel_spec.cache_clear()
 
 
 @pytest.mark.parametrize("dtype", ["f32", "f64", "i32"])

@@ -14,7 +14,7 @@ from einturnip.kernels import select
 from einturnip.kernels.fp_status import INVALID
 from einturnip.kernels.llvm import code_cache, processor
 from einturnip.kernels.llvm.kernel import MachineCodeKernel
-from einturnip.kernels.llvm.kernel_spec import _recipe, kernel_spec
+from einturnip.kernels.llvm.kernel_spec import _kernel_spec, kernel_spec
 from einturnip.kernels.select import compile_tile
 from einturnip.lang import compile_text
 
@@ -104,13 +104,13 @@ def test_with_few_registers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processor, "features", frozenset)
     einsum = einsum_of("ik jk", "ij", EQUATIONS[0][2], "f32", {**BOUNDS, "i": 62})
     operands = [numbers(einsum.operand_extents(s, einsum.bounds), "f32", s, False) for s in (0, 1)]
-    _recipe.cache_clear()
+    _kernel_spec.cache_clear()
     try:
         made = kernel_spec(einsum, "whole")
         assert made is not None and made.packing is not None and made.packing.height == 6
         agree(einsum, einsum.bounds, operands, False)
     finally:
-        _recipe.cache_clear()
+        _kernel_spec.cache_clear()
 
 
 def test_what_packing_does_not_help_is_not_packed() -> None:

@@ -23,7 +23,7 @@ _Stored: TypeAlias = tuple[_Address, bool, int]
 class MatrixOperand(NamedTuple):
     """A matrix in memory: the address of its first element, its strides in elements.
 
-    A ``c_void_p`` as address is looked at in every call of a product made ready (``MatrixProduct.follows``).
+    A prepared product reads an address of type ``c_void_p`` at each call (see ``MatrixProduct.follows``).
     """
 
     address: _Address
@@ -32,7 +32,7 @@ class MatrixOperand(NamedTuple):
 
 
 def orientation(rows: int, columns: int, row_stride: int, column_stride: int) -> tuple[bool, int] | None:
-    """(transposed, leading dimension) under which BLAS reads the matrix in place; None where it cannot."""
+    """Return (transposed, leading dimension) under which BLAS reads the matrix in place; else None."""
     if (columns == 1 or column_stride == 1) and (rows == 1 or row_stride >= columns):
         return False, max(columns, row_stride if rows > 1 else 1)
     if (rows == 1 or row_stride == 1) and (columns == 1 or column_stride >= rows):
@@ -41,10 +41,10 @@ def orientation(rows: int, columns: int, row_stride: int, column_stride: int) ->
 
 
 class MatrixProduct:
-    """C = alpha A B + beta C in one element type, for matrices that have an orientation.
+    """C = alpha A B + beta C in one element type, for matrices that BLAS can read in place.
 
-    ``scratch``: whether beta = 1 needs room for m * n elements, at the address given last. ``follows``: whether
-    matrices may move between the calls of a product made ready.
+    ``scratch``: whether beta = 1 needs scratch for m * n elements, whose address is the last argument. ``follows``:
+    whether matrices may move between the calls of a prepared product.
     """
 
     scratch = follows = False
@@ -61,12 +61,12 @@ class MatrixProduct:
     def bound(
         self, m: int, n: int, k: int, a: MatrixOperand, b: MatrixOperand, beta: int, c: MatrixOperand, scratch: int = 0
     ) -> Callable[[], None]:
-        """That call, to be made again and again."""
+        """Prepare the call for repeated use."""
         raise NotImplementedError
 
 
 class CblasProduct(MatrixProduct):
-    """?gemm and ?gemv of a loaded library. Calls release the interpreter's lock."""
+    """?gemm and ?gemv of a loaded library; calls release the interpreter lock."""
 
     follows = True
 
@@ -76,7 +76,7 @@ class CblasProduct(MatrixProduct):
         self._scalars = tuple(map(self._scalar, (0, 1, alpha)))
 
     def _scalar(self, value: complex) -> Any:
-        """Real types take a number, complex ones an address."""
+        """Convert a scalar: real types are passed by value, complex ones by address."""
         if self.dtype.kind != "c":
             return float(value.real)
         real = ctypes.c_float if self.dtype.itemsize == 8 else ctypes.c_double
@@ -85,10 +85,10 @@ class CblasProduct(MatrixProduct):
     def bound(
         self, m: int, n: int, k: int, a: MatrixOperand, b: MatrixOperand, beta: int, c: MatrixOperand, scratch: int = 0
     ) -> Callable[[], None]:
-        """See Product."""
+        """See MatrixProduct."""
         flip_a, lda = _oriented(m, k, a)
         flip_b, ldb = _oriented(k, n, b)
-        if n == 1 and beta:  # some gemv read what beta = 0 should overwrite
+        if n == 1 and beta:  # with beta = 0 some gemv read the values that they should overwrite
             return self._vector(m, k, a.address, flip_a, lda, b.address, b.row_stride, beta, c.address, c.row_stride)
         if m == 1 and beta:
             flip_b = not flip_b
@@ -101,7 +101,7 @@ class CblasProduct(MatrixProduct):
         self, m: int, n: int, k: int, a: _Stored, b: _Stored, beta: int, c: MatrixOperand
     ) -> Callable[[], None]:
         flip, ldc = _oriented(m, n, c)
-        if flip:  # the transpose of C is the product of the transposes, the other way round
+        if flip:  # C^T = B^T A^T
             m, n, a, b = n, m, b, a
         zero_one, alpha = self._scalars[beta], self._scalars[2]
         ops = [_TRANSPOSED if x[1] != flip else _AS_IS for x in (a, b)]
@@ -120,7 +120,7 @@ class CblasProduct(MatrixProduct):
         y: _Address,
         step_y: int,
     ) -> Callable[[], None]:
-        """y = alpha A x + beta y for an (m, k) matrix, stored (k, m) where flipped."""
+        """Prepare y = alpha A x + beta y for an (m, k) matrix, stored as (k, m) if flipped."""
         rows, columns = (k, m) if flip else (m, k)
         op = _TRANSPOSED if flip else _AS_IS
         step_x, step_y = step_x if k > 1 else 1, step_y if m > 1 else 1
@@ -129,14 +129,14 @@ class CblasProduct(MatrixProduct):
 
 
 class NumpyProduct(MatrixProduct):
-    """np.matmul on views of the memory; for installations whose BLAS cannot be called."""
+    """np.matmul on views of the memory, for installations whose BLAS cannot be called."""
 
     scratch = True
 
     def bound(
         self, m: int, n: int, k: int, a: MatrixOperand, b: MatrixOperand, beta: int, c: MatrixOperand, scratch: int = 0
     ) -> Callable[[], None]:
-        """See Product."""
+        """See MatrixProduct."""
         target, out = self._view(m, n, c), self._view(m, n, MatrixOperand(scratch, n, 1))
         return partial(self._multiply, self._view(m, k, a), self._view(k, n, b), beta, target, out)
 
@@ -165,21 +165,21 @@ def _oriented(rows: int, columns: int, x: MatrixOperand) -> tuple[bool, int]:
 
 
 def product(dtype: np.dtype[Any], alpha: complex) -> MatrixProduct:
-    """The best product of this process for f32, f64, c64 or c128."""
+    """Return the fastest product of this process for f32, f64, c64 or c128."""
     functions = _functions(dtype.name)
     return NumpyProduct(dtype, alpha) if functions is None else CblasProduct(dtype, alpha, *functions)
 
 
 @cache
 def _functions(dtype: str) -> tuple[Any, Any] | None:
-    """?gemm and ?gemv with their argument types set."""
+    """Return ?gemm and ?gemv with their argument types set."""
     found = _library()
     if found is None:
         return None
     library, prefix, suffix, _ = found
     letter, integer, flag, address = _LETTERS[dtype], _integer(suffix), ctypes.c_int, ctypes.c_void_p
     scalar = {"s": ctypes.c_float, "d": ctypes.c_double}.get(letter, address)
-    # a function object of its own for each pair of types: ctypes keeps argtypes on the object
+    # Indexing a library returns a new function object; ctypes stores argtypes on the object.
     gemm, gemv = (library[f"{prefix}{letter}{name}{suffix}"] for name in ("gemm", "gemv"))
     gemm.argtypes = [flag] * 3 + [integer] * 3 + [scalar, *[address, integer] * 2, scalar, address, integer]
     gemv.argtypes = [flag] * 2 + [integer] * 2 + [scalar, *[address, integer] * 2, scalar, address, integer]
@@ -188,13 +188,13 @@ def _functions(dtype: str) -> tuple[Any, Any] | None:
 
 
 def _integer(suffix: str) -> Any:
-    """The type of sizes: 64 bits in libraries whose names say so."""
+    """Return the type of sizes: 64 bits in libraries whose names say so."""
     return ctypes.c_int64 if "64" in suffix else ctypes.c_int32
 
 
 @cache
 def _library() -> tuple[ctypes.CDLL, str, str, str] | None:
-    """The loaded library that offers CBLAS, how it spells its names, and its path; NumPy's own before any other."""
+    """Return the loaded CBLAS, its name prefix and suffix, and its path; NumPy's own is preferred."""
     import threadpoolctl
 
     paths = [str(i["filepath"]) for i in threadpoolctl.threadpool_info() if i["user_api"] == "blas"]
@@ -208,6 +208,6 @@ def _library() -> tuple[ctypes.CDLL, str, str, str] | None:
 
 
 def cblas_name() -> str | None:
-    """Path of the library that kernels call, None where they use np.matmul."""
+    """Return the path of the library that kernels call; None if they use np.matmul."""
     found = _library()
     return None if found is None else found[3]

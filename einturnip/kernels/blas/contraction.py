@@ -1,4 +1,4 @@
-"""Kernels for contractions: tiles multiplied by BLAS where they lie, or panel by panel through the workspace."""
+"""Contractions by BLAS: tiles are multiplied in place, or panel by panel through the workspace."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from einturnip.kernels.fp_status import INVALID, StatusLog, recording_numpy_erro
 from einturnip.kernels.protocol import Bound, PreparableKernel, RelocatableCall
 
 WORKSPACE_NBYTES = 8 << 20
-# Terms of an inner product up to which BLAS adds them. Longer ones are summed in blocks, as other long sums are: their
-# rounding errors grow with the logarithm of the length, BLAS's with the length.
+# Maximum terms of an inner product by BLAS. Longer ones are summed in blocks, as other long sums are: their rounding
+# errors grow with the logarithm of the length, BLAS's with the length.
 MOST_TERMS = 8192
-_SPARE_NBYTES = 32 << 10  # enough for panels of tiles whose strides were not foreseen
+_SPARE_NBYTES = 32 << 10  # minimum workspace, for tiles that are not contiguous and need panels
 _ROLES = ((0, 2), (2, 1), (0, 1))  # rows and columns of left, right and out among the groups m, n, k
 
 StrideKey = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
@@ -36,20 +36,20 @@ StrideKey = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 
 @dataclass(frozen=True)
 class _BoundPlan:
-    """A plan for tiles of certain strides. ``steps``: (row, column) strides of the three matrices where they lie."""
+    """A plan for tiles of certain strides; ``steps``: (row, column) strides of the three matrices."""
 
     plan: MatrixPlan
     steps: tuple[tuple[int, int], tuple[int, int], tuple[int, int]]
     flipped: tuple[bool, bool, bool]  # panels stored by columns, as the tile is
-    single: tuple[int, int, int] | None  # m, n, k where one product does it all
+    single: tuple[int, int, int] | None  # m, n, k if one product computes the whole tile
 
 
 @dataclass(frozen=True)
 class ContractionKernel(PreparableKernel):
-    """A contraction of tiles of fixed extents, of any strides.
+    """A contraction of tiles of fixed extents and any strides.
 
     Shapes:
-        accesses, labels: of left, right and out, what their axes read, and the labels of the views taken through it.
+        accesses, labels: of left, right and out: the accesses of their axes, and the labels of their views.
         extents: by label; ``long`` are those of more than one point.
     """
 
@@ -68,7 +68,7 @@ class ContractionKernel(PreparableKernel):
     flops: int
     narrow_bf16: bool
     workspace_nbytes: int = 0
-    dear: bool = False  # in so many turns, or so much of it copied, that the general kernels do better
+    dear: bool = False  # the general kernels are faster, because of many products or large copies
     _bounds: dict[StrideKey, _BoundPlan] = field(default_factory=dict, init=False, compare=False)
 
     def bound(
@@ -99,14 +99,14 @@ class ContractionKernel(PreparableKernel):
         return run
 
     def single(self, outs: tuple[Array, ...], operands: tuple[Array, ...], first: bool) -> Callable[[], None] | None:
-        """The call of BLAS that is all of it, where it is one product of matrices that lie as they are taken."""
+        """Return the BLAS call that computes the whole tile, if one product of matrices in place does."""
         arrays, bound = self._arrays(outs, operands)
         if bound.single is None or min(bound.single[:2]) == 1:
             return None
         return self._call(bound, arrays, not (first or self.whole))
 
     def followed(self, outs: tuple[Array, ...], operands: tuple[Array, ...]) -> RelocatableCall | None:
-        """See Following."""
+        """See Relocatable."""
         arrays, bound = self._arrays(outs, operands)
         at = [array.__array_interface__["data"][0] for array in arrays]
         as_given = at[:2] == [operands[slot].__array_interface__["data"][0] for slot in self.slots]
@@ -135,14 +135,14 @@ class ContractionKernel(PreparableKernel):
         adds: bool,
         places: Sequence[ctypes.c_void_p] | None = None,
     ) -> Callable[[], None]:
-        """One product; ``places``: where the arrays are at the time of each call, if that is not where they are now."""
+        """Prepare one product; ``places``: addresses that may change between calls, else the arrays'."""
         assert bound.single is not None
         at = places or [array.__array_interface__["data"][0] for array in arrays]
         left, right, out = [MatrixOperand(address, *steps) for address, steps in zip(at, bound.steps, strict=True)]
         return self.product.bound(*bound.single, left, right, int(adds), out)
 
     def view(self, index: int, array: Array) -> Array:
-        """An operand with an axis a label."""
+        """Return an operand with an axis a label."""
         if self.labels[index] == self.accesses[index]:
             return array
         return aligned(array, self.accesses[index], self.labels[index], self.extents)
@@ -155,12 +155,12 @@ class ContractionKernel(PreparableKernel):
 
     @property
     def is_vector(self) -> bool:
-        """Whether one side of the matrices is a single one, so that each element of the other is used once."""
+        """Whether one side of the matrices has size 1, so that each element of the other is used once."""
         return min(self.sides[:2]) == 1
 
     @property
     def rounds(self) -> bool:
-        """Whether it is a matrix times a vector, or an inner product, too long for BLAS's one running sum."""
+        """Whether it is a matrix-vector or inner product too long for BLAS's running sum."""
         return self.is_vector and self.sides[2] > MOST_TERMS
 
     @property
@@ -169,14 +169,14 @@ class ContractionKernel(PreparableKernel):
         return next(iter(self._bounds.values())).plan
 
     def bind(self, strides: StrideKey) -> _BoundPlan:
-        """The plan for tiles of these strides (bytes by axis), kept for the next call."""
+        """Return the cached plan for tiles of these strides (bytes by axis)."""
         found = self._bounds.get(strides)
         if found is None:
             found = self._bounds[strides] = self.plan(strides, self.workspace_nbytes)
         return found
 
     def plan(self, strides: StrideKey, limit_nbytes: int) -> _BoundPlan:
-        """The plan for tiles of these strides within a workspace."""
+        """Return the plan for tiles of these strides within a workspace."""
         tensors = tuple(self._tensor(i, s) for i, s in enumerate(strides))
         made = plan(
             self.groups,
@@ -206,7 +206,7 @@ class ContractionKernel(PreparableKernel):
 
 
 def drop_spurious_invalid(bits: int, out: Array) -> int:
-    """The bits, less an INVALID that left no nan: at its edges BLAS multiplies padding, where inf * 0 is not ours."""
+    """Clear INVALID if the result has no NaN: BLAS multiplies padding at the edges, where inf * 0 occurs."""
     if not bits & INVALID:
         return bits
     with np.errstate(invalid="ignore"):
@@ -215,7 +215,7 @@ def drop_spurious_invalid(bits: int, out: Array) -> int:
 
 
 class _ProductLoops:
-    """One call that takes more than one product: loops, and panels copied in and out."""
+    """One call with more than one product: loops, and panels copied in and out."""
 
     def __init__(
         self,
@@ -237,7 +237,7 @@ class _ProductLoops:
         self.held: list[tuple[int, ...] | None] = [None, None]
 
     def _prepare(self, index: int, array: Array) -> None:
-        """A view whose last axes are those of the tensor's matrix, in the order of its panel."""
+        """Prepare a view whose last axes are those of the tensor's matrix, in the order of its panel."""
         access = self.kernel.labels[index]
         rows, columns = (self.plan.groups[g] for g in _ROLES[index])
         order = (*columns, *rows) if self.bound.flipped[index] else (*rows, *columns)
@@ -250,7 +250,7 @@ class _ProductLoops:
         self.strides.append(dict(zip(access, array.strides, strict=True)))
 
     def run(self) -> int:
-        """Every block of every loop."""
+        """Run all blocks of all loops."""
         log, plan = StatusLog(), self.plan
         extents, blocks, groups = self.kernel.long, plan.blocks, plan.groups
         vector = min(math.prod(blocks[p] for p in g) for g in groups[:2]) == 1
@@ -263,12 +263,12 @@ class _ProductLoops:
                 sizes = {p: min(blocks[p], extents[p] - place.get(p, 0)) for group in groups for p in group}
                 begins = not any(starts[i] for i in inside)
                 ends = all(starts[i] + blocks[plan.loops[i]] >= extents[plan.loops[i]] for i in inside)
-                seen = self._turn(place, sizes, begins, ends, vector)  # its copies tell the log meanwhile
+                seen = self._turn(place, sizes, begins, ends, vector)  # its copies also report to the log
                 log.bits |= seen
         return log.bits
 
     def _turn(self, place: Mapping[int, int], sizes: Mapping[int, int], begins: bool, ends: bool, vector: bool) -> int:
-        """One product: panels in, multiply, panel out; gives what the multiplication saw."""
+        """Run one product, copying panels in and out; return the flags of the multiplication."""
         m, n, k = (math.prod(sizes[p] for p in group) for group in self.plan.groups)
         left, right = (self._operand(i, place, sizes) for i in (0, 1))
         out, beta = self._result(place, sizes, begins, vector)
@@ -281,7 +281,7 @@ class _ProductLoops:
         return seen
 
     def _operand(self, index: int, place: Mapping[int, int], sizes: Mapping[int, int]) -> MatrixOperand:
-        """An operand's matrix, where it lies or copied; a panel still there from the last turn is used again."""
+        """Return an operand's matrix, in place or copied; an unchanged panel is used again."""
         if not self.plan.packed[index]:
             return self._in_place(index, place)
         key = tuple(place[p] for p in self.plan.loops if p in self.strides[index])
@@ -293,7 +293,7 @@ class _ProductLoops:
     def _result(
         self, place: Mapping[int, int], sizes: Mapping[int, int], begins: bool, vector: bool
     ) -> tuple[MatrixOperand, int]:
-        """Where the product goes, and whether it adds to what is there."""
+        """Return the matrix that receives the product, and whether to add to it."""
         if not self.plan.packed[2]:
             return self._in_place(2, place), 0 if self.fresh and begins and not vector else 1
         if vector and begins:
@@ -305,7 +305,7 @@ class _ProductLoops:
         if self.fresh:
             np.copyto(target, panel, casting="unsafe")
             if self.kernel.narrow_bf16:
-                np.multiply(panel, BF16_EDGE, out=panel)  # the panel is done with; see BF16_EDGE
+                np.multiply(panel, BF16_EDGE, out=panel)  # raises the overflow flag of the rounding to bf16
         else:
             np.add(target, panel, out=target)
 
@@ -315,7 +315,7 @@ class _ProductLoops:
         return MatrixOperand(self.addresses[index] + offset, *self.bound.steps[index])
 
     def _part(self, index: int, place: Mapping[int, int], sizes: Mapping[int, int]) -> Array:
-        """The part of a tile that this turn's matrix stands for, with the panel's axes."""
+        """Return the part of a tile that is this product's matrix, with the panel's axes."""
         corner: list[Any] = [place.get(p, 0) for p in self.loose[index]]
         box: list[Any] = [slice(place.get(p, 0), place.get(p, 0) + sizes[p]) for p in self.orders[index]]
         return self.views[index][(*corner, *box, ...)]
@@ -331,7 +331,7 @@ class _ProductLoops:
 
 
 def compile_contraction(einsum: Einsum, extents: tuple[int, ...], whole: bool) -> ContractionKernel | None:
-    """The kernel of a contraction, or None where it is none that BLAS computes."""
+    """Compile a contraction; None if BLAS cannot compute it."""
     found = contraction(einsum)
     if found is None or not _by_blas(einsum, found) or 0 in extents:
         return None
@@ -367,7 +367,7 @@ def _kept(labels: tuple[int, ...], long: Mapping[int, int]) -> tuple[int, ...]:
 
 
 def _by_blas(einsum: Einsum, found: ContractionRoles) -> bool:
-    """True where BLAS computes what the program says: floats, converted only in ways that lose nothing on the way."""
+    """Return True if BLAS computes exactly the program: floats, and conversions without loss."""
     if not found.accumulator.is_inexact or not found.product.is_inexact:
         return False
     if promote(found.product, found.accumulator) != found.accumulator:
@@ -376,13 +376,13 @@ def _by_blas(einsum: Einsum, found: ContractionRoles) -> bool:
 
 
 def _labels(access: Access) -> tuple[int, ...]:
-    """The labels of an operand's view: the access itself where its axes are labels of their own."""
+    """Return the labels of an operand's view: the access itself if its axes are distinct labels."""
     plain = tuple(p for p in access if isinstance(p, int))
     return plain if plain == access and len(set(plain)) == len(plain) else tuple(sorted(labels_read(access)))
 
 
 def _sized(kernel: ContractionKernel, types: tuple[DType, DType, DType]) -> ContractionKernel:
-    """The kernel with its workspace settled for contiguous tiles, with room to spare for others."""
+    """Return the kernel with its workspace sized for contiguous tiles, and some spare for others."""
     strides, nbytes = [], 0
     for access, labels, dtype in zip(kernel.accesses, kernel.labels, types, strict=True):
         shape = [1 + sum(abs(c) * (kernel.extents[p] - 1) for p, c in terms(axis)) for axis in access]

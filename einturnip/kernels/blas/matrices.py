@@ -1,4 +1,4 @@
-"""How a contraction of tiles becomes matrix products, given their strides: what merges, what is looped over."""
+"""Plans a contraction of tiles as matrix products: which labels are merged, looped over, or copied."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _RESULT_NBYTES = 4 << 20
 
 @dataclass(frozen=True, slots=True)
 class ContractionTensor:
-    """One of the three: the groups that make its rows and columns, its strides, whether it must be converted."""
+    """One of left, right and out: the groups of its rows and columns, strides, and whether to convert it."""
 
     rows: int
     columns: int
@@ -30,10 +30,10 @@ class ContractionTensor:
 
 @dataclass(frozen=True)
 class MatrixPlan:
-    """Matrices of ``groups`` (labels, outermost first), in blocks, for every point of the loops around them.
+    """Products of matrices of ``groups`` (labels, outermost first), in blocks, inside loops.
 
-    ``loops``: labels not done in one go: batch, m, n, then k. ``packed``: which tensors are copied to the workspace.
-    ``offsets``: of their panels, then of the product's scratch.
+    ``loops``: labels that are not in one product: batch, m, n, then k. ``packed``: which tensors are copied to the
+    workspace. ``offsets``: of their panels, then of the product's scratch.
     """
 
     groups: Groups
@@ -47,7 +47,10 @@ class MatrixPlan:
 
 @dataclass(frozen=True, slots=True)
 class _Side:
-    """One side of the matrices: labels, points, those of the rest; for each tensor the step, and whether they merge."""
+    """A choice of labels for one side of the matrices.
+
+    ``points``: of these labels; ``rest``: of the others. By tensor, the step, and whether the labels merge to one axis.
+    """
 
     labels: tuple[int, ...]
     points: int
@@ -65,7 +68,7 @@ def plan(
     scratch: bool,
     limit_nbytes: int,
 ) -> MatrixPlan:
-    """The cheapest way that keeps to ``limit_nbytes`` of workspace. Labels of extent 1 are left out beforehand."""
+    """Return the cheapest plan within ``limit_nbytes`` of workspace; labels of extent 1 must be left out."""
     sides = [[_side(r, g, i, extents, tensors) for r in _runs(g, i, extents, tensors)] for i, g in enumerate(groups)]
     calls = _points(batch, extents)
     cost, (m, n, k) = _cheapest(sides, calls, tensors)
@@ -79,7 +82,7 @@ def plan(
 def _runs(
     group: tuple[int, ...], index: int, extents: Mapping[int, int], tensors: Sequence[ContractionTensor]
 ) -> Iterator[tuple[int, ...]]:
-    """Candidates for one side of the matrices: all of the group, or labels that are one axis in a tensor or both."""
+    """Yield candidates for one side: all of the group, or labels that are one axis in a tensor or in both."""
     holders = [t.strides for t in tensors if index in (t.rows, t.columns)]
     found = {tuple(sorted(group, key=lambda p: -strides[p])): None for strides in holders}
     for among in (holders, holders[:1], holders[1:]) if len(group) > 1 else ():
@@ -92,7 +95,7 @@ def _runs(
 
 
 def _outer(group: tuple[int, ...], extents: Mapping[int, int], holders: Sequence[Strides]) -> dict[int, int]:
-    """Of each label of a group the one that is merged with it, around it, in all the holders."""
+    """Return, for each label of a group, the label around it with which it merges in all the holders."""
     by_strides: dict[tuple[int, ...], int] = {}
     for p in group:
         by_strides.setdefault(tuple(s[p] for s in holders), p)
@@ -101,7 +104,7 @@ def _outer(group: tuple[int, ...], extents: Mapping[int, int], holders: Sequence
 
 
 def _run(label: int, outer: Mapping[int, int]) -> tuple[int, ...]:
-    """The labels that are one axis and of which ``label`` is the innermost."""
+    """Return the labels that are one axis with ``label`` innermost."""
     run = [label]
     while run[-1] in outer and outer[run[-1]] not in run:
         run.append(outer[run[-1]])
@@ -109,7 +112,7 @@ def _run(label: int, outer: Mapping[int, int]) -> tuple[int, ...]:
 
 
 def stride(labels: Sequence[int], strides: Strides) -> int:
-    """Elements from one row (column) to the next, its labels merged."""
+    """Return the elements between rows (columns) of merged labels."""
     return strides[labels[-1]] if labels else 1
 
 
@@ -132,7 +135,7 @@ def _merges(labels: Sequence[int], extents: Mapping[int, int], strides: Strides)
 
 
 def _packed(sides: Sequence[_Side], tensors: Sequence[ContractionTensor]) -> tuple[bool, bool, bool]:
-    """Which tensors are no matrices where they lie."""
+    """Return which tensors BLAS cannot read in place."""
     found = []
     for x, t in enumerate(tensors):
         rows, columns = sides[t.rows], sides[t.columns]
@@ -143,7 +146,7 @@ def _packed(sides: Sequence[_Side], tensors: Sequence[ContractionTensor]) -> tup
 
 
 def _cost(sides: Sequence[_Side], calls: int, tensors: Sequence[ContractionTensor]) -> float:
-    """Rough nanoseconds: products, calls, and copies."""
+    """Return rough nanoseconds of products, calls and copies."""
     m, n, k = (s.points for s in sides)
     turns = calls * math.prod(s.rest for s in sides)
     speed = _FLOPS_PER_NS * m / (m + 4) * n / (n + 8) * k / (k + 16)
@@ -157,10 +160,10 @@ def _cost(sides: Sequence[_Side], calls: int, tensors: Sequence[ContractionTenso
 def _cheapest(
     sides: Sequence[Sequence[_Side]], calls: int, tensors: Sequence[ContractionTensor]
 ) -> tuple[float, tuple[_Side, _Side, _Side]]:
-    """Of all ways to take three sides that of least cost, then of first labels.
+    """Return the choice of three sides with the lowest cost, then with the first labels.
 
-    No way costs less than its calls, so those of more calls than the best so far could pay for are not looked at:
-    tensors of many short axes have hundreds.
+    A choice costs at least its calls, so the search skips those with more calls than the best so far pays for: tensors
+    of many short axes have hundreds of choices.
     """
     best: tuple[float, Groups] | None = None
     found: tuple[_Side, _Side, _Side] | None = None
@@ -183,7 +186,7 @@ def _cheapest(
 
 
 def _distinct(sides: Iterable[_Side]) -> Iterable[_Side]:
-    """Of sides that cost the same beside any others the one of first labels."""
+    """Return one side, that of first labels, of those with equal costs in every combination."""
     kept: dict[Hashable, _Side] = {}
     for side in sides:
         key = side.points, side.steps, side.merge
@@ -203,7 +206,7 @@ def _fit(
     scratch: bool,
     limit_nbytes: int,
 ) -> tuple[dict[int, int], tuple[int, int, int, int], int]:
-    """Blocks of the matrices such that what is copied fits: block by label, panels' offsets, bytes in all."""
+    """Divide the matrices into blocks whose copies fit: block by label, panels' offsets, bytes in all."""
     most = [_points(labels, extents) for labels in chosen]
     while True:
         cut = [_block(labels, extents, n) for labels, n in zip(chosen, most, strict=True)]
@@ -218,12 +221,12 @@ def _fit(
         largest = used.index(max(used)) if not any(over) else over.index(True)
         sides = ((0, 2), (2, 1), (0, 1), (0, 1))[largest]
         points = (m, n, k)
-        side = max(sides, key=lambda s: points[s] * (4 if s == 2 else 1))  # short sums cost least
+        side = max(sides, key=lambda s: points[s] * (4 if s == 2 else 1))  # shortening sums is the cheapest
         most[side] = max(1, points[side] // 2) if points[side] > 1 else 1
 
 
 def _block(labels: Sequence[int], extents: Mapping[int, int], most: int) -> dict[int, int]:
-    """Blocks of merged labels with at most ``most`` points: inner ones whole before outer ones grow."""
+    """Return blocks of merged labels with at most ``most`` points: inner labels first."""
     blocks = {}
     for label in reversed(labels):
         room = max(1, most)
@@ -234,7 +237,7 @@ def _block(labels: Sequence[int], extents: Mapping[int, int], most: int) -> dict
 
 
 def by_columns(tensor: ContractionTensor, made: MatrixPlan, extents: Mapping[int, int]) -> bool:
-    """True where the tile's shortest stride runs down the rows of its matrix; of equal strides the longer run."""
+    """Return True if the tile's shortest stride is along its matrix's rows, or the longer of equal ones."""
     rows, columns = made.groups[tensor.rows], made.groups[tensor.columns]
     if not rows or not columns:
         return bool(rows)

@@ -1,4 +1,4 @@
-"""What a product takes beside its tiles: blocks of its operands that BLAS, or code of our own, packs on a thread."""
+"""Memory of a product outside the workspace: blocks that BLAS or generated code packs on each thread."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from einturnip.ir.contraction import contraction
 from einturnip.ir.einsum import Einsum
 from einturnip.ir.region import Region
 
-# Measured with OpenBLAS 0.3 for f32, f64, c64, c128: it packs so many terms at a time (half as many complex ones) of
-# all rows and of so many columns, or of few rows where columns are few; it has room for no more than so much.
+# Measured with OpenBLAS 0.3 for f32, f64, c64, c128. It packs _TERMS terms at a time (half as many complex ones) of all
+# rows and of up to _COLUMNS columns, or of _THIN rows if there are only that many columns, into buffers of _ROOM bytes.
 _TERMS, _COLUMNS, _THIN, _ROOM = 384, 512, 128, 32 << 20
-# What our own products pack, those of regions too, and BLAS at least.
+# Maximum of generated code, also in regions, and minimum of BLAS.
 _LEAST = 5 << 18
 
 
 def packed_nbytes(einsum: Einsum | Region, extents: tuple[int, ...]) -> int:
-    """Bytes that a thread packs at most for a tile of so many points a label; 0 where there is no product."""
-    if isinstance(einsum, Region):  # its blocks are made for the caches
+    """Return the maximum bytes that a thread packs for a tile of these extents; 0 without a product."""
+    if isinstance(einsum, Region):  # its blocks fit the caches
         return 2 * _LEAST
     parts = contraction(einsum)
     if parts is None:

@@ -18,7 +18,7 @@ from einturnip.kernels.expr.primitives import Array
 from einturnip.kernels.fused.program import Action, BlockContext, BlockProgram, ComputeStep, FoldStep, TakeState
 from einturnip.kernels.fused.row_function import RowFunctionCall
 from einturnip.kernels.llvm import code_cache, command_list
-from einturnip.kernels.llvm.contraction import ADDRESSES, MOST_ROOM_NBYTES, ROOM, PackedContraction, region_product
+from einturnip.kernels.llvm.contraction import ADDRESSES, MAX_SCRATCH_NBYTES, SCRATCH, PackedContraction, region_product
 
 Ints = NDArray[np.int64]
 _SPAN = 44  # placeholder addresses: the low bits are the offset within a memory, the bits above its number
@@ -138,7 +138,7 @@ class Recorder:
         if argument is None or action.function is None:
             raise NotRecordable
         n = len(action.extents)
-        self.begin(command_list.BAND)
+        self.begin(command_list.CALL)
         self.put(command_list.entry(action.function))
         for k, word in enumerate(argument):
             tensor, rest = divmod(k - 2 * n, n + 1)
@@ -159,18 +159,18 @@ class Recorder:
             return
         made = PackedContraction(kernel, code, function)
         words, needed, _ = made.words(outs, operands, first)
-        if needed > MOST_ROOM_NBYTES:
+        if needed > MAX_SCRATCH_NBYTES:
             raise NotRecordable
         if (words[ADDRESSES[1]] >> _SPAN) - 1 in self.operands:
-            words = made.kept(words)
-        self.begin(command_list.BAND)
+            words = made.with_packed_right(words)
+        self.begin(command_list.CALL)
         self.put(command_list.entry(function))
         for k, word in enumerate(words):
             if k in ADDRESSES:
                 self.address(word)
-            elif k == ROOM:
+            elif k == SCRATCH:
                 self.relative.append((len(self.words), self.memories - 1))
-                self.put(self.slots[step] * MOST_ROOM_NBYTES)
+                self.put(self.slots[step] * MAX_SCRATCH_NBYTES)
             else:
                 self.put(word)
 

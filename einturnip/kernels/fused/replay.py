@@ -23,8 +23,8 @@ from einturnip.kernels.fused.block_iterator import BlockIterator, Box
 from einturnip.kernels.fused.program import BlockContext, BlockProgram
 from einturnip.kernels.fused.recorder import CommandList, Ints, NotRecordable, Recorder, placeholder_array
 from einturnip.kernels.llvm import code_cache, command_list
-from einturnip.kernels.llvm.contraction import MOST_ROOM_NBYTES
-from einturnip.kernels.llvm.pack_loops import KEPT
+from einturnip.kernels.llvm.contraction import MAX_SCRATCH_NBYTES
+from einturnip.kernels.llvm.pack_loops import PACKED_WORDS
 from einturnip.kernels.llvm.thread_scratch import thread_scratch
 from einturnip.kernels.mask import ConditionValues, LabelMask
 from einturnip.kernels.protocol import Mode
@@ -202,9 +202,9 @@ class RegionCommandLists:
 
     def _scratch(self) -> int:
         """Return the address of this thread's scratch for packing, its cached operands invalidated."""
-        begin = thread_scratch(len(self.slots) * MOST_ROOM_NBYTES)
+        begin = thread_scratch(len(self.slots) * MAX_SCRATCH_NBYTES)
         for slot in self.slots.values():
-            ctypes.memset(begin + slot * MOST_ROOM_NBYTES, 0, 8 * len(KEPT))
+            ctypes.memset(begin + slot * MAX_SCRATCH_NBYTES, 0, 8 * len(PACKED_WORDS))
         return begin
 
     def _row(

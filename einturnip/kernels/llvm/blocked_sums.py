@@ -1,9 +1,10 @@
-"""Blocks of partial sums, so that the rounding error of a long sum grows with the logarithm of its length.
+"""Blocks of partial sums: the rounding error of a sum grows with the logarithm of its length.
 
-A register that has added n values one after the other is off by up to n/2 units in the last place. Here it adds at
-most ``BLOCK`` values, then its sum is added to another register, which adds at most ``BLOCK`` such sums, and so on:
-log(n) levels of at most ``BLOCK`` additions each. The levels are loops around the same innermost body, so they cost
-nothing but a few additions a block.
+A register that has added n values in sequence is off by up to n/2 units in the last place. Here it adds at most
+``BLOCK`` values, then its sum is added to another register, which adds at most ``BLOCK`` such sums, and so on: log(n)
+levels of at most ``BLOCK`` additions each. The levels are loops around the same innermost body, so they cost only a few
+additions a block.
+
 Source: Higham, Accuracy and Stability of Numerical Algorithms (2002), section 4.2.
 """
 
@@ -20,10 +21,10 @@ Span = tuple[IrValue, IrValue, int]  # begin, end, step
 
 
 def block_sizes(steps: Sequence[int]) -> list[tuple[int, ...]]:
-    """By label of a loop nest, outermost first: how many of its steps each level of blocks has, smallest first.
+    """Return, by label of a loop nest, the steps of each level of blocks, smallest first.
 
-    ``steps``: the most that each label may have. They count as the next power of two, so that nests of about the same
-    size share their code.
+    ``steps``: the maximum steps of each label, outermost first. They count as the next power of two, so that nests of
+    similar size share their code.
     """
     chain, found = 1, []
     for count in reversed(steps):
@@ -46,7 +47,7 @@ def sum_in_blocks(
     combine: Callable[[list[State], list[State]], list[State]],
     inside: Callable[[Span, list[State]], list[State]],
 ) -> list[State]:
-    """``inside`` over the span, block by block, each from empty states; the blocks' results join ``states``."""
+    """Run ``inside`` over the span in blocks, each from empty states, and combine the results."""
     if not sizes:
         return inside(span, states)
     begin, end, step = span

@@ -1,4 +1,4 @@
-"""Compiled kernels by what they compute: in the cache on disk between runs, in memory within one."""
+"""Cache of machine code by its LLVM IR and the processor: on disk between runs, in memory within one."""
 
 from __future__ import annotations
 
@@ -40,81 +40,83 @@ Code: TypeAlias = (
     | PeakLoop
 )
 _NAME = "kernel"
-_PATIENCE = 120.0  # seconds that compiling may take: a compiler that hangs must not hang the run
+_COMPILE_SECONDS = 120.0  # time limit of the compiler's process in seconds, so that it cannot block a run forever
 _loaded: dict[str, Function] = {}
-_refused: set[str] = set()
+_failed: set[str] = set()
 
 
 def available() -> bool:
-    """Whether kernels can be compiled here: x86-64 Linux with llvmlite."""
+    """Return whether kernels can be compiled here: x86-64 Linux with llvmlite."""
     return platform.system() == "Linux" and platform.machine() == "x86_64" and find_spec("llvmlite") is not None
 
 
-def prepare(recipes: Iterable[Code]) -> int:
-    """Load the code of these kernels, compiled now where it is not on disk; gives how many were not there before.
+def prepare(specs: Iterable[Code]) -> int:
+    """Load the code of these kernels, compiling what is not on disk; return how many are newly loaded.
 
-    What cannot be had is left out: NumPy computes it.
+    Code that cannot be compiled or loaded is left out: NumPy computes those kernels.
     """
-    wanted = dict(map(_source, recipes))
+    required = dict(map(_source, specs))
     before = len(_loaded)
-    missing = {k: text for k, text in wanted.items() if k not in _loaded and k not in _refused and not _bring(k)}
+    missing = {
+        k: text for k, text in required.items() if k not in _loaded and k not in _failed and not _load_from_disk(k)
+    }
     made = _compile(missing) if missing and available() else {}
     for key in missing:
         if key not in made or not _load(key, made[key]):
-            _refused.add(key)
+            _failed.add(key)
     with contextlib.suppress(OSError):  # where the disk refuses, this process still has them
         KERNELS.write({f"{key}.o": [data] for key, data in made.items() if key in _loaded})
     return len(_loaded) - before
 
 
-def load_compiled(recipes: Iterable[Code]) -> int:
-    """Load the code of those of these kernels that is on disk; gives how many were not there before."""
-    wanted = dict.fromkeys(_source(recipe)[0] for recipe in recipes)
-    return sum(_bring(key) for key in wanted if key not in _loaded and key not in _refused)
+def load_compiled(specs: Iterable[Code]) -> int:
+    """Load those of these kernels whose code is on disk; return how many are newly loaded."""
+    required = dict.fromkeys(_source(spec)[0] for spec in specs)
+    return sum(_load_from_disk(key) for key in required if key not in _loaded and key not in _failed)
 
 
-def is_missing(recipe: Code) -> bool:
-    """Whether its code is not here and could be compiled."""
-    key = _source(recipe)[0]
-    return key not in _loaded and key not in _refused
+def is_missing(spec: Code) -> bool:
+    """Return whether a kernel's code is not loaded and might still be compiled."""
+    key = _source(spec)[0]
+    return key not in _loaded and key not in _failed
 
 
 def ready() -> bool:
-    """Whether any kernel was prepared."""
+    """Return whether any code is loaded."""
     return bool(_loaded)
 
 
-def find(recipe: Code) -> Function | None:
-    """The code of a kernel, where it was prepared."""
-    return _loaded.get(_source(recipe)[0])
+def find(spec: Code) -> Function | None:
+    """Return the function of a kernel if its code is loaded."""
+    return _loaded.get(_source(spec)[0])
 
 
 def forget() -> None:
-    """As if nothing had been prepared."""
+    """Forget all loaded code and all failures."""
     _loaded.clear()
-    _refused.clear()
+    _failed.clear()
 
 
 @lru_cache(maxsize=1024)
-def _source(recipe: Code) -> tuple[str, str]:
-    """A kernel's code, and the name of its object file: by code and processor."""
-    match recipe:
-        case KernelSpec() if recipe.packing is not None:
+def _source(spec: Code) -> tuple[str, str]:
+    """Return the name of a kernel's object file, a hash of IR and processor, and its LLVM IR."""
+    match spec:
+        case KernelSpec() if spec.packing is not None:
             from einturnip.kernels.llvm.packed_nest import packed_function
 
-            text = packed_function(recipe, _NAME)
+            text = packed_function(spec, _NAME)
         case KernelSpec():
             from einturnip.kernels.llvm.nest import function
 
-            text = function(recipe, _NAME)
+            text = function(spec, _NAME)
         case FusedRowSpec():
-            from einturnip.kernels.llvm.row_nest import band_function
+            from einturnip.kernels.llvm.row_nest import fused_row_function
 
-            text = band_function(recipe, _NAME)
+            text = fused_row_function(spec, _NAME)
         case ProductSpec():
             from einturnip.kernels.llvm.pack_loops import multiply_function
 
-            text = multiply_function(recipe, _NAME)
+            text = multiply_function(spec, _NAME)
         case CommandListExecutor():
             text = command_list_ir(_NAME)
         case ParallelForCode():
@@ -122,28 +124,28 @@ def _source(recipe: Code) -> tuple[str, str]:
         case RowTakeCode():
             text = take_rows_ir(_NAME)
         case ScatterCode():
-            text = scatter_function(recipe, _NAME)
+            text = scatter_function(spec, _NAME)
         case PeakLoop():
-            text = peak_function(recipe, _NAME)
+            text = peak_function(spec, _NAME)
         case _:
-            assert_never(recipe)
+            assert_never(spec)
     return hashlib.sha256(f"{_processor()}\n{text}".encode()).hexdigest()[:40], text
 
 
 @lru_cache(maxsize=1)
 def _processor() -> str:
-    """What the machine code hangs on beside the source: the processor's kind and the compiler's settings."""
+    """Return a hash of the processor's model, its features and the compiler's settings."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
         lines = []
-    told = [next((line for line in lines if line.startswith(word)), "") for word in ("model name", "flags")]
+    lines_of = [next((line for line in lines if line.startswith(word)), "") for word in ("model name", "flags")]
     settings = Path(compiler.__file__).read_bytes()
-    return hashlib.sha256("\n".join([*told, platform.machine()]).encode() + settings).hexdigest()
+    return hashlib.sha256("\n".join([*lines_of, platform.machine()]).encode() + settings).hexdigest()
 
 
-def _bring(key: str) -> bool:
-    """Load an object file from the cache; one that is damaged is as good as none."""
+def _load_from_disk(key: str) -> bool:
+    """Load an object file from the disk cache; return False if it is missing or damaged."""
     try:
         return _load(key, bytes(KERNELS.read(f"{key}.o")))
     except (OSError, DamagedEntry):
@@ -151,19 +153,19 @@ def _bring(key: str) -> bool:
 
 
 def _load(key: str, data: bytes) -> bool:
-    """Load an object file; False where the loader does not know what is in it."""
+    """Load an object file; return False if the loader does not support it."""
     try:
         code = elf.load(data, _NAME)
     except (elf.Unloadable, struct.error, ValueError, IndexError):
         return False
     made = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(code.address)
-    made.code = code  # type: ignore[attr-defined]  # whoever holds the function holds its bytes
-    _loaded.setdefault(key, made)  # another thread may have been first, and call it by now
+    made.code = code  # type: ignore[attr-defined]  # keeps the bytes alive as long as the function
+    _loaded.setdefault(key, made)  # another thread may have loaded it first, and may be calling it
     return True
 
 
 def _compile(sources: dict[str, str]) -> dict[str, bytes]:
-    """Object files made by the compiler's process, by key; what goes wrong there is left out."""
+    """Compile sources in a child process and return the object files by key; failures are left out."""
     import json
     import subprocess
 
@@ -171,7 +173,7 @@ def _compile(sources: dict[str, str]) -> dict[str, bytes]:
     command = [sys.executable, "-I", "-S", compiler.__file__, *map(str, sys.path)]
     try:
         replies = subprocess.run(
-            command, input=jobs.encode(), capture_output=True, timeout=_PATIENCE, check=False
+            command, input=jobs.encode(), capture_output=True, timeout=_COMPILE_SECONDS, check=False
         ).stdout
     except subprocess.TimeoutExpired as expired:
         replies = expired.stdout or b""

@@ -1,7 +1,7 @@
-"""A list of calls as numbers, and the machine code that makes them one after the other.
+"""Command lists: calls recorded as numbers, and the machine code that runs them in order.
 
-Between two calls made from Python a thread gives up the interpreter's lock and takes it again; where several threads
-do, each waits for the others. One call that makes a hundred does not.
+Between two calls made from Python, a thread releases the interpreter lock and takes it again; with several threads,
+each waits for the others. One call that runs a hundred commands does this once.
 """
 
 from __future__ import annotations
@@ -13,33 +13,33 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-# Kinds of calls. BAND: a function of machine code of its one argument. FILL: so many words of 4 or 8 bytes. STAMP: what
-# the processor's clock shows. GEMM: of f32 or f64, by a library whose sizes have 32 or 64 bits.
-BAND, FILL4, FILL8, GEMM, STAMP = 0, 1, 2, 3, 7
+# Kinds of commands. CALL: call a machine code function with its one argument. FILL: fill words of 4 or 8 bytes. STAMP:
+# store the processor's clock. GEMM: of f32 or f64, by a library whose sizes have 32 or 64 bits.
+CALL, FILL4, FILL8, GEMM, STAMP = 0, 1, 2, 3, 7
 KINDS = {("float32", 4): 3, ("float64", 4): 4, ("float32", 8): 5, ("float64", 8): 6}
-# Words that the player reads before the table.
+# Words of the argument before the table.
 HEAD = 4
-# Of the words of a GEMM: how many there are, which are addresses, and which alpha and beta.
+# Words of a GEMM: their number, the addresses, and alpha and beta.
 GEMM_WORDS, ADDRESSES, SCALARS = 15, (8, 10, 13), (7, 12)
 
 
 @dataclass(frozen=True, slots=True)
 class CommandListExecutor:
-    """The code that plays a tape; there is one.
+    """The code that runs a command list; all its instances are equal.
 
-    Its argument is an array of i64: the address of the table, how many calls it has, which is the next, and the flags
-    of the unit's status word any of which stops it after the call that raised it; 1 is "invalid". The table has (kind,
+    Its argument is an array of i64: the address of the table, the number of calls, the next call, and the flags of the
+    unit's status word (1 is "invalid") any of which stops it after the call that raised it. The table has (kind,
     address of the arguments) for each call.
     """
 
 
 def entry(function: Any) -> int:
-    """Where a function's code is."""
+    """Return the address of a function's code."""
     return ctypes.cast(function, ctypes.c_void_p).value or 0
 
 
 def gemm(call: Callable[[], None] | None) -> tuple[int, list[int]] | None:
-    """The kind and the words of a call of cblas_?gemm that is all but made; None of any other call."""
+    """Return the kind and the words of a prepared call of cblas_?gemm; None for any other call."""
     function: Any = call.func if isinstance(call, partial) else None
     types: Sequence[Any] = getattr(function, "argtypes", None) or ()
     if not isinstance(call, partial) or len(types) != GEMM_WORDS - 1:
@@ -55,7 +55,7 @@ def gemm(call: Callable[[], None] | None) -> tuple[int, list[int]] | None:
 
 
 def words_of(call: Callable[[], None], places: Sequence[ctypes.c_void_p]) -> list[int]:
-    """Which words of a GEMM are these of its arguments."""
+    """Return which words of a GEMM are these arguments."""
     assert isinstance(call, partial)
     numbers = {id(argument): k for k, argument in enumerate(call.args, 1)}
     return [numbers[id(place)] for place in places]
@@ -68,11 +68,11 @@ def _bits(value: float, name: str) -> int:
 
 
 def command_list_ir(name: str) -> str:
-    """The LLVM IR of it."""
-    cases = [(BAND, "band"), (FILL4, "fill4"), (FILL8, "fill8"), (STAMP, "stamp")]
+    """Return its LLVM IR."""
+    cases = [(CALL, "band"), (FILL4, "fill4"), (FILL8, "fill8"), (STAMP, "stamp")]
     cases += [(kind, f"gemm{kind}") for kind in KINDS.values()]
     switch = " ".join(f"i64 {kind}, label %{block}" for kind, block in cases)
-    bodies = [_band(), _stamp(), _fill("fill4", "i32"), _fill("fill8", "i64")]
+    bodies = [_call(), _stamp(), _fill("fill4", "i32"), _fill("fill8", "i64")]
     bodies += [_gemm(f"gemm{kind}", dtype, size) for (dtype, size), kind in KINDS.items()]
     return f"""
 declare void @llvm.x86.sse.stmxcsr(ptr)
@@ -120,8 +120,8 @@ done:
 """
 
 
-def _band() -> str:
-    """Arguments: the function's address, then its own."""
+def _call() -> str:
+    """Call a function. Arguments: its address, then its own."""
     return """
 band:
   %bn = load i64, ptr %a
@@ -133,7 +133,7 @@ band:
 
 
 def _stamp() -> str:
-    """Arguments: where the clock's count goes."""
+    """Store the clock. Arguments: the address of the count."""
     return """
 stamp:
   %now = call i64 @llvm.readcyclecounter()
@@ -143,7 +143,7 @@ stamp:
 
 
 def _fill(block: str, kind: str) -> str:
-    """Arguments: an address, how many words, and the word."""
+    """Fill words. Arguments: an address, the number of words, and the word."""
     b = block
     value = "  %fill4v = trunc i64 %fill4w to i32" if kind == "i32" else "  %fill8v = add i64 %fill8w, 0"
     return f"""
@@ -182,7 +182,7 @@ def _fill(block: str, kind: str) -> str:
 
 
 def _gemm(block: str, dtype: str, size: int) -> str:
-    """Arguments: the function's address, then those of cblas_?gemm; alpha and beta by their bits."""
+    """Call cblas_?gemm. Arguments: its address, then its own, with alpha and beta by their bits."""
     whole, real = f"i{8 * size}", "float" if dtype == "float32" else "double"
     kinds = ["i32"] * 3 + [whole] * 3 + [real, "ptr", whole, "ptr", whole, real, "ptr", whole]
     lines, passed = [], []

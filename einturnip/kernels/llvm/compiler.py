@@ -1,8 +1,8 @@
-"""The compiler's process: LLVM IR in, object files out. It is run as a script and imports llvmlite alone.
+"""The compiler's process: LLVM IR in, object files out. A script that imports llvmlite alone.
 
-A process of its own because LLVM takes some 70 MiB that a run would have to give up, and holds the interpreter's lock.
-Reads lines of JSON, ``{"key": ..., "ir": ...}``. For each module that compiles it writes such a line with ``key`` and
-``nbytes``, then the object file. Its arguments are where modules are looked for, as in the process that asks.
+It is a separate process because LLVM takes some 70 MiB that a run would have to give up, and holds the interpreter's
+lock. Reads lines of JSON, ``{"key": ..., "ir": ...}``. For each module that compiles it writes a line with ``key`` and
+``nbytes``, then the object file. Its arguments are the module search path of the parent process.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import Any
 
 
 def attributes(features: str) -> str:
-    """What every function is told: use the widest vectors that there are."""
+    """Return the attributes of every function: the widest vectors available."""
     width = "512" if "+avx512f" in features else "256"
     return f'"prefer-vector-width"="{width}" "min-legal-vector-width"="{width}" nounwind'
 
 
 def machine() -> Any:
-    """The processor that this runs on."""
+    """Return the target machine of this processor, and its features."""
     import llvmlite.binding as llvm
 
     llvm.initialize_native_target()
@@ -34,14 +34,14 @@ def machine() -> Any:
 
 
 def compiled(made: Any, features: str, text: str) -> bytes:
-    """The object file of a module."""
+    """Compile a module to an object file."""
     import llvmlite.binding as llvm
 
     head = f'target triple = "{made.triple}"\ntarget datalayout = "{made.target_data}"\n'
     module = llvm.parse_assembly(f"{head}{text}\nattributes #0 = {{ {attributes(features)} }}\n")
     module.verify()
     options = llvm.create_pipeline_tuning_options(speed_level=2)
-    options.loop_vectorization = options.slp_vectorization = False  # the code is of vectors already
+    options.loop_vectorization = options.slp_vectorization = False  # the code already uses vectors
     options.loop_unrolling = False
     builder = llvm.create_pass_builder(made, options)
     builder.getModulePassManager().run(module, builder)
@@ -50,16 +50,16 @@ def compiled(made: Any, features: str, text: str) -> bytes:
 
 
 def main() -> None:
-    """Compile what comes on standard input."""
+    """Compile the modules on standard input."""
     sys.path[:] = sys.argv[1:]
     replies = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # nothing that a library prints may get between the replies
+    os.dup2(2, 1)  # output of libraries goes to standard error, not between the replies
     made, features = machine()
     for line in sys.stdin:
         job = json.loads(line)
         try:
             data = compiled(made, features, job["ir"])
-        except RuntimeError as error:  # LLVM's word on a module; the others may still be good
+        except RuntimeError as error:  # LLVM rejects this module; go on with the others
             print(error, file=sys.stderr)
             continue
         replies.write(json.dumps({"key": job["key"], "nbytes": len(data)}).encode() + b"\n" + data)

@@ -1,6 +1,6 @@
-"""Object files brought into memory without a compiler or a linker: sections laid out, relocations applied.
+"""Loader of object files: lays out sections in memory and applies relocations, without a linker.
 
-Source: System V ABI, AMD64 supplement (sections 4.4, relocation). Only x86-64 ELF; elsewhere kernels are NumPy's.
+Only x86-64 ELF is supported. Source: System V ABI, AMD64 supplement, section 4.4 (relocation).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _STUB = 16  # jmp [rip + 2]; the address
 
 
 class Unloadable(Exception):
-    """An object file holds what this does not know."""
+    """Raised for an object file that the loader does not support."""
 
 
 class _Section(NamedTuple):
@@ -37,17 +37,17 @@ class _Section(NamedTuple):
 
 @dataclass(frozen=True)
 class LoadedCode:
-    """Code in memory; ``memory`` keeps it there."""
+    """Machine code in memory; ``memory`` keeps it alive."""
 
     memory: mmap.mmap
     address: int
 
 
 def load(data: bytes, name: str) -> LoadedCode:
-    """The function ``name`` of an object file, ready to be called.
+    """Load the function ``name`` of an object file.
 
     Raises:
-        Unloadable: the file is not of this machine's kind, or asks for what is not here.
+        Unloadable: the file is not for x86-64, or uses features or functions that are not available.
     """
     if data[:6] != b"\x7fELF\x02\x01" or struct.unpack_from("<H", data, 18)[0] != 62:
         raise Unloadable("no object file of x86-64")
@@ -87,7 +87,7 @@ def load(data: bytes, name: str) -> LoadedCode:
 
 
 def _symbols(data: bytes, table: _Section, names: _Section) -> Iterator[tuple[str, int, int]]:
-    """(name, section, value) of each symbol."""
+    """Yield (name, section, value) of each symbol."""
     for at in range(table.offset, table.offset + table.size, _SYMBOL.size):
         text, _, _, section, value, _ = _SYMBOL.unpack_from(data, at)
         begin = names.offset + text
@@ -118,7 +118,7 @@ def _relocate(
 
 
 def _outside(name: str) -> int:
-    """The address of a function of the C library."""
+    """Return the address of a function of the C library."""
     try:
         function = getattr(ctypes.CDLL(None), name)
     except AttributeError:

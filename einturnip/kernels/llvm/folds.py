@@ -1,4 +1,4 @@
-"""Aggregations in LLVM IR: the state of an empty range, one more value, the union of two states."""
+"""Aggregations in LLVM IR: the empty state, adding a value, combining two states."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from einturnip.kernels.llvm.ir import IrBuilder, IrValue, element
 from einturnip.kernels.llvm.primitives import extremum
 
 State = tuple[IrValue, ...]
-# Folding a value in twice changes nothing: what went wrong half way may be done again.
+# Folding a value twice changes nothing, so an interrupted fold can start again.
 IDEMPOTENT = frozenset({"max", "min", "any", "all", "argmax", "argmin"})
 KNOWN = frozenset({"sum", "mean", "prod", "max", "min", "any", "all", "argmax", "argmin", "logsumexp"})
 
 
 class VectorFold:
-    """One aggregation, on vectors or scalars."""
+    """One aggregation over vectors or scalars."""
 
     def __init__(self, code: IrBuilder, aggregation: Aggregation) -> None:
         self.code, self.aggregation, self.op = code, aggregation, aggregation.op
@@ -28,21 +28,21 @@ class VectorFold:
 
     @property
     def dtypes(self) -> tuple[DType, ...]:
-        """Types of the state's components while it is folded: never f16."""
+        """Types of the state's components during the fold: never f16."""
         return (self.dtype, *(d.accumulator for d in self.aggregation.state[1:]))
 
     @property
     def rounds(self) -> bool:
-        """Whether each value more is rounded, so that long folds are done in blocks of partial results."""
+        """Whether each step rounds, so that long folds have to use blocks of partial results."""
         return self.op in ("sum", "mean", "logsumexp") and self.dtype.is_float
 
     @property
     def indexed(self) -> bool:
-        """Whether a state holds where its value stands."""
+        """Whether the state includes the index of its value."""
         return self.op in ("argmax", "argmin")
 
     def empty(self, width: int) -> State:
-        """The state of nothing."""
+        """Return the state of an empty range."""
         numbers = identity(self.aggregation)
         return tuple(
             self.code.constant(float(n.real) if d.is_float else int(n.real), element(d), width)
@@ -50,7 +50,7 @@ class VectorFold:
         )
 
     def step(self, state: State, x: IrValue, index: IrValue | None) -> State:
-        """One value more, in each lane."""
+        """Add one value in each lane."""
         if self.op == "logsumexp":
             return self._log_step(state, x)
         if self.indexed:
@@ -59,7 +59,7 @@ class VectorFold:
         return (self._one(state[0], x),)
 
     def combine(self, a: State, b: State) -> State:
-        """The state of both ranges."""
+        """Combine the states of two ranges."""
         if self.op == "logsumexp":
             return self._log_combine(a, b)
         if self.indexed:
@@ -84,10 +84,10 @@ class VectorFold:
                 return code.binary("and", a, b)
         raise KeyError(self.op)
 
-    # --- where the extremum stands ------------------------------------------------------------------------------------
+    # --- argmax and argmin --------------------------------------------------------------------------------------------
 
     def _beats(self, a: IrValue, b: IrValue) -> IrValue:
-        """Whether b is better than a: NaN is best."""
+        """Return whether b is better than a; NaN is best."""
         code, greatest = self.code, self.op == "argmax"
         if not self.dtype.is_float:
             sign = "s" if self.dtype.kind == "i" else "u"
@@ -97,7 +97,7 @@ class VectorFold:
         return code.binary("or", better, fresh)
 
     def _index_step(self, state: State, x: IrValue, index: IrValue) -> State:
-        """Points come in the order of their index: a later one must be better."""
+        """Add a value whose index is above all before it: it must be strictly better to win."""
         code = self.code
         absent = code.compare("icmp slt", state[1], code.constant(0, "i64", index.width))
         take = code.binary("or", self._beats(state[0], x), absent)
@@ -118,12 +118,12 @@ class VectorFold:
     # --- logsumexp ----------------------------------------------------------------------------------------------------
 
     def _log_step(self, state: State, x: IrValue) -> State:
-        """(m, s) and x: one exp, of minus the distance between x and m."""
+        """Add x to (m, s) with one exp, of minus the distance between x and m."""
         one = self.code.constant(1, x.element, x.width)
         return self._log_combine(state, (x, one))
 
     def _log_combine(self, a: State, b: State) -> State:
-        """The sum of what has the lower maximum is scaled; -inf adds nothing."""
+        """Combine states: scale the sum that has the lower maximum; -inf adds nothing."""
         code, f = self.code, MathFunctions(self.code, a[0])
         limit = float(np.finfo(self.dtype.numpy).max) / 4
         top = extremum(code, True, a[0], b[0], self.dtype, careful=True)

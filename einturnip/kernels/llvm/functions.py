@@ -1,9 +1,9 @@
-"""Elementary functions as polynomials over vectors, raising the floating-point unit's flags only where they are due.
+"""Elementary functions as polynomials over vectors, which raise floating-point flags only where due.
 
-Ranges are told apart by the bits of a number, since comparing floats raises a flag on NaN; nothing is converted to an
-integer for the same reason. Arguments are held within a range by the minimum of their bits and not by a choice: the
-optimiser may move what follows a choice into it, and compute for every lane what one of them was spared.
-Largest errors, measured over the range in tests/kernels/test_native_functions.py.
+Ranges are tested on the bits of a number, since comparing floats raises a flag on NaN; nothing is converted to an
+integer for the same reason. Arguments are clamped by the minimum of their bits and not by a select: the optimiser may
+move later operations into the select and so compute in every lane what the clamp avoids.
+tests/kernels/test_native_functions.py measures the largest errors over the range.
 
 Source: argument reduction after Cody and Waite (Software Manual for the Elementary Functions, 1980); series by Taylor.
 """
@@ -22,7 +22,7 @@ from einturnip.kernels.llvm.processor import scales_in_vectors
 
 @dataclass(frozen=True, slots=True)
 class _Format:
-    """One floating format: its integer twin, its mantissa's bits, and what its functions need."""
+    """Constants of a floating-point format: its integer type, mantissa bits, and limits of the functions."""
 
     integer: str
     mantissa: int
@@ -33,7 +33,7 @@ class _Format:
     ln2_high: float
     terms: int  # of exp
     odd_terms: int  # of log
-    tiny: float  # the least normal number
+    tiny: float  # the smallest normal number
 
 
 _LN2 = math.log(2)
@@ -41,26 +41,26 @@ _FORMATS = {
     "float": _Format("i32", 23, 127, 1.5 * 2**23, 104.0, 88.72283, 0.693359375, 7, 5, 2.0**-126),
     "double": _Format("i64", 52, 1023, 1.5 * 2**52, 746.0, 709.782712, 0.6931471803691238, 13, 11, 2.0**-1022),
 }
-_NAN_OR_INFINITE = 0x01 | 0x08 | 0x80  # quiet NaN, +infinity, signalling NaN: what exp hands on
+_NAN_OR_INFINITE = 0x01 | 0x08 | 0x80  # quiet NaN, +infinity, signalling NaN: arguments that exp returns
 _PACKED = {"float": "f", "double": "d"}
 _LN2_LOW = {"float": -2.12194440e-4, "double": 1.9082149292705877e-10}
 
 
 class MathFunctions:
-    """Writes functions of one kind of float into a body."""
+    """Writes functions of one float type into a function's body."""
 
     def __init__(self, code: IrBuilder, like: IrValue) -> None:
         self.code, self.kind, self.width = code, like.element, like.width
         self.format = _FORMATS[like.element]
 
-    # --- small words --------------------------------------------------------------------------------------------------
+    # --- constants and bits -------------------------------------------------------------------------------------------
 
     def number(self, value: float) -> IrValue:
-        """A constant of the kind."""
+        """A constant of the float type."""
         return self.code.constant(value, self.kind, self.width)
 
     def whole(self, value: int) -> IrValue:
-        """A constant of the integer twin."""
+        """A constant of the integer type of the same size."""
         return self.code.constant(value, self.format.integer, self.width)
 
     def bits(self, x: IrValue) -> IrValue:
@@ -96,34 +96,34 @@ class MathFunctions:
         return self.whole(struct.unpack(whole, struct.pack(floating, value))[0])
 
     def _above(self, bits: IrValue, value: float) -> IrValue:
-        """Whether bits are above those of a number, as integers: raises nothing."""
+        """Return whether bits exceed those of a number, compared as integers: raises no flag."""
         return self.code.compare("icmp sgt", bits, self._bits_of(value))
 
     def _is_negative(self, x: IrValue) -> IrValue:
         return self.code.compare("icmp slt", self.bits(x), self.whole(0))
 
     def _is_zero(self, x: IrValue) -> IrValue:
-        """1.0 where x is 0, else 0.0."""
+        """Return 1.0 where x is 0, else 0.0."""
         code = self.code
         some = code.cast("sitofp", code.intrinsic("umin", self._magnitude(x), self.whole(1)), self.kind)
         return code.binary("fsub", self.number(1), some)
 
     def _series(self, x: IrValue, coefficients: Sequence[float]) -> IrValue:
-        """A polynomial, the coefficient of the highest power last."""
+        """Evaluate a polynomial by Horner's rule; the last coefficient is of the highest power."""
         value = self.number(coefficients[-1])
         for c in reversed(coefficients[:-1]):
             value = self.fused(value, x, self.number(c))
         return value
 
-    # --- exp and its kin ----------------------------------------------------------------------------------------------
+    # --- exp, expm1, tanh ---------------------------------------------------------------------------------------------
 
     def _reduced(self, x: IrValue) -> tuple[IrValue, IrValue]:
-        """n in the low bits of an integer, and r with x = n ln 2 + r, |r| <= ln 2 / 2."""
+        """Return n in the low bits of an integer, and r with x = n ln 2 + r, |r| <= ln 2 / 2."""
         shifted, _, r = self._rounded(x)
         return self.code.binary("sub", self.bits(shifted), self._bits_of(self.format.magic)), r
 
     def _rounded(self, x: IrValue) -> tuple[IrValue, IrValue, IrValue]:
-        """n + magic, n and r of the same."""
+        """Return n + magic, n and r of the same reduction."""
         f = self.format
         shifted = self.fused(x, self.number(1 / _LN2), self.number(f.magic))
         n = self.code.make(f"fsub {shifted}, {self.number(f.magic).name}", self.kind, self.width)
@@ -147,11 +147,11 @@ class MathFunctions:
             return self._exp_scaled(x)
         code, f = self.code, self.format
         magnitude = self._magnitude(x)
-        # Beyond its limits the argument is held there, and infinity and NaN are taken as 0.
+        # The argument is clamped to its limits; infinity and NaN are replaced by 0.
         short = code.binary("sub", magnitude, self._bits_of(math.inf))
         finite = code.binary("ashr", short, self.whole(8 * struct.calcsize(_PACKED[self.kind]) - 1))
-        held = code.intrinsic("umin", magnitude, code.binary("and", finite, self._bits_of(f.far)))
-        n, r = self._reduced(code.intrinsic("copysign", self.floating(held), x))
+        clamped = code.intrinsic("umin", magnitude, code.binary("and", finite, self._bits_of(f.far)))
+        n, r = self._reduced(code.intrinsic("copysign", self.floating(clamped), x))
         half = code.binary("ashr", n, self.whole(1))
         rest = code.binary("sub", n, half)
         value = self.add(self._expm1_near_zero(r), self.number(1))
@@ -161,7 +161,7 @@ class MathFunctions:
         return code.select(code.compare("icmp slt", finite, self.whole(0)), value, other)
 
     def _exp_scaled(self, x: IrValue) -> IrValue:
-        """The same where the processor scales vectors: half as many instructions."""
+        """exp where the processor scales vectors by powers of two: half as many instructions."""
         code, kind, width = self.code, self.kind, self.width
         short, lanes = ("ps" if kind == "float" else "pd"), IrValue("", "i1", width).type
         classes = IrValue(str(_NAN_OR_INFINITE), "i32", 0)
@@ -173,10 +173,10 @@ class MathFunctions:
             IrValue("2", "i32", 0),
         )  # as it is set; of magnitudes, the first's sign
         bounds, zero = self.number(self.format.far), self.number(0)
-        # A lane that is masked out raises nothing, and no optimiser sees through the instruction.
+        # A masked lane raises no flag, and the optimiser does not look into the intrinsic.
         arguments = [x, bounds, smaller, zero, mask, rounding]
-        held = code.call(f"llvm.x86.avx512.mask.range.{short}.512", arguments, kind, width)
-        _, n, r = self._rounded(held)
+        clamped = code.call(f"llvm.x86.avx512.mask.range.{short}.512", arguments, kind, width)
+        _, n, r = self._rounded(clamped)
         value = self.add(self._expm1_near_zero(r), self.number(1))
         every = IrValue("-1", f"i{width}", 0)
         arguments = [value, n, zero, every, rounding]
@@ -184,18 +184,20 @@ class MathFunctions:
         return code.select(kept, x, value)
 
     def exp_quiet(self, x: IrValue) -> IrValue:
-        """e^x, where an infinite result is no news."""
+        """e^x without the overflow flag where the result is infinite."""
         code, bits = self.code, self.bits(x)
-        held = code.intrinsic("smin", bits, self._bits_of(self.format.top))
-        infinite = code.select(self._above(bits, self.format.top), self.number(math.inf), self.exp(self.floating(held)))
+        clamped = code.intrinsic("smin", bits, self._bits_of(self.format.top))
+        infinite = code.select(
+            self._above(bits, self.format.top), self.number(math.inf), self.exp(self.floating(clamped))
+        )
         return code.select(self._above(bits, math.inf), x, infinite)
 
     def expm1(self, x: IrValue) -> IrValue:
         """e^x - 1, precise near 0."""
         code, limit = self.code, 30.0 if self.kind == "float" else 60.0
         magnitude = self._magnitude(x)
-        held = self.floating(code.intrinsic("umin", magnitude, self._bits_of(limit)))
-        n, r = self._reduced(code.intrinsic("copysign", held, x))
+        clamped = self.floating(code.intrinsic("umin", magnitude, self._bits_of(limit)))
+        n, r = self._reduced(code.intrinsic("copysign", clamped, x))
         scale = self._power_of_two(n)
         value = self.fused(scale, self._expm1_near_zero(r), self.add(scale, self.number(-1)))
         return code.select(self._above(magnitude, limit), self.add(self.exp(x), self.number(-1)), value)
@@ -206,7 +208,7 @@ class MathFunctions:
         value = self.code.binary("fdiv", t, self.add(t, self.number(2)))
         return self.code.intrinsic("copysign", value, x)
 
-    # --- log and its kin ----------------------------------------------------------------------------------------------
+    # --- log, log1p ---------------------------------------------------------------------------------------------------
 
     def log(self, x: IrValue) -> IrValue:
         """ln x by the series of the inverse hyperbolic tangent; division by zero at 0, invalid below."""
@@ -215,10 +217,10 @@ class MathFunctions:
         positive = code.compare("icmp sgt", bits, self.whole(0))
         good = code.binary("and", positive, code.compare("icmp slt", bits, self._bits_of(math.inf)))
         subnormal = code.compare("icmp slt", bits, self._bits_of(f.tiny))
-        least = f.bias + f.mantissa - 1  # a subnormal number is its bits times 2^-least
+        exponent = f.bias + f.mantissa - 1  # a subnormal number is its bits times 2^-exponent
         safe = code.select(subnormal, code.cast("sitofp", bits, self.kind), x)
-        less = code.select(subnormal, self.whole(least), self.whole(0))
-        # The exponent is taken so that the mantissa lies in sqrt(1/2) .. sqrt(2).
+        less = code.select(subnormal, self.whole(exponent), self.whole(0))
+        # The exponent is chosen so that the mantissa is between sqrt(1/2) and sqrt(2).
         offset = code.binary("sub", self.bits(safe), self._bits_of(math.sqrt(0.5)))
         n = code.binary("ashr", offset, self.whole(f.mantissa))
         m = self.floating(code.binary("sub", self.bits(safe), code.binary("shl", n, self.whole(f.mantissa))))
@@ -235,7 +237,7 @@ class MathFunctions:
         return code.select(good, value, self._log_of_bad(x, good))
 
     def _log_of_bad(self, x: IrValue, good: IrValue) -> IrValue:
-        """-inf at 0, NaN below it, inf and NaN themselves."""
+        """-inf at 0, NaN below it; inf and NaN unchanged."""
         code = self.code
         is_zero = self._is_zero(x)
         infinite = code.binary("fdiv", self.number(-1), code.binary("fsub", self.number(1), is_zero))
@@ -243,12 +245,12 @@ class MathFunctions:
         return code.select(code.compare("icmp eq", self._magnitude(x), self.whole(0)), infinite, root)
 
     def log1p(self, x: IrValue) -> IrValue:
-        """ln(1 + x), with what rounding 1 + x lost put back; what is large enough has lost nothing that counts."""
+        """ln(1 + x), corrected by the rounding error of 1 + x; large arguments need no correction."""
         code = self.code
-        held = self.floating(code.intrinsic("smin", self.bits(x), self._bits_of(2.0 ** (self.format.mantissa + 9))))
-        u = code.make(f"fadd {self.number(1)}, {held.name}", self.kind, self.width)
+        clamped = self.floating(code.intrinsic("smin", self.bits(x), self._bits_of(2.0 ** (self.format.mantissa + 9))))
+        u = code.make(f"fadd {self.number(1)}, {clamped.name}", self.kind, self.width)
         kept = code.make(f"fsub {u}, {self.number(1).name}", self.kind, self.width)
-        lost = code.make(f"fsub {held}, {kept.name}", self.kind, self.width)
+        lost = code.make(f"fsub {clamped}, {kept.name}", self.kind, self.width)
         divisor = code.make(f"fadd {u}, {self._is_zero(u).name}", self.kind, self.width)
         whole = self.log(code.make(f"fadd {self.number(1)}, {x.name}", self.kind, self.width))
         return self.add(whole, code.make(f"fdiv {lost}, {divisor.name}", self.kind, self.width))

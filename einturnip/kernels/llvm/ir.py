@@ -1,4 +1,4 @@
-"""LLVM IR as text: vectors of one width, masks, loops with carried values."""
+"""Builder of LLVM IR as text: vectors of one width, masks, loops with carried values."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from einturnip.ir.dtypes import DType
 
-# Elements as they lie in registers; bool is i1 there and a byte in memory, f16 and bf16 are loaded as 16 bits.
+# Element types in registers; bool is i1 there and a byte in memory, f16 and bf16 are loaded as 16 bits.
 _ELEMENTS = {"bool": "i1", "f16": "half", "bf16": "bfloat", "f32": "float", "f64": "double"}
 Loop = Callable[["IrValue", "list[IrValue]"], "list[IrValue]"]
 
@@ -23,7 +23,7 @@ class IrValue:
 
     @property
     def type(self) -> str:
-        """The LLVM type."""
+        """Its LLVM type."""
         return f"<{self.width} x {self.element}>" if self.width else self.element
 
     def __str__(self) -> str:
@@ -31,12 +31,12 @@ class IrValue:
 
 
 def element(dtype: DType) -> str:
-    """The LLVM type of an element in a register."""
+    """Return the LLVM type of an element in a register."""
     return _ELEMENTS.get(dtype.name, f"i{8 * dtype.itemsize}")
 
 
 def literal(value: float, kind: str) -> str:
-    """A number as LLVM writes it; floats by their bits, so that they are exact."""
+    """Return a number in LLVM syntax; floats by their bits, to be exact."""
     if kind == "half":
         return f"0xH{struct.unpack('<H', struct.pack('<e', value))[0]:04X}"
     if kind in ("float", "double"):
@@ -46,7 +46,7 @@ def literal(value: float, kind: str) -> str:
 
 
 class IrBuilder:
-    """The body of one function. ``contract`` lets a product and a sum be one rounded operation."""
+    """Builds the body of one function; float arithmetic may be contracted to fused multiply-add."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -55,29 +55,29 @@ class IrBuilder:
         self._block = "entry"
 
     def name(self) -> str:
-        """A name not used yet."""
+        """Return an unused name."""
         self._count += 1
         return f"%v{self._count}"
 
     def line(self, text: str) -> None:
-        """One instruction without a result."""
+        """Append an instruction without a result."""
         self.lines.append(f"  {text}")
 
     def make(self, instruction: str, kind: str, width: int) -> IrValue:
-        """One instruction with its result."""
+        """Append an instruction and return its result."""
         value = IrValue(self.name(), kind, width)
         self.lines.append(f"  {value.name} = {instruction}")
         return value
 
     def constant(self, value: float, kind: str, width: int = 0) -> IrValue:
-        """A number in every lane."""
+        """Return a constant in every lane."""
         text = literal(value, kind)
         if not width:
             return IrValue(text, kind, 0)
         return IrValue(f"<{', '.join([f'{kind} {text}'] * width)}>", kind, width)
 
     def lanes(self, kind: str, width: int) -> IrValue:
-        """0, 1, 2, ..."""
+        """Return the constant vector 0, 1, 2, ..."""
         return IrValue(f"<{', '.join(f'{kind} {i}' for i in range(width))}>", kind, width)
 
     def binary(self, op: str, a: IrValue, b: IrValue) -> IrValue:
@@ -90,26 +90,26 @@ class IrBuilder:
         return self.make(f"{op} {a}, {b.name}", "i1", a.width)
 
     def select(self, condition: IrValue, yes: IrValue, no: IrValue) -> IrValue:
-        """``where``, lane by lane."""
+        """Append ``select``, lane by lane."""
         return self.make(f"select {condition}, {yes}, {no}", yes.element, yes.width)
 
     def cast(self, op: str, a: IrValue, kind: str) -> IrValue:
-        """``sitofp``, ``bitcast`` and their like."""
+        """Append a conversion such as ``sitofp`` or ``bitcast``."""
         return self.make(f"{op} {a} to {IrValue('', kind, a.width).type}", kind, a.width)
 
     def call(self, function: str, arguments: Sequence[IrValue], kind: str, width: int) -> IrValue:
-        """An intrinsic; it is declared."""
+        """Call an intrinsic and declare it."""
         result = IrValue("", kind, width).type
         self.declared.setdefault(f"declare {result} @{function}({', '.join(a.type for a in arguments)})")
         return self.make(f"call {result} @{function}({', '.join(map(str, arguments))})", kind, width)
 
     def intrinsic(self, name: str, *arguments: IrValue) -> IrValue:
-        """``llvm.name`` of arguments of one type, overloaded on it."""
+        """Call ``llvm.name``, overloaded on the type of its arguments."""
         first = arguments[0]
         return self.call(f"llvm.{name}.{mangled(first)}", arguments, first.element, first.width)
 
     def splat(self, scalar: IrValue, width: int) -> IrValue:
-        """A scalar in every lane."""
+        """Broadcast a scalar to every lane."""
         if not width:
             return scalar
         single = IrValue("", scalar.element, width).type
@@ -117,18 +117,18 @@ class IrBuilder:
         return self.make(f"shufflevector {one}, {single} poison, <{width} x i32> zeroinitializer", one.element, width)
 
     def first(self, scalar: IrValue, width: int) -> IrValue:
-        """A scalar in the first lane, 0 in the others."""
+        """Insert a scalar into the first lane, with 0 in the others."""
         zeros = self.constant(0, scalar.element, width)
         return self.make(f"insertelement {zeros}, {scalar}, i64 0", scalar.element, width)
 
     def swapped(self, value: IrValue, distance: int) -> IrValue:
-        """Lanes that lie ``distance`` apart exchanged."""
+        """Exchange lanes that are ``distance`` apart."""
         order = ", ".join(f"i32 {i ^ distance}" for i in range(value.width))
         text = f"shufflevector {value}, {value.type} poison, <{value.width} x i32> <{order}>"
         return self.make(text, value.element, value.width)
 
     def transposed(self, rows: list[IrValue]) -> list[IrValue]:
-        """The columns of as many vectors as each has lanes: off-diagonal blocks exchanged, of ever larger size."""
+        """Transpose a square of vectors by exchanging off-diagonal blocks of increasing size."""
         width, distance = rows[0].width, 1
         while distance < width:
             for i in (i for i in range(width) if not i & distance):
@@ -139,45 +139,45 @@ class IrBuilder:
         return rows
 
     def _mixed(self, a: IrValue, b: IrValue, order: list[int]) -> IrValue:
-        """Lanes picked from two vectors."""
+        """Shuffle lanes of two vectors."""
         picked = ", ".join(f"i32 {j}" for j in order)
         return self.make(f"shufflevector {a}, {b}, <{a.width} x i32> <{picked}>", a.element, a.width)
 
     def halves(self, a: IrValue, b: IrValue, distance: int) -> tuple[IrValue, IrValue]:
-        """Of every two lanes so far apart the lower, then the upper: a's where the lower lies, b's where the upper."""
+        """Split pairs of lanes ``distance`` apart into a vector of lower and one of upper lanes, a's then b's."""
         low = [j if not j & distance else a.width + j - distance for j in range(a.width)]
         high = [j + distance if not j & distance else a.width + j for j in range(a.width)]
         return self._mixed(a, b, low), self._mixed(a, b, high)
 
     def lane(self, value: IrValue, at: int = 0) -> IrValue:
-        """One lane."""
+        """Extract one lane."""
         return self.make(f"extractelement {value}, i64 {at}", value.element, 0)
 
     def integer(self, op: str, a: IrValue, b: IrValue | int) -> IrValue:
-        """An operation on 64-bit numbers."""
+        """Append an operation on 64-bit integers."""
         other = IrValue(str(b), "i64", 0) if isinstance(b, int) else b
         return self.make(f"{op} {a}, {other.name}", "i64", 0)
 
     def pointer(self, base: IrValue, nbytes: IrValue) -> IrValue:
-        """An address some bytes on."""
+        """Offset an address by bytes."""
         return self.make(f"getelementptr i8, ptr {base.name}, {nbytes}", "ptr", 0)
 
     # --- control ----------------------------------------------------------------------------------------------------
 
     def start(self, block: str) -> None:
-        """What follows stands in this block."""
+        """Start a basic block."""
         self.lines.append(f"{block}:")
         self._block = block
 
     def label(self) -> str:
-        """The name of a block to come."""
+        """Return the name of a new basic block."""
         self._count += 1
         return f"b{self._count}"
 
     def loop(self, begin: IrValue, end: IrValue, step: int, carried: list[IrValue], body: Loop) -> list[IrValue]:
-        """``for i in range(begin, end, step)``, while a whole step remains; gives the carried values at its end.
+        """Write ``for i in range(begin, end, step)`` and return the carried values after it.
 
-        ``end`` counts a whole number of steps from ``begin``; there may be none.
+        ``end`` must be a whole number of steps from ``begin``, which may be 0.
         """
         head, inside, after = self.label(), self.label(), self.label()
         before = self._block
@@ -195,14 +195,14 @@ class IrBuilder:
         self.line(f"br label %{head}")
         phis = [f"  {index.name} = phi i64 [ {begin.name}, %{before} ], [ {following.name}, %{last} ]"]
         for value, first, turned in zip(here, carried, results, strict=True):
-            ways = f"[ {first.name}, %{before} ], [ {turned.name}, %{last} ]"
-            phis.append(f"  {value.name} = phi {value.type} {ways}")
+            branches = f"[ {first.name}, %{before} ], [ {turned.name}, %{last} ]"
+            phis.append(f"  {value.name} = phi {value.type} {branches}")
         self.lines[place:place] = phis
         self.start(after)
         return here
 
     def when(self, condition: IrValue, body: Callable[[], None]) -> None:
-        """``if condition: body()``."""
+        """Write ``if condition: body()``."""
         inside, after = self.label(), self.label()
         self.line(f"br {condition}, label %{inside}, label %{after}")
         self.start(inside)
@@ -213,16 +213,16 @@ class IrBuilder:
     def choose(
         self, condition: IrValue, yes: Callable[[], list[IrValue]], no: Callable[[], list[IrValue]]
     ) -> list[IrValue]:
-        """The values of one of two ways."""
+        """Write ``if``/``else`` and return the values of the branch taken."""
         left, right, after = self.label(), self.label(), self.label()
         self.line(f"br {condition}, label %{left}, label %{right}")
-        ways: list[tuple[list[IrValue], str]] = []
-        for block, way in ((left, yes), (right, no)):
+        branches: list[tuple[list[IrValue], str]] = []
+        for block, branch in ((left, yes), (right, no)):
             self.start(block)
-            ways.append((way(), self._block))
+            branches.append((branch(), self._block))
             self.line(f"br label %{after}")
         self.start(after)
-        (a, from_a), (b, from_b) = ways
+        (a, from_a), (b, from_b) = branches
         return [
             self.make(f"phi {x.type} [ {x.name}, %{from_a} ], [ {y.name}, %{from_b} ]", x.element, x.width)
             for x, y in zip(a, b, strict=True)
@@ -230,6 +230,6 @@ class IrBuilder:
 
 
 def mangled(value: IrValue) -> str:
-    """A type as the names of intrinsics have it."""
+    """Return a type as it appears in the names of intrinsics."""
     kind = {"float": "f32", "double": "f64", "half": "f16", "ptr": "p0"}.get(value.element, value.element)
     return f"v{value.width}{kind}" if value.width else kind

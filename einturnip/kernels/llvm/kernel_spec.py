@@ -1,4 +1,4 @@
-"""Which einsums can be machine code, along which label the vectors lie, and what a register tile holds."""
+"""Decides which einsums become machine code, and chooses the vector label and the register tile."""
 
 from __future__ import annotations
 
@@ -18,21 +18,22 @@ from einturnip.kernels.llvm.pack_plan import PackPlan, is_smooth, packed
 from einturnip.kernels.llvm.primitives import COMPARING, is_known
 from einturnip.kernels.protocol import Mode
 
-_MOST_NODES = 160  # of a join: what grows larger is left to NumPy
-_LEAST_VECTOR = 8  # points along a label that vectors may lie on
+_MAX_NODES = 160  # of a join's graph; NumPy computes larger joins
+_MIN_VECTOR = 8  # minimum points along the vector label
 _SIMPLE = frozenset({"sum", "prod", "max", "min", "any", "all"})
-_SWEPT, _LEAST_SWEPT = 8, 256  # rows read side by side: 37 GB/s where columns give 14; outputs in a row from which on
+_SWEPT = 8  # rows folded at once in a sweep: reads 37 GB/s, folding by columns 14
+_MIN_SWEPT = 256  # minimum outputs in a row for a sweep
 
 
 @dataclass(frozen=True, eq=False)
 class KernelSpec:
-    """All that the code of a kernel hangs on: neither extents nor strides but those of one element.
+    """All that a kernel's code depends on: no extents, and no strides but those of one element.
 
-    ``tile``: (label, count) of the register tile, the vectors' label last; its count is in vectors.
-    ``crossed``: operands that are contiguous along the first label of the tile instead, which are turned in registers.
-    ``swept``: the label that is folded a few points at a time over all outputs, -1 where each output is folded at once.
-    ``repeatable``: a call may be done again from the start. ``compares``: "invalid" may be a comparison with NaN.
-    ``packing``: how operands are packed, where each of their values serves a whole register tile.
+    ``tile``: (label, count) of the register tile, the vector label last; its count is in vectors. ``crossed``: operands
+    that are contiguous along the first label of the tile instead, which are transposed in registers. ``swept``: the
+    label that is folded a few points at a time over all outputs, -1 where each output is folded at once.
+    ``repeatable``: a call may start again from the beginning. ``compares``: INVALID may come from a comparison with
+    NaN. ``packing``: how operands are packed, where each of their values serves a whole register tile.
     """
 
     einsum: Einsum
@@ -50,32 +51,32 @@ class KernelSpec:
 
     @property
     def n_labels(self) -> int:
-        """Labels of the space that is walked."""
+        """Labels of the iteration space."""
         return self.einsum.n_out if self.mode == "finish" else len(self.einsum.labels)
 
     @property
     def operand_dtypes(self) -> tuple[DType, ...]:
-        """Types of what is read."""
+        """Types of the tensors that are read."""
         return self.einsum.state_dtypes if self.mode == "finish" else self.einsum.dtypes
 
     @property
     def out_dtypes(self) -> tuple[DType, ...]:
-        """Types of what is written."""
+        """Types of the tensors that are written."""
         return self.einsum.state_dtypes if self.mode == "touch" else (self.einsum.dtype,)
 
     @property
-    def room_nbytes(self) -> int:
-        """What operands are packed in; 0 where none is."""
+    def scratch_nbytes(self) -> int:
+        """Bytes of thread scratch for packed operands; 0 if none is packed."""
         return self.packing.places(self.graph, self.width)[-1] if self.packing is not None else 0
 
 
 def kernel_spec(einsum: Einsum, mode: Mode) -> KernelSpec | None:
-    """How an einsum becomes machine code, the same object each time; None where NumPy does it."""
-    return _recipe(replace(einsum, labels=("",) * len(einsum.labels)), mode)
+    """Return an einsum's kernel spec, the same object each time; None where NumPy computes it."""
+    return _kernel_spec(replace(einsum, labels=("",) * len(einsum.labels)), mode)
 
 
 @lru_cache(maxsize=1024)
-def _recipe(einsum: Einsum, mode: Mode) -> KernelSpec | None:
+def _kernel_spec(einsum: Einsum, mode: Mode) -> KernelSpec | None:
     aggregation = einsum.aggregation
     if mode == "join" or (mode == "finish" and aggregation is None):
         return None
@@ -84,7 +85,7 @@ def _recipe(einsum: Einsum, mode: Mode) -> KernelSpec | None:
     if aggregation is not None and aggregation.op not in folds.KNOWN:
         return None
     graph, root = _join(einsum, mode)
-    if graph is None or len(graph.nodes) > _MOST_NODES or not all(is_known(graph, node) for node in graph.nodes):
+    if graph is None or len(graph.nodes) > _MAX_NODES or not all(is_known(graph, node) for node in graph.nodes):
         return None
     types = [*einsum.dtypes, einsum.dtype, *einsum.state_dtypes]
     if any(d.kind == "c" or d.name == "bf16" for d in types):
@@ -114,7 +115,7 @@ def _recipe(einsum: Einsum, mode: Mode) -> KernelSpec | None:
 
 
 class _Leaves:
-    """The operands of a join as inputs by their slots."""
+    """Leaves of a join's graph: operands are inputs numbered by slot."""
 
     def __init__(self, graph: PrimitiveGraph, einsum: Einsum) -> None:
         self.graph, self.einsum, self.guards = graph, einsum, False
@@ -143,40 +144,45 @@ def _join(einsum: Einsum, mode: Mode) -> tuple[PrimitiveGraph | None, int]:
 
 
 def _vector_label(einsum: Einsum, mode: Mode, n_labels: int) -> int | None:
-    """The label along which each tensor is contiguous or constant; among several the last of the output, if long."""
+    """Return a label along which each tensor is contiguous or constant; None if there is none.
+
+    Long labels are preferred, then the output's last.
+    """
     found = []
     last = einsum.n_out - 1
     for p in range(n_labels):
         if p < einsum.n_out and p != last:
             continue  # results would be scattered
         operands = () if mode == "finish" else einsum.accesses
-        if einsum.bounds[p] >= _LEAST_VECTOR and all(is_smooth(access, p) for access in operands):
+        if einsum.bounds[p] >= _MIN_VECTOR and all(is_smooth(access, p) for access in operands):
             found.append(p)
     return max(found, key=lambda p: (einsum.bounds[p] >= 64, p == last, einsum.bounds[p]), default=None)
 
 
 def _crossed(einsum: Einsum, vector: int) -> tuple[frozenset[int], int]:
-    """The operands that are contiguous along another label of the output, the same for all, and that label."""
+    """Return the operands that are contiguous along one other output label, and that label; else -1."""
     found = [slot for slot, access in enumerate(einsum.accesses) if not is_smooth(access, vector)]
     inner = {terms(einsum.accesses[slot][-1]) for slot in found}
     ((label, step),) = next(iter(inner)) if len(inner) == 1 and len(next(iter(inner))) == 1 else ((-1, 0),)
-    good = step == 1 and label != vector and min(einsum.bounds[label], einsum.bounds[vector]) >= _LEAST_VECTOR
+    good = step == 1 and label != vector and min(einsum.bounds[label], einsum.bounds[vector]) >= _MIN_VECTOR
     if not good or not all(is_smooth(einsum.accesses[slot], label) for slot in found):
         return frozenset(), -1
     return frozenset(found), label
 
 
 def _swept(einsum: Einsum, mode: Mode, tile: tuple[tuple[int, int], ...], vector: int) -> int:
-    """The last label that is folded, where vectors lie along the output, no value serves two of its points, and what
-    waits there between is the state itself; else -1.
+    """Return the last folded label if it can be swept, else -1.
+
+    A sweep needs vectors along the output, no value shared by two outputs, and partial results that are the state
+    itself.
     """
     if mode == "finish" or vector >= einsum.n_out or len(tile) > 1 or not _is_simple(einsum):
         return -1
-    return len(einsum.labels) - 1 if einsum.bounds[vector] >= _LEAST_SWEPT and not einsum.keys else -1
+    return len(einsum.labels) - 1 if einsum.bounds[vector] >= _MIN_SWEPT and not einsum.keys else -1
 
 
 def _is_simple(einsum: Einsum) -> bool:
-    """Whether what waits between two parts of a fold is the result's own kind of value."""
+    """Return whether the partial result of a fold has the result's own type and meaning."""
     aggregation = einsum.aggregation
     if aggregation is None or aggregation.op not in _SIMPLE:
         return False
@@ -186,7 +192,7 @@ def _is_simple(einsum: Einsum) -> bool:
 
 
 def _tile(einsum: Einsum, mode: Mode, vector: int) -> tuple[tuple[int, int], ...]:
-    """Up to two labels beside the vectors' where a value read once serves several points."""
+    """Return the register tile: the vector label, and up to two labels that reuse loaded values."""
     aggregation = einsum.aggregation
     if mode == "finish" or aggregation is None:
         return ((vector, 1),)

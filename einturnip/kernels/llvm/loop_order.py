@@ -1,4 +1,4 @@
-"""In which order a product's labels run: so that each line of the cache is used up while it is there."""
+"""Order of a product's labels, chosen so that each cache line is used up while it is cached."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 Strides = Mapping[int, int]  # bytes by label
-# A label that runs, outermost first: points, and what a step moves left, right and out by (bytes).
+# One loop: points, and the strides (bytes) of left, right and out.
 Label = tuple[int, int, int, int]
 LEFT, RIGHT, OUT = range(3)
-_LEAST_ASIDE = 4  # of what lies side by side in the right operand, taken together
-_LINES = 16  # of the cache, side by side, that memory gives at its full rate
+_MIN_ADJACENT = 4  # minimum contiguous elements of the right operand that a square takes together
+_LINES = 16  # adjacent cache lines that memory delivers at its full rate
 
 
 @dataclass(frozen=True)
 class SquareOrder:
-    """Labels, outermost first; what lies side by side on the right comes every ``step`` points, ``part`` times.
+    """Loops, outermost first, with the positions of elements that are adjacent in the right operand.
 
-    Where step is 0 it comes one after the other, or not at all.
+    They are ``step`` points apart, ``part`` of them. If step is 0 they are consecutive points, or there are none.
     """
 
     labels: Sequence[int | Label]
@@ -26,12 +26,15 @@ class SquareOrder:
 
 
 def by_strides(group: Sequence[int], strides: Strides) -> list[int]:
-    """Labels in the order in which a tensor has them, its fastest one last."""
+    """Return labels in a tensor's memory order, fastest last."""
     return sorted(group, key=lambda p: -abs(strides[p]))
 
 
 def merged_labels(labels: Sequence[int | Label], extents: Mapping[int, int], strides: Sequence[Strides]) -> list[Label]:
-    """What runs, with labels that are one axis in every tensor as one; one point where nothing does."""
+    """Return the loops over labels, merging those that form one axis in every tensor.
+
+    Without any, one loop of one point.
+    """
     found: list[Label] = []
     for p in labels:
         n, *steps = _label(p, extents[p], 1, strides) if isinstance(p, int) else p
@@ -44,7 +47,7 @@ def merged_labels(labels: Sequence[int | Label], extents: Mapping[int, int], str
 
 
 def _label(p: int, n: int, times: int, strides: Sequence[Strides]) -> Label:
-    """``n`` steps of so many points each."""
+    """Return the loop of ``n`` steps of ``times`` points each."""
     left, right, out = (times * s.get(p, 0) for s in strides)
     return n, left, right, out
 
@@ -55,24 +58,24 @@ def squares(
     strides: Sequence[Strides],
     inner: int,
     along: Sequence[int],
-    most: int,
+    max_points: int,
 ) -> SquareOrder:
-    """Labels as left or out (``inner``) has them; where the right has another one fastest, in squares of the two.
+    """Return labels in the order of the left or the result, in squares if the right is ordered otherwise.
 
-    So a line of the cache that the right's elements are taken from is used up while it is there. ``along``: points of
-    the inner tensor that are best taken together, where one of these divides its label, a line last. ``most``: points
-    of a square.
+    A cache line of the right operand's elements is then used up while it is cached. ``inner``: LEFT or OUT. ``along``:
+    sizes of a square's side in that tensor, best first; the first that divides its label is taken, and the last is a
+    cache line. ``max_points``: maximum points of a square.
     """
     labels = by_strides(group, strides[inner])
     size = 64 // along[-1]
-    fast, aside = (next((p for p in labels if abs(strides[t][p]) == size), None) for t in (inner, RIGHT))
+    fast, adjacent = (next((p for p in labels if abs(strides[t][p]) == size), None) for t in (inner, RIGHT))
     if fast is None:
         return SquareOrder(by_strides(group, strides[RIGHT]))
-    if aside is None or fast == aside:
+    if adjacent is None or fast == adjacent:
         return SquareOrder(labels)
     step = next((d for d in along if extents[fast] % d == 0), extents[fast])
-    run = [aside, *_behind(aside, [p for p in labels if p != fast], extents, strides[RIGHT])]
-    part = _part([extents[p] for p in run], step, along[-1], most)
+    run = [adjacent, *_behind(adjacent, [p for p in labels if p != fast], extents, strides[RIGHT])]
+    part = _part([extents[p] for p in run], step, along[-1], max_points)
     walks: list[int | Label] = [p for p in labels if p not in (*run, fast)]
     inside, left = [_label(fast, step, 1, strides)], part
     outside = [_label(fast, extents[fast] // step, step, strides)]
@@ -83,12 +86,14 @@ def squares(
         left //= n
     found = [*walks, *outside, *inside]
     return (
-        SquareOrder(found, step, part) if part >= _LEAST_ASIDE and strides[RIGHT][aside] == size else SquareOrder(found)
+        SquareOrder(found, step, part)
+        if part >= _MIN_ADJACENT and strides[RIGHT][adjacent] == size
+        else SquareOrder(found)
     )
 
 
 def _behind(p: int, labels: Sequence[int], extents: Mapping[int, int], strides: Strides) -> Iterator[int]:
-    """The labels that go on where another ends."""
+    """Yield the labels that continue a label's axis in memory."""
     while True:
         following = next((q for q in labels if strides[q] == extents[p] * strides[p] and q != p), None)
         if following is None:
@@ -97,11 +102,11 @@ def _behind(p: int, labels: Sequence[int], extents: Mapping[int, int], strides: 
         p = following
 
 
-def _part(run: Sequence[int], step: int, line: int, most: int) -> int:
-    """How many of what lies side by side go together: whole lines, whole panels of two vectors, long runs."""
+def _part(run: Sequence[int], step: int, line: int, max_points: int) -> int:
+    """Return how many adjacent elements to take at once: full lines, full panels, long runs."""
     fitting, whole = [1], 1
     for n in run:
-        fitting += [whole * d for d in range(2, n + 1) if n % d == 0 and whole * d * step <= most]
+        fitting += [whole * d for d in range(2, n + 1) if n % d == 0 and whole * d * step <= max_points]
         whole *= n
 
     def cost(d: int) -> float:

@@ -1,4 +1,4 @@
-"""Loops of a kernel over its outputs: register tiles, vectors along one label, a masked last step, rows swept."""
+"""Loops of a kernel over its outputs: register tiles, a masked last step, sweeps over rows."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from einturnip.kernels.llvm.ir import IrValue
 from einturnip.kernels.llvm.memory import Coordinate, Place
 from einturnip.kernels.llvm.values import NodeValues
 
-STRIP_NBYTES = 16 << 10  # of a row of partial sums, which stays in the nearest cache
-_STRIP = 128  # rows of a result that vectors are put in side by side, where operands are turned
+STRIP_NBYTES = 16 << 10  # of a row of partial sums, which stays in the first-level cache
+_STRIP = 128  # rows of a result over which adjacent vectors are stored, where operands are transposed
 _ZERO, _TRUE = IrValue("0", "i64", 0), IrValue("true", "i1", 0)
 
 
 class OutputLoops(NodeValues):
-    """The loops around a register tile, ``_tile``.
+    """The loops around a register tile, which ``_tile`` writes.
 
-    ``order``: nodes, arguments first; ``within``: of a label, from where to where a strip goes; ``first``: whether what
-    a tile makes is the first that comes to its place, else it joins what is there. ``partial``: rows of partial results
-    of a sweep, the innermost level's first; ``merged``: the row that tiles take instead of folding anything.
-    ``blocks``: of each aggregated label the sizes of its blocks of partial sums.
+    ``order``: nodes, arguments first. ``within``: by label, the range of the current strip. ``first``: whether a tile
+    initialises its outputs, else it is combined with them. ``partial``: rows of partial results of a sweep, the
+    innermost level's first. ``merged``: the row that tiles combine with their outputs instead of folding operands.
+    ``blocks``: by aggregated label, the sizes of its blocks of partial sums.
     """
 
     order: list[int]
@@ -32,13 +32,13 @@ class OutputLoops(NodeValues):
     blocks: list[tuple[int, ...]]
 
     def _tile(self) -> None:
-        """One register tile."""
+        """Write one register tile."""
         raise NotImplementedError
 
     def _each(
         self, label: int, step: int, begin: IrValue, end: IrValue, inside: Callable[[], None], moving: Sequence[int]
     ) -> None:
-        """A loop without carried values; what does not move inside is computed before it."""
+        """Write a loop without carried values; values that are invariant in it are computed before it."""
         self._fix(frozenset(moving))
 
         def body(index: IrValue, _: list[IrValue]) -> list[IrValue]:
@@ -52,7 +52,7 @@ class OutputLoops(NodeValues):
         self.at.pop(label, None)
 
     def _fix(self, moving: frozenset[int]) -> None:
-        """Compute once, ahead of a loop, what depends on none of the labels that still move."""
+        """Compute nodes before a loop that depend on none of the labels still to be looped over."""
         still = moving | (frozenset(range(self.n)) - self.at.keys())
         for node in self.order:
             n = self.graph[node]
@@ -60,7 +60,7 @@ class OutputLoops(NodeValues):
                 self.value(node, {})
 
     def _strips(self, label: int, inside: Callable[[], None], moving: Sequence[int]) -> None:
-        """A few rows at a time, so that the TLB holds their pages while vectors are stored side by side in them."""
+        """Loop over strips of a few rows, whose pages stay in the TLB while adjacent vectors are stored."""
         extent = self.extents[label]
         strips = self.code.integer("sdiv", self.code.integer("add", extent, _STRIP - 1), _STRIP)
 
@@ -75,11 +75,11 @@ class OutputLoops(NodeValues):
         self._each(label, _STRIP, IrValue("0", "i64", 0), self.code.integer("mul", strips, _STRIP), strip, moving)
 
     def _tiles(self, labels: Sequence[int]) -> None:
-        """The register tile along each of its labels: whole tiles, then what remains, singly."""
+        """Loop over full register tiles along each label, then over the remaining points one at a time."""
         if not labels:
             self._tile()
             return
-        # The vectors' label is walked outermost: what it reads stays in the cache while the others pass.
+        # The vector label is the outermost loop: its operands stay in the cache during the others.
         label = labels[-1]
         count = self.counts[label]
         begin, extent = self.within.get(label, (IrValue("0", "i64", 0), self.extents[label]))
@@ -106,7 +106,7 @@ class OutputLoops(NodeValues):
     def _masked(
         self, label: int, span: tuple[IrValue, IrValue], inside: Callable[[], None], moving: Sequence[int]
     ) -> None:
-        """At most one step of fewer points than a vector has."""
+        """Write at most one step of fewer points than a vector has."""
         begin, end = span
         rest = self.code.integer("sub", end, begin)
         some = self.code.compare("icmp sgt", rest, IrValue("0", "i64", 0))
@@ -119,7 +119,7 @@ class OutputLoops(NodeValues):
         self.mask = before
 
     def _coordinates(self, labels: Sequence[int]) -> list[dict[int, int]]:
-        """The points of the register tile along labels."""
+        """Return the points of the register tile along labels."""
         found: list[dict[int, int]] = [{}]
         for label in labels:
             found = [{**c, label: k} for c in found for k in range(self.counts[label])]
@@ -128,26 +128,26 @@ class OutputLoops(NodeValues):
     # --- sweeps -------------------------------------------------------------------------------------------------------
 
     def _make_partial_rows(self) -> None:
-        """For each level of blocks a row of partial sums on the stack, as long as a strip of outputs."""
-        itemsize = self.recipe.out_dtypes[0].itemsize
+        """Allocate a row of partial sums on the stack for each level of blocks, as long as a strip."""
+        itemsize = self.spec.out_dtypes[0].itemsize
         steps = [IrValue(str(itemsize * (p == self.vector)), "i64", 0) for p in range(self.n)]
         for _ in range(sum(map(len, self.blocks))):
             row = self.code.make(f"alloca [{STRIP_NBYTES} x i8], align 64", "ptr", 0)
             self.partial.append((row, steps))
 
     def _sweep_strips(self, labels: Sequence[int]) -> None:
-        """All rows that are folded, over a strip of outputs at a time where partial sums wait in rows of their own."""
+        """Sweep all folded rows; over one strip of outputs at a time if partial sums have rows of their own."""
         if not self.partial:
             self._sweep(labels, self.first, [self.outs[0]])
             return
         label, extent = self.vector, self.extents[self.vector]
-        length = STRIP_NBYTES // self.recipe.out_dtypes[0].itemsize
+        length = STRIP_NBYTES // self.spec.out_dtypes[0].itemsize
         outs, rows, first = self.outs, self.partial, self.first
 
         def strip() -> None:
             begin = self.at[label]
             self.within[label] = begin, self.code.intrinsic("smin", self.code.integer("add", begin, length), extent)
-            before = self.code.integer("mul", begin, -self.recipe.out_dtypes[0].itemsize)
+            before = self.code.integer("mul", begin, -self.spec.out_dtypes[0].itemsize)
             self._sweep(labels, first, [*((self.code.pointer(row, before), steps) for row, steps in rows), outs[0]])
             del self.within[label]
 
@@ -155,10 +155,10 @@ class OutputLoops(NodeValues):
         self.outs, self.first = outs, first
 
     def _sweep(self, labels: Sequence[int], first: IrValue, places: Sequence[Place]) -> None:
-        """A few points along what is folded at a time, over all outputs, whose states wait in the nearest cache.
+        """Fold a few points at a time over all outputs, whose states stay in the first-level cache.
 
-        So whole rows are read one after the other, as they lie. ``first``: whether nothing was folded yet. ``places``:
-        where the states of each level are, the last one's where the result goes.
+        Whole rows are read in memory order. ``first``: whether nothing has been folded yet. ``places``: by level the
+        address of its states; the last is the result.
         """
         sizes = self.blocks[labels[0] - self.n_out]
         inner = sum(map(len, self.blocks[labels[0] - self.n_out + 1 :]))
@@ -173,9 +173,9 @@ class OutputLoops(NodeValues):
         first: IrValue,
         places: Sequence[Place],
     ) -> None:
-        """Part of a label, in blocks whose partial sums join those of the level above."""
+        """Sweep part of a label in blocks, whose partial sums are added to those of the level above."""
         (begin, end), label = span, labels[0]
-        step = self.counts[label] if label == self.recipe.swept else 1
+        step = self.counts[label] if label == self.spec.swept else 1
         if not sizes:
             self._sweep_rows(labels, span, first, places)
             return
@@ -195,9 +195,9 @@ class OutputLoops(NodeValues):
     def _sweep_rows(
         self, labels: Sequence[int], span: tuple[IrValue, IrValue], first: IrValue, places: Sequence[Place]
     ) -> None:
-        """A block of the innermost level of a label: its rows, a few at a time, then those that remain."""
+        """Sweep an innermost block of a label: a few rows at a time, then the remaining ones."""
         (begin, end), label = span, labels[0]
-        size = self.counts[label] if label == self.recipe.swept else 1
+        size = self.counts[label] if label == self.spec.swept else 1
         rest = self.code.integer("urem", self.code.integer("sub", end, begin), size)
         whole = self.code.integer("sub", end, rest) if size > 1 else end
 
@@ -220,12 +220,12 @@ class OutputLoops(NodeValues):
     def _across(
         self, fold: VectorFold, coordinates: list[dict[int, int]], states: list[State]
     ) -> tuple[list[dict[int, int]], list[State]]:
-        """The lanes of each state folded together, and the vectors of one point."""
+        """Fold the lanes of each state, and the vectors of each point."""
         groups: dict[Coordinate, list[State]] = {}
         for coordinate, state in zip(coordinates, states, strict=True):
             key = tuple(k for p, k in coordinate.items() if p != self.vector)
             groups.setdefault(key, []).append(state)
-        labels = [p for p, _ in self.recipe.tile if p != self.vector]
+        labels = [p for p, _ in self.spec.tile if p != self.vector]
         whole = [reduce(fold.combine, group) for group in groups.values()]
         found: list[State] = []
         while whole:
@@ -235,9 +235,9 @@ class OutputLoops(NodeValues):
         return [dict(zip(labels, key, strict=True)) for key in groups], found
 
     def _lanes(self, fold: VectorFold, states: list[State]) -> list[State]:
-        """The lanes of each of two, four, ... vectors folded together: two halves at a time in one vector.
+        """Fold the lanes of a power of two of vectors, each vector pass handling halves of two of them.
 
-        Lanes meet in the order in which those of one vector alone would.
+        Lanes are combined in the same order as for a single vector.
         """
         code, distance, places, n = self.code, self.width // 2, [0] * len(states), 1
         while distance:

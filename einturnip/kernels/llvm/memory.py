@@ -1,4 +1,4 @@
-"""Where a kernel's operands and outputs lie: addresses, vectors loaded and stored, blocks turned in registers."""
+"""Access to a kernel's operands and outputs: addresses, vector loads and stores, transposed blocks."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from einturnip.kernels.llvm.ir import IrBuilder, IrValue, element
 from einturnip.kernels.llvm.kernel_spec import KernelSpec
 from einturnip.kernels.llvm.primitives import convert
 
-STREAMED_NBYTES = 4 << 20  # of a tile's result, from which on it goes past the caches: nobody would find it there
-METADATA = "!0 = !{i32 1}\n"  # what the stores that do are marked with
+STREAMED_NBYTES = 4 << 20  # of a tile's result, from which on its stores bypass the caches, which could not keep it
+METADATA = "!0 = !{i32 1}\n"  # referenced by non-temporal stores
 Coordinate = tuple[int, ...]
 Place = tuple[IrValue, list[IrValue]]
 
@@ -19,13 +19,13 @@ Place = tuple[IrValue, list[IrValue]]
 class TileMemory:
     """Loads and stores at points of the register tile.
 
-    ``at``: where each label stands, its index in the tile; ``counts``: of the register tile, by label; ``mask``: the
-    lanes of a last vector that count; ``streamed``: what is stored past the caches; ``known``: values by node and
-    coordinate, as long as they hold.
+    ``at``: each label's current index in the tile. ``counts``: of the register tile, by label. ``mask``: the valid
+    lanes of a last vector. ``streamed``: the output whose stores bypass the caches. ``known``: values by node and
+    coordinate, as long as they are valid.
     """
 
     code: IrBuilder
-    recipe: KernelSpec
+    spec: KernelSpec
     graph: PrimitiveGraph
     width: int
     vector: int
@@ -47,7 +47,7 @@ class TileMemory:
         return self.code.splat(value, width)
 
     def _local(self, label: int, coordinate: dict[int, int]) -> IrValue:
-        """A label's index in the tile; of a vector's first lane."""
+        """Return a label's index in the tile, for a vector that of its first lane."""
         offset = coordinate.get(label, 0) * (self.width if label == self.vector else 1)
         at = self.at[label]
         return self.code.integer("add nsw", at, offset) if offset else at
@@ -64,14 +64,14 @@ class TileMemory:
         address = self._address(self.operands[slot], labels, coordinate)
         return self._load(address, dtype, self.width if self.vector in labels else 0)
 
-    def _turned(self, node: int, slot: int, coordinate: dict[int, int]) -> IrValue:
-        """An operand that is contiguous along the tile's other label: whole blocks are transposed in registers."""
+    def _transposed(self, node: int, slot: int, coordinate: dict[int, int]) -> IrValue:
+        """Load an operand that is contiguous along the tile's other label; full blocks are transposed."""
         n, code, width = self.graph[node], self.code, self.width
-        across = self.recipe.tile[0][0]
+        across = self.spec.tile[0][0]
         address = self._address(self.operands[slot], n.labels, coordinate)
         step = self.operands[slot][1][self.vector]
         if self.counts[across] < width or self.mask is not None:
-            return self._scattered(address, step, n.dtype)
+            return self._gathered(address, step, n.dtype)
         first = self._address(self.operands[slot], n.labels, {**coordinate, across: 0})
         rows = [self._load(code.pointer(first, code.integer("mul", step, k)), n.dtype, width) for k in range(width)]
         for k, column in enumerate(code.transposed(rows)):
@@ -79,32 +79,32 @@ class TileMemory:
             self.known[node, tuple(place[p] for p in sorted(n.labels & place.keys()))] = column
         return self.known[node, tuple(coordinate[p] for p in sorted(n.labels & coordinate.keys()))]
 
-    def _scattered(self, address: IrValue, step: IrValue, dtype: DType) -> IrValue:
-        """A vector of elements that lie ``step`` bytes apart."""
-        code, width, lying = self.code, self.width, _lying(dtype)
+    def _gathered(self, address: IrValue, step: IrValue, dtype: DType) -> IrValue:
+        """Load a vector of elements that are ``step`` bytes apart."""
+        code, width, kind_in_memory = self.code, self.width, _memory_type(dtype)
         offsets = code.binary("mul", code.lanes("i64", width), code.splat(step, width))
         places = code.make(f"getelementptr i8, ptr {address.name}, {offsets}", "ptr", width)
         mask = self.mask or code.constant(1, "i1", width)
-        one = code.make(f"load {lying}, {address}, align 1", lying, 0)
-        name = f"llvm.masked.gather.v{width}{_short(lying)}.v{width}p0"
-        value = code.call(name, [places, IrValue("1", "i32", 0), mask, code.splat(one, width)], lying, width)
-        return self._taken(value, dtype)
+        one = code.make(f"load {kind_in_memory}, {address}, align 1", kind_in_memory, 0)
+        name = f"llvm.masked.gather.v{width}{_short(kind_in_memory)}.v{width}p0"
+        value = code.call(name, [places, IrValue("1", "i32", 0), mask, code.splat(one, width)], kind_in_memory, width)
+        return self._to_register(value, dtype)
 
     def _load(self, address: IrValue, dtype: DType, width: int) -> IrValue:
-        lying = _lying(dtype)
-        one = IrValue("", lying, width)
+        kind_in_memory = _memory_type(dtype)
+        one = IrValue("", kind_in_memory, width)
         if width and self.mask is not None:
-            scalar = self.code.make(f"load {lying}, {address}, align 1", lying, 0)
-            passed = self.code.splat(scalar, width)  # a lane past the end holds a number that is there
-            name = f"llvm.masked.load.v{width}{_short(lying)}.p0"
+            scalar = self.code.make(f"load {kind_in_memory}, {address}, align 1", kind_in_memory, 0)
+            passed = self.code.splat(scalar, width)  # lanes past the end repeat a valid element
+            name = f"llvm.masked.load.v{width}{_short(kind_in_memory)}.p0"
             arguments = [address, IrValue("1", "i32", 0), self.mask, passed]
-            value = self.code.call(name, arguments, lying, width)
+            value = self.code.call(name, arguments, kind_in_memory, width)
         else:
-            value = self.code.make(f"load {one.type}, {address}, align 1", lying, width)
-        return self._taken(value, dtype)
+            value = self.code.make(f"load {one.type}, {address}, align 1", kind_in_memory, width)
+        return self._to_register(value, dtype)
 
-    def _taken(self, value: IrValue, dtype: DType) -> IrValue:
-        """What lay in memory, as it is in a register."""
+    def _to_register(self, value: IrValue, dtype: DType) -> IrValue:
+        """Convert a value from its memory type to its register type."""
         if dtype.kind == "b":
             return self.code.compare("icmp ne", value, self.code.constant(0, "i8", value.width))
         kind = element(dtype)
@@ -115,7 +115,7 @@ class TileMemory:
         return self._load(address, dtype, self.width if self.vector < self.n_out else 0)
 
     def _store(self, k: int, coordinate: dict[int, int], value: IrValue, dtype: DType) -> None:
-        self._put(self.outs[k], range(self.n_out), coordinate, value, dtype, self.recipe.out_dtypes[k])
+        self._put(self.outs[k], range(self.n_out), coordinate, value, dtype, self.spec.out_dtypes[k])
 
     def _put(
         self,
@@ -126,17 +126,17 @@ class TileMemory:
         dtype: DType,
         target: DType,
     ) -> None:
-        """Store a value of one type as another."""
+        """Convert a value and store it."""
         width = self.width if self.vector in labels else 0
         value = convert(self.code, self._like(value, width), dtype, target)
-        lying = _lying(target)
+        kind_in_memory = _memory_type(target)
         if target.kind == "b":
             value = self.code.cast("zext", value, "i8")
-        elif value.element != lying:
-            value = self.code.cast("bitcast", value, lying)
+        elif value.element != kind_in_memory:
+            value = self.code.cast("bitcast", value, kind_in_memory)
         address = self._address(place, labels, coordinate)
         if width and self.mask is not None:
-            text = f"llvm.masked.store.v{width}{_short(lying)}.p0"
+            text = f"llvm.masked.store.v{width}{_short(kind_in_memory)}.p0"
             types = f"{value.type}, ptr, i32, {self.mask.type}"
             self.code.declared.setdefault(f"declare void @{text}({types})")
             self.code.line(f"call void @{text}({value}, {address}, i32 1, {self.mask})")
@@ -145,10 +145,10 @@ class TileMemory:
         else:
             self.code.line(f"store {value}, {address}, align 1")
 
-    # --- past the caches ----------------------------------------------------------------------------------------------
+    # --- non-temporal stores ------------------------------------------------------------------------------------------
 
     def _nbytes(self, labels: Sequence[int], itemsize: int) -> IrValue:
-        """Of a tile."""
+        """Return the bytes of a tile."""
         total = IrValue(str(itemsize), "i64", 0)
         for label in labels:
             total = self.code.integer("mul", total, self.extents[label])
@@ -157,9 +157,10 @@ class TileMemory:
     def _streaming(
         self, place: Place, labels: Sequence[int], vector: int, itemsize: int, total: IrValue, write: Callable[[], None]
     ) -> None:
-        """Everything twice: for a result that is large and lies as vectors do, stored past the caches, and for others.
+        """Write the loops twice: with non-temporal stores for a large, aligned result, and with plain stores.
 
-        What is stored so need not be read before, and leaves what is read where it is. ``total``: bytes of the result.
+        Non-temporal stores need not read the line first and leave operands in the cache. ``total``: bytes of the
+        result.
         """
         code, size = self.code, self.width * itemsize
         base, steps = place
@@ -186,10 +187,10 @@ class TileMemory:
         code.choose(code.binary("and", even, large), past, through)
 
 
-def _lying(dtype: DType) -> str:
-    """The LLVM type of an element in memory."""
+def _memory_type(dtype: DType) -> str:
+    """Return the LLVM type of an element in memory."""
     return element(dtype) if dtype.name in ("f32", "f64") else f"i{8 * dtype.itemsize}"
 
 
-def _short(lying: str) -> str:
-    return {"float": "f32", "double": "f64"}.get(lying, lying)
+def _short(kind_in_memory: str) -> str:
+    return {"float": "f32", "double": "f64"}.get(kind_in_memory, kind_in_memory)

@@ -1,8 +1,7 @@
-"""The loops of a kernel: a register tile of outputs, its fold inside, vectors along one label, a masked last step.
+"""Loop nest of a kernel: register tiles of outputs around their folds, with vectors along one label.
 
-The one argument of the function is an array of i64:
-extents and first points by label; whether a touch initialises, else the bytes of the result that this may be a part of;
-for each operand, then each output, its address and what a step of each label moves, in bytes.
+The function's one argument is an array of i64: extents and first points by label; whether a touch initialises, else the
+bytes of the whole result; for each operand, then each output, its address and the strides of all labels, in bytes.
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ from einturnip.kernels.llvm.memory import METADATA, STREAMED_NBYTES, Coordinate,
 from einturnip.kernels.llvm.primitives import convert, write
 from einturnip.kernels.llvm.values import flat, like_states
 
-_LEAST_LINE = 32  # bytes of a vector that is worth storing past the caches
+_MIN_LINE = 32  # minimum bytes of a vector for non-temporal stores
 
 
-def function(recipe: KernelSpec, name: str) -> str:
-    """The LLVM IR of a kernel."""
-    nest = LoopNest(recipe)
+def function(spec: KernelSpec, name: str) -> str:
+    """Return the LLVM IR of a kernel."""
+    nest = LoopNest(spec)
     nest.write()
     body = "\n".join(nest.code.lines)
     declared = "\n".join(nest.code.declared)
@@ -37,76 +36,76 @@ def function(recipe: KernelSpec, name: str) -> str:
 
 
 class LoopNest(OutputLoops):
-    """One kernel's code while it is written."""
+    """Writes the code of one kernel."""
 
-    def __init__(self, recipe: KernelSpec) -> None:
-        self.recipe, self.einsum, self.graph = recipe, recipe.einsum, recipe.graph
+    def __init__(self, spec: KernelSpec) -> None:
+        self.spec, self.einsum, self.graph = spec, spec.einsum, spec.graph
         self.code = IrBuilder()
-        self.width, self.vector = recipe.width, recipe.vector
-        n = recipe.n_labels
+        self.width, self.vector = spec.width, spec.vector
+        n = spec.n_labels
         self.n = n
-        self.order = reachable_nodes(self.graph, [recipe.root])
-        self.folding = self.einsum.aggregation is not None and recipe.mode != "finish"
+        self.order = reachable_nodes(self.graph, [spec.root])
+        self.folding = self.einsum.aggregation is not None and spec.mode != "finish"
         self.n_out = self.einsum.n_out
-        self.counts = dict(recipe.tile)  # of this body of the register tile
-        self.within: dict[int, tuple[IrValue, IrValue]] = {}  # of a label, from where to where a strip goes
-        self.at: dict[int, IrValue] = {}  # where each label stands: its index in the tile
+        self.counts = dict(spec.tile)  # of this body of the register tile
+        self.within: dict[int, tuple[IrValue, IrValue]] = {}  # by label, the range of the current strip
+        self.at: dict[int, IrValue] = {}  # by label, the current index in the tile
         self.mask: IrValue | None = None
         self.streamed = None
         self.known: dict[tuple[int, Coordinate], IrValue] = {}
         self.extents = [self._argument(p) for p in range(n)]
         self.origins = [self._argument(n + p) for p in range(n)]
-        begins = self._argument(2 * n) if recipe.mode == "touch" else IrValue("1", "i64", 0)
+        begins = self._argument(2 * n) if spec.mode == "touch" else IrValue("1", "i64", 0)
         self.first = self.code.compare("icmp ne", begins, IrValue("0", "i64", 0))
-        self.operands = self._places(2 * n + 1, len(recipe.operand_dtypes))
-        self.outs = self._places(2 * n + 1 + len(self.operands) * (n + 1), len(recipe.out_dtypes))
+        self.operands = self._places(2 * n + 1, len(spec.operand_dtypes))
+        self.outs = self._places(2 * n + 1 + len(self.operands) * (n + 1), len(spec.out_dtypes))
         self.partial: list[Place] = []
         self.merged: Place | None = None
         self.blocks: list[tuple[int, ...]] = self._blocks_of_sums()
-        if recipe.swept >= 0:
+        if spec.swept >= 0:
             self._make_partial_rows()
 
     def _blocks_of_sums(self) -> list[tuple[int, ...]]:
-        """The sizes of blocks of partial sums, in steps, of each aggregated label in the order of the loops."""
+        """Return the sizes of blocks of partial sums, in steps, of each aggregated label in loop order."""
         if not self.folding:
             return []
         assert self.einsum.aggregation is not None
         labels = self._walked()
         if not VectorFold(self.code, self.einsum.aggregation).rounds:
             return [()] * len(labels)
-        lanes = {p: n * (self.width if p == self.vector else 1) for p, n in self.recipe.tile}
+        lanes = {p: n * (self.width if p == self.vector else 1) for p, n in self.spec.tile}
         return block_sizes([-(-self.einsum.bounds[p] // lanes.get(p, 1)) for p in labels])
 
     def _walked(self) -> list[int]:
-        """The aggregated labels, outermost first; the vectors' is the innermost."""
+        """Return the aggregated labels, outermost first; the vector label is the innermost."""
         labels = [p for p in range(self.n_out, self.n) if p != self.vector]
         return [*labels, self.vector] if self.vector >= self.n_out else labels
 
     # --- the nest -----------------------------------------------------------------------------------------------------
 
     def write(self) -> None:
-        """All loops."""
+        """Write all loops."""
         labels = [p for p in range(self.n_out) if p not in self.counts]
-        nbytes = self.recipe.out_dtypes[0].itemsize
-        if self.folding or math.prod(self.einsum.shape) * nbytes < STREAMED_NBYTES or self.width * nbytes < _LEAST_LINE:
+        nbytes = self.spec.out_dtypes[0].itemsize
+        if self.folding or math.prod(self.einsum.shape) * nbytes < STREAMED_NBYTES or self.width * nbytes < _MIN_LINE:
             self._outer(labels)
         else:
             out, total = self.outs[0], self._result_nbytes()
             self._streaming(out, range(self.n_out), self.vector, nbytes, total, lambda: self._outer(labels))
 
     def _result_nbytes(self) -> IrValue:
-        """Of the result that this call makes, or makes a part of."""
-        if self.recipe.mode != "touch":
+        """Return the bytes of the whole result that this call computes or contributes to."""
+        if self.spec.mode != "touch":
             return self._argument(2 * self.n)
-        return self._nbytes(range(self.n_out), self.recipe.out_dtypes[0].itemsize)
+        return self._nbytes(range(self.n_out), self.spec.out_dtypes[0].itemsize)
 
     def _outer(self, labels: Sequence[int]) -> None:
-        if not labels and self.recipe.swept >= 0:
+        if not labels and self.spec.swept >= 0:
             self._sweep_strips(range(self.n_out, self.n))
             return
         if not labels:
-            tiled = [p for p, _ in self.recipe.tile if p < self.n_out]
-            if self.recipe.crossed:
+            tiled = [p for p, _ in self.spec.tile if p < self.n_out]
+            if self.spec.crossed:
                 self._strips(tiled[0], lambda: self._tiles(tiled), tiled)
             else:
                 self._tiles(tiled)
@@ -116,14 +115,14 @@ class LoopNest(OutputLoops):
         )
 
     def _tile(self) -> None:
-        """One register tile: fold, join the state that is there, store."""
-        tiled = [p for p, _ in self.recipe.tile]
+        """Write one register tile: fold, combine with the existing state, store."""
+        tiled = [p for p, _ in self.spec.tile]
         if not self.folding:
             for coordinate in self._coordinates(tiled):
-                self._store(0, coordinate, self.value(self.recipe.root, coordinate), self.graph[self.recipe.root].dtype)
+                self._store(0, coordinate, self.value(self.spec.root, coordinate), self.graph[self.spec.root].dtype)
             return
         assert self.einsum.aggregation is not None
-        fold, swept = VectorFold(self.code, self.einsum.aggregation), self.recipe.swept
+        fold, swept = VectorFold(self.code, self.einsum.aggregation), self.spec.swept
         coordinates = self._coordinates([p for p in tiled if p != swept])
         if self.merged is not None:
             for c in coordinates:
@@ -134,7 +133,7 @@ class LoopNest(OutputLoops):
             for c in coordinates:
                 state = fold.empty(self.width)
                 for k in range(self.counts[swept]):
-                    state = fold.step(state, self._wide(self.value(self.recipe.root, {**c, swept: k})), None)
+                    state = fold.step(state, self._wide(self.value(self.spec.root, {**c, swept: k})), None)
                 self._settle(fold, c, state)
             return
         states = [fold.empty(self.width) for _ in coordinates]
@@ -147,10 +146,10 @@ class LoopNest(OutputLoops):
     def _fold(
         self, fold: VectorFold, labels: Sequence[int], coordinates: list[dict[int, int]], states: list[State]
     ) -> list[State]:
-        """Loops over the aggregated labels, the states carried."""
+        """Write loops over the aggregated labels that carry the states."""
         if not labels:
-            return [  # each value goes into its state at once: no register holds it longer
-                fold.step(s, self._wide(self.value(self.recipe.root, c)), self._flat_index(c) if fold.indexed else None)
+            return [  # each value is folded at once, so that it occupies no register for long
+                fold.step(s, self._wide(self.value(self.spec.root, c)), self._flat_index(c) if fold.indexed else None)
                 for s, c in zip(states, coordinates, strict=True)
             ]
         label = labels[0]
@@ -168,7 +167,7 @@ class LoopNest(OutputLoops):
         states: list[State],
         span: Span,
     ) -> list[State]:
-        """The loop over the first label, in blocks of partial sums where it is long."""
+        """Write the loop over the first label, in blocks of partial sums if it is long."""
 
         def empty() -> list[State]:
             return [fold.empty(self.width) for _ in coordinates]
@@ -204,7 +203,7 @@ class LoopNest(OutputLoops):
     def _fold_vectors(
         self, fold: VectorFold, labels: Sequence[int], coordinates: list[dict[int, int]], states: list[State]
     ) -> list[State]:
-        """Along the aggregated label in vectors; lanes past its end add nothing."""
+        """Fold along the aggregated vector label; lanes past its end add nothing."""
         label, count = self.vector, self.counts[self.vector]
         extent, size = self.extents[label], self.width * count
         whole = self.code.integer("sub", extent, self.code.integer("urem", extent, size))
@@ -236,10 +235,10 @@ class LoopNest(OutputLoops):
         return [next(turn) if take else s for s, take in zip(states, some, strict=True)]
 
     def _settle(self, fold: VectorFold, coordinate: dict[int, int], state: State) -> None:
-        """What a tile made joins what was there, and is finished where the kernel does it all."""
-        aggregation, mode = self.einsum.aggregation, self.recipe.mode
+        """Combine a tile's state with the existing one and store it, or finalize and store it."""
+        aggregation, mode = self.einsum.aggregation, self.spec.mode
         assert aggregation is not None
-        if mode == "touch" or self.recipe.swept >= 0 or self.recipe.packing is not None:
+        if mode == "touch" or self.spec.swept >= 0 or self.spec.packing is not None:
 
             def joined() -> list[IrValue]:
                 there = []
@@ -269,15 +268,15 @@ class LoopNest(OutputLoops):
 
     def _input(self, node: int, coordinate: dict[int, int]) -> IrValue:
         slot = self.graph[node].payload
-        if slot in self.recipe.crossed and self.recipe.mode != "finish":
+        if slot in self.spec.crossed and self.spec.mode != "finish":
             assert isinstance(slot, int)
-            return self._turned(node, slot, coordinate)
+            return self._transposed(node, slot, coordinate)
         return super()._input(node, coordinate)
 
     # --- indices ----------------------------------------------------------------------------------------------------
 
     def _flat_index(self, coordinate: dict[int, int]) -> IrValue:
-        """Over the aggregated labels, as argmax counts."""
+        """Return the index over the aggregated labels, as argmax counts."""
         total: IrValue | None = None
         for label in self.einsum.aggregated:
             index = self._wide(self._index(label, coordinate))

@@ -1,8 +1,9 @@
-"""Contractions as machine code: blocks packed from any strides, multiplied in registers, put where the result lies.
+"""Contractions as machine code: blocks packed from any strides, multiplied in registers.
 
-One function an element type serves every contraction. Each label moves each tensor by a stride of its own, so rows,
-columns and the sum run through several labels; where they stand is tabled, a block at a time.
-Source: Goto and van de Geijn (2008), the blocks; Matthews (2018), tables of places instead of strides.
+One function an element type serves every contraction. Each label has a stride of its own in each tensor, so rows,
+columns and terms of the sum run over several labels; their offsets are tabulated a block at a time. Results are stored
+with the strides of the output. Source: Goto and van de Geijn (2008), the blocks; Matthews (2018), tables of offsets
+instead of strides.
 """
 
 from __future__ import annotations
@@ -17,33 +18,33 @@ from einturnip.kernels.llvm.register_tile import HEIGHTS, LEAVES, STREAMS, TileU
 from einturnip.kernels.llvm.routine import ONE, Routine, number
 from einturnip.kernels.llvm.transposed_packing import RUN, ColumnBlock, TermBlock
 
-# The argument is an array of i64: WORDS, then where in it (bytes) LISTS of labels begin, then where PLACES are in the
-# workspace. A list: how many labels, and four words each, outermost first: extent, what a step moves left, right and
-# out by, in bytes.
+# The argument is an array of i64: WORDS, then the byte offsets of the LISTS of labels in it, then the byte offsets of
+# PLACES in the workspace. A list: the number of labels, and four words each, outermost first: extent, and the strides
+# of left, right and out in bytes.
 WORDS = (
-    *("adds", "alpha", "left", "right", "out", "room"),
+    *("adds", "alpha", "left", "right", "out", "scratch"),
     *("batches", "rows", "columns", "terms"),
     *("row_block", "column_block", "term_block"),
-    # Of columns, else of terms, that lie side by side on the right: how far apart in the list, and how many; 0: none.
+    # Columns, else terms, that are adjacent in the right operand: their distance in the list, and number; 0: none.
     *("column_step", "column_part", "term_step", "term_part"),
-    # The packed right stays for the next call: what is there of this address, extents and word is not packed again.
-    # 0: it does not.
+    # Not 0: the packed right operand is kept for the next call, which packs again only if its address, extents or this
+    # word differ.
     "keeps",
 )
 LISTS = ("batch_list", "row_list", "column_list", "term_list")
 _TABLES = ("row_left", "row_out", "column_right", "column_out", "term_left", "term_right")
-KEPT = ("address", "extents")  # of what is packed: words at the beginning of the workspace
+PACKED_WORDS = ("address", "extents")  # of the packed operand: words at the beginning of the workspace
 PLACES = ("kept", "tile", "near", "left_panel", "right_panel", *_TABLES)
 _OF = {"left": 1, "right": 2, "out": 3}  # words of a label
-_FEW = 4  # panels of columns for which no left panel is made, where the left has its terms side by side
-_AHEAD = 4  # panels of the right that are fetched before their time
-# Columns that are packed together, and elements of that block, which is to stay in the second cache (bytes both).
-_MOST_COLUMNS, _MOST_PACKED = 2048, 512 << 10
+_FEW = 4  # up to this many panels of columns, a left operand with contiguous terms is read without packing it
+_AHEAD = 4  # panels of the right that are prefetched
+# Columns that are packed at once, and elements of that block, which is to stay in the second-level cache (bytes both).
+_MAX_COLUMNS, _MAX_PACKED = 2048, 512 << 10
 
 
 @dataclass(frozen=True)
 class PackedBlocks:
-    """Rows, columns and terms that are tabled and packed together, and where things stand in the workspace (bytes)."""
+    """Rows, columns and terms of a block, and the byte offsets of its buffers in the workspace."""
 
     rows: int
     columns: int
@@ -52,19 +53,19 @@ class PackedBlocks:
 
     @classmethod
     def of(cls, code: ProductSpec, m: int, n: int, k: int, squares: tuple[int, int] = (0, 1)) -> PackedBlocks:
-        """Blocks for the caches of a core. ``squares``: columns and terms that are packed together, where any are."""
+        """Return blocks for the caches of a core; ``squares``: columns and terms of a square, if any."""
         columns = _even(n, max(max_packed_columns(code), squares[0]), squares[0] or code.columns)
-        terms = min(_MOST_PACKED // code.size // -(-columns // code.columns) // code.columns, 16 * CHUNK)
-        terms = max(1, terms // CHUNK) * CHUNK  # a result is met once a chunk, however short
+        terms = min(_MAX_PACKED // code.size // -(-columns // code.columns) // code.columns, 16 * CHUNK)
+        terms = max(1, terms // CHUNK) * CHUNK  # results are loaded and stored once a chunk, however short it is
         return cls(_even(m, 64 * ROWS, ROWS), columns, _even(k, terms, squares[1]), code)
 
     @property
     def places(self) -> dict[str, int]:
-        """Offsets in the workspace; ``end`` is past it all."""
+        """Byte offsets in the workspace; ``end`` is its size."""
         columns = -(-self.columns // self.code.columns) * self.code.columns
         counts = {"r": self.rows, "c": columns, "t": self.terms}
         sizes = {
-            "kept": 8 * len(KEPT),
+            "kept": 8 * len(PACKED_WORDS),
             "tile": ROWS * self.code.columns * self.code.size,
             "near": (RUN + self.code.width) * self.code.width * self.code.size,
             "left_panel": ROWS * self.code.line_nbytes,
@@ -79,24 +80,24 @@ class PackedBlocks:
 
 
 def max_packed_columns(code: ProductSpec) -> int:
-    """Columns that are packed together."""
-    return _MOST_COLUMNS // code.size
+    """Return the maximum columns that are packed at once."""
+    return _MAX_COLUMNS // code.size
 
 
 def max_transposed_columns(code: ProductSpec, terms: int) -> int:
-    """Columns that are packed together in squares: more, and many more where there are few terms."""
-    return max(2 * _MOST_COLUMNS, min(8 * _MOST_COLUMNS, _MOST_PACKED // terms)) // code.size
+    """Return the maximum columns that are packed at once in squares: more, the fewer terms there are."""
+    return max(2 * _MAX_COLUMNS, min(8 * _MAX_COLUMNS, _MAX_PACKED // terms)) // code.size
 
 
 def _even(n: int, most: int, unit: int = 1) -> int:
-    """Blocks of about one size, at most ``most``, of whole units."""
+    """Return the size of nearly equal blocks, at most ``most``, in multiples of ``unit``."""
     count = -(-n // (max(1, most // unit) * unit))
     each = -(-n // count)
     return -(-each // unit) * unit
 
 
 def multiply_function(what: ProductSpec, name: str) -> str:
-    """The LLVM IR."""
+    """Return the LLVM IR."""
     parts = [place(), table(what), *packs(what), ColumnBlock(what), TermBlock(what), TileUpdate(what)]
     for kind, make in (("tile", tile), ("strip", strip_tile)):
         parts += [make(what, height, vectors) for height in HEIGHTS[kind] for vectors in (1, 2)]
@@ -106,16 +107,16 @@ def multiply_function(what: ProductSpec, name: str) -> str:
 
 
 class _BlockedLoops(Routine):
-    """The loops: batches, columns, terms, rows; then strips of rows, of each chunks of terms, and their tiles."""
+    """The loops: batches, columns, terms, rows; then strips of rows, chunks of terms, and register tiles."""
 
     def __init__(self, what: ProductSpec, name: str) -> None:
         super().__init__(name, "words", "", linkage="")
         self.what, base = what, self["words"]
         self.word_of = {text: self.word(base, k) for k, text in enumerate(WORDS)}
-        self.room = self._pointer(self.word_of["room"])
+        self.scratch = self._pointer(self.word_of["scratch"])
         self.lists = {text: self.at(base, self.word(base, len(WORDS) + k)) for k, text in enumerate(LISTS)}
         behind = len(WORDS) + len(LISTS)
-        self.places = {text: self.at(self.room, self.word(base, behind + k)) for k, text in enumerate(PLACES)}
+        self.places = {text: self.at(self.scratch, self.word(base, behind + k)) for k, text in enumerate(PLACES)}
         self.factor = self.words(base, WORDS.index("alpha"))
         self.runs: dict[str, IrValue] = {}
         self.each(self.word_of["batches"], 1, self._batch)
@@ -126,12 +127,12 @@ class _BlockedLoops(Routine):
         return self.make(f"inttoptr {address} to ptr", "ptr", 0)
 
     def _table(self, text: str, begin: IrValue, count: IrValue, unit: int = 1) -> None:
-        """Fill a table; its runs stand behind its places."""
+        """Fill a table of offsets, and after it the lengths of contiguous runs."""
         group, tensor = text.split("_")
         padded = self.rounded(count, unit) if unit > 1 else count
         self.runs[text] = self.words(self.places[text], padded)
-        stands = self.places[text], self.runs[text], self.lists[f"{group}_list"]
-        self.run("table", *stands, begin, count, padded, number(_OF[tensor]))
+        pointers = self.places[text], self.runs[text], self.lists[f"{group}_list"]
+        self.run("table", *pointers, begin, count, padded, number(_OF[tensor]))
 
     def _batch(self, batch: IrValue) -> None:
         self.tensors = {}
@@ -143,12 +144,12 @@ class _BlockedLoops(Routine):
 
     def _columns(self, begin: IrValue) -> None:
         self.first_column = begin
-        self.breadth = self.least(self.minus(self.word_of["columns"], begin), self.word_of["column_block"])
+        self.breadth = self.minimum(self.minus(self.word_of["columns"], begin), self.word_of["column_block"])
         self._table("column_out", begin, self.breadth, self.what.columns)
         self.blocks(self.word_of["terms"], self.word_of["term_block"], self._terms)
 
     def _terms(self, begin: IrValue) -> None:
-        self.depth = self.least(self.minus(self.word_of["terms"], begin), self.word_of["term_block"])
+        self.depth = self.minimum(self.minus(self.word_of["terms"], begin), self.word_of["term_block"])
         self._table("term_left", begin, self.depth)
         self.adds = self.select(self.whether("sgt", begin, 0), ONE, self.word_of["adds"])
         self.panel_nbytes = self.times(self.plus(self.depth, 1), self.what.columns * self.what.size)
@@ -156,11 +157,11 @@ class _BlockedLoops(Routine):
         self.blocks(self.word_of["rows"], self.word_of["row_block"], self._rows)
 
     def _panel(self, column: IrValue) -> IrValue:
-        """The right panel of a column."""
+        """Return the address of a column's right panel."""
         return self.at(self.places["right_panel"], self.times(self.over(column, self.what.columns), self.panel_nbytes))
 
     def _keep_or_pack(self, term: IrValue) -> None:
-        """The right block from a term on, packed unless it is there."""
+        """Pack the right block from a term on, unless it is already packed."""
         kept = self.places["kept"]
         kind = self.plus(self.times(self.word_of["keeps"], 1 << 24), self.breadth)
         extents = self.plus(self.times(kind, 1 << 32), self.depth)
@@ -176,7 +177,7 @@ class _BlockedLoops(Routine):
         self.either(there, lambda: None, pack)
 
     def _pack(self, term: IrValue) -> None:
-        """The right block, by whichever way meets each line of the cache once."""
+        """Pack the right block by the routine that touches each cache line once."""
         self._table("column_right", self.first_column, self.breadth, self.what.columns)
         self._table("term_right", term, self.depth)
         columns, each = self.what.columns, self.each
@@ -186,36 +187,41 @@ class _BlockedLoops(Routine):
         self.either(along, self._pack_columns, lambda: self.either(aside, of_terms, plain))
 
     def _pack_columns(self) -> None:
-        """In squares of columns; what lies beside the last panel's edge is packed before."""
+        """Pack in squares of columns, after the columns of a partial last panel."""
         whole = self.times(self.over(self.breadth, self.what.columns), self.what.columns)
         self.when(self.whether("sgt", self.breadth, whole), lambda: self._pack_right(whole))
         step, part = (self.word_of[f"column_{text}"] for text in ("step", "part"))
         places = self.places
 
         def one(first: IrValue) -> None:
-            stands = places["right_panel"], self.tensors["right"], places["column_right"], places["term_right"]
-            self.run("pack_columns", *stands, places["near"], first, step, part, self.panel_nbytes, self.depth)
+            pointers = places["right_panel"], self.tensors["right"], places["column_right"], places["term_right"]
+            self.run("pack_columns", *pointers, places["near"], first, step, part, self.panel_nbytes, self.depth)
 
         self.blocks(self.breadth, self.times(step, part), one)
 
     def _pack_terms(self, column: IrValue) -> None:
-        """A vector's columns, in squares of terms."""
+        """Pack a vector of columns in squares of terms."""
         lane = self.integer("urem", column, self.what.columns)
         panel = self.at(self._panel(column), self.times(lane, self.what.size))
-        stands = (
+        pointers = (
             panel,
             self.tensors["right"],
             self.words(self.places["column_right"], column),
             self.places["term_right"],
         )
         self.run(
-            "pack_terms", *stands, self.places["near"], self.word_of["term_step"], self.word_of["term_part"], self.depth
+            "pack_terms",
+            *pointers,
+            self.places["near"],
+            self.word_of["term_step"],
+            self.word_of["term_part"],
+            self.depth,
         )
 
     def _pack_right(self, column: IrValue) -> None:
         columns, places, runs = self.what.columns, self.places, self.runs
         last = self.minus(self.rounded(self.breadth, columns), columns)
-        following = self.least(self.plus(column, _AHEAD * columns), last)
+        following = self.minimum(self.plus(column, _AHEAD * columns), last)
         self.run(
             "pack_right",
             *(self._panel(column), self.tensors["right"]),
@@ -225,7 +231,7 @@ class _BlockedLoops(Routine):
         )
 
     def _rows(self, begin: IrValue) -> None:
-        self.height = self.least(self.minus(self.word_of["rows"], begin), self.word_of["row_block"])
+        self.height = self.minimum(self.minus(self.word_of["rows"], begin), self.word_of["row_block"])
         self._table("row_left", begin, self.height, ROWS)
         self._table("row_out", begin, self.height, ROWS)
         straight = self.whether("sge", self.word(self.runs["term_left"], 0), self.depth)
@@ -245,14 +251,14 @@ class _BlockedLoops(Routine):
         )
 
     def _passing(self, row: IrValue, following: IrValue) -> None:
-        """Tiles of rows whose terms lie side by side, for few columns."""
+        """Compute tiles of rows with contiguous terms, for few columns."""
         rows, first = self.places["row_left"], self.word(self.places["term_left"], 0)
 
         def one(column: IrValue) -> None:
             again = self.whether("slt", self.plus(column, self.what.columns), self.breadth)
             ahead = self.words(rows, self.select(again, row, following))
-            stands = self._panel(column), self.tensors["left"], self.words(rows, row), ahead
-            self._tile("strip", row, column, self.adds, stands, (first, self.depth))
+            pointers = self._panel(column), self.tensors["left"], self.words(rows, row), ahead
+            self._tile("strip", row, column, self.adds, pointers, (first, self.depth))
 
         self.each(self.breadth, self.what.columns, one)
 
@@ -260,29 +266,29 @@ class _BlockedLoops(Routine):
         self.each(self.depth, CHUNK, lambda term: self._chunk(row, following, term))
 
     def _put(self, row: IrValue, column: IrValue, most: int, how: IrValue) -> None:
-        """A tile of at most so many rows where it belongs."""
+        """Store a tile of at most ``most`` rows to the result."""
         places, runs = self.places, self.runs
         self.run(
             "update",
             *(places["tile"], self.tensors["out"], self.words(places["row_out"], row)),
             *(self.words(places["column_out"], column), self.words(runs["column_out"], column), self.factor),
-            *(self.least(self.minus(self.height, row), most), self.minus(self.breadth, column), how),
+            *(self.minimum(self.minus(self.height, row), most), self.minus(self.breadth, column), how),
         )
 
     def _chunk(self, row: IrValue, following: IrValue, term: IrValue) -> None:
-        """A left panel, and its tiles; what is fetched ahead is the strip's next chunk, or the next strip's first."""
+        """Pack a left panel and compute its tiles, prefetching the next chunk or the next strip's first."""
         places, runs, after = self.places, self.runs, self.plus(term, CHUNK)
         more = self.whether("slt", after, self.depth)
         here = self.words(places["row_left"], row)
         ahead = self.words(places["row_left"], self.select(more, row, following))
         terms = self.words(places["term_left"], self.select(more, after, number(0)))
-        count = self.least(self.minus(self.depth, term), CHUNK)
+        count = self.minimum(self.minus(self.depth, term), CHUNK)
         adds = self.select(self.whether("sgt", term, 0), ONE, self.adds)
         left = self.places["left_panel"]
         source = self.tensors["left"]
-        stands = here, self.words(runs["row_left"], row)
+        pointers = here, self.words(runs["row_left"], row)
         of_terms = self.words(places["term_left"], term), self.words(runs["term_left"], term)
-        self.run("pack_left", left, source, *stands, *of_terms, ahead, count)
+        self.run("pack_left", left, source, *pointers, *of_terms, ahead, count)
 
         def one(column: IrValue) -> None:
             right = self.at(self._panel(column), self.times(term, self.what.columns * self.what.size))
@@ -299,7 +305,7 @@ class _BlockedLoops(Routine):
         places: tuple[IrValue, ...],
         numbers: tuple[IrValue, ...],
     ) -> None:
-        """By the smallest of the routines that hold the rows and columns that are left."""
+        """Call the smallest routine that covers the remaining rows and columns."""
         lines, across = self.minus(self.height, row), self.minus(self.breadth, column)
         wide = self.whether("sgt", across, self.what.width)
         out = self.at(self.tensors["out"], self.word(self.places["column_out"], column))
@@ -307,7 +313,7 @@ class _BlockedLoops(Routine):
         run = self.word(self.runs["column_out"], column)
 
         def of(height: int, vectors: int) -> None:
-            columns = self.least(across, vectors * self.what.width)
+            columns = self.minimum(across, vectors * self.what.width)
             whole = self.both(self.whether("sge", run, columns), self.whether("sge", lines, height))
             whole = self.both(whole, self.whether("ne", how, STREAMS))
             here = self.select(whole, how, number(LEAVES))

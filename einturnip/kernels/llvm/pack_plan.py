@@ -1,7 +1,8 @@
-"""Folds over joins of two sides: which values are packed, so that register tiles find them side by side.
+"""Packing of two-sided folds: which values are packed so that register tiles read them contiguously.
 
-As products have rows, columns and terms, so has any einsum whose join takes a value of a row and a value of a column:
-distances, (max, +). What hangs on one side alone is computed as it is packed, once for a whole block of the other.
+Like products, any einsum whose join combines a value of a row and a value of a column has rows, columns and terms:
+distances, (max, +). Values that depend on one side alone are computed as they are packed, once for a whole block of the
+other side.
 """
 
 from __future__ import annotations
@@ -18,25 +19,26 @@ from einturnip.kernels.expr.graph import PrimitiveGraph
 from einturnip.kernels.expr.window import terms
 from einturnip.kernels.llvm import processor
 
-CHUNK = 128  # terms that are packed together
-COLUMN_VECTORS = 16  # that are packed together, for the second cache
-_MOST_ROUNDED = 64  # chunks whose sums are added one after the other; longer sums are done in blocks of partial sums
-_LEAST_ROWS, _LEAST_COLUMNS, _LEAST_TERMS = 48, 32, 8
+CHUNK = 128  # terms that are packed at once
+COLUMN_VECTORS = 16  # vectors of columns that are packed at once, for the second-level cache
+_MAX_ROUNDED = 64  # maximum chunks that are added in sequence; longer sums need blocks of partial sums
+_MIN_ROWS, _MIN_COLUMNS, _MIN_TERMS = 48, 32, 8
 _LINE = 64
-# A tile of more than these few operations would be long code, and does not wait for its operands.
+# Packing pays for these operations: a tile of others would be long code, and is not limited by its loads.
 _LIGHT = frozenset({"add", "subtract", "multiply", "square", "negative", "absolute", "maximum", "minimum"})
-_MOST_JOINED, _MOST_PACKED = 6, 2
+_MAX_JOINED, _MAX_PACKED = 6, 2
 _PRODUCTS = frozenset({"multiply", "square"})
 
 
 @dataclass(frozen=True)
 class PackPlan:
-    """``row``, ``term``: labels; columns are the vectors'. ``left``, ``right``: nodes that hang on rows, on columns.
+    """How the two sides of a fold are packed.
 
-    ``negated``: those of the right whose opposite is packed. A difference of the two is a sum then, and an
-    instruction that adds spreads its other operand over the lanes as it loads it: loads of their own to spread it take
-    turns with additions (Zen 4: 90 GFLOP/s instead of 164 for squared distances).
-    ``along``: of each operand the label that its vectors are loaded along, -1 where they are gathered.
+    ``row``, ``term``: labels; columns are the vector label. ``left``, ``right``: nodes that depend on rows, on columns.
+    ``negated``: nodes of the right that are packed with opposite sign. A difference is a sum then, and an add
+    instruction broadcasts its memory operand by itself; separate broadcasts compete with additions (Zen 4: 90 GFLOP/s
+    instead of 164 for squared distances). ``along``: by operand, the label along which it is loaded in vectors, -1
+    where it is gathered.
     """
 
     row: int
@@ -49,11 +51,11 @@ class PackPlan:
 
     @property
     def lower(self) -> int:
-        """Rows of the tiles at the end."""
+        """Rows of the register tiles at the end."""
         return self.height // 3
 
     def joined(self, graph: PrimitiveGraph, root: int) -> list[str]:
-        """The operations of a point: what is not packed."""
+        """Return the operations of a point that are not computed while packing."""
         found, waiting, seen = list[str](), [root], {root}
         while waiting:
             node = waiting.pop()
@@ -64,11 +66,11 @@ class PackPlan:
         return found
 
     def line_nbytes(self, dtype: DType) -> int:
-        """Of a row; odd in lines of the cache, so that rows do not stand in each other's way."""
+        """Return the bytes of a packed row: an odd number of cache lines, to avoid conflict misses."""
         return CHUNK * dtype.itemsize + _LINE
 
     def places(self, graph: PrimitiveGraph, width: int) -> dict[int, int]:
-        """Where each node's packed values begin, in bytes; -1: where they end."""
+        """Return the byte offset of each node's packed values; -1: their total size."""
         found, at = {}, 0
         for node in self.right:
             found[node] = at
@@ -80,33 +82,33 @@ class PackPlan:
 
 
 def packed(einsum: Einsum, graph: PrimitiveGraph, root: int) -> PackPlan | None:
-    """How an einsum's operands are packed, where there are enough rows, columns and terms that share them."""
+    """Return how an einsum's operands are packed; None if too few points share them."""
     column, bounds = einsum.n_out - 1, einsum.bounds
     folded = range(einsum.n_out, len(bounds))
     rounded = einsum.aggregation is not None and rounds_off(einsum.aggregation)
-    if rounded and math.prod(bounds[p] for p in folded) > _MOST_ROUNDED * CHUNK:
+    if rounded and math.prod(bounds[p] for p in folded) > _MAX_ROUNDED * CHUNK:
         return None
-    if column < 1 or not folded or einsum.keys or bounds[column] < _LEAST_COLUMNS:
+    if column < 1 or not folded or einsum.keys or bounds[column] < _MIN_COLUMNS:
         return None
     term = max(folded, key=lambda p: bounds[p])
-    rows = [p for p in range(column) if bounds[p] >= _LEAST_ROWS]
-    if bounds[term] < _LEAST_TERMS or not rows:
+    rows = [p for p in range(column) if bounds[p] >= _MIN_ROWS]
+    if bounds[term] < _MIN_TERMS or not rows:
         return None
     row = max(rows, key=lambda p: bounds[p])
     sides = _sides(graph, root, row, column)
     if sides is None:
         return None
     left, right = sides
-    height = 24 if "avx512f" in processor.features() else 6  # accumulators; four registers of 32, or of 16, are left
+    height = 24 if "avx512f" in processor.features() else 6  # accumulators, of 32 or 16 registers
     along = tuple(_along(access, row, column, term) for access in einsum.accesses)
     made = PackPlan(row, term, left, right, _negated(graph, root, left, right), along, height)
-    # Sums and extrema alone keep one unit at work however they are loaded: packing would come on top.
+    # Sums and extrema alone are limited by one unit, not by loads: packing would only add work.
     apart = any(not is_smooth(access, column) for access in einsum.accesses)
     return made if apart or not _PRODUCTS.isdisjoint(made.joined(graph, root)) else None
 
 
 def _sides(graph: PrimitiveGraph, root: int, row: int, column: int) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-    """The largest parts of a join that hang on rows or columns alone; None where there is more than little between."""
+    """Return the largest parts of a join that depend on rows or on columns alone; None if much remains."""
     left, right, joined = list[int](), list[int](), 0
     waiting, seen = [root], {root}
     while waiting:
@@ -121,12 +123,12 @@ def _sides(graph: PrimitiveGraph, root: int, row: int, column: int) -> tuple[tup
         elif row in n.labels or column in n.labels:
             (left if row in n.labels else right).append(node)
     plain = all(graph[node].dtype.name in ("f32", "f64", "i32", "i64") for node in (*left, *right))
-    few = joined <= _MOST_JOINED and 0 < len(left) <= _MOST_PACKED and 0 < len(right) <= _MOST_PACKED
+    few = joined <= _MAX_JOINED and 0 < len(left) <= _MAX_PACKED and 0 < len(right) <= _MAX_PACKED
     return (tuple(left), tuple(right)) if plain and few else None
 
 
 def _negated(graph: PrimitiveGraph, root: int, left: tuple[int, ...], right: tuple[int, ...]) -> frozenset[int]:
-    """Nodes of the right that are only ever taken from one of the left."""
+    """Return the nodes of the right that are only subtracted from nodes of the left."""
     return frozenset(
         node
         for node in right
@@ -135,7 +137,7 @@ def _negated(graph: PrimitiveGraph, root: int, left: tuple[int, ...], right: tup
 
 
 def _takers(graph: PrimitiveGraph, root: int, node: int) -> Iterator[int]:
-    """What a node is taken from, for each node that reads it; -1 where it is not taken from anything."""
+    """Yield the minuend for each node that subtracts ``node``, and -1 for each that reads it otherwise."""
     if node == root:
         yield -1
     for n in (graph[k] for k in reachable_nodes(graph, [root])):
@@ -149,6 +151,6 @@ def _along(access: Access, row: int, column: int, term: int) -> int:
 
 
 def is_smooth(access: Access, label: int) -> bool:
-    """Whether a step along a label moves by nothing, or by one element."""
+    """Return whether a tensor is constant or contiguous along a label."""
     steps = [(axis, c) for axis, p in enumerate(access) for q, c in terms(p) if q == label]
     return not steps or steps == [(len(access) - 1, 1)]

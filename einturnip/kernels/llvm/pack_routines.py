@@ -1,4 +1,4 @@
-"""Parts of a multiplication: tables of where things stand, panels packed from any strides."""
+"""Routines of a product: tables of offsets, and panels packed from any strides."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from einturnip.kernels.llvm.ir import IrValue, element
 from einturnip.kernels.llvm.routine import ONE, ZERO, Routine
 
 ROWS = 12  # of a register tile; its columns are two vectors
-CHUNK = 256  # terms of a left panel, which stands in the first cache
-_SOON = 16  # terms of a right panel that are fetched before their time
+CHUNK = 256  # terms of a left panel, which stays in the first-level cache
+_SOON = 16  # terms of a right panel that are prefetched
 
 
 @dataclass(frozen=True)
 class ProductSpec:
-    """All that the code of products hangs on."""
+    """All that the code of products depends on."""
 
     dtype: DType
 
@@ -27,7 +27,7 @@ class ProductSpec:
 
     @property
     def kind(self) -> str:
-        """Its LLVM type."""
+        """LLVM type of an element."""
         return element(self.dtype)
 
     @property
@@ -37,17 +37,17 @@ class ProductSpec:
 
     @property
     def columns(self) -> int:
-        """Of a register tile."""
+        """Columns of a register tile."""
         return 2 * self.width
 
     @property
     def line_nbytes(self) -> int:
-        """Of a row of the left panel; odd in lines, so that rows do not stand in each other's way in the cache."""
+        """Bytes of a row of the left panel: an odd number of cache lines, to avoid conflict misses."""
         return CHUNK * self.dtype.itemsize + 64
 
 
 def place() -> Routine:
-    """Where a point of a list's labels stands in a tensor: bytes, by its number; the last label runs fastest."""
+    """Return the routine that computes the byte offset of a point in a list of labels, the last fastest."""
     f = Routine("place", "list", "number word", "i64")
     count = f.word(f["list"], 0)
 
@@ -64,8 +64,10 @@ def place() -> Routine:
 
 
 def table(what: ProductSpec) -> Routine:
-    """Where ``count`` points stand from ``begin`` on, the last one again up to ``padded``; then, how many from each on
-    lie side by side."""
+    """Return the routine that tabulates byte offsets of points, and the lengths of contiguous runs.
+
+    ``count`` points from ``begin`` on; the last offset is repeated up to ``padded``.
+    """
     f = Routine("table", "places runs list", "begin count padded word")
     inner = f.at(f["list"], f.plus(f.times(f.word(f["list"], 0), 32), 8 - 32))
     extent, step = f.word(inner, 0), f.word(inner, f["word"])
@@ -98,15 +100,15 @@ def table(what: ProductSpec) -> Routine:
 
 
 class PanelPack(Routine):
-    """One panel: ``lanes`` rows or columns of ``count`` terms, from wherever they stand.
+    """Packs one panel: ``lanes`` rows or columns of ``count`` terms, from any strides.
 
-    Vectors are loaded along whichever lies side by side, and turned in registers where the panel has the other way.
+    Vectors are loaded along the contiguous direction, and transposed in registers if the panel has the other one.
     """
 
     def __init__(self, what: ProductSpec, name: str, lanes: int, lane_nbytes: int, term_nbytes: int) -> None:
         super().__init__(name, "target source places runs terms term_runs ahead", "count")
         self.what, self.lane_nbytes, self.term_nbytes = what, lane_nbytes, term_nbytes
-        self.by_terms = term_nbytes == what.size  # terms of a lane lie side by side in the panel
+        self.by_terms = term_nbytes == what.size  # the terms of a lane are contiguous in the panel
         firsts = range(0, lanes, what.width)
 
         def groups() -> None:
@@ -126,7 +128,7 @@ class PanelPack(Routine):
         return self.at(self.at(self["source"], self.word(self["places"], lane)), self.word(self["terms"], term))
 
     def _group(self, first: int, n: int) -> None:
-        """As many lanes as a vector has, or the last ones."""
+        """Pack a vector of lanes, or the remaining ones."""
         straight = self.whether("sge", self.word(self["runs"], first), n)
 
         def chunks() -> None:
@@ -138,28 +140,28 @@ class PanelPack(Routine):
             self.either(straight, lambda: self.each(self["count"], 1, lambda p: self._line(p, first)), chunks)
 
     def _line(self, p: IrValue, first: int) -> None:
-        """One term of a vector's lanes, as they lie; what comes some panels later is fetched."""
+        """Pack one term of a contiguous vector of lanes, prefetching a later panel."""
         ahead = self.at(self["source"], self.word(self["ahead"], first))
         self.prefetch(self.at(ahead, self.word(self["terms"], p)))
         self.store(self.load(self._source(first, p), self.what.kind, self.what.width), self._target(first, p))
 
     def _lines(self, p: IrValue, firsts: Sequence[int]) -> None:
-        """One term of all lanes, as they lie; terms that come soon are fetched too."""
-        soon = self.word(self["terms"], self.least(self.plus(p, _SOON), self.minus(self["count"], 1)))
+        """Pack one term of all lanes, which are contiguous, prefetching later terms."""
+        soon = self.word(self["terms"], self.minimum(self.plus(p, _SOON), self.minus(self["count"], 1)))
         here = self.at(self["source"], self.word(self["places"], 0))
         for first in firsts:
             self.prefetch(self.at(self.at(here, soon), first * self.what.size))
             self._line(p, first)
 
     def _chunk(self, p: IrValue, first: int, n: int, straight: IrValue) -> None:
-        """As many terms as a vector has; at the end the last so many, some of them again."""
+        """Pack a vector of terms; at the end the last vector, which may repeat some."""
         last = self.minus(self["count"], self.what.width)
         enough = self.whether("sge", last, 0)
-        start = self.select(enough, self.least(p, last), p)
+        start = self.select(enough, self.minimum(p, last), p)
         along = self.both(enough, self.whether("sge", self.word(self["term_runs"], start), self.what.width))
 
         def singly() -> None:
-            end = self.least(self.plus(start, self.what.width), self["count"])
+            end = self.minimum(self.plus(start, self.what.width), self["count"])
             self.each(self.minus(end, start), 1, lambda q: self._column(self.plus(start, q), first, n))
 
         def others() -> None:
@@ -171,7 +173,7 @@ class PanelPack(Routine):
         self.either(along, lambda: self._terms(start, first, n), others)
 
     def _terms(self, start: IrValue, first: int, n: int) -> None:
-        """Lanes whose terms lie side by side."""
+        """Pack lanes whose terms are contiguous."""
         kind, width = self.what.kind, self.what.width
         vectors = [self.load(self._source(first + j, start), kind, width) for j in range(n)]
         if self.by_terms:
@@ -183,7 +185,7 @@ class PanelPack(Routine):
             self.store(vector, self._target(first, self.plus(start, q)))
 
     def _lanes(self, start: IrValue, first: int, n: int) -> None:
-        """Terms whose lanes lie side by side, turned."""
+        """Pack terms whose lanes are contiguous, transposed."""
         kind, width = self.what.kind, self.what.width
         mask = IrValue(f"<{', '.join(f'i1 {int(j < n)}' for j in range(width))}>", "i1", width)
         places = [self._source(first, self.plus(start, q)) for q in range(width)]
@@ -192,13 +194,13 @@ class PanelPack(Routine):
             self.store(rows[j], self._target(first + j, start))
 
     def _column(self, p: IrValue, first: int, n: int) -> None:
-        """One term, element by element."""
+        """Pack one term element by element."""
         for j in range(n):
             self.store(self.load(self._source(first + j, p), self.what.kind), self._target(first + j, p))
 
 
 def packs(what: ProductSpec) -> list[Routine]:
-    """``pack_left``: rows one after the other; ``pack_right``: the columns of a term side by side."""
+    """Return ``pack_left``, which packs row by row, and ``pack_right``, which packs term by term."""
     right = what.columns * what.size
     return [
         PanelPack(what, "pack_left", ROWS, what.line_nbytes, what.size),

@@ -1,6 +1,6 @@
-"""The loops of a fold over a join of two sides: blocks of columns, chunks of terms, strips of rows, register tiles.
+"""Loop nest of a two-sided fold: blocks of columns, chunks of terms, strips of rows, register tiles.
 
-Source: Goto and van de Geijn (2008), with any join and any fold in the place of product and sum.
+Source: Goto and van de Geijn (2008), with any join and any fold in place of product and sum.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from einturnip.kernels.llvm.values import flat, like_states
 _ZERO = IrValue("0", "i64", 0)
 
 
-def packed_function(recipe: KernelSpec, name: str) -> str:
-    """The LLVM IR of a kernel whose operands are packed; its argument ends with the address of room for that."""
-    nest = PackedNest(recipe)
+def packed_function(spec: KernelSpec, name: str) -> str:
+    """Return the LLVM IR of a kernel that packs operands; its argument ends with the scratch address."""
+    nest = PackedNest(spec)
     nest.write()
     body = "\n".join(nest.code.lines)
     declared = "\n".join(nest.code.declared)
@@ -32,28 +32,29 @@ def packed_function(recipe: KernelSpec, name: str) -> str:
 
 
 class PackedNest(LoopNest):
-    """``begin``, ``count``: the columns, then terms, that are packed; ``strip``: a register tile's first row.
+    """Writes the code of one kernel that packs operands.
 
-    ``packs``: whether values are being packed, so that they are made from operands; else they are read where they are.
+    ``packs``: nodes are currently computed from operands in order to pack them; otherwise they are read from the packed
+    buffers.
     """
 
-    def __init__(self, recipe: KernelSpec) -> None:
-        super().__init__(recipe)
-        assert recipe.packing is not None and self.einsum.aggregation is not None
-        self.packing = recipe.packing
+    def __init__(self, spec: KernelSpec) -> None:
+        super().__init__(spec)
+        assert spec.packing is not None and self.einsum.aggregation is not None
+        self.packing = spec.packing
         self.column, self.row, self.term = self.vector, self.packing.row, self.packing.term
         self.places = self.packing.places(self.graph, self.width)
         behind = 2 * self.n + 1 + (len(self.operands) + len(self.outs)) * (self.n + 1)
-        self.room = self.code.cast("inttoptr", self._argument(behind), "ptr")
+        self.scratch = self.code.cast("inttoptr", self._argument(behind), "ptr")
         self.fold = VectorFold(self.code, self.einsum.aggregation)
         self.packs = False
-        self.term_at = self.panel = _ZERO  # of a tile, while it is folded: its term, and its columns' panel
+        self.term_at = self.panel = _ZERO  # of the tile being folded: its term, and its columns' panel
         self.streams = self._streams()
 
     def _streams(self) -> IrValue:
-        """Whether results are put once, in whole vectors, and are too many to be found in a cache."""
+        """Return whether results are written once, in aligned vectors, and are too large for the caches."""
         code, (base, steps) = self.code, self.outs[0]
-        size = self.recipe.out_dtypes[0].itemsize
+        size = self.spec.out_dtypes[0].itemsize
         bits = code.make(f"ptrtoint ptr {base.name} to i64", "i64", 0)
         for label in range(self.n_out):
             bits = code.integer("or", bits, steps[label]) if label != self.column else bits
@@ -66,7 +67,7 @@ class PackedNest(LoopNest):
         return alone
 
     def write(self) -> None:
-        """All loops."""
+        """Write all loops."""
         self._outer([p for p in range(self.n_out) if p not in (self.row, self.column)])
         self.code.declared.setdefault("declare void @llvm.x86.sse.sfence()")
         self.code.line("call void @llvm.x86.sse.sfence()")
@@ -79,13 +80,13 @@ class PackedNest(LoopNest):
         size = COLUMN_VECTORS * self.width
 
         def block(begin: IrValue) -> None:
-            self.columns = begin, self._least(self.extents[self.column], begin, size)
+            self.columns = begin, self._remaining(self.extents[self.column], begin, size)
             self._folded([p for p in range(self.n_out, self.n) if p != self.term], self.first)
 
         self._blocks(_ZERO, self.extents[self.column], size, block)
 
     def _folded(self, labels: list[int], first: IrValue) -> None:
-        """Labels that are folded beside the terms, then terms, some at a time."""
+        """Loop over the other aggregated labels, then over chunks of terms."""
         if labels:
             everything = [*labels, self.row, self.column, self.term]
 
@@ -97,7 +98,7 @@ class PackedNest(LoopNest):
             return
 
         def chunk(begin: IrValue) -> None:
-            self.terms = begin, self._least(self.extents[self.term], begin, CHUNK)
+            self.terms = begin, self._remaining(self.extents[self.term], begin, CHUNK)
             before, self.first = self.first, self.code.binary("and", first, self.code.compare("icmp eq", begin, _ZERO))
             self._pack_right()
             high, end = self.packing.height, self.extents[self.row]
@@ -109,12 +110,12 @@ class PackedNest(LoopNest):
 
         self._blocks(_ZERO, self.extents[self.term], CHUNK, chunk)
 
-    def _least(self, end: IrValue, begin: IrValue, most: int) -> IrValue:
-        """What is left of a range, at most so much."""
+    def _remaining(self, end: IrValue, begin: IrValue, most: int) -> IrValue:
+        """Return the rest of a range, at most ``most``."""
         return self.code.intrinsic("smin", self.code.integer("sub", end, begin), IrValue(str(most), "i64", 0))
 
     def _blocks(self, begin: IrValue, end: IrValue, step: int, body: Callable[[IrValue], None]) -> None:
-        """From ``begin`` on in steps, the last of which may be a part of one; what a step computes is its own."""
+        """Loop from ``begin`` in steps, the last of which may be partial; values computed inside are not kept."""
         code = self.code
         count = code.integer("sdiv", code.integer("add", code.integer("sub", end, begin), step - 1), step)
 
@@ -129,7 +130,7 @@ class PackedNest(LoopNest):
     # --- packing ------------------------------------------------------------------------------------------------------
 
     def _pack_right(self) -> None:
-        """Vectors of columns, term by term: of each the chunk's terms one after the other."""
+        """Pack vectors of columns: of each, the chunk's terms in order."""
         begin, count = self.columns
         self.packs = True
 
@@ -153,14 +154,14 @@ class PackedNest(LoopNest):
         del self.at[self.column], self.at[self.term]
 
     def _right(self, node: int, column: IrValue, term: IrValue) -> IrValue:
-        """Where a vector of columns of a term is."""
+        """Return the address of a packed vector of columns of a term."""
         line = self.width * self.graph[node].dtype.itemsize
         panel = self.code.integer("mul nsw", column, CHUNK * line // self.width)
         at = self.code.integer("add nsw", panel, self.code.integer("mul nsw", term, line))
-        return self.code.pointer(self.room, self.code.integer("add nsw", at, self.places[node]))
+        return self.code.pointer(self.scratch, self.code.integer("add nsw", at, self.places[node]))
 
     def _pack_left(self, begin: IrValue, height: int) -> None:
-        """Rows, of each the chunk's terms side by side; past the last row that one again."""
+        """Pack rows: of each, the chunk's terms contiguously; rows past the end repeat the last."""
         self.packs, self.vector = True, self.term
         last = self.code.integer("sub", self.extents[self.row], 1)
 
@@ -174,7 +175,7 @@ class PackedNest(LoopNest):
                     value, dtype = self._wide(self.value(node, {})), self.graph[node].dtype
                     at = self.code.integer("mul nsw", r, self.packing.line_nbytes(dtype))
                     at = self.code.integer("add nsw", at, self.code.integer("mul nsw", p, dtype.itemsize))
-                    place = self.code.pointer(self.room, self.code.integer("add nsw", at, self.places[node]))
+                    place = self.code.pointer(self.scratch, self.code.integer("add nsw", at, self.places[node]))
                     self.code.line(f"store {value}, {place}, align 1")
                 self.mask = None
 
@@ -193,13 +194,13 @@ class PackedNest(LoopNest):
         assert isinstance(n.payload, int)
         if self.vector in n.labels and self.packing.along[n.payload] != self.vector:
             address = self._address(self.operands[n.payload], n.labels, coordinate)
-            return self._scattered(address, self.operands[n.payload][1][self.vector], n.dtype)
+            return self._gathered(address, self.operands[n.payload][1][self.vector], n.dtype)
         return super()._input(node, coordinate)
 
     # --- tiles --------------------------------------------------------------------------------------------------------
 
     def _strip(self, row: IrValue, height: int) -> None:
-        """Rows of all columns that are packed."""
+        """Compute a strip of rows over all packed columns."""
         self._pack_left(row, height)
         begin, count = self.columns
 
@@ -211,7 +212,7 @@ class PackedNest(LoopNest):
         self._blocks(_ZERO, count, self.width, tile)
 
     def _tile_of(self, start: IrValue, height: int) -> list[State]:
-        """A vector of columns by so many rows, folded over the chunk's terms."""
+        """Fold a register tile of a vector of columns by ``height`` rows over the chunk's terms."""
         code, fold = self.code, self.fold
         states = [fold.empty(self.width) for _ in range(height)]
         self.panel, self.counts[self.row] = start, height
@@ -220,7 +221,7 @@ class PackedNest(LoopNest):
             kept = dict(self.known)
             self.term_at, self.at[self.term] = p, code.integer("add nsw", self.terms[0], p)
             made = [
-                fold.step(state, self._wide(self.value(self.recipe.root, {self.row: r})), None)
+                fold.step(state, self._wide(self.value(self.spec.root, {self.row: r})), None)
                 for r, state in enumerate(like_states(carried, states))
             ]
             self.known = kept
@@ -238,7 +239,7 @@ class PackedNest(LoopNest):
             return self._packed(self._right(node, self.panel, self.term_at), n.dtype, self.width)
         if node in packing.left:
             at = self.code.integer("mul nsw", self.term_at, n.dtype.itemsize)
-            first = self.code.pointer(self.room, self.code.integer("add nsw", at, self.places[node]))
+            first = self.code.pointer(self.scratch, self.code.integer("add nsw", at, self.places[node]))
             row = IrValue(str(coordinate[self.row] * packing.line_nbytes(n.dtype)), "i64", 0)
             return self._packed(self.code.pointer(first, row), n.dtype, 0)
         if n.op == "subtract" and n.arguments[1] in packing.negated:
@@ -251,7 +252,7 @@ class PackedNest(LoopNest):
         return self.code.make(f"load {kind.type}, {place}, align {width * dtype.itemsize or 1}", kind.element, width)
 
     def _put_tile(self, row: IrValue, height: int, rest: IrValue, states: list[State]) -> None:
-        """What a tile made, where it belongs: past the caches, in whole vectors, or in the lanes and rows there are."""
+        """Store a tile: by non-temporal stores, as full vectors, or masked to its valid lanes and rows."""
         code, kept = self.code, dict(self.known)
         whole = code.compare("icmp sge", rest, IrValue(str(self.width), "i64", 0))
 
@@ -280,11 +281,11 @@ class PackedNest(LoopNest):
         self.known = kept
 
     def _either(self, condition: IrValue, yes: Callable[[], None], no: Callable[[], None]) -> None:
-        def way(body: Callable[[], None]) -> Callable[[], list[IrValue]]:
+        def branch(body: Callable[[], None]) -> Callable[[], list[IrValue]]:
             def run() -> list[IrValue]:
                 body()
                 return []
 
             return run
 
-        self.code.choose(condition, way(yes), way(no))
+        self.code.choose(condition, branch(yes), branch(no))

@@ -1,33 +1,34 @@
-"""Calls that threads share: each takes the next of a list until none is left, with no turn of Python in between.
+"""Parallel for: threads take calls from a shared list until none is left, without returning to Python.
 
-Threads that are given equal parts beforehand wait for the slowest of them, and for the one that wakes last.
+Dynamic assignment balances the load: with equal parts assigned beforehand, threads would wait for the slowest of them,
+and for the one that wakes last.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-# The words of a call: the function, its argument, which word of that takes the thread's own room (-1: none), and the
-# bits of what the floating-point unit saw.
-CALL = ("function", "argument", "room", "status")
-# What threads have in common: the next call, how many there are, how many are done, where they stand; the bits of all;
-# the number of the run.
+# Words of a call: the function, its argument, the word of the argument that takes the address of the thread's scratch
+# (-1: none), and the raised floating-point flags.
+CALL = ("function", "argument", "scratch", "status")
+# Words shared by the threads: the next call, the number of calls, the number completed, the address of the calls, the
+# raised flags of all calls, and the number of the run.
 SHARED = ("next", "count", "done", "calls", "seen", "run")
-_PATIENCE = 2000  # looks at what others have still to do, each after a pause of some 20 ns
+_PATIENCE = 2000  # times that a thread checks for calls still running, each after a pause of some 20 ns
 _FLAGS = 0x3F  # of the unit's status word
 
 
 @dataclass(frozen=True, slots=True)
 class ParallelForCode:
-    """The code that takes calls; there is one.
+    """The code of the loop; all its instances are equal.
 
-    Its argument is an array of i64: the address of what threads share, and that of the thread's room. It gives up
-    when every call is done, or nearly at once where others take long over theirs.
+    Its argument is an array of i64: the address of the shared words, and that of the thread's scratch. It returns when
+    every call is complete, or after a short wait for other threads' calls.
     """
 
 
 def parallel_for_ir(name: str) -> str:
-    """The LLVM IR of it."""
+    """Return its LLVM IR."""
     return f"""
 declare void @llvm.x86.sse.stmxcsr(ptr)
 declare void @llvm.x86.sse.ldmxcsr(ptr)

@@ -1,14 +1,14 @@
 """Partial sums of a scatter, which keep its sums of floats accurate.
 
-A sum of n terms, added one after the other, may be off by n roundings, and an f32 stops growing at 2**24. So one row in
-EVERY is counted for its group, and after SPILL of them, which are about 128 rows of the group, what the state holds for
-it moves to an entry of a table, a sum and the rounding errors made in it (Knuth's TwoSum), and the state begins at zero
-again. When all rows are folded, the table's sums are added to the state. The hot loop adds in the state's own type; the
-table is hardly ever touched.
+A sum of n terms, added in sequence, may be off by n roundings, and an f32 stops growing at 2**24. So one row in EVERY
+is counted for its group, and after SPILL of them, which are about 128 rows of the group, the group's value in the state
+moves to an entry of a table, a sum and the rounding errors made in it (Knuth's TwoSum), and the state restarts at zero.
+When all rows are folded, the table's sums are added to the state. The hot loop adds in the state's own type; the table
+is hardly ever touched.
 
-Where the table has an entry for each group, all that the state holds moves there before the first row, so that no
-group's error grows with its rows or with the calls that fold into the state. Where there are too many groups for that,
-only groups that were counted SPILL times get an entry, the nearest free one from where a hash of the group says.
+If the table has an entry for each group, the whole state moves there before the first row, so that no group's error
+grows with its rows or with the calls that fold into the state. If there are too many groups, only groups that were
+counted SPILL times get an entry, the nearest free one from the position that a hash of the group gives.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ import numpy as np
 from einturnip.ir.dtypes import DType
 from einturnip.kernels.expr.primitives import Array
 from einturnip.kernels.llvm.ir import IrValue, element
-from einturnip.kernels.llvm.routine import ZERO, Routine, Way
+from einturnip.kernels.llvm.routine import ZERO, Branch, Routine
 from einturnip.kernels.llvm.take_rows import LINE
 
 EVERY = 16  # one row of these is counted
 SPILL = 8  # counted rows of a group, a power of two below 128
-# Fold rows; move what the state holds into the table; add the table's sums to the state; PROBE folds as well, but first
-# counts rows: what the state holds for groups with many is moved before any of them is folded.
+# Actions: fold rows; move the state into the table; add the table's sums to the state; PROBE counts rows and moves the
+# state of groups with many of them, then folds.
 FOLD, TAKE, SETTLE, PROBE = range(4)
-_NEAR = 8  # entries from where a group's hash says that may be its own
-OWNED = 128  # the bit of a tally that says that its entry belongs to a group
+_NEAR = 8  # probed entries, from the position that a group's hash gives
+OWNED = 128  # the bit of a tally that marks its entry as occupied
 _MIXER = 0x9E3779B97F4A7C15 - (1 << 64)  # 2**64 over the golden ratio: spreads places evenly over the entries
 
 
@@ -38,8 +38,8 @@ _MIXER = 0x9E3779B97F4A7C15 - (1 << 64)  # 2**64 over the golden ratio: spreads 
 class ScatterCode:
     """Code that adds rows to one component of a state; its argument is the i64 array WORDS.
 
-    Rows are folded in their order, each from its first column on, as NumPy does. One whose place is outside the state
-    is left out.
+    Rows are folded in order, each from its first column on, as NumPy does. A row whose place is outside the state is
+    left out.
     """
 
     op: str
@@ -57,7 +57,7 @@ class PartialSumTable:
 
     Shapes:
         tallies: u8, a power of two of entries: rows since the last move, and OWNED.
-        owners: i64, by entry, the place of the group that it belongs to.
+        owners: i64, by entry, the place of its group.
         sums: of the state's type, entries x 2 x columns at least: sums, then their rounding errors.
     """
 
@@ -66,9 +66,9 @@ class PartialSumTable:
     sums: Array
 
     def words(self, unit: int, groups: int, action: int = 0) -> list[int]:
-        """The code's arguments for it. ``action``: FOLD, TAKE, SETTLE or PROBE.
+        """Return the code's arguments for the table; ``action``: FOLD, TAKE, SETTLE or PROBE.
 
-        ``groups``: how many there are if they have entries of their own; their places are multiples of ``unit``.
+        ``groups``: their number if each has an entry of its own; their places are multiples of ``unit``.
         """
         entries = len(self.tallies)
         mixer, shift = _MIXER, 65 - entries.bit_length()
@@ -78,7 +78,7 @@ class PartialSumTable:
         return [*addresses, entries, self.sums.nbytes // entries, mixer, shift, unit, groups, action]
 
     def entries_of(self, places: Array, unit: int, out: Array) -> None:
-        """The entries of groups that have one of their own.
+        """Compute the entries of groups that have one of their own.
 
         Multiples of an odd number differ in their low bits, so the places need no division.
         """
@@ -92,7 +92,7 @@ class PartialSumTable:
 
 
 def _zeros(unit: int) -> int:
-    """How often two divides a number."""
+    """Return the number of trailing zero bits."""
     return (unit & -unit).bit_length() - 1
 
 
@@ -103,13 +103,13 @@ NO_TABLE = (0,) * len(OF_TABLE)
 
 
 def address_of(array: Array) -> int:
-    """Where an array's first element is."""
+    """Return the address of an array's first element."""
     address: int = array.__array_interface__["data"][0]
     return address
 
 
 class TableFunction(Routine):
-    """A function whose first argument is the array of WORDS, and what it does with a table."""
+    """A function whose first argument is the array of WORDS, with the operations on the table."""
 
     def __init__(self, code: ScatterCode, name: str, numbers: str, linkage: str) -> None:
         super().__init__(name, "words", numbers, linkage=linkage)
@@ -125,8 +125,8 @@ class TableFunction(Routine):
     def _of_state(self, place: IrValue) -> IrValue:
         return self.at(self.places["state"], self.times(place, self.item))
 
-    def _counted(self, r: IrValue, body: Way) -> None:
-        """Where a row counts, or all do."""
+    def _counted(self, r: IrValue, body: Branch) -> None:
+        """Run the body if a row is selected, or all rows are."""
 
         def masked() -> None:
             bit = self.load(self.at(self.places["counts"], r), "i8")
@@ -135,7 +135,7 @@ class TableFunction(Routine):
         self.either(self.whether("eq", self.of["counts"], 0), body, masked)
 
     def _lines(self, body: Callable[[IrValue, int], None]) -> None:
-        """Byte offsets of columns side by side: vectors, then one by one."""
+        """Loop over byte offsets of contiguous columns: vectors, then single columns."""
         width = LINE // self.item
         lines = self.over(self.of["n_columns"], width)
         self.each(lines, 1, lambda i: body(self.times(i, LINE), width))
@@ -144,7 +144,7 @@ class TableFunction(Routine):
         self.each(rest, 1, lambda c: body(self.times(self.plus(begin, c), self.item), 0))
 
     def _tally(self, place: IrValue) -> None:
-        """One more row for the group; what the state holds for it moves to the table if those are enough."""
+        """Count a row for its group, and move the group's state to the table after SPILL of them."""
         home = self._home(place)
         at = self.at(self.places["tallies"], home)
         more = self.binary("add", self.load(at, "i8"), self.constant(1, "i8"))
@@ -159,7 +159,7 @@ class TableFunction(Routine):
         self.when(self._has(more, SPILL), full)
 
     def _home(self, place: IrValue) -> IrValue:
-        """The entry where a group's is looked for first, and whose tally counts it."""
+        """Return the first entry probed for a group, whose tally counts it."""
         mixed = self.integer("lshr", self.integer("mul", place, self.of["mixer"]), self.of["shift"])
         return self._within(mixed)
 
@@ -176,22 +176,22 @@ class TableFunction(Routine):
         return self._has(self.load(self.at(self.places["tallies"], entry), "i8"), OWNED)
 
     def _search(self, home: IrValue, place: IrValue) -> IrValue:
-        """The group's entry, else the nearest that is free, else the one where it was looked for first."""
+        """Return the group's entry, else the nearest free one, else the first probed."""
 
         def near(distance: IrValue, carried: list[IrValue]) -> list[IrValue]:
-            # From the farthest to the nearest; what is the group's own wins over what is free.
+            # From the farthest to the nearest; the group's own entry wins over a free one.
             entry = self._within(self.plus(home, self.minus(IrValue(str(_NEAR - 1), "i64", 0), distance)))
             owned = self._owned(entry)
             same = self.both(owned, self.whether("eq", self.word(self.places["owners"], entry), place))
             free = self.make(f"xor {owned}, true", "i1", 0)
             return [self.select(free, entry, carried[0]), self.select(same, entry, carried[1])]
 
-        nobody = IrValue("-1", "i64", 0)
-        free, own = self.loop(ZERO, IrValue(str(_NEAR), "i64", 0), 1, [home, nobody], near)
+        none = IrValue("-1", "i64", 0)
+        free, own = self.loop(ZERO, IrValue(str(_NEAR), "i64", 0), 1, [home, none], near)
         return self.select(self.whether("slt", own, 0), free, own)
 
     def _move(self, entry: IrValue, place: IrValue) -> None:
-        """Move the state of a group to an entry; an earlier owner's sum returns to the state."""
+        """Move the state of a group to an entry; a previous owner's sum returns to the state."""
         owned, owner_at = self._owned(entry), self.words(self.places["owners"], entry)
         same = self.both(owned, self.whether("eq", self.load(owner_at, "i64"), place))
 
@@ -205,14 +205,14 @@ class TableFunction(Routine):
         self.either(same, lambda: self._entry(entry, place, self._two_sum), take)
 
     def _begin(self, of_state: IrValue, sum_at: IrValue, error_at: IrValue, width: int) -> None:
-        """A sum that begins with what the state holds."""
+        """Start a sum from the state."""
         zero = self.constant(0, self.kind, width)
         self.store(self.load(of_state, self.kind, width), sum_at)
         for at in (error_at, of_state):
             self.store(zero, at)
 
     def _entry(self, entry: IrValue, place: IrValue, body: Callable[[IrValue, IrValue, IrValue, int], None]) -> None:
-        """For each column or vector of columns: where it is in the state, its sum and its sum's error."""
+        """Run the body for each column or vector of columns: addresses in the state, of the sum and its error."""
         sums = self.at(self.places["sums"], self.times(entry, self.of["entry_nbytes"]))
         errors = self.at(sums, self.times(self.of["n_columns"], self.item))
         state = self._of_state(place)
@@ -220,7 +220,7 @@ class TableFunction(Routine):
         def line(at: IrValue, width: int) -> None:
             body(self.at(state, at), self.at(sums, at), self.at(errors, at), width)
 
-        def apart() -> None:
+        def scattered() -> None:
             def one(c: IrValue) -> None:
                 at = self.times(c, self.item)
                 of_state = self._of_state(self.plus(place, self.word(self.places["columns"], c)))
@@ -228,16 +228,16 @@ class TableFunction(Routine):
 
             self.each(self.of["n_columns"], 1, one)
 
-        self.either(self.dense, lambda: self._lines(line), apart)
+        self.either(self.dense, lambda: self._lines(line), scattered)
 
     def _two_sum(self, of_state: IrValue, sum_at: IrValue, error_at: IrValue, width: int) -> None:
-        """``sum, error = sum + x, error + what that rounds``; the state is left at zero."""
+        """Compute ``sum, error = sum + x, error + rounding error of that``, and reset the state to zero."""
         x, old, error = (self.load(of, self.kind, width) for of in (of_state, sum_at, error_at))
         zero = self.constant(0, self.kind, width)
         new = self._exact("fadd", old, x)
         self.store(zero, of_state)
         self.store(new, sum_at)
-        # Infinity - infinity would raise "invalid": what is not finite has no error.
+        # Infinity - infinity would raise "invalid", so a sum that is not finite has no error.
         finite = self._finite(new)
         x, old, new = (self.select(finite, v, zero) for v in (x, old, new))
         part = self._exact("fsub", new, old)
@@ -250,7 +250,7 @@ class TableFunction(Routine):
         return self.make(f"{op} {a}, {b.name}", a.element, a.width)
 
     def _finite(self, value: IrValue) -> IrValue:
-        """By its bits: comparing a NaN raises "invalid"."""
+        """Test the bits: comparing a NaN would raise "invalid"."""
         kind, mask = ("i32", 0x7F800000) if self.item == 4 else ("i64", 0x7FF0000000000000)
         ones = self.constant(mask, kind, value.width)
         return self.compare("icmp ne", self.binary("and", self.cast("bitcast", value, kind), ones), ones)
@@ -261,7 +261,7 @@ class TableFunction(Routine):
         def add(of_state: IrValue, sum_at: IrValue, error_at: IrValue, width: int) -> None:
             total, error = (self.load(of, self.kind, width) for of in (sum_at, error_at))
             error = self.select(self._finite(total), error, self.constant(0, self.kind, width))
-            # The state's small sum and the error first: neither is lost in the large one.
+            # The state's small sum and the error are added first, so that neither is lost in the large one.
             small = self._exact("fadd", self.load(of_state, self.kind, width), error)
             self.store(self._exact("fadd", total, small), of_state)
 
@@ -269,19 +269,19 @@ class TableFunction(Routine):
 
 
 class GroupSample(TableFunction):
-    """Counts one of the next rows for its group; it is not inlined, to keep the loop over rows small."""
+    """Counts one of the next EVERY rows for its group; not inlined, to keep the loop over rows small."""
 
     def __init__(self, code: ScatterCode, name: str) -> None:
         super().__init__(code, name, "begin", "internal ")
         last = self.minus(self.of["n_rows"], 1)
-        # Another one of them each time, so that no pattern of the data escapes.
+        # A varying one of them, so that no periodic pattern of the data is missed.
         turn = self.integer("lshr", self.integer("mul", self["begin"], _MIXER), 64 - (EVERY.bit_length() - 1))
-        r = self.least(self.plus(self["begin"], turn), last)
+        r = self.minimum(self.plus(self["begin"], turn), last)
         place = self.word(self.places["rows"], r)
         inside = self.whether("ult", place, self.of["limit"])
         self.when(inside, lambda: self._counted(r, lambda: self._tally(place)))
 
     @property
     def text(self) -> str:
-        """All of it."""
+        """The function's IR."""
         return super().text.replace(") #0 {", ") noinline #0 {")

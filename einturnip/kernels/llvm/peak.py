@@ -1,4 +1,4 @@
-"""What a core's arithmetic gives at most: operations on registers alone, as many in flight as take turns."""
+"""A loop that reaches a core's peak arithmetic rate: independent chains of operations on registers."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from einturnip.kernels.llvm.routine import ZERO, Routine
 
 Operations = Literal["FMA", "min/add"]
 OPERATIONS: tuple[Operations, ...] = get_args(Operations)
-_CHAINS = 12  # in flight, of each operation of a pair: more than any takes cycles
+_CHAINS = 12  # independent chains of each operation: more than its latency in cycles
 
 
 @dataclass(frozen=True)
 class PeakLoop:
-    """Code whose argument is an array of i64: how many turns, and the address of a vector that it begins from.
+    """Code whose argument is an i64 array: the number of turns, and the address of the initial vector.
 
-    FMA: products added. min/add: each sum is folded into a least value, as tropical products do.
+    FMA: multiply-add. min/add: each sum is folded into a minimum, as in tropical products.
     """
 
     operations: Operations
@@ -26,17 +26,17 @@ class PeakLoop:
 
     @property
     def width(self) -> int:
-        """Elements of a vector, which has 64 bytes."""
+        """Elements of a 64-byte vector."""
         return 64 // self.dtype.itemsize
 
     @property
     def flops(self) -> int:
-        """Of a turn."""
+        """Scalar operations of a turn."""
         return 2 * _CHAINS * self.width * (2 if self.operations == "FMA" else 1)
 
 
 def peak_function(peak: PeakLoop, name: str) -> str:
-    """The LLVM IR."""
+    """Return the LLVM IR."""
     f = Routine(name, "words", "", linkage="")
     count = f.word(f["words"], 0)
     place = f.make(f"inttoptr {f.word(f['words'], 1)} to ptr", "ptr", 0)
@@ -49,7 +49,7 @@ def peak_function(peak: PeakLoop, name: str) -> str:
         pairs = zip(sums, carried[_CHAINS:], strict=True)
         return [*sums, *(f.select(f.compare("fcmp olt", x, least), x, least) for x, least in pairs)]
 
-    # No two chains begin alike, or they would be one.
+    # Each chain starts from another value; the compiler would merge equal ones.
     first = [f.binary("fmul", start, f.constant(k + 1, start.element, start.width)) for k in range(2 * _CHAINS)]
     total, *others = f.loop(ZERO, count, 1, first, turn)
     for x in others:

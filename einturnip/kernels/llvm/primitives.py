@@ -1,4 +1,4 @@
-"""What each primitive of a join's graph is in LLVM IR, on vectors."""
+"""The LLVM IR of each primitive of a join's graph, on vectors."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _KNOWN = _COMMON | COMPARING | {*_FLOATS, *_BITS, *_ROUNDED, *_CURVES, "logical_
 
 
 def is_known(graph: PrimitiveGraph, node: PrimitiveNode) -> bool:
-    """Whether a node can be written; the others are NumPy's."""
+    """Return whether a node can be written; NumPy computes the others."""
     kinds = {node.dtype.kind, *(graph[a].dtype.kind for a in node.arguments)}
     if node.op not in _KNOWN or "c" in kinds:
         return False
-    if node.op == "convert":  # out of range, float to integer is whatever the processor makes of it
+    if node.op == "convert":  # the result of float to integer out of range depends on the processor
         return not (graph[node.arguments[0]].dtype.is_float and node.dtype.is_integer)
     if node.op == "true_divide" or node.op in _CURVES or node.op in ("sqrt", "reciprocal", "copysign"):
         return node.dtype.name in ("f32", "f64")
@@ -39,7 +39,7 @@ def is_known(graph: PrimitiveGraph, node: PrimitiveNode) -> bool:
 
 
 def write(code: IrBuilder, node: PrimitiveNode, arguments: list[IrValue], types: list[DType]) -> IrValue:
-    """The value of a node that is neither an input nor an iota, from those of its arguments."""
+    """Write a node that is neither an input nor an iota, from the values of its arguments."""
     op = node.op
     is_float = types[0].is_float if types else node.dtype.is_float
     if op == "number":
@@ -112,7 +112,7 @@ def _test(code: IrBuilder, op: str, arguments: list[IrValue], dtype: DType) -> I
 
 
 def _sign(code: IrBuilder, x: IrValue, zero: IrValue, dtype: DType) -> IrValue:
-    """1, -1, or the number itself: 0 and NaN."""
+    """Return 1, -1, or the number itself: 0 and NaN."""
     test = "fcmp o" if dtype.is_float else "icmp s"
     one, minus = (code.constant(v, x.element, x.width) for v in (1, -1))
     below = code.select(code.compare(f"{test}lt", x, zero), minus, x)
@@ -120,7 +120,10 @@ def _sign(code: IrBuilder, x: IrValue, zero: IrValue, dtype: DType) -> IrValue:
 
 
 def extremum(code: IrBuilder, greatest: bool, a: IrValue, b: IrValue, dtype: DType, careful: bool) -> IrValue:
-    """The greater or the less. ``careful``: NaN where either is; else ``b`` where either is NaN, and "invalid"."""
+    """Return the greater or the smaller.
+
+    ``careful``: NaN if either is; else ``b`` if either is NaN. Comparing a NaN raises "invalid".
+    """
     if not dtype.is_float:
         sign = "s" if dtype.kind == "i" else "u"
         return code.select(code.compare(f"icmp {sign}{'gt' if greatest else 'lt'}", a, b), a, b)
@@ -129,7 +132,7 @@ def extremum(code: IrBuilder, greatest: bool, a: IrValue, b: IrValue, dtype: DTy
 
 
 def convert(code: IrBuilder, x: IrValue, source: DType, target: DType) -> IrValue:
-    """As ``astype`` does."""
+    """Convert as ``astype`` does."""
     kind = element(target)
     if source == target:
         return x
@@ -146,7 +149,7 @@ def convert(code: IrBuilder, x: IrValue, source: DType, target: DType) -> IrValu
 
 
 def _refloat_whole(code: IrBuilder, x: IrValue, source: DType, target: DType) -> IrValue:
-    """An integer or bool as a float; by f64 to a narrow one, as NumPy does."""
+    """Convert an integer or bool to a float; to a narrow one by way of f32."""
     op = "sitofp" if source.kind == "i" else "uitofp"
     if target.name in ("f32", "f64"):
         return code.cast(op, x, element(target))

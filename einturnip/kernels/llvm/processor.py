@@ -1,4 +1,4 @@
-"""What this processor can do that the code of kernels hangs on."""
+"""Features of this processor that the generated code depends on."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 @lru_cache(maxsize=1)
 def features() -> frozenset[str]:
-    """The flags that the system says it has; none where it does not say."""
+    """Return the processor's feature flags; empty if the system does not list them."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
@@ -17,5 +17,5 @@ def features() -> frozenset[str]:
 
 
 def scales_in_vectors(kind: str, width: int) -> bool:
-    """Whether one instruction multiplies such a vector by powers of two, and one bounds it without a word on NaN."""
+    """Return whether single instructions scale by powers of two, and clamp without a flag for NaN."""
     return (kind, width) in (("float", 16), ("double", 8)) and {"avx512f", "avx512dq"} <= features()

@@ -1,4 +1,4 @@
-"""Parts of a multiplication: a tile of the result in registers, and how it is put where it belongs."""
+"""Routines of a product: register tiles of the result, and how they are stored."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from einturnip.kernels.llvm.ir import IrValue
 from einturnip.kernels.llvm.pack_routines import ROWS, ProductSpec
 from einturnip.kernels.llvm.routine import ZERO, Routine, number
 
-# What becomes of a tile: it is put where it belongs, added to what is there, or put there past the caches; or it is
-# left in the workspace, for Update to do that with parts of it.
+# Treatment of a finished tile: stored to the result, added to it, stored non-temporally, or left in the workspace for
+# TileUpdate, which handles partial tiles.
 PUTS, ADDS, STREAMS, LEAVES = range(4)
-_TERMS = 128  # of a strip's tile that a register adds before its sum joins another
-_FAR = 128  # terms ahead, at most, that a strip's rows are fetched from memory
-# Rows of each kind of tile: the last ones are done in a lower one where they are few. A strip has as many as the first
-# cache has lines in one place, where all of them may stand.
+_TERMS = 128  # terms that a strip's tile adds to one register before its sum is added to another
+_FAR = 128  # maximum terms that a strip's rows are prefetched ahead
+# Rows of each kind of tile; a few last rows use a lower one. A strip has as many rows as the first-level cache has
+# ways, since they may all map to the same set.
 HEIGHTS = {"tile": (4, 8, ROWS), "strip": (4, 8)}
-# Where a tile is left, or belongs: its first column in the result, and how far from there its rows are.
+# Where a tile is left or stored: workspace, its first column in the result, and the offsets of its rows.
 _RESULT = "target out places factor"
 
 
 def tile(what: ProductSpec, height: int, vectors: int) -> Routine:
-    """The sum over terms of a column of the left panel times a row of the right one.
+    """Return the routine that multiplies a left panel by a right one.
 
-    Meanwhile what the next left panel is made of is fetched, an element a term: so often each row's lines are met.
+    It prefetches the source of the next left panel, one element a term, so that each row's lines are touched often.
     """
     f = Routine(f"tile{height}x{vectors}", f"{_RESULT} left right source ahead terms", "how breadth count")
     size, width, kind = what.size, what.width, what.kind
@@ -45,20 +45,20 @@ def tile(what: ProductSpec, height: int, vectors: int) -> Routine:
 
 
 def strip_tile(what: ProductSpec, height: int, vectors: int) -> Routine:
-    """The same where rows of the left have their terms side by side: they are read as they lie, packed nowhere.
+    """Return the routine for left rows with contiguous terms, which are read without packing.
 
-    What is used soon is fetched, near the end the next strip's first: far ahead into the second cache, since rows that
-    lie a power of two apart share a place of the first, which has room for a line or two of each.
+    It prefetches the terms used soon, near the end the next strip's first: far ahead into the second-level cache, since
+    rows a power of two apart map to one set of the first, which keeps a line or two of each.
     """
     f = Routine(f"strip{height}x{vectors}", f"{_RESULT} right source rows ahead", "how breadth first count")
     size, width, kind = what.size, what.width, what.kind
     _fetched(f, what, height, vectors)
     source = f.at(f["source"], f["first"])
     lines = [f.at(source, f.word(f["rows"], i)) for i in range(height)]
-    far = f.least(f["count"], _FAR)
+    far = f.minimum(f["count"], _FAR)
 
     def fetch(later: IrValue, cache: int) -> None:
-        """Each row from a term on, which may be one of the next strip."""
+        """Prefetch each row from a term on, which may belong to the next strip."""
         inside = f.whether("slt", later, f["count"])
         table, term = f.select(inside, f["rows"], f["ahead"]), f.select(inside, later, f.minus(later, f["count"]))
         there = f.at(source, f.times(term, size))
@@ -73,14 +73,14 @@ def strip_tile(what: ProductSpec, height: int, vectors: int) -> Routine:
             here = f.plus(p, t)
             return _added(f, what, vectors, [f.at(line, f.times(here, size)) for line in lines], here, sums)
 
-        return f.loop(ZERO, f.least(f.minus(f["count"], p), width), 1, sums, term)
+        return f.loop(ZERO, f.minimum(f.minus(f["count"], p), width), 1, sums, term)
 
     zeros = [f.constant(0, kind, width)] * (height * vectors)
     end = f.rounded(f["count"], width)
 
     def block(begin: IrValue, totals: list[IrValue]) -> list[IrValue]:
-        """A partial sum, of so few terms that rounding stays small."""
-        sums = f.loop(begin, f.least(f.plus(begin, _TERMS), end), width, zeros, vector)
+        """Compute a partial sum of so few terms that rounding stays small."""
+        sums = f.loop(begin, f.minimum(f.plus(begin, _TERMS), end), width, zeros, vector)
         return [f.binary("fadd", total, part) for total, part in zip(totals, sums, strict=True)]
 
     _ended(f, what, vectors, f.loop(ZERO, end, _TERMS, zeros, block))
@@ -90,7 +90,7 @@ def strip_tile(what: ProductSpec, height: int, vectors: int) -> Routine:
 def _added(
     f: Routine, what: ProductSpec, vectors: int, left: list[IrValue], p: IrValue, sums: list[IrValue]
 ) -> list[IrValue]:
-    """The sums with a term more: an element of each row times the panel's vectors."""
+    """Add one term to the sums: an element of each row times the panel's vectors."""
     size, width, kind = what.size, what.width, what.kind
     right = f.at(f["right"], f.times(p, what.columns * size))
     many = [f.load(f.at(right, v * width * size), kind, width) for v in range(vectors)]
@@ -102,7 +102,7 @@ def _added(
 
 
 def _fetched(f: Routine, what: ProductSpec, height: int, vectors: int) -> None:
-    """Lines of the result are on their way while the sums are made: they seldom are in the first cache."""
+    """Prefetch lines of the result, which are seldom in the first-level cache."""
 
     def fetch() -> None:
         for i in range(height):
@@ -114,7 +114,7 @@ def _fetched(f: Routine, what: ProductSpec, height: int, vectors: int) -> None:
 
 
 def _ended(f: Routine, what: ProductSpec, vectors: int, sums: list[IrValue]) -> None:
-    """The tile put where it belongs, if it has all its rows, its columns side by side; else left in the workspace."""
+    """Store a full tile with contiguous columns to the result; leave others in the workspace."""
     kind, width, nbytes = what.kind, what.width, what.width * what.size
 
     def leave() -> None:
@@ -139,13 +139,13 @@ def _ended(f: Routine, what: ProductSpec, vectors: int, sums: list[IrValue]) -> 
 
 
 def factor(f: Routine, what: ProductSpec) -> IrValue:
-    """What the product is multiplied by."""
+    """Return the factor of the product."""
     found = f.load(f["factor"], "double")
     return found if what.kind == "double" else f.cast("fptrunc", found, what.kind)
 
 
 class TileUpdate(Routine):
-    """A register tile, times a factor, put where it belongs or added to what is there."""
+    """Stores a register tile times a factor to the result, or adds it."""
 
     def __init__(self, what: ProductSpec) -> None:
         super().__init__("update", "tile out rows columns runs factor", "height breadth how")
@@ -157,9 +157,9 @@ class TileUpdate(Routine):
             self._vectors(v * what.width)
 
     def _vectors(self, first: int) -> None:
-        """Columns from ``first`` on, as many as a vector has or there are."""
+        """Store a vector of columns from ``first`` on, or the remaining ones."""
         width = self.what.width
-        there = self.least(self.minus(self["breadth"], first), width)
+        there = self.minimum(self.minus(self["breadth"], first), width)
         whole = self.both(self.whether("sge", self.word(self["runs"], first), width), self.whether("eq", there, width))
         near = self.address(self._places(ZERO, first, 0)[1])
         even = self.whether("eq", self.integer("and", near, width * self.what.size - 1), 0)
@@ -175,11 +175,11 @@ class TileUpdate(Routine):
         self.each(self["height"], 1, body)
 
     def _parts(self, first: int, there: IrValue) -> None:
-        """Columns that lie side by side together, then those after them."""
+        """Store the columns run by run of contiguous ones."""
 
         def column(j: IrValue, carried: list[IrValue]) -> list[IrValue]:
             def run() -> list[IrValue]:
-                count = self.least(self.word(self["runs"], self.plus(j, first)), self.minus(there, j))
+                count = self.minimum(self.word(self["runs"], self.plus(j, first)), self.minus(there, j))
                 several = self.whether("sgt", count, 1)
                 some, one = (partial(body, first=first, j=j, count=count) for body in (self._part, self._one))
                 self.either(several, lambda: self._rows(some), lambda: self._rows(one))
@@ -190,7 +190,7 @@ class TileUpdate(Routine):
         self.loop(ZERO, there, 1, [ZERO], column)
 
     def _places(self, i: IrValue, first: int, j: IrValue | int) -> tuple[IrValue, IrValue]:
-        """Where an element of the tile stands, and where it belongs."""
+        """Return an element's address in the tile and in the result."""
         size, j = self.what.size, self.plus(number(j), first)
         here = self.at(self["tile"], self.plus(self.times(i, self.what.columns * size), self.times(j, size)))
         return here, self.at(self.at(self["out"], self.word(self["rows"], i)), self.word(self["columns"], j))
@@ -217,5 +217,5 @@ class TileUpdate(Routine):
         kind = self.what.kind
         here, there = self._places(i, first, j)
         value = self.binary("fmul", self.load(here, kind), self.factor)
-        ways = (lambda: [self.binary("fadd", self.load(there, kind), value)]), (lambda: [value])
-        self.store(self.choose(self.adds, *ways)[0], there)
+        branches = (lambda: [self.binary("fadd", self.load(there, kind), value)]), (lambda: [value])
+        self.store(self.choose(self.adds, *branches)[0], there)

@@ -1,4 +1,4 @@
-"""A function of several in one module: named parameters, memory, loops over numbers."""
+"""Builder of one function of a module of several: named parameters, memory access, counted loops."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Callable
 from einturnip.kernels.llvm.ir import IrBuilder, IrValue
 
 ZERO, ONE = IrValue("0", "i64", 0), IrValue("1", "i64", 0)
-_WORD = IrValue("1", "i32", 0)  # what lies in memory is aligned to single bytes
-Way = Callable[[], None]
+_WORD = IrValue("1", "i32", 0)  # alignment of memory: single bytes
+Branch = Callable[[], None]
 
 
 def number(value: IrValue | int) -> IrValue:
-    """A number as a value."""
+    """Return an integer as a constant."""
     return IrValue(str(value), "i64", 0) if isinstance(value, int) else value
 
 
@@ -33,7 +33,7 @@ class Routine(IrBuilder):
 
     @property
     def text(self) -> str:
-        """All of it."""
+        """The function's IR."""
         listed = ", ".join(map(str, self.arguments.values()))
         body = "\n".join(self.lines)
         return f"define {self.head}({listed}) #0 {{\nentry:\n{body}\n  {self.end}\n}}\n"
@@ -41,90 +41,90 @@ class Routine(IrBuilder):
     # --- memory -------------------------------------------------------------------------------------------------------
 
     def at(self, base: IrValue, offset: IrValue | int) -> IrValue:
-        """An address some bytes on."""
+        """Offset an address by bytes."""
         return self.pointer(base, number(offset))
 
     def word(self, base: IrValue, index: IrValue | int) -> IrValue:
-        """An i64 of an array."""
+        """Load an i64 of an array."""
         return self.load(self.at(base, self.times(index, 8)), "i64")
 
     def words(self, base: IrValue, index: IrValue | int) -> IrValue:
-        """An array of i64 from an index on."""
+        """Return the array of i64 from an index on."""
         return self.at(base, self.times(index, 8))
 
     def load(self, address: IrValue, kind: str, width: int = 0) -> IrValue:
-        """What stands there."""
+        """Load a value."""
         return self.make(f"load {IrValue('', kind, width).type}, {address}, align 1", kind, width)
 
     def load_some(self, address: IrValue, kind: str, mask: IrValue) -> IrValue:
-        """The lanes of a mask, the others 0."""
+        """Load the lanes of a mask, with 0 in the others."""
         name = f"llvm.masked.load.v{mask.width}{_short(kind)}.p0"
         return self.call(name, [address, _WORD, mask, self.constant(0, kind, mask.width)], kind, mask.width)
 
     def store(self, value: IrValue, address: IrValue) -> None:
-        """Put it there."""
+        """Store a value."""
         self.line(f"store {value}, {address}, align 1")
 
     def stream(self, value: IrValue, address: IrValue) -> None:
-        """Put it there past the caches; it must lie on lines of its own."""
+        """Store an aligned vector, bypassing the caches."""
         nbytes = value.width * {"float": 4, "double": 8}[value.element]
         self.line(f"store {value}, {address}, align {nbytes}, !nontemporal !0")
 
     def address(self, place: IrValue) -> IrValue:
-        """A place as a number."""
+        """Return an address as an integer."""
         return self.cast("ptrtoint", place, "i64")
 
     def store_some(self, value: IrValue, address: IrValue, mask: IrValue) -> None:
-        """Put the lanes of a mask there."""
+        """Store the lanes of a mask."""
         name = f"llvm.masked.store.v{mask.width}{_short(value.element)}.p0"
         self.declared.setdefault(f"declare void @{name}({value.type}, ptr, i32, {mask.type})")
         self.line(f"call void @{name}({value}, {address}, {_WORD}, {mask})")
 
     def prefetch(self, address: IrValue, cache: int = 1) -> None:
-        """Have its line brought into the first or second cache; any address will do."""
+        """Prefetch a cache line into the first or second level; the address may be invalid."""
         self.declared.setdefault("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
         self.line(f"call void @llvm.prefetch.p0({address}, i32 0, i32 {4 - cache}, i32 1)")
 
     # --- numbers ------------------------------------------------------------------------------------------------------
 
     def times(self, a: IrValue | int, b: IrValue | int) -> IrValue:
-        """A product."""
+        """Return a product."""
         if isinstance(a, int) and isinstance(b, int):
             return number(a * b)
         return self.integer("mul nsw", number(a), b)
 
     def plus(self, a: IrValue, b: IrValue | int) -> IrValue:
-        """A sum."""
+        """Return a sum."""
         return self.integer("add nsw", a, b)
 
     def minus(self, a: IrValue, b: IrValue | int) -> IrValue:
-        """A difference."""
+        """Return a difference."""
         return self.integer("sub nsw", a, b)
 
     def over(self, a: IrValue, b: IrValue | int) -> IrValue:
-        """A quotient, rounded down."""
+        """Return a quotient, rounded down."""
         return self.integer("udiv", a, b)
 
-    def least(self, a: IrValue, b: IrValue | int) -> IrValue:
-        """The smaller one."""
+    def minimum(self, a: IrValue, b: IrValue | int) -> IrValue:
+        """Return the minimum."""
         return self.intrinsic("smin", a, number(b))
 
     def rounded(self, a: IrValue, unit: int) -> IrValue:
-        """Up to whole units."""
+        """Round up to a multiple of ``unit``."""
         return self.times(self.over(self.plus(a, unit - 1), unit), unit)
 
     def whether(self, how: str, a: IrValue, b: IrValue | int) -> IrValue:
-        """A comparison: ``eq``, ``slt``, ``sge`` and so on."""
+        """Compare: ``eq``, ``slt``, ``sge`` and so on."""
         return self.compare(f"icmp {how}", a, number(b))
 
     def both(self, a: IrValue, b: IrValue) -> IrValue:
-        """Whether two conditions hold."""
+        """Return whether two conditions hold."""
         return self.make(f"and {a}, {b.name}", "i1", a.width)
 
     # --- control ------------------------------------------------------------------------------------------------------
 
     def each(self, end: IrValue | int, step: int, body: Callable[[IrValue], None]) -> None:
-        """``for i in range(0, end, step)``; the last step may be a part of one."""
+        """Write ``for i in range(0, end, step)``; the last step may be partial."""
         last = self.rounded(end, step) if isinstance(end, IrValue) and step > 1 else number(end)
 
         def inside(index: IrValue, _: list[IrValue]) -> list[IrValue]:
@@ -134,7 +134,7 @@ class Routine(IrBuilder):
         self.loop(ZERO, last, step, [], inside)
 
     def span(self, begin: IrValue, end: IrValue, body: Callable[[IrValue], None]) -> None:
-        """``for i in range(begin, end)``."""
+        """Write ``for i in range(begin, end)``."""
 
         def inside(index: IrValue, _: list[IrValue]) -> list[IrValue]:
             body(index)
@@ -143,24 +143,24 @@ class Routine(IrBuilder):
         self.loop(begin, end, 1, [], inside)
 
     def blocks(self, end: IrValue, step: IrValue, body: Callable[[IrValue], None]) -> None:
-        """The same where the step is no constant."""
+        """Write ``for i in range(0, end, step)`` with a step that is not constant."""
         count = self.over(self.plus(end, self.minus(step, 1)), step)
         self.each(count, 1, lambda turn: body(self.times(turn, step)))
 
-    def either(self, condition: IrValue, yes: Way, no: Way) -> None:
-        """One of two ways."""
+    def either(self, condition: IrValue, yes: Branch, no: Branch) -> None:
+        """Write ``if``/``else``."""
 
-        def way(body: Way) -> Callable[[], list[IrValue]]:
+        def branch(body: Branch) -> Callable[[], list[IrValue]]:
             def run() -> list[IrValue]:
                 body()
                 return []
 
             return run
 
-        self.choose(condition, way(yes), way(no))
+        self.choose(condition, branch(yes), branch(no))
 
     def run(self, function: str, *arguments: IrValue) -> None:
-        """Call another of the module."""
+        """Call another routine of the module."""
         self.line(f"call void @{function}({', '.join(map(str, arguments))})")
 
 

@@ -1,7 +1,7 @@
-"""The code of a band: rows outside, the stages one after the other along each, vectors along one label, a masked end.
+"""Loop nest of a fused row kernel: rows outside, its stages along each row, vectors along one label.
 
-The one argument of the function is an array of i64: extents and first points by label; then for each tensor its address
-and what a step of each label moves, in bytes.
+The function's one argument is an array of i64: extents and first points by label; then for each tensor its address and
+the strides of all labels, in bytes.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ Leaf = Callable[[list[dict[int, int]], list[State]], list[State]]
 _ZERO = IrValue("0", "i64", 0)
 
 
-def band_function(band: FusedRowSpec, name: str) -> str:
-    """The LLVM IR of a band."""
-    nest = FusedRowNest(band)
+def fused_row_function(spec: FusedRowSpec, name: str) -> str:
+    """Return the LLVM IR of a fused row kernel."""
+    nest = FusedRowNest(spec)
     nest.write()
     body = "\n".join(nest.code.lines)
     declared = "\n".join(nest.code.declared)
@@ -38,17 +38,17 @@ def band_function(band: FusedRowSpec, name: str) -> str:
 
 
 class FusedRowNest(NodeValues):
-    """One band's code while it is written.
+    """Writes the code of one fused row kernel.
 
-    ``folded``: what members' folds gave for this row; ``factors``: by (member, coefficient), what sums that hang on it
-    are multiplied by; ``saved``: nodes that an earlier stage left in a tensor.
+    ``folded``: results of the members' folds for this row. ``factors``: by (member, coefficient), the factor of sums
+    that depend on the member. ``saved``: nodes that an earlier stage stored in a tensor.
     """
 
-    def __init__(self, band: FusedRowSpec) -> None:
-        self.band, self.graph = band, band.graph
+    def __init__(self, spec: FusedRowSpec) -> None:
+        self.row_spec, self.graph = spec, spec.graph
         self.code = IrBuilder()
-        self.width, self.vector = band.width, band.vector
-        self.n = n = len(band.spec.bounds)
+        self.width, self.vector = spec.width, spec.vector
+        self.n = n = len(spec.spec.bounds)
         self.at: dict[int, IrValue] = {}
         self.counts: dict[int, int] = {}
         self.mask: IrValue | None = None
@@ -58,32 +58,32 @@ class FusedRowNest(NodeValues):
         self.factors: dict[tuple[int, float], IrValue] = {}
         self.saved: dict[int, int] = {}
         self.running: list[VectorFold | QuietExtremum] = []  # the fold of each state that a stage carries
-        self.blocks: dict[int, tuple[int, ...]] = {}  # of a stage's labels the sizes of blocks of partial sums
+        self.blocks: dict[int, tuple[int, ...]] = {}  # by label of a stage, the sizes of blocks of partial sums
         self.extents = [self._argument(p) for p in range(n)]
         self.origins = [self._argument(n + p) for p in range(n)]
-        self.operands = self._places(2 * n, len(band.spec.tensors))
+        self.operands = self._places(2 * n, len(spec.spec.tensors))
 
     # --- rows ---------------------------------------------------------------------------------------------------------
 
     def write(self) -> None:
-        """All loops."""
-        number, rows = self.band.spec.result, self.band.rows
+        """Write all loops."""
+        number, rows = self.row_spec.spec.result, self.row_spec.rows
         stage = self._streamable(number)
         if stage is None:
             self._rows(rows)
             return
-        tensor = self.band.spec.tensors[number]
+        tensor = self.row_spec.spec.tensors[number]
         place, labels = self.operands[number], sorted(tensor.labels)
         itemsize = tensor.dtype.itemsize
         self._streaming(place, labels, stage.vector, itemsize, self._nbytes(labels, itemsize), lambda: self._rows(rows))
 
     def _streamable(self, number: int) -> RowStage | None:
-        """The stage that stores the result, where that may be large and lies as the stage's vectors do.
+        """Return the stage that stores the result if non-temporal stores pay: it is large and contiguous.
 
-        Not where an earlier stage keeps something in its place, to be read again: of softmax what a row makes would go
-        out in one burst, and nothing be computed meanwhile (5.8 ms where 3.1 do).
+        They do not if an earlier stage stores intermediate values in the result's place: softmax would then write each
+        row in one burst without computing meanwhile (5.8 ms instead of 3.1).
         """
-        spec, stages = self.band.spec, self.band.stages
+        spec, stages = self.row_spec.spec, self.row_spec.stages
         stage = next((s for s in stages if any(spec.members[k].out == number for k in s.stores)), None)
         if number < 0 or stage is None:
             return None
@@ -99,7 +99,7 @@ class FusedRowNest(NodeValues):
             self._row()
             return
         label, extent = labels[0], self.extents[labels[0]]
-        if label != self.band.vector:
+        if label != self.row_spec.vector:
             self._each(label, 1, _ZERO, extent, lambda: self._rows(labels[1:]))
             return
         self.counts[label] = 1
@@ -119,7 +119,7 @@ class FusedRowNest(NodeValues):
         del self.at[label]
 
     def _rest(self, label: int, begin: IrValue, inside: Callable[[], None]) -> None:
-        """At most one step of fewer points than a vector has."""
+        """Write at most one step of fewer points than a vector has."""
         rest = self.code.integer("sub", self.extents[label], begin)
         some = self.code.compare("icmp sgt", rest, _ZERO)
         end = self.code.make(f"select {some}, {self.code.integer('add', begin, self.width)}, {begin}", "i64", 0)
@@ -133,7 +133,7 @@ class FusedRowNest(NodeValues):
 
     def _row(self) -> None:
         self.folded, self.factors, self.saved = {}, {}, {}
-        for stage in self.band.stages:
+        for stage in self.row_spec.stages:
             self._stage(stage)
             self.saved.update(stage.keeps)
 
@@ -141,22 +141,22 @@ class FusedRowNest(NodeValues):
 
     def _stage(self, stage: RowStage) -> None:
         outer, self.vector = self.vector, stage.vector
-        members = self.band.spec.members
-        roots = [self.band.roots[k] for k in (*stage.folds, *stage.stores)]
+        members = self.row_spec.spec.members
+        roots = [self.row_spec.roots[k] for k in (*stage.folds, *stage.stores)]
         nodes = reachable_nodes(self.graph, roots)
         folds = [self._fold(members[k]) for k in stage.folds]
-        along = self.band.vector >= 0
+        along = self.row_spec.vector >= 0
 
         def leaf(coordinates: list[dict[int, int]], states: list[State]) -> list[State]:
             made = []
             for n, coordinate in enumerate(coordinates):
                 for i, (fold, k) in enumerate(zip(folds, stage.folds, strict=True)):
-                    x = self._wide(self.value(self.band.roots[k], coordinate))
+                    x = self._wide(self.value(self.row_spec.roots[k], coordinate))
                     made.append(fold.step(states[n * len(folds) + i], x, None))
                 for node, tensor in stage.keeps:
                     self._write(tensor, coordinate, self.value(node, coordinate))
-                results = [self.value(self.band.roots[k], coordinate) for k in stage.stores]
-                for k, value in zip(stage.stores, results, strict=True):  # what is read may lie where they go
+                results = [self.value(self.row_spec.roots[k], coordinate) for k in stage.stores]
+                for k, value in zip(stage.stores, results, strict=True):  # after all reads, which may alias
                     self._write(members[k].out, coordinate, value)
                 if stage.scaled is not None:
                     self._scale(stage.scaled, coordinate)
@@ -175,17 +175,20 @@ class FusedRowNest(NodeValues):
     def _blocks_of_sums(
         self, stage: RowStage, folds: Sequence[VectorFold | QuietExtremum], count: int
     ) -> dict[int, tuple[int, ...]]:
-        """The sizes of blocks of partial sums, in steps, by label of the stage; none where no fold rounds."""
+        """Return, by label of the stage, the sizes of blocks of partial sums in steps.
+
+        They are empty if no fold rounds.
+        """
         if not any(isinstance(fold, VectorFold) and fold.rounds for fold in folds):
             return dict.fromkeys(stage.inner, ())
         steps = {p: self.width * count if p == stage.vector else 1 for p in stage.inner}
-        sizes = block_sizes([-(-self.band.spec.bounds[p] // n) for p, n in steps.items()])
+        sizes = block_sizes([-(-self.row_spec.spec.bounds[p] // n) for p, n in steps.items()])
         return dict(zip(stage.inner, sizes, strict=True))
 
     def _in_blocks(
         self, label: int, span: Span, states: list[State], inside: Callable[[Span, list[State]], list[State]]
     ) -> list[State]:
-        """A loop over a label, in blocks of partial sums where it is long."""
+        """Write a loop over a label, in blocks of partial sums if it is long."""
 
         def empty() -> list[State]:
             return [fold.empty(self.width) for fold in self.running]
@@ -198,7 +201,7 @@ class FusedRowNest(NodeValues):
     def _walk(
         self, labels: Sequence[int], states: list[State], leaf: Leaf, count: int, nodes: Sequence[int]
     ) -> list[State]:
-        """Loops over the labels, the states carried; what does not move inside is computed before."""
+        """Write loops over the labels that carry the states, with invariant values computed before them."""
         self._hoist(nodes, labels)
         if not labels:
             at = {self.vector: 0} if self.vector in self.counts else {}
@@ -228,7 +231,7 @@ class FusedRowNest(NodeValues):
                 self.value(node, {self.vector: 0} if self.vector in n.labels else {})
 
     def _vectors(self, label: int, states: list[State], leaf: Leaf, count: int) -> list[State]:
-        """Along a label in vectors, ``count`` at a time, then one, then those lanes that remain."""
+        """Loop over vectors along a label: ``count`` at a time, then one, then the remaining lanes."""
         extent, each = self.extents[label], len(states) // count
 
         def steps(begin: IrValue, end: IrValue, number: int, mine: list[State], masked: bool) -> list[State]:
@@ -273,7 +276,7 @@ class FusedRowNest(NodeValues):
         return VectorFold(self.code, aggregation)
 
     def _across(self, fold: VectorFold | QuietExtremum, states: list[State]) -> State:
-        """The lanes of vectors folded together."""
+        """Fold the lanes of vectors."""
         while len(states) > 1:
             pairs = zip(states[::2], states[1::2], strict=False)
             states = [*(fold.combine(a, b) for a, b in pairs), *(states[-1:] if len(states) % 2 else [])]
@@ -285,8 +288,8 @@ class FusedRowNest(NodeValues):
         return tuple(self.code.lane(v) for v in state)
 
     def _settle(self, fold: VectorFold | QuietExtremum, k: int, states: list[State]) -> None:
-        """What the row gave joins the state that is there; others see it from here on."""
-        member, (state,) = self.band.spec.members[k], states
+        """Combine a row's state with the existing one and publish the result."""
+        member, (state,) = self.row_spec.spec.members[k], states
         aggregation = member.einsum.aggregation
         assert aggregation is not None
         if member.state < 0:
@@ -299,7 +302,7 @@ class FusedRowNest(NodeValues):
         there = fold.state(joined) if isinstance(fold, QuietExtremum) else (joined,)
         union = fold.combine(there, wide)
         new = self._result_of(fold, union)
-        self._write(member.state, self._here(), new, self.band.vector)
+        self._write(member.state, self._here(), new, self.row_spec.vector)
         self.folded[k] = new
         if member.moves:
             assert isinstance(fold, QuietExtremum)
@@ -308,15 +311,15 @@ class FusedRowNest(NodeValues):
         self._leave(member, self.folded[k])
 
     def _leave(self, member: RowMember, value: IrValue) -> None:
-        """Store what a fold gave where others outside read it."""
+        """Store a fold's result if other actions read it."""
         if member.out >= 0:
-            self._write(member.out, self._here(), value, self.band.vector)
+            self._write(member.out, self._here(), value, self.row_spec.vector)
 
     def _result_of(self, fold: VectorFold | QuietExtremum, state: State) -> IrValue:
         return fold.value(state) if isinstance(fold, QuietExtremum) else state[0]
 
     def _finished(self, member: RowMember, value: IrValue) -> IrValue:
-        """The result of a fold that is done as a whole."""
+        """Return the result of a fold without an existing state."""
         assert member.einsum.aggregation is not None
         graph = PrimitiveGraph()
         root = finalized(graph, member.einsum, [graph.input(0, member.einsum.aggregation.state[0], ())])
@@ -329,20 +332,21 @@ class FusedRowNest(NodeValues):
         return made[root]
 
     def _scaled_by(self, k: int, value: IrValue) -> IrValue:
-        """A sum so far, multiplied as the maxima it hangs on have moved."""
-        for j, other in enumerate(self.band.spec.members):
+        """Rescale a sum by the factors of the maxima it depends on."""
+        for j, other in enumerate(self.row_spec.spec.members):
             for target, _, coefficient in other.rescales:
                 if target == k:
                     value = self.code.binary("fmul", value, self.factors[j, coefficient])
         return value
 
     def _moved(self, k: int, member: RowMember, old: IrValue, seen: IrValue) -> IrValue:
-        """What others see of an extremum; with the factors of those sums that hang on it."""
+        """Return the published value of an extremum, and compute the factors of sums that depend on it."""
         code, gap = self.code, self.code.binary("fsub", old, seen)
         for coefficient in {c for _, _, c in member.rescales}:
             number = code.constant(-coefficient, gap.element, gap.width)
             x = gap if coefficient == -1 else code.binary("fmul", gap, number)
-            # Of one number too in vectors: comparing it with infinity alone, the compiler takes what reports a NaN.
+            # A single number is computed in a vector too: for a scalar, the compiler compares it with infinity by an
+            # instruction that raises a flag for NaN.
             wide = x if x.width else code.first(x, self.width)
             factor = MathFunctions(code, wide).exp(wide)
             self.factors[k, coefficient] = factor if x.width else code.lane(factor)
@@ -357,17 +361,17 @@ class FusedRowNest(NodeValues):
     # --- tensors ------------------------------------------------------------------------------------------------------
 
     def _here(self) -> dict[int, int]:
-        return {self.band.vector: 0} if self.band.vector >= 0 else {}
+        return {self.row_spec.vector: 0} if self.row_spec.vector >= 0 else {}
 
     def _read(self, tensor: int, coordinate: dict[int, int] | None = None) -> IrValue:
-        t = self.band.spec.tensors[tensor]
-        outer, self.vector = self.vector, self.vector if coordinate is not None else self.band.vector
+        t = self.row_spec.spec.tensors[tensor]
+        outer, self.vector = self.vector, self.vector if coordinate is not None else self.row_spec.vector
         value = self._operand(tensor, t.dtype, t.labels, self._here() if coordinate is None else coordinate)
         self.vector = outer
         return value
 
     def _write(self, tensor: int, coordinate: dict[int, int], value: IrValue, vector: int | None = None) -> None:
-        t = self.band.spec.tensors[tensor]
+        t = self.row_spec.spec.tensors[tensor]
         outer, self.vector = self.vector, self.vector if vector is None else vector
         width = self.width if self.vector in t.labels else 0
         self._put(self.operands[tensor], t.labels, coordinate, self._like(value, width), t.dtype, t.dtype)
@@ -385,7 +389,7 @@ class FusedRowNest(NodeValues):
         return super()._value(node, coordinate)
 
 
-def points(band: FusedRowSpec, extents: Sequence[int]) -> int:
-    """Points that the stages pass over."""
-    rows = math.prod(extents[p] for p in band.rows)
-    return sum(rows * math.prod(extents[p] for p in stage.inner) for stage in band.stages)
+def points(spec: FusedRowSpec, extents: Sequence[int]) -> int:
+    """Return the points that all stages iterate over."""
+    rows = math.prod(extents[p] for p in spec.rows)
+    return sum(rows * math.prod(extents[p] for p in stage.inner) for stage in spec.stages)

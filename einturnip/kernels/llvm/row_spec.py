@@ -1,8 +1,8 @@
-"""Several steps over the same rows as one function: folds along a row, and maps of what they gave, while it is near.
+"""Fused row kernels: several steps over the same rows in one function, while the row is in the cache.
 
-A *band* is what a region does with a block between two matrix products: mask, running maximum, exp, sum, rescaling.
-Its *stages* pass over the row one after the other, each as soon as the folds that it sees are done; a row is in the
-first-level cache from its first stage to its last.
+A region does such steps with a block between two matrix products: mask, running maximum, exp, sum, rescaling. A kernel
+has *stages*, each a pass over the row that starts once the folds it reads are complete; a row stays in the first-level
+cache from its first stage to its last.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _HEAVY = frozenset({"exp", "exp_quiet", "expm1", "log", "log1p", "tanh"})
 
 @dataclass(frozen=True, slots=True)
 class RowTensor:
-    """What a band reads or writes: its type, and how it lies over the labels of the space."""
+    """A tensor of a row kernel: its type, and its access over the labels of the space."""
 
     dtype: DType
     access: Access
@@ -41,11 +41,12 @@ class RowTensor:
 
 @dataclass(frozen=True, slots=True)
 class RowMember:
-    """One step. ``labels``: of the space, for each of its own; ``sources``: a tensor, or ``~j`` for member j's value.
+    """One step of a row kernel.
 
-    ``out``: the tensor that takes its value, -1 for none. ``state``: that of the running fold, -1 where the fold is
-    done as a whole. ``moves``: others see it as it moves, with 0 where it has no term yet; ``rescales``: (member or
-    -1, tensor of a state, coefficient) of the sums that are multiplied by exp(-coefficient (old - new)) then.
+    ``labels``: of the space, for each of its own. ``sources``: a tensor, or ``~j`` for member j's value. ``out``: the
+    tensor that takes its value, -1 for none. ``state``: that of the running fold, -1 where one call folds everything.
+    ``moves``: others read the running value, with 0 where it has no term yet. ``rescales``: (member or -1, tensor of a
+    state, coefficient) of the sums that are then multiplied by exp(-coefficient (old - new)).
     """
 
     einsum: Einsum
@@ -59,9 +60,9 @@ class RowMember:
 
 @dataclass(frozen=True, slots=True)
 class RowSpec:
-    """The members in order, what they read and write, and the extents of the space by which vectors are chosen.
+    """The members in order, their tensors, and the extents of the space by which vectors are chosen.
 
-    ``result``: the tensor that is the result itself, -1 where that is made elsewhere.
+    ``result``: the tensor that is the region's result, -1 if another action computes it.
     """
 
     bounds: tuple[int, ...]
@@ -72,9 +73,9 @@ class RowSpec:
 
 @dataclass(frozen=True, slots=True)
 class RowStage:
-    """One pass over a row along ``inner`` labels, vectors along the last: members folded, members stored.
+    """One pass over a row along ``inner`` labels, vectors along the last: members to fold and to store.
 
-    ``scaled``: (tensor, member, coefficient) of a state from outside that is multiplied by a factor.
+    ``scaled``: (tensor, member, coefficient) of another action's state that is multiplied by a factor.
     """
 
     inner: tuple[int, ...]
@@ -87,24 +88,27 @@ class RowStage:
 
 @dataclass(frozen=True, eq=False)
 class FusedRowSpec:
-    """All that the code hangs on. ``roots``: each member's node; ``rows``: the labels that every stage has."""
+    """All that the code of a row kernel depends on.
+
+    ``roots``: each member's node; ``rows``: the labels that every stage has.
+    """
 
     spec: RowSpec
     graph: PrimitiveGraph
     roots: tuple[int, ...]
     rows: tuple[int, ...]
-    vector: int  # where vectors lie along a label of the rows, else -1
+    vector: int  # the vector label if it is one of the rows, else -1
     width: int
     stages: tuple[RowStage, ...]
 
     @property
     def reads(self) -> tuple[frozenset[int], ...]:
-        """By stage, the tensors that it touches point by point."""
+        """By stage, the tensors that it reads at each point."""
         return tuple(frozenset(_touched(self.spec, self.graph, self.roots, s, False)) for s in self.stages)
 
     @property
     def vectors(self) -> tuple[tuple[int, frozenset[int]], ...]:
-        """By tensor, the labels along which it has to lie in one run."""
+        """By tensor, the labels along which it has to be contiguous."""
         found: dict[int, set[int]] = {}
         for stage in self.stages:
             for t in _touched(self.spec, self.graph, self.roots, stage):
@@ -115,7 +119,7 @@ class FusedRowSpec:
 
 
 class _MemberLeaves:
-    """The operands of a member's join: inputs by tensor, the nodes of other members, or what they folded."""
+    """Leaves of a member's graph: inputs by tensor, nodes of other members, or the results of their folds."""
 
     def __init__(self, graph: PrimitiveGraph, spec: RowSpec, member: RowMember, roots: list[int]) -> None:
         self.graph, self.spec, self.member, self.roots = graph, spec, member, roots
@@ -139,7 +143,7 @@ class _MemberLeaves:
 
 @lru_cache(maxsize=512)
 def fuse_rows(spec: RowSpec) -> FusedRowSpec | None:
-    """How steps become one function, the same object each time; None where they stay as they are."""
+    """Return the fused row kernel of the members, the same object each time; None if they cannot be fused."""
     graph, roots = PrimitiveGraph(), list[int]()
     if not all(_is_possible(spec, member) for member in spec.members):
         return None
@@ -152,7 +156,7 @@ def fuse_rows(spec: RowSpec) -> FusedRowSpec | None:
         return None
     compares = any(n.op in COMPARING and any(graph[a].dtype.is_float for a in n.arguments) for n in nodes)
     if compares or any(d.kind == "c" or d.name in ("bf16", "f16") for d in (n.dtype for n in nodes)):
-        return None  # a comparison of floats would report a NaN that was there
+        return None  # a comparison of floats would raise a flag for a NaN operand
     wide = any(n.dtype == F64 for n in nodes) or any(spec.tensors[t].dtype == F64 for t in _used(spec))
     width = 8 if wide else 16
     rows = _rows(spec)
@@ -179,12 +183,12 @@ def _used(spec: RowSpec) -> Iterator[int]:
 
 
 def _own(member: RowMember) -> tuple[int, ...]:
-    """The labels of a member's value."""
+    """Return the labels of a member's value."""
     return member.labels[: member.einsum.n_out]
 
 
 def _rows(spec: RowSpec) -> tuple[int, ...]:
-    """The labels that all folds keep and all stored values have."""
+    """Return the labels that all folds keep and all stored values have."""
     kept = [_own(m) for m in spec.members if m.einsum.aggregation is not None or m.out >= 0]
     kept += [tuple(sorted(spec.tensors[t].labels)) for m in spec.members for _, t, _ in m.rescales]
     bound = {p for m in spec.members for p in m.labels[m.einsum.n_out :]}
@@ -194,7 +198,7 @@ def _rows(spec: RowSpec) -> tuple[int, ...]:
 def _stages(
     spec: RowSpec, graph: PrimitiveGraph, roots: Sequence[int], rows: tuple[int, ...], along: int
 ) -> tuple[RowStage, ...] | None:
-    """The passes in order; None where some has no label for its vectors."""
+    """Return the passes in order; None where some has no label for its vectors."""
     depths = _depths(spec, graph, roots)
     found: dict[tuple[int, tuple[int, ...]], tuple[list[int], list[int]]] = {}
     scaled: list[tuple[int, RowStage]] = []
@@ -223,7 +227,7 @@ def _stages(
 
 
 def _depths(spec: RowSpec, graph: PrimitiveGraph, roots: Sequence[int]) -> list[int]:
-    """By member, how many folds stand one behind the other before it."""
+    """Return, by member, the length of the longest chain of folds before it."""
     of_node: dict[int, int] = {}
     found: list[int] = []
     for k, root in enumerate(roots):
@@ -241,7 +245,7 @@ def _depths(spec: RowSpec, graph: PrimitiveGraph, roots: Sequence[int]) -> list[
 def _placed(
     spec: RowSpec, graph: PrimitiveGraph, roots: Sequence[int], rows: tuple[int, ...], stage: RowStage, along: int
 ) -> RowStage | None:
-    """The stage with its vectors along a label on which each of its tensors lies in one run, or does not hang."""
+    """Return the stage with a vector label along which its tensors are contiguous or constant; else None."""
     tensors = [spec.tensors[t] for t in _touched(spec, graph, roots, stage)]
     if along >= 0:
         good = _is_smooth(tensors, along)
@@ -257,7 +261,7 @@ def _placed(
 def _touched(
     spec: RowSpec, graph: PrimitiveGraph, roots: Sequence[int], stage: RowStage, stores: bool = True
 ) -> Iterator[int]:
-    """Tensors that a stage reads, or writes, point by point."""
+    """Yield the tensors that a stage reads, or writes, at each point."""
     if stage.scaled is not None:
         yield stage.scaled[0]
     for node in reachable_nodes(graph, [roots[k] for k in (*stage.folds, *stage.stores)]):
@@ -280,7 +284,7 @@ def _is_smooth(tensors: Sequence[RowTensor], label: int) -> bool:
 def _keeping(
     spec: RowSpec, graph: PrimitiveGraph, roots: Sequence[int], stages: list[RowStage]
 ) -> tuple[RowStage, ...]:
-    """Dear values that a later stage needs again wait where that stage will store something of their type."""
+    """Store expensive values that a later stage needs again in an output of that stage of the same type."""
     result = list(stages)
     for i, late in enumerate(stages):
         free = [spec.members[k].out for k in late.stores]
@@ -312,5 +316,5 @@ def _reads(graph: PrimitiveGraph, roots: Sequence[int], stages: Sequence[RowStag
 
 
 def is_heavy(graph: PrimitiveGraph, nodes: Sequence[int]) -> bool:
-    """Whether any of the nodes takes many operations."""
+    """Return whether any of the nodes takes many instructions."""
     return any(graph[k].op in _HEAVY for k in nodes)

@@ -1,4 +1,4 @@
-"""Rows folded into a state at places that are data: what NumPy's ``at`` does element by element under Python's lock.
+"""Scatter of rows into a state, as NumPy's ``ufunc.at`` does one element at a time, without its lock.
 
 Sums of floats use a table of partial sums, see ``partial_sums``.
 """
@@ -28,12 +28,12 @@ from einturnip.kernels.llvm.partial_sums import (
 )
 from einturnip.kernels.llvm.primitives import extremum
 
-_AHEAD = 8  # rows whose places are fetched before their time
+_AHEAD = 8  # rows whose targets are prefetched
 _KNOWN = frozenset({"sum", "prod", "max", "min"})
 
 
 def scatterer(op: str, dtype: DType) -> ScatterCode | None:
-    """The code for an aggregation's first component; None where NumPy does it."""
+    """Return the code for an aggregation's first component; None if NumPy computes it."""
     op = "sum" if op == "mean" else op
     known = op in _KNOWN and (dtype.is_integer or dtype.name in ("f32", "f64"))
     return ScatterCode(op, dtype) if known else None
@@ -48,12 +48,13 @@ def arguments(
     counts: Array | None,
     table: Sequence[int] = NO_TABLE,
 ) -> array[int]:
-    """The argument: value (r, c) goes to element ``rows[r] + columns[c]`` of the state, where row r counts.
+    """Return the argument: value (r, c) is folded into element ``rows[r] + columns[c]`` of the state.
 
-    ``dense``: the columns' places follow each other, and so do the values of a row. ``table``: see Table.words.
+    ``dense``: the columns' places are consecutive, and so are the values of a row. ``counts``: the rows to fold, None
+    for all. ``table``: see PartialSumTable.words.
 
     Shapes:
-        state: a vector in one run; rows, columns: i64, vectors in one run; counts: bool, as the rows.
+        state: a contiguous vector; rows, columns: i64, contiguous vectors; counts: bool, as the rows.
     """
     state_at = address_of(state) + (int(columns[0]) * state.itemsize if dense else 0)
     counted = 0 if counts is None else address_of(counts)
@@ -63,7 +64,7 @@ def arguments(
 
 
 def scatter_function(code: ScatterCode, name: str) -> str:
-    """The LLVM IR of it."""
+    """Return the LLVM IR."""
     sample = f"{name}_sample"
     made: list[TableFunction] = [_Scatter(code, name, sample), *([GroupSample(code, sample)] if code.spills else [])]
     declared = dict.fromkeys(line for routine in made for line in routine.declared)
@@ -108,7 +109,7 @@ class _Scatter(TableFunction):
 
         def rows(body: Callable[[IrValue, IrValue], None]) -> None:
             def one(r: IrValue) -> None:
-                ahead = self.word(self.places["rows"], self.least(self.plus(r, _AHEAD), last))
+                ahead = self.word(self.places["rows"], self.minimum(self.plus(r, _AHEAD), last))
                 self.prefetch(self._of_state(ahead))
                 place = self.word(self.places["rows"], r)
                 inside = self.whether("ult", place, self.of["limit"])
@@ -120,12 +121,12 @@ class _Scatter(TableFunction):
 
             def some(begin: IrValue) -> None:
                 self.when(tabled, lambda: self.run(self.sample, self["words"], begin))
-                self.span(begin, self.least(self.plus(begin, EVERY), self.of["n_rows"]), one)
+                self.span(begin, self.minimum(self.plus(begin, EVERY), self.of["n_rows"]), one)
 
             self.each(self.of["n_rows"], EVERY, some)
 
         side_by_side = lambda: self.either(alone, lambda: rows(self._alone), lambda: rows(self._run))  # noqa: E731
-        self.either(self.dense, side_by_side, lambda: rows(self._apart))
+        self.either(self.dense, side_by_side, lambda: rows(self._scattered))
 
     def _values(self, r: IrValue) -> IrValue:
         return self.at(self.places["values"], self.times(r, self.of["row_step"]))
@@ -144,11 +145,11 @@ class _Scatter(TableFunction):
         self._fold(self._of_state(place), self._values(r))
 
     def _run(self, r: IrValue, place: IrValue) -> None:
-        """Columns side by side."""
+        """Fold contiguous columns."""
         target, source = self._of_state(place), self._values(r)
         self._lines(lambda at, width: self._fold(self.at(target, at), self.at(source, at), width))
 
-    def _apart(self, r: IrValue, place: IrValue) -> None:
+    def _scattered(self, r: IrValue, place: IrValue) -> None:
         source = self._values(r)
 
         def one(c: IrValue) -> None:
@@ -159,5 +160,5 @@ class _Scatter(TableFunction):
 
 
 def fits(places: Array) -> bool:
-    """Whether places are as the code reads them."""
+    """Return whether places have the layout that the code reads."""
     return places.dtype == np.int64 and places.flags.c_contiguous and places.flags.aligned

@@ -1,4 +1,4 @@
-"""Rows of a table, by their numbers: what NumPy takes under the interpreter's lock, one thread at a time."""
+"""Gather of a table's rows by number; NumPy does it under the interpreter lock, one thread at a time."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from einturnip.kernels.llvm.routine import ZERO, Routine
 
 LINE = 64
 _LANES = 16
-_AHEAD = 8  # rows whose first lines are fetched before their time
-_FETCHED = 2048  # bytes of each of those
-# Bytes of rows from which on they are stored past the caches, where they are whole lines.
+_AHEAD = 8  # rows that are prefetched
+_FETCHED = 2048  # bytes of each that are prefetched
+# Minimum bytes of all rows for non-temporal stores, which need full cache lines.
 STREAMED_NBYTES = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class RowTakeCode:
-    """The code that takes rows; there is one.
+    """The code that gathers rows; all its instances are equal.
 
-    Its argument is an array of i64: WORDS. A number that is none of a row's counts as the nearest that is.
+    Its argument is the i64 array WORDS. Numbers out of range are clamped to the nearest row.
     """
 
 
@@ -32,16 +32,18 @@ WORDS = ("table", "numbers", "count", "last", "step", "row_nbytes", "out", "out_
 
 
 def take_rows_ir(name: str) -> str:
-    """The LLVM IR of it."""
+    """Return its LLVM IR."""
     made = _Take(name)
     return "\n".join([made.text, *made.declared]) + f"\n{METADATA}"
 
 
 def arguments(table: Array, step: int, last: int, numbers: Array, row_nbytes: int, out: Array, to: int) -> array[int]:
-    """The argument: row ``numbers[i]``, so many ``step`` of bytes into the table, goes ``i * to`` bytes into ``out``.
+    """Return the argument: row ``numbers[i]`` of the table goes ``i * to`` bytes into ``out``.
+
+    ``step``: bytes from one row to the next in the table; ``last``: the last row's number.
 
     Shapes:
-        numbers: i64, a vector in one run.
+        numbers: i64, a contiguous vector.
     """
     at, place = table.__array_interface__["data"][0], out.__array_interface__["data"][0]
     streams = row_nbytes * numbers.size >= STREAMED_NBYTES and not (place | to | row_nbytes) % LINE
@@ -62,16 +64,16 @@ class _Take(Routine):
         return self.make(f"inttoptr {address} to ptr", "ptr", 0)
 
     def _row(self, i: IrValue) -> IrValue:
-        """Where a row of the table begins."""
+        """Return the address of a row of the table."""
         found = self.intrinsic("smax", self.word(self.places["numbers"], i), ZERO)
-        return self.at(self.places["table"], self.times(self.least(found, self.of["last"]), self.of["step"]))
+        return self.at(self.places["table"], self.times(self.minimum(found, self.of["last"]), self.of["step"]))
 
     def _rows(self, streams: bool) -> None:
         last, nbytes = self.minus(self.of["count"], 1), self.of["row_nbytes"]
 
         def one(i: IrValue) -> None:
-            ahead = self._row(self.least(self.plus(i, _AHEAD), last))
-            self.each(self.least(nbytes, _FETCHED), LINE, lambda b: self.prefetch(self.at(ahead, b)))
+            ahead = self._row(self.minimum(self.plus(i, _AHEAD), last))
+            self.each(self.minimum(nbytes, _FETCHED), LINE, lambda b: self.prefetch(self.at(ahead, b)))
             self._copy(self._row(i), self.at(self.places["out"], self.times(i, self.of["out_step"])), nbytes, streams)
 
         self.each(self.of["count"], 1, one)
@@ -91,7 +93,7 @@ class _Take(Routine):
             begin = self._rest(source, target, begin, nbytes, size, kind)
 
     def _rest(self, source: IrValue, target: IrValue, begin: IrValue, nbytes: IrValue, size: int, kind: str) -> IrValue:
-        """The bytes from ``begin`` on in words of one size; gives where the last whole one ends."""
+        """Copy the bytes from ``begin`` on in words of one size; return where the last full word ends."""
         count = self.over(self.minus(nbytes, begin), size)
 
         def word(i: IrValue) -> None:
@@ -103,5 +105,5 @@ class _Take(Routine):
 
 
 def fits(numbers: Array) -> bool:
-    """Whether rows' numbers are as the code reads them."""
+    """Return whether row numbers have the layout that the code reads."""
     return numbers.dtype == np.int64 and numbers.flags.c_contiguous and numbers.flags.aligned

@@ -1,4 +1,4 @@
-"""Room for packed blocks: bytes of the thread's own, made once, as BLAS has them too."""
+"""Scratch memory of each thread for packed blocks, allocated once, as BLAS does."""
 
 from __future__ import annotations
 
@@ -8,15 +8,18 @@ import numpy as np
 
 from einturnip.kernels.expr.primitives import Array
 
-_rooms = threading.local()
+_local = threading.local()
 _LINE = 64
 
 
 def thread_scratch(nbytes: int) -> int:
-    """The address of this thread's bytes, on a line of the cache: 700 KiB at most, or for each product of a region."""
-    held: Array | None = getattr(_rooms, "room", None)
-    if held is None or len(held) < nbytes + _LINE:
-        held = _rooms.room = np.empty(nbytes + _LINE, np.uint8)
-        _rooms.address = -(-int(held.__array_interface__["data"][0]) // _LINE) * _LINE
-    address: int = _rooms.address
+    """Return the address of this thread's scratch, aligned to a cache line.
+
+    Its size is the largest that the thread has asked for: up to 768 KiB, times the products of a region.
+    """
+    scratch: Array | None = getattr(_local, "scratch", None)
+    if scratch is None or len(scratch) < nbytes + _LINE:
+        scratch = _local.scratch = np.empty(nbytes + _LINE, np.uint8)
+        _local.address = -(-int(scratch.__array_interface__["data"][0]) // _LINE) * _LINE
+    address: int = _local.address
     return address

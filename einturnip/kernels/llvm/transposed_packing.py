@@ -1,7 +1,7 @@
-"""Panels of the right operand where what lies side by side there is apart in the panel: packed in squares.
+"""Packing of right panels in squares, where operand and panel are contiguous along different labels.
 
-Vectors are loaded as the operand has them, a square of them is turned in registers, and stored as the panel has them.
-So each line of the cache is met once, however far apart the lines are.
+Vectors are loaded along the operand's contiguous direction, a square of them is transposed in registers, and stored
+along the panel's. So each cache line is touched once, however far apart the lines are.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from einturnip.kernels.llvm.pack_routines import ProductSpec
 from einturnip.kernels.llvm.routine import Routine, number
 
 RUN = 256  # elements of a run
-_AHEAD = 4  # squares that are fetched before their time
+_AHEAD = 4  # squares that are prefetched
 
 
 class TransposedBlock(Routine):
-    """What squares along columns and along terms have in common.
+    """Common parts of packing in squares of columns and of terms.
 
-    ``step``: points of the list from one of what lies side by side in the operand to the next; ``part``: how many do.
+    ``step``: points of the list between neighbours in the operand; ``part``: the number of neighbours.
     """
 
     def __init__(self, what: ProductSpec, name: str, pointers: str, numbers: str) -> None:
@@ -27,18 +27,18 @@ class TransposedBlock(Routine):
         self.what = what
 
     def _span(self, end: IrValue, body: Callable[[IrValue, IrValue], None]) -> None:
-        """The starts of vectors of at most all lanes, and how many of each there are."""
+        """Loop over vectors of up to all lanes: first point, and number of lanes."""
         width = self.what.width
-        self.each(end, width, lambda start: body(start, self.least(self.minus(end, start), width)))
+        self.each(end, width, lambda start: body(start, self.minimum(self.minus(end, start), width)))
 
-    def _turned(self, places: list[IrValue], count: IrValue) -> list[IrValue]:
-        """Vectors of ``count`` elements loaded and turned."""
+    def _load_transposed(self, places: list[IrValue], count: IrValue) -> list[IrValue]:
+        """Load vectors of ``count`` elements and transpose them."""
         kind, width = self.what.kind, self.what.width
         mask = self.compare("icmp slt", self.lanes("i64", width), self.splat(count, width))
         return self.transposed([self.load_some(place, kind, mask) for place in places])
 
     def _some(self, vectors: list[IrValue], count: IrValue, body: Callable[[IrValue, IrValue], None]) -> None:
-        """The first so many of vectors, by way of memory."""
+        """Run the body on the first ``count`` vectors, by way of memory."""
         size = self.what.width * self.what.size
         near = self.at(self["near"], RUN * size)
         for q, vector in enumerate(vectors):
@@ -51,7 +51,7 @@ class TransposedBlock(Routine):
 
 
 class ColumnBlock(TransposedBlock):
-    """A square of columns: ``step`` side by side in the result, each ``part`` times side by side in the operand."""
+    """Packs a square of columns: ``step`` adjacent in the result by ``part`` adjacent in the operand."""
 
     def __init__(self, what: ProductSpec) -> None:
         super().__init__(what, "pack_columns", "panels source columns terms near", "first step part panel_nbytes count")
@@ -71,14 +71,14 @@ class ColumnBlock(TransposedBlock):
         self._span(self["step"], lanes)
 
     def _term(self, start: IrValue, n: IrValue, p: IrValue, even: bool) -> None:
-        """Lanes from ``start`` on, of a term: each lane's run as it lies, then squares of them."""
+        """Pack lanes from ``start`` on of a term: copy each lane's run, then transpose squares of them."""
         here = self.at(self["source"], self.word(self["terms"], p))
-        following = self.least(self.plus(p, _AHEAD), self.minus(self["count"], 1))
+        following = self.minimum(self.plus(p, _AHEAD), self.minus(self["count"], 1))
         ahead = self.at(self["source"], self.word(self["terms"], following))
         nbytes = RUN * self.what.size
 
         def run(begin: IrValue) -> None:
-            length = self.least(self.minus(self["part"], begin), RUN)
+            length = self.minimum(self.minus(self["part"], begin), RUN)
             column = self.plus(self["first"], self.plus(start, self.times(begin, self["step"])))
 
             def lane(j: IrValue) -> None:
@@ -101,7 +101,7 @@ class ColumnBlock(TransposedBlock):
         self.store(self.load_some(self.at(source, at), kind, mask), self.at(target, at))
 
     def _square(self, first: IrValue, n: IrValue, p: IrValue, q: IrValue, m: IrValue, even: bool) -> None:
-        """Lanes from ``start`` on, of a term, from neighbour ``q`` on."""
+        """Pack one square of lanes, from neighbour ``q`` on."""
         what, step = self.what, self["step"]
         column = self.plus(first, self.times(q, step))
         near = self.at(self["near"], self.times(q, what.size))
@@ -114,18 +114,18 @@ class ColumnBlock(TransposedBlock):
             self._some(vectors, m, lambda k, vector: self._put(self.plus(column, self.times(step, k)), p, n, vector))
 
     def _place(self, column: IrValue, p: IrValue) -> tuple[IrValue, IrValue]:
-        """Where a column's element stands, and how many lanes of its panel there are from it on."""
+        """Return the address of a column's element, and the lanes of its panel from it on."""
         what = self.what
         panel, lane = self.over(column, what.columns), self.integer("urem", column, what.columns)
-        stands = self.plus(self.times(panel, self["panel_nbytes"]), self.times(lane, what.size))
-        place = self.at(self["panels"], self.plus(stands, self.times(p, what.columns * what.size)))
+        offset = self.plus(self.times(panel, self["panel_nbytes"]), self.times(lane, what.size))
+        place = self.at(self["panels"], self.plus(offset, self.times(p, what.columns * what.size)))
         return place, self.minus(number(what.columns), lane)
 
     def _put(self, column: IrValue, p: IrValue, n: IrValue, vector: IrValue) -> None:
-        """The first ``n`` lanes, which may go on in the next panel."""
+        """Store the first ``n`` lanes, which may continue in the next panel."""
         what, lanes = self.what, self.lanes("i64", self.what.width)
-        place, room = self._place(column, p)
-        here = self.least(n, room)
+        place, available = self._place(column, p)
+        here = self.minimum(n, available)
         self.store_some(vector, place, self.compare("icmp slt", lanes, self.splat(here, what.width)))
         inside = self.compare("icmp slt", lanes, self.splat(n, what.width))
         rest = self.both(inside, self.compare("icmp sge", lanes, self.splat(here, what.width)))
@@ -134,7 +134,7 @@ class ColumnBlock(TransposedBlock):
 
 
 class TermBlock(TransposedBlock):
-    """Terms of as many columns as a vector has lanes: each square of ``step`` times ``part`` terms."""
+    """Packs terms of a vector of columns, in squares of ``step`` times ``part`` terms."""
 
     def __init__(self, what: ProductSpec) -> None:
         super().__init__(what, "pack_terms", "panel source columns terms near", "step part count")
@@ -150,15 +150,15 @@ class TermBlock(TransposedBlock):
         return self.times(q, self["step"])
 
     def _square(self, term: IrValue, m: IrValue) -> None:
-        """The columns from a term on."""
+        """Pack a vector of columns from a term on."""
         width, nbytes = self.what.width, self.what.columns * self.what.size
         rows = [self.words(self["columns"], j) for j in range(width)]
-        following = self.least(self.plus(term, _AHEAD), self.minus(self["count"], 1))
+        following = self.minimum(self.plus(term, _AHEAD), self.minus(self["count"], 1))
         ahead = self.at(self["source"], self.word(self["terms"], following))
         for row in rows:
             self.prefetch(self.at(ahead, self.load(row, "i64")))
         here = self.at(self["source"], self.word(self["terms"], term))
-        vectors = self._turned([self.at(here, self.load(row, "i64")) for row in rows], m)
+        vectors = self._load_transposed([self.at(here, self.load(row, "i64")) for row in rows], m)
 
         def place(q: IrValue) -> IrValue:
             return self.at(self["panel"], self.times(self.plus(term, self._by(q)), nbytes))

@@ -11,7 +11,7 @@ from einturnip.kernels.llvm.primitives import write
 
 
 class NodeValues(TileMemory):
-    """What nodes are, and where a function's argument says that things lie.
+    """Computes nodes of the graph, and reads addresses and strides from the function's argument.
 
     ``n``: labels of the space; ``extents``, ``origins``: of the tile, by label.
     """
@@ -35,7 +35,10 @@ class NodeValues(TileMemory):
     # --- values -------------------------------------------------------------------------------------------------------
 
     def value(self, node: int, coordinate: dict[int, int]) -> IrValue:
-        """A node at a point of the register tile: a vector where it hangs on the vectors' label, else a scalar."""
+        """Return a node at a point of the register tile.
+
+        It is a vector if the node depends on the vector label, else a scalar.
+        """
         n = self.graph[node]
         key = node, tuple(coordinate[p] for p in sorted(n.labels & coordinate.keys()))
         found = self.known.get(key)
@@ -59,26 +62,26 @@ class NodeValues(TileMemory):
         return self._like(value, self.width)
 
     def _index(self, label: int, coordinate: dict[int, int]) -> IrValue:
-        """A label's index in the whole tensor."""
+        """Return a label's index in the whole tensor."""
         index = self.code.integer("add nsw", self._local(label, coordinate), self.origins[label])
         if label != self.vector:
             return index
         return self.code.binary("add", self.code.splat(index, self.width), self.code.lanes("i64", self.width))
 
     def _input(self, node: int, coordinate: dict[int, int]) -> IrValue:
-        """What an input's tensor holds there."""
+        """Load an input's value."""
         n = self.graph[node]
         assert isinstance(n.payload, int)
         return self._operand(n.payload, n.dtype, n.labels, coordinate)
 
 
 def flat(states: Sequence[State]) -> list[IrValue]:
-    """The components of states, one after the other."""
+    """Return the components of states in one list."""
     return [v for state in states for v in state]
 
 
 def like_states(values: Sequence[IrValue], like: Sequence[State]) -> list[State]:
-    """Components as states again."""
+    """Group components into states of the same sizes as ``like``."""
     found, at = [], 0
     for state in like:
         found.append(tuple(values[at : at + len(state)]))

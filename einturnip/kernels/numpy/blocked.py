@@ -1,4 +1,4 @@
-"""A kernel that walks a tile block by block, with all that is temporary in a small workspace."""
+"""A kernel that computes a tile block by block, with all temporary values in a small workspace."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from einturnip.kernels.expr.window import TileView, aligned
 from einturnip.kernels.fp_status import StatusLog, recording_numpy_errors
 from einturnip.kernels.protocol import Bound, PreparableKernel
 
-BLOCKS_IN_A_ROW = 64  # whose results join one state, where each joining is rounded
+BLOCKS_IN_A_ROW = 64  # blocks whose results are added to one partial state, where additions round
 _ALL = slice(None)
 
 
@@ -24,11 +24,10 @@ _ALL = slice(None)
 class BlockedKernel(PreparableKernel):
     """Steps over registers, in sections of a loop nest; see Assembler.
 
-    ``accesses`` and ``out_accesses`` give the labels of each operand's and output's axes.
-    ``cleared``: what each output holds before a first touch, where the sections add to it alone.
-    ``carries``: by level of partial states, the steps that begin the state above it, and those that join it.
-    ``tables_nbytes``: of the workspace, what does not depend on the blocks' size.
-    ``within``: the same in blocks that take no more than so many bytes of workspace, or in the smallest there are.
+    ``accesses`` and ``out_accesses``: the labels of each operand's and output's axes. ``cleared``: the initial value of
+    each output, if the sections only add to it. ``carries``: by level of partial states, the steps that initialise the
+    state above it, and those that combine with it. ``tables_nbytes``: the part of the workspace that does not depend on
+    the blocks' size. ``within``: the same kernel in blocks that fit a number of bytes, or in the smallest there are.
     """
 
     space: BlockedSpace
@@ -55,7 +54,7 @@ class BlockedKernel(PreparableKernel):
         workspace: Array,
     ) -> Bound:
         """See Bindable."""
-        if len(workspace) < self.workspace_nbytes and self.within is not None:  # planned for machine code
+        if len(workspace) < self.workspace_nbytes and self.within is not None:  # the plan expected machine code
             return self.within(len(workspace)).bound(outs, operands, origins, first, workspace)
         frame = _BlockedCall(self, outs, operands, origins, first or self.whole, workspace)
         cleared = tuple(zip(outs, self.cleared, strict=False)) if first or self.whole else ()
@@ -80,7 +79,7 @@ def blocked(
     flops: int,
     cleared: Sequence[Array] = (),
 ) -> BlockedKernel:
-    """Freeze what an assembler built."""
+    """Freeze the state of an assembler into a kernel."""
     offsets, nbytes = assembler.layout()
     sections = list(map(tuple, assembler.sections))
     own = assembler.fresh + 3
@@ -102,7 +101,7 @@ def blocked(
 
 
 class _BlockedCall:
-    """A call, which may be made again: registers bound to arrays, the block that the walk stands on."""
+    """A call, which can be repeated: registers bound to arrays, and the current block."""
 
     def __init__(
         self,
@@ -118,7 +117,7 @@ class _BlockedCall:
         self.sizes = list(space.extents[p] if p not in space.loops else space.blocks[p] for p in space.order)
         self.current = [_ALL] * len(space.order)
         self.axis = {p: a for a, p in enumerate(space.order)}
-        self.origins, self.done = origins, 0  # blocks of this block of the output that were folded
+        self.origins, self.done = origins, 0  # blocks folded into the current block of the output
         n_levels = len(space.loops) + 1
         self.registers: list[Array | TileView | int] = [0] * len(kernel.registers)
         self.slices: list[list[tuple[int, Array, tuple[bool, ...]]]] = [[] for _ in range(n_levels)]
@@ -132,7 +131,7 @@ class _BlockedCall:
         self.counting = [self._array(index, shape).reshape(-1) for index, shape in shapes]
 
     def count_up(self) -> None:
-        """Fill what holds 0, 1, 2, ... during the run; others have the workspace between runs."""
+        """Fill the registers that hold 0, 1, 2, ...; other kernels use the workspace between runs."""
         for array in self.counting:
             count_up(array)
 
@@ -166,7 +165,7 @@ class _BlockedCall:
         return np.ndarray(shape, register.dtype, self.workspace, self.kernel.offsets[index])
 
     def run(self, depth: int) -> None:
-        """The nest from loop level ``depth`` on, for the block that the loops outside stand on."""
+        """Run the loop nest from level ``depth`` on, for the current block of the outer loops."""
         self._enter(depth)
         kernel, space = self.kernel, self.space
         self._steps(kernel.sections[depth])
@@ -191,13 +190,13 @@ class _BlockedCall:
             self._steps(kernel.sections[innermost + 3])
 
     def _carry(self) -> None:
-        """Partial states that are full, or the last, join the state above, as digits are carried."""
+        """Add full partial states, and the last, to the state above, as digits are carried."""
         space, count, carries = self.space, self.done, self.kernel.carries
         last = count == math.prod(-(-space.extents[p] // space.blocks[p]) for p in space.loops[space.n_out_loops :])
         for level, (begin, join) in enumerate(carries):
             if count % BLOCKS_IN_A_ROW and not last:
                 return
-            before = (count - 1) // BLOCKS_IN_A_ROW  # parts that were joined to the state above
+            before = (count - 1) // BLOCKS_IN_A_ROW  # parts already added to the state above
             top = level == len(carries) - 1
             fresh = self.first and not before if top else before % BLOCKS_IN_A_ROW == 0
             self._steps(begin if fresh else join)
@@ -209,7 +208,7 @@ class _BlockedCall:
             step.operation(*[registers[a] for a in step.arguments], out=registers[step.out])
 
     def _enter(self, depth: int) -> None:
-        """Bind the registers that the loop just entered moves."""
+        """Bind the registers that depend on the label of the loop just entered."""
         registers, current = self.registers, self.current
         for index, view, moving in self.slices[depth]:
             registers[index] = view[tuple([c if m else _ALL for c, m in zip(current, moving, strict=True)])]
@@ -235,7 +234,7 @@ class _BlockedCall:
 
 
 def count_up(array: Array) -> None:
-    """0, 1, 2, ... by doubling: NumPy has no ``arange`` into an array."""
+    """Fill with 0, 1, 2, ... by doubling, since NumPy has no ``arange`` into an array."""
     array[:1] = 0
     done = 1
     while done < array.size:

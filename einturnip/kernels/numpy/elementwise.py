@@ -1,4 +1,4 @@
-"""Kernels without a fold: a join written straight to the result, and the finish of a state."""
+"""Kernels without a fold: a join written directly to the result, and finalizing a state."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from einturnip.kernels.numpy.join import JoinBuilder, free_extents, keyed_space
 
 _WORKSPACE_NBYTES = 1 << 20  # about a core's second-level cache
 _LEAST_POINTS, _TINY_POINTS = 1024, 8192
-_STREAM_BLOCKS, _STREAM_NBYTES = 32, 64 << 10  # where next to nothing is temporary, blocks only cost calls
-_HELD_NBYTES = 256 << 10  # up to which blocks are longer, where little of them is temporary
+_STREAM_BLOCKS, _STREAM_NBYTES = 32, 64 << 10  # with few temporary values, long blocks save calls
+_HELD_NBYTES = 256 << 10  # maximum temporary bytes for which blocks are lengthened
 
 
 def compile_elementwise(einsum: Einsum, extents: tuple[int, ...]) -> BlockedKernel:
-    """The kernel of an einsum that aggregates nothing."""
+    """Compile an einsum without aggregation."""
     return limit_to_cache(lambda points: _build(einsum, extents, points), math.prod(extents))
 
 
@@ -37,7 +37,7 @@ def _build(einsum: Einsum, extents: tuple[int, ...], points: int) -> BlockedKern
 
 
 def compile_finish(einsum: Einsum, extents: tuple[int, ...]) -> BlockedKernel:
-    """The kernel that turns a state into the result."""
+    """Compile the kernel that computes the result from a state."""
     labels, shape = tuple(range(einsum.n_out)), extents[: einsum.n_out]
 
     def build(points: int) -> BlockedKernel:
@@ -54,7 +54,7 @@ def compile_finish(einsum: Einsum, extents: tuple[int, ...]) -> BlockedKernel:
 
 
 def limit_to_cache(build: Callable[[int], BlockedKernel], tile_points: int) -> BlockedKernel:
-    """The kernel with the largest blocks whose workspace stays in the cache, and small beside all but tiny tiles."""
+    """Return the kernel with the largest blocks whose workspace fits the cache, and is small for its tile."""
 
     def within(nbytes: int) -> BlockedKernel:
         points = min(BLOCK_POINTS, max(_TINY_POINTS, tile_points // 4))
@@ -73,12 +73,12 @@ def limit_to_cache(build: Callable[[int], BlockedKernel], tile_points: int) -> B
 
 
 def _blocks_nbytes(kernel: BlockedKernel) -> int:
-    """Bytes of workspace that its blocks take: a table is as large whatever they are."""
+    """Return the bytes of workspace that depend on the blocks' size."""
     return kernel.workspace_nbytes - kernel.tables_nbytes
 
 
 def store(assembler: Assembler, graph: PrimitiveGraph, root: int, labels: tuple[int, ...], section: int | None) -> None:
-    """Steps that compute ``root`` and write it to the one output, directly where the last step can."""
+    """Emit steps that compute ``root`` into the one output, without a copy if possible."""
     dtype = graph[root].dtype
     (made,) = assembler.emit(graph, [root], section)
     out = assembler.external("out", 0, dtype.numpy, labels)
@@ -88,6 +88,6 @@ def store(assembler: Assembler, graph: PrimitiveGraph, root: int, labels: tuple[
 
 
 def join_flops(einsum: Einsum, extents: tuple[int, ...]) -> int:
-    """One operation for each operator of the join, and one for the fold, at every point that counts."""
+    """Return one operation for each operator of the join, and one for the fold, at every selected point."""
     operators = sum(isinstance(e, ScalarCall) for e in walk(einsum.join)) + (einsum.aggregation is not None)
     return max(1, operators) * math.prod(free_extents(einsum, extents))

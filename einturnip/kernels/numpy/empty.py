@@ -1,4 +1,4 @@
-"""Kernels of tiles without points: the identity of the aggregation, or nothing at all."""
+"""Kernels of tiles without points: they write the identity of the aggregation, or nothing."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class FillKernel:
         first: bool,
         workspace: Array,
     ) -> int:
-        """Run over one tile; a touch that is not the first leaves the state as it is."""
+        """Run over one tile; a touch that is not the first leaves the state unchanged."""
         if self.values and (first or self.always):
             for out, value in zip(outs, self.values, strict=True):
                 np.copyto(out, value)
@@ -41,7 +41,7 @@ class FillKernel:
 
 
 def compile_empty(einsum: Einsum, extents: tuple[int, ...], mode: Literal["whole", "touch"]) -> FillKernel:
-    """The kernel of a tile whose aggregated labels hold no point."""
+    """Compile the kernel of a tile without points along its aggregated labels."""
     aggregation = einsum.aggregation
     assert aggregation is not None
     values = [number(v, d) for v, d in zip(identity(aggregation), aggregation.state, strict=True)]

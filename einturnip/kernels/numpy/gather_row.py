@@ -1,4 +1,4 @@
-"""Gathers: of the points that a key's label has, the one that the key's value names."""
+"""Gathers: a key's value selects one point of the key's label."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from einturnip.kernels.numpy.elementwise import join_flops, limit_to_cache, stor
 from einturnip.kernels.numpy.indexed_load import RowLoad
 from einturnip.kernels.numpy.join import JoinBuilder, keyed_space
 
-_HITS = 1024  # rows whose hits are found together
-_BATCH_NBYTES = 8 << 10  # of rows on their way
+_HITS = 1024  # rows whose hits are computed at once
+_BATCH_NBYTES = 8 << 10  # of rows copied at once
 
 
 @dataclass(frozen=True)
 class GatherRows:
-    """Copies the rows that the mask names from a tile to the block; ``first`` clears the others."""
+    """Copies the rows that the mask selects from a tile to the block; ``first`` clears the others."""
 
     fetch: RowLoad
     first: bool
 
     def __call__(self, tile: TileView, *arguments: Any, out: Array) -> None:
-        """Pick; the arguments are the indices of each axis, the mask, then two arrays for positions, one for hits."""
+        """Gather; arguments: the indices of each axis, the mask, two arrays for positions, one for hits."""
         *indices, mask, at, scratch, hit = arguments
         np.copyto(hit, mask)
         if self.first:
@@ -52,7 +52,7 @@ class GatherRows:
 
 
 def compile_pick(einsum: Einsum, extents: tuple[int, ...]) -> BlockedKernel:
-    """The kernel of a gather, as a whole or for the part of the keys' labels that the tile has."""
+    """Compile a gather, over all values of the keys' labels or over the tile's part of them."""
     return limit_to_cache(lambda points: _build(einsum, extents, points), math.prod(extents[: einsum.n_out]))
 
 
@@ -70,7 +70,7 @@ def _build(einsum: Einsum, extents: tuple[int, ...], points: int) -> BlockedKern
 
 
 def _pick(assembler: Assembler, join: JoinBuilder, hit: int, value: int, state: int) -> None:
-    """Steps for a tile that lacks some of the keys' values."""
+    """Emit the steps for a tile that contains only part of the keys' labels."""
     node, first, later = join.graph[value], assembler.fresh, assembler.fresh + 1
     if isinstance(node.payload, RowLoad) and node.labels == assembler.registers[state].labels:
         *arguments, mask = assembler.emit(join.graph, [*node.arguments, hit])
@@ -86,11 +86,11 @@ def _pick(assembler: Assembler, join: JoinBuilder, hit: int, value: int, state: 
 
 
 def place_hits(value: Array, mask: Array, *, out: Array) -> None:
-    """The value where the mask is true, zeros elsewhere."""
+    """Write the value where the mask is true, zeros elsewhere."""
     out.fill(0)
     copy_hits(value, mask, out=out)
 
 
 def copy_hits(value: Array, mask: Array, *, out: Array) -> None:
-    """The value where the mask is true."""
+    """Write the value where the mask is true."""
     np.copyto(out, value, where=mask)

@@ -1,4 +1,4 @@
-"""The check that an index which is data lies in its label's range."""
+"""The check that an index given by data is in its label's range."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from einturnip.kernels.expr.primitives import Array
 
 @dataclass(frozen=True)
 class IndexCheck:
-    """Stops a kernel at a value outside 0 .. size - 1 of label ``label``.
+    """Raises an error at a value outside 0 .. size - 1 of label ``label``.
 
     Shapes:
         names: of the labels; order: labels of a block's axes.
-        starts: labels that the value varies over, whose first points a call is given.
+        starts: labels that the value varies over, whose first points a call receives.
     """
 
     names: tuple[str, ...]
@@ -27,7 +27,7 @@ class IndexCheck:
     scratch: None = None
 
     def __call__(self, value: Array, *first: int, out: Array) -> None:
-        """Look at a block that begins at ``first``.
+        """Check a block that begins at ``first``.
 
         Raises:
             OutOfRange: with the first wrong value and its point.

@@ -1,4 +1,4 @@
-"""Blocks of operands whose indices are not affine, copied to where the join can walk them."""
+"""Loads of operands with non-affine indices: their blocks are copied so that joins can read them."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from einturnip.kernels.expr.window import TileView, terms, view
 from einturnip.kernels.llvm import code_cache
 from einturnip.kernels.llvm.take_rows import RowTakeCode, arguments, fits
 
-BATCH_NBYTES = 64 << 10  # of rows on their way
+BATCH_NBYTES = 64 << 10  # of rows copied at once
 TAKER = RowTakeCode()
 
 
 @dataclass(frozen=True)
 class IndexedLoad:
-    """What every way to fetch knows of an operand.
+    """An operand that is loaded by index.
 
     Shapes:
         access, shape: of the operand in the whole tensor.
@@ -37,7 +37,7 @@ class IndexedLoad:
     extents: tuple[int, ...]
 
     def corner(self, origins: Sequence[int]) -> list[int]:
-        """The index of the tile's first element in the whole operand."""
+        """Return the index of the tile's first element in the whole operand."""
         box = [(a, a + n) for a, n in zip(origins, self.extents, strict=True)]
         indexed = zip(self.access, self.shape, strict=True)
         return [box[p][0] if isinstance(p, int) else p.interval(box, n)[0] for p, n in indexed]
@@ -45,10 +45,11 @@ class IndexedLoad:
 
 @dataclass(frozen=True)
 class PiecewiseLoad(IndexedLoad):
-    """By strided copies, one for each piece of the block in which every index is affine.
+    """Loads by strided copies, one for each piece of the block in which every index is affine.
 
-    ``starts`` are the block's labels, whose first points a call is given; ``cut`` those that are cut into pieces, each
-    with the axes that cut it. ``fill``: the bytes of what stands where an index is clamped, unless the axis' end does.
+    ``starts``: the block's labels, whose first points a call receives. ``cut``: labels that are divided into pieces,
+    each with the axes that divide it. ``fill``: the bytes of the value to write where an index is clamped; None: the
+    element at the axis' end.
     """
 
     starts: tuple[int, ...]
@@ -57,7 +58,7 @@ class PiecewiseLoad(IndexedLoad):
     scratch: None = None
 
     def __call__(self, tile: TileView, *first: int, out: Array) -> None:
-        """Fetch the block that begins at ``first``."""
+        """Load the block that begins at ``first``."""
         start = dict(zip(self.starts, first, strict=True))
         size = {p: out.shape[axis] for axis, p in enumerate(self.order)}
         step = {p: out.strides[axis] for axis, p in enumerate(self.order)}
@@ -82,7 +83,7 @@ class PiecewiseLoad(IndexedLoad):
                 np.copyto(to, view(tile.array, source, shape, tuple(s for p in self.starts for s in moves[p])))
 
     def _linear(self, of: Mapping[int, AffinePiece], strides: Sequence[int], moves: Mapping[int, list[int]]) -> int:
-        """What the affine axes add to the moves of the digits; gives the bytes at which they begin."""
+        """Add the strides of the affine axes to ``moves``; return their byte offset."""
         cutting = {axis for _, axes in self.cut for axis in axes}
         begin = 0
         for axis, p in enumerate(self.access):
@@ -96,7 +97,7 @@ class PiecewiseLoad(IndexedLoad):
         return begin
 
     def _cut(self, of: Mapping[int, AffinePiece], strides: Sequence[int], moves: Mapping[int, list[int]]) -> int:
-        """The same for the axes that cut their label."""
+        """Add the strides of the axes that divide their label to ``moves``; return their byte offset."""
         begin = 0
         for label, axes in self.cut:
             piece = of[label]
@@ -109,9 +110,10 @@ class PiecewiseLoad(IndexedLoad):
 
 @dataclass(frozen=True)
 class RowLoad(IndexedLoad):
-    """By positions: the first ``n_indexed`` axes are given as arrays of indices, the rest are rows taken whole.
+    """Loads rows by position: arrays index the first ``n_indexed`` axes, the others are loaded whole.
 
-    The rest are labels of their own, last in the block's order as in the operand. ``scratch``: labels of the indices.
+    The other axes are labels of their own, last in the block's order as in the operand. ``scratch``: labels of the
+    indices.
     """
 
     n_indexed: int
@@ -119,7 +121,7 @@ class RowLoad(IndexedLoad):
     starts: tuple[int, ...] = ()
 
     def __call__(self, tile: TileView, *arguments: Any, out: Array) -> None:
-        """Fetch; the arguments are the indices of each axis, then two arrays for positions."""
+        """Load; arguments: the indices of each axis, then two arrays for positions."""
         *indices, at, scratch = arguments
         rows = self.rows(tile, indices, at, scratch, out)
         if rows.take():
@@ -131,7 +133,7 @@ class RowLoad(IndexedLoad):
             rows.copy(range(rows.at.size))
 
     def rows(self, tile: TileView, indices: Sequence[Array], at: Array, scratch: Array, out: Array) -> RowCursor:
-        """Where the rows lie that a block wants, and where they go."""
+        """Return the positions of a block's rows in the operand and in the block."""
         array, rest = tile.array, self.access[self.n_indexed :]
         out = out[(*(slice(None) if p in self.scratch or p in rest else 0 for p in self.order), ...)]
         shape, strides = out.shape[out.ndim - len(rest) :], array.strides[self.n_indexed :]
@@ -145,7 +147,10 @@ class RowLoad(IndexedLoad):
 
 
 def _places(indices: Sequence[Array], corner: Sequence[int], steps: Sequence[int], at: Array, scratch: Array) -> Array:
-    """Sums of (index - first) * step, over the shape of ``at``; an index itself where it is one."""
+    """Return the sums of (index - first) * step, over the shape of ``at``.
+
+    An index that equals them is returned itself.
+    """
     index, first, step = indices[0], corner[0], steps[0]
     if len(indices) == 1 and (first, step) == (0, 1) and index.size == at.size and index.flags.c_contiguous:
         return index
@@ -160,10 +165,11 @@ def _places(indices: Sequence[Array], corner: Sequence[int], steps: Sequence[int
 
 @dataclass(frozen=True)
 class RowCursor:
-    """Rows of an operand on their way to a block: ``at``, in units of bytes from the tile's first element.
+    """Rows of an operand to copy to a block.
 
-    ``whole``: a row lies in one run, there and in the block; ``dense``: it is one unit, and the block one run of them.
-    What lies outside the tile is some of its bytes.
+    ``at``: their positions in the tile, in units of ``unit`` bytes. ``whole``: a row is contiguous in the operand and
+    in the block. ``dense``: it is one unit, and the block is contiguous. Positions outside the tile are clamped into
+    it.
     """
 
     array: Array
@@ -176,14 +182,14 @@ class RowCursor:
     whole: bool
 
     def runs(self) -> tuple[Array, Array]:
-        """Tile and block as vectors of rows."""
+        """Return tile and block as vectors of rows."""
         kind = self.array.dtype if self.unit == self.array.itemsize else np.dtype((np.void, self.unit))
         n = max(1, self._last(self.array.shape, self.array.strides) // self.unit)
         source = view(self.array, 0, (n,), (self.unit,), kind)
         return source, view(self.out, 0, (self.at.size,), (self.unit,), kind)
 
     def take(self) -> bool:
-        """Copy all rows by machine code, where there is any and they are as it copies them; whether it did."""
+        """Copy all rows by machine code if available for this layout; return whether it did."""
         function = code_cache.find(TAKER)
         step = _one_step(self.out.shape, self.out.strides, len(self.shape)) if self.whole else None
         if function is None or step is None or not self.at.size or not fits(self.at):
@@ -195,7 +201,7 @@ class RowCursor:
         return True
 
     def copy(self, rows: Sequence[int] | Array) -> None:
-        """A few at a time, whatever the strides; ``rows`` by their numbers in the block."""
+        """Copy rows, by their numbers in the block, a few at a time and with any strides."""
         lead: Any = self.out.shape[: self.out.ndim - len(self.shape)]
         most = (self._last(self.array.shape, self.array.strides) - self._last(self.shape, self.strides)) // self.unit
         source = view(self.array, 0, (max(most, 0) + 1, *self.shape), (self.unit, *self.strides))
@@ -205,19 +211,19 @@ class RowCursor:
             place: Any = np.unravel_index(some, lead) if lead else ()
             at = self.at[some]
             np.clip(at, 0, most, out=at)
-            if batch == 1 or not lead:  # a view of one row is made, and no copy on the way
+            if batch == 1 or not lead:  # one row is copied from a view, without a temporary array
                 one: Any = tuple(int(p[0]) for p in place)
                 np.copyto(self.out[(*one, ...)], source[int(at[0])])
             else:
                 self.out[place] = source[at]
 
     def _last(self, shape: Sequence[int], strides: Sequence[int]) -> int:
-        """Bytes from the first element's to the last one's end."""
+        """Return the bytes from the first element to the end of the last."""
         return sum((n - 1) * s for n, s in zip(shape, strides, strict=True)) + self.array.itemsize
 
 
 def _is_dense(shape: Sequence[int], strides: Sequence[int], item: int) -> bool:
-    """True where the axes lie as one run of elements."""
+    """Return True if the axes are contiguous."""
     for n, s in zip(reversed(shape), reversed(strides), strict=True):
         if n > 1 and s != item:
             return False
@@ -226,7 +232,7 @@ def _is_dense(shape: Sequence[int], strides: Sequence[int], item: int) -> bool:
 
 
 def _one_step(shape: Sequence[int], strides: Sequence[int], n_last: int) -> int | None:
-    """Bytes from a row to the next over all axes but the last few; None where they are not evenly apart."""
+    """Return the bytes between rows over all axes but the last few; None if they are not evenly spaced."""
     step, count = None, 1
     lead = len(shape) - n_last
     for n, s in zip(reversed(shape[:lead]), reversed(strides[:lead]), strict=True):
@@ -241,7 +247,7 @@ def _one_step(shape: Sequence[int], strides: Sequence[int], n_last: int) -> int 
 
 
 def uncuttable_axes(access: Access) -> dict[int, tuple[int, ...]] | None:
-    """By label, the axes that are not affine; None where one of them takes no cutting into pieces."""
+    """Return the non-affine axes by label; None if one of them cannot be divided into pieces."""
     found: dict[int, list[int]] = {}
     for axis, p in enumerate(access):
         if not isinstance(p, int) and not p.affine:

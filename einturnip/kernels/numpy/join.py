@@ -1,4 +1,4 @@
-"""The join of a block as a graph: operands as views or fetched, labels as numbers, keys as values that were checked."""
+"""The join of a block as a graph: operands as views or loads, labels as numbers, keys checked."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from einturnip.kernels.numpy.indexed_load import PiecewiseLoad, RowLoad, uncutta
 
 
 class JoinBuilder:
-    """Builds nodes for one einsum over one tile of ``extents``; ``keys`` are the labels whose index is data."""
+    """Builds nodes for one einsum over a tile of ``extents``; ``keys``: labels whose index is data."""
 
     def __init__(self, assembler: Assembler, einsum: Einsum, extents: Sequence[int]) -> None:
         self.assembler, self.einsum, self.extents = assembler, einsum, tuple(extents)
@@ -28,11 +28,11 @@ class JoinBuilder:
         self._keys: dict[int, int] = {}
 
     def value(self, expr: Scalar) -> int:
-        """The node of an expression."""
+        """Return the node of an expression."""
         return lower(self.graph, expr, self)
 
     def guarded(self, expr: Scalar) -> int | None:
-        """The node of an operand's guarded read, None for any other expression."""
+        """Return the node of an operand's guarded read; None for any other expression."""
         found = guarded(self.einsum, expr)
         if found is None or by_position(self.einsum.accesses[found[0]], self.keys):
             return None
@@ -40,11 +40,11 @@ class JoinBuilder:
         return self._fetched(slot, self.einsum.accesses[slot], number(fill.value, fill.dtype).tobytes())
 
     def label(self, position: int) -> int:
-        """The node of a label's index, over the whole tensor."""
+        """Return the node of a label's index in the whole tensor."""
         return self.key(position) if position in self.keys else self.graph.iota(position)
 
     def key(self, label: int) -> int:
-        """The node of the value that a key gives its label: an index of it, or the kernel stops."""
+        """Return the node of a key's value, which is checked to be an index of its label."""
         if label not in self._keys:
             key = next(k for k in self.einsum.keys if k.label == label)
             value = self.graph.convert(self.value(key.value), I64)
@@ -54,7 +54,7 @@ class JoinBuilder:
         return self._keys[label]
 
     def hit(self) -> int | None:
-        """The node that is true where every key's value falls in the tile; None where the tile holds all they can."""
+        """Return the node that is true where every key's value is in the tile; None if it always is."""
         graph, found = self.graph, None
         for label in sorted(self.keys):
             if self.extents[label] == self.einsum.bounds[label]:
@@ -68,7 +68,7 @@ class JoinBuilder:
         return found
 
     def operand(self, slot: int) -> int:
-        """The node of an operand."""
+        """Return the node of an operand."""
         if slot not in self._operands:
             access = self.einsum.accesses[slot]
             if is_affine(access) and self.keys.isdisjoint(labels_read(access)):
@@ -100,7 +100,7 @@ class JoinBuilder:
         return graph.special("fetch", rows, raw, *indices, labels=by | labels_read(access[indexed:]))
 
     def _suffix(self, access: Access) -> int:
-        """How many of the last axes are labels of their own that come last in the block's order too."""
+        """Return how many of the last axes are labels of their own that also come last in the block's order."""
         order = self.assembler.space.order
         for n in range(len(access) - 1, 0, -1):
             rest, behind = access[-n:], self._labels_behind(access[:-n])
@@ -110,13 +110,13 @@ class JoinBuilder:
         return 0
 
     def _labels_behind(self, access: Access) -> frozenset[int]:
-        """Labels that axes hang on, through keys too."""
+        """Return the labels that axes depend on, through keys too."""
         found = labels_read(access)
         of_keys = (self.einsum.labels_of(k.value) for k in self.einsum.keys if k.label in found)
         return found.union(*of_keys) - self.keys
 
     def _index(self, axis: int | Index, size: int) -> int:
-        """The node of an axis' index in the whole operand."""
+        """Return the node of an axis' index in the whole operand."""
         graph = self.graph
         if isinstance(axis, int):
             return self.label(axis)
@@ -140,18 +140,21 @@ class JoinBuilder:
 
 
 def key_labels(einsum: Einsum) -> frozenset[int]:
-    """Labels whose index is data: no loop walks them."""
+    """Return the labels whose index is data, which have no loop."""
     return frozenset(k.label for k in einsum.keys)
 
 
 def free_extents(einsum: Einsum, extents: Sequence[int]) -> tuple[int, ...]:
-    """The extents that loops walk: a key's label has one point at a time."""
+    """Return the extents of the loops: a key's label has one point at a time."""
     keys = key_labels(einsum)
     return tuple(1 if p in keys else n for p, n in enumerate(extents))
 
 
 def keyed_space(einsum: Einsum, extents: Sequence[int], points: int, program_order: bool = False) -> BlockedSpace:
-    """Blocks for loops over all labels but the keys'; in program order also where rows are fetched by position."""
+    """Return the blocks for loops over all labels but the keys'.
+
+    ``program_order``: keep the program's order, as also where rows are loaded by position.
+    """
     keys, free = key_labels(einsum), free_extents(einsum, extents)
     order, crossing = choose_order(free, einsum.n_out, loop_accesses(einsum), program_order)
     if any(by_position(a, keys) for a in einsum.accesses):
@@ -161,12 +164,12 @@ def keyed_space(einsum: Einsum, extents: Sequence[int], points: int, program_ord
 
 
 def by_position(access: Access, keys: frozenset[int]) -> bool:
-    """True where an operand is no view and not made of pieces: each row's place is computed."""
+    """Return True where an operand is loaded row by row: it is neither a view nor divisible into pieces."""
     return not keys.isdisjoint(labels_read(access)) or (not is_affine(access) and uncuttable_axes(access) is None)
 
 
 def loop_accesses(einsum: Einsum) -> tuple[Access, ...]:
-    """The accesses as loops meet them: an axis under a key moves with the labels of the key's value."""
+    """Return the accesses over loop labels: an axis under a key depends on the labels of the key's value."""
     behind = {k.label: tuple(sorted(einsum.labels_of(k.value))) for k in einsum.keys}
     if not behind:
         return einsum.accesses

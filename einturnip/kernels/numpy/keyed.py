@@ -1,4 +1,4 @@
-"""Kernels of einsums with keys: gathers, and scatters into a state whose place is data."""
+"""Kernels of einsums with keys: gathers, and scatters into a state at positions given by data."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from einturnip.kernels.numpy.sorted_sums import CHUNK, VECTORS, vector_type
 
 @dataclass(frozen=True)
 class FinalizedKernel:
-    """Folds into a state that lies in the workspace, then finishes it."""
+    """Folds into a state in the workspace, then finalizes it."""
 
     fold: BlockedKernel
     finish: BlockedKernel
@@ -38,12 +38,12 @@ class FinalizedKernel:
 
     @property
     def workspace_nbytes(self) -> int:
-        """The state, and what the larger of the two kernels needs."""
+        """Bytes of the state, and of the larger of the two kernels' workspaces."""
         return sum(self._sizes()) + max(self.fold.workspace_nbytes, self.finish.workspace_nbytes)
 
     @property
     def flops(self) -> int:
-        """Those of both."""
+        """Scalar operations of both kernels."""
         return self.fold.flops + self.finish.flops
 
     def _sizes(self) -> list[int]:
@@ -70,7 +70,7 @@ class FinalizedKernel:
 
 @dataclass(frozen=True)
 class CheckedKernel:
-    """Looks at the keys of a tile in which no point can count."""
+    """Checks the keys of a tile in which no point can be selected."""
 
     keys: BlockedKernel
     fill: FillKernel
@@ -78,7 +78,7 @@ class CheckedKernel:
 
     @property
     def workspace_nbytes(self) -> int:
-        """What the check needs."""
+        """Bytes of workspace that the check needs."""
         return self.keys.workspace_nbytes
 
     def __call__(
@@ -97,7 +97,7 @@ class CheckedKernel:
 def compile_keyed(
     einsum: Einsum, extents: tuple[int, ...], mode: Literal["whole", "touch"]
 ) -> BlockedKernel | FillKernel | FinalizedKernel | CheckedKernel:
-    """The kernel of an einsum with keys."""
+    """Compile an einsum with keys."""
     aggregation = einsum.aggregation
     assert aggregation is not None
     if 0 in extents:
@@ -118,7 +118,7 @@ def compile_keyed(
 
 
 def _compile_checks(einsum: Einsum, extents: tuple[int, ...]) -> BlockedKernel:
-    """A kernel that does nothing but look at the keys."""
+    """Compile a kernel that only checks the keys."""
     behind = frozenset(p for k in einsum.keys for p in einsum.labels_of(k.value))
     seen = tuple(n if p in behind else 1 for p, n in enumerate(extents))
 
@@ -133,7 +133,7 @@ def _compile_checks(einsum: Einsum, extents: tuple[int, ...]) -> BlockedKernel:
 
 
 def _scatter_space(einsum: Einsum, extents: tuple[int, ...], points: int) -> tuple[BlockedSpace, frozenset[int]]:
-    """Blocks of rows by columns, and the labels of the rows: those that the keys' values vary over."""
+    """Return the blocks, and the labels of their rows: those that the keys' values vary over."""
     keys, free = key_labels(einsum), free_extents(einsum, extents)
     rows = frozenset(p for k in einsum.keys for p in einsum.labels_of(k.value))
     order, crossing = choose_order(free, einsum.n_out, loop_accesses(einsum), program_order=False)
@@ -193,7 +193,7 @@ def _table(
     column_labels: Sequence[int],
     rows: frozenset[int],
 ) -> list[int]:
-    """The arrays of a table of partial sums."""
+    """Return the arrays of a table of partial sums."""
     space = assembler.space
     outer = space.loops[: space.n_out_loops]
     n_rows = math.prod(space.blocks[p] if p in outer else space.extents[p] for p in rows)
@@ -203,7 +203,7 @@ def _table(
 
 
 def _flat_index(join: JoinBuilder) -> int:
-    """The node of the flat index over the aggregated labels, as the program binds them."""
+    """Return the node of the flat index over the aggregated labels, in the program's order."""
     graph, einsum = join.graph, join.einsum
     node = graph.number(0, I64)
     for p in einsum.aggregated:
@@ -215,9 +215,9 @@ def _flat_index(join: JoinBuilder) -> int:
 def _folded(
     assembler: Assembler, einsum: Einsum, value: int, labels: frozenset[int], rows: frozenset[int]
 ) -> tuple[int, frozenset[int], list[int]]:
-    """The values over all labels; where it is one ufunc's work, already folded over those that place nothing.
+    """Fold values over labels that do not affect places, if one ufunc can do it.
 
-    Gives the labels that are left, and those that were folded.
+    Returns the values, their labels, and the labels that were folded.
     """
     aggregation = einsum.aggregation
     assert aggregation is not None
@@ -233,7 +233,7 @@ def _folded(
 
 
 def _spread(assembler: Assembler, value: int, labels: frozenset[int]) -> int:
-    """The value with a copy for each point of the labels it lacks."""
+    """Broadcast a value to all the labels."""
     register = assembler.registers[value]
     if register.labels == labels:
         return value
@@ -243,7 +243,7 @@ def _spread(assembler: Assembler, value: int, labels: frozenset[int]) -> int:
 
 
 def _matrix(assembler: Assembler, value: int, rows: frozenset[int]) -> int:
-    """The value; a copy where it is an operand whose rows or columns, several axes, may not lie as one axis would."""
+    """Copy an operand whose rows or columns are several axes, which may not be one axis in memory."""
     register, extents = assembler.registers[value], assembler.space.extents
     long = {p for p in register.labels if extents[p] > 1}
     if register.kind == "slot" or max(len(long & rows), len(long - rows)) <= 1:
@@ -254,7 +254,7 @@ def _matrix(assembler: Assembler, value: int, rows: frozenset[int]) -> int:
 
 
 def _longer(space: BlockedSpace, labels: frozenset[int], rows: frozenset[int]) -> frozenset[int]:
-    """Of a block's rows and columns the labels of those that are more."""
+    """Return the labels of a block's rows or of its columns, whichever are more."""
     columns = labels - rows
     count, beside = (math.prod(space.blocks[p] for p in side) for side in (rows, columns))
     return rows if count >= beside else columns
@@ -263,7 +263,7 @@ def _longer(space: BlockedSpace, labels: frozenset[int], rows: frozenset[int]) -
 def _scratch(
     assembler: Assembler, name: str, dtype: DType, labels: frozenset[int], rows: frozenset[int], held: frozenset[int]
 ) -> int:
-    """An array that a Scatter works in; ``held``: the labels of what is over rows and columns, if that is all."""
+    """Return a scratch array of a Scatter; ``held``: the labels of arrays over rows and columns."""
     if name in VECTORS:
         size = math.prod(assembler.space.blocks[p] for p in labels | rows)
         return assembler.table(vector_type(name, dtype.numpy), min(CHUNK, max(1, size)))

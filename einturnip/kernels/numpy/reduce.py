@@ -18,12 +18,12 @@ from einturnip.kernels.numpy.join import JoinBuilder, key_labels, keyed_space
 
 
 def compile_reduce(einsum: Einsum, extents: tuple[int, ...], whole: bool) -> BlockedKernel:
-    """The kernel that folds a tile into a state (touch), or all the way to the result (whole)."""
+    """Compile the kernel that folds a tile into a state (touch), or to the result (whole)."""
     return limit_to_cache(lambda points: _build(einsum, extents, whole, points), math.prod(extents))
 
 
 def compile_join(einsum: Einsum, extents: tuple[int, ...]) -> BlockedKernel:
-    """The kernel that accumulates a state into another."""
+    """Compile the kernel that combines a state with another."""
     labels, shape = tuple(range(einsum.n_out)), extents[: einsum.n_out]
 
     def build(points: int) -> BlockedKernel:
@@ -69,9 +69,9 @@ def _build(einsum: Einsum, extents: tuple[int, ...], whole: bool, points: int) -
 
 
 def _partial_states(assembler: Assembler, einsum: Einsum) -> list[list[int]]:
-    """Partial states between a block's state and the result's, lowest first; none where few blocks are folded.
+    """Return partial states between a block's state and the result's, lowest first; none for few blocks.
 
-    Each takes at most ``BLOCKS_IN_A_ROW`` of the states below it.
+    Each is the sum of at most ``BLOCKS_IN_A_ROW`` of the states below it.
     """
     aggregation, space, found = einsum.aggregation, assembler.space, list[list[int]]()
     assert aggregation is not None
@@ -84,9 +84,9 @@ def _partial_states(assembler: Assembler, einsum: Einsum) -> list[list[int]]:
 
 
 def _join_values(assembler: Assembler, einsum: Einsum, extents: tuple[int, ...]) -> int:
-    """The register that holds a block of join values over all labels, in the type they are folded in.
+    """Return the register of a block of join values over all labels, in the type in which they are folded.
 
-    Where a key misses the tile it holds the identity.
+    Where a key's value is outside the tile it holds the identity.
     """
     aggregation = einsum.aggregation
     assert aggregation is not None
@@ -106,7 +106,7 @@ def _join_values(assembler: Assembler, einsum: Einsum, extents: tuple[int, ...])
 
 
 def _fold(assembler: Assembler, einsum: Einsum, value: int, state: Sequence[int]) -> None:
-    """The two ways to meet a block: it is the first of its range, or it adds to a state."""
+    """Emit the two cases of a block: it is the first of its range, or it adds to a state."""
     aggregation = einsum.aggregation
     assert aggregation is not None
     first, later = assembler.fresh, assembler.fresh + 1
@@ -119,7 +119,7 @@ def _fold(assembler: Assembler, einsum: Einsum, value: int, state: Sequence[int]
 
 
 def _partial(assembler: Assembler, section: int, einsum: Einsum, value: int) -> list[int]:
-    """Steps that fold a block into a state of its own."""
+    """Emit the steps that fold a block into a state of its own."""
     aggregation = einsum.aggregation
     assert aggregation is not None
     out = range(einsum.n_out)

@@ -1,8 +1,7 @@
-"""Blocks of values folded into a state at places that are data.
+"""Scatters: blocks of values folded into a state at positions given by data.
 
 A block is rows by columns: rows are points of the labels that the keys' values vary over, columns those of the others.
-Machine code folds it where there is any, else NumPy: sums of floats after a sort by place, all else by the ufuncs'
-``at``.
+Machine code folds it if available, else NumPy: sums of floats after a sort by place, all else by ``ufunc.at``.
 """
 
 from __future__ import annotations
@@ -24,10 +23,10 @@ from einturnip.kernels.llvm.partial_sums import NO_TABLE, ScatterCode
 from einturnip.kernels.llvm.scatter import arguments, fits, scatterer
 from einturnip.kernels.numpy.sorted_sums import VECTORS, Sums
 
-_HITS = 1024  # rows whose hits are found together
+_HITS = 1024  # rows whose hits are computed at once
 _AT_FIRST = np.zeros(1, np.int64)
-_NOBODY = np.uint64(2**64 - 1)  # -1, and the last of all indices
-_COMPARING = frozenset({"max", "min"})  # to the processor a NaN there is invalid, to NumPy not
+_NOBODY = np.uint64(2**64 - 1)  # no index: -1, which is greater than all others as unsigned
+_COMPARING = frozenset({"max", "min"})  # the processor flags a NaN there as invalid, NumPy does not
 _FOLDS: dict[str, np.ufunc] = {
     "sum": np.add,
     "mean": np.add,
@@ -40,11 +39,11 @@ _FOLDS: dict[str, np.ufunc] = {
 
 
 class RowBlock(NamedTuple):
-    """One block of values on its way into a state.
+    """One block of values to fold into a state.
 
-    Element (r, c) of ``value`` belongs at element ``rows[r] + columns[c]`` of each of the ``states``. ``indices``: flat
-    indices of the values, for argmax; ``counts``: which rows count, None where all do; ``weight``: how many values each
-    value is a sum of.
+    Element (r, c) of ``value`` is folded into element ``rows[r] + columns[c]`` of each of the ``states``. ``indices``:
+    flat indices of the values, for argmax. ``counts``: the selected rows, None for all. ``weight``: how many values
+    each value is a sum of.
     """
 
     states: list[Array]
@@ -60,10 +59,10 @@ class RowBlock(NamedTuple):
 class Scatter:
     """Folds a block into the tiles of a state's components.
 
-    ``rows`` and ``columns`` are the output's labels that the place of a row hangs on, and of a column. A row counts
-    where the mask says so, if there is one; ``indexed``: flat indices are given, for argmax. ``scratch`` names arrays.
-    ``codes``: the machine code for each component of the state, where there can be any. ``loose``: how many labels each
-    value is a sum over already.
+    ``rows`` and ``columns``: the output's labels that determine the place of a row, and of a column. ``masked``: a mask
+    selects rows. ``indexed``: flat indices are given, for argmax. ``scratch``: names of arrays. ``codes``: the machine
+    code for each component of the state, if there can be any. ``loose``: the number of labels each value is already a
+    sum over.
     """
 
     op: str
@@ -79,8 +78,8 @@ class Scatter:
     def __call__(self, value: Array, *arguments: Any, out: TileView) -> None:
         """Fold a block.
 
-        After the values: what ``rows`` and ``columns`` are, mask, flat indices, the state's other components, the loose
-        labels' sizes, scratch, and what ``fold`` takes.
+        Arguments after the values: places of ``rows`` and ``columns``, mask, flat indices, the state's other
+        components, sizes of the loose labels, scratch, and the arguments of ``fold``.
         """
         rest = iter(arguments)
         by_row, by_column = [next(rest) for _ in self.rows], [next(rest) for _ in self.columns]
@@ -98,7 +97,7 @@ class Scatter:
         self.fold(RowBlock(states, rows, columns, value, index, counts, weight), rest, of, out)
 
     def fold(self, block: RowBlock, rest: Iterator[Any], of: Scratch, out: TileView) -> None:
-        """Fold the rows that count."""
+        """Fold the selected rows."""
         if not self.codes:
             self._at_once(block, of)
             return
@@ -107,7 +106,7 @@ class Scatter:
             self._in_pieces(block, of)
 
     def compiled(self, block: RowBlock, table: Sequence[int] = NO_TABLE) -> bool:
-        """Fold by machine code, where it was prepared; whether it did. Python's lock is not held meanwhile."""
+        """Fold by machine code without the interpreter lock, if it is loaded; return whether it did."""
         states, rows, columns, values, _, counts, weight = block
         functions = [f for f in map(code_cache.find, self.codes) if f is not None]
         if len(functions) < len(states) or not values.size or not (fits(rows) and fits(columns)):
@@ -128,7 +127,7 @@ class Scatter:
         return True
 
     def _in_pieces(self, block: RowBlock, of: Scratch) -> None:
-        """Fold by NumPy, as many values at a time as places and values are held."""
+        """Fold by NumPy, as many values at a time as the scratch holds."""
         states, rows, columns, values, _, counts, weight = block
         held_places, held_values = of["place"].reshape(-1), of["values"].reshape(-1)
         width = min(len(columns), held_places.size)
@@ -148,7 +147,7 @@ class Scatter:
                 _fold(self.op, states, held_places[:n], held_values[:n], None, weight, of)
 
     def _at_once(self, block: RowBlock, of: Scratch) -> None:
-        """Fold by NumPy a block whose places are all held."""
+        """Fold by NumPy a block whose places all fit the scratch."""
         states, rows, columns, value, index, counts, weight = block
         shape = len(rows), len(columns)
         at_row, at_column = rows.reshape(-1, 1), columns.reshape(1, -1)
@@ -174,23 +173,23 @@ class Scatter:
 
 @lru_cache(maxsize=4)
 def _ones(n: int, weight: int) -> Array:
-    """What each value of a row adds to a count."""
+    """Return the counts that the values of a row add."""
     return np.full(n, weight, np.int64)
 
 
 def follow(labels: Sequence[int], columns: Array) -> bool:
-    """Whether columns are adjacent."""
+    """Return whether columns are adjacent."""
     return len(labels) <= 1 and bool(columns[-1] - columns[0] == len(columns) - 1)
 
 
 def flat(array: Array) -> Array:
-    """All the memory from an array's first element to its last as one run of elements."""
+    """Return the memory from an array's first element to its last as one vector."""
     last = sum((n - 1) * s for n, s in zip(array.shape, array.strides, strict=True)) // array.itemsize
     return view(array, 0, (last + 1,), (array.itemsize,))
 
 
 def places(labels: Sequence[int], indices: Sequence[Array], out: TileView, at: Array, scratch: Array) -> Array:
-    """Elements from the tile's first one, for indices of its axes over the whole tensor; into ``at``, if need be."""
+    """Return elements from the tile's first one, for indices over the whole tensor; ``at`` is scratch."""
     if not labels:
         at.fill(0)
     if len(labels) == 1 and not out.origins[labels[0]] and out.array.strides[labels[0]] == out.array.itemsize:
@@ -208,7 +207,7 @@ def places(labels: Sequence[int], indices: Sequence[Array], out: TileView, at: A
 
 
 def _dense(array: Array, scratch: Array) -> Array:
-    """The array itself where it is one run of as many elements, else a copy."""
+    """Return the array itself if it is contiguous and of the scratch's size, else a copy."""
     if array.size == scratch.size and array.flags.c_contiguous:
         return array
     np.copyto(scratch, array)
@@ -216,7 +215,7 @@ def _dense(array: Array, scratch: Array) -> Array:
 
 
 def _taken(array: Array, rows: Array, scratch: Array) -> Array:
-    """The rows of a matrix as a vector."""
+    """Return rows of a matrix as a vector."""
     n = len(rows) * array.shape[1]
     out = scratch.reshape(-1)[:n]
     np.take(array, rows, axis=0, out=out.reshape(-1, array.shape[1]), mode="clip")
@@ -240,7 +239,7 @@ def _fold(
 def _fold_logsumexp(
     op: str, states: list[Array], place: Array, value: Array, index: Array | None, weight: int, of: Scratch
 ) -> None:
-    """(max, sum of exp(x - max)): what has been summed is scaled to the new max wherever a value falls."""
+    """Fold into (max, sum of exp(x - max)): existing sums are scaled to the new maximum."""
     (top, total), n = states, len(place)
     old, new = (of[name].reshape(-1)[:n] for name in ("old", "new"))
     limit = np.finfo(top.dtype).max
@@ -253,7 +252,7 @@ def _fold_logsumexp(
     np.exp(old, out=old)
     np.take(total, place, out=new, mode="clip")
     np.multiply(new, old, out=new)
-    total[place] = new  # of several values at one place each writes the same
+    total[place] = new  # several values at one place all write the same number
     np.take(top, place, out=new, mode="clip")
     np.clip(new, -limit, limit, out=new)
     np.subtract(value, new, out=new)
@@ -265,7 +264,7 @@ def _fold_logsumexp(
 def _fold_index(
     op: str, states: list[Array], place: Array, value: Array, index: Array | None, weight: int, of: Scratch
 ) -> None:
-    """The best value and its least flat index: where a better one falls the index begins anew."""
+    """Fold into the best value and its smallest flat index: a better value replaces the index."""
     assert index is not None
     index = index.reshape(-1).view(np.uint64)
     (best, where), n = states, len(place)
@@ -286,7 +285,7 @@ def _fold_index(
 
 
 def _differ(x: Array, y: Array, of: Scratch, *, out: Array) -> None:
-    """Where two values are not the same; NaN is NaN."""
+    """Write where two values differ; NaN equals NaN."""
     other = of["other"].reshape(-1)[: len(x)]
     np.equal(x, x, out=out)
     np.equal(y, y, out=other)
@@ -300,9 +299,10 @@ _ARGUED: dict[str, Fold] = {"logsumexp": _fold_logsumexp, "argmax": _fold_index,
 
 
 def scratch_names(op: str, sums: bool, masked: bool, indexed: bool, pieces: bool) -> tuple[str, ...]:
-    """Names of a Scatter's scratch: ROWS over the rows' labels; columns, column; VECTORS; all others over both.
+    """Return the names of a Scatter's scratch arrays.
 
-    ``sums``: it adds floats. ``pieces``: it folds a piece of a block at a time, if it holds places and values at all.
+    ROWS are over the rows' labels; "columns" and "column" over the columns'; VECTORS are vectors; all others are over
+    both. ``sums``: it adds floats. ``pieces``: it folds part of a block at a time.
     """
     names = ["rows", "row", "columns", "column", *(["mask"] if masked else [])]
     if sums:
@@ -321,7 +321,7 @@ VALUED = frozenset({"values", "taken", "old", "new"})
 
 
 def scatter_codes(op: str, dtypes: Sequence[DType]) -> tuple[ScatterCode, ...]:
-    """The machine code for a state of such components: of a mean its sum, and its count; () where NumPy does it."""
+    """Return the machine code of a state's components, for a mean sum and count; () if NumPy folds it."""
     first = scatterer(op, dtypes[0])
     if first is None or len(dtypes) > 1 + (op == "mean"):
         return ()

@@ -1,8 +1,8 @@
 """Scatters that add floats, by machine code with a table of partial sums, else by NumPy.
 
-The table is part of the workspace and lasts as long as a block of columns is folded: Begin empties it, ScatterSums
-folds the rows of one block after the other, Settle adds to the state what the table then holds. See ``native.scatter``
-and ``sorted_sums`` for how the sums are made.
+The table is part of the workspace and is used while a block of columns is folded: Begin empties it, ScatterSums folds
+one block of rows after the other, Settle adds the table's sums to the state. See ``llvm.scatter`` and ``sorted_sums``
+for the algorithms.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from einturnip.kernels.llvm.scatter import arguments
 from einturnip.kernels.numpy.scatter import RowBlock, Scatter, Scratch, flat, follow, places
 from einturnip.kernels.numpy.sorted_sums import VECTORS, Sums, WideSums
 
-COMPILED, PROBED, WIDE, SORTED = range(4)  # who folds: machine code, which may probe; NumPy with the table or without
-_FEW = 32  # rows of a call, which need no table
-_ENTRIES = 16  # that a table has at least
-_EXCLUSIVE, _SHARED = 32, 64  # rows for each entry, where each group has its own, and where groups share them
+COMPILED, PROBED, WIDE, SORTED = range(4)  # machine code, also with probing; NumPy with the table, and without
+_FEW = 32  # rows of a call that need no table
+_ENTRIES = 16  # minimum entries of a table
+_EXCLUSIVE, _SHARED = 32, 64  # minimum rows for each entry if each group has its own, and if groups share them
 
 
 @dataclass(frozen=True)
 class ScatterSums(Scatter):
-    """Folds a block by addition. Its arguments end with the table's arrays, if ``tabled``."""
+    """Folds a block by addition; if ``tabled``, its arguments end with the table's arrays."""
 
     tabled: bool = False
 
     def fold(self, block: RowBlock, rest: Iterator[Any], of: Scratch, out: TileView) -> None:
-        """Fold the rows that count."""
+        """Fold the selected rows."""
         states, rows, columns, value, _, counts, weight = block
         values = value.reshape(len(rows), len(columns))
         numbers = states[1] if len(states) == 2 else None
@@ -64,7 +64,7 @@ class Begin:
     scatter: ScatterSums
 
     def __call__(self, tallies: Array, owners: Array, sums: Array, how: Array, *arguments: Any, out: TileView) -> None:
-        """Begin with a block of columns; the arguments end with what those are, and two scratch arrays."""
+        """Start a block of columns; the arguments end with the columns' places and two scratch arrays."""
         run, table = self.scatter, PartialSumTable(tallies, owners, sums)
         _, groups = grid(out, run.rows, table)
         *by_column, at, scratch = arguments
@@ -87,7 +87,7 @@ class Settle:
     scatter: ScatterSums
 
     def __call__(self, tallies: Array, owners: Array, sums: Array, how: Array, *arguments: Any, out: TileView) -> None:
-        """Add; for the arguments see Begin."""
+        """Add the sums; for the arguments see Begin."""
         run, table = self.scatter, PartialSumTable(tallies, owners, sums)
         *by_column, at, scratch = arguments
         if how[0] == WIDE:
@@ -106,7 +106,7 @@ def run_on_table(
     table: PartialSumTable,
     out: TileView,
 ) -> None:
-    """Have machine code move sums from the state to its table, or back."""
+    """Move sums from the state to the table or back, by machine code."""
     function = code_cache.find(run.codes[0])
     assert function is not None
     columns, state = places(run.columns, by_column, out, at, scratch).reshape(-1), flat(out.array)
@@ -122,9 +122,9 @@ def run_on_table(
 
 
 def grid(out: TileView, rows: tuple[int, ...], table: PartialSumTable) -> tuple[int, int]:
-    """Step between the places of neighbouring groups, and the number of groups if each has an entry.
+    """Return the step between neighbouring groups, and their number if each can have an entry.
 
-    0 where they are more than the table has entries, or not evenly apart.
+    The number is 0 if there are more groups than entries, or they are not evenly spaced.
     """
     array = out.array
     long = [(array.shape[p], array.strides[p] // array.itemsize) for p in rows if array.shape[p] > 1]
@@ -134,9 +134,9 @@ def grid(out: TileView, rows: tuple[int, ...], table: PartialSumTable) -> tuple[
 
 
 def table_types(dtype: DType, groups: int, n_rows: int, columns: int) -> list[tuple[np.dtype[Any], int]]:
-    """Types and lengths of a table's arrays, the last says how it is used; none where there are few rows.
+    """Return types and lengths of a table's arrays, the last for how it is used; none for few rows.
 
-    An entry for each group where there are many times as many rows, else a share of the rows' number.
+    Each group has an entry if there are many times as many rows, else the entries are a share of the number of rows.
     """
     if n_rows <= _FEW:
         return []

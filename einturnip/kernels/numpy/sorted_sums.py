@@ -1,8 +1,8 @@
-"""Sums of floats by place in NumPy.
+"""Accurate sums of floats by place in NumPy.
 
 ``np.add.at`` adds one value after the other, so that a sum of n terms may be off by n roundings and an f32 stops
-growing at 2**24. So sums of f32 are made in f64, where a call's table has room for one of each group (WideSums). All
-others are made a few rows at a time: the rows are sorted by place, and ``np.add.reduceat`` adds each group's pairwise.
+growing at 2**24. So sums of f32 are computed in f64 if a call's table has one for each group (WideSums). All others are
+computed a few rows at a time: the rows are sorted by place, and ``np.add.reduceat`` adds each group's pairwise.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from einturnip.kernels.expr.primitives import Array
 from einturnip.kernels.llvm.partial_sums import OWNED, PartialSumTable
 from einturnip.kernels.numpy.blocked import count_up
 
-_FEW = 32  # rows that are not worth sorting
+_FEW = 32  # rows that are added without sorting
 CHUNK = 1024  # rows that are sorted, or values that are widened, at a time
 _PLACES = ("order", "found", "starts", "groups", "places", "lengths")  # scratch vectors of i64
 _VALUES = ("line", "ordered", "sums")  # of the values' type
@@ -24,13 +24,13 @@ VECTORS = (*_PLACES, *_VALUES, "same")
 
 
 def vector_type(name: str, value: np.dtype[Any]) -> np.dtype[Any]:
-    """The type of one of VECTORS, each of CHUNK elements at most."""
+    """Return the type of one of VECTORS, each of at most CHUNK elements."""
     return np.dtype(np.int64) if name in _PLACES else value if name in _VALUES else np.dtype(np.bool_)
 
 
 @dataclass(frozen=True)
 class Sums:
-    """Where values are added: to a state, and how many to the state's second component, if it has one.
+    """Adds values to a state by place, and their number to the state's second component, if it has one.
 
     Shapes:
         scratch: VECTORS, of one length.
@@ -42,7 +42,7 @@ class Sums:
     scratch: tuple[Array, ...]
 
     def add(self, rows: Array, columns: Array, values: Array, hits: Array | None) -> None:
-        """Add value (r, c) to element ``rows[r] + columns[c]``, for the rows that ``hits`` names."""
+        """Add value (r, c) to element ``rows[r] + columns[c]``, for the rows that ``hits`` selects."""
         size = len(self.scratch[0])
         for at in range(0, len(rows), size):
             some = slice(at, at + size)
@@ -67,7 +67,7 @@ class Sums:
         found, order, starts, same = found[len(rows) - n :], order[:n], starts[:n], same[:n]
         np.bitwise_and(found, (1 << bits) - 1, out=order)
         np.right_shift(found, bits, out=found)
-        # Where each group starts, by another sort: all other positions go behind the last.
+        # Another sort finds where each group starts: all other positions are moved behind the last.
         same[0] = False
         np.equal(found[1:], found[:-1], out=same[1:])
         count_up(starts)
@@ -100,7 +100,7 @@ class Sums:
 
 @dataclass(frozen=True)
 class WideSums(Sums):
-    """Sums of f32 that are made in f64: the table has an entry for each group, with one f64 a column."""
+    """Computes sums of f32 in f64: the table has an entry for each group, with one f64 a column."""
 
     table: PartialSumTable
     unit: int
@@ -120,7 +120,7 @@ class WideSums(Sums):
         for begin in range(0, len(rows), height):
             some = slice(begin, begin + height)
             for c in range(0, len(columns), width):
-                # Values are selected part by part: a copy of all of them would not be small.
+                # Values are selected part by part, since a copy of all of them would be large.
                 part = values[some if chosen is None else chosen[some], c : c + width]
                 place, value = places[: part.size].reshape(part.shape), wide[: part.size].reshape(part.shape)
                 np.copyto(value, part)
@@ -134,7 +134,7 @@ class WideSums(Sums):
     def settle(self, columns: Array) -> None:
         """Add the table's sums to the state."""
         table, sums = self.table, self.table.wide_sums
-        # A quarter of CHUNK, because NumPy makes four temporary arrays of a part.
+        # A quarter of CHUNK, because NumPy allocates four temporary arrays of a part.
         height = max(1, CHUNK // 4 // len(columns))
         for begin in range(0, len(table.tallies), height):
             owned = np.flatnonzero(table.tallies[begin : begin + height] & OWNED) + begin

@@ -53,10 +53,10 @@ def record_call(kernel: HostKernel, call: KernelOperands) -> RecordedOp | None:
     """A kernel's call that makes a whole tile, for tiles that lie as these do; None where it cannot be."""
     if isinstance(kernel, Divisible):
         parts = kernel.parts(call.outs, call.operands, call.origins, 1)
-        if parts is None or parts.room >= 0:  # room is the thread's own
+        if parts is None or parts.scratch >= 0:  # scratch is the thread's own
             return None
         entry = command_list.entry(parts.function)
-        calls = [(command_list.BAND, [entry, *words]) for words in parts.words.tolist()]
+        calls = [(command_list.CALL, [entry, *words]) for words in parts.words.tolist()]
         return RecordedOp(calls, [at + 1 for at in parts.arrays], parts.compares, parts)
     followed = kernel.followed(call.outs, call.operands) if isinstance(kernel, Relocatable) else None
     found = None if followed is None else command_list.gemm(followed.function)

@@ -60,13 +60,13 @@ class ParallelOps:
             rows = np.arange(begin, begin + len(words))
             self._words[rows, : words.shape[1]] = words
             self._calls[rows, 0] = ctypes.cast(share.parts.function, ctypes.c_void_p).value or 0  # type: ignore[arg-type]
-            self._calls[rows, 2] = share.parts.room
+            self._calls[rows, 2] = share.parts.scratch
             for tier, word in share.moves:
                 moved[tier].append(rows * self._length + word)
         self._calls[:, 1] = self._words.ctypes.data + 8 * self._length * np.arange(len(self._words))
         self._moved = {tier: np.concatenate(places) for tier, places in moved.items() if places}
         self._flat = self._words.reshape(-1)
-        self._work = _ParallelWork(self._calls, max(share.parts.room_nbytes for share in shares))
+        self._work = _ParallelWork(self._calls, max(share.parts.scratch_nbytes for share in shares))
         self._asked = AssignedOps(self._work, ())
 
     @property
@@ -105,10 +105,10 @@ class _ParallelWork:
     Who comes late, even in the next run, finds no part or one to be done now: which are left is told last.
     """
 
-    def __init__(self, calls: NDArray[np.int64], room_nbytes: int) -> None:
+    def __init__(self, calls: NDArray[np.int64], scratch_nbytes: int) -> None:
         function = code_cache.find(_SHARER)
         assert function is not None
-        self._function, self._calls, self._count, self._room = function, calls, len(calls), room_nbytes
+        self._function, self._calls, self._count, self._room = function, calls, len(calls), scratch_nbytes
         self._shared = array("q", [len(calls), len(calls), len(calls), calls.ctypes.data, 0, 0])  # see share.SHARED
         self._address = self._shared.buffer_info()[0]
 
