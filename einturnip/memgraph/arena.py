@@ -1,7 +1,7 @@
-"""The arena as the builder sees it: segments in address order, each free or held, with the ops that must end first.
+"""Arena allocator of the builder: segments in address order, each free or held by a value.
 
-Free segments are not merged when they are freed but when a request needs a run of them: a merged one would wait for
-the newest op of all its parts.
+Each free segment lists the ops that must end before it is written again. Adjacent free segments are merged only when a
+request needs them together: a merged segment waits for the newest op of all its parts.
 """
 
 from __future__ import annotations
@@ -17,56 +17,56 @@ from numpy.typing import NDArray
 
 Ints = NDArray[np.int64]
 FREE = -1
-# A free segment that is less than so many times larger than what is asked for fits snugly.
-SNUG = 2
-# Ops that each part of free bytes waits for; of more, one part alone waits for all.
-MOST_BEFORE_PARTS = 64
-# Runs of free segments that are looked at for one request.
-MOST_RUNS = 4
-# Neighbours on either side that are looked at where a few are to be evicted together.
-MOST_NEIGHBOURS = 8
+# A free segment fits closely if it is less than this many times the requested size.
+CLOSE_FIT = 2
+# If a segment waits for more ops than this, only the first op placed in it waits for all of them.
+MAX_DEPS_PER_SEGMENT = 64
+# Runs of free segments that are compared for one request.
+MAX_RUNS = 4
+# Neighbours on either side that are considered for eviction together.
+MAX_NEIGHBOURS = 8
 
 
 class Segment:
-    """Bytes [offset, offset + size). ``value`` holds it, or FREE; ``deps`` must end before it is written again.
+    """Bytes [offset, offset + size), held by ``value`` or FREE.
 
-    ``exact``: the first byte is one that each of ``deps`` touches. ``stands``: those of ``deps`` that stand for others.
+    ``deps``: ops that must end before the bytes are written again. ``exact``: each of them used the first byte.
+    ``required``: the subset of ``deps`` that later ops must wait for in any case.
     """
 
-    __slots__ = ("deps", "exact", "newest", "next", "offset", "prev", "size", "stands", "value")
+    __slots__ = ("deps", "exact", "newest", "next", "offset", "prev", "size", "required", "value")
 
-    def __init__(self, offset: int, size: int, deps: tuple[int, ...] = (), stands: tuple[int, ...] = ()) -> None:
+    def __init__(self, offset: int, size: int, deps: tuple[int, ...] = (), required: tuple[int, ...] = ()) -> None:
         self.offset = offset
         self.size = size
         self.value = FREE
         self.deps = deps
-        self.stands = stands
+        self.required = required
         self.newest = deps[0] if len(deps) == 1 else max(deps, default=-1)
         self.exact = False
         self.prev: Segment | None = None
         self.next: Segment | None = None
 
     @property
-    def crowded(self) -> bool:
-        """True where many ops end before the first op there, and that before those on the other parts of the bytes."""
-        return len(self.deps) > MOST_BEFORE_PARTS
+    def has_many_deps(self) -> bool:
+        """True if ``deps`` is so long that one op waits for all of them on behalf of the ops next to it."""
+        return len(self.deps) > MAX_DEPS_PER_SEGMENT
 
     @property
-    def certain(self) -> tuple[int, ...]:
-        """Ops that whoever writes its first bytes must wait for."""
-        return self.deps if self.exact or self.crowded else self.stands
+    def certain_deps(self) -> tuple[int, ...]:
+        """Ops that any op writing the segment's first bytes must wait for."""
+        return self.deps if self.exact or self.has_many_deps else self.required
 
     @property
-    def doubtful(self) -> tuple[int, ...]:
-        """Ops that it must wait for if they share bytes with it."""
-        return () if self.exact or self.crowded else self.deps
+    def possible_deps(self) -> tuple[int, ...]:
+        """Ops that it must wait for only if they share bytes with it."""
+        return () if self.exact or self.has_many_deps else self.deps
 
 
 class Arena:
-    """``capacity`` bytes handed out in multiples of ``granule``.
+    """``capacity`` bytes from offset ``begin``, allocated in multiples of ``granule``.
 
-    Values of at most half ``largest`` are put at the far end of free bytes, so that large ones find room side by side.
-    ``begin``: the offset of its first byte.
+    Values of at most half ``largest`` go to the far end of free bytes, so that large values find contiguous bytes.
     """
 
     def __init__(self, capacity: int, granule: int, largest: int = 0, begin: int = 0) -> None:
@@ -78,19 +78,19 @@ class Arena:
         self.begin, self.end = begin, begin + self.capacity
         self.head = Segment(begin, self.capacity)
         self._free: dict[int, list[tuple[int, int, int, Segment]]] = {}
-        self._sizes: list[int] = []  # those of _free, in order
+        self._sizes: list[int] = []  # keys of _free, sorted
         self._runs: list[tuple[int, int, Segment]] = []
-        self._held: list[int] = []  # where held segments begin, in order
-        self._ends: dict[int, int] = {}  # where each of them ends
-        self._offers = 0
-        self._offer(self.head)
+        self._held: list[int] = []  # offsets of held segments, sorted
+        self._ends: dict[int, int] = {}  # end of each held segment, by offset
+        self._added = 0
+        self._add_free(self.head)
 
     def rounded(self, nbytes: int) -> int:
-        """Bytes that a request of ``nbytes`` takes."""
+        """Return ``nbytes`` rounded up to whole granules."""
         return max(1, -(-nbytes // self.granule)) * self.granule
 
     def rounded_all(self, nbytes: Ints) -> Ints:
-        """The same for many requests."""
+        """Return each of ``nbytes`` rounded up to whole granules."""
         return np.maximum(1, -(-nbytes // self.granule)) * self.granule
 
     @property
@@ -105,60 +105,66 @@ class Arena:
             seg = seg.next
 
     def take(self, size: int, value: int, far: bool = False) -> Segment | None:
-        """A free segment of ``size`` bytes: of those that fit snugly the one whose newest op is oldest.
+        """Allocate ``size`` bytes for ``value``; None if no free run is large enough.
 
-        Else the smallest that is large enough, else a run: small values left in large segments push out large ones.
-        Of what is larger the front is taken, or with ``far`` the end.
+        Prefers, among the segments that fit closely, the one whose newest dependency is oldest; then the smallest that
+        is large enough; then a run of adjacent segments. This order keeps small values out of large segments. A larger
+        segment is cut at its front, or at its end with ``far``.
         """
         best: Segment | None = None
         sizes = self._sizes
         at = bisect_left(sizes, size)
-        while at < len(sizes) and (best is None or sizes[at] < SNUG * size):
+        while at < len(sizes) and (best is None or sizes[at] < CLOSE_FIT * size):
             seg = self._top(sizes[at])
             if seg is None:
-                continue  # no such segment is left: its size has gone
+                continue  # the list of this size was empty and has been deleted
             if best is None or seg.newest < best.newest:
                 best = seg
             at += 1
         if best is None and self.free_nbytes >= size:
             best = self._merge_run(size)
-        return None if best is None else self._hold(best, size, value, far or 2 * size <= self.largest)
+        return None if best is None else self._assign(best, size, value, far or 2 * size <= self.largest)
 
     def take_at(self, offset: int, size: int, value: int) -> Segment:
-        """The free bytes [offset, offset + size)."""
+        """Allocate the free bytes [offset, offset + size)."""
         run = [seg for seg in self if seg.offset < offset + size and offset < seg.offset + seg.size]
         seg = run[0] if len(run) == 1 else self._merge(run)
         if offset > seg.offset:
-            self._offer(self._part_off_front(seg, offset - seg.offset))
-        return self._hold(seg, size, value, False)
+            self._add_free(self._split_front(seg, offset - seg.offset))
+        return self._assign(seg, size, value, False)
 
-    def hand_on(self, seg: Segment, op: int) -> None:
-        """What is left beside a crowded segment waits for ``op``, which waited for all that both waited for."""
-        for rest in (seg.prev, seg.next) if seg.crowded else ():
+    def collapse_deps(self, seg: Segment, op: int) -> None:
+        """Let the free remainder of a has_many_deps segment wait for ``op`` alone.
+
+        ``op`` was placed in the other part of that segment and waited for all dependencies of both parts.
+        """
+        for rest in (seg.prev, seg.next) if seg.has_many_deps else ():
             if rest is not None and rest.value == FREE and rest.deps is seg.deps:
-                rest.deps = rest.stands = (op,)
+                rest.deps = rest.required = (op,)
                 rest.newest, rest.exact = op, False
-                self._offer(rest)
+                self._add_free(rest)
 
-    def release(self, seg: Segment, deps: tuple[int, ...], exact: bool, stands: tuple[int, ...] = ()) -> None:
-        """Make a held segment free; ``deps`` must end before its bytes are written again."""
+    def release(self, seg: Segment, deps: tuple[int, ...], exact: bool, required: tuple[int, ...] = ()) -> None:
+        """Free a held segment; ``deps`` must end before its bytes are written again."""
         seg.exact = exact
         seg.value = FREE
-        seg.deps, seg.stands = deps, stands
+        seg.deps, seg.required = deps, required
         seg.newest = deps[0] if len(deps) == 1 else max(deps, default=-1)
         self.free_nbytes += seg.size
         del self._held[bisect_left(self._held, seg.offset)]
         del self._ends[seg.offset]
-        self._offer(seg)
+        self._add_free(seg)
 
-    def window(
+    def cheapest_eviction(
         self, size: int, cost: Callable[[int], float | None], around: Segment | None = None
     ) -> tuple[float, list[int]] | None:
-        """The least ``cost`` (a byte; None: may not go) of ``size`` contiguous bytes, and the values to evict for it.
+        """Find ``size`` contiguous bytes that are cheapest to evict.
 
-        With ``around`` only that segment and a few of its neighbours are looked at.
+        Return their cost and the values to evict. ``cost`` returns the cost per byte of evicting a value, or None if it
+        cannot be evicted. With ``around`` only that segment and at most MAX_NEIGHBOURS neighbours on either side are
+        considered.
         """
-        if around is not None and around.size >= size:  # it will do alone
+        if around is not None and around.size >= size:  # large enough alone
             alone = cost(around.value)
             return None if alone is None else (alone * around.size, [around.value])
         best: tuple[float, list[int]] | None = None
@@ -181,7 +187,7 @@ class Arena:
         return best
 
     def _top(self, size: int) -> Segment | None:
-        """The oldest free segment of exactly ``size`` bytes; entries that are no longer so are dropped."""
+        """Return the free segment of ``size`` bytes whose newest dependency is oldest; drop stale entries."""
         heap = self._free[size]
         while heap:
             newest, offset, _, seg = heap[0]
@@ -192,46 +198,46 @@ class Arena:
         del self._sizes[bisect_left(self._sizes, size)]
         return None
 
-    def _offer(self, seg: Segment) -> None:
-        self._offers += 1
+    def _add_free(self, seg: Segment) -> None:
+        self._added += 1
         heap = self._free.get(seg.size)
         if heap is None:
             heap = self._free[seg.size] = []
             insort(self._sizes, seg.size)
-        heappush(heap, (seg.newest, seg.offset, self._offers, seg))
+        heappush(heap, (seg.newest, seg.offset, self._added, seg))
         before, behind = seg.prev, seg.next
         if (before is not None and before.value == FREE) or (behind is not None and behind.value == FREE):
-            heappush(self._runs, (-self._run_nbytes(seg), self._offers, seg))
+            heappush(self._runs, (-self._run_nbytes(seg), self._added, seg))
 
     def _run_nbytes(self, seg: Segment) -> int:
-        """Bytes of the free segments around a free one, together."""
+        """Return the total bytes of the run of free segments that contains ``seg``."""
         at = bisect_left(self._held, seg.offset)
         start = self._ends[self._held[at - 1]] if at else self.begin
         return (self._held[at] if at < len(self._held) else self.end) - start
 
-    def _hold(self, seg: Segment, size: int, value: int, far: bool) -> Segment:
-        """Give ``size`` bytes of a free segment to ``value``; the rest stays free with the same deps."""
+    def _assign(self, seg: Segment, size: int, value: int, far: bool) -> Segment:
+        """Give ``size`` bytes of a free segment to ``value``; the rest stays free with the same dependencies."""
         seg.value = value
         self.free_nbytes -= size
         if seg.size > size and far:
-            self._offer(self._part_off_front(seg, seg.size - size))
+            self._add_free(self._split_front(seg, seg.size - size))
         elif seg.size > size:
-            rest = Segment(seg.offset + size, seg.size - size, seg.deps, seg.stands)
+            rest = Segment(seg.offset + size, seg.size - size, seg.deps, seg.required)
             rest.prev, rest.next = seg, seg.next
             if seg.next is not None:
                 seg.next.prev = rest
             seg.next = rest
             seg.size = size
-            self._offer(rest)
+            self._add_free(rest)
         insort(self._held, seg.offset)
         self._ends[seg.offset] = seg.offset + size
         if seg.offset + size - self.begin > self.peak:
             self.peak = seg.offset + size - self.begin
         return seg
 
-    def _part_off_front(self, seg: Segment, size: int) -> Segment:
-        """Make the first ``size`` bytes a segment of their own."""
-        front = Segment(seg.offset, size, seg.deps, seg.stands)
+    def _split_front(self, seg: Segment, size: int) -> Segment:
+        """Split off the first ``size`` bytes as a segment."""
+        front = Segment(seg.offset, size, seg.deps, seg.required)
         front.exact, seg.exact = seg.exact, False
         front.prev, front.next = seg.prev, seg
         if seg.prev is None:
@@ -244,19 +250,22 @@ class Arena:
         return front
 
     def _merge_run(self, size: int) -> Segment | None:
-        """Merge adjacent free segments that are large enough: of a few such runs, the one whose newest op is oldest."""
+        """Merge adjacent free segments of at least ``size`` bytes.
+
+        Of a few runs, the one with the oldest dependency.
+        """
         if not self._has_run(size):
             return None
         tops = sorted([seg for s in tuple(self._sizes) if (seg := self._top(s)) is not None], key=_newest)
-        starts = list(islice((seg for seg in tops if self._run_nbytes(seg) >= size), MOST_RUNS))
+        starts = list(islice((seg for seg in tops if self._run_nbytes(seg) >= size), MAX_RUNS))
         while not starts and self._runs and -self._runs[0][0] >= size:
             _, _, seg = heappop(self._runs)
             if seg.value != FREE:
                 continue
             total = self._run_nbytes(seg)
             if total > seg.size:
-                self._offers += 1
-                heappush(self._runs, (-total, self._offers, seg))
+                self._added += 1
+                heappush(self._runs, (-total, self._added, seg))
             if total >= size:
                 starts.append(seg)
         if not starts:
@@ -264,7 +273,10 @@ class Arena:
         return self._merge(min((_oldest_part(_around(seg, size), size) for seg in starts), key=itemgetter(0))[1])
 
     def _has_run(self, size: int) -> bool:
-        """Whether free segments side by side hold so many bytes; such a run was noted when its last one was freed."""
+        """Return whether some run of adjacent free segments holds ``size`` bytes.
+
+        Each run was recorded when its last segment was freed; outdated records are corrected here.
+        """
         while self._runs and -self._runs[0][0] >= size:
             _, _, seg = self._runs[0]
             total = self._run_nbytes(seg) if seg.value == FREE else 0
@@ -272,24 +284,24 @@ class Arena:
                 return True
             heappop(self._runs)
             if total > seg.size:
-                self._offers += 1
-                heappush(self._runs, (-total, self._offers, seg))
+                self._added += 1
+                heappush(self._runs, (-total, self._added, seg))
         return False
 
     def merge_all(self) -> None:
-        """Make one free segment of an arena in which nothing is held."""
-        self._offer(self._merge(list(self)))
+        """Merge all segments of an empty arena into one."""
+        self._add_free(self._merge(list(self)))
 
     def _merge(self, run: list[Segment]) -> Segment:
         first, *others = run
         first.deps = tuple(sorted({d for s in run for d in s.deps}))
-        first.stands = tuple(sorted({d for s in run for d in s.stands}))
+        first.required = tuple(sorted({d for s in run for d in s.required}))
         first.exact = False
         first.newest = max(first.deps, default=-1)
         for s in others:
             first.size += s.size
             s.size = 0
-            s.value = FREE - 1  # no longer a segment; its entry in the free lists is dropped when met
+            s.value = FREE - 1  # marks a merged segment; _top drops its entry in the free lists
             first.next = s.next
             if s.next is not None:
                 s.next.prev = first
@@ -301,16 +313,16 @@ def _newest(seg: Segment) -> int:
 
 
 def _neighbours(seg: Segment, size: int) -> list[Segment]:
-    """A segment between its neighbours: on either side what makes ``size`` bytes with it, MOST_NEIGHBOURS at most."""
+    """Return a segment with at most MAX_NEIGHBOURS neighbours on each side, up to ``size`` bytes."""
     left: list[Segment] = []
     right: list[Segment] = []
     at, total = seg.prev, seg.size
-    while at is not None and total < size and len(left) < MOST_NEIGHBOURS:
+    while at is not None and total < size and len(left) < MAX_NEIGHBOURS:
         left.append(at)
         total += at.size
         at = at.prev
     at, total = seg.next, seg.size
-    while at is not None and total < size and len(right) < MOST_NEIGHBOURS:
+    while at is not None and total < size and len(right) < MAX_NEIGHBOURS:
         right.append(at)
         total += at.size
         at = at.next
@@ -318,7 +330,7 @@ def _neighbours(seg: Segment, size: int) -> list[Segment]:
 
 
 def _around(seg: Segment, size: int) -> list[Segment]:
-    """The free segments around a free one, in address order, on either side as many as hold ``size`` bytes."""
+    """Return the free segments around a free one, in address order, up to ``size`` bytes on each side."""
     left, right, total = seg, [seg], 0
     while total < size and left.prev is not None and left.prev.value == FREE:
         left = left.prev
@@ -336,7 +348,7 @@ def _around(seg: Segment, size: int) -> list[Segment]:
 
 
 def _oldest_part(run: list[Segment], size: int) -> tuple[int, list[Segment]]:
-    """Of the contiguous parts of a run that hold ``size`` bytes, the one whose newest op is oldest."""
+    """Return the contiguous part of a run with ``size`` bytes whose newest dependency is oldest."""
     best: tuple[int, list[Segment]] = max(s.newest for s in run), run
     first, total = 0, 0
     for last, seg in enumerate(run):

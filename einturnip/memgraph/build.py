@@ -1,10 +1,10 @@
-"""TaskGraph -> MemGraph: TURNIP's BUILDMEMGRAPH (arXiv 2405.16283), by simulating the serial order to fix addresses.
+"""Lowers a TaskGraph to a MemGraph by simulating the serial order (TURNIP, arXiv 2405.16283).
 
-Two cursors walk the order: allocation runs ahead of completion, so what is loaded for a later task takes bytes that
-were given up long before, and the load need not wait. An extent remembers the ops that must end before it is written
-again; those become memory dependencies of whatever writes it next. Going past the paper: a clean copy stays until its
-bytes are wanted and is then dropped without a write, victims are weighed by bytes moved over time won, and where the
-free bytes are scattered the working set is laid out afresh instead of failing.
+Two cursors walk the order. The allocation cursor runs ahead of the completion cursor, so that a tile loaded for a later
+task takes bytes that were freed long before and its load need not wait. Each extent remembers the ops that must end
+before it is written again; they become memory dependencies of the next op that writes it. Differences from the paper: a
+clean copy stays until its bytes are needed and is then dropped without a write; eviction candidates are ranked by bytes
+moved over time gained; if the free bytes are too scattered, the arena is emptied and filled anew.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ import numpy as np
 from einturnip.core.errors import CapacityError, TooLarge
 from einturnip.cost.machine import Machine
 from einturnip.cost.transfer_time import offload_seconds, reload_seconds
-from einturnip.memgraph.arena import MOST_NEIGHBOURS, Arena, Segment
-from einturnip.memgraph.columns import ANY, OpColumns, PlanLimits
+from einturnip.memgraph.arena import MAX_NEIGHBOURS, Arena, Segment
+from einturnip.memgraph.columns import UNLIMITED, OpColumns, PlanLimits
 from einturnip.memgraph.eviction import EvictionQueue
 from einturnip.memgraph.multi_arena import ArenaParts, arena_excess, name_copies
 from einturnip.memgraph.spill_slots import SpillSlots
@@ -28,15 +28,15 @@ from einturnip.memgraph.types import COMPUTE, DISK, FILES, MemGraph, OpKind, op_
 from einturnip.taskgraph.types import TaskGraph, TaskKind
 
 OP_KINDS = [op_kind(kind) for kind in TaskKind]
-# Where more ops than this come before each of several, the first of those comes before the rest: m + n, not m n.
-MOST_BEFORE_EACH = 8
-# Of the capacity, how much the allocation cursor may take for tasks that are not complete yet.
+# If more ops than this precede each op of a group, they precede its first, which precedes the rest: m + n edges.
+MAX_DEPS_PER_OP = 8
+# Share of the capacity that the allocation cursor may take for tasks that are not complete yet.
 LOOKAHEAD_SHARE = 0.03
 PAGE, LINE = 4096, 64
 
 
 def granule(capacity: int) -> int:
-    """What allocations are rounded to: a page, so that direct I/O works, or a cache line in a tiny arena."""
+    """Return the allocation granule: a page, so that direct I/O works, or a cache line in a tiny arena."""
     return PAGE if capacity >= 4 << 20 else LINE
 
 
@@ -47,84 +47,82 @@ def build(
     readable: frozenset[int] = frozenset(),
     ahead: int | None = None,
     parts: ArenaParts | None = None,
-    most: PlanLimits = ANY,
+    limits: PlanLimits = UNLIMITED,
 ) -> MemGraph:
     """Place every value of ``tasks`` in ``capacity`` bytes.
 
-    ``readable``: outputs whose stored tiles can be read again. ``ahead``: for so many tasks ahead of those complete,
-    values that are wanted late give up their bytes; two for each worker, if it is not stated. ``parts``: of the bytes,
-    for programs that are to wait for none of each other's.
+    ``readable``: outputs whose stored tiles can be read again. ``ahead``: number of tasks by which the allocation
+    cursor runs ahead by evicting values with a distant next use; two per worker by default. ``parts``: separate parts
+    of the arena, for programs that must not wait for each other.
 
     Raises:
-        CapacityError: one task's working set, ``needed``, is larger than the capacity. TooLarge: it is over ``most``.
+        CapacityError: one task's working set, ``needed``, is larger than the capacity.
+        TooLarge: the plan exceeds ``limits``.
     """
     ahead = 2 * machine.workers if ahead is None else ahead
-    return _placed(tasks, capacity, machine, readable, ahead, parts, most).freeze(tasks)
+    return _placed(tasks, capacity, machine, readable, ahead, parts, limits).freeze(tasks)
 
 
 def _placed(
     tasks: TaskGraph, capacity: int, machine: Machine, readable: frozenset[int],
-    ahead: int, parts: ArenaParts | None, most: PlanLimits,
+    ahead: int, parts: ArenaParts | None, limits: PlanLimits,
 ) -> OpColumns:  # fmt: skip
-    """The ops; nothing else of the builder outlives this call. What fits by lines alone is placed by lines."""
+    """Place the values; fall back to cache lines where pages do not fit. The builder is freed on return."""
     try:
-        return _Builder(tasks, capacity, machine, readable, granule(capacity), ahead, parts, most).run()
+        return _Builder(tasks, capacity, machine, readable, granule(capacity), ahead, parts, limits).run()
     except CapacityError as error:
         if granule(capacity) == LINE or isinstance(error, TooLarge):
             raise
-    return _Builder(tasks, capacity, machine, readable, LINE, ahead, parts, most).run()
+    return _Builder(tasks, capacity, machine, readable, LINE, ahead, parts, limits).run()
 
 
 def _all_nbytes(tasks: TaskGraph, granule: int) -> int:
-    """What holds all values and every task's workspace at once: more is never of use."""
+    """Return the bytes that hold all values and workspaces at once; a larger arena is of no use."""
     sizes = np.concatenate([tasks.value_nbytes, tasks.workspace])
     return int((np.maximum(1, -(-sizes // granule)) * granule).sum())
 
 
 class _Builder:
-    """The simulated arena and the ops so far. Lives inside ``build``; value ids are the task graph's.
-
-    What is known of a value is kept from its first op to its last use.
-    """
+    """The simulated arena and the ops so far; a value's state is kept from its first op to its last use."""
 
     def __init__(
         self, tasks: TaskGraph, capacity: int, machine: Machine, readable: frozenset[int], granule: int,
-        ahead: int, parts: ArenaParts | None, most: PlanLimits,
+        ahead: int, parts: ArenaParts | None, limits: PlanLimits,
     ) -> None:  # fmt: skip
         self.t = tasks
         self.readable = readable
         self.machine = machine
         largest = int(tasks.value_nbytes.max(initial=0))
-        room = min(capacity, _all_nbytes(tasks, granule)) // granule * granule
+        available = min(capacity, _all_nbytes(tasks, granule)) // granule * granule
         if parts is not None:
             self.arenas, self.device = parts.arenas(granule, largest), parts.owner
         else:
-            self.arenas = [Arena(room, granule, largest, k * room) for k in range(tasks.devices)]
+            self.arenas = [Arena(available, granule, largest, k * available) for k in range(tasks.devices)]
             self.device = tasks.device.tobytes() if tasks.devices > 1 else bytes(tasks.n_values)
-        self.arena = min(self.arenas, key=lambda arena: arena.capacity)  # sizes are rounded alike by all
+        self.arena = min(self.arenas, key=lambda arena: arena.capacity)  # all arenas round sizes in the same way
         self.spill = SpillSlots(granule)
-        self.ops = OpColumns(most)
+        self.ops = OpColumns(limits)
         self.lookahead = int(capacity * LOOKAHEAD_SHARE) * tasks.devices
         self.ahead = ahead
         self.nbytes = array("q", tasks.value_nbytes.tobytes())
         self.size = array("q", self.arena.rounded_all(tasks.value_nbytes).tobytes())
         self.largest = self.arena.rounded(largest)
-        self.version: dict[int, int] = {}  # of states that came back half-made
+        self.version: dict[int, int] = {}  # of partial states that were reloaded
         self.origin = array("i")
         self.segment: dict[int, Segment] = {}
         self.writers: dict[int, list[int]] = {}
         self.readers: dict[int, list[int]] = {}
-        # (tier, ops that wrote it there, as which value it stands there)
+        # (tier, ops that wrote the copy there, version of the value there)
         self.home: dict[int, tuple[int, tuple[int, ...], int]] = {}
-        self.base: dict[int, tuple[int, ...]] = {}  # what the state's unit continues
+        self.base: dict[int, tuple[int, ...]] = {}  # ops that brought back the state that the unit continues
         self.load_task: dict[int, int] = {}
-        # Boxes that several moves make are units, like states that several kernels touch.
+        # A box that several moves write is a unit, as is a state that several kernels accumulate into.
         made, moves = np.unique(tasks.value[tasks.kind == TaskKind.MOVE], return_counts=True)
         self.shared = frozenset(made[moves > 1].tolist())
         self.loaded: set[int] = set()
-        self.victims = EvictionQueue(tasks)
-        self.idle = [self.victims, *(self.victims.beside() for _ in self.arenas[1:])]  # by device
-        self.short = int(sum(self.size)) > self.arena.capacity  # else which of them may go is not kept
+        self.candidates = EvictionQueue(tasks)
+        self.queues = [self.candidates, *(self.candidates.for_other_arena() for _ in self.arenas[1:])]  # by device
+        self.may_evict = int(sum(self.size)) > self.arena.capacity  # otherwise nothing is evicted
         self.completed = -1
         self.window: deque[tuple[int, int, set[int]]] = deque()  # (task, bytes newly taken, values used), oldest first
         self.window_nbytes = self.taken = 0
@@ -134,7 +132,7 @@ class _Builder:
     def run(self) -> OpColumns:
         for task in rows(self.t):
             if task.kind == TaskKind.LOAD:
-                # Loads happen where their value is first wanted.
+                # A load is emitted where its value is first used.
                 v = task.value
                 self.load_task[v] = task.id
                 self.home[v] = FILES + task.node, (), v
@@ -147,50 +145,50 @@ class _Builder:
         self.ops.close(self.arenas[-1].end, self.spill.nbytes, peak, self.origin)
         return self.ops
 
-    # One task: allocate, emit its op, note what dies with it.
+    # One task: allocate, emit its op, record the values whose last use it is.
 
     def _place(self, task: TaskRow) -> None:
         i, reads = task.id, task.reads
         made = -1 if task.kind == TaskKind.STORE else task.value
-        wanted = {*reads} if made < 0 else {*reads, made}
-        arena, size, victims = self.arena, self.size, self.victims
+        used = {*reads} if made < 0 else {*reads, made}
+        arena, size, candidates = self.arena, self.size, self.candidates
         scratch = arena.rounded(task.workspace) if task.workspace else 0
-        if scratch + self.largest * len(wanted) > arena.capacity:
-            total = sum([size[v] for v in wanted]) + scratch
-            if total > arena.capacity and arena_excess(wanted, scratch, size, self.device, self.arenas):
+        if scratch + self.largest * len(used) > arena.capacity:
+            total = sum([size[v] for v in used]) + scratch
+            if total > arena.capacity and arena_excess(used, scratch, size, self.device, self.arenas):
                 raise CapacityError(f"a tile's kernel holds {total} bytes at once", total)
         while self.window_nbytes > self.lookahead and len(self.window) > self.ahead:
             self._complete_next()
         self.taken = 0
-        victims.pin(wanted, i)
+        candidates.pin(used, i)
         space = self._acquire(i, reads, made, scratch)
         if space is None:
-            self._lay_out_afresh()
+            self._evict_all()
             space = self._acquire(i, reads, made, scratch)
             assert space is not None
         op = self._emit_task(task, made, space if scratch else None)
         if scratch:
             self.scratch[i] = space, op, self.arenas[self.device[made]]
-        self.window.append((i, self.taken, wanted))
+        self.window.append((i, self.taken, used))
         self.window_nbytes += self.taken
-        if last := victims.used(wanted, i):
+        if last := candidates.used(used, i):
             self.deaths[i] = last
 
     def _acquire(self, i: int, reads: Sequence[int], made: int, scratch: int) -> Segment | None:
-        """Bytes for all that task ``i`` touches; the scratch segment, or some segment where it needs none."""
+        """Allocate the values of task ``i``; return its scratch segment, or any segment if it has none."""
         seg: Segment | None = self.arena.head
         for v in reads:
             if v not in self.segment:
                 seg = self._allocate(self.size[v], v, i, self.device[v])
                 if seg is None:
                     return None
-                self._bring_in(v, seg)
+                self._load(v, seg)
         if made >= 0 and made not in self.segment:
             seg = self._allocate(self.size[made], made, i, self.device[made])
             if seg is None:
                 return None
             if made in self.home:
-                self._bring_in(made, seg)
+                self._load(made, seg)
             else:
                 self.segment[made] = seg
                 self.writers.setdefault(made, [])
@@ -199,11 +197,11 @@ class _Builder:
 
     def _emit_task(self, task: TaskRow, made: int, space: Segment | None) -> int:
         after: list[int] = []
-        doubtful: tuple[int, ...] = ()
+        possible: tuple[int, ...] = ()
         held: list[int] = []
         nbytes, version, writers = self.nbytes, self.version, self.writers
         if task.kind == TaskKind.MOVE and self.t.devices > 1 and task.reads:
-            self._copied(task.reads[0], made)
+            self._record_copy(task.reads[0], made)
         for v in task.reads:
             if nbytes[v]:
                 after += writers[v]
@@ -212,51 +210,51 @@ class _Builder:
         if made >= 0:
             seg = self.segment[made]
             if task.kind in (TaskKind.TOUCH, TaskKind.JOIN) or made in self.shared:
-                unit = self._touch(made)
+                unit = self._accumulate_unit(made)
             if unit >= 0 and self.t.ordered and writers[made]:
                 after.append(writers[made][-1])
             if made in self.base:
-                after += self.base[made]  # the reload, which has waited for the bytes
-            elif writers[made] and len(seg.deps) > MOST_BEFORE_EACH:
+                after += self.base[made]  # the reload has waited for the bytes
+            elif writers[made] and len(seg.deps) > MAX_DEPS_PER_OP:
                 after.append(writers[made][0])
             elif nbytes[made]:
-                after += seg.certain
-                doubtful = seg.doubtful
+                after += seg.certain_deps
+                possible = seg.possible_deps
             writes = [COMPUTE, seg.offset, nbytes[made], version.get(made, made)]
         else:
             tier = FILES + len(self.t.decomposition.graph.nodes) + task.node
             writes = [tier, 0, nbytes[task.value], version.get(task.value, task.value)]
         if space is not None:
-            after += space.certain
-            doubtful += space.doubtful
+            after += space.certain_deps
+            possible += space.possible_deps
             writes += (COMPUTE, space.offset, task.workspace, -1)
-        op = self.ops.append(OP_KINDS[task.kind], task.id, unit, task.seconds, held, writes, after, doubtful)
+        op = self.ops.append(OP_KINDS[task.kind], task.id, unit, task.seconds, held, writes, after, possible)
         if made >= 0 and nbytes[made] and not writers[made]:
-            self.arenas[self.device[made]].hand_on(seg, op)
+            self.arenas[self.device[made]].collapse_deps(seg, op)
         for v in {*task.reads}:
             self.readers[v].append(op)
-            if len(writers[v]) > MOST_BEFORE_EACH:
-                writers[v] = [op]  # whoever reads it from now on waits for this reader
+            if len(writers[v]) > MAX_DEPS_PER_OP:
+                writers[v] = [op]  # later readers wait for this reader only
         if made >= 0:
             writers[made].append(op)
-        elif task.reads[0] not in self.home and self._can_be_read_again(task):
+        elif task.reads[0] not in self.home and self._stays_readable(task):
             self.home[task.reads[0]] = writes[0], (op,), writes[3]
         return op
 
-    def _copied(self, v: int, made: int) -> None:
-        """A copy on another device goes by the same name; of what stands in a file it can be read again from there."""
+    def _record_copy(self, v: int, made: int) -> None:
+        """Record that ``made`` copies ``v`` to another device and can be read again from the same file."""
         if self.t.original[made] == self.t.original[v]:
             if v in self.version:
                 self.version[made] = self.version[v]
             if v in self.home and self.home[v][0] >= FILES:
                 self.home[made] = self.home[v]
 
-    def _can_be_read_again(self, task: TaskRow) -> bool:
-        """True where a store leaves all of its value in a file that can be read."""
+    def _stays_readable(self, task: TaskRow) -> bool:
+        """Return whether a store leaves its whole value in a readable file."""
         return task.node in self.readable and task.value == self.t.seen[self.t.read_ptr[task.id]]
 
-    def _touch(self, v: int) -> int:
-        """The unit that a touch of state ``v`` belongs to. A state that came back half-made starts its next unit."""
+    def _accumulate_unit(self, v: int) -> int:
+        """Return the unit of an op that accumulates into ``v``; a reloaded partial state starts a new unit."""
         if v in self.home:
             self._forget_home(v)
             self.base[v] = tuple(self.writers[v])
@@ -264,47 +262,49 @@ class _Builder:
             self.version[v] = self.t.n_values + len(self.origin) - 1
         return self.version.get(v, v)
 
-    # Bytes: take them, fill them, give them up.
+    # Bytes: allocate, fill, evict and release them.
 
     def _allocate(self, size: int, value: int, i: int, device: int) -> Segment | None:
-        """``size`` free bytes: given up long ago, or a victim's, or given up just now; None if too scattered."""
+        """Allocate from old free bytes, by evicting distant values, by completing tasks, or by evicting any."""
         arena = self.arenas[device]
         while True:
             seg = arena.take(size, value)
             if seg is not None:
                 self.taken += size
                 return seg
-            chosen = self._to_spare(size, i, device) if len(self.window) <= self.ahead else None
+            chosen = self._choose_spare(size, i, device) if len(self.window) <= self.ahead else None
             if chosen is None:
                 if self.window:
                     self._complete_next()
                     continue
-                found = arena.window(size, lambda v: self.victims.price(v, i, self.completed, self._evictable))
+                found = arena.cheapest_eviction(
+                    size, lambda v: self.candidates.price(v, i, self.completed, self._evictable)
+                )
                 if found is None:
                     return None
                 chosen = found[1]
             for v in chosen:
                 self._evict(v)
 
-    def _to_spare(self, size: int, i: int, device: int) -> list[int] | None:
-        """Neighbours to evict that are wanted late: the cheapest around the values that are wanted latest."""
-        window, victims = self.arenas[device].window, self.idle[device]
+    def _choose_spare(self, size: int, i: int, device: int) -> list[int] | None:
+        """Return the cheapest neighbours to evict around the values whose next use is farthest away."""
+        cheapest, candidates = self.arenas[device].cheapest_eviction, self.queues[device]
         completed, evictable = self.completed, self._evictable
         distance = i - completed if self.window else 0
 
         def cost(v: int) -> float | None:
-            return victims.spare(v, i, completed, distance, evictable)
+            return candidates.price_if_distant(v, i, completed, distance, evictable)
 
         best: tuple[float, list[int]] | None = None
-        for v in victims.latest(size // MOST_NEIGHBOURS, i, completed, distance, evictable):
-            found = window(size, cost, self.segment[v])
+        for v in candidates.farthest_next_use(size // MAX_NEIGHBOURS, i, completed, distance, evictable):
+            found = cheapest(size, cost, self.segment[v])
             if found is not None and (best is None or found[0] < best[0]):
                 best = found
         return None if best is None else best[1]
 
-    def _bring_in(self, v: int, seg: Segment) -> None:
+    def _load(self, v: int, seg: Segment) -> None:
         """Load or reload ``v`` into ``seg``."""
-        tier, wrote, known_as = self.home[v]
+        tier, wrote, version = self.home[v]
         offset = self.spill.offset(v) if tier == DISK else 0
         first = v in self.load_task and v not in self.loaded
         kind = OpKind.LOAD if first else OpKind.RELOAD
@@ -315,13 +315,13 @@ class _Builder:
             self.load_task.get(v, -1),
             -1,
             read if first and read else reload_seconds(self.nbytes[v], tier == DISK, read, self.machine),
-            [tier, offset, self.nbytes[v], known_as],
+            [tier, offset, self.nbytes[v], version],
             [COMPUTE, seg.offset, self.nbytes[v], self.version.get(v, v)],
-            [*seg.certain, *wrote] if self.nbytes[v] else (),
-            seg.doubtful if self.nbytes[v] else (),
+            [*seg.certain_deps, *wrote] if self.nbytes[v] else (),
+            seg.possible_deps if self.nbytes[v] else (),
         )
         if self.nbytes[v]:
-            self.arenas[self.device[v]].hand_on(seg, op)
+            self.arenas[self.device[v]].collapse_deps(seg, op)
         if tier == DISK:
             self.spill.read_by(v, op)
         self.segment[v] = seg
@@ -329,11 +329,11 @@ class _Builder:
         self.base.pop(v, None)
 
     def _evict(self, v: int) -> None:
-        """Give up the bytes of ``v``; written to the spill file first unless a copy stands elsewhere."""
+        """Free the bytes of ``v``; without a copy in another tier, write it to the spill file first."""
         seg = self.segment[v]
-        if not self.writers[v]:  # nothing there yet
+        if not self.writers[v]:  # not written yet
             del self.segment[v]
-            self.arenas[self.device[v]].release(seg, seg.deps, seg.exact, seg.stands)
+            self.arenas[self.device[v]].release(seg, seg.deps, seg.exact, seg.required)
             return
         if v not in self.home:
             version = self.version.get(v, v)
@@ -354,10 +354,10 @@ class _Builder:
 
     def _release(self, v: int) -> None:
         seg, arena = self.segment.pop(v), self.arenas[self.device[v]]
-        if self.nbytes[v]:  # every reader comes after every writer, so where there is a reader the readers say it all
+        if self.nbytes[v]:  # every reader comes after every writer, so the readers imply the writers
             arena.release(seg, tuple(self.readers[v] or self.writers[v]), True)
-        else:  # nobody touched the bytes: they wait for those who did before
-            arena.release(seg, seg.deps, seg.exact, seg.stands)
+        else:  # no op used the bytes, so the earlier dependencies remain
+            arena.release(seg, seg.deps, seg.exact, seg.required)
 
     def _forget_home(self, v: int) -> None:
         home = self.home.pop(v, None)
@@ -365,13 +365,13 @@ class _Builder:
             self.spill.release(v)
 
     def _complete_next(self) -> None:
-        """Move the completion cursor over one task: what died with it gives up its bytes."""
+        """Advance the completion cursor by one task and release the values whose last use it was."""
         i, taken, used = self.window.popleft()
         self.window_nbytes -= taken
         self.completed = i
-        for v in used if self.short else ():
-            if self.victims.pinned[v] == i:
-                self.idle[self.device[v]].completed(v, i, self.size[v])
+        for v in used if self.may_evict else ():
+            if self.candidates.pinned[v] == i:
+                self.queues[self.device[v]].completed(v, i, self.size[v])
         if i in self.scratch:
             seg, op, arena = self.scratch.pop(i)
             arena.release(seg, (op,), True)
@@ -383,8 +383,8 @@ class _Builder:
             for known in (self.writers, self.readers, self.base, self.version, self.load_task):
                 known.pop(v, None)
 
-    def _lay_out_afresh(self) -> None:
-        """Empty the arenas: the free bytes are too scattered for a working set that would fit."""
+    def _evict_all(self) -> None:
+        """Empty the arenas, because the free bytes are too scattered for a working set that would fit."""
         while self.window:
             self._complete_next()
         for arena in self.arenas:
@@ -394,7 +394,7 @@ class _Builder:
             arena.merge_all()
 
     def _evictable(self, v: int) -> int:
-        """0: not in memory; 1: a copy stands elsewhere; 2: it must be written first."""
+        """Return 0 if ``v`` is not in memory, 1 if another tier has a copy, 2 if it must be written first."""
         if v not in self.segment:
             return 0
         return 1 if v in self.home else 2

@@ -1,9 +1,10 @@
-"""Proves a memory graph: acyclic, within capacity, race-free, every output stored once.
+"""Proves a memory graph: acyclic, within capacity, free of races, every output stored once.
 
-Race-free: each read of value v from extent R has a writer of v that comes before it in every order (for a unit's value
-every touch), and every other op that writes a byte of R comes before that writer or after that reader. One sweep over
-the ops keeps, for each byte range, what it holds and who wrote and read it since; each new access must come after
-those it conflicts with, and by induction after all earlier ones. Touches of one unit commute with each other.
+Free of races: each read of value v from extent R has a writer of v that precedes it in every order (for a unit, every
+op of the unit), and every other op that writes a byte of R comes before that writer or after that reader.
+
+One sweep over the ops keeps, for each byte range, its value and the ops that wrote and read it since. Each new access
+must come after the accesses it conflicts with, and so, by induction, after all earlier ones. Ops of one unit commute.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from einturnip.memgraph.reach import dependency_pairs, first_unordered
 from einturnip.memgraph.types import COMPUTE, DISK, FILES, HOST, MemGraph, OpKind
 from einturnip.taskgraph.types import TaskKind
 
-# Rows of a graph's columns are made into Python numbers for this many ops at a time.
+# Number of ops whose rows are converted to Python numbers at a time.
 OPS_AT_ONCE = 4096
 
 
@@ -62,24 +63,24 @@ def _check_outputs(graph: MemGraph) -> None:
 
 
 class _Range:
-    """Bytes [start, stop): what they hold, who wrote and who read it; ``before``: who had to end before its unit.
+    """Bytes [start, stop): their value, its writers and readers; ``before``: ops that precede its unit.
 
-    ``joint``: an op that comes after all of those, for it wrote over other bytes that they used (-1: none).
+    ``successor``: an op that comes after all of them, because it overwrote other bytes that they used (-1: none).
     """
 
-    __slots__ = ("before", "joint", "readers", "start", "stop", "unit", "value", "writers")
+    __slots__ = ("before", "successor", "readers", "start", "stop", "unit", "value", "writers")
 
     def __init__(self, start: int, stop: int, value: int, writers: list[int]) -> None:
         self.start, self.stop, self.value, self.writers = start, stop, value, writers
         self.readers: list[int] = []
         self.before: list[int] = []
-        self.unit = self.joint = -1
+        self.unit = self.successor = -1
 
-    def part(self, start: int, stop: int, joint: int) -> _Range:
-        """The same over fewer bytes."""
+    def part(self, start: int, stop: int, successor: int) -> _Range:
+        """Return the same record for fewer bytes."""
         found = _Range(start, stop, self.value, list(self.writers))
         found.readers, found.before, found.unit = list(self.readers), list(self.before), self.unit
-        found.joint = joint
+        found.successor = successor
         return found
 
 
@@ -91,7 +92,7 @@ class _Tier:
         self.ranges: dict[int, _Range] = {}
 
     def overlapping(self, start: int, stop: int) -> list[_Range]:
-        """The ranges that meet [start, stop)."""
+        """Return the ranges that overlap [start, stop)."""
         same = self.ranges.get(start)
         if same is not None and same.stop == stop:
             return [same]
@@ -105,7 +106,7 @@ class _Tier:
         return found
 
     def replace(self, new: _Range, old: list[_Range]) -> None:
-        """Put ``new`` in place of whatever stood on its bytes: the ranges ``old``, in order."""
+        """Replace the ranges ``old``, in order, by ``new``, which may cover only a part of them."""
         if len(old) == 1 and old[0].start == new.start and old[0].stop == new.stop:
             self.ranges[new.start] = new
             return
@@ -124,7 +125,7 @@ class _Tier:
 
 
 class _Sweep:
-    """Walks the ops in serial order; ``asked`` collects, for each op, those that must come before it in every order."""
+    """Walks the ops in serial order and collects the ops that must precede each op in every order."""
 
     def __init__(self, graph: MemGraph) -> None:
         self.graph = graph
@@ -132,9 +133,9 @@ class _Sweep:
         self.outputs = FILES + len(graph.taskgraph.decomposition.graph.nodes)
         self.tiers = {COMPUTE: _Tier(), DISK: _Tier(), HOST: _Tier()}
         self.files: dict[tuple[int, int], _Range] = {}
-        self.asked = array("i")
-        self.waits: list[int] = []  # what the op that is looked at waits for
-        self.asked_ptr = array("q", [0])
+        self.required = array("i")
+        self.waits: list[int] = []  # dependencies of the current op
+        self.required_ptr = array("q", [0])
 
     def run(self) -> None:
         """Collect what must come before what.
@@ -154,31 +155,31 @@ class _Sweep:
                 for row in read:
                     tier, offset, nbytes, value = row
                     r = ranges[tier].get(offset) if tier < FILES else None
-                    if r is not None and r.value == value and r.stop == offset + nbytes:  # as nearly always
-                        self.ordered(x, r.writers, r.readers)
+                    if r is not None and r.value == value and r.stop == offset + nbytes:  # nearly always true
+                        self.require(x, r.writers, r.readers)
                         r.readers.append(x)
-                        r.joint = -1
+                        r.successor = -1
                     else:
                         self.read(x, row)
                 for row in write:
                     tier, offset, nbytes, value = row
-                    # A touch writes its unit's value; its workspace is a write like any other.
+                    # An op of a unit writes the unit's value; its workspace is an ordinary write.
                     touched = unit if value == unit else -1
                     r = ranges[tier].get(offset) if tier < FILES and touched < 0 else None
-                    if r is not None and r.stop == offset + nbytes:  # all of what stood there, and no more
-                        self.ordered(x, [r.joint] if r.joint in self.waits else r.readers or r.writers, [])
+                    if r is not None and r.stop == offset + nbytes:  # exactly the range of the previous value
+                        self.require(x, [r.successor] if r.successor in self.waits else r.readers or r.writers, [])
                         ranges[tier][offset] = _Range(offset, r.stop, value, [x])
                     else:
                         self.write(x, row, touched)
-                self.asked_ptr.append(len(self.asked))
+                self.required_ptr.append(len(self.required))
 
-    def ordered(self, x: int, earlier: list[int], others: list[int]) -> None:
-        """``earlier`` must come before ``x``, as before each of the ``others``: one of those will do."""
+    def require(self, x: int, earlier: list[int], others: list[int]) -> None:
+        """Require that ``earlier`` precede ``x``. If x waits for one of ``others``, that already implies it."""
         if len(earlier) == 1:
             if earlier[0] != x:
-                self.asked.append(earlier[0])
+                self.required.append(earlier[0])
         elif not (others and others[0] in self.waits):
-            self.asked.extend([u for u in earlier if u != x])
+            self.required.extend([u for u in earlier if u != x])
 
     def read(self, x: int, row: list[int]) -> None:
         tier, offset, nbytes, value = row
@@ -193,10 +194,10 @@ class _Sweep:
             raise InternalError(f"op {x} reads bytes that nothing wrote (value {value}, tier {tier})")
         for r in found:
             if r.value != value:
-                raise InternalError(f"op {x} reads value {value} where value {r.value} stands (tier {tier})")
-            self.ordered(x, r.writers, r.readers)
+                raise InternalError(f"op {x} reads value {value} where value {r.value} is (tier {tier})")
+            self.require(x, r.writers, r.readers)
             r.readers.append(x)
-            r.joint = -1
+            r.successor = -1
 
     def write(self, x: int, row: list[int], unit: int) -> None:
         tier, offset, nbytes, value = row
@@ -204,7 +205,7 @@ class _Sweep:
             return
         new = _Range(offset, offset + nbytes, value, [x])
         if tier >= FILES:
-            # A stored box is a place of its own: the boxes of one output do not overlap.
+            # Boxes of one output do not overlap, so each stored box is a separate place.
             if (tier, value) in self.files:
                 raise InternalError(f"op {x} writes value {value} of an output a second time")
             self.files[tier, value] = new
@@ -213,29 +214,29 @@ class _Sweep:
         if unit >= 0 and len(found) == 1 and found[0].unit == unit and found[0].value == value:
             r = found[0]
             if (r.start, r.stop) != (offset, offset + nbytes) or r.readers:
-                raise InternalError(f"op {x} touches unit {unit} out of its extent or after it was read")
-            self.ordered(x, r.before, r.writers)
+                raise InternalError(f"op {x} accumulates into unit {unit} out of its extent or after it was read")
+            self.require(x, r.before, r.writers)
             if self.graph.taskgraph.ordered:
-                self.asked.append(r.writers[-1])
+                self.required.append(r.writers[-1])
             r.writers.append(x)
-            r.joint = -1
+            r.successor = -1
             return
         before: list[int] = []
         for r in found:
-            # Readers come after writers, so behind a reader the writers need not be asked.
-            if unit >= 0:  # other touches of the unit may come first
+            # Readers come after writers, so an order after the readers implies one after the writers.
+            if unit >= 0:  # another op of the unit may be the first
                 new.before += r.readers or r.writers
-            before += [r.joint] if r.joint in self.waits else r.readers or r.writers
-        self.ordered(x, before, [])
+            before += [r.successor] if r.successor in self.waits else r.readers or r.writers
+        self.require(x, before, [])
         continues = unit >= self.n_values
         if continues and not (len(found) == 1 and self.graph.base(found[0].value) == self.graph.base(value)):
-            raise InternalError(f"op {x} continues unit {unit}, whose half-made state is not in its extent")
+            raise InternalError(f"op {x} continues unit {unit}, whose partial state is not in its extent")
         new.unit = unit
         self.tiers[tier].replace(new, found)
 
 
 def _rows(ptr: NDArray[np.int64], table: NDArray[Any], start: int, stop: int) -> Iterator[list[Any]]:
-    """The rows of ops ``start`` to ``stop``, a list for each."""
+    """Yield the rows of ops ``start`` to ``stop``, one list per op."""
     ends = ptr[start : stop + 1]
     rows = table[ends[0] : ends[-1]].tolist()
     places = (ends - ends[0]).tolist()
@@ -245,8 +246,8 @@ def _rows(ptr: NDArray[np.int64], table: NDArray[Any], start: int, stop: int) ->
 def _check_races(graph: MemGraph) -> None:
     sweep = _Sweep(graph)
     sweep.run()
-    asked = np.frombuffer(sweep.asked, np.int32) if sweep.asked else np.empty(0, np.int32)
-    asked_ptr = np.frombuffer(sweep.asked_ptr, np.int64)
-    race = first_unordered(graph.after_ptr, graph.after, asked_ptr, asked)
+    required = np.frombuffer(sweep.required, np.int32) if sweep.required else np.empty(0, np.int32)
+    required_ptr = np.frombuffer(sweep.required_ptr, np.int64)
+    race = first_unordered(graph.after_ptr, graph.after, required_ptr, required)
     if race is not None:
         raise InternalError(f"race: op {race[0]} uses bytes of op {race[1]}, and nothing makes it wait for that op")

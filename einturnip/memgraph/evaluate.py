@@ -1,4 +1,4 @@
-"""What a MemGraph means: its ops over one array of bytes, in any order that the dependencies allow."""
+"""Defines the meaning of a MemGraph: runs its ops over one array of bytes, in any allowed order."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Array = NDArray[Any]
 
 class _Bytes:
     def __init__(self, nbytes: int) -> None:
-        # Filled with ones: a byte that is read before it is written is a nan or a wild number, never a lucky zero.
+        # Filled with ones, so that a byte read before it is written gives a nan or a huge number, never a plausible 0.
         self.data = np.full(nbytes, 0xFF, np.uint8)
 
     def array(self, offset: int, shape: tuple[int, ...], dtype: Any) -> Array:
@@ -27,7 +27,7 @@ class _Bytes:
 
 
 def evaluate(graph: MemGraph, inputs: Mapping[str, Array], order: Iterable[int] | None = None) -> dict[str, Array]:
-    """Every output by name. ``order``: op ids, by default the serial order; the caller keeps to the dependencies."""
+    """Return every output by name. ``order``: op ids that respect the dependencies; default: serial order."""
     eingraph = graph.taskgraph.decomposition.graph
     outputs = {n: np.empty(eingraph.nodes[i].shape, eingraph.nodes[i].dtype.numpy) for n, i in eingraph.outputs}
     files = [inputs[n.name] if isinstance(n, InputNode) else None for n in eingraph.nodes]
@@ -60,7 +60,7 @@ def _kernel(views: OpViews, op: Op, call: KernelOperands, begun: set[int]) -> No
         if op.unit in begun or views.continues(op.unit):
             made = combine_spaces(e, tuple(a.copy() for a in call.outs), made)
         begun.add(op.unit)
-    # Workspace is anybody's until the op ends: spoil it, so that a value that should not lie there shows.
+    # Overwrite the workspace, so that a value that overlaps it by mistake is detected.
     call.workspace[...] = 0xFF
     for out, array in zip(call.outs, made, strict=True):
         out[...] = array

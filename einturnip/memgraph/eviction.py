@@ -1,7 +1,8 @@
-"""Which value gives up its bytes: Belady's choice, weighed by the bytes that bringing it back would move.
+"""Eviction policy.
 
-Source: Belady (1966) for the farthest next use; a value without a copy elsewhere costs a write as well as a read, so
-it goes only if it is wanted so much later. A sum that is half made goes last: it would be written again and again.
+Belady's farthest next use, weighted by the bytes that bringing the value back moves. Source: Belady (1966). A value
+without a copy in another tier costs a write and a read, so it is evicted only if its next use is correspondingly later.
+A partial sum is evicted last: it would be written again and again.
 """
 
 from __future__ import annotations
@@ -20,39 +21,39 @@ from einturnip.taskgraph.types import TaskGraph, TaskKind
 NEVER = 1 << 60
 CANDIDATES = 6
 WRITE_WEIGHT = 2.5
-HALF_MADE_WEIGHT = 1e6
-KEPT_WEIGHT = 1e9  # of what the program wants kept: it goes when nothing else can
-DEAR = 1.0  # from this price on a value goes only where nothing else can
+PARTIAL_WEIGHT = 1e6
+KEEP_WEIGHT = 1e9  # for tensors with the hint `keep`: evicted only if nothing else can be
+MAX_SPARE_PRICE = 1.0  # a value at or above this price is evicted only if nothing else can be
 
 
 class EvictionQueue:
-    """Next uses, and the values of each size that no task under way uses, by how late they are wanted again."""
+    """Next uses of all values, and the unpinned values of each size ordered by next use."""
 
     def __init__(self, tasks: TaskGraph) -> None:
         self._ptr, self._uses = _uses(tasks)
         self._at = self._ptr[:-1]
         self._next = array("q", [NEVER]) * tasks.n_values
-        self.pinned = array("i", [-1]) * tasks.n_values  # the latest task under way that uses each value
+        self.pinned = array("i", [-1]) * tasks.n_values  # the latest running task that uses each value
         self._last_made = _last_made(tasks)
         self._heaps: dict[int, list[tuple[int, int]]] = {}
-        self._sizes: list[int] = []  # those of _heaps, in order
-        self._kept = _kept(tasks)
+        self._sizes: list[int] = []  # keys of _heaps, sorted
+        self._keep = _keep(tasks)
 
-    def beside(self) -> EvictionQueue:
-        """The same next uses, for the values of another arena."""
+    def for_other_arena(self) -> EvictionQueue:
+        """Return a queue for the values of another arena that shares the next uses."""
         other = copy(self)
         other._heaps, other._sizes = {}, []
         return other
 
     def pin(self, values: Iterable[int], i: int) -> None:
-        """They may not go before task ``i`` is complete."""
+        """Keep the values in memory until task ``i`` is complete."""
         pinned = self.pinned
         for v in values:
             pinned[v] = i
 
     def used(self, values: Iterable[int], i: int) -> list[int]:
-        """Task ``i`` uses these values; returns those that no later one does."""
-        place, ptr, uses, wanted = self._at, self._ptr, self._uses, self._next
+        """Record that task ``i`` uses these values; return those that no later task uses."""
+        place, ptr, uses, next_use = self._at, self._ptr, self._uses, self._next
         last = []
         for v in values:
             at, end = place[v], ptr[v + 1]
@@ -60,35 +61,38 @@ class EvictionQueue:
                 at += 1
             place[v] = at
             if at < end:
-                wanted[v] = uses[at]
+                next_use[v] = uses[at]
             else:
-                wanted[v] = NEVER
+                next_use[v] = NEVER
                 last.append(v)
         return last
 
     def completed(self, v: int, i: int, size: int) -> None:
-        """Task ``i``, which uses ``v``, is complete: unless a later one under way does, ``v`` may go."""
-        if self.pinned[v] == i and v not in self._kept:
+        """Make ``v`` evictable after task ``i``, unless a later running task uses it."""
+        if self.pinned[v] == i and v not in self._keep:
             heap = self._heaps.get(size)
             if heap is None:
                 heap = self._heaps[size] = []
                 insort(self._sizes, size)
             heappush(heap, (-self._next[v], v))
 
-    def latest(
-        self, least_size: int, i: int, completed: int, least_distance: int, evictable: Callable[[int], int]
+    def farthest_next_use(
+        self, min_size: int, i: int, completed: int, min_distance: int, evictable: Callable[[int], int]
     ) -> Iterator[int]:
-        """Of each size from ``least_size`` on a few values wanted latest, more than ``least_distance`` after ``i``."""
-        for size in self._sizes[bisect_left(self._sizes, least_size) :]:
+        """Yield a few values per size with the farthest next uses.
+
+        Sizes are at least ``min_size``; next uses come more than ``min_distance`` tasks after ``i``.
+        """
+        for size in self._sizes[bisect_left(self._sizes, min_size) :]:
             heap = self._heaps[size]
             aside: list[tuple[int, int]] = []
             while heap and len(aside) < CANDIDATES:
                 entry = heap[0]
                 v = entry[1]
                 if -entry[0] != self._next[v] or self.pinned[v] > completed or not evictable(v):
-                    heappop(heap)  # used again since, or gone; it comes back when that use is complete
+                    heappop(heap)  # stale: used again or evicted since; `completed` adds it again
                     continue
-                if -entry[0] - i <= least_distance:
+                if -entry[0] - i <= min_distance:
                     break
                 aside.append(heappop(heap))
             for entry in aside:
@@ -96,45 +100,45 @@ class EvictionQueue:
                 yield entry[1]
 
     def price(self, v: int, i: int, completed: int, evictable: Callable[[int], int]) -> float | None:
-        """Transfers that evicting a byte of ``v`` costs per task until it is wanted; None where it may not go."""
+        """Return the transfers per byte and task that evicting ``v`` costs until its next use; None if pinned."""
         state = evictable(v)
         if not state or self.pinned[v] > completed:
             return None
-        wanted = self._next[v]
+        next_use = self._next[v]
         weight = 1.0 if state == 1 else WRITE_WEIGHT
-        if v in self._kept:
-            weight *= KEPT_WEIGHT
-        elif wanted <= self._last_made[v]:
-            weight *= HALF_MADE_WEIGHT
-        return weight / max(1, wanted - i)
+        if v in self._keep:
+            weight *= KEEP_WEIGHT
+        elif next_use <= self._last_made[v]:
+            weight *= PARTIAL_WEIGHT
+        return weight / max(1, next_use - i)
 
-    def spare(
-        self, v: int, i: int, completed: int, least_distance: int, evictable: Callable[[int], int]
+    def price_if_distant(
+        self, v: int, i: int, completed: int, min_distance: int, evictable: Callable[[int], int]
     ) -> float | None:
-        """As ``price``; None also for what is wanted too soon, or is dear."""
-        if self._next[v] - i <= least_distance:
+        """Return `price`, or None if the next use is too near or the price is too high."""
+        if self._next[v] - i <= min_distance:
             return None
         price = self.price(v, i, completed, evictable)
-        return price if price is None or price < DEAR * WRITE_WEIGHT else None
+        return price if price is None or price < MAX_SPARE_PRICE * WRITE_WEIGHT else None
 
 
 def _last_made(tasks: TaskGraph) -> array[int]:
-    """Of each value the last task that makes or touches it; until then it is half made."""
+    """Return for each value the last task that writes it; until then it is partial."""
     makes = np.flatnonzero((tasks.kind != TaskKind.LOAD) & (tasks.kind != TaskKind.STORE)).astype(np.int32)
     last = np.full(tasks.n_values, -1, np.int32)
     np.maximum.at(last, tasks.value[makes], makes)
     return array("i", last.tobytes())
 
 
-def _kept(tasks: TaskGraph) -> frozenset[int]:
-    """Values of the tensors that the program wants kept in memory."""
+def _keep(tasks: TaskGraph) -> frozenset[int]:
+    """Return the values of tensors with the hint `keep`."""
     nodes = tasks.decomposition.graph.nodes
     keep = [i for i, node in enumerate(nodes) if isinstance(node, EinsumNode) and node.hints.keep]
     return frozenset(np.flatnonzero(np.isin(tasks.value_node, keep)).tolist()) if keep else frozenset()
 
 
 def _uses(tasks: TaskGraph) -> tuple[array[int], array[int]]:
-    """For each value the tasks that use it, in order, as CSR: reads, and the tasks that make or touch it."""
+    """Return, as CSR, the tasks that read or write each value, in order."""
     readers = np.repeat(np.arange(len(tasks), dtype=np.int32), np.diff(tasks.read_ptr))
     makes = np.flatnonzero((tasks.kind != TaskKind.LOAD) & (tasks.kind != TaskKind.STORE)).astype(np.int32)
     values = np.concatenate([tasks.read, tasks.value[makes]])

@@ -1,4 +1,7 @@
-"""A state that is written over where it is read: a tile's store waits for every load of what lies there."""
+"""Lets the new value of a state overwrite the old one.
+
+Each store of a tile waits for the loads it overlaps.
+"""
 
 from __future__ import annotations
 
@@ -12,25 +15,25 @@ from einturnip.tiling.types import Box
 
 
 def write_in_place(graph: MemGraph, pairs: Mapping[int, int]) -> tuple[MemGraph, frozenset[int]]:
-    """The graph with the dependencies that let each input node take its output's bytes in place.
+    """Return the graph with dependencies that let each output overwrite its input node in place.
 
-    ``pairs``: output number by input node. Also the nodes that cannot: a tile of theirs is loaded, in the serial order,
-    after a store has written over it. They want a second copy.
+    ``pairs``: output number by input node. Also returns the nodes that need a second copy, because one of their tiles
+    is loaded, in the serial order, after a store that overwrites it.
     """
     added: list[tuple[int, int]] = []
-    apart = set()
+    conflicting = set()
     for node, output in pairs.items():
         loads, stores = _loads(graph, node), _stores(graph, output)
-        edges = [(before, after) for after, box in stores for before, other in loads if _meet(box, other)]
+        edges = [(before, after) for after, box in stores for before, other in loads if _overlap(box, other)]
         if any(before > after for before, after in edges):
-            apart.add(node)
+            conflicting.add(node)
         else:
             added += edges
-    return _with_dependencies(graph, added), frozenset(apart)
+    return _with_dependencies(graph, added), frozenset(conflicting)
 
 
 def _loads(graph: MemGraph, node: int) -> list[tuple[int, Box]]:
-    """The ops that read a node's tiles from its file, and what they read."""
+    """Return the ops that load a node's tiles from its file, each with its box."""
     tier = graph.read[:, 0] == FILES + node
     ops = np.searchsorted(graph.read_ptr, np.flatnonzero(tier), side="right") - 1
     values = graph.read[tier, 3].tolist()
@@ -38,7 +41,7 @@ def _loads(graph: MemGraph, node: int) -> list[tuple[int, Box]]:
 
 
 def _stores(graph: MemGraph, output: int) -> list[tuple[int, Box]]:
-    """The ops that write an output's tiles, and what they write."""
+    """Return the ops that store an output's tiles, each with its box."""
     number = FILES + len(graph.taskgraph.decomposition.graph.nodes) + output
     tier = graph.write[:, 0] == number
     ops = np.searchsorted(graph.write_ptr, np.flatnonzero(tier), side="right") - 1
@@ -51,12 +54,12 @@ def _box(graph: MemGraph, value: int) -> Box:
     return graph.taskgraph.get_value(graph.base(value)).box
 
 
-def _meet(a: Box, b: Box) -> bool:
+def _overlap(a: Box, b: Box) -> bool:
     return all(max(p, r) < min(q, s) for (p, q), (r, s) in zip(a, b, strict=True))
 
 
 def _with_dependencies(graph: MemGraph, edges: Iterable[tuple[int, int]]) -> MemGraph:
-    """The graph with more dependencies, (before, after) in the serial order."""
+    """Return the graph with more dependencies: pairs (before, after) in the serial order."""
     rows = [graph.after[a:b].tolist() for a, b in zip(graph.after_ptr[:-1], graph.after_ptr[1:], strict=True)]
     for before, after in edges:
         if before not in rows[after]:

@@ -1,4 +1,4 @@
-"""The least arena that a task graph can be placed in."""
+"""The smallest arena in which a task graph can be placed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ TASKS_AT_ONCE, READS_AT_ONCE = 4096, 1 << 15
 
 
 def min_capacity(tasks: TaskGraph) -> int:
-    """The most that one task holds at once: its operands, what it makes and its workspace, each in whole lines."""
+    """Return the largest working set of a task: operands, result and workspace, each in whole cache lines."""
     lines = np.maximum(1, -(-tasks.value_nbytes // LINE))
     scratch = -(-tasks.workspace // LINE)
     made = (tasks.kind != TaskKind.STORE) & (tasks.kind != TaskKind.LOAD)

@@ -1,4 +1,4 @@
-"""What several arenas take besides what one does: those of devices, or of programs that share a memory."""
+"""Plans with several arenas: those of devices, or of programs that share one memory."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from einturnip.taskgraph.types import TaskGraph
 
 @dataclass(frozen=True)
 class ArenaParts:
-    """A memory of which each program has a part: bytes of each, and of each value the program that it is of."""
+    """An arena divided among programs: bytes of each, and for each value the program it belongs to."""
 
     nbytes: Sequence[int]
     owner: bytes
 
     def arenas(self, granule: int, largest: int) -> list[Arena]:
-        """The parts, one behind the other."""
+        """Return the parts, one after the other."""
         sizes = [n // granule * granule for n in self.nbytes]
         begins = accumulate(sizes, initial=0)
         return [Arena(n, granule, largest, begin) for n, begin in zip(sizes, begins, strict=False)]
@@ -30,7 +30,7 @@ class ArenaParts:
 def arena_excess(
     values: Iterable[int], scratch: int, size: Sequence[int], owner: bytes, arenas: Sequence[Arena]
 ) -> bool:
-    """Whether what a task holds in some arena is more than that; a move holds bytes in two."""
+    """Return whether a task's working set exceeds an arena. A move has bytes in two of them."""
     held: dict[int, int] = {}
     for v in values:
         held[owner[v]] = held.get(owner[v], scratch) + size[v]
@@ -38,7 +38,7 @@ def arena_excess(
 
 
 def name_copies(ops: OpColumns, tasks: TaskGraph) -> None:
-    """Name the copies of values on other devices by what they are copies of."""
+    """Give copies of values on other devices the number of the original value."""
     if tasks.devices == 1:
         return
     for flat in (ops.read, ops.write):

@@ -1,11 +1,10 @@
-"""What a plan spills and brings back, made again instead where that is cheaper.
+"""Recomputes values instead of spilling them where that is cheaper.
 
-A value that goes to the spill file costs a write and a read for each return. Making it anew costs its kernel and what
-of its operands must come in for it: nothing where they are at hand, a read where they stand in a file, their own
-kernels where nothing keeps them. So activations and casts need not leave memory to be there again. The choice is by
-formula, value by value; whether the plan is better for it, the planner finds out by simulating both.
+A value that goes to the spill file costs a write, and a read for each return. Recomputing it costs its kernel and the
+return of its operands: nothing if they are in memory, a read if they are in a file, their own kernels if they were
+freed. The choice is made by formula, value by value; the planner then simulates both plans.
 
-Source: the trade is that of Chen et al., "Training deep nets with sublinear memory cost" (2016, arXiv 1604.06174).
+Source: Chen et al., "Training deep nets with sublinear memory cost" (2016, arXiv 1604.06174).
 """
 
 from __future__ import annotations
@@ -22,24 +21,24 @@ from einturnip.memgraph.types import DISK, MemGraph, OpKind
 from einturnip.taskgraph.rematerialize import Rematerialization, rematerialize
 from einturnip.taskgraph.types import TaskGraph, TaskKind
 
-# Values that nothing keeps are made again as operands of one another at most so deep.
-DEEPEST = 4
-# Only single kernels and copies give the same bits again: touches of a state may come in another order.
+# Longest chain of freed values that are recomputed as operands of one another.
+MAX_DEPTH = 4
+# Only single kernels and copies give the same bits again: ops that accumulate may run in another order.
 _REPEATED = (TaskKind.KERNEL, TaskKind.MOVE)
 
 
 @dataclass
 class _Trip:
-    """A value that is spilled: seconds of writing and reading it, and the tasks that it is brought back for."""
+    """A spilled value: seconds of writing and reading it, and the tasks that it is reloaded for."""
 
     seconds: float
     before: list[int] = field(default_factory=list)
 
 
 def recompute_spilled(graph: MemGraph, machine: Machine, worth: float) -> TaskGraph | None:
-    """The tasks with those values made again that cost less so by formula; None where that saves less than ``worth``.
+    """Return the tasks with the spilled values recomputed that are cheaper so, or None.
 
-    Units: ``worth`` in seconds, of all lanes together.
+    None if that saves less than ``worth``: seconds, summed over all lanes.
     """
     if graph.devices > 1 or not (graph.kind == OpKind.OFFLOAD).any():
         return None
@@ -50,15 +49,15 @@ def recompute_spilled(graph: MemGraph, machine: Machine, worth: float) -> TaskGr
     chosen: dict[int, tuple[int, ...]] = {}
     saved = 0.0
     for v, trip in spilled.items():
-        again = sum(prices.made(v, task, DEEPEST) for task in trip.before)
-        if trip.before and again < trip.seconds:
+        recomputing = sum(prices.made(v, task, MAX_DEPTH) for task in trip.before)
+        if trip.before and recomputing < trip.seconds:
             chosen[v] = tuple(trip.before)
-            saved += trip.seconds - again
+            saved += trip.seconds - recomputing
     return rematerialize(graph.taskgraph, Rematerialization(chosen, prices.makers)) if saved > worth else None
 
 
 class _Prices:
-    """What it takes to have a value again right before a task."""
+    """Prices of having a value in memory again right before a task."""
 
     def __init__(self, graph: MemGraph, machine: Machine, spilled: Mapping[int, _Trip]) -> None:
         self.t = tasks = graph.taskgraph
@@ -72,10 +71,10 @@ class _Prices:
         self.makers = _Makers(tasks)
 
     def made(self, v: int, task: int, deep: int) -> float:
-        """Seconds in which ``v`` is made again right before ``task``; infinite where it cannot be.
+        """Return the seconds that recomputing ``v`` right before ``task`` takes; infinite if it is impossible.
 
-        A value that is copied together piece by piece may be spilled between two pieces. Right before ``task`` it is
-        not whole then, and what the other pieces are copied from need not be there yet.
+        A value that several moves assemble may be spilled between two of them. Right before ``task`` it is incomplete
+        then, and the sources of the other moves may not exist yet.
         """
         makers = self.makers(v) if deep else []
         if not makers or makers[-1] >= task:
@@ -88,7 +87,7 @@ class _Prices:
         return seconds
 
     def _at_hand(self, u: int, task: int, deep: int) -> float:
-        """Seconds that it takes to have an operand in memory right before ``task``."""
+        """Return the seconds that it takes to have an operand in memory right before ``task``."""
         if self.loads[u] >= 0:
             first = float(self.t.seconds[self.loads[u]])
             return reload_seconds(int(self.t.value_nbytes[u]), False, first, self.machine)
@@ -102,7 +101,7 @@ class _Prices:
 
 
 def _spilled(graph: MemGraph) -> dict[int, _Trip]:
-    """Whole values that go to the spill file; states that go half-made cannot be made again from there."""
+    """Return the complete values that are spilled; partial states cannot be recomputed."""
     first = graph.read[np.minimum(graph.read_ptr[:-1], max(0, len(graph.read) - 1))]
     values, tiers = first[:, 3], first[:, 0]
     found: dict[int, _Trip] = {}
@@ -121,14 +120,14 @@ def _spilled(graph: MemGraph) -> dict[int, _Trip]:
 
 
 class _Makers:
-    """The tasks that make a value; none where it cannot be made again."""
+    """The tasks that make a value; empty if it cannot be recomputed."""
 
     def __init__(self, tasks: TaskGraph) -> None:
         made = np.flatnonzero(tasks.kind != TaskKind.STORE)
         self._tasks = made[np.argsort(tasks.value[made], kind="stable")]
         self._begin = np.searchsorted(tasks.value[self._tasks], np.arange(tasks.n_values + 1))
-        self._alike = np.isin(tasks.kind, _REPEATED)
+        self._repeatable = np.isin(tasks.kind, _REPEATED)
 
     def __call__(self, v: int) -> list[int]:
         makers = self._tasks[self._begin[v] : self._begin[v + 1]]
-        return makers.tolist() if self._alike[makers].all() else []
+        return makers.tolist() if self._repeatable[makers].all() else []

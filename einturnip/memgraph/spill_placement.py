@@ -1,4 +1,4 @@
-"""Where each offload goes: host memory while there is room for as long as it is needed, else the disk."""
+"""Places offloads in host memory while it has space for their lifetime, else in the spill file."""
 
 from __future__ import annotations
 
@@ -12,12 +12,15 @@ from einturnip.memgraph.types import DISK, HOST, Ints, MemGraph
 
 GRANULE = 4096
 SPANS = 4096
-"""The serial order in so many spans; what host memory holds is counted by span."""
+"""Number of spans of the serial order; the use of host memory is counted per span."""
 
 
 @dataclass(slots=True)
 class _Stay:
-    """One value's stay outside the device: the op that writes it there, those that read it, and the rows of both."""
+    """The lifetime of a value outside the device.
+
+    The op that writes it, its readers, and the rows of both.
+    """
 
     begin: int
     nbytes: int
@@ -31,11 +34,11 @@ class _Stay:
 
 
 def keep_on_host(graph: MemGraph, nbytes: int) -> MemGraph:
-    """The graph with as much of its spill file as can be in ``nbytes`` of host memory, the tier HOST.
+    """Move as much of the graph's spill file as possible to ``nbytes`` of host memory, the tier HOST.
 
-    Stays are taken from the shortest to the longest for as long as there is room throughout each; so most offloads find
-    room, and the bytes that stay long, which the disk serves as well, go there. Extents are then handed out in the
-    serial order, as those of the device are: who writes bytes anew waits for whoever read them last.
+    Shorter lifetimes are placed first, so that most offloads go to host memory and the bytes with long lifetimes, for
+    which the disk is fast enough, go to the disk. Extents are then allocated in the serial order, as in the device's
+    arena: an op that overwrites bytes waits for their last readers.
     """
     stays = [stay for stay in _stays(graph) if 0 < stay.nbytes <= nbytes]
     chosen = _chosen(stays, nbytes, len(graph))
@@ -50,7 +53,7 @@ def keep_on_host(graph: MemGraph, nbytes: int) -> MemGraph:
             arena.release(seg, tuple(other.readers) or (other.begin,), True)
         held = [h for h in held if h[0].end >= stay.begin]
         place = arena.take(arena.rounded(stay.nbytes), stay.begin)
-        if place is None:  # room enough, but scattered: it goes to the disk
+        if place is None:  # free but scattered: the value goes to the disk
             continue
         held.append((stay, place))
         added += [(stay.begin, d) for d in place.deps]
@@ -61,7 +64,7 @@ def keep_on_host(graph: MemGraph, nbytes: int) -> MemGraph:
 
 
 def _stays(graph: MemGraph) -> list[_Stay]:
-    """Every stay in the spill file, in the order in which they begin."""
+    """Return the lifetimes of all values in the spill file, by their beginning."""
     found: list[_Stay] = []
     last: dict[tuple[int, int], _Stay] = {}  # by value and place
     op_of_read = np.repeat(np.arange(len(graph)), np.diff(graph.read_ptr))
@@ -82,13 +85,13 @@ def _stays(graph: MemGraph) -> list[_Stay]:
 
 
 def _chosen(stays: list[_Stay], nbytes: int, n_ops: int) -> list[_Stay]:
-    """Those for which there is room in host memory, the shortest first."""
+    """Return the lifetimes for which host memory has space, choosing the shortest first."""
     span = -(-n_ops // SPANS) or 1
-    room = np.full(n_ops // span + 1, nbytes, np.int64)
+    available = np.full(n_ops // span + 1, nbytes, np.int64)
     chosen = []
     for stay in sorted(stays, key=lambda stay: (stay.end - stay.begin, stay.begin)):
         needed = -(-stay.nbytes // GRANULE) * GRANULE if nbytes >= 64 * GRANULE else stay.nbytes
-        during = room[stay.begin // span : stay.end // span + 1]
+        during = available[stay.begin // span : stay.end // span + 1]
         if during.min() >= needed:
             during -= needed
             chosen.append(stay)
@@ -96,7 +99,7 @@ def _chosen(stays: list[_Stay], nbytes: int, n_ops: int) -> list[_Stay]:
 
 
 def _with_after(graph: MemGraph, added: list[tuple[int, int]]) -> MemGraph:
-    """The graph with more dependencies: pairs of an op and what must come before it."""
+    """Return the graph with more dependencies: pairs (op, op that must precede it)."""
     ops = np.concatenate([np.repeat(np.arange(len(graph)), np.diff(graph.after_ptr)), [op for op, _ in added]])
     after = np.concatenate([graph.after, [before for _, before in added]]).astype(graph.after.dtype)
     pairs = np.unique(np.stack([ops.astype(np.int64), after.astype(np.int64)]), axis=1)
@@ -105,7 +108,7 @@ def _with_after(graph: MemGraph, added: list[tuple[int, int]]) -> MemGraph:
 
 
 def _compacted(graph: MemGraph) -> MemGraph:
-    """The graph with no holes in its spill file."""
+    """Return the graph without holes in its spill file."""
     rows = np.concatenate([graph.read[graph.read[:, 0] == DISK], graph.write[graph.write[:, 0] == DISK]])
     if not len(rows):
         return replace(graph, spill_nbytes=0)
@@ -122,7 +125,7 @@ def _compacted(graph: MemGraph) -> MemGraph:
 
 
 def _union(rows: Ints) -> tuple[Ints, Ints]:
-    """Where the runs of bytes begin and end that the rows cover together."""
+    """Return the beginnings and ends of the maximal intervals that the rows cover."""
     rows = rows[np.argsort(rows[:, 1], kind="stable")]
     ends = np.maximum.accumulate(rows[:, 1] + rows[:, 2])
     first = np.concatenate([[True], rows[1:, 1] >= ends[:-1]])

@@ -1,4 +1,4 @@
-"""Places in the spill file: one for each value that was written out, used again when the value is gone."""
+"""Slots of the spill file: one per spilled value, reused when the value is released."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from heapq import heappop, heappush
 
 
 class SpillSlots:
-    """Slots of a file of no stated size; ``nbytes`` is what the plan needs in all."""
+    """Slots in a file that grows as needed; ``nbytes`` is its final size."""
 
     def __init__(self, granule: int) -> None:
         self.granule = granule
@@ -16,7 +16,7 @@ class SpillSlots:
         self._free: dict[int, list[tuple[int, int, tuple[int, ...]]]] = {}
 
     def take(self, v: int, size: int) -> tuple[int, tuple[int, ...]]:
-        """A slot for value ``v``: its offset, and the ops that must end before it is written."""
+        """Allocate a slot for ``v``; return its offset and the ops that must end before it is written."""
         heap = self._free.get(size)
         if heap:
             _, offset, deps = heappop(heap)
@@ -28,19 +28,19 @@ class SpillSlots:
         return offset, deps
 
     def offset(self, v: int) -> int:
-        """Where ``v`` stands in the file."""
+        """Return the offset of ``v`` in the file."""
         return self._slots[v][0]
 
     def written_by(self, v: int, op: int) -> None:
-        """``op`` writes the slot of ``v``."""
+        """Record that ``op`` writes the slot of ``v``."""
         self._users[v] = [op]
 
     def read_by(self, v: int, op: int) -> None:
-        """``op`` reads the slot of ``v``."""
+        """Record that ``op`` reads the slot of ``v``."""
         self._users[v].append(op)
 
     def release(self, v: int) -> None:
-        """``v`` needs its slot no more."""
+        """Free the slot of ``v``."""
         offset, size = self._slots.pop(v)
         users = self._users.pop(v)
         heappush(self._free.setdefault(size, []), (max(users), offset, tuple(users)))

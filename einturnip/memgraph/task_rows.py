@@ -1,4 +1,4 @@
-"""The rows of a task graph as the builder walks them."""
+"""Rows of a task graph as Python numbers, for the builder."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ class TaskRow(NamedTuple):
 
 
 def rows(tasks: TaskGraph) -> Iterator[TaskRow]:
-    """The rows in order, some at a time: as Python numbers all of them would take more than the graph."""
+    """Yield the rows in order, converted in parts.
+
+    All of them at once would take more memory than the graph.
+    """
     for start in range(0, len(tasks), TASKS_AT_ONCE):
         part = slice(start, start + TASKS_AT_ONCE)
         ends = tasks.read_ptr[start : start + TASKS_AT_ONCE + 1]

@@ -1,4 +1,4 @@
-"""MemGraph: every value a place, every transfer an op, and the edges that make any order they allow correct."""
+"""MemGraph: ops with addresses, and the dependencies that make every order they allow correct."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Ints = NDArray[np.int64]
 
 
 class OpKind(IntEnum):
-    """What an op does."""
+    """The kinds of op."""
 
     LOAD = 0
     KERNEL = 1
@@ -32,7 +32,7 @@ class OpKind(IntEnum):
 
 
 class Lane(IntEnum):
-    """Ops of different lanes overlap: kernels compute, bytes come in, bytes go out."""
+    """A resource that ops share. Ops of different lanes overlap: kernels, bytes in, bytes out."""
 
     COMPUTE = 0
     IN = 1
@@ -48,7 +48,10 @@ HOST, COMPUTE, DISK, FILES = -1, 0, 1, 2
 
 
 class TierExtent(NamedTuple):
-    """Bytes [offset, offset + nbytes) of a tier, holding ``value``. In a file the value's box says where."""
+    """Bytes [offset, offset + nbytes) of a tier, holding ``value``.
+
+    In a file the value's box gives the place.
+    """
 
     tier: int
     offset: int
@@ -60,10 +63,12 @@ _access = TierExtent._make
 
 
 class Op(NamedTuple):
-    """One op. ``after``: ops that must have ended before it starts, data and memory dependencies together.
+    """One op of a memory graph.
 
-    Ops of one ``unit`` (-1: none) accumulate into one extent, in any order, under one lock; the first initialises it
-    unless the unit continues a half-made state that was reloaded.
+    ``after`` lists the ops that must end before it starts: data and memory dependencies together.
+
+    Ops of one ``unit`` (-1: none) accumulate into one extent, in any order, under one lock. The first of them
+    initialises the extent, unless the unit continues a partial state that was reloaded.
     """
 
     id: int
@@ -80,11 +85,11 @@ class Op(NamedTuple):
 class MemGraph:
     """Ops in the simulated serial order (one of many that ``after`` allows), as read-only columns.
 
-    ``read``, ``write`` rows are (tier, offset, nbytes, value). Value v < taskgraph.n_values is the task graph's; a
-    later one is a half-made state's next version: ``origin[v - n_values]`` is the state it continues.
+    Rows of ``read`` and ``write`` are (tier, offset, nbytes, value). Values below taskgraph.n_values are the task
+    graph's. Higher ones are later versions of a partial state: ``origin[v - n_values]`` is the state that v continues.
 
-    The compute memory of several devices is counted on from one to the next, ``capacity / devices`` bytes each; a copy
-    of a value on another device goes by the value's number. ``peak_nbytes`` is that of the fullest.
+    The arenas of several devices share one address range, ``capacity / devices`` bytes each, one after the other. A
+    copy of a value on another device has the value's number. ``peak_nbytes`` is the peak of the fullest device.
     """
 
     taskgraph: TaskGraph
@@ -116,7 +121,7 @@ class MemGraph:
         return self.capacity // self.devices
 
     def op_devices(self) -> NDArray[np.uint8]:
-        """The device of each op: where it writes, or else reads; of what touches no device's bytes the first."""
+        """The device that each op writes, or else reads; the first device for ops that touch no arena."""
         found = np.zeros(len(self), np.uint8)
         for ptr, rows in ((self.read_ptr, self.read), (self.write_ptr, self.write)):
             here = np.flatnonzero(rows[:, 0] == COMPUTE)
@@ -148,7 +153,7 @@ class MemGraph:
         return value if value < n else int(self.origin[value - n])
 
     def between_devices(self) -> NDArray[np.bool_]:
-        """Which ops are moves from one device to another."""
+        """True for each op that moves bytes from one device to another."""
         moves = np.flatnonzero(self.kind == OpKind.MOVE) if self.devices > 1 else np.empty(0, np.int64)
         moves = moves[self.read_ptr[moves] < self.read_ptr[moves + 1]]
         found = np.zeros(len(self), bool)
@@ -169,7 +174,7 @@ class MemGraph:
         moving = (np.array([k.lane for k in OpKind]) != Lane.COMPUTE)[self.kind]
         nbytes = np.zeros(len(self), dtype=np.int64)
         nbytes[moving] = self.read[self.read_ptr[:-1][moving], 2]
-        # A state that is stored as it is counts without the padding of its extent.
+        # A state is stored without the padding of its extent.
         stored = self.kind == OpKind.STORE
         nbytes[stored] = _stored_nbytes(self.taskgraph, self.task[stored])
         return nbytes

@@ -1,4 +1,4 @@
-"""Ops as arrays over the arena: what a kernel reads and writes, where a value's box lies."""
+"""Array views over the arena: the operands and outputs of kernels, and the boxes of transfers."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from einturnip.taskgraph.types import TaskKind, Value
 from einturnip.tiling.types import Box, index
 
 Array = NDArray[Any]
-MOST_KEPT = 4096
+MAX_CACHED = 4096
 
 
 class ArenaMemory(Protocol):
-    """The arena as ops see it."""
+    """The interface of the arena that views need."""
 
     def array(self, offset: int, shape: tuple[int, ...], dtype: Any) -> Array:
-        """A C-contiguous array over the arena's bytes."""
+        """Return a C-contiguous array over bytes of the arena."""
 
 
 Elsewhere: TypeAlias = Callable[[int], Array | None]
-"""The array that a value is, where that is not in the arena."""
+"""Returns the external array of a value (zero-copy), or None if the value is in the arena."""
 
 
 @dataclass(frozen=True, slots=True)
 class KernelOperands:
-    """One kernel call: see kernels.select.HostKernel for what its arguments hold."""
+    """Arguments of one kernel call; kernels.select.HostKernel describes them."""
 
     node: int
     einsum: Space
@@ -47,9 +47,9 @@ class KernelOperands:
 
 
 class OpViews:
-    """The arrays that the ops of a graph work on, made when an op starts; several threads may ask.
+    """Makes the arrays that ops work on when an op starts. Thread-safe.
 
-    What many ops use is kept for a while: a tile in memory is read again and again.
+    Views that many ops use are cached, because a tile in memory is read many times.
     """
 
     def __init__(self, graph: MemGraph, memory: ArenaMemory, elsewhere: Elsewhere = lambda value: None) -> None:
@@ -63,7 +63,7 @@ class OpViews:
         self._parts: dict[tuple[int, int, Box], Array] = {}
 
     def call(self, op: Op) -> KernelOperands:
-        """The kernel call that a kernel or aggregate op is."""
+        """Return the kernel call of a kernel or aggregate op."""
         task = self.tasks[op.task]
         node = self.d.graph.nodes[task.node]
         assert isinstance(node, EinsumNode)
@@ -95,16 +95,16 @@ class OpViews:
         )
 
     def continues(self, unit: int) -> bool:
-        """True where the unit adds to a state that was reloaded; every other starts from nothing."""
+        """Return whether the unit continues a reloaded partial state; other units start empty."""
         return unit >= self.tasks.n_values
 
     def _made(self, made: TierExtent, shape: tuple[int, ...], dtype: Any) -> Array:
-        """Where an op leaves the one value that it makes."""
+        """Return the array for the value that an op makes."""
         found = self.elsewhere(made.value)
         return self.memory.array(made.offset, shape, dtype) if found is None else found
 
     def part(self, offset: int, value: int, need: Box) -> Array:
-        """The part ``need`` of a value, or of a view of it, that lies at ``offset``."""
+        """Return the part ``need`` of a value, or of a view of it, whose bytes start at ``offset``."""
         key = offset, value, need
         part = self._parts.get(key)
         if part is None:
@@ -117,11 +117,11 @@ class OpViews:
         return part
 
     def forget(self) -> None:
-        """Hold no arrays."""
+        """Drop all cached arrays."""
         self._parts.clear()
 
     def value(self, value: int) -> Value:
-        """The task graph's value that ``value`` is a version of."""
+        """Return the task graph's value that ``value`` is a version of."""
         found = self._values.get(value)
         if found is None:
             found = self.tasks.get_value(self.graph.base(value))
@@ -129,14 +129,14 @@ class OpViews:
         return found
 
     def array(self, offset: int, v: Value) -> Array:
-        """A tile that lies at ``offset``."""
+        """Return the tile at ``offset``."""
         return self.memory.array(offset, tuple(hi - lo for lo, hi in v.box), self._dtype(v))
 
     def _dtype(self, v: Value) -> np.dtype[Any]:
         return self.d.graph.nodes[v.node].dtype.numpy
 
     def components(self, offset: int, extents: tuple[int, ...], einsum: Space) -> tuple[Array, ...]:
-        """A state's components for a tile of ``extents``, one after the other, each from a multiple of 64 bytes."""
+        """Return a state's components for a tile of ``extents``, consecutive, each aligned to 64 bytes."""
         arrays: list[Array] = []
         for shape, dtype in einsum.components(extents):
             arrays.append(self.memory.array(offset, shape, dtype.numpy))
@@ -144,16 +144,16 @@ class OpViews:
         return tuple(arrays)
 
     def bytes(self, offset: int, nbytes: int) -> Array:
-        """Bytes of the arena."""
+        """Return bytes of the arena as an array."""
         return self.memory.array(offset, (nbytes,), np.uint8)
 
     def move(self, op: Op) -> None:
-        """Do a move: copy what shows of each value that it reads."""
+        """Run a move: copy the visible part of each value that it reads."""
         for target, source in self.moved(op):
             target[...] = source
 
     def moved(self, op: Op) -> Iterator[tuple[Array, Array]]:
-        """What a move copies: pairs of target and source."""
+        """Yield pairs (target, source) of the copies that make up a move."""
         task = self.tasks[op.task]
         out = self.value(op.writes[0].value)
         made = self._made(op.writes[0], tuple(hi - lo for lo, hi in out.box), self._dtype(out))
@@ -161,7 +161,7 @@ class OpViews:
             yield made[index(box, out.box)], self.part(access.offset, seen, box)
 
     def transferred(self, op: Op) -> tuple[Box, Array]:
-        """What a transfer between the arena and a file moves: the file's region, and the array here."""
+        """Return the file's region of a transfer between the arena and a file, and the array in the arena."""
         held, far = (op.writes[0], op.reads[0]) if op.kind.lane == Lane.IN else (op.reads[0], op.writes[0])
         region = self.value(far.value).box
         seen = self.tasks[op.task].seen[0] if op.kind == OpKind.STORE else far.value
@@ -169,7 +169,7 @@ class OpViews:
 
 
 def _keep(kept: dict[Any, Any], key: Any, value: Any) -> None:
-    """Keep what may be asked for again; where that is too much, all is forgotten."""
-    if len(kept) >= MOST_KEPT:
+    """Cache a value; a full cache is cleared."""
+    if len(kept) >= MAX_CACHED:
         kept.clear()
     kept[key] = value

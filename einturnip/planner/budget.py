@@ -12,7 +12,7 @@ from einturnip.core.resident import resident_nbytes
 from einturnip.eingraph.types import EinsumNode
 from einturnip.kernels.blas.pack_buffers import packed_nbytes
 from einturnip.memgraph.types import MemGraph
-from einturnip.memgraph.views import MOST_KEPT
+from einturnip.memgraph.views import MAX_CACHED
 from einturnip.storage.chunks.chunked_source import held_nbytes
 from einturnip.taskgraph.types import TaskGraph
 
@@ -30,7 +30,7 @@ SLACK_NBYTES = 2 * MIB
 # that grow, and the dictionaries of the builders.
 MAKING_TASK_NBYTES, MAKING_OP_NBYTES = 900, 450
 # Tables of a run, by tracemalloc: state machine, ready ops, trace and transfers (165 an op); and entries that views of
-# tiles keep, at most ``MOST_KEPT`` of them.
+# tiles keep, at most ``MAX_CACHED`` of them.
 RUN_OP_NBYTES, VIEW_NBYTES = 200, 600
 # Ops from which on what planning left behind is worth collecting before the run.
 LARGE_PLAN = 2000
@@ -67,7 +67,7 @@ class PlanSize:
     def run_nbytes(self) -> int:
         """Bytes of the tables of a run."""
         ops = max(self.tasks, self.ops)
-        return ops * RUN_OP_NBYTES + min(ops, MOST_KEPT) * VIEW_NBYTES
+        return ops * RUN_OP_NBYTES + min(ops, MAX_CACHED) * VIEW_NBYTES
 
 
 def size_of(*graphs: TaskGraph, ops: int = 0) -> PlanSize:

@@ -261,7 +261,7 @@ class PlanLowering:
                 raise TooLarge("making the plan takes more memory than there is")
         if self.devices == 1 and (held := min_capacity(tasks)) > capacity:
             raise CapacityError(f"a tile's kernel holds {held} bytes at once", held)
-        made = build_memgraph(tasks, capacity, self.machine, self.readable, most=PlanLimits(most_ops, most_nbytes))
+        made = build_memgraph(tasks, capacity, self.machine, self.readable, limits=PlanLimits(most_ops, most_nbytes))
         self._rooms[id(made)] = capacity
         self._largest = max(self._largest, len(made))
         return made

@@ -1,4 +1,4 @@
-"""Small graphs for the floors below the einsums: reuse, chains, states of several components, repartitions."""
+"""Small graphs for the lower IRs: reuse, chains, states of several components, repartitions."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def graph_of(name: str) -> EinGraph:
 
 
 def decomposed(graph: EinGraph, tiles: list[list[int]], capacity: int) -> Decomposition:
-    """Node i's labels cut as ``tiles[i]`` says (its first entries); operands need not be cut alike."""
+    """Tile node i by ``tiles[i]`` (its first entries); operands may be tiled differently."""
     parts = []
     for i, node in enumerate(graph.nodes):
         bounds = label_bounds(node)

@@ -1,4 +1,4 @@
-"""The arena under drawn requests: bytes are refused only where no free bytes side by side would do."""
+"""The arena under drawn requests: refuses one only if no contiguous free bytes are large enough."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from einturnip.memgraph.arena import FREE, Arena, Segment
 
 
 def largest_run(arena: Arena) -> int:
-    """Bytes of the longest stretch of free segments."""
+    """Return the bytes of the longest run of free segments."""
     best = run = 0
     for seg in arena:
         run = run + seg.size if seg.value == FREE else 0

@@ -1,4 +1,4 @@
-"""Memory graphs hold in any order they allow, at any capacity that fits, and every edge that is left is needed."""
+"""Memory graphs give the result in any allowed order and capacity, and every edge is needed."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ tile_sizes = st.lists(st.lists(st.integers(1, 6), min_size=3, max_size=3), min_s
 
 
 def least_capacity(tasks: TaskGraph) -> int:
-    """The smallest arena that holds every single task."""
+    """Return the smallest arena that holds every single task."""
     low, high = 0, 1 << 20
     while high - low > 64:
         middle = (low + high) // 2
@@ -137,7 +137,7 @@ def test_a_task_larger_than_the_capacity_is_refused_with_its_size() -> None:
 
 
 def working_set(tasks: TaskGraph) -> int:
-    """The largest of any op: what it reads, makes and works in, each from a cache line on."""
+    """Return the largest working set of an op: operands, result, workspace, in whole cache lines."""
 
     def held(task: Task) -> int:
         values = {*task.reads} if task.kind == TaskKind.STORE else {*task.reads, task.value}
@@ -158,7 +158,7 @@ def test_the_largest_working_set_is_enough(name: str, tiles: list[list[int]]) ->
 
 
 def test_what_fits_by_lines_fits_where_pages_would_not() -> None:
-    """From 4 MiB on values begin at pages, and the rest of each page is lost: many small ones beside a large one."""
+    """From 4 MiB on values begin at pages, which wastes the rest of the pages of many small values."""
     make = Maker()
     scalars = [make.input() for _ in range(12)]
     graph = make.graph(make.einsum((523_700,), 1, [(s, ()) for s in scalars]))
@@ -180,7 +180,7 @@ def test_more_memory_never_moves_more_than_needed_once_all_fits(name: str, tiles
 
 
 def test_dependencies_grow_with_the_ops() -> None:
-    """Not with the kernels that sum up a tile times those that read it."""
+    """The number of dependencies is not the number of writers of a tile times its readers."""
     text = "input A : f64[i,j]\nD[i] = sum[j] A[i,j]\nE[i,j] = A[i,j] * D[i]\noutput E\n"
     graph = build_graph(compile_text(text, "rows.ein"), {"A": (4, 80)}, {}, {})
     tasks = build_tasks(decomposed(graph, [[2, 2]] * 3, 1 << 20), MACHINE)
@@ -192,11 +192,16 @@ def test_dependencies_grow_with_the_ops() -> None:
 
 @pytest.mark.parametrize("capacities", [1.0, 2.0, 5.0])
 def test_windows_change_no_dependency(monkeypatch: pytest.MonkeyPatch, capacities: float) -> None:
-    """Dependencies are compared, and those that others imply dropped, a few at a time as ops come."""
+    """Possible dependencies are checked, and implied ones dropped, in parts while ops are added."""
     tasks = build_tasks(decomposed(graph_of("product"), [[2, 1, 2]] * 12, 1500), MACHINE)
     capacity = int(capacities * least_capacity(tasks))
     at_once = build(tasks, capacity, MACHINE)
-    for name, limit in {"PAIRS_AT_ONCE": 2, "EDGES_AT_ONCE": 3, "FEWEST_REDUCED": 4, "MOST_AN_OP": 0}.items():
+    for name, limit in {
+        "PAIRS_AT_ONCE": 2,
+        "EDGES_AT_ONCE": 3,
+        "MIN_EDGES_TO_REDUCE": 4,
+        "MAX_EDGES_PER_OP": 0,
+    }.items():
         monkeypatch.setattr(columns, name, limit)
     monkeypatch.setattr(reach, "EDGES_AT_ONCE", 3)
     few = build(tasks, capacity, MACHINE)
@@ -206,29 +211,29 @@ def test_windows_change_no_dependency(monkeypatch: pytest.MonkeyPatch, capacitie
 
 
 def test_many_that_wait_for_many_are_never_all_held(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A value that 400 ops read gives its bytes to 400 others: 160,000 waits, nearly all implied by others."""
+    """The bytes of a value with 400 readers go to 400 other values: 160,000 waits, nearly all implied."""
     monkeypatch.setattr(columns, "EDGES_AT_ONCE", 1 << 10)
-    monkeypatch.setattr(columns, "FEWEST_REDUCED", 1 << 10)
+    monkeypatch.setattr(columns, "MIN_EDGES_TO_REDUCE", 1 << 10)
     ops, n, most = columns.OpColumns(), 400, 0
     ops.append(OpKind.KERNEL, 0, -1, 0.0, [], [0, 0, 64 * n, 0], [])
     for k in range(n):  # one after the other, by the bytes that they all write
         ops.append(OpKind.KERNEL, 0, -1, 0.0, [0, 0, 64 * n, 0], [0, 64 * n, 64, 1], [k])
     for k in range(n):
         ops.append(OpKind.KERNEL, 0, -1, 0.0, [], [0, 64 * k, 64, 2 + k], [], range(1, n + 1))
-        most = max(most, len(ops.found) + len(ops.after) + len(ops.doubtful))
+        most = max(most, len(ops.checked) + len(ops.after) + len(ops.possible))
     tasks = build_tasks(decomposed(graph_of("product"), [[2, 1, 2]] * 12, 1500), MACHINE)
     assert ops.freeze(tasks).after.tolist() == [*range(n), *[n] * n]
-    assert most < 2 * columns.MOST_AN_OP * 2 * n
+    assert most < 2 * columns.MAX_EDGES_PER_OP * 2 * n
 
 
 @given(names, tile_sizes, st.floats(1.0, 3.0))
 @settings(max_examples=15, deadline=None)
 def test_parts_of_bytes_that_wait_for_one_of_them_have_no_race(name: str, tiles: list[list[int]], more: float) -> None:
-    """The first op on bytes that many used waits for those, and whoever takes other parts of the bytes for that op."""
+    """The first op on bytes with many users waits for them; ops on the other parts wait for that op."""
     tasks = build_tasks(decomposed(graph_of(name), tiles, 1500), MACHINE)
     capacity = int(more * least_capacity(tasks))
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(memgraph_arena, "MOST_BEFORE_PARTS", 1)
+        patched.setattr(memgraph_arena, "MAX_DEPS_PER_SEGMENT", 1)
         check(build(tasks, capacity, MACHINE))
 
 
@@ -238,12 +243,12 @@ def test_a_plan_that_moves_more_than_is_of_use_is_not_made(name: str, tiles: lis
     capacity = int(exact_least(tasks) * more)
     made = build(tasks, capacity, MACHINE)
     moved = int(made.moved_nbytes().sum())
-    same = build(tasks, capacity, MACHINE, most=PlanLimits(len(made), int(made.read[made.read_ptr[:-1], 2].sum())))
+    same = build(tasks, capacity, MACHINE, limits=PlanLimits(len(made), int(made.read[made.read_ptr[:-1], 2].sum())))
     np.testing.assert_array_equal(same.read, made.read)
     with pytest.raises(TooLarge):
-        build(tasks, capacity, MACHINE, most=PlanLimits(nbytes=moved - 1))
+        build(tasks, capacity, MACHINE, limits=PlanLimits(nbytes=moved - 1))
     with pytest.raises(TooLarge):
-        build(tasks, capacity, MACHINE, most=PlanLimits(ops=len(made) - 1))
+        build(tasks, capacity, MACHINE, limits=PlanLimits(ops=len(made) - 1))
 
 
 def test_the_least_capacity_is_what_one_task_holds() -> None:

@@ -1,4 +1,4 @@
-"""Large plans in drawn orders: what the dependencies allow gives the same bits, however many ops there are."""
+"""Large plans in drawn orders give the same bits as in serial order."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ output C, D, r
 
 
 def order(graph: MemGraph, seed: int) -> list[int]:
-    """Any op that is ready; or rather those that became ready first, or last."""
+    """Draws any ready op, or prefers those that became ready first, or last."""
     rng, left, out, heap = np.random.default_rng(seed), np.diff(graph.after_ptr).tolist(), [], list[tuple[float, int]]()
     ptr, waiting = successors(graph)
     ready = [i for i, n in enumerate(left) if not n]

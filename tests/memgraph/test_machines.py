@@ -13,7 +13,7 @@ sizes = st.integers(1, 12).map(lambda n: n * GRANULE)
 
 
 class ArenaMachine(RuleBasedStateMachine):
-    """``last[g]``: the ops that used granule ``g`` last; the arena may say more, never less."""
+    """``last[g]``: the ops that last used granule ``g``; the arena may report more, never fewer."""
 
     @initialize(granules=st.integers(1, 48), spare=st.integers(0, GRANULE - 1), largest=st.integers(0, 24))
     def begin(self, granules: int, spare: int, largest: int) -> None:
@@ -27,7 +27,7 @@ class ArenaMachine(RuleBasedStateMachine):
         return range(seg.offset // GRANULE, (seg.offset + seg.size) // GRANULE)
 
     def longest_run(self, gone: frozenset[int] = frozenset()) -> int:
-        """Of the bytes that are free, or would be if ``gone`` were: the longest run."""
+        """Return the longest run of bytes that are free, or would be without the values ``gone``."""
         longest = run = 0
         for seg in self.arena:
             run = run + seg.size if seg.value == FREE or seg.value in gone else 0
@@ -63,18 +63,18 @@ class ArenaMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.held)
     @rule(data=st.data())
     def give_up_untouched(self, data: st.DataObject) -> None:
-        """Taken and never written: the bytes wait for those who used them before."""
+        """Bytes that were never written keep their earlier dependencies."""
         seg = self.held.pop(data.draw(st.sampled_from(sorted(self.held))))
         self.arena.release(seg, seg.deps, seg.exact)
 
     @rule(size=sizes, data=st.data())
     def make_room(self, size: int, data: st.DataObject) -> None:
-        """The cheapest neighbours together make room, and none cheaper do by themselves."""
+        """The chosen neighbours hold enough bytes, and no cheaper choice does."""
         stay = data.draw(st.sets(st.sampled_from(sorted(self.held)))) if self.held else set()
         around = (
             self.held[data.draw(st.sampled_from(sorted(self.held)))] if self.held and data.draw(st.booleans()) else None
         )
-        found = self.arena.window(size, lambda v: None if v in stay else self.wanted[v], around)
+        found = self.arena.cheapest_eviction(size, lambda v: None if v in stay else self.wanted[v], around)
         movable = frozenset(v for v in self.held if v not in stay)
         if found is None:
             assert around is not None or self.longest_run(movable) < size
@@ -117,7 +117,7 @@ class ArenaMachine(RuleBasedStateMachine):
 
 
 class SlotsMachine(RuleBasedStateMachine):
-    """Places in the spill file: who writes one again waits for all who used it before."""
+    """Slots of the spill file: an op that reuses one waits for all its earlier users."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Programs in parts of one memory: nothing of one waits for anything of another, and both are right in any order."""
+"""Programs in parts of one arena never wait for each other, and are right in any order."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ names = st.sampled_from(sorted(PROGRAMS))
 
 
 def in_parts(graphs: list[TaskGraph], nbytes: list[int]) -> MemGraph:
-    """The programs, called p0, p1 and so on, each in bytes of its own."""
+    """Return the programs p0, p1, ... placed in separate bytes."""
     owner = np.repeat(np.arange(len(graphs), dtype=np.uint8), [g.n_values for g in graphs])
     tasks = join(graphs, [f"p{k}" for k in range(len(graphs))], True)
     return build(tasks, sum(nbytes), MACHINE, parts=ArenaParts(nbytes, owner.tobytes()))

@@ -1,4 +1,4 @@
-"""Who comes before whom, against following every path."""
+"""Reachability compared with following every path."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from einturnip.memgraph.reach import first_unordered, reduced
 
 @st.composite
 def dags(draw: st.DrawFn) -> list[list[int]]:
-    """For each op the earlier ones that it waits for; long enough that bits are used again."""
+    """Draw dependencies of many ops, so that bits are reused."""
     n = draw(st.integers(1, 400))
     rng = np.random.default_rng(draw(st.integers(0, 1 << 32)))
     back = draw(st.sampled_from([2, 10, 400]))
@@ -46,8 +46,8 @@ def test_a_reduction_keeps_the_order_and_no_edge_too_many(rows: list[list[int]])
 @given(dags(), st.sampled_from([1, 5, 50]))
 def test_of_a_large_graph_near_edges_alone_are_dropped(rows: list[list[int]], farthest: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reach, "EXACT", 0)
-        patch.setattr(reach, "FARTHEST", farthest)
+        patch.setattr(reach, "MAX_EXACT", 0)
+        patch.setattr(reach, "MAX_DISTANCE", farthest)
         ptr, after = reduced(*csr(rows))
     before = ancestors(rows)
     for x, row in enumerate(rows):

@@ -1,4 +1,4 @@
-"""What is made again instead of spilled is the same, whatever is chosen and in whatever order it runs."""
+"""Recomputed values are the same, whichever are chosen and in any allowed order."""
 
 from __future__ import annotations
 

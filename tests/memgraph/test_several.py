@@ -1,4 +1,4 @@
-"""Graphs on several devices: every value on one of them, right answers in any memory and any order, races found."""
+"""Graphs on several devices: values on one device each, right results in any order, races found."""
 
 from __future__ import annotations
 
