@@ -1,1 +1,6 @@
-"""Decomposition to TaskGraph: tile tasks and their order."""
+"""Decomposition to TaskGraph.
+
+One task per tile kernel, load, store and move, in a serial order that reuses data. In: a Decomposition and a machine.
+Out: a TaskGraph. Read `types`, then `order` and `build`; `check` proves the result and `evaluate` defines its meaning.
+`multi_device` and `multi_program` transform task graphs.
+"""

@@ -1,8 +1,8 @@
-"""Decomposition -> TaskGraph: tile tasks in a serial order that reuses what is in memory.
+"""Lowers a Decomposition to a TaskGraph: tile tasks in a serial order that reuses data in memory.
 
-The order is demand-driven: for each stored tile, what it needs, just before it is needed. A node's tiles are made a
-block at a time (see tiling.io_blocking): accumulators of the block stay, aggregated tiles stream past, and every
-other walk turns back over what the last one left in memory.
+The order is demand-driven: for each stored tile, its operands just before they are needed. The tiles of a node are made
+one block at a time (see tiling.io_blocking): the accumulators of the block stay in memory, the aggregated tiles stream
+past, and every second pass runs backwards to start with the tiles that the last one left in memory.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ MODES: dict[TaskKind, Mode] = {
 
 
 class MissingOperand(NamedTuple):
-    """What a task still lacks: tile ``key`` of a node or, where it is given, its ``box``."""
+    """An operand that a task needs next: tile ``key`` of a node, or its ``box`` if given."""
 
     node: int
     key: Key
@@ -47,35 +47,38 @@ class MissingOperand(NamedTuple):
 
 
 class OperandValue(NamedTuple):
-    """A value, and the value that says which box of the operand its bytes are."""
+    """A value, and the value whose box its bytes are seen as."""
 
     value: int
     seen: int
 
 
 Demand: TypeAlias = Generator[MissingOperand, None, None]
-Slot = tuple[int, Callable[[Key], Key] | None]  # an operand, and where its tiles are read whole, which
+Slot = tuple[
+    int, Callable[[Key], Key] | None
+]  # an operand and, if whole tiles of it are read, the function that gives their keys
 
 
 def build(
     decomposition: Decomposition,
     machine: Machine,
-    most_tasks: int = 4_000_000,
+    max_tasks: int = 4_000_000,
     ordered: bool = False,
-    layouts: Mapping[int, FileLayout] | None = None,  # by node; in rows, where nothing is stated
+    layouts: Mapping[int, FileLayout] | None = None,  # by node; default: row-major
 ) -> TaskGraph:
-    """Lower a decomposition. ``ordered``: every state is touched in the order of its tiles' keys, in any walk.
+    """Lower a decomposition.
 
-    ``layouts``: how inputs lie in their files.
+    ``ordered``: tiles are accumulated in the order of their keys, for reproducible bits. ``layouts``: how inputs are
+    stored in their files.
 
     Raises:
-        TooLarge: more than ``most_tasks`` tasks.
+        TooLarge: more than ``max_tasks`` tasks.
     """
-    return _Lowering(decomposition, TaskColumns(decomposition.graph, machine, most_tasks, layouts or {}), ordered).run()
+    return _Lowering(decomposition, TaskColumns(decomposition.graph, machine, max_tasks, layouts or {}), ordered).run()
 
 
 class _Lowering:
-    """Columns under construction, and which tiles exist so far. Lives inside ``build``."""
+    """Columns under construction, and the tiles emitted so far."""
 
     def __init__(self, decomposition: Decomposition, columns: TaskColumns, ordered: bool) -> None:
         self.d, self.graph, self.columns, self.ordered = decomposition, decomposition.graph, columns, ordered
@@ -90,28 +93,28 @@ class _Lowering:
         self.copied = overlapping_inputs(decomposition)
         self.masks: dict[int, LabelMask] = {}
         self.costs, self.stores = KernelCosts(columns.machine), dict[int, list[tuple[int, VisiblePart | None]]]()
-        self.shown: dict[int, list[VisiblePart]] = {}
+        self.visible: dict[int, list[VisiblePart]] = {}
         for number, (_, i) in enumerate(self.graph.outputs):
             if isinstance(self.graph.nodes[i], ConcatNode):
-                self.shown[number] = self._shown(i)
-                for part in self.shown[number]:
+                self.visible[number] = self._output_parts(i)
+                for part in self.visible[number]:
                     self.stores.setdefault(part.operand, []).append((number, part))
             else:
                 self.stores.setdefault(i, []).append((number, None))
 
     def run(self) -> TaskGraph:
         for number, (_, node) in enumerate(self.graph.outputs):
-            for part in self.shown.get(number, ()):
-                self._settle_part(number, part)
-            if number not in self.shown:
+            for part in self.visible.get(number, ()):
+                self._make_output_part(number, part)
+            if number not in self.visible:
                 for key in block_starts(self.outputs[node].counts, self.d.blocks[node]):
                     if key not in self.tile[node]:
-                        self._settle(MissingOperand(node, key, None))
+                        self._make_all(MissingOperand(node, key, None))
         return self.columns.freeze(self.d, self.ordered)
 
-    def _settle(self, want: MissingOperand) -> None:
-        """Make what is wanted and, first, all that it needs: depth first, with a stack of our own."""
-        stack = [self._make(want)]
+    def _make_all(self, missing: MissingOperand) -> None:
+        """Emit the tasks that make ``missing``, operands first: depth first with an explicit stack."""
+        stack = [self._make(missing)]
         while stack:
             needed = next(stack[-1], None)
             if needed is None:
@@ -119,9 +122,9 @@ class _Lowering:
             else:
                 stack.append(self._make(needed))
 
-    def _make(self, want: MissingOperand) -> Demand:
-        """Emit the tasks that make what is wanted; yields what they need first."""
-        i, key, box = want
+    def _make(self, missing: MissingOperand) -> Demand:
+        """Emit the tasks that make ``missing``; yields the operands that must be made first."""
+        i, key, box = missing
         node = self.graph.nodes[i]
         match node:
             case InputNode():
@@ -161,7 +164,7 @@ class _Lowering:
         if self.turned[i] and not self.ordered:
             steps.reverse()
         if not steps or not is_cut(e, part.tiles):
-            # Nothing is carried between kernels; an aggregated label of size 0 has no tile but one kernel all the same.
+            # No state between kernels. An aggregated label of size 0 has no tile but still needs one kernel.
             inner = (0,) * (len(e.labels) - e.n_out)
             for k in reversed(keys) if self.turned[i] else keys:
                 values, seen = yield from self._operands(i, e, k + inner)
@@ -177,7 +180,7 @@ class _Lowering:
                 if k + inner in idle:
                     continue
                 values, seen = yield from self._operands(i, e, k + inner)
-                self._kernel(TaskKind.TOUCH, i, e, k + inner, accumulators.to_touch(k), values, seen)
+                self._kernel(TaskKind.TOUCH, i, e, k + inner, accumulators.next_state(k), values, seen)
         for k in reversed(keys):
             state = accumulators.finish(k)
             if not is_finished(e):
@@ -189,7 +192,7 @@ class _Lowering:
             self._store(i, k)
 
     def _accumulators(self, i: int, e: Space, inner: Key) -> Accumulators:
-        """The states of node ``i``. ``inner``: the first tile along the aggregated labels."""
+        """Return the states of node ``i``. ``inner``: the first tile along the aggregated labels."""
         part = self.parts[i]
 
         def new(key: Key) -> int:
@@ -208,7 +211,7 @@ class _Lowering:
         return idle_tiles(mask, self.parts[i], keys, steps)
 
     def _operands(self, i: int, e: Space, key: Key) -> Generator[MissingOperand, None, tuple[list[int], list[int]]]:
-        """Values that hold each operand's part for tile ``key`` of the label space, and what they are seen as."""
+        """Return the operand values of tile ``key`` of the label space, and the values they are seen as."""
         values: list[int] = []
         seen: list[int] = []
         box: Box = ()
@@ -229,7 +232,7 @@ class _Lowering:
         return values, seen
 
     def _slots(self, i: int, e: Space) -> list[Slot]:
-        """For each operand of node ``i`` the node, and which of its tiles a tile of the label space reads whole."""
+        """Return for each operand its node and, if it is read in whole tiles, the function for their keys."""
         part, found = self.parts[i], []
         node = self.graph.nodes[i]
         assert isinstance(node, EinsumNode)
@@ -256,17 +259,17 @@ class _Lowering:
         costs = self.costs.of_tile(i, e, MODES[kind], self.parts[i], key)
         self.columns.kernel(kind, i, key, value, reads, seen, costs)
 
-    # Parts of tensors: tiles read in place, boxes loaded or put together.
+    # Parts of tensors: tiles read in place, boxes loaded or assembled.
 
     def _part(self, operand: int, need: Box) -> Generator[MissingOperand, None, OperandValue]:
-        """The value that holds box ``need`` of a node: a tile, read in place, or that box alone."""
+        """Return the value that holds box ``need`` of a node: a tile, read in place, or that box alone."""
         known = self.boxes.get((operand, need))
         if known is not None:
             return known
         there = self.outputs[operand]
         node = self.graph.nodes[operand]
         keys = [] if isinstance(node, ConcatNode) else there.covering(need)
-        # Of a stored tensor, a small part of a tile is loaded by itself.
+        # A small part of a tile of a stored tensor is loaded separately.
         small = isinstance(node, InputNode) and operand not in self.copied
         if len(keys) == 1 and not (small and 2 * points(need) < points(there.box(keys[0]))):
             if keys[0] not in self.tile[operand]:
@@ -278,7 +281,7 @@ class _Lowering:
         return self.boxes[operand, need]
 
     def _make_part(self, i: int, need: Box) -> Demand:
-        """Box ``need`` of a tensor put together from pieces: a part of one of them as it stands, or a copy."""
+        """Make box ``need`` of a concatenation: a view of one piece, or a copy of several."""
         if i not in self.pieces:
             self.pieces[i] = ConcatPieces(self.graph, self._concat(i))
         parts = self.pieces[i].parts(need)
@@ -294,16 +297,16 @@ class _Lowering:
             yield from self._assemble(i, need, parts)
 
     def _by_tile(self, i: int, box: Box) -> list[VisiblePart]:
-        """What the tiles of node ``i`` have of a box."""
+        """Return the parts of a box by the tiles of node ``i``."""
         here = TensorPiece(i, tuple(range(len(box))), (0,) * len(box))
         tiles = map(self.outputs[i].box, self.outputs[i].covering(box))
         return [VisiblePart(here, common) for t in tiles if (common := intersection(t, box)) is not None]
 
     def _assemble(self, i: int, need: Box, parts: Sequence[VisiblePart]) -> Demand:
-        """Copy parts into a new value that holds box ``need``: with each task one, or as many small ones as fit."""
+        """Copy parts into a new value that holds box ``need``; one task copies as many small parts as fit."""
         made = self._tile_value(i, need)
         nbytes = self.columns.value_nbytes
-        room = nbytes[made] * COPIED_AT_ONCE
+        limit = nbytes[made] * COPIED_AT_ONCE
         reads: list[int] = []
         seen: list[int] = []
         key: list[int] = []
@@ -312,7 +315,7 @@ class _Lowering:
             value, layout = yield from self._part(part.operand, part.within)
             if part.operand != i:
                 layout = self._view(i, part.outside(self.columns.box_of(layout)))
-            if reads and held + nbytes[value] > room:
+            if reads and held + nbytes[value] > limit:
                 self.columns.transfer(TaskKind.MOVE, i, key, made, reads, seen)
                 reads, seen, key, held = [], [], [], 0
             reads.append(value)
@@ -326,7 +329,7 @@ class _Lowering:
     # Outputs.
 
     def _store(self, i: int, key: Key) -> None:
-        """Store tile ``key`` of node ``i`` wherever it shows in an output."""
+        """Store tile ``key`` of node ``i`` in every output that contains it."""
         v = self.tile[i][key]
         for number, part in self.stores.get(i, ()):
             if part is None:
@@ -335,30 +338,30 @@ class _Lowering:
                 self._store_part(number, part, v)
 
     def _store_part(self, number: int, part: VisiblePart, v: int) -> None:
-        """Store what shows of value ``v``."""
+        """Store the part of value ``v`` that an output contains."""
         layout = part.outside(self.columns.box_of(v))
-        shown = intersection(layout, part.box)
-        if shown is not None:
+        visible = intersection(layout, part.box)
+        if visible is not None:
             node = self.graph.outputs[number][1]
             seen = self._view(node, layout)
-            region = seen if shown == layout else self._view(node, shown)
+            region = seen if visible == layout else self._view(node, visible)
             self.columns.transfer(TaskKind.STORE, number, (), region, (v,), (seen,))
 
-    def _settle_part(self, number: int, part: VisiblePart) -> None:
-        """Make, and so store, all that shows of one piece of an output."""
+    def _make_output_part(self, number: int, part: VisiblePart) -> None:
+        """Make and store the part of an output that one piece provides."""
         i, there = part.operand, self.outputs[part.operand]
         for key in there.covering(part.within):
             if isinstance(self.graph.nodes[i], InputNode):
                 box = intersection(there.box(key), part.within)
                 assert box is not None
                 if (i, box) not in self.boxes:
-                    self._settle(MissingOperand(i, (), box))
+                    self._make_all(MissingOperand(i, (), box))
                 self._store_part(number, part, self.boxes[i, box].value)
             elif key not in self.tile[i]:
-                self._settle(MissingOperand(i, key, None))
+                self._make_all(MissingOperand(i, key, None))
 
-    def _shown(self, i: int) -> list[VisiblePart]:
-        """What shows in a tensor put together from pieces, of nodes that are not put together themselves."""
+    def _output_parts(self, i: int) -> list[VisiblePart]:
+        """Return the parts of a concatenation, nested ones resolved to nodes that are not concatenations."""
         node = self._concat(i)
         axes = tuple(range(len(node.shape)))
         work = [VisiblePart(TensorPiece(i, axes, (0,) * len(axes)), tuple((0, n) for n in node.shape))]
@@ -390,7 +393,7 @@ class _Lowering:
 
 
 def _picker(axes: Sequence[int]) -> Callable[[Key], Key]:
-    """What takes the given entries of a key."""
+    """Return a function that selects the given entries of a key."""
     if len(axes) > 1:
         return itemgetter(*axes)
     return (lambda key: (key[axes[0]],)) if axes else (lambda key: ())

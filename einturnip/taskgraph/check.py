@@ -1,4 +1,7 @@
-"""Proves a task graph: operands made before they are read, each value made once, every output stored once."""
+"""Proves a task graph.
+
+Operands precede readers, each value is made once, each output point stored once.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,7 @@ def check(graph: TaskGraph) -> None:
     early = np.flatnonzero(done[graph.read] >= users)
     if len(early):
         task = int(users[early[0]])
-        raise InternalError(f"task {task} reads value {int(graph.read[early[0]])} before it is whole")
+        raise InternalError(f"task {task} reads value {int(graph.read[early[0]])} before it is complete")
     if (graph.value_nbytes[graph.seen] > graph.value_nbytes[graph.read]).any():
         raise InternalError("a value is seen as more bytes than it has")
     for number in range(len(graph.decomposition.graph.outputs)):
@@ -46,7 +49,7 @@ def check(graph: TaskGraph) -> None:
 
 
 def _check_makers(graph: TaskGraph, makers: NDArray[np.int64]) -> None:
-    """Values are made by one task; a state by its touches, a box by the moves that copy all of it."""
+    """Check that one task makes each value, except states and boxes that several moves fill completely."""
     several = np.bincount(graph.value[makers], minlength=graph.n_values) > 1
     moved = np.zeros(graph.n_values, bool)
     moved[graph.value[graph.kind == TaskKind.MOVE]] = True
@@ -62,7 +65,7 @@ def _check_makers(graph: TaskGraph, makers: NDArray[np.int64]) -> None:
 
 
 def _check_devices(graph: TaskGraph) -> None:
-    """Tasks read what is on their device, but for moves of whole values."""
+    """Check that tasks read values of their own device, except moves of whole values."""
     counts = np.diff(graph.read_ptr)
     first = graph.read[np.minimum(graph.read_ptr[:-1], max(0, len(graph.read) - 1))]
     made = np.where(graph.kind == TaskKind.STORE, first, graph.value)
@@ -75,7 +78,7 @@ def _check_devices(graph: TaskGraph) -> None:
 
 
 def _check_stored(graph: TaskGraph, number: int) -> None:
-    """Every point of an output is stored once."""
+    """Check that every point of an output is stored once."""
     name, node = graph.decomposition.graph.outputs[number]
     stores = np.flatnonzero((graph.kind == TaskKind.STORE) & (graph.node == number))
     values = graph.value[stores]
@@ -90,14 +93,14 @@ def _check_stored(graph: TaskGraph, number: int) -> None:
 
 
 def tiled(boxes: Sequence[Box], whole: Box) -> bool:
-    """True where the boxes are disjoint and their union is ``whole``."""
+    """Return whether the boxes are disjoint and their union is ``whole``."""
     size = [points(b) for b in boxes]
     inside = all(a <= lo and hi <= b for box in boxes for (lo, hi), (a, b) in zip(box, whole, strict=True))
     return inside and sum(size) == points(whole) and _disjoint([b for b, n in zip(boxes, size, strict=True) if n], 0)
 
 
 def _disjoint(boxes: list[Box], axis: int) -> bool:
-    """True where no two boxes share a point: they part along one axis after the other, or pair by pair."""
+    """Return whether no two boxes share a point: split along one axis after the other, then by pairs."""
     if len(boxes) < 2:
         return True
     if axis == len(boxes[0]):

@@ -16,15 +16,15 @@ from einturnip.taskgraph.types import TaskGraph, TaskKind, ValueKind
 from einturnip.tiling.file_layout import FileLayout, layout_of
 from einturnip.tiling.types import Decomposition
 
-# What no run comes to the end of, and 64 bits hold.
-MOST_FLOPS = (1 << 63) - 1
+# More than any run can execute; fits in 64 bits.
+MAX_FLOPS = (1 << 63) - 1
 
 
 class TaskColumns:
     """Appends tasks and values; their ids count from 0."""
 
-    def __init__(self, graph: EinGraph, machine: Machine, most_tasks: int, layouts: Mapping[int, FileLayout]) -> None:
-        self.graph, self.machine, self.most_tasks, self.layouts = graph, machine, most_tasks, layouts
+    def __init__(self, graph: EinGraph, machine: Machine, max_tasks: int, layouts: Mapping[int, FileLayout]) -> None:
+        self.graph, self.machine, self.max_tasks, self.layouts = graph, machine, max_tasks, layouts
         self.moved: dict[tuple[TaskKind, int, tuple[int, ...]], float] = {}
         self.kind, self.node, self.value = array("B"), array("i"), array("i")
         self.workspace, self.seconds, self.flops = array("q"), array("d"), array("q")
@@ -34,7 +34,7 @@ class TaskColumns:
         self.box_ptr, self.box = array("q", [0]), array("q")
 
     def new_value(self, kind: ValueKind, node: int, box: Box, nbytes: int) -> int:
-        """Add a value; returns its id."""
+        """Add a value and return its id."""
         self.value_kind.append(kind)
         self.value_node.append(node)
         self.value_nbytes.append(nbytes)
@@ -44,7 +44,7 @@ class TaskColumns:
         return len(self.value_kind) - 1
 
     def box_of(self, value: int) -> Box:
-        """The box of a value."""
+        """Return the box of a value."""
         flat = self.box[self.box_ptr[value] : self.box_ptr[value + 1]]
         return tuple(zip(flat[::2], flat[1::2], strict=True))
 
@@ -74,12 +74,12 @@ class TaskColumns:
         workspace, seconds, flops = costs
         self.workspace.append(workspace)
         self.seconds.append(seconds)
-        self.flops.append(min(flops, MOST_FLOPS))
-        if len(self.kind) > self.most_tasks:
-            raise TooLarge(f"the plan needs more than {self.most_tasks:,} tile tasks", len(self.kind), self._calls())
+        self.flops.append(min(flops, MAX_FLOPS))
+        if len(self.kind) > self.max_tasks:
+            raise TooLarge(f"the plan needs more than {self.max_tasks:,} tile tasks", len(self.kind), self._calls())
 
     def _calls(self) -> int:
-        """Kernel calls so far."""
+        """Return the number of kernel calls so far."""
         return sum(self.kind.count(kind) for kind in (TaskKind.KERNEL, TaskKind.TOUCH))
 
     def transfer(
@@ -94,7 +94,7 @@ class TaskColumns:
         self.kernel(kind, node, key, value, reads, seen, (0, seconds, 0))
 
     def _file_seconds(self, kind: TaskKind, node: int, value: int) -> float:
-        """What a load or a store takes: a number for all boxes of one shape."""
+        """Return the seconds of a load or store, cached by the shape of the box."""
         flat = self.box[self.box_ptr[value] : self.box_ptr[value + 1]]
         extents = tuple([hi - lo for lo, hi in zip(flat[::2], flat[1::2], strict=True)])
         found = self.moved.get((kind, node, extents))
@@ -106,17 +106,17 @@ class TaskColumns:
         return found
 
     def _counts_nbytes(self) -> int:
-        """Bytes for counting pages of files that loads read in part."""
-        most = dict[int, int]()
+        """Return the bytes of page counters for files that loads read in parts."""
+        largest = dict[int, int]()
         for kind, node, extents in self.moved:
             if kind == TaskKind.LOAD:
                 of = self.graph.nodes[node]
                 layout = layout_of(self.layouts, node, len(extents))
-                most[node] = max(most.get(node, 0), layout.counts_nbytes(of.shape, extents, of.dtype.itemsize))
-        return sum(most.values())
+                largest[node] = max(largest.get(node, 0), layout.counts_nbytes(of.shape, extents, of.dtype.itemsize))
+        return sum(largest.values())
 
     def freeze(self, decomposition: Decomposition, ordered: bool = False) -> TaskGraph:
-        """The graph."""
+        """Return the graph."""
         read = _column(self.read, np.int32)
         return TaskGraph(
             decomposition,

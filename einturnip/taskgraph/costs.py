@@ -1,4 +1,4 @@
-"""What kernel tasks cost: workspace, seconds, operations; worked out once for all tiles that are alike."""
+"""Costs of kernel tasks: workspace, seconds, operations; computed once for equivalent tiles."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Costs = tuple[int, float, int]
 
 
 class KernelCosts:
-    """Costs by einsum, mode and extents and, of a region with a mask, by what the mask says of the tile."""
+    """Costs by einsum, mode and extents; for a region with a mask also by the mask's value on the tile."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
@@ -21,21 +21,21 @@ class KernelCosts:
         self._ragged: dict[int, list[tuple[int, int]]] = {}
 
     def of_tile(self, node: int, e: Space, mode: Mode, part: Partitioning, key: tuple[int, ...]) -> Costs:
-        """The same for tile ``key`` of a node, cut as ``part`` says."""
+        """Return the costs of tile ``key`` of a node with partitioning ``part``."""
         ragged = self._ragged.get(node)
         if ragged is None:
             ragged = self._ragged[node] = part.ragged
-        # Of an einsum, tiles that end alike cost alike; of a region it also counts where the mask's edge runs.
-        alike = (node, mode, *[key[p] == last for p, last in ragged])
-        found = self._tiles.get(alike)
+        # Tiles of an einsum with the same extents have equal costs; those of a region also depend on the mask.
+        same_cost = (node, mode, *[key[p] == last for p, last in ragged])
+        found = self._tiles.get(same_cost)
         if found is None:
             found = self.of(e, mode, part.box(key))
             if not isinstance(e, Region):
-                self._tiles[alike] = found
+                self._tiles[same_cost] = found
         return found
 
     def of(self, e: Space, mode: Mode, box: Box) -> Costs:
-        """Workspace in bytes, seconds, operations of the kernel of one tile."""
+        """Return workspace in bytes, seconds and operations of the kernel of one tile."""
         extents = tuple([hi - lo for lo, hi in box])
         found = self._known.get((id(e), mode, extents))
         if found is not None:
@@ -47,10 +47,10 @@ class KernelCosts:
         kernel = compile_kernel(e, extents, mode)
         if not isinstance(kernel, RegionKernel) or not kernel.mask.conditions:
             return self._priced((id(e), mode, extents), e, mode, box)
-        held = kernel.mask.evaluate(box)
-        if None in held:  # the mask's edge runs through the tile: its blocks are told apart one by one
+        condition_values = kernel.mask.evaluate(box)
+        if None in condition_values:  # the mask's edge crosses the tile, so the cost depends on its place
             return self._priced((id(e), mode, box), e, mode, box)
-        return self._priced((id(e), mode, extents, held), e, mode, box)
+        return self._priced((id(e), mode, extents, condition_values), e, mode, box)
 
     def _priced(self, key: tuple[object, ...], e: Space, mode: Mode, box: Box) -> Costs:
         found = self._known.get(key)
@@ -64,7 +64,7 @@ class KernelCosts:
         return found
 
     def _workspace(self, e: Space, mode: Mode, extents: tuple[int, ...]) -> int:
-        """Bytes of workspace on the machine's device; a GPU's kernels align theirs to four of the arena's lines."""
+        """Return the bytes of workspace on the machine's device; GPU kernels align theirs to 256 bytes."""
         if not self.machine.compute.startswith("cuda"):
             return planned_workspace_nbytes(e, extents, mode, self.machine.compiled)
         from einturnip.kernels.cuda.generate import generate

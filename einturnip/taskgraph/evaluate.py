@@ -1,4 +1,4 @@
-"""What a TaskGraph means: its tasks in order, over a dictionary of values, in plain NumPy."""
+"""Defines the meaning of a TaskGraph: its tasks in order, over a dictionary of values, in plain NumPy."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Array = NDArray[Any]
 
 
 def evaluate(graph: TaskGraph, inputs: Mapping[str, Array]) -> dict[str, Array]:
-    """Every output by name."""
+    """Return every output by name."""
     eingraph = graph.decomposition.graph
     outputs = {n: np.empty(eingraph.nodes[i].shape, eingraph.nodes[i].dtype.numpy) for n, i in eingraph.outputs}
     values: dict[int, State] = {}
@@ -56,7 +56,7 @@ def _kernel(graph: TaskGraph, task: Task, values: dict[int, State]) -> State:
 
 
 def _part(graph: TaskGraph, task: Task, slot: int, need: Box, values: dict[int, State]) -> Array:
-    """Box ``need`` of what the task reads, in the coordinates of what it is seen as."""
+    """Return box ``need`` of an operand of the task, in the coordinates of the value it is seen as."""
     seen = graph.get_value(task.seen[slot])
     whole: Array = values[task.reads[slot]][0].reshape([hi - lo for lo, hi in seen.box])
     return np.asarray(whole[index(need, seen.box)])

@@ -1,12 +1,12 @@
-"""A task graph on several devices: which makes each value, and the moves that bring it where it is read.
+"""Assigns the values of a task graph to several devices and inserts the moves between them.
 
-Values are placed level by level (what waits for nothing is level 0, and so on), the most work first, as many at a time
-as there are devices, each on one of its own, where it has the fewest bytes to fetch; see tiling.device_assignment,
-whose rule this is. Here it goes by the tasks themselves, so that a graph of a million tasks is placed in time linear
-in its reads. All touches of an accumulator, and what finishes it, are on one device: its operands move, not its parts.
+Values are assigned level by level (level 0 depends on nothing), the most work first, in groups of one value per device,
+each to the device where it has the fewest bytes to fetch; tiling.device_assignment defines the rule. Here it works on
+tasks directly, so that a graph of a million tasks takes time linear in its reads. All ops on one accumulator are on one
+device: its operands move, not its partial sums.
 
-A tile that another device reads is moved there once, from its maker, just before it is first read. A stored one is
-moved where the other device has it at hand and that takes less time than its file; else each device loads it itself.
+A tile that another device reads is moved there once, just before its first use. A stored tile is moved if the other
+device has used it recently and the move is faster than its file; otherwise each device loads it.
 """
 
 from __future__ import annotations
@@ -26,33 +26,36 @@ from einturnip.tiling.device_assignment import assigned
 
 Ints = NDArray[np.int64]
 Places = NDArray[np.uint8]
-MOST_DEVICES = 64
-AT_HAND = 32
-"""A stored tile is at hand where it was used so many tasks ago; from there it is moved instead of loaded again."""
+MAX_DEVICES = 64
+RECENT_TASKS = 32
+"""A stored tile that a device used at most this many tasks ago may be moved from there instead of loaded again."""
 
 
 def on_devices(tasks: TaskGraph, devices: int, machine: Machine) -> TaskGraph:
-    """The graph on so many devices: every value has one, and tasks read what is there."""
+    """Return the graph on ``devices`` devices: each value has a device, and tasks read local values."""
     if devices == 1:
         return tasks
     return _MoveInsertion(tasks, assign_values(tasks, devices), devices, machine).run()
 
 
-# --- which device ---
+# --- assignment ---
 
 
 class _PlacedGroups(NamedTuple):
-    """What is placed together: all that makes one value. ``of``: by value, -1 for what is loaded or only seen."""
+    """Tasks assigned together: all that make one value.
+
+    ``of``: group of each value, -1 for loads and views.
+    """
 
     of: Sequence[int]
     work: NDArray[np.float64]
     level: Ints
     ptr: Ints
-    reads: Ints  # values, each once a group
+    reads: Ints  # values, each once per group
 
 
 def assign_values(tasks: TaskGraph, devices: int) -> Places:
-    """The device of each value; of what is loaded, the first that reads it."""
+    """Return the device of each value; for loaded values that of the first reader."""
     groups = _groups(tasks)
     n = len(groups.work)
     nbytes = tasks.value_nbytes.astype(np.float64)
@@ -81,7 +84,7 @@ def assign_values(tasks: TaskGraph, devices: int) -> Places:
 
 
 def _groups(tasks: TaskGraph) -> _PlacedGroups:
-    """Groups in the order in which they are begun; a level is one more than the highest that is read."""
+    """Return the groups by first task; the level of a group is one more than the highest that it reads."""
     of = [-1] * tasks.n_values
     work, level = array("d"), array("q")
     reads: list[dict[int, None]] = []
@@ -110,7 +113,7 @@ def _groups(tasks: TaskGraph) -> _PlacedGroups:
 
 
 def _with_loads(tasks: TaskGraph, device: Ints) -> Ints:
-    """Devices of values, with each that is loaded on the first that reads it; a store is no reader of its own."""
+    """Assign each loaded value to the device of its first reader other than a store."""
     loaded = np.zeros(tasks.n_values, bool)
     loaded[tasks.value[tasks.kind == TaskKind.LOAD]] = True
     users = np.repeat(np.arange(len(tasks)), np.diff(tasks.read_ptr))
@@ -125,11 +128,11 @@ def _reads(tasks: TaskGraph) -> Iterator[list[int]]:
     return (flat[a:b] for a, b in pairwise(ends))
 
 
-# --- what moves ---
+# --- moves ---
 
 
 class _MoveInsertion:
-    """The graph's rows once more, with moves between devices among them. Lives inside ``on_devices``."""
+    """The rows of the graph with moves between devices inserted."""
 
     def __init__(self, tasks: TaskGraph, device: Places, devices: int, machine: Machine) -> None:
         self.tasks, self.devices, self.machine = tasks, devices, machine
@@ -137,10 +140,10 @@ class _MoveInsertion:
         self.original = list(range(tasks.n_values))
         self.copies: dict[tuple[int, int], int] = {}
         self.load_of = {int(tasks.value[i]): i for i in np.flatnonzero(tasks.kind == TaskKind.LOAD).tolist()}
-        self.used: dict[int, int] = {}  # of what is loaded, the last task that used it where it is
-        # The new graph's tasks: rows of the old one, or what is done besides (kind, old value, copy).
+        self.used: dict[int, int] = {}  # for each loaded value the last task that used it on its device
+        # The new graph's tasks: rows of the old one, or added tasks (kind, old value, copy) with negative numbers.
         self.rows = array("q")
-        self.besides: list[tuple[int, int, int]] = []
+        self.added_rows: list[tuple[int, int, int]] = []
         self.reads = array("i")
         self.seen = array("i")
         self.ends = array("q", [0])
@@ -154,12 +157,15 @@ class _MoveInsertion:
             views, at = seen[at : at + len(read)], at + len(read)
             kind = kinds[i]
             here = self.device[read[0] if kind == TaskKind.STORE else values[i]]
-            found = [self._there(v, here, i) for v in read]
+            found = [self._local(v, here, i) for v in read]
             self._append(i, found, [there if s == v else s for v, s, there in zip(read, views, found, strict=True)])
         return self._frozen()
 
-    def _there(self, v: int, here: int, i: int) -> int:
-        """The value that is ``v`` on device ``here``; it is brought there where task ``i`` is the first to read it."""
+    def _local(self, v: int, here: int, i: int) -> int:
+        """Return value ``v`` on device ``here``.
+
+        Adds a move or load if task ``i`` is the first to read it there.
+        """
         if self.device[v] == here:
             if v in self.load_of:
                 self.used[v] = i
@@ -169,14 +175,14 @@ class _MoveInsertion:
             found = self.copies[v, here] = len(self.original)
             self.original.append(v)
             self.device.append(here)
-            moves = v not in self.load_of or self._at_hand(v, i)
-            self.besides.append((TaskKind.MOVE if moves else TaskKind.LOAD, v, found))
-            self._append(-len(self.besides), [v] if moves else [], [v] if moves else [])
+            moves = v not in self.load_of or self._is_moved(v, i)
+            self.added_rows.append((TaskKind.MOVE if moves else TaskKind.LOAD, v, found))
+            self._append(-len(self.added_rows), [v] if moves else [], [v] if moves else [])
         return found
 
-    def _at_hand(self, v: int, i: int) -> bool:
-        """Whether a stored tile is moved to another device that reads it."""
-        near = v in self.used and i - self.used[v] <= AT_HAND
+    def _is_moved(self, v: int, i: int) -> bool:
+        """Return whether a stored tile is moved to another device instead of loaded there."""
+        near = v in self.used and i - self.used[v] <= RECENT_TASKS
         return near and self._move_seconds(v) < float(self.tasks.seconds[self.load_of[v]])
 
     def _move_seconds(self, v: int) -> float:
@@ -191,13 +197,13 @@ class _MoveInsertion:
     def _frozen(self) -> TaskGraph:
         t = self.tasks
         rows, originals = np.array(self.rows, np.int64), np.array(self.original, np.int64)
-        kind, old, copy = np.array(self.besides, np.int64).reshape(-1, 3).T
+        kind, old, copy = np.array(self.added_rows, np.int64).reshape(-1, 3).T
         moves, loads = kind == TaskKind.MOVE, [self.load_of.get(v, -1) for v in old.tolist()]
         boxes = [t.box[t.box_ptr[v] : t.box_ptr[v + 1]] for v in old.tolist()]
         loaded = [t.key[t.key_ptr[k] : t.key_ptr[k + 1]] for k in loads]
         keys = [box if move else key for box, move, key in zip(boxes, moves, loaded, strict=True)]
         nothing = np.zeros(len(old), np.int64)
-        besides: dict[str, NDArray[Any]] = {
+        added_rows: dict[str, NDArray[Any]] = {
             "kind": kind,
             "node": t.value_node[old],
             "value": copy,
@@ -206,7 +212,7 @@ class _MoveInsertion:
             "flops": nothing,
         }
         columns: dict[str, Any] = {}
-        for name, added in besides.items():
+        for name, added in added_rows.items():
             column = getattr(t, name)
             columns[name] = np.concatenate([column, added.astype(column.dtype)])[
                 np.where(rows < 0, len(t) - 1 - rows, rows)
@@ -232,8 +238,8 @@ class _MoveInsertion:
         )
 
 
-def _spliced(ptr: Ints, flat: NDArray[Any], rows: Ints, besides: Sequence[NDArray[Any]]) -> tuple[Ints, Any]:
-    """CSR rows of another table; row -k is the k-th of ``besides``."""
-    parts = [flat[ptr[r] : ptr[r + 1]] if r >= 0 else besides[-r - 1].astype(flat.dtype) for r in rows.tolist()]
+def _spliced(ptr: Ints, flat: NDArray[Any], rows: Ints, added_rows: Sequence[NDArray[Any]]) -> tuple[Ints, Any]:
+    """Return CSR rows in a new order; row -k is the k-th row of ``added_rows``."""
+    parts = [flat[ptr[r] : ptr[r + 1]] if r >= 0 else added_rows[-r - 1].astype(flat.dtype) for r in rows.tolist()]
     ends = np.cumsum([0, *map(len, parts)]).astype(np.int64)
     return ends, np.concatenate(parts) if parts else flat[:0]

@@ -1,7 +1,8 @@
-"""Decomposition and placement -> the tasks of P devices: what each loads, computes, sends, sums up and stores.
+"""Lowers a device assignment to the tasks of P devices.
 
-A task reads what lies on its own device; only a move reads from another, and brings all that one tile has for a device
-at once. An accumulated tile is summed where its parts are made, cut, and sent to whoever holds each cut whole.
+Loads, kernels, moves, aggregations and stores. A task reads local values. Only a move reads from another device, and it
+brings all parts that one tile needs there at once. Partial sums of a tile are combined where they are made, split, and
+sent to the devices that own each part.
 """
 
 from __future__ import annotations
@@ -26,7 +27,10 @@ Groups = Mapping[tuple[int, ...], NDArray[np.int64]]
 
 @dataclass(frozen=True, slots=True)
 class DeviceTask:
-    """One task of one device. ``kind`` is load, kernel, move, aggregate or store; a move comes from ``source``."""
+    """One task of one device. ``kind``: load, kernel, move, aggregate or store.
+
+    A move comes from ``source``.
+    """
 
     id: int
     kind: str
@@ -41,12 +45,12 @@ class DeviceTask:
 
 
 def placed_tasks(placement: DeviceAssignment, machine: Machine) -> list[DeviceTask]:
-    """The tasks in an order in which inputs come first."""
+    """Return the tasks, operands before readers."""
     return _Lowering(placement, machine).run()
 
 
 class _Lowering:
-    """Tasks so far, and which of them bring each atom to each device. Lives inside ``placed_tasks``."""
+    """Tasks so far, and the tasks that bring each atom to each device."""
 
     def __init__(self, placement: DeviceAssignment, machine: Machine) -> None:
         self.p = placement
@@ -61,7 +65,7 @@ class _Lowering:
     def run(self) -> list[DeviceTask]:
         for i, calls in self.p.spread.calls.items():
             made = [self._kernel(i, calls, c) for c in range(len(calls.keys))]
-            self._settle(i, calls, made)
+            self._distribute(i, calls, made)
         for number, (_, i) in enumerate(self.d.graph.outputs):
             self._store(number, i)
         return self.tasks
@@ -92,7 +96,7 @@ class _Lowering:
         return task.id
 
     def _kernel(self, i: int, calls: NodeCalls, c: int) -> int:
-        """One call with the loads that it needs."""
+        """Emit one call with the loads that it needs."""
         device, inputs = int(self.p.of[i][c]), []
         for operand, box in calls.reads[c]:
             if isinstance(self.d.graph.nodes[operand], InputNode):
@@ -108,7 +112,7 @@ class _Lowering:
         return self._add("kernel", i, key, device, inputs, nbytes, flops=float(calls.flops[c]), seconds=taken)
 
     def _seconds(self, i: int, key: tuple[int, ...]) -> float:
-        """Predicted seconds of one call; 0 where it only puts pieces together, which costs a copy."""
+        """Return the predicted seconds of one call; 0 for a concatenation, which costs a copy."""
         node = self.d.graph.nodes[i]
         if not isinstance(node, EinsumNode):
             return 0.0
@@ -126,8 +130,8 @@ class _Lowering:
             known = self.loads[i, box, device] = self._add("load", i, key, device, (), nbytes)
         return known
 
-    def _settle(self, i: int, calls: NodeCalls, made: list[int]) -> None:
-        """Sum up what several calls made, and send every atom to where it is read."""
+    def _distribute(self, i: int, calls: NodeCalls, made: list[int]) -> None:
+        """Combine the results of several calls and send every atom to its readers."""
         tensor, home = self.p.spread.tensors[i], self.p.home[i]
         parts, wholes = sent(self.p, i, home)
         at = self.at[i] = np.full(wholes.shape, -1, np.int64)
@@ -151,7 +155,7 @@ class _Lowering:
                 at[some, device] = self._add("move", i, key, device, [whole], tensor.nbytes[some].sum(), where)
 
     def _finished(self, i: int) -> bool:
-        """True where what calls accumulate is not yet the result."""
+        """Return whether accumulated states need a finalizing step."""
         node = self.d.graph.nodes[i]
         if not isinstance(node, EinsumNode) or isinstance(node.einsum, Region):
             return False
@@ -174,7 +178,7 @@ class _Lowering:
 
 
 def _groups(tile: NDArray[np.int64], home: NDArray[np.int64]) -> Groups:
-    """Atoms by the tile that they are of and the device that holds them."""
+    """Group atoms by tile and by the device that owns them."""
     found: dict[tuple[int, ...], list[int]] = {}
     for a, pair in enumerate(zip(tile.tolist(), home.tolist(), strict=True)):
         found.setdefault(pair, []).append(a)

@@ -1,4 +1,4 @@
-"""Task graphs of several programs as one: their tasks take turns; one computes while another waits for bytes."""
+"""Joins the task graphs of several programs: one program computes while another waits for bytes."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ Ints = NDArray[np.int64]
 
 
 def join(graphs: Sequence[TaskGraph], names: Sequence[str], in_turns: bool) -> TaskGraph:
-    """One graph of all tasks. ``names``: of the programs; inputs, outputs and tensors are called ``name.X``.
+    """Return one graph of all tasks; inputs, outputs and tensors are named ``program.X``.
 
-    ``in_turns``: after each task goes on the program that has done the least part of its work; else one program comes
-    after the other.
+    ``in_turns``: the next task is that of the program that has done the smallest share of its work. Otherwise the
+    programs run one after the other.
     """
     decompositions = [g.decomposition for g in graphs]
     first_node = _starts([len(d.graph.nodes) for d in decompositions])
@@ -64,7 +64,7 @@ def join(graphs: Sequence[TaskGraph], names: Sequence[str], in_turns: bool) -> T
 
 
 def first_lines(graphs: Sequence[EinGraph]) -> list[int]:
-    """By how much each program's lines are counted on in the joint source."""
+    """Return the offset of each program's lines in the joint source."""
     return _starts([len(g.source) for g in graphs])
 
 
@@ -73,14 +73,14 @@ def _starts(counts: Sequence[int]) -> list[int]:
 
 
 def _done(graph: TaskGraph) -> NDArray[np.float64]:
-    """The part of the work that is done after each task."""
+    """Return the share of the work that is done after each task."""
     total = np.cumsum(graph.seconds)
     found: NDArray[np.float64] = total / total[-1] if len(total) and total[-1] > 0 else np.zeros(len(graph))
     return found
 
 
 def _moved(graphs: Sequence[TaskGraph], name: str, first: Sequence[int] | None) -> list[NDArray[Any]]:
-    """A column of each graph, its numbers counted on from ``first``."""
+    """Return a column of each graph with its numbers shifted by ``first``."""
     columns = [getattr(g, name) for g in graphs]
     if first is None:
         return columns
@@ -88,7 +88,7 @@ def _moved(graphs: Sequence[TaskGraph], name: str, first: Sequence[int] | None) 
 
 
 def _rows(ptrs: Sequence[Ints], order: NDArray[np.intp]) -> tuple[Ints, Ints]:
-    """Where the rows of joined CSR columns begin in a new order, and which entries come there."""
+    """Return the row pointers of joined CSR columns in a new order, and the indices of their entries."""
     lengths = np.concatenate([np.diff(ptr) for ptr in ptrs])
     starts = np.cumsum(lengths) - lengths
     counts = lengths[order]
@@ -112,7 +112,7 @@ def _decompositions(parts: Sequence[Decomposition], names: Sequence[str]) -> Dec
 
 
 def join_graphs(graphs: Sequence[EinGraph], names: Sequence[str]) -> EinGraph:
-    """Programs side by side; nothing is shared."""
+    """Join programs that share nothing."""
     first, lines = _starts([len(g.nodes) for g in graphs]), first_lines(graphs)
     placed = list(zip(graphs, names, first, lines, strict=True))
     return EinGraph(

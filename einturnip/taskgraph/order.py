@@ -1,4 +1,4 @@
-"""The order in which a node's tiles are walked: block by block, and what each block holds."""
+"""The order in which a node's tiles are visited: block by block, and the tiles of each block."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ Key: TypeAlias = tuple[int, ...]
 
 
 def block_keys(counts: Sequence[int], block: IoBlock, key: Key) -> list[Key]:
-    """Keys of the block that holds ``key``: the streamed label outermost, so that its tiles pass once."""
+    """Return the keys of the block that contains ``key``.
+
+    The streamed label is outermost, so each tile passes once.
+    """
     if block.streamed is None and math.prod(block.tiles) == 1:
         return [key]
     ranges = [range(k // b * b, min((k // b + 1) * b, c)) for k, b, c in zip(key, block.tiles, counts, strict=True)]
@@ -24,14 +27,14 @@ def block_keys(counts: Sequence[int], block: IoBlock, key: Key) -> list[Key]:
 
 
 def block_starts(counts: Sequence[int], block: IoBlock | None) -> Iterator[Key]:
-    """The first key of every block, each line walked back over the one before."""
+    """Yield the first key of every block in serpentine order."""
     steps, outermost = ((1,) * len(counts), 0) if block is None else (block.tiles, block.outermost)
     ranges = [range(0, c, b) for c, b in zip(counts, steps, strict=True)]
     yield from _walked(ranges, outermost, lambda *ordered: serpentine(ordered))
 
 
 def _walked(ranges: Sequence[range], outermost: int, walk: Callable[..., Iterable[Key]]) -> list[Key]:
-    """The keys of a walk over ranges, one of which comes before the others."""
+    """Return the keys of a walk over ranges with one axis outermost."""
     order = walk_order(len(ranges), outermost)
     back = sorted(range(len(order)), key=order.__getitem__)
     return [tuple(k[b] for b in back) for k in walk(*(ranges[p] for p in order))]
@@ -40,10 +43,11 @@ def _walked(ranges: Sequence[range], outermost: int, walk: Callable[..., Iterabl
 def tile_orders(
     counts: Sequence[int], block: IoBlock, key: Key, keys: Sequence[Key], steps: int
 ) -> Iterator[Sequence[Key]]:
-    """The tiles of the block that holds ``key`` as each step of aggregated tiles walks them, back over the last one.
+    """Yield, for each step of aggregated tiles, the order of the tiles of the block that contains ``key``.
 
-    Where there is room, the label along which the walk of blocks came here, later the one along which it goes on,
-    changes last of all: what both blocks read stays, and what one alone reads passes tile by tile.
+    Every second step runs backwards. If the plan has spare memory, the label along which the walk entered the block
+    changes slowest in the first half of the steps, and the label along which it leaves in the second half. So tiles
+    shared with the neighbouring block stay in memory and the others pass one by one.
     """
     came, leaves = turning_labels(counts, block, key) if block.turning else (None, None)
     first, second = (keys if p is None else [k for _, k in sorted((k[p], k) for k in keys)] for p in (came, leaves))
@@ -53,20 +57,20 @@ def tile_orders(
 
 
 def turning_labels(counts: Sequence[int], block: IoBlock, key: Key) -> tuple[int | None, int | None]:
-    """The labels along which the walk of blocks comes to the one that holds ``key``, and leaves it."""
+    """Return the labels along which the walk of blocks enters and leaves the block that contains ``key``."""
     came = leaves = None
     at = [k // b for k, b in zip(key, block.tiles, strict=True)]
     lines = 0
     for p in walk_order(len(at), block.outermost):
         further, back = (at[p] + 1) * block.tiles[p] < counts[p], at[p] > 0
-        if lines % 2:  # this line is walked the other way
+        if lines % 2:  # this line is walked backwards
             further, back = back, further
         came, leaves, lines = p if back else came, p if further else leaves, lines + at[p]
     return came, leaves
 
 
 def serpentine(ranges: Sequence[range]) -> Iterator[Key]:
-    """Every tuple of the ranges' product, each step changing one coordinate to its neighbour (boustrophedon)."""
+    """Yield the product of the ranges, each step changing one coordinate by one (boustrophedon)."""
     if not ranges:
         yield ()
         return
@@ -77,7 +81,7 @@ def serpentine(ranges: Sequence[range]) -> Iterator[Key]:
 
 
 def idle_tiles(mask: LabelMask, part: Partitioning, keys: Sequence[Key], steps: Sequence[Key]) -> frozenset[Key]:
-    """Tiles of which a mask leaves nothing; for each output tile one stays all the same, to begin its state."""
+    """Return the tiles that a mask leaves empty, except one per output tile that initialises its state."""
     if not mask.conditions:
         return frozenset()
     found: set[Key] = set()

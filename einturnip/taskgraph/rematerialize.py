@@ -1,7 +1,7 @@
-"""Tasks with some values made a second time, right before they are wanted again.
+"""Rematerialization: inserts second computations of values right before later uses.
 
-A value that is made again is another value with the same box: what reads it from there on reads the new one, and the
-first need not be kept in between.
+A rematerialized value is a new value with the same box. Later readers use the new one, so the first need not be kept in
+between.
 """
 
 from __future__ import annotations
@@ -20,48 +20,48 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Rematerialization:
-    """Which values are made again, right before which tasks (in order), and by which tasks a value is made."""
+    """The values to recompute, the tasks before which to do so, in order, and the makers of a value."""
 
     values: Mapping[int, tuple[int, ...]]
     makers: Callable[[int], Sequence[int]]
 
 
-def rematerialize(tasks: TaskGraph, again: Rematerialization) -> TaskGraph:
-    """The tasks with these values made again; operands that nothing reads any more are made again for them."""
-    return _Copies(tasks, again).frozen()
+def rematerialize(tasks: TaskGraph, recomputed: Rematerialization) -> TaskGraph:
+    """Return the tasks with these values recomputed, and also their operands that were freed."""
+    return _Copies(tasks, recomputed).frozen()
 
 
 class _Copies:
-    """Copies of tasks, by the task before which they stand, and the values that they make."""
+    """Copies of tasks, by the task that they precede, and the values that they make."""
 
-    def __init__(self, tasks: TaskGraph, again: Rematerialization) -> None:
-        self.t, self.again = tasks, again
+    def __init__(self, tasks: TaskGraph, recomputed: Rematerialization) -> None:
+        self.t, self.recomputed = tasks, recomputed
         self.users = np.repeat(np.arange(len(tasks)), np.diff(tasks.read_ptr))
         self.last = np.full(tasks.n_values, -1, np.int64)
         np.maximum.at(self.last, tasks.read, self.users)
         self.loaded = set(tasks.value[tasks.kind == TaskKind.LOAD].tolist())
-        self.of: list[int] = []  # of each new value, which it is again
+        self.of: list[int] = []  # the original of each new value
         self.known: dict[tuple[int, int], int] = {}
-        # Of each copy: the task that it stands before, the task that it is again, what it makes, what it reads as what.
+        # For each copy: the task that it precedes, the original task, its value, its operands and their views.
         self.before: list[int] = []
         self.task: list[int] = []
         self.value: list[int] = []
         self.read: list[int] = []
         self.seen: list[int] = []
-        for v, wanted in again.values.items():
-            for task in wanted:
+        for v, uses in recomputed.values.items():
+            for task in uses:
                 self._copy(v, task)
 
     def _copy(self, v: int, before: int) -> int:
-        """Value ``v`` made again right before a task; once, however many ask."""
+        """Return the copy of ``v`` made right before a task; it is made once."""
         if (v, before) in self.known:
             return self.known[v, before]
         self.of.append(v)
         made = self.known[v, before] = self.t.n_values + len(self.of) - 1
-        for i in self.again.makers(v):
+        for i in self.recomputed.makers(v):
             part = slice(self.t.read_ptr[i], self.t.read_ptr[i + 1])
             reads = self.t.read[part].tolist()
-            found = [self._at_hand(u, before) for u in reads]
+            found = [self._operand(u, before) for u in reads]
             self.before.append(before)
             self.task.append(i)
             self.value.append(made)
@@ -70,16 +70,16 @@ class _Copies:
             self.seen += [new if s == u else s for s, u, new in zip(seen, reads, found, strict=True)]
         return made
 
-    def _at_hand(self, u: int, before: int) -> int:
-        """What is to be read for ``u`` right before a task."""
-        wanted = self.again.values.get(u, ())
-        if before in wanted or (self.last[u] < before and u not in self.loaded):
+    def _operand(self, u: int, before: int) -> int:
+        """Return the value to read for ``u`` right before a task."""
+        uses = self.recomputed.values.get(u, ())
+        if before in uses or (self.last[u] < before and u not in self.loaded):
             return self._copy(u, before)
-        since = [task for task in wanted if task < before]
+        since = [task for task in uses if task < before]
         return self._copy(u, since[-1]) if since else u
 
     def frozen(self) -> TaskGraph:
-        """All tasks, each copy right before its task."""
+        """Return all tasks, each copy right before its task."""
         t, n = self.t, len(self.t)
         value, read, seen = (c.copy() for c in (t.value, t.read, t.seen))
         self._redirect(value, read, seen)
@@ -92,38 +92,38 @@ class _Copies:
         reads, seens = np.concatenate([self.read, read]), np.concatenate([self.seen, seen])
         read_ptr, places = _rows(begins, counts[rows])
         key_ptr, keys = _rows(t.key_ptr[rows], np.diff(t.key_ptr)[rows])
-        again = np.array(self.of, np.int64)
+        recomputed = np.array(self.of, np.int64)
         box_ptr, boxes = _rows(
-            np.concatenate([t.box_ptr[:-1], t.box_ptr[again]]),
-            np.concatenate([np.diff(t.box_ptr), np.diff(t.box_ptr)[again]]),
+            np.concatenate([t.box_ptr[:-1], t.box_ptr[recomputed]]),
+            np.concatenate([np.diff(t.box_ptr), np.diff(t.box_ptr)[recomputed]]),
         )
         return replace(
             t,
-            kind=_kept(t.kind[rows]),
-            node=_kept(t.node[rows]),
-            value=_kept(np.concatenate([self.value, value])[order].astype(np.int32)),
-            workspace=_kept(t.workspace[rows]),
-            seconds=_kept(t.seconds[rows]),
-            flops=_kept(t.flops[rows]),
-            key_ptr=_kept(key_ptr),
-            key=_kept(t.key[keys]),
-            read_ptr=_kept(read_ptr),
-            read=_kept(reads[places].astype(np.int32)),
-            seen=_kept(seens[places].astype(np.int32)),
-            value_kind=_followed(t.value_kind, again),
-            value_node=_followed(t.value_node, again),
-            value_nbytes=_followed(t.value_nbytes, again),
-            box_ptr=_kept(box_ptr),
-            box=_kept(t.box[boxes]),
-            repeats=t.repeats + len(again),
+            kind=_frozen(t.kind[rows]),
+            node=_frozen(t.node[rows]),
+            value=_frozen(np.concatenate([self.value, value])[order].astype(np.int32)),
+            workspace=_frozen(t.workspace[rows]),
+            seconds=_frozen(t.seconds[rows]),
+            flops=_frozen(t.flops[rows]),
+            key_ptr=_frozen(key_ptr),
+            key=_frozen(t.key[keys]),
+            read_ptr=_frozen(read_ptr),
+            read=_frozen(reads[places].astype(np.int32)),
+            seen=_frozen(seens[places].astype(np.int32)),
+            value_kind=_extended(t.value_kind, recomputed),
+            value_node=_extended(t.value_node, recomputed),
+            value_nbytes=_extended(t.value_nbytes, recomputed),
+            box_ptr=_frozen(box_ptr),
+            box=_frozen(t.box[boxes]),
+            repeats=t.repeats + len(recomputed),
         )
 
     def _redirect(self, value: NDArray[Any], read: NDArray[Any], seen: NDArray[Any]) -> None:
-        """What reads a value after it was made again reads the new one."""
-        places = np.flatnonzero(np.isin(read, list(self.again.values)))
+        """Let the readers of a value that come after a copy read the copy."""
+        places = np.flatnonzero(np.isin(read, list(self.recomputed.values)))
         for place in places.tolist():
             v, user = int(read[place]), int(self.users[place])
-            since = [task for task in self.again.values[v] if task <= user]
+            since = [task for task in self.recomputed.values[v] if task <= user]
             if not since:
                 continue
             new = self.known[v, since[-1]]
@@ -135,15 +135,15 @@ class _Copies:
 
 
 def _rows(begins: Ints, counts: Ints) -> tuple[Ints, Ints]:
-    """Row pointers of rows of these lengths, and where the entries of rows that began there stand."""
+    """Return the row pointers of rows of these lengths, and the indices of their entries."""
     ptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
     return ptr, np.repeat(begins - ptr[:-1], counts) + np.arange(ptr[-1])
 
 
-def _followed(column: NDArray[Any], again: Ints) -> NDArray[Any]:
-    return _kept(np.concatenate([column, column[again]]))
+def _extended(column: NDArray[Any], recomputed: Ints) -> NDArray[Any]:
+    return _frozen(np.concatenate([column, column[recomputed]]))
 
 
-def _kept(column: NDArray[Any]) -> NDArray[Any]:
+def _frozen(column: NDArray[Any]) -> NDArray[Any]:
     column.flags.writeable = False
     return column

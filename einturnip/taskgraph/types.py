@@ -1,4 +1,7 @@
-"""TaskGraph: tile tasks in serial order, as read-only columns (10⁶ tasks as objects would be gigabytes)."""
+"""TaskGraph.
+
+Tile tasks in serial order, as read-only columns (10⁶ tasks as objects would be gigabytes).
+"""
 
 from __future__ import annotations
 
@@ -15,38 +18,38 @@ Ints = NDArray[np.int64]
 
 
 class TaskKind(IntEnum):
-    """What a task does."""
+    """The kinds of task."""
 
     LOAD = 0  # a tile of an input comes from its file or array
-    KERNEL = 1  # one tile of an einsum, whole
-    TOUCH = 2  # one tile of an einsum, accumulated into its unit's state
+    KERNEL = 1  # one complete tile of an einsum
+    TOUCH = 2  # one tile of an einsum, accumulated into a state
     FINISH = 3  # a state becomes a tile
-    MOVE = 4  # repartition: parts of a box of a tensor are copied from tiles, or from the pieces that show there
+    MOVE = 4  # repartition: parts of a box of a tensor are copied from tiles, or from the pieces of a concatenation
     STORE = 5  # a tile of an output goes to its file or array
     JOIN = 6  # one state is accumulated into another
 
     @property
     def word(self) -> str:
-        """The kind's name in printed plans."""
+        """Name of the kind in printed plans."""
         return ("load", "kernel", "kernel", "aggregate", "move", "store", "aggregate")[self]
 
 
 class ValueKind(IntEnum):
-    """What a value is."""
+    """The kinds of value."""
 
     TILE = 0  # a box of a node's tensor
-    STATE = 1  # an accumulator of one output tile, or of some of its parts: what an aggregation unit makes
-    VIEW = 2  # the bytes of another value, seen as a box of a tensor that it is a piece of
+    STATE = 1  # an accumulator of one output tile, or of some of its terms
+    VIEW = 2  # the bytes of another value, seen as a box of a concatenation that contains it
 
 
 _TASK_KINDS, _VALUE_KINDS = tuple(TaskKind), tuple(ValueKind)
 
 
 class Task(NamedTuple):
-    """One task. ``value`` is made (touched, or stored); ``reads`` are value ids in operand order; ``key`` its tile.
+    """One task. ``value`` is made, accumulated into, or stored; ``reads`` are operands; ``key`` its tile.
 
-    ``seen`` says as which value each of them is seen: itself, or a view. A move's key are the boxes that it copies from
-    each, (start, stop) an axis; a store's ``value`` is the box that it writes.
+    ``seen``: for each operand the value it is seen as, itself or a view. The key of a move holds the boxes that it
+    copies from each operand, (start, stop) per axis; the ``value`` of a store is the box that it writes.
     """
 
     id: int
@@ -62,7 +65,7 @@ class Task(NamedTuple):
 
 
 class Value(NamedTuple):
-    """One value: ``box`` of node's tensor, or the state of that box."""
+    """One value: ``box`` of a node's tensor, or the state of that box."""
 
     id: int
     kind: ValueKind
@@ -73,14 +76,14 @@ class Value(NamedTuple):
 
 @dataclass(frozen=True)
 class TaskGraph:
-    """Tasks in serial order: a task's operands are made by earlier tasks, except loads, which come where
-    first needed.
+    """Tasks in serial order: operands precede readers; a load comes where it is first needed.
 
-    ``key``, ``read`` and ``box`` are CSR: row i is ``x[x_ptr[i]:x_ptr[i + 1]]``; ``seen`` goes with ``read``. A ``box``
-    row is start, stop per axis. ``ordered``: touches of a state keep their order, so that it has the same bits always.
-    The last ``repeats`` values are made again, each in place of one that would have to be kept for long.
+    ``key``, ``read`` and ``box`` are CSR: row i is ``x[x_ptr[i]:x_ptr[i + 1]]``; ``seen`` belongs to ``read``. A
+    ``box`` row is start, stop per axis. ``ordered``: accumulations keep their order, so that results have the same
+    bits. The last ``repeats`` values are recomputed copies of others.
+
     On several devices ``device`` is that of each value, and ``original`` the value that it is a copy of, or itself; on
-    one device they are empty. ``counts_nbytes``: what counting the pages of files takes.
+    one device both are empty. ``counts_nbytes``: bytes of page counters for files.
     """
 
     decomposition: Decomposition
@@ -128,7 +131,7 @@ class TaskGraph:
         return (self[i] for i in range(len(self)))
 
     def copied(self, task: Task) -> tuple[Box, ...]:
-        """The boxes that a move copies, one a read."""
+        """Return the boxes that a move copies, one per operand."""
         flat = task.key
         n = len(flat) // max(1, len(task.reads))
         rows = (flat[r * n : (r + 1) * n] for r in range(len(task.reads)))
@@ -140,7 +143,7 @@ class TaskGraph:
         return len(self.value_kind)
 
     def get_value(self, v: int) -> Value:
-        """Value ``v`` as a dataclass."""
+        """Return value ``v`` as a named tuple."""
         flat = self.box[self.box_ptr[v] : self.box_ptr[v + 1]].tolist()
         return Value(
             v,

@@ -1,4 +1,4 @@
-"""What plans move: halos once, slices alone, rows of a loop in proportion to its steps, pieces without a copy."""
+"""Bytes that plans move: halos once, only the needed slices, loop rows per step, pieces without a copy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What kernel tasks cost: one price for all tiles that end alike."""
+"""Costs of kernel tasks: computed once for all tiles of equal extents."""
 
 from __future__ import annotations
 

@@ -10,11 +10,11 @@ from click.testing import CliRunner
 
 import einturnip as et
 from einturnip.cli.main import cli
-from einturnip.taskgraph.accumulate import IN_A_ROW, Accumulators
+from einturnip.taskgraph.accumulate import MAX_ADDITIONS, Accumulators
 
 
 def test_no_state_takes_too_many_things() -> None:
-    for tiles in (1, IN_A_ROW, IN_A_ROW + 1, 5000):
+    for tiles in (1, MAX_ADDITIONS, MAX_ADDITIONS + 1, 5000):
         taken, made = Counter[int](), list[int]()
 
         def new(key: tuple[int, ...], made: list[int] = made) -> int:
@@ -26,11 +26,11 @@ def test_no_state_takes_too_many_things() -> None:
 
         states = Accumulators(True, new, join)
         for _ in range(tiles):
-            taken[states.to_touch(())] += 1
+            taken[states.next_state(())] += 1
         last = states.finish(())
-        assert max(taken.values()) <= IN_A_ROW
+        assert max(taken.values()) <= MAX_ADDITIONS
         assert sum(taken.values()) == tiles + len(made) - 1  # every state but the last joins another
-        assert last == made[-1] if tiles <= IN_A_ROW else last in made
+        assert last == made[-1] if tiles <= MAX_ADDITIONS else last in made
 
 
 def test_a_plan_of_many_tiles_is_right_and_proven(tmp_path: Path) -> None:
