@@ -25,6 +25,7 @@ from einturnip.memgraph.types import MemGraph, OpKind
 from einturnip.planner import file_layouts, plan_store
 from einturnip.planner.budget import LARGE_PLAN, Budget, fits, gc_paused, rounded, trim_heap
 from einturnip.planner.io_lower_bound import io_lower_bound
+from einturnip.planner.options import MAX_SECONDS
 from einturnip.planner.options import Options as Options
 from einturnip.planner.predict import SEARCHED_BY, predict, slots, with_numpy_kernels
 from einturnip.runtime.host.compilation import available, compile_ahead, compile_all, has_room, require_room
@@ -142,6 +143,10 @@ def _made(
     if options.reproducible:
         require_room(made.taskgraph, machine, memory, resident_nbytes())
     best = with_lower_bound(_as_it_runs(_on_device(made, device, options), options))
+    if best.prediction.seconds > MAX_SECONDS:
+        from einturnip.planner.feasible import require_planned_in_time
+
+        require_planned_in_time(best.graph, best.prediction.seconds, options)
     if options.check and (found is None or device.kind != "cpu"):
         from einturnip.planner.check import check
 

@@ -33,6 +33,7 @@ class Settings:
     device: str = "cpu"
     host_memory: Size | None = None
     reproducible: bool = False
+    force: bool = False
 
     def options(self) -> Options:
         """The same for the planner, but for the memory of the process."""
@@ -47,6 +48,7 @@ class Settings:
             device=self.device,
             host_memory=None if self.host_memory is None else parse_size(self.host_memory),
             reproducible=self.reproducible,
+            force=self.force,
         )
 
     def allowed(self) -> int | None:

@@ -43,6 +43,7 @@ def einsum(
     arena: Size | None = None,
     workers: int | None = None,
     spill: str | os.PathLike[str] | None = None,
+    force: bool = False,
 ) -> Any:
     """Einstein's summation, as ``np.einsum``, in no more memory than asked for.
 
@@ -52,7 +53,8 @@ def einsum(
     ``order`` mean what they do in NumPy: everything is computed in ``dtype``, or in the type that operands and ``out``
     have in common; ``casting`` says which conversions to it, and from it to ``out``, are allowed; a new result is in
     C's order unless ``order`` says otherwise. f16 and bf16 are summed in f32. Many operands are contracted in pairs,
-    always in the order that einturnip finds best: ``optimize`` is checked and changes nothing.
+    always in the order that einturnip finds best: ``optimize`` is checked and changes nothing. ``force=True`` runs what
+    is refused because it takes longer than a week, or makes a tensor larger than memory and disk together.
 
     Raises:
         BindError: subscripts and operands disagree; a ValueError. DTypeError: types do not fit; a BindError and a
@@ -79,7 +81,7 @@ def einsum(
         return again if again.ndim else again[()]
     require_target(out)
     rows = memory_order(order, operands[1:] if text else operands[::2]) == "C" or out is not None
-    settings = Settings(memory, arena, workers, {} if out is None else {"result": out}, spill)
+    settings = Settings(memory, arena, workers, {} if out is None else {"result": out}, spill, force=force)
     is_scalar, converted, names = False, False, list[str]()
 
     def plan() -> tuple[Job, CachedPlan]:
@@ -129,6 +131,7 @@ def contract(
     arena: Size | None = None,
     workers: int | None = None,
     spill: str | os.PathLike[str] | None = None,
+    force: bool = False,
 ) -> Any:
     """``opt_einsum.contract`` in no more memory than asked for: ``einsum`` under the name that its calls have.
 
@@ -148,6 +151,7 @@ def contract(
         arena=arena,
         workers=workers,
         spill=spill,
+        force=force,
     )
 
 

@@ -119,6 +119,7 @@ class Program:
         device: str = "cpu",
         host_memory: Size | None = None,
         reproducible: bool = False,
+        force: bool = False,
         progress: Callable[[Progress], None] | None = None,
         data: Mapping[str, Any] | None = None,
         dims: Mapping[str, int] | None = None,
@@ -133,8 +134,10 @@ class Program:
         they lose the digits of what is small beside the points themselves. ``device``: ``cpu``, ``cuda``, ``cuda:1``,
         ``sim``, or ``auto`` for a GPU if one can be used; on any but the CPU ``memory`` is the device's, and
         ``host_memory`` bounds the process. ``reproducible=True``: the same bits in any memory and by any number of
-        workers. ``data`` takes inputs whose names are not free, such as one called ``memory``; ``dims`` gives sizes
-        that no input has. ``allow_external=True``: an HDF5 input may take its data from other files that it names.
+        workers. ``force=True`` runs what is refused because it takes longer than a week, or makes a tensor larger than
+        memory and disk together. ``data`` takes inputs whose names are not free, such as one called ``memory``;
+        ``dims`` gives sizes that no input has. ``allow_external=True``: an HDF5 input may take its data from other
+        files that it names.
 
         Raises:
             BindError: inputs and program disagree. CapacityError: it does not fit. RunError: it failed on the way.
@@ -142,14 +145,15 @@ class Program:
         given = {**inputs, **data} if data else inputs
         plain = progress is None and memory is None and spill is None and not out and not dims
         room = arena, plan_cache.free_share() if arena is None else 0
-        same = self._same, room, workers, policy, exact, device, reproducible, *given
+        same = self._same, room, workers, policy, exact, device, reproducible, force, *given
         arrays = tuple(given.values())
         key = call_cache.key_of(same, arrays) if plain else None
         found = call_cache.run(key, arrays, run_on_arrays)
         if found is not None:
             return found
         settings = Settings(
-            memory, arena, workers, out or {}, spill, spill_limit, policy, exact, device, host_memory, reproducible
+            *(memory, arena, workers, out or {}, spill, spill_limit, policy, exact, device, host_memory),
+            *(reproducible, force),
         )
         with external_files_allowed(allow_external):
             job, kept = self.planned(settings, given, dims or {})
@@ -173,6 +177,7 @@ class Program:
         device: str = "cpu",
         host_memory: Size | None = None,
         reproducible: bool = False,
+        force: bool = False,
         data: Mapping[str, Any] | None = None,
         dims: Mapping[str, int] | None = None,
         allow_external: bool = False,
@@ -180,7 +185,8 @@ class Program:
     ) -> Plan:
         """What a call with these arguments would do. Inputs may be absent where ``dims`` gives their sizes."""
         settings = Settings(
-            memory, arena, workers, out or {}, spill, spill_limit, policy, exact, device, host_memory, reproducible
+            *(memory, arena, workers, out or {}, spill, spill_limit, policy, exact, device, host_memory),
+            *(reproducible, force),
         )
         with external_files_allowed(allow_external):
             return Plan(*self.planned(settings, {**inputs, **(data or {})}, dims or {}))
@@ -196,6 +202,7 @@ class Program:
         policy: str = "critical-path",
         exact: bool = True,
         reproducible: bool = False,
+        force: bool = False,
         data: Mapping[str, Any] | None = None,
         dims: Mapping[str, int] | None = None,
         allow_external: bool = False,
@@ -207,7 +214,9 @@ class Program:
         states, results and the arena together; states that do not fit beside the arena stand in nameless files.
         ``reproducible=True``: every step has the same bits in any memory and by any number of workers.
         """
-        settings = Settings(memory, arena, workers, {}, spill, spill_limit, policy, exact, reproducible=reproducible)
+        settings = Settings(
+            *(memory, arena, workers, {}, spill, spill_limit, policy, exact), reproducible=reproducible, force=force
+        )
         from einturnip.api.session import Session
 
         given = {**inputs, **(data or {})}

@@ -146,6 +146,7 @@ budget = _together(
     ),
     click.option("--host-memory", type=ByteSize(), help="Bound on the process where a GPU's memory is the --memory."),
     click.option("--reproducible", is_flag=True, help="The same bits in any memory, by any number of workers."),
+    click.option("--force", is_flag=True, help="Run even what takes longer than a week."),
 )
 trace = click.option(
     "--trace",

@@ -64,18 +64,17 @@ def _plain(ran: Simulation) -> dict[str, Any]:
 
 
 def _lines(runs: dict[str, Simulation]) -> list[str]:
-    from einturnip.core.units import format_size
-    from einturnip.report.summary import seconds_text
+    from einturnip.core.units import format_seconds, format_size
 
     free = runs["free"]
     slots = free.busy + sum(free.stalls.values())
     waits = [f"waiting for {cause} {t / slots:.0%}" for cause, t in free.stalls.items() if cause != "idle" and slots]
     idle = f"nothing to compute {free.stalls['idle'] / slots:.0%}" if slots else ""
     lines = [
-        f"time      {seconds_text(free.makespan)} in free order",
+        f"time      {format_seconds(free.makespan)} in free order",
         f"went to   {', '.join([f'computing {free.busy / slots:.0%}' if slots else 'nothing', *waits, idle])}",
     ]
     for name, (nbytes, busy) in free.links.items():
         lines.append(f"link      {name} {format_size(nbytes)}, busy {busy / free.makespan:.0%}")
-    others = [f"{name} {seconds_text(ran.makespan)}" for name, ran in runs.items() if name != "free"]
+    others = [f"{name} {format_seconds(ran.makespan)}" for name, ran in runs.items() if name != "free"]
     return [*lines, f"dispatch  {', '.join(others)}"]

@@ -1,8 +1,9 @@
-"""Parsing and formatting of sizes in bytes."""
+"""Parsing and formatting of sizes in bytes, and formatting of durations."""
 
 from __future__ import annotations
 
 import re
+import sys
 from decimal import Decimal
 
 from einturnip.core.errors import BindError
@@ -18,6 +19,8 @@ _UNITS = {
     "gib": 2**30,
     "tib": 2**40,
 }
+_DAY = 86400
+_YEAR = 365.25 * _DAY
 _SIZE = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([A-Za-z]*)\s*")
 
 
@@ -66,3 +69,25 @@ def format_size(nbytes: float) -> str:
     if unit == "B" or abs(size) >= 100:
         return f"{size:.0f} {unit}"
     return f"{size:.1f} {unit}" if abs(size) >= 10 else f"{size:.2f} {unit}"
+
+
+def format_seconds(seconds: float) -> str:
+    """A duration with about three digits: ``340 ms``, ``3 min 20 s``, ``5 h 12 min``."""
+    if seconds < 1:
+        return f"{seconds * 1e3:.3g} ms"
+    if round(seconds) < 60:
+        return f"{seconds:.3g} s"
+    if round(seconds) < 3600:
+        return _two(round(seconds), 60, "min", "s")
+    if seconds < 2 * _DAY:
+        return _two(round(seconds / 60), 60, "h", "min")
+    if seconds < 2 * _YEAR:
+        return f"{seconds / _DAY:.3g} days"
+    years = seconds / _YEAR if seconds < sys.float_info.max else Decimal(seconds) / Decimal(_YEAR)
+    return f"{years:.3g} years"
+
+
+def _two(whole: int, of: int, larger: str, smaller: str) -> str:
+    """A whole number of the smaller unit in both: ``3 min 20 s``."""
+    first, rest = divmod(whole, of)
+    return f"{first} {larger} {rest} {smaller}" if rest else f"{first} {larger}"

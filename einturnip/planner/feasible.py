@@ -1,25 +1,40 @@
-"""Refuses programs whose operations no machine would finish, before anything is planned for them."""
+"""Refuses programs that take too long, or that this machine cannot store, before planning.
+
+Nothing here depends on the memory limit: more of it would not help.
+"""
 
 from __future__ import annotations
 
 import math
+import os
+from collections import Counter
 from decimal import Decimal
 
 from einturnip.core.errors import CapacityError
-from einturnip.core.units import format_size
+from einturnip.core.process_limits import total_memory
+from einturnip.core.units import format_seconds, format_size
 from einturnip.cost.machine import Machine
 from einturnip.eingraph.types import EinGraph, EinsumNode, InputNode, Node
+from einturnip.planner.candidates import LARGEST_WORKING_SET, MOST_CALLS
+from einturnip.planner.options import MAX_SECONDS, Options
+from einturnip.planner.predict import min_seconds
+from einturnip.storage.io.unpublished_file import default_directory, free_nbytes
 
-YEAR = 365 * 86400
-MAX_SECONDS = YEAR
-"""A program that takes longer with every worker at its fastest is refused."""
+MAX_OPERATIONS = 2**62
+"""Plans count operations in 64 bits: programs that take more are refused even if they are forced."""
 CORE_RATE, DEVICE_RATE = 10**11, 10**15
 """Operations a second that no kernel exceeds: on one core, and on an accelerator."""
+SLOWEST_POINT = 1e-6
+"""Seconds that no kernel exceeds for one point: below, time need not be predicted to know that it is short."""
+MAX_TILED_NBYTES = MOST_CALLS * LARGEST_WORKING_SET
+"""An intermediate of more bytes has too many tiles for a plan that makes and reads it tile by tile."""
+MAX_SHOWN = 72
+"""Characters of a statement that a message repeats."""
 
 
 def operations(graph: EinGraph) -> int:
     """Points of all einsums, each counted once. Exact: they may be more than a float can hold."""
-    return sum(math.prod(node.einsum.bounds) for node in graph.nodes if isinstance(node, EinsumNode))
+    return sum(map(_points, graph.nodes))
 
 
 def is_feasible(graph: EinGraph, machine: Machine) -> bool:
@@ -27,29 +42,93 @@ def is_feasible(graph: EinGraph, machine: Machine) -> bool:
     return operations(graph) <= MAX_SECONDS * _rate(machine)
 
 
-def require_feasible(graph: EinGraph, machine: Machine) -> None:
-    """Refuse a program with too many operations.
+def require_in_time(graph: EinGraph, machine: Machine, options: Options) -> None:
+    """Refuse a rewritten program whose kernels would take more than MAX_SECONDS.
 
     Raises:
-        CapacityError: names the operations, the time and the largest tensor; no memory would do.
+        CapacityError: names the operations, the time, the largest tensor and the statement; no memory would do.
     """
-    if is_feasible(graph, machine):
-        return
     points = operations(graph)
-    made = [node for node in graph.nodes if not isinstance(node, InputNode)]
-    largest = max(made, key=_nbytes)
-    years = points // (_rate(machine) * YEAR)
-    size = format_size(_nbytes(largest))
-    raise CapacityError(
-        f"the program takes {Decimal(points):.3g} operations in the best order found, "
-        f"at least {Decimal(years):.3g} years on this machine, and its largest intermediate has {size}. "
-        "help: no memory makes this feasible; make sizes smaller, or sum parts of the network separately"
+    if options.force and points <= MAX_OPERATIONS:
+        return
+    if not is_feasible(graph, machine):
+        raise _refusal(graph, options, at_least=points // _rate(machine))
+    if points * SLOWEST_POINT > MAX_SECONDS and machine.compute.startswith("cpu"):
+        seconds = min_seconds(graph, machine)
+        if seconds > MAX_SECONDS:
+            raise _refusal(graph, options, at_least=seconds)
+
+
+def require_planned_in_time(graph: EinGraph, seconds: float, options: Options) -> None:
+    """Refuse a plan that is predicted to take more than MAX_SECONDS, its transfers included.
+
+    Raises:
+        CapacityError: as ``require_in_time``.
+    """
+    if seconds > MAX_SECONDS and not options.force:
+        raise _refusal(graph, options, about=seconds)
+
+
+def require_storable(graph: EinGraph, machine: Machine, options: Options) -> None:
+    """Refuse a program with an intermediate too large for memory and disk.
+
+    ``graph`` is rewritten and fused. An intermediate with one reader can be made and read tile by tile, as long as a
+    plan can count its tiles.
+
+    Raises:
+        CapacityError: names the operations, the time, the tensor and the statement that makes it.
+    """
+    memory, outputs = total_memory(), {node for _, node in graph.outputs}
+    readers = Counter(o for node in graph.nodes if not isinstance(node, InputNode) for o in set(node.operands))
+    for i, node in enumerate(graph.nodes):
+        nbytes = _nbytes(node)
+        if options.force or nbytes <= memory or isinstance(node, InputNode) or i in outputs:
+            continue
+        room = memory + free_nbytes(_spill_folder(options))
+        if nbytes > room and (readers[i] > 1 or nbytes > MAX_TILED_NBYTES):
+            where = f"memory and disk of this machine have {format_size(room)}; "
+            raise _refusal(graph, options, about=min_seconds(graph, machine), where=where, at=node)
+
+
+def _refusal(
+    graph: EinGraph,
+    options: Options,
+    about: float | None = None,
+    at_least: float = 0,
+    where: str = "",
+    at: Node | None = None,
+) -> CapacityError:
+    points = operations(graph)
+    node = at or max(graph.nodes, key=_points)
+    largest = max((n for n in graph.nodes if not isinstance(n, InputNode)), key=_nbytes)
+    time = f"at least {format_seconds(at_least)}" if about is None else f"about {format_seconds(about)}"
+    statement = graph.statement(node.line)
+    shown = statement if len(statement) <= MAX_SHOWN else statement[: MAX_SHOWN - 3] + "..."
+    force = "; --force (force=True) runs it all the same" if points <= MAX_OPERATIONS else ""
+    return CapacityError(
+        f"the program takes {_count(points)} operations in the best order found, {time} on this machine, and its "
+        f"largest intermediate has {format_size(_nbytes(largest))}; {where}"
+        f"{'most of them are at' if at is None else 'it is made at'} {graph.place(node.line)}, {shown!r}. "
+        f"help: no memory makes this feasible; make sizes smaller, or sum parts of the program separately{force}"
     )
+
+
+def _count(points: int) -> str:
+    return f"{points:,}" if points < 10**6 else f"{Decimal(points):.3g}"
+
+
+def _spill_folder(options: Options) -> str:
+    """Where intermediates would be spilled; a folder that is not there is reported when it is opened."""
+    return options.spill if options.spill is not None and os.path.isdir(options.spill) else default_directory()
 
 
 def _rate(machine: Machine) -> int:
     """Operations a second that the whole machine does not exceed."""
     return machine.workers * CORE_RATE if machine.compute.startswith("cpu") else DEVICE_RATE
+
+
+def _points(node: Node) -> int:
+    return math.prod(node.einsum.bounds) if isinstance(node, EinsumNode) else 0
 
 
 def _nbytes(node: Node) -> int:

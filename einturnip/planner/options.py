@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from einturnip.planner.replayed_plan import ReplayedChoices
 
+MAX_SECONDS = 7 * 86400
+"""A program that is predicted to take longer is refused, unless it is forced."""
+
 
 @dataclass(frozen=True, slots=True)
 class Options:
@@ -18,6 +21,7 @@ class Options:
     ``reproducible``: the bits hang on the program, its data and this machine's libraries, and on nothing else here.
     ``beside``: bytes by which what the user stated differs from ``memory``, for messages: what the process had taken.
     ``again``: the plan and the schedule of a recorded run, instead of a search and of what happens to end first.
+    ``force``: plan what would otherwise be refused as hopeless (``feasible``).
     ``device``: ``cpu``, ``cuda:1``, ``cuda:0,1`` and the like; on any but the CPU the budget is each device's, and
     ``host_memory`` bounds the process.
     """
@@ -37,6 +41,7 @@ class Options:
     beside: int = 0
     device: str = "cpu"
     host_memory: int | None = None
+    force: bool = False
 
     @property
     def asked(self) -> tuple[object, ...]:

@@ -15,7 +15,7 @@ from einturnip.eingraph.rewrite.passes import rewrite
 from einturnip.eingraph.types import EinGraph, InputNode
 from einturnip.planner.budget import trim_heap
 from einturnip.planner.canonical import canonical_graph
-from einturnip.planner.feasible import is_feasible, require_feasible
+from einturnip.planner.feasible import is_feasible, require_in_time, require_storable
 from einturnip.planner.options import Options
 from einturnip.planner.plan import LoweredPlan, TooExpensive
 from einturnip.planner.predict import min_seconds, ranking_key
@@ -114,13 +114,15 @@ def _forms(graph: EinGraph, options: Options, limit: int | None, machine: Machin
     apart = rewrite(graph, limit)
     if limit is not None and not is_feasible(apart, machine):
         apart = rewrite(graph, None)  # fewer operations, with intermediates beyond the memory
-    require_feasible(apart, machine)
+    require_in_time(apart, machine, options)
     if not options.exact:  # a product pays from some hundred terms on, where the join is machine code
         products = expand_squares(apart, EinsumInterner())
         if options.reproducible or min_seconds(products, machine) < min_seconds(apart, machine):
             apart = products
     rows = machine.compute.startswith("cpu")
-    return apart, fuse(apart, EinsumInterner(), limit, rows=rows) if options.fuse else apart
+    fused = fuse(apart, EinsumInterner(), limit, rows=rows) if options.fuse else apart
+    require_storable(fused, machine, options)
+    return apart, fused
 
 
 def _formed(planned: Planning, graph: EinGraph, limit: int | None, most_price: float = math.inf) -> PlannedVariant:

@@ -10,12 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from einturnip.compiler import PlannedProgram
-from einturnip.core.units import format_size
+from einturnip.core.units import format_seconds, format_size
 from einturnip.eingraph.types import InputNode
 from einturnip.memgraph.types import Lane, MemGraph, OpKind
 from einturnip.report.statements import statements, work_of
 from einturnip.report.styled_lines import WIDTH, Line, cut, plain
-from einturnip.report.summary import seconds_text
 from einturnip.report.tensor_work import TensorWork, total, work_by_node
 from einturnip.runtime.scheduler.report import RunReport, Timeline
 
@@ -144,14 +143,14 @@ def _row(row: AnalysisRow, workers: int, room: int) -> Iterator[Line]:
 def _said(m: LaneMeasure, row: AnalysisRow, workers: int) -> str:
     if m.lane != "kernels":
         return f"{m.lane} {format_size(m.nbytes)}, {m.ops:,} tile{'s' * (m.ops != 1)}"
-    each = seconds_text(m.actual * workers / m.ops)
+    each = format_seconds(m.actual * workers / m.ops)
     rate = row.flops / m.actual / 1e9 if m.actual > 0 else 0.0
     return f"{m.ops:,} kernel call{'s' * (m.ops != 1)} of {each}, {rate:.1f} GFLOP/s"
 
 
 def _times(predicted: float, actual: float) -> str:
     ratio = f"{actual / predicted:>7.2f}" if predicted > 0 else f"{'':7}"
-    return f"{seconds_text(predicted):>11}{seconds_text(actual):>11}{ratio}"
+    return f"{format_seconds(predicted):>11}{format_seconds(actual):>11}{ratio}"
 
 
 def _totals(analysis: Analysis, room: int) -> Iterator[Line]:

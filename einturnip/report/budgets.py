@@ -9,11 +9,10 @@ from dataclasses import dataclass
 
 from einturnip.compiler import PlannedProgram
 from einturnip.core.errors import CapacityError
-from einturnip.core.units import format_size
+from einturnip.core.units import format_seconds, format_size
 from einturnip.eingraph.types import EinGraph
 from einturnip.memgraph.types import DISK, OpKind
 from einturnip.report.styled_lines import Line
-from einturnip.report.summary import seconds_text
 
 # Budgets looked at, and seconds of the processor that looking at them may take.
 MOST_POINTS = 8
@@ -114,7 +113,7 @@ def chart(found: BudgetSweep, width: int) -> list[Line]:
         bar = "#" * max(1, round(room * p.seconds / longest))
         note = "nothing spilled or read twice" if p.whole else f"{format_size(p.spilled)} spilled" if p.spilled else ""
         note = ", ".join([*["the least"] * (p.budget == found.least), *([note] if note else [])])
-        head = f"{'>' if p.stated else ' '}{format_size(p.budget):>9} {seconds_text(p.seconds):>9}  "
+        head = f"{'>' if p.stated else ' '}{format_size(p.budget):>9} {format_seconds(p.seconds):>9}  "
         lines.append(((head, "name" if p.stated else ""), (f"{bar:<{room}}", "bar"), (f"  {note}", "note")))
     if found.least is not None and found.least != shown[0].budget:
         lines.append(((f" {format_size(found.least):>9}", ""), ("  is the least that would do", "note")))

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from einturnip.compiler import PlannedProgram
-from einturnip.core.units import format_size
+from einturnip.core.units import format_seconds, format_size
 from einturnip.eingraph.types import InputNode
 from einturnip.memgraph.types import Lane, OpKind
 from einturnip.report.notes import elsewhere, facts, input_text, notes
 from einturnip.report.statements import PlanStatement, statements, work_of
 from einturnip.report.styled_lines import WIDTH, Line, cut, plain, wrapped
-from einturnip.report.summary import bytes_text, seconds_text
+from einturnip.report.summary import bytes_text
 from einturnip.report.tensor_work import TensorWork, total, work_by_node
 
 _INDENT = 6
@@ -60,7 +60,7 @@ def _statement(
     mine = work_of(statement, work)
     seconds = kernel_seconds(planned, mine)
     whole = kernel_seconds(planned, total(work))
-    times = f"{seconds_text(seconds):>10}{seconds / whole if whole else 0:>6.0%}"
+    times = f"{format_seconds(seconds):>10}{seconds / whole if whole else 0:>6.0%}"
     yield (number, ""), (f"{cut(statement.text, room):<{room}}", "name"), (times, "")
     yield from wrapped(facts(planned, statement, mine), _INDENT + 2, width)
     for note in notes(planned, statement, work):
@@ -88,7 +88,7 @@ def totals(planned: PlannedProgram, work: Sequence[TensorWork], width: int) -> I
         ("spill", f"{format_size(spill)} on disk" if spill else "nothing"),
         *_links(predicted.link_bytes, predicted.link_bytes_lower_bound),
         ("steps", ops or "none"),
-        ("time", f"about {seconds_text(predicted.seconds)} on {_workers(planned)}: {_bound(planned, sums)}"),
+        ("time", f"about {format_seconds(predicted.seconds)} on {_workers(planned)}: {_bound(planned, sums)}"),
     ]
     for name, text in rows:
         first, *others = wrapped(text, 9, width) or [((" " * 9, ""),)]
@@ -116,7 +116,7 @@ def _bound(planned: PlannedProgram, work: TensorWork) -> str:
     kernels = kernel_seconds(planned, work)
     busy = {"kernels": kernels, "reading": work.seconds[Lane.IN], "writing": work.seconds[Lane.OUT]}
     longest = max(busy, key=lambda lane: busy[lane])
-    rest = ", ".join(f"{lane} {seconds_text(s)}" for lane, s in busy.items() if s > 0 and lane != longest)
+    rest = ", ".join(f"{lane} {format_seconds(s)}" for lane, s in busy.items() if s > 0 and lane != longest)
     verb = "take" if longest == "kernels" else "takes"
     beside = f", beside it {rest}" if rest else ""
-    return f"{longest} {verb} {seconds_text(busy[longest])}{beside}"
+    return f"{longest} {verb} {format_seconds(busy[longest])}{beside}"

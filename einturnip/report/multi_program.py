@@ -10,9 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from einturnip.compiler import PlannedProgram
-from einturnip.core.units import format_size
+from einturnip.core.units import format_seconds, format_size
 from einturnip.memgraph.types import Lane, MemGraph, OpKind
-from einturnip.report.summary import seconds_text
 from einturnip.runtime.scheduler.report import NumericWarning, RunReport
 
 
@@ -38,12 +37,12 @@ class PartReport:
     def text(self) -> str:
         """A line of a summary."""
         computing, moved = (
-            seconds_text(self.lanes["compute"]),
+            format_seconds(self.lanes["compute"]),
             (format_size(self.nbytes_in), format_size(self.nbytes_out)),
         )
         return (
-            f"{self.name:<8} done after {seconds_text(self.ended)}: {self.kernel_calls:,} kernel calls in {computing}, "
-            f"{moved[0]} in, {moved[1]} out"
+            f"{self.name:<8} done after {format_seconds(self.ended)}: {self.kernel_calls:,} kernel calls "
+            f"in {computing}, {moved[0]} in, {moved[1]} out"
         )
 
 

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from einturnip.core.units import format_size
+from einturnip.core.units import format_seconds, format_size
 
 if TYPE_CHECKING:
     from einturnip.runtime.scheduler.report import NumericWarning, RunReport
 
 FAR_ABOVE = 10
 """Times the lower bound: from here on bytes are no longer compared with it."""
-_DAY = 86400
-_YEAR = 365.25 * _DAY
 _HAPPENINGS = {
     "nan": "made nan",
     "overflow": "overflowed",
@@ -25,9 +23,9 @@ def summarise(report: RunReport, planning: float = 0.0) -> list[str]:
     """The lines of a summary, without the outputs. ``planning``: seconds before the run."""
     kernels = report.ops.get("kernel", 0)
     rate = report.flops / report.wall_seconds / 1e9 if report.wall_seconds > 0 else 0.0
-    planned = f" after {seconds_text(planning)} of planning" if planning else ""
+    planned = f" after {format_seconds(planning)} of planning" if planning else ""
     return [
-        f"time     {seconds_text(report.wall_seconds)}{planned}, {rate:.1f} GFLOP/s "
+        f"time     {format_seconds(report.wall_seconds)}{planned}, {rate:.1f} GFLOP/s "
         f"({report.flops:.3g} operations in {kernels:,} kernel calls on {report.workers} workers)",
         f"memory   {_memory(report)}",
         f"moved    {links_text(report.link_bytes, report.link_bytes_lower_bound)}",
@@ -48,25 +46,6 @@ def _merged(warning: NumericWarning) -> str:
         return ""
     lines = ", ".join(map(str, warning.merged))
     return f" (or line{'s' if len(warning.merged) > 1 else ''} {lines}, computed with it)"
-
-
-def seconds_text(seconds: float) -> str:
-    """A duration with about three digits: ``340 ms``, ``3 min 20 s``, ``5 h 12 min``."""
-    if seconds < 1:
-        return f"{seconds * 1e3:.3g} ms"
-    if round(seconds) < 60:
-        return f"{seconds:.3g} s"
-    if round(seconds) < 3600:
-        return _two(round(seconds), 60, "min", "s")
-    if seconds < 2 * _DAY:
-        return _two(round(seconds / 60), 60, "h", "min")
-    return f"{seconds / _DAY:.3g} days" if seconds < 2 * _YEAR else f"{seconds / _YEAR:.3g} years"
-
-
-def _two(whole: int, of: int, larger: str, smaller: str) -> str:
-    """A whole number of the smaller unit in both: ``3 min 20 s``."""
-    first, rest = divmod(whole, of)
-    return f"{first} {larger} {rest} {smaller}" if rest else f"{first} {larger}"
 
 
 def links_text(moved: Mapping[str, int], bound: Mapping[str, int]) -> str:
@@ -112,7 +91,7 @@ def _where(report: RunReport) -> str:
     if rest >= 0.01 * available:
         parts.append(f"between steps {_share(rest, available)}")
     lanes = {"in": "reading", "out": "writing"}
-    moving = [f"{word} {seconds_text(report.lanes[lane])}" for lane, word in lanes.items() if lane in report.lanes]
+    moving = [f"{word} {format_seconds(report.lanes[lane])}" for lane, word in lanes.items() if lane in report.lanes]
     return ", ".join(parts) + (f"; meanwhile {', '.join(moving)}" if moving else "")
 
 

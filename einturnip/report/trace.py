@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from einturnip.compiler import PlannedProgram
 from einturnip.core.errors import BindError
+from einturnip.core.units import format_seconds
 from einturnip.memgraph.types import Lane, OpKind
 from einturnip.report.analyze import LANES
 from einturnip.report.styled_lines import Line, cut
-from einturnip.report.summary import seconds_text
 from einturnip.report.tensor_work import nodes_of_ops
 from einturnip.runtime.scheduler.report import RunReport
 
@@ -93,7 +93,7 @@ def drawn(run: RecordedRun, width: int) -> list[Line]:
     name_width = max(map(len, LANES.values())) + 4
     cells = max(10, width - name_width)
     letters = _letters(run)
-    head = f"{run.program}: {len(run.kind):,} steps in {seconds_text(run.seconds)}, {_cell(run, cells)} a column"
+    head = f"{run.program}: {len(run.kind):,} steps in {format_seconds(run.seconds)}, {_cell(run, cells)} a column"
     lines: list[Line] = [((head, "head"),), (), ((f"{'':{name_width}}{_axis(run, cells)}", "note"),)]
     for lane, thread, ops in _threads(run):
         row = _row(run, ops, letters, cells)
@@ -103,11 +103,11 @@ def drawn(run: RecordedRun, width: int) -> list[Line]:
 
 
 def _cell(run: RecordedRun, cells: int) -> str:
-    return seconds_text(run.seconds / cells)
+    return format_seconds(run.seconds / cells)
 
 
 def _axis(run: RecordedRun, cells: int) -> str:
-    middle, last = seconds_text(run.seconds / 2), seconds_text(run.seconds)
+    middle, last = format_seconds(run.seconds / 2), format_seconds(run.seconds)
     half = cells // 2
     return f"{'0':<{half}}{middle:<{cells - half - len(last)}}{last}"
 
