@@ -184,7 +184,7 @@ def test_chunks_that_are_streamed_may_be_larger_than_the_memory(tmp_path: Path) 
     assert program(X=str(tmp_path / "zstd.zarr"), memory=refused.value.needed)["s"] == x.size
 
 
-def attributes(target: h5py.HLObject) -> None:
+def attributes(target: Any) -> None:
     for i in range(200):
         target.attrs[f"a{i}"] = np.zeros(64_000, np.uint8)
 
@@ -195,7 +195,7 @@ def test_hdf5_attributes_take_no_memory(tmp_path: Path) -> None:
     12.8 MB of the dataset, of its group, of the root group and of the dataset's type.
     """
 
-    def dataset(name: str, libver: str | None = None) -> h5py.Dataset:
+    def dataset(name: str, libver: str | None = None) -> Any:
         file = h5py.File(tmp_path / name, "w", libver=libver)
         file["T"] = np.dtype("f4")
         return file.create_dataset("g/x", data=np.ones(SHAPE), dtype=file["T"])
