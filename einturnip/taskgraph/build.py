@@ -202,7 +202,7 @@ class _Lowering:
         def join(key: Key, upper: int, lower: int) -> None:
             self._kernel(TaskKind.JOIN, i, e, key + inner, upper, (lower,), (lower,))
 
-        return Accumulators(splits_accumulation(e) and not self.columns.machine.compute.startswith("cuda"), new, join)
+        return Accumulators(splits_accumulation(e), new, join)
 
     def _idle(self, i: int, e: Space, keys: Sequence[Key], steps: Sequence[Key]) -> frozenset[Key]:
         mask = self.masks.get(id(e))

@@ -84,19 +84,28 @@ def assign_values(tasks: TaskGraph, devices: int) -> Places:
 
 
 def _groups(tasks: TaskGraph) -> _PlacedGroups:
-    """Return the groups by first task; the level of a group is one more than the highest that it reads."""
+    """Return the groups by first task; the level of a group is one more than the highest that it reads.
+
+    States that join share a group: a move between devices would copy only one component of a state.
+    """
     of = [-1] * tasks.n_values
     work, level = array("d"), array("q")
     reads: list[dict[int, None]] = []
     kinds, values, seconds = tasks.kind.tolist(), tasks.value.tolist(), tasks.seconds.tolist()
+    into = [-1] * tasks.n_values  # by state, the one that it joins
+    for i in np.flatnonzero(tasks.kind == TaskKind.JOIN).tolist():
+        into[tasks.read[tasks.read_ptr[i]]] = values[i]
     for i, read in enumerate(_reads(tasks)):
         kind, v = kinds[i], values[i]
         if kind in (TaskKind.LOAD, TaskKind.STORE):
             continue
-        if of[v] < 0 and kind in (TaskKind.FINISH, TaskKind.JOIN):
-            of[v] = of[read[0]]
+        root = v
+        while into[root] >= 0:
+            root = into[root]
         if of[v] < 0:
-            of[v] = len(work)
+            of[v] = of[read[0]] if kind == TaskKind.FINISH else of[root]
+        if of[v] < 0:
+            of[v] = of[root] = len(work)
             work.append(0.0)
             level.append(0)
             reads.append({})

@@ -270,13 +270,14 @@ class _Call:
         self.extents = extents = words[:n]
         assert words[n : 2 * n] == tuple(space.bounds)
         state = [(tuple(shape), np.dtype(dtype.numpy)) for shape, dtype in space.components(extents)]
-        outs = state if mode == "touch" else [(tuple(extents[: space.n_out]), np.dtype(space.dtype.numpy))]
-        n_operands = len(state) if mode == "finish" else len(space.accesses)
+        outs = state if mode in ("touch", "join") else [(tuple(extents[: space.n_out]), np.dtype(space.dtype.numpy))]
+        of_states = mode in ("finish", "join")
+        n_operands = len(state) if of_states else len(space.accesses)
         _, status, first, *rest = given[len(outs) + n_operands :]
         self.first, self.origins = bool(first), tuple(rest[:n])
         box = [(o, o + e) for o, e in zip(self.origins, extents, strict=True)]
         operands = state
-        if mode != "finish":
+        if not of_states:
             boxes = [space.operand_box(slot, box) for slot in range(n_operands)]
             operands = [
                 (tuple(hi - lo for lo, hi in b), np.dtype(d.numpy)) for b, d in zip(boxes, space.dtypes, strict=True)

@@ -330,7 +330,7 @@ _kernel = lru_cache(maxsize=1024)(generate)
 
 def _product(work: DeviceKernelCall) -> Gemm | None:
     """How cuBLAS does it; None where it cannot take the tiles where they lie."""
-    if not isinstance(work.space, Einsum) or work.mode == "finish" or work.space.aggregation is None:
+    if not isinstance(work.space, Einsum) or work.mode in ("finish", "join") or work.space.aggregation is None:
         return None
     if len(work.outs) != 1:
         return None

@@ -171,14 +171,7 @@ def store_state_code(made: KernelArguments, einsum: Einsum, aggregation: Aggrega
     if made.mode == "whole":
         result = states.finalized(aggregation, name, einsum.aggregated, einsum.dtype)
         return [made.outs[0].store(local, result)]
-    return [
-        "if (!h.first) {",
-        *["  " + line for line in states.load_state(aggregation, "old", made.outs, local)],
-        f"  old.join(f, {name});",
-        f"  {name} = old;",
-        "}",
-        *states.store_state(aggregation, name, made.outs, local),
-    ]
+    return states.accumulate_state(aggregation, name, made.outs, local)
 
 
 def _odometer(walked: list[int]) -> list[str]:

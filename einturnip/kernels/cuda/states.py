@@ -55,6 +55,18 @@ def store_state(aggregation: Aggregation, name: str, tensors: Sequence[TileArgum
     ]
 
 
+def accumulate_state(aggregation: Aggregation, name: str, tensors: Sequence[TileArgument], at: Place) -> list[str]:
+    """Statements that accumulate a state into the one in memory, which a first call initialises."""
+    return [
+        "if (!h.first) {",
+        *["  " + line for line in load_state(aggregation, "old", tensors, at)],
+        f"  old.join(f, {name});",
+        f"  {name} = old;",
+        "}",
+        *store_state(aggregation, name, tensors, at),
+    ]
+
+
 def _registers(aggregation: Aggregation) -> tuple[DType, ...]:
     return (value_type(aggregation), *aggregation.state[1:])
 

@@ -21,6 +21,7 @@ from einturnip.ir.einsum import Einsum
 from einturnip.ir.region import Region
 from einturnip.kernels.cuda.generate import generate, layout
 from einturnip.kernels.cuda.types import CudaKernel, DeviceTile
+from einturnip.kernels.protocol import Mode
 from einturnip.planner import variants
 from einturnip.testing import programs
 from tests.examples.test_examples import PROGRAMS
@@ -98,8 +99,12 @@ def spaces(n_drawn: int) -> dict[str, list[Einsum | Region]]:
 
 def kernels(space: Einsum | Region) -> Iterator[CudaKernel]:
     """The kernels of an einsum in every mode, where it lies densely also with the layout that this allows."""
-    for mode in ("whole", "touch", "finish") if isinstance(space, Region) or space.aggregation else ("whole",):
+    folds = isinstance(space, Region) or space.aggregation
+    modes: tuple[Mode, ...] = ("whole", "touch", "finish") if folds else ("whole",)
+    for mode in modes:
         yield generate(space, mode)
+    if isinstance(space, Einsum) and space.aggregation is not None and space.aggregation.op != "pick":
+        yield generate(space, "join")
     if isinstance(space, Einsum) and space.aggregation is None and space.n_out:
         rows = [tuple(1 if a == len(s) - 1 else 256 for a in range(len(s))) for s in space.accesses]
         views = [DeviceTile(tuple(n * d.itemsize for n in r)) for r, d in zip(rows, space.dtypes, strict=True)]

@@ -43,28 +43,36 @@ def whole(cases: list[Drawn], scratch: Path) -> None:
 
 
 def tiled(cases: list[Drawn], scratch: Path) -> None:
-    """Each einsum tile by tile: touches into states, then finishes."""
+    """Each einsum tile by tile: touch two states (of a pick one), join them, finish."""
     cases = [c for c in cases if c.einsum.aggregation is not None]
+    joins = [generate(c.einsum, "join") if c.einsum.aggregation.op != "pick" else None for c in cases]
     pairs = [(generate(c.einsum, "touch"), generate(c.einsum, "finish")) for c in cases]
-    emulator = Emulator([k for pair in pairs for k in pair], scratch)
-    for n, (c, (touch, finish)) in enumerate(zip(cases, pairs, strict=True)):
+    emulator = Emulator([k for of in (*pairs, joins) for k in of if k is not None], scratch)
+    for n, (c, (touch, finish), join) in enumerate(zip(cases, pairs, joins, strict=True)):
         e, falling = c.einsum, bool(n % 2)
         out = np.full(e.shape, 7).astype(e.dtype.numpy)
         for kept, boxes in c.tiles:
             shape = tuple(b - a for a, b in kept)
-            state = tuple(np.full((*shape, 2), 9).astype(d.numpy)[..., 0] for d in e.state_dtypes)
+            lower, upper = (
+                tuple(np.full((*shape, 2), 9).astype(d.numpy)[..., 0] for d in e.state_dtypes) for _ in range(2)
+            )
+            half = len(boxes) // 2 if join is not None else len(boxes)
             for i, box in enumerate(boxes):
                 extents, origins = [b - a for a, b in box], [a for a, _ in box]
-                emulator.call(touch, extents, state, parts(e, c.operands, box), origins, i == 0, falling)
+                state, first = (upper, i == 0) if i < half else (lower, i == half)
+                emulator.call(touch, extents, state, parts(e, c.operands, box), origins, first, falling)
+            extents, origins = [*shape, *e.bounds[e.n_out :]], [0] * len(e.bounds)
+            if join is not None:
+                emulator.call(join, extents, upper, lower, origins, half == 0, falling)
             part = out[(*(slice(*r) for r in kept), ...)]
-            emulator.call(finish, (*shape, *e.bounds[e.n_out :]), [part], state, [0] * len(e.bounds), falling=falling)
+            emulator.call(finish, extents, [part], upper, origins, falling=falling)
         close(out, evaluate_einsum(e, c.operands)[0])
 
 
 @pytest.mark.parametrize("source", SOURCES)
 def test_drawn(source: str, tmp_path: Path) -> None:
     cases = drawn(source, 40)
-    with mock.patch.multiple(scatters, _LEAST_GROUPS=1, _MIN_ROWS=1):
+    with mock.patch.multiple(scatters, _LEAST_GROUPS=1, _LEAST_ROWS=1):
         whole(cases, tmp_path)
         tiled(cases[:20], tmp_path)
 
@@ -74,7 +82,7 @@ def test_drawn(source: str, tmp_path: Path) -> None:
 def test_many_drawn(source: str, tmp_path: Path) -> None:
     cases = drawn(source, 400)
     for least in (1, 16):
-        with mock.patch.multiple(scatters, _LEAST_GROUPS=least, _MIN_ROWS=least):
+        with mock.patch.multiple(scatters, _LEAST_GROUPS=least, _LEAST_ROWS=least):
             whole(cases, tmp_path)
             tiled(cases, tmp_path)
 
@@ -174,7 +182,7 @@ def test_groups_of_many_rows_round_like_blocks_of_them(op: str, tmp_path: Path) 
     n, keys = 1_200_000, (Key(0, OperandRef(1, I64)),)
     e = Einsum(tuple("ui"), (2, n), 1, ((1,), (1,)), (F32, I64), OperandRef(0, F32), keyed, ((n,), (n,)), keys)
     operands = np.full(n, 0.1, "f"), np.arange(n) % 2
-    with mock.patch.multiple(scatters, _LEAST_GROUPS=1, _MIN_ROWS=1):
+    with mock.patch.multiple(scatters, _LEAST_GROUPS=1, _LEAST_ROWS=1):
         kernel = generate(e, "whole")
         out = np.zeros(2, e.dtype.numpy)
         Emulator([kernel], tmp_path).call(kernel, e.bounds, [out], operands, [0, 0])

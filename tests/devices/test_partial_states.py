@@ -1,0 +1,36 @@
+"""Accumulations of many tiles on devices with streams: partial states join as they do on the host."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import einturnip as et
+from einturnip.taskgraph.accumulate import MAX_ADDITIONS
+from einturnip.taskgraph.types import TaskKind
+
+from .conftest import put
+
+N = 300_000
+AGGREGATIONS = ("sum", "mean", "logsumexp", "argmax")
+
+
+@pytest.mark.parametrize("devices", [1, 2])
+@pytest.mark.parametrize("kind", ["sim", "cuda"])
+@pytest.mark.parametrize("op", AGGREGATIONS)
+def test_more_tiles_than_a_state_takes(op: str, kind: str, devices: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(monkeypatch, kind, [1e-3, 1e-6, 1.0], devices)
+    x = np.full(N, 0.1, np.float32)
+    x[N // 2] = x[N - 5] = 0.2
+    plan = et.compile(f"input X : f32[i]\nZ = {op}[i] X[i]\noutput Z\n").plan(
+        data={"X": x}, arena="16KiB", workers=1, device=kind
+    )
+    kinds = list(plan._job.planned.memgraph.taskgraph.kind)
+    assert TaskKind.MOVE not in kinds  # the states of one tile are on one device
+    tiles, joins = kinds.count(TaskKind.TOUCH), kinds.count(TaskKind.JOIN)
+    assert tiles > MAX_ADDITIONS
+    assert joins >= tiles // MAX_ADDITIONS if op != "argmax" else joins == 0  # a place is not rounded
+    wide = x.astype(np.float64)
+    exact = {"sum": wide.sum(), "mean": wide.mean(), "logsumexp": np.log(np.exp(wide).sum()), "argmax": N // 2}[op]
+    bound = 0 if op == "argmax" else (4 * np.log2(N) + 1) * np.spacing(np.float32(exact))
+    assert abs(plan.run()["Z"] - exact) <= bound
