@@ -252,7 +252,7 @@ def _name(step: PrimitiveStep, arguments: Sequence[Register], out: Register, ord
 
 
 def _contraction(kernel: ContractionKernel) -> KernelWork:
-    plan = kernel.foreseen
+    plan = kernel.contiguous_plan
     extents, blocks = kernel.long, plan.blocks
     counts = {p: -(-extents[p] // blocks[p]) for p in plan.loops}
     turns = math.prod(counts.values())

@@ -143,7 +143,7 @@ def _act(work: KernelWork, action: Action, kernel: RegionKernel, played: bool) -
 
 def _in_turns(product: ContractionKernel) -> bool:
     """Whether BLAS would be called again and again, or over copies."""
-    return bool(product.foreseen.loops) or any(product.foreseen.packed)
+    return bool(product.contiguous_plan.loops) or any(product.contiguous_plan.packed)
 
 
 def _matrix_fold(work: KernelWork, action: Any, kernel: RegionKernel) -> None:

@@ -83,7 +83,7 @@ def compile_tile(
     product = _product(einsum, extents, mode == "whole")
     if product is not None and not product.rounds:
         made = _multiplied(product, einsum, mode) if native and not by_blas else product
-        if made is not product or not product.dear:
+        if made is not product or not product.expensive:
             return made
     return fast(compile_reduce(einsum, extents, mode == "whole"), einsum, extents, mode)
 
@@ -175,7 +175,7 @@ def _code_of(product: ContractionKernel, einsum: Einsum, mode: Mode) -> KernelSp
     if not product.is_vector:
         return multiplication(product) if is_fast(product) else None
     made = kernel_spec(einsum, mode)
-    return made if made is not None and made.vector >= einsum.n_out and not product.dear else None
+    return made if made is not None and made.vector >= einsum.n_out and not product.expensive else None
 
 
 def _multiplied(product: ContractionKernel, einsum: Einsum, mode: Mode) -> HostKernel:

@@ -270,7 +270,7 @@ def test_many_small_products_are_one_call_where_that_is_quicker() -> None:
     general = compile_kernel(e, e.bounds, "whole", by_blas=True)
     assert not isinstance(general, ContractionKernel), "BLAS would be called for each point of a and b, over copies"
     kernel = compile_kernel(e, e.bounds, "whole")
-    assert isinstance(kernel, PackedContraction) and kernel.fallback.dear
+    assert isinstance(kernel, PackedContraction) and kernel.fallback.expensive
     rng = np.random.default_rng(0)
     a, b = (rng.integers(-3, 4, [3] * len(access)).astype("f8") for access in e.accesses)
     out, expected = (np.empty([3] * e.n_out) for _ in range(2))

@@ -27,7 +27,7 @@ from einturnip.kernels.protocol import Bound, PreparableKernel, RelocatableCall
 WORKSPACE_NBYTES = 8 << 20
 # Maximum terms of an inner product by BLAS. Longer ones are summed in blocks, as other long sums are: their rounding
 # errors grow with the logarithm of the length, BLAS's with the length.
-MOST_TERMS = 8192
+MAX_TERMS = 8192
 _SPARE_NBYTES = 32 << 10  # minimum workspace, for tiles that are not contiguous and need panels
 _ROLES = ((0, 2), (2, 1), (0, 1))  # rows and columns of left, right and out among the groups m, n, k
 
@@ -68,7 +68,7 @@ class ContractionKernel(PreparableKernel):
     flops: int
     narrow_bf16: bool
     workspace_nbytes: int = 0
-    dear: bool = False  # the general kernels are faster, because of many products or large copies
+    expensive: bool = False  # the general kernels are faster, because of many products or large copies
     _bounds: dict[StrideKey, _BoundPlan] = field(default_factory=dict, init=False, compare=False)
 
     def bound(
@@ -161,10 +161,10 @@ class ContractionKernel(PreparableKernel):
     @property
     def rounds(self) -> bool:
         """Whether it is a matrix-vector or inner product too long for BLAS's running sum."""
-        return self.is_vector and self.sides[2] > MOST_TERMS
+        return self.is_vector and self.sides[2] > MAX_TERMS
 
     @property
-    def foreseen(self) -> MatrixPlan:
+    def contiguous_plan(self) -> MatrixPlan:
         """The plan for contiguous tiles."""
         return next(iter(self._bounds.values())).plan
 
@@ -234,7 +234,7 @@ class _ProductLoops:
         self.strides: list[dict[int, int]] = []
         for i, array in enumerate(arrays):
             self._prepare(i, array)
-        self.held: list[tuple[int, ...] | None] = [None, None]
+        self.packed_keys: list[tuple[int, ...] | None] = [None, None]
 
     def _prepare(self, index: int, array: Array) -> None:
         """Prepare a view whose last axes are those of the tensor's matrix, in the order of its panel."""
@@ -285,9 +285,9 @@ class _ProductLoops:
         if not self.plan.packed[index]:
             return self._in_place(index, place)
         key = tuple(place[p] for p in self.plan.loops if p in self.strides[index])
-        if self.held[index] != key:
+        if self.packed_keys[index] != key:
             np.copyto(self._panel(index, sizes), self._part(index, place, sizes), casting="unsafe")
-            self.held[index] = key
+            self.packed_keys[index] = key
         return self._panel_matrix(index, sizes)
 
     def _result(
@@ -393,7 +393,7 @@ def _sized(kernel: ContractionKernel, types: tuple[DType, DType, DType]) -> Cont
     key = strides[0], strides[1], strides[2]
     bound = kernel.plan(key, WORKSPACE_NBYTES)
     needed = max(bound.plan.workspace_nbytes, min(2 * nbytes + 256, _SPARE_NBYTES))
-    dear = bound.plan.cost_ns > general_ns(math.prod(kernel.extents), kernel.dtype.itemsize)
-    sized = replace(kernel, workspace_nbytes=needed, dear=dear)
+    expensive = bound.plan.cost_ns > general_ns(math.prod(kernel.extents), kernel.dtype.itemsize)
+    sized = replace(kernel, workspace_nbytes=needed, expensive=expensive)
     sized.bind(key)
     return sized

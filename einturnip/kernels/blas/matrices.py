@@ -124,8 +124,10 @@ def _side(
     tensors: Sequence[ContractionTensor],
 ) -> _Side:
     there = [index in (t.rows, t.columns) for t in tensors]
-    steps = tuple(stride(labels, t.strides) if held else 1 for t, held in zip(tensors, there, strict=True))
-    merge = tuple(not held or _merges(labels, extents, t.strides) for t, held in zip(tensors, there, strict=True))
+    steps = tuple(stride(labels, t.strides) if involved else 1 for t, involved in zip(tensors, there, strict=True))
+    merge = tuple(
+        not involved or _merges(labels, extents, t.strides) for t, involved in zip(tensors, there, strict=True)
+    )
     points = _points(labels, extents)
     return _Side(labels, points, _points(group, extents) // points, steps, merge)
 
@@ -140,8 +142,8 @@ def _packed(sides: Sequence[_Side], tensors: Sequence[ContractionTensor]) -> tup
     for x, t in enumerate(tensors):
         rows, columns = sides[t.rows], sides[t.columns]
         merged = rows.merge[x] and columns.merge[x]
-        apart = t.convert or not merged
-        found.append(apart or orientation(rows.points, columns.points, rows.steps[x], columns.steps[x]) is None)
+        needs_copy = t.convert or not merged
+        found.append(needs_copy or orientation(rows.points, columns.points, rows.steps[x], columns.steps[x]) is None)
     return found[0], found[1], found[2]
 
 
@@ -168,15 +170,15 @@ def _cheapest(
     best: tuple[float, Groups] | None = None
     found: tuple[_Side, _Side, _Side] | None = None
     rows, columns, sums = (sorted(_distinct(side), key=lambda s: s.rest) for side in sides)
-    least = calls * _CALL_NS
+    min_cost = calls * _CALL_NS
     for m in rows:
-        if best and least * m.rest > best[0]:
+        if best and min_cost * m.rest > best[0]:
             break
         for n in columns:
-            if best and least * m.rest * n.rest > best[0]:
+            if best and min_cost * m.rest * n.rest > best[0]:
                 break
             for k in sums:
-                if best and least * m.rest * n.rest * k.rest > best[0]:
+                if best and min_cost * m.rest * n.rest * k.rest > best[0]:
                     break
                 this = _cost((m, n, k), calls, tensors), (m.labels, n.labels, k.labels)
                 if best is None or this < best:
@@ -209,15 +211,15 @@ def _fit(
     """Divide the matrices into blocks whose copies fit: block by label, panels' offsets, bytes in all."""
     most = [_points(labels, extents) for labels in chosen]
     while True:
-        cut = [_block(labels, extents, n) for labels, n in zip(chosen, most, strict=True)]
-        m, n, k = (math.prod(c.values()) for c in cut)
+        divided = [_block(labels, extents, n) for labels, n in zip(chosen, most, strict=True)]
+        m, n, k = (math.prod(c.values()) for c in divided)
         sizes = [-(-x * itemsize // 64) * 64 for x in (m * k, k * n, m * n, m * n)]
         used = [s if p else 0 for s, p in zip(sizes, (*packed, scratch), strict=True)]
         limits = (_PANEL_NBYTES, _PANEL_NBYTES, _RESULT_NBYTES, _RESULT_NBYTES)
         over = [u > limit for u, limit in zip(used, limits, strict=True)]
         if not any(over) and sum(used) <= limit_nbytes or m * n * k == 1:
             offsets = tuple(itertools.accumulate(used, initial=0))
-            return cut[0] | cut[1] | cut[2], (offsets[0], offsets[1], offsets[2], offsets[3]), sum(used)
+            return divided[0] | divided[1] | divided[2], (offsets[0], offsets[1], offsets[2], offsets[3]), sum(used)
         largest = used.index(max(used)) if not any(over) else over.index(True)
         sides = ((0, 2), (2, 1), (0, 1), (0, 1))[largest]
         points = (m, n, k)
@@ -229,8 +231,8 @@ def _block(labels: Sequence[int], extents: Mapping[int, int], most: int) -> dict
     """Return blocks of merged labels with at most ``most`` points: inner labels first."""
     blocks = {}
     for label in reversed(labels):
-        room = max(1, most)
-        count = -(-extents[label] // room)
+        limit = max(1, most)
+        count = -(-extents[label] // limit)
         blocks[label] = -(-extents[label] // count)
         most = most // blocks[label] if blocks[label] == extents[label] else 1
     return blocks

@@ -9,16 +9,16 @@ from einturnip.ir.einsum import Einsum
 from einturnip.ir.region import Region
 
 # Measured with OpenBLAS 0.3 for f32, f64, c64, c128. It packs _TERMS terms at a time (half as many complex ones) of all
-# rows and of up to _COLUMNS columns, or of _THIN rows if there are only that many columns, into buffers of _ROOM bytes.
-_TERMS, _COLUMNS, _THIN, _ROOM = 384, 512, 128, 32 << 20
+# rows and of up to _COLUMNS columns, or of _THIN rows if there are only that many columns.
+_TERMS, _COLUMNS, _THIN, _BUFFER_NBYTES = 384, 512, 128, 32 << 20
 # Maximum of generated code, also in regions, and minimum of BLAS.
-_LEAST = 5 << 18
+_MIN_NBYTES = 5 << 18
 
 
 def packed_nbytes(einsum: Einsum | Region, extents: tuple[int, ...]) -> int:
     """Return the maximum bytes that a thread packs for a tile of these extents; 0 without a product."""
     if isinstance(einsum, Region):  # its blocks fit the caches
-        return 2 * _LEAST
+        return 2 * _MIN_NBYTES
     parts = contraction(einsum)
     if parts is None:
         return 0
@@ -27,4 +27,4 @@ def packed_nbytes(einsum: Einsum | Region, extents: tuple[int, ...]) -> int:
     last = einsum.n_out - 1  # the result's rows lie along it
     rows, columns = (m, n) if last in parts.n else (n, m) if last in parts.m else (max(m, n), min(m, n))
     rows = rows if columns > _THIN else min(rows, _THIN)
-    return max(_LEAST, min(_ROOM, (rows + min(columns, _COLUMNS)) * terms * parts.product.itemsize))
+    return max(_MIN_NBYTES, min(_BUFFER_NBYTES, (rows + min(columns, _COLUMNS)) * terms * parts.product.itemsize))

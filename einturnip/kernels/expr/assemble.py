@@ -1,4 +1,8 @@
-"""Graphs laid out as steps over registers: which section of the loop nest a step runs in, and where each value lies."""
+"""Assembles graphs into steps over registers: each step's loop level, each value's workspace offset.
+
+Workspace is assigned by lifetimes, as in register allocation: values whose lifetimes overlap do not overlap in memory,
+and an element-wise step may overwrite an argument that is not read again.
+"""
 
 from __future__ import annotations
 
@@ -21,11 +25,11 @@ RegisterKind = Literal["operand", "raw", "out", "raw_out", "slot", "table", "num
 
 @dataclass(frozen=True, slots=True)
 class Register:
-    """A value's place.
+    """The storage of a value.
 
-    ``index`` is the operand's or output's, or the label whose start or size in the block it holds; ``array`` a number.
-    ``raw`` is an operand's whole tile, ``raw_out`` an output's. ``table`` is a vector of ``index`` elements in the
-    workspace.
+    ``index``: the operand's or output's, or the label whose start or size in the block it contains. ``array``: of a
+    number. ``raw`` is an operand's whole tile, ``raw_out`` an output's. ``table`` is a vector of ``index`` elements in
+    the workspace.
     """
 
     kind: RegisterKind
@@ -38,7 +42,7 @@ class Register:
 
 @dataclass(frozen=True, slots=True)
 class PrimitiveStep:
-    """``operation(*arguments, out=out)`` over registers; ``name`` is the primitive's, where it has one."""
+    """``operation(*arguments, out=out)`` over registers; ``name``: of the primitive, if it has one."""
 
     operation: Operation
     arguments: tuple[int, ...]
@@ -48,7 +52,7 @@ class PrimitiveStep:
 
 @dataclass(slots=True)
 class _Lifetime:
-    """When a slot is written first and read last, and the slot whose bytes it may take over."""
+    """The first write and last read of a slot, and the slot whose bytes it takes over."""
 
     first: int
     last: int
@@ -57,7 +61,7 @@ class _Lifetime:
 
 @dataclass(slots=True)
 class Assembler:
-    """Builds the sections of a blocked kernel: one a loop level, then the two folds and the finish."""
+    """Builds the sections of a blocked kernel: one for each loop level, then the two folds and the finish."""
 
     space: BlockedSpace
     registers: list[Register] = field(default_factory=list)
@@ -70,33 +74,36 @@ class Assembler:
 
     @property
     def fresh(self) -> int:
-        """The section that folds the first block of a range; the next one folds a later block, the last finishes."""
+        """The section that folds the first block of a range.
+
+        The next section folds a later block, the one after finalizes.
+        """
         return len(self.space.loops) + 1
 
     def added_section(self) -> int:
-        """One more section, for a kernel that knows when to run it."""
+        """Add a section, for a kernel that decides when to run it."""
         self.sections.append([])
         return len(self.sections) - 1
 
     def external(self, kind: RegisterKind, index: int, dtype: np.dtype[Any], labels: Iterable[int]) -> int:
-        """A register for an operand, an output, or the whole tile of one."""
+        """Return a register for an operand, an output, or the whole tile of one."""
         return self._new(Register(kind, dtype, frozenset(labels), self.space.level(labels), index))
 
     def slot(self, dtype: np.dtype[Any], labels: Iterable[int], pinned: bool = False) -> int:
-        """A register in the workspace; a pinned one keeps its bytes throughout."""
+        """Return a register in the workspace; a pinned one keeps its bytes during the whole call."""
         register = self._new(Register("slot", dtype, frozenset(labels), self.space.level(labels)))
         if pinned:
             self.lives[register] = _Lifetime(-1, 1 << 60)
         return register
 
     def table(self, dtype: np.dtype[Any], size: int) -> int:
-        """A vector in the workspace that keeps its bytes throughout, whatever the blocks."""
+        """Return a vector in the workspace, independent of blocks, that keeps its bytes during the whole call."""
         register = self._new(Register("table", dtype, frozenset(), 0, size))
         self.lives[register] = _Lifetime(-1, 1 << 60)
         return register
 
     def scalar(self, kind: Literal["start", "size"], label: int) -> int:
-        """A register for the block's first point or size along a label, a Python number."""
+        """Return a register for the block's first point or size along a label, a Python number."""
         return self._new(Register(kind, I64.numpy, frozenset(), self.space.level((label,)), label))
 
     def _new(self, register: Register) -> int:
@@ -108,7 +115,10 @@ class Assembler:
         self.sections[section].append(PrimitiveStep(run, tuple(arguments), out, name))
 
     def emit(self, graph: PrimitiveGraph, roots: Sequence[int], section: int | None = None) -> list[int]:
-        """Steps for what the roots need, each at its own loop level or all in ``section``; gives their registers."""
+        """Append the steps of the roots and return their registers.
+
+        Each step goes to its own loop level, or all to ``section``.
+        """
         placed: dict[int, int] = {}
         for node in reachable_nodes(graph, roots):
             placed[node] = self._emit_node(graph, node, placed, section)
@@ -141,7 +151,7 @@ class Assembler:
         return out
 
     def _emit_special(self, node: PrimitiveNode, arguments: list[int], section: int | None) -> int:
-        """A step with a state of its own; a check gives the register that it looked at."""
+        """Append a step with a state of its own; a check returns the register that it tested."""
         run = node.payload
         assert not isinstance(run, int | bytes)
         arguments += [self.scalar("start", p) for p in run.starts]
@@ -154,11 +164,11 @@ class Assembler:
         return out
 
     def two_places(self, labels: Iterable[int]) -> list[int]:
-        """Two slots for positions."""
+        """Return two slots for positions."""
         return [self.slot(I64.numpy, labels) for _ in range(2)]
 
     def _emit_iota(self, label: int, section: int | None) -> int:
-        """The label's index: 0, 1, ... of the block, filled once a call, plus the block's place."""
+        """Append the label's index: 0, 1, ... of the block, filled once a call, plus the block's first point."""
         if label not in self._iotas:
             self._iotas[label] = self.slot(I64.numpy, (label,), pinned=True)
         level = self.space.level((label,))
@@ -169,11 +179,11 @@ class Assembler:
 
     @property
     def iotas(self) -> tuple[int, ...]:
-        """Registers that hold 0, 1, ... when a call begins."""
+        """Registers that contain 0, 1, ... when a call begins."""
         return tuple(self._iotas.values())
 
     def redirect(self, register: int, out: int) -> bool:
-        """Let the step that makes a slot write to ``out`` instead; False where no primitive of its type does."""
+        """Let the step that computes a slot write to ``out`` instead; return False if none can."""
         for section in self.sections:
             for index, step in enumerate(section):
                 if step.out == register:
@@ -184,7 +194,7 @@ class Assembler:
         return False
 
     def layout(self) -> tuple[dict[int, int], int]:
-        """Byte offset of each slot in the workspace, and the workspace's size. Slots whose lives overlap lie apart."""
+        """Return the byte offset of each slot, and the workspace's size; live slots do not overlap."""
         self._find_lives()
         offsets: dict[int, int] = {}
         taken: list[tuple[int, int, int, int]] = []  # register, offset, end, last
@@ -209,11 +219,11 @@ class Assembler:
 
     @property
     def tables_nbytes(self) -> int:
-        """Bytes of workspace that tables take."""
+        """Bytes of workspace for tables."""
         return sum(self._nbytes(k) for k, r in enumerate(self.registers) if r.kind == "table")
 
     def _find_lives(self) -> None:
-        """A slot read deeper in the nest than it is made must outlive every turn of the loops inside."""
+        """Find lifetimes: a slot read in an inner loop must stay alive until that loop ends."""
         starts = list(accumulate((len(section) for section in self.sections), initial=0))
         folded, pinned, made = starts[self.fresh + 2] - 1, set(self.lives), dict[int, int]()
         loops, out_loops = len(self.space.loops), self.space.n_out_loops
@@ -223,13 +233,13 @@ class Assembler:
                 if self.registers[register].kind == "slot" and register not in pinned:
                     life = self.lives.setdefault(register, _Lifetime(now, now))
                     level = made.setdefault(register, section)
-                    turned = starts[-1] if level < out_loops else folded  # the finish runs within the output's loops
+                    turned = starts[-1] if level < out_loops else folded  # finishing runs inside the output's loops
                     life.last = max(life.last, turned if level < min(section, loops) else now)
         for _, now, step in timed:
             self._find_host(now, step, pinned)
 
     def _find_host(self, now: int, step: PrimitiveStep, pinned: set[int]) -> None:
-        """An argument that dies in the step that makes a slot may lend its bytes."""
+        """Let a slot take over the bytes of an argument that its step reads for the last time."""
         out, arguments = step.out, step.arguments
         if out not in self.lives or out in pinned or self.lives[out].first != now or not in_place(step.name):
             return
@@ -245,7 +255,7 @@ class Assembler:
 
 
 def _gap(taken: list[tuple[int, int]], nbytes: int) -> int:
-    """The lowest offset with ``nbytes`` free."""
+    """Return the lowest offset with ``nbytes`` free."""
     start = 0
     for offset, end in taken:
         if offset - start >= nbytes:
@@ -255,7 +265,7 @@ def _gap(taken: list[tuple[int, int]], nbytes: int) -> int:
 
 
 def reachable_nodes(graph: PrimitiveGraph, roots: Sequence[int]) -> list[int]:
-    """Nodes that the roots hang on, arguments first."""
+    """Return the nodes that the roots depend on, arguments first."""
     seen = set(roots)
     for node in range(max(roots, default=-1), -1, -1):
         if node in seen:

@@ -1,8 +1,9 @@
 """The error function from primitives, in one range: erf(x) = sign(x) (1 - exp(-a R(a))), a = |x|.
 
 R(a) = -log(erfc(a)) / a is smooth, and expm1 keeps the relative precision near 0. The polynomials interpolate R at
-points that level its error, weighted by what it does to erf.
-Largest error: f32 2.7 ulp (0.3 in the mean), f64 3 ulp (0.15).
+points that equalise its error, weighted by its effect on erf.
+
+Largest error: f32 2.7 ulp (mean 0.3), f64 3 ulp (mean 0.15).
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _DOUBLE = (
 
 
 def erf(graph: PrimitiveGraph, x: int) -> int:
-    """The node of erf(x), x in f32 or f64."""
+    """Return the node of erf(x), x in f32 or f64."""
     dtype = graph[x].dtype
     coefficients, last = (_SINGLE, 3.95) if dtype.itemsize == 4 else (_DOUBLE, 5.95)
     a = graph.apply("minimum", graph.apply("absolute", x), graph.number(last, dtype))

@@ -1,4 +1,4 @@
-"""What each aggregation does to a block: the fold into a state, the union of two states, the result of a state."""
+"""Aggregations of a block: folding it into a state, combining two states, finalizing a state."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FOLDS: dict[str, np.ufunc] = {
 
 
 def identity(aggregation: Aggregation) -> tuple[complex, ...]:
-    """The state of an empty range, one number a component."""
+    """Return the state of an empty range, one number for each component."""
     state = aggregation.state[0]
     match aggregation.op:
         case "prod" | "all":
@@ -52,12 +52,12 @@ def _extreme(dtype: DType, least: bool) -> complex:
 
 
 def value_type(aggregation: Aggregation) -> DType:
-    """The type in which the join's values are folded: never f16 or bf16, which NumPy folds slowly."""
+    """Return the type in which values are folded: never f16 or bf16, which NumPy folds slowly."""
     return aggregation.state[0].accumulator
 
 
 def fold_block(assembler: Assembler, section: int, einsum: Einsum, value: int, state: Sequence[int]) -> None:
-    """Steps that fold a block of join values into state registers, which they overwrite."""
+    """Emit steps that fold a block of join values into state registers, which they overwrite."""
     aggregation = einsum.aggregation
     assert aggregation is not None
     axes = assembler.space.axes(einsum.aggregated)
@@ -73,12 +73,12 @@ def fold_block(assembler: Assembler, section: int, einsum: Einsum, value: int, s
 
 
 def rounds_off(aggregation: Aggregation) -> bool:
-    """Whether each value more is rounded, so that long folds are done in blocks of partial results."""
+    """Return whether each value added rounds, so that long folds need blocks of partial results."""
     return aggregation.op in ("sum", "mean", "logsumexp") and value_type(aggregation).is_inexact
 
 
 def add_up(assembler: Assembler, section: int, labels: Iterable[int], value: int, out: int) -> None:
-    """A step that sums a block over labels; its rounding error grows with the logarithm of their extents."""
+    """Emit a step that sums a block over labels, with a rounding error logarithmic in their extents."""
     labels, register = tuple(labels), assembler.registers[out]
     terms = math.prod(assembler.space.blocks[p] for p in labels)
     halvings = max(0, -(-terms // IN_A_ROW) - 1).bit_length()
@@ -87,7 +87,7 @@ def add_up(assembler: Assembler, section: int, labels: Iterable[int], value: int
 
 
 def _fold_logsumexp(assembler: Assembler, section: int, einsum: Einsum, value: int, state: Sequence[int]) -> None:
-    """(max, sum of exp(x - max)); an infinite max is replaced by the largest number, so that no inf - inf arises."""
+    """Fold into (max, sum of exp(x - max)); an infinite max is replaced to avoid inf - inf."""
     axes, out = assembler.space.axes(einsum.aggregated), range(einsum.n_out)
     aggregation = einsum.aggregation
     assert aggregation is not None
@@ -109,7 +109,7 @@ def _clip(graph: PrimitiveGraph, x: int, limit: float, dtype: DType) -> int:
 
 
 def _fold_index(assembler: Assembler, section: int, einsum: Einsum, value: int, state: Sequence[int]) -> None:
-    """The best value and its flat index over the whole range, from its flat index in the block."""
+    """Fold into the best value and its flat index over the whole range."""
     aggregation = einsum.aggregation
     assert aggregation is not None
     space, out = assembler.space, range(einsum.n_out)
@@ -135,7 +135,7 @@ def _fold_index(assembler: Assembler, section: int, einsum: Einsum, value: int, 
 
 
 def flat_index(bounds: tuple[int, ...], local: Array, *rest: Any, out: Array) -> None:
-    """The flat index over ``bounds`` of a flat index in a block; ``local`` is used up.
+    """Convert a flat index in a block to the flat index over ``bounds``; overwrites ``local``.
 
     ``rest``: the block's sizes, its first points, and two scratch arrays.
     """
@@ -159,7 +159,7 @@ def flat_index(bounds: tuple[int, ...], local: Array, *rest: Any, out: Array) ->
 
 
 def combine(assembler: Assembler, section: int, einsum: Einsum, state: Sequence[int], part: Sequence[int]) -> None:
-    """Steps that fold one state into another."""
+    """Emit steps that fold one state into another."""
     aggregation = einsum.aggregation
     assert aggregation is not None
     if aggregation.op in FOLDS:
@@ -190,7 +190,7 @@ def _combine_logsumexp(graph: PrimitiveGraph, a: list[int], b: list[int], dtype:
 
 
 def _prefer(graph: PrimitiveGraph, aggregation: Aggregation, a: list[int], b: list[int]) -> int:
-    """Where ``b`` beats ``a``: a better value, NaN before all; among equals the least index, -1 after all others."""
+    """Return where ``b`` beats ``a``: a better value, NaN being best; if equal the smaller index, -1 last."""
     dtype = aggregation.state[0]
     if dtype != dtype.accumulator:
         a, b = [graph.convert(a[0], F32), a[1]], [graph.convert(b[0], F32), b[1]]
@@ -210,7 +210,7 @@ def _prefer(graph: PrimitiveGraph, aggregation: Aggregation, a: list[int], b: li
 
 
 def finalized(graph: PrimitiveGraph, einsum: Einsum, state: Sequence[int]) -> int:
-    """The node of the result of a state's nodes."""
+    """Return the node of the result of a state's nodes."""
     aggregation = einsum.aggregation
     if aggregation is None:
         return state[0]

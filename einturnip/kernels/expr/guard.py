@@ -1,4 +1,4 @@
-"""Guarded reads recognised: ``where(0 <= i - 1 and i - 1 < n, X[clamp(i - 1)], 0)`` is a copy with a margin."""
+"""Recognises guarded reads, ``where(0 <= i - 1 and i - 1 < n, X[clamp(i - 1)], 0)``: padded copies."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ _LEAST, _MOST = -(1 << 62), 1 << 62
 
 
 def guarded(einsum: Einsum, expr: Scalar) -> tuple[int, ScalarConst] | None:
-    """The operand, and the number that stands for it exactly where an index of it is clamped; None for all else."""
+    """Return the operand of a guarded read and its fill value; None for any other expression.
+
+    The fill value replaces the operand exactly where one of its indices is clamped.
+    """
     tests: list[Scalar] = []
     fill: ScalarConst | None = None
     while isinstance(expr, ScalarCall) and expr.op == "where":
@@ -39,7 +42,7 @@ def guarded(einsum: Einsum, expr: Scalar) -> tuple[int, ScalarConst] | None:
 
 
 def _inside(einsum: Einsum, slot: int) -> dict[int, Interval] | None:
-    """For each label that clamped indices hang on, where none of them is clamped; None if one hangs on several."""
+    """Return, by label, where no clamped index is clamped; None if an index depends on several labels."""
     found: dict[int, Interval] = {}
     for axis, size in zip(einsum.accesses[slot], einsum.operand_shape(slot), strict=True):
         if isinstance(axis, Index) and axis.clamped:
@@ -53,7 +56,7 @@ def _inside(einsum: Einsum, slot: int) -> dict[int, Interval] | None:
 
 
 def _solve(c: int, offset: int, least: int, end: int) -> Interval:
-    """The x with ``least <= c x + offset < end``."""
+    """Return the x with ``least <= c x + offset < end``."""
     if c > 0:
         return -((offset - least) // c), -((offset - end) // c)
     return (offset - end) // -c + 1, (offset - least) // -c + 1
@@ -68,7 +71,7 @@ def _atoms(test: Scalar) -> Iterator[Scalar]:
 
 
 def _interval(atom: Scalar) -> tuple[int, Interval] | None:
-    """A test of one label against a number as the range where it holds."""
+    """Return the range where a test of one label against a number holds."""
     if not isinstance(atom, ScalarCall) or atom.op not in ("ge", "lt"):
         return None
     index, bound = atom.arguments
@@ -88,7 +91,7 @@ def _interval(atom: Scalar) -> tuple[int, Interval] | None:
 
 
 def _affine(expr: Scalar) -> tuple[dict[int, int], int] | None:
-    """Coefficients by label, and offset."""
+    """Return coefficients by label, and offset; None if not affine."""
     match expr:
         case ScalarConst(value=int() as value):
             return {}, value

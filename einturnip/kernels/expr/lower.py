@@ -1,4 +1,4 @@
-"""From the language's scalar operators to primitives that NumPy computes in place."""
+"""Lowers the language's scalar operators to primitives that NumPy computes in place."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from einturnip.kernels.expr.graph import NARROW, PrimitiveGraph
 
 
 class LeafNodes(Protocol):
-    """What an expression is made of, as nodes."""
+    """The leaves of an expression as nodes."""
 
     def operand(self, slot: int) -> int:
-        """The node of an operand."""
+        """Return the node of an operand."""
 
     def label(self, position: int) -> int:
-        """The node of a label's index."""
+        """Return the node of a label's index."""
 
     def guarded(self, expr: Scalar) -> int | None:
-        """The node of an expression that is known as a whole, if it is."""
+        """Return the node of an expression that is computed as a whole, else None."""
 
 
 def lower(graph: PrimitiveGraph, expr: Scalar, leaves: LeafNodes) -> int:
-    """The node that computes ``expr``."""
+    """Return the node that computes ``expr``."""
     match expr:
         case ScalarConst(value, dtype):
             return graph.number(value, dtype)
@@ -52,7 +52,7 @@ def lower(graph: PrimitiveGraph, expr: Scalar, leaves: LeafNodes) -> int:
 
 
 def _call(graph: PrimitiveGraph, op: str, arguments: list[int], dtype: DType) -> int:
-    """One operator. f16 and bf16 are computed in f32 and rounded once."""
+    """Return the node of an operator; f16 and bf16 are computed in f32 and rounded once."""
     if op == "where":
         condition, yes, no = arguments
         return graph.select(condition, graph.convert(yes, dtype), graph.convert(no, dtype))
@@ -82,7 +82,7 @@ def _ufunc(name: str) -> Lowering:
 
 
 def _float_only(name: str) -> Lowering:
-    """An operator that leaves integers and bool as they are."""
+    """An operator that leaves integers and bool unchanged."""
 
     def build(graph: PrimitiveGraph, arguments: list[int], dtype: DType) -> int:
         if not graph[arguments[0]].dtype.is_inexact:
@@ -93,7 +93,7 @@ def _float_only(name: str) -> Lowering:
 
 
 def _inexact(name: str) -> Lowering:
-    """A function whose argument is taken in the result's type first."""
+    """A function whose argument is converted to the result's type first."""
 
     def build(graph: PrimitiveGraph, arguments: list[int], dtype: DType) -> int:
         return graph.apply(name, graph.convert(arguments[0], dtype))
@@ -120,7 +120,10 @@ def _pow(graph: PrimitiveGraph, arguments: list[int], dtype: DType) -> int:
 
 
 def _signed_power(graph: PrimitiveGraph, base: int, exponent: int, dtype: DType) -> int:
-    """An integer to a negative power is 1 // base^|e| cut towards zero, and 0 for base 0; NumPy would stop there."""
+    """Return an integer power; for exponents below 0, 1 // base^|e| truncated, and 0 for base 0.
+
+    NumPy raises an error for these.
+    """
     zero, one, minus = (graph.number(v, dtype) for v in (0, 1, -1))
     powers = graph.apply("power", base, graph.apply("maximum", exponent, zero))
     odd = graph.apply("bitwise_and", exponent, one)
@@ -152,7 +155,7 @@ def _rsqrt(graph: PrimitiveGraph, arguments: list[int], dtype: DType) -> int:
 
 
 def _one_plus_exp_minus(graph: PrimitiveGraph, x: int, dtype: DType) -> int:
-    """1 + exp(-x). Where exp overflows, inf is the right limit for what divides by it: no warning is due."""
+    """Return 1 + exp(-x) without the overflow flag, since inf is the right limit for a divisor."""
     power = graph.apply("exp_quiet", graph.apply("negative", x))
     return graph.apply("add", power, graph.number(1, dtype))
 

@@ -1,8 +1,8 @@
-"""Static indices that divide, wrap or clamp a label, as pieces of a label's range in which they are affine.
+"""Pieces of a label's range in which indices that divide, wrap or clamp the label are affine.
 
-A range of points is cut where a quotient or a remainder begins anew, whole periods are kept together as a further axis:
-over ``u // 3`` and ``u % 3`` the range 2 .. 13 is 2 | 3 .. 12, three by three | 12. So merging axes, splitting them,
-repeating rows and padding are a few strided copies, wherever a tile begins.
+The range is divided where a quotient or a remainder restarts, and whole periods form a further axis: over ``u // 3``
+and ``u % 3`` the range 2 .. 13 becomes 2 | 3 .. 12 by threes | 12. So merging or splitting axes, repeating rows and
+padding are a few strided copies, wherever a tile begins.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from einturnip.ir.einsum import Index
 
 @dataclass(frozen=True, slots=True)
 class AffinePiece:
-    """Points of one label in mixed radix, and what its indices are there.
+    """Points of one label in mixed radix, and the values of indices there.
 
     Shapes:
         sizes: extents of the digits, outermost first.
-        first, steps: the label's value at digit 0 everywhere, and what a step of each digit adds to it.
+        first, steps: the label's value where all digits are 0, and the increment of each digit.
         firsts, index_steps: the same for each index.
         inside: False where an index is clamped.
     """
@@ -33,7 +33,7 @@ class AffinePiece:
 
 
 def splits(indices: Sequence[Index]) -> bool:
-    """True where the indices, all of one label, can be cut into pieces: periods nest and begin together."""
+    """Return True if indices of one label can be divided into pieces: their periods nest and align."""
     if any(len(i.terms) != 1 or (i.clamped and i.modulus) for i in indices):
         return False
     cyclic = [i for i in indices if i.divisor > 1 or i.modulus]
@@ -44,12 +44,12 @@ def splits(indices: Sequence[Index]) -> bool:
 
 
 def periods(indices: Sequence[Index]) -> list[int]:
-    """Lengths after which a quotient steps or a remainder begins anew, longest first."""
+    """Return the lengths after which a quotient steps or a remainder restarts, longest first."""
     return sorted({n for i in indices for n in (i.divisor, i.divisor * i.modulus) if n > 1}, reverse=True)
 
 
 def pieces(indices: Sequence[Index], sizes: Sequence[int], start: int, stop: int) -> Iterator[AffinePiece]:
-    """The pieces of the range start .. stop of the one label; ``sizes`` are those of the indices' axes."""
+    """Yield the pieces of the range start .. stop of the label; ``sizes``: of the indices' axes."""
     edges = {start, stop}
     for index, size in zip(indices, sizes, strict=True):
         if index.clamped:
@@ -62,20 +62,20 @@ def pieces(indices: Sequence[Index], sizes: Sequence[int], start: int, stop: int
 
 
 def value(index: Index, x: int) -> int:
-    """An index of one label at a point, unclamped."""
+    """Return an index of one label at a point, unclamped."""
     y = (index.offset + sum(c * x for _, c in index.terms)) // index.divisor
     return y % index.modulus if index.modulus else y
 
 
 def _clamp_edges(index: Index, size: int) -> Iterator[int]:
-    """Points at which the index enters or leaves 0 .. size - 1."""
+    """Yield the points at which the index enters or leaves 0 .. size - 1."""
     ((_, c),) = index.terms
     for bound in (0, size * index.divisor):  # offset + c * x crosses it
         yield -((index.offset - bound) // c) if c > 0 else (index.offset - bound) // -c + 1
 
 
 def _unclamped(index: Index, size: int, x: int) -> Index:
-    """What a clamped index is around ``x``: itself, or one end of the axis."""
+    """Return a clamped index as it is around ``x``: without the clamp, or one end of the axis."""
     if not index.clamped:
         return index
     inner = value(index, x)
@@ -95,7 +95,7 @@ def _within(indices: Sequence[Index], start: int, stop: int) -> Iterator[AffineP
 
 
 def _cut(start: int, stop: int, lengths: Sequence[int]) -> Iterator[tuple[int, list[tuple[int, int]]]]:
-    """Runs of start .. stop as (first, [(count, step), ...]) with whole periods together."""
+    """Yield runs of start .. stop as (first, [(count, step), ...]), with whole periods as one run."""
     if not lengths:
         if start < stop:
             yield start, [(stop - start, 1)]
@@ -119,7 +119,7 @@ def _piece(indices: Sequence[Index], first: int, sizes: tuple[int, ...], steps: 
 
 
 def _step(index: Index, step: int) -> int:
-    """What an index gains where its label goes on by a digit's step."""
+    """Return the increment of an index for a digit's step of its label."""
     if not index.terms:
         return 0
     gained, period = step * index.terms[0][1], index.divisor * index.modulus

@@ -1,4 +1,4 @@
-"""The array operations that programs are made of: ``operation(*arguments, out=...)``, allocating nothing."""
+"""Array operations of kernels, ``operation(*arguments, out=...)``, which allocate nothing."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ Array = np.ndarray[Any, np.dtype[Any]]
 Operation = Callable[..., Any]
 
 _LINE_NBYTES = 64
-IN_A_ROW = 128  # values or partial sums that are added one after the other, at most
-# times this, an f32 overflows just where rounding to bf16 gives infinity: at (1 - 2**-9) 2**128
+IN_A_ROW = 128  # maximum values or partial sums that are added in sequence
+# An f32 times this overflows just where rounding to bf16 gives infinity: at (1 - 2**-9) 2**128
 BF16_EDGE = np.array(1 / (1 - 2.0**-9), np.float32)
 
 _INTEGERS: dict[int, np.dtype[Any]] = {
@@ -32,9 +32,9 @@ def copy(x: Array, *, out: Array) -> None:
 
 
 def gather(x: Array, *, out: Array) -> None:
-    """A copy of what is not contiguous along the last axis, a cache line of it at a time.
+    """Copy an operand that is not contiguous along the last axis, one cache line of columns at a time.
 
-    Whole rows of a transposed power-of-two matrix would fall on a few lines of the cache: 4 times slower.
+    Whole rows of a transposed power-of-two matrix would map to a few cache sets: 4 times slower.
     """
     width = max(1, _LINE_NBYTES // out.itemsize)
     for start in range(0, out.shape[-1], width):
@@ -43,35 +43,38 @@ def gather(x: Array, *, out: Array) -> None:
 
 
 def real(x: Array, *, out: Array) -> None:
-    """The real part."""
+    """Copy the real part."""
     np.copyto(out, x.real)
 
 
 def imag(x: Array, *, out: Array) -> None:
-    """The imaginary part."""
+    """Copy the imaginary part."""
     np.copyto(out, x.imag)
 
 
 def narrow_bf16(x: Array, scratch: Array, *, out: Array) -> None:
-    """f32 to bf16. The conversion itself raises no flag: what would round to infinity is made to overflow in f32."""
+    """Convert f32 to bf16.
+
+    The conversion itself raises no flag, so values that round to infinity are made to overflow in f32.
+    """
     np.multiply(x, BF16_EDGE, out=scratch)
     np.copyto(out, x, casting="unsafe")
 
 
 def exp_quiet(x: Array, *, out: Array) -> None:
-    """exp, where an infinite result is no news."""
+    """exp without the overflow flag where the result is infinite."""
     with np.errstate(over="ignore"):
         np.exp(x, out=out)
 
 
 def select_runs(condition: Array, yes: Array, no: Array, *, out: Array) -> None:
-    """``where`` for conditions that keep one value over long runs."""
+    """``where`` for conditions that are constant over long runs."""
     np.copyto(out, no)
     np.copyto(out, yes, where=condition)
 
 
 def select_bits(condition: Array, yes: Array, no: Array, mask: Array, *, out: Array) -> None:
-    """``where`` by exclusive or under a mask: no branch, whatever the condition. ``mask`` is scratch."""
+    """``where`` by bit operations, without branches, for any condition; ``mask`` is scratch."""
     integer = _INTEGERS[out.itemsize]
     bits, other = out.view(integer), no.view(integer)
     np.copyto(mask, condition.view(np.int8))
@@ -82,7 +85,7 @@ def select_bits(condition: Array, yes: Array, no: Array, mask: Array, *, out: Ar
 
 
 def flat_arg(operation: Operation, n_folded: int, x: Array, scratch: Array, *, out: Array) -> None:
-    """argmax or argmin over the last ``n_folded`` axes as one; NumPy would copy what is not contiguous by itself."""
+    """argmax or argmin over the last ``n_folded`` axes as one, without NumPy's copy of strided operands."""
     if not x.flags.c_contiguous:
         np.copyto(scratch, x)
         x = scratch
@@ -93,9 +96,10 @@ def flat_arg(operation: Operation, n_folded: int, x: Array, scratch: Array, *, o
 def first_along(
     axis: int, x: Array, best: Array, same: Array, ranks: Array, lost: Array, top: Array, *, out: Array
 ) -> None:
-    """Along an axis that is not the last: where the extremum ``best`` first stands. The others are scratch.
+    """Find where the extremum ``best`` first occurs along an axis that is not the last.
 
-    Points that hold it are ranked, the first highest, and the ranks' maximum taken: all passes are contiguous.
+    Points equal to it are ranked, the first highest, and the maximum rank is taken: all passes are contiguous. The
+    other arguments are scratch.
     """
     n = x.shape[axis]
     np.equal(x, best, out=same)
@@ -111,15 +115,15 @@ def first_along(
 
 
 def reduction(ufunc: np.ufunc, axes: tuple[int, ...]) -> Operation:
-    """The reduction of a ufunc over axes, which stay with size 1."""
+    """Return the reduction of a ufunc over axes, which are kept with size 1."""
     return copy if not axes else partial(ufunc.reduce, axis=axes, keepdims=True)
 
 
 def summed(axes: tuple[int, ...], x: Array, *halves: Array, out: Array) -> None:
-    """The sum over axes, which stay with size 1, by halves as long as NumPy would add too many values in a row.
+    """Sum over axes, which are kept with size 1, without adding too many values in sequence.
 
-    NumPy sums pairwise along the axis that lies closest in memory, but adds whole rows one after the other.
-    ``halves``: a place of ``out``'s shape for each level of halves.
+    NumPy sums pairwise along the axis that is contiguous in memory, but adds whole rows in sequence; long sums are
+    therefore split into halves. ``halves``: an array of ``out``'s shape for each level of halves.
     """
     if not halves or _added_in_a_row(x, axes) <= IN_A_ROW:
         np.add.reduce(x, axis=axes, keepdims=True, out=out)
@@ -132,7 +136,7 @@ def summed(axes: tuple[int, ...], x: Array, *halves: Array, out: Array) -> None:
 
 
 def _added_in_a_row(x: Array, axes: tuple[int, ...]) -> int:
-    """How many values or pairwise sums NumPy adds one after the other for an element of a sum over axes."""
+    """Return how many values or pairwise sums NumPy adds in sequence for one element of a sum."""
     long = sorted((abs(x.strides[a]), x.shape[a], a in axes) for a in range(x.ndim) if x.shape[a] > 1)
     count, pairwise, end = 1, True, -1
     for step, size, folded in long:
@@ -155,16 +159,16 @@ _NAMED: dict[str, Operation] = {
 
 
 def operation(name: str) -> Operation:
-    """The primitive of a graph node's op."""
+    """Return the primitive of a graph node's op."""
     found = _NAMED.get(name)
     return found if found is not None else getattr(np, name)
 
 
 def in_place(name: str) -> bool:
-    """True where the output may lie on an argument of the same type and shape (for select_bits: on ``yes``)."""
+    """Return True if the output may be an argument of the same type and shape (of select_bits: ``yes``)."""
     return name not in ("", "fetch", "convert", "narrow_bf16", "gather", "real", "imag", "select_runs")
 
 
 def mask_type(dtype: DType) -> np.dtype[Any]:
-    """The integer as wide as ``dtype``, for select_bits."""
+    """Return the integer type of the same width, for select_bits."""
     return _INTEGERS[dtype.itemsize]

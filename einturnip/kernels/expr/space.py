@@ -1,4 +1,4 @@
-"""A tile's label space cut into blocks that fit the cache, and the nest of loops that walks them."""
+"""Divides a tile's label space into blocks that fit the cache, with the loops over them."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from einturnip.ir.einsum import Access, labels_read
 from einturnip.kernels.expr.window import terms
 
 BLOCK_POINTS = 65536
-_INNER_POINTS = 1024  # long enough that NumPy's cost per inner loop is small
-_FOLDED_POINTS = 64  # enough that folding partial results costs little
-_CROSSING_POINTS = (128, 256)  # of a block that one operand meets along its rows and another along its columns
+_INNER_POINTS = 1024  # makes NumPy's cost per inner loop small
+_FOLDED_POINTS = 64  # makes the cost of folding partial results small
+_CROSSING_POINTS = (128, 256)  # sides of a block that one operand reads by rows and another by columns
 
 
 @dataclass(frozen=True)
@@ -33,32 +33,32 @@ class BlockedSpace:
     n_out_loops: int
 
     def level(self, labels: Iterable[int]) -> int:
-        """How many loops must be entered before a value over ``labels`` is fixed."""
+        """Return the loop depth at which a value over ``labels`` is fixed."""
         return max((self.loops.index(p) + 1 for p in labels if p in self.loops), default=0)
 
     def shape(self, labels: Iterable[int]) -> tuple[int, ...]:
-        """Shape of a whole block of a value over ``labels``."""
+        """Return the shape of a full block of a value over ``labels``."""
         kept = frozenset(labels)
         return tuple(self.blocks[p] if p in kept else 1 for p in self.order)
 
     def is_dense(self, labels: Sequence[int]) -> bool:
-        """True where a block lies in one run in a contiguous tensor with these axes."""
+        """Return True if a block is contiguous in a contiguous tensor with these axes."""
         long = [p for p in labels if self.extents[p] > 1]
         cut = [self.blocks[p] < self.extents[p] for p in long]
         ahead = [self.blocks[p] for p in long[: 1 + max((i for i, c in enumerate(cut) if c), default=-1)]][:-1]
         return long == [p for p in self.order if p in long] and all(n == 1 for n in ahead)
 
     def axes(self, labels: Iterable[int]) -> tuple[int, ...]:
-        """The axes of labels in a block's arrays."""
+        """Return the axes of labels in a block's arrays."""
         return tuple(self.order.index(p) for p in labels)
 
 
 def cut(
     order: Sequence[int], extents: Sequence[int], n_out: int, points: int, crossing: frozenset[int] = frozenset()
 ) -> BlockedSpace:
-    """Blocks of at most about ``points`` points, long along the last of ``order``.
+    """Return blocks of at most about ``points`` points, long along the last of ``order``.
 
-    ``crossing`` are labels that some operand has as its last axis, though they are not the last of ``order``.
+    ``crossing``: labels that some operand has as its last axis, but that are not the last of ``order``.
     """
     blocks = [1] * len(extents)
     inner = order[-1:]
@@ -78,7 +78,7 @@ def cut(
 
 
 def _grow(blocks: list[int], extents: Sequence[int], labels: Sequence[int], most: int, points: int) -> None:
-    """Lengthen the blocks of ``labels`` in turn, to ``most`` points together and ``points`` in all; evenly cut."""
+    """Lengthen the blocks of labels one by one, up to ``most`` points of these and ``points`` in all."""
     for label in labels:
         among = math.prod(blocks[p] for p in labels) // blocks[label]
         others = math.prod(blocks) // blocks[label]
@@ -91,9 +91,9 @@ def _grow(blocks: list[int], extents: Sequence[int], labels: Sequence[int], most
 def choose_order(
     extents: Sequence[int], n_out: int, accesses: Sequence[Access], program_order: bool
 ) -> tuple[tuple[int, ...], frozenset[int]]:
-    """Axis order of the blocks, and the labels in which other operands are contiguous.
+    """Return the axis order of blocks, and the labels along which other operands are contiguous.
 
-    ``program_order`` keeps the aggregated labels last and as they are (argmax counts in that order).
+    ``program_order``: keep the aggregated labels last and in order, as argmax counts them.
     """
     labels = list(range(len(extents)))
     if program_order or len(labels) < 2:
@@ -107,18 +107,18 @@ def choose_order(
 
 
 def contiguous(access: Access) -> frozenset[int]:
-    """Labels whose step is one element of the operand."""
+    """Return the labels whose step is one element of the operand."""
     return frozenset(p for p, c in terms(access[-1]) if abs(c) == 1) if access else frozenset()
 
 
 def _is_reused(access: Access, extents: Sequence[int]) -> bool:
-    """True where the operand lacks labels, so that each element serves many points."""
+    """Return True if the operand lacks labels, so that each element is read at many points."""
     labels = labels_read(access)
     return math.prod(e for p, e in enumerate(extents) if p not in labels) >= 8
 
 
 def _inner_cost(label: int, extents: Sequence[int], n_out: int, accesses: Sequence[Access]) -> float:
-    """Rough cost of a point with ``label`` innermost; 1 is a contiguous pass."""
+    """Return the rough cost of a point with ``label`` innermost; 1 is a contiguous pass."""
     cost = 300 / max(1, extents[label])
     tensors = [(a, 5.0) for a in accesses if a]
     tensors.append((tuple(range(n_out)), 5.0 if n_out == len(extents) else 0.5))
@@ -133,13 +133,13 @@ def _inner_cost(label: int, extents: Sequence[int], n_out: int, accesses: Sequen
 
 
 def _gathered_once(access: Access, n_out: int, extents: Sequence[int]) -> bool:
-    """True where a transposed copy of a block serves many points before the loops inside move on."""
+    """Return True if a transposed copy of a block is read at many points before the inner loops advance."""
     folded = math.prod(extents[p] for p in labels_read(access) if p >= n_out)
     return _is_reused(access, extents) and folded <= 2 * _FOLDED_POINTS
 
 
 def must_gather(access: Access, order: Sequence[int], extents: Sequence[int]) -> bool:
-    """True where an operand is read across its contiguous axis: a transposed copy of the block pays."""
+    """Return True if an operand is read across its contiguous axis, so that a transposed copy pays."""
     inner = order[-1] if order else -1
     crossed = inner in labels_read(access) and inner not in contiguous(access)
     return len(access) > 1 and crossed and extents[inner] > 1

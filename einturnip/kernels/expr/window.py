@@ -1,4 +1,4 @@
-"""Views of tiles through affine indices: one axis a label, whose stride is what a step of the label moves."""
+"""Views of tiles through affine indices: one axis a label, with the label's stride."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ Shape: TypeAlias = tuple[int, ...]
 
 
 class TileView(NamedTuple):
-    """A tile as it was handed to the kernel, and the first point of its labels."""
+    """A tile as passed to the kernel, and the first point of its labels."""
 
     array: Array
     origins: tuple[int, ...]
 
 
 class _Interface:
-    """Memory as NumPy's array interface describes it; ``base`` is kept alive by the arrays made of it."""
+    """Memory described by NumPy's array interface; arrays made of it keep ``base`` alive."""
 
     __slots__ = ("__array_interface__", "base")
 
@@ -38,7 +38,7 @@ class _Interface:
 
 
 def view(array: Array, offset: int, shape: Shape, strides: Shape, dtype: np.dtype[Any] | None = None) -> Array:
-    """An array over the same memory, from ``offset`` bytes past the first element; strides in bytes, of any sign."""
+    """Return an array over the same memory from a byte offset on; strides in bytes, of any sign."""
     dtype = array.dtype if dtype is None else dtype
     address = array.__array_interface__["data"][0] + offset
     made: Array = np.asarray(_Interface(array, dtype.str, address, shape, strides))
@@ -46,17 +46,17 @@ def view(array: Array, offset: int, shape: Shape, strides: Shape, dtype: np.dtyp
 
 
 def is_affine(access: Access) -> bool:
-    """True where each axis is a label or an affine index."""
+    """Return True if each axis is a label or an affine index."""
     return all(isinstance(p, int) or p.affine for p in access)
 
 
 def terms(axis: int | Index) -> tuple[tuple[int, int], ...]:
-    """(label, coefficient) of an axis."""
+    """Return (label, coefficient) of an axis."""
     return ((axis, 1),) if isinstance(axis, int) else axis.terms
 
 
 def label_strides(access: Access, strides: Sequence[int]) -> dict[int, int]:
-    """What a step of each label moves, for an affine access of an array of these strides."""
+    """Return the stride of each label, for an affine access of an array of these strides."""
     found: dict[int, int] = {}
     for axis, stride in zip(access, strides, strict=True):
         for label, coefficient in terms(axis):
@@ -65,7 +65,7 @@ def label_strides(access: Access, strides: Sequence[int]) -> dict[int, int]:
 
 
 def first_offset(access: Access, strides: Sequence[int], extents: Mapping[int, int] | Sequence[int]) -> int:
-    """Bytes from a tile's first element to that of its labels' first points: falling indices begin at the far end."""
+    """Return the byte offset of the labels' first points; a falling index starts at the far end."""
     return sum(
         -coefficient * (extents[label] - 1) * stride
         for axis, stride in zip(access, strides, strict=True)
@@ -75,7 +75,7 @@ def first_offset(access: Access, strides: Sequence[int], extents: Mapping[int, i
 
 
 def window(array: Array, access: Access, order: Sequence[int], extents: Sequence[int]) -> Array:
-    """The tile with an axis for each label of ``order`` (of size 1 where it lacks it), through affine indices."""
+    """Return the tile with an axis for each label of ``order``, of size 1 where it lacks the label."""
     steps = label_strides(access, array.strides)
     shape = tuple(extents[p] if p in steps else 1 for p in order)
     offset = first_offset(access, array.strides, extents)
@@ -83,7 +83,7 @@ def window(array: Array, access: Access, order: Sequence[int], extents: Sequence
 
 
 def aligned(array: Array, access: Access, order: Sequence[int], extents: Sequence[int]) -> Array:
-    """As ``window``; by slicing alone where each axis is a label of its own."""
+    """Return ``window`` by slicing alone, where each axis is a label of its own."""
     if len(set(access)) != len(access) or not all(isinstance(p, int) for p in access):
         return window(array, access, order, extents)
     place = [access.index(p) for p in order if p in access]

@@ -243,7 +243,7 @@ def _vector_cost(
 
 def is_fast(fallback: ContractionKernel) -> bool:
     """Return whether the code is as fast as BLAS, or faster than NumPy's general loops if BLAS is slow."""
-    if not fallback.dear:
+    if not fallback.expensive:
         return True
     size, batch = fallback.dtype.itemsize, math.prod(fallback.long[p] for p in fallback.batch)
     return batch * multiplied_ns(fallback.sides, size) <= general_ns(math.prod(fallback.extents), size)

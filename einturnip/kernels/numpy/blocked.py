@@ -56,7 +56,7 @@ class BlockedKernel(PreparableKernel):
         """See Bindable."""
         if len(workspace) < self.workspace_nbytes and self.within is not None:  # the plan expected machine code
             return self.within(len(workspace)).bound(outs, operands, origins, first, workspace)
-        frame = _BlockedCall(self, outs, operands, origins, first or self.whole, workspace)
+        call = _BlockedCall(self, outs, operands, origins, first or self.whole, workspace)
         cleared = tuple(zip(outs, self.cleared, strict=False)) if first or self.whole else ()
 
         def run() -> int:
@@ -64,8 +64,8 @@ class BlockedKernel(PreparableKernel):
             for out, number in cleared:
                 np.copyto(out, number)
             with recording_numpy_errors(log):
-                frame.count_up()
-                frame.run(0)
+                call.count_up()
+                call.run(0)
             return log.bits
 
         return run

@@ -18,9 +18,9 @@ from einturnip.kernels.numpy.blocked import BlockedKernel, blocked
 from einturnip.kernels.numpy.join import JoinBuilder, free_extents, keyed_space
 
 _WORKSPACE_NBYTES = 1 << 20  # about a core's second-level cache
-_LEAST_POINTS, _TINY_POINTS = 1024, 8192
+_MIN_POINTS, _TINY_POINTS = 1024, 8192
 _STREAM_BLOCKS, _STREAM_NBYTES = 32, 64 << 10  # with few temporary values, long blocks save calls
-_HELD_NBYTES = 256 << 10  # maximum temporary bytes for which blocks are lengthened
+_LONG_BLOCKS_NBYTES = 256 << 10  # maximum temporary bytes for which blocks are lengthened
 
 
 def compile_elementwise(einsum: Einsum, extents: tuple[int, ...]) -> BlockedKernel:
@@ -58,7 +58,7 @@ def limit_to_cache(build: Callable[[int], BlockedKernel], tile_points: int) -> B
 
     def within(nbytes: int) -> BlockedKernel:
         points = min(BLOCK_POINTS, max(_TINY_POINTS, tile_points // 4))
-        while _blocks_nbytes(kernel := build(points)) > nbytes and points > _LEAST_POINTS:
+        while _blocks_nbytes(kernel := build(points)) > nbytes and points > _MIN_POINTS:
             points //= 2
         return kernel
 
@@ -66,8 +66,8 @@ def limit_to_cache(build: Callable[[int], BlockedKernel], tile_points: int) -> B
     kernel = build(points)
     if _blocks_nbytes(kernel) > max(_STREAM_NBYTES, min(points, tile_points) // 4):
         kernel = within(_WORKSPACE_NBYTES)
-        room, points = min(_HELD_NBYTES, tile_points // 4), 2 * BLOCK_POINTS
-        while kernel.space.loops and _blocks_nbytes(longer := build(points)) <= room:
+        limit, points = min(_LONG_BLOCKS_NBYTES, tile_points // 4), 2 * BLOCK_POINTS
+        while kernel.space.loops and _blocks_nbytes(longer := build(points)) <= limit:
             kernel, points = longer, 2 * points
     return replace(kernel, within=lru_cache(maxsize=2)(within))
 

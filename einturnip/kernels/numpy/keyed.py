@@ -158,14 +158,14 @@ def _build_scatter(einsum: Einsum, extents: tuple[int, ...], whole: bool, points
     labels = frozenset(range(len(einsum.labels))) - keys
     made[0], labels, loose = _folded(assembler, einsum, made[0], labels, rows)
     if indexed:
-        made[-1] = _spread(assembler, made[-1], labels)
+        made[-1] = _broadcast(assembler, made[-1], labels)
     states = [assembler.external("raw_out", i, d.numpy, ()) for i, d in enumerate(dtypes)]
     codes, sums = scatter_codes(aggregation.op, dtypes), aggregation.op in ("sum", "mean") and dtypes[0].is_inexact
     if codes or sums:
         made[0] = _matrix(assembler, made[0], rows)
     names = scratch_names(aggregation.op, sums, hit is not None, indexed, bool(codes))
-    held = _longer(space, labels, rows) if codes else labels
-    scratch = [_scratch(assembler, name, dtypes[0], labels, rows, held) for name in names]
+    over_both = _longer(space, labels, rows) if codes else labels
+    scratch = [_scratch(assembler, name, dtypes[0], labels, rows, over_both) for name in names]
     sizes = [assembler.scalar("size", p) for p in loose] if aggregation.op == "mean" else []
     arguments = [*made, *states[1:], *sizes, *scratch]
     fixed = (aggregation.op, row_labels, column_labels, len(states), hit is not None, indexed, names, codes, len(sizes))
@@ -221,7 +221,7 @@ def _folded(
     """
     aggregation = einsum.aggregation
     assert aggregation is not None
-    value = _spread(assembler, value, labels)
+    value = _broadcast(assembler, value, labels)
     loose = frozenset(einsum.aggregated) & labels - rows
     if not loose or aggregation.op not in FOLDS:
         return value, labels, []
@@ -232,14 +232,14 @@ def _folded(
     return out, less, sorted(loose)
 
 
-def _spread(assembler: Assembler, value: int, labels: frozenset[int]) -> int:
+def _broadcast(assembler: Assembler, value: int, labels: frozenset[int]) -> int:
     """Broadcast a value to all the labels."""
     register = assembler.registers[value]
     if register.labels == labels:
         return value
-    spread = assembler.slot(register.dtype, labels)
-    assembler.step(len(assembler.space.loops), copy, (value,), spread)
-    return spread
+    broadcast = assembler.slot(register.dtype, labels)
+    assembler.step(len(assembler.space.loops), copy, (value,), broadcast)
+    return broadcast
 
 
 def _matrix(assembler: Assembler, value: int, rows: frozenset[int]) -> int:
@@ -256,16 +256,21 @@ def _matrix(assembler: Assembler, value: int, rows: frozenset[int]) -> int:
 def _longer(space: BlockedSpace, labels: frozenset[int], rows: frozenset[int]) -> frozenset[int]:
     """Return the labels of a block's rows or of its columns, whichever are more."""
     columns = labels - rows
-    count, beside = (math.prod(space.blocks[p] for p in side) for side in (rows, columns))
-    return rows if count >= beside else columns
+    n_rows, n_columns = (math.prod(space.blocks[p] for p in side) for side in (rows, columns))
+    return rows if n_rows >= n_columns else columns
 
 
 def _scratch(
-    assembler: Assembler, name: str, dtype: DType, labels: frozenset[int], rows: frozenset[int], held: frozenset[int]
+    assembler: Assembler,
+    name: str,
+    dtype: DType,
+    labels: frozenset[int],
+    rows: frozenset[int],
+    over_both: frozenset[int],
 ) -> int:
-    """Return a scratch array of a Scatter; ``held``: the labels of arrays over rows and columns."""
+    """Return a scratch array of a Scatter; ``over_both``: the labels of arrays over rows and columns."""
     if name in VECTORS:
         size = math.prod(assembler.space.blocks[p] for p in labels | rows)
         return assembler.table(vector_type(name, dtype.numpy), min(CHUNK, max(1, size)))
-    over = rows if name in ROWS else labels - rows if name in ("columns", "column") else held
+    over = rows if name in ROWS else labels - rows if name in ("columns", "column") else over_both
     return assembler.slot((BOOL if name in BOOLEAN else dtype if name in VALUED else I64).numpy, over)

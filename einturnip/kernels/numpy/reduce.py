@@ -100,9 +100,9 @@ def _join_values(assembler: Assembler, einsum: Einsum, extents: tuple[int, ...])
     register = assembler.registers[made]
     if register.labels == labels:
         return made
-    spread = assembler.slot(register.dtype, labels)
-    assembler.step(len(assembler.space.loops), copy, (made,), spread)
-    return spread
+    broadcast = assembler.slot(register.dtype, labels)
+    assembler.step(len(assembler.space.loops), copy, (made,), broadcast)
+    return broadcast
 
 
 def _fold(assembler: Assembler, einsum: Einsum, value: int, state: Sequence[int]) -> None:

@@ -25,7 +25,7 @@ from einturnip.kernels.numpy.sorted_sums import VECTORS, Sums
 
 _HITS = 1024  # rows whose hits are computed at once
 _AT_FIRST = np.zeros(1, np.int64)
-_NOBODY = np.uint64(2**64 - 1)  # no index: -1, which is greater than all others as unsigned
+_NO_INDEX = np.uint64(2**64 - 1)  # no index: -1, which is greater than all others as unsigned
 _COMPARING = frozenset({"max", "min"})  # the processor flags a NaN there as invalid, NumPy does not
 _FOLDS: dict[str, np.ufunc] = {
     "sum": np.add,
@@ -129,22 +129,22 @@ class Scatter:
     def _in_pieces(self, block: RowBlock, of: Scratch) -> None:
         """Fold by NumPy, as many values at a time as the scratch holds."""
         states, rows, columns, values, _, counts, weight = block
-        held_places, held_values = of["place"].reshape(-1), of["values"].reshape(-1)
-        width = min(len(columns), held_places.size)
-        height = min(max(1, held_places.size // max(1, width)), _HITS)
+        place_buffer, value_buffer = of["place"].reshape(-1), of["values"].reshape(-1)
+        width = min(len(columns), place_buffer.size)
+        height = min(max(1, place_buffer.size // max(1, width)), _HITS)
         for at in range(0, len(rows), height):
             some = slice(at, at + height)
             hits = None if counts is None else np.flatnonzero(counts[some])
             for begin in range(0, len(columns), width):
-                beside = columns[begin : begin + width]
+                some_columns = columns[begin : begin + width]
                 of_rows, part = rows[some], values[some, begin : begin + width]
                 if hits is not None:
                     of_rows, part = of_rows[hits], part[hits]
-                shape = len(of_rows), len(beside)
-                n = len(of_rows) * len(beside)
-                np.add(of_rows.reshape(-1, 1), beside, out=held_places[:n].reshape(shape))
-                np.copyto(held_values[:n].reshape(shape), part)
-                _fold(self.op, states, held_places[:n], held_values[:n], None, weight, of)
+                shape = len(of_rows), len(some_columns)
+                n = len(of_rows) * len(some_columns)
+                np.add(of_rows.reshape(-1, 1), some_columns, out=place_buffer[:n].reshape(shape))
+                np.copyto(value_buffer[:n].reshape(shape), part)
+                _fold(self.op, states, place_buffer[:n], value_buffer[:n], None, weight, of)
 
     def _at_once(self, block: RowBlock, of: Scratch) -> None:
         """Fold by NumPy a block whose places all fit the scratch."""
@@ -166,8 +166,8 @@ class Scatter:
                 hits += start
                 place = of["place"].reshape(-1)[:n]
                 np.add(at_row[hits], at_column, out=place.reshape(-1, shape[1]))
-                taken = _taken(values, hits, of["taken"])
-                argued = None if indices is None else _taken(indices, hits, of["argued"])
+                taken = _take_rows(values, hits, of["taken"])
+                argued = None if indices is None else _take_rows(indices, hits, of["argued"])
                 fold(self.op, states, place, taken, argued, weight, of)
 
 
@@ -214,7 +214,7 @@ def _dense(array: Array, scratch: Array) -> Array:
     return scratch
 
 
-def _taken(array: Array, rows: Array, scratch: Array) -> Array:
+def _take_rows(array: Array, rows: Array, scratch: Array) -> Array:
     """Return rows of a matrix as a vector."""
     n = len(rows) * array.shape[1]
     out = scratch.reshape(-1)[:n]
@@ -276,11 +276,11 @@ def _fold_index(
     np.take(best, place, out=new, mode="clip")
     np.take(nearest, place, out=least, mode="clip")
     _differ(old, new, of, out=test)
-    np.copyto(least, _NOBODY, where=test)
+    np.copyto(least, _NO_INDEX, where=test)
     nearest[place] = least
     _differ(value, new, of, out=test)
     np.copyto(least, index)
-    np.copyto(least, _NOBODY, where=test)
+    np.copyto(least, _NO_INDEX, where=test)
     np.minimum.at(nearest, place, least)
 
 
