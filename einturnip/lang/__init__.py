@@ -1,4 +1,4 @@
-"""Text to Program."""
+"""The language: text to TypedProgram."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def compile_text(text: str, file: str = "<text>") -> TypedProgram:
-    """The program that a text means. ``file`` is its name in messages.
+    """Compile a program text. ``file`` is its name in messages.
 
     Raises:
         SourceError: with every problem of the stage (syntax, then names, labels and dtypes) that found one.

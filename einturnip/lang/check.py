@@ -1,4 +1,4 @@
-"""What holds of every Program."""
+"""Checks the invariants of a TypedProgram."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from einturnip.lang.program import (
 
 
 def check(program: TypedProgram) -> None:
-    """Prove that the program is well formed and, where nothing in it is hidden, prints back to the same program.
+    """Prove that the program is well formed and, without hidden names, prints back to the same program.
 
     Raises:
         InternalError: it does not.
@@ -54,7 +54,7 @@ def check(program: TypedProgram) -> None:
 
 
 def _check_block(program: TypedProgram, statements: Iterable[Statement], known: set[int]) -> None:
-    """Prove that each statement reads tensors that are ``known`` where it stands."""
+    """Prove that each statement reads only tensors that are ``known`` at its place."""
     for statement in statements:
         match statement:
             case DimDef():
@@ -177,7 +177,7 @@ def _loops(statements: Iterable[Statement]) -> Iterator[ForLoop]:
 
 
 def _is_hidden(tensor: Tensor) -> bool:
-    """Whether a tensor, a label or a size in it has no name that the language could write."""
+    """True if a tensor, or a label or size in it, has a name that cannot be written in the language."""
     if isinstance(tensor, Replace | Concatenate | GradStatement) or "." in tensor.name:
         return True
     if not isinstance(tensor, Equation):
@@ -201,7 +201,7 @@ def _sizes_of(equation: Equation) -> Iterator[SizeExpr]:
 
 
 def _reads_older(program: TypedProgram, statements: Iterable[Statement], latest: dict[str, int]) -> bool:
-    """Whether a statement reads a version of a tensor that its name does not mean any more: ``a, b = f(a, b)``."""
+    """True if a statement reads a version of a tensor that its name no longer denotes: ``a, b = f(a, b)``."""
     for statement in statements:
         match statement:
             case ForLoop(carried=carried, body=body):

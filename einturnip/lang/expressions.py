@@ -41,7 +41,7 @@ class SizeOp:
 
 @dataclass(frozen=True, slots=True)
 class AxisSize:
-    """The size of an axis of tensor number ``tensor``: what the label ``name`` of a function's parameter stands for."""
+    """The size of an axis of tensor number ``tensor``, denoted by the label ``name`` of a parameter."""
 
     tensor: int
     axis: int
@@ -54,15 +54,19 @@ SizeExpr: TypeAlias = SizeLiteral | SizeName | SizeOp | AxisSize
 # -- scalar expressions ------------------------------------------------------------------------------------------------
 
 Strength = Literal["strong", "weak", "number"]
-"""How a value takes part in promotion. ``number``: a Python number (literals, sizes and what is computed from them
-alone), which takes the other side's dtype unless its kind is higher. ``weak``: an i64, f64 or c128 (or bool) that comes
-from literals, sizes and labels alone, which never widens a float. ``strong``: everything else. Back ends need not look:
-conversions are explicit."""
+"""How a value takes part in promotion.
+
+``number``: a Python number (literals, sizes, and results of only these), which takes the other operand's dtype unless
+its kind is higher. ``weak``: an i64, f64, c128 or bool computed only from literals, sizes and labels, which never
+widens a float. ``strong``: all others. Back ends can ignore the strength, because conversions are explicit."""
 
 
 @dataclass(frozen=True, slots=True)
 class NumberExpr:
-    """A literal or constant, to be taken as ``dtype``; ``value`` is a Python bool, int, float or complex."""
+    """A literal or constant, to be interpreted as ``dtype``.
+
+    ``value`` is a Python bool, int, float or complex.
+    """
 
     value: bool | int | float | complex
     dtype: DType
@@ -72,7 +76,7 @@ class NumberExpr:
 
 @dataclass(frozen=True, slots=True)
 class SizeNumber:
-    """A size used as a number, to be taken as ``dtype``."""
+    """A size used as a number, to be interpreted as ``dtype``."""
 
     size: SizeExpr
     dtype: DType
@@ -92,9 +96,9 @@ class LabelNumber:
 
 @dataclass(frozen=True, slots=True)
 class AffineIndex:
-    """``(offset + sum of coefficient * label) // divisor % modulus`` as an index; ``terms`` are (label, coefficient).
+    """``(offset + sum of coefficient * label) // divisor % modulus`` as an index.
 
-    No divisor and no modulus: None.
+    ``terms`` are (label, coefficient). ``divisor`` and ``modulus`` are None where there is none.
     """
 
     terms: tuple[tuple[int, SizeExpr], ...]
@@ -114,7 +118,7 @@ class SplitIndex:
 
 @dataclass(frozen=True, slots=True)
 class GatherIndex:
-    """An integer that is data as an index; ``value`` is i64. Out of bounds is a run-time error."""
+    """A data-dependent index; ``value`` is i64. An index out of bounds is a run-time error."""
 
     value: Expr
     span: Span = field(compare=False)
@@ -122,7 +126,7 @@ class GatherIndex:
 
 @dataclass(frozen=True, slots=True)
 class GuardedAccess:
-    """``index ? fill``: where it is out of bounds the access is ``fill``, which has the access' dtype."""
+    """``index ? fill``: out of bounds, the access has the value ``fill``, of the access' dtype."""
 
     index: int | AffineIndex | GatherIndex
     fill: Expr
@@ -130,14 +134,15 @@ class GuardedAccess:
 
 
 Index: TypeAlias = int | AffineIndex | SplitIndex | GatherIndex | GuardedAccess
-"""How an access indexes an axis; an int is a label alone."""
+"""How an access indexes an axis; an int is a plain label."""
 
 
 @dataclass(frozen=True, slots=True)
 class AccessExpr:
-    """The element of tensor number ``tensor`` at ``indices`` (one an axis; a repeat takes a diagonal; () for a scalar).
+    """The element of tensor number ``tensor`` at ``indices``, one for each axis; () for a scalar.
 
-    A label that the tensor does not carry broadcasts. ``dtype`` is the tensor's, but for a wider one where a fill asks.
+    A repeated label takes a diagonal. Labels that the tensor lacks broadcast. ``dtype`` is the tensor's, or a wider one
+    if a fill value requires it.
     """
 
     tensor: int
@@ -149,7 +154,7 @@ class AccessExpr:
 
 @dataclass(frozen=True, slots=True)
 class ConvertExpr:
-    """``argument`` as ``dtype``. ``explicit`` where the program says so (``f16(x)``), else promotion asked for it."""
+    """``argument`` as ``dtype``; ``explicit`` if written (``f16(x)``), else required by promotion."""
 
     argument: Expr
     dtype: DType
@@ -171,10 +176,12 @@ class ApplyExpr:
 
 @dataclass(frozen=True, slots=True)
 class AggregateExpr:
-    """``op[labels : accumulator] body``, with op one of ``ir.aggregations.AGGREGATIONS``; ``labels`` are bound here.
+    """``op[labels : accumulator] body``, with op one of ``ir.aggregations.AGGREGATIONS``.
 
-    Body and result: ``dtype`` is ``ir.aggregations.aggregation(op, body.dtype, accumulator).result``. ``implied`` marks
-    the sum of Einstein's convention, which stands nowhere in the text.
+    It binds ``labels``.
+
+    Its ``dtype`` is ``ir.aggregations.aggregation(op, body.dtype, accumulator).result``. ``implied`` marks the sum of
+    Einstein's convention, which is not in the text.
     """
 
     op: str
@@ -191,7 +198,7 @@ Expr: TypeAlias = NumberExpr | SizeNumber | LabelNumber | AccessExpr | ConvertEx
 
 
 def index_labels(index: Index) -> tuple[int, ...]:
-    """The labels that an index is made of, but those inside a gather's or a fill's expression."""
+    """The labels in an index, except inside a gather's or a fill's expression."""
     match index:
         case int():
             return (index,)
@@ -208,7 +215,7 @@ def index_labels(index: Index) -> tuple[int, ...]:
 
 
 def index_sizes(index: Index) -> tuple[SizeExpr, ...]:
-    """The sizes in an index, but those inside a gather's or a fill's expression."""
+    """The sizes in an index, except inside a gather's or a fill's expression."""
     match index:
         case AffineIndex(terms=terms, offset=offset, divisor=divisor, modulus=modulus):
             ends = (size for size in (divisor, modulus) if size is not None)
@@ -220,7 +227,7 @@ def index_sizes(index: Index) -> tuple[SizeExpr, ...]:
 
 
 def index_expressions(index: Index) -> tuple[Expr, ...]:
-    """The expressions inside an index: what a gather reads, and fills."""
+    """The expressions inside an index: of gathers and fills."""
     match index:
         case GatherIndex(value=value):
             return (value,)

@@ -1,4 +1,4 @@
-"""Python's garbage collector, out of the way while many objects are made and none is thrown away."""
+"""Pauses Python's garbage collector while many objects are created and few are freed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def gc_paused() -> Iterator[None]:
-    """Look for no cycles inside: while a program grows that would take more time than making it."""
+    """Context without cyclic garbage collection, which would take more time than building a program."""
     collecting = gc.isenabled()
     gc.disable()
     try:

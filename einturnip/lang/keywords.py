@@ -28,7 +28,7 @@ RESERVED = BUILT_IN | KEYWORDS
 
 
 def describe(word: str) -> str:
-    """What a reserved word is, for messages."""
+    """Describe a reserved word, for messages."""
     if word in KEYWORDS:
         return "a keyword"
     if word in DTYPES:

@@ -1,4 +1,4 @@
-"""Text to tokens."""
+"""Splits text into tokens."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ OPERATORS = CONTINUES - {"_EQUAL", "_ARROW", "_COMMA", "COLON", "_DCOLON", "_QUE
 
 
 class LexToken:
-    """A word of the text. ``first`` where it is the first of its line. Never spans lines."""
+    """A word of the text. ``first`` if it is the first of its line. Never spans lines."""
 
     __slots__ = ("type", "text", "file", "line", "column", "first")
 
@@ -56,12 +56,14 @@ class LexToken:
 
     @property
     def span(self) -> Span:
-        """Where the token stands."""
+        """The token's span."""
         return Span(self.file, self.line, self.column, self.line, self.column + len(self.text))
 
 
 def tokenize(text: str, file: str, comments: list[LexToken] | None = None) -> list[LexToken]:
-    """All tokens of a text; a character that belongs to none gives a token of type BAD. Comments go to ``comments``.
+    """Return all tokens of a text.
+
+    An invalid character becomes a token of type BAD. Comments go to ``comments``.
 
     Raises:
         SourceError: there are too many.
@@ -81,7 +83,7 @@ def tokenize(text: str, file: str, comments: list[LexToken] | None = None) -> li
         word = match.group()
         if kind == "NAME":
             if not word.isascii():
-                # As Python has it: letters that only look different, as the two mu, are one.
+                # As in Python: characters that only look different, such as the two mu, are equal.
                 plain = normalize("NFKC", word)
                 kind, word = ("NAME", plain) if word.isidentifier() else ("BAD", word)
             kind = _WORDS.get(word, kind)
@@ -104,9 +106,9 @@ def _too_many(text: str, place: Span, offset: int) -> Diagnostic:
 
 
 def _marks(text: str) -> str:
-    """What a text has of the characters that go on with a Python identifier and are no letters, such as accents.
+    """The non-letter characters in a text that may continue a Python identifier, such as accents.
 
-    Without the middle dot, which Python takes too: in a formula it multiplies.
+    The middle dot, which Python accepts too, is excluded: in a formula it multiplies.
     """
     if text.isascii():
         return ""

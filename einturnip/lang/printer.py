@@ -1,4 +1,4 @@
-"""Program to text that means the same program."""
+"""Prints a TypedProgram as text with the same meaning."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from einturnip.lang.program import (
 from einturnip.lang.sizes import add, multiply, negate, size_text, subtract
 
 _COMPARE = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}
-# Python's precedence. An aggregation takes a whole product, so it stands between a sum and a product.
+# Python's precedence. An aggregation extends over a whole product, so its precedence is between sum and product.
 _OR, _AND, _NOT, _COMPARISON, _SUM, _AGGREGATE, _PRODUCT, _UNARY, _ATOM = 1, 2, 3, 4, 5, 6, 7, 8, 10
 _INFIX = {
     "or": ("or", _OR),
@@ -57,12 +57,12 @@ _POWER = 9
 
 
 def show(program: TypedProgram) -> str:
-    """The program as text, one statement a line."""
+    """Print a program, one statement a line."""
     return "".join(f"{show_statement(statement, program)}\n" for statement in program.statements)
 
 
 def show_statement(statement: Statement, program: TypedProgram) -> str:
-    """One statement as text; a loop takes several lines."""
+    """Print one statement; a loop takes several lines."""
     match statement:
         case DimDef(name=name, definition=definition):
             return f"dim {name}" if definition is None else f"dim {name} = {size_text(definition)}"
@@ -127,7 +127,7 @@ def _label(label: EquationLabel) -> str:
 
 
 def number_text(value: bool | int | float | complex) -> str:
-    """A number as the language writes it."""
+    """Format a number in the syntax of the language."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, complex):
@@ -138,7 +138,7 @@ def number_text(value: bool | int | float | complex) -> str:
 
 
 class _Writer:
-    """The expressions of one equation. ``outer`` is the least precedence that needs no parentheses."""
+    """Prints expressions of one equation. ``outer``: the minimum precedence that needs no parentheses."""
 
     def __init__(self, program: TypedProgram, equation: Equation) -> None:
         self.tensors = program.tensors
@@ -185,7 +185,7 @@ class _Writer:
                 assert_never(index)
 
     def _affine(self, index: AffineIndex) -> str:
-        """An affine index, written as the size that it would be if its labels were sizes."""
+        """Format an affine index like a size expression in which labels are names."""
         span = index.span
         total: SizeExpr = SizeLiteral(0, span)
         taken: list[SizeExpr] = []
@@ -232,7 +232,7 @@ class _Writer:
         return f"{op}({', '.join(self.text(argument, 0) for argument in arguments)})", _ATOM
 
     def _chain(self, expr: ApplyExpr) -> str:
-        """``a < b < c`` where the expression is ``a < b and b < c``; empty where it is not."""
+        """Format ``a < b and b < c`` as ``a < b < c``; empty for other expressions."""
         first, last = expr.arguments
         if not (isinstance(first, ApplyExpr) and isinstance(last, ApplyExpr) and last.op in _COMPARE):
             return ""
@@ -250,7 +250,7 @@ def _is_negation(size: SizeExpr) -> bool:
 
 
 def _bare(expr: Expr) -> object:
-    """An expression without what promotion did to it."""
+    """An expression without implicit conversions."""
     while isinstance(expr, ConvertExpr) and not expr.explicit:
         expr = expr.argument
     match expr:

@@ -1,22 +1,18 @@
-"""Program: an ``.ein`` text, elaborated and typed, but without sizes.
+"""TypedProgram: an ``.ein`` text after elaboration: resolved and typed, but without sizes.
 
-What "elaborated" means here:
-
-- A tensor is known by its *number*, the position of its definition in ``TypedProgram.tensors``; a name that is
-defined again
-  gives a new tensor, and every ``AccessExpr`` holds the number of the version it means.
-- A label is known by its number in ``Equation.labels``: the labels on the left first, in the order of the axes, then
-  those that aggregations bind, each aggregation its own (``A[i,j] / sum[j] A[i,j]`` has three labels: i, j, j).
+- A tensor is identified by its *number*, the position of its definition in ``TypedProgram.tensors``. Redefining a name
+  creates a new tensor, and every ``AccessExpr`` holds the number of the version that it reads.
+- A label is identified by its number in ``Equation.labels``: first the labels on the left, in the order of the axes,
+  then those that aggregations bind, separately for each (``A[i,j] / sum[j] A[i,j]`` has three labels: i, j, j).
 - Every aggregation is explicit: Einstein's convention has become an ``AggregateExpr`` with ``implied=True``.
-- Every expression has a dtype, and every conversion is a ``ConvertExpr``: the arguments of arithmetic, comparisons,
-``min``
-  and ``max`` have one dtype, ``where`` is (bool, t, t) -> t, the body of an ``AggregateExpr`` has the dtype of its
-  result for the operators that keep it, else what ``ir.aggregations.aggregation(op, body.dtype, accumulator)`` takes.
-- Functions are gone: a call has become the equations of the function's body (their tensors under names like
-  ``softmax.X``), and the labels that the function names have become sizes of axes (``AxisSize``).
-- A loop is kept as one ``ForLoop`` with its body typed once; what it rebinds is ``Carried``.
-- Slices, ``...`` and merged axes on the left are gone: they have become labels, and equations of their own.
-- ``name`` fields are as the user wrote them; spans are kept everywhere, and do not count in comparisons.
+- Every expression has a dtype, and every conversion is a ``ConvertExpr``. The arguments of arithmetic, comparisons,
+  ``min`` and ``max`` have one dtype; ``where`` is (bool, t, t) -> t; the body of an ``AggregateExpr`` has the dtype
+  that ``ir.aggregations.aggregation(op, body.dtype, accumulator)`` requires.
+- Calls of functions are expanded to the equations of the body (their tensors have names like ``softmax.X``), and the
+  labels that the function names have become sizes of axes (``AxisSize``).
+- A loop is one ``ForLoop`` whose body is typed once; the names that it rebinds are ``Carried``.
+- Slices, ``...`` and merged axes on the left have become labels and separate equations.
+- ``name`` fields are as the user wrote them. Spans are kept everywhere, and are ignored in comparisons.
 """
 
 from __future__ import annotations
@@ -104,7 +100,10 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class FileRef:
-    """A file as the program names it, relative to the program; ``key`` picks an array inside a container."""
+    """A file as the program names it, relative to the program.
+
+    ``key`` selects an array inside a container.
+    """
 
     path: str
     key: str | None = None
@@ -114,7 +113,7 @@ class FileRef:
 class DimDef:
     """A size. Without ``definition`` it is bound by an input's shape or from outside.
 
-    A name that first stands in an input's shape gets its ``DimDef`` just before that input, ``implied``.
+    A name that first appears in an input's shape gets an ``implied`` ``DimDef`` directly before that input.
     """
 
     name: str
@@ -125,9 +124,10 @@ class DimDef:
 
 @dataclass(frozen=True, slots=True)
 class InputDef:
-    """Tensor number ``number``, from outside. ``default`` is a file, or a number for a scalar.
+    """Tensor number ``number``, an input. ``default`` is a file, or a number for a scalar.
 
-    A ``state`` comes from the step before; in the first one from outside, and a number stands for all its elements.
+    A ``state`` has the value of the previous step; for the first step it is an input, and a number fills all its
+    elements.
     """
 
     name: str
@@ -150,9 +150,9 @@ class InputDef:
 class EquationLabel:
     """A label of one equation.
 
-    ``size`` is the size written where it is bound (``[i: n]``), ``dim`` what carries its name and so fixes its size:
-    the name of a ``dim``, or in a function's body the size that its parameters give that name. Both may be None (then
-    an access sizes it) or set (then they must agree). An axis may be longer than ``size`` but not than ``dim``.
+    ``size`` is the size written where it is bound (``[i: n]``). ``dim`` determines the size by the label's name: the
+    name of a ``dim``, or in a function body the size that its parameters give that name. Both may be None (then an
+    access sizes it) or set (then they must agree). An axis may be longer than ``size`` but not than ``dim``.
     """
 
     name: str
@@ -175,9 +175,9 @@ class PlanHint:
 class Equation:
     """``name[labels[:n_out]] = value``: tensor number ``number``. ``value.dtype`` is its dtype.
 
-    ``keys`` are (label of the left, i64 expression): a scatter, whose value is an ``AggregateExpr`` that binds the
-    labels of the keys, and counts at each point of the left only where every key equals its label. ``update``: this
-    is what the state of that name will be when the step ends (``<-``); no statement but ``output`` reads it.
+    ``keys`` are (label of the left, i64 expression) and make it a scatter: its value is an ``AggregateExpr`` that binds
+    the labels of the keys, and contributes at each point of the left where every key equals its label. ``update``: it
+    is the value of the state of that name after the step (``<-``); only ``output`` reads it.
     """
 
     name: str
@@ -210,7 +210,7 @@ class Equation:
 class Replace:
     """Tensor number ``number``: ``base`` with a slice replaced by ``piece``.
 
-    ``at`` has one entry an axis of ``base``: where the slice stands, or None where ``piece`` has that axis.
+    ``at`` has one entry for each axis of ``base``: the position of the slice, or None if ``piece`` has that axis.
     """
 
     name: str
@@ -244,9 +244,9 @@ class Concatenate:
 
 @dataclass(frozen=True, slots=True)
 class GradStatement:
-    """Tensor number ``number``: the derivative of tensor ``loss`` by tensor ``by``, whose axes and dtype it has.
+    """Tensor number ``number``: the derivative of ``loss`` by tensor ``by``, with its axes and dtype.
 
-    A loss with axes, which in a function carry a caller's labels, stands for its sum.
+    A loss with axes, which in a function carry a caller's labels, denotes its sum.
     """
 
     name: str
@@ -261,9 +261,10 @@ class GradStatement:
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """A name that a loop rebinds. Tensor ``number`` is its value where an iteration begins, and after the loop.
+    """A name that a loop rebinds. Tensor ``number`` is its value when an iteration starts and at the end.
 
-    ``initial`` is the tensor before the loop, ``last`` the one that an iteration leaves. They have one dtype and rank.
+    ``initial`` is the tensor before the loop, ``last`` the one at the end of an iteration. They have one dtype and
+    rank.
     """
 
     name: str
@@ -278,7 +279,10 @@ class Carried:
 
 @dataclass(frozen=True, slots=True)
 class ForLoop:
-    """``for variable in start .. stop { body }``; what the body defines and ``carried`` does not name is its own."""
+    """``for variable in start .. stop { body }``.
+
+    Names that the body defines are local unless in ``carried``.
+    """
 
     variable: str
     start: SizeExpr
@@ -290,7 +294,7 @@ class ForLoop:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """Tensor number ``tensor`` (the version of ``name`` that was the latest here) is wanted, in ``file`` if given."""
+    """An output, to ``file`` if given: tensor number ``tensor``, the latest version of ``name`` here."""
 
     name: str
     tensor: int
@@ -304,10 +308,10 @@ Tensor: TypeAlias = InputDef | Equation | Replace | Concatenate | GradStatement 
 
 @dataclass(frozen=True)
 class TypedProgram:
-    """The statements in the order written. ``source``: the text's lines; ``warnings``: what the compiler noticed.
+    """The statements in source order. ``source``: the text's lines; ``warnings``: those of the compiler.
 
-    ``files`` are the lines of every file by its name, this one and those imported. The span of a statement that a call
-    brought in is that of the calling statement; what it is made of has its own place, in the function.
+    ``files`` are the lines of every file by its name, including imported ones. A statement from an expanded call has
+    the span of the calling statement; its parts have their own spans in the function.
     """
 
     statements: tuple[Statement, ...]
@@ -317,7 +321,7 @@ class TypedProgram:
     warnings: tuple[Diagnostic, ...] = field(compare=False, default=())
 
     def located(self, problem: Diagnostic, statement: Span | None = None) -> Diagnostic:
-        """A finding with the lines that it shows; one inside a function that ``statement`` calls shows the call too."""
+        """Add source lines to a diagnostic; inside a function that ``statement`` calls, add the call too."""
         return with_source(problem if statement is None else at_call_site(problem, statement), self.files)
 
     @cached_property
@@ -346,7 +350,7 @@ class TypedProgram:
 
     @cached_property
     def updates(self) -> Mapping[str, Equation]:
-        """What the states that change will be when the step ends, by name."""
+        """The next values of the states that change, by name."""
         return {s.name: s for s in self.statements if isinstance(s, Equation) and s.update}
 
     @cached_property

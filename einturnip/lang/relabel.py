@@ -1,4 +1,4 @@
-"""Expressions with other numbers for their labels, and the order in which they show them."""
+"""Renumbers labels in expressions, and finds the order in which an expression shows them."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _relabel_index(index: Index, numbers: Mapping[int, int]) -> Index:
 
 
 def shown_labels(expr: Expr) -> tuple[int, ...]:
-    """The labels of an expression: those of its accesses in the order of the text, then those used as numbers alone."""
+    """The labels of an expression: those of accesses in source order, then those used only as numbers."""
     numbers = (number for place, number in _labels(expr) if place == "number")
     indices = (number for place, number in _labels(expr) if place == "index")
     return tuple(dict.fromkeys((*indices, *numbers)))

@@ -1,4 +1,4 @@
-"""Size expressions: their value, their text, the names in them."""
+"""Size expressions: evaluation, formatting, and the names in them."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _PRECEDENCE = {"add": 1, "sub": 1, "mul": 2, "div": 2, "floordiv": 2, "mod": 2, 
 
 
 def size_value(expr: SizeExpr, values: Mapping[str, int], axes: Callable[[int, int], int] | None = None) -> int:
-    """The integer that ``expr`` stands for; may be negative, which the caller judges.
+    """The integer value of ``expr``; may be negative, which the caller must check.
 
-    ``axes`` gives the size of an axis of a tensor.
+    ``axes`` returns the size of an axis of a tensor.
 
     Raises:
         KeyError: a name has no value, or there is an axis and no ``axes``.
@@ -77,7 +77,7 @@ def _apply(expr: SizeOp, op: str, numbers: list[int], values: Mapping[str, int])
 def _error(expr: SizeOp, message: str, values: Mapping[str, int], rounded: str = "") -> SourceError:
     found = ", ".join(f"{name} = {values[name]}" for name in size_names(expr) if name in values)
     help_text = f"to round down, write {rounded}" if rounded else ""
-    # The span may include parentheses, which the text does not have. Names in functions have a dot.
+    # The span may include parentheses, which the text lacks. Names in functions have a dot.
     edits = (Edit(expr.span, f"({rounded})"),) if rounded and "." not in rounded else ()
     return SourceError((Diagnostic("E050", message, expr.span, found=found, help=help_text, edits=edits),))
 
@@ -104,7 +104,7 @@ def _names(expr: SizeExpr) -> Iterator[str]:
 
 
 def is_literal(expr: SizeExpr, value: int) -> bool:
-    """Whether a size is the number ``value`` as it stands."""
+    """True if a size is the literal ``value``."""
     return isinstance(expr, SizeLiteral) and expr.value == value
 
 
@@ -147,7 +147,7 @@ def _build(op: Literal["add", "sub", "mul"], a: SizeExpr, b: SizeExpr, span: Spa
 
 
 def size_text(expr: SizeExpr) -> str:
-    """``expr`` as it would be written."""
+    """Format ``expr`` as source text."""
     return _text(expr, 0)
 
 

@@ -1,4 +1,4 @@
-"""The text of a program file and its lines, however they end."""
+"""Reads program files and normalizes their line ends."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from einturnip.core.program_limits import MAX_FILE_NBYTES
 from einturnip.core.regular_files import read_regular
 
 STANDARD_INPUT = Path("-")
-"""In the place of a program's path: the program is read from standard input."""
+"""As a program's path: the program is read from standard input."""
 
 
 def normalize_newlines(text: str) -> str:
@@ -22,7 +22,7 @@ def normalize_newlines(text: str) -> str:
 
 
 def read_text(path: str | os.PathLike[str]) -> str:
-    """The text of a program file, its lines ended by newlines alone.
+    """Read the text of a program file, with line ends normalized to newlines.
 
     Raises:
         OSError: it cannot be read, is no regular file, or is too large. UnicodeDecodeError: it is no text in UTF-8.
@@ -31,7 +31,7 @@ def read_text(path: str | os.PathLike[str]) -> str:
 
 
 def universal(text: str) -> str:
-    """A text whose lines end by newlines alone, as Python reads text files."""
+    """Normalize line ends to newlines, as Python does for text files."""
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
@@ -41,7 +41,7 @@ def program_name(path: Path) -> str:
 
 
 def program_text(path: Path) -> str:
-    """The text of a program as it is stored, line ends included.
+    """Read a program's text unchanged, including line ends.
 
     Raises:
         BindError: there is no such file, it is no regular file or too large, or it is no text in UTF-8.

@@ -1,4 +1,4 @@
-"""The syntax tree: a program as written, before names, labels and dtypes are looked at."""
+"""The syntax tree: a program as written, before names, labels and dtypes are resolved."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class ComparisonChain:
 
 @dataclass(frozen=True, slots=True)
 class CallNode:
-    """``name(arguments)``: a function, a cast, later a function of the program."""
+    """``name(arguments)``: a function of the language or the program, or a cast."""
 
     name: str
     arguments: tuple[Node, ...]
@@ -86,7 +86,10 @@ class Named:
 
 @dataclass(frozen=True, slots=True)
 class BoundLabel:
-    """A label that an aggregation binds; after one colon or two stand its size and the accumulator's dtype."""
+    """A label that an aggregation binds.
+
+    Its size and the accumulator's dtype follow after one or two colons.
+    """
 
     name: str
     annotations: tuple[Node, ...]
@@ -148,7 +151,7 @@ class GuardedIndex:
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """``(h e)``: an axis made of several."""
+    """``(h e)``: several labels merged into one axis."""
 
     names: tuple[str, ...]
     span: Span
@@ -177,7 +180,7 @@ class FileLiteral:
 
 @dataclass(frozen=True, slots=True)
 class DimDeclaration:
-    """``dim name = value``; the value may be missing."""
+    """``dim name = value``; ``value`` is optional."""
 
     name: str
     value: Node | None
@@ -187,7 +190,7 @@ class DimDeclaration:
 
 @dataclass(frozen=True, slots=True)
 class InputDeclaration:
-    """``input name : dtype[shape] = default``, or ``state`` in the place of ``input``."""
+    """``input name : dtype[shape] = default``, or ``state`` instead of ``input``."""
 
     name: str
     dtype: str
@@ -210,7 +213,7 @@ class OutputDeclaration:
 
 @dataclass(frozen=True, slots=True)
 class KeyedAxis:
-    """``key : size`` on the left of an equation, where the key is no bare name (that is a Slice): a scatter."""
+    """``key : size`` on the left, a scatter; the key is not a bare name, which would be a slice."""
 
     key: Node
     size: Node | None
@@ -219,7 +222,7 @@ class KeyedAxis:
 
 @dataclass(frozen=True, slots=True)
 class Alternatives:
-    """``i | j: size`` on the left of an equation: a concatenated axis. ``sizes``: of each label, where written."""
+    """``i | j: size`` on the left: a concatenated axis. ``sizes``: of each label, where written."""
 
     names: tuple[str, ...]
     sizes: tuple[Node | None, ...]
@@ -238,7 +241,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """``targets = value``; several targets only where a function returns several tensors. ``update``: with ``<-``."""
+    """``targets = value``; ``update``: with ``<-``. Functions with several results have several targets."""
 
     targets: tuple[Target, ...]
     value: Node
@@ -249,7 +252,7 @@ class Definition:
 
 @dataclass(frozen=True, slots=True)
 class HintArgument:
-    """``i = 256``, ``j = 4 parts`` (``parts``), or a device's words, ``cuda:0`` (``name`` empty, ``value`` None)."""
+    """``i = 256``, ``j = 4 parts`` (``parts``), or a device, ``cuda:0`` (``name`` empty, ``value`` None)."""
 
     name: str
     value: Node | None
@@ -269,7 +272,7 @@ class HintNode:
 
 @dataclass(frozen=True, slots=True)
 class ParameterNode:
-    """A function's parameter. ``indices`` (labels and at most one Rest, which is first) is None for a scalar."""
+    """A function's parameter. ``indices`` is None for a scalar; it may begin with one RestAxes."""
 
     name: str
     indices: tuple[NameNode | RestAxes, ...] | None
@@ -280,7 +283,10 @@ class ParameterNode:
 
 @dataclass(frozen=True, slots=True)
 class FunctionNode:
-    """``fn name(parameters) = value`` or ``{ body; return values }``; of the one-line form ``body`` is empty."""
+    """``fn name(parameters) = value`` or ``{ body; return values }``.
+
+    In the one-line form ``body`` is empty.
+    """
 
     name: str
     parameters: tuple[ParameterNode, ...]

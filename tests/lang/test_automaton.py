@@ -32,7 +32,7 @@ STATEMENTS = [tokens for text in (MESSY, TIDY, PROGRAM) for tokens in every(stat
 
 
 def larks(tokens: Sequence[LexToken]) -> object:
-    """What Lark's own driver makes of tokens: their tree, or where it stops and what could stand there."""
+    """Parse tokens with Lark's own driver: their tree, or the error's place and the allowed tokens."""
     run = LARK.parse_interactive()
     for position, token in enumerate(tokens):
         expected = run.accepts()

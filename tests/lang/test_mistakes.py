@@ -1,4 +1,4 @@
-"""What newcomers write is answered with what they should write."""
+"""Common mistakes of newcomers are answered with the correct form."""
 
 import pytest
 

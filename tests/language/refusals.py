@@ -1,4 +1,4 @@
-"""What the language page refuses: programs, where they are wrong, and what must be said about it."""
+"""Programs that the language page refuses, with the place and the text of each error."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ DECLARATIONS = [
 
 LABELS = [
     Sentence(
-        "a label ranges over the axis it stands on",
+        "a label ranges over the axis it indexes",
         "input X : f32[n, m]\nZ[i,j] = X[i,j] + X[i,j]\noutput Z\n",
         {"Z": X + X},
         {"X": X},
@@ -184,7 +184,7 @@ EINSTEIN = [
         "and the trace of a diagonal", "input S : f64[n, n]\nt = S[i,i]\noutput t\n", {"t": np.trace(S)}, {"S": S}
     ),
     Sentence(
-        "label-free factors may stand in it",
+        "it may contain label-free factors",
         "input X : f32[n, m]\ninput a : f32\nZ[i] = 2 * X[i,j] * a\noutput Z\n",
         {"Z": 6 * X.sum(1)},
         {"X": X, "a": f4(3)},

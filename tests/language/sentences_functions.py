@@ -135,7 +135,7 @@ FUNCTIONS = [
     fn("every argument may be named", "fn f(x, a) = a * x", "Z[i] = f(a = 3, x = V[i])", 3 * V),
     fn("a default may be a size's arithmetic", "fn f(x, a = 1 / 4) = a * x", "Z[i] = f(V[i])", V / 4),
     fn("a label ranges over an argument that is never read", "fn one(x) = 1", "Z[i] = one(V[i])", np.ones(3, i8)),
-    fn("a scalar varies beside a tensor", "fn f(A[j], a) = a * A[j]", "Z[i,j] = f(V[j], B[i])", np.outer(B, V)),
+    fn("a scalar varies along with a tensor", "fn f(A[j], a) = a * A[j]", "Z[i,j] = f(V[j], B[i])", np.outer(B, V)),
     fn(
         "given a literal, a scalar is a size",
         "fn first(A[i], k) {\n  Y[j: k] = A[j]\n  return Y[j]\n}",

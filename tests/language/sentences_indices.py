@@ -53,7 +53,7 @@ INDICES = [
     on_v("X[2*i + 1]", "V[2*i + 1]", V[1::2]),
     on_v("X[n-1-i] reverses", "V[n-1-i]", V[::-1]),
     on_v("X[i + n - 2] counts from a size", "V[i + n - 2]", V[3:]),
-    on_v("a number may stand on either side", "V[1 + i]", V[1:]),
+    on_v("a number is allowed on either side", "V[1 + i]", V[1:]),
     on_v("offsets may be subtracted", "V[i + 3 - 1]", V[2:]),
     on_v("a label may be negated", "V[-i + 4]", V[::-1]),
     on_v("parentheses in an index", "V[2*(i + 1)]", V[2::2]),
@@ -90,7 +90,7 @@ INDICES = [
     on_v("X[i-1 ? 0] reads out of bounds as 0", "V[i-1 ? 0]", SHIFTED, left="i: n"),
     on_v("and sizes no label", "V[i] + V[i+2 ? 0]", V + np.array([-2, 5, 4, 0, 0], np.float32)),
     on_v("the value may be any", "V[i+1 ? -inf]", np.array([1, -2, 5, 4, -np.inf], np.float32), left="i: n"),
-    on_v("and may hang on the label", "V[i+3 ? i * 10]", np.array([5, 4, 20, 30], np.float32), left="i: 4"),
+    on_v("and may depend on the label", "V[i+3 ? i * 10]", np.array([5, 4, 20, 30], np.float32), left="i: 4"),
     on_v("a guard before and behind", "V[i-2 ? 7]", np.array([7, 7, *V, 7], np.float32), left="i: n+3"),
     on_v(
         "three points of a stencil",
@@ -182,7 +182,7 @@ GATHERS = [
         {"E": WORDS, "ids": IDS},
     ),
     Sentence(
-        "a guarded gather reads out of range as what stands there",
+        "a guarded gather reads the fill value out of range",
         "input V : f32[n]\ninput K : i64[s]\nZ[s] = V[K[s] ? -1]\noutput Z\n",
         {"Z": np.array([-1, 4, -1, 3], np.float32)},
         {"V": V, "K": np.array([-1, 4, 5, 0])},

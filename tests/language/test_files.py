@@ -1,4 +1,4 @@
-"""What programs say of files: inputs with defaults, arrays in containers, outputs, and functions from elsewhere."""
+"""Files in programs: inputs with defaults, arrays in containers, outputs, and imported functions."""
 
 from pathlib import Path
 

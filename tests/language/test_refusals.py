@@ -1,4 +1,4 @@
-"""What the language page calls an error is one, at its line, in the words that help."""
+"""Errors of the language page are reported at their line, with helpful messages."""
 
 import re
 

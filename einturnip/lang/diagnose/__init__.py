@@ -1,1 +1,1 @@
-"""Explains syntax errors: where a statement fails, what was probably meant, and the edit that fixes it.."""
+"""Explains syntax errors: the place of the error, the probable meaning, and the edit that fixes it."""

@@ -1,4 +1,4 @@
-"""Where a statement stops making sense, and what rules for its explanation ask of that place."""
+"""The place of a syntax error, with the queries that rules for its explanation need."""
 
 from __future__ import annotations
 
@@ -11,14 +11,17 @@ from einturnip.lang.lexer import LexToken
 
 @dataclass(frozen=True, slots=True)
 class ErrorContext:
-    """``tokens[position]`` cannot stand there (the statement's end, if past the last), ``expected`` could."""
+    """``tokens[position]`` is unexpected (the statement's end, if past the last).
+
+    ``expected`` would be allowed.
+    """
 
     tokens: Sequence[LexToken]
     position: int
     expected: frozenset[str]
 
     def at(self, offset: int) -> LexToken:
-        """The token so many after the spot; of type END outside of the statement."""
+        """The token at an offset from the error; of type END outside of the statement."""
         place = self.position + offset
         if 0 <= place < len(self.tokens):
             return self.tokens[place]
@@ -27,7 +30,7 @@ class ErrorContext:
 
     @property
     def token(self) -> LexToken:
-        """The token that cannot stand here."""
+        """The unexpected token."""
         return self.at(0)
 
     @property
@@ -41,11 +44,11 @@ class ErrorContext:
         return self.tokens[0]
 
     def find(self, *kinds: str, start: int = 0) -> int:
-        """Where the first token of such a type stands from ``start``, or -1."""
+        """The position of the first token of one of these types from ``start``, or -1."""
         return next((p for p in range(start, len(self.tokens)) if self.tokens[p].type in kinds), -1)
 
     def opening(self, closing: int) -> int:
-        """Where the bracket opens that the one at ``closing`` closes, or -1."""
+        """The position of the bracket that matches the closing one, or -1."""
         depth = 0
         for position in range(closing, -1, -1):
             kind = self.tokens[position].type
@@ -55,7 +58,7 @@ class ErrorContext:
         return -1
 
     def closing(self, opening: int) -> int:
-        """Where the bracket closes that opens at ``opening``, or -1."""
+        """The position of the bracket that matches the opening one, or -1."""
         depth = 0
         for position in range(opening, len(self.tokens)):
             kind = self.tokens[position].type
@@ -65,7 +68,7 @@ class ErrorContext:
         return -1
 
     def split(self, start: int, stop: int, *kinds: str) -> list[str]:
-        """The texts between tokens of such types outside of brackets."""
+        """The texts between tokens of these types outside of brackets."""
         parts, depth, begin = [], 0, start
         for position in range(start, stop):
             kind = self.tokens[position].type
@@ -76,11 +79,11 @@ class ErrorContext:
         return [*parts, self.text(begin, stop)]
 
     def text(self, start: int, stop: int) -> str:
-        """The source between two places, at most one space wide where it has any."""
+        """The source between two positions, with runs of white space as one space."""
         return text_of(self.tokens[start:stop])
 
     def span(self, start: int, stop: int) -> Span:
-        """From the token at ``start`` to the one before ``stop``."""
+        """The span from the token at ``start`` to the one before ``stop``."""
         return self.tokens[start].span.to(self.tokens[stop - 1].span)
 
     def wrong(
@@ -92,13 +95,13 @@ class ErrorContext:
         instead: str | None = None,
         edits: tuple[Edit, ...] = (),
     ) -> Diagnostic:
-        """A diagnostic, by default of the token at the spot. ``instead`` replaces its span."""
+        """Return a diagnostic, by default at the error. ``instead`` replaces its span."""
         place = span or self.place
         edits = edits if instead is None else (Edit(place, instead),)
         return Diagnostic(code, message, place, help=help_text, edits=edits)
 
     def edit(self, start: int, stop: int, text: str) -> tuple[Edit, ...]:
-        """The replacement of tokens ``start`` to ``stop``; of no token, an insertion before ``start``."""
+        """Replace tokens ``start`` to ``stop``, or insert before ``start`` if there are none."""
         if start < stop:
             return (Edit(self.span(start, stop), text),)
         if start < len(self.tokens):
@@ -108,19 +111,19 @@ class ErrorContext:
 
     @property
     def end(self) -> Span:
-        """The place right behind the statement."""
+        """The position directly after the statement."""
         span = self.tokens[-1].span
         return Span(span.file, span.end_line, span.end_column, span.end_line, span.end_column)
 
     @property
     def place(self) -> Span:
-        """The spot's span; one character wide at the end."""
+        """The span of the error; one character wide at the end."""
         span = self.token.span
         return span if self.token.type != "END" else Span(*span[:4], span.column + 1)
 
 
 def text_of(tokens: Sequence[LexToken]) -> str:
-    """The source of tokens, at most one space wide where it has any, and cut where it is long."""
+    """The source of tokens with runs of white space as one space, shortened if long."""
     text = ""
     for position, token in enumerate(tokens):
         before = tokens[position - 1]

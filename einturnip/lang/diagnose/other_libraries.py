@@ -1,6 +1,6 @@
-"""Functions of NumPy, PyTorch, JAX and Julia that the language lacks, and their exact rewriting.
+"""Functions of NumPy, PyTorch, JAX and Julia that the language lacks, with their exact equivalents.
 
-A name in this table is no misspelling, so that no other function is proposed for it: log10 is not log1p.
+A name in this table is not treated as a misspelling: for log10 no correction to log1p is suggested.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ REWRITES: dict[str, tuple[str, str]] = {
     "add": ("a b", "a + b"), "subtract": ("a b", "a - b"), "multiply": ("a b", "a * b"), "divide": ("a b", "a / b"),
     "floor_divide": ("a b", "a // b"), "remainder": ("a b", "a % b"),
 }
-"""The names of the arguments, and what is exactly the same."""
+"""Argument names and the exactly equivalent expression."""
 
 EXAMPLES = {
     "einsum": "C[i,k] = A[i,j] * B[j,k]", "range": "a label, as in [i: n]", "arange": "a label, as in Y[i: n] = i",
@@ -33,7 +33,7 @@ EXAMPLES = {
     "zeros": "Y[i: n] = 0", "ones": "Y[i: n] = 1", "eye": "I[i: n, j: n] = where(i == j, 1, 0)",
     "trace": "sum[i] A[i,i]", "outer": "C[i,j] = x[i] * y[j]", "diag": "d[i] = A[i,i]",
 }
-"""Equations that take the place of a function."""
+"""Equations that replace a function."""
 
 _OTHERS = """
     acos acosh allclose amax amin arccos arccosh arcsin arcsinh arctan arctan2 arctanh argpartition argsort asin

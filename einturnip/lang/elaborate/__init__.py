@@ -1,5 +1,5 @@
-"""Syntax tree to Program: names to tensors, labels to numbers, a dtype for every expression.
+"""Elaboration, syntax tree to TypedProgram: resolves names and labels, and assigns dtypes.
 
-``resolve`` is the entry; ``scope`` holds the names in force, ``equations`` elaborates one equation, ``indices`` the
-accesses in it, ``functions`` and ``loops`` what expands, ``typing`` the dtypes.
+``resolve`` is the entry; ``scope`` holds the visible names; ``equations`` elaborates one equation and ``indices`` its
+accesses; ``functions`` and ``loops`` expand calls and loops; ``typing`` computes dtypes.
 """

@@ -1,4 +1,4 @@
-"""Indices known when the sizes are: sums of labels and sizes, divided and wrapped round."""
+"""Static indices: sums of labels and sizes, with division and modulus."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ class AffineForm:
 
     @property
     def is_plain(self) -> bool:
-        """Whether it is a sum, and nothing divided."""
+        """True for a sum without division or modulus."""
         return self.divisor is None and self.modulus is None
 
 
 def index_of_form(form: AffineForm, span: Span) -> Index:
-    """Return the index of an affine form: a label's number where the form is that label alone."""
+    """Return the index of an affine form; a label's number where the form is only that label."""
     terms = tuple(sorted(form.terms.items()))
     if form.is_plain and len(terms) == 1 and is_literal(terms[0][1], 1) and is_literal(form.offset, 0):
         return terms[0][0]
@@ -37,7 +37,7 @@ def index_of_form(form: AffineForm, span: Span) -> Index:
 
 
 def folded(form: AffineForm, span: Span) -> SizeExpr:
-    """The index where every label has cancelled: a size. One by its bare name would read as a label: ``n + 0``."""
+    """The index as a size, after all labels cancelled; a bare name, which reads as a label, is ``n + 0``."""
     offset = form.offset
     if form.is_plain and isinstance(offset, SizeName):
         return SizeOp("add", (offset, SizeLiteral(0, span)), span)
@@ -47,7 +47,7 @@ def folded(form: AffineForm, span: Span) -> SizeExpr:
 
 
 def static_form(at: ElaborationContext, node: s.Node) -> AffineForm | None:
-    """The affine form of an expression, if it has one."""
+    """The affine form of an expression; None if it has none."""
     span = node.span
     match node:
         case s.NameNode(name=name) if name in at.bound:
@@ -64,7 +64,7 @@ def static_form(at: ElaborationContext, node: s.Node) -> AffineForm | None:
 
 
 def _is_size(at: ElaborationContext, node: s.Node) -> bool:
-    """Whether an expression is made of sizes, none of them hidden by a label."""
+    """True if an expression consists of sizes, none of them shadowed by a label."""
     if not at.scope.is_size(node):
         return False
     stack: list[s.Node | s.Index] = [node]

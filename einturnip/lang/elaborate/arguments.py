@@ -1,4 +1,4 @@
-"""The arguments of a call as tensors: those of the caller where they are that, else equations of their own."""
+"""Arguments of calls as tensors: the caller's tensors where possible, otherwise new equations."""
 
 from __future__ import annotations
 
@@ -16,16 +16,22 @@ from einturnip.lang.program import AccessExpr, AxisSize, Equation, NumberExpr, S
 from einturnip.lang.relabel import relabel, shown_labels
 
 Argument = tuple[KnownNames, tuple[str, ...]]
-"""A tensor, and the caller's names for its axes; those that the caller carries unseen come first and are not named."""
+"""A tensor, and the caller's names for its axes.
+
+Axes of implicitly carried labels come first and are not named.
+"""
 
 
 def as_tensor(at: ElaborationContext, node: s.Node, name: str) -> Argument | None:
-    """The tensor that an argument is; it is called ``name`` if it takes an equation. None where it is wrong (noted)."""
+    """Convert an argument to a tensor, called ``name`` if it needs an equation.
+
+    Returns None if it is wrong (reported).
+    """
     return _plain(at, node) or _equation(at, node, name)
 
 
 def _plain(at: ElaborationContext, node: s.Node) -> Argument | None:
-    """An access of whole axes by one label each, as it stands."""
+    """Match an access to a whole tensor by one label for each axis."""
     scope = at.scope
     if isinstance(node, s.NameNode) and node.name not in at.bound and node.name not in scope.constants:
         known = scope.tensors.get(node.name)
@@ -51,7 +57,7 @@ def _plain(at: ElaborationContext, node: s.Node) -> Argument | None:
 
 
 def _takes_axis(at: ElaborationContext, known: KnownNames, axis: int, name: str) -> bool:
-    """Whether it is clear from the text that a label runs over the whole axis and has the size that it must have."""
+    """True if the text shows that a label runs over the whole axis and has the required size."""
     if name in at.bound:
         label = at.labels[at.bound[name]]
         if label.size is not None or (label.dim is not None and name not in at.scope.dims):
@@ -68,7 +74,7 @@ def _same(scope: NameScope, a: SizeExpr, b: SizeExpr) -> bool:
 
 
 def _equation(at: ElaborationContext, node: s.Node, name: str) -> Argument | None:
-    """An argument as an equation: its labels in the order in which its accesses show them."""
+    """Emit an argument as an equation; its labels are in the order in which its accesses show them."""
     scope = at.scope
     inner = at.beside(scope)
     inner.root, inner.left = node, at.left
@@ -109,7 +115,7 @@ def _equation(at: ElaborationContext, node: s.Node, name: str) -> Argument | Non
 
 
 def _has_size(at: ElaborationContext, inner: ElaborationContext, number: int, name: str) -> bool:
-    """Give a label that the argument does not size the size that it has in the caller's statement."""
+    """Size a label that the argument does not size as in the caller's statement."""
     label = inner.labels[number]
     if label.size is not None or label.dim is not None or number in inner.sized:
         return True
@@ -123,7 +129,7 @@ def _has_size(at: ElaborationContext, inner: ElaborationContext, number: int, na
 
 
 def as_constant(at: ElaborationContext, node: s.Node, name: str) -> NamedConstant | None:
-    """The number that an argument of literals and sizes alone is; None where it holds anything else."""
+    """The number that an argument of literals and sizes denotes; None for other arguments."""
     if not _is_constant(at, node):
         return None
     size = at.scope.size(node) if at.scope.is_size(node) else None
@@ -161,7 +167,7 @@ def _is_constant(at: ElaborationContext, node: s.Node) -> bool:
 
 
 def _divides(node: s.Node) -> bool:
-    """Whether an expression holds an operator that means another thing of sizes than of numbers."""
+    """True if an expression has an operator that differs between sizes and numbers."""
     stack: list[s.Node | s.Index] = [node]
     while stack:
         part = stack.pop()

@@ -1,4 +1,4 @@
-"""Calls: casts, functions, and names that are no function."""
+"""Elaborates calls: casts, functions, and names that are not functions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SHAPES = {"where": "where(condition, a, b)", "min": "min(a, b)", "max": "max(a,
 
 
 def call(at: ElaborationContext, node: s.CallNode) -> Expr | None:
-    """A typed call; None, and the problems noted, where it is wrong."""
+    """Elaborate a call; None if it is wrong (reported)."""
     name = node.name
     if name == "grad":
         return gradient(at, node)
@@ -48,13 +48,13 @@ def call(at: ElaborationContext, node: s.CallNode) -> Expr | None:
 
 
 def _built_in(at: ElaborationContext, node: s.CallNode) -> Expr | None:
-    name, wanted = node.name, _ARITY.get(node.name, 1)
+    name, n_expected = node.name, _ARITY.get(node.name, 1)
     variadic = name in ("min", "max")
-    if len(node.arguments) != wanted and not (variadic and len(node.arguments) > wanted):
+    if len(node.arguments) != n_expected and not (variadic and len(node.arguments) > n_expected):
         shape = _SHAPES.get(name, f"{name}(x)")
-        message = f"'{name}' takes {wanted} argument{'s' * (wanted > 1)}"
+        message = f"'{name}' takes {n_expected} argument{'s' * (n_expected > 1)}"
         at.scope.error(
-            "E043", message, node.span, f"it is {shape}", expected=str(wanted), found=str(len(node.arguments))
+            "E043", message, node.span, f"it is {shape}", expected=str(n_expected), found=str(len(node.arguments))
         )
         return None
     arguments = [at.expr(argument) for argument in node.arguments]
@@ -78,7 +78,7 @@ def _apply(name: str, arguments: list[Expr], node: s.CallNode) -> Expr:
 
 
 def _aggregation_as_function(at: ElaborationContext, node: s.CallNode) -> None:
-    """``sum(X[i])``: an aggregation is no function."""
+    """Report ``sum(X[i])``: an aggregation is not a function."""
     argument = node.arguments[0] if node.arguments else None
     used = [o.name for o in occurrences(argument) if o.place == "index"] if argument is not None else []
     labels = [name for name in dict.fromkeys(used) if name not in at.bound] or used[-1:] or ["i"]
@@ -103,7 +103,7 @@ def _unknown(at: ElaborationContext, node: s.CallNode) -> None:
             return
         what = "a tensor" if known is not None else "a label" if name in at.bound else "a size"
         help_text = (
-            f"axes stand in brackets: {name}[...]"
+            f"axes belong in brackets: {name}[...]"
             if known is not None and known.rank
             else f"to multiply, write {name} * (...)"
         )
@@ -131,7 +131,7 @@ def _unknown(at: ElaborationContext, node: s.CallNode) -> None:
 
 
 def _known_elsewhere(at: ElaborationContext, node: s.CallNode) -> None:
-    """A function of other languages: what is exactly the same here, or what there is."""
+    """Report a function of other languages, with its exact equivalent or the nearest one."""
     name, message = node.name, f"unknown function '{node.name}'"
     edits: tuple[Edit, ...] = ()
     if name in REWRITES:
@@ -139,7 +139,7 @@ def _known_elsewhere(at: ElaborationContext, node: s.CallNode) -> None:
         texts = [at.scope.draft.text(argument.span) for argument in node.arguments]
         if len(texts) == len(names.split()) and all(texts):
             given = dict(zip(names.split(), texts, strict=True))
-            # In parentheses, unless it is a name, a number or an access: it becomes part of another expression.
+            # In parentheses, unless it is a name, a number or an access, because it becomes part of an expression.
             plain = {k: v if re.fullmatch(r"[\w.]+(\[[^\[\]]*\])?", v) else f"({v})" for k, v in given.items()}
             whole = re.sub(r"[A-Za-z_]\w*", lambda m: plain.get(m[0], m[0]), written)
             written = whole if re.fullmatch(r"\w+\([^()]*\)", whole) else f"({whole})"

@@ -1,4 +1,4 @@
-"""What an expression needs of the equation that it stands in."""
+"""The interface of an equation under elaboration that its expressions use."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from einturnip.lang.keywords import RESERVED
 from einturnip.lang.program import AxisSize, EquationLabel, Expr, InputDef, SizeExpr
 
 Offer = Callable[[str, Span], "int | None"]
-"""Makes a label for a name that is bound nowhere, or finds it elsewhere."""
+"""Creates a label for an unbound name, or finds it in an enclosing equation."""
 
 
 class ElaborationContext(Protocol):
-    """An equation while it is elaborated.
+    """An equation under elaboration.
 
-    ``bound`` are the labels by name, ``left`` the names of those on the left, ``sized`` the labels that an access
-    sizes, ``spare`` the sizes of labels that may have no other. ``offer`` is None where every label is on the left or
-    bound. ``path`` begins the names of labels that are bound here. ``root`` is the right side.
+    ``bound`` maps names to labels; ``left`` are the names of labels on the left side; ``sized`` are labels that an
+    access sizes; ``spare`` are fallback sizes of labels. ``offer`` is None where every label must be on the left or
+    bound. ``path`` is the prefix of labels that are bound here. ``root`` is the right side.
     """
 
     scope: NameScope
@@ -39,23 +39,23 @@ class ElaborationContext(Protocol):
     def beside(
         self, scope: NameScope, labels: list[EquationLabel] | None = None, sized: set[int] | None = None
     ) -> ElaborationContext:
-        """Another elaboration: of an equation of its own, or over the given labels."""
+        """Create another elaboration: of a separate equation, or over the given labels."""
 
     def new_label(self, name: str, size: SizeExpr | None, span: Span) -> int:
-        """A label that no name means yet."""
+        """Create a label that no name denotes yet."""
 
     def label(self, name: str, span: Span) -> int | None:
-        """The label that a name means; None, and nothing noted, where it means none."""
+        """The label that a name denotes; None, without a report, if there is none."""
 
     def expr(self, node: s.Node) -> Expr | None:
         """A typed expression."""
 
     def attempt(self, build: Callable[[], Expr]) -> Expr | None:
-        """The expression, or None and the problem noted."""
+        """Build an expression; None if that fails (reported)."""
 
 
 def rest_names(count: int) -> tuple[str, ...]:
-    """The labels that ``...`` stands for, of that many axes."""
+    """The labels for ``...`` with this number of axes."""
     return tuple(f"...{k}" for k in range(count))
 
 
@@ -65,20 +65,20 @@ def slice_name(position: int) -> str:
 
 
 def rest_of(scope: NameScope, node: s.Node | s.Index) -> int:
-    """How many axes ``...`` stands for in an expression: those that the tensor with most of them does not name."""
-    most = 0
+    """The number of axes that ``...`` covers in an expression: the maximum over its tensors."""
+    max_rest = 0
     stack: list[s.Node | s.Index] = [node]
     while stack:
         part = stack.pop()
         stack += s.parts(part)
         if isinstance(part, s.Element) and any(isinstance(index, s.RestAxes) for index in part.indices):
             known = scope.tensors.get(part.name)
-            most = max(most, known.rank - len(part.indices) + 1) if known is not None else most
-    return most
+            max_rest = max(max_rest, known.rank - len(part.indices) + 1) if known is not None else max_rest
+    return max_rest
 
 
 def carried_in(scope: NameScope, node: s.Node | s.Index) -> tuple[str, ...]:
-    """The labels that the tensors in an expression carry unseen, in the order of the function's."""
+    """The labels that tensors in an expression carry implicitly, in the order of the function's."""
     if not scope.ambient:
         return ()
     found: set[str] = set()
@@ -93,9 +93,9 @@ def carried_in(scope: NameScope, node: s.Node | s.Index) -> tuple[str, ...]:
 
 
 def bind_shown(at: ElaborationContext, node: s.Node, numbers: frozenset[str] = frozenset()) -> None:
-    """Offer the labels that an expression without a left side shows.
+    """Bind the labels that an expression without a left side implies.
 
-    These are the bare names in its indices, names in index arithmetic that mean nothing else, and those used as
+    These are the bare names in its indices, otherwise undefined names in index arithmetic, and those used as
     ``numbers``.
     """
     assert at.offer is not None
@@ -120,12 +120,12 @@ def _shows_label(scope: NameScope, occurrence: Occurrence, numbers: frozenset[st
 
 
 def size_in(scope: NameScope, node: s.Node, name: str) -> SizeExpr | None:
-    """The size of an axis on which a label stands alone in an expression."""
+    """The size of an axis that a label indexes alone in an expression; None if there is none."""
     stack: list[s.Node | s.Index] = [node]
     while stack:
         part = stack.pop()
         if isinstance(part, s.AggregationNode) and any(label.name == name for label in part.labels):
-            continue  # there the name is another label
+            continue  # the name is another label there
         stack += s.parts(part)
         known = scope.tensors.get(part.name) if isinstance(part, s.Element) else None
         if isinstance(part, s.Element) and known is not None and len(part.indices) == known.rank:
@@ -136,7 +136,7 @@ def size_in(scope: NameScope, node: s.Node, name: str) -> SizeExpr | None:
 
 
 def axis_names(scope: NameScope, known: KnownNames) -> list[str]:
-    """Names for a tensor's axes, as a help line may write them."""
+    """Names for a tensor's axes, for use in a help line."""
     tensor = known.tensor
     names: list[str] = []
     if isinstance(tensor, InputDef):

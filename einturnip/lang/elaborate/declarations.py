@@ -1,4 +1,4 @@
-"""Sizes, inputs and outputs."""
+"""Elaborates declarations of sizes, inputs and outputs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from graphlib import CycleError, TopologicalSorter
 from einturnip.core.errors import SourceError
 from einturnip.ir.dtypes import DTYPES
 from einturnip.lang import syntax_tree as s
-from einturnip.lang.elaborate.labels import DEEPEST, too_deep
+from einturnip.lang.elaborate.labels import MAX_DEPTH, too_deep
 from einturnip.lang.elaborate.scope import KnownNames, NameScope
 from einturnip.lang.elaborate.typing import TypeProblem, fits, literal, negate
 from einturnip.lang.keywords import CONSTANTS
@@ -18,7 +18,7 @@ from einturnip.lang.sizes import size_names, size_text, size_value
 
 
 def declare_dim(scope: NameScope, declaration: s.DimDeclaration) -> None:
-    """``dim name = value``."""
+    """Declare ``dim name = value``."""
     name, span = declaration.name, declaration.name_span
     if not scope.usable(name, span):
         return
@@ -30,7 +30,7 @@ def declare_dim(scope: NameScope, declaration: s.DimDeclaration) -> None:
     definition = None
     if declaration.value is not None:
         if too_deep(declaration.value):
-            scope.error("E008", f"this nests deeper than {DEEPEST}", declaration.value.span)
+            scope.error("E008", f"this nests deeper than {MAX_DEPTH}", declaration.value.span)
         else:
             definition = scope.size(declaration.value)
         if definition is None:
@@ -47,7 +47,7 @@ def declare_dim(scope: NameScope, declaration: s.DimDeclaration) -> None:
 
 
 def check_dims(scope: NameScope) -> None:
-    """Sizes defined through themselves, and what is wrong with those known already."""
+    """Report circular definitions of sizes, and errors in sizes whose value is known."""
     definitions = {name: dim.definition for name, dim in scope.dims.items() if dim.definition is not None}
     graph = {name: size_names(definition) for name, definition in definitions.items()}
     try:
@@ -84,7 +84,7 @@ def _constant(scope: NameScope, name: str, definition: SizeExpr, values: dict[st
 
 
 def declare_input(scope: NameScope, declaration: s.InputDeclaration) -> None:
-    """``input name : dtype[shape] = default``."""
+    """Declare ``input name : dtype[shape] = default``."""
     name, span = declaration.name, declaration.name_span
     implied: list[DimDef] = []
     dtype = DTYPES.get(declaration.dtype)
@@ -93,7 +93,7 @@ def declare_input(scope: NameScope, declaration: s.InputDeclaration) -> None:
     shape = []
     for axis in declaration.shape:
         if too_deep(axis):
-            scope.error("E008", f"this nests deeper than {DEEPEST}", axis.span)
+            scope.error("E008", f"this nests deeper than {MAX_DEPTH}", axis.span)
         elif (size := scope.size(axis, implied)) is not None:
             shape.append(size)
     for dim in implied:
@@ -145,7 +145,7 @@ def _unused(scope: NameScope, declaration: s.InputDeclaration) -> bool:
 
 
 def _number(scope: NameScope, node: s.Node) -> bool | int | float | complex | None:
-    """A number with a sign, as a default."""
+    """A signed number as a default value; None if it is none."""
     try:
         match node:
             case s.LiteralNode(value=value):
@@ -166,7 +166,7 @@ def _number(scope: NameScope, node: s.Node) -> bool | int | float | complex | No
 
 
 def declare_output(scope: NameScope, declaration: s.OutputDeclaration) -> None:
-    """``output name = file``."""
+    """Declare ``output name = file``."""
     name, span = declaration.name, declaration.span
     twice = scope.draft.outputs.get(name)
     if twice is not None:

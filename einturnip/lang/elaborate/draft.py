@@ -1,4 +1,4 @@
-"""A program while it is elaborated: the statements so far, the numbers of tensors, hidden names, findings."""
+"""A program under elaboration: its statements, tensor numbers, hidden names and diagnostics so far."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from einturnip.lang.program import (
 
 @dataclass(frozen=True, slots=True)
 class ExpandedSize:
-    """Names, numbers and operators (``terms``) of syntax with its calls written out, and those calls."""
+    """Size of syntax after expanding its calls: names, numbers and operators (``terms``), and the calls."""
 
     terms: int
     calls: int
@@ -38,9 +38,9 @@ class ExpandedSize:
 
 @dataclass(frozen=True, slots=True)
 class FunctionDefinition:
-    """A function of the program or of a file; it sees those of a lower ``order``. ``origin``: the file it is from.
+    """A function of the program or of an imported file; it sees functions of a lower ``order``.
 
-    ``size``: what a call expands to.
+    ``origin``: the file that defines it. ``size``: the size of an expanded call.
     """
 
     syntax: s.FunctionNode
@@ -51,11 +51,11 @@ class FunctionDefinition:
 
 @dataclass
 class ProgramDraft:
-    """What the elaboration of one program has made so far.
+    """The state of one program's elaboration.
 
-    ``statements`` is the block being made, the program's or a loop's. ``place`` is the program's statement that is
-    being elaborated, which stands for all that its calls bring in. ``sizes`` are those of axes found so far. ``terms``
-    are those of the program's statements with their calls written out, ``tried`` those of calls that were only tried.
+    ``statements`` is the current block, the program's or a loop's. ``place`` is the current statement of the program;
+    its calls report it as their place. ``sizes`` caches sizes of axes. ``terms`` counts the terms of the program's
+    statements with expanded calls, ``tried`` those of calls that were only checked.
     """
 
     files: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -89,7 +89,7 @@ class ProgramDraft:
 
     @contextmanager
     def body(self) -> Iterator[list[Statement]]:
-        """A block of its own: what is emitted goes to the list."""
+        """Open a nested block; statements emitted within go to the yielded list."""
         outer, self.statements = self.statements, []
         try:
             yield self.statements
@@ -97,7 +97,7 @@ class ProgramDraft:
             self.statements = outer
 
     def attempt(self) -> Callable[[], None]:
-        """Mark this state; the call of what is returned goes back to it. Blocks are the caller's to drop."""
+        """Save the state; calling the result restores it. The caller must drop the blocks opened since."""
         tensors, problems, warnings = len(self.tensors), len(self.problems), len(self.warnings)
         calls = Counter(self.calls)
 
@@ -109,20 +109,20 @@ class ProgramDraft:
         return back
 
     def frame(self, function: str) -> str:
-        """The name of one more call of a function: ``softmax``, then ``softmax.2``."""
+        """The name of the next call of a function: ``softmax``, then ``softmax.2``."""
         self.calls[function] += 1
         count = self.calls[function]
         return function if count == 1 else f"{function}.{count}"
 
     def text(self, span: Span) -> str:
-        """The program's text at a place, if that is in one line."""
+        """The program's text at a span; empty if that spans lines."""
         lines = self.files.get(span.file, ())
         if span.line != span.end_line or not 0 < span.line <= len(lines):
             return ""
         return lines[span.line - 1][span.column - 1 : span.end_column - 1]
 
     def declare_function(self, name: str, definition: FunctionDefinition) -> None:
-        """A function that is in force from here."""
+        """Declare a function, visible from here on."""
         self.functions.setdefault(name, []).append(definition)
 
     def function(self, name: str, limit: int) -> FunctionDefinition | None:
@@ -130,7 +130,7 @@ class ProgramDraft:
         return next((f for f in reversed(self.functions.get(name, ())) if f.order < limit), None)
 
     def axis_size(self, number: int, axis: int) -> SizeExpr:
-        """What gives a tensor's axis its size, as far back as the program's text tells it."""
+        """The expression that determines the size of a tensor's axis, traced back through the program."""
         passed = []
         found: SizeExpr = AxisSize(number, axis, "", self.tensors[number].span)
         while isinstance(found, AxisSize):
@@ -144,7 +144,7 @@ class ProgramDraft:
         return found
 
     def _source(self, size: AxisSize) -> SizeExpr | None:
-        """What gives an axis its size: another axis, or a size."""
+        """The direct source of an axis' size: another axis, or a size."""
         match self.tensors[size.tensor]:
             case InputDef(shape=shape):
                 return shape[size.axis]
@@ -163,7 +163,7 @@ class ProgramDraft:
 
 
 def _label_size(equation: Equation, number: int) -> SizeExpr | None:
-    """The size that a label has by what is written, by its name, or by an axis on which it stands alone."""
+    """The size of a label: written, by its name, or from an axis that it indexes alone."""
     label = equation.labels[number]
     if label.size is not None:
         return label.size

@@ -1,4 +1,4 @@
-"""One equation: its labels, its expression, its dtype."""
+"""Elaborates one equation: its labels, its expression and its dtype."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from einturnip.lang.keywords import CONSTANTS, RESERVED, describe
 from einturnip.lang.program import AggregateExpr, EquationLabel, Expr, LabelNumber, SizeExpr
 
 Keys = Sequence[tuple[int, s.Node]]
-"""The keys on the left: the label of each and what it is equal to."""
+"""The keys on the left: each label, and the expression that it equals."""
 
 
 class Elaboration:
-    """The state of one equation's elaboration. Methods note problems in the scope and then return None."""
+    """The state of one equation's elaboration. Methods report problems to the scope and then return None."""
 
     def __init__(
         self, scope: NameScope, labels: list[EquationLabel] | None = None, sized: set[int] | None = None
@@ -44,7 +44,7 @@ class Elaboration:
     def beside(
         self, scope: NameScope, labels: list[EquationLabel] | None = None, sized: set[int] | None = None
     ) -> Elaboration:
-        """Another elaboration: of an equation of its own, or over the given labels."""
+        """Create another elaboration: of a separate equation, or over the given labels."""
         other = Elaboration(scope, labels, sized)
         other.spare = self.spare if labels is self.labels else {}
         return other
@@ -52,7 +52,7 @@ class Elaboration:
     # -- labels
 
     def bind(self, name: str, size: SizeExpr | None, span: Span) -> bool:
-        """A new label of the left side, in force from here."""
+        """Bind a new label of the left side, visible from here on."""
         if not self._can_bind(name, span):
             return False
         if name in self.bound:
@@ -77,7 +77,7 @@ class Elaboration:
         return False
 
     def new_label(self, name: str, size: SizeExpr | None, span: Span) -> int:
-        """A label that no name means yet."""
+        """Create a label that no name denotes yet."""
         scope = self.scope
         dim: str | SizeExpr | None = scope.ambient.get(name)
         if dim is None and name in scope.dims:
@@ -86,12 +86,12 @@ class Elaboration:
         return len(self.labels) - 1
 
     def label(self, name: str, span: Span) -> int | None:
-        """The label that a name means; None, and nothing noted, where it means none."""
+        """The label that a name denotes; None, without a report, if there is none."""
         number = self.bound.get(name)
         return self.offer(name, span) if number is None and self.offer is not None else number
 
     def value(self, node: s.Node) -> Expr | None:
-        """The right side, with Einstein's sum where the convention holds."""
+        """Elaborate the right side, with an implied sum where Einstein's convention applies."""
         self.root = node
         left = len(self.labels)
         free: dict[str, Span] = {}
@@ -123,7 +123,7 @@ class Elaboration:
         return self.attempt(lambda: t.settle(result))
 
     def scatter(self, node: s.Node, keys: Keys) -> tuple[Expr, tuple[tuple[int, Expr], ...]] | None:
-        """The right side of an equation with keys on the left, and the keys."""
+        """Elaborate the right side and the keys of an equation with keys on the left."""
         self.root = node
         scope, left = self.scope, len(self.labels)
         if not isinstance(node, s.AggregationNode):
@@ -153,7 +153,7 @@ class Elaboration:
             in_keys = {o.name for o in occurrences(key)}
             meant = [label.name for label in node.labels if label.name not in in_keys]
             help_text = f"bind it as well: {node.op}[{bound}, {name}] ..."
-            if meant:  # a slip of the pen looks the same
+            if meant:  # may be a typing error
                 help_text = f"write {' or '.join(meant)} in its place; or {help_text}"
             message = f"label '{name}' of the key is neither on the left nor bound by the aggregation"
             self.scope.error("E046", message, span, help_text)
@@ -169,7 +169,7 @@ class Elaboration:
         bound = [other for other in {**self.bound, **enclosing} if other.isidentifier() and other != name]
         if len(unused) == 1:
             help_text, edits = f"write {unused[0]}, which the aggregation binds", (Edit(span, unused[0]),)
-        elif bound:  # a slip of the pen looks the same
+        elif bound:  # may be a typing error
             help_text += f"; or write another label in its place: {', '.join(bound)}"
         known = self.scope.tensors.get(name)
         if known is not None and known.rank == 0:
@@ -181,7 +181,7 @@ class Elaboration:
         self.scope.problems.append(Diagnostic("E031", message, span, help=help_text, edits=edits))
 
     def check_sizes(self, numbers: Sequence[int], where: str) -> None:
-        """Note the labels that nothing gives a size."""
+        """Report labels without a size."""
         named = Counter(label.name for label in self.labels)
         for number in numbers:
             label = self.labels[number]
@@ -205,7 +205,7 @@ class Elaboration:
     # -- expressions
 
     def attempt(self, build: Callable[[], Expr]) -> Expr | None:
-        """The expression, or None and the problem noted."""
+        """Build an expression; None if that fails (reported)."""
         try:
             return build()
         except t.TypeProblem as problem:
@@ -318,7 +318,7 @@ class Elaboration:
         return result
 
     def _aggregation(self, node: s.AggregationNode, inside: Callable[[], None] | None = None) -> AggregateExpr | None:
-        """``op[labels] body``; ``inside`` is called where the labels are in force."""
+        """Elaborate ``op[labels] body``; ``inside`` is called while the labels are bound."""
         outer = dict(self.bound)
         numbers: list[int] = []
         accumulator: DType | None = None
@@ -360,7 +360,7 @@ class Elaboration:
             return None
 
     def _annotations(self, bound: s.BoundLabel) -> tuple[SizeExpr | None, DType | None, bool]:
-        """The size and the accumulator's dtype written after a label, and whether both are right."""
+        """The size and the accumulator's dtype written after a label, and whether both are valid."""
         size: SizeExpr | None = None
         dtype: DType | None = None
         for annotation in bound.annotations:
@@ -382,7 +382,7 @@ class Elaboration:
 
 
 def _called(root: s.Node) -> str | None:
-    """The first function of the program that an expression calls."""
+    """The first function of the program that an expression calls; None if there is none."""
     stack: list[s.Node | s.Index] = [root]
     while stack:
         node = stack.pop()

@@ -1,4 +1,4 @@
-"""Counts the terms that a statement expands to, before any call in it is written out."""
+"""Counts the terms of a statement's expansion, before any of its calls is expanded."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Part: TypeAlias = "s.Node | s.Index | s.Declaration"
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """The size of some syntax, and the call in it that expands to the most terms."""
+    """The expanded size of some syntax, and its call with the largest expansion."""
 
     size: ExpandedSize
     largest: s.CallNode | None
@@ -25,7 +25,7 @@ class _Found:
 
 
 def expanded_size(roots: Iterable[Part], find: Callable[[str], FunctionDefinition | None]) -> ExpandedSize:
-    """The size of syntax with its calls written out; ``find`` looks functions up by name."""
+    """The size of syntax after expanding its calls; ``find`` looks functions up by name."""
     return _measure(roots, find).size
 
 
@@ -62,7 +62,7 @@ def _measure(roots: Iterable[Part], find: Callable[[str], FunctionDefinition | N
 
 
 def count_statement(scope: NameScope, statement: s.Declaration) -> bool:
-    """Count the terms of a statement; False, with the problem noted, beyond the limit."""
+    """Count the terms of a statement; False beyond the limit (reported)."""
     draft = scope.draft
     if draft.terms > MAX_TERMS:
         return False
@@ -90,5 +90,5 @@ def count_import(scope: NameScope, node: s.Import, tree: s.SyntaxTree) -> bool:
 
 
 def _note(scope: NameScope, message: str, span: Span, terms: int, help_text: str) -> None:
-    most = f"at most {MAX_TERMS:,} names, numbers and operators, those of a function once for each call"
-    scope.error("E072", message, span, help_text, expected=most, found=f"{terms:,}")
+    at_most = f"at most {MAX_TERMS:,} names, numbers and operators, those of a function once for each call"
+    scope.error("E072", message, span, help_text, expected=at_most, found=f"{terms:,}")

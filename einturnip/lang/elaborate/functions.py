@@ -1,4 +1,4 @@
-"""Calls of the program's functions: the body becomes statements of the program, the results expressions."""
+"""Expands calls of functions: the body becomes statements of the program, the results expressions."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from einturnip.lang.elaborate.arguments import Argument, as_constant, as_tensor
 from einturnip.lang.elaborate.context import ElaborationContext, bind_shown, carried_in, rest_names
 from einturnip.lang.elaborate.draft import FunctionDefinition
 from einturnip.lang.elaborate.gradients import as_variable, derived_by
-from einturnip.lang.elaborate.labels import DEEPEST, occurrences
+from einturnip.lang.elaborate.labels import MAX_DEPTH, occurrences
 from einturnip.lang.elaborate.scope import KnownNames, NameScope
 from einturnip.lang.program import AccessExpr, AxisSize, DimDef, Equation, EquationLabel, Expr, children
 
-DEEPEST_CALL = 40
-"""How deep calls may stand in each other."""
+MAX_CALL_DEPTH = 40
+"""Maximum nesting depth of calls."""
 
 
 @dataclass
@@ -31,14 +31,14 @@ class CallFrame:
 
 
 def call_function(at: ElaborationContext, node: s.CallNode, function: FunctionDefinition) -> Expr | None:
-    """The result of a call in an expression; None, and the problems noted, where it is wrong."""
+    """Elaborate a call in an expression to its result; None if it is wrong (reported)."""
     frame = enter(at, node, function)
     if frame is None:
         return None
     count = len(function.syntax.returns)
     if count > 1:
         targets = ", ".join(f"{letter}[...]" for letter in "ABCDEFGH"[:count])
-        message = f"'{node.name}' returns {count} tensors, so it cannot stand in an expression"
+        message = f"'{node.name}' returns {count} tensors, so it cannot be used in an expression"
         help_text = f"name them all in a statement: {targets} = {node.name}(...)"
         at.scope.conflict("E066", message, node.span, function.syntax.name_span, "defined here", help_text)
         return None
@@ -48,8 +48,8 @@ def call_function(at: ElaborationContext, node: s.CallNode, function: FunctionDe
 def enter(at: ElaborationContext, node: s.CallNode, function: FunctionDefinition) -> CallFrame | None:
     """Elaborate the arguments and the body of a call."""
     draft = at.scope.draft
-    if draft.depth >= DEEPEST_CALL:
-        at.scope.error("E008", f"calls nest deeper than {DEEPEST_CALL}", node.span)
+    if draft.depth >= MAX_CALL_DEPTH:
+        at.scope.error("E008", f"calls nest deeper than {MAX_CALL_DEPTH}", node.span)
         return None
     given = _matched(at, node, function.syntax)
     if given is None:
@@ -81,7 +81,7 @@ def _mark_call(problems: list[Diagnostic], before: int, call: Span) -> None:
 
 
 def definitions(body: Sequence[s.Declaration]) -> Iterator[tuple[str, Span]]:
-    """The names that a body defines, with the place where each is first."""
+    """Yield the names that a body defines, each with its first place."""
     for declaration in reversed(body):
         if isinstance(declaration, s.Definition):
             yield from ((target.name, target.name_span) for target in declaration.targets)
@@ -91,7 +91,7 @@ def definitions(body: Sequence[s.Declaration]) -> Iterator[tuple[str, Span]]:
 
 
 def signature(function: s.FunctionNode) -> str:
-    """A function's head, as it is written."""
+    """A function's head as source text."""
     parts = []
     for parameter in function.parameters:
         axes = ""
@@ -106,7 +106,7 @@ def signature(function: s.FunctionNode) -> str:
 def _matched(
     at: ElaborationContext, node: s.CallNode, function: s.FunctionNode
 ) -> list[tuple[s.ParameterNode, s.Node | None]] | None:
-    """Each parameter with its argument, or with None where its default counts."""
+    """Match each parameter with its argument, or with None if its default applies."""
     scope = at.scope
     parameters = {parameter.name: parameter for parameter in function.parameters}
     given: dict[str, s.Node] = {}
@@ -154,7 +154,7 @@ def _matched(
 
 
 def _take_tensor(at: ElaborationContext, frame: CallFrame, parameter: s.ParameterNode, value: s.Node) -> bool:
-    """Bind a tensor's parameter: its axes to the caller's labels, its labels to sizes."""
+    """Bind a tensor parameter: its axes to the caller's labels, its labels to sizes."""
     scope, indices = frame.scope, parameter.indices or ()
     argument = as_tensor(at, value, f"{scope.path}{parameter.name}")
     if argument is None:
@@ -239,7 +239,7 @@ def _permuted(at: ElaborationContext, frame: CallFrame, argument: Argument, name
 
 
 def _carry(frame: CallFrame, known: KnownNames, axis: int, label: str) -> str:
-    """The name in the body of a label that an argument carries unseen."""
+    """The name in the body for a label that an argument carries implicitly."""
     name = rest_names(len(frame.rest))[frame.rest.index(label)] if label in frame.rest else f"{frame.scope.path}{label}"
     frame.outer[name] = label
     frame.scope.ambient.setdefault(name, AxisSize(known.number, axis, label, frame.call.span))
@@ -247,7 +247,7 @@ def _carry(frame: CallFrame, known: KnownNames, axis: int, label: str) -> str:
 
 
 def _take_scalar(at: ElaborationContext, frame: CallFrame, parameter: s.ParameterNode, value: s.Node | None) -> bool:
-    """Bind a scalar's parameter: a number, or a tensor whose labels it carries."""
+    """Bind a scalar parameter to a number, or to a tensor whose labels it carries."""
     scope, name = frame.scope, f"{frame.scope.path}{parameter.name}"
     if value is None:
         assert parameter.default is not None
@@ -266,7 +266,7 @@ def _take_scalar(at: ElaborationContext, frame: CallFrame, parameter: s.Paramete
     known, labels = argument
     carried = tuple(_carry(frame, known, k, label) for k, label in enumerate((*known.carried, *labels)))
     for axis, label in enumerate(labels, len(known.carried)):
-        if label in at.bound:  # it ranges over the argument, though the function may never read that
+        if label in at.bound:  # it ranges over the argument, even if the function never reads it
             at.spare.setdefault(at.bound[label], AxisSize(known.number, axis, label, value.span))
     scope.tensors[parameter.name] = KnownNames(known.tensor, 0, carried)
     return True
@@ -276,7 +276,7 @@ def _take_scalar(at: ElaborationContext, frame: CallFrame, parameter: s.Paramete
 
 
 def result(at: ElaborationContext, frame: CallFrame, position: int) -> Expr | None:
-    """One result of a call as an expression of the caller's equation."""
+    """Elaborate one result of a call as an expression of the caller's equation."""
     node, scope = frame.syntax.returns[position], frame.scope
     inner = at.beside(scope, at.labels, at.sized)
     inner.root, inner.path, inner.comparing = node, scope.path, at.comparing
@@ -315,8 +315,8 @@ def result(at: ElaborationContext, frame: CallFrame, position: int) -> Expr | No
         bound = at.labels[number]
         if name in scope.dims and number not in at.sized and bound.size is None and bound.dim is None:
             at.labels[number] = replace(bound, dim=scope.size_of(name, bound.span))
-    if value is not None and scope.draft.depth == 0 and _depth(value) > DEEPEST:
-        message = f"with its calls written out, this nests deeper than {DEEPEST}"
+    if value is not None and scope.draft.depth == 0 and _depth(value) > MAX_DEPTH:
+        message = f"with its calls written out, this nests deeper than {MAX_DEPTH}"
         at.scope.error("E008", message, frame.call.span, "name a part of it first")
     _mark_call(scope.problems, before, frame.call.span)
     return value
@@ -332,7 +332,7 @@ def _depth(expr: Expr) -> int:
 
 
 def _made(at: ElaborationContext, frame: CallFrame, inner: ElaborationContext, name: str) -> int | None:
-    """The label for an axis that the function makes: the next on the left that the result lacks."""
+    """The label for an axis that the function creates: the next one on the left that the result lacks."""
     taken = set(inner.bound.values())
     for label in at.left:
         number = at.label(label, frame.call.span)

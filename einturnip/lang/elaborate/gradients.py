@@ -1,4 +1,4 @@
-"""``grad(loss, W[labels])``: a tensor of its own with the axes of W, read by the labels."""
+"""Elaborates ``grad(loss, W[labels])`` to a separate tensor with the axes of W."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from einturnip.lang.program import AccessExpr, Equation, GradStatement
 
 
 def gradient(at: ElaborationContext, node: s.CallNode) -> AccessExpr | None:
-    """The access that a call of ``grad`` means; None, and the problems noted, where it is wrong."""
+    """Elaborate a call of ``grad`` to an access; None if it is wrong (reported)."""
     named = [argument for argument in node.arguments if isinstance(argument, s.Named)]
     if len(node.arguments) != 2 or named:
-        message = "'grad' takes a scalar and the tensor that it is derived by"
+        message = "'grad' takes a scalar and the tensor to differentiate by"
         help_text = "it is called as in grad(loss, W[i, j])"
         at.scope.error("E043", message, node.span, help_text, expected="2", found=str(len(node.arguments)))
         return None
@@ -43,7 +43,10 @@ def gradient(at: ElaborationContext, node: s.CallNode) -> AccessExpr | None:
 
 
 def derived_by(function: s.FunctionNode) -> frozenset[str]:
-    """The scalars by which a function's own text derives: to it they are tensors, even where a call gives a number."""
+    """The scalars that a function's body differentiates by.
+
+    They become tensors even if a call passes numbers.
+    """
     found: set[str] = set()
     stack: list[s.Node | s.Index | s.Declaration] = [*function.body, *function.returns]
     while stack:
@@ -64,7 +67,7 @@ def derived_by(function: s.FunctionNode) -> frozenset[str]:
 
 
 def as_variable(draft: ProgramDraft, constant: NamedConstant, name: str) -> Equation:
-    """A number as a scalar tensor, so that there is something to derive by; a whole one becomes f64."""
+    """Emit a number as a scalar tensor to differentiate by; an integer becomes f64."""
     value = constant.number
     if not value.dtype.is_inexact:
         value = coerce(value, F64, value.strength)
@@ -74,7 +77,7 @@ def as_variable(draft: ProgramDraft, constant: NamedConstant, name: str) -> Equa
 
 
 def _by(at: ElaborationContext, node: s.Node) -> KnownNames | None:
-    """The tensor that is derived by."""
+    """The tensor to differentiate by; None if it is wrong (reported)."""
     scope = at.scope
     if not isinstance(node, s.Element | s.NameNode):
         help_text = "name it in a statement of its own, before the loss is computed from it"
@@ -100,8 +103,8 @@ def _by(at: ElaborationContext, node: s.Node) -> KnownNames | None:
 
 
 def _whole(at: ElaborationContext, known: KnownNames, name: str, node: s.Node) -> None:
-    """Note that a tensor of whole numbers has no derivative."""
-    message = f"'{name}' is {known.dtype}: nothing is derived by whole numbers or truth values"
+    """Report that a tensor of integers has no derivative."""
+    message = f"'{name}' is {known.dtype}: there is no derivative by integers or truth values"
     help_text = f"convert it in a statement, f64({name}[...]), and compute the loss from that"
     place = ((known.span, "defined here"),)
     found = known.dtype.name
@@ -110,7 +113,7 @@ def _whole(at: ElaborationContext, known: KnownNames, name: str, node: s.Node) -
 
 
 def _loss(at: ElaborationContext, node: s.Node) -> KnownNames | None:
-    """The scalar that is derived."""
+    """The scalar to differentiate; None if it is wrong (reported)."""
     scope = at.scope
     found = as_tensor(at, node, f"{scope.path}loss")
     if found is None:

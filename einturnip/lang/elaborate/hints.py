@@ -1,4 +1,4 @@
-"""Hints: what a program asks of the plan for one statement."""
+"""Hints: requests of a program for the plan of one statement."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _DEVICE = re.compile(r"(cpu|cuda|sim)(:\d+)?")
 def hints_of(
     scope: NameScope, hints: Sequence[s.HintNode], labels: Sequence[EquationLabel], elsewhere: frozenset[str]
 ) -> tuple[PlanHint, ...]:
-    """The hints of an equation with these labels; what is wrong is noted.
+    """Elaborate the hints of an equation with these labels; reports errors.
 
-    ``elsewhere`` are labels of the statement that other equations of it may have instead.
+    ``elsewhere`` are labels of the statement that its other equations may have instead.
     """
     found: dict[str, PlanHint] = {}
     for hint in hints:

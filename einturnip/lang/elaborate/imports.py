@@ -1,4 +1,4 @@
-"""``import``: the functions of another file, or of the standard library."""
+"""``import``: loads the functions of another file or of the standard library."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from einturnip.lang.syntax.parser import parse
 
 @dataclass
 class Imports:
-    """The files read so far, by path; those ``open`` are being elaborated, those ``done`` have been."""
+    """The files read so far by path: ``open`` are being elaborated, ``done`` are finished."""
 
     draft: ProgramDraft
     trees: dict[str, s.SyntaxTree] = field(default_factory=dict)
@@ -27,7 +27,7 @@ class Imports:
     done: set[str] = field(default_factory=set)
 
     def tree(self, node: s.Import, importer: str) -> s.SyntaxTree | None:
-        """The syntax tree of an imported file; None, and the problem noted, where there is none.
+        """The syntax tree of an imported file; None if there is none (reported).
 
         Shapes:
             importer: the file that imports; relative paths count from its folder.
@@ -73,7 +73,7 @@ class Imports:
 
 
 def _path(path: str, importer: str) -> str:
-    """Where a relative path leads: from the folder of the importing file, which need not be saved yet.
+    """Resolve a relative path against the folder of the importing file, which need not be saved yet.
 
     A text without a file has no folder in its name, so its paths count from the current one.
     """
@@ -110,7 +110,7 @@ def _standard_tree(name: str) -> s.SyntaxTree:
 
 
 def modules_with(function: str) -> tuple[str, ...]:
-    """The files of the standard library that have a function of that name."""
+    """The standard library modules that define a function of this name."""
     pattern = re.compile(rf"^fn {re.escape(function)}\b", re.MULTILINE)
     names = (module.removeprefix("std.") for module in standard_modules())
     return tuple(f"std.{name}" for name in names if pattern.search(package_data.text("grammar", f"std/{name}.ein")))

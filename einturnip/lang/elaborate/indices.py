@@ -1,4 +1,4 @@
-"""Accesses: a tensor and its indices, which are labels, affine, split, data, guarded, slices or ``...``."""
+"""Elaborates accesses. Indices are labels, affine, split, data-dependent, guarded, slices or ``...``."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ from einturnip.lang.sizes import size_text, subtract
 
 
 def access(at: ElaborationContext, node: s.Element) -> AccessExpr | None:
-    """The access that ``name[indices]`` means; None, and the problems noted, where it is wrong."""
+    """Elaborate ``name[indices]``; None if it is wrong (reported)."""
     known = _tensor(at, node)
     return None if known is None else access_of(at, node, known)
 
 
 def access_of(at: ElaborationContext, node: s.Element, known: KnownNames) -> AccessExpr | None:
-    """The access of a tensor by the indices of ``node``, whatever name stands before them."""
+    """Elaborate the access of a tensor by the indices of ``node``, regardless of its name."""
     indices = _spread(at, node, known)
     if indices is None:
         return None
@@ -90,7 +90,7 @@ def _tensor(at: ElaborationContext, node: s.Element) -> KnownNames | None:
 
 
 def _spread(at: ElaborationContext, node: s.Element, known: KnownNames) -> Sequence[s.Index] | None:
-    """The indices, one an axis, with ``...`` taken apart."""
+    """The indices, one for each axis, with ``...`` expanded."""
     places = [k for k, index in enumerate(node.indices) if isinstance(index, s.RestAxes)]
     if not places:
         if len(node.indices) == known.rank:
@@ -120,7 +120,7 @@ def _axes(count: int) -> str:
 
 
 def wrong_rank(at: ElaborationContext, known: KnownNames, found: int, span: Span) -> None:
-    """Note that a tensor is written with a wrong number of axes."""
+    """Report that a tensor is written with a wrong number of axes."""
     axes = _axes(known.rank) if known.rank else "no axes"
     name = known.tensor.name.removeprefix(at.scope.path)
     names = axis_names(at.scope, known)
@@ -140,7 +140,7 @@ def wrong_rank(at: ElaborationContext, known: KnownNames, found: int, span: Span
 
 
 def _filled(at: ElaborationContext, plain: AccessExpr) -> AccessExpr | None:
-    """An access with guards: it and its fills meet in one dtype."""
+    """Convert an access with guards and its fill values to their common dtype."""
     dtype, strength = plain.dtype, plain.strength
     fills = [index.fill for index in plain.indices if isinstance(index, GuardedAccess)]
     try:
@@ -160,9 +160,9 @@ def _filled(at: ElaborationContext, plain: AccessExpr) -> AccessExpr | None:
 
 
 def index_of(at: ElaborationContext, node: s.Index, axis: tuple[KnownNames, int] | None = None) -> Index | None:
-    """What one index means, slices and ``...`` apart; None, and the problem noted, where it is wrong.
+    """Elaborate one index, except slices and ``...``; None if it is wrong (reported).
 
-    ``axis``: the axis that it is of.
+    ``axis``: the tensor and axis that it indexes.
     """
     match node:
         case s.NameNode():
@@ -179,7 +179,7 @@ def index_of(at: ElaborationContext, node: s.Index, axis: tuple[KnownNames, int]
             return None
         case s.Concatenation(span=span):
             help_text = "'|' joins the right sides of one equation: Z[i | j] = X[i] | Y[j]"
-            at.scope.error("E038", "'|' cannot stand in an index", span, help_text)
+            at.scope.error("E038", "'|' cannot be used in an index", span, help_text)
             return None
         case _:
             form = static_form(at, node)
@@ -226,7 +226,7 @@ def _known_label(at: ElaborationContext, name: str, span: Span) -> int | None:
 def _guarded(
     at: ElaborationContext, node: s.Node, value: s.Node, span: Span, axis: tuple[KnownNames, int] | None
 ) -> GuardedAccess | None:
-    """``index ? value``: it sizes no label."""
+    """Elaborate ``index ? value``, which sizes no label."""
     sized = set(at.sized)
     inner = index_of(at, node, axis)
     if not isinstance(inner, GatherIndex):
@@ -235,13 +235,13 @@ def _guarded(
     if inner is None or fill is None:
         return None
     if isinstance(inner, SplitIndex | GuardedAccess):
-        at.scope.error("E035", "a guard stands on one index", span)
+        at.scope.error("E035", "a guard applies to one index", span)
         return None
     return GuardedAccess(inner, fill, span)
 
 
 def gather(at: ElaborationContext, node: s.Node) -> GatherIndex | None:
-    """An index that is data."""
+    """Elaborate a data-dependent index."""
     value = whole_number(at, node, "an index")
     return None if value is None else GatherIndex(value, node.span)
 
@@ -272,7 +272,7 @@ def whole_number(at: ElaborationContext, node: s.Node, what: str) -> Expr | None
 
 
 def _slice(at: ElaborationContext, node: s.SliceIndex, position: int, known: KnownNames, axis: int) -> Index | None:
-    """The ``position``-th slice of an access goes with that ``:`` on the left, which it sizes."""
+    """Match the ``position``-th slice of an access with the same ``:`` on the left, and size that label."""
     scope, span = at.scope, node.span
     number = at.label(slice_name(position), span)
     if number is None:
@@ -306,7 +306,7 @@ def _slice(at: ElaborationContext, node: s.SliceIndex, position: int, known: Kno
 
 
 def _fix(at: ElaborationContext, number: int, size: SizeExpr) -> None:
-    """A size that a label must have."""
+    """Fix the size of a label."""
     if at.labels[number].dim is None:
         at.labels[number] = replace(at.labels[number], dim=size)
 
@@ -320,7 +320,7 @@ def _end(at: ElaborationContext, node: s.Node, axis: tuple[KnownNames, int]) -> 
 
 
 def _from_the_end(at: ElaborationContext, node: s.Node, axis: tuple[KnownNames, int] | None) -> None:
-    """``X[-1]``: the index from the beginning, where the size of the axis has a name."""
+    """Report ``X[-1]``, with the index from the beginning if the size of the axis has a name."""
     text = at.scope.draft.text(node.span).removeprefix("-").strip()
     size = "" if axis is None or not text.isdigit() else _written_size(at, *axis)
     written = str(int(size) - int(text)) if size.isdigit() and text.isdigit() else f"{size} - {text}"
@@ -331,7 +331,7 @@ def _from_the_end(at: ElaborationContext, node: s.Node, axis: tuple[KnownNames, 
 
 
 def _written_size(at: ElaborationContext, known: KnownNames, axis: int) -> str:
-    """The size of a tensor's axis as an index may write it here; empty where it has no name."""
+    """The size of a tensor's axis as an index may write it here; empty if it has no name."""
     size = at.scope.draft.axis_size(known.number, len(known.carried) + axis)
     text = at.scope.draft.text(size.span) if isinstance(size, SizeName | SizeLiteral) else ""
     here = text.isdigit() or at.scope.size_of(text, size.span) is not None

@@ -1,4 +1,4 @@
-"""Names in an expression before they mean anything: which are free, how deep it nests, what Einstein would sum."""
+"""Analysis of expressions before elaboration: free names, nesting depth, Einstein's convention."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from einturnip.ir.aggregations import AGGREGATIONS
 from einturnip.lang import syntax_tree as s
 from einturnip.lang.keywords import BUILT_IN, FUNCTIONS
 
-DEEPEST = 200
-"""How deep an expression may nest: every floor below walks it by recursion."""
+MAX_DEPTH = 200
+"""Maximum nesting depth of an expression, because every IR walks expressions recursively."""
 
 
 class Occurrence(NamedTuple):
-    """A bare name outside every aggregation that would bind it.
+    """A bare name outside every aggregation that would bind it; ``...`` counts as a name.
 
-    ``place``: it is an index of a tensor, stands in arithmetic that is one, or is a number. ``...`` counts as a name.
+    ``place``: an index of a tensor, a part of index arithmetic, or a number.
     """
 
     name: str
@@ -26,23 +26,23 @@ class Occurrence(NamedTuple):
 
 
 def too_deep(root: s.Node | s.Index) -> s.Node | s.Index | None:
-    """A part of the expression nested deeper than DEEPEST, if there is one."""
+    """A part of the expression nested deeper than MAX_DEPTH; None if there is none."""
     stack: list[tuple[s.Node | s.Index, int]] = [(root, 1)]
     while stack:
         node, depth = stack.pop()
-        if depth > DEEPEST:
+        if depth > MAX_DEPTH:
             return node
         below = s.parts(node)
-        # A chain of comparisons, or min of many, becomes as deep as it is long.
+        # A chain of comparisons, or min of many arguments, becomes as deep as it is long.
         step = len(below) if isinstance(node, s.ComparisonChain | s.CallNode) else 1
         stack += [(part, depth + max(1, step)) for part in below]
     return None
 
 
 def occurrences(root: s.Node | s.Index, calls: bool = False) -> Iterator[Occurrence]:
-    """The free names of an expression, in the order of the text; in the arguments of functions only with ``calls``.
+    """Yield the free names of an expression in source order; in function arguments only if ``calls``.
 
-    A function may bind the labels of its arguments, so that they are not free outside.
+    A function may bind the labels of its arguments, so those are not free outside.
     """
     stack: list[tuple[s.Node | s.Index, frozenset[str], Literal["index", "arithmetic", "number"]]] = [
         (root, frozenset(), "number")
@@ -73,17 +73,17 @@ def occurrences(root: s.Node | s.Index, calls: bool = False) -> Iterator[Occurre
 
 
 def is_program_function(name: str) -> bool:
-    """Whether what is called under a name is a function of the program, none of the language."""
+    """True if a called name is a function of the program rather than of the language."""
     return name not in BUILT_IN
 
 
 def lacks_labels(node: s.CallNode) -> bool:
-    """Whether an aggregation is called as if it were a function, without the labels that it binds."""
+    """True if an aggregation is called like a function, without the labels that it binds."""
     return node.name in AGGREGATIONS and not (node.name in FUNCTIONS and len(node.arguments) > 1)
 
 
 def is_product(node: s.Node, labels: frozenset[str]) -> bool:
-    """Whether Einstein's convention holds: one product of accesses and label-free factors, which may divide."""
+    """True where Einstein's convention applies: a product of accesses and label-free factors or divisors."""
     match node:
         case s.Element() | s.CallNode(name="grad"):
             return True
@@ -98,7 +98,7 @@ def is_product(node: s.Node, labels: frozenset[str]) -> bool:
 
 
 def is_label_free(node: s.Node, labels: frozenset[str]) -> bool:
-    """Whether the value of an expression does not depend on the labels."""
+    """True if the value of an expression does not depend on the labels."""
     return not any(occurrence.name in labels for occurrence in occurrences(node, calls=True))
 
 
@@ -116,7 +116,7 @@ def bound_around(root: s.Node, place: Span) -> dict[str, bool]:
 
 
 def term_of(root: s.Node, label: str) -> s.Node:
-    """The largest product in the expression that holds a label: what an aggregation over it should take."""
+    """The largest product in the expression that contains a label, to suggest as an aggregation's body."""
     node = root
     while True:
         match node:

@@ -1,4 +1,4 @@
-"""The left side of an equation while it is made, and what its indices are."""
+"""The left side of an equation under elaboration, and the classification of its indices."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ Value = Callable[[Elaboration], "Expr | None"]
 
 
 def ordinary(node: s.Node) -> Value:
-    """The value of a right side as it stands."""
+    """Return the elaboration of a right side without changes."""
     return lambda at: at.value(node)
 
 
 @dataclass(frozen=True)
 class EquationLhs:
-    """A left side being made: its indices with ``...`` and ``:`` as labels; ``fixed`` the sizes labels must have.
+    """A left side: its indices with ``...`` and ``:`` as labels; ``fixed`` are prescribed sizes of labels.
 
-    ``node`` is the right side, ``value`` elaborates it. ``define`` makes the tensor of a left side, so of a part.
+    ``node`` is the right side and ``value`` elaborates it. ``define`` creates the tensor of this or of a partial left
+    side.
     """
 
     scope: NameScope
@@ -39,16 +40,16 @@ class EquationLhs:
 
     @property
     def span(self) -> Span:
-        """The statement that the program shows for it."""
+        """The span of the statement that the program shows for it."""
         return self.scope.draft.place or self.definition.span
 
     def part(self, name: str, indices: Sequence[s.Index], **more: object) -> EquationLhs:
-        """A left side that is a part of this one, under a hidden name."""
+        """A partial left side under a hidden name."""
         return replace(self, name=f"{self.name}.{name}", indices=tuple(indices), **more)  # type: ignore[arg-type]
 
 
 def is_number(scope: NameScope, index: s.Index) -> bool:
-    """Whether an index on the left is a number: it replaces a slice."""
+    """True if an index on the left is a number, which makes the equation a slice replacement."""
     match index:
         case s.NameNode(name=name):
             constant = scope.constants.get(name)
@@ -60,7 +61,7 @@ def is_number(scope: NameScope, index: s.Index) -> bool:
 
 
 def label_name(index: s.Index, number: int) -> str:
-    """The label that an index on the left names, or one for it."""
+    """The label that an index on the left names, or a new name."""
     match index:
         case s.NameNode(name=name) | s.SliceIndex(start=s.NameNode(name=name)):
             return name

@@ -1,4 +1,4 @@
-"""Loops: the body is elaborated once; what it rebinds is carried from one iteration to the next."""
+"""Elaborates loops: the body is typed once; names that it rebinds are carried between iterations."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from einturnip.core.diagnostics import Diagnostic
 from einturnip.ir.dtypes import I64, DType
 from einturnip.lang import syntax_tree as s
 from einturnip.lang.elaborate import typing as t
-from einturnip.lang.elaborate.labels import DEEPEST, too_deep
+from einturnip.lang.elaborate.labels import MAX_DEPTH, too_deep
 from einturnip.lang.elaborate.pieces import shaped, whole
 from einturnip.lang.elaborate.scope import KnownNames, NamedConstant, NameScope
 from einturnip.lang.program import Carried, Equation, ForLoop, SizeExpr, SizeName, SizeNumber, Strength
@@ -17,7 +17,7 @@ from einturnip.lang.program import Carried, Equation, ForLoop, SizeExpr, SizeNam
 
 @dataclass(frozen=True, slots=True)
 class _LoopStart:
-    """What a name is before the loop, and the dtype that it has in it."""
+    """A name's value before the loop, and its dtype within the loop."""
 
     known: KnownNames
     dtype: DType
@@ -25,7 +25,7 @@ class _LoopStart:
 
 
 def loop(scope: NameScope, node: s.LoopNode) -> None:
-    """The loop that a statement means; the problems in ``scope`` where it is wrong."""
+    """Elaborate a loop statement; reports errors to ``scope``."""
     start, stop = (_end(scope, end) for end in (node.start, node.stop))
     if not _may_count(scope, node) or start is None or stop is None:
         return
@@ -42,7 +42,7 @@ def loop(scope: NameScope, node: s.LoopNode) -> None:
         with draft.body() as body:
             carried = _carry(scope, starts)
             scope.block(scope, node.body)
-            # A name that was wrong before the loop makes others wrong in it, without another word.
+            # A name with an error before the loop causes errors inside it, which are not reported again.
             fine = len(draft.problems) == problems and None not in map(scope.tensors.get, starts)
             changes = _changes(scope, starts) if fine else {}
             if fine and not changes:
@@ -54,7 +54,7 @@ def loop(scope: NameScope, node: s.LoopNode) -> None:
             known = shaped(scope, starts[name].known, dtype, strength, labels, f"{scope.path}{name}")
             starts[name] = _LoopStart(known, dtype, strength)
     local = [n for n in scope.tensors if n not in before]
-    ends = _ends(scope, carried) if fine and len(draft.problems) == problems else None
+    ends = _set_last(scope, carried) if fine and len(draft.problems) == problems else None
     scope.constants = constants
     scope.tensors = {**before, **{n: None if ends is None else KnownNames(ends[n], *_shape(starts[n])) for n in starts}}
     scope.gone = {**gone, **dict.fromkeys(local, node.span), node.variable: node.variable_span}
@@ -68,13 +68,13 @@ def _shape(start: _LoopStart) -> tuple[int, tuple[str, ...]]:
 
 def _end(scope: NameScope, node: s.Node) -> SizeExpr | None:
     if too_deep(node):
-        scope.error("E008", f"this nests deeper than {DEEPEST}", node.span)
+        scope.error("E008", f"this nests deeper than {MAX_DEPTH}", node.span)
         return None
     return scope.size(node)
 
 
 def _may_count(scope: NameScope, node: s.LoopNode) -> bool:
-    """Whether the loop's variable is a new name."""
+    """True if the loop's variable is a new, valid name."""
     name, span = node.variable, node.variable_span
     if not scope.usable(name, span):
         return False
@@ -105,7 +105,7 @@ def _exists(scope: NameScope, name: str) -> bool:
 
 
 def _start(scope: NameScope, name: str) -> _LoopStart:
-    """The value of a name before the loop; a number that a function was given becomes a tensor."""
+    """The value of a name before the loop; a number passed to a function becomes a tensor."""
     known = scope.tensors.get(name)
     constant = scope.constants.get(name)
     if constant is not None:
@@ -119,7 +119,7 @@ def _start(scope: NameScope, name: str) -> _LoopStart:
 
 
 def _carry(scope: NameScope, starts: Mapping[str, _LoopStart]) -> dict[str, int]:
-    """Give each name the tensor that it is where an iteration begins; their numbers."""
+    """Give each carried name the tensor of its value at the start of an iteration; returns their numbers."""
     draft = scope.draft
     numbers = {}
     for name, start in starts.items():
@@ -132,8 +132,8 @@ def _carry(scope: NameScope, starts: Mapping[str, _LoopStart]) -> dict[str, int]
     return numbers
 
 
-def _ends(scope: NameScope, numbers: Mapping[str, int]) -> dict[str, Carried]:
-    """What the loop carries, with what an iteration leaves."""
+def _set_last(scope: NameScope, numbers: Mapping[str, int]) -> dict[str, Carried]:
+    """Set the final value of each carried name in an iteration."""
     found = {}
     for name, number in numbers.items():
         last, tensor = scope.tensors[name], scope.draft.tensors[number]
@@ -143,7 +143,10 @@ def _ends(scope: NameScope, numbers: Mapping[str, int]) -> dict[str, Carried]:
 
 
 def _changes(scope: NameScope, starts: Mapping[str, _LoopStart]) -> dict[str, tuple[DType, Strength, tuple[str, ...]]]:
-    """How names must begin, other than they do, for the loop to leave them so: dtypes from numbers give way."""
+    """Find dtypes with which names must start so that the loop preserves them.
+
+    Dtypes from numbers give way.
+    """
     found = {}
     for name, start in starts.items():
         last = scope.tensors[name]
@@ -157,7 +160,7 @@ def _changes(scope: NameScope, starts: Mapping[str, _LoopStart]) -> dict[str, tu
 
 
 def _close(scope: NameScope, starts: Mapping[str, _LoopStart]) -> None:
-    """Bring what an iteration leaves to what it began with, where that is another dtype from numbers alone."""
+    """Convert final values to the initial dtype where they differ only because of number literals."""
     for name, start in starts.items():
         last = scope.tensors[name]
         assert last is not None

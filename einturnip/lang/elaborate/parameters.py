@@ -1,4 +1,4 @@
-"""Definitions of functions: what can be said of them before they are called."""
+"""Declares functions and checks their definitions before any call."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from einturnip.lang.elaborate.scope import KnownNames, NamedConstant, NameScope
 from einturnip.lang.elaborate.typing import literal
 from einturnip.lang.program import AxisSize, DimDef, InputDef, SizeLiteral, SizeNumber
 
-# What hangs on the dtypes and numbers that a call gives, or on its left side.
-_HANGS_ON_CALL = frozenset({"E032", "E040", "E041", "E042", "E044", "E045", "E046", "E048", "E050", "E051", "E052"})
+# Codes of errors that depend on the dtypes and numbers that a call passes, or on its left side.
+_DEPENDS_ON_CALL = frozenset({"E032", "E040", "E041", "E042", "E044", "E045", "E046", "E048", "E050", "E051", "E052"})
 
 
 def declare_function(scope: NameScope, node: s.FunctionNode, file: str) -> None:
-    """A function that is in force from here; what is wrong with its head is noted."""
+    """Declare a function, visible from here on; reports errors in its head."""
     draft = scope.draft
     before = draft.functions.get(node.name, [])
     if not scope.usable(node.name, node.name_span):
@@ -39,7 +39,7 @@ def declare_function(scope: NameScope, node: s.FunctionNode, file: str) -> None:
         size = expanded_size((*node.body, *node.returns), lambda name: draft.function(name, order))
         definition = FunctionDefinition(node, order, file, size)
         draft.tried += size.terms
-        # A try of a function that expands beyond the limit would take the memory that the limit is to save.
+        # Checking a function that expands beyond the limit would use the memory that the limit protects.
         if not file.startswith("std.") and draft.tried <= MAX_TERMS:
             draft.problems += _problems_of(scope, definition)
         draft.declare_function(node.name, definition)
@@ -47,7 +47,7 @@ def declare_function(scope: NameScope, node: s.FunctionNode, file: str) -> None:
 
 
 def _problems_of(outside: NameScope, definition: FunctionDefinition) -> list[Diagnostic]:
-    """What is wrong with a function's body whoever calls it, found by a call with tensors of f32."""
+    """Find errors in a function's body that no call could avoid, by a trial call with f32 tensors."""
     node = definition.syntax
     known = outside.draft
     draft = ProgramDraft(known.files, functions=known.functions, broken_functions=known.broken_functions)
@@ -81,7 +81,7 @@ def _problems_of(outside: NameScope, definition: FunctionDefinition) -> list[Dia
     at.left = tuple(f"{scope.path}{k}" for k in range(16))
     for value in node.returns if not draft.problems else ():
         as_tensor(at, value, f"{scope.path}return")
-    return [problem for problem in draft.problems if problem.code not in _HANGS_ON_CALL]
+    return [problem for problem in draft.problems if problem.code not in _DEPENDS_ON_CALL]
 
 
 def _check_parameter(scope: NameScope, node: s.FunctionNode, position: int) -> bool:
@@ -112,7 +112,7 @@ def _check_parameter(scope: NameScope, node: s.FunctionNode, position: int) -> b
 
 
 def _check_sizes(scope: NameScope, node: s.FunctionNode, parameter: s.ParameterNode) -> bool:
-    """A scalar cannot have the name of a label, which is a size in the body."""
+    """Report a scalar parameter with the name of a label, which is a size in the body."""
     if parameter.indices is not None:
         return True
     for other in node.parameters:

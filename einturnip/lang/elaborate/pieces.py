@@ -1,4 +1,4 @@
-"""Left sides that take several equations: a slice replaced, axes joined, axes merged."""
+"""Left sides that need several equations: slice replacement, concatenated axes, merged axes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from einturnip.lang.sizes import multiply
 
 
 def replaced(left: EquationLhs) -> KnownNames | None:
-    """``H[t, d] = h[d]``: a slice of the tensor is another one."""
+    """Elaborate ``H[t, d] = h[d]``, which replaces a slice of the tensor."""
     scope, target = left.scope, left.target
     base = scope.tensors.get(target.name)
     if base is None:
@@ -57,9 +57,9 @@ def replaced(left: EquationLhs) -> KnownNames | None:
     if piece is None:
         return None
     if not isinstance(piece.tensor, Equation | Concatenate):
-        scope.error("E034", "this cannot stand beside a number on the left", target.span)
+        scope.error("E034", "this cannot be combined with a number on the left", target.span)
         return None
-    number = replace(whole(piece, piece.span), strength=piece.strength)  # as in where(u == t, 1, H[u]), which keeps H
+    number = replace(whole(piece, piece.span), strength=piece.strength)  # where(u == t, 1, H[u]) keeps H's dtype
     dtype, strength = t.common(whole(base, base.span), number)
     base, piece = _shaped(left, base, dtype, strength, piece.carried), _shaped(left, piece, dtype, strength, ())
     if any(name not in piece.carried for name in base.carried):
@@ -72,7 +72,7 @@ def replaced(left: EquationLhs) -> KnownNames | None:
 
 
 def whole(known: KnownNames, span: Span) -> AccessExpr:
-    """A tensor with a label for each axis, in order."""
+    """Access a tensor with one label for each axis, in order."""
     indices = tuple(range(known.tensor.rank))
     strength: Strength = "weak" if known.strength == "number" and indices else known.strength
     return AccessExpr(known.number, indices, known.dtype, strength, span)
@@ -87,7 +87,7 @@ def _shaped(
 def shaped(
     scope: NameScope, known: KnownNames, dtype: DType, strength: Strength, carried: tuple[str, ...], name: str
 ) -> KnownNames:
-    """The tensor in another dtype and over the labels ``carried`` too: a hidden equation where it has another."""
+    """Convert a tensor to a dtype and extend it over ``carried`` labels, by a hidden equation if needed."""
     missing = tuple(label for label in scope.ambient if label in carried and label not in known.carried)
     if known.dtype == dtype and not missing:
         return known
@@ -103,7 +103,7 @@ def shaped(
 
 
 def concatenated(left: EquationLhs) -> KnownNames | None:
-    """``Z[i | j] = X[i] | Y[j]``: an equation for each part."""
+    """Elaborate ``Z[i | j] = X[i] | Y[j]`` with one equation for each part."""
     scope = left.scope
     places = [k for k, index in enumerate(left.indices) if isinstance(index, s.Alternatives)]
     node = left.node
@@ -138,7 +138,7 @@ def _join(left: EquationLhs, names: s.Alternatives, place: int, parts: tuple[s.N
         if known is None:
             return None
         made.append(known)
-        # What one part has sized otherwise, as by the bounds of 2 * j, holds for those after it.
+        # A size that one part determines, as by the bounds of 2 * j, applies to later parts.
         sized = [_axis_size(known, k, index) for k, index in enumerate(left.indices)]
         fixed = [old if old is not None or k == place else sized[k] for k, old in enumerate(fixed)]
     dtype, strength = made[0].dtype, made[0].strength
@@ -156,7 +156,7 @@ def _join(left: EquationLhs, names: s.Alternatives, place: int, parts: tuple[s.N
 
 
 def _size_of_axis(scope: NameScope, index: s.Index, parts: tuple[s.Node, ...]) -> SizeExpr | None:
-    """The size that a label has in the first part in which it stands alone: all parts have it."""
+    """The size of a label in the first part where it indexes an axis alone; it applies to all parts."""
     if not isinstance(index, s.NameNode):
         return None
     return next((size for part in parts if (size := size_in(scope, part, index.name)) is not None), None)
@@ -168,7 +168,7 @@ def _axis_size(known: KnownNames, axis: int, index: s.Index) -> SizeExpr:
 
 
 def merged(left: EquationLhs) -> KnownNames | None:
-    """``Z[(h e), s] = X[s, h, e]``: an equation with the axes apart, and one that lays them together."""
+    """Elaborate ``Z[(h e), s] = X[s, h, e]``: one equation with separate axes, and one that merges them."""
     scope, draft = left.scope, left.scope.draft
     apart: list[s.Index] = []
     for index in left.indices:
@@ -200,7 +200,7 @@ def merged(left: EquationLhs) -> KnownNames | None:
 
 
 def _digits(label: int, sizes: Sequence[SizeExpr], span: Span) -> list[AffineIndex]:
-    """The indices that a row-major index over axes of these sizes stands for."""
+    """Decompose a row-major index over axes of these sizes into one index for each axis."""
     one = SizeLiteral(1, span)
     found = []
     for k in range(len(sizes)):

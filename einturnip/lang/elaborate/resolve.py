@@ -1,4 +1,4 @@
-"""Syntax tree to Program: names to versions, labels to numbers, dtypes to every expression."""
+"""Entry of the elaboration: resolves names and labels of a program, and assigns dtypes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from einturnip.lang.program import TypedProgram
 
 
 def resolve(tree: s.SyntaxTree) -> TypedProgram:
-    """The program that a syntax tree means.
+    """Elaborate a syntax tree to a program.
 
     Raises:
         SourceError: with every problem found.
@@ -52,7 +52,7 @@ def _resolve(tree: s.SyntaxTree) -> TypedProgram:
 
 
 def _ordered(draft: ProgramDraft) -> list[Diagnostic]:
-    """The problems in the order of the text, each once though a function is called often."""
+    """The problems in source order without duplicates from repeated calls."""
     main = next(iter(draft.files))
     first: dict[tuple[str, str, Span], Diagnostic] = {}
     for problem in draft.problems:
@@ -62,7 +62,7 @@ def _ordered(draft: ProgramDraft) -> list[Diagnostic]:
 
 
 def _definitions(declarations: tuple[s.Declaration, ...]) -> Iterator[tuple[str, Span]]:
-    """Where each name is defined first, to tell an early use from an unknown name."""
+    """Yield the first definition of each name, to distinguish early uses from unknown names."""
     for declaration in reversed(declarations):
         match declaration:
             case s.DimDeclaration(name=name, name_span=span) | s.InputDeclaration(name=name, name_span=span):
@@ -76,7 +76,7 @@ def _definitions(declarations: tuple[s.Declaration, ...]) -> Iterator[tuple[str,
 
 
 def _guarded(scope: NameScope, imports: Imports, declaration: s.Declaration, file: str) -> None:
-    """One statement of the program; deep calls of deep expressions may be too much for it."""
+    """Elaborate one statement; reports deep calls of deep expressions that exceed the recursion limit."""
     draft = scope.draft
     problems, depth = len(draft.problems), draft.depth
     try:
@@ -109,14 +109,14 @@ def _statement(scope: NameScope, imports: Imports, declaration: s.Declaration, f
 
 
 def _block(scope: NameScope, body: tuple[s.Declaration, ...]) -> None:
-    """The statements of a loop's body or a function's."""
+    """Elaborate the statements of a loop's or function's body."""
     outer = scope.draft.place
     for declaration in body:
         if not scope.function:
             scope.draft.place = declaration.span
         match declaration:
             case s.Definition(update=True, targets=targets, span=span):
-                message = f"'{targets[0].name}' <- cannot stand in a {'function' if scope.function else 'loop'}"
+                message = f"'{targets[0].name}' <- cannot be used in a {'function' if scope.function else 'loop'}"
                 help_text = "a state changes once a step: compute its new value here, and change it after the block"
                 scope.error("E011", message, span, help_text)
             case s.Definition():
@@ -124,12 +124,12 @@ def _block(scope: NameScope, body: tuple[s.Declaration, ...]) -> None:
             case s.LoopNode():
                 loop(scope, declaration)
             case _:
-                raise InternalError(f"a {type(declaration).__name__} stands in a block")
+                raise InternalError(f"a {type(declaration).__name__} is in a block")
     scope.draft.place = outer
 
 
 def _import(scope: NameScope, imports: Imports, node: s.Import, importer: str) -> None:
-    """Declare the functions of an imported file, those that it imports first."""
+    """Declare the functions of an imported file, after those that it imports."""
     tree = imports.tree(node, importer)
     if tree is None or tree.file in imports.done or not count_import(scope, node, tree):
         return
@@ -156,5 +156,5 @@ def _warn_without_output(scope: NameScope, tree: s.SyntaxTree) -> None:
     if last is None:
         return
     name, span = last.targets[0].name, last.targets[0].name_span
-    message = "nothing is an output, so nothing will be computed"
+    message = "there is no output, so nothing will be computed"
     scope.warnings.append(Diagnostic("W002", message, span, help=f"add: output {name}", severity="warning"))

@@ -1,4 +1,4 @@
-"""What a program or the body of a function has named so far, and the problems found in it."""
+"""The names that a program or a function body has defined so far, and its diagnostics."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _FOREIGN_DTYPES = {
     "complex": "c128", "complex64": "c64", "complex128": "c128",
     "f2": "f16", "f4": "f32", "f8": "f64", "i1": "i8", "i2": "i16", "i4": "i32", "u1": "u8", "u2": "u16", "u4": "u32",
     "c8": "c64", "c16": "c128",
-    # Types that are not here, each near the name of another that is.
+    # Types that do not exist here, each near the name of one that does.
     "f128": "", "f80": "", "f6": "", "i128": "", "u128": "", "c32": "", "c256": "",
 }
 # fmt: on
@@ -51,7 +51,7 @@ _SIZE_OPS: dict[str, SizeOperator] = {
 class KnownNames:
     """A tensor as a text sees it: with ``rank`` axes.
 
-    In a function it may have more, which come first and which the text does not show: labels that its scalars carry.
+    Within a function it may have further axes before these that the text does not show: labels that its scalars carry.
     """
 
     tensor: Tensor
@@ -70,7 +70,7 @@ class KnownNames:
 
     @property
     def strength(self) -> Strength:
-        """How it takes part in promotion."""
+        """Its strength in type promotion."""
         return self.tensor.strength
 
     @property
@@ -81,9 +81,9 @@ class KnownNames:
 
 @dataclass(frozen=True, slots=True)
 class NamedConstant:
-    """A name that stands for a number known when the sizes are: a loop's variable, a function's scalar.
+    """A name for a static number: a loop's variable, or a function's scalar.
 
-    ``size`` is None where the number is no whole one.
+    ``size`` is None if the number is not an integer.
     """
 
     size: SizeExpr | None
@@ -94,11 +94,11 @@ class NamedConstant:
 
 @dataclass
 class NameScope:
-    """Names in the order of the text. ``tensors`` maps a name to its latest version, None where that one is wrong.
+    """The visible names. ``tensors`` maps a name to its latest version, None if that has an error.
 
-    In the body of a function ``function`` is its name and ``path`` begins the names of its tensors; its ``dims`` stand
-    for their definitions, and ``ambient`` are the labels that its scalars carry, with their sizes. ``limit``: it sees
-    the functions of a lower order. ``gone`` are names that were a loop's own, with its place. ``outside`` is the
+    In a function body, ``function`` is its name, ``path`` the prefix of its tensors' names, ``dims`` are replaced by
+    their definitions, and ``ambient`` are the labels that its scalars carry, with their sizes. Functions of an order
+    below ``limit`` are visible. ``gone`` are names local to a finished loop, with its place. ``outside`` is the
     program, which a function does not see. ``block`` elaborates the statements of a body.
     """
 
@@ -127,19 +127,19 @@ class NameScope:
         return self.draft.warnings
 
     def find_function(self, name: str) -> FunctionDefinition | None:
-        """The function that a name means here."""
+        """The visible function of this name; None if there is none."""
         return self.draft.function(name, self.limit)
 
     def error(self, code: str, message: str, span: Span, help_text: str = "", **more: str) -> None:
-        """Note an error."""
+        """Report an error."""
         self.problems.append(Diagnostic(code, message, span, help=help_text, **more))  # type: ignore[arg-type]
 
     def conflict(self, code: str, message: str, span: Span, other: Span, label: str, help_text: str = "") -> None:
-        """Note an error that has two places."""
+        """Report an error with two places."""
         self.problems.append(Diagnostic(code, message, span, secondary=((other, label),), help=help_text))
 
     def unknown(self, what: str, name: str, span: Span, known: Iterable[str], code: str = "E020") -> None:
-        """Note an unknown name: where it was or will be defined, else the nearest known one."""
+        """Report an unknown name, with the place of its definition elsewhere or the nearest known name."""
         outside = self.outside
         if name in self.gone:
             counts = self.draft.text(self.gone[name]) == name
@@ -155,20 +155,20 @@ class NameScope:
             help_text = f"a function sees its parameters and earlier functions only: make '{name}' a parameter"
             self.error(code, message, span, help_text)
         elif self.find_function(name) is not None:
-            help_text = f"its arguments stand in parentheses: {name}(...)"
+            help_text = f"its arguments belong in parentheses: {name}(...)"
             self.error(code, f"'{name}' is a function, not a {what}", span, help_text)
         else:
             self.misspelt(code, f"unknown {what} '{name}'", name, span, known)
 
     def misspelt(self, code: str, message: str, name: str, span: Span, known: Iterable[str]) -> None:
-        """Note an unknown name, which may be a misspelling of a known one."""
+        """Report an unknown name that may be a misspelling of a known one."""
         meant = nearest(name, known)
         edits = (Edit(span, meant),) if meant and self.draft.text(span) == name else ()
         help_text = f"did you mean '{meant}'?" if meant else ""
         self.problems.append(Diagnostic(code, message, span, help=help_text, edits=edits))
 
     def usable(self, name: str, span: Span) -> bool:
-        """Whether a name may be given to something; a reserved word is noted as an error."""
+        """True if a name may be defined; reports reserved words."""
         if name not in RESERVED:
             return True
         message = f"'{name}' is {describe(name)} and cannot be used as a name"
@@ -176,7 +176,7 @@ class NameScope:
         return False
 
     def unknown_dtype(self, name: str, span: Span) -> None:
-        """Note an unknown dtype."""
+        """Report an unknown dtype."""
         better = _FOREIGN_DTYPES.get(name.lower())
         if better is None:
             better = nearest(name, DTYPES)
@@ -186,7 +186,7 @@ class NameScope:
         self.problems.append(Diagnostic("E022", message, span, expected=" ".join(DTYPES), help=help_text, edits=edits))
 
     def is_label(self, name: str) -> bool:
-        """Whether a bare name in an index, bound nowhere, is a label: not a loop's variable or an integer scalar."""
+        """True if an unbound bare name in an index is a label, not a loop's variable or an integer scalar."""
         if name in self.constants or name in RESERVED:
             return False
         known = self.tensors.get(name)
@@ -195,7 +195,7 @@ class NameScope:
     # -- sizes
 
     def size_of(self, name: str, span: Span) -> SizeExpr | None:
-        """The size that a name stands for, if it stands for one."""
+        """The size that a name denotes; None if it denotes none."""
         constant = self.constants.get(name)
         if constant is not None:
             return constant.size
@@ -207,7 +207,7 @@ class NameScope:
         return None if dim.definition is None else replace(dim.definition, span=span)
 
     def number_of(self, name: str, span: Span) -> Expr | None:
-        """The number that a name of a size or constant stands for, if it is one."""
+        """The number that the name of a size or constant denotes; None if it denotes none."""
         constant = self.constants.get(name)
         if constant is not None:
             return replace(constant.number, span=span)
@@ -215,7 +215,7 @@ class NameScope:
         return None if size is None else SizeNumber(size, I64, "number", span)
 
     def is_size(self, node: s.Node) -> bool:
-        """Whether an expression is made of known sizes alone, so that ``size`` gives it."""
+        """True if an expression consists of known sizes, so that ``size`` returns a value."""
         match node:
             case s.LiteralNode(value=value):
                 return isinstance(value, int)
@@ -232,7 +232,10 @@ class NameScope:
                 return False
 
     def size(self, node: s.Node, implied: list[DimDef] | None = None) -> SizeExpr | None:
-        """A size expression; names that are new join ``implied`` where it is given, and are errors elsewhere."""
+        """Convert an expression to a size.
+
+        New names are added to ``implied`` if given, and are errors otherwise.
+        """
         match node:
             case s.LiteralNode(value=int() as value, span=span):
                 return SizeLiteral(value, span)
@@ -285,10 +288,10 @@ class NameScope:
         return None
 
     def known_names(self) -> list[str]:
-        """Everything that an expression could name."""
+        """All names that an expression could use."""
         return [*self.tensors, *self.dims, *self.constants, *BUILT_IN]
 
 
 def dtype_named(name: str) -> bool:
-    """Whether the name is a dtype, ours or another language's."""
+    """True if the name is a dtype of this or another language."""
     return name in DTYPES or bool(_FOREIGN_DTYPES.get(name.lower()))

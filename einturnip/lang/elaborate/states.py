@@ -1,4 +1,4 @@
-"""States: what ``<-`` may change, and what it makes."""
+"""States: checks of ``<-`` and the equations that it creates."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ _KINDS = "buifc"
 
 
 def is_state(scope: NameScope, name: str) -> bool:
-    """Whether a name means a state."""
+    """True if a name denotes a state."""
     known = scope.tensors.get(name)
     return known is not None and isinstance(known.tensor, InputDef) and known.tensor.state
 
 
 def may_change(scope: NameScope, target: s.Target) -> bool:
-    """Whether ``<-`` may stand behind a name here."""
+    """True if ``<-`` is allowed after a name here; reports errors."""
     name, span = target.name, target.name_span
     if not is_state(scope, name):
         _no_state(scope, name, target)
@@ -49,7 +49,7 @@ def may_change(scope: NameScope, target: s.Target) -> bool:
 
 
 def _no_state(scope: NameScope, name: str, target: s.Target) -> None:
-    """Note that ``<-`` stands behind what is no state."""
+    """Report ``<-`` after a name that is not a state."""
     span, known = target.name_span, scope.tensors.get(name)
     if known is not None:
         message = f"'{name}' is no state, and '<-' changes states only"
@@ -73,7 +73,10 @@ def _no_state(scope: NameScope, name: str, target: s.Target) -> None:
 
 
 def axes_of(scope: NameScope, target: s.Target, count: int) -> tuple[SizeExpr | None, ...]:
-    """The sizes that ``count`` indices on the left must have: those of the state. None where it has another rank."""
+    """The sizes that ``count`` indices on the left must have: those of the state.
+
+    Returns None each for a wrong rank.
+    """
     known = scope.tensors[target.name]
     if known is None or known.rank != count:
         return (None,) * count
@@ -81,7 +84,7 @@ def axes_of(scope: NameScope, target: s.Target, count: int) -> tuple[SizeExpr | 
 
 
 def changed(scope: NameScope, target: s.Target, made: KnownNames) -> None:
-    """Make ``made`` what the state will be: an equation in the state's dtype."""
+    """Make ``made`` the next value of the state, converted to the state's dtype."""
     state = scope.tensors[target.name]
     assert state is not None
     if made.rank != state.rank:
@@ -104,7 +107,7 @@ def changed(scope: NameScope, target: s.Target, made: KnownNames) -> None:
 
 
 def _rounded(scope: NameScope, target: s.Target, value: Expr, dtype: DType) -> Expr | None:
-    """A value in the state's dtype; what would lose more than digits is an error."""
+    """Convert a value to the state's dtype; it is an error if that loses more than precision."""
     if _KINDS.index(value.dtype.kind.replace("i", "u")) > _KINDS.index(dtype.kind.replace("i", "u")):
         message = f"'{target.name}' is {dtype}, which cannot hold {value.dtype}"
         help_text = f"convert it: {target.name} <- {dtype}(...)"
@@ -120,7 +123,7 @@ def _rounded(scope: NameScope, target: s.Target, value: Expr, dtype: DType) -> E
 
 
 def after_the_step(scope: NameScope) -> list[Statement]:
-    """The statements with every ``output`` of a state that changes as its new value, behind what makes it."""
+    """Redirect each ``output`` of a changing state to its new value, after the definition of that."""
     found: list[Statement] = []
     late: list[Statement] = []
     for statement in scope.draft.statements:

@@ -1,4 +1,4 @@
-"""The left sides of equations: labels, sizes, keys, numbers, merged and concatenated axes, several targets."""
+"""Elaborates left sides: labels, sizes, keys, numbers, merged and concatenated axes, several targets."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from einturnip.lang.elaborate.context import carried_in, rest_names, rest_of, sl
 from einturnip.lang.elaborate.equations import Elaboration
 from einturnip.lang.elaborate.functions import CallFrame, enter, result
 from einturnip.lang.elaborate.hints import hints_of
-from einturnip.lang.elaborate.labels import DEEPEST, is_program_function, occurrences, too_deep
+from einturnip.lang.elaborate.labels import MAX_DEPTH, is_program_function, occurrences, too_deep
 from einturnip.lang.elaborate.lhs import EquationLhs, Value, is_number, label_name, ordinary
 from einturnip.lang.elaborate.pieces import concatenated, merged, replaced
 from einturnip.lang.elaborate.scope import KnownNames, NameScope
@@ -21,10 +21,10 @@ from einturnip.lang.program import Equation, EquationLabel, Expr, PlanHint
 
 
 def define(scope: NameScope, definition: s.Definition) -> None:
-    """The statements that a definition means; the problems in ``scope`` where it is wrong."""
+    """Elaborate a definition to statements; reports errors to ``scope``."""
     found: list[KnownNames | None] = [None] * len(definition.targets)
     if too_deep(definition.value) or any(too_deep(i) for target in definition.targets for i in target.indices or ()):
-        scope.error("E008", f"this nests deeper than {DEEPEST}", definition.value.span, "name a part of it first")
+        scope.error("E008", f"this nests deeper than {MAX_DEPTH}", definition.value.span, "name a part of it first")
     elif len(definition.targets) > 1:
         found = _several(scope, definition)
     else:
@@ -56,7 +56,7 @@ def _single(
 
 
 def _may_define(scope: NameScope, target: s.Target) -> bool:
-    """Whether a name may be given to a tensor."""
+    """True if a name may be defined as a tensor; reports errors."""
     name, span = target.name, target.name_span
     if not scope.usable(name, span):
         return False
@@ -78,7 +78,7 @@ def _may_define(scope: NameScope, target: s.Target) -> bool:
 
 
 def _rest(scope: NameScope, target: s.Target, node: s.Node) -> int:
-    """How many axes ``...`` on the left stands for."""
+    """The number of axes that ``...`` on the left covers."""
     indices = target.indices or ()
     if not any(isinstance(index, s.RestAxes) for index in indices):
         return 0
@@ -110,7 +110,7 @@ def _named(scope: NameScope, target: s.Target, rest: int) -> tuple[s.Index, ...]
 
 
 def _defined(left: EquationLhs) -> KnownNames | None:
-    """The tensor of a left side, after those that its parts need."""
+    """Define the tensor of a left side, after the tensors of its parts."""
     if any(is_number(left.scope, index) for index in left.indices):
         return replaced(left)
     if any(isinstance(index, s.Alternatives) for index in left.indices) or isinstance(left.node, s.Concatenation):
@@ -138,7 +138,7 @@ def _equation(left: EquationLhs) -> KnownNames | None:
 
 
 def _begin(left: EquationLhs) -> tuple[Elaboration, list[tuple[int, s.Node]]] | None:
-    """The equation with its left side bound, and its keys."""
+    """Start an equation: bind its left side, and collect its keys."""
     scope = left.scope
     at = Elaboration(scope)
     at.rest = left.rest if any(isinstance(index, s.RestAxes) for index in left.target.indices or ()) else None
@@ -156,7 +156,7 @@ def _begin(left: EquationLhs) -> tuple[Elaboration, list[tuple[int, s.Node]]] | 
 
 
 def _bind(at: Elaboration, index: s.Index, keys: list[tuple[int, s.Node]], own: frozenset[str]) -> bool:
-    """Bind what stands for one axis. ``own``: the labels of the aggregation on the right, which a key may use."""
+    """Bind one index. ``own``: the labels of the aggregation on the right, which a key may use."""
     scope = at.scope
     match index:
         case s.NameNode(name=name, span=span):
@@ -168,7 +168,7 @@ def _bind(at: Elaboration, index: s.Index, keys: list[tuple[int, s.Node]], own: 
             return _bind_key(at, key, size_node, span, keys, own)
         case s.SliceIndex(span=span):
             help_text = "on the left stands ':' for a whole axis, or a label with its size, [i: n]"
-            scope.error("E034", "a part of an axis cannot stand on the left", span, help_text)
+            scope.error("E034", "a part of an axis cannot be on the left", span, help_text)
         case s.Element(span=span) | s.CallNode(span=span):
             text = scope.draft.text(span) or "key"
             help_text = f"to aggregate by a key write how many groups there are: [{text}: ...]"
@@ -187,7 +187,7 @@ def _bind_key(
     keys: list[tuple[int, s.Node]],
     own: frozenset[str],
 ) -> bool:
-    """An axis of groups: its label has no name in the program."""
+    """Bind an axis of groups, whose label has no name in the program."""
     scope = at.scope
     if scope.is_size(key) and own.isdisjoint(o.name for o in occurrences(key)):
         text = scope.draft.text(span) or "a:b"
@@ -195,7 +195,7 @@ def _bind_key(
         help_text = (
             f"on the left a slice is ':', and takes its size from the right; a label with its size is [i: {stop}]"
         )
-        scope.error("E034", f"the slice '{text}' cannot stand on the left", span, help_text)
+        scope.error("E034", f"the slice '{text}' cannot be on the left", span, help_text)
         return False
     if size_node is None:
         scope.error("E046", "a key needs the number of groups", span, f"[{scope.draft.text(key.span) or 'key'}: n]")
@@ -248,8 +248,8 @@ def _several(scope: NameScope, definition: s.Definition) -> list[KnownNames | No
         return none
     returns = function.syntax.returns
     if len(returns) != len(definition.targets):
-        count, wanted = len(returns), len(definition.targets)
-        message = f"'{node.name}' returns {count} tensor{'s' * (count != 1)}, but {wanted} are on the left"
+        count, n_expected = len(returns), len(definition.targets)
+        message = f"'{node.name}' returns {count} tensor{'s' * (count != 1)}, but {n_expected} are on the left"
         place = function.syntax.name_span
         scope.conflict(
             "E066", message, definition.targets[0].span.to(definition.targets[-1].span), place, "defined here"

@@ -1,4 +1,4 @@
-"""Dtypes of expressions: promotion, casts, and what each operator takes. Source: NumPy 2's rules (NEP 50)."""
+"""Dtypes of expressions: promotion, casts, and operand types. Source: NumPy 2's rules (NEP 50)."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ _EXACT = {
     "mod": operator.mod,
     "pow": operator.pow,
 }
-# No dtype holds a number of more bits.
-_MOST_BITS = 1023
+# No dtype holds a number with more bits.
+_MAX_BITS = 1023
 
 
 class TypeProblem(Exception):
-    """An expression that has no dtype; carries what to tell."""
+    """An expression without a dtype; carries the diagnostic."""
 
     def __init__(self, diagnostic: Diagnostic) -> None:
         super().__init__(diagnostic.message)
@@ -57,13 +57,13 @@ class TypeProblem(Exception):
 
 
 def literal(value: bool | int | float | complex, span: Span) -> NumberExpr:
-    """A number as written: the dtype that it has where nothing else decides."""
+    """A literal, with its default dtype."""
     dtype = BOOL if isinstance(value, bool) else {int: I64, float: F64, complex: C128}[type(value)]
     return NumberExpr(value, dtype, "number", span)
 
 
 def common(a: Expr, b: Expr) -> tuple[DType, Strength]:
-    """The dtype in which ``a`` and ``b`` meet, and how strongly it holds from then on."""
+    """The common dtype of ``a`` and ``b``, and its strength in further promotions."""
     if a.strength == "strong" and b.strength == "strong":
         return promote(a.dtype, b.dtype), "strong"
     if a.strength != "strong" and b.strength != "strong":
@@ -73,11 +73,11 @@ def common(a: Expr, b: Expr) -> tuple[DType, Strength]:
         return strong.dtype, "strong"
     if strong.dtype == BOOL:
         return weak.dtype, "weak"
-    return _meet(strong.dtype, weak), "strong"
+    return _common_with_weak(strong.dtype, weak), "strong"
 
 
-def _meet(strong: DType, weak: Expr) -> DType:
-    """The dtype of a strong number and a weak one."""
+def _common_with_weak(strong: DType, weak: Expr) -> DType:
+    """The common dtype of a strong and a weak number."""
     if strong.is_integer and weak.dtype.is_integer:
         return strong if weak.strength == "number" else promote(strong, weak.dtype)
     if weak.dtype.kind == "c":
@@ -86,7 +86,7 @@ def _meet(strong: DType, weak: Expr) -> DType:
 
 
 def coerce(expr: Expr, dtype: DType, strength: Strength) -> Expr:
-    """``expr`` as ``dtype``, as promotion asks for it.
+    """Convert ``expr`` to ``dtype`` as promotion requires.
 
     Raises:
         TypeProblem: a literal does not fit (E042).
@@ -107,7 +107,7 @@ def _number_as(expr: NumberExpr, dtype: DType, strength: Strength) -> NumberExpr
                 "E042",
                 f"{expr.value} does not fit {dtype}",
                 expr.span,
-                expected=f"{_least(dtype)} .. {_greatest(dtype)}",
+                expected=f"{_min_value(dtype)} .. {_max_value(dtype)}",
                 found=str(expr.value),
                 help=f"cast the other side to a wider dtype, or write the number as f64({expr.value})",
             )
@@ -118,20 +118,20 @@ def _number_as(expr: NumberExpr, dtype: DType, strength: Strength) -> NumberExpr
 
 
 def fits(value: bool | int | float | complex, dtype: DType) -> bool:
-    """Whether an integer literal is in the range of an integer dtype."""
-    return not isinstance(value, int) or _least(dtype) <= value <= _greatest(dtype)
+    """True if an integer literal is in the range of an integer dtype."""
+    return not isinstance(value, int) or _min_value(dtype) <= value <= _max_value(dtype)
 
 
-def _least(dtype: DType) -> int:
+def _min_value(dtype: DType) -> int:
     return 0 if dtype.kind == "u" else -(1 << (8 * dtype.itemsize - 1))
 
 
-def _greatest(dtype: DType) -> int:
+def _max_value(dtype: DType) -> int:
     return (1 << (8 * dtype.itemsize - (dtype.kind == "i"))) - 1
 
 
 def settle(expr: Expr) -> Expr:
-    """``expr`` as the value of a tensor or an aggregation's body: a literal must fit the dtype it has."""
+    """Finish an expression as a tensor's value or an aggregation's body: a literal must fit its dtype."""
     return coerce(expr, expr.dtype, expr.strength)
 
 
@@ -162,15 +162,15 @@ def arithmetic(symbol: str, a: Expr, b: Expr, op_span: Span, span: Span) -> Expr
 
 
 def _of_literals(op: str, a: Expr, b: Expr, span: Span) -> NumberExpr | None:
-    """Two whole literals are one, as in Python: exact, however large it is on the way."""
+    """Evaluate an operator of two integer literals exactly, as Python does; None for other operands."""
     if not (isinstance(a, NumberExpr) and isinstance(b, NumberExpr) and op in _EXACT):
         return None
     x, y = a.value, b.value
     if type(x) is not int or type(y) is not int or (y == 0 and op in ("floordiv", "mod")) or (y < 0 and op == "pow"):
         return None
-    large = op == "pow" and abs(x) > 1 and (y > _MOST_BITS or y * log2(abs(x)) > _MOST_BITS)
+    large = op == "pow" and abs(x) > 1 and (y > _MAX_BITS or y * log2(abs(x)) > _MAX_BITS)
     value = 0 if large else _EXACT[op](x, y)
-    if large or value.bit_length() > _MOST_BITS:
+    if large or value.bit_length() > _MAX_BITS:
         raise TypeProblem(Diagnostic("E042", "this number is larger than any dtype can hold", span))
     return literal(value, span)
 
@@ -255,7 +255,7 @@ def condition(expr: Expr, what: str) -> None:
 
 
 def weakest(arguments: Sequence[Expr]) -> Strength:
-    """``strong`` where any argument is, ``number`` where all are, else ``weak``."""
+    """``strong`` if any argument is, ``number`` if all are, else ``weak``."""
     strengths = {argument.strength for argument in arguments}
     return "strong" if "strong" in strengths else "number" if strengths == {"number"} else "weak"
 
@@ -298,7 +298,7 @@ def function(name: str, a: Expr, name_span: Span, span: Span) -> Expr:
 
 
 def _float_for(dtype: DType) -> DType:
-    """The float in which NumPy's functions take integers: f16 for 8 bits, f32 for 16, f64 above."""
+    """The float type that NumPy's functions use for integers: f16 for 8 bits, f32 for 16, f64 above."""
     return {1: F16, 2: F32}.get(dtype.itemsize, F64)
 
 

@@ -1,4 +1,6 @@
-"""The meaning of a Program in plain NumPy, equation by equation; gradients by perturbation.
+"""Reference semantics of programs in plain NumPy, equation by equation.
 
-Shares no code with kernels.
+Gradients by finite differences.
+
+It shares no code with kernels.
 """

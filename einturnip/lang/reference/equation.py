@@ -1,6 +1,7 @@
-"""One equation on whole arrays in NumPy.
+"""Evaluates one equation on whole arrays in NumPy.
 
-Clear before fast: every expression is an array over all labels of its statement, of size 1 along those it lacks.
+It favours clarity over speed: every expression is an array over all labels of its statement, of size 1 along those that
+it lacks.
 """
 
 from __future__ import annotations
@@ -41,12 +42,12 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 
 def size_in(size: SizeExpr, values: Mapping[int, Array], sizes: Mapping[str, int]) -> int:
-    """The value of a size where tensors and sizes have these values."""
+    """The value of a size, given tensors and sizes."""
     return size_value(size, sizes, lambda tensor, axis: values[tensor].shape[axis])
 
 
 def equation_value(equation: Equation, values: Mapping[int, Array], sizes: Mapping[str, int]) -> Array:
-    """The tensor of an equation.
+    """Return the tensor of an equation.
 
     Raises:
         BindError: a label has two sizes or none, or an access leaves its axis.
@@ -74,7 +75,7 @@ class _Statement:
         return np.broadcast_to(out, shape).reshape(self.extents[:n_out]).copy()
 
     def value(self, expr: Expr) -> Array:
-        """An expression at every point of label space."""
+        """Evaluate an expression at every point of the label space."""
         match expr:
             case NumberExpr(value=value, dtype=dtype):
                 return self._scalar(value, dtype)
@@ -122,7 +123,7 @@ class _Statement:
         return array
 
     def _index(self, index: Index) -> Array:
-        """An index at every point of label space."""
+        """Evaluate an index at every point of the label space."""
         match index:
             case int():
                 return self._label(index)
@@ -179,20 +180,20 @@ class _Statement:
         return result.reshape([1 if k in gone else array.shape[order.index(k)] for k in range(self.rank)])
 
     def _terms(self, expr: AggregateExpr) -> Array:
-        """What an aggregation runs over, in the dtype that it is multiplied and summed in."""
+        """The values to aggregate, in the dtype in which they are multiplied and summed."""
         wide = aggregation(expr.op, expr.body.dtype, expr.accumulator).state[0]
         if expr.op in ("sum", "mean") and wide.is_inexact and expr.body.dtype.is_inexact:
             return self._wide_product(expr.body, wide)
         return self.value(expr.body)
 
     def _wide_product(self, expr: Expr, wide: DType) -> Array:
-        """A product multiplied in the dtype it is summed in: f16 contractions multiply and add in f32."""
+        """Multiply in the dtype of the sum: f16 contractions multiply and add in f32."""
         if isinstance(expr, ApplyExpr) and expr.op in ("mul", "div", "neg"):
             return apply(expr.op, [self._wide_product(argument, wide) for argument in expr.arguments], wide)
         return _convert(self.value(expr), wide)
 
     def _scattered(self) -> Array:
-        """An aggregation by key: at each point of the left the values whose keys are equal to its labels."""
+        """Aggregate by key: at each point of the left, the values whose keys equal its labels."""
         expr, n_out = self.equation.value, self.equation.n_out
         assert isinstance(expr, AggregateExpr)
         kept = {*range(n_out), *expr.labels} - {label for label, _ in self.equation.keys}
@@ -213,9 +214,9 @@ class _Statement:
         return out.reshape(self.extents[:n_out] + [1] * (self.rank - n_out))
 
     def _fold(self, expr: AggregateExpr, terms: Array, picked: Array) -> Any:
-        """The aggregation of the values that are picked; argmax and argmin count among all of them."""
+        """Aggregate the selected values; argmax and argmin number all of them."""
         order = [k - self.equation.n_out for k in expr.labels]
-        order += [axis for axis in range(picked.ndim) if axis not in order]  # of aggregations inside: 1 long
+        order += [axis for axis in range(picked.ndim) if axis not in order]  # of inner aggregations: length 1
         mask = picked.transpose(order).reshape(-1)
         values = terms.transpose(order).reshape(-1)[mask]
         operator = aggregation(expr.op, expr.body.dtype, expr.accumulator)
@@ -230,7 +231,7 @@ class _Statement:
 
 
 def _convert(array: Array, dtype: DType) -> Array:
-    """``astype``; a number too large for an integer type wraps round as arrays do."""
+    """``astype``; a number too large for an integer type wraps around, as in arrays."""
     if array.dtype.kind == "c" and dtype.kind not in "cb":
         array = array.real
     if array.dtype.kind == "O":
@@ -242,9 +243,9 @@ def _convert(array: Array, dtype: DType) -> Array:
 
 
 def _extents(equation: Equation, tensors: Mapping[int, Array], sizes: Mapping[str, int]) -> list[int]:
-    """The size of each label: written, its dim's, that of an axis where it stands alone, what is left of a split axis.
+    """The size of each label: written, its dim's, an axis it indexes alone, or the rest of a split axis.
 
-    A label with none of these gets the largest for which every access is in bounds.
+    A label with none of these has the largest size for which every access is in bounds.
     """
     known: dict[int, int] = {}
     uses = [
@@ -261,7 +262,7 @@ def _extents(equation: Equation, tensors: Mapping[int, Array], sizes: Mapping[st
             dim = sizes[label.dim] if isinstance(label.dim, str) else size_in(label.dim, tensors, sizes)
             found.setdefault(dim, "the size of its name")
         for index, extent in uses:
-            # A size that is written may be shorter than the axis.
+            # A written size may be shorter than the axis.
             if index == number and isinstance(index, int) and (written is None or extent < written):
                 found.setdefault(extent, "a tensor's axis")
         if len(found) > 1 or min(found, default=0) < 0:
@@ -304,7 +305,7 @@ def _limits(
     tensors: Mapping[int, Array],
     sizes: Mapping[str, int],
 ) -> Iterator[int]:
-    """How far a label may go for an affine index to stay in its axis, its other labels being known."""
+    """Yield the maximum ranges of a label that keep an affine index in its axis, given other labels."""
     if not isinstance(index, AffineIndex) or index.modulus is not None:
         return
     mine, low = 0, size_in(index.offset, tensors, sizes)

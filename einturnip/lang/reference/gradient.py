@@ -1,6 +1,7 @@
-"""A gradient by its definition: the program run again beside each element. For tests: it shares no rule of calculus.
+"""Reference gradients by finite differences: reruns the program for each perturbed element.
 
-Central differences of two steps, extrapolated: in f64 some nine digits where the loss is smooth and of order one.
+Central differences with two step sizes are extrapolated: in f64 about nine digits where the loss is smooth and of order
+one.
 """
 
 from __future__ import annotations
@@ -13,17 +14,17 @@ from einturnip.lang.program import GradStatement
 from einturnip.lang.reference.equation import Array
 
 Step = Callable[[dict[int, Array]], None]
-"""A statement that is carried out on the tensors by number."""
+"""A statement that runs on the tensors, given by number."""
 
-Held = Mapping[tuple[int, int], Array]
-"""Tensors held at a value: by the place on the tape where they are made (-1 for inputs), and their number."""
+FixedTensors = Mapping[tuple[int, int], Array]
+"""Tensors with fixed values, by the position on the tape that creates them (-1 for inputs), and their number."""
 
 _STEP = 1e-3
 _DIRECTIONS = {"c": (1, 1j)}
 
 
 class _Watched(dict[int, Array]):
-    """Tensors, with the numbers of those that were read."""
+    """Tensors that record which of them were read."""
 
     def __init__(self, tensors: Mapping[int, Array]) -> None:
         super().__init__(tensors)
@@ -35,7 +36,10 @@ class _Watched(dict[int, Array]):
 
 
 class EvaluationTape:
-    """What was carried out so far, in order: tensors made, how, and from which; gradients are made anew in each run."""
+    """The statements run so far, with the tensors that each creates and reads.
+
+    Gradients are recomputed in each run.
+    """
 
     def __init__(self, values: Mapping[int, Array]) -> None:
         self._inputs = dict(values)
@@ -43,7 +47,7 @@ class EvaluationTape:
         self._reads: list[frozenset[int]] = []
 
     def run(self, values: dict[int, Array], numbers: Iterable[int], step: Step | GradStatement) -> None:
-        """Carry out a step that makes tensors."""
+        """Run a step that creates tensors."""
         end, watched = len(self._steps), _Watched(values)
         self._steps.append((frozenset(numbers), step))
         self._carry_out(watched, end, {})
@@ -51,24 +55,24 @@ class EvaluationTape:
         self._reads.append(frozenset(reads))
         values.update((number, watched[number]) for number in self._steps[end][0])
 
-    def _carry_out(self, values: dict[int, Array], place: int, held: Held) -> None:
+    def _carry_out(self, values: dict[int, Array], place: int, fixed_tensors: FixedTensors) -> None:
         numbers, step = self._steps[place]
         if isinstance(step, GradStatement):
-            values[step.number] = self._gradient(step, values[step.by], place, held)
+            values[step.number] = self._gradient(step, values[step.by], place, fixed_tensors)
         else:
             step(values)
         for number in numbers:
-            if (place, number) in held:
-                values[number] = held[place, number]
+            if (place, number) in fixed_tensors:
+                values[number] = fixed_tensors[place, number]
 
-    def _gradient(self, statement: GradStatement, at: Array, end: int, held: Held) -> Array:
-        """The derivative of a loss by a tensor, as they are at a place on the tape."""
+    def _gradient(self, statement: GradStatement, at: Array, end: int, fixed_tensors: FixedTensors) -> Array:
+        """The derivative of a loss by a tensor, with their values at a position on the tape."""
         by = statement.by
         made = max((k for k in range(end) if by in self._steps[k][0]), default=-1)
         needed = self._needed(statement.loss, end)
 
         def loss(tensor: Array) -> float:
-            fixed = {**held, (made, by): tensor}
+            fixed = {**fixed_tensors, (made, by): tensor}
             values = {number: fixed.get((-1, number), array) for number, array in self._inputs.items()}
             for place in needed:
                 self._carry_out(values, place, fixed)
@@ -77,12 +81,12 @@ class EvaluationTape:
         return _differences(loss, at)
 
     def _needed(self, number: int, end: int) -> list[int]:
-        """The places of the steps before ``end`` that a tensor hangs on, in order."""
-        wanted, found = {number}, []
+        """The positions of steps before ``end`` on which a tensor depends, in order."""
+        needed, found = {number}, []
         for place in reversed(range(end)):
-            if made := self._steps[place][0] & wanted:
-                wanted -= made
-                wanted |= self._reads[place]
+            if made := self._steps[place][0] & needed:
+                needed -= made
+                needed |= self._reads[place]
                 found.append(place)
         return found[::-1]
 

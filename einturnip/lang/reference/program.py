@@ -1,4 +1,4 @@
-"""A program on whole arrays in NumPy: what its text means, statement by statement."""
+"""Evaluates a program on whole arrays in NumPy, statement by statement; this defines its meaning."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from einturnip.lang.sizes import size_names, size_text, size_value
 def evaluate(
     program: TypedProgram, inputs: Mapping[str, Array] | None = None, dims: Mapping[str, int] | None = None
 ) -> dict[str, Array]:
-    """The outputs of a program, by name.
+    """Return the outputs of a program, by name.
 
     Raises:
         BindError: an input is missing, or sizes disagree.
@@ -83,8 +83,8 @@ def _define(statement: Equation | Replace | Concatenate, sizes: Mapping[str, int
             values[number] = np.concatenate(arrays, axis).astype(dtype.numpy, copy=False)
 
 
-def _let(numbers: Sequence[tuple[int, int]], values: dict[int, Array]) -> None:
-    """Tensors that are others, all at once."""
+def _alias(numbers: Sequence[tuple[int, int]], values: dict[int, Array]) -> None:
+    """Alias several tensors at once."""
     values.update([(number, values[source]) for number, source in numbers])
 
 
@@ -103,7 +103,7 @@ def _replaced(statement: Replace, values: Mapping[int, Array], sizes: Mapping[st
 
 def _loop(statement: ForLoop, values: dict[int, Array], sizes: Mapping[str, int], tape: EvaluationTape) -> None:
     for carried in statement.carried:
-        tape.run(values, (carried.number,), partial(_let, [(carried.number, carried.initial)]))
+        tape.run(values, (carried.number,), partial(_alias, [(carried.number, carried.initial)]))
     start, stop = (size_in(end, values, sizes) for end in (statement.start, statement.stop))
     moves = [(carried.number, carried.last) for carried in statement.carried]
     for step in range(start, stop):
@@ -111,11 +111,11 @@ def _loop(statement: ForLoop, values: dict[int, Array], sizes: Mapping[str, int]
         for carried in statement.carried:
             if values[carried.last].shape != values[carried.number].shape:
                 raise BindError(f"line {statement.span.line}: the loop changes the shape of {carried.name}")
-        tape.run(values, [number for number, _ in moves], partial(_let, moves))
+        tape.run(values, [number for number, _ in moves], partial(_alias, moves))
 
 
 def _filled(state: InputDef, sizes: Mapping[str, int]) -> Array:
-    """A state that begins with one number everywhere."""
+    """A state that starts with one number everywhere."""
     if isinstance(state.default, FileRef):
         raise BindError(f"state {state.name} is missing")
     return np.full([size_value(size, sizes) for size in state.shape], state.default, state.dtype.numpy)

@@ -1,5 +1,5 @@
-"""Text to syntax tree.
+"""Parsing: text to syntax tree.
 
-``parser`` drives the LALR tables in ``tables`` with tokens of ``lang.lexer``; ``formatter`` is the inverse and gives
-the canonical text.
+``parser`` runs the LALR tables in ``tables`` on tokens of ``lang.lexer``; ``formatter`` is the inverse and produces the
+canonical text.
 """

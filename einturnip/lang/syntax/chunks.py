@@ -1,4 +1,4 @@
-"""Tokens to statements: where each ends, and which stand in the blocks of others."""
+"""Splits tokens into statements and nested blocks."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ _OPENS = frozenset({"_LSQB", "LPAR", "LBRACE"})
 _CLOSES = frozenset({"RSQB", "RPAR", "RBRACE"})
 _HEADS = frozenset({"_FN", "_FOR"})
 OUTSIDE = frozenset({"_DIM", "_INPUT", "_OUTPUT", "_IMPORT", "_FN", "_STATE"})
-"""What begins a statement that stands in no block."""
+"""Token types that begin a statement outside of blocks."""
 _STARTS = OUTSIDE | {"_FOR", "_RETURN", "AT"}
-DEEPEST_BLOCK = 50
+MAX_BLOCK_DEPTH = 50
 
 
 @dataclass
 class StatementChunk:
-    """The tokens of one statement, and what is wrong with its brackets."""
+    """The tokens of one statement, and errors in its brackets."""
 
     tokens: list[LexToken]
     problems: list[Diagnostic] = field(default_factory=list)
 
 
 class BlockToken(LexToken):
-    """``{ ... }`` as one token. The parser fills in what its ``chunks`` are."""
+    """A block ``{ ... }`` as one token. The parser fills in the statements of its ``chunks``."""
 
     __slots__ = ("chunks", "close", "body", "returns")
 
@@ -40,22 +40,25 @@ class BlockToken(LexToken):
 
     @property
     def end(self) -> Span:
-        """Where the block ends."""
+        """The span of the block's end."""
         return (self.close or self).span
 
 
 def statements(tokens: list[LexToken]) -> list[StatementChunk]:
-    """The tokens cut into statements.
+    """Split tokens into statements.
 
-    A keyword that begins a statement cuts even inside brackets, so that a forgotten bracket spoils one statement only;
-    with no such keyword, once the end of the text is met inside a bracket, so does a line that reads ``name[...] =``.
-    A block that is never closed ends before the next statement that stands in none.
+    A keyword that begins a statement splits even inside brackets, so that a missing bracket affects one statement only.
+    Without such a keyword, if the text ends inside a bracket, a line that reads ``name[...] =`` splits too. An unclosed
+    block ends before the next statement that is allowed only outside of blocks.
     """
-    return _Cutter(tokens).cut(0, len(tokens), 0)
+    return _StatementSplitter(tokens).split(0, len(tokens), 0)
 
 
-class _Cutter:
-    """Cuts one text. ``closes`` is where each '{' is closed; ``eager`` once a bracket was found to be never closed."""
+class _StatementSplitter:
+    """Splits one text. ``closes`` maps each '{' to its '}'.
+
+    ``eager`` is set after an unclosed bracket was found.
+    """
 
     def __init__(self, tokens: list[LexToken]) -> None:
         self.tokens = tokens
@@ -68,8 +71,8 @@ class _Cutter:
             elif token.type == "RBRACE" and opened:
                 self.closes[opened.pop()] = position
 
-    def cut(self, start: int, limit: int, depth: int) -> list[StatementChunk]:
-        """The statements of a block, or of the whole text."""
+    def split(self, start: int, limit: int, depth: int) -> list[StatementChunk]:
+        """Split the statements of a block, or of the whole text."""
         found = []
         while start < limit:
             chunk, end, at_end = self._statement(start, limit, depth)
@@ -81,7 +84,7 @@ class _Cutter:
         return found
 
     def _statement(self, start: int, limit: int, depth: int) -> tuple[StatementChunk, int, bool]:
-        """The statement from ``start``, where the next begins, and whether the limit was met inside a bracket."""
+        """The statement from ``start``, the start of the next, and whether the limit is inside a bracket."""
         tokens = self.tokens
         chunk = StatementChunk([])
         brackets: list[LexToken] = []
@@ -119,7 +122,7 @@ class _Cutter:
         return chunk, position, bool(brackets) and position == limit
 
     def _after_hints(self, position: int, limit: int) -> int:
-        """Where the statement behind the hints that begin here begins: on their line or on the next."""
+        """The start of the statement after hints, on their line or the next."""
         tokens = self.tokens
         while position + 1 < limit and tokens[position].type == "AT" and tokens[position + 1].type == "NAME":
             position += 2
@@ -139,32 +142,32 @@ class _Cutter:
             return self.eager and self._defines(position)
         if before not in CONTINUES or (head and before == "COLON"):
             return True
-        # An equation that lacks its last value does not take the next one for it.
+        # An equation without its last value does not take the next equation as that value.
         return equation and before != "_COMMA" and self._defines(position)
 
     def _block(self, chunk: StatementChunk, position: int, limit: int, depth: int) -> int:
-        """Add the block that begins here to a statement; where it ends."""
+        """Add the block that begins here to a statement; returns its end."""
         opened, close = self.tokens[position], self.closes.get(position, limit)
         if close < limit:
             end, closed = close + 1, self.tokens[close]
         else:
             end = close = self._next_outside(position + 1, limit)
             closed = None
-            place = () if end == limit else ((self.tokens[end].span, "this stands in no block"),)
+            place = () if end == limit else ((self.tokens[end].span, "this is outside of every block"),)
             message = "'{' is never closed"
             help_text, edits = self._missing_brace(chunk, position + 1, end)
             chunk.problems.append(
                 Diagnostic("E002", message, opened.span, secondary=place, help=help_text, edits=edits)
             )
-        if depth == DEEPEST_BLOCK:
-            message = f"blocks nest deeper than {DEEPEST_BLOCK}"
+        if depth == MAX_BLOCK_DEPTH:
+            message = f"blocks nest deeper than {MAX_BLOCK_DEPTH}"
             chunk.problems.append(Diagnostic("E008", message, opened.span))
             return end
-        chunk.tokens.append(BlockToken(opened, self.cut(position + 1, close, depth + 1), closed))
+        chunk.tokens.append(BlockToken(opened, self.split(position + 1, close, depth + 1), closed))
         return end
 
     def _missing_brace(self, chunk: StatementChunk, begin: int, end: int) -> tuple[str, tuple[Edit, ...]]:
-        """How to close a block: a function's ends with its ``return``; where a loop's ends, its writer knows."""
+        """How to close a block: a function's after its ``return``; the end of a loop is unknown."""
         tokens = self.tokens
         if not chunk.tokens or all(token.type != "_FN" for token in chunk.tokens):
             return "close the block with '}' behind its last statement", ()
@@ -186,7 +189,7 @@ class _Cutter:
         return limit
 
     def _skip(self, chunk: StatementChunk, position: int, limit: int, depth: int, head: bool) -> int:
-        """Past a closing bracket that closes nothing, to the end of its line or of its block."""
+        """Skip an unmatched closing bracket, to the end of its line or block."""
         position += 1
         while position < limit and not self.tokens[position].first:
             if head and self.tokens[position].type == "LBRACE":
@@ -198,7 +201,7 @@ class _Cutter:
         return next((p for p in range(position, limit) if self.tokens[p].first and self._defines(p)), 0)
 
     def _defines(self, position: int) -> bool:
-        """Whether a statement ``name =`` or ``name[...] =`` seems to begin here."""
+        """True if a statement ``name =`` or ``name[...] =`` seems to begin here."""
         tokens = self.tokens
         if tokens[position].type != "NAME":
             return False
@@ -212,7 +215,7 @@ class _Cutter:
 
 
 def _close(chunk: StatementChunk, brackets: list[LexToken], token: LexToken) -> bool:
-    """Close the innermost bracket, or say why the token does not."""
+    """Close the innermost bracket, or report a mismatch."""
     if not brackets:
         message = f"'{token.text}' closes a bracket that was never opened"
         chunk.problems.append(
@@ -227,7 +230,7 @@ def _close(chunk: StatementChunk, brackets: list[LexToken], token: LexToken) -> 
     place = ((opener.span, "opened here"),)
     wanted, found = f"'{_CLOSER[opener.text]}'", f"'{token.text}'"
     closer, span = _CLOSER[opener.text], token.span
-    if any(_CLOSER[other.text] == token.text for other in brackets):  # the closing bracket of an outer one
+    if any(_CLOSER[other.text] == token.text for other in brackets):  # it closes an outer bracket
         help_text = f"add the missing '{closer}'"
         edit = Edit(Span(span.file, span.line, span.column, span.line, span.column), closer)
     else:

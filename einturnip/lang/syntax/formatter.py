@@ -1,4 +1,4 @@
-"""Text to the same program in its one canonical form: comments and paragraphs kept, the rest laid out anew."""
+"""Formats programs canonically: comments and paragraphs are kept, the rest is laid out anew."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from einturnip.lang.syntax.parser import parse
 from einturnip.lang.syntax.spacing import SpacedToken, continuation, joined, pieces, wrap
 
 WIDTH = 120
-"""No line is longer where it can be broken; comments behind a line do not count."""
+"""Maximum line length where a line can be broken; comments after a line do not count."""
 _INDENT = 2
 _BLANK_LINES = 2
 
 
 def format_text(text: str, file: str = "<text>") -> str:
-    """A program in canonical form. It means what it meant, and its canonical form is itself.
+    """Format a program canonically. The meaning is preserved, and formatting is idempotent.
 
     Raises:
         SourceError: the text is no program.
@@ -39,7 +39,7 @@ def format_text(text: str, file: str = "<text>") -> str:
 
 
 def _outline(chunks: Sequence[StatementChunk]) -> Iterator[tuple[str, str]]:
-    """What a text means: its tokens, where statements end, and which stand in blocks."""
+    """The meaning of a text: its tokens, statement ends and blocks."""
     for chunk in chunks:
         for token in chunk.tokens:
             yield token.type, token.text
@@ -56,7 +56,7 @@ class _Line:
 
 
 class _Layout:
-    """The lines of the canonical form so far, and the comments that are still to be placed."""
+    """The lines laid out so far, and the comments still to be placed."""
 
     def __init__(self, tokens: Sequence[LexToken], comments: Sequence[LexToken]) -> None:
         self.lines: list[_Line] = []
@@ -64,7 +64,7 @@ class _Layout:
         self.comments = comments
         self.next = 0
         self.ended = 0
-        """The line of the source where what was laid out last ends; 0 where no blank line may follow."""
+        """The source line where the last laid-out text ends; 0 where no blank line may follow."""
 
     def block(self, chunks: Sequence[StatementChunk], indent: int) -> None:
         """Lay out statements."""
@@ -85,7 +85,7 @@ class _Layout:
                 self.ended = tokens[-1].line
 
     def comments_before(self, token: LexToken | None, indent: int) -> None:
-        """Lay out the comments that stand before a token, or all that are left, on lines of their own."""
+        """Lay out the comments before a token, or all remaining ones, on lines of their own."""
         while (comment := self._peek()) and (token is None or comment.line < token.line):
             self._paragraph(comment.line)
             self.lines.append(_Line(" " * indent + _comment_text(comment)))
@@ -96,12 +96,12 @@ class _Layout:
         return self.comments[self.next] if self.next < len(self.comments) else None
 
     def _paragraph(self, line: int) -> None:
-        """Keep the blank lines before a line of the source."""
+        """Keep the blank lines before a source line."""
         if self.ended and line > self.ended + 1:
             self.lines += [_Line("")] * min(line - self.ended - 1, _BLANK_LINES)
 
     def _comment_behind(self, token: LexToken) -> str:
-        """The comment behind a token, if the token is the last of its line."""
+        """The comment after a token, if the token is the last of its line."""
         comment = self._peek()
         if comment is None or comment.line != token.line or self.last[token.line] != token.column:
             return ""
@@ -127,7 +127,7 @@ class _Layout:
     def _kept(
         self, tokens: Sequence[LexToken], written: Sequence[SpacedToken], starts: Sequence[int], indent: int
     ) -> None:
-        """Lay out a statement that has comments between its lines: they stay lines."""
+        """Lay out a statement with comments between its lines, keeping its lines."""
         position = 0
         while position < len(tokens):
             stop = position + 1
@@ -146,7 +146,7 @@ class _Layout:
 
 
 def _starts(tokens: Sequence[LexToken]) -> list[int]:
-    """Where a statement begins, and where it does anew behind hints on the lines above it."""
+    """The positions where a statement begins, and where it continues after hints on lines above it."""
     starts = [0]
     position = 0
     while tokens[position].type == "AT":
@@ -164,7 +164,7 @@ def _comment_text(comment: LexToken) -> str:
 
 
 def _aligned(lines: Sequence[_Line]) -> str:
-    """The lines as text. In a paragraph of lines indented alike, the comments behind them stand in one column."""
+    """Join the lines. Comments after equally indented lines of a paragraph are aligned in one column."""
     texts: list[str] = []
     for _, paragraph in groupby(lines, key=lambda line: len(line.text) - len(line.text.lstrip()) if line.text else -1):
         together = list(paragraph)

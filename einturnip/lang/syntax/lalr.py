@@ -1,4 +1,4 @@
-"""LALR tables driven by a loop of our own: the parser that Lark would make of them, several times as fast."""
+"""Runs LALR tables in a loop that is several times as fast as Lark's parser for the same tables."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _ACCEPT = -1
 
 
 class Unexpected(Exception):
-    """A token that cannot stand at ``position`` (the statement's end, if past the last), where ``expected`` could."""
+    """An unexpected token at ``position`` (past the last: the statement's end); ``expected`` is allowed."""
 
     def __init__(self, position: int, expected: set[str]) -> None:
         super().__init__(position)
@@ -21,7 +21,7 @@ class Unexpected(Exception):
 
 
 class _Reduction(NamedTuple):
-    """Take ``size`` values, put what ``build`` makes of them. ``build`` is None for a rule that stands for its part."""
+    """Pop ``size`` values and push the result of ``build``; None for a rule that passes its part on."""
 
     size: int
     rule: str
@@ -31,7 +31,8 @@ class _Reduction(NamedTuple):
 class Automaton:
     """The states of a parser.
 
-    ``table[state][token type]`` is the state after a shift, or a reduction; ``table[state][rule]`` the state after it.
+    ``table[state][token type]`` is the state after a shift, or a reduction; ``table[state][rule]`` is the state after
+    that.
     """
 
     def __init__(self, tables: Tables, builder: object) -> None:
@@ -46,10 +47,10 @@ class Automaton:
         self._jumps: dict[tuple[int, int, str], int] = {}
 
     def parse(self, tokens: Sequence[LexToken]) -> Any:
-        """What the grammar's rules build of the tokens.
+        """Parse tokens and return the result of the grammar's start rule.
 
         Raises:
-            Unexpected: they are no statement.
+            Unexpected: they are not a statement.
         """
         table, jumps = self.table, self._jumps
         state = self.start
@@ -85,14 +86,14 @@ class Automaton:
             values.append(tokens[position])
 
     def _expected(self, kinds: Sequence[str]) -> set[str]:
-        """The types of tokens that can follow these."""
+        """The types of tokens that may follow these."""
         states = [self.start]
         for kind in kinds:
             self._step(states, kind)
         return {kind for kind in self.kinds if self._step(states.copy(), kind)}
 
     def _step(self, states: list[int], kind: str) -> bool:
-        """Take a token, building nothing; whether it can stand there."""
+        """Process a token without building; returns whether it is allowed."""
         while True:
             action = self.table[states[-1]].get(kind)
             if action is None:
@@ -106,7 +107,7 @@ class Automaton:
             states.append(after)
 
     def _jump(self, key: tuple[int, int, str]) -> int:
-        """The state after all rules that only stand for their part, one after the other, and remember it."""
+        """Compute and cache the state after a chain of rules that only pass their part on."""
         below, state, kind = key
         while True:
             action = self.table[state].get(kind)
@@ -120,7 +121,7 @@ class Automaton:
 
 
 def _reduction(rule: Mapping[str, Any], builder: object) -> _Reduction:
-    """A rule of the tables, with the builder's method for it."""
+    """Combine a rule of the tables with the builder's method for it."""
     size, takes, absent, single = rule["size"], rule["takes"], rule["absent"], rule["single"]
     if single and takes == [[0, 0, False]] and size == 1 and not absent:
         return _Reduction(size, rule["rule"], None)
@@ -143,5 +144,5 @@ def _reduction(rule: Mapping[str, Any], builder: object) -> _Reduction:
 
 
 def _parts(parts: list[Any]) -> list[Any]:
-    """What a rule that Lark made of a repetition builds: the rule around it takes its parts."""
+    """The result of a rule that Lark generates for a repetition: the enclosing rule takes its parts."""
     return parts

@@ -1,4 +1,4 @@
-"""Text to syntax tree. Recovers at the end of each statement, so that every bad statement is reported."""
+"""Parses text to a syntax tree. Recovers after each statement, so that all bad ones are reported."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from einturnip.lang.syntax_tree import Declaration, SyntaxTree
 
 
 def parse(text: str, file: str = "<text>") -> SyntaxTree:
-    """The syntax tree of a program's text.
+    """Parse a program's text.
 
     Raises:
-        SourceError: with one diagnostic or more for every statement that is no statement of the language.
+        SourceError: with at least one diagnostic for every statement with a syntax error.
     """
     text = normalize_newlines(text)
     reader = _Parser()
@@ -40,20 +40,20 @@ def parse(text: str, file: str = "<text>") -> SyntaxTree:
 def _misplaced(
     chunks: Sequence[StatementChunk], position: int, head: LexToken | None, block: BlockToken | None
 ) -> Diagnostic | None:
-    """What is wrong with where a statement stands: in the block that ``head`` begins, or in none."""
+    """Report a statement that is not allowed in the block that ``head`` begins, or outside of blocks."""
     first = chunks[position].tokens[0] if chunks[position].tokens else None
     if first is None:
         return None
     if first.type in OUTSIDE and head is not None:
-        message = f"'{first.text}' cannot stand in a block"
+        message = f"'{first.text}' is not allowed in a block"
         return Diagnostic("E011", message, first.span, help="move it before or after the block")
     if first.type != "_RETURN":
         return None
     if head is not None and head.type == "_FOR":
-        message = "'return' cannot stand in a loop"
+        message = "'return' is not allowed in a loop"
         return Diagnostic("E011", message, first.span, help="end the block of the function with it")
     if head is None and not _after_lost_head(chunks, position):
-        message = "'return' stands in the block of a function only"
+        message = "'return' is allowed only in the block of a function"
         return Diagnostic("E011", message, first.span, help="to name a result of the program, write output")
     if block is not None and block.close is not None and position + 1 < len(chunks):
         message = "'return' is not the last statement of its block"
@@ -62,7 +62,7 @@ def _misplaced(
 
 
 def _after_lost_head(chunks: Sequence[StatementChunk], position: int) -> bool:
-    """Whether a function whose block was not found begins before, so that it is enough to report that."""
+    """True if a function without a recognized block begins before; reporting that is enough."""
     for chunk in reversed(chunks[:position]):
         if not chunk.tokens or isinstance(chunk.tokens[-1], BlockToken) or chunk.tokens[0].type == "_RETURN":
             return False
@@ -74,7 +74,7 @@ def _after_lost_head(chunks: Sequence[StatementChunk], position: int) -> bool:
 
 @contextmanager
 def _without_collection() -> Iterator[None]:
-    """Tokens and trees hold no cycles: looking for some, while they grow, would take a third of the time."""
+    """Disable garbage collection, a third of the time: tokens and trees have no cycles."""
     collecting = gc.isenabled()
     gc.disable()
     try:
@@ -85,7 +85,7 @@ def _without_collection() -> Iterator[None]:
 
 
 class _Parser:
-    """Reads statements and collects what is wrong with them."""
+    """Reads statements and collects their errors."""
 
     def __init__(self) -> None:
         self.problems: list[Diagnostic] = []
@@ -94,7 +94,7 @@ class _Parser:
     def read(
         self, chunks: Sequence[StatementChunk], head: LexToken | None, block: BlockToken | None = None
     ) -> tuple[tuple[Declaration, ...], Return | None]:
-        """The statements of the block that ``head`` begins, or of the whole text, and the return that ends them."""
+        """Read the statements of the block that ``head`` begins, or of the whole text, and its return."""
         declarations: list[Declaration] = []
         returned: Return | None = None
         for position, chunk in enumerate(chunks):
@@ -115,7 +115,7 @@ class _Parser:
         return tuple(declarations), returned
 
     def _block(self, chunk: StatementChunk) -> bool:
-        """Read the block that ends a statement; whether what is wrong in it says enough of the statement too."""
+        """Read the block at the end of a statement; returns whether its errors suffice for the statement too."""
         block = chunk.tokens[-1] if chunk.tokens else None
         if not isinstance(block, BlockToken):
             return False
@@ -125,7 +125,7 @@ class _Parser:
         return len(self.problems) > before and block.returns is None and not chunk.problems
 
     def _statement(self, tokens: Sequence[LexToken]) -> list[Declaration] | Return:
-        """One statement, or what is wrong with it."""
+        """Parse one statement, or report its error."""
         try:
             result: list[Declaration] | Return = self.automaton.parse(tokens)
             return result

@@ -1,4 +1,4 @@
-"""Where the canonical form has spaces in a statement, and where a long one may be broken."""
+"""Spaces and line breaks of statements in the canonical form."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from einturnip.lang.lexer import OPERATORS, LexToken
 _KEYWORDS = frozenset({"_DIM", "_INPUT", "_OUTPUT", "_STATE", "_IMPORT", "_FN", "_FOR", "_IN", "_RETURN"})
 _BEFORE_OPERAND = OPERATORS | _KEYWORDS | {"_EQUAL", "_ARROW", "_COMMA", "_QUESTION", "COLON", "_LSQB", "LPAR"}
 _IN_INDEX = frozenset({"+", "-", "*"})
-# How late an operator is taken to break a line after: what binds weakest is broken first.
+# Priority of breaking a line after an operator: the weakest-binding operator is broken first.
 _RANKS = {"_COMMA": 0, "_BAR": 1, "OR": 2, "AND": 3, "COMPARE": 4, "PLUS": 5, "MINUS": 5, "FACTOR": 6, "POWER": 8}
 _EQUAL_RANK, _OPEN_RANK, _DEPTH_RANK, _INDEX_RANK = 9, 7, 10, 40
 
 
 class SpacedToken(NamedTuple):
-    """A token as it is written. ``space`` stands before it; ``depth`` brackets are open after it.
+    """A token as it is written, with a ``space`` before it; ``depth`` brackets are open after it.
 
-    A line may be broken after it where ``cost`` is not None; the least cost is the best place.
+    A line may be broken after it unless ``cost`` is None; the minimum cost is the best place.
     """
 
     text: str
@@ -29,15 +29,15 @@ class SpacedToken(NamedTuple):
 
 
 def pieces(tokens: Sequence[LexToken]) -> list[SpacedToken]:
-    """How the tokens of a statement are written."""
+    """Compute the spacing of a statement's tokens."""
     writer = _Writer()
     return [writer.piece(tokens, position) for position in range(len(tokens))]
 
 
 class _Bracket(NamedTuple):
-    """A bracket that is open. ``names`` where it holds nothing but names, as in ``X[i,j]``, and is no shape.
+    """An open bracket. ``names`` if it contains only names, as in ``X[i,j]``, and is not a shape.
 
-    ``cost`` is what a break in it costs more than one outside of all brackets.
+    ``cost`` is the additional cost of a break inside it.
     """
 
     text: str
@@ -47,7 +47,7 @@ class _Bracket(NamedTuple):
 
 
 class _Writer:
-    """Walks a statement. ``brackets`` are those open."""
+    """Walks a statement. ``brackets`` are the open ones."""
 
     def __init__(self) -> None:
         self.brackets: list[_Bracket] = []
@@ -62,7 +62,7 @@ class _Writer:
         kind = token.type
         if kind in ("RSQB", "RPAR"):
             closed = self.brackets.pop()
-            self._went(token, operand_next=closed.aggregation, tight=False)
+            self._advance(token, operand_next=closed.aggregation, tight=False)
             return SpacedToken(token.text, False, len(self.brackets), None)
         unary = kind in ("PLUS", "MINUS") and self.operand_next
         space = self._space(token, after)
@@ -78,7 +78,7 @@ class _Writer:
             cost, tight = self._cost(_RANKS[kind]), self._compact(token)
         elif kind == "COLON":
             tight = not self._colon_space_after()
-        self._went(token, kind in _BEFORE_OPERAND, tight)
+        self._advance(token, kind in _BEFORE_OPERAND, tight)
         return SpacedToken(token.text, space, len(self.brackets), cost)
 
     def _bracket(self, tokens: Sequence[LexToken], position: int) -> _Bracket:
@@ -91,7 +91,7 @@ class _Writer:
         names = tokens[end].type == "RSQB" and before.text not in DTYPES
         return _Bracket("[", before.type == "AGGREGATION", names, cost + _INDEX_RANK)
 
-    def _went(self, token: LexToken, operand_next: bool, tight: bool) -> None:
+    def _advance(self, token: LexToken, operand_next: bool, tight: bool) -> None:
         self.before, self.operand_next, self.tight = token, operand_next, tight
 
     def _space(self, token: LexToken, after: LexToken | None) -> bool:
@@ -105,7 +105,7 @@ class _Writer:
         return self.operand_next or not self._compact(token)
 
     def _compact(self, token: LexToken) -> bool:
-        """Whether no spaces stand around an operator: a power, a sum or product in an index, a comma between names."""
+        """True if an operator has no spaces: a power, a sum or product in an index, a comma between names."""
         inside = self.brackets[-1] if self.brackets else None
         if token.type == "POWER":
             return True
@@ -129,17 +129,17 @@ class _Writer:
 
 
 def joined(line: Sequence[SpacedToken]) -> str:
-    """Pieces on one line."""
+    """Join pieces on one line."""
     return "".join(f" {piece.text}" if piece.space and position else piece.text for position, piece in enumerate(line))
 
 
 def continuation(depth: int) -> int:
-    """How far a line that goes on with a statement is indented, where ``depth`` brackets are open."""
+    """Indentation of a continuation line with ``depth`` open brackets."""
     return 4 + 2 * max(0, depth - 1)
 
 
 def wrap(statement: Sequence[SpacedToken], indent: int, width: int) -> list[str]:
-    """The lines of a statement, none longer than ``width`` where it can be broken."""
+    """Split a statement into lines of at most ``width`` where it can be broken."""
     lines: list[str] = []
     start = 0
     while start < len(statement):
@@ -150,17 +150,17 @@ def wrap(statement: Sequence[SpacedToken], indent: int, width: int) -> list[str]
     return lines
 
 
-def _line_end(statement: Sequence[SpacedToken], start: int, room: int) -> int:
-    """Where the line from ``start`` ends: the cheapest break in the room there is, the last of several."""
+def _line_end(statement: Sequence[SpacedToken], start: int, available: int) -> int:
+    """The end of the line from ``start``: the cheapest (last) break within the ``available`` width."""
     column = 0
     best: tuple[bool, int, int] | None = None
     for position in range(start, len(statement)):
         piece = statement[position]
         column += len(piece.text) + (piece.space and position > start)
-        if column > room and best is not None:
+        if column > available and best is not None:
             return -best[2]
         if piece.cost is not None and position + 1 < len(statement):
-            candidate = (3 * column < room, piece.cost, -(position + 1))
+            candidate = (3 * column < available, piece.cost, -(position + 1))
             if best is None or candidate < best:
                 best = candidate
-    return len(statement) if column <= room or best is None else -best[2]
+    return len(statement) if column <= available or best is None else -best[2]

@@ -1,6 +1,7 @@
-"""The parser's tables: made from ``grammar/ein.lark`` by Lark and shipped as JSON, so that a run does not need Lark.
+"""The parser's tables: generated from ``grammar/ein.lark`` and shipped as JSON.
 
-After a change of the grammar run ``python -m einturnip.lang.syntax.tables``; a test proves that the file is up to date.
+Runs therefore do not need Lark. After a change of the grammar run ``python -m einturnip.lang.syntax.tables``; a test
+checks that the file is up to date.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ Tables: TypeAlias = Mapping[str, Any]
 
 
 def load() -> Tables:
-    """The tables that are shipped."""
+    """Load the shipped tables."""
     tables: Tables = json.loads(package_data.text("grammar", FILE))
     return tables
 
 
 def generate(grammar: str) -> Tables:
-    """The tables of a grammar, the same ones in each process: states in the order in which they are reached."""
+    """Generate the tables of a grammar deterministically: states in the order in which they are reached."""
     from lark import Lark
 
     parser = Lark(grammar, parser="lalr", lexer="basic", maybe_placeholders=True)
@@ -55,10 +56,10 @@ def _order(rule: Any) -> tuple[str, list[str], str]:
 def _rule(rule: Any) -> dict[str, Any]:
     """A rule as data. Source: lark/parse_tree_builder.py, which wraps functions around each other instead.
 
-    ``size``: how many parts it reduces. ``build``: the builder's method; None for the rules that Lark makes of ``*``
-    and ``+``, whose parts belong to the rule around them. ``single``: one part alone stands for itself. ``takes``: for
-    each part that counts, how many absent ones (``[...]``) come before it, its place, and whether its own parts are
-    taken. ``absent``: how many absent ones come last.
+    ``size``: number of parts that it reduces. ``build``: the builder's method; None for the rules that Lark generates
+    for ``*`` and ``+``, whose parts belong to the enclosing rule. ``single``: a single part is passed on unchanged.
+    ``takes``: for each used part, the number of absent ones (``[...]``) before it, its position, and whether its own
+    parts are spliced in. ``absent``: the number of absent parts at the end.
     """
     expansion, options = rule.expansion, rule.options
     absent = [0]
@@ -84,7 +85,7 @@ def _rule(rule: Any) -> dict[str, Any]:
 
 
 def text(tables: Tables) -> str:
-    """Tables as JSON, a rule or a state a line."""
+    """Format tables as JSON, one line for each rule or state."""
     head = {"start": tables["start"], "end": tables["end"]}
     lines = [json.dumps(head)[:-1] + ',\n"rules": [\n', ",\n".join(map(json.dumps, tables["rules"]))]
     lines += ['\n],\n"states": [\n', ",\n".join(map(json.dumps, tables["states"])), "\n]}\n"]

@@ -1,4 +1,4 @@
-"""What each rule of ``grammar/ein.lark`` builds: nodes of the syntax tree."""
+"""Builds the syntax tree: one method for each rule of ``grammar/ein.lark``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from einturnip.lang.lexer import LexToken
 
 
 class TreeError(Exception):
-    """A statement that the grammar takes and the language does not."""
+    """A statement that the grammar accepts and the language does not."""
 
     def __init__(self, diagnostic: Diagnostic) -> None:
         super().__init__(diagnostic.message)
@@ -28,10 +28,10 @@ class Return:
 
 
 def number_value(token: LexToken) -> int | float | complex:
-    """The number that a NUMBER token writes.
+    """The value of a NUMBER token.
 
     Raises:
-        Wrong: misplaced underscores, too many digits, or too large for a float.
+        TreeError: misplaced underscores, too many digits, or too large for a float.
     """
     text = token.text
     try:
@@ -60,7 +60,7 @@ _HINTS = {"tile": "@tile(i = 256, j = 4 parts)", "place": "@place(cuda:0)", "kee
 
 
 class TreeBuilder:
-    """The parser calls the method named after each rule with the values of its parts."""
+    """Builds tree nodes; the parser calls the method named after each rule with the values of its parts."""
 
     def dims(self, c: Children) -> Children:
         return c
@@ -98,7 +98,9 @@ class TreeBuilder:
         span = c[0].span.to(c[-1].span)
         path = ".".join(name.text for name in c)
         if c[0].text != "std":
-            message = "a file to import stands in quotes" if c[-1].text == "ein" else f"there is no library '{path}'"
+            message = (
+                "a file to import is written in quotes" if c[-1].text == "ein" else f"there is no library '{path}'"
+            )
             file = c[-1].text == "ein"
             help_text = f'write import "{path}"' if file else "libraries begin with std, as in import std.nn"
             edits = (Edit(span, f'"{path}"'),) if file else ()
@@ -190,7 +192,7 @@ class TreeBuilder:
         return s.SliceIndex(start, stop, first.span.to(last.span))
 
     def sized(self, c: Children) -> s.Alternatives:
-        """``i: 2 | j: 3``, which is read as ``i``, ``2 | j`` and ``3``."""
+        """Build ``i: 2 | j: 3``, which is parsed as ``i``, ``2 | j`` and ``3``."""
         first, *rest = c[::2]
         names = [*_parts(first)]
         sizes: list[s.Node | None] = [None] * (len(names) - 1)
@@ -267,7 +269,7 @@ class TreeBuilder:
 
 
 def left_index(index: s.Index) -> s.Index:
-    """An index as it is meant on the left of an equation."""
+    """Reinterpret an index for the left side of an equation."""
     match index:
         case s.SliceIndex(start=start, stop=stop, span=span) if any(
             isinstance(x, s.Concatenation) for x in (start, stop)
@@ -282,7 +284,7 @@ def left_index(index: s.Index) -> s.Index:
         case s.Concatenation(parts=parts, span=span):
             return alternatives(parts, (None,) * len(parts), span)
         case s.GuardedIndex(span=span):
-            raise TreeError(Diagnostic("E003", "a guarded index reads; it cannot stand on the left", span))
+            raise TreeError(Diagnostic("E003", "a guarded index reads; it cannot be on the left", span))
         case _:
             return index
 
@@ -292,7 +294,7 @@ def _parts(node: s.Node) -> tuple[s.Node, ...]:
 
 
 def alternatives(parts: tuple[s.Node | None, ...], sizes: tuple[s.Node | None, ...], span: Span) -> s.Alternatives:
-    """Labels that are joined on the left."""
+    """Build concatenated labels of a left side."""
     names = tuple(part.name for part in parts if isinstance(part, s.NameNode))
     if len(names) < len(parts):
         raise TreeError(Diagnostic("E003", "only labels can be joined by '|' here", span, help="write Z[i | j] = ..."))
@@ -300,7 +302,7 @@ def alternatives(parts: tuple[s.Node | None, ...], sizes: tuple[s.Node | None, .
 
 
 def check_hint(hint: s.HintNode) -> s.HintNode:
-    """The hint, if its arguments are of its kind."""
+    """Return the hint if its arguments are valid for its kind."""
     if hint.kind not in _HINTS:
         known = [f"@{kind}" for kind in _HINTS]
         meant = nearest(f"@{hint.kind}", known)
@@ -341,5 +343,5 @@ def _check_distinct(parameters: tuple[s.ParameterNode, ...]) -> None:
 def _check_parameter(labels: tuple[s.NameNode | s.RestAxes, ...]) -> None:
     for label in labels[1:]:
         if isinstance(label, s.RestAxes):
-            message = "'...' stands before all labels of a parameter"
+            message = "'...' must precede all labels of a parameter"
             raise TreeError(Diagnostic("E003", message, label.span, help="write X[..., i]"))
