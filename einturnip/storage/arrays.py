@@ -1,4 +1,4 @@
-"""Arrays of the caller as sources and sinks: used where they stand, copied only region by region."""
+"""Arrays of the caller as sources and sinks, used in place and copied only region by region."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from einturnip.storage.io.transfer import copy_blocked
 from einturnip.storage.layout import StridedLayout
 from einturnip.storage.types import Array, Extent, Region, slices
 
-# How long it is looked for an element that two arrays share, in NumPy's count.
+# Limit on the search for an element that two arrays share, in NumPy's units of work.
 MOST_WORK = 10**5
 
 
@@ -39,7 +39,7 @@ class ArraySource:
         return out.nbytes
 
     def extent(self, region: Region) -> Extent:
-        """Where the region's bytes lie, counted from the array's lowest address."""
+        """The region's bytes as an extent, counted from the array's lowest address."""
         return self._layout.extent(region)
 
     def contiguous_nbytes(self, region: Region) -> int:
@@ -47,7 +47,7 @@ class ArraySource:
         return self._layout.extent(region)[1]
 
     def require_unchanged(self) -> None:
-        """See to it that the file that the array maps, if any, is as it was."""
+        """Raise StoreError if the file that the array maps, if any, has changed."""
         if self.mapped is not None:
             self.mapped.require_unchanged()
 
@@ -59,7 +59,7 @@ class ArraySource:
 
 
 class ArraySink(ArraySource):
-    """An array of the caller that an output is written into. An abort cannot bring back what it held."""
+    """A caller's array that receives an output. An abort does not restore its old content."""
 
     def write(self, region: Region, array: Array) -> int:
         """Copy ``array`` into the region."""
@@ -68,19 +68,19 @@ class ArraySink(ArraySource):
         return array.nbytes
 
     def commit(self) -> None:
-        """Nothing to do: what is written is there."""
+        """Nothing to do: writes take effect at once."""
 
     def abort(self) -> None:
-        """Nothing to do: what is written cannot be taken back."""
+        """Nothing to do: writes cannot be undone."""
 
 
 def _window(region: Region) -> tuple[Any, ...]:
-    """The region as an index that gives a view even of a scalar."""
+    """The region as an index that yields a view even for a scalar."""
     return (*slices(region), ...)
 
 
 def array_source(value: Any, name: str) -> ArraySource:
-    """A source over a NumPy array, a number, or anything that shares its memory by array interface or DLPack.
+    """A source over a NumPy array, a number, or an object with an array interface or DLPack.
 
     Raises:
         BindError: the value is no array in the CPU's memory, or its dtype has no name in the language.
@@ -90,10 +90,10 @@ def array_source(value: Any, name: str) -> ArraySource:
 
 
 def array_sink(out: Any, name: str, shape: tuple[int, ...], dtype: DType) -> ArraySink:
-    """A sink over the caller's array, which must have the output's shape and dtype.
+    """Return a sink over the caller's array, which must have the output's shape and dtype.
 
     Raises:
-        BindError: it has not, or cannot be written to.
+        BindError: it has not, or it is read-only.
     """
     if not isinstance(out, np.ndarray):
         raise BindError(f"output {name}: out= takes a NumPy array or a file's name, not {type(out).__name__}")
@@ -112,7 +112,7 @@ def array_sink(out: Any, name: str, shape: tuple[int, ...], dtype: DType) -> Arr
 
 
 def require_apart(outs: Mapping[str, Any]) -> None:
-    """Refuse two arrays for results with an element in common; where that takes long to tell, they have none.
+    """Refuse two output arrays with a common element; if that takes too long to decide, they are accepted.
 
     Raises:
         BindError: names the two outputs.
@@ -137,7 +137,7 @@ def _as_array(value: Any, name: str) -> Array:
             return np.asarray(value)
         if hasattr(value, "__dlpack__"):
             return np.from_dlpack(value)
-    except EinturnipError:  # of what it called itself
+    except EinturnipError:  # raised by the object itself
         raise
     except Exception as error:
         raise BindError(

@@ -1,4 +1,4 @@
-"""A tensor that is one number everywhere, such as a state before the first step."""
+"""A tensor with the same number in every element, such as a state before the first step."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class ConstantSource:
         return 0
 
     def extent(self, region: Region) -> Extent:
-        """Where the region's bytes would lie in a file of this tensor alone."""
+        """The region's extent in a file of this tensor alone."""
         return c_layout(self.shape, self.dtype.itemsize, 0).extent(region)
 
     def contiguous_nbytes(self, region: Region) -> int:

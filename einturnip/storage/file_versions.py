@@ -1,7 +1,7 @@
-"""Versions of input files: they tell that a file was overwritten while a run read it.
+"""Versions of input files, to detect that a file was overwritten while a run read it.
 
-A version is a file's size, time of last change and inode. Of an open file it is read from the descriptor: where another
-file took its name meanwhile, the one that was opened is still read, and whole.
+A version consists of a file's size, modification time and inode. For an open file it is read from the descriptor: if
+another file has taken its name, the opened file is still read completely.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from einturnip.storage.types import Array, Region
 
 Version = tuple[int, int, int]
 _NO_FILE = 1
-"""Digest of a chunk that has no file."""
+"""Digest of a chunk without a file."""
 
 
 def version(file: int | str) -> Version:
@@ -27,7 +27,7 @@ def version(file: int | str) -> Version:
 
 
 def overwritten(name: str) -> StoreError:
-    """The error for an input that was written to while it was read."""
+    """The error for an input that was overwritten while it was read."""
     return StoreError(
         f"{name}: was overwritten while it was being read, so the result would mix its old and its new content. "
         "help: run again when nothing writes to it, or replace the whole file by one that is written and then renamed"
@@ -35,7 +35,7 @@ def overwritten(name: str) -> StoreError:
 
 
 def require_unchanged(source: object) -> None:
-    """See to it that a source's files are as they were when they were opened; an array of the caller has none.
+    """Require that a source's files have not changed since they were opened; a caller's array has none.
 
     Raises:
         StoreError: one was overwritten.
@@ -46,10 +46,10 @@ def require_unchanged(source: object) -> None:
 
 
 def require_unchanged_inputs(sources: Iterable[object], outputs: Iterable[object]) -> None:
-    """As ``require_unchanged`` for all inputs of a run, whose outputs may be written into files that inputs map.
+    """``require_unchanged`` for all inputs of a run, except files that both inputs and outputs map.
 
     Raises:
-        StoreError: an input was overwritten by something else than the run.
+        StoreError: an input was overwritten by another process.
     """
     ours = {_inode(file) for output in outputs if (file := mapped_file(getattr(output, "array", output)))}
     for source in sources:
@@ -59,7 +59,7 @@ def require_unchanged_inputs(sources: Iterable[object], outputs: Iterable[object
 
 
 class ChunkVersions:
-    """Versions of an array's chunk files, each recorded when it is first read: 8 bytes per file."""
+    """Versions of an array's chunk files, each recorded at its first read: 8 bytes per file."""
 
     def __init__(
         self, name: str, shape: tuple[int, ...], chunks: tuple[int, ...], path: Callable[[tuple[int, ...]], str]
@@ -74,7 +74,7 @@ class ChunkVersions:
         return tuple(start // chunk for (start, _), chunk in zip(region, self._chunks, strict=True))
 
     def require(self, chunk: tuple[int, ...]) -> None:
-        """Note a chunk's file that is about to be read, or see to it that it is as it was when it was noted.
+        """Record the version of a chunk's file before its first read, or check it against the record.
 
         Raises:
             StoreError: it was overwritten or replaced.
@@ -86,7 +86,7 @@ class ChunkVersions:
         self._digests[place] = found
 
     def require_all(self) -> None:
-        """See to it that all files that were read are as they were.
+        """Check all files that were read.
 
         Raises:
             StoreError: one was overwritten or replaced.
@@ -115,15 +115,15 @@ class MappedFile:
 
     @classmethod
     def of(cls, name: str, array: Array) -> MappedFile | None:
-        """The file that an array is a view of; None where it is of memory."""
+        """The file that an array is a view of; None for an array in memory."""
         file = mapped_file(array)
         try:
             return None if file is None else cls(name, file)
-        except OSError:  # it has no name any more
+        except OSError:  # the file has been unlinked
             return None
 
     def require_unchanged(self) -> None:
-        """See to it that the file is as it was.
+        """Check that the file has not changed.
 
         Raises:
             StoreError: it was overwritten.
@@ -132,7 +132,7 @@ class MappedFile:
             found = version(self.file)
         except OSError:
             return
-        if found[2] == self._version[2] and found != self._version:  # else the array maps a file that has lost its name
+        if found[2] == self._version[2] and found != self._version:  # another inode: the mapped one was unlinked
             raise overwritten(self._name)
 
 

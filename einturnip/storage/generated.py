@@ -1,4 +1,4 @@
-"""Tensors that stand in no file: numbers drawn from a seed, a shape without data, an output that is only looked at."""
+"""Tensors without a file: random numbers, shapes without data, outputs that are only summarized."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from einturnip.ir.dtypes import DType
 from einturnip.storage.layout import StridedLayout, blocks, c_layout
 from einturnip.storage.types import Array, Extent, Region, slices
 
-# Elements worked on at a time, so that what is not the caller's buffer stays small and in the cache.
+# Elements processed at a time, so that temporary memory stays small and in the cache.
 _BLOCK = 1 << 15
 
 
 @dataclass(frozen=True)
 class _GeneratedTensor:
-    """What such tensors share: bytes of their own, as though last axis fastest in a file named after the tensor."""
+    """Base of these tensors: their bytes are counted as in a C-order file named after the tensor."""
 
     name: str
     shape: tuple[int, ...]
@@ -51,7 +51,7 @@ class _GeneratedTensor:
 
 @dataclass(frozen=True)
 class AbsentSource(_GeneratedTensor):
-    """A tensor of known shape whose numbers are nowhere: enough to plan with, an error to read."""
+    """A tensor of known shape without data: it can be planned with, but not read."""
 
     def read(self, region: Region, out: Array) -> int:
         raise StoreError(f"input {self.name} has a shape but no data")
@@ -59,9 +59,10 @@ class AbsentSource(_GeneratedTensor):
 
 @dataclass(frozen=True)
 class RandomSource(_GeneratedTensor):
-    """Numbers that follow from the seed, the name and the position alone, so that any tile can be made at any time.
+    """Random numbers that depend only on seed, name and position; any tile can be generated anytime.
 
-    Floats and both parts of complex numbers lie in [-1, 1), integers in 0 .. 9.
+    Floats and both parts of complex numbers are in [-1, 1), integers in 0 .. 9.
+
     Source: Steele, Lea and Flood, Fast splittable pseudorandom number generators, 2014 (SplitMix64), of the position.
     """
 
@@ -79,7 +80,7 @@ class RandomSource(_GeneratedTensor):
 
 
 class SummarySink:
-    """A sink that keeps no number, only what a reader wants to know of them: range, NaN, and a checksum.
+    """A sink that keeps no data, only a summary: range, number of NaN, and a checksum.
 
     The checksum adds a hash of every element with its position, so it does not depend on tiles or their order.
     """
@@ -114,7 +115,7 @@ class SummarySink:
         raise InternalError(f"output {self.name} is not kept and cannot be read back")
 
     def write(self, region: Region, array: Array) -> int:
-        """Take note of the region; no bytes are transferred."""
+        """Add the region to the summary; no bytes are transferred."""
         for block in blocks(region, 1, _BLOCK):
             part = np.ascontiguousarray(array[_within(block, region)])
             hashes = _mixed(_positions(block, self.shape) * _ODD + _bits(part), 0)
@@ -145,7 +146,7 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
 def _positions(block: Region, shape: tuple[int, ...]) -> NDArray[np.uint64]:
-    """The flat position, last axis fastest, of every element of a block."""
+    """The row-major position of every element of a block."""
     flat: NDArray[np.uint64] = np.zeros((), np.uint64)
     for (start, stop), n in zip(block, shape, strict=True):
         outer = np.multiply(flat[..., None], n, dtype=np.uint64)
@@ -179,7 +180,7 @@ def _numbers(bits: NDArray[np.uint64], dtype: DType) -> NDArray[Any]:
 
 
 def _unit(bits: NDArray[np.uint64], itemsize: int) -> NDArray[np.float64]:
-    """In [-1, 1), on a grid that the float of ``itemsize`` bytes holds exactly (so that none rounds up to 1)."""
+    """Numbers in [-1, 1), on a grid that a float of ``itemsize`` bytes represents exactly."""
     digits = {2: 8, 4: 24, 8: 53}[itemsize]
     return (bits >> np.uint64(64 - digits)).astype(np.float64) * 2.0 ** (1 - digits) - 1.0
 
@@ -192,7 +193,7 @@ def _bits(part: Array) -> NDArray[np.uint64]:
 
 
 def _range(part: Array) -> tuple[float | None, float | None, int]:
-    """Least and greatest number (of complex ones: magnitude), and how many are NaN."""
+    """Minimum and maximum (of complex numbers: magnitude), and the number of NaN."""
     if part.size == 0:
         return None, None, 0
     values = np.abs(part) if part.dtype.kind == "c" else part

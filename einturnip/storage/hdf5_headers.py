@@ -1,7 +1,7 @@
-"""The sizes of object headers in HDF5 files, checked before the HDF5 library reads a header whole.
+"""Checks the sizes of object headers in HDF5 files before the HDF5 library reads a header.
 
-The library keeps all attributes of an object that is stored in the format's first version in its header, and reads
-a header at once: 112 MB of attributes take 212 MiB.
+In the format's first version an object's header contains all its attributes, and the library reads it at once: 112 MB
+of attributes take 212 MiB.
 
 Source: the HDF5 file format specification, version 3.0, "Superblock" and "Data Object Headers".
 """
@@ -22,7 +22,7 @@ _MESSAGE = struct.Struct("<HHB3x")  # type, size and flags, in version 1
 
 
 class Hdf5Headers:
-    """Checks the headers of the objects on the way to one dataset. ``fd``: the open file."""
+    """Checks the headers of the objects on the path to one dataset. ``fd``: the open file."""
 
     def __init__(self, path: str, fd: int) -> None:
         self._path, self._fd, self._left, self._checked = path, fd, MAX_HEADER_NBYTES, set[int]()
@@ -32,7 +32,7 @@ class Hdf5Headers:
         """Check the root group's header and the superblock's extension, if this is an HDF5 file.
 
         Raises:
-            StoreError: they take more than headers may.
+            StoreError: they exceed the limit on headers.
         """
         size = os.fstat(self._fd).st_size
         while os.pread(self._fd, len(_SIGNATURE), self._base) != _SIGNATURE:
@@ -51,25 +51,25 @@ class Hdf5Headers:
             self.require(fields[i])
 
     def require(self, address: int, alone: bool = False) -> None:
-        """Check the header at an address, and those of types that it shares.
+        """Check the header at an address, and those of shared types that it refers to.
 
-        ``alone``: the library has no other in memory then.
+        ``alone``: the library has no other header in memory at that time.
 
         Raises:
-            StoreError: all headers so far take more than headers may.
+            StoreError: all headers so far exceed the limit on headers.
         """
         if alone:
             self._left = MAX_HEADER_NBYTES
         addresses = [address]
         while addresses:
             address = addresses.pop()
-            # No address is stated as the largest number.
+            # The largest number means that there is no address.
             if address not in self._checked and self._base + address < os.fstat(self._fd).st_size:
                 self._checked.add(address)
                 addresses += self._measured(address)
 
     def _measured(self, address: int) -> list[int]:
-        """Take the bytes of a header from those that are left; the headers of types that it shares."""
+        """Subtract the bytes of a header from the remaining limit; returns the headers of shared types."""
         start = os.pread(self._fd, 32, self._base + address).ljust(32)
         if start[:4] == b"OHDR":
             flags = start[5]
@@ -79,7 +79,7 @@ class Hdf5Headers:
         elif start[:1] == b"\x01":
             chunks, prefix = [(address + 16, int.from_bytes(start[8:12], "little"))], 8
         else:
-            return []  # the library says what is wrong
+            return []  # the library reports the error
         shared, n_chunks = list[int](), 0
         while chunks:
             begin, nbytes = chunks.pop()

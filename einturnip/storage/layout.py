@@ -1,4 +1,4 @@
-"""Where the elements of a tensor lie in a row of bytes, and which runs of bytes a region is made of."""
+"""Memory layouts of stored tensors, and the contiguous runs that make up a region."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from einturnip.core.errors import InternalError
 from einturnip.storage.types import Extent, Region, Repeats
 
 LONG_NBYTES = 1 << 18
-"""Runs of this length are moved one by one: asking for several together gains nothing."""
+"""Runs of this length are transferred one by one: batching gains nothing."""
 
 SIEVED_STRIDE = 8192
-"""Runs no further apart than this share the pages that hold them: they are read with what lies between."""
+"""Runs at most this far apart share pages: they are read together with the bytes between them."""
 
 
 @dataclass(frozen=True, slots=True)
 class StridedLayout:
-    """A strided tensor: element ``i`` stands at ``offset + sum(i * strides)``. Units: bytes."""
+    """A strided tensor: element ``i`` is at ``offset + sum(i * strides)``. Units: bytes."""
 
     shape: tuple[int, ...]
     strides: tuple[int, ...]
@@ -34,14 +34,14 @@ class StridedLayout:
         return math.prod(self.shape) * self.itemsize
 
     def check(self, region: Region) -> None:
-        """Raise InternalError unless the region lies in the tensor: regions come from plans, not from users."""
+        """Raise InternalError unless the region is inside the tensor: regions come from plans, not from users."""
         if len(region) != len(self.shape) or any(
             not 0 <= start <= stop <= n for (start, stop), n in zip(region, self.shape, strict=True)
         ):
             raise InternalError(f"region {region} is not inside a tensor of shape {self.shape}")
 
     def extent(self, region: Region) -> Extent:
-        """First byte, bytes of one run, and the repeats (outermost first) of a region."""
+        """The extent of a region: first byte, bytes of one run, and the repeats, outermost first."""
         self.check(region)
         offset, axes = self.offset, []
         for (start, stop), stride in zip(region, self.strides, strict=True):
@@ -65,7 +65,7 @@ class StridedLayout:
 
 
 def c_layout(shape: tuple[int, ...], itemsize: int, offset: int) -> StridedLayout:
-    """Last axis fastest."""
+    """C order: the last axis is fastest."""
     strides, step = [], itemsize
     for n in reversed(shape):
         strides.append(step)
@@ -74,13 +74,13 @@ def c_layout(shape: tuple[int, ...], itemsize: int, offset: int) -> StridedLayou
 
 
 def f_layout(shape: tuple[int, ...], itemsize: int, offset: int) -> StridedLayout:
-    """First axis fastest."""
+    """Fortran order: the first axis is fastest."""
     mirrored = c_layout(shape[::-1], itemsize, offset)
     return StridedLayout(shape, mirrored.strides[::-1], itemsize, offset)
 
 
 def extent_nbytes(extent: Extent) -> int:
-    """Bytes of all runs together."""
+    """Total bytes of all runs."""
     return extent[1] * math.prod(count for count, _ in extent[2])
 
 
@@ -91,7 +91,7 @@ def extent_span(extent: Extent) -> tuple[int, int]:
 
 
 def rows(offset: int, repeats: Repeats) -> Iterator[tuple[int, int, int]]:
-    """The repeats as (offset, count, stride) of the innermost one, one for each step of those around it."""
+    """Yield the repeats as (offset, count, stride) of the innermost one, for each step of the outer ones."""
     if not repeats:
         yield offset, 1, 0
     elif len(repeats) == 1:
@@ -103,7 +103,7 @@ def rows(offset: int, repeats: Repeats) -> Iterator[tuple[int, int, int]]:
 
 
 def starts(extent: Extent, most: int = 1 << 13) -> Iterator[NDArray[np.int64]]:
-    """Where each run begins, at most so many at a time: a tile may have more runs than there is memory for."""
+    """Yield the offsets of the runs in batches of at most ``most``, which bounds the memory."""
     offset, nbytes, repeats = extent
     (count, stride), *inner = repeats or ((1, 0),)
     each = math.prod(n for n, _ in inner)
@@ -120,7 +120,7 @@ def starts(extent: Extent, most: int = 1 << 13) -> Iterator[NDArray[np.int64]]:
 
 
 def blocks(region: Region, itemsize: int, limit: int) -> Iterator[Region]:
-    """The region cut, along its outermost axes first, into parts of at most ``limit`` bytes (or one element)."""
+    """Split the region, outermost axes first, into parts of at most ``limit`` bytes (or one element)."""
     inner = itemsize
     for axis in range(len(region) - 1, -1, -1):
         start, stop = region[axis]

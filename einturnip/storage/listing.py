@@ -1,4 +1,4 @@
-"""What a file that holds several arrays says of itself: their keys, and what else stands in its header."""
+"""Lists the arrays in a file, and the metadata in its header."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from einturnip.storage import location
 
 
 def keys(path: str) -> tuple[str, ...] | None:
-    """The names of the arrays in a file or a directory; None where it holds one that has no name.
+    """The names of the arrays in a file or directory; None for a single array without a name.
 
     Raises:
         BindError: there is no such file. StoreError: it cannot be read.
@@ -41,7 +41,7 @@ def keys(path: str) -> tuple[str, ...] | None:
 
 
 def metadata(path: str) -> dict[str, Any]:
-    """What the header of a ``.gguf`` or ``.safetensors`` file says beside its tensors; nothing for other files.
+    """The metadata in the header of a ``.gguf`` or ``.safetensors`` file; empty for other files.
 
     Raises:
         BindError: there is no such file. StoreError: it cannot be read.

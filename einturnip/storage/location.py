@@ -1,4 +1,4 @@
-"""``FILE::KEY`` as users write it, and the file behind it."""
+"""Parses ``FILE::KEY`` as users write it, and opens the file."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ FORMATS = (".npy", ".npz", ".safetensors", ".gguf", ".zarr", *HDF5)
 CONTAINERS = FORMATS[1:]
 READ_ONLY = (".gguf",)
 INDEX = ".safetensors.index.json"
-"""The end of the name of a file that says in which ``.safetensors`` each tensor of a model lies."""
+"""Suffix of a file that states the ``.safetensors`` file of each tensor of a model."""
 
 
 def split(spec: str) -> tuple[str, str | None]:
-    """The file and the key of ``FILE::KEY``; a name that exists as it stands is a file, whatever it contains."""
+    """Split ``FILE::KEY``; an existing name is a file even if it contains ``::``."""
     path, separator, key = spec.partition("::")
     if not separator or os.path.exists(spec):
         return spec, None
@@ -25,21 +25,21 @@ def split(spec: str) -> tuple[str, str | None]:
 
 
 def ending(path: str) -> str:
-    """What names the format of a file or a directory: the end of its name, in small letters."""
+    """The suffix that names the format of a file or directory, in lower case."""
     return os.path.splitext(path.rstrip("/"))[1].lower()
 
 
 def written(spec: str, name: str) -> str:
-    """How to read again what output ``name`` wrote to ``spec``: in a container without a key its name is the key."""
+    """The spec that reads output ``name`` back from ``spec``: in a container, its name is the default key."""
     path, key = split(spec)
     return f"{path}::{name}" if key is None and ending(path) in CONTAINERS else spec
 
 
 def file_format(path: str, role: str, writing: bool = False) -> str:
-    """The format that the file's ending names; a model's directory or index is of the format of its files.
+    """The format of a file by its suffix; a model's directory or index has the format of its files.
 
     Raises:
-        BindError: no format has this ending, or it is not written.
+        BindError: no format has this suffix, or it is read-only.
     """
     found = ending(path)
     if writing and found in READ_ONLY:
@@ -52,11 +52,11 @@ def file_format(path: str, role: str, writing: bool = False) -> str:
 
 
 def open_file(path: str) -> tuple[int, int]:
-    """A descriptor to read from and the file's size in bytes.
+    """Open a file for reading; returns its descriptor and size in bytes.
 
     Raises:
         BindError: there is no such file.
-        StoreError: it cannot be read, or it is no regular file.
+        StoreError: it cannot be read, or is not a regular file.
     """
     try:
         fd, status = open_regular(path)
@@ -64,13 +64,13 @@ def open_file(path: str) -> tuple[int, int]:
         raise no_such_file(path) from None
     except OSError as error:
         raise StoreError(f"{path}: cannot be opened: {error.strerror}; check the path and its permissions") from error
-    # even the header's read would otherwise plant the kernel's read-ahead, which then runs along every later read
+    # even the header's read would otherwise start the kernel's read-ahead, which then continues with later reads
     os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)
     return fd, status.st_size
 
 
 def no_such_file(path: str) -> BindError:
-    """What to tell of a name that nothing has."""
+    """The error for a missing file."""
     if os.path.islink(path):
         return BindError(f"{path}: is a link to {os.readlink(path)}, and there is no such file")
     return BindError(f"{path}: there is no such file{_did_you_mean(path.rstrip('/'))}")
@@ -91,10 +91,10 @@ def _did_you_mean(path: str) -> str:
 
 
 def pick_key(path: str, key: str | None, keys: list[str], name: str) -> str:
-    """The key asked for, else the only one, else the one called like the input.
+    """The requested key, else the only one, else the one named like the input.
 
     Raises:
-        BindError: the file holds no such array, or several and the choice is open.
+        BindError: the file has no such array, or several and the choice is ambiguous.
     """
     listed = ", ".join(keys[:12]) + (f", ... ({len(keys)} in all)" if len(keys) > 12 else "")
     if key is not None:

@@ -1,4 +1,4 @@
-"""From what a user names - a file, a key in it, an array - to a source or a sink."""
+"""Opens sources and sinks from user specifications: a file, a key in it, an array."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 
 def open_source(spec: Any, name: str, directory: str | None = None) -> Source:
-    """The stored tensor that ``spec`` names, for the input ``name``: ``"x.npy"``, ``"x.npz::key"`` or an array.
+    """Open the stored tensor ``spec`` for the input ``name``: ``"x.npy"``, ``"x.npz::key"`` or an array.
 
-    ``directory`` takes what must be unpacked; left out, the system's temporary directory (never one in memory).
+    ``directory`` is for unpacked data; by default the system's temporary directory (never one in memory).
 
     Raises:
         StoreError: the file is damaged, truncated or of an element type that the language lacks.
@@ -90,7 +90,10 @@ def _npy_source(path: str, fd: int, size: int) -> FileSource:
 
 @dataclass(frozen=True, slots=True)
 class OutputRequest:
-    """An output and where it goes: a file (``FILE`` or ``FILE::KEY``; the key is the name if left out) or an array."""
+    """An output and its target: a file (``FILE`` or ``FILE::KEY``.
+
+    The default key is the name) or an array.
+    """
 
     spec: Any
     name: str
@@ -99,11 +102,13 @@ class OutputRequest:
 
 
 def open_sinks(requests: Sequence[OutputRequest]) -> tuple[Sink, ...]:
-    """Sinks for all outputs of a run, in order; those that name one file share it. All disk room is taken here.
+    """Open sinks for all outputs of a run, in order.
+
+    Outputs to one file share it. Allocates all disk space.
 
     Raises:
-        StoreError: a disk has no room or a directory refuses; nothing stays behind.
-        BindError: two outputs want one place, there is no such directory, or a file cannot hold an element type.
+        StoreError: a disk is full or a directory fails; nothing remains.
+        BindError: two outputs have the same target, a directory is missing, or a file format lacks an element type.
     """
     opened: dict[str, OutputContainer | ZarrContainer] = {}
     try:
@@ -118,10 +123,10 @@ def open_sinks(requests: Sequence[OutputRequest]) -> tuple[Sink, ...]:
 
 
 def load_formats(specs: Iterable[Any]) -> None:
-    """Load what writing to these files will need, so that it is resident before a budget is divided.
+    """Load the packages for writing to these files, so that they are resident before a budget is computed.
 
     Raises:
-        StoreError: a package is missing; says which.
+        StoreError: a package is missing; the message names it.
     """
     for spec in specs:
         if isinstance(spec, (str, os.PathLike)) and os.fspath(spec).partition("::")[0].lower().endswith(location.HDF5):
@@ -131,12 +136,12 @@ def load_formats(specs: Iterable[Any]) -> None:
 
 
 def open_sink(spec: Any, name: str, shape: tuple[int, ...], dtype: DType) -> Sink:
-    """The sink of a run's only output. Several arrays of one file need ``open_sinks``."""
+    """Open the sink of a run's only output. Several arrays of one file need ``open_sinks``."""
     return open_sinks([OutputRequest(spec, name, shape, dtype)])[0]
 
 
 def planned_offsets(requests: Sequence[OutputRequest]) -> tuple[int | None, ...]:
-    """Where each output's first element will lie in its file, without touching the disk; None for an array.
+    """The offset of each output's first element in its file, without touching the disk; None for an array.
 
     Raises:
         BindError: as ``open_sinks``.
@@ -171,7 +176,7 @@ def _sink(request: OutputRequest, opened: Mapping[str, OutputContainer | ZarrCon
 
 
 def _place(request: OutputRequest) -> tuple[str, str, str, str] | None:
-    """(file, file as written, its ending, key) of an output; None for an array."""
+    """(file, file as written, its suffix, key) of an output; None for an array."""
     spec = request.spec
     if isinstance(spec, bytes) or not isinstance(spec, (str, os.PathLike)):
         return None

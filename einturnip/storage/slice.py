@@ -1,4 +1,4 @@
-"""One slice of a stored tensor along its first axis, as a tensor of its own."""
+"""One slice of a stored tensor along its first axis, as a separate tensor."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class SliceSource:
         return self._source.read(self._region(region), out[None])
 
     def extent(self, region: Region) -> Extent:
-        """Where the region's bytes lie in the source."""
+        """The region's extent in the source."""
         return self._source.extent(self._region(region))
 
     def contiguous_nbytes(self, region: Region) -> int:
@@ -33,11 +33,11 @@ class SliceSource:
         return self._source.contiguous_nbytes(self._region(region))
 
     def require_unchanged(self) -> None:
-        """See to it that the source's file is as it was."""
+        """Check that the source's file has not changed."""
         require_unchanged(self._source)
 
     def release(self, region: Region) -> None:
-        """Say that the region is not read again."""
+        """Announce that the region is not read again."""
         self._source.release(self._region(region))
 
     def close(self) -> None:

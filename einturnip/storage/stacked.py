@@ -1,4 +1,4 @@
-"""Tensors of one shape as one tensor, with an axis more in front."""
+"""Stacks tensors of one shape along new leading axes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from einturnip.storage.types import Array, Extent, Region, Source, transfer_item
 
 
 class StackedSource:
-    """Stored tensors of one shape, in C order along ``leading`` axes; extents count as though they were one tensor."""
+    """Stored tensors of one shape, in C order along ``leading`` axes; extents count as in one tensor."""
 
     def __init__(self, name: str, leading: tuple[int, ...], parts: Sequence[Source]) -> None:
         self.name = self.tier = name
@@ -41,11 +41,11 @@ class StackedSource:
         self._layout = c_layout(self.shape, self.dtype.itemsize, 0)
 
     def expanded_to(self, dtype: DType) -> StackedSource:
-        """The same stack with every part as another float type."""
+        """The stack with every part converted to another float type."""
         return StackedSource(self.name, self._leading, [expanded_to(part, dtype) for part in self.parts])
 
     def extent(self, region: Region) -> Extent:
-        """Where the region's bytes would lie in one tensor."""
+        """The region's extent in a contiguous tensor."""
         return self._layout.extent(region)
 
     def contiguous_nbytes(self, region: Region) -> int:
@@ -59,22 +59,22 @@ class StackedSource:
         return sum(part.read(within, out[at]) for at, part in self._touched(region))
 
     def require_unchanged(self) -> None:
-        """See to it that the files of all parts are as they were."""
+        """Check that the files of all parts have not changed."""
         for part in self.parts:
             require_unchanged(part)
 
     def release(self, region: Region) -> None:
-        """Let the region's pages leave the page cache."""
+        """Drop the region's pages from the page cache."""
         for _, part in self._touched(region):
             part.release(region[len(self._leading) :])
 
     def close(self) -> None:
-        """Close all parts, the first one, whose file the others may share, last."""
+        """Close all parts; the first one, whose file the others may share, last."""
         for part in reversed(self.parts):
             part.close()
 
     def _touched(self, region: Region) -> Iterator[tuple[tuple[Any, ...], Source]]:
-        """The parts that the region reaches, each with its place in the region."""
+        """Yield the parts that the region overlaps, each with its window in the region."""
         leading = region[: len(self._leading)]
         for place in itertools.product(*(range(*axis) for axis in leading)):
             number = sum(p * math.prod(self._leading[a + 1 :]) for a, p in enumerate(place))
@@ -82,7 +82,7 @@ class StackedSource:
 
 
 def expanded_to(source: Source, dtype: DType) -> Source:
-    """The source as another float type where its file leaves the choice open; else as it is. It takes its place."""
+    """Convert a source to another float type if its file allows it; the result replaces the source."""
     change = getattr(source, "expanded_to", None)
     if change is None or dtype == source.dtype:
         return source

@@ -1,4 +1,4 @@
-"""What a store is: a tensor kept outside compute memory that is read and written by region."""
+"""The interfaces of stored tensors: kept outside compute memory, read and written by region."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ Region: TypeAlias = tuple[tuple[int, int], ...]
 Array: TypeAlias = NDArray[Any]
 
 Repeats: TypeAlias = tuple[tuple[int, int], ...]
-"""(count, stride in bytes), outermost first: how often one run of bytes is repeated and how far apart."""
+"""(count, stride in bytes) of repeated runs of bytes, outermost first."""
 
 Extent: TypeAlias = tuple[int, int, Repeats]
-"""(byte offset of the first run, nbytes of one run, repeats) in the tier's own bytes."""
+"""(offset of the first run, bytes of one run, repeats), in the tier's own bytes."""
 
 
 @runtime_checkable
 class Source(Protocol):
-    """A stored tensor that can be read, from any number of threads at once.
+    """A stored tensor that can be read by any number of threads at once.
 
-    ``name`` is the file (and ``::key``) as the user wrote it, or the input's name for an array of the caller.
-    ``tier`` names the bytes that ``extent`` counts in: the file for all its arrays, the array for itself.
+    ``name`` is the file (and ``::key``) as the user wrote it, or the input's name for a caller's array. ``tier``
+    identifies the bytes in which ``extent`` counts: the file for all its arrays, the array for itself.
     """
 
     @property
@@ -48,7 +48,7 @@ class Source(Protocol):
         ...
 
     def extent(self, region: Region) -> Extent:
-        """Where the region's bytes lie."""
+        """The region's extent."""
         ...
 
     def contiguous_nbytes(self, region: Region) -> int:
@@ -56,17 +56,17 @@ class Source(Protocol):
         ...
 
     def release(self, region: Region) -> None:
-        """Say that the region is not read again: its pages may leave the page cache."""
+        """Announce that the region is not read again: its pages may leave the page cache."""
         ...
 
     def close(self) -> None:
-        """Give back what the source holds; twice is allowed."""
+        """Free the source's resources; idempotent."""
         ...
 
 
 @runtime_checkable
 class Sink(Source, Protocol):
-    """A tensor being written: seen by others whole after ``commit``, or not at all. What was written can be read."""
+    """A tensor being written, visible to others after ``commit``; written data can be read back."""
 
     def write(self, region: Region, array: Array) -> int:
         """Store ``array`` (the region's shape, the sink's dtype) and return the number of bytes transferred."""
@@ -77,14 +77,14 @@ class Sink(Source, Protocol):
         ...
 
     def abort(self) -> None:
-        """Drop what was written; nothing stays behind and an older file of that name is untouched."""
+        """Discard the written data; nothing remains, and an older file of that name is untouched."""
         ...
 
 
 def transfer_itemsize(store: Source) -> float:
-    """Bytes transferred for an element: its size, unless the store has another ``transferred``.
+    """Bytes transferred for an element: its size, unless the store states its ``transferred`` bytes.
 
-    Fewer where the tensor is stored in a smaller form, none where nothing is stored. Never more than a transfer counts.
+    Fewer if the tensor is stored in a smaller form, none if nothing is stored. Never more than a transfer counts.
     """
     size: float = getattr(store, "transferred", store.dtype.itemsize)
     return size
@@ -96,7 +96,7 @@ def region_shape(region: Region) -> tuple[int, ...]:
 
 
 def whole(shape: tuple[int, ...]) -> Region:
-    """The region that is all of a tensor."""
+    """The region of a whole tensor."""
     return tuple((0, n) for n in shape)
 
 

@@ -1,4 +1,4 @@
-"""What opening and reading hostile files takes, as the system counts it in a process of its own."""
+"""Memory for opening and reading hostile files, measured by the system in a separate process."""
 
 from __future__ import annotations
 

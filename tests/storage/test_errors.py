@@ -1,4 +1,4 @@
-"""What cannot be read or written says what is wrong, where, and what to do."""
+"""Errors of reading and writing state the cause, the place and the remedy."""
 
 from __future__ import annotations
 

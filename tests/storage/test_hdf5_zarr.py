@@ -1,4 +1,4 @@
-"""HDF5 files and Zarr directories, read and written by region, beside what h5py and zarr themselves make of them."""
+"""HDF5 files and Zarr directories by region, compared with h5py and zarr."""
 
 from __future__ import annotations
 

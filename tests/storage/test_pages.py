@@ -1,4 +1,4 @@
-"""What leaves the page cache, and when: whole stretches of what was written, never half a page."""
+"""Page-cache eviction: whole stretches of written data leave, never half a page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run of a file to and from rows that lie apart, however little the system moves at once."""
+"""A run of a file to and from separate rows, however little the system transfers at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cold short runs are read with what lies beside, where all of the tensor is wanted and the page cache has room."""
+"""Cold short runs are read with their surroundings if the tensor is read whole and memory allows."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Tensors stored in chunks: files of plain chunks, and chunks that are decoded within a stated memory."""
+"""Tensors stored in chunks: files of plain chunks, and chunks that are decoded in bounded memory."""

@@ -1,4 +1,4 @@
-"""Tensors stored in chunks that have to be decoded: read chunk by chunk, never more than one at once."""
+"""Tensors stored in encoded chunks, read chunk by chunk with at most one decoded at a time."""
 
 from __future__ import annotations
 
@@ -19,33 +19,35 @@ from einturnip.storage.layout import c_layout
 from einturnip.storage.types import Array, Extent, Region
 
 _STARTED_NBYTES = 1 << 20
-"""Kept free for what a library allocates at its first read, such as its caches."""
+"""Reserved for allocations of a library at its first read, such as its caches."""
 
 _reading: weakref.WeakSet[ChunkedSource] = weakref.WeakSet()
 _reading_lock = threading.Lock()  # a set must not grow while another thread lists it
 
 
 def held_nbytes() -> int:
-    """What reading takes, beside the memory read into, of all sources that are open: one thread reads each at a time.
+    """Memory that reads of all open sources take besides their destination.
 
-    A budget counts it before anything is read.
+    Each source is read by one thread at a time.
+
+    A budget includes it before anything is read.
     """
     with _reading_lock:
         return sum(source.held_nbytes for source in _reading)
 
 
 def largest_nbytes() -> tuple[str, int, int]:
-    """Of the open source whose chunks take the most to decode: its name, the bytes of a chunk, what decoding takes."""
+    """The open source with the largest decoding memory: name, bytes of a chunk, bytes for decoding."""
     with _reading_lock:
         most = max(_reading, key=lambda source: source.held_nbytes, default=None)
         return ("", 0, 0) if most is None else (most.name, most.chunk_nbytes, most.held_nbytes)
 
 
 class ChunkedSource:
-    """A tensor that ``decode(region, out)`` reads, asked for no more than what is in one chunk.
+    """A tensor read by ``decode(region, out)``, which is called for regions within one chunk.
 
-    Extents count the bytes of the tensor as though it were stored decoded. ``held_nbytes`` is what reading takes in
-    addition to ``out`` at most: one thread reads at a time.
+    Extents count the bytes of the decoded tensor. ``held_nbytes`` is the maximum memory that reading takes in addition
+    to ``out``; one thread reads at a time.
     """
 
     def __init__(
@@ -60,7 +62,7 @@ class ChunkedSource:
         fd: int = -1,
         versions: ChunkVersions | None = None,
     ) -> None:
-        """``fd``: the one file of the tensor; ``versions``: of its files, if there are several."""
+        """``fd``: the only file of the tensor; ``versions``: those of its files, if there are several."""
         self.name = self.tier = name
         self.shape, self.dtype = shape, dtype
         self.chunks = tuple(max(1, min(c, n)) for c, n in zip(chunks, shape, strict=True))
@@ -75,11 +77,11 @@ class ChunkedSource:
             _reading.add(self)
 
     def extent(self, region: Region) -> Extent:
-        """Where the region's bytes would lie in the unpacked tensor."""
+        """The region's extent in the decoded tensor."""
         return self._layout.extent(region)
 
     def contiguous_nbytes(self, region: Region) -> int:
-        """Length of the contiguous runs of the region, unpacked."""
+        """Length of the contiguous runs of the decoded region."""
         return self._layout.extent(region)[1]
 
     def read(self, region: Region, out: Array) -> int:
@@ -99,7 +101,7 @@ class ChunkedSource:
                 try:
                     self._decode(part, out[_window(part, region)])
                 except StoreError:
-                    self.require_unchanged()  # what was overwritten looks damaged
+                    self.require_unchanged()  # overwritten data look damaged
                     raise
                 self._passed += math.prod(b - a for a, b in part) * self.dtype.itemsize
                 if self._fd >= 0 and self._passed >= PENDING_NBYTES:
@@ -108,7 +110,7 @@ class ChunkedSource:
         return out.nbytes
 
     def require_unchanged(self) -> None:
-        """See to it that what was read of the tensor's files is as it was.
+        """Check that the files read so far have not changed.
 
         Raises:
             StoreError: one was overwritten.
@@ -134,7 +136,7 @@ class ChunkedSource:
 
 @dataclass(frozen=True, slots=True)
 class ChunkWindow:
-    """What of a region lies in one chunk: which chunk, as a region of it, as a window of the region."""
+    """The part of a region in one chunk: the chunk, the region of the chunk, the window of the region."""
 
     chunk: tuple[int, ...]
     within: Region
@@ -154,7 +156,7 @@ def _window(part: Region, region: Region) -> tuple[Any, ...]:
 
 
 def parts(region: Region, chunks: tuple[int, ...]) -> Iterator[Region]:
-    """The region cut at the chunks' borders."""
+    """Split a region at the chunk boundaries."""
     axes = []
     for (start, stop), chunk in zip(region, chunks, strict=True):
         borders = [start, *range((start // chunk + 1) * chunk, stop, chunk), stop]

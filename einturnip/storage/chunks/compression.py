@@ -1,8 +1,8 @@
-"""Decompressors for stored chunks, bounded by the size that a chunk is stated to decode to.
+"""Decompressors for stored chunks, bounded by the stated size of the decoded chunk.
 
-A damaged or hostile chunk may claim to hold anything. zlib, gzip, bz2 and lzma are decoded piece by piece, so that
-decoding can stop at the stated size. zstd, blosc and lz4 write their result into one buffer: their headers state its
-size, which is compared with what the chunk must hold before they are called.
+A damaged or hostile chunk may contain anything. zlib, gzip, bz2 and lzma are decoded piece by piece, so that decoding
+can stop at the stated size. zstd, blosc and lz4 write into one buffer: the size in their headers is compared with the
+chunk's size before they are called.
 
 Sources: RFC 8878 (zstd frames), c-blosc's README_CHUNK_FORMAT.rst, numcodecs (the size in front of an lz4 block).
 """
@@ -19,7 +19,7 @@ from importlib import import_module
 from typing import Any
 
 PIECE_NBYTES = 1 << 18
-"""What one step of a streaming decompressor reads, and the most it writes."""
+"""Bytes that one step of a streaming decompressor reads, and the maximum that it writes."""
 
 SPARE_NBYTES = 8
 """Bytes in front of a compressed chunk that a block decompressor may overwrite."""
@@ -34,19 +34,19 @@ Stream = Callable[[Iterator[Bytes]], Iterator[bytes]]
 
 
 class DecodeError(ValueError):
-    """A chunk that does not decode to what it should, in words that complete "a chunk cannot be read"."""
+    """A chunk that does not decode as expected; the message completes "a chunk cannot be read"."""
 
 
 class UnknownCodecError(ValueError):
-    """A codec that is not among those decoded here, or settings of one."""
+    """An unsupported codec, or unsupported settings of one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Compressor:
-    """A codec whose encoded size depends on the data. It has ``stream`` or ``block``.
+    """A codec whose encoded size depends on the data; either ``stream`` or ``block`` is set.
 
-    ``block(packed, out)`` fills ``out``; the compressed bytes are ``packed[SPARE_NBYTES:]``.
-    ``state_nbytes``: what decoding takes in addition to input and output, by the decoded size.
+    ``block(packed, out)`` fills ``out``; the compressed bytes are ``packed[SPARE_NBYTES:]``. ``state_nbytes``: memory
+    for decoding in addition to input and output, by decoded size.
     """
 
     name: str
@@ -56,12 +56,12 @@ class Compressor:
 
 
 def max_compressed_nbytes(nbytes: int) -> int:
-    """Upper bound on the size that any of the compressors makes of ``nbytes``; zstd and lz4 add at most 1/255."""
+    """Upper bound on the compressed size of ``nbytes`` bytes; zstd and lz4 add at most 1/255."""
     return nbytes + nbytes // 64 + (64 << 10)
 
 
 def compressor(name: str, settings: Mapping[str, Any]) -> Compressor | None:
-    """The compressor that numcodecs or Zarr calls ``name``; None if it is none.
+    """The compressor that numcodecs or Zarr calls ``name``; None if there is none.
 
     Raises:
         UnknownCodecError: settings that are not supported.
@@ -75,7 +75,7 @@ def compressor(name: str, settings: Mapping[str, Any]) -> Compressor | None:
             start = bz2.BZ2Decompressor
             return Compressor(name, stream=partial(_decompress, start), state_nbytes=lambda _: _BZ2_STATE_NBYTES)
         case "lzma":
-            # The dictionary may be stated larger than the chunk, but only what was decoded is ever written to it.
+            # The dictionary may be stated larger than the chunk, but only decoded data are ever written to it.
             return Compressor(
                 name, stream=partial(_decompress, _lzma_start(settings)), state_nbytes=lambda n: n + 65536
             )
@@ -90,7 +90,7 @@ def compressor(name: str, settings: Mapping[str, Any]) -> Compressor | None:
 
 
 def exactly(pieces: Iterator[bytes], nbytes: int) -> Iterator[bytes]:
-    """The pieces, which must be ``nbytes`` long together.
+    """Yield the pieces, which must have ``nbytes`` bytes in total.
 
     Raises:
         DecodeError: they are not, or the compressed data are damaged.
@@ -122,7 +122,7 @@ def _inflate(wbits: int, packed: Iterator[Bytes]) -> Iterator[bytes]:
             if out:
                 yield out
             data = inflater.unused_data if inflater.eof else inflater.unconsumed_tail
-            while not inflater.eof and not data and len(out) == PIECE_NBYTES:  # more of the same input may be held
+            while not inflater.eof and not data and len(out) == PIECE_NBYTES:  # the inflater may buffer more output
                 out = inflater.decompress(b"", PIECE_NBYTES)
                 if out:
                     yield out
@@ -131,7 +131,7 @@ def _inflate(wbits: int, packed: Iterator[Bytes]) -> Iterator[bytes]:
 
 
 def _decompress(start: Callable[[], Any], packed: Iterator[Bytes]) -> Iterator[bytes]:
-    """Decode bz2 or lzma data, of one stream or several."""
+    """Decode bz2 or lzma data of one or several streams."""
     decompressor = start()
     for piece in packed:
         data: Bytes = piece
@@ -162,8 +162,8 @@ def _numcodecs(module: str) -> Any:
 def _zstd(packed: memoryview, out: memoryview) -> None:
     """Decode one zstd frame.
 
-    The size of the content is optional in a frame's header. Without it numcodecs would let its buffer grow for as long
-    as data come, so the size is written into the header: libzstd then fails if the content has another.
+    A frame's header need not state the content's size. numcodecs would then let its buffer grow with the data, so the
+    size is written into the header, and libzstd fails if the content has another size.
     """
     frame = packed[SPARE_NBYTES:]
     if len(frame) < 6 or frame[:4] != _ZSTD_MAGIC:
@@ -199,7 +199,7 @@ def _blosc(max_block: int, packed: memoryview, out: memoryview) -> None:
         raise DecodeError("its blosc buffer ends in its header")
     nbytes, block, stored = (int.from_bytes(frame[at : at + 4], "little") for at in (4, 8, 12))
     _require(nbytes, out.nbytes)
-    if stored != len(frame):  # c-blosc reads as far as the header says
+    if stored != len(frame):  # c-blosc trusts the header's length
         raise DecodeError(f"its blosc header states {stored:,} compressed bytes, and {len(frame):,} are stored")
     if not 0 < block <= max_block and out.nbytes:
         raise DecodeError(f"its blosc blocks take {block:,} bytes each; at most {max_block:,} are decoded")

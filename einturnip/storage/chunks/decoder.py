@@ -1,8 +1,8 @@
-"""Decoding of one stored chunk through its row of codecs, in memory that is known before the first byte is read.
+"""Decodes one stored chunk through its codecs, in memory that is known before the first byte is read.
 
-A row has at most one compressor. All other codecs (filters) make a size that follows from the size they are given, so
-every buffer's size is known from the chunk's shape. Chunks that are only compressed by a streaming compressor, or not
-compressed at all, pass through a small buffer instead: chunks of any size are then read in a few hundred kilobytes.
+There is at most one compressor. All other codecs (filters) have an output size that follows from their input size, so
+the chunk's shape determines every buffer. Chunks that only a streaming compressor encodes, or that are plain, pass
+through a small buffer instead: chunks of any size are then read in a few hundred kilobytes.
 """
 
 from __future__ import annotations
@@ -33,7 +33,10 @@ MAX_STREAMS = 4
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """A codec whose encoded size follows from the decoded one. ``temporary_nbytes``: by the decoded size."""
+    """A codec whose encoded size follows from the decoded one.
+
+    ``temporary_nbytes`` is given the decoded size.
+    """
 
     name: str
     decode: Callable[[memoryview], Any]
@@ -46,7 +49,7 @@ Codec = Filter | Compressor
 
 @dataclass(frozen=True, slots=True)
 class StoredChunk:
-    """Where the encoded bytes of a chunk are in a file."""
+    """The place of a chunk's encoded bytes in a file."""
 
     fd: int
     offset: int
@@ -55,12 +58,12 @@ class StoredChunk:
 
     @property
     def key(self) -> object:
-        """What tells the chunk from others and from what is written in its place."""
+        """Identifies the chunk and the version of its file."""
         status = os.fstat(self.fd)
         return status.st_dev, status.st_ino, status.st_mtime_ns, self.offset, self.nbytes
 
     def pieces(self) -> Iterator[memoryview]:
-        """The encoded bytes, PIECE_NBYTES at a time, in one buffer."""
+        """Yield the encoded bytes, PIECE_NBYTES at a time, in one buffer."""
         buffer = bytearray(min(PIECE_NBYTES, self.nbytes))
         for at in range(0, self.nbytes, PIECE_NBYTES):
             view = memoryview(buffer)[: min(PIECE_NBYTES, self.nbytes - at)]
@@ -68,7 +71,7 @@ class StoredChunk:
             yield view
 
     def read(self) -> memoryview:
-        """All encoded bytes, after SPARE_NBYTES others."""
+        """All encoded bytes, preceded by SPARE_NBYTES unused ones."""
         view = memoryview(bytearray(SPARE_NBYTES + self.nbytes))
         read_full(self.fd, view[SPARE_NBYTES:], self.offset, self.name)
         return view
@@ -77,8 +80,8 @@ class StoredChunk:
 class ChunkDecoder:
     """Decodes chunks of one shape and element type.
 
-    ``codecs``: in the order in which they encode. ``order``: the axes as they are stored, slowest first.
-    ``held_nbytes``: the most that reading any part of a chunk takes in addition to the array read into.
+    ``codecs`` are in encoding order. ``order``: the axes as they are stored, slowest first. ``held_nbytes``: maximum
+    memory for reading any part of a chunk in addition to the destination.
     """
 
     def __init__(
@@ -93,7 +96,7 @@ class ChunkDecoder:
         self._after = tuple(c for c in codecs[at + 1 :] if isinstance(c, Filter))
         if len(self._before) + len(self._after) + (self._compressor is not None) != len(codecs):
             raise ValueError("it has two compressors")
-        self._sizes = [self.nbytes]  # before each filter, and of what the compressor is given
+        self._sizes = [self.nbytes]  # before each filter, and before the compressor
         for codec in self._before:
             self._sizes.append(codec.encoded_nbytes(self._sizes[-1]))
         self._packed = max_compressed_nbytes(self._sizes[-1]) if self._compressor else self._sizes[-1]
@@ -102,7 +105,7 @@ class ChunkDecoder:
             self.max_stored_nbytes = codec.encoded_nbytes(self.max_stored_nbytes)
         stream = self._compressor.stream if self._compressor else _as_it_is
         self._stream = None if self._before or self._after else stream
-        # Workers ask for tiles almost in order: several streams of a chunk serve those that come late.
+        # Workers request tiles almost in order: several streams of a chunk serve late requests.
         self._max_streams = MAX_STREAMS if not self._compressor or self._compressor.state_nbytes(1) <= 1 << 16 else 1
         self._streams = list[_Stream]()
         self.held_nbytes = self._held_nbytes()
@@ -120,7 +123,7 @@ class ChunkDecoder:
         return held + PIECE_NBYTES
 
     def read(self, chunk: StoredChunk, within: Region, out: Array) -> None:
-        """Decode the chunk and copy the region ``within`` of it to ``out``.
+        """Decode the chunk and copy its region ``within`` to ``out``.
 
         Raises:
             DecodeError: it does not decode to exactly the chunk's size. StoreError: the file cannot be read.
@@ -173,7 +176,7 @@ class ChunkDecoder:
         return out
 
     def _copy_streamed(self, chunk: StoredChunk, region: Region, target: Array) -> None:
-        """Copy the region of a chunk that passes by in its stored order of axes."""
+        """Copy a region of a chunk that is streamed in its stored axis order."""
         wanted = [n for n, block in enumerate(self._blocks()) if _overlap(block, region) is not None]
         if not wanted:
             return
@@ -197,7 +200,7 @@ class ChunkDecoder:
         self._streams.append(stream)
 
     def _blocks(self) -> Iterator[Region]:
-        """The chunk in pieces of at most PIECE_NBYTES, as regions of its stored axes, in their order in the chunk."""
+        """Yield the chunk in pieces of at most PIECE_NBYTES, as regions of its stored axes, in storage order."""
         shape, axis, step = [self.shape[a] for a in self._order], *self._block_step
         inner = tuple((0, n) for n in shape[axis + 1 :])
         for place in itertools.product(*(range(n) for n in shape[:axis])):
@@ -209,7 +212,7 @@ class ChunkDecoder:
 
     @cached_property
     def _block_step(self) -> tuple[int, int]:
-        """The axis that is cut into blocks, and its extent in a block: axes before it have 1, those after it all."""
+        """The axis that blocks divide, and its block extent: earlier axes have extent 1, later ones are whole."""
         shape = [self.shape[a] for a in self._order]
         axis = max(0, len(shape) - 1)
         while axis > 0 and math.prod(shape[axis:]) * self._dtype.itemsize <= PIECE_NBYTES:
@@ -223,7 +226,7 @@ class ChunkDecoder:
         return math.prod(shape[:axis]) * -(-shape[axis] // step) if shape else 1
 
     def _take_stream(self, chunk: StoredChunk, block: int) -> _Stream:
-        """The stream that is closest before a block of the chunk, or a new one."""
+        """The stream closest before a block of the chunk, or a new one."""
         key = chunk.key
         found = [s for s in self._streams if s.key == key and s.next_block <= block]
         if found:
@@ -237,13 +240,13 @@ class ChunkDecoder:
         return _Stream(key, own.fd, exactly(self._stream(own.pieces()), self.nbytes))
 
     def close(self) -> None:
-        """Close the streams that wait for the next read."""
+        """Close the suspended streams."""
         while self._streams:
             self._streams.pop().close()
 
 
 class _Stream:
-    """A chunk being decoded front to back. It waits between reads, so that tiles in order decode a chunk once."""
+    """A chunk being decoded sequentially, suspended between reads: tiles in order decode it once."""
 
     def __init__(self, key: object, fd: int, pieces: Iterator[bytes]) -> None:
         self.key, self.next_block = key, 0
@@ -259,10 +262,10 @@ class _Stream:
         return raw
 
     def require_end(self) -> None:
-        """Decode to the end, which must come now.
+        """Require that the data end here.
 
         Raises:
-            DecodeError: it does not.
+            DecodeError: they do not.
         """
         for _ in self._pieces:
             pass

@@ -1,7 +1,7 @@
-"""Tensors stored as a grid of files, each an unpacked chunk in C order: what Zarr makes without codecs.
+"""Tensors stored as a grid of files, each a plain chunk in C order: Zarr without codecs.
 
-Any part of a chunk is read straight from its file, by as many threads as there are: nothing is decoded and no library
-is asked, and a tile that is smaller than a chunk costs no more than its own bytes.
+Any part of a chunk is read directly from its file, by any number of threads. Nothing is decoded, and a tile smaller
+than a chunk costs only its own bytes.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from einturnip.storage.layout import c_layout
 from einturnip.storage.types import Array, Extent, Region
 
 Coordinates = tuple[int, ...]
-"""Which chunk it is along each axis."""
+"""The coordinates of a chunk in the grid."""
 
 MOST_OPEN = 16
-"""Chunks whose files stay open: their reader goes on where it was, and the kernel reads ahead of it."""
+"""Number of chunk files that stay open, so that the kernel's read-ahead continues where a reader left off."""
 
 
 @dataclass(slots=True)
 class _Opened:
-    """A chunk's file, and how many threads read it."""
+    """A chunk's file, and the number of threads that read it."""
 
     stored: StoredTensor
     readers: int = 0
@@ -49,9 +49,11 @@ class _Opened:
 
 
 class ChunkFiles:
-    """A tensor in chunks of one shape; those at the far borders are stored whole. Chunks without a file hold ``fill``.
+    """A tensor in chunks of one shape.
 
-    ``path``: the file of a chunk. Extents count as though the tensor lay in one piece.
+    Chunks at the far borders are stored whole. Missing chunks contain ``fill``.
+
+    ``path``: the file of a chunk. Extents count as though the tensor were contiguous.
     """
 
     def __init__(
@@ -71,17 +73,17 @@ class ChunkFiles:
         self._versions = ChunkVersions(name, shape, chunks, path)
         self._lock = threading.Lock()
         self._waiting: BufferedReads | None = None
-        self._opened: dict[Coordinates, _Opened] = {}  # used longest ago first
-        # Of each chunk of which some was released, but not yet all.
+        self._opened: dict[Coordinates, _Opened] = {}  # least recently used first
+        # For each chunk that was released in part.
         self._pages: dict[Coordinates, PageEviction] = {}
 
     @cached_property
     def _most_waiting(self) -> int:
-        """Bytes; looked at once, for it takes half a millisecond."""
+        """Maximum of bytes that wait in the page cache; computed once, because it takes half a millisecond."""
         return waiting_nbytes()
 
     def extent(self, region: Region) -> Extent:
-        """Where the region's bytes would lie in one piece."""
+        """The region's extent in a contiguous tensor."""
         return self._whole.extent(region)
 
     def contiguous_nbytes(self, region: Region) -> int:
@@ -91,7 +93,7 @@ class ChunkFiles:
         return 0 if first is None else self._inside.extent(first.within)[1]
 
     def read_whole(self) -> None:
-        """Say that all of the tensor will be read: what lies in a chunk beside a cold run may be read with it."""
+        """Announce that the whole tensor will be read: bytes of a chunk near a cold run may be read ahead."""
         if self._waiting is None:
             self._waiting = BufferedReads()
 
@@ -107,7 +109,7 @@ class ChunkFiles:
         return out.nbytes
 
     def require_unchanged(self) -> None:
-        """See to it that the chunks that were read are as they were.
+        """Check that the chunk files read so far have not changed.
 
         Raises:
             StoreError: one was overwritten.
@@ -115,7 +117,7 @@ class ChunkFiles:
         self._versions.require_all()
 
     def release(self, region: Region) -> None:
-        """Count the region as done with: what is whole of a chunk leaves the page cache, and all when much waits."""
+        """Mark the region as finished; complete chunks leave the page cache, and all pages when too many wait."""
         self._whole.check(region)
         for piece in pieces(region, self.chunks):
             with self._lock:
@@ -138,7 +140,7 @@ class ChunkFiles:
                         p.drop_scattered()
 
     def close(self) -> None:
-        """Let what was read leave the page cache; twice is allowed."""
+        """Let all pages that were read leave the page cache; idempotent."""
         with self._lock:
             left, self._pages = list(self._pages.values()), {}
         for pages in left:
@@ -157,7 +159,7 @@ class ChunkFiles:
 
     @contextmanager
     def _open(self, chunk: Coordinates) -> Iterator[StoredTensor | None]:
-        """The chunk's file, open until the block ends and as long after as it is among the latest; None without one."""
+        """The chunk's open file, kept open afterwards while it is among the most recent; None without a file."""
         with self._lock:
             found = self._opened.pop(chunk, None) or self._new(chunk)
             if found is not None:
@@ -197,12 +199,12 @@ class ChunkFiles:
             raise
 
     def _drop(self, chunk: Coordinates, start: int, stop: int) -> None:
-        """Let pages of a chunk's file leave the page cache."""
-        with contextlib.suppress(StoreError), self._open(chunk) as stored:  # it may be gone
+        """Drop pages of a chunk's file from the page cache."""
+        with contextlib.suppress(StoreError), self._open(chunk) as stored:  # the file may be gone
             if stored is not None:
                 drop(stored.fd, start, stop)
 
 
 def fill_of(value: Any, dtype: DType) -> Any:
-    """What unwritten elements hold; zero where the container states nothing."""
+    """The value of unwritten elements; zero unless the container states one."""
     return dtype.numpy.type(0) if value is None else np.asarray(value).astype(dtype.numpy)

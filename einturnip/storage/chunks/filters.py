@@ -1,4 +1,4 @@
-"""Codecs of stored chunks whose encoded size follows from the decoded one: shuffled bytes and checksums."""
+"""Codecs with an encoded size that follows from the decoded one: shuffled bytes and checksums."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from einturnip.storage.chunks.decoder import Filter
 
 
 def shuffle(itemsize: int) -> Filter:
-    """Bytes of elements sorted by their place in the element; what is left over at the end stays as it is."""
+    """Undo HDF5's byte shuffle, which groups bytes by their position in the element.
+
+    A remainder is not shuffled.
+    """
 
     def decode(data: memoryview) -> Any:
         count = data.nbytes // itemsize
@@ -27,7 +30,7 @@ def shuffle(itemsize: int) -> Filter:
 
 
 def checksum(name: str, compute: Callable[[memoryview], Sequence[int]], at_start: bool = False) -> Filter:
-    """Four bytes in front of or behind the data. ``compute`` gives the values that are right."""
+    """Verify four bytes before or after the data; ``compute`` returns the accepted values."""
 
     def decode(data: memoryview) -> memoryview:
         if data.nbytes < 4:
@@ -51,7 +54,7 @@ def adler32(data: memoryview) -> tuple[int]:
 
 
 def fletcher32(data: memoryview) -> tuple[int, int]:
-    """Fletcher's checksum over 16-bit big-endian words as HDF5 has it, and what early versions of HDF5 stored."""
+    """Fletcher's checksum over 16-bit big-endian words: HDF5's, and the variant of early HDF5 versions."""
     first = second = 0
     any_set = False
     even = data.nbytes // 2 * 2
@@ -64,7 +67,7 @@ def fletcher32(data: memoryview) -> tuple[int, int]:
         first = (first + (data[-1] << 8)) % 65535
         second = (second + first) % 65535
         any_set = any_set or bool(data[-1])
-    # HDF5 folds its sums instead of taking remainders: a sum of anything but zeros that 65535 divides is 65535.
+    # HDF5 folds its sums instead of taking remainders: a nonzero sum that 65535 divides becomes 65535.
     if any_set:
         first, second = first or 65535, second or 65535
     value = second << 16 | first

@@ -1,4 +1,4 @@
-"""Files that hold several tensors by name, and model directories that spread them over several files."""
+"""Files with several named tensors, and model directories that distribute them over several files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from einturnip.storage.types import Source
 Header = gguf.GgufHeader | safetensors.SafetensorsHeader
 
 _KEPT = 16
-# The largest published models have 92,000 tensors, whose index takes 9 MB.
+# The largest published models have 92,000 tensors, with an index of 9 MB.
 _MAX_INDEX_NBYTES = 16 << 20
 _MAX_INDEX_VALUES = 150_000
 _kept: dict[tuple[str, int, int, int], Header] = {}
@@ -28,14 +28,14 @@ _kept: dict[tuple[str, int, int, int], Header] = {}
 
 @dataclass(frozen=True, slots=True)
 class ModelShards:
-    """The file of each tensor of a model as published."""
+    """The file of each tensor of a published model."""
 
     path: str
     files: dict[str, str]
 
 
 def read_header(path: str) -> Header:
-    """The header of a ``.safetensors`` or ``.gguf`` file; read once, however many of its tensors are opened.
+    """The header of a ``.safetensors`` or ``.gguf`` file, cached for all its tensors.
 
     Raises:
         BindError: there is no such file. StoreError: it is damaged or truncated.
@@ -49,14 +49,14 @@ def read_header(path: str) -> Header:
             read = gguf.read_header if path.lower().endswith(".gguf") else safetensors.read_header
             header = _kept[known] = read(path, fd, size)
             for oldest in list(_kept)[:-_KEPT]:
-                _kept.pop(oldest, None)  # another thread may have
+                _kept.pop(oldest, None)  # another thread may have removed it
         return header
     finally:
         os.close(fd)
 
 
 def shards(path: str) -> ModelShards:
-    """The tensors that ``path`` holds: a file, an index of files, or a directory with either.
+    """Find the tensors in ``path``: a file, an index of files, or a directory with either.
 
     Raises:
         BindError: a directory without a model. StoreError: an index or a header cannot be read.
@@ -81,10 +81,10 @@ def shards(path: str) -> ModelShards:
 
 
 def container_source(path: str, key: str | None, name: str) -> Source:
-    """The tensor ``key``, or where it has stars, all tensors of that pattern stacked.
+    """Open the tensor ``key``; with stars in the key, all matching tensors stacked.
 
     Raises:
-        BindError: there is none, or the choice is open. StoreError: a file is missing, damaged or truncated.
+        BindError: there is none, or the choice is ambiguous. StoreError: a file is missing, damaged or truncated.
     """
     model = shards(path)
     if key is not None and "*" in key and key not in model.files:
@@ -94,7 +94,7 @@ def container_source(path: str, key: str | None, name: str) -> Source:
 
 
 def stacked(model: ModelShards, shown: str, pattern: str) -> Source:
-    """``blk.*.attn_q.weight``: every star is a number, and one more axis in front.
+    """Stack tensors such as ``blk.*.attn_q.weight``: every star is a number and adds an axis in front.
 
     Raises:
         BindError: no key fits, numbers are missing between others, or the tensors differ in shape.
@@ -125,9 +125,9 @@ def _open(model: ModelShards, key: str, beside: dict[str, FileSource]) -> Source
     try:
         header = read_header(path)
     except BindError as error:
-        raise StoreError(f"{model.path}: {key} lies in a file that is not there: {error}") from error
+        raise StoreError(f"{model.path}: {key} is in a missing file: {error}") from error
     if key not in _keys(header):
-        raise StoreError(f"{model.path}: says that {key} lies in {path}, which does not hold it; fetch the files again")
+        raise StoreError(f"{model.path}: places {key} in {path}, which lacks it; fetch the files again")
     if path in beside:
         return header.source(key, beside[path].fd, beside[path])
     fd, _ = open_file(path)
@@ -145,7 +145,7 @@ def _keys(header: Header) -> list[str]:
 
 
 def _model_in(path: str) -> str:
-    """The file that stands for a model's directory: its index, else the only file of weights."""
+    """The file that represents a model's directory: its index, else the only file of weights."""
     names = sorted(os.listdir(path))
     for ending in (INDEX, ".safetensors", ".gguf"):
         found = [name for name in names if name.endswith(ending)]

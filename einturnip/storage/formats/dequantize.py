@@ -1,4 +1,4 @@
-"""Tensors stored in blocks that are expanded, a cacheful at a time, as a region is read."""
+"""Dequantizes tensors stored in blocks while a region is read, in pieces that fit in the cache."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from einturnip.storage.layout import blocks, c_layout
 from einturnip.storage.types import Array, Extent, Region, Source, region_shape
 
 POINTS = 1 << 14
-"""Numbers expanded at once: with their bytes and the steps between, what stays in the second-level cache."""
+"""Numbers dequantized at once: with their bytes and intermediates they fit in the second-level cache."""
 
 _threads = threading.local()
 
 
 class ExpandedSource:
-    """A tensor of another form on disk than in memory; its extents count the bytes it has once expanded.
+    """A quantized tensor; its extents count the bytes of the dequantized tensor.
 
-    ``raw`` holds its blocks: u8[..., blocks of a row, bytes of a block].
+    ``raw`` contains its blocks: u8[..., blocks of a row, bytes of a block].
     """
 
     def __init__(self, raw: FileSource, encoding: BlockEncoding, dtype: DType) -> None:
@@ -36,19 +36,19 @@ class ExpandedSource:
         self._layout = c_layout(self.shape, dtype.itemsize, 0)
 
     def expanded_to(self, dtype: DType) -> ExpandedSource:
-        """This tensor as another float type, in place of this source."""
+        """Return this tensor converted to another float type; it replaces this source."""
         return ExpandedSource(self.stored, self._encoding, dtype) if dtype.is_float else self
 
     def extent(self, region: Region) -> Extent:
-        """Where the region's bytes would lie in the expanded tensor."""
+        """The region's extent in the dequantized tensor."""
         return self._layout.extent(region)
 
     def contiguous_nbytes(self, region: Region) -> int:
-        """Length of the contiguous runs of the region, expanded."""
+        """Length of the contiguous runs of the dequantized region."""
         return self._layout.extent(region)[1]
 
     def read(self, region: Region, out: Array) -> int:
-        """Expand the region into ``out``; the result counts the bytes that left the disk."""
+        """Dequantize the region into ``out``; returns the bytes read from disk."""
         if any(start == stop for start, stop in region):
             return 0
         nbytes = 0
@@ -60,7 +60,7 @@ class ExpandedSource:
         return nbytes
 
     def _expand(self, raw: Array, box: Region, region: Region, out: Array) -> None:
-        """Expand the blocks of ``box`` a cacheful at a time, and keep of each what lies in the region."""
+        """Dequantize the blocks of ``box`` piece by piece, and copy the parts inside the region."""
         expand, points, at = self._encoding.expand, self._encoding.points, 0
         assert expand is not None
         for part in blocks(box, 1, POINTS // points * self._encoding.nbytes):
@@ -76,11 +76,11 @@ class ExpandedSource:
             out[window] = numbers[..., start - first : stop - first]
 
     def require_unchanged(self) -> None:
-        """See to it that the file is as it was."""
+        """Check that the file has not changed."""
         self.stored.require_unchanged()
 
     def release(self, region: Region) -> None:
-        """Let the region's pages leave the page cache."""
+        """Drop the region's pages from the page cache."""
         if all(start < stop for start, stop in region):
             self.stored.release(self._blocks(region))
 
@@ -89,7 +89,7 @@ class ExpandedSource:
         self.stored.close()
 
     def _blocks(self, region: Region) -> Region:
-        """The blocks that hold the region, whole."""
+        """The whole blocks that contain the region."""
         start, stop = region[-1]
         points = self._encoding.points
         return (*region[:-1], (start // points, -(-stop // points)), (0, self._encoding.nbytes))
@@ -103,15 +103,15 @@ def _scratch() -> Array:
 
 
 class PlainSource(FileSource):
-    """A tensor that is stored as it is read, unless it is declared as another float type."""
+    """A tensor stored in its own type, unless the program declares another float type."""
 
     def expanded_to(self, dtype: DType) -> Source:
-        """This tensor as another float type, in place of this source."""
+        """Return this tensor converted to another float type; it replaces this source."""
         return CastSource(self, dtype) if dtype.is_float and self.dtype.is_float else self
 
 
 class CastSource:
-    """A stored tensor read as another float type, a cacheful at a time."""
+    """A stored tensor converted to another float type while it is read, in pieces that fit in the cache."""
 
     def __init__(self, stored: FileSource, dtype: DType) -> None:
         self.name = self.tier = stored.name
@@ -120,15 +120,15 @@ class CastSource:
         self._layout = c_layout(self.shape, dtype.itemsize, 0)
 
     def extent(self, region: Region) -> Extent:
-        """Where the region's bytes would lie in the tensor of the new type."""
+        """The region's extent in the converted tensor."""
         return self._layout.extent(region)
 
     def contiguous_nbytes(self, region: Region) -> int:
-        """Length of the contiguous runs of the region, as the new type."""
+        """Length of the contiguous runs of the region in the new type."""
         return self._layout.extent(region)[1]
 
     def read(self, region: Region, out: Array) -> int:
-        """Fill ``out``; the result counts the bytes that left the disk."""
+        """Fill ``out``; returns the bytes read from disk."""
         nbytes, stored = 0, self._stored.dtype.numpy
         for box in blocks(region, stored.itemsize, POINTS * 4):
             shape = region_shape(box)
@@ -139,11 +139,11 @@ class CastSource:
         return nbytes
 
     def require_unchanged(self) -> None:
-        """See to it that the file is as it was."""
+        """Check that the file has not changed."""
         self._stored.require_unchanged()
 
     def release(self, region: Region) -> None:
-        """Let the region's pages leave the page cache."""
+        """Drop the region's pages from the page cache."""
         self._stored.release(region)
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""The header of a ``.gguf`` file: key-value pairs, then the name, sizes, type and place of each tensor.
+"""Parses a ``.gguf`` header: key-value pairs, then name, sizes, type and offset of each tensor.
 
 Source: the format's description, docs/gguf.md in ggml-org/ggml.
 """
@@ -26,15 +26,15 @@ MAX_HEADER_NBYTES = 128 << 20
 MAX_TENSORS = 100_000
 MAX_PAIRS = 10_000
 _MAX_RANK = 64
-_MAX_TEXT_NBYTES = 1 << 20  # of a name or a value: templates of chats take some kilobytes
+_MAX_TEXT_NBYTES = 1 << 20  # of a name or a value: chat templates take some kilobytes
 _MAX_NESTING = 8
 _MAX_LISTED = 1_000_000  # the largest vocabularies have some 300,000 words
-_MAX_KEPT_NBYTES = 8 << 20  # of all names and values, vocabularies aside
+_MAX_KEPT_NBYTES = 8 << 20  # of all names and values, except vocabularies
 
 
 @dataclass(frozen=True, slots=True)
 class GgufEntry:
-    """One tensor: its shape (slowest axis first, as NumPy has it), its type's number, its place after the header."""
+    """One tensor: its shape (slowest axis first), its type number, its offset after the header."""
 
     shape: tuple[int, ...]
     type: int
@@ -42,7 +42,7 @@ class GgufEntry:
 
 
 class _Cursor:
-    """Reads the header front to back, a piece at a time; what is behind is let go."""
+    """Reads the header sequentially, a piece at a time, and frees the pieces that are done."""
 
     def __init__(self, path: str, fd: int, size: int) -> None:
         self.path, self._fd, self._size = path, fd, size
@@ -77,7 +77,7 @@ class _Cursor:
         return self.take(nbytes).decode("utf-8", "replace")
 
     def require_little_kept(self) -> None:
-        """Refuse a header whose names and values take too much memory together."""
+        """Refuse a header whose names and values take too much memory in total."""
         if self._kept > _MAX_KEPT_NBYTES:
             raise StoreError(
                 f"{self.path}: the names and values in its header take {self._kept:,} bytes; einturnip reads at most "
@@ -85,7 +85,7 @@ class _Cursor:
             )
 
     def value(self, kind: int, whole: bool, depth: int = 0) -> Any:
-        """A value of the type numbered ``kind``; of an array a list, or None unless it is wanted."""
+        """Read a value of type ``kind``; a list for an array if ``whole``, else None."""
         if kind == _STRING:
             return self.text()
         if kind == _ARRAY:
@@ -124,7 +124,7 @@ class _Cursor:
 
 @dataclass(frozen=True, slots=True)
 class GgufHeader:
-    """What a GGUF file says of itself: ``metadata`` by name, and where its tensors lie from byte ``begin`` on."""
+    """The content of a GGUF header: ``metadata`` by name, and the tensors' offsets from byte ``begin``."""
 
     path: str
     size: int
@@ -133,10 +133,10 @@ class GgufHeader:
     metadata: dict[str, Any]
 
     def source(self, key: str, fd: int, beside: FileSource | None = None) -> ExpandedSource | PlainSource:
-        """The tensor ``key``. The descriptor is the source's from now on, unless it is that of ``beside``.
+        """Open the tensor ``key``. The source takes over the descriptor, unless it belongs to ``beside``.
 
         Raises:
-            StoreError: the file ends before it, or it is of a type that is not read.
+            StoreError: the file is too short, or the type is not supported.
         """
         entry, shown = self.entries[key], f"{self.path}::{key}"
         encoding = ENCODINGS.get(entry.type)
@@ -165,10 +165,10 @@ class GgufHeader:
 
 
 def read_header(path: str, fd: int, size: int, whole: bool = False) -> GgufHeader:
-    """The header of a file; of its metadata the lists only if the ``whole`` is wanted (a vocabulary takes megabytes).
+    """Read the header of a file; lists of the metadata only if ``whole`` (a vocabulary takes megabytes).
 
     Raises:
-        StoreError: no GGUF file, damaged or truncated.
+        StoreError: not a GGUF file, damaged or truncated.
     """
     cursor = _Cursor(path, fd, size)
     if size < 24 or cursor.take(4) != b"GGUF":

@@ -1,6 +1,6 @@
-"""Datasets of HDF5 files. Those that lie in one piece, as all that we write do, are read and written past the library.
+"""Datasets of HDF5 files; contiguous ones, as einturnip writes them, are accessed directly.
 
-Source: the HDF5 file format specification; h5py tells where a dataset's bytes lie.
+Source: the HDF5 file format specification; h5py reports the offset of a dataset's data.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ def _library(path: str) -> Any:
 
 
 def hdf5_source(path: str, key: str | None, name: str, fd: int, size: int, links: int = 0) -> Source:
-    """The dataset ``key`` (its path in the file) of a file that is open as ``fd``, owned from now on.
+    """Open the dataset ``key`` (its path in the file) of an open file; takes over ``fd``.
 
-    ``links``: how many external links led here.
+    ``links``: number of external links followed so far.
 
     Raises:
         StoreError: damaged, truncated, of an element type that the language lacks, or h5py is missing.
@@ -58,7 +58,7 @@ def hdf5_source(path: str, key: str | None, name: str, fd: int, size: int, links
             if linked is not None:
                 source = _linked(*linked, name, links + 1)
             elif asked is not None and isinstance(file.get(asked), _library(path).Dataset):
-                source = _dataset_source(file, path, asked, fd, size)  # without a list of all of them
+                source = _dataset_source(file, path, asked, fd, size)  # without listing all datasets
             else:
                 source = _dataset_source(file, path, pick_key(path, asked, hdf5_keys(file, headers), name), fd, size)
     except BaseException:
@@ -73,10 +73,10 @@ def hdf5_source(path: str, key: str | None, name: str, fd: int, size: int, links
 
 @contextmanager
 def library_errors(path: str) -> Iterator[None]:
-    """Context in which the library's errors about a file's content are those of a damaged file.
+    """Context that reports the library's errors about a file's content as a damaged file.
 
     Raises:
-        StoreError: h5py could not make sense of the file.
+        StoreError: h5py could not read the file.
     """
     try:
         yield
@@ -88,7 +88,7 @@ def library_errors(path: str) -> Iterator[None]:
 
 
 def _linked(path: str, key: str, name: str, links: int) -> Source:
-    """The dataset of another file that an external link leads to."""
+    """Open the dataset in another file to which an external link points."""
     if links > _MAX_LINKS:
         raise StoreError(f"{path}::{key}: leads through more than {_MAX_LINKS} links: the file is damaged")
     fd, size = open_file(path)
@@ -100,7 +100,7 @@ def _linked(path: str, key: str, name: str, links: int) -> Source:
 
 
 def open_hdf5(path: str, fd: int) -> tuple[Any, Hdf5Headers]:
-    """The file, as h5py has it, and the check of the headers in it; it is open as ``fd`` too.
+    """Open a file in h5py, with the check of its headers; it is also open as ``fd``.
 
     Raises:
         StoreError: it is damaged, h5py is missing, or the root's header is too large.
@@ -114,10 +114,10 @@ def open_hdf5(path: str, fd: int) -> tuple[Any, Hdf5Headers]:
 
 
 def hdf5_keys(file: Any, headers: Hdf5Headers) -> list[str]:
-    """The paths of all datasets, each once.
+    """The paths of all datasets without duplicates.
 
     Raises:
-        StoreError: the file holds too many objects, or the header of one is too large.
+        StoreError: the file has too many objects, or a header is too large.
     """
     h5py = import_module("h5py")
     found, seen, groups = list[bytes](), set[int](), [b""]
@@ -151,10 +151,10 @@ def hdf5_keys(file: Any, headers: Hdf5Headers) -> list[str]:
 
 
 def _elsewhere(file: Any, path: str, key: str, headers: Hdf5Headers) -> tuple[str, str] | None:
-    """The file and key that an external link on the way to ``key`` leads to, or None.
+    """The file and key of an external link on the path ``key``; None if there is none.
 
     Raises:
-        StoreError: there is one, and other files are not allowed; or a header on the way is too large.
+        StoreError: there is one, and other files are not allowed; or a header on the path is too large.
     """
     h5py = _library(path)
     at, left, links = "/", [part for part in key.split("/") if part not in ("", ".")], 0
@@ -178,7 +178,7 @@ def _elsewhere(file: Any, path: str, key: str, headers: Hdf5Headers) -> tuple[st
 
 
 def _require_own_data(dataset: Any, shown: str, path: str) -> None:
-    """Refuse a dataset whose elements are in other files, before the library looks for those.
+    """Refuse a dataset whose elements are in other files, before the library opens those.
 
     Raises:
         StoreError: they are, and other files are not allowed.
@@ -236,12 +236,12 @@ def _dataset_source(file: Any, path: str, key: str, fd: int, size: int) -> Sourc
 
 
 def _rows(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """What is read at once of a dataset that lies elsewhere, in another file or in the header: one row."""
+    """The chunk shape for reading a dataset in another file or in the header: one row."""
     return (*(1 for _ in shape[:-1]), *shape[-1:])
 
 
 class _Recorded(io.RawIOBase):
-    """A file that keeps only the pages that were written: what HDF5 says of its datasets, not their bytes."""
+    """A file that keeps only the written pages: HDF5's description of the datasets, without their data."""
 
     def __init__(self) -> None:
         self.pages: dict[int, bytearray] = {}
@@ -291,7 +291,9 @@ class _Recorded(io.RawIOBase):
 def lay_out(
     path: str, tensors: dict[str, tuple[tuple[int, ...], DType]]
 ) -> tuple[tuple[tuple[int, bytes], ...], dict[str, int], int]:
-    """What stands around the data, where each dataset begins, and the file's size; large ones begin on a page.
+    """Lay out a file: the bytes around the data, the offset of each dataset, and the file's size.
+
+    Large datasets begin on a page.
 
     Raises:
         BindError: an element type or a key that the format lacks. StoreError: h5py is missing.

@@ -1,7 +1,7 @@
-"""Chunks of HDF5 datasets, decoded in bounded memory.
+"""Decodes chunks of HDF5 datasets in bounded memory.
 
-deflate, shuffle and fletcher32 are decoded here: the library would let a chunk grow to whatever its data say. Chunks
-of other filters are decoded by the library once their size is known from their first bytes or their filter's settings.
+deflate, shuffle and fletcher32 are decoded here, because the library would let a chunk grow to the size that its data
+state. The library decodes chunks with other filters, after their first bytes or filter settings have shown their size.
 
 Source: the HDF5 file format specification, and h5py's lzf filter.
 """
@@ -32,14 +32,14 @@ _NAMES = {
 }
 _BY_LIBRARY = (_SZIP, _NBIT, _SCALEOFFSET, _LZF)
 _LIBRARY_COPIES = 3
-"""Chunks that the library holds at its worst while it decodes one: encoded, between two filters, and decoded."""
+"""Maximum number of chunks in the library's memory while it decodes one: encoded, between two filters, decoded."""
 
 Setting = tuple[int, tuple[int, ...]]
 """A filter's number and settings."""
 
 
 class Hdf5Chunks:
-    """Reads the chunks of a dataset, whose file is open as ``fd`` too. ``held_nbytes``: what reading a chunk takes."""
+    """Reads the chunks of a dataset. ``fd``: its file; ``held_nbytes``: memory for reading a chunk."""
 
     def __init__(self, dataset: Any, plain_type: bool, shown: str, fd: int) -> None:
         self._dataset, self._shown, self._fd = dataset, shown, fd
@@ -50,7 +50,7 @@ class Hdf5Chunks:
         self._filters: tuple[Setting, ...] = tuple((code, tuple(values)) for code, _, values, _ in found)
         self._require_known({code: name for code, _, _, name in found})
         self._decoders: dict[int, ChunkDecoder] = {}  # by the mask of skipped filters
-        # Elements that differ from NumPy's, as integers of 12 bits, are converted by the library.
+        # The library converts elements that differ from NumPy's, such as integers of 12 bits.
         self._by_library = not plain_type or any(code in _BY_LIBRARY for code, _ in self._filters)
         if self._by_library:
             self.held_nbytes = _LIBRARY_COPIES * self._nbytes + 2 * max_compressed_nbytes(self._nbytes)
@@ -82,7 +82,7 @@ class Hdf5Chunks:
             ) from error
 
     def close(self) -> None:
-        """Close what chunks that are read in part keep open."""
+        """Close the streams of chunks that were read in part."""
         for decoder in self._decoders.values():
             decoder.close()
 
@@ -95,7 +95,7 @@ class Hdf5Chunks:
                 )
 
     def _codecs(self, mask: int) -> list[Codec]:
-        """The filters that a chunk went through: those that its mask does not skip."""
+        """The filters of a chunk: all that its mask does not skip."""
         codecs = list[Codec]()
         for i, (code, values) in enumerate(self._filters):
             if mask >> i & 1:
@@ -113,7 +113,7 @@ class Hdf5Chunks:
     def _decoder(self, mask: int) -> ChunkDecoder:
         mask &= (1 << len(self._filters)) - 1
         if mask not in self._decoders:
-            for decoder in self._decoders.values():  # only one keeps streams
+            for decoder in self._decoders.values():  # only one decoder may keep streams
                 decoder.close()
             try:
                 order = tuple(range(len(self._chunks)))
@@ -124,10 +124,10 @@ class Hdf5Chunks:
         return self._decoders[mask]
 
     def _require_size(self, chunk: StoredChunk, mask: int) -> None:
-        """Refuse a chunk that the library would decode to another size than the chunk's.
+        """Refuse a chunk that the library would decode to a wrong size.
 
         Raises:
-            DecodeError: it would, or the filters are combined so that it cannot be told.
+            DecodeError: it would, or the combination of filters hides the size.
         """
         used = [setting for i, setting in enumerate(self._filters) if not mask >> i & 1]
         sizing = [(code, values) for code, values in used if code not in (_SHUFFLE, _FLETCHER32)]
@@ -158,9 +158,9 @@ class Hdf5Chunks:
 
 
 def lzf_nbytes(packed: memoryview, enough: int) -> int:
-    """The size that LZF data decode to; counting ends once it is more than ``enough``.
+    """The size to which LZF data decode; counting stops above ``enough``.
 
-    A control byte below 32 is followed by one more literal than it says; any other is a copy of up to 264 bytes.
+    A control byte below 32 precedes that many literals plus one; any other is a copy of up to 264 bytes.
     """
     at = size = 0
     end = len(packed)

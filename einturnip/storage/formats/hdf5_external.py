@@ -1,7 +1,7 @@
-"""Permission to read other files that an HDF5 file takes its data from.
+"""Permission to read other files from which an HDF5 file takes its data.
 
-These are external links, external storage and virtual datasets. A file from a stranger could otherwise pass off any
-file of its reader as its own data.
+These are external links, external storage and virtual datasets. Otherwise a file from a stranger could present any file
+of its reader as its own data.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ _MAX_NAMED = 3
 
 
 def is_allowed() -> bool:
-    """Whether files may be read that another file names."""
+    """True if files named by another file may be read."""
     return _allowed.get()
 
 
 @contextmanager
 def external_files_allowed(allow: bool) -> Iterator[None]:
-    """Context in which this thread may open inputs whose data are in other files, if ``allow``."""
+    """Context in which this thread may open inputs with data in other files, if ``allow``."""
     token = _allowed.set(allow or _allowed.get())
     try:
         yield
@@ -34,7 +34,7 @@ def external_files_allowed(allow: bool) -> Iterator[None]:
 
 
 def require_allowed(shown: str, kind: str, files: Iterable[str], folder: str) -> None:
-    """Refuse a dataset whose data are in other files, unless they may be read and are regular files.
+    """Refuse a dataset with data in other files, unless these are allowed and are regular files.
 
     Raises:
         StoreError: names the dataset, the files and the option.

@@ -1,4 +1,4 @@
-"""The members of a JSON object in a file, parsed one by one: parsed at once, a header takes ten times its size."""
+"""Parses a JSON object's members one by one: a fully parsed header takes ten times its size."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from typing import Any
 
 _PIECE_NBYTES = 1 << 16
 _NO_BLANK = re.compile(r"[^ \t\r\n]")
-# Of one value: each may take 250 bytes once it is parsed.
+# Limit for one value, each of which may take 250 bytes after parsing.
 _MAX_MARKS = 50_000
 
 
 class JsonMembers:
-    """Reads an object's members front to back. ``read(offset, nbytes)`` gives bytes of its text, of ``nbytes`` in all.
+    """Reads an object's members sequentially.
 
-    A member is at most ``longest(name)`` characters long.
+    ``read(offset, nbytes)`` returns bytes of its text, which has ``nbytes`` bytes. A member has at most
+    ``longest(name)`` characters.
     """
 
     def __init__(
@@ -28,10 +29,10 @@ class JsonMembers:
         self._text, self._at, self._offset = "", 0, 0
 
     def __iter__(self) -> Iterator[tuple[str, Any]]:
-        """The names and values.
+        """Yield names and values.
 
         Raises:
-            ValueError: the text is no JSON object, or a member is too long.
+            ValueError: the text is not a JSON object, or a member is too long.
         """
         self._expect("{")
         if self._next() == "}":
@@ -71,7 +72,7 @@ class JsonMembers:
         return found
 
     def _next(self) -> str:
-        """The next character that is no blank; it is not passed."""
+        """The next non-blank character, which is not consumed."""
         while (found := _NO_BLANK.search(self._text, self._at)) is None:
             self._at = len(self._text)
             self._more(1)
@@ -81,7 +82,7 @@ class JsonMembers:
         return self._text[self._at]
 
     def _more(self, characters: int) -> None:
-        """Have this many characters of what comes next, or all that are left."""
+        """Buffer this number of characters of the remaining text, or all of it."""
         if len(self._text) - self._at >= characters or self._offset == self._nbytes:
             if self._at == len(self._text):
                 self._text, self._at = "", 0

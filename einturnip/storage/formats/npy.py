@@ -1,4 +1,4 @@
-"""The header of a ``.npy`` array, read and written.
+"""Reads and writes the header of a ``.npy`` array.
 
 Source: NumPy Enhancement Proposal 1 and ``numpy.lib.format`` (versions 1.0, 2.0 and 3.0).
 """
@@ -25,7 +25,7 @@ _PAGE = 4096
 
 @dataclass(frozen=True, slots=True)
 class NpyHeader:
-    """What a header says; ``nbytes`` is the header's own length, the data come right after it."""
+    """The content of a header; ``nbytes`` is the header's length, and the data follow directly."""
 
     shape: tuple[int, ...]
     dtype: DType
@@ -35,7 +35,7 @@ class NpyHeader:
 
 
 def read_header(read: Callable[[int, int], bytes], name: str) -> NpyHeader:
-    """Parse the header; ``read(offset, nbytes)`` gives what is there of these bytes.
+    """Parse the header; ``read(offset, nbytes)`` returns the available bytes of that range.
 
     Raises:
         StoreError: not a ``.npy``, damaged, or of an element type that the language lacks.
@@ -76,10 +76,10 @@ def read_header(read: Callable[[int, int], bytes], name: str) -> NpyHeader:
 
 
 def element_type(stored: np.dtype[Any], name: str) -> DType:
-    """The language's name for what is stored.
+    """The language's element type for a stored dtype.
 
     Raises:
-        StoreError: the language has none, with what to do about it.
+        StoreError: the language has none; the message suggests a remedy.
     """
     if stored.hasobject:
         raise StoreError(
@@ -100,9 +100,9 @@ def element_type(stored: np.dtype[Any], name: str) -> DType:
 
 
 def make_header(shape: tuple[int, ...], dtype: DType, name: str) -> bytes:
-    """A version 1.0 header for C order.
+    """Create a version 1.0 header for C order.
 
-    Data of a MiB or more begin on a page, so that tiles cut at round sizes share no page with their neighbours.
+    Data of a MiB or more begin on a page, so that tiles of round sizes share no page with their neighbours.
 
     Raises:
         BindError: bf16, which NumPy's format cannot name.

@@ -1,4 +1,4 @@
-"""Arrays inside a ``.npz``: stored ones are read in place, compressed ones are first unpacked to a nameless file."""
+"""Arrays in a ``.npz``: stored ones are read in place, compressed ones unpacked to a nameless file."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from einturnip.storage.types import Array, Extent, Region, Source
 
 _CHUNK = 1 << 20
 MAX_DIRECTORY_NBYTES = 2 << 20
-"""Of the list of an archive's members, of which each takes 46 bytes or more there and 650 in memory."""
+"""Of the member list of an archive, in which a member takes at least 46 bytes, and 650 in memory."""
 
 _LOCAL_HEADER = struct.Struct("<4s5H3I2H")
 
 
 def npy_layout(header: NpyHeader, offset: int) -> StridedLayout:
-    """Where a ``.npy``'s data lie if its first byte stands at ``offset``."""
+    """The layout of a ``.npy`` whose first byte is at ``offset``."""
     make = f_layout if header.fortran_order else c_layout
     return make(header.shape, header.dtype.itemsize, offset + header.nbytes)
 
 
 def npz_source(path: str, key: str | None, name: str, fd: int, size: int, directory: str) -> Source:
-    """The array ``key`` of an archive that is open as ``fd`` (owned from now on).
+    """Open the array ``key`` of an open archive; takes over ``fd``.
 
     Raises:
         StoreError: damaged, truncated, encrypted, or an element type that the language lacks.
@@ -84,7 +84,7 @@ def npz_keys(path: str) -> tuple[str, ...]:
 
 
 class _Reader(io.FileIO):
-    """An open file for zipfile, which reads the list of members at once, however long it is."""
+    """An open file for zipfile, which reads the whole member list at once."""
 
     def __init__(self, fd: int, path: str) -> None:
         super().__init__(os.dup(fd), "rb")
@@ -128,7 +128,7 @@ def _stream_header(stream: IO[bytes], shown: str) -> NpyHeader:
 
 
 def _data_offset(fd: int, info: zipfile.ZipInfo, shown: str) -> int:
-    """Where a stored member's bytes begin: the local header's own lengths count, not the directory's."""
+    """The offset of a stored member's data, by the lengths in its local header instead of the directory's."""
     raw = os.pread(fd, _LOCAL_HEADER.size, info.header_offset)
     if len(raw) < _LOCAL_HEADER.size or raw[:4] != b"PK\x03\x04":
         raise StoreError(f"{shown}: its place in the archive holds no member: the archive is damaged")
@@ -137,7 +137,10 @@ def _data_offset(fd: int, info: zipfile.ZipInfo, shown: str) -> int:
 
 
 class CompressedSource:
-    """A compressed member, unpacked at the first read (planning costs nothing); offsets are the unpacked ones."""
+    """A compressed member, unpacked at the first read so that planning costs nothing.
+
+    Offsets are unpacked ones.
+    """
 
     def __init__(self, name: str, path: str, fd: int, info: zipfile.ZipInfo, header: NpyHeader, directory: str) -> None:
         self.name = self.tier = name
@@ -149,7 +152,7 @@ class CompressedSource:
         self._version = version(fd)
 
     def extent(self, region: Region) -> Extent:
-        """Where the region's bytes lie in the unpacked array's file."""
+        """The region's extent in the unpacked array's file."""
         return self._layout.extent(region)
 
     def contiguous_nbytes(self, region: Region) -> int:
@@ -164,7 +167,7 @@ class CompressedSource:
         return self._unpacked.read(region, out)
 
     def require_unchanged(self) -> None:
-        """See to it that the archive is as it was, until its member was unpacked.
+        """Check that the archive has not changed before its member was unpacked.
 
         Raises:
             StoreError: it was overwritten.
@@ -173,12 +176,12 @@ class CompressedSource:
             raise overwritten(self.name)
 
     def release(self, region: Region) -> None:
-        """Let the region's pages leave the page cache."""
+        """Drop the region's pages from the page cache."""
         if self._unpacked is not None:
             self._unpacked.release(region)
 
     def close(self) -> None:
-        """Close the archive, and let the unpacked file vanish."""
+        """Close the archive and remove the unpacked file."""
         if self._unpacked is not None:
             self._unpacked.close()
         if self._fd >= 0:
@@ -186,7 +189,7 @@ class CompressedSource:
             self._fd = -1
 
     def _unpack(self) -> FileSource:
-        """Stream the member, a piece at a time, to a file that has no name."""
+        """Stream the member, a piece at a time, to a nameless file."""
         nbytes = self._layout.offset + self._layout.nbytes
         target = nameless_file(self._directory, nbytes, f"unpacking {self.name}")
         buffer = bytearray(_CHUNK)

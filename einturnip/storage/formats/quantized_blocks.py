@@ -1,7 +1,7 @@
-"""The blocks of numbers that GGUF tensors are stored in, and how each kind is expanded to floats.
+"""The block formats of quantized GGUF tensors, and their expansion to floats.
 
-Source: the structs of ggml's ggml-common.h and the loops of its ggml-quants.c, as documented there; every product and
-sum is taken in f32 in their order, so that results have the same bits.
+Source: the structs of ggml's ggml-common.h and the loops of its ggml-quants.c, as documented there. Every product and
+sum is computed in f32 in their order, so that results have the same bits.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ Expand = Callable[[Array, Array], None]
 
 @dataclass(frozen=True, slots=True)
 class BlockEncoding:
-    """How a GGUF type keeps its numbers: in blocks of ``points``, each ``nbytes`` long.
+    """The encoding of a GGUF type: blocks of ``points`` numbers, each ``nbytes`` long.
 
-    ``dtype`` is what they are read as unless another float is asked for; ``expand`` is None where they are plain.
+    ``dtype`` is the type after reading unless the program declares another float; ``expand`` is None for plain types.
     """
 
     name: str
@@ -59,7 +59,7 @@ def _q4_1(blocks: Array, out: Array) -> None:
 
 
 def _five_bits(blocks: Array, at: int) -> Array:
-    """32 quants a block: their high bits in one little-endian word at byte ``at``, their nibbles after it."""
+    """32 quants a block: high bits in a little-endian word at byte ``at``, followed by the nibbles."""
     quants = np.empty((len(blocks), 32), np.uint8)
     _nibbles(blocks[:, at + 4 :], quants)
     high = np.unpackbits(blocks[:, at : at + 4], axis=1, bitorder="little")
@@ -84,7 +84,10 @@ def _q8_0(blocks: Array, out: Array) -> None:
 
 
 def _scales_and_minima(packed: Array) -> tuple[Array, Array]:
-    """Eight scales and eight minima of six bits each from twelve bytes: the upper bits of the last four lie apart."""
+    """Unpack eight scales and eight minima of six bits from twelve bytes.
+
+    The last four keep upper bits separately.
+    """
     low, middle, high = packed[:, 0:4], packed[:, 4:8], packed[:, 8:12]
     scales = np.concatenate([low & 63, (high & 15) | ((low >> 6) << 4)], axis=1)
     minima = np.concatenate([middle & 63, (high >> 4) | ((middle >> 6) << 4)], axis=1)
@@ -159,11 +162,11 @@ ENCODINGS = dict(
         _plain(30, "BF16", "bf16"),
     )
 )
-"""By the number that a GGUF file gives the type."""
+"""By the type number in a GGUF file."""
 
 OTHERS = {
     4: "Q4_2", 5: "Q4_3", 9: "Q8_1", 10: "Q2_K", 11: "Q3_K", 15: "Q8_K", 16: "IQ2_XXS", 17: "IQ2_XS", 18: "IQ3_XXS",
     19: "IQ1_S", 20: "IQ4_NL", 21: "IQ3_S", 22: "IQ2_S", 23: "IQ4_XS", 29: "IQ1_M", 34: "TQ1_0", 35: "TQ2_0",
     39: "MXFP4",
 }  # fmt: skip
-"""Types that are known by name and not read."""
+"""Types with a known name that are not supported."""

@@ -1,4 +1,4 @@
-"""The header of a ``.safetensors`` file: eight bytes of length, JSON, then the data.
+"""Parses and writes the header of a ``.safetensors`` file: eight bytes of length, JSON, then the data.
 
 Source: the format's description in the README of huggingface/safetensors.
 """
@@ -38,7 +38,7 @@ _WRITTEN = {language: stored for stored, language in _NAMES.items() if stored !=
 
 @dataclass(frozen=True, slots=True)
 class SafetensorsEntry:
-    """One tensor: its element type as the file names it, its shape, and the bytes that it takes of the data."""
+    """One tensor: its element type as the file names it, its shape, and its byte range in the data."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -48,7 +48,7 @@ class SafetensorsEntry:
 
 @dataclass(frozen=True, slots=True)
 class SafetensorsHeader:
-    """What a file says of its tensors: an entry for each, or what is wrong with it; the data from byte ``begin`` on."""
+    """A file's tensors: an entry or an error for each; the data begin at byte ``begin``."""
 
     path: str
     size: int
@@ -56,10 +56,10 @@ class SafetensorsHeader:
     entries: dict[str, SafetensorsEntry | str]
     metadata: dict[str, Any]
     misplaced: str | None = None
-    """Two tensors that overlap, or bytes that belong to none; None where there are no such."""
+    """Two tensors that overlap, or bytes of no tensor; None if there are none."""
 
     def source(self, key: str, fd: int, beside: FileSource | None = None) -> FileSource:
-        """The tensor ``key``. The descriptor is the source's from now on, unless it is that of ``beside``.
+        """Open the tensor ``key``. The source takes over the descriptor, unless it belongs to ``beside``.
 
         Raises:
             StoreError: damaged, truncated, or an element type that the language lacks.
@@ -91,7 +91,7 @@ class SafetensorsHeader:
 
 
 def read_header(path: str, fd: int, size: int) -> SafetensorsHeader:
-    """The header of a file.
+    """Read the header of a file.
 
     Raises:
         StoreError: no such file, damaged or truncated.
@@ -138,9 +138,9 @@ def read_header(path: str, fd: int, size: int) -> SafetensorsHeader:
 
 
 def _misplaced(entries: dict[str, SafetensorsEntry | str], nbytes: int) -> str | None:
-    """Two tensors that overlap in ``nbytes`` of data, or bytes that belong to none.
+    """Find two tensors that overlap in ``nbytes`` of data, or bytes of no tensor.
 
-    The format demands that each byte belongs to one tensor. Where an entry cannot be read, gaps may be its.
+    The format requires that each byte belongs to one tensor. Gaps may belong to entries that cannot be read.
     """
     placed = sorted((e.first, e.last, key) for key, e in entries.items() if isinstance(e, SafetensorsEntry))
     complete = len(placed) == len(entries)
@@ -159,7 +159,7 @@ def _misplaced(entries: dict[str, SafetensorsEntry | str], nbytes: int) -> str |
 
 
 def _entry(said: Any) -> SafetensorsEntry | str:
-    """What an entry of the JSON says, or what is wrong with it: only those that are asked for are reported."""
+    """Parse an entry of the JSON, or describe its error, reported only if the tensor is requested."""
     if not isinstance(said, dict):
         return "it is no object"
     missing = [field for field in ("dtype", "shape", "data_offsets") if field not in said]
@@ -176,7 +176,7 @@ def _entry(said: Any) -> SafetensorsEntry | str:
 
 
 def make_header(path: str, tensors: dict[str, tuple[tuple[int, ...], DType]]) -> tuple[bytes, dict[str, int]]:
-    """The header and where each tensor begins in the file: one after the other, widest elements first, none padded.
+    """Create the header and the offsets of the tensors: contiguous, widest elements first.
 
     The format allows no holes between tensors; blanks pad the header, to a page if the data are large.
 

@@ -1,4 +1,4 @@
-"""Arrays of Zarr directories, version 2 or 3: plain chunks are read in place, encoded ones are decoded one by one."""
+"""Arrays of Zarr directories, version 2 or 3: plain chunks in place, encoded ones one by one."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from einturnip.storage.location import no_such_file, pick_key
 from einturnip.storage.types import Array, Region
 
 MARKS = ("zarr.json", ".zarray", ".zgroup")
-"""Files of which a Zarr directory holds one."""
+"""Files of which every Zarr directory contains one."""
 
 MAX_NODES = 100_000
-"""Arrays and groups that are looked at for the arrays of a directory."""
+"""Maximum number of arrays and groups visited when listing a directory."""
 
 _ENTRY_NBYTES = 16
 _MISSING = np.iinfo(np.uint64).max
 
 
 def zarr_source(path: str, key: str | None, name: str) -> ChunkedSource | ChunkFiles:
-    """The array ``key`` (its path in the group; none where the directory is itself an array).
+    """Open the array ``key``, its path in the group; None where the directory is itself an array.
 
     Raises:
         BindError: no such directory or array. StoreError: damaged, of an element type that the language lacks, of a
@@ -98,7 +98,7 @@ def _array_source(folder: str, shown: str) -> ChunkedSource | ChunkFiles:
 
 
 class _ChunkReader:
-    """Decodes the chunks of an array, each in a file or a shard of its own."""
+    """Decodes the chunks of an array, each in a file of its own or in a shard."""
 
     def __init__(self, array: ZarrArray, shown: str) -> None:
         self._array, self._shown = array, shown
@@ -138,7 +138,7 @@ class _ChunkReader:
 
     @contextmanager
     def _stored(self, chunk: tuple[int, ...]) -> Iterator[StoredChunk | None]:
-        """Where a chunk is stored, while its file is open; None if it was never written."""
+        """Yield the place of a chunk while its file is open; None if it was never written."""
         shard = self._array.shard
         per = self._per_shard(shard) if shard is not None else ()
         place = tuple(c // n for c, n in zip(chunk, per, strict=True)) if shard is not None else chunk

@@ -31,14 +31,14 @@ KNOWN = (
 
 
 def codec(name: str, settings: Mapping[str, Any]) -> Codec:
-    """A codec from bytes to bytes, or from the elements in a buffer to others.
+    """A codec from bytes to bytes, or between element types in a buffer.
 
     Raises:
         UnknownCodecError: it is not supported. ImportError: the package that decodes it is missing.
     """
     name = name.removeprefix("numcodecs.")
     if name in _FROM_NUMCODECS:
-        import_module(f"numcodecs.{name}")  # now, so that it is resident before a budget is divided
+        import_module(f"numcodecs.{name}")  # now, so that it is resident before a budget is computed
     found = compressor(name, settings)
     if found is not None:
         return found

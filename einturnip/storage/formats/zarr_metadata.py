@@ -1,4 +1,4 @@
-"""The metadata of Zarr arrays and groups, versions 2 and 3, read without a library.
+"""Parses the metadata of Zarr arrays and groups, versions 2 and 3, without a library.
 
 Source: the Zarr core specifications (zarr-specs.readthedocs.io).
 """
@@ -24,14 +24,14 @@ from einturnip.storage.formats.zarr_codecs import codec
 from einturnip.storage.io.small_files import read_json
 
 MAX_CHUNKS = 1 << 27
-"""Of one array: their versions are noted in 8 bytes each."""
+"""Maximum number of chunks of one array: their versions take 8 bytes each."""
 
 _SAID = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": -float("inf")}
 
 
 @dataclass(frozen=True, slots=True)
 class ShardLayout:
-    """Files that hold several chunks each: their shape, and how the index of the chunks is stored in them."""
+    """Files with several chunks each: their shape, and the encoding of the chunk index in them."""
 
     shape: tuple[int, ...]
     index_at_start: bool
@@ -41,11 +41,11 @@ class ShardLayout:
 
 @dataclass(frozen=True, slots=True)
 class ZarrArray:
-    """What the metadata say of an array.
+    """The metadata of an array.
 
-    ``chunks``: the shape that is encoded at once, inside a shard where there are any. ``stored``: the element type with
-    its byte order. ``order``: the axes of a chunk as they are stored, slowest first. ``path``: of a chunk's (shard's)
-    file.
+    ``chunks``: the shape that is encoded at once, inside a shard if there are any. ``stored``: the element type with
+    its byte order. ``order``: the axes of a chunk as they are stored, slowest first. ``path``: the file of a chunk or
+    shard.
     """
 
     shape: tuple[int, ...]
@@ -61,7 +61,7 @@ class ZarrArray:
 
 @dataclass(slots=True)
 class _Encoding:
-    """How a chunk of a shape becomes bytes."""
+    """The encoding of a chunk of some shape to bytes."""
 
     endian: str = sys.byteorder
     order: tuple[int, ...] = ()
@@ -69,7 +69,7 @@ class _Encoding:
 
 
 def node_kind(folder: str) -> Literal["array", "group"] | None:
-    """Whether a folder is an array or a group; None if it is neither.
+    """The kind of a folder; None if it is neither an array nor a group.
 
     Raises:
         StoreError: its metadata cannot be read.
@@ -83,10 +83,10 @@ def node_kind(folder: str) -> Literal["array", "group"] | None:
 
 
 def read_array(folder: str, name: str) -> ZarrArray:
-    """The array that ``folder`` is; ``name`` is what messages call it.
+    """Read the array in ``folder``; ``name`` is its name in messages.
 
     Raises:
-        StoreError: its metadata cannot be read, or something in them is not supported.
+        StoreError: its metadata cannot be read, or are not supported.
     """
     for mark, version in (("zarr.json", _version_3), (".zarray", _version_2)):
         if os.path.lexists(os.path.join(folder, mark)):
@@ -211,7 +211,7 @@ def _shapes(shape: Sequence[int], chunks: Sequence[int]) -> tuple[tuple[int, ...
 
 
 def _named(extension: Any) -> tuple[str, Mapping[str, Any]]:
-    """A metadata extension's name and its configuration; the name may stand alone."""
+    """A metadata extension's name and configuration; the name may come without configuration."""
     return (extension, {}) if isinstance(extension, str) else (extension["name"], extension.get("configuration", {}))
 
 
@@ -226,7 +226,7 @@ def _files(folder: str, first: str, separator: str) -> Callable[[Coordinates], s
 
 
 def _value(fill: Any, dtype: DType) -> Any:
-    """The value that a fill value in JSON stands for."""
+    """The value of a fill value in JSON."""
     if dtype.kind == "c" and isinstance(fill, list):
         real, imaginary = (_SAID[x] if isinstance(x, str) else x for x in fill)
         return complex(real, imaginary)

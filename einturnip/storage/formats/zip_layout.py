@@ -1,6 +1,6 @@
-"""An uncompressed ``.npz`` laid out before its data exist, so that its arrays are written where they end up.
+"""Lays out an uncompressed ``.npz`` in advance, so that arrays are written to their final place.
 
-Source: PKWARE's APPNOTE.TXT 6.3.10, with the zip64 fields always there, as ``numpy.savez`` writes them.
+Source: PKWARE's APPNOTE.TXT 6.3.10, always with the zip64 fields, as ``numpy.savez`` writes them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _ALIGNMENT_FIELD = 0xD935
 
 @dataclass(frozen=True, slots=True)
 class ZipMember:
-    """One array: its local header at ``offset``, its ``.npy`` at ``begin``, the array's own bytes at ``data``."""
+    """One array: offsets of its local header, of its ``.npy`` (``begin``) and elements (``data``)."""
 
     filename: bytes
     offset: int
@@ -34,17 +34,17 @@ class ZipMember:
 
     @property
     def data(self) -> int:
-        """Where the elements begin."""
+        """The offset of the elements."""
         return self.begin + len(self.npy_header)
 
     @property
     def crc_offset(self) -> int:
-        """Where the local header keeps the checksum."""
+        """The offset of the checksum in the local header."""
         return self.offset + 14
 
 
 def lay_out(path: str, tensors: dict[str, tuple[tuple[int, ...], DType]]) -> tuple[ZipMember, ...]:
-    """A place for each array, one after the other; large ones begin on a page.
+    """Place the arrays one after another; large ones begin on a page.
 
     Raises:
         BindError: an element type that ``.npy`` lacks.
@@ -78,7 +78,7 @@ def lay_out(path: str, tensors: dict[str, tuple[tuple[int, ...], DType]]) -> tup
 
 
 def directory(members: tuple[ZipMember, ...], checksums: tuple[int, ...]) -> bytes:
-    """The central directory and the end records, which stand after the last member."""
+    """The central directory and the end records, which follow the last member."""
     entries = b"".join(_entry(member, crc) for member, crc in zip(members, checksums, strict=True))
     start = members[-1].begin + members[-1].nbytes
     count = len(members)
@@ -100,5 +100,5 @@ def _entry(member: ZipMember, crc: int) -> bytes:
 
 
 def checksum(seen: int, piece: bytes | memoryview) -> int:
-    """The CRC-32 of what was seen, continued over a piece."""
+    """Extend a CRC-32 by a piece."""
     return zlib.crc32(piece, seen)

@@ -1,7 +1,7 @@
-"""Many short runs of a file in one system call: Linux' ``io_submit``, which does buffered transfers while it is called.
+"""Transfers many short runs of a file by one system call, Linux' ``io_submit``.
 
-A call of Python's for each run costs a microsecond and a turn of the interpreter's lock. Measured (1,264 runs of a KiB,
-in the page cache, two threads beside two that compute): half the seconds and half the processor's time of single calls.
+A Python call for each run costs a microsecond and an acquisition of the interpreter's lock. For 1,264 runs of a KiB in
+the page cache, with two reading and two computing threads, one call takes half the wall and CPU time of single calls.
 
 Source: io_submit(2), linux/aio_abi.h.
 """
@@ -17,13 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 AT_ONCE = 256
-"""Runs of a call."""
+"""Maximum number of runs in a call."""
 
 FEWEST = 32
-"""Runs from which on a call for all of them is faster than a call for each."""
+"""Minimum number of runs for which one call for all is faster than single calls."""
 
 READ, WRITE = 0, 1
-# Numbers of io_setup, io_destroy, io_getevents and io_submit.
+# System call numbers of io_setup, io_destroy, io_getevents and io_submit.
 _CALLS = {"x86_64": (206, 207, 208, 209), "aarch64": (0, 1, 4, 2)}
 _BLOCK = np.dtype(
     [
@@ -36,12 +36,13 @@ _threads = threading.local()
 
 
 class BatchedIo:
-    """What a thread needs to ask for many runs together."""
+    """The kernel context of one thread's batched transfers."""
 
     def __init__(self) -> None:
-        """
+        """Create the context.
+
         Raises:
-            OSError: the system has no such calls, or no room for one more who makes them.
+            OSError: the system lacks these calls, or allows no further contexts.
         """
         self._context = ctypes.c_ulong(0)
         if platform.system() != "Linux" or platform.machine() not in _CALLS:
@@ -62,9 +63,9 @@ class BatchedIo:
     def transfer(
         self, what: int, fd: int, address: int, run: int, offset: int, count: int, stride: int, flags: int = 0
     ) -> NDArray[np.int64]:
-        """READ or WRITE up to AT_ONCE runs; gives the bytes of each, or less than 0 where it failed.
+        """READ or WRITE up to AT_ONCE runs; returns the bytes of each, negative for errors.
 
-        ``flags``: as preadv2(2) takes them.
+        ``flags``: as for preadv2(2).
 
         Raises:
             OSError: the system refuses all of them.
@@ -84,7 +85,7 @@ class BatchedIo:
         return self._collect(count)
 
     def _collect(self, count: int) -> NDArray[np.int64]:
-        """Wait for transfers that were asked for; their results in order."""
+        """Wait for submitted transfers; returns their results in order."""
         results, missing = np.zeros(count, np.int64), count
         while missing:
             n, at = ctypes.c_long(missing), ctypes.c_void_p(self._found.ctypes.data)
@@ -103,7 +104,7 @@ class BatchedIo:
 
 
 def thread_batched_io() -> BatchedIo | None:
-    """This thread's, made once; None where the system has none."""
+    """This thread's context, created once; None where the system has none."""
     if not hasattr(_threads, "found"):
         try:
             _threads.found = BatchedIo()
@@ -114,5 +115,5 @@ def thread_batched_io() -> BatchedIo | None:
 
 
 def refused() -> None:
-    """Make no such calls in this thread again."""
+    """Disable batched transfers in this thread."""
     _threads.found = None

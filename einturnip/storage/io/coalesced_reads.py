@@ -1,10 +1,10 @@
-"""Reading short runs that are not in the page cache by whole stretches of the file, for the tiles that lie beside.
+"""Reads cold short runs by large sequential stretches of the file, for neighbouring tiles too.
 
-Each page that is asked for by itself costs the processor some 15 µs. Read in sequence the pages come by hundreds, a
-tenth of the cost, and wait in the page cache for the tiles that hold the rest of them. That serves only where these
-are read as well, and where the page cache has room for what waits: so it is done for tensors that are said to be read
-whole, and no more of a file waits than a bound. Where pages leave the cache before they are used, what waits is never
-found, stays counted, and stretches end there.
+A single page request costs about 15 us of CPU time. In sequential reads the pages come by hundreds at a tenth of that
+cost, and wait in the page cache for the tiles that contain them. This helps only if these tiles are read too, and if
+the page cache has room for the waiting pages. Therefore it is done only for tensors that are announced to be read
+whole, and the bytes that wait are bounded. If pages leave the cache before they are used, they stay counted, and the
+stretches end.
 """
 
 from __future__ import annotations
@@ -21,45 +21,45 @@ from einturnip.storage.layout import LONG_NBYTES, SIEVED_STRIDE, StridedLayout, 
 from einturnip.storage.types import Extent, whole
 
 STRETCH_NBYTES = 4 << 20
-"""Bytes of a file that are read in sequence at once; rows longer than that are not read for their runs."""
+"""Bytes of a file read sequentially at once; longer rows are not read for their runs."""
 
 _PIPE_NBYTES = 1 << 20
 
 
 class BufferedReads:
-    """Bytes of one tensor, in however many files it lies, that were read for tiles to come."""
+    """Counts the bytes of one tensor, in all its files, that were read for later tiles."""
 
     def __init__(self) -> None:
         self.nbytes, self._most = 0, waiting_nbytes()
         self._lock = threading.Lock()
 
     def take(self, nbytes: int) -> bool:
-        """Count so many more, unless that is too much."""
+        """Count more bytes; False, without counting, if that exceeds the limit."""
         with self._lock:
             room = self.nbytes + nbytes <= self._most
             self.nbytes += nbytes if room else 0
             return room
 
     def found(self, nbytes: int) -> None:
-        """Runs of so many bytes were in the page cache."""
+        """Record that runs with this number of bytes were found in the page cache."""
         with self._lock:
             self.nbytes = max(0, self.nbytes - nbytes)
 
 
 class CoalescedReads:
-    """Of one file, what was read for tiles to come. ``fd``: a descriptor that the system reads ahead by."""
+    """Stretches of one file that were read for later tiles. ``fd``: a descriptor with read-ahead."""
 
     def __init__(self, fd: int, layout: StridedLayout, waiting: BufferedReads) -> None:
         self._fd, self.waiting = fd, waiting
         self._begin, self._end = extent_span(layout.extent(whole(layout.shape)))
-        # Held by who looks for a stretch and fetches it: two who read one file in sequence, at two places, are taken
-        # for one who reads at random.
+        # Held while a stretch is located and fetched: the kernel takes two sequential readers of one file for random
+        # access.
         self._turn = threading.Lock()
 
     def bring(self, fd: int, extent: Extent) -> None:
-        """Bring what an extent reads into the page cache: whole stretches that are cold at either end, or parts alone.
+        """Load an extent into the page cache: whole stretches if cold at either end, or parts of them.
 
-        A part is a run, or runs that are read with what lies between. ``fd``: who reads them.
+        A part is a run, or several runs read together with the bytes between them. ``fd``: the reader's descriptor.
         """
         offset, run, repeats = extent
         flags = cached_only_flag(fd)
@@ -75,7 +75,7 @@ class CoalescedReads:
                         cached = all(os.preadv(fd, probe, place, flags) for place in (begin, begin + (n - 1) * stride))
                     except BlockingIOError:
                         cached = False
-                    except OSError:  # no RWF_NOWAIT here
+                    except OSError:  # RWF_NOWAIT is not supported here
                         return
                     if cached:
                         self.waiting.found(n * part)
@@ -84,9 +84,11 @@ class CoalescedReads:
                             os.posix_fadvise(fd, place, span, os.POSIX_FADV_WILLNEED)
 
     def _fetch(self, offset: int, count: int, stride: int, nbytes: int) -> bool:
-        """Bring all that lies beside ``count`` runs, of so many bytes in all, into the page cache; False if too much.
+        """Load everything near ``count`` runs of ``nbytes`` bytes in total into the page cache.
 
-        What goes wrong here is told by who reads the runs.
+        Returns False if it is too much.
+
+        Errors are reported by the reads of the runs.
         """
         first = self._begin + (offset - self._begin) // stride * stride
         last = min(self._end, first + count * stride)
@@ -96,10 +98,10 @@ class CoalescedReads:
 
 
 def _brought(fd: int, first: int, last: int) -> bool:
-    """Have bytes of a file come into the page cache, and no further; False where they do not.
+    """Load bytes of a file into the page cache only; False where that fails.
 
-    They pass through a pipe that leads nowhere: nothing is copied, and the system reads ahead as for any reader (on the
-    machine of the figures 2.2 GB/s for a tenth of a core at most, where a byte of each page took half of one for 1.4).
+    They are spliced through a pipe that is discarded: nothing is copied, and the kernel reads ahead as for any reader
+    (measured: 2.2 GB/s for a tenth of a core; reading a byte of each page took half a core for 1.4 GB/s).
     """
     try:
         with _drain() as (begin, end, nowhere):
@@ -114,13 +116,13 @@ def _brought(fd: int, first: int, last: int) -> bool:
 
 @contextmanager
 def _drain() -> Iterator[tuple[int, int, int]]:
-    """Both ends of a pipe, and what takes whatever comes out of it."""
+    """Both ends of a pipe, and a sink that discards its output."""
     with ExitStack() as opened:
         begin, end = os.pipe2(os.O_CLOEXEC)
         opened.callback(os.close, begin)
         opened.callback(os.close, end)
         nowhere = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
         opened.callback(os.close, nowhere)
-        with suppress(OSError):  # more than the system allows; a smaller one does too
+        with suppress(OSError):  # more than the system allows; a smaller pipe works too
             fcntl.fcntl(end, fcntl.F_SETPIPE_SZ, _PIPE_NBYTES)
         yield begin, end, nowhere

@@ -1,4 +1,4 @@
-"""A tensor that lies, uncompressed, in a file: read by region with ``preadv``, never mapped."""
+"""An uncompressed tensor in a file: read by region with ``preadv``, never memory-mapped."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from einturnip.storage.layout import LONG_NBYTES, StridedLayout, blocks, extent_
 from einturnip.storage.types import Array, Extent, Region, region_shape
 
 STAGING_NBYTES = 1 << 18
-"""What one thread holds to turn columns into rows; it stays inside the second-level cache."""
+"""Buffer of one thread for reordering axes; it fits in the second-level cache."""
 
 _SEQUENTIAL_NBYTES = 1 << 22
 
@@ -27,7 +27,7 @@ _threads = threading.local()
 
 
 def staging() -> Array:
-    """This thread's bytes for reordering, made once."""
+    """This thread's reordering buffer, allocated once."""
     buffer: Array | None = getattr(_threads, "buffer", None)
     if buffer is None:
         buffer = _threads.buffer = np.empty(STAGING_NBYTES, np.uint8)
@@ -35,18 +35,17 @@ def staging() -> Array:
 
 
 def as_bytes(array: Array) -> memoryview:
-    """The memory of a C-contiguous array of any dtype (bf16 has no buffer protocol of its own) and any rank."""
+    """The memory of a C-contiguous array of any dtype (bf16 lacks the buffer protocol) and any rank."""
     raw: NDArray[np.uint8] = array.reshape(-1).view(np.uint8)
     return raw.data
 
 
 class StoredTensor:
-    """Reading side of a file: what sources and half-written sinks share.
+    """Reading of a file, common to sources and unfinished sinks.
 
-    ``fd`` stays the caller's to close; it is told ``POSIX_FADV_RANDOM``, or the kernel would read megabytes around
-    every row. Long runs, and those of tensors that are read whole, go through a second descriptor without, where
-    read-ahead in large pages doubles the rate.
-    ``beside``: another tensor of the same file, whose descriptors serve both; it is to be closed last.
+    The caller closes ``fd``. It gets ``POSIX_FADV_RANDOM``, because the kernel would otherwise read megabytes around
+    every row. Long runs, and tensors that are read whole, use a second descriptor with read-ahead, which doubles the
+    rate. ``beside``: another tensor of the same file, whose descriptors serve both; it must be closed last.
     """
 
     def __init__(
@@ -72,17 +71,17 @@ class StoredTensor:
         self._sequential_fd = os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_CLOEXEC)
 
     def close(self) -> None:
-        """Close the descriptor of its own; twice is allowed."""
+        """Close the second descriptor; idempotent."""
         if self._sequential_fd >= 0 and not self._borrows:
             os.close(self._sequential_fd)
         self._sequential_fd = -1
 
     def read_beside(self, waiting: BufferedReads) -> None:
-        """From now on what lies beside a cold run may be read with it, and is counted with what waits."""
+        """Allow reading ahead near cold runs from now on; such bytes are counted in ``waiting``."""
         self._stretches = CoalescedReads(self._sequential_fd, self.layout, waiting)
 
     def read(self, region: Region, out: Array) -> int:
-        """Fill ``out`` with the region and return its bytes."""
+        """Fill ``out`` with the region; returns its bytes."""
         extent = self.layout.extent(region)
         nbytes = extent_nbytes(extent)
         if nbytes == 0:
@@ -101,7 +100,7 @@ class StoredTensor:
         self._turn(out)
 
     def _reader(self, extent: Extent) -> int:
-        """The descriptor to read by: of a tensor that is read whole, what comes after one run is wanted as well."""
+        """The descriptor for an extent: if the tensor is read whole, bytes after a run are needed too."""
         _, run, repeats = extent
         least = _SEQUENTIAL_NBYTES if repeats else LONG_NBYTES if self._stretches is None else 0
         return self._sequential_fd if run >= least else self.fd
@@ -111,7 +110,7 @@ class StoredTensor:
             out.byteswap(inplace=True)
 
     def _read_staged(self, region: Region, out: Array) -> None:
-        """Read blocks in the file's order of axes and copy each to where it belongs."""
+        """Read blocks in the file's axis order and copy each to its place."""
         order = self.file_order
         origin = tuple(region[axis][0] for axis in order)
         target = out.transpose(order)
@@ -127,7 +126,7 @@ class StoredTensor:
 
 
 class FileSource(StoredTensor):
-    """A source over an open file, which it owns."""
+    """A source that owns its open file."""
 
     def __init__(
         self,
@@ -145,11 +144,11 @@ class FileSource(StoredTensor):
         self._version, self._read_nbytes = version(fd), 0
 
     def read(self, region: Region, out: Array) -> int:
-        """Fill ``out`` with the region and return its bytes.
+        """Fill ``out`` with the region; returns its bytes.
 
         Raises:
-            StoreError: the file was overwritten; asked once more than the whole tensor was read, for then some of it is
-            read again.
+            StoreError: the file was overwritten. This is checked once more bytes were read than the tensor has, because
+            then some are read again.
         """
         if self._read_nbytes >= self.layout.nbytes:
             self.require_unchanged()
@@ -158,7 +157,7 @@ class FileSource(StoredTensor):
         return nbytes
 
     def require_unchanged(self) -> None:
-        """See to it that the file is as it was when it was opened.
+        """Check that the file has not changed since it was opened.
 
         Raises:
             StoreError: it was overwritten.
@@ -167,7 +166,7 @@ class FileSource(StoredTensor):
             raise overwritten(self.name)
 
     def extent(self, region: Region) -> Extent:
-        """Where the region's bytes lie in the file."""
+        """The region's extent in the file."""
         return self.layout.extent(region)
 
     def contiguous_nbytes(self, region: Region) -> int:
@@ -175,17 +174,17 @@ class FileSource(StoredTensor):
         return self.layout.extent(region)[1]
 
     def read_whole(self) -> None:
-        """Say that all of the tensor will be read: what lies beside a cold run may be read with it."""
+        """Announce that the whole tensor will be read: bytes near a cold run may be read ahead."""
         if self._stretches is None and self.layout.nbytes > STRETCH_NBYTES:
             self.read_beside(BufferedReads())
 
     def release(self, region: Region) -> None:
-        """Let the region's pages leave the page cache."""
+        """Drop the region's pages from the page cache."""
         if self.fd >= 0:
             self._pages.release(region)
 
     def close(self) -> None:
-        """Drop the pages released, and close the file."""
+        """Drop the released pages and close the file."""
         if self.fd >= 0:
             self._pages.close()
             super().close()

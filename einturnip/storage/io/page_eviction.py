@@ -1,4 +1,4 @@
-"""Which parts of a file are done with, so that their pages leave the page cache, and no page is read twice for it."""
+"""Tracks the finished parts of a file, so that their pages leave the cache and none is read twice."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from einturnip.storage.layout import LONG_NBYTES, StridedLayout, extent_nbytes, 
 from einturnip.storage.types import Extent, Region, whole
 
 REACH_NBYTES = 4 << 20
-"""The page cache holds what is read ahead in pages of up to some MiB, which leave it only whole: so much of what was
-released beside a range is dropped once more with it."""
+"""Page-cache folios from read-ahead have up to some MiB and leave only as a whole. Therefore this number of released
+bytes next to a range is dropped again with it."""
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
-_AT_ONCE = 1 << 12  # pages that are counted together
+_AT_ONCE = 1 << 12  # pages counted together
 _LARGE_NBYTES = 1 << 17
 _BITS = _PAGE.bit_length()
 _BYTES = (1 << _BITS) - 1
 
 
 class IntervalSet:
-    """Ranges of numbers; those that touch are one."""
+    """A set of numbers as disjoint ranges; adjacent ranges are merged."""
 
     def __init__(self) -> None:
         self._starts, self._stops = list[int](), list[int]()
 
     def add(self, start: int, stop: int) -> tuple[int, int]:
-        """Add a range; gives the one that holds it now."""
+        """Add a range; returns the merged range that contains it."""
         first, last = bisect.bisect_left(self._stops, start), bisect.bisect_right(self._starts, stop)
         if first < last:
             start, stop = min(start, self._starts[first]), max(stop, self._stops[last - 1])
@@ -45,30 +45,29 @@ class IntervalSet:
 
 
 class PageCounts:
-    """Of pages that hold bytes ``start`` to ``stop`` of a file, how many bytes were released since they were dropped.
+    """Counts the released bytes of each page of bytes ``start`` to ``stop`` since it was dropped.
 
-    Eight bytes for each page that was released in part (``partial_nbytes`` / 512), none for those that were not; those
-    that are whole wait to be taken. What else the first and the last page hold counts as released with what is ours of
-    them.
+    A partly released page takes eight bytes (``partial_nbytes`` / 512), an untouched page none; completed pages wait
+    for ``take``. Bytes outside of the range in the first and last page count as released with the rest of the page.
     """
 
     def __init__(self, start: int, stop: int, most_nbytes: int = sys.maxsize) -> None:
-        """``most_nbytes``: of pages released in part, more of which are seldom to be counted."""
+        """``most_nbytes``: expected maximum of partly released pages, in bytes."""
         self._start, self._stop = start, stop
         self._room = _place(min(-(-stop // _PAGE) - start // _PAGE, most_nbytes // _PAGE))
-        self._partial = self._room[:0]  # numbers of pages, in order, each with its count in the low bits
-        self._added = list[NDArray[np.int64]]()  # the same, in any order
+        self._partial = self._room[:0]  # sorted page numbers, each with its count in the low bits
+        self._added = list[NDArray[np.int64]]()  # the same, unsorted
         self._whole = list[NDArray[np.int64]]()  # numbers of pages
 
     @property
     def partial_nbytes(self) -> int:
-        """Bytes of the pages that were released in part when pages were last counted, or more."""
+        """Upper bound on the bytes of partly released pages, as of the last count."""
         return _PAGE * len(self._partial)
 
     def add(self, begins: NDArray[np.int64], run: int) -> None:
-        """Count ``run`` bytes from each of ``begins`` on as released; changes ``begins``."""
+        """Count ``run`` bytes from each of ``begins`` as released; modifies ``begins``."""
         of_each = -(-run // _PAGE) + 1
-        near = len(begins) > 1 and int(np.diff(begins).min()) < _PAGE  # several in a page
+        near = len(begins) > 1 and int(np.diff(begins).min()) < _PAGE  # several runs in a page
         ends = begins + run
         begins[begins == self._start] -= self._start % _PAGE
         ends[ends == self._stop] += -self._stop % _PAGE
@@ -80,7 +79,7 @@ class PageCounts:
             self._count()
 
     def take(self) -> Iterator[tuple[int, int]]:
-        """Ranges of pages that are released whole, made as they are asked for; they count anew."""
+        """Yield ranges of completed pages lazily, and reset their counts."""
         self._count()
         if not self._whole:
             return iter(())
@@ -91,7 +90,7 @@ class PageCounts:
         return ((int(a) * _PAGE, int(b + 1) * _PAGE) for a, b in zip(firsts, lasts, strict=True))
 
     def forget(self, start: int, stop: int) -> None:
-        """Count the pages that hold a range of the file's bytes anew."""
+        """Reset the counts of the pages of a byte range."""
         self._count()
         first, last = start // _PAGE, -(-stop // _PAGE)
         left, after = np.searchsorted(self._partial, (first << _BITS, last << _BITS)).tolist()
@@ -101,7 +100,7 @@ class PageCounts:
         self._whole = [left for pages in self._whole if (left := pages[(pages < first) | (pages >= last)]).size]
 
     def _count(self) -> None:
-        """Count what was added with what there was of the same pages; in place, for that may be most of all we hold."""
+        """Merge added counts into the existing ones in place, because they may be most of the memory in use."""
         if not self._added:
             return
         added, self._added = _summed(np.concatenate(self._added)), []
@@ -118,7 +117,7 @@ class PageCounts:
         self._insert(added[~known & ~are_whole])
 
     def _remove(self, gone: NDArray[np.int64]) -> None:
-        """Take out what is at so many places, in order."""
+        """Remove the entries at sorted positions."""
         if not gone.size:
             return
         left = int(gone[0])
@@ -128,12 +127,12 @@ class PageCounts:
         self._partial = self._partial[:left]
 
     def _put(self, at: int, counts: NDArray[np.int64]) -> int:
-        """Copy counts to where others were; gives where they end."""
+        """Copy counts over old ones; returns their end."""
         self._partial[at : at + len(counts)] = counts
         return at + len(counts)
 
     def _insert(self, new: NDArray[np.int64]) -> None:
-        """Put in counts of other pages, which are in order."""
+        """Insert sorted counts of other pages."""
         if not new.size:
             return
         many = len(self._partial)
@@ -143,47 +142,51 @@ class PageCounts:
         self._partial = self._room[: many + len(new)]
         self._partial[many:] = new
         begin = int(np.searchsorted(self._partial[:many], new[0]))
-        self._partial[begin:].sort(kind="stable")  # two parts in order: at most the smaller is copied
+        self._partial[begin:].sort(kind="stable")  # merges two sorted parts: copies at most the smaller
 
 
 def _summed(counted: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Each page once, in order, with all that was counted of it; sorts what it is given."""
-    counted.sort(kind="stable")  # the quickest for what comes in order, but for a few breaks
+    """Sum the counts of equal pages and sort them; sorts its argument."""
+    counted.sort(kind="stable")  # fastest for almost sorted data
     pages = counted >> _BITS
     firsts = np.flatnonzero(np.diff(pages, prepend=-1) > 0)
     return (pages[firsts] << _BITS) + np.minimum(np.add.reduceat(counted & _BYTES, firsts), _PAGE)
 
 
 def _place(many: int) -> NDArray[np.int64]:
-    """Place for numbers, of which those that are not used take no memory, and all goes back when it is dropped."""
+    """Allocate space for numbers.
+
+    Unused pages take no memory, and all memory is returned when it is freed.
+    """
     if many * 8 < _LARGE_NBYTES:
         return np.empty(many, np.int64)
-    held = mmap.mmap(-1, many * 8, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)  # malloc would keep it for its thread
+    held = mmap.mmap(-1, many * 8, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)  # malloc would keep it in its pool
     return np.frombuffer(held, np.int64)
 
 
 def counts_nbytes(nbytes: int, run: int) -> int:
-    """Bytes that it may take to count the pages of a tensor's file that is read in tiles of such runs."""
+    """Maximum memory for counting the pages of a tensor's file that is read in tiles with such runs."""
     ends = 2 * -(-nbytes // run)
     return 8 * min(-(-nbytes // _PAGE) + 1, ends, MOST_WAITING_NBYTES // _PAGE) if run < LONG_NBYTES else 0
 
 
 @dataclass(slots=True)
 class _Slab:
-    """A slab of which some was released, but not yet all."""
+    """A partly released slab of rows."""
 
-    nbytes: int = 0  # that were released
+    nbytes: int = 0  # released bytes
     pending_nbytes: int = 0  # see ``PageEviction``
 
 
 class PageEviction:
-    """Which parts of a file were released; a slab of rows is dropped at once when the last tile of it is.
+    """Tracks released parts of a file; a slab of rows is dropped at once when its last tile is released.
 
-    A tile of a row-major matrix has thousands of short runs, and one call for each would cost more than the reading.
-    The counts take 1/512 of the pages that wait (``PageCounts``): those that are soon dropped, of ``PENDING_NBYTES``,
-    and those that tiles beside hold the rest of, of ``waiting_nbytes``. When more wait all leave, and are counted no
-    longer; so whatever the file's size and the tile's, no more memory is held (``counts_nbytes``).
-    ``leave``: lets the pages that hold a range of the file's bytes leave the page cache; None where nothing does.
+    A tile of a row-major matrix has thousands of short runs, and a system call for each would cost more than reading
+    them. The counts take 1/512 of the waiting pages (``PageCounts``): up to ``PENDING_NBYTES`` of completed pages, and
+    up to ``waiting_nbytes`` of pages that neighbouring tiles still need. Beyond that, all pages are dropped and their
+    counts reset. The memory is therefore bounded (``counts_nbytes``), whatever the sizes of file and tile.
+
+    ``leave``: drops the pages of a byte range from the page cache; None if pages cannot be dropped.
     """
 
     def __init__(
@@ -193,7 +196,7 @@ class PageEviction:
         file_order: tuple[int, ...],
         most: Callable[[], int] | None = None,
     ) -> None:
-        """``most``: tells how many bytes may wait; ``waiting_nbytes`` if not stated."""
+        """``most``: returns the maximum of waiting bytes; ``waiting_nbytes`` by default."""
         self._tell_most = most or waiting_nbytes
         self._stays, self._layout, self._file_order = leave is None, layout, file_order
         self._leave = leave or _stay
@@ -202,16 +205,16 @@ class PageEviction:
         self._bytes = extent_span(layout.extent(whole(layout.shape)))
         self._gone = IntervalSet()
         self.pending_nbytes = 0
-        """Bytes of pages that tiles were released of since pages were last dropped before all of their slab was."""
+        """Bytes of pages with released parts since pages were last dropped before their slab was complete."""
         self.scattered_nbytes = 0
-        """Of those that stayed then, because tiles beside hold the rest of them."""
+        """Those of them that stayed because neighbouring tiles need them."""
         self._began = False
         self.complete = False
-        """Whether all of the tensor was released, and nothing of it since."""
+        """True if all of the tensor was released, and nothing since."""
 
     @cached_property
     def _most(self) -> int:
-        """Bytes that may wait, looked at once: it takes half a millisecond."""
+        """Maximum of waiting bytes; computed once, because it takes half a millisecond."""
         return self._tell_most()
 
     @cached_property
@@ -219,7 +222,7 @@ class PageEviction:
         return PageCounts(*self._bytes, self._most)
 
     def release(self, region: Region) -> None:
-        """Count the region as done with, and drop what that completes."""
+        """Mark the region as finished, and drop the completed pages."""
         extent = self._layout.extent(region)
         nbytes = extent_nbytes(extent)
         if not nbytes or self._stays:
@@ -245,7 +248,7 @@ class PageEviction:
             self._count(extent, span, slab)
 
     def _count(self, extent: Extent, span: tuple[int, int], slab: _Slab) -> None:
-        """Count the pages of an extent in a slab, until all of that was dropped; drop pages when many wait."""
+        """Count the pages of an extent in a slab, unless the slab was dropped; drop pages when too many wait."""
         run = extent[1]
         cached = -(-(extent[0] % _PAGE + run) // _PAGE) * _PAGE
         for begins in starts(extent, _AT_ONCE // (-(-run // _PAGE) + 1)):
@@ -268,7 +271,7 @@ class PageEviction:
             self._leave(*self._bytes)
 
     def drop_pending(self) -> None:
-        """Drop the pages that were released whole, of slabs that are not yet."""
+        """Drop the completed pages of incomplete slabs."""
         with self._lock:
             gone = self._counts.take()
             self.scattered_nbytes = self._counts.partial_nbytes
@@ -277,7 +280,7 @@ class PageEviction:
             self._leave(start, stop)
 
     def drop_scattered(self) -> None:
-        """Drop all of the slabs of which some was released: there is too much of it. Their pages count anew."""
+        """Drop all pages of partly released slabs, because too many wait, and reset their counts."""
         with self._lock:
             spans, self.scattered_nbytes = list(self._slabs), 0
             self._counts.forget(*self._bytes)
@@ -291,16 +294,16 @@ class PageEviction:
             slab.pending_nbytes = 0
 
     def _done(self, start: int, stop: int) -> None:
-        """Drop a range that is done with. A page at its ends that holds what is not stays, and goes with that.
+        """Drop a finished range. A page at its ends with unfinished bytes stays, and is dropped with those.
 
-        If it went it would be read twice, and the kernel, which sees a reader begin anew, would read ahead in small
-        pages (measured: half the rate, and a sixth of the file read twice).
+        If it were dropped, it would be read twice, and the kernel would restart its read-ahead with small pages
+        (measured: half the rate, and a sixth of the file read twice).
         """
         with self._lock:
             first, last = self._gone.add(start, stop)
             self.complete = (first, last) == self._bytes
             if self.complete:
-                self._gone = IntervalSet()  # whoever reads it again begins anew
+                self._gone = IntervalSet()  # a new pass over the tensor begins
         first, last = max(first, start - REACH_NBYTES), min(last, stop + REACH_NBYTES)
         first = first // _PAGE if first == self._bytes[0] else -(-first // _PAGE)
         last = -(-last // _PAGE) if last == self._bytes[1] else last // _PAGE
@@ -308,7 +311,7 @@ class PageEviction:
             self._leave(first * _PAGE, last * _PAGE)
 
     def _slab(self, region: Region) -> Region:
-        """The region made whole along every axis that is faster than its first one of more than one point."""
+        """Extend the region to the whole of every axis after the first axis with more than one point."""
         slab, inner = list(region), False
         for axis in self._file_order:
             if inner:
@@ -318,4 +321,4 @@ class PageEviction:
 
 
 def _stay(start: int, stop: int) -> None:
-    """Nothing leaves."""
+    """A no-op in place of dropping pages."""

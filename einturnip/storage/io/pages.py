@@ -1,4 +1,4 @@
-"""Keeping what a file leaves in the page cache small, with few system calls: dropping pages, writing stretches."""
+"""Limits the page cache used by a file with few system calls: drops pages, writes back stretches."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from einturnip.storage.layout import starts
 from einturnip.storage.types import Extent
 
 PENDING_NBYTES = 32 << 20
-"""Released bytes after which pages are dropped though their neighbours are not yet done with."""
+"""Released bytes at which pages are dropped even though their slabs are incomplete."""
 
 STRETCH_NBYTES = 8 << 20
 SCATTERED_NBYTES = 256 << 20
-"""Dirty bytes in stretches half written after which they go to the disk as they are."""
+"""Dirty bytes in incomplete stretches at which they are written back as they are."""
 
 MOST_WAITING_NBYTES = 1 << 30
 _WAITING_NBYTES, _WAITING_SHARE = 256 << 20, 8
@@ -34,17 +34,17 @@ _WAIT_BEFORE, _WRITE, _WAIT_AFTER = 1, 2, 4
 Opened = Callable[[str], AbstractContextManager[int]]
 """Opens a file by its name."""
 
-_Stretch = tuple[str, int]  # a file, and which it is of its stretches
+_Stretch = tuple[str, int]  # a file, and the number of a stretch in it
 _IN_MEMORY = frozenset({"tmpfs", "ramfs", "hugetlbfs"})
 
 
 def in_memory(fd: int) -> bool:
-    """Whether a file lies in memory: its pages cannot leave, and there is no disk to send them to."""
+    """True if a file is in memory: its pages cannot be dropped or written back."""
     return _is_memory(os.fstat(fd).st_dev)
 
 
 def cached_only_flag(fd: int) -> int:
-    """The flag by which reads give what is in the page cache alone; 0 where there is none: in files in memory."""
+    """The read flag that returns only cached pages; 0 for files in memory, which lack it."""
     return 0 if in_memory(fd) else getattr(os, "RWF_NOWAIT", 0)
 
 
@@ -61,34 +61,34 @@ def _is_memory(device: int) -> bool:
 
 
 def waiting_nbytes() -> int:
-    """Bytes of a tensor's file that may wait in the page cache for tiles to come: an eighth of what memory is left.
+    """Bytes of a file that may wait in the page cache: an eighth of the available memory.
 
-    Where that is little some are read twice, and it is 256 MiB at least, of which the system takes what it wants. Which
-    pages they are is counted in 1/512 of it: so it is ``MOST_WAITING_NBYTES`` at most.
+    At least 256 MiB, of which the kernel reclaims what it needs, and at most ``MOST_WAITING_NBYTES``, because the
+    counts take 1/512 of it. If there is less memory, some pages are read twice.
     """
     return min(max(_WAITING_NBYTES, available_memory() // _WAITING_SHARE), MOST_WAITING_NBYTES)
 
 
 def drop(fd: int, start: int, stop: int) -> None:
-    """Let the clean pages that hold the bytes leave the page cache. Shared pages at the ends go too: one re-read."""
+    """Drop the clean pages of a byte range, including shared pages at its ends."""
     start -= start % _PAGE
     os.posix_fadvise(fd, start, -(-stop // _PAGE) * _PAGE - start, os.POSIX_FADV_DONTNEED)
 
 
 def page_dropper(fd: int) -> Callable[[int, int], None] | None:
-    """What lets the clean pages of a range of bytes leave; None where they cannot."""
+    """A function that drops the clean pages of a byte range; None where pages cannot be dropped."""
     return None if in_memory(fd) else partial(drop, fd)
 
 
 class DirtyPages:
-    """Dirty pages kept few: a stretch of the file goes to the disk when all of it is written, and leaves the cache.
+    """Limits dirty pages: a completely written stretch of the file is written back and dropped.
 
-    Tiles of a row-major matrix share pages at their edges. A page that left the cache half written would have to be
-    read again, and pages sent one by one cost the disk a turn each: both are put off until ``SCATTERED_NBYTES``.
+    Tiles of a row-major matrix share pages at their edges. A half-written page would have to be read again after it was
+    dropped, and single pages cost a disk operation each. Both are therefore postponed until ``SCATTERED_NBYTES``.
     """
 
     def __init__(self, fd: int, opened: Opened | None = None, nbytes: int = sys.maxsize) -> None:
-        """``fd``: the file, of ``nbytes``; or, where ``opened`` opens files of that size by name, their folder."""
+        """``fd``: the file, of ``nbytes``; or the folder of such files, if ``opened`` opens them by name."""
         self._opened = opened or (lambda _: nullcontext(fd))
         self._nbytes, self._stay = nbytes, in_memory(fd)
         self._lock = threading.Lock()
@@ -100,7 +100,7 @@ class DirtyPages:
         """Count the extent's bytes as dirty.
 
         Raises:
-            OSError: the disk failed to take earlier ones.
+            OSError: writing back earlier bytes failed.
         """
         if self._stay:
             return
@@ -119,7 +119,7 @@ class DirtyPages:
                 full.extend(sorted(self._written))
                 self._written.clear()
                 self._scattered_nbytes = 0
-            # Those of before, but for a few, have had the time to arrive.
+            # Earlier stretches, except a few, have had the time to be written back.
             while full and len(self._leaving) * STRETCH_NBYTES > PENDING_NBYTES:
                 gone.append(self._leaving.popleft())
             self._leaving.extend(full)
@@ -129,7 +129,7 @@ class DirtyPages:
             self._send(stretch, wait=True)
 
     def _send(self, stretch: _Stretch, wait: bool) -> None:
-        """Have the disk take a stretch; with ``wait`` until it has, and then its pages leave."""
+        """Start writing back a stretch; with ``wait``, wait for it and drop its pages."""
         file, number = stretch
         begin, end = number * STRETCH_NBYTES, (number + 1) * STRETCH_NBYTES
         with self._opened(file) as fd:
@@ -139,7 +139,7 @@ class DirtyPages:
 
 
 def _by_stretch(extent: Extent) -> Iterator[tuple[int, int]]:
-    """The stretches of a file that an extent lies in, with bytes of it in each; one may come more than once."""
+    """Yield the stretches of a file that an extent touches, with its bytes in each; with duplicates."""
     offset, nbytes, repeats = extent
     if not repeats:
         for stretch in range(offset // STRETCH_NBYTES, -(-(offset + nbytes) // STRETCH_NBYTES)):
@@ -160,10 +160,10 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def write_back(fd: int, start: int, stop: int, wait: bool) -> None:
-    """Send the dirty pages of a range to the disk (``sync_file_range``, or ``fdatasync`` where there is none).
+    """Write back the dirty pages of a range (``sync_file_range``, or ``fdatasync`` where that is missing).
 
     Raises:
-        OSError: the disk failed. It tells so only once, so this must not be passed over.
+        OSError: the disk failed. The kernel reports that only once, so it must not be ignored.
     """
     call = getattr(_libc, "sync_file_range", None)
     flags = _WAIT_BEFORE | _WRITE | _WAIT_AFTER if wait else _WRITE

@@ -1,4 +1,4 @@
-"""Regular files, opened so that a pipe or a device in their place is refused, and small JSON files read whole."""
+"""Opens regular files only, and reads small JSON files."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from einturnip.core.errors import StoreError
 
 MAX_JSON_NBYTES = 4 << 20
 MAX_JSON_VALUES = 100_000
-"""Of one file of metadata; a value takes up to 250 bytes once it is parsed."""
+"""Of one metadata file; a value takes up to 250 bytes after parsing."""
 
 
 def open_regular(path: str) -> tuple[int, os.stat_result]:
-    """A descriptor to read from, and the file's status.
+    """Open a regular file for reading; returns its descriptor and status.
 
     Raises:
         OSError: it cannot be opened. StoreError: it is not a regular file.
@@ -29,11 +29,11 @@ def open_regular(path: str) -> tuple[int, os.stat_result]:
 
 
 def read_json(path: str, max_nbytes: int = MAX_JSON_NBYTES, max_values: int = MAX_JSON_VALUES) -> Any:
-    """The value in a JSON file.
+    """Read the value in a JSON file.
 
     Raises:
-        OSError: it cannot be opened. StoreError: it is not a regular file, or larger than metadata are allowed to be.
-        ValueError: it is no JSON.
+        OSError: it cannot be opened. StoreError: it is not a regular file, or larger than metadata may be.
+        ValueError: it is not JSON.
     """
     fd, status = open_regular(path)
     with os.fdopen(fd, "rb") as file:

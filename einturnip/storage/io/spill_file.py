@@ -1,4 +1,4 @@
-"""Where values that do not fit in memory wait: one nameless file, gone with its descriptor."""
+"""The spill file: one nameless file for evicted values, which vanishes with its descriptor."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ class SpillFile:
 
     @property
     def direct(self) -> bool:
-        """True where aligned transfers bypass the page cache."""
+        """True if aligned transfers bypass the page cache."""
         return self._direct_fd is not None
 
     def reserve(self, nbytes: int) -> None:
-        """Make sure that the file has room for ``nbytes`` bytes in all.
+        """Extend the file to ``nbytes`` bytes in total.
 
         Raises:
-            StoreError: more than the limit, or than the disk has.
+            StoreError: it exceeds the limit or the free disk space.
         """
         with self._lock:
             if nbytes <= self.nbytes:
@@ -58,10 +58,10 @@ class SpillFile:
             self.nbytes = aligned
 
     def write(self, offset: int, buffer: Any) -> int:
-        """Store the bytes of ``buffer`` (contiguous) at ``offset`` and return how many they are.
+        """Write the bytes of ``buffer`` (contiguous) at ``offset``; returns their number.
 
         Raises:
-            StoreError: beyond the limit, or the disk refuses.
+            StoreError: beyond the limit, or the write fails.
         """
         view = memoryview(buffer).cast("B")
         if offset + view.nbytes > self.nbytes:
@@ -76,10 +76,10 @@ class SpillFile:
         return view.nbytes
 
     def read(self, offset: int, buffer: Any) -> int:
-        """Fill ``buffer`` (contiguous, writable) from ``offset`` and return how many bytes it took.
+        """Fill ``buffer`` (contiguous, writable) from ``offset``; returns the number of bytes.
 
         Raises:
-            StoreError: the disk refuses.
+            StoreError: the read fails.
         """
         view = memoryview(buffer).cast("B")
         fd = self._descriptor(view, offset)
@@ -89,7 +89,7 @@ class SpillFile:
         return view.nbytes
 
     def close(self) -> None:
-        """Give the disk's room back; twice is allowed."""
+        """Free the disk space; idempotent."""
         if self._direct_fd is not None:
             os.close(self._direct_fd)
             self._direct_fd = None
@@ -112,7 +112,10 @@ def _address(view: memoryview) -> int:
 
 
 def _open_direct(fd: int) -> int | None:
-    """A second descriptor of the file that bypasses the page cache; None where there is none (tmpfs)."""
+    """A second descriptor of the file that bypasses the page cache.
+
+    Returns None where that is unsupported (tmpfs).
+    """
     with contextlib.suppress(OSError):
         return os.open(f"/proc/self/fd/{fd}", os.O_RDWR | os.O_DIRECT | os.O_CLOEXEC)
     return None

@@ -1,4 +1,4 @@
-"""Moving bytes between a file and memory: whole runs, however often the kernel gives less than was asked."""
+"""Transfers whole runs between files and memory, even if the kernel transfers less at once."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from einturnip.storage.layout import LONG_NBYTES, SIEVED_STRIDE, extent_span, ro
 from einturnip.storage.types import Array, Extent
 
 AHEAD = AT_ONCE
-"""Runs that are asked of the disk together once one is not in the page cache (measured: 4 to 6 times the cold rate)."""
+"""Runs requested together from the disk after a cache miss (measured: 4 to 6 times the rate of single requests)."""
 
 _SIEVE_NBYTES = 1 << 17
 _GROUP_NBYTES = _SIEVE_NBYTES // 8  # a group of runs that is read together with others
@@ -45,7 +45,7 @@ def read_full(fd: int, view: memoryview, offset: int, name: str) -> None:
 
 
 def write_full(fd: int, view: memoryview, offset: int, explain: Callable[[OSError], StoreError]) -> None:
-    """Write all of ``view`` at ``offset``; ``explain`` makes the error that a user sees."""
+    """Write all of ``view`` at ``offset``; ``explain`` creates the error for the user."""
     while view.nbytes:
         try:
             put = os.pwritev(fd, [view], offset)
@@ -55,7 +55,10 @@ def write_full(fd: int, view: memoryview, offset: int, explain: Callable[[OSErro
 
 
 def read_extent(fd: int, view: memoryview, extent: Extent, name: str, stretches: CoalescedReads | None = None) -> None:
-    """Fill ``view`` with the extent's runs, one after the other; with ``stretches``, cold ones with what is beside."""
+    """Fill ``view`` with the extent's runs.
+
+    With ``stretches``, cold runs are read with their surroundings.
+    """
     if stretches is not None:
         stretches.bring(fd, extent)
     offset, run, repeats = extent
@@ -75,9 +78,9 @@ def read_extent(fd: int, view: memoryview, extent: Extent, name: str, stretches:
 
 
 def _read_short_runs(fd: int, view: memoryview, run: int, offset: int, count: int, stride: int, name: str) -> None:
-    """Read runs that are in the page cache as they come; those that are not are asked of the disk together first.
+    """Read cached runs directly, and request cold ones from the disk together first.
 
-    One synchronous read after the other would leave the disk with one small request at a time.
+    Synchronous reads would give the disk only one small request at a time.
     """
     many = thread_batched_io() if count >= FEWEST else None
     flags = cached_only_flag(fd)
@@ -95,7 +98,7 @@ def _read_singly(
     for at in range(0, count * run, run):
         try:
             got = preadv(fd, [view[at : at + run]], offset, flags)
-        except OSError:  # not cached, or no RWF_NOWAIT here: the plain read below tells real errors
+        except OSError:  # not cached, or RWF_NOWAIT is unsupported: the plain read below reports real errors
             got = 0
         if got != run:
             if not asked and count > 1:
@@ -109,7 +112,7 @@ def _read_singly(
 def _read_together(
     many: BatchedIo, fd: int, view: memoryview, run: int, offset: int, count: int, stride: int, name: str, flags: int
 ) -> bool:
-    """The same by few system calls; False where the system refuses them."""
+    """The same with few system calls; False where the system lacks them."""
     address = np.frombuffer(view, np.uint8).ctypes.data
     try:
         got = many.transfer(READ, fd, address, run, offset, count, stride, flags)
@@ -120,7 +123,7 @@ def _read_together(
     except OSError:
         refused()
         return False
-    for k in np.flatnonzero(got != run).tolist():  # says what is wrong, if anything is
+    for k in np.flatnonzero(got != run).tolist():  # reports the error, if there is one
         read_full(fd, view[k * run : (k + 1) * run], offset + k * stride, name)
     return True
 
@@ -128,9 +131,9 @@ def _read_together(
 def _read_sieved(
     fd: int, view: memoryview, runs: tuple[int, int, int], offset: int, count: int, stride: int, name: str
 ) -> None:
-    """Read groups of ``runs`` (bytes, how many, how far apart) with what lies between them, and keep the runs.
+    """Read groups of ``runs`` (bytes, count, stride) with the bytes between them, and keep the runs.
 
-    What lies between groups is read as well where they are near: one system call for hundreds of runs.
+    Nearby groups are read together with the bytes between them: one system call for hundreds of runs.
 
     Source: data sieving, Thakur, Gropp and Lusk, "Data sieving and collective I/O in ROMIO" (1999).
     """
@@ -149,7 +152,7 @@ def _read_sieved(
 
 
 def _sieve() -> Array:
-    """A thread's room for what is read with what lies between."""
+    """A thread's buffer for sieved reads."""
     sieve: Array | None = getattr(_threads, "sieve", None)
     if sieve is None:
         sieve = _threads.sieve = np.empty(_SIEVE_NBYTES, np.uint8)
@@ -159,8 +162,8 @@ def _sieve() -> Array:
 def copy_blocked(target: Array, source: Array) -> None:
     """Copy between arrays of one shape whose axes may be ordered differently.
 
-    Where their fastest axes differ, eight of the target's fast elements at a time: measured four times NumPy's rate
-    at 1024 x 64, whose own loop walks the long strides.
+    If their fastest axes differ, it copies eight of the target's fast elements at a time: measured four times NumPy's
+    rate at 1024 x 64, because NumPy's loop follows the long strides.
     """
     if source.ndim > 1 and _fastest(source) != _fastest(target):
         axis = _fastest(target)
@@ -178,7 +181,7 @@ def _fastest(array: Array) -> int:
 
 
 def write_extent(fd: int, view: memoryview, extent: Extent, explain: Callable[[OSError], StoreError]) -> None:
-    """Write ``view`` over the extent's runs, one after the other."""
+    """Write ``view`` to the extent's runs."""
     offset, run, repeats = extent
     at = 0
     for first, count, stride in rows(offset, repeats):
@@ -193,7 +196,7 @@ def write_extent(fd: int, view: memoryview, extent: Extent, explain: Callable[[O
 
 
 def _write_together(many: BatchedIo, fd: int, view: memoryview, run: int, offset: int, count: int, stride: int) -> int:
-    """Write runs by one system call; how many are written before the first that is not."""
+    """Write runs by one system call; returns the number of runs before the first failure."""
     try:
         put = many.transfer(WRITE, fd, np.frombuffer(view, np.uint8).ctypes.data, run, offset, count, stride)
     except OSError:

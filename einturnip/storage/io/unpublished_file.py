@@ -1,4 +1,4 @@
-"""Files that are not there yet: nameless until they are whole, so that a killed run leaves nothing."""
+"""Output files that stay nameless until they are complete, so that a killed run leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _UNSUPPORTED = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
 
 
 def default_directory() -> str:
-    """Where large temporary files go: the system's choice, but not memory: ``/var/tmp`` if that one is a tmpfs."""
+    """The directory for large temporary files: the system's, or ``/var/tmp`` if that one is a tmpfs."""
     chosen = tempfile.gettempdir()
     if _is_memory(chosen) and os.access("/var/tmp", os.W_OK) and not _is_memory("/var/tmp"):
         return "/var/tmp"
@@ -26,10 +26,10 @@ def default_directory() -> str:
 
 
 def nameless_file(directory: str, nbytes: int, purpose: str) -> int:
-    """A preallocated file that vanishes with its descriptor.
+    """Create a preallocated file that vanishes with its descriptor.
 
     Raises:
-        StoreError: the directory cannot be written to, or its disk has no room.
+        StoreError: the directory is not writable, or its disk is full.
     """
     fd = _open_nameless(directory, purpose)
     if fd is None:
@@ -47,7 +47,7 @@ def nameless_file(directory: str, nbytes: int, purpose: str) -> int:
 
 
 def preallocate(fd: int, nbytes: int, purpose: str, directory: str) -> None:
-    """Take the disk's room now, so that a full disk is met before any work.
+    """Allocate disk space now, so that a full disk is detected before any work.
 
     Raises:
         StoreError: there is not enough.
@@ -69,7 +69,7 @@ def preallocate(fd: int, nbytes: int, purpose: str, directory: str) -> None:
 
 
 def out_of_space(error: OSError, purpose: str, directory: str, needed: int) -> StoreError:
-    """The error for a write or an allocation that failed, with what is needed and what is free."""
+    """The error for a failed write or allocation, with the needed and the free space."""
     if error.errno not in _NO_SPACE:
         return StoreError(f"{purpose}: writing in {directory} failed: {error.strerror}")
     if error.errno == errno.EFBIG:
@@ -82,17 +82,17 @@ def out_of_space(error: OSError, purpose: str, directory: str, needed: int) -> S
 
 
 def free_nbytes(directory: str) -> int:
-    """Bytes that an ordinary user can still write there."""
+    """Free bytes for an ordinary user on a directory's disk."""
     status = os.statvfs(directory)
     return status.f_bavail * status.f_frsize
 
 
 class UnpublishedFile:
-    """A file to be: preallocated, written through ``fd``, and seen under its name only after ``commit``.
+    """A file under construction: preallocated, written through ``fd``, visible after ``commit``.
 
-    ``path`` stays as the user wrote it for messages. A symbolic link is followed, so the file it names is replaced.
-    Where the file system has no nameless files, a dot file stands in; it is locked while its writer lives, and one
-    that no living process holds is cleared by the next output in that directory.
+    ``path`` is kept as the user wrote it for messages. A symbolic link is followed, so its target is replaced. On file
+    systems without nameless files, a dot file is used instead; its writer locks it, and the next output in the
+    directory removes dot files without a living writer.
     """
 
     def __init__(self, path: str) -> None:
@@ -106,10 +106,10 @@ class UnpublishedFile:
         self.fd = self._open_named() if fd is None else fd
 
     def preallocate(self, nbytes: int) -> None:
-        """Take room for the whole file; on failure nothing stays behind.
+        """Allocate space for the whole file; on failure nothing remains.
 
         Raises:
-            StoreError: the disk has not enough.
+            StoreError: the disk is full.
         """
         try:
             preallocate(self.fd, nbytes, self.path, self.directory)
@@ -118,14 +118,14 @@ class UnpublishedFile:
             raise
 
     def explain(self, error: OSError) -> StoreError:
-        """What to tell of a write that failed."""
+        """The error for a failed write."""
         return out_of_space(error, self.path, self.directory, os.fstat(self.fd).st_size)
 
     def commit(self) -> None:
-        """Make the file durable, put it in its place in one step, and let its pages leave the cache.
+        """Make the file durable, rename it atomically to its place, and drop its pages from the cache.
 
         Raises:
-            StoreError: the disk or the directory refuses; nothing stays behind.
+            StoreError: the disk or the directory fails; nothing remains.
         """
         try:
             self._keep_mode()
@@ -145,7 +145,7 @@ class UnpublishedFile:
         self.fd = -1
 
     def abort(self) -> None:
-        """Let the file vanish; twice is allowed, and after a commit nothing happens."""
+        """Remove the file; idempotent, and without effect after a commit."""
         if self._temporary is not None:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(self._temporary)
@@ -175,7 +175,7 @@ class UnpublishedFile:
         return fd
 
     def _link(self) -> None:
-        """Give the nameless file a name beside its target; it is locked before anyone can see it."""
+        """Give the nameless file a temporary name next to its target; it is locked before others can see it."""
         lock(self.fd)
         path = temporary_path(self._target)
         folder = os.open(self.directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -188,7 +188,7 @@ class UnpublishedFile:
 
 
 def _open_nameless(directory: str, purpose: str, mode: int = 0o600) -> int | None:
-    """An ``O_TMPFILE`` descriptor; None where the file system has none."""
+    """An ``O_TMPFILE`` descriptor; None where the file system lacks it."""
     try:
         return os.open(directory, os.O_RDWR | os.O_TMPFILE | os.O_CLOEXEC, mode)
     except OSError as error:
@@ -198,7 +198,7 @@ def _open_nameless(directory: str, purpose: str, mode: int = 0o600) -> int | Non
 
 
 def _sync_directory(directory: str) -> None:
-    """Make a rename durable, as far as the directory may be opened and its file system knows how."""
+    """Make a rename durable, if the directory can be opened and its file system supports that."""
     try:
         fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except PermissionError:
@@ -213,7 +213,7 @@ def _sync_directory(directory: str) -> None:
 
 
 def _is_memory(directory: str) -> bool:
-    """True for a directory on a file system that lives in RAM."""
+    """True for a directory on a file system in RAM."""
     path = os.path.realpath(directory)
     best, kind = "", ""
     try:
@@ -228,7 +228,7 @@ def _is_memory(directory: str) -> bool:
 
 
 def readable(nbytes: int) -> str:
-    """Bytes as a person reads them, with the exact number where it matters."""
+    """Format bytes for a user, with the exact number if it is small."""
     for unit, scale in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
         if nbytes >= scale:
             return f"{nbytes / scale:.1f} {unit}"
@@ -236,10 +236,10 @@ def readable(nbytes: int) -> str:
 
 
 def require_name(target: str, path: str) -> None:
-    """Refuse, before anything is computed, a name that no file can have: too long, or links that lead nowhere.
+    """Refuse an impossible file name before anything is computed: too long, or a broken chain of links.
 
     Raises:
-        BindError: in the words of ``path``, which is what the user wrote for ``target``.
+        BindError: names ``path``, which is how the user wrote ``target``.
     """
     try:
         os.stat(target)

@@ -1,4 +1,4 @@
-"""One run of a file to and from rows of memory that lie apart: many buffers a system call, and no copy between."""
+"""Transfers one run of a file to and from separate rows of memory, without a copy."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from einturnip.storage.io.transfer import read_full, write_full
 from einturnip.storage.types import Array
 
 LEAST_NBYTES = 4096
-"""Rows shorter than this are rather copied by the block."""
+"""Shorter rows are copied in blocks instead."""
 
 _AT_ONCE = os.sysconf("SC_IOV_MAX")
 
 
 def rows_of(array: Array) -> list[memoryview]:
-    """The bytes of an array of two axes or more, in C order, as the fewest rows; none where those are short."""
+    """The bytes of an array of two or more axes in C order as few rows; empty if the rows are short."""
     inner, axis = array.itemsize, array.ndim
     while axis and (array.shape[axis - 1] == 1 or array.strides[axis - 1] == inner):
         axis -= 1
@@ -41,13 +41,13 @@ def read_rows(fd: int, rows: Sequence[memoryview], offset: int, name: str) -> No
         try:
             got = os.preadv(fd, part, begin)
         except OSError:
-            got = 0  # reading row by row says what is wrong
+            got = 0  # reading row by row reports the error
         for rest, done in _left(part, got):
             read_full(fd, rest, begin + done, name)
 
 
 def write_rows(fd: int, rows: Sequence[memoryview], offset: int, explain: Callable[[OSError], StoreError]) -> None:
-    """Write rows of one length from ``offset`` on; ``explain`` makes the error that a user sees."""
+    """Write rows of one length from ``offset``; ``explain`` creates the error for the user."""
     each = rows[0].nbytes
     for at in range(0, len(rows), _AT_ONCE):
         part, begin = rows[at : at + _AT_ONCE], offset + at * each
@@ -60,7 +60,7 @@ def write_rows(fd: int, rows: Sequence[memoryview], offset: int, explain: Callab
 
 
 def _left(rows: Sequence[memoryview], moved: int) -> Iterator[tuple[memoryview, int]]:
-    """What a call that moved so many bytes has left of each row, with the bytes before it."""
+    """Yield the untransferred part of each row after ``moved`` bytes, with the bytes before it."""
     each = rows[0].nbytes
     for i in range(moved // each, len(rows)):
         done = max(0, moved - i * each)

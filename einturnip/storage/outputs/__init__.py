@@ -1,1 +1,4 @@
-"""Outputs in files: written by region, published when complete; and where states stay between steps."""
+"""Outputs in files, written by region and published when complete.
+
+And storage of states between steps.
+"""

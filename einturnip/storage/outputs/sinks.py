@@ -1,4 +1,4 @@
-"""Outputs in files: written by region where they end up, and seen whole or not at all."""
+"""Outputs in files, written by region at their final offsets, and published atomically."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Tensors = dict[str, tuple[tuple[int, ...], DType]]
 
 @dataclass(frozen=True, slots=True)
 class FileSkeleton:
-    """A file's bytes before its data exist: ``pieces`` are known ones, ``begins`` the place of each array."""
+    """A file's layout: ``pieces`` are bytes known in advance, ``begins`` the offset of each array."""
 
     pieces: tuple[tuple[int, bytes], ...]
     begins: dict[str, int]
@@ -36,7 +36,7 @@ class FileSkeleton:
 
 
 def plan_file(path: str, ending: str, tensors: Tensors) -> FileSkeleton:
-    """Lay out a file of the format ``ending`` that holds the tensors.
+    """Lay out a file with the given tensors in the format ``ending``.
 
     Raises:
         BindError: an element type that the format lacks.
@@ -57,7 +57,7 @@ def plan_file(path: str, ending: str, tensors: Tensors) -> FileSkeleton:
         from einturnip.storage.formats.hdf5 import lay_out
 
         return FileSkeleton(*lay_out(path, tensors))
-    if ending == ".zarr":  # no file of their own: offsets only tell them apart
+    if ending == ".zarr":  # chunks are separate files: offsets only distinguish the arrays
         return FileSkeleton((), dict(zip(sizes, itertools.accumulate(sizes.values(), initial=0), strict=False)), 0)
     ((key, (shape, dtype)),) = tensors.items()
     header = npy.make_header(shape, dtype, path)
@@ -65,7 +65,7 @@ def plan_file(path: str, ending: str, tensors: Tensors) -> FileSkeleton:
 
 
 class OutputContainer:
-    """One file and the sinks of the arrays in it; the file is finished when the last of them commits."""
+    """One file with the sinks of its arrays; it is finished when the last of them commits."""
 
     _writing: weakref.WeakValueDictionary[str, OutputContainer] = weakref.WeakValueDictionary()
 
@@ -93,7 +93,7 @@ class OutputContainer:
             raise
 
     def commit(self, key: str) -> None:
-        """Note that the array is complete; put the file in its place when all are."""
+        """Mark an array as complete; publish the file when all are."""
         with self._lock:
             self._open.discard(key)
             if self._open or self.file.fd < 0:
@@ -107,11 +107,11 @@ class OutputContainer:
             self.file.commit()
 
     def abort(self) -> None:
-        """Let the file vanish."""
+        """Remove the file."""
         self.file.abort()
 
     def _finish_zip(self) -> None:
-        """A zip keeps a checksum of each member: read what was written once more, a piece at a time."""
+        """Complete a zip, which has a checksum of each member: reads the data once more, a piece at a time."""
         fd, checksums = self.file.fd, []
         for member in self.plan.members:
             crc, at, end = 0, member.begin, member.begin + member.nbytes
@@ -138,7 +138,7 @@ class FileSink(StoredTensor):
         self._read_pages = PageEviction(page_dropper(self.fd), layout, self.file_order)
 
     def extent(self, region: Region) -> Extent:
-        """Where the region's bytes lie in the file to be."""
+        """The region's extent in the finished file."""
         return self.layout.extent(region)
 
     def contiguous_nbytes(self, region: Region) -> int:
@@ -149,7 +149,7 @@ class FileSink(StoredTensor):
         """Store the region.
 
         Raises:
-            StoreError: the disk refuses.
+            StoreError: the write fails.
         """
         extent = self.layout.extent(region)
         nbytes = extent_nbytes(extent)
@@ -167,12 +167,12 @@ class FileSink(StoredTensor):
         return nbytes
 
     def read(self, region: Region, out: Array) -> int:
-        """Read back what was written."""
+        """Read written data back."""
         self._check_open()
         return super().read(region, out)
 
     def release(self, region: Region) -> None:
-        """Let the region's clean pages leave the page cache."""
+        """Drop the region's clean pages from the page cache."""
         if self._container.file.fd >= 0:
             self._read_pages.release(region)
 
@@ -183,7 +183,7 @@ class FileSink(StoredTensor):
         super().close()
 
     def abort(self) -> None:
-        """Drop the whole file; nothing happens after its commit."""
+        """Discard the whole file; without effect after its commit."""
         self._container.file.abort()
         super().close()
 

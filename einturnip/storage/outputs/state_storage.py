@@ -1,4 +1,4 @@
-"""Where a tensor lives that is read and written step after step: memory, or a nameless file."""
+"""Storage of tensors that are read and written in every step: memory, or a nameless file."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from einturnip.storage.types import Array, Extent, Region, Sink, Source, region_
 
 
 class ScratchFile(StoredTensor):
-    """A tensor in a file without a name, in C order; gone when it is closed."""
+    """A tensor in a nameless file, in C order, which vanishes when it is closed."""
 
     def __init__(self, name: str, shape: tuple[int, ...], dtype: DType, directory: str | None) -> None:
         self._directory = directory or default_directory()
@@ -34,7 +34,7 @@ class ScratchFile(StoredTensor):
         self._read_pages = PageEviction(page_dropper(self.fd), layout, self.file_order)
 
     def extent(self, region: Region) -> Extent:
-        """Where the region's bytes lie."""
+        """The region's extent."""
         return self.layout.extent(region)
 
     def contiguous_nbytes(self, region: Region) -> int:
@@ -55,24 +55,24 @@ class ScratchFile(StoredTensor):
         return out_of_space(error, f"tensor {self.name}", self._directory, math.prod(self.shape) * self.dtype.itemsize)
 
     def release(self, region: Region) -> None:
-        """Let the region's clean pages leave the page cache."""
+        """Drop the region's clean pages from the page cache."""
         self._read_pages.release(region)
 
     def commit(self) -> None:
-        """Nothing to do: the file is nobody else's."""
+        """Nothing to do: the file is private."""
 
     def abort(self) -> None:
-        """Nothing to do: whoever wrote to it knows that it is half written."""
+        """Nothing to do: the caller knows that the data are incomplete."""
 
     def close(self) -> None:
-        """Give the disk's room back; twice is allowed."""
+        """Free the disk space; idempotent."""
         if self._sequential_fd >= 0:
             super().close()
             os.close(self.fd)
 
 
 class DeferredOutput(ScratchFile):
-    """An output whose array holds what the run still reads: a file has it until the end, when it is copied there."""
+    """An output to an array that the run still reads: it is written to a file and copied at the end."""
 
     def __init__(self, sink: ArraySink, directory: str | None) -> None:
         super().__init__(sink.name, sink.shape, sink.dtype, directory)
@@ -85,12 +85,12 @@ class DeferredOutput(ScratchFile):
         self.close()
 
     def abort(self) -> None:
-        """The caller's array stays as it was."""
+        """Leave the caller's array unchanged."""
         self.close()
 
 
 class StateStorage:
-    """A tensor's place between steps: what the step reads, and where it writes, which may be the same bytes."""
+    """A state's storage between steps: one buffer to read and one to write, which may be the same."""
 
     def __init__(self, name: str, shape: tuple[int, ...], dtype: DType, in_memory: bool, spill: str | None) -> None:
         self.name, self.shape, self.dtype = name, shape, dtype
@@ -105,43 +105,43 @@ class StateStorage:
 
     @property
     def array(self) -> Array | None:
-        """The array that is read, where it stands in memory."""
+        """The array that is read, if it is in memory."""
         return self.read.array if isinstance(self.read, ArraySink) else None
 
     def double(self, in_memory: bool) -> None:
-        """Write elsewhere than where the step reads, from now on."""
+        """Use separate buffers for reading and writing from now on."""
         if self.write is self.read:
             self.write = self._make(in_memory)
 
     def move_out(self) -> None:
-        """Stand in a file instead of memory."""
+        """Move the state from memory to a file."""
         before, self.read = self.read, self._make(in_memory=False)
         self.write = self.read
         copy_tensor(before, self.read)
 
     def turn(self) -> None:
-        """What was written is what the next step reads."""
+        """Swap the buffers: the next step reads the written one."""
         self.read, self.write = self.write, self.read
 
     def fill(self, source: Source) -> None:
-        """Take all that a source holds."""
+        """Copy a source into the state."""
         copy_tensor(source, self.read)
 
     def close(self) -> None:
-        """Give up the tensor."""
+        """Free the storage."""
         self.read.close()
         self.write.close()
 
     def _make(self, in_memory: bool) -> Sink:
         if in_memory:
             array = np.empty(self.shape, self.dtype.numpy)
-            array.fill(0)  # its pages are taken now, so that a plan made later counts them
+            array.fill(0)  # allocates its pages now, so that a later plan counts them
             return ArraySink(self.name, array, self.dtype)
         return ScratchFile(self.name, self.shape, self.dtype, self._spill)
 
 
 def copy_tensor(source: Source, sink: Sink, seen: Callable[[Array], object] | None = None) -> None:
-    """Copy a tensor, a block at a time in C order; each block is shown to ``seen``."""
+    """Copy a tensor, a block at a time in C order; calls ``seen`` with each block."""
     for region in blocks(whole(source.shape), source.dtype.itemsize, 16 * STAGING_NBYTES):
         block = np.empty(region_shape(region), source.dtype.numpy)
         source.read(region, block)

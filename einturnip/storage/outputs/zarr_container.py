@@ -1,4 +1,4 @@
-"""A Zarr directory of version 3 with plain chunks, filled beside its place and seen whole or not at all.
+"""Writes a Zarr 3 directory with plain chunks to a temporary folder, and publishes it atomically.
 
 Source: the Zarr version 3 core specification (zarr-specs.readthedocs.io), regular grids and the bytes codec.
 """
@@ -33,7 +33,7 @@ _NAMES = {
 
 
 def chunk_shape(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
-    """Chunks of at most 16 MiB: the longest axis is halved until they are."""
+    """Choose chunks of at most 16 MiB by halving the longest axis."""
     chunk = [max(n, 1) for n in shape]
     while math.prod(chunk) * itemsize > CHUNK_NBYTES:
         axis = chunk.index(max(chunk))
@@ -57,7 +57,10 @@ def _metadata(shape: tuple[int, ...], dtype: DType, chunk: tuple[int, ...]) -> d
 
 
 class ZarrContainer:
-    """A directory that is filled beside its place and put there when the last of its arrays commits."""
+    """A directory under construction in a temporary folder.
+
+    It is published when the last of its arrays commits.
+    """
 
     def __init__(self, path: str, tensors: dict[str, tuple[tuple[int, ...], DType]]) -> None:
         self.path, self.target = path, os.path.realpath(path.rstrip("/"))
@@ -79,14 +82,14 @@ class ZarrContainer:
             raise
 
     def explain(self, error: OSError) -> StoreError:
-        """What to tell of a write that failed."""
+        """The error for a failed write."""
         return out_of_space(error, self.path, self.directory, 0)
 
     def commit(self, key: str) -> None:
-        """Note that the array is complete; put the directory in its place when all are.
+        """Mark an array as complete; publish the directory when all are.
 
         Raises:
-            StoreError: the disk or the directory refuses; nothing stays behind.
+            StoreError: the disk or the directory fails; nothing remains.
         """
         with self._lock:
             self._waiting.discard(key)
@@ -107,7 +110,7 @@ class ZarrContainer:
             self.fd = -1
 
     def abort(self) -> None:
-        """Let the directory vanish; twice is allowed, and after a commit nothing happens."""
+        """Remove the directory; idempotent, and without effect after a commit."""
         if self.fd >= 0:
             shutil.rmtree(self.root, ignore_errors=True)
             os.close(self.fd)
@@ -120,8 +123,8 @@ class ZarrContainer:
         rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
         old, new = os.fsencode(self.root), os.fsencode(self.target)
         if rename is None or rename(_AT_FDCWD, old, _AT_FDCWD, new, _EXCHANGE) != 0:
-            # No exchange on this file system: between two renames the name is missing, not half written. Until the new
-            # directory is there the older one has a name that nobody takes for an abandoned one.
+            # This file system lacks an atomic exchange: between two renames the name is missing, never incomplete.
+            # Until the new directory is in place, the old one has a name that does not mark it as abandoned.
             aside = os.path.join(self.directory, f".{os.path.basename(self.target)}.replaced-{secrets.token_hex(4)}")
             os.rename(self.target, aside)
             try:
@@ -147,7 +150,7 @@ class ZarrContainer:
                 raise BindError(f"{self.path}::{key}: is no path of names that Zarr allows")
             inside = [other for other in tensors if other.startswith(key.strip("/") + "/")]
             if inside:
-                raise BindError(f"{self.path}::{inside[0]}: {key} is an array, so nothing can lie in it")
+                raise BindError(f"{self.path}::{inside[0]}: {key} is an array, so it cannot contain others")
 
     def _group(self, key: str) -> None:
         folder = os.path.join(self.root, key)
@@ -180,7 +183,7 @@ def _sync(path: str) -> None:
         os.fsync(fd)
         os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
     except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.EISDIR):  # directories of some file systems know neither
+        if error.errno not in (errno.EINVAL, errno.EISDIR):  # some file systems cannot sync directories
             raise
     finally:
         os.close(fd)

@@ -1,4 +1,4 @@
-"""Outputs in a Zarr directory, written by region where they end up."""
+"""Outputs in a Zarr directory, written by region directly to chunk files."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from einturnip.storage.types import Array, Extent, Region, region_shape
 
 @dataclass(frozen=True, slots=True)
 class _ChunkPart:
-    """What of a region lies in one chunk: as a window of the region, as a region of the chunk, and the chunk's file."""
+    """The part of a region in one chunk: window of the region, region of the chunk, and chunk file."""
 
     window: tuple[Any, ...]
     within: Region
@@ -30,7 +30,7 @@ class _ChunkPart:
 
 
 class ZarrSink:
-    """One array of such a directory. Extents count as though it lay in one piece."""
+    """One array of a Zarr directory. Extents count as in a contiguous tensor."""
 
     def __init__(self, name: str, container: ZarrContainer, key: str, shape: tuple[int, ...], dtype: DType) -> None:
         self.name, self.tier, self.shape, self.dtype = name, container.path, shape, dtype
@@ -41,7 +41,7 @@ class ZarrSink:
         self._pages, self._open = DirtyPages(container.fd, self._opened, self._inside.nbytes), True
 
     def extent(self, region: Region) -> Extent:
-        """Where the region's bytes would lie in one piece."""
+        """The region's extent in a contiguous tensor."""
         return self._whole.extent(region)
 
     def contiguous_nbytes(self, region: Region) -> int:
@@ -52,7 +52,7 @@ class ZarrSink:
         """Store the region, chunk by chunk.
 
         Raises:
-            StoreError: the disk refuses.
+            StoreError: the write fails.
         """
         self._check_open()
         for part in self._parts(region):
@@ -66,7 +66,7 @@ class ZarrSink:
         return array.nbytes
 
     def read(self, region: Region, out: Array) -> int:
-        """Read back what was written."""
+        """Read written data back."""
         self._check_open()
         for part in self._parts(region):
             with self._opened(part.file) as fd:
@@ -79,13 +79,16 @@ class ZarrSink:
         """Nothing to do: pages leave the cache as they are written."""
 
     def commit(self) -> None:
-        """Make the output durable and visible; with several arrays in one directory, when the last one commits."""
+        """Make the output durable and visible.
+
+        With several arrays in one directory, when the last one commits.
+        """
         self._check_open()
         self._open = False
         self._container.commit(self._key)
 
     def abort(self) -> None:
-        """Drop the whole directory; nothing happens after its commit."""
+        """Discard the whole directory; without effect after its commit."""
         self._open = False
         self._container.abort()
 
@@ -117,7 +120,7 @@ class ZarrSink:
             write_extent(fd, as_bytes(stage), self._inside.extent(box), explain)
 
     def _staged(self, part: _ChunkPart) -> Iterator[tuple[Array, Region, tuple[Any, ...]]]:
-        """The part a stageful at a time: memory for it, its place in the chunk, its window in the part."""
+        """Yield the part a buffer at a time: memory, its region of the chunk, its window of the part."""
         dtype = self.dtype.numpy
         for box in blocks(part.within, dtype.itemsize, STAGING_NBYTES):
             nbytes = extent_nbytes(self._inside.extent(box))
