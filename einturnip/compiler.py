@@ -6,7 +6,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -21,12 +21,12 @@ from einturnip.devices.stored import machine_here
 from einturnip.eingraph.build.program import build as build_graph
 from einturnip.eingraph.types import EinGraph, EinsumNode, InputNode
 from einturnip.lang.program import TypedProgram
-from einturnip.memgraph.types import MemGraph, OpKind
+from einturnip.memgraph.types import OpKind
 from einturnip.planner import file_layouts, plan_store
 from einturnip.planner.budget import LARGE_PLAN, Budget, fits, gc_paused, rounded, trim_heap
-from einturnip.planner.io_lower_bound import io_lower_bound
 from einturnip.planner.options import MAX_SECONDS
 from einturnip.planner.options import Options as Options
+from einturnip.planner.planned_program import PlannedProgram, run_lower_bound, with_lower_bound
 from einturnip.planner.predict import SEARCHED_BY, predict, slots, with_numpy_kernels
 from einturnip.runtime.host.compilation import available, compile_ahead, compile_all, has_room, require_room
 from einturnip.runtime.host.event_loop import run_ops
@@ -42,45 +42,13 @@ from einturnip.runtime.scheduler.trace import RunTrace
 from einturnip.runtime.stream.run import dispatched, memory_of, pinned_limit, run_on_devices, with_host_tier
 from einturnip.storage.file_versions import require_unchanged_inputs
 from einturnip.storage.io.spill_file import SpillFile
-from einturnip.storage.types import Sink, Source, transfer_itemsize
-from einturnip.taskgraph.types import TaskGraph
+from einturnip.storage.types import Sink, Source
 from einturnip.tiling.file_layout import FileLayout
-from einturnip.tiling.types import Decomposition
 
 if TYPE_CHECKING:
     from einturnip.planner.plan import LoweredPlan
 
 WARNINGS = ("nan", "overflow", "divide")
-
-
-@dataclass(frozen=True, slots=True)
-class PlannedProgram:
-    """A plan: every floor's value, the budget it keeps, what it will take, where it reads and writes.
-
-    ``limit``: bytes that products were kept within when their order was chosen, if any.
-    """
-
-    graph: EinGraph
-    memgraph: MemGraph
-    prediction: Prediction
-    budget: Budget
-    machine: Machine
-    sources: Mapping[str, Source]
-    targets: Mapping[str, str]
-    device: DeviceChoice = DeviceChoice()
-    staging: tuple[int, int] = (0, 0)
-    room: int = 0
-    limit: int | None = None
-
-    @property
-    def taskgraph(self) -> TaskGraph:
-        """The tile tasks."""
-        return self.memgraph.taskgraph
-
-    @property
-    def decomposition(self) -> Decomposition:
-        """How each einsum is cut."""
-        return self.taskgraph.decomposition
 
 
 @gc_paused()
@@ -156,23 +124,6 @@ def _made(
     if found is None and len(best.memgraph) >= LARGE_PLAN:
         trim_heap()
     return best
-
-
-def with_lower_bound(made: PlannedProgram) -> PlannedProgram:
-    """The plan with what any plan would have to move in its arena, every tensor stored as it is in memory."""
-    bound = io_lower_bound(made.graph, made.budget.arena * made.memgraph.devices)
-    return replace(made, prediction=replace(made.prediction, link_bytes_lower_bound=bound))
-
-
-def _moved_at_least(
-    planned: PlannedProgram, sources: Mapping[str, Source], sinks: Mapping[str, Sink]
-) -> dict[str, int]:
-    """The lower bound of a run with these sources and sinks, some of which may move fewer bytes, or none."""
-    sizes = {name: transfer_itemsize(source) for name, source in sources.items()}
-    not_kept = frozenset(name for name, sink in sinks.items() if not transfer_itemsize(sink))
-    if not not_kept and all(size == sources[name].dtype.itemsize for name, size in sizes.items()):
-        return planned.prediction.link_bytes_lower_bound
-    return io_lower_bound(planned.graph, planned.budget.arena * planned.memgraph.devices, sizes, not_kept)
 
 
 def _kept(made: PlannedProgram) -> plan_store.StoredPlan:
@@ -306,7 +257,7 @@ def execute(
         touched = ready.arena.touched_nbytes() if planned.device.kind == "cpu" else None
         if standing is None:
             ready.leave()
-        bound = _moved_at_least(planned, sources, sinks)
+        bound = run_lower_bound(planned, sources, sinks)
         return report_of(planned, transfers.flags, transfers.moved, trace, touched, bound)
     finally:
         if standing is None:

@@ -10,10 +10,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from einturnip.api.inputs import close_all
-from einturnip.compiler import Options, PlannedProgram, execute, make_plan
+from einturnip.compiler import Options, execute, make_plan
 from einturnip.core.errors import BindError
 from einturnip.eingraph.types import EinGraph, InputNode
 from einturnip.memgraph.types import FILES
+from einturnip.planner.planned_program import PlannedProgram
 from einturnip.report.emit import FileTier
 from einturnip.runtime.scheduler.report import Progress, RunReport
 from einturnip.storage.arrays import ArraySink, ArraySource

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from einturnip.api.jobs import Job, tiers
-from einturnip.compiler import Options, PlannedProgram, make_plan, with_lower_bound
+from einturnip.compiler import Options, make_plan
 from einturnip.core.errors import BindError, DeviceError
 from einturnip.core.process_limits import available_memory
 from einturnip.core.resident import resident_nbytes
@@ -15,6 +15,7 @@ from einturnip.eingraph.types import EinGraph
 from einturnip.memgraph.check import check
 from einturnip.planner.budget import Budget
 from einturnip.planner.multi_program import SharedMemory, plan_together
+from einturnip.planner.planned_program import PlannedProgram, with_lower_bound
 from einturnip.planner.predict import predict
 from einturnip.runtime.host.compilation import has_room
 from einturnip.runtime.scheduler.policies import policy

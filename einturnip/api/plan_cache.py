@@ -13,11 +13,11 @@ import numpy as np
 
 from einturnip.api.jobs import Job
 from einturnip.api.prepared_plan import PreparedPlan
-from einturnip.compiler import PlannedProgram
 from einturnip.core.process_limits import available_memory
 from einturnip.devices.stored import read_stored
 from einturnip.eingraph.types import EinGraph
 from einturnip.planner.budget import rounded
+from einturnip.planner.planned_program import PlannedProgram
 from einturnip.runtime.host.prepared_ops import STEP_NBYTES, arena_nbytes
 from einturnip.storage.arrays import ArraySource
 from einturnip.storage.chunks.chunked_source import ChunkedSource

@@ -16,7 +16,7 @@ from einturnip.runtime.scheduler.report import RunReport
 from einturnip.storage.types import Array
 
 if TYPE_CHECKING:
-    from einturnip.compiler import PlannedProgram
+    from einturnip.planner.planned_program import PlannedProgram
 
 # Bytes from which on an array of a small plan is worked on in place: what is smaller is copied as fast.
 LARGE_NBYTES = 1 << 15

@@ -15,9 +15,9 @@ from einturnip.api.jobs import Job, needs_data, overlaps
 from einturnip.api.plan_cache import CachedPlan
 from einturnip.api.result_memory import empty
 from einturnip.api.results import Result, open
-from einturnip.compiler import PlannedProgram
 from einturnip.eingraph.types import InputNode
 from einturnip.planner.budget import LARGE_PLAN
+from einturnip.planner.planned_program import PlannedProgram
 from einturnip.runtime.scheduler.report import Progress, RunReport
 from einturnip.storage.arrays import ArraySource, array_sink, require_apart
 from einturnip.storage.file_versions import require_unchanged_inputs

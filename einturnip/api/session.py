@@ -21,10 +21,10 @@ from einturnip.api.inputs import check_names, close_all, open_inputs
 from einturnip.api.jobs import Missing, complete, needs_data, results_nbytes
 from einturnip.api.results import File, Result
 from einturnip.api.run_program import analysis
-from einturnip.api.session_states import initial_state, with_state_outputs
+from einturnip.api.session_states import initial_state, state_outputs, with_state_outputs
 from einturnip.api.step_plan import StepPlan
 from einturnip.api.use_lock import UseLock
-from einturnip.compiler import Options, PlannedProgram, bind, make_plan
+from einturnip.compiler import Options, bind, make_plan
 from einturnip.core.errors import BindError, CapacityError, RunError
 from einturnip.core.process_limits import available_memory
 from einturnip.core.resident import callers_nbytes, resident_nbytes
@@ -32,6 +32,7 @@ from einturnip.core.units import format_size
 from einturnip.eingraph.types import EinGraph, InputNode
 from einturnip.lang.program import InputDef, TypedProgram
 from einturnip.memgraph.in_place_states import write_in_place
+from einturnip.planner.planned_program import PlannedProgram
 from einturnip.runtime.scheduler.report import Progress
 from einturnip.storage.arrays import ArraySink, array_sink
 from einturnip.storage.outputs.state_storage import StateStorage
@@ -46,7 +47,7 @@ LARGE_NBYTES = 1 << 18
 
 
 class Session:
-    """A program run step after step. Made by ``TypedProgram.session``; close it, or use it in a ``with``.
+    """A program run step after step. Made by ``Program.session``; close it, or use it in a ``with``.
 
     ``steps`` counts the steps done. Threads may share a session: what they ask of it is done one call after the other.
     """
@@ -281,7 +282,7 @@ class Session:
                     home.write = home.read
                 self._plans.clear()  # they may have counted on two copies
                 continue
-            memgraph, apart = write_in_place(planned.memgraph, _pairs(planned.graph, self._program))
+            memgraph, apart = write_in_place(planned.memgraph, state_outputs(planned.graph, self._program))
             overlapping = [homes[planned.graph.nodes[node].name] for node in sorted(apart)]
             single = [home for home in overlapping if home.write is home.read]
             if not single:
@@ -389,13 +390,6 @@ def _opened(
     names = {*plain, *(tensor.name for tensor in defaults)} - {*ready}
     kept = tuple(s for s in program.statements if not isinstance(s, InputDef) or s.name in names)
     return open_inputs(replace(program, statements=kept), plain, folder, lenient=False) | ready
-
-
-def _pairs(graph: EinGraph, program: TypedProgram) -> dict[int, int]:
-    """The output that takes each state's place, by the state's node."""
-    outputs = {name: number for number, (name, _) in enumerate(graph.outputs)}
-    nodes = {n.name: i for i, n in enumerate(graph.nodes) if isinstance(n, InputNode)}
-    return {nodes[name]: outputs[name] for name in program.updates if name in nodes}
 
 
 def _array_nbytes(*sinks: Sink) -> int:

@@ -6,8 +6,9 @@ import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 
-from einturnip.compiler import Options, PlannedProgram, execute, report_of, run_resources_for
+from einturnip.compiler import Options, execute, report_of, run_resources_for
 from einturnip.eingraph.types import InputNode
+from einturnip.planner.planned_program import PlannedProgram
 from einturnip.runtime.host.blas_threads import BlasThreadChoice
 from einturnip.runtime.host.compilation import compile_ahead, compile_all, prepare_command_lists
 from einturnip.runtime.host.inline_plan import InlinePlan, made_nbytes, pays_inline

@@ -25,7 +25,7 @@ VERBS = {
     "verify": "Prove a plan in JSON, whoever made it.",
     "fmt": "Write programs in their one canonical form.",
     "lsp": "Serve an editor: errors, shapes, completion.",
-    "bench": "Measure einturnip beside what else one would use.",
+    "bench": "Compare einturnip with the alternatives that are installed.",
     "doctor": "Show what this machine has, measured.",
 }
 

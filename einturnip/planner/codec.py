@@ -169,7 +169,7 @@ def _value(told: Any, objects: list[Any], arrays: list[Any]) -> Any:
             return complex(*held)
         case "d":
             return {_value(k, objects, arrays): _value(v, objects, arrays) for k, v in held}
-    raise DamagedEntry(f"nothing is told by {tag!r}")
+    raise DamagedEntry(f"unknown tag {tag!r}")
 
 
 PLAN = PlanCodec(CORE + FLOORS)

@@ -78,11 +78,13 @@ def require_storable(graph: EinGraph, machine: Machine, options: Options) -> Non
     Raises:
         CapacityError: names the operations, the time, the tensor and the statement that makes it.
     """
+    if options.force:
+        return
     memory, outputs = total_memory(), {node for _, node in graph.outputs}
     readers = Counter(o for node in graph.nodes if not isinstance(node, InputNode) for o in set(node.operands))
     for i, node in enumerate(graph.nodes):
         nbytes = _nbytes(node)
-        if options.force or nbytes <= memory or isinstance(node, InputNode) or i in outputs:
+        if nbytes <= memory or isinstance(node, InputNode) or i in outputs:
             continue
         room = memory + free_nbytes(_spill_folder(options))
         if nbytes > room and (readers[i] > 1 or nbytes > MAX_TILED_NBYTES):

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from einturnip.compiler import PlannedProgram
 from einturnip.core.units import format_seconds, format_size
 from einturnip.eingraph.types import InputNode
 from einturnip.memgraph.types import Lane, MemGraph, OpKind
+from einturnip.planner.planned_program import PlannedProgram
 from einturnip.report.statements import statements, work_of
 from einturnip.report.styled_lines import WIDTH, Line, cut, plain
 from einturnip.report.tensor_work import TensorWork, total, work_by_node

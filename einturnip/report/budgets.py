@@ -7,11 +7,11 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from einturnip.compiler import PlannedProgram
 from einturnip.core.errors import CapacityError
 from einturnip.core.units import format_seconds, format_size
 from einturnip.eingraph.types import EinGraph
 from einturnip.memgraph.types import DISK, OpKind
+from einturnip.planner.planned_program import PlannedProgram
 from einturnip.report.styled_lines import Line
 
 # Budgets looked at, and seconds of the processor that looking at them may take.

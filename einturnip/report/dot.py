@@ -9,10 +9,10 @@ from typing import assert_never
 import numpy as np
 from numpy.typing import NDArray
 
-from einturnip.compiler import PlannedProgram
 from einturnip.core.units import format_size
 from einturnip.eingraph.types import ConcatNode, EinGraph, EinsumNode, InputNode
 from einturnip.memgraph.types import Lane, OpKind
+from einturnip.planner.planned_program import PlannedProgram
 from einturnip.report.emit import Floor
 from einturnip.report.notes import size, tiles_text, type_text
 from einturnip.report.styled_lines import cut

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, assert_never
 
-from einturnip.compiler import PlannedProgram
 from einturnip.eingraph.printer import show, to_json
 from einturnip.eingraph.types import EinGraph, EinsumNode
 from einturnip.memgraph.types import COMPUTE, DISK, FILES, HOST, MemGraph, Op, TierExtent
+from einturnip.planner.planned_program import PlannedProgram
 from einturnip.storage.types import Extent, Region
 from einturnip.taskgraph.types import TaskGraph, TaskKind
 from einturnip.tiling.movement import moved, movement

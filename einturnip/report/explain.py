@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from einturnip.compiler import PlannedProgram
 from einturnip.core.units import format_seconds, format_size
 from einturnip.eingraph.types import InputNode
 from einturnip.memgraph.types import Lane, OpKind
+from einturnip.planner.planned_program import PlannedProgram
 from einturnip.report.notes import elsewhere, facts, input_text, notes
 from einturnip.report.statements import PlanStatement, statements, work_of
 from einturnip.report.styled_lines import WIDTH, Line, cut, plain, wrapped

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from einturnip.compiler import PlannedProgram
 from einturnip.core.units import format_seconds, format_size
 from einturnip.memgraph.types import Lane, MemGraph, OpKind
+from einturnip.planner.planned_program import PlannedProgram
 from einturnip.runtime.scheduler.report import NumericWarning, RunReport
 
 

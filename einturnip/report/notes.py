@@ -8,11 +8,11 @@ from collections.abc import Collection, Iterator, Sequence
 
 import numpy as np
 
-from einturnip.compiler import PlannedProgram
 from einturnip.core.units import format_size
 from einturnip.eingraph.types import NO_HINTS, EinsumNode, InputNode, Node
 from einturnip.ir.region import Region
 from einturnip.memgraph.types import Lane, OpKind
+from einturnip.planner.planned_program import PlannedProgram
 from einturnip.report.statements import PlanStatement, hosts, stored, work_of
 from einturnip.report.tensor_work import TensorWork
 from einturnip.tiling.types import Partitioning

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from einturnip.compiler import PlannedProgram
 from einturnip.eingraph.types import InputNode
 from einturnip.memgraph.types import Lane
+from einturnip.planner.planned_program import PlannedProgram
 from einturnip.report.budgets import BudgetSweep
 from einturnip.report.emit import budget
 from einturnip.report.notes import elsewhere, input_text, notes, size

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from einturnip.compiler import PlannedProgram
 from einturnip.core.errors import BindError
 from einturnip.core.units import format_seconds
 from einturnip.memgraph.types import Lane, OpKind
+from einturnip.planner.planned_program import PlannedProgram
 from einturnip.report.analyze import LANES
 from einturnip.report.styled_lines import Line, cut
 from einturnip.report.tensor_work import nodes_of_ops

@@ -142,9 +142,7 @@ class PlanSweep:
             self._tell_misread(x, "reads", row[6], (), f"but nothing wrote {TierRange(name, *hole)} before")
         else:
             held = ranges[0]
-            what = (
-                f"but it stands at {TierRange(name, held.start, held.stop)}, written by {self._name(held.writers[-1])}"
-            )
+            what = f"but it is at {TierRange(name, held.start, held.stop)}, written by {self._name(held.writers[-1])}"
             self._tell_misread(x, "reads", row[6], tuple(held.writers), what)
 
     def _tell_misread(self, x: int, verb: str, at: int, others: tuple[int, ...], what: str) -> None:

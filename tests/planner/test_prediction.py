@@ -14,7 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import einturnip as et
-from einturnip.compiler import PlannedProgram
 from einturnip.cost.kernel_time import kernel_seconds
 from einturnip.cost.machine import Machine
 from einturnip.cost.machine_defaults import SIDES
@@ -28,6 +27,7 @@ from einturnip.kernels import select
 from einturnip.kernels.llvm import code_cache
 from einturnip.kernels.select import compile_kernel
 from einturnip.memgraph.types import OpKind
+from einturnip.planner.planned_program import PlannedProgram
 from einturnip.planner.predict import asked_cores, predicted_seconds, touched_nbytes
 from einturnip.runtime.host.compilation import compile_all
 from einturnip.runtime.scheduler.policies import policy

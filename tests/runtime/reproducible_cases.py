@@ -13,13 +13,14 @@ import numpy as np
 import pytest
 
 from einturnip import compiler
-from einturnip.compiler import Options, PlannedProgram, bind, execute, make_plan
+from einturnip.compiler import Options, bind, execute, make_plan
 from einturnip.core.errors import CapacityError
 from einturnip.eingraph.types import EinGraph
 from einturnip.lang import compile_text
 from einturnip.lang.program import InputDef
 from einturnip.memgraph.types import MemGraph
 from einturnip.planner import canonical
+from einturnip.planner.planned_program import PlannedProgram
 from einturnip.runtime.host.event_loop import OpEnded, RunTrace, drive
 from einturnip.runtime.scheduler.state_machine import SchedulerState
 from einturnip.storage.arrays import array_sink, array_source

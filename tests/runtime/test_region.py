@@ -12,7 +12,7 @@ from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
 import einturnip
-from einturnip.compiler import Options, PlannedProgram, execute
+from einturnip.compiler import Options, execute
 from einturnip.core.errors import CapacityError
 from einturnip.cost.machine import Machine
 from einturnip.eingraph.fusion.fuse import fuse
@@ -27,6 +27,7 @@ from einturnip.memgraph import check as memgraph_check
 from einturnip.memgraph import evaluate as memgraph_values
 from einturnip.planner import variants
 from einturnip.planner.plan import plan
+from einturnip.planner.planned_program import PlannedProgram
 from einturnip.planner.predict import predict
 from einturnip.runtime.scheduler.policies import policy
 from einturnip.storage.arrays import ArraySink, array_source

@@ -13,7 +13,7 @@ from einturnip.cli import options
 
 @click.group("bench")
 def command() -> None:
-    """Measure einturnip beside what else one would use. Peers take part where they are installed."""
+    """Compare einturnip with the alternatives that are installed."""
 
 
 @command.command("host")
@@ -23,7 +23,7 @@ def command() -> None:
     "--rounds",
     default=9,
     show_default=True,
-    help="Calls of every contender, in turn; short ones more often, a second for each.",
+    help="Calls of every contender, interleaved; short ones more often, a second for each.",
 )
 @click.option("--small", is_flag=True, help="Tiny sizes: they try the harness and measure nothing.")
 def host(names: tuple[str, ...], out: Path | None, rounds: int, small: bool) -> None:
@@ -49,7 +49,7 @@ def host(names: tuple[str, ...], out: Path | None, rounds: int, small: bool) -> 
 @click.option("--folder", default=".", type=click.Path(path_type=Path), help="Where a file is read. [this one]")
 @click.option("--small", is_flag=True, help="Tiny sizes: they try the harness and measure nothing.")
 def loop(out: Path | None, folder: Path, small: bool) -> None:
-    """What the runtime takes beside the ops that it runs, and a run beside its program."""
+    """Time of the runtime in addition to the ops that it runs, and of a run in addition to its program."""
     from harness.host import machine, typed
     from harness.loop import bench, write
 
@@ -66,7 +66,7 @@ def loop(out: Path | None, folder: Path, small: bool) -> None:
 @click.argument("names", nargs=-1, metavar="[CASE]...")
 @click.option("--out", type=click.Path(path_type=Path, file_okay=False), help="Write disk.json and disk.md.")
 @click.option("--folder", required=True, type=click.Path(path_type=Path), help="Where the data lie, and are made once.")
-@click.option("--rounds", default=3, show_default=True, help="Runs of each kind, all kinds in turn.")
+@click.option("--rounds", default=3, show_default=True, help="Runs of each kind, interleaved.")
 @click.option("--share", "shares", multiple=True, type=click.IntRange(min=2), help="Memory: 1/SHARE. [2, 4, 8, 16]")
 @click.option("--only", multiple=True, help="Only such runs: 'dask', 'npy cold', 'einturnip 1/4', 'memmap all'.")
 @click.option("--seconds", type=float, help="Begin no run after so long; called again, it goes on from OUT.")

@@ -18,7 +18,7 @@ from einturnip.ir.dtypes import DType, from_numpy
 from einturnip.storage.chunks.chunked_source import ChunkedSource
 from einturnip.storage.formats.hdf5_chunks import Hdf5Chunks
 from einturnip.storage.formats.hdf5_external import require_allowed
-from einturnip.storage.hdf5_headers import Hdf5Headers
+from einturnip.storage.formats.hdf5_headers import Hdf5Headers
 from einturnip.storage.io.file_source import FileSource
 from einturnip.storage.layout import c_layout
 from einturnip.storage.location import open_file, pick_key
