@@ -98,7 +98,7 @@ class Archive(Mapping[str, File]):
     @property
     def metadata(self) -> dict[str, Any]:
         """Of a ``.gguf`` or ``.safetensors`` file; read at each call, for a vocabulary takes megabytes."""
-        from einturnip.storage.listing import metadata
+        from einturnip.storage.open import metadata
 
         return metadata(self.spec)
 
@@ -148,8 +148,8 @@ def open(path: str | os.PathLike[str], allow_external: bool = False) -> File | A
     Raises:
         BindError: there is no such file. StoreError: it cannot be read.
     """
-    from einturnip.storage.listing import keys
     from einturnip.storage.location import split
+    from einturnip.storage.open import keys
 
     spec = os.fspath(path)
     if split(spec)[1] is None:

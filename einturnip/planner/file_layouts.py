@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from einturnip.eingraph.types import EinGraph, InputNode
-from einturnip.storage import location
+from einturnip.ir.dtypes import DType
+from einturnip.storage import location, registry
 from einturnip.storage.chunks.chunked_source import ChunkedSource
 from einturnip.storage.chunks.files import ChunkFiles
 from einturnip.storage.types import Source
@@ -22,19 +23,21 @@ def layout(source: Source) -> FileLayout:
     return FileLayout(tuple(order), source.chunks if isinstance(source, ChunkFiles) else ())
 
 
-def is_chunked(target: str) -> bool:
-    """Whether a result goes to a file of chunks. ``target``: its file, with a key or without; or an array's name."""
-    return location.ending(target.partition("::")[0]) == ".zarr"
+def output_chunks(target: str, shape: tuple[int, ...], dtype: DType) -> tuple[int, ...]:
+    """The chunk shape of a result in ``target``, a file with or without a key, or an array's name.
+
+    () if contiguous.
+    """
+    found = registry.find(location.ending(target.partition("::")[0]))
+    return () if found is None else found.output_chunks(shape, dtype)
 
 
 def layouts(graph: EinGraph, inputs: Mapping[str, FileLayout], targets: Mapping[str, str]) -> dict[int, FileLayout]:
-    """By node, how inputs and results lie. ``inputs``: by name; ``targets``: where outputs go, by name."""
+    """The layouts of inputs and results by node. ``inputs``: by name; ``targets``: files of outputs, by name."""
     nodes = enumerate(graph.nodes)
     found = {i: inputs[n.name] for i, n in nodes if isinstance(n, InputNode) and n.name in inputs}
     for name, i in graph.outputs:
-        if i not in found and is_chunked(targets.get(name, "")):
-            from einturnip.storage.outputs.zarr_container import chunk_shape
-
-            node = graph.nodes[i]
-            found[i] = FileLayout(tuple(range(len(node.shape))), chunk_shape(node.shape, node.dtype.itemsize))
+        node = graph.nodes[i]
+        if i not in found and (chunks := output_chunks(targets.get(name, ""), node.shape, node.dtype)):
+            found[i] = FileLayout(tuple(range(len(node.shape))), chunks)
     return found

@@ -1,8 +1,9 @@
 """Tensors outside compute memory, read and written by region: files, arrays of the caller, spill.
 
-In: a name that a user wrote, or an array. Out: ``types.Source`` or ``types.Sink``. ``open`` dispatches to ``formats``;
-``io`` moves bytes and limits the page cache; ``chunks`` decodes compressed chunks in bounded memory; ``outputs``
-publishes results atomically; ``file_versions`` detects inputs that change during a run.
+In: a name that a user wrote, or an array. Out: ``types.Source`` or ``types.Sink``. Read ``open`` first.
+``registry`` finds the format of a file in ``formats``; ``io`` moves bytes and limits the page cache; ``chunks`` decodes
+compressed chunks in bounded memory; ``outputs`` publishes results atomically; ``file_versions`` detects inputs that
+change during a run.
 """
 
 from einturnip.storage.open import OutputRequest, open_sink, open_sinks, open_source, planned_offsets

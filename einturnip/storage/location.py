@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import difflib
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from einturnip.core.errors import BindError, StoreError
+from einturnip.storage import registry
 from einturnip.storage.io.small_files import open_regular
 
-HDF5 = (".h5", ".hdf5")
-FORMATS = (".npy", ".npz", ".safetensors", ".gguf", ".zarr", *HDF5)
-CONTAINERS = FORMATS[1:]
-READ_ONLY = (".gguf",)
+if TYPE_CHECKING:
+    from einturnip.storage.file_format import FileFormat
+
 INDEX = ".safetensors.index.json"
 """Suffix of a file that states the ``.safetensors`` file of each tensor of a model."""
 
@@ -29,26 +32,39 @@ def ending(path: str) -> str:
     return os.path.splitext(path.rstrip("/"))[1].lower()
 
 
-def written(spec: str, name: str) -> str:
-    """The spec that reads output ``name`` back from ``spec``: in a container, its name is the default key."""
+    """The spec that reads output ``name`` back from ``spec``: its name is the default key.
+    """The spec that reads output ``name`` back from ``spec``: in a file with keys, its name is the default key."""
     path, key = split(spec)
-    return f"{path}::{name}" if key is None and ending(path) in CONTAINERS else spec
+    found = registry.find(ending(path)) if key is None else None
+    return f"{path}::{name}" if found is not None and found.has_keys else spec
 
 
-def file_format(path: str, role: str, writing: bool = False) -> str:
+def file_format(path: str, role: str, writing: bool = False) -> FileFormat:
     """The format of a file by its suffix; a model's directory or index has the format of its files.
 
     Raises:
         BindError: no format has this suffix, or it is read-only.
     """
-    found = ending(path)
-    if writing and found in READ_ONLY:
-        raise BindError(f"{role}: {path}: a {found} is read, not written; name a .safetensors file instead")
-    if not writing and (path.endswith(INDEX) or found not in FORMATS and os.path.isdir(path)):
-        return ".safetensors"
-    if found in FORMATS:
-        return found
-    raise BindError(f"{role}: {path}: the ending {found!r} names no format that einturnip knows: {', '.join(FORMATS)}")
+    suffix = ending(path)
+    found = registry.find(suffix)
+    if writing and found is not None and not found.writable:
+        raise BindError(f"{role}: {path}: a {suffix} is read, not written; name a .safetensors file instead")
+    if not writing and (path.endswith(INDEX) or found is None and os.path.isdir(path)):
+        found = registry.find(".safetensors")
+    if found is None:
+        known = ", ".join(registry.suffixes())
+        raise BindError(f"{role}: {path}: the ending {suffix!r} names no format that einturnip knows: {known}")
+    return found
+
+
+def require_keys(found: FileFormat, path: str, role: str, spec: str) -> None:
+    """Check that files of this format have keys, since ``spec`` names one.
+
+    Raises:
+        BindError: they hold one array each.
+    """
+    if not found.has_keys:
+        raise BindError(f"{role}: {spec}: a {ending(path)} holds one array and has no keys; name {path} alone")
 
 
 def open_file(path: str) -> tuple[int, int]:
@@ -69,6 +85,17 @@ def open_file(path: str) -> tuple[int, int]:
     return fd, status.st_size
 
 
+@contextmanager
+    """Open a file as ``open_file`` does; close it if the block raises, otherwise leave it to the result."""
+    """Open a file as ``open_file`` does, and close it if the block raises; else the block's result owns it."""
+    fd, size = open_file(path)
+    try:
+        yield fd, size
+    except BaseException:
+        os.close(fd)
+        raise
+
+
 def no_such_file(path: str) -> BindError:
     """The error for a missing file."""
     if os.path.islink(path):
@@ -85,7 +112,7 @@ def _did_you_mean(path: str) -> str:
     close = difflib.get_close_matches(base, names, n=3, cutoff=0.6)
     if close:
         return "; did you mean " + " or ".join(os.path.join(folder, name) for name in close) + "?"
-    stored = sorted(name for name in names if name.lower().endswith(FORMATS))
+    stored = sorted(name for name in names if name.lower().endswith(registry.suffixes()))
     listed = ", ".join(stored[:6]) + (", ..." if len(stored) > 6 else "")
     return f"; {folder or 'the current directory'} holds {listed}" if stored else ""
 

@@ -5,20 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from einturnip.core.errors import BindError, StoreError
 from einturnip.core.program_limits import is_addressable
 from einturnip.ir.dtypes import DType
-from einturnip.storage import location
+from einturnip.storage import location, registry
 from einturnip.storage.arrays import array_sink, array_source
-from einturnip.storage.formats.npy import read_header
-from einturnip.storage.io.file_source import FileSource
-from einturnip.storage.outputs.sinks import FileSink, OutputContainer, Tensors, plan_file
+from einturnip.storage.file_format import FileFormat
+from einturnip.storage.outputs.sinks import Container, Tensors
 from einturnip.storage.types import Sink, Source
-
-if TYPE_CHECKING:
-    from einturnip.storage.outputs.zarr_container import ZarrContainer
 
 
 def open_source(spec: Any, name: str, directory: str | None = None) -> Source:
@@ -43,49 +39,28 @@ def open_source(spec: Any, name: str, directory: str | None = None) -> Source:
 
 def _stored_source(spec: str | os.PathLike[str], name: str, directory: str | None) -> Source:
     path, key = location.split(os.fspath(spec))
-    ending = location.file_format(path, f"input {name}")
-    if key is not None and ending not in location.CONTAINERS:
-        raise BindError(f"input {name}: {spec}: a {ending} holds one array and has no keys; name {path} alone")
-    if ending in (".safetensors", ".gguf"):
-        from einturnip.storage.formats.containers import container_source
-
-        return container_source(path, key, name)
-    if ending == ".zarr":
-        from einturnip.storage.formats.zarr import zarr_source
-
-        return zarr_source(path, key, name)
-    fd, size = location.open_file(path)
-    try:
-        if ending == ".npy":
-            return _npy_source(path, fd, size)
-        if ending in location.HDF5:
-            from einturnip.storage.formats.hdf5 import hdf5_source
-
-            return hdf5_source(path, key, name, fd, size)
-        from einturnip.storage.formats.npz import npz_source
-        from einturnip.storage.io.unpublished_file import default_directory
-
-        return npz_source(path, key, name, fd, size, directory or default_directory())
-    except BaseException:
-        os.close(fd)
-        raise
+    found = location.file_format(path, f"input {name}")
+    if key is not None:
+        location.require_keys(found, path, f"input {name}", os.fspath(spec))
+    return found.source(path, key, name, directory)
 
 
-def _npy_source(path: str, fd: int, size: int) -> FileSource:
-    from einturnip.storage.formats.npz import npy_layout
+def keys(path: str) -> tuple[str, ...] | None:
+    """The names of the arrays in a file or directory; None for a single array without a name.
 
-    try:
-        header = read_header(lambda offset, nbytes: os.pread(fd, nbytes, offset), path)
-    except OSError as error:
-        raise StoreError(f"{path}: cannot be read: {error.strerror}") from error
-    layout = npy_layout(header, 0)
-    needed = layout.offset + layout.nbytes
-    if size < needed:
-        raise StoreError(
-            f"{path}: is truncated: {header.dtype.name}{list(header.shape)} needs {needed} bytes, the file has {size}; "
-            "copy it or save it again"
-        )
-    return FileSource(path, path, fd, layout, header.dtype, header.swapped)
+    Raises:
+        BindError: there is no such file. StoreError: it cannot be read.
+    """
+    return location.file_format(path, path).keys(path)
+
+
+def metadata(path: str) -> dict[str, Any]:
+    """The metadata in the header of a file; empty for formats without any.
+
+    Raises:
+        BindError: there is no such file. StoreError: it cannot be read.
+    """
+    return location.file_format(path, path).metadata(path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,11 +85,10 @@ def open_sinks(requests: Sequence[OutputRequest]) -> tuple[Sink, ...]:
         StoreError: a disk is full or a directory fails; nothing remains.
         BindError: two outputs have the same target, a directory is missing, or a file format lacks an element type.
     """
-    opened: dict[str, OutputContainer | ZarrContainer] = {}
+    opened: dict[str, Container] = {}
     try:
-        files = _by_file(requests)
-        for target, (path, ending, tensors) in files.items():
-            opened[target] = _container(path, ending, tensors)
+        for target, (path, found, tensors) in _by_file(requests).items():
+            opened[target] = found.container(path, tensors)
         return tuple(_sink(request, opened) for request in requests)
     except BaseException:
         for container in opened.values():
@@ -129,10 +103,11 @@ def load_formats(specs: Iterable[Any]) -> None:
         StoreError: a package is missing; the message names it.
     """
     for spec in specs:
-        if isinstance(spec, (str, os.PathLike)) and os.fspath(spec).partition("::")[0].lower().endswith(location.HDF5):
-            from einturnip.storage.formats.hdf5 import lay_out
-
-            lay_out(os.fspath(spec), {})
+        if isinstance(spec, (str, os.PathLike)):
+            path = os.fspath(spec).partition("::")[0]
+            found = registry.find(location.ending(path))
+            if found is not None:
+                found.load(path)
 
 
 def open_sink(spec: Any, name: str, shape: tuple[int, ...], dtype: DType) -> Sink:
@@ -146,7 +121,7 @@ def planned_offsets(requests: Sequence[OutputRequest]) -> tuple[int | None, ...]
     Raises:
         BindError: as ``open_sinks``.
     """
-    plans = {target: plan_file(*request) for target, request in _by_file(requests).items()}
+    plans = {target: found.lay_out(path, tensors) for target, (path, found, tensors) in _by_file(requests).items()}
     offsets = list[int | None]()
     for request in requests:
         place = _place(request)
@@ -154,51 +129,38 @@ def planned_offsets(requests: Sequence[OutputRequest]) -> tuple[int | None, ...]
     return tuple(offsets)
 
 
-def _container(path: str, ending: str, tensors: Tensors) -> OutputContainer | ZarrContainer:
-    if ending != ".zarr":
-        return OutputContainer(path, ending, tensors)
-    from einturnip.storage.outputs.zarr_container import ZarrContainer
-
-    return ZarrContainer(path, tensors)
-
-
-def _sink(request: OutputRequest, opened: Mapping[str, OutputContainer | ZarrContainer]) -> Sink:
+def _sink(request: OutputRequest, opened: Mapping[str, Container]) -> Sink:
     place = _place(request)
     if place is None:
         return array_sink(request.spec, request.name, request.shape, request.dtype)
     target, _, _, key = place
-    name, container = os.fspath(request.spec), opened[target]
-    if isinstance(container, OutputContainer):
-        return FileSink(name, container, key, request.shape, request.dtype)
-    from einturnip.storage.outputs.zarr_sink import ZarrSink
-
-    return ZarrSink(name, container, key, request.shape, request.dtype)
+    return opened[target].sink(os.fspath(request.spec), key, request.shape, request.dtype)
 
 
-def _place(request: OutputRequest) -> tuple[str, str, str, str] | None:
-    """(file, file as written, its suffix, key) of an output; None for an array."""
+def _place(request: OutputRequest) -> tuple[str, str, FileFormat, str] | None:
+    """(file, file as written, its format, key) of an output; None for an array."""
     spec = request.spec
     if isinstance(spec, bytes) or not isinstance(spec, (str, os.PathLike)):
         return None
     path, separator, key = os.fspath(spec).partition("::")
-    ending = location.file_format(path, f"output {request.name}", writing=True)
-    if separator and ending not in location.CONTAINERS:
-        raise BindError(f"output {request.name}: {spec}: a {ending} holds one array and has no keys; name {path} alone")
+    found = location.file_format(path, f"output {request.name}", writing=True)
+    if separator:
+        location.require_keys(found, path, f"output {request.name}", os.fspath(spec))
     if separator and not key.strip():
         raise BindError(f"output {request.name}: {spec}: has no key after '::'")
-    return os.path.realpath(path), path, ending, key.strip() or request.name
+    return os.path.realpath(path), path, found, key.strip() or request.name
 
 
-def _by_file(requests: Sequence[OutputRequest]) -> dict[str, tuple[str, str, Tensors]]:
-    files: dict[str, tuple[str, str, Tensors]] = {}
+def _by_file(requests: Sequence[OutputRequest]) -> dict[str, tuple[str, FileFormat, Tensors]]:
+    files: dict[str, tuple[str, FileFormat, Tensors]] = {}
     writers: dict[tuple[str, str], str] = {}
     for request in requests:
         place = _place(request)
         if place is None:
             continue
-        target, path, ending, key = place
-        _, _, tensors = files.setdefault(target, (path, ending, {}))
-        rival = writers.setdefault((target, key if ending in location.CONTAINERS else ""), request.name)
+        target, path, found, key = place
+        _, _, tensors = files.setdefault(target, (path, found, {}))
+        rival = writers.setdefault((target, key if found.has_keys else ""), request.name)
         if rival != request.name or key in tensors:
             raise BindError(
                 f"outputs {rival} and {request.name} are both to be written to {request.spec}; name two places"

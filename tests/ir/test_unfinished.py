@@ -119,7 +119,7 @@ def test_an_older_zarr_directory_survives_where_directories_cannot_be_exchanged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between the two renames the older one has a name that nobody removes; if the second fails, it is put back."""
-    from einturnip.storage.outputs import zarr_container
+    from einturnip.storage.formats import zarr_output
 
     def filled(value: float) -> None:
         sink = open_sink(str(tmp_path / "y.zarr"), "Y", (3,), F64)
@@ -130,7 +130,7 @@ def test_an_older_zarr_directory_survives_where_directories_cannot_be_exchanged(
         return np.asarray(et.open(str(tmp_path / "y.zarr"))).tolist()
 
     filled(1)
-    monkeypatch.setattr(zarr_container.ctypes, "CDLL", lambda *_, **__: object())
+    monkeypatch.setattr(zarr_output.ctypes, "CDLL", lambda *_, **__: object())
     filled(2)
     assert content() == [2, 2, 2] and os.listdir(tmp_path) == ["y.zarr"]
     rename, calls = os.rename, []

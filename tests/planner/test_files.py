@@ -11,7 +11,7 @@ import einturnip as et
 from einturnip.cost.machine import Machine
 from einturnip.ir.dtypes import F32
 from einturnip.planner import file_layouts
-from einturnip.storage.outputs.zarr_container import _metadata
+from einturnip.storage.formats.zarr_output import _metadata
 from einturnip.tiling.file_layout import FileLayout
 
 MAP = "input X : f32[i,j], Y : f32[i,j]\nZ[i,j] = exp(X[i,j]) * Y[i,j]\nS[i] = sum[j] Z[i,j]\noutput Z, S\n"

@@ -11,7 +11,7 @@ import einturnip as et
 from einturnip.ir.dtypes import DTYPES
 from einturnip.runtime.host import worker_pool
 from einturnip.storage.chunks import chunked_source
-from einturnip.storage.formats.containers import read_header
+from einturnip.storage.formats.model_files import read_header
 from tests.state.test_session import by_threads, crews
 
 COUNTER = "state k : i64 = 0\ninput x : f64[n]\nk <- k + 1\ns = k + sum[i] x[i]\noutput s"

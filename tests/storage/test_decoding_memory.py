@@ -20,7 +20,7 @@ import pytest
 
 import einturnip as et
 from einturnip.core.errors import CapacityError
-from einturnip.storage.listing import keys
+from einturnip.storage.open import keys
 from tests.robustness.programs import ENVIRONMENT
 from tests.storage.test_decoding import the_chunk
 

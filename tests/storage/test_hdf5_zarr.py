@@ -169,7 +169,7 @@ def test_regions_written_in_any_order(tmp_path_factory: pytest.TempPathFactory, 
     path = tmp_path_factory.mktemp("w") / f"y{ending}"
     x = _array((23, 17))
     with pytest.MonkeyPatch.context() as small:
-        small.setattr("einturnip.storage.outputs.zarr_container.CHUNK_NBYTES", 200)
+        small.setattr("einturnip.storage.formats.zarr_output.CHUNK_NBYTES", 200)
         (sink,) = open_sinks(_requests(path, {"x": x}))
     rows, columns = (sorted({0, n, *data.draw(st.sets(st.integers(1, n - 1), max_size=3))}) for n in x.shape)
     tiles = [(r, c) for r in zip(rows, rows[1:], strict=False) for c in zip(columns, columns[1:], strict=False)]

@@ -14,14 +14,16 @@ from importlib import import_module
 from typing import Any
 
 from einturnip.core.errors import BindError, EinturnipError, StoreError
-from einturnip.ir.dtypes import DType, from_numpy
+from einturnip.ir.dtypes import from_numpy
 from einturnip.storage.chunks.chunked_source import ChunkedSource
+from einturnip.storage.file_format import FileFormat
 from einturnip.storage.formats.hdf5_chunks import Hdf5Chunks
 from einturnip.storage.formats.hdf5_external import require_allowed
 from einturnip.storage.formats.hdf5_headers import Hdf5Headers
 from einturnip.storage.io.file_source import FileSource
 from einturnip.storage.layout import c_layout
-from einturnip.storage.location import open_file, pick_key
+from einturnip.storage.location import closed_on_error, open_file, pick_key
+from einturnip.storage.outputs.sinks import FileSkeleton, Tensors
 from einturnip.storage.types import Array, Region, Source, slices
 
 _PAGE = 4096
@@ -91,12 +93,8 @@ def _linked(path: str, key: str, name: str, links: int) -> Source:
     """Open the dataset in another file to which an external link points."""
     if links > _MAX_LINKS:
         raise StoreError(f"{path}::{key}: leads through more than {_MAX_LINKS} links: the file is damaged")
-    fd, size = open_file(path)
-    try:
+    with closed_on_error(path) as (fd, size):
         return hdf5_source(path, key, name, fd, size, links)
-    except BaseException:
-        os.close(fd)
-        raise
 
 
 def open_hdf5(path: str, fd: int) -> tuple[Any, Hdf5Headers]:
@@ -288,9 +286,7 @@ class _Recorded(io.RawIOBase):
         return pieces
 
 
-def lay_out(
-    path: str, tensors: dict[str, tuple[tuple[int, ...], DType]]
-) -> tuple[tuple[tuple[int, bytes], ...], dict[str, int], int]:
+def lay_out(path: str, tensors: Tensors) -> FileSkeleton:
     """Lay out a file: the bytes around the data, the offset of each dataset, and the file's size.
 
     Large datasets begin on a page.
@@ -320,4 +316,34 @@ def lay_out(
         [recorded.size, *(begins[k] + math.prod(shape) * dtype.itemsize for k, (shape, dtype) in tensors.items())]
     )
     pieces = tuple((page * _PAGE, bytes(data[: size - page * _PAGE])) for page, data in sorted(recorded.pages.items()))
-    return pieces, begins, size
+    return FileSkeleton(pieces, begins, size)
+
+
+class Hdf5Format(FileFormat):
+    """``.h5`` and ``.hdf5``, with the package h5py."""
+
+    def source(self, path: str, key: str | None, name: str, directory: str | None) -> Source:
+        """Open the dataset ``key``, its path in the file."""
+        with closed_on_error(path) as (fd, size):
+            return hdf5_source(path, key, name, fd, size)
+
+    def keys(self, path: str) -> tuple[str, ...]:
+        """The paths of all datasets."""
+        fd, _ = open_file(path)
+        try:
+            file, headers = open_hdf5(path, fd)
+            with file, library_errors(path):
+                return tuple(hdf5_keys(file, headers))
+        finally:
+            os.close(fd)
+
+    def load(self, path: str) -> None:
+        """Load h5py."""
+        lay_out(path, {})
+
+    def lay_out(self, path: str, tensors: Tensors) -> FileSkeleton:
+        """Contiguous datasets."""
+        return lay_out(path, tensors)
+
+
+HDF5 = Hdf5Format()

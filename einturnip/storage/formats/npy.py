@@ -16,6 +16,7 @@ import numpy as np
 
 from einturnip.core.errors import BindError, StoreError
 from einturnip.ir.dtypes import BF16, DType, from_numpy
+from einturnip.storage.layout import StridedLayout, c_layout, f_layout
 
 MAGIC = b"\x93NUMPY"
 _HEADER_LIMIT = 64 << 10  # numpy.load reads 10,000 bytes unless allow_pickle is set
@@ -73,6 +74,12 @@ def read_header(read: Callable[[int, int], bytes], name: str) -> NpyHeader:
         raise StoreError(f"{name}: its .npy header cannot be read ({error}): the file is damaged") from error
     swapped = stored.byteorder == (">" if np.little_endian else "<")
     return NpyHeader(shape, element_type(stored, name), order, swapped, prefix + length)
+
+
+def npy_layout(header: NpyHeader, offset: int) -> StridedLayout:
+    """The layout of a ``.npy`` whose first byte is at ``offset``."""
+    make = f_layout if header.fortran_order else c_layout
+    return make(header.shape, header.dtype.itemsize, offset + header.nbytes)
 
 
 def element_type(stored: np.dtype[Any], name: str) -> DType:

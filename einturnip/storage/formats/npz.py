@@ -11,13 +11,16 @@ import zlib
 from typing import IO
 
 from einturnip.core.errors import StoreError
+from einturnip.storage.file_format import FileFormat
 from einturnip.storage.file_versions import overwritten, version
-from einturnip.storage.formats.npy import NpyHeader, read_header
-from einturnip.storage.io.file_source import FileSource
-from einturnip.storage.io.transfer import write_full
-from einturnip.storage.io.unpublished_file import nameless_file, out_of_space
-from einturnip.storage.layout import StridedLayout, c_layout, f_layout
-from einturnip.storage.location import open_file, pick_key
+from einturnip.storage.formats import zip_layout
+from einturnip.storage.formats.npy import NpyHeader, npy_layout, read_header
+from einturnip.storage.io.file_source import FileSource, staging
+from einturnip.storage.io.pages import drop
+from einturnip.storage.io.transfer import read_full, write_full
+from einturnip.storage.io.unpublished_file import UnpublishedFile, default_directory, nameless_file, out_of_space
+from einturnip.storage.location import closed_on_error, open_file, pick_key
+from einturnip.storage.outputs.sinks import FileSkeleton, Tensors
 from einturnip.storage.types import Array, Extent, Region, Source
 
 _CHUNK = 1 << 20
@@ -25,62 +28,6 @@ MAX_DIRECTORY_NBYTES = 2 << 20
 """Of the member list of an archive, in which a member takes at least 46 bytes, and 650 in memory."""
 
 _LOCAL_HEADER = struct.Struct("<4s5H3I2H")
-
-
-def npy_layout(header: NpyHeader, offset: int) -> StridedLayout:
-    """The layout of a ``.npy`` whose first byte is at ``offset``."""
-    make = f_layout if header.fortran_order else c_layout
-    return make(header.shape, header.dtype.itemsize, offset + header.nbytes)
-
-
-def npz_source(path: str, key: str | None, name: str, fd: int, size: int, directory: str) -> Source:
-    """Open the array ``key`` of an open archive; takes over ``fd``.
-
-    Raises:
-        StoreError: damaged, truncated, encrypted, or an element type that the language lacks.
-        BindError: no such key.
-    """
-    with _Reader(fd, path) as file, _archive(file, path) as archive:
-        members = {
-            info.filename.removesuffix(".npy"): info for info in archive.infolist() if info.filename.endswith(".npy")
-        }
-        key = pick_key(path, key, list(members), name)
-        info, shown = members[key], f"{path}::{key}"
-        if info.flag_bits & 0x1:
-            raise StoreError(f"{shown}: is encrypted; save the archive again without a password")
-        if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-            raise StoreError(
-                f"{shown}: is compressed by a method (number {info.compress_type}) that einturnip does not decode; "
-                "save it again with np.savez_compressed"
-            )
-        with _opened(archive, info, shown) as stream:
-            header = _stream_header(stream, shown)
-    layout = npy_layout(header, 0)
-    needed = layout.offset + layout.nbytes
-    if info.file_size < needed:
-        raise StoreError(f"{shown}: is truncated: needs {needed} bytes, has {info.file_size}; save it again")
-    if info.compress_type != zipfile.ZIP_STORED:
-        if info.file_size > needed:
-            raise StoreError(f"{shown}: holds {info.file_size:,} bytes where its header states {needed:,}: damaged")
-        return CompressedSource(shown, path, fd, info, header, directory)
-    start = _data_offset(fd, info, shown)
-    if start + needed > size:
-        raise StoreError(f"{path}: is truncated: {key} needs {start + needed} bytes, the file has {size}")
-    return FileSource(shown, path, fd, npy_layout(header, start), header.dtype, header.swapped)
-
-
-def npz_keys(path: str) -> tuple[str, ...]:
-    """The names of the arrays in an archive.
-
-    Raises:
-        StoreError: it is damaged.
-    """
-    fd, _ = open_file(path)
-    try:
-        with _Reader(fd, path) as file, _archive(file, path) as archive:
-            return tuple(name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy"))
-    finally:
-        os.close(fd)
 
 
 class _Reader(io.FileIO):
@@ -219,3 +166,81 @@ class CompressedSource:
 
     def _full(self, error: OSError) -> StoreError:
         return out_of_space(error, f"unpacking {self.name}", self._directory, self._layout.nbytes)
+
+
+def _open_member(path: str, key: str | None, name: str, fd: int, size: int, directory: str) -> Source:
+    """Open the array ``key`` of an open archive; takes over ``fd``."""
+    with _Reader(fd, path) as file, _archive(file, path) as archive:
+        members = {
+            info.filename.removesuffix(".npy"): info for info in archive.infolist() if info.filename.endswith(".npy")
+        }
+        key = pick_key(path, key, list(members), name)
+        info, shown = members[key], f"{path}::{key}"
+        if info.flag_bits & 0x1:
+            raise StoreError(f"{shown}: is encrypted; save the archive again without a password")
+        if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            raise StoreError(
+                f"{shown}: is compressed by a method (number {info.compress_type}) that einturnip does not decode; "
+                "save it again with np.savez_compressed"
+            )
+        with _opened(archive, info, shown) as stream:
+            header = _stream_header(stream, shown)
+    layout = npy_layout(header, 0)
+    needed = layout.offset + layout.nbytes
+    if info.file_size < needed:
+        raise StoreError(f"{shown}: is truncated: needs {needed} bytes, has {info.file_size}; save it again")
+    if info.compress_type != zipfile.ZIP_STORED:
+        if info.file_size > needed:
+            raise StoreError(f"{shown}: holds {info.file_size:,} bytes where its header states {needed:,}: damaged")
+        return CompressedSource(shown, path, fd, info, header, directory)
+    start = _data_offset(fd, info, shown)
+    if start + needed > size:
+        raise StoreError(f"{path}: is truncated: {key} needs {start + needed} bytes, the file has {size}")
+    return FileSource(shown, path, fd, npy_layout(header, start), header.dtype, header.swapped)
+
+
+def _finish(file: UnpublishedFile, members: tuple[zip_layout.ZipMember, ...], begin: int) -> None:
+    """Complete an archive: checksums, for which the data are read once more, and the directory."""
+    checksums = list[int]()
+    for member in members:
+        crc, at, end = 0, member.begin, member.begin + member.nbytes
+        while at < end:
+            piece = staging().data[: min(end - at, staging().nbytes)]
+            read_full(file.fd, piece, at, file.path)
+            crc, at = zlib.crc32(piece, crc), at + piece.nbytes
+            if at % (32 << 20) < piece.nbytes:
+                drop(file.fd, member.begin, at)
+        checksums.append(crc)
+        write_full(file.fd, memoryview(struct.pack("<I", crc)), member.crc_offset, file.explain)
+    tail = zip_layout.directory(members, tuple(checksums))
+    write_full(file.fd, memoryview(tail), begin, file.explain)
+
+
+class NpzFormat(FileFormat):
+    """``.npz``, the format of ``numpy.savez``."""
+
+    def source(self, path: str, key: str | None, name: str, directory: str | None) -> Source:
+        """Open the array ``key``; a compressed one is unpacked to ``directory`` when it is first read."""
+        with closed_on_error(path) as (fd, size):
+            return _open_member(path, key, name, fd, size, directory or default_directory())
+
+    def keys(self, path: str) -> tuple[str, ...]:
+        """The names of the arrays in an archive."""
+        fd, _ = open_file(path)
+        try:
+            with _Reader(fd, path) as file, _archive(file, path) as archive:
+                return tuple(name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy"))
+        finally:
+            os.close(fd)
+
+    def lay_out(self, path: str, tensors: Tensors) -> FileSkeleton:
+        """Members without compression, then their directory."""
+        members = zip_layout.lay_out(path, tensors)
+        pieces = [(m.offset, m.local) for m in members] + [(m.begin, m.npy_header) for m in members]
+        end = members[-1].begin + members[-1].nbytes
+        nbytes = end + len(zip_layout.directory(members, (0,) * len(members)))
+        begins = {key: member.data for key, member in zip(tensors, members, strict=True)}
+        return FileSkeleton(tuple(pieces), begins, nbytes, lambda file: _finish(file, members, end))
+
+
+NPZ = NpzFormat()

@@ -10,19 +10,19 @@ from math import prod
 import numpy as np
 
 from einturnip.core.errors import BindError, StoreError
+from einturnip.ir.dtypes import DType
 from einturnip.storage.chunks.chunked_source import ChunkedSource, pieces
 from einturnip.storage.chunks.compression import DecodeError
 from einturnip.storage.chunks.decoder import ChunkDecoder, StoredChunk
 from einturnip.storage.chunks.files import ChunkFiles
+from einturnip.storage.file_format import FileFormat
 from einturnip.storage.file_versions import ChunkVersions
-from einturnip.storage.formats.zarr_metadata import ShardLayout, ZarrArray, node_kind, read_array
+from einturnip.storage.formats.zarr_metadata import MARKS, ShardLayout, ZarrArray, node_kind, read_array
 from einturnip.storage.io.small_files import open_regular
 from einturnip.storage.io.transfer import read_full
 from einturnip.storage.location import no_such_file, pick_key
+from einturnip.storage.outputs.sinks import Container, FileSkeleton, Tensors
 from einturnip.storage.types import Array, Region
-
-MARKS = ("zarr.json", ".zarray", ".zgroup")
-"""Files of which every Zarr directory contains one."""
 
 MAX_NODES = 100_000
 """Maximum number of arrays and groups visited when listing a directory."""
@@ -184,3 +184,38 @@ class _ChunkReader:
         index = np.frombuffer(raw, shard.index_dtype).reshape(*per, 2)
         self._index = file, index
         return index
+
+
+class ZarrFormat(FileFormat):
+    """``.zarr``, directories of versions 2 and 3; version 3 is written."""
+
+    def source(self, path: str, key: str | None, name: str, directory: str | None) -> ChunkedSource | ChunkFiles:
+        """Open the array ``key``."""
+        return zarr_source(path, key, name)
+
+    def keys(self, path: str) -> tuple[str, ...] | None:
+        """The paths of a group's arrays; None where the directory is itself an array."""
+        return zarr_keys(path)
+
+    def lay_out(self, path: str, tensors: Tensors) -> FileSkeleton:
+        """Chunks are separate files, so offsets only distinguish the arrays."""
+        begins, offset = dict[str, int](), 0
+        for key, (shape, dtype) in tensors.items():
+            begins[key] = offset
+            offset += prod(shape) * dtype.itemsize
+        return FileSkeleton((), begins, 0)
+
+    def container(self, path: str, tensors: Tensors) -> Container:
+        """Create the directory."""
+        from einturnip.storage.formats.zarr_output import ZarrContainer
+
+        return ZarrContainer(path, tensors)
+
+    def output_chunks(self, shape: tuple[int, ...], dtype: DType) -> tuple[int, ...]:
+        """The chunk shape of a written array."""
+        from einturnip.storage.formats.zarr_output import chunk_shape
+
+        return chunk_shape(shape, dtype.itemsize)
+
+
+ZARR = ZarrFormat()

@@ -23,6 +23,9 @@ from einturnip.storage.chunks.files import Coordinates, fill_of
 from einturnip.storage.formats.zarr_codecs import codec
 from einturnip.storage.io.small_files import read_json
 
+MARKS = ("zarr.json", ".zarray", ".zgroup")
+"""Files of which every Zarr directory contains one."""
+
 MAX_CHUNKS = 1 << 27
 """Maximum number of chunks of one array: their versions take 8 bytes each."""
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import struct
-import zlib
 from dataclasses import dataclass
 
 from einturnip.ir.dtypes import DType
@@ -97,8 +96,3 @@ def _entry(member: ZipMember, crc: int) -> bytes:
         len(member.filename), len(extra), 0, 0, 0, 0o600 << 16, _MAX32,
     )  # fmt: skip
     return head + member.filename + extra
-
-
-def checksum(seen: int, piece: bytes | memoryview) -> int:
-    """Extend a CRC-32 by a piece."""
-    return zlib.crc32(piece, seen)

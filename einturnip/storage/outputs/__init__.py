@@ -1,4 +1,1 @@
-"""Outputs in files, written by region and published when complete.
-
-And storage of states between steps.
-"""
+"""Outputs in files, written by region and published when complete; storage of states between steps."""

@@ -2,66 +2,50 @@
 
 from __future__ import annotations
 
-import itertools
-import math
 import os
-import struct
 import threading
 import weakref
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 from einturnip.core.errors import BindError, StoreError
 from einturnip.ir.dtypes import DType
-from einturnip.storage.formats import npy, safetensors, zip_layout
 from einturnip.storage.io.file_source import StoredTensor, as_bytes, staging
 from einturnip.storage.io.page_eviction import PageEviction
-from einturnip.storage.io.pages import DirtyPages, drop, page_dropper
-from einturnip.storage.io.transfer import copy_blocked, read_full, write_extent, write_full
+from einturnip.storage.io.pages import DirtyPages, page_dropper
+from einturnip.storage.io.transfer import copy_blocked, write_extent, write_full
 from einturnip.storage.io.unpublished_file import UnpublishedFile
 from einturnip.storage.layout import blocks, c_layout, extent_nbytes
-from einturnip.storage.location import HDF5
-from einturnip.storage.types import Array, Extent, Region, region_shape
+from einturnip.storage.types import Array, Extent, Region, Sink, region_shape
 
 Tensors = dict[str, tuple[tuple[int, ...], DType]]
+"""Shape and element type of each array of a file, by key."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileSkeleton:
-    """A file's layout: ``pieces`` are bytes known in advance, ``begins`` the offset of each array."""
+    """A file's layout: ``pieces`` are bytes known in advance, ``begins`` the offset of each array.
+
+    ``finish`` writes what depends on the data, once these are complete.
+    """
 
     pieces: tuple[tuple[int, bytes], ...]
     begins: dict[str, int]
     nbytes: int
-    members: tuple[zip_layout.ZipMember, ...] = ()
+    finish: Callable[[UnpublishedFile], None] | None = None
 
 
-def plan_file(path: str, ending: str, tensors: Tensors) -> FileSkeleton:
-    """Lay out a file with the given tensors in the format ``ending``.
+class Container(Protocol):
+    """A file or directory under construction, published when the last of its arrays commits."""
 
-    Raises:
-        BindError: an element type that the format lacks.
-    """
-    sizes = {key: math.prod(shape) * dtype.itemsize for key, (shape, dtype) in tensors.items()}
-    if ending == ".npz":
-        members = zip_layout.lay_out(path, tensors)
-        pieces = [(m.offset, m.local) for m in members] + [(m.begin, m.npy_header) for m in members]
-        end = members[-1].begin + members[-1].nbytes
-        total = end + len(zip_layout.directory(members, (0,) * len(members)))
-        return FileSkeleton(
-            tuple(pieces), {key: m.data for key, m in zip(tensors, members, strict=True)}, total, members
-        )
-    if ending == ".safetensors":
-        header, begins = safetensors.make_header(path, tensors)
-        return FileSkeleton(((0, header),), begins, len(header) + sum(sizes.values()))
-    if ending in HDF5:
-        from einturnip.storage.formats.hdf5 import lay_out
+    def sink(self, name: str, key: str, shape: tuple[int, ...], dtype: DType) -> Sink:
+        """The sink of one of its arrays."""
+        ...
 
-        return FileSkeleton(*lay_out(path, tensors))
-    if ending == ".zarr":  # chunks are separate files: offsets only distinguish the arrays
-        return FileSkeleton((), dict(zip(sizes, itertools.accumulate(sizes.values(), initial=0), strict=False)), 0)
-    ((key, (shape, dtype)),) = tensors.items()
-    header = npy.make_header(shape, dtype, path)
-    return FileSkeleton(((0, header),), {key: len(header)}, len(header) + sizes[key])
+    def abort(self) -> None:
+        """Remove everything; without effect after the last commit."""
+        ...
 
 
 class OutputContainer:
@@ -69,10 +53,9 @@ class OutputContainer:
 
     _writing: weakref.WeakValueDictionary[str, OutputContainer] = weakref.WeakValueDictionary()
 
-    def __init__(self, path: str, ending: str, tensors: Tensors) -> None:
+    def __init__(self, path: str, plan: FileSkeleton, tensors: Tensors) -> None:
         self.file: UnpublishedFile
-        self.path = path
-        self.plan = plan_file(path, ending, tensors)
+        self.path, self.plan = path, plan
         target = os.path.realpath(path)
         rival = self._writing.get(target)
         if rival is not None and rival.file.fd >= 0:
@@ -92,6 +75,10 @@ class OutputContainer:
             self.file.abort()
             raise
 
+    def sink(self, name: str, key: str, shape: tuple[int, ...], dtype: DType) -> FileSink:
+        """The sink of one of its arrays."""
+        return FileSink(name, self, key, shape, dtype)
+
     def commit(self, key: str) -> None:
         """Mark an array as complete; publish the file when all are."""
         with self._lock:
@@ -99,8 +86,8 @@ class OutputContainer:
             if self._open or self.file.fd < 0:
                 return
             try:
-                if self.plan.members:
-                    self._finish_zip()
+                if self.plan.finish is not None:
+                    self.plan.finish(self.file)
             except BaseException:
                 self.file.abort()
                 raise
@@ -109,22 +96,6 @@ class OutputContainer:
     def abort(self) -> None:
         """Remove the file."""
         self.file.abort()
-
-    def _finish_zip(self) -> None:
-        """Complete a zip, which has a checksum of each member: reads the data once more, a piece at a time."""
-        fd, checksums = self.file.fd, []
-        for member in self.plan.members:
-            crc, at, end = 0, member.begin, member.begin + member.nbytes
-            while at < end:
-                piece = staging().data[: min(end - at, staging().nbytes)]
-                read_full(fd, piece, at, self.path)
-                crc, at = zip_layout.checksum(crc, piece), at + piece.nbytes
-                if at % (32 << 20) < piece.nbytes:
-                    drop(fd, member.begin, at)
-            checksums.append(crc)
-            write_full(fd, memoryview(struct.pack("<I", crc)), member.crc_offset, self.file.explain)
-        tail = zip_layout.directory(self.plan.members, tuple(checksums))
-        write_full(fd, memoryview(tail), self.plan.nbytes - len(tail), self.file.explain)
 
 
 class FileSink(StoredTensor):

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import itertools
+import math
 import os
 import re
 import sys
 from dataclasses import dataclass
+from typing import Any
 
 from einturnip.core.errors import BindError, StoreError
+from einturnip.storage.file_format import FileFormat
 from einturnip.storage.formats import gguf, safetensors
 from einturnip.storage.formats.dequantize import ExpandedSource
 from einturnip.storage.io.file_source import FileSource
 from einturnip.storage.io.small_files import read_json
-from einturnip.storage.location import INDEX, no_such_file, open_file, pick_key
+from einturnip.storage.location import INDEX, closed_on_error, no_such_file, open_file, pick_key
+from einturnip.storage.outputs.sinks import FileSkeleton, Tensors
 from einturnip.storage.stacked import StackedSource
 from einturnip.storage.types import Source
 
@@ -80,19 +84,6 @@ def shards(path: str) -> ModelShards:
     return ModelShards(path, files)
 
 
-def container_source(path: str, key: str | None, name: str) -> Source:
-    """Open the tensor ``key``; with stars in the key, all matching tensors stacked.
-
-    Raises:
-        BindError: there is none, or the choice is ambiguous. StoreError: a file is missing, damaged or truncated.
-    """
-    model = shards(path)
-    if key is not None and "*" in key and key not in model.files:
-        return stacked(model, f"{path}::{key}", key)
-    picked = pick_key(path, key, list(model.files), name)
-    return _open(model, picked, {})
-
-
 def stacked(model: ModelShards, shown: str, pattern: str) -> Source:
     """Stack tensors such as ``blk.*.attn_q.weight``: every star is a number and adds an axis in front.
 
@@ -130,12 +121,8 @@ def _open(model: ModelShards, key: str, beside: dict[str, FileSource]) -> Source
         raise StoreError(f"{model.path}: places {key} in {path}, which lacks it; fetch the files again")
     if path in beside:
         return header.source(key, beside[path].fd, beside[path])
-    fd, _ = open_file(path)
-    try:
+    with closed_on_error(path) as (fd, _):
         source = header.source(key, fd)
-    except BaseException:
-        os.close(fd)
-        raise
     beside[path] = source.stored if isinstance(source, ExpandedSource) else source
     return source
 
@@ -154,3 +141,49 @@ def _model_in(path: str) -> str:
         if found:
             raise BindError(f"{path}: holds {len(found)} files of weights: name one of {', '.join(found)}")
     raise BindError(f"{path}: is a directory without a model: it holds no *{INDEX}, no .safetensors and no .gguf file")
+
+
+class SafetensorsFormat(FileFormat):
+    """``.safetensors``: a file, an index of files, or a directory with either."""
+
+    def source(self, path: str, key: str | None, name: str, directory: str | None) -> Source:
+        """Open the tensor ``key``; with stars in the key, all matching tensors stacked."""
+        model = shards(path)
+        if key is not None and "*" in key and key not in model.files:
+            return stacked(model, f"{path}::{key}", key)
+        picked = pick_key(path, key, list(model.files), name)
+        return _open(model, picked, {})
+
+    def keys(self, path: str) -> tuple[str, ...]:
+        """The names of the tensors."""
+        return tuple(shards(path).files)
+
+    def metadata(self, path: str) -> dict[str, Any]:
+        """The metadata in the header of the (first) file."""
+        model = shards(path)
+        if not model.files:
+            return {}
+        file = next(iter(model.files.values()))
+        if not file.lower().endswith(".gguf"):
+            return dict(read_header(file).metadata)
+        fd, size = open_file(file)
+        try:
+            return gguf.read_header(file, fd, size, whole=True).metadata
+        finally:
+            os.close(fd)
+
+    def lay_out(self, path: str, tensors: Tensors) -> FileSkeleton:
+        """The header, then the tensors, widest elements first."""
+        header, begins = safetensors.make_header(path, tensors)
+        nbytes = sum(math.prod(shape) * dtype.itemsize for shape, dtype in tensors.values())
+        return FileSkeleton(((0, header),), begins, len(header) + nbytes)
+
+
+class GgufFormat(SafetensorsFormat):
+    """``.gguf``, which is only read."""
+
+    writable = False
+
+
+SAFETENSORS = SafetensorsFormat()
+GGUF = GgufFormat()

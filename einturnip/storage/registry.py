@@ -1,0 +1,62 @@
+"""The table of file formats, by filename suffix.
+
+An installed package adds a format with an entry point of the group ``einturnip.formats``, whose name is the suffix
+without its dot and whose value is a ``FileFormat`` object.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from einturnip.core.errors import StoreError
+
+if TYPE_CHECKING:
+    from einturnip.storage.file_format import FileFormat
+
+GROUP = "einturnip.formats"
+
+# suffix: (module under storage.formats, its FileFormat object)
+_BUILT_IN = {
+    ".npy": ("npy_file", "NPY"),
+    ".npz": ("npz", "NPZ"),
+    ".safetensors": ("model_files", "SAFETENSORS"),
+    ".gguf": ("model_files", "GGUF"),
+    ".zarr": ("zarr", "ZARR"),
+    ".h5": ("hdf5", "HDF5"),
+    ".hdf5": ("hdf5", "HDF5"),
+}
+
+
+@cache
+def find(suffix: str) -> FileFormat | None:
+    """The format of files with this suffix (lower case, with its dot); None if there is none.
+
+    Raises:
+        StoreError: an installed package registers the format, but its module fails.
+    """
+    if not suffix:
+        return None
+    if suffix in _BUILT_IN:
+        module, attribute = _BUILT_IN[suffix]
+        found: FileFormat = getattr(import_module(f"einturnip.storage.formats.{module}"), attribute)
+        return found
+    from importlib.metadata import entry_points
+
+    for entry in entry_points(group=GROUP, name=suffix.removeprefix(".")):
+        try:
+            found = entry.load()
+        except Exception as error:
+            raise StoreError(
+                f"{suffix} files need {entry.value}, which an installed package registers but which fails: {error!r}"
+            ) from error
+        return found
+    return None
+
+
+def suffixes() -> tuple[str, ...]:
+    """All known suffixes, those of einturnip first."""
+    from importlib.metadata import entry_points
+
+    return (*_BUILT_IN, *(f".{entry.name}" for entry in entry_points(group=GROUP) if f".{entry.name}" not in _BUILT_IN))
