@@ -32,8 +32,8 @@ def ending(path: str) -> str:
     return os.path.splitext(path.rstrip("/"))[1].lower()
 
 
-    """The spec that reads output ``name`` back from ``spec``: its name is the default key.
-    """The spec that reads output ``name`` back from ``spec``: in a file with keys, its name is the default key."""
+def written(spec: str, name: str) -> str:
+    """The spec that reads output ``name`` back from ``spec``: its name is the default key."""
     path, key = split(spec)
     found = registry.find(ending(path)) if key is None else None
     return f"{path}::{name}" if found is not None and found.has_keys else spec
@@ -86,8 +86,8 @@ def open_file(path: str) -> tuple[int, int]:
 
 
 @contextmanager
+def closed_on_error(path: str) -> Iterator[tuple[int, int]]:
     """Open a file as ``open_file`` does; close it if the block raises, otherwise leave it to the result."""
-    """Open a file as ``open_file`` does, and close it if the block raises; else the block's result owns it."""
     fd, size = open_file(path)
     try:
         yield fd, size
