@@ -29,37 +29,37 @@ template <class S> struct Sum {
   S a;
   EIN void clear() { a = S(); }
   template <class F> EIN void fold(F& f, S x, i64) { a = add(f, a, x); }
-  template <class F> EIN void join(F& f, const Sum& o) { a = add(f, a, o.a); }
+  template <class F> EIN void combine(F& f, const Sum& o) { a = add(f, a, o.a); }
 };
 template <class S> struct Prod {
   S a;
   EIN void clear() { a = one<S>(); }
   template <class F> EIN void fold(F& f, S x, i64) { a = mul(f, a, x); }
-  template <class F> EIN void join(F& f, const Prod& o) { a = mul(f, a, o.a); }
+  template <class F> EIN void combine(F& f, const Prod& o) { a = mul(f, a, o.a); }
 };
 template <class S> struct Max {
   S a;
   EIN void clear() { a = least<S>(); }
   template <class F> EIN void fold(F& f, S x, i64) { a = max(f, a, x); }
-  template <class F> EIN void join(F& f, const Max& o) { a = max(f, a, o.a); }
+  template <class F> EIN void combine(F& f, const Max& o) { a = max(f, a, o.a); }
 };
 template <class S> struct Min {
   S a;
   EIN void clear() { a = greatest<S>(); }
   template <class F> EIN void fold(F& f, S x, i64) { a = min(f, a, x); }
-  template <class F> EIN void join(F& f, const Min& o) { a = min(f, a, o.a); }
+  template <class F> EIN void combine(F& f, const Min& o) { a = min(f, a, o.a); }
 };
 struct Any {
   bool a;
   EIN void clear() { a = false; }
   template <class F> EIN void fold(F&, bool x, i64) { a = a || x; }
-  template <class F> EIN void join(F&, const Any& o) { a = a || o.a; }
+  template <class F> EIN void combine(F&, const Any& o) { a = a || o.a; }
 };
 struct All {
   bool a;
   EIN void clear() { a = true; }
   template <class F> EIN void fold(F&, bool x, i64) { a = a && x; }
-  template <class F> EIN void join(F&, const All& o) { a = a && o.a; }
+  template <class F> EIN void combine(F&, const All& o) { a = a && o.a; }
 };
 // A sum that counts its values.
 template <class S> struct Counted {
@@ -67,7 +67,7 @@ template <class S> struct Counted {
   i64 b;
   EIN void clear() { a = S(), b = 0; }
   template <class F> EIN void fold(F& f, S x, i64) { a = add(f, a, x), b += 1; }
-  template <class F> EIN void join(F& f, const Counted& o) { a = add(f, a, o.a), b += o.b; }
+  template <class F> EIN void combine(F& f, const Counted& o) { a = add(f, a, o.a), b += o.b; }
 };
 // exp(x - top), and 1 where both are the same infinity.
 template <class S> EIN S scaled(S x, S top) { return x == top ? (S)1 : exp_(x - top); }
@@ -79,7 +79,7 @@ template <class S> struct LogSumExp {
     b = b * scaled(a, top) + scaled(x, top);
     a = top;
   }
-  template <class F> EIN void join(F& f, const LogSumExp& o) {
+  template <class F> EIN void combine(F& f, const LogSumExp& o) {
     S top = max(f, a, o.a);
     b = (b == 0 ? b : b * scaled(a, top)) + (o.b == 0 ? o.b : o.b * scaled(o.a, top));
     a = top;
@@ -101,7 +101,7 @@ template <class S, bool Greatest> struct Best {
     if (b < 0 || better || (same_ && place < b)) a = x, b = place;
   }
   template <class F> EIN void fold(F&, S x, i64 place) { take(x, place); }
-  template <class F> EIN void join(F&, const Best& o) { take(o.a, o.b); }
+  template <class F> EIN void combine(F&, const Best& o) { take(o.a, o.b); }
 };
 // At most one value counts: that one.
 template <class S> struct Pick {
@@ -109,7 +109,7 @@ template <class S> struct Pick {
   bool hit;
   EIN void clear() { a = S(), hit = false; }
   template <class F> EIN void fold(F&, S x, i64) { a = x, hit = true; }
-  template <class F> EIN void join(F&, const Pick& o) {
+  template <class F> EIN void combine(F&, const Pick& o) {
     if (o.hit) a = o.a, hit = true;
   }
 };
@@ -123,7 +123,7 @@ template <class S, class F> EIN void together(F& f, S& state, unsigned char* sha
   for (int half = count / 2; half; half /= 2) {
     if (mine < half) {
       S own = all[thread];
-      own.join(f, all[thread + half * step]);
+      own.combine(f, all[thread + half * step]);
       all[thread] = own;
     }
     __syncthreads();

@@ -143,7 +143,7 @@ def run_kernels(graph: EinGraph, case: DrawnCase, halved: bool) -> Outputs:
         if halved:
             run_halved(node.einsum, operands, out)
         else:
-            call(node.einsum, "whole", (out,), operands, tuple((0, n) for n in node.einsum.bounds), True)
+            call(node.einsum, "full", (out,), operands, tuple((0, n) for n in node.einsum.bounds), True)
         values.append(out)
     return {name: values[node] for name, node in graph.outputs}
 
@@ -161,7 +161,7 @@ def put_together(node: ConcatNode, values: Sequence[Array]) -> Array:
 
 
 def run_halved(space: Einsum | Region, operands: Sequence[Array], out: Array) -> None:
-    """Each label's range in two, where it may be cut: touches of a state, then one finish."""
+    """Each label's range in two, where it may be cut: accumulated into a state, then finalized."""
     whole = space.whole if isinstance(space, Region) else frozenset[int]()
     cuts = [[(0, n)] if p in whole else halves(n) for p, n in enumerate(space.bounds)]
     folds = bool(space.carried) if isinstance(space, Region) else space.aggregation is not None
@@ -169,13 +169,13 @@ def run_halved(space: Einsum | Region, operands: Sequence[Array], out: Array) ->
     for outer in product(*cuts[: space.n_out]):
         part = out[index(outer)]
         if not folds:
-            call(space, "whole", (part,), operands, outer + rest, True)
+            call(space, "full", (part,), operands, outer + rest, True)
             continue
         extents = [stop - start for start, stop in outer + rest]
         state = [np.empty(shape, dtype.numpy) for shape, dtype in space.components(extents)]
         for number, inner in enumerate(product(*cuts[space.n_out :])):
-            call(space, "touch", state, operands, outer + inner, number == 0)
-        call(space, "finish", (part,), state, outer + rest, True)
+            call(space, "accumulate", state, operands, outer + inner, number == 0)
+        call(space, "finalize", (part,), state, outer + rest, True)
 
 
 def halves(bound: int) -> list[tuple[int, int]]:
@@ -191,8 +191,8 @@ def index(box: Sequence[tuple[int, int]]) -> tuple[Any, ...]:
 def call(
     space: Einsum | Region, mode: Mode, outs: Sequence[Array], operands: Sequence[Array], box: Box, first: bool
 ) -> None:
-    """A kernel over one box of labels. A finish reads a state; others what the box reads of each operand."""
-    if mode != "finish":
+    """A kernel over one box of labels. Finalizing reads a state; others what the box reads of each operand."""
+    if mode != "finalize":
         operands = [x[index(space.operand_box(slot, box))] for slot, x in enumerate(operands)]
     kernel = compile_kernel(space, tuple(stop - start for start, stop in box), mode)
     # Full of ones: what is read from the workspace before it is written is a nan or a wild number.

@@ -37,10 +37,10 @@ def kernel_seconds(
 ) -> float:
     """Predicted seconds of one tile's kernel on one worker, while the others work too.
 
-    ``mode``: touch where a state is carried between tiles, unless stated. ``origins``: the tile's first points, where
-    a mask may leave out some of it.
+    ``mode``: by default accumulate if a state is carried between tiles, else full. ``origins``: the tile's first
+    points, where a mask may leave out some of it.
     """
-    mode = mode or ("touch" if is_cut(einsum, extents) else "whole")
+    mode = mode or ("accumulate" if is_cut(einsum, extents) else "full")
     if machine.compiled and isinstance(einsum, Einsum) and 0 not in extents:
         work = _compiled_work(einsum, tuple(extents), mode)
         if work is not None:

@@ -97,7 +97,7 @@ def simple_work(kernel: object, share: float = 1.0) -> KernelWork:
             return multiplied_work(kernel.fallback, kernel.code)
         case FinalizedKernel():
             work = simple_work(kernel.fold, share)
-            work.add(simple_work(kernel.finish))
+            work.add(simple_work(kernel.finalize))
             return work
         case CheckedKernel():
             return simple_work(kernel.keys)

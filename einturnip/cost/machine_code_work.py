@@ -40,20 +40,20 @@ def native_work(recipe: KernelSpec, extents: Sequence[int]) -> KernelWork:
     e, extents = recipe.einsum, tuple(extents)
     wide = recipe.width < 16
     weight = float(sum(_weight(n.op, wide) for n in recipe.graph.nodes if n.op not in _FREE))
-    if e.aggregation is not None and recipe.mode != "finish":
+    if e.aggregation is not None and recipe.mode != "finalize":
         weight += _weight(e.aggregation.op, wide) + 1  # and what is loaded for it
     if recipe.packing is not None:
         weight = _packed_weight(recipe)
     outer = math.prod(extents[: e.n_out])
     points = math.prod(extents[: recipe.n_labels])
-    if recipe.mode == "finish":
+    if recipe.mode == "finalize":
         read = outer * sum(d.itemsize for d in e.state_dtypes)
     else:
         read = sum(math.prod(e.operand_extents(k, extents)) * d.itemsize for k, d in enumerate(e.dtypes))
     written = outer * sum(d.itemsize for d in recipe.out_dtypes)
-    if recipe.mode == "touch":
+    if recipe.mode == "accumulate":
         read += written
-    if e.aggregation is not None and recipe.mode != "finish" and recipe.vector < e.n_out and recipe.swept < 0:
+    if e.aggregation is not None and recipe.mode != "finalize" and recipe.vector < e.n_out and recipe.swept < 0:
         along = all(recipe.vector in labels_read(access) for access in e.accesses if access)
         read = int(_STRIPS * read) if along else read
     padded = points * max(1.0, recipe.width / max(1, extents[recipe.vector]))

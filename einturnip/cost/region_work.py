@@ -60,16 +60,16 @@ def region_work(kernel: RegionKernel, origins: Sequence[int] | None = None) -> K
         return work
     own = [n if p in region.aggregated else kernel.blocks[p] for p, n in enumerate(kernel.extents)]
     rows = list(shapes_of(kernel.extents[: region.n_out], own[: region.n_out]))
-    if kernel.mode != "finish":
+    if kernel.mode != "finalize":
         for (shape, held), times in _blocks(kernel, origins).items():
             program = kernel._program(shape, held)
             if program is not None:
                 work.add(_program(program, kernel), times)
-    if kernel.mode != "touch":
+    if kernel.mode != "accumulate":
         for shape, times in rows:
             whole = (*shape, *kernel.extents[region.n_out :])
-            work.add(_program(kernel.finisher(whole), kernel), times)
-    for slot in range(len(region.accesses)) if kernel.mode != "finish" else ():
+            work.add(_program(kernel.finalizer(whole), kernel), times)
+    for slot in range(len(region.accesses)) if kernel.mode != "finalize" else ():
         nbytes = math.prod(region.operand_extents(slot, kernel.extents)) * region.dtypes[slot].itemsize
         work.passes.append(ArrayPass("touch", 0, 0, 0, read=nbytes))
     return work

@@ -68,17 +68,19 @@ def is_cut(einsum: Space, tiles: Sequence[int]) -> bool:
 
 def is_finished(einsum: Space) -> bool:
     """True where a state is not yet the result."""
-    return isinstance(einsum, Region) or (einsum.aggregation is not None and not einsum.aggregation.finish_is_identity)
+    return isinstance(einsum, Region) or (
+        einsum.aggregation is not None and not einsum.aggregation.finalize_is_identity
+    )
 
 
 def working_set_nbytes(einsum: Space, tiles: Sequence[int]) -> int:
     """Bytes that must stand in compute memory at once for one tile's kernel, workspace included."""
     cut = is_cut(einsum, tiles)
-    kernel = slower_kernel(einsum, tuple(tiles), "touch" if cut else "whole")
+    kernel = slower_kernel(einsum, tuple(tiles), "accumulate" if cut else "full")
     operands = sum(operand_nbytes(einsum, s, tiles) for s in range(len(einsum.accesses)))
     made = state_nbytes(einsum, tiles) if cut else output_nbytes(einsum, tiles)
     total = operands + made + kernel.workspace_nbytes
     if cut and is_finished(einsum):
-        finish = compile_kernel(einsum, tuple(tiles), "finish")
-        total = max(total, made + output_nbytes(einsum, tiles) + finish.workspace_nbytes)
+        finalizer = compile_kernel(einsum, tuple(tiles), "finalize")
+        total = max(total, made + output_nbytes(einsum, tiles) + finalizer.workspace_nbytes)
     return total

@@ -83,7 +83,7 @@ def _shapes(bounds: Sequence[int], accesses: Sequence[tuple[int, ...]]) -> tuple
     return tuple(tuple(bounds[p] for p in access) for access in accesses)
 
 
-def _caller(einsum: Einsum, mode: Mode = "whole") -> Callable[[int], Callable[[], object]]:
+def _caller(einsum: Einsum, mode: Mode = "full") -> Callable[[int], Callable[[], object]]:
     """Makes a call of the einsum's kernel on arrays of its own."""
     kernel = compile_kernel(einsum, einsum.bounds, mode)
     below = einsum.bounds[einsum.keys[0].label] if einsum.keys else _ROWS
@@ -164,7 +164,7 @@ def keyed_rates(seconds: float, known: Machine) -> dict[str, float]:
     code_cache.prepare([TAKER, *(c for op, d in _SCATTERED for c in scatter_codes(op, [d]))])  # as runs do
 
     def left(einsum: Einsum) -> float:
-        kernel = compile_kernel(einsum, einsum.bounds, "whole")
+        kernel = compile_kernel(einsum, einsum.bounds, "full")
         return _least(einsum, 1, seconds) - work_seconds(simple_work(kernel), bare)
 
     def wanted(bits: int) -> float:

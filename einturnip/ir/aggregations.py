@@ -1,7 +1,7 @@
 """Aggregation operators: commutative monoids with a state.
 
 An aggregation folds the join's values over a range. Its state has one or more components, each an array over the
-output's labels; ``identity`` is the state of an empty range, ``combine`` is associative and commutative, ``finish``
+output's labels; ``identity`` is the state of an empty range, ``combine`` is associative and commutative, ``finalize``
 turns a state into the result. Sums of tiles combine in any order, which is what lets a schedule be free.
 """
 
@@ -33,7 +33,7 @@ class Aggregation:
     result: DType
 
     @property
-    def finish_is_identity(self) -> bool:
+    def finalize_is_identity(self) -> bool:
         """True where the single component of the state is the result."""
         return self.op in ("sum", "prod", "max", "min", "any", "all", "pick") and self.state == (self.result,)
 

@@ -49,7 +49,7 @@ def evaluate_einsum(
         if einsum.aggregation is None:
             return (np.array(values),)
         state = _aggregate(einsum, values, counts, origins)
-        return state if mode == "state" else (finish_state(einsum, state),)
+        return state if mode == "state" else (finalize_state(einsum, state),)
 
 
 def _slices(box: Box) -> Any:
@@ -362,7 +362,7 @@ def _is_nan(x: Array) -> Array:
     return np.asarray(np.isnan(x)) if x.dtype.kind not in "biu" else np.zeros(x.shape, np.bool_)
 
 
-def finish_state(einsum: Einsum, state: State) -> Array:
+def finalize_state(einsum: Einsum, state: State) -> Array:
     """The result of a state over the whole range; mean divides by the number of points."""
     aggregation = einsum.aggregation
     assert aggregation is not None

@@ -65,7 +65,7 @@ class Region(TileSpace):
     - *tiled*: its output has a streamed label; its value exists for one tile only, inside the kernel.
     - *carried*: it aggregates the streamed labels; its state is a component of the region's state.
     - *final*: all others; they run after the last tile. The last step is the output. Final steps read only values of
-      steps, and no label as a number, so that a state suffices to finish.
+      steps, and no label as a number, so that a state suffices to finalize.
 
     Without streamed labels it is a region *of rows*: each step, including aggregations, runs over the whole tile, one
     after another, and output labels that some step aggregates are never tiled.

@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias, assert_never
 import numpy as np
 
 from einturnip.ir.einsum import Einsum
-from einturnip.ir.reference import Array, State, combine_states, evaluate_einsum, finish_state, identity_state
+from einturnip.ir.reference import Array, State, combine_states, evaluate_einsum, finalize_state, identity_state
 from einturnip.ir.region import Region, RegionStep, Rescale, Shift
 
 Space: TypeAlias = Einsum | Region
@@ -63,11 +63,11 @@ def evaluate_region(
             (values[k],) = evaluate_einsum(step.einsum, read, start, size)
         else:
             own = evaluate_einsum(step.einsum, read, start, size, "state")
-            values[k] = finish_state(step.einsum, own)
+            values[k] = finalize_state(step.einsum, own)
             state += own
     if region.of_rows:
         return (values[len(region.steps) - 1],)
-    return state if mode == "state" else (_finish(region, values),)
+    return state if mode == "state" else (_finalize(region, values),)
 
 
 def combine_spaces(space: Space, a: State, b: State) -> State:
@@ -87,14 +87,14 @@ def combine_spaces(space: Space, a: State, b: State) -> State:
             assert_never(space)
 
 
-def finish_space(space: Space, state: State) -> Array:
+def finalize_space(space: Space, state: State) -> Array:
     """The result of a state over the whole range."""
     match space:
         case Einsum():
-            return finish_state(space, state)
+            return finalize_state(space, state)
         case Region():
             states = _by_step(space, state)
-            return _finish(space, {k: finish_state(space.steps[k].einsum, own) for k, own in states.items()})
+            return _finalize(space, {k: finalize_state(space.steps[k].einsum, own) for k, own in states.items()})
         case _:
             assert_never(space)
 
@@ -159,7 +159,7 @@ def _aligned(array: Array, of: RegionStep, to: RegionStep) -> Array:
     return array.transpose(order).reshape([array.shape[present.index(p)] if p in present else 1 for p in target_labels])
 
 
-def _finish(region: Region, values: dict[int, Array]) -> Array:
+def _finalize(region: Region, values: dict[int, Array]) -> Array:
     """Compute the output from the values of the carried steps over the whole range; tiled values are gone."""
     extents: dict[int, int] = {}
     for k in region.carried:

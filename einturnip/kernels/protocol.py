@@ -9,7 +9,12 @@ from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 from einturnip.kernels.expr.primitives import Array
 
-Mode = Literal["whole", "touch", "finish", "join"]
+Mode = Literal["full", "accumulate", "finalize", "combine"]
+"""Work of a kernel on one tile of an einsum or a region.
+
+full: computes the result from all points of the aggregated labels. accumulate: folds the tile into a state. finalize:
+turns a state into the result. combine: adds one state to another.
+"""
 
 
 Bound = Callable[[], int]
@@ -42,11 +47,11 @@ class HostKernel(Protocol):
         """Run over one tile and return the raised flags: INVALID, OVERFLOW, DIVIDE.
 
         Shapes:
-            outs: the result (whole, finish) or the state's components (touch, join), over the output's labels.
-            operands: the part of each that the tile reads (``Einsum.operand_box``), any strides; for finish the
-                state's components, for join those of the state that is accumulated.
+            outs: the result (full, finalize) or the state's components (accumulate, combine), over the output's labels.
+            operands: the part of each that the tile reads (``Einsum.operand_box``), any strides; for finalize the
+                state's components, for combine those of the state that is added.
             origins: by label, the index of the tile's first point in the whole tensor.
-            first: True for a touch or join that initialises the state; False adds to it.
+            first: True if accumulate or combine initialises the state; False adds to it.
             workspace: uint8, C-contiguous, at least ``workspace_nbytes``.
 
         Raises:

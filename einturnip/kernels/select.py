@@ -23,9 +23,9 @@ from einturnip.kernels.llvm.kernel import MachineCodeKernel
 from einturnip.kernels.llvm.kernel_spec import KernelSpec, kernel_spec
 from einturnip.kernels.llvm.pack_routines import ProductSpec
 from einturnip.kernels.numpy.blocked import BlockedKernel
-from einturnip.kernels.numpy.elementwise import compile_elementwise, compile_finish
+from einturnip.kernels.numpy.elementwise import compile_elementwise, compile_finalize
 from einturnip.kernels.numpy.empty import NOTHING, compile_empty
-from einturnip.kernels.numpy.reduce import compile_join, compile_reduce
+from einturnip.kernels.numpy.reduce import compile_combine, compile_reduce
 from einturnip.kernels.protocol import HostKernel, Mode
 
 # Workspace of NumPy kernels that are only the fallback of machine code: a share of the tile, within these limits.
@@ -37,8 +37,7 @@ __all__ = ["DIVIDE", "INVALID", "OVERFLOW", "Code", "HostKernel", "Mode", "compi
 def compile_kernel(einsum: Einsum | Region, extents: tuple[int, ...], mode: Mode, by_blas: bool = False) -> HostKernel:
     """Return the cached kernel of an einsum or a region over a tile of ``extents`` (by label).
 
-    whole: initialise, fold and finish at once. touch: fold the tile into a state. finish: turn a state into the result.
-    join: accumulate a state into another. by_blas: products by BLAS or NumPy, even if there is machine code.
+    ``by_blas``: products by BLAS or NumPy, even if there is machine code.
 
     Kernels are cached by value; label names are part of it only if an error can name them.
     """
@@ -61,12 +60,12 @@ def compile_tile(
     """Compile the kernel without the cache; ``native``: as machine code if that was prepared."""
     if isinstance(einsum, Region):
         return _region_kernel(einsum, extents, mode)
-    if mode == "join":
-        return compile_join(einsum, extents)
+    if mode == "combine":
+        return compile_combine(einsum, extents)
     fast = _as_machine_code if native else _as_numpy
-    if mode == "finish":
+    if mode == "finalize":
         return (
-            fast(compile_finish(einsum, extents), einsum, extents, mode)
+            fast(compile_finalize(einsum, extents), einsum, extents, mode)
             if math.prod(extents[: einsum.n_out])
             else NOTHING
         )
@@ -80,12 +79,12 @@ def compile_tile(
         return fast(compile_elementwise(einsum, extents), einsum, extents, mode)
     if 0 in extents:
         return compile_empty(einsum, extents, mode)
-    product = _product(einsum, extents, mode == "whole")
+    product = _product(einsum, extents, mode == "full")
     if product is not None and not product.rounds:
         made = _multiplied(product, einsum, mode) if native and not by_blas else product
         if made is not product or not product.expensive:
             return made
-    return fast(compile_reduce(einsum, extents, mode == "whole"), einsum, extents, mode)
+    return fast(compile_reduce(einsum, extents, mode == "full"), einsum, extents, mode)
 
 
 def _region_kernel(region: Region, extents: tuple[int, ...], mode: Mode, native: bool = False) -> HostKernel:
@@ -154,9 +153,9 @@ def product_kernel(einsum: Einsum, extents: tuple[int, ...], mode: Mode) -> Cont
     kernel = compile_kernel(einsum, extents, mode, by_blas=True)
     if isinstance(kernel, ContractionKernel):
         return kernel
-    if contraction(einsum) is None or mode in ("finish", "join"):
+    if contraction(einsum) is None or mode in ("finalize", "combine"):
         return None
-    return _product(replace(einsum, labels=("",) * len(einsum.labels)), extents, mode == "whole")
+    return _product(replace(einsum, labels=("",) * len(einsum.labels)), extents, mode == "full")
 
 
 def product_code(einsum: Einsum, extents: tuple[int, ...], mode: Mode) -> KernelSpec | ProductSpec | None:
@@ -197,7 +196,7 @@ def compiled_region(region: Region, extents: tuple[int, ...], mode: Mode) -> Hos
 
 def row_code(einsum: Einsum, extents: tuple[int, ...], mode: Mode) -> tuple[Code, ...]:
     """Return the code to compile for gathering or scattering rows of tables."""
-    if not einsum.keys or 0 in extents or mode == "finish" or mode == "join":
+    if not einsum.keys or 0 in extents or mode == "finalize" or mode == "combine":
         return ()
     from einturnip.kernels.numpy.indexed_load import TAKER, RowLoad
     from einturnip.kernels.numpy.keyed import FinalizedKernel, compile_keyed

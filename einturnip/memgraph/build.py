@@ -209,7 +209,7 @@ class _Builder:
         unit = -1
         if made >= 0:
             seg = self.segment[made]
-            if task.kind in (TaskKind.TOUCH, TaskKind.JOIN) or made in self.shared:
+            if task.kind in (TaskKind.ACCUMULATE, TaskKind.COMBINE) or made in self.shared:
                 unit = self._accumulate_unit(made)
             if unit >= 0 and self.t.ordered and writers[made]:
                 after.append(writers[made][-1])

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from einturnip.eingraph.types import InputNode
-from einturnip.ir.region_reference import combine_spaces, evaluate_space, finish_space
+from einturnip.ir.region_reference import combine_spaces, evaluate_space, finalize_space
 from einturnip.memgraph.types import COMPUTE, DISK, FILES, HOST, MemGraph, Op, OpKind
 from einturnip.memgraph.views import KernelOperands, OpViews
 from einturnip.tiling.types import index
@@ -50,13 +50,13 @@ def evaluate(graph: MemGraph, inputs: Mapping[str, Array], order: Iterable[int] 
 def _kernel(views: OpViews, op: Op, call: KernelOperands, begun: set[int]) -> None:
     e = call.einsum
     made: tuple[Array, ...]
-    if call.mode == "finish":
-        made = (finish_space(e, call.operands),)
-    elif call.mode == "whole":
+    if call.mode == "finalize":
+        made = (finalize_space(e, call.operands),)
+    elif call.mode == "full":
         made = evaluate_space(e, call.operands, call.origins, call.extents)
     else:
-        joins = call.mode == "join"
-        made = call.operands if joins else evaluate_space(e, call.operands, call.origins, call.extents, "state")
+        combines = call.mode == "combine"
+        made = call.operands if combines else evaluate_space(e, call.operands, call.origins, call.extents, "state")
         if op.unit in begun or views.continues(op.unit):
             made = combine_spaces(e, tuple(a.copy() for a in call.outs), made)
         begun.add(op.unit)

@@ -197,9 +197,9 @@ def op_kind(kind: TaskKind) -> OpKind:
     return {
         TaskKind.LOAD: OpKind.LOAD,
         TaskKind.KERNEL: OpKind.KERNEL,
-        TaskKind.TOUCH: OpKind.KERNEL,
-        TaskKind.FINISH: OpKind.AGGREGATE,
-        TaskKind.JOIN: OpKind.AGGREGATE,
+        TaskKind.ACCUMULATE: OpKind.KERNEL,
+        TaskKind.FINALIZE: OpKind.AGGREGATE,
+        TaskKind.COMBINE: OpKind.AGGREGATE,
         TaskKind.MOVE: OpKind.MOVE,
         TaskKind.STORE: OpKind.STORE,
     }[kind]

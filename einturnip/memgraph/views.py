@@ -74,7 +74,7 @@ class OpViews:
         made = op.writes[0]
         scratch = op.writes[1] if len(op.writes) > 1 else None
         operands: tuple[Array, ...]
-        if task.kind in (TaskKind.FINISH, TaskKind.JOIN):
+        if task.kind in (TaskKind.FINALIZE, TaskKind.COMBINE):
             operands = self.components(op.reads[0].offset, extents, e)
         else:
             operands = tuple(
@@ -87,7 +87,7 @@ class OpViews:
             extents=extents,
             mode=MODES[task.kind],
             outs=self.components(made.offset, extents, e)
-            if task.kind in (TaskKind.TOUCH, TaskKind.JOIN)
+            if task.kind in (TaskKind.ACCUMULATE, TaskKind.COMBINE)
             else (self._made(made, shape, e.dtype.numpy),),
             operands=operands,
             origins=tuple(lo for lo, _ in box),

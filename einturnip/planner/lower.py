@@ -307,7 +307,7 @@ class _PlanSizes:
     """The sizes of plans before these are made.
 
     Their tasks are kernel calls, loads and stores of whole tiles, the copies or loads of parts that lie across tiles,
-    and the ops that finish accumulators.
+    and the ops that finalize accumulators.
     """
 
     def __init__(self, graph: EquivalenceClasses, layouts: Mapping[int, FileLayout]) -> None:

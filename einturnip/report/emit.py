@@ -116,7 +116,7 @@ def decomposition_lines(decomposition: Decomposition) -> Iterator[str]:
 
 
 def _makers(graph: TaskGraph) -> list[list[int]]:
-    """The tasks that make each value: one, or every touch of a state."""
+    """The tasks that make each value: one, or all that accumulate into a state."""
     makers: list[list[int]] = [[] for _ in range(graph.n_values)]
     values = graph.value.tolist()
     for task, kind in enumerate(graph.kind.tolist()):

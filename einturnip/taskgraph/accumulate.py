@@ -34,11 +34,11 @@ class Accumulators:
     above, and the next tile starts a new one. So a plan with few tiles has one state per key, and rounding errors grow
     with the logarithm of the number of tiles.
 
-    ``new``: creates a state for an output tile; ``join``: emits the task that adds one state to another.
+    ``new``: creates a state for an output tile; ``combine``: emits the task that adds one state to another.
     """
 
-    def __init__(self, split: bool, new: Callable[[Key], int], join: Callable[[Key, int, int], None]) -> None:
-        self._split, self._new, self._join = split, new, join
+    def __init__(self, split: bool, new: Callable[[Key], int], combine: Callable[[Key, int, int], None]) -> None:
+        self._split, self._new, self._combine = split, new, combine
         self._levels: dict[Key, list[tuple[int, int]]] = {}  # by key, lowest first: a state and its number of additions
 
     def next_state(self, key: Key) -> int:
@@ -49,7 +49,7 @@ class Accumulators:
         levels[0] = state, count + 1
         return state
 
-    def finish(self, key: Key) -> int:
+    def finalize(self, key: Key) -> int:
         """Combine the levels of ``key`` and return the state that holds the total."""
         levels = self._levels.pop(key)
         for level in range(len(levels) - 1):
@@ -70,6 +70,6 @@ class Accumulators:
         """Add a state to the level above; a new one replaces it when needed."""
         self._ensure_level(key, levels, level + 1)
         upper, count = levels[level + 1]
-        self._join(key, upper, levels[level][0])
+        self._combine(key, upper, levels[level][0])
         levels[level + 1] = upper, count + 1
         levels[level] = -1, 0

@@ -31,10 +31,10 @@ from einturnip.tiling.types import Decomposition
 
 Key = tuple[int, ...]
 MODES: dict[TaskKind, Mode] = {
-    TaskKind.KERNEL: "whole",
-    TaskKind.TOUCH: "touch",
-    TaskKind.FINISH: "finish",
-    TaskKind.JOIN: "join",
+    TaskKind.KERNEL: "full",
+    TaskKind.ACCUMULATE: "accumulate",
+    TaskKind.FINALIZE: "finalize",
+    TaskKind.COMBINE: "combine",
 }
 
 
@@ -180,15 +180,15 @@ class _Lowering:
                 if k + inner in idle:
                     continue
                 values, seen = yield from self._operands(i, e, k + inner)
-                self._kernel(TaskKind.TOUCH, i, e, k + inner, accumulators.next_state(k), values, seen)
+                self._kernel(TaskKind.ACCUMULATE, i, e, k + inner, accumulators.next_state(k), values, seen)
         for k in reversed(keys):
-            state = accumulators.finish(k)
+            state = accumulators.finalize(k)
             if not is_finished(e):
                 tiles[k] = state
             else:
                 tiles[k] = v = self._tile_value(i, self.outputs[i].box(k))
                 inner = (0,) * (len(e.labels) - e.n_out)
-                self._kernel(TaskKind.FINISH, i, e, k + inner, v, (state,), (state,))
+                self._kernel(TaskKind.FINALIZE, i, e, k + inner, v, (state,), (state,))
             self._store(i, k)
 
     def _accumulators(self, i: int, e: Space, inner: Key) -> Accumulators:
@@ -199,10 +199,10 @@ class _Lowering:
             nbytes = state_nbytes(e, [hi - lo for lo, hi in part.box(key + inner)])
             return self.columns.new_value(ValueKind.STATE, i, self.outputs[i].box(key), nbytes)
 
-        def join(key: Key, upper: int, lower: int) -> None:
-            self._kernel(TaskKind.JOIN, i, e, key + inner, upper, (lower,), (lower,))
+        def combine(key: Key, upper: int, lower: int) -> None:
+            self._kernel(TaskKind.COMBINE, i, e, key + inner, upper, (lower,), (lower,))
 
-        return Accumulators(splits_accumulation(e), new, join)
+        return Accumulators(splits_accumulation(e), new, combine)
 
     def _idle(self, i: int, e: Space, keys: Sequence[Key], steps: Sequence[Key]) -> frozenset[Key]:
         mask = self.masks.get(id(e))

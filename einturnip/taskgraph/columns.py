@@ -80,7 +80,7 @@ class TaskColumns:
 
     def _calls(self) -> int:
         """Return the number of kernel calls so far."""
-        return sum(self.kind.count(kind) for kind in (TaskKind.KERNEL, TaskKind.TOUCH))
+        return sum(self.kind.count(kind) for kind in (TaskKind.KERNEL, TaskKind.ACCUMULATE))
 
     def transfer(
         self, kind: TaskKind, node: int, key: Sequence[int], value: int, reads: Sequence[int], seen: Sequence[int]

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from einturnip.eingraph.types import EinsumNode
 from einturnip.ir.reference import State
-from einturnip.ir.region_reference import combine_spaces, evaluate_space, finish_space
+from einturnip.ir.region_reference import combine_spaces, evaluate_space, finalize_space
 from einturnip.taskgraph.types import Task, TaskGraph, TaskKind, Value, ValueKind
 from einturnip.tiling.types import Box, index
 
@@ -31,7 +31,7 @@ def evaluate(graph: TaskGraph, inputs: Mapping[str, Array]) -> dict[str, Array]:
                 outputs[eingraph.outputs[task.node][0]][index(v.box)] = _part(graph, task, 0, v.box, values)
             case TaskKind.MOVE:
                 values[v.id] = (_copied(graph, task, v, values),)
-            case TaskKind.FINISH | TaskKind.KERNEL | TaskKind.TOUCH | TaskKind.JOIN:
+            case TaskKind.FINALIZE | TaskKind.KERNEL | TaskKind.ACCUMULATE | TaskKind.COMBINE:
                 values[v.id] = _kernel(graph, task, values)
     return outputs
 
@@ -40,9 +40,9 @@ def _kernel(graph: TaskGraph, task: Task, values: dict[int, State]) -> State:
     node = graph.decomposition.graph.nodes[task.node]
     assert isinstance(node, EinsumNode)
     e = node.einsum
-    if task.kind == TaskKind.FINISH:
-        return (finish_space(e, values[task.reads[0]]),)
-    if task.kind == TaskKind.JOIN:
+    if task.kind == TaskKind.FINALIZE:
+        return (finalize_space(e, values[task.reads[0]]),)
+    if task.kind == TaskKind.COMBINE:
         part = values[task.reads[0]]
         return combine_spaces(e, values[task.value], part) if task.value in values else part
     box = graph.decomposition.partitionings[task.node].box(task.key)

@@ -93,7 +93,7 @@ def _groups(tasks: TaskGraph) -> _PlacedGroups:
     reads: list[dict[int, None]] = []
     kinds, values, seconds = tasks.kind.tolist(), tasks.value.tolist(), tasks.seconds.tolist()
     into = [-1] * tasks.n_values  # by state, the one that it joins
-    for i in np.flatnonzero(tasks.kind == TaskKind.JOIN).tolist():
+    for i in np.flatnonzero(tasks.kind == TaskKind.COMBINE).tolist():
         into[tasks.read[tasks.read_ptr[i]]] = values[i]
     for i, read in enumerate(_reads(tasks)):
         kind, v = kinds[i], values[i]
@@ -103,7 +103,7 @@ def _groups(tasks: TaskGraph) -> _PlacedGroups:
         while into[root] >= 0:
             root = into[root]
         if of[v] < 0:
-            of[v] = of[read[0]] if kind == TaskKind.FINISH else of[root]
+            of[v] = of[read[0]] if kind == TaskKind.FINALIZE else of[root]
         if of[v] < 0:
             of[v] = of[root] = len(work)
             work.append(0.0)

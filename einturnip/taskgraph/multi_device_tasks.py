@@ -161,7 +161,7 @@ class _Lowering:
             return False
         e, cut = node.einsum, self.d.partitionings[i].counts
         summed = any(cut[p] > 1 for p in e.aggregated)
-        return summed and e.aggregation is not None and not e.aggregation.finish_is_identity
+        return summed and e.aggregation is not None and not e.aggregation.finalize_is_identity
 
     def _store(self, number: int, i: int) -> None:
         node = self.d.graph.nodes[i]

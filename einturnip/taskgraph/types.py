@@ -22,11 +22,11 @@ class TaskKind(IntEnum):
 
     LOAD = 0  # a tile of an input comes from its file or array
     KERNEL = 1  # one complete tile of an einsum
-    TOUCH = 2  # one tile of an einsum, accumulated into a state
-    FINISH = 3  # a state becomes a tile
+    ACCUMULATE = 2  # one tile of an einsum, accumulated into a state
+    FINALIZE = 3  # a state becomes a tile
     MOVE = 4  # repartition: parts of a box of a tensor are copied from tiles, or from the pieces of a concatenation
     STORE = 5  # a tile of an output goes to its file or array
-    JOIN = 6  # one state is accumulated into another
+    COMBINE = 6  # one state is accumulated into another
 
     @property
     def word(self) -> str:

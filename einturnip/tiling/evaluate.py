@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from einturnip.eingraph.types import ConcatNode, EinsumNode, InputNode
 from einturnip.ir.einsum import Einsum
 from einturnip.ir.reference import State
-from einturnip.ir.region_reference import combine_spaces, evaluate_space, finish_space
+from einturnip.ir.region_reference import combine_spaces, evaluate_space, finalize_space
 from einturnip.tiling.pieces import piece_box
 from einturnip.tiling.types import Decomposition, index
 
@@ -68,5 +68,5 @@ def _node(decomposition: Decomposition, i: int, node: EinsumNode, tensors: list[
         state = states[0]
         for other in states[1:]:
             state = combine_spaces(e, state, other)
-        out[where] = finish_space(e, state)
+        out[where] = finalize_space(e, state)
     return out

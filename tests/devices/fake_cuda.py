@@ -270,8 +270,12 @@ class _Call:
         self.extents = extents = words[:n]
         assert words[n : 2 * n] == tuple(space.bounds)
         state = [(tuple(shape), np.dtype(dtype.numpy)) for shape, dtype in space.components(extents)]
-        outs = state if mode in ("touch", "join") else [(tuple(extents[: space.n_out]), np.dtype(space.dtype.numpy))]
-        of_states = mode in ("finish", "join")
+        outs = (
+            state
+            if mode in ("accumulate", "combine")
+            else [(tuple(extents[: space.n_out]), np.dtype(space.dtype.numpy))]
+        )
+        of_states = mode in ("finalize", "combine")
         n_operands = len(state) if of_states else len(space.accesses)
         _, status, first, *rest = given[len(outs) + n_operands :]
         self.first, self.origins = bool(first), tuple(rest[:n])

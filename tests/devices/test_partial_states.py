@@ -27,7 +27,7 @@ def test_more_tiles_than_a_state_takes(op: str, kind: str, devices: int, monkeyp
     )
     kinds = list(plan._job.planned.memgraph.taskgraph.kind)
     assert TaskKind.MOVE not in kinds  # the states of one tile are on one device
-    tiles, joins = kinds.count(TaskKind.TOUCH), kinds.count(TaskKind.JOIN)
+    tiles, joins = kinds.count(TaskKind.ACCUMULATE), kinds.count(TaskKind.COMBINE)
     assert tiles > MAX_ADDITIONS
     assert joins >= tiles // MAX_ADDITIONS if op != "argmax" else joins == 0  # a place is not rounded
     wide = x.astype(np.float64)

@@ -17,7 +17,7 @@ from einturnip.eingraph.rewrite.passes import rewrite
 from einturnip.eingraph.types import EinGraph, EinsumNode, InputNode
 from einturnip.ir.reference import Array
 from einturnip.ir.region import Region
-from einturnip.ir.region_reference import combine_spaces, evaluate_space, finish_space, identity_space
+from einturnip.ir.region_reference import combine_spaces, evaluate_space, finalize_space, identity_space
 from einturnip.lang import compile_text
 
 Shapes = Mapping[str, tuple[int, ...]]
@@ -57,7 +57,7 @@ def in_tiles(region: Region, operands: Sequence[Array], cuts: Mapping[int, Seque
         i, j = rng.choice(len(states), 2, replace=False)
         both = combine_spaces(region, states[i], states[j])
         states = [state for k, state in enumerate(states) if k not in (i, j)] + [both]
-    return finish_space(region, states[0])
+    return finalize_space(region, states[0])
 
 
 def agree(

@@ -11,7 +11,7 @@ from einturnip.ir.aggregations import AGGREGATIONS, aggregation
 from einturnip.ir.contraction import contraction
 from einturnip.ir.dtypes import BF16, BOOL, C64, F16, F32, F64, I8, I32, I64, U64, DType
 from einturnip.ir.einsum import Einsum
-from einturnip.ir.reference import apply, combine_states, evaluate_einsum, finish_state, identity_state
+from einturnip.ir.reference import apply, combine_states, evaluate_einsum, finalize_state, identity_state
 from einturnip.ir.scalar import LabelValue, OperandRef, Scalar, ScalarCall, ScalarCast, ScalarConst
 
 
@@ -43,7 +43,7 @@ def test_boxes_combine_to_the_whole(op: str, dtype: DType) -> None:
         state = combine_states(einsum, box, state)
         assert tuple(s.dtype for s in state) == tuple(d.numpy for d in einsum.state_dtypes)
     np.testing.assert_allclose(
-        finish_state(einsum, state).astype(complex), whole.astype(complex), rtol=1e-2 if dtype.itemsize == 2 else 1e-6
+        finalize_state(einsum, state).astype(complex), whole.astype(complex), rtol=1e-2 if dtype.itemsize == 2 else 1e-6
     )
 
 
@@ -68,7 +68,7 @@ def test_nan_is_as_in_numpy_however_the_range_is_cut(op: str) -> None:
     expected = {"argmax": 2, "argmin": 2}.get(op, np.nan)
     for cut in range(7):
         parts = [evaluate_einsum(einsum, [x[a:b]], (a,), (b - a,), "state") for a, b in ((cut, 6), (0, cut))]
-        np.testing.assert_array_equal(finish_state(einsum, combine_states(einsum, parts[0], parts[1])), expected)
+        np.testing.assert_array_equal(finalize_state(einsum, combine_states(einsum, parts[0], parts[1])), expected)
 
 
 def test_argmax_counts_flat_over_all_bounds_and_ties_go_to_the_least() -> None:
@@ -79,7 +79,7 @@ def test_argmax_counts_flat_over_all_bounds_and_ties_go_to_the_least() -> None:
     late = evaluate_einsum(einsum, [x[:, 2:]], (0, 2, 0), (2, 1, 4), "state")
     early = evaluate_einsum(einsum, [x[:, :2]], (0, 0, 0), (2, 2, 4), "state")
     for a, b in ((late, early), (early, late)):
-        np.testing.assert_array_equal(finish_state(einsum, combine_states(einsum, a, b)), [6, 11])
+        np.testing.assert_array_equal(finalize_state(einsum, combine_states(einsum, a, b)), [6, 11])
 
 
 @pytest.mark.parametrize(
@@ -107,9 +107,9 @@ def test_an_empty_range_gives_the_identity(op: str, dtype: DType, value: float) 
 def test_logsumexp_of_masked_tiles_is_never_nan() -> None:
     einsum = reduction("logsumexp", F64, (4,), 0)
     masked = evaluate_einsum(einsum, [np.full(2, -np.inf)], (0,), (2,), "state")
-    assert finish_state(einsum, combine_states(einsum, masked, masked)) == -np.inf
+    assert finalize_state(einsum, combine_states(einsum, masked, masked)) == -np.inf
     seen = evaluate_einsum(einsum, [np.zeros(2)], (2,), (2,), "state")
-    np.testing.assert_allclose(finish_state(einsum, combine_states(einsum, masked, seen)), np.log(2))
+    np.testing.assert_allclose(finalize_state(einsum, combine_states(einsum, masked, seen)), np.log(2))
     assert evaluate_einsum(reduction("logsumexp", F64, (2,), 0), [np.array([np.inf, 1.0])])[0] == np.inf
 
 

@@ -13,7 +13,7 @@ from einturnip.ir.dtypes import F64
 from einturnip.ir.laws import factors, linear
 from einturnip.ir.reference import State
 from einturnip.ir.region import Region
-from einturnip.ir.region_reference import combine_spaces, evaluate_space, finish_space, identity_space
+from einturnip.ir.region_reference import combine_spaces, evaluate_space, finalize_space, identity_space
 from einturnip.ir.scalar import OperandRef, ScalarCall, ScalarConst
 from tests.kernels.regions import CASES, Array, Made, attention
 
@@ -48,7 +48,7 @@ def test_states_combine_in_any_order(number: int, cuts: list[int], data: st.Data
         assert [component.shape for component in left[0]] == shapes
         i = data.draw(st.integers(0, len(left) - 2))
         left[i : i + 2] = [combine_spaces(region, *data.draw(st.permutations(left[i : i + 2])))]
-    np.testing.assert_allclose(finish_space(region, left[0]), made.expected, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(finalize_space(region, left[0]), made.expected, rtol=1e-5, atol=1e-5)
 
 
 def test_the_identity_is_absorbed_exactly() -> None:
@@ -62,7 +62,7 @@ def test_the_identity_is_absorbed_exactly() -> None:
     early, late = states(made, [3])
     # The first rows see no key of the second half: there its terms are exp(-inf - -inf).
     assert np.isnan(late[1][..., :3]).all() and np.isfinite(early[1]).all()
-    np.testing.assert_allclose(finish_space(made.region, combine_spaces(made.region, late, early)), made.expected)
+    np.testing.assert_allclose(finalize_space(made.region, combine_spaces(made.region, late, early)), made.expected)
 
 
 def test_rows_that_are_masked_as_a_whole_are_nan() -> None:
@@ -72,7 +72,7 @@ def test_rows_that_are_masked_as_a_whole_are_nan() -> None:
     (whole,) = evaluate_space(region, made.operands)
     assert np.isnan(whole[0, 0, 6:]).all() and np.isfinite(whole[0, 0, :6]).all()
     a, b = states(made, [2])
-    np.testing.assert_allclose(finish_space(region, combine_spaces(region, a, b)), whole)
+    np.testing.assert_allclose(finalize_space(region, combine_spaces(region, a, b)), whole)
 
 
 def infinite(made: Made) -> Array:
@@ -86,7 +86,7 @@ def test_a_maximum_of_infinity_stays_local() -> None:
     made = attention(np.random.default_rng(2), 1, 1, 5, 6, 2, 2, "", F64)
     with np.errstate(all="ignore"):
         whole, parts = infinite(made), states(made, [3])
-        found = finish_space(made.region, combine_spaces(made.region, *parts))
+        found = finalize_space(made.region, combine_spaces(made.region, *parts))
     assert np.isnan(whole[0, 0, 0]).all() and np.isfinite(whole[0, 0, 1:]).all()
     np.testing.assert_allclose(found, whole)
 

@@ -86,9 +86,9 @@ def drawn(rng: np.random.Generator, count: int, most: int) -> Iterator[Sum]:
         yield Sum(equation, dtype, values.astype(DTYPES[dtype]))
 
 
-def ran(kernel: HostKernel, einsum: Einsum, operand: Array, touch: bool = False) -> Array:
+def ran(kernel: HostKernel, einsum: Einsum, operand: Array, accumulate: bool = False) -> Array:
     """What a kernel over the whole tensor gives."""
-    out = np.empty(einsum.shape, (einsum.state_dtypes[0] if touch else einsum.dtype).numpy)
+    out = np.empty(einsum.shape, (einsum.state_dtypes[0] if accumulate else einsum.dtype).numpy)
     workspace = np.empty(max(1, kernel.workspace_nbytes), np.uint8)
     kernel((out,), (operand,) * len(einsum.accesses), (0,) * len(einsum.bounds), True, workspace)
     return out

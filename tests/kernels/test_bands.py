@@ -24,7 +24,7 @@ if not code_cache.available():
 pytestmark = pytest.mark.usefixtures("own_cache")
 
 
-def ran(made: Made, mode: select.Mode = "whole") -> tuple[Array, int, RegionKernel]:
+def ran(made: Made, mode: select.Mode = "full") -> tuple[Array, int, RegionKernel]:
     """The result of machine code over the whole space, in a workspace full of ones."""
     assert select.prepare_kernels([(made.region, mode)]) > 0
     kernel = select.compile_tile(made.region, made.region.bounds, mode)
@@ -87,7 +87,7 @@ def test_a_nan_that_was_there_is_no_news_and_one_that_is_made_is() -> None:
 
 def test_nothing_more_in_the_workspace_than_numpy_takes() -> None:
     made = attention(np.random.default_rng(0), 1, 2, 300, 700, 16, 16, "causal")
-    slow = select.compile_tile(made.region, made.region.bounds, "whole").workspace_nbytes
+    slow = select.compile_tile(made.region, made.region.bounds, "full").workspace_nbytes
     assert ran(made)[2].workspace_nbytes <= slow
 
 
@@ -95,10 +95,10 @@ def test_without_part_of_its_code_all_of_a_region_is_left_to_numpy() -> None:
     """Attention's code is part of causal attention's: steps made for code, of which some is missing, would crawl."""
     full, causal = (attention(np.random.default_rng(0), 1, 2, 32, 64, 8, 8, mask) for mask in ("", "causal"))
     code_cache.forget()
-    select.prepare_kernels([(full.region, "whole")])
-    shared = [code_cache.find(code) is not None for code in select.machine_code(causal.region, "whole")]
+    select.prepare_kernels([(full.region, "full")])
+    shared = [code_cache.find(code) is not None for code in select.machine_code(causal.region, "full")]
     assert any(shared) and not all(shared)
-    kernel = select.compile_tile(causal.region, causal.region.bounds, "whole")
+    kernel = select.compile_tile(causal.region, causal.region.bounds, "full")
     assert isinstance(kernel, RegionKernel) and not kernel.native
     close(causal, ran(causal)[0])
 

@@ -33,7 +33,7 @@ def elementwise(join: Scalar, dtypes: tuple[DType, ...], n: int) -> Einsum:
     return Einsum(("i",), (n,), 1, ((0,),) * len(dtypes), dtypes, join, None)
 
 
-def call(einsum: Einsum, *operands: np.ndarray, mode: str = "whole") -> tuple[np.ndarray, int]:
+def call(einsum: Einsum, *operands: np.ndarray, mode: str = "full") -> tuple[np.ndarray, int]:
     kernel = compile_kernel(einsum, einsum.bounds, mode)
     out = np.empty(einsum.shape, einsum.dtype.numpy)
     workspace = np.empty(kernel.workspace_nbytes, np.uint8)
@@ -236,10 +236,10 @@ def test_masked_logsumexp_is_quiet_and_exact() -> None:
     assert status == 0
     state = tuple(np.empty(4, np.float32) for _ in range(2))
     for n, start in enumerate((30, 0, 10, 20)):
-        kernel = compile_kernel(einsum, (4, 10), "touch")
+        kernel = compile_kernel(einsum, (4, 10), "accumulate")
         workspace = np.empty(kernel.workspace_nbytes, np.uint8)
         assert kernel(state, (x[:, start : start + 10],), (0, start), n == 0, workspace) == 0
-    kernel = compile_kernel(einsum, (4, 40), "finish")
+    kernel = compile_kernel(einsum, (4, 40), "finalize")
     assert kernel((out,), state, (0, 0), True, np.empty(kernel.workspace_nbytes, np.uint8)) == 0
     np.testing.assert_array_equal(out, np.array([-INF, 5.0, INF, 1000 + math.log(2)], np.float32))
 
@@ -250,7 +250,7 @@ def test_causal_mask_by_labels_at_an_origin() -> None:
     einsum = Einsum(("s", "t"), (100, 100), 2, ((0, 1),), (F32,), join, None)
     x = np.arange(12, dtype=np.float32).reshape(3, 4)
     out = np.empty((3, 4), np.float32)
-    kernel = compile_kernel(einsum, (3, 4), "whole")
+    kernel = compile_kernel(einsum, (3, 4), "full")
     assert kernel((out,), (x,), (50, 49), True, np.empty(kernel.workspace_nbytes, np.uint8)) == 0
     np.testing.assert_array_equal(out, np.where(np.arange(49, 53) <= np.arange(50, 53)[:, None], x, -np.inf))
 
@@ -263,7 +263,7 @@ def test_blas_is_watched(dtype: DType, n: int) -> None:
     rng = np.random.default_rng(0)
     a, b = rng.standard_normal((n, 40)).astype(dtype.numpy), rng.standard_normal((40, 65)).astype(dtype.numpy)
     if n > 1:
-        assert isinstance(compile_kernel(einsum, einsum.bounds, "whole", by_blas=True), ContractionKernel)
+        assert isinstance(compile_kernel(einsum, einsum.bounds, "full", by_blas=True), ContractionKernel)
     assert call(einsum, a, b)[1] == 0
     a[0, 3] = NAN
     assert call(einsum, a, b)[1] == 0

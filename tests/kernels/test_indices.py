@@ -94,11 +94,11 @@ def check_tiles(data: st.DataObject, einsum: Einsum, operands: tuple[np.ndarray,
         for n, folded in enumerate(data.draw(st.permutations(tiles)) if len(tiles) < 9 else tiles):
             box = (*kept, *folded)
             extents, origins = tuple(b - a for a, b in box), tuple(a for a, _ in box)
-            mode, outs = ("touch", state) if touched else ("whole", (part,))
+            mode, outs = ("accumulate", state) if touched else ("full", (part,))
             run(points, einsum, extents, mode, outs, cut(einsum, operands, box), origins, first=n == 0)
         if touched:
             extents = (*shape, *einsum.bounds[einsum.n_out :])
-            run(points, einsum, extents, "finish", (part,), state, (0,) * len(einsum.bounds))
+            run(points, einsum, extents, "finalize", (part,), state, (0,) * len(einsum.bounds))
     check_equal(out, evaluate_einsum(einsum, operands)[0])
 
 
@@ -167,7 +167,7 @@ def test_padding_is_a_copy() -> None:
         BOOL,
     )
     einsum = replace(einsum, join=ScalarCall("where", (inside, OperandRef(0, F32), ScalarConst(7.0, F32)), F32))
-    kernel = select.compile_kernel(einsum, (6,), "whole")
+    kernel = select.compile_kernel(einsum, (6,), "full")
     out = np.empty(6, np.float32)
     assert kernel.workspace_nbytes == 0
     kernel((out,), (np.arange(4, dtype=np.float32),), (0,), True, np.empty(0, np.uint8))
@@ -234,7 +234,7 @@ def convolution(b: int, c: int, n: int, o: int, w: int, dtype: DType = F32) -> E
 
 def test_an_image_is_convolved_by_few_products() -> None:
     einsum = convolution(2, 16, 50, 32, 3)
-    kernel = select.compile_kernel(einsum, einsum.bounds, "whole", by_blas=True)
+    kernel = select.compile_kernel(einsum, einsum.bounds, "full", by_blas=True)
     assert isinstance(kernel, ContractionKernel) and kernel.workspace_nbytes <= 2 << 20
     (bound,) = kernel._bounds.values()
     turns = np.prod([-(-einsum.bounds[p] // bound.plan.blocks[p]) for p in bound.plan.loops])

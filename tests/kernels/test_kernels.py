@@ -107,7 +107,7 @@ def test_whole(data: st.DataObject) -> None:
     operands = tuple(tensor(data.draw, einsum.operand_shape(s), d) for s, d in enumerate(einsum.dtypes))
     out = np.empty(einsum.shape, einsum.dtype.numpy)
     points = data.draw(st.sampled_from((2, 5, 16, 60, 32768)))
-    run(points, einsum, einsum.bounds, "whole", (out,), operands, (0,) * len(einsum.bounds))
+    run(points, einsum, einsum.bounds, "full", (out,), operands, (0,) * len(einsum.bounds))
     check_equal(out, evaluate_einsum(einsum, operands)[0])
 
 
@@ -129,10 +129,10 @@ def test_touches_in_any_order_then_finish(data: st.DataObject) -> None:
             box = (*kept, *folded)
             cut = tuple(x[(*(slice(*box[p]) for p in a), ...)] for x, a in zip(operands, einsum.accesses, strict=True))
             extents = tuple(b - a for a, b in box)
-            run(points, einsum, extents, "touch", state, cut, tuple(a for a, _ in box), first=n == 0)
+            run(points, einsum, extents, "accumulate", state, cut, tuple(a for a, _ in box), first=n == 0)
         part = out[(*(slice(*r) for r in kept), ...)]
         extents = (*shape, *einsum.bounds[einsum.n_out :])
-        run(points, einsum, extents, "finish", (part,), state, (0,) * len(einsum.bounds))
+        run(points, einsum, extents, "finalize", (part,), state, (0,) * len(einsum.bounds))
     check_equal(out, evaluate_einsum(einsum, operands)[0])
 
 
@@ -148,8 +148,8 @@ def test_a_kernel_begun_before_all_were_forgotten_is_not_kept() -> None:
 
     select.forget()
     with mock.patch.object(select, "compile_reduce", overtaken):
-        first = select.compile_kernel(largest, (5, 7), "whole")
-    later = [select.compile_kernel(largest, (5, 7), "whole") for _ in range(2)]
+        first = select.compile_kernel(largest, (5, 7), "full")
+    later = [select.compile_kernel(largest, (5, 7), "full") for _ in range(2)]
     assert first is made[0] and later[0] is not first and later[1] is later[0]
 
 
@@ -160,7 +160,7 @@ def test_one_kernel_on_many_threads() -> None:
     rng = np.random.default_rng(0)
     a, b = rng.integers(-4, 5, (2, 96, 96)).astype(np.float32)
     for einsum, expected in ((product, a @ b), (best, (a[:, :, None] * b).max(1))):
-        kernel = select.compile_kernel(einsum, einsum.bounds, "whole")
+        kernel = select.compile_kernel(einsum, einsum.bounds, "full")
 
         def work(_: int, kernel=kernel, expected=expected) -> bool:
             out, workspace = np.empty((96, 96), np.float32), np.empty(kernel.workspace_nbytes, np.uint8)

@@ -95,7 +95,7 @@ def test_an_index_outside_its_axis_stops_a_gather(wrong: int, extents: tuple[int
     ids = np.array([0, 1, 2, 3, wrong, 4, 0])
     state = (np.empty((7, 3), np.float32),)
     with pytest.raises(OutOfRange) as caught:
-        run(5, einsum, extents, "touch", state, (table, ids), (2, 0, 0))
+        run(5, einsum, extents, "accumulate", state, (table, ids), (2, 0, 0))
     assert (caught.value.value, caught.value.size, caught.value.label) == (wrong, 5, "v")
     assert caught.value.point == (("s", 6),)
     whole = np.array([0, 1, 2, 3, 4, 0, wrong, 0, 0])
@@ -110,24 +110,24 @@ def test_a_key_outside_its_range_stops_a_scatter(op: str) -> None:
     keys, x = np.array([0, 1, 4, 2, 3, 9]), np.ones((6, 2), dtype.numpy)
     state = tuple(np.empty((2, 2), d.numpy) for d in einsum.state_dtypes)
     with pytest.raises(OutOfRange, match="index 4 at i = 2 is outside 0 .. 3"):
-        run(60, einsum, (2, 2, 6), "touch", state, (x, keys), (0, 0, 0))
+        run(60, einsum, (2, 2, 6), "accumulate", state, (x, keys), (0, 0, 0))
 
 
 def test_an_axis_without_rows_has_no_index() -> None:
     einsum = gather(0, 3, 2)
     operands = np.empty((0, 3), np.float32), np.zeros(2, np.int64)
     with pytest.raises(OutOfRange, match="empty axis"):
-        run(60, einsum, einsum.bounds, "whole", (np.empty((2, 3), np.float32),), operands, (0, 0, 0))
+        run(60, einsum, einsum.bounds, "full", (np.empty((2, 3), np.float32),), operands, (0, 0, 0))
     nothing = gather(0, 3, 0)
     operands = np.empty((0, 3), np.float32), np.zeros(0, np.int64)
-    run(60, nothing, nothing.bounds, "whole", (np.empty((0, 3), np.float32),), operands, (0, 0, 0))
+    run(60, nothing, nothing.bounds, "full", (np.empty((0, 3), np.float32),), operands, (0, 0, 0))
 
 
 def test_rows_that_do_not_count_raise_no_flag() -> None:
     einsum, table = gather(6, 4, 5), np.full((3, 4), np.nan, np.float32)
     state = (np.empty((5, 4), np.float32),)
     ids = np.array([3, 4, 5, 3, 3])
-    assert run(60, einsum, (5, 4, 3), "touch", state, (table, ids), (0, 0, 0)) == 0
+    assert run(60, einsum, (5, 4, 3), "accumulate", state, (table, ids), (0, 0, 0)) == 0
     assert (state[0] == 0).all()
 
 
@@ -148,7 +148,7 @@ LARGE = {
 @pytest.mark.parametrize("name", LARGE)
 def test_nothing_is_allocated(name: str) -> None:
     einsum, extents = LARGE[name]
-    kernel = select.compile_kernel(einsum, extents, "touch")
+    kernel = select.compile_kernel(einsum, extents, "accumulate")
     assert kernel.workspace_nbytes <= 1 << 20
     key = einsum.keys[0].label
     rng = np.random.default_rng(0)
@@ -175,7 +175,7 @@ def test_nothing_is_allocated(name: str) -> None:
 
 
 def evaluate_rows(einsum: Einsum, operands: tuple[np.ndarray, ...], extents: tuple[int, ...]) -> tuple[np.ndarray, ...]:
-    """The first touch's state, group by group: the reference would need every group beside every row."""
+    """The state of the first tile, group by group: the reference would need every group beside every row."""
     x, keys = operands
     op = einsum.aggregation.op
     if op == "pick":

@@ -35,11 +35,11 @@ def _einsum(text: str, shape: tuple[int, ...]) -> Einsum:
 def test_numpy_keeps_to_the_bytes_that_were_planned_for_machine_code(name: str) -> None:
     x = np.random.default_rng(0).integers(-9, 10, (600, 700)).astype(np.float64)
     einsum = _einsum(PROGRAMS[name], x.shape)
-    kernel = compile_kernel(einsum, einsum.bounds, "whole")
+    kernel = compile_kernel(einsum, einsum.bounds, "full")
     slow = kernel.fallback if isinstance(kernel, MachineCodeKernel) else kernel
     assert isinstance(slow, BlockedKernel)
-    lean = planned_workspace_nbytes(einsum, einsum.bounds, "whole", True)
-    full = planned_workspace_nbytes(einsum, einsum.bounds, "whole", False)
+    lean = planned_workspace_nbytes(einsum, einsum.bounds, "full", True)
+    full = planned_workspace_nbytes(einsum, einsum.bounds, "full", False)
     assert lean < full == slow.workspace_nbytes
     outs = []
     for nbytes in (full, lean):
@@ -51,11 +51,11 @@ def test_numpy_keeps_to_the_bytes_that_were_planned_for_machine_code(name: str) 
     np.testing.assert_array_equal(outs[0], outs[1])
 
 
-@pytest.mark.parametrize("mode", ["whole", "touch"])
+@pytest.mark.parametrize("mode", ["full", "accumulate"])
 def test_what_lies_over_scores_has_no_place_of_its_own(mode: str) -> None:
     made = attention(np.random.default_rng(0), 1, 1, 96, 160, 8, 8)
     kernel = compile_kernel(made.region, made.region.bounds, mode)  # type: ignore[arg-type]
     assert isinstance(kernel, RegionKernel)
-    every = lay_out(kernel.region, kernel.blocks, mode == "whole").nbytes
+    every = lay_out(kernel.region, kernel.blocks, mode == "full").nbytes
     scores = 4 * 96 * 160
     assert scores < kernel.layout.nbytes <= every - scores

@@ -46,7 +46,7 @@ def needs_machine_code() -> None:
 def test_equal_terms_by_numpy(shapes: dict[str, tuple[int, ...]]) -> None:
     for one in equal_terms(shapes):
         einsum = one.einsum
-        kernel = compile_tile(einsum, einsum.bounds, "whole", native=False)
+        kernel = compile_tile(einsum, einsum.bounds, "full", native=False)
         assert one.ulps(ran(kernel, einsum, one.operand)) <= 1, one.equation
 
 
@@ -55,9 +55,9 @@ def test_equal_terms_by_numpy(shapes: dict[str, tuple[int, ...]]) -> None:
 def test_equal_terms_by_machine_code(shapes: dict[str, tuple[int, ...]]) -> None:
     needs_machine_code()
     sums = [*equal_terms(shapes)]
-    prepare_kernels([(one.einsum, "whole") for one in sums])
+    prepare_kernels([(one.einsum, "full") for one in sums])
     for one in sums:
-        kernel = compile_kernel(one.einsum, one.einsum.bounds, "whole")
+        kernel = compile_kernel(one.einsum, one.einsum.bounds, "full")
         assert isinstance(kernel, MachineCodeKernel)
         assert one.ulps(ran(kernel, one.einsum, one.operand)) <= 1, one.equation
 
@@ -88,9 +88,9 @@ def test_narrow_products_are_as_exact_as_numpys(terms: int) -> None:
     graph = build(compile_text(text, "product.ein"), {"A": left.shape, "B": right.shape}, {})
     (einsum,) = [n.einsum for n in graph.nodes if isinstance(n, EinsumNode)]
     assert isinstance(einsum, Einsum)
-    code = select.product_code(einsum, einsum.bounds, "whole")
+    code = select.product_code(einsum, einsum.bounds, "full")
     assert code is not None and select.prepare_code([code]) == 1
-    kernel = compile_kernel(einsum, einsum.bounds, "whole")
+    kernel = compile_kernel(einsum, einsum.bounds, "full")
     found = np.empty((64, 4), np.float32)
     kernel((found,), (left, right), (0, 0, 0), True, np.empty(max(1, kernel.workspace_nbytes), np.uint8))
     exact = left.astype(np.float64) @ right.astype(np.float64).T
@@ -132,7 +132,7 @@ def worst(count: int, most: int) -> float:
     for begin in range(0, count, 50):
         sums = [*drawn(rng, min(50, count - begin), most)]
         if code_cache.available():
-            prepare_kernels([(one.einsum, mode) for one in sums for mode in ("whole", "touch")])
+            prepare_kernels([(one.einsum, mode) for one in sums for mode in ("full", "accumulate")])
         for one in sums:
             errors = {way: one.ulps(result) for way, result in results(one, rng)}
             way = max(errors, key=errors.__getitem__)
@@ -145,11 +145,13 @@ def results(one: Sum, rng: np.random.Generator) -> Iterator[tuple[str, np.ndarra
     """A sum by machine code, by NumPy, in tiles that are accumulated, and as a program in some arena."""
     einsum = one.einsum
     for way, native in (("machine code", True), ("NumPy", False)):
-        yield way, ran(compile_tile(einsum, einsum.bounds, "whole", native), einsum, one.operand)
-    state = ran(compile_tile(einsum, einsum.bounds, "touch", bool(rng.integers(2))), einsum, one.operand, touch=True)
-    finish = compile_kernel(einsum, einsum.bounds, "finish")
+        yield way, ran(compile_tile(einsum, einsum.bounds, "full", native), einsum, one.operand)
+    state = ran(
+        compile_tile(einsum, einsum.bounds, "accumulate", bool(rng.integers(2))), einsum, one.operand, accumulate=True
+    )
+    finalize = compile_kernel(einsum, einsum.bounds, "finalize")
     made = np.empty(einsum.shape, einsum.dtype.numpy)
-    finish((made,), (state,), (0,) * len(einsum.bounds), True, np.empty(max(1, finish.workspace_nbytes), np.uint8))
+    finalize((made,), (state,), (0,) * len(einsum.bounds), True, np.empty(max(1, finalize.workspace_nbytes), np.uint8))
     yield "a state", made
     for workers in (1, 2):
         arena = ("128KiB", "1MiB", None)[int(rng.integers(3))]

@@ -48,7 +48,7 @@ CASES: list[tuple[str, Scalar, tuple[tuple[int, ...], ...], DType, str | None, t
 @pytest.mark.parametrize(
     ("join", "accesses", "dtype", "op", "bounds"), [c[1:] for c in CASES], ids=[c[0] for c in CASES]
 )
-@pytest.mark.parametrize("mode", ["whole", "touch"])
+@pytest.mark.parametrize("mode", ["full", "accumulate"])
 def test_nothing_is_allocated(
     join: Scalar,
     accesses: tuple[tuple[int, ...], ...],
@@ -57,7 +57,7 @@ def test_nothing_is_allocated(
     bounds: tuple[int, ...],
     mode: str,
 ) -> None:
-    if mode == "touch" and op is None:
+    if mode == "accumulate" and op is None:
         return
     n_out = len(bounds) if op is None else (3 if len(bounds) == 4 else 1 if len(bounds) == 2 or "arg" in op else 2)
     labels = tuple("ijkl"[: len(bounds)])
@@ -66,13 +66,13 @@ def test_nothing_is_allocated(
     kernel = compile_kernel(einsum, bounds, mode)
     assert kernel.workspace_nbytes <= 8 << 20
     operands = tuple(np.ones(einsum.operand_shape(s), dtype.numpy) for s in range(len(accesses)))
-    types = (einsum.dtype,) if mode == "whole" else einsum.state_dtypes
+    types = (einsum.dtype,) if mode == "full" else einsum.state_dtypes
     outs = tuple(np.zeros(einsum.shape, d.numpy) for d in types)
     workspace = np.empty(kernel.workspace_nbytes, np.uint8)
     origins = (0,) * len(bounds)
     kernel(outs, operands, origins, True, workspace)
     tracemalloc.start()
-    kernel(outs, operands, origins, mode == "whole", workspace)
+    kernel(outs, operands, origins, mode == "full", workspace)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 24 << 10
@@ -96,7 +96,7 @@ def test_nothing_is_allocated_for_indices(
 ) -> None:
     einsum = Einsum(tuple("uvw"[: len(bounds)]), bounds, len(bounds), (access,), (F32,), join, None, (shape,))
     extents, origins = tuple(n - 5 for n in bounds), tuple(3 for _ in bounds)
-    kernel = compile_kernel(einsum, extents, "whole")
+    kernel = compile_kernel(einsum, extents, "full")
     assert kernel.workspace_nbytes <= 2 << 20
     box = [(a, a + n) for a, n in zip(origins, extents, strict=True)]
     operand = np.ones([hi - lo for lo, hi in einsum.operand_box(0, box)], np.float32)
@@ -112,16 +112,16 @@ def test_nothing_is_allocated_for_indices(
 @pytest.mark.parametrize("n", [100, 400, 1600])
 def test_workspace_does_not_grow_with_the_tile(n: int) -> None:
     einsum = Einsum(("i", "j", "k"), (n, n, n), 2, (IK, JK), (F32, F32), SQUARE, aggregation("sum", F32))
-    assert compile_kernel(einsum, (n, n, n), "whole").workspace_nbytes <= 1 << 20
+    assert compile_kernel(einsum, (n, n, n), "full").workspace_nbytes <= 1 << 20
     for dtype in (F32, BF16):
         product = ScalarCall("mul", (OperandRef(0, dtype), OperandRef(1, dtype)), dtype)
         einsum = Einsum(("i", "j", "k"), (n, n, n), 2, (IK, JK), (dtype, dtype), product, aggregation("sum", dtype))
-        for mode in ("whole", "touch"):
+        for mode in ("full", "accumulate"):
             assert compile_kernel(einsum, (n, n, n), mode).workspace_nbytes <= 8 << 20
 
 
 def test_kernels_are_kept_by_value() -> None:
     a = Einsum(("i", "j"), (5, 6), 1, (IJ,), (F32,), X, aggregation("sum", F32))
     b = Einsum(("row", "column"), (5, 6), 1, (IJ,), (F32,), X, aggregation("sum", F32))
-    assert compile_kernel(a, (5, 6), "whole") is compile_kernel(b, (5, 6), "whole")
-    assert compile_kernel(a, (5, 6), "whole") is not compile_kernel(a, (5, 5), "whole")
+    assert compile_kernel(a, (5, 6), "full") is compile_kernel(b, (5, 6), "full")
+    assert compile_kernel(a, (5, 6), "full") is not compile_kernel(a, (5, 5), "full")

@@ -59,7 +59,7 @@ def numbers(shape: tuple[int, ...], dtype: DType, order: list[int], spread: int,
 
 
 def check(kernel: PackedContraction, equation: str, operands: list[np.ndarray], out: np.ndarray, factor: float) -> None:
-    """The first touch puts the product, the next one adds to it, and nothing is met on the way."""
+    """The first accumulation puts the product, the next one adds to it, and nothing is met on the way."""
     expected = factor * np.einsum(equation, *operands)
     workspace = np.zeros(kernel.workspace_nbytes, np.uint8)
     origins = (0,) * len(kernel.fallback.extents)
@@ -68,7 +68,7 @@ def check(kernel: PackedContraction, equation: str, operands: list[np.ndarray], 
         np.testing.assert_array_equal(out, times * expected)
 
 
-def compiled_touch(e: Einsum) -> PackedContraction:
+def compiled_accumulate(e: Einsum) -> PackedContraction:
     slow = compile_contraction(e, e.bounds, False)
     assert slow is not None
     code = ProductSpec(slow.dtype)
@@ -99,7 +99,7 @@ def test_any_strides_and_extents(data: st.DataObject) -> None:
         shape = tuple(sizes[x] for x in t)
         order = data.draw(st.permutations(range(len(t))))
         arrays.append(numbers(shape, dtype, list(order), data.draw(st.sampled_from([1, 1, 2])), k))
-    kernel = compiled_touch(e)
+    kernel = compiled_accumulate(e)
     check(kernel, equation, arrays[:2], arrays[2].copy(order="K"), factor)
     out = arrays[2].copy(order="K")
     with mock.patch.multiple(contraction, _MIN_ROWS=1, _MIN_TILES=1):
@@ -135,7 +135,7 @@ def test_parts_are_cut_where_the_least_is_packed_again(m: int, n: int, changes: 
     e = product("ik,kj->ij", dict(i=m, j=n, k=20), F32)
     A, B = numbers((m, 20), F32, [0, 1], 1, 0), numbers((20, n), F32, [0, 1], 1, 1)
     out = np.zeros((m, n), np.float32)
-    words = run_in_parts(compiled_touch(e), out, [A, B], 8)
+    words = run_in_parts(compiled_accumulate(e), out, [A, B], 8)
     np.testing.assert_array_equal(out, A @ B)
     counts = {text: words[:, WORDS.index(text)] for text in ("rows", "columns")}
     assert len(words) == parts and counts[changes].sum() == {"rows": m, "columns": n}[changes]
@@ -161,7 +161,7 @@ def test_what_lies_apart_in_the_panel_is_packed_in_squares(equation: str, sizes:
     read, out = equation.split("->")
     shapes = [tuple(sizes[x] for x in t) for t in (*read.split(","), out)]
     a, b, c = (numbers(shape, dtype, list(range(len(shape))), 1, k) for k, shape in enumerate(shapes))
-    kernel = compiled_touch(product(equation, sizes, dtype))
+    kernel = compiled_accumulate(product(equation, sizes, dtype))
     check(kernel, equation, [a, b], c, 1.0)
     ((_, words, _),) = kernel._layouts.values()
     assert words[WORDS.index("column_step")] + words[WORDS.index("term_step")] > 0
@@ -176,7 +176,7 @@ def test_rows_are_read_as_they_lie_where_columns_are_few(equation: str, i: int, 
     read, out = equation.split("->")
     sizes = dict(i=i, j=j, k=k)
     a, b, c = (numbers(tuple(sizes[x] for x in t), dtype, [0, 1], 1, n) for n, t in enumerate((*read.split(","), out)))
-    check(compiled_touch(product(equation, sizes, dtype)), equation, [a, b], c, 1.0)
+    check(compiled_accumulate(product(equation, sizes, dtype)), equation, [a, b], c, 1.0)
 
 
 def test_blocks_of_squares_take_no_more_room() -> None:
@@ -185,7 +185,7 @@ def test_blocks_of_squares_take_no_more_room() -> None:
             each = dict(zip("fmn" if "m" in equation else "fde", sizes, strict=True))
             e = product(equation, {x: each.get(x, 24) for x in equation}, F32)
             strides = [tuple(np.empty(e.operand_extents(k, e.bounds), "f4").strides) for k in (0, 1)]
-            kernel = compiled_touch(e)
+            kernel = compiled_accumulate(e)
             assert kernel._layout((strides[0], strides[1], np.empty(e.shape, "f4").strides))[2] < 1 << 20
 
 
@@ -198,7 +198,7 @@ def test_large_results_are_put_past_the_caches_and_added_to_after(dtype: DType, 
     begin = -memory.__array_interface__["data"][0] % 64 // size + offset  # vectors are whole lines, or never
     out = memory[begin : begin + math.prod(shape)].reshape(shape)
     a, b = numbers((13, 31), dtype, [0, 1], 1, 1), numbers((2, 31, 64 * 700), dtype, [0, 1, 2], 1, 2)
-    kernel = compiled_touch(product("ik,xkj->xij", sizes, dtype))
+    kernel = compiled_accumulate(product("ik,xkj->xij", sizes, dtype))
     check(kernel, "ik,xkj->xij", [a, b], out, 1.0)
     ((_, words, _),) = kernel._layouts.values()
     assert words[0] == STREAMS and not memory[:begin].any() and not memory[begin + out.size :].any()
@@ -211,7 +211,7 @@ def test_sums_of_several_blocks(layout: tuple[int, int, int]) -> None:
     orders = [[0, 1] if way == 0 else [1, 0] for way in layout]
     a, b, c = (numbers(shape, F32, order, 1, 0) for shape, order in zip(shapes, orders, strict=True))
     e = product("ik,kj->ij", sizes, F32)
-    check(compiled_touch(e), "ik,kj->ij", [a, b], c, 1.0)
+    check(compiled_accumulate(e), "ik,kj->ij", [a, b], c, 1.0)
 
 
 def test_blocks_take_less_than_what_a_worker_is_reckoned_at() -> None:
@@ -222,7 +222,7 @@ def test_blocks_take_less_than_what_a_worker_is_reckoned_at() -> None:
 
 def test_what_is_not_a_number_is_told_and_only_that() -> None:
     e = product("ik,kj->ij", dict(i=13, k=40, j=33), F32)
-    kernel, workspace = compiled_touch(e), np.zeros(1 << 20, np.uint8)
+    kernel, workspace = compiled_accumulate(e), np.zeros(1 << 20, np.uint8)
     a, b, c = np.ones((13, 40), "f4"), np.ones((40, 33), "f4"), np.zeros((13, 33), "f4")
     a[12, 39] = np.inf
     assert kernel((c,), (a, b), (0, 0, 0), True, workspace) == 0 and np.isinf(c[12]).all()
@@ -232,15 +232,15 @@ def test_what_is_not_a_number_is_told_and_only_that() -> None:
 
 def test_products_that_must_not_hang_on_machine_code_are_by_blas() -> None:
     e = product("ik,kj->ij", dict(i=64, k=64, j=64), F32)
-    assert isinstance(compile_kernel(e, e.bounds, "whole"), PackedContraction)
-    assert isinstance(compile_kernel(e, e.bounds, "whole", by_blas=True), ContractionKernel)
+    assert isinstance(compile_kernel(e, e.bounds, "full"), PackedContraction)
+    assert isinstance(compile_kernel(e, e.bounds, "full", by_blas=True), ContractionKernel)
 
 
 def test_a_matrix_times_a_vector_reads_the_matrix_once() -> None:
     e = product("ik,k->i", dict(i=70, k=3000), F32)
-    code = kernel_spec(e, "whole")
+    code = kernel_spec(e, "full")
     assert code is not None and select.prepare_code([code]) == 1
-    kernel = compile_kernel(e, e.bounds, "whole")
+    kernel = compile_kernel(e, e.bounds, "full")
     a, x = numbers((70, 3000), F32, [0, 1], 1, 1), numbers((3000,), F32, [0], 1, 2)
     out = np.zeros(70, "f4")
     assert kernel((out,), (a, x), (0, 0), True, np.zeros(kernel.workspace_nbytes, np.uint8)) == 0
@@ -267,9 +267,9 @@ def interleaved() -> Einsum:
 
 def test_many_small_products_are_one_call_where_that_is_quicker() -> None:
     e = interleaved()
-    general = compile_kernel(e, e.bounds, "whole", by_blas=True)
+    general = compile_kernel(e, e.bounds, "full", by_blas=True)
     assert not isinstance(general, ContractionKernel), "BLAS would be called for each point of a and b, over copies"
-    kernel = compile_kernel(e, e.bounds, "whole")
+    kernel = compile_kernel(e, e.bounds, "full")
     assert isinstance(kernel, PackedContraction) and kernel.fallback.expensive
     rng = np.random.default_rng(0)
     a, b = (rng.integers(-3, 4, [3] * len(access)).astype("f8") for access in e.accesses)
@@ -283,14 +283,14 @@ def test_many_small_products_are_one_call_where_that_is_quicker() -> None:
 def test_few_points_each_side_by_side_stay_with_numpy() -> None:
     """A product of four numbers takes no time beside its call; what lies side by side is multiplied along."""
     e = product("ikb,kjb->ijb", dict(i=2, k=2, j=2, b=5000), F64)
-    assert not isinstance(compile_kernel(e, e.bounds, "whole"), PackedContraction)
+    assert not isinstance(compile_kernel(e, e.bounds, "full"), PackedContraction)
 
 
 def test_a_plan_sets_aside_the_same_workspace_whatever_is_compiled() -> None:
     for e in (interleaved(), product("ik,kj->ij", dict(i=64, k=64, j=64), F64)):
-        found = select.planned_workspace_nbytes(e, e.bounds, "whole", True)
+        found = select.planned_workspace_nbytes(e, e.bounds, "full", True)
         with mock.patch.object(code_cache, "find", lambda code: None):
             select.forget()
-            assert select.planned_workspace_nbytes(e, e.bounds, "whole", True) == found
-            assert compile_kernel(e, e.bounds, "whole").workspace_nbytes <= found
+            assert select.planned_workspace_nbytes(e, e.bounds, "full", True) == found
+            assert compile_kernel(e, e.bounds, "full").workspace_nbytes <= found
         select.forget()

@@ -76,14 +76,16 @@ def numbers(name: str, dtype: str) -> np.ndarray:
     return np.random.default_rng(len(name) + ord(name[0])).integers(low, 9, shape).astype(kinds[dtype])
 
 
-def ran(kernel: HostKernel, einsum: Einsum, operands: list[np.ndarray], touch: bool) -> tuple[list[np.ndarray], int]:
-    """What a kernel gives; a touch twice over the same tile."""
-    dtypes = einsum.state_dtypes if touch else (einsum.dtype,)
+def ran(
+    kernel: HostKernel, einsum: Einsum, operands: list[np.ndarray], accumulate: bool
+) -> tuple[list[np.ndarray], int]:
+    """What a kernel gives; a state is accumulated twice over the same tile."""
+    dtypes = einsum.state_dtypes if accumulate else (einsum.dtype,)
     outs = tuple(np.zeros(einsum.shape, d.numpy) for d in dtypes)
     workspace = np.empty(max(1, kernel.workspace_nbytes), np.uint8)
     origins = (0,) * len(einsum.bounds)
     bits = kernel(outs, tuple(operands), origins, True, workspace)
-    if touch:
+    if accumulate:
         bits |= kernel(outs, tuple(operands), origins, False, workspace)
     return list(outs), bits
 
@@ -109,7 +111,7 @@ def _compiled(tmp_path_factory: pytest.TempPathFactory) -> None:
         wanted: list[tuple[Einsum, select.Mode]] = []
         for equation, dtype in (*CASES, *((e, d) for e in FLOATING for d in ("f32", "f64"))):
             einsum = einsum_of(equation, dtype)[0]
-            modes: tuple[select.Mode, ...] = ("whole",) if einsum.aggregation is None else ("whole", "touch")
+            modes: tuple[select.Mode, ...] = ("full",) if einsum.aggregation is None else ("full", "accumulate")
             wanted += [(einsum, mode) for mode in modes]
         select.prepare_kernels(wanted)
 
@@ -118,13 +120,13 @@ def _compiled(tmp_path_factory: pytest.TempPathFactory) -> None:
 def test_whole_numbers_agree_in_every_bit(equation: str, dtype: str) -> None:
     einsum, names = einsum_of(equation, dtype)
     operands = [numbers(name, dtype) for name in names]
-    modes: list[select.Mode] = ["whole"] if einsum.aggregation is None else ["whole", "touch"]
+    modes: list[select.Mode] = ["full"] if einsum.aggregation is None else ["full", "accumulate"]
     for mode in modes:
         if select.kernel_spec(einsum, mode) is None:
             assert dtype not in ("f32", "f64") or equation in ("Z = argmin[n,m] X[n,m]",)
             continue
         slow, fast = both(einsum, mode)
-        expected, got = (ran(kernel, einsum, operands, mode == "touch") for kernel in (slow, fast))
+        expected, got = (ran(kernel, einsum, operands, mode == "accumulate") for kernel in (slow, fast))
         for a, b in zip(expected[0], got[0], strict=True):
             np.testing.assert_array_equal(b, a)
         assert got[1] == expected[1]
@@ -144,7 +146,7 @@ def test_rows_swept_a_few_at_a_time(equation: str, dtype: str, monkeypatch: pyte
     monkeypatch.setattr(kernel_spec, "_MIN_SWEPT", 1)
     kernel_spec._kernel_spec.cache_clear()
     einsum, names = einsum_of(equation, dtype)
-    made = kernel_spec.kernel_spec(einsum, "whole")
+    made = kernel_spec.kernel_spec(einsum, "full")
     assert made is not None and made.swept == len(einsum.labels) - 1
     test_whole_numbers_agree_in_every_bit(equation, dtype)
     kernel_spec._kernel_spec.cache_clear()
@@ -154,7 +156,7 @@ def test_rows_swept_a_few_at_a_time(equation: str, dtype: str, monkeypatch: pyte
 @pytest.mark.parametrize("equation", ["Z[m,n] = X[n,m] * 3 - r[n]", "Z[q: 2, p, n] = A[n,p] * q + r[n]"])
 def test_strips_of_rows_whose_operands_are_turned(equation: str, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loops, "_STRIP", 16)
-    made = kernel_spec.kernel_spec(einsum_of(equation, dtype)[0], "whole")
+    made = kernel_spec.kernel_spec(einsum_of(equation, dtype)[0], "full")
     assert made is not None and made.crossed
     test_whole_numbers_agree_in_every_bit(equation, dtype)
 
@@ -164,7 +166,7 @@ def test_strips_of_rows_whose_operands_are_turned(equation: str, dtype: str, mon
 def test_functions_agree_closely(equation: str, dtype: str) -> None:
     einsum, names = einsum_of(equation, dtype)
     operands = [numbers(name, dtype) for name in names]
-    slow, fast = both(einsum, "whole")
+    slow, fast = both(einsum, "full")
     expected, got = (ran(kernel, einsum, operands, False) for kernel in (slow, fast))
     tolerance = 32 * np.finfo(einsum.dtype.numpy).eps
     np.testing.assert_allclose(got[0][0], expected[0][0], rtol=tolerance, atol=tolerance)
@@ -176,12 +178,12 @@ def test_a_nan_that_was_there_is_no_news(equation: str) -> None:
     einsum, names = einsum_of(equation, "f32")
     operands = [numbers(name, "f32") for name in names]
     operands[0].reshape(-1)[5] = np.nan
-    modes: list[select.Mode] = ["whole"] if einsum.aggregation is None else ["whole", "touch"]
+    modes: list[select.Mode] = ["full"] if einsum.aggregation is None else ["full", "accumulate"]
     for mode in modes:
         if select.kernel_spec(einsum, mode) is None:
             continue
         slow, fast = both(einsum, mode)
-        expected, got = (ran(kernel, einsum, operands, mode == "touch") for kernel in (slow, fast))
+        expected, got = (ran(kernel, einsum, operands, mode == "accumulate") for kernel in (slow, fast))
         for a, b in zip(expected[0], got[0], strict=True):
             np.testing.assert_allclose(b, a, rtol=1e-5, atol=1e-5)
         assert got[1] == expected[1] == 0
@@ -190,7 +192,7 @@ def test_a_nan_that_was_there_is_no_news(equation: str) -> None:
 def test_what_is_made_is_reported() -> None:
     einsum, names = einsum_of("Z[n,m] = r[n] / X[n,m]", "f32")
     operands = [np.zeros_like(numbers(name, "f32")) for name in names]
-    _, fast = both(einsum, "whole")
+    _, fast = both(einsum, "full")
     assert ran(fast, einsum, operands, False)[1] & (INVALID | DIVIDE) == INVALID
     operands[names.index("r")][:] = 1
     assert ran(fast, einsum, operands, False)[1] == DIVIDE
@@ -198,7 +200,7 @@ def test_what_is_made_is_reported() -> None:
 
 def test_rows_that_lie_apart_are_left_to_numpy() -> None:
     einsum, names = einsum_of("Z[n] = sum[m] abs(X[n,m])", "f32")
-    _, fast = both(einsum, "whole")
+    _, fast = both(einsum, "full")
     wide = np.zeros((13, 74), np.float32)
     wide[:, ::2] = numbers("X", "f32")
     np.testing.assert_array_equal(ran(fast, einsum, [wide[:, ::2]], False)[0][0], np.abs(wide).sum(1))
@@ -207,12 +209,12 @@ def test_rows_that_lie_apart_are_left_to_numpy() -> None:
 def test_a_damaged_object_is_compiled_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     einsum, _ = einsum_of("Z[n] = max[m] X[n,m]", "f32")
-    assert select.prepare_kernels([(einsum, "whole")]) == 1
+    assert select.prepare_kernels([(einsum, "full")]) == 1
     (kept,) = (tmp_path / "einturnip" / "kernels").glob("*.o")
     for damage in (b"", kept.read_bytes()[:700], b"nonsense" * 99):
         code_cache.forget()
         kept.write_bytes(damage)
-        assert select.prepare_kernels([(einsum, "whole")]) == 1
+        assert select.prepare_kernels([(einsum, "full")]) == 1
 
 
 def test_without_a_cache_code_is_compiled_for_the_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -220,14 +222,14 @@ def test_without_a_cache_code_is_compiled_for_the_process(tmp_path: Path, monkey
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     code_cache.forget()
     einsum, names = einsum_of("Z[n] = max[m] X[n,m]", "f32")
-    assert select.prepare_kernels([(einsum, "whole")]) == 1
+    assert select.prepare_kernels([(einsum, "full")]) == 1
     x = numbers("X", "f32")
     assert names == ["X"]
     np.testing.assert_array_equal(
-        ran(compile_kernel(einsum, einsum.bounds, "whole"), einsum, [x], False)[0][0], x.max(1)
+        ran(compile_kernel(einsum, einsum.bounds, "full"), einsum, [x], False)[0][0], x.max(1)
     )
     code_cache.forget()
-    assert code_cache.load_compiled(select.machine_code(einsum, "whole")) == 0
+    assert code_cache.load_compiled(select.machine_code(einsum, "full")) == 0
 
 
 def test_the_oldest_objects_are_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -239,6 +241,6 @@ def test_the_oldest_objects_are_given_up(tmp_path: Path, monkeypatch: pytest.Mon
         (folder / f"old{k}.o").write_bytes(b"")
         os.utime(folder / f"old{k}.o", (k, k))
     Path(temporary_path(str(folder / "old3.o"))).write_bytes(b"")  # of a process that is gone
-    assert select.prepare_kernels([(einsum_of("Z[n] = max[m] X[n,m]", "f32")[0], "whole")]) == 1
+    assert select.prepare_kernels([(einsum_of("Z[n] = max[m] X[n,m]", "f32")[0], "full")]) == 1
     assert len(kept := sorted(path.name for path in folder.iterdir())) == 2
     assert "old2.o" in kept

@@ -57,9 +57,9 @@ def numbers(shape: tuple[int, ...], dtype: str, seed: int, turned: bool) -> np.n
     return np.asfortranarray(made) if turned else made
 
 
-def agree(einsum: Einsum, extents: tuple[int, ...], operands: list[np.ndarray], touch: bool) -> None:
-    """Machine code and NumPy over a tile of these extents: the same numbers, also where a touch adds to another."""
-    mode: select.Mode = "touch" if touch else "whole"
+def agree(einsum: Einsum, extents: tuple[int, ...], operands: list[np.ndarray], accumulate: bool) -> None:
+    """Machine code and NumPy over a tile of these extents: the same numbers, also where a state is added to."""
+    mode: select.Mode = "accumulate" if accumulate else "full"
     made = kernel_spec(einsum, mode)
     assert made is not None and made.packing is not None
     assert select.prepare_kernels([(einsum, mode)]) == 1
@@ -69,7 +69,7 @@ def agree(einsum: Einsum, extents: tuple[int, ...], operands: list[np.ndarray], 
         assert isinstance(kernel, MachineCodeKernel) == native
         outs = (np.full(extents[: einsum.n_out], 77, einsum.dtype.numpy),)
         workspace = np.empty(max(1, kernel.workspace_nbytes), np.uint8)
-        for first in (True, False) if touch else (True,):
+        for first in (True, False) if accumulate else (True,):
             kernel(outs, tuple(operands), (0,) * len(extents), first, workspace)
         found.append(outs[0])
     np.testing.assert_array_equal(*found)
@@ -106,7 +106,7 @@ def test_with_few_registers(monkeypatch: pytest.MonkeyPatch) -> None:
     operands = [numbers(einsum.operand_extents(s, einsum.bounds), "f32", s, False) for s in (0, 1)]
     _kernel_spec.cache_clear()
     try:
-        made = kernel_spec(einsum, "whole")
+        made = kernel_spec(einsum, "full")
         assert made is not None and made.packing is not None and made.packing.height == 6
         agree(einsum, einsum.bounds, operands, False)
     finally:
@@ -120,7 +120,7 @@ def test_what_packing_does_not_help_is_not_packed() -> None:
         ("ik jk", "sum[k] exp(X[{0}] - Y[{1}])"),
         ("ik kj", "max[k] (X[{0}] + Y[{1}])"),
     ):
-        made = kernel_spec(einsum_of(read, "ij", right, "f32", bounds), "whole")
+        made = kernel_spec(einsum_of(read, "ij", right, "f32", bounds), "full")
         assert made is None or made.packing is None
 
 
@@ -129,8 +129,8 @@ def test_a_nan_and_what_made_it(where: tuple[int, int]) -> None:
     """Infinities less infinities are reported, a NaN that was there is not; lanes past the edges are no numbers."""
     einsum = einsum_of("ik jk", "ij", EQUATIONS[0][2], "f32", BOUNDS)
     x, y = (numbers(einsum.operand_extents(s, einsum.bounds), "f32", s, False) for s in (0, 1))
-    select.prepare_kernels([(einsum, "whole")])
-    kernel = compile_tile(einsum, einsum.bounds, "whole")
+    select.prepare_kernels([(einsum, "full")])
+    kernel = compile_tile(einsum, einsum.bounds, "full")
     for value, other, expected in ((np.inf, 1.0, 0), (np.nan, 1.0, 0), (np.inf, np.inf, INVALID)):
         x[where], y[3, where[1]] = value, other
         out = np.empty(einsum.bounds[:2], np.float32)

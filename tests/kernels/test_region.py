@@ -45,7 +45,7 @@ def cut(region: Region, operands: Sequence[Array], box: Box) -> list[Array]:
 
 
 def in_tiles(made: Made, pieces: Sequence[int], order: st.DataObject | None) -> Array:
-    """Every output tile in touches, in any order, then one finish."""
+    """Every output tile accumulated in any order, then finalized."""
     region, fixed = made.region, made.region.whole
     step = [n if p in fixed else max(1, -(-n // pieces[p])) for p, n in enumerate(region.bounds)]
     ends = [[(lo, min(lo + w, n)) for lo in range(0, n, w)] for n, w in zip(region.bounds, step, strict=True)]
@@ -55,9 +55,9 @@ def in_tiles(made: Made, pieces: Sequence[int], order: st.DataObject | None) -> 
         state = [np.full(x, 1).astype(d.numpy) for x, d in region.components(shape)]
         rest = list(product(*ends[region.n_out :]))
         for n, inner in enumerate(order.draw(st.permutations(rest)) if order is not None else rest):
-            run(region, "touch", state, cut(region, made.operands, kept + inner), kept + inner, n == 0)
+            run(region, "accumulate", state, cut(region, made.operands, kept + inner), kept + inner, n == 0)
         box = kept + tuple((0, n) for n in region.bounds[region.n_out :])
-        run(region, "finish", [out[tuple(slice(*e) for e in kept)]], state, box)
+        run(region, "finalize", [out[tuple(slice(*e) for e in kept)]], state, box)
     return out
 
 
@@ -68,7 +68,7 @@ def test_whole(case: int, nbytes: int) -> None:
     out = np.full(made.region.shape, np.nan).astype(made.region.dtype.numpy)
     box = tuple((0, n) for n in made.region.bounds)
     with mock.patch.object(space, "VALUE_NBYTES", nbytes):
-        assert run(made.region, "whole", [out], made.operands, box) == 0
+        assert run(made.region, "full", [out], made.operands, box) == 0
     close(made, out)
 
 
@@ -117,7 +117,7 @@ def test_blocks_that_a_mask_empties_are_not_computed() -> None:
     """Half of the score blocks, and the diagonal."""
     made = attention(np.random.default_rng(0), 1, 1, 64, 64, 4, 4, "causal")
     with mock.patch.multiple(space, VALUE_NBYTES=8 * 8 * 4, STREAMED_POINTS=8):
-        kernel = compile_tile(made.region, made.region.bounds, "whole")
+        kernel = compile_tile(made.region, made.region.bounds, "full")
     out = np.empty(made.region.shape, np.float32)
     with mock.patch.object(kernel, "_program", wraps=kernel._program) as asked:  # type: ignore[attr-defined]
         kernel((out,), made.operands, (0,) * 6, True, np.empty(kernel.workspace_nbytes, np.uint8))
@@ -129,7 +129,7 @@ def test_blocks_that_a_mask_empties_are_not_computed() -> None:
 def test_nothing_is_allocated() -> None:
     """A call takes no memory that grows with the tile, and little workspace."""
     made = attention(np.random.default_rng(0), 1, 2, 700, 900, 16, 16, "causal")
-    kernel = compile_kernel(made.region, made.region.bounds, "whole")
+    kernel = compile_kernel(made.region, made.region.bounds, "full")
     assert kernel.workspace_nbytes <= 4 << 20
     out, workspace = np.empty(made.region.shape, np.float32), np.empty(kernel.workspace_nbytes, np.uint8)
     kernel((out,), made.operands, (0,) * 6, True, workspace)
@@ -144,7 +144,7 @@ def test_nothing_is_allocated() -> None:
 def test_empty_ranges() -> None:
     made = distances(np.random.default_rng(0), 3, 0, 2)
     out = np.empty(3)
-    run(made.region, "whole", [out], made.operands, ((0, 3), (0, 0), (0, 2)))
+    run(made.region, "full", [out], made.operands, ((0, 3), (0, 0), (0, 2)))
     assert (out == -np.inf).all()
 
 
@@ -158,6 +158,6 @@ def test_long_rows_of_scores_lie_with_the_streamed_label_first() -> None:
     for mask, dtype in (("", F32), ("causal", F64), ("window", F32)):
         made = attention(np.random.default_rng(1), 1, 2, 96, 96, 4, 4, mask, dtype)
         out = np.full(made.region.shape, np.nan).astype(dtype.numpy)
-        assert run(made.region, "whole", [out], made.operands, tuple((0, n) for n in made.region.bounds)) == 0
+        assert run(made.region, "full", [out], made.operands, tuple((0, n) for n in made.region.bounds)) == 0
         close(made, out)
         close(made, in_tiles(made, [1, 1, 1, 1, 2, 1], None))

@@ -70,8 +70,8 @@ def compiled(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monke
 
 
 def native(region: Region) -> RowsKernel:
-    assert select.prepare_kernels([(region, "whole")]) == 1
-    kernel = select.compile_tile(region, region.bounds, "whole")
+    assert select.prepare_kernels([(region, "full")]) == 1
+    kernel = select.compile_tile(region, region.bounds, "full")
     assert isinstance(kernel, RowsKernel)
     return kernel
 
@@ -89,7 +89,7 @@ def test_numpy(name: str, nbytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(space, "VALUE_NBYTES", nbytes)
     monkeypatch.setattr(code_cache, "_loaded", {})  # another test may have prepared the same
     region, operands = region_of(PROGRAMS[name], 13, 37)
-    kernel = select.compile_tile(region, region.bounds, "whole")
+    kernel = select.compile_tile(region, region.bounds, "full")
     assert isinstance(kernel, RegionKernel)
     out, bits = ran(region, operands, kernel)
     assert bits == 0
@@ -100,10 +100,10 @@ def test_numpy(name: str, nbytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_numpy_in_the_workspace_planned_for_machine_code(name: str) -> None:
     """Little of it is set aside; NumPy then takes shorter blocks, by itself or in place of machine code."""
     region, operands = region_of(PROGRAMS[name], 700, 2000)
-    kernel = select.compile_tile(region, region.bounds, "whole")
+    kernel = select.compile_tile(region, region.bounds, "full")
     assert isinstance(kernel, RegionKernel)
-    most = select.planned_workspace_nbytes(region, region.bounds, "whole", False)
-    planned = select.planned_workspace_nbytes(region, region.bounds, "whole", True)
+    most = select.planned_workspace_nbytes(region, region.bounds, "full", False)
+    planned = select.planned_workspace_nbytes(region, region.bounds, "full", True)
     assert planned <= 256 << 10 and planned <= most == kernel.workspace_nbytes
     assert name != "masked" or most > 1 << 20
     out = np.full(region.shape, np.nan, region.dtype.numpy)
@@ -169,7 +169,7 @@ def test_bits_are_those_of_any_tile(compiled: None) -> None:
     whole, _ = ran(region, operands, native(region))
     (x,) = (o for o in operands if o.ndim == 2)
     for lo, hi in ((0, 1), (1, 8), (8, 19)):
-        kernel = select.compile_tile(region, (hi - lo, 301), "whole")
+        kernel = select.compile_tile(region, (hi - lo, 301), "full")
         assert isinstance(kernel, RowsKernel)
         out = np.empty((hi - lo, 301), np.float32)
         part = tuple(o[lo:hi] if o is x else o for o in operands)
@@ -179,6 +179,6 @@ def test_bits_are_those_of_any_tile(compiled: None) -> None:
 
 def test_empty() -> None:
     region, _ = region_of(PROGRAMS["softmax"], 3, 5)
-    kernel = select.compile_tile(region, (0, 5), "whole")
+    kernel = select.compile_tile(region, (0, 5), "full")
     out = np.empty((0, 5), np.float32)
     assert kernel((out,), (np.empty((0, 5), np.float32),), (0, 0), True, np.empty(0, np.uint8)) == 0

@@ -63,7 +63,7 @@ def touched(x, k, groups, tiles, op="sum"):
     state = tuple(np.empty((groups, x.shape[1]), d.numpy) for d in einsum.state_dtypes)
     edges = np.linspace(0, len(x), tiles + 1).astype(int)
     for a, b in zip(edges[:-1], edges[1:], strict=True):
-        kernel = select.compile_kernel(einsum, (groups, x.shape[1], int(b - a)), "touch")
+        kernel = select.compile_kernel(einsum, (groups, x.shape[1], int(b - a)), "accumulate")
         workspace = np.empty(kernel.workspace_nbytes, np.uint8)
         assert kernel(state, (x[a:b], k[a:b]), (0, 0, int(a)), bool(a == 0), workspace) == 0
     return state
@@ -107,7 +107,7 @@ def test_small_integers_are_exact_and_rows_may_be_left_out(data):
     first = data.draw(st.integers(0, groups - 1))
     some = data.draw(st.integers(1, groups - first))
     einsum = segments(groups, columns, n)
-    kernel = select.compile_kernel(einsum, (some, columns, n), "touch")
+    kernel = select.compile_kernel(einsum, (some, columns, n), "accumulate")
     state = (rng.integers(0, 5, (some, columns)).astype(np.float32),)
     expected = state[0].astype(np.float64)
     here = (k >= first) & (k < first + some)

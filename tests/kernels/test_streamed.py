@@ -54,10 +54,10 @@ def test_maps(equation: str) -> None:
     graph = build(compile_text(text, "k.ein"), shapes, {})
     (node,) = [n for n in graph.nodes if isinstance(n, EinsumNode)]
     assert isinstance(node.einsum, Einsum)
-    assert select.prepare_kernels([(node.einsum, "whole")]) == 1
-    made = code_cache._source(select.kernel_spec(node.einsum, "whole"))[1]  # type: ignore[arg-type]
+    assert select.prepare_kernels([(node.einsum, "full")]) == 1
+    made = code_cache._source(select.kernel_spec(node.einsum, "full"))[1]  # type: ignore[arg-type]
     assert "!nontemporal" in made and "sfence" in made
-    kernel = compile_tile(node.einsum, node.einsum.bounds, "whole")
+    kernel = compile_tile(node.einsum, node.einsum.bounds, "full")
     assert isinstance(kernel, MachineCodeKernel)
     rng = np.random.default_rng(0)
     x, r = rng.integers(-9, 9, (45, 67)).astype(np.float32), rng.integers(-9, 9, 45).astype(np.float32)

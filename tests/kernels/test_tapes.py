@@ -21,7 +21,7 @@ if not code_cache.available():
 pytestmark = pytest.mark.usefixtures("own_cache")
 
 
-def kernel_of(made: Made, extents: tuple[int, ...] = (), mode: select.Mode = "whole") -> RegionKernel:
+def kernel_of(made: Made, extents: tuple[int, ...] = (), mode: select.Mode = "full") -> RegionKernel:
     assert select.prepare_kernels([(made.region, mode)]) > 0
     kernel = select.compile_tile(made.region, extents or made.region.bounds, mode)
     assert isinstance(kernel, RegionKernel) and kernel.command_lists is not None
@@ -50,7 +50,7 @@ def test_tapes_give_the_bits_of_the_steps(mask: str, monkeypatch: pytest.MonkeyP
     kernel = kernel_of(made)
     kernel.scratch_nbytes = kernel.workspace_nbytes = 1 << 22  # so that steps halve no block
     out, bits = run(kernel, made.operands)
-    assert kernel.command_lists is not None and {"open", "first", "finish"} <= {
+    assert kernel.command_lists is not None and {"open", "first", "finalize"} <= {
         part for part, *_ in kernel.command_lists.recorded
     }
     assert mask or None not in kernel.command_lists.recorded.values()
@@ -69,7 +69,7 @@ def test_one_tape_for_all_places(monkeypatch: pytest.MonkeyPatch) -> None:
             out, _ = run(kernel, parts, (b, h, 0, 0, 0, 0))
             np.testing.assert_allclose(out, made.expected[b : b + 1, h : h + 1], rtol=2e-5, atol=2e-5)
     assert kernel.command_lists is not None
-    assert sorted(part for part, *_ in kernel.command_lists.recorded) == ["finish", "first", "open"]
+    assert sorted(part for part, *_ in kernel.command_lists.recorded) == ["finalize", "first", "open"]
     wide = tuple(np.concatenate([x[:1, :1], x[:1, :1]], axis=3)[..., : x.shape[3]] for x in made.operands)
     np.testing.assert_allclose(run(kernel, wide)[0], made.expected[:1, :1], rtol=2e-5, atol=2e-5)
     assert len(kernel.command_lists.recorded) == 6

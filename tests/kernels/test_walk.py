@@ -98,7 +98,7 @@ def test_strips_give_what_the_formula_says(mask: str, shape: tuple[int, int], mo
     made = attention(np.random.default_rng(0), 2, 1, *shape, 4, 3, mask, tempered=True)
     region = made.region
     origins, place = (0,) * 6, tuple(region.bounds)
-    whole = compile_tile(region, place, "whole")
+    whole = compile_tile(region, place, "full")
     assert isinstance(whole, RegionKernel)
     found = [
         block
@@ -109,8 +109,8 @@ def test_strips_give_what_the_formula_says(mask: str, shape: tuple[int, int], mo
     out = np.full(region.shape, np.nan, np.float32)
     whole((out,), made.operands, origins, True, np.full(whole.workspace_nbytes, 0xFF, np.uint8))
     np.testing.assert_allclose(out, made.expected, rtol=2e-5, atol=2e-5)
-    touch, finish = (compile_tile(region, place, mode) for mode in ("touch", "finish"))
+    accumulate, finalize = (compile_tile(region, place, mode) for mode in ("accumulate", "finalize"))
     states = tuple(np.ones(n, d.numpy) for n, d in region.components(place))
-    touch(states, made.operands, origins, True, np.full(touch.workspace_nbytes, 0xFF, np.uint8))
-    finish((out,), states, origins, True, np.full(finish.workspace_nbytes, 0xFF, np.uint8))
+    accumulate(states, made.operands, origins, True, np.full(accumulate.workspace_nbytes, 0xFF, np.uint8))
+    finalize((out,), states, origins, True, np.full(finalize.workspace_nbytes, 0xFF, np.uint8))
     np.testing.assert_allclose(out, made.expected, rtol=2e-5, atol=2e-5)

@@ -66,7 +66,7 @@ def test_any_order_gives_the_answer(name: str, tile: int, devices: int, data: st
 def test_work_is_shared_out_and_a_tile_is_moved_once() -> None:
     alone = tasks_of("product", 2)
     tasks = on_devices(alone, 2, MACHINE)
-    kernels = (tasks.kind == TaskKind.TOUCH) | (tasks.kind == TaskKind.KERNEL)
+    kernels = (tasks.kind == TaskKind.ACCUMULATE) | (tasks.kind == TaskKind.KERNEL)
     work = np.bincount(tasks.device[tasks.value[kernels]], tasks.seconds[kernels])
     assert work.max() <= 1.1 * work.min()
     added = tasks.value[tasks.original[tasks.value] != tasks.value]

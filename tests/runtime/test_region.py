@@ -147,7 +147,7 @@ def test_tiles_that_a_mask_empties_are_not_made() -> None:
     region = graph.nodes[3].einsum
     tiles = [4 if n == 16 else n for n in classes.bounds]
     lowered = tasks(decomp_build.decompose(graph, classes, tiles, 1 << 20))
-    touched = lowered.node[lowered.kind == TaskKind.TOUCH] == 3
+    touched = lowered.node[lowered.kind == TaskKind.ACCUMULATE] == 3
     assert isinstance(region, Region) and touched.sum() == 4 * 5 // 2
     agrees(made, taskgraph_values.evaluate(lowered, inputs))
 
@@ -160,7 +160,7 @@ def test_an_einsum_under_a_mask() -> None:
     graph = EinGraph((InputNode("X", (16, 16), F32, 1), node), (("Y", 1),), "hand.ein")
     assert isinstance(node.einsum, Einsum)
     lowered = tasks(decomp_build.decompose(graph, decomp_build.label_classes(graph), [4, 4], 1 << 20))
-    assert (lowered.kind == TaskKind.TOUCH).sum() == 1 + 1 + 2 + 3
+    assert (lowered.kind == TaskKind.ACCUMULATE).sum() == 1 + 1 + 2 + 3
     assert (lowered.kind == TaskKind.LOAD).sum() == 7
     x = np.random.default_rng(0).integers(-4, 4, (16, 16)).astype(np.float32)
     expected = np.where(np.arange(16) < np.arange(16)[:, None] - 4, x, 0).sum(1)

@@ -65,7 +65,7 @@ def test_the_programs_spill_and_have_kernels_of_every_sort() -> None:
         spilled |= {name} if (plan.memgraph.kind == OpKind.OFFLOAD).any() else set()
         for node in plan.graph.nodes:
             if isinstance(node, EinsumNode):
-                coded = any(machine_code(node.einsum, mode) for mode in ("whole", "touch", "finish"))
+                coded = any(machine_code(node.einsum, mode) for mode in ("full", "accumulate", "finalize"))
                 sorts.add((type(node.einsum).__name__, coded))
     assert len(spilled) >= len(PROGRAMS) // 2 and len(sorts) == 4 and ContractionKernel
 
@@ -81,7 +81,7 @@ def test_tiles_are_those_of_the_program(name: str) -> None:
     made = [planned(name, arena=b, workers=w, reproducible=True) for b in budgets(name)[::2] for w in (1, 3)]
     assert len({tuple(p.tiles for p in plan.decomposition.partitionings) for plan in made}) == 1
     assert any(
-        k in (TaskKind.TOUCH, TaskKind.KERNEL) and n > 1
+        k in (TaskKind.ACCUMULATE, TaskKind.KERNEL) and n > 1
         for k, n in zip(*np.unique(made[0].taskgraph.kind, return_counts=True), strict=True)
     )
     assert len({sum(isinstance(n, EinsumNode) for n in plan.graph.nodes) for plan in made}) == 1

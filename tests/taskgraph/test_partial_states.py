@@ -27,7 +27,7 @@ def test_no_state_takes_too_many_things() -> None:
         states = Accumulators(True, new, join)
         for _ in range(tiles):
             taken[states.next_state(())] += 1
-        last = states.finish(())
+        last = states.finalize(())
         assert max(taken.values()) <= MAX_ADDITIONS
         assert sum(taken.values()) == tiles + len(made) - 1  # every state but the last joins another
         assert last == made[-1] if tiles <= MAX_ADDITIONS else last in made

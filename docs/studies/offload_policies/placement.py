@@ -161,8 +161,8 @@ class PlacementWalk(ResidentValues):
         unit, doubtful = -1, tuple[int, ...]()
         if made >= 0:
             seg = self.held(made)
-            if kind in (TaskKind.TOUCH, TaskKind.JOIN) or self.shared[made]:
-                unit = self._touch(made)
+            if kind in (TaskKind.ACCUMULATE, TaskKind.COMBINE) or self.shared[made]:
+                unit = self._unit_of(made)
                 after += self.base[made]
             doubtful = seg.deps
             writes = [COMPUTE, seg.offset, nbytes[made], self.version[made]]
@@ -190,8 +190,8 @@ class PlacementWalk(ResidentValues):
         leaving, self.leaving = self.leaving, []
         return leaving if self.policy.waits_for_offloads and kind != TaskKind.STORE else ()
 
-    def _touch(self, v: int) -> int:
-        """The unit that a touch of ``v`` belongs to. A state that came back half-made starts its next unit."""
+    def _unit_of(self, v: int) -> int:
+        """The unit of an op that accumulates into ``v``. A state that came back half-made starts its next unit."""
         if self.home[v] is not None:
             self._forget(v)
             self.base[v] = tuple(self.writers[v])

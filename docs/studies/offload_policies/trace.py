@@ -33,7 +33,7 @@ def trace(tasks: TaskGraph, machine: DescribedMachine, budgets: MemoryBudgets) -
     for step, (i, touched) in enumerate(zip(steps, needs, strict=True)):
         for v in touched:
             uses[v].append(step)
-        if kinds[i] in (TaskKind.KERNEL, TaskKind.FINISH, TaskKind.MOVE):
+        if kinds[i] in (TaskKind.KERNEL, TaskKind.FINALIZE, TaskKind.MOVE):
             maker[value[i]] = -1 if maker[value[i]] != -1 else step
     shared = np.bincount(tasks.value[tasks.kind == TaskKind.MOVE], minlength=tasks.n_values) > 1
     stored = np.zeros(tasks.n_values, bool)

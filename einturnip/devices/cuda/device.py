@@ -115,9 +115,7 @@ class CudaDevice:
             self._calls.copy(self._at(target), self._at(source), source.nbytes, self._streams[stream])
             return
         space = _copying(source.ndim, source.shape, source.dtype)
-        work = DeviceKernelCall(
-            space, source.shape, "whole", (target,), (source,), (0,) * source.ndim, True, source[:0]
-        )
+        work = DeviceKernelCall(space, source.shape, "full", (target,), (source,), (0,) * source.ndim, True, source[:0])
         self._generated(stream, work, 0, STATUSES)
 
     def fetch(self, stream: int, target: Array, other: Any, source: Array, seconds: float) -> None:
@@ -181,7 +179,7 @@ class CudaDevice:
         left, right = _sides(e)
         at = [self._at(work.operands[left]), self._at(work.operands[right]), self._at(work.outs[0])]
         names = plan.product.name, plan.compute.name, plan.result.name
-        beta = 0.0 if work.mode == "whole" or work.first else 1.0
+        beta = 0.0 if work.mode == "full" or work.first else 1.0
         for steps in _steps(plan):
             a, b, c = (x + step for x, step in zip(at, steps, strict=True))
             rows, columns, out = plan.left, plan.right, plan.out
@@ -330,11 +328,13 @@ _kernel = lru_cache(maxsize=1024)(generate)
 
 def _product(work: DeviceKernelCall) -> Gemm | None:
     """How cuBLAS does it; None where it cannot take the tiles where they lie."""
-    if not isinstance(work.space, Einsum) or work.mode in ("finish", "join") or work.space.aggregation is None:
+    if not isinstance(work.space, Einsum) or work.mode in ("finalize", "combine") or work.space.aggregation is None:
         return None
     if len(work.outs) != 1:
         return None
-    plan = gemm(work.space, work.extents, [_view(x) for x in work.operands], _view(work.outs[0]), work.mode == "touch")
+    plan = gemm(
+        work.space, work.extents, [_view(x) for x in work.operands], _view(work.outs[0]), work.mode == "accumulate"
+    )
     if plan is None or plan.left.packed or plan.right.packed or plan.out.packed:
         return None
     return plan if from_numpy(work.outs[0].dtype) == plan.result else None

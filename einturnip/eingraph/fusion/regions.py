@@ -252,7 +252,7 @@ class _Terms:
             aggregation = step.einsum.aggregation
             sign = BOUNDS.get(aggregation.op if aggregation else "", 0)
             coefficient = form.terms.get(value, 0.0)
-            if sign * coefficient >= 0 or self._seen[m] or not aggregation or not aggregation.finish_is_identity:
+            if sign * coefficient >= 0 or self._seen[m] or not aggregation or not aggregation.finalize_is_identity:
                 return None
             bounded = linear(self._terms[m], float(sign))
             if not bounded.where <= holds:

@@ -98,7 +98,7 @@ def _fold_einsum(
     space = LabelSpace.over(einsum, operands)
     join, keys = folded(einsum.join), [(key.label, folded(key.value)) for key in einsum.keys]
     aggregation = einsum.aggregation
-    if aggregation is not None and not einsum.aggregated and not keys and aggregation.finish_is_identity:
+    if aggregation is not None and not einsum.aggregated and not keys and aggregation.finalize_is_identity:
         aggregation = None if join.dtype == aggregation.result else aggregation
     found, left = space.einsum(range(einsum.n_out), einsum.aggregated, join, aggregation, keys)
     # Unchanged einsums stay the same object.

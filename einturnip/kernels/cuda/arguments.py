@@ -125,8 +125,8 @@ def frame(space: Einsum | Region, mode: Mode) -> KernelArguments:
     outs: list[tuple[Access, DType]]
     state = _components(space)
     result = [(tuple(range(space.n_out)), space.dtype)]
-    outs = state if mode in ("touch", "join") else list(result)
-    given = state if mode in ("finish", "join") else list(zip(space.accesses, space.dtypes, strict=True))
+    outs = state if mode in ("accumulate", "combine") else list(result)
+    given = state if mode in ("finalize", "combine") else list(zip(space.accesses, space.dtypes, strict=True))
     corners = [(s, a) for s, (access, _) in enumerate(given) for a, p in enumerate(access) if isinstance(p, Index)]
     sizes = [(s, a) for s, a in corners if given[s][0][a].clamped]  # type: ignore[union-attr]
     tensors, stride = [], 0

@@ -20,7 +20,7 @@ def local(p: int) -> str:
 
 
 def elementwise(einsum: Einsum, mode: Mode, layout: TileLayout) -> CudaKernel:
-    """The kernel that computes an einsum without aggregation, finishes a state, or joins two."""
+    """The kernel that computes an einsum without aggregation, finalizes a state, or combines two."""
     made = frame(einsum, mode)
     labels, vector = range(einsum.n_out), layout.vector
     lines = ["i64 rest = blockIdx.x * (i64)blockDim.x + threadIdx.x;"]
@@ -79,11 +79,11 @@ def _stored(tensor: TileArgument) -> str:
 
 def _point(made: KernelArguments, einsum: Einsum, packs: dict[int, str] | None) -> list[str]:
     """The result at one point, to its place or into the pack."""
-    if made.mode == "join":
+    if made.mode == "combine":
         assert einsum.aggregation is not None and einsum.aggregation.op != "pick"  # memory has no mark of a pick's hit
         lower = states.load_state(einsum.aggregation, "s", made.operands, local)
         return [*lower, *states.accumulate_state(einsum.aggregation, "s", made.outs, local)]
-    if made.mode == "finish" and einsum.aggregation is not None:
+    if made.mode == "finalize" and einsum.aggregation is not None:
         lines = states.load_state(einsum.aggregation, "s", made.operands, local)
         value = states.finalized(einsum.aggregation, "s", einsum.aggregated, einsum.dtype)
     else:

@@ -145,9 +145,9 @@ def _walk(state: str, rounds: bool, made: KernelArguments, einsum: Einsum, walke
         f"    for (int k = 0; k < {IN_A_ROW} && n < points; k++, n += stride) {{",
         *["      " + line for line in body],
         "    }",
-        "    block.join(f, part);",
+        "    block.combine(f, part);",
         "  }",
-        "  s.join(f, block);",
+        "  s.combine(f, block);",
         "}",
     ]
 
@@ -160,7 +160,7 @@ def _parts(made: KernelArguments, einsum: Einsum) -> str:
     lines = [*thread_lines(state), *decode("rest", out), "const bool there = rest == 0;"]
     lines += [f"{state} s;", "s.clear();", f"const i64 outputs = {product(out)};", "if (there) {"]
     lines.append("  for (i64 n = mine; n < g.param[3]; n += down)")
-    lines += [f"    s.join(f, (({state}*)h.workspace)[n * outputs + number]);", "}"]
+    lines += [f"    s.combine(f, (({state}*)h.workspace)[n * outputs + number]);", "}"]
     lines += ["together(f, s, shared, thread, step, mine, down);", "if (there && mine == 0) {"]
     lines += ["  " + line for line in store_state_code(made, einsum, aggregation)]
     return indented([*lines, "}"])
@@ -168,7 +168,7 @@ def _parts(made: KernelArguments, einsum: Einsum) -> str:
 
 def store_state_code(made: KernelArguments, einsum: Einsum, aggregation: Aggregation, name: str = "s") -> list[str]:
     """Statements that put a tile's state where it belongs: into the result, or to the state so far."""
-    if made.mode == "whole":
+    if made.mode == "full":
         result = states.finalized(aggregation, name, einsum.aggregated, einsum.dtype)
         return [made.outs[0].store(local, result)]
     return states.accumulate_state(aggregation, name, made.outs, local)

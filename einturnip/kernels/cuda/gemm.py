@@ -70,7 +70,7 @@ def gemm(
 ) -> Gemm | None:
     """How a tile of a contraction is multiplied; None where a generated kernel has to do it.
 
-    ``wide``: the result is the accumulator (a touch), else the einsum's own type. With a beta of 1 a touch adds to it.
+    ``wide``: the result is the accumulator, else the einsum's own type. With a beta of 1 the product is added to it.
     """
     c = contraction(einsum)
     if c is None or c.product.name not in _MULTIPLIED or not all(map(is_affine, einsum.accesses)):

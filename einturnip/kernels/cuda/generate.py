@@ -18,13 +18,13 @@ from einturnip.kernels.protocol import Mode
 def generate(space: Einsum | Region, mode: Mode, layout: TileLayout = ANY) -> CudaKernel:
     """The kernel that does for tiles of any extents what ``compile_kernel`` does for one: in any mode.
 
-    Regions and picks have no mode "join": their states are not split.
+    Regions and picks have no mode "combine": their states are not split.
 
     Equal sources have equal names: einsums that differ in sizes or labels' names alone share one compiled kernel.
     """
     if isinstance(space, Region):
         return region_kernel(space, mode)
-    if space.aggregation is None or mode in ("finish", "join"):
+    if space.aggregation is None or mode in ("finalize", "combine"):
         return elementwise(space, mode, layout)
     sorted_by = rows_of(space)
     if sorted_by is not None:

@@ -37,7 +37,7 @@ def region_kernel(region: Region, mode: Mode) -> CudaKernel:
     def grids(extents: tuple[int, ...]) -> tuple[LaunchGrid, ...]:
         rows, cols, slab, shared = shape_of(parts, extents)
         total = math.prod(extents[p] for p in parts.rows)
-        if not total or (mode != "touch" and 0 in extents[: region.n_out]):
+        if not total or (mode != "accumulate" and 0 in extents[: region.n_out]):
             return ()
         blocks = -(-total // rows) if shared else min(-(-total // rows), max(1, SLABS_NBYTES // slab))
         params = (rows, cols, slab, int(shared))
@@ -73,7 +73,7 @@ class RegionCode:
         for k in region.carried:
             lines += ["  " + line for line in self._start(k)]
         lines.append("  __syncthreads();")
-        if self.mode != "finish":
+        if self.mode != "finalize":
             lines.append("  for (i64 col0 = 0; col0 < width; col0 += cols) {")
             lines += ["    const i64 wide = width - col0 < cols ? width - col0 : cols;", "    Quiet f;"]
             lines += ["  " + line for line in _table("col", "col0", "wide", parts.columns)]
@@ -85,12 +85,12 @@ class RegionCode:
                     lines += ["    " + line for line in self._carried(k)]
             lines.append("  }")
             lines += ["  if (read) atomicOr(&seen, read);", "  __syncthreads();"]
-        if self.mode == "touch":
+        if self.mode == "accumulate":
             for k in region.carried:
                 lines += ["  " + line for line in self._leave(k)]
         else:
             lines += ["  read = seen;", *["  " + line for line in self._finals()]]
-        lines += ["  __syncthreads();"] if self.mode == "touch" else []
+        lines += ["  __syncthreads();"] if self.mode == "accumulate" else []
         return indented([*lines, "}"])
 
     def _buffers(self) -> list[str]:
@@ -138,11 +138,11 @@ class RegionCode:
         labels, aggregation = step.labels[: step.einsum.n_out], step.einsum.aggregation
         assert aggregation is not None
         at = f"s{k}[{self.parts.index(labels)}]"
-        if self.mode == "whole":
+        if self.mode == "full":
             return self._each(labels, [f"{at}.clear();"])
-        source = self.made.operands if self.mode == "finish" else self.made.outs
+        source = self.made.operands if self.mode == "finalize" else self.made.outs
         load = [*states.load_state(aggregation, "s", self._components(source, k), _at), f"{at} = s;"]
-        if self.mode == "touch":
+        if self.mode == "accumulate":
             load = [f"if (h.first) {at}.clear();", "else {", *["  " + x for x in load], "}"]
         return self._each(labels, load)
 
@@ -282,7 +282,7 @@ class RegionCode:
             else:
                 body, value = self._value(step)
             if k == last:
-                told = ["tell(f, result, read);"] if self.mode == "whole" else []
+                told = ["tell(f, result, read);"] if self.mode == "full" else []
                 at = dict(enumerate(labels))
                 own = TileArgument(out.base, tuple(at.values()), out.dtype, out.stride, {}, {})
                 body = [*body, f"const {ctype(e.dtype)} result = {value};", *told, own.store(_at, "result")]

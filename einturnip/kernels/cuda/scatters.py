@@ -158,10 +158,10 @@ def _fold_row(made: KernelArguments, einsum: Einsum) -> list[str]:
         "{",
         *["  " + line for line in point(made, einsum, "part")],
         f"  if (++folded % {IN_A_ROW} == 0) {{",
-        "    block.join(f, part);",
+        "    block.combine(f, part);",
         "    part.clear();",
         f"    if (folded % {IN_A_ROW * IN_A_ROW} == 0) {{",
-        "      s.join(f, block);",
+        "      s.combine(f, block);",
         "      block.clear();",
         "    }",
         "  }",
@@ -172,7 +172,7 @@ def _fold_row(made: KernelArguments, einsum: Einsum) -> list[str]:
 def _rest(einsum: Einsum) -> list[str]:
     """The last partial states, which are not full."""
     assert einsum.aggregation is not None
-    return ["block.join(f, part);", "s.join(f, block);"] if rounds_off(einsum.aggregation) else []
+    return ["block.combine(f, part);", "s.combine(f, block);"] if rounds_off(einsum.aggregation) else []
 
 
 def _groups(made: KernelArguments, einsum: Einsum, found: ScatterLabels) -> str:

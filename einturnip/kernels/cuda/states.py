@@ -60,7 +60,7 @@ def accumulate_state(aggregation: Aggregation, name: str, tensors: Sequence[Tile
     return [
         "if (!h.first) {",
         *["  " + line for line in load_state(aggregation, "old", tensors, at)],
-        f"  old.join(f, {name});",
+        f"  old.combine(f, {name});",
         f"  {name} = old;",
         "}",
         *store_state(aggregation, name, tensors, at),

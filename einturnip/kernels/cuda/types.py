@@ -100,7 +100,7 @@ class CudaKernel:
 
         Shapes:
             extents: by label of the space.
-            operands, outs: as of a HostKernel's call (for finish, operands are the state's components).
+            operands, outs: as of a HostKernel's call (for finalize, operands are the state's components).
         """
         strides = [s for view in (*outs, *operands) for s in view.strides]
         sizes = [self.space.operand_shape(slot)[axis] for slot, axis in self.sizes]
@@ -131,7 +131,7 @@ class CudaKernel:
         Shapes:
             outs, operands, workspace, status: addresses in the device's memory.
             origins: by label, the index of the tile's first point in the whole tensor.
-            first: a touch that initialises.
+            first: the kernel initialises its state.
         """
         corners: list[int] = []
         if self.corners:

@@ -61,7 +61,7 @@ class _Lifetime:
 
 @dataclass(slots=True)
 class Assembler:
-    """Builds the sections of a blocked kernel: one for each loop level, then the two folds and the finish."""
+    """Builds the sections of a blocked kernel: one for each loop level, the two folds, and finalization."""
 
     space: BlockedSpace
     registers: list[Register] = field(default_factory=list)
@@ -233,7 +233,9 @@ class Assembler:
                 if self.registers[register].kind == "slot" and register not in pinned:
                     life = self.lives.setdefault(register, _Lifetime(now, now))
                     level = made.setdefault(register, section)
-                    turned = starts[-1] if level < out_loops else folded  # finishing runs inside the output's loops
+                    turned = (
+                        starts[-1] if level < out_loops else folded
+                    )  # the finalization runs inside the output's loops
                     life.last = max(life.last, turned if level < min(section, loops) else now)
         for _, now, step in timed:
             self._find_host(now, step, pinned)

@@ -225,7 +225,7 @@ class BlockProgramBuilder:
 
     # --- steps --------------------------------------------------------------------------------------------------------
 
-    def finish(self, variant: MaskVariant) -> BlockProgram:
+    def finalize(self, variant: MaskVariant) -> BlockProgram:
         """Build the program that computes the result from the states."""
         region, last = self.region, len(self.region.steps) - 1
         required = required_steps(region, [last]) if last not in region.carried else frozenset({last})
@@ -236,11 +236,11 @@ class BlockProgramBuilder:
             if k not in region.carried:
                 fuses = self.native and self._can_fuse(k, step)
                 self._emit(k, step, variant, fuses, required, partial(self._value, k, step, variant, k == last))
-            elif aggregation is not None and aggregation.finish_is_identity and k != last:
+            elif aggregation is not None and aggregation.finalize_is_identity and k != last:
                 self.actions.append(TakeState(k))
             else:
                 own = tuple([self.extents[p] for p in step.labels])
-                kernel = self._kernel(step.einsum, own, "finish")
+                kernel = self._kernel(step.einsum, own, "finalize")
                 shape, dtype = out_shape(step, self.extents), step.einsum.dtype.numpy
                 self.stored.add(k)
                 self.actions.append(FinalizeStep(k, kernel, shape, dtype, self.layout.values[k], k == last))
@@ -297,7 +297,7 @@ class BlockProgramBuilder:
         self.actions.append(
             ComputeStep(
                 k,
-                self._kernel(einsum, extents, "whole"),
+                self._kernel(einsum, extents, "full"),
                 reads,
                 step.labels,
                 out_shape(step, self.extents),
@@ -317,7 +317,7 @@ class BlockProgramBuilder:
         shape = tuple([self.extents[p] for p in labels])
         axes = tuple(slice(None) if p in labels else None for p in own)
         value = np.asarray(number.value, step.einsum.dtype.numpy)
-        kernel = self._kernel(einsum, shape, "whole")
+        kernel = self._kernel(einsum, shape, "full")
         self.actions.append(MaskedFill(k, kernel, labels, shape, axes, value, self.layout.masks[k]))
 
     def _overwritable(self, k: int, step: RegionStep, einsum: Einsum, reads: tuple[StepRead, ...]) -> int | None:
@@ -367,7 +367,7 @@ class BlockProgramBuilder:
             shape = (m, n) if axis else (n, m)
             self.actions.append(FoldMatrix(k, reads[0], shape, axis, ufunc, ones, self.layout.sums[k]))
         else:
-            kernel = self._kernel(einsum, extents, "touch")
+            kernel = self._kernel(einsum, extents, "accumulate")
             self.actions.append(FoldStep(k, kernel, reads, step.labels, len(einsum.state_dtypes)))
 
     def _fold_extremum(self, k: int, step: RegionStep, variant: MaskVariant, active: bool) -> None:

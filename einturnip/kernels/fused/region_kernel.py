@@ -69,7 +69,7 @@ def region_code(region: Region, mode: Mode, compile_step: Compile) -> tuple[code
     """Return the machine code that a region's kernels call, for any tile and any condition values."""
     kernel = RegionKernel(region, tuple([min(n, _ANY_EXTENT) for n in region.bounds]), mode, compile_step, True)
     cases = (None, True, False) if len(kernel.mask.conditions) <= _MAX_CASE_CONDITIONS else (None,)
-    for decided in itertools.product(cases, repeat=len(kernel.mask.conditions)) if mode != "finish" else ():
+    for decided in itertools.product(cases, repeat=len(kernel.mask.conditions)) if mode != "finalize" else ():
         kernel._program(kernel.blocks, decided)
     if not kernel.row_functions:
         return ()
@@ -92,11 +92,11 @@ def stored_steps(region: Region, mode: Mode, compile_step: Compile) -> frozenset
     for native in (False, True):
         for decided in itertools.product((None, True, False), repeat=len(mask.conditions)):
             builder = BlockProgramBuilder(region, layout, blocks, compile_step, native=native)
-            if mode != "finish":
+            if mode != "finalize":
                 builder.block(mask.variant(decided, not native))
                 found |= builder.stored
         builder = BlockProgramBuilder(region, layout, blocks, compile_step, native=native)
-        builder.finish(mask.variant((None,) * len(mask.conditions), not region.of_rows))
+        builder.finalize(mask.variant((None,) * len(mask.conditions), not region.of_rows))
         found |= builder.stored
     return frozenset(found)
 
@@ -116,29 +116,29 @@ class RegionKernel:
         """``value_nbytes``: the most bytes of the workspace for a tiled value; see ``choose_blocks``."""
         self.extents, self.mode, self.compile, self.native = extents, mode, compile_step, native
         self.row_functions: list[FusedRowSpec] = []
-        self.blocks = choose_blocks(region, extents, mode == "whole", value_nbytes)
+        self.blocks = choose_blocks(region, extents, mode == "full", value_nbytes)
         self.stored = None if region.of_rows else stored_steps(region, mode, compile_step)
         self.region = region = region if native else streamed_first(region, self.blocks)
         self.mask = LabelMask(region)
-        self.layout = lay_out(region, self.blocks, mode == "whole", self.stored)
+        self.layout = lay_out(region, self.blocks, mode == "full", self.stored)
         self.programs: dict[tuple[tuple[int, ...], ConditionValues | None], BlockProgram | None] = {}
         unknown: ConditionValues = (None,) * len(self.mask.conditions)
-        folds = mode != "finish" and not region.of_rows and 0 not in self.blocks
+        folds = mode != "finalize" and not region.of_rows and 0 not in self.blocks
         first = [self._program(self.blocks, unknown)] if folds else []
-        first += [] if mode == "touch" or 0 in self.blocks[: region.n_out] else [self.finisher(self.blocks)]
+        first += [] if mode == "accumulate" or 0 in self.blocks[: region.n_out] else [self.finalizer(self.blocks)]
         largest = max([0, *(p.scratch_nbytes for p in first if p is not None)])
         self.scratch_nbytes = rounded(largest + min(largest, _SPARE_NBYTES))
         self.workspace_nbytes = self.layout.nbytes + self.scratch_nbytes
         folded = [k for k in range(len(region.steps)) if k in required_steps(region, region.carried)]
-        counted = range(len(region.steps)) if mode == "whole" else folded
-        counted = [k for k in range(len(region.steps)) if k not in folded] if mode == "finish" else counted
+        counted = range(len(region.steps)) if mode == "full" else folded
+        counted = [k for k in range(len(region.steps)) if k not in folded] if mode == "finalize" else counted
         self.flops = sum(step_flops(region, k, extents) for k in counted)
         self.states = _split(region)
         self.iterator = BlockIterator(region, self.blocks, self.mask)
         self.identities = [
             _identities(region.steps[k].einsum) if k in region.carried else () for k in range(len(region.steps))
         ]
-        self.command_lists = RegionCommandLists(self) if native and mode != "finish" else None
+        self.command_lists = RegionCommandLists(self) if native and mode != "finalize" else None
         self.smaller_kernels: dict[int, RegionKernel] = {}
 
     @property
@@ -164,7 +164,7 @@ class RegionKernel:
         context = BlockContext(
             operands=operands,
             corners=tuple([tuple([lo for lo, _ in region.operand_box(s, tile)]) for s in range(len(region.accesses))])
-            if mode != "finish"
+            if mode != "finalize"
             else (),
             workspace=workspace,
             scratch=workspace[self.layout.nbytes :],
@@ -196,10 +196,10 @@ class RegionKernel:
     def rows(self, context: BlockContext, box: Box, tile: Box, outs: tuple[Array, ...], first: bool) -> int:
         """Compute a block of the output over the tile's full range of the streamed labels."""
         region, mode, bits = self.region, self.mode, 0
-        if mode != "finish" and not region.of_rows:
+        if mode != "finalize" and not region.of_rows:
             self.move_to(context, box, tile)
             self.bind(context, outs, box)
-            if first or mode == "whole":
+            if first or mode == "full":
                 for states, values in zip(context.states, self.identities, strict=True):
                     for state, value in zip(states, values, strict=True):
                         np.copyto(state, value)
@@ -210,15 +210,15 @@ class RegionKernel:
                     self.move_to(context, block, tile)
                     self.bind(context, outs, box)
                 bits |= self._block(context, block, tile)
-        return bits if mode == "touch" else bits | self.finish(context, box, tile, outs)
+        return bits if mode == "accumulate" else bits | self.finalize(context, box, tile, outs)
 
-    def finish(self, context: BlockContext, box: Box, tile: Box, outs: tuple[Array, ...]) -> int:
+    def finalize(self, context: BlockContext, box: Box, tile: Box, outs: tuple[Array, ...]) -> int:
         """Compute the result of a block of the output from its states."""
         self.move_to(context, box, tile)
-        self.bind(context, context.operands if self.mode == "finish" else outs, box)
+        self.bind(context, context.operands if self.mode == "finalize" else outs, box)
         at: Any = (*context.cuts[: self.region.n_out], ...)
         context.out = outs[0][at]
-        return self.finisher(tuple([hi - lo for lo, hi in box]))(context)
+        return self.finalizer(tuple([hi - lo for lo, hi in box]))(context)
 
     def _block(self, context: BlockContext, box: Box, tile: Box) -> int:
         """Fold one block into the states; halve it if its kernels need more scratch than there is."""
@@ -266,13 +266,13 @@ class RegionKernel:
         self.row_functions += builder.row_functions
         return made
 
-    def finisher(self, extents: tuple[int, ...]) -> BlockProgram:
+    def finalizer(self, extents: tuple[int, ...]) -> BlockProgram:
         """Return the program that computes the result from the states of a block of the output."""
         key = extents, None
         found = self.programs.get(key)
         if found is None:
             variant = self.mask.variant((None,) * len(self.mask.conditions), not self.region.of_rows)
-            found = self.programs[key] = self._built(extents, lambda builder: builder.finish(variant))
+            found = self.programs[key] = self._built(extents, lambda builder: builder.finalize(variant))
         return found
 
     def move_to(self, context: BlockContext, box: Box, tile: Box) -> None:
@@ -283,14 +283,14 @@ class RegionKernel:
     def bind(self, context: BlockContext, components: tuple[Array, ...], rows: Box) -> None:
         """Bind the states of the current block; the workspace has the states of all its ``rows``."""
         region, cuts, extents = self.region, context.cuts, [hi - lo for lo, hi in rows]
-        if self.mode == "whole":
+        if self.mode == "full":
             cuts = tuple(
                 [slice(lo - first, hi - first) for (lo, hi), (first, _) in zip(context.box, rows, strict=True)]
             )
         for k, numbers in self.states.items():
             step = region.steps[k]
             labels = step.labels[: step.einsum.n_out]
-            if self.mode == "whole":
+            if self.mode == "full":
                 shape, dtypes = tuple([extents[p] for p in labels]), step.einsum.state_dtypes
                 places = zip(numbers, dtypes, strict=True)
                 states = [context.place(self.layout.states[i], shape, d.numpy) for i, d in places]

@@ -35,7 +35,7 @@ _MAX_LISTS = 64  # lists that are cached
 _MAX_REPLAYS, _MAX_TILES = 2048, 16  # replays of a tile that is cached; cached tiles
 _EMPTY_LIST = CommandList(np.empty((0, 2), np.int64), *[np.empty(0, np.int64)] * 3)
 
-Part: TypeAlias = Literal["open", "first", "next", "finish"]
+Part: TypeAlias = Literal["open", "first", "next", "finalize"]
 """A part of an output block's work: initialise the states, fold the first block, fold any other, compute the result."""
 
 
@@ -112,7 +112,7 @@ class RecordedBlocks(Protocol):
 
     def _program(self, extents: tuple[int, ...], decided: ConditionValues) -> BlockProgram | None: ...
 
-    def finisher(self, extents: tuple[int, ...]) -> BlockProgram: ...
+    def finalizer(self, extents: tuple[int, ...]) -> BlockProgram: ...
 
     def move_to(self, context: BlockContext, box: Box, tile: Box) -> None: ...
 
@@ -120,7 +120,7 @@ class RecordedBlocks(Protocol):
 
     def rows(self, context: BlockContext, box: Box, tile: Box, outs: tuple[Array, ...], first: bool) -> int: ...
 
-    def finish(self, context: BlockContext, box: Box, tile: Box, outs: tuple[Array, ...]) -> int: ...
+    def finalize(self, context: BlockContext, box: Box, tile: Box, outs: tuple[Array, ...]) -> int: ...
 
 
 class RegionCommandLists:
@@ -132,7 +132,7 @@ class RegionCommandLists:
     def __init__(self, kernel: RecordedBlocks) -> None:
         self.kernel, region = kernel, kernel.region
         states = [region.steps[k].labels[: region.steps[k].einsum.n_out] for k, n in kernel.states.items() for _ in n]
-        written = [tuple(range(region.n_out))] if kernel.mode == "whole" else states
+        written = [tuple(range(region.n_out))] if kernel.mode == "full" else states
         plain = [tuple(p for p in access if isinstance(p, int)) for access in region.accesses]
         self.accesses = (*plain, *written) if plain == [*region.accesses] else None
         products = [k for k, step in enumerate(region.steps) if contraction(step.einsum) is not None]
@@ -165,7 +165,7 @@ class RegionCommandLists:
             return replay(lists, places(points), context.workspace)
 
         for box in rows:
-            found, finished = self._row(box, context, outs, first), self._finisher(box, context, outs)
+            found, finished = self._row(box, context, outs, first), self._finalizer(box, context, outs)
             for item in found or ():
                 pending.append(item)
                 size += len(item[0].words)
@@ -179,7 +179,7 @@ class RegionCommandLists:
             if found is None:
                 bits |= kernel.rows(context, box, tile, outs, first)
             else:
-                bits |= kernel.finish(context, box, tile, outs)
+                bits |= kernel.finalize(context, box, tile, outs)
         bits |= flush()
         if complete and sum(len(lists) for lists, _ in replayed) <= _MAX_REPLAYS:
             self.replays = {key: replayed} if len(self.replays) >= _MAX_TILES else {**self.replays, key: replayed}
@@ -215,7 +215,7 @@ class RegionCommandLists:
         None if one of them cannot be recorded.
         """
         found: list[tuple[CommandList, Box]] = []
-        if first or self.kernel.mode == "whole":
+        if first or self.kernel.mode == "full":
             made = self._command_list("open", box, box, context, outs)
             if made is None:
                 return None
@@ -232,9 +232,11 @@ class RegionCommandLists:
             current = block[: self.kernel.region.n_out]
         return found
 
-    def _finisher(self, box: Box, context: BlockContext, outs: tuple[Array, ...]) -> CommandList | None:
+    def _finalizer(self, box: Box, context: BlockContext, outs: tuple[Array, ...]) -> CommandList | None:
         """Return the list that computes a block's result; an empty one if the kernel only accumulates."""
-        return _EMPTY_LIST if self.kernel.mode == "touch" else self._command_list("finish", box, box, context, outs)
+        return (
+            _EMPTY_LIST if self.kernel.mode == "accumulate" else self._command_list("finalize", box, box, context, outs)
+        )
 
     def _command_list(
         self,
@@ -251,7 +253,7 @@ class RegionCommandLists:
         strides = tuple([a.strides for a in (*context.operands, *outs)])
         # The strides of states follow from all the rows if they are in the workspace, else from the tile.
         within = [(lo - first, end - first) for (lo, _), (first, end) in zip(box, rows, strict=True)]
-        place = tuple(within[: self.kernel.region.n_out]) if self.kernel.mode == "whole" else ()
+        place = tuple(within[: self.kernel.region.n_out]) if self.kernel.mode == "full" else ()
         key = part, _extents(box), decided, strides, place
         if key not in self.recorded:
             if len(self.recorded) >= _MAX_LISTS:
@@ -275,8 +277,8 @@ class RegionCommandLists:
                     for states, values in zip(recorded.states, kernel.identities, strict=True):
                         for state, value in zip(states, values, strict=True):
                             recorder.fill(state, value)
-                case "finish":
-                    recorder.program(kernel.finisher(extents), recorded)
+                case "finalize":
+                    recorder.program(kernel.finalizer(extents), recorded)
                 case _:
                     program = kernel._program(extents, decided)
                     assert program is not None

@@ -97,7 +97,7 @@ def stored_nbytes(region: Region, k: int, extents: Sequence[int]) -> int:
     """Return the workspace bytes of a step's value: 0 for the result, and where the state is the value."""
     step = region.steps[k]
     aggregation = step.einsum.aggregation
-    stated = k in region.carried and aggregation is not None and aggregation.finish_is_identity
+    stated = k in region.carried and aggregation is not None and aggregation.finalize_is_identity
     return 0 if stated or k == len(region.steps) - 1 else nbytes(step, extents)
 
 

@@ -264,5 +264,5 @@ def region_product(kernel: object) -> ProductSpec | None:
 
 def recorded_product(einsum: Einsum, extents: tuple[int, ...], mode: Mode) -> ContractionKernel | None:
     """Return a product within a region's block that is better recorded than passed to BLAS; else None."""
-    product = compile_contraction(einsum, extents, mode == "whole") if mode != "finish" and 0 not in extents else None
+    product = compile_contraction(einsum, extents, mode == "full") if mode != "finalize" and 0 not in extents else None
     return product if product is not None and region_product(product) and is_fast(product) else None

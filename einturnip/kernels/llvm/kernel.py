@@ -79,7 +79,7 @@ class MachineCodeKernel(PreparableKernel):
         """See Divisible."""
         spec, n = self.spec, self.spec.n_labels
         found = self._arguments(outs, operands, origins, True)
-        if found is None or spec.mode != "whole":
+        if found is None or spec.mode != "full":
             return None
         arrays = [2 * n + 1 + slot * (n + 1) for slot in range(len(operands) + len(outs))]
         label, parts = self._divide(most)
@@ -130,9 +130,9 @@ class MachineCodeKernel(PreparableKernel):
         n = spec.n_labels
         found = array("q", extents[:n])
         found.extend(origins[:n])
-        found.append(first if spec.mode == "touch" else outs[0].nbytes)
+        found.append(first if spec.mode == "accumulate" else outs[0].nbytes)
         out: Access = tuple(range(spec.einsum.n_out))
-        read = [out] * len(operands) if spec.mode == "finish" else spec.einsum.accesses
+        read = [out] * len(operands) if spec.mode == "finalize" else spec.einsum.accesses
         for slot, (tensor, access) in enumerate((*zip(operands, read, strict=True), *((o, out) for o in outs))):
             steps = label_strides(access, tensor.strides)
             inner = self._along(slot)

@@ -52,17 +52,17 @@ class KernelSpec:
     @property
     def n_labels(self) -> int:
         """Labels of the iteration space."""
-        return self.einsum.n_out if self.mode == "finish" else len(self.einsum.labels)
+        return self.einsum.n_out if self.mode == "finalize" else len(self.einsum.labels)
 
     @property
     def operand_dtypes(self) -> tuple[DType, ...]:
         """Types of the tensors that are read."""
-        return self.einsum.state_dtypes if self.mode == "finish" else self.einsum.dtypes
+        return self.einsum.state_dtypes if self.mode == "finalize" else self.einsum.dtypes
 
     @property
     def out_dtypes(self) -> tuple[DType, ...]:
         """Types of the tensors that are written."""
-        return self.einsum.state_dtypes if self.mode == "touch" else (self.einsum.dtype,)
+        return self.einsum.state_dtypes if self.mode == "accumulate" else (self.einsum.dtype,)
 
     @property
     def scratch_nbytes(self) -> int:
@@ -78,7 +78,7 @@ def kernel_spec(einsum: Einsum, mode: Mode) -> KernelSpec | None:
 @lru_cache(maxsize=1024)
 def _kernel_spec(einsum: Einsum, mode: Mode) -> KernelSpec | None:
     aggregation = einsum.aggregation
-    if mode == "join" or (mode == "finish" and aggregation is None):
+    if mode == "combine" or (mode == "finalize" and aggregation is None):
         return None
     if einsum.keys or not all(map(is_affine, einsum.accesses)):
         return None
@@ -90,8 +90,8 @@ def _kernel_spec(einsum: Einsum, mode: Mode) -> KernelSpec | None:
     types = [*einsum.dtypes, einsum.dtype, *einsum.state_dtypes]
     if any(d.kind == "c" or d.name == "bf16" for d in types):
         return None
-    n_labels = einsum.n_out if mode == "finish" else len(einsum.labels)
-    packing = packed(einsum, graph, root) if mode != "finish" and _is_simple(einsum) else None
+    n_labels = einsum.n_out if mode == "finalize" else len(einsum.labels)
+    packing = packed(einsum, graph, root) if mode != "finalize" and _is_simple(einsum) else None
     vector, crossed, across = _vector_label(einsum, mode, n_labels), frozenset[int](), -1
     if packing is not None:
         vector = einsum.n_out - 1
@@ -103,9 +103,9 @@ def _kernel_spec(einsum: Einsum, mode: Mode) -> KernelSpec | None:
     sizes = [node.dtype.itemsize for node in graph.nodes if node.dtype != I64]
     width = 16 if max(sizes, default=I64.itemsize) <= F32.itemsize else 8
     compares = any(node.op in COMPARING for node in graph.nodes)
-    folding = aggregation is not None and mode != "finish"
+    folding = aggregation is not None and mode != "finalize"
     compares = compares or (folding and aggregation is not None and aggregation.op in folds.IDEMPOTENT | {"logsumexp"})
-    repeatable = mode != "touch" or aggregation is None or aggregation.op in folds.IDEMPOTENT
+    repeatable = mode != "accumulate" or aggregation is None or aggregation.op in folds.IDEMPOTENT
     tile = ((across, width), (vector, 1)) if crossed else _tile(einsum, mode, vector)
     if packing is not None:
         tile = (packing.row, packing.height), (vector, 1)
@@ -133,7 +133,7 @@ class _Leaves:
 
 def _join(einsum: Einsum, mode: Mode) -> tuple[PrimitiveGraph | None, int]:
     graph = PrimitiveGraph()
-    if mode == "finish":
+    if mode == "finalize":
         out = range(einsum.n_out)
         return graph, finalized(graph, einsum, [graph.input(i, d, out) for i, d in enumerate(einsum.state_dtypes)])
     leaves = _Leaves(graph, einsum)
@@ -153,7 +153,7 @@ def _vector_label(einsum: Einsum, mode: Mode, n_labels: int) -> int | None:
     for p in range(n_labels):
         if p < einsum.n_out and p != last:
             continue  # results would be scattered
-        operands = () if mode == "finish" else einsum.accesses
+        operands = () if mode == "finalize" else einsum.accesses
         if einsum.bounds[p] >= _MIN_VECTOR and all(is_smooth(access, p) for access in operands):
             found.append(p)
     return max(found, key=lambda p: (einsum.bounds[p] >= 64, p == last, einsum.bounds[p]), default=None)
@@ -176,7 +176,7 @@ def _swept(einsum: Einsum, mode: Mode, tile: tuple[tuple[int, int], ...], vector
     A sweep needs vectors along the output, no value shared by two outputs, and partial results that are the state
     itself.
     """
-    if mode == "finish" or vector >= einsum.n_out or len(tile) > 1 or not _is_simple(einsum):
+    if mode == "finalize" or vector >= einsum.n_out or len(tile) > 1 or not _is_simple(einsum):
         return -1
     return len(einsum.labels) - 1 if einsum.bounds[vector] >= _MIN_SWEPT and not einsum.keys else -1
 
@@ -186,7 +186,7 @@ def _is_simple(einsum: Einsum) -> bool:
     aggregation = einsum.aggregation
     if aggregation is None or aggregation.op not in _SIMPLE:
         return False
-    if not aggregation.finish_is_identity or len(aggregation.state) > 1:
+    if not aggregation.finalize_is_identity or len(aggregation.state) > 1:
         return False
     return aggregation.state[0] == value_type(aggregation) == einsum.dtype
 
@@ -194,7 +194,7 @@ def _is_simple(einsum: Einsum) -> bool:
 def _tile(einsum: Einsum, mode: Mode, vector: int) -> tuple[tuple[int, int], ...]:
     """Return the register tile: the vector label, and up to two labels that reuse loaded values."""
     aggregation = einsum.aggregation
-    if mode == "finish" or aggregation is None:
+    if mode == "finalize" or aggregation is None:
         return ((vector, 1),)
     heavy = aggregation.op in ("logsumexp", "argmax", "argmin")
     outputs = [p for p in range(einsum.n_out) if p != vector and einsum.bounds[p] >= 4]

@@ -1,7 +1,7 @@
 """Loop nest of a kernel: register tiles of outputs around their folds, with vectors along one label.
 
-The function's one argument is an array of i64: extents and first points by label; whether a touch initialises, else the
-bytes of the whole result; for each operand, then each output, its address and the strides of all labels, in bytes.
+The function's one argument is an array of i64: extents and first points by label; whether the state is initialised,
+else the bytes of the whole result; for each operand, then each output, its address and its strides by label in bytes.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class LoopNest(OutputLoops):
         n = spec.n_labels
         self.n = n
         self.order = reachable_nodes(self.graph, [spec.root])
-        self.folding = self.einsum.aggregation is not None and spec.mode != "finish"
+        self.folding = self.einsum.aggregation is not None and spec.mode != "finalize"
         self.n_out = self.einsum.n_out
         self.counts = dict(spec.tile)  # of this body of the register tile
         self.within: dict[int, tuple[IrValue, IrValue]] = {}  # by label, the range of the current strip
@@ -55,7 +55,7 @@ class LoopNest(OutputLoops):
         self.known: dict[tuple[int, Coordinate], IrValue] = {}
         self.extents = [self._argument(p) for p in range(n)]
         self.origins = [self._argument(n + p) for p in range(n)]
-        begins = self._argument(2 * n) if spec.mode == "touch" else IrValue("1", "i64", 0)
+        begins = self._argument(2 * n) if spec.mode == "accumulate" else IrValue("1", "i64", 0)
         self.first = self.code.compare("icmp ne", begins, IrValue("0", "i64", 0))
         self.operands = self._places(2 * n + 1, len(spec.operand_dtypes))
         self.outs = self._places(2 * n + 1 + len(self.operands) * (n + 1), len(spec.out_dtypes))
@@ -95,7 +95,7 @@ class LoopNest(OutputLoops):
 
     def _result_nbytes(self) -> IrValue:
         """Return the bytes of the whole result that this call computes or contributes to."""
-        if self.spec.mode != "touch":
+        if self.spec.mode != "accumulate":
             return self._argument(2 * self.n)
         return self._nbytes(range(self.n_out), self.spec.out_dtypes[0].itemsize)
 
@@ -238,7 +238,7 @@ class LoopNest(OutputLoops):
         """Combine a tile's state with the existing one and store it, or finalize and store it."""
         aggregation, mode = self.einsum.aggregation, self.spec.mode
         assert aggregation is not None
-        if mode == "touch" or self.spec.swept >= 0 or self.spec.packing is not None:
+        if mode == "accumulate" or self.spec.swept >= 0 or self.spec.packing is not None:
 
             def joined() -> list[IrValue]:
                 there = []
@@ -268,7 +268,7 @@ class LoopNest(OutputLoops):
 
     def _input(self, node: int, coordinate: dict[int, int]) -> IrValue:
         slot = self.graph[node].payload
-        if slot in self.spec.crossed and self.spec.mode != "finish":
+        if slot in self.spec.crossed and self.spec.mode != "finalize":
             assert isinstance(slot, int)
             return self._transposed(node, slot, coordinate)
         return super()._input(node, coordinate)

@@ -36,7 +36,7 @@ def _build(einsum: Einsum, extents: tuple[int, ...], points: int) -> BlockedKern
     return blocked(assembler, einsum.accesses, outs, True, join_flops(einsum, extents))
 
 
-def compile_finish(einsum: Einsum, extents: tuple[int, ...]) -> BlockedKernel:
+def compile_finalize(einsum: Einsum, extents: tuple[int, ...]) -> BlockedKernel:
     """Compile the kernel that computes the result from a state."""
     labels, shape = tuple(range(einsum.n_out)), extents[: einsum.n_out]
 

@@ -33,19 +33,19 @@ class FillKernel:
         first: bool,
         workspace: Array,
     ) -> int:
-        """Run over one tile; a touch that is not the first leaves the state unchanged."""
+        """Run over one tile; an accumulation that is not the first leaves the state unchanged."""
         if self.values and (first or self.always):
             for out, value in zip(outs, self.values, strict=True):
                 np.copyto(out, value)
         return self.status
 
 
-def compile_empty(einsum: Einsum, extents: tuple[int, ...], mode: Literal["whole", "touch"]) -> FillKernel:
+def compile_empty(einsum: Einsum, extents: tuple[int, ...], mode: Literal["full", "accumulate"]) -> FillKernel:
     """Compile the kernel of a tile without points along its aggregated labels."""
     aggregation = einsum.aggregation
     assert aggregation is not None
     values = [number(v, d) for v, d in zip(identity(aggregation), aggregation.state, strict=True)]
-    if mode == "touch":
+    if mode == "accumulate":
         return FillKernel(tuple(values), always=False)
     result = values[-1] if aggregation.op in ("argmax", "argmin") else values[0]
     status = 0

@@ -18,7 +18,7 @@ from einturnip.kernels.expr.graph import number
 from einturnip.kernels.expr.primitives import Array, copy, reduction
 from einturnip.kernels.expr.space import BlockedSpace, choose_order, cut
 from einturnip.kernels.numpy.blocked import BlockedKernel, blocked
-from einturnip.kernels.numpy.elementwise import compile_finish, join_flops, limit_to_cache
+from einturnip.kernels.numpy.elementwise import compile_finalize, join_flops, limit_to_cache
 from einturnip.kernels.numpy.empty import NOTHING, FillKernel, compile_empty
 from einturnip.kernels.numpy.gather_row import compile_pick
 from einturnip.kernels.numpy.join import JoinBuilder, free_extents, key_labels, loop_accesses
@@ -33,18 +33,18 @@ class FinalizedKernel:
     """Folds into a state in the workspace, then finalizes it."""
 
     fold: BlockedKernel
-    finish: BlockedKernel
+    finalize: BlockedKernel
     state: tuple[tuple[int, ...], tuple[DType, ...]]
 
     @property
     def workspace_nbytes(self) -> int:
         """Bytes of the state, and of the larger of the two kernels' workspaces."""
-        return sum(self._sizes()) + max(self.fold.workspace_nbytes, self.finish.workspace_nbytes)
+        return sum(self._sizes()) + max(self.fold.workspace_nbytes, self.finalize.workspace_nbytes)
 
     @property
     def flops(self) -> int:
         """Scalar operations of both kernels."""
-        return self.fold.flops + self.finish.flops
+        return self.fold.flops + self.finalize.flops
 
     def _sizes(self) -> list[int]:
         shape, dtypes = self.state
@@ -65,7 +65,7 @@ class FinalizedKernel:
             state.append(np.ndarray(shape, dtype.numpy, workspace, offset))
             offset += nbytes
         bits = self.fold(tuple(state), operands, origins, True, workspace[offset:])
-        return bits | self.finish(outs, tuple(state), origins, True, workspace[offset:])
+        return bits | self.finalize(outs, tuple(state), origins, True, workspace[offset:])
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class CheckedKernel:
 
 
 def compile_keyed(
-    einsum: Einsum, extents: tuple[int, ...], mode: Literal["whole", "touch"]
+    einsum: Einsum, extents: tuple[int, ...], mode: Literal["full", "accumulate"]
 ) -> BlockedKernel | FillKernel | FinalizedKernel | CheckedKernel:
     """Compile an einsum with keys."""
     aggregation = einsum.aggregation
@@ -105,16 +105,16 @@ def compile_keyed(
         behind = frozenset(p for k in einsum.keys for p in einsum.labels_of(k.value))
         return fill if any(extents[p] == 0 for p in behind) else CheckedKernel(_compile_checks(einsum, extents), fill)
     if any(k.label < einsum.n_out for k in einsum.keys):
-        whole, tile = mode == "whole", math.prod(free_extents(einsum, extents))
+        whole, tile = mode == "full", math.prod(free_extents(einsum, extents))
         fold = limit_to_cache(lambda points: _build_scatter(einsum, extents, whole, points), tile)
-        if not whole or aggregation.finish_is_identity:
+        if not whole or aggregation.finalize_is_identity:
             return fold
-        return FinalizedKernel(fold, compile_finish(einsum, extents), (extents[: einsum.n_out], aggregation.state))
+        return FinalizedKernel(fold, compile_finalize(einsum, extents), (extents[: einsum.n_out], aggregation.state))
     if aggregation.op == "pick":
         return compile_pick(einsum, extents)
     if aggregation.op in ("argmax", "argmin", "mean"):
         raise InternalError(f"{aggregation.op} over a label whose index is data")
-    return compile_reduce(einsum, extents, mode == "whole")
+    return compile_reduce(einsum, extents, mode == "full")
 
 
 def _compile_checks(einsum: Einsum, extents: tuple[int, ...]) -> BlockedKernel:

@@ -18,11 +18,11 @@ from einturnip.kernels.numpy.join import JoinBuilder, key_labels, keyed_space
 
 
 def compile_reduce(einsum: Einsum, extents: tuple[int, ...], whole: bool) -> BlockedKernel:
-    """Compile the kernel that folds a tile into a state (touch), or to the result (whole)."""
+    """Compile the kernel that folds a tile into a state (accumulate), or to the result (full)."""
     return limit_to_cache(lambda points: _build(einsum, extents, whole, points), math.prod(extents))
 
 
-def compile_join(einsum: Einsum, extents: tuple[int, ...]) -> BlockedKernel:
+def compile_combine(einsum: Einsum, extents: tuple[int, ...]) -> BlockedKernel:
     """Compile the kernel that combines a state with another."""
     labels, shape = tuple(range(einsum.n_out)), extents[: einsum.n_out]
 
@@ -48,7 +48,7 @@ def _build(einsum: Einsum, extents: tuple[int, ...], whole: bool, points: int) -
     assembler = Assembler(keyed_space(einsum, extents, points, program_order=indexed and len(einsum.aggregated) > 1))
     value = _join_values(assembler, einsum, extents)
     out = tuple(range(einsum.n_out))
-    keep = whole and not aggregation.finish_is_identity
+    keep = whole and not aggregation.finalize_is_identity
     state = [
         assembler.slot(d.numpy, out, pinned=True) if keep else assembler.external("out", i, d.numpy, out)
         for i, d in enumerate(aggregation.state)

@@ -49,7 +49,11 @@ LEAST_SAVED = 0.5
 CALLED, LOADING, SERVES = 3e-6, 2e-4, 20
 # Of kernels' seconds, what threads that share them save where they else wait for each other.
 SHARED_SAVED = 0.1
-_MODES: dict[TaskKind, Mode] = {TaskKind.KERNEL: "whole", TaskKind.TOUCH: "touch", TaskKind.FINISH: "finish"}
+_MODES: dict[TaskKind, Mode] = {
+    TaskKind.KERNEL: "full",
+    TaskKind.ACCUMULATE: "accumulate",
+    TaskKind.FINALIZE: "finalize",
+}
 MIB = 1 << 20
 
 

@@ -34,7 +34,7 @@ class SpillAccess(Protocol):
 class TransferEnds:
     """The far ends of a graph's transfers, files and the spill file, and what ops say of themselves.
 
-    ``begun``: units that a touch has initialised; ``moved``: bytes in and out; ``flags``: by node, in how many tiles
+    ``begun``: units whose state is initialised; ``moved``: bytes in and out; ``flags``: by node, in how many tiles
     something invalid, an overflow or a division by zero happened.
     """
 
@@ -76,7 +76,7 @@ class TransferEnds:
                 read_whole()
 
     def first(self, unit: int) -> bool:
-        """True where a touch initialises its unit's state; asked of the unit's touches in the order they run in."""
+        """Return True for the first executed op of a unit, which initialises its state."""
         if unit < 0 or unit in self.begun:
             return False
         self.begun.add(unit)
@@ -196,7 +196,7 @@ class OpExecutor(TransferEnds):
     def run(self, i: int) -> None:
         """Do what op ``i`` says."""
         if self._kind[i] in _KERNELS:
-            # The state machine holds the unit's lock while the op runs, so this is the first touch or it is not.
+            # The state machine holds the unit's lock while the op runs, so no other op initialises it at the same time.
             try:
                 self.met(*self._calls.run(i, self.first(self._unit[i])))
             except OutOfRange as error:

@@ -112,7 +112,7 @@ class KernelCalls:
         d, mode = self._graph.taskgraph.decomposition, MODES[TaskKind(kind)]
         found = d.graph.nodes[node]
         assert isinstance(found, EinsumNode)
-        if self._every or mode in ("finish", "join") or not found.einsum.plain:
+        if self._every or mode in ("finalize", "combine") or not found.einsum.plain:
             return None
         e = found.einsum
         return _CallForm(node, e, mode, d.partitionings[node], tuple(t.numpy for t in e.dtypes))
@@ -122,7 +122,7 @@ class KernelCalls:
     ) -> tuple[HostKernel, Tiles, tuple[tuple[int, ...], ...]]:
         e = form.einsum
         results: list[tuple[int, tuple[int, ...], np.dtype[Any]]] = []
-        if form.mode == "touch":
+        if form.mode == "accumulate":
             offset = 0
             for shape, dtype in e.components(extents):
                 results.append((offset, shape, dtype.numpy))

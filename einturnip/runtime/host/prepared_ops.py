@@ -99,13 +99,13 @@ class PreparedOps:
         later, first = bind(op, call, False), bind(op, call, not self._views.continues(op.unit))
         begun, unit = self._begun, op.unit
 
-        def touch() -> int:
+        def accumulate() -> int:
             if unit in begun:
                 return later()
             begun.add(unit)
             return first()
 
-        return touch
+        return accumulate
 
     def _bound(self, op: Op, call: KernelOperands, first: bool) -> Step:
         """The call of a kernel on tiles that never change their place."""
@@ -119,7 +119,7 @@ class PreparedOps:
         task = self._tasks[op.task]
         made = self._window(op.writes[0].value)
         windows: list[tuple[int, _Window]] = []
-        if task.kind not in (TaskKind.FINISH, TaskKind.JOIN):
+        if task.kind not in (TaskKind.FINALIZE, TaskKind.COMBINE):
             box = self._tasks.decomposition.partitionings[task.node].box(task.key)
             for slot, seen in enumerate(task.seen):
                 found = self._window(seen)
@@ -132,7 +132,7 @@ class PreparedOps:
         there = dict(windows)
         settled = [None if slot in there else operand for slot, operand in enumerate(call.operands)]
         origins, workspace, followed = call.origins, call.workspace, None
-        if op.unit < 0 and call.mode == "whole" and isinstance(kernel, Relocatable):
+        if op.unit < 0 and call.mode == "full" and isinstance(kernel, Relocatable):
             followed = kernel.followed(outs, call.operands)
         if made is not None:
             outs = ()
@@ -186,7 +186,7 @@ class PreparedOps:
         """
         call = self._views.call(op)
         kernel = self._choose(call)
-        found = record_call(kernel, call) if call.mode == "whole" and op.unit < 0 else None
+        found = record_call(kernel, call) if call.mode == "full" and op.unit < 0 else None
         moves = None if found is None else self._moves(op, found.arrays)
         if found is None or moves is None:
             return None
@@ -203,7 +203,7 @@ class PreparedOps:
         """
         call = self._views.call(op)
         kernel = self._choose(call)
-        if call.mode != "whole" or op.unit >= 0 or not isinstance(kernel, Divisible):
+        if call.mode != "full" or op.unit >= 0 or not isinstance(kernel, Divisible):
             return None
         found = kernel.parts(call.outs, call.operands, call.origins, most)
         moves = None if found is None else self._moves(op, found.arrays)

@@ -132,7 +132,7 @@ def _multiplies(space: Space, tile: tuple[int, ...]) -> bool:
     """Whether a tile's kernel calls BLAS, or may: which of it is machine code may change until it runs."""
     if isinstance(space, Region):
         return True
-    mode: Mode = "touch" if is_cut(space, tile) else "whole"
+    mode: Mode = "accumulate" if is_cut(space, tile) else "full"
     return contraction(space) is not None and isinstance(compile_kernel(space, tile, mode), ContractionKernel)
 
 

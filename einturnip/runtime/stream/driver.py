@@ -118,7 +118,7 @@ class StreamEngine:
         self._flights: dict[int, _OpInFlight] = {}
         self._numbers = count()
         self._order: dict[tuple[int, int], deque[_OpInFlight]] = {}  # by stream, what it was given and has not ended
-        self._touched: dict[int, int] = {}  # by unit, its last touch
+        self._touched: dict[int, int] = {}  # by unit, the last op that accumulated into it
         self._staging = [Arena(nbytes, STAGING_GRANULE) for nbytes in staging]
         self._begins = [graph.host_nbytes, graph.host_nbytes + staging[0]]
         self._to_read: deque[_OpInFlight] = deque()
@@ -219,7 +219,7 @@ class StreamEngine:
         """Have a stream wait for all that the op depends on, and mark where the op begins."""
         op, device = flight.op, self._on(flight.device)
         before = list(op.after)
-        if op.unit >= 0:  # touches of a unit exclude each other: they run in the order in which they are issued
+        if op.unit >= 0:  # ops of a unit exclude each other: they run in the order in which they are issued
             before.append(self._touched.get(op.unit, -1))
             self._touched[op.unit] = op.id
         last: dict[tuple[int, int], _OpInFlight] = {}

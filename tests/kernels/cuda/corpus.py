@@ -100,16 +100,16 @@ def spaces(n_drawn: int) -> dict[str, list[Einsum | Region]]:
 def kernels(space: Einsum | Region) -> Iterator[CudaKernel]:
     """The kernels of an einsum in every mode, where it lies densely also with the layout that this allows."""
     folds = isinstance(space, Region) or space.aggregation
-    modes: tuple[Mode, ...] = ("whole", "touch", "finish") if folds else ("whole",)
+    modes: tuple[Mode, ...] = ("full", "accumulate", "finalize") if folds else ("full",)
     for mode in modes:
         yield generate(space, mode)
     if isinstance(space, Einsum) and space.aggregation is not None and space.aggregation.op != "pick":
-        yield generate(space, "join")
+        yield generate(space, "combine")
     if isinstance(space, Einsum) and space.aggregation is None and space.n_out:
         rows = [tuple(1 if a == len(s) - 1 else 256 for a in range(len(s))) for s in space.accesses]
         views = [DeviceTile(tuple(n * d.itemsize for n in r)) for r, d in zip(rows, space.dtypes, strict=True)]
         out = DeviceTile(tuple((1 if a == space.n_out - 1 else 256) * space.dtype.itemsize for a in range(space.n_out)))
-        yield generate(space, "whole", layout(space, "whole", views, [out]))
+        yield generate(space, "full", layout(space, "full", views, [out]))
 
 
 @cache

@@ -105,7 +105,7 @@ def _sum() -> CudaKernel:
             ScalarCall("add", (OperandRef(0, F32), OperandRef(1, F32)), F32),
             None,
         ),
-        "whole",
+        "full",
     )
 
 
@@ -145,4 +145,4 @@ def test_no_library_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_sizes_and_names_of_labels_make_no_new_source() -> None:
     one = Einsum(("i", "j"), (4, 5), 1, ((0, 1),), (F32,), OperandRef(0, F32), corpus.total(F32))
     other = Einsum(("a", "b"), (70, 9), 1, ((0, 1),), (F32,), OperandRef(0, F32), corpus.total(F32))
-    assert generate(one, "whole").source == generate(other, "whole").source
+    assert generate(one, "full").source == generate(other, "full").source

@@ -31,8 +31,8 @@ def whole(cases: list[Drawn], scratch: Path) -> None:
     for c in cases:
         out = np.empty(c.einsum.shape, c.einsum.dtype.numpy)
         read.append(parts(c.einsum, c.operands, tuple((0, n) for n in c.einsum.bounds)))
-        chosen = layout(c.einsum, "whole", [view(x) for x in read[-1]], [view(out)])
-        kernels.append(generate(c.einsum, "whole", chosen))
+        chosen = layout(c.einsum, "full", [view(x) for x in read[-1]], [view(out)])
+        kernels.append(generate(c.einsum, "full", chosen))
     emulator = Emulator(kernels, scratch)
     for c, kernel, operands in zip(cases, kernels, read, strict=True):
         expected = evaluate_einsum(c.einsum, c.operands)[0]
@@ -43,12 +43,12 @@ def whole(cases: list[Drawn], scratch: Path) -> None:
 
 
 def tiled(cases: list[Drawn], scratch: Path) -> None:
-    """Each einsum tile by tile: touch two states (of a pick one), join them, finish."""
+    """Each einsum tile by tile: accumulate two states (of a pick one), combine them, finalize."""
     cases = [c for c in cases if c.einsum.aggregation is not None]
-    joins = [generate(c.einsum, "join") if c.einsum.aggregation.op != "pick" else None for c in cases]
-    pairs = [(generate(c.einsum, "touch"), generate(c.einsum, "finish")) for c in cases]
+    joins = [generate(c.einsum, "combine") if c.einsum.aggregation.op != "pick" else None for c in cases]
+    pairs = [(generate(c.einsum, "accumulate"), generate(c.einsum, "finalize")) for c in cases]
     emulator = Emulator([k for of in (*pairs, joins) for k in of if k is not None], scratch)
-    for n, (c, (touch, finish), join) in enumerate(zip(cases, pairs, joins, strict=True)):
+    for n, (c, (accumulate, finalize), join) in enumerate(zip(cases, pairs, joins, strict=True)):
         e, falling = c.einsum, bool(n % 2)
         out = np.full(e.shape, 7).astype(e.dtype.numpy)
         for kept, boxes in c.tiles:
@@ -60,12 +60,12 @@ def tiled(cases: list[Drawn], scratch: Path) -> None:
             for i, box in enumerate(boxes):
                 extents, origins = [b - a for a, b in box], [a for a, _ in box]
                 state, first = (upper, i == 0) if i < half else (lower, i == half)
-                emulator.call(touch, extents, state, parts(e, c.operands, box), origins, first, falling)
+                emulator.call(accumulate, extents, state, parts(e, c.operands, box), origins, first, falling)
             extents, origins = [*shape, *e.bounds[e.n_out :]], [0] * len(e.bounds)
             if join is not None:
                 emulator.call(join, extents, upper, lower, origins, half == 0, falling)
             part = out[(*(slice(*r) for r in kept), ...)]
-            emulator.call(finish, extents, [part], upper, origins, falling=falling)
+            emulator.call(finalize, extents, [part], upper, origins, falling=falling)
         close(out, evaluate_einsum(e, c.operands)[0])
 
 
@@ -90,7 +90,7 @@ def test_many_drawn(source: str, tmp_path: Path) -> None:
 def test_regions(tmp_path: Path) -> None:
     """Whole and in tiles, in blocks of two rows and three columns and in large ones."""
     made = [case(np.random.default_rng(n)) for n, case in enumerate(regions.CASES)]
-    kernels = [[generate(m.region, mode) for mode in ("whole", "touch", "finish")] for m in made]
+    kernels = [[generate(m.region, mode) for mode in ("full", "accumulate", "finalize")] for m in made]
     emulator = Emulator([k for ks in kernels for k in ks], tmp_path)
     for shapes in (((2, 3),), region_parts.SHAPES):
         for shared in (48 << 10, 0):
@@ -103,7 +103,7 @@ def test_regions(tmp_path: Path) -> None:
 
 
 def _region(emulator: Emulator, made: regions.Made, kernels: list) -> None:
-    region, (whole, touch, finish) = made.region, kernels
+    region, (whole, accumulate, finalize) = made.region, kernels
     origins = [0] * len(region.bounds)
     for falling in (False, True):
         out = np.full(region.shape, 7).astype(region.dtype.numpy)
@@ -116,9 +116,11 @@ def _region(emulator: Emulator, made: regions.Made, kernels: list) -> None:
         state = [np.full(x, 1).astype(d.numpy) for x, d in region.components(shape)]
         for n, box in enumerate(boxes):
             extents, at = [b - a for a, b in box], [a for a, _ in box]
-            emulator.call(touch, extents, state, parts(region, made.operands, box), at, n == 0, falling=bool(n % 2))
+            emulator.call(
+                accumulate, extents, state, parts(region, made.operands, box), at, n == 0, falling=bool(n % 2)
+            )
         emulator.call(
-            finish, shape, [out[tuple(slice(*e) for e in kept)]], state, [a for a, _ in kept] + origins[len(kept) :]
+            finalize, shape, [out[tuple(slice(*e) for e in kept)]], state, [a for a, _ in kept] + origins[len(kept) :]
         )
     close(out, made.expected.astype(out.dtype), 2e-5)
 
@@ -141,9 +143,9 @@ def test_products_of_any_semiring(tmp_path: Path) -> None:
         e = Einsum(tuple("bijkl"), (2, 70, 37, 9, 5), 3, accesses, (dtype, dtype), expr, aggregation(op, dtype))
         rng = np.random.default_rng(len(cases))
         operands = tuple(rng.integers(-9, 9, e.operand_shape(s)).astype(dtype.numpy) for s in range(2))
-        cases.append((e, operands, generate(e, "whole"), generate(e, "touch"), generate(e, "finish")))
+        cases.append((e, operands, generate(e, "full"), generate(e, "accumulate"), generate(e, "finalize")))
     emulator = Emulator([k for c in cases for k in c[2:]], tmp_path)
-    for n, (e, operands, whole_, touch, finish) in enumerate(cases):
+    for n, (e, operands, whole_, accumulate, finalize) in enumerate(cases):
         assert [g.entry[-7:] for g in whole_.grids(e.bounds)] == ["product"]
         out = np.zeros(e.shape, e.dtype.numpy)
         emulator.call(whole_, e.bounds, [out], operands, [0] * 5, falling=n % 2 == 0)
@@ -153,8 +155,10 @@ def test_products_of_any_semiring(tmp_path: Path) -> None:
         for i, (lo, hi) in enumerate(((4, 9), (0, 4))):
             box = (*((0, m) for m in e.bounds[:3]), (lo, hi), (0, 5))
             cut = parts(e, operands, box)
-            emulator.call(touch, [b - a for a, b in box], state, cut, [a for a, _ in box], i == 0, falling=n % 2 == 1)
-        emulator.call(finish, e.bounds, [out], state, [0] * 5)
+            emulator.call(
+                accumulate, [b - a for a, b in box], state, cut, [a for a, _ in box], i == 0, falling=n % 2 == 1
+            )
+        emulator.call(finalize, e.bounds, [out], state, [0] * 5)
         close(out, evaluate_einsum(e, operands)[0])
 
 
@@ -166,7 +170,7 @@ def test_many_groups_of_many_rows(op: str, tmp_path: Path) -> None:
     e = Einsum(tuple("udi"), (300, 3, 5000), 2, ((2, 1), (2,)), (F32, I64), OperandRef(0, F32), keyed, shapes, keys)
     rng = np.random.default_rng(1)
     operands = rng.integers(-9, 9, (5000, 3)).astype("f"), rng.integers(0, 300, 5000) ** 2 // 300
-    kernel = generate(e, "whole")
+    kernel = generate(e, "full")
     assert [g.entry[-5:] for g in kernel.grids(e.bounds)].count("place") == 3
     emulator = Emulator([kernel], tmp_path)
     for falling in (False, True):
@@ -183,7 +187,7 @@ def test_groups_of_many_rows_round_like_blocks_of_them(op: str, tmp_path: Path) 
     e = Einsum(tuple("ui"), (2, n), 1, ((1,), (1,)), (F32, I64), OperandRef(0, F32), keyed, ((n,), (n,)), keys)
     operands = np.full(n, 0.1, "f"), np.arange(n) % 2
     with mock.patch.multiple(scatters, _LEAST_GROUPS=1, _LEAST_ROWS=1):
-        kernel = generate(e, "whole")
+        kernel = generate(e, "full")
         out = np.zeros(2, e.dtype.numpy)
         Emulator([kernel], tmp_path).call(kernel, e.bounds, [out], operands, [0, 0])
     tenth = float(np.float32(0.1))

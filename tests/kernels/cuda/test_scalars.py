@@ -80,7 +80,7 @@ def cases() -> list[Einsum]:
 
 def test_every_operator_and_cast(tmp_path: Path) -> None:
     spaces = cases()
-    kernels = [generate(e, "whole") for e in spaces]
+    kernels = [generate(e, "full") for e in spaces]
     emulator = Emulator(kernels, tmp_path)
     wrong = []
     for e, kernel in zip(spaces, kernels, strict=True):
@@ -105,7 +105,7 @@ def test_every_operator_and_cast(tmp_path: Path) -> None:
 
 def flags(join: Scalar, x: list[float], tmp_path: Path, dtype: DType = F32) -> int:
     e = Einsum(("i",), (len(x),), 1, ((0,),), (dtype,), join, None)
-    kernel = generate(e, "whole")
+    kernel = generate(e, "full")
     out = np.zeros(e.shape, e.dtype.numpy)
     return int(Emulator([kernel], tmp_path).call(kernel, e.bounds, [out], [np.array(x, dtype.numpy)], [0])[0])
 
@@ -136,7 +136,7 @@ def test_an_index_outside_its_axis_is_told_with_its_place(scatter: bool, tmp_pat
     e = groups if scatter else gather
     ids = np.arange(900) % 5
     ids[[411, 700, 850]] = 77, -1, 5
-    kernel = generate(e, "whole")
+    kernel = generate(e, "full")
     emulator = Emulator([kernel], tmp_path)
     for falling in (False, True):
         out = np.zeros(e.shape, np.float32)
