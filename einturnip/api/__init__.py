@@ -1,1 +1,1 @@
-"""The Python surface, whose names ``einturnip`` gives out: compile, Program, Plan, einsum, open."""
+"""The Python API, exported by ``einturnip``: compile, Program, Plan, einsum, open."""

@@ -1,4 +1,4 @@
-"""The runs that are going on in this process: a fork must not copy them, and some plans wait until they have ended."""
+"""The runs in progress in this process: a fork must not copy them, and some plans wait for their end."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from einturnip.devices.host import arenas_nbytes
 
 T = TypeVar("T")
 
-_active: list[int] = []  # the thread of each run: adding and taking away are a step each of the interpreter
-_begun = 0  # runs that have begun so far
+_active: list[int] = []  # the thread of each run: append and remove are atomic
+_begun = 0  # number of runs started so far
 _broken = False
-_alone: int | None = None  # the thread that waits for the runs of all others, or plans while there are none
+_alone: int | None = None  # the thread that waits for all other runs, or plans while there are none
 _changed = threading.Condition(threading.Lock())
 _turn = threading.Lock()
 
 
 class run_in_progress:
-    """Around a run. A child forked while one is going on inherits locks that no thread of its own will ever free."""
+    """Context of a run. A child forked during a run inherits locks that none of its threads will release."""
 
     __slots__ = ()
 
@@ -51,7 +51,7 @@ class run_in_progress:
 
 
 def _wait_for_turn() -> None:
-    """Let the thread that needs the process for itself go first; a run within a run goes on, or both would wait."""
+    """Let a thread that needs exclusive use go first; nested runs proceed, to avoid a deadlock."""
     thread = threading.get_ident()
     if _alone == thread or _active.count(thread) > 1:
         return
@@ -67,7 +67,7 @@ def _wait_for_turn() -> None:
 
 @contextmanager
 def exclusive_run() -> Iterator[None]:
-    """Within, no other thread runs anything: those that do are waited for, and those that begin wait."""
+    """Context in which no other thread runs: waits for the runs in progress, and new runs wait."""
     global _alone
     with _turn:
         _alone = threading.get_ident()
@@ -83,14 +83,12 @@ def exclusive_run() -> Iterator[None]:
 
 
 def undisturbed(call: Callable[[], T], trial: Callable[[], object] | None = None) -> T:
-    """What a call gives that plans in a stated memory, whatever other threads take and give back meanwhile.
+    """Call a function that plans in a given memory, regardless of memory that other threads use meanwhile.
 
-    Only the memory of the whole process can be measured. The arenas of other runs are left out of it. A call that is
-    refused although it would fit in a process that does nothing else is made again once all other runs have ended.
-    A thread that is itself within a run, in a callback, does not wait: two of these would wait for each other.
-
-    ``trial``: the call's plan alone; where it is refused although nothing takes memory meanwhile, there is no use in
-    waiting.
+    Only the memory of the whole process can be measured. The arenas of other runs are excluded. A call that is refused,
+    although it would fit in an otherwise idle process, is repeated after all other runs have ended. A thread within a
+    run, in a callback, does not wait: two such threads would wait for each other. ``trial``: only plans the call; if
+    that is refused without other runs, waiting is useless.
 
     Raises:
         CapacityError: it does not fit.
@@ -112,7 +110,7 @@ def undisturbed(call: Callable[[], T], trial: Callable[[], object] | None = None
 def _after_fork() -> None:
     global _broken, _alone, _changed, _turn
     _broken = _broken or bool(_active)
-    # Threads that held these stayed in the parent.
+    # Threads that held these locks stayed in the parent.
     _alone, _changed, _turn = None, threading.Condition(threading.Lock()), threading.Lock()
 
 

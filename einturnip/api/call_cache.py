@@ -1,4 +1,4 @@
-"""Calls that are known again by their settings and their arrays' shapes: their plan is run at once."""
+"""Call cache: repeated calls are recognized by settings and array shapes, and run their plan at once."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from einturnip.storage.types import Array
 
 T = TypeVar("T")
 
-MOST = 256
-# By call: the plan, while it is kept, and which of the call's arrays each node is.
-_known: dict[Hashable, tuple[weakref.ref[CachedPlan], tuple[int | None, ...]]] = {}
+MAX_CALLS = 256
+# By call: the plan while it is cached, and the array of each node.
+_calls: dict[Hashable, tuple[weakref.ref[CachedPlan], tuple[int | None, ...]]] = {}
 
 
 def key_of(settings: Hashable, arrays: Iterable[Any]) -> Hashable | None:
-    """What a call's plan depends on, all its inputs being arrays; None where one is not."""
+    """The cache key of a call whose inputs are all arrays; None otherwise."""
     found: list[Hashable] = [settings, plan_cache.machine_key()]
     for array in arrays:
         if type(array) is not np.ndarray or (array.base is not None and mapped_file(array) is not None):
@@ -33,31 +33,31 @@ def key_of(settings: Hashable, arrays: Iterable[Any]) -> Hashable | None:
 
 
 def run(
-    key: Hashable | None, arrays: Sequence[Any], way: Callable[[CachedPlan, Sequence[Array | None]], T]
+    key: Hashable | None, arrays: Sequence[Any], run_plan: Callable[[CachedPlan, Sequence[Array | None]], T]
 ) -> T | None:
-    """What a call that was made before gives: its plan run one ``way``; None where it has to be made at length."""
+    """The result of a cached call, run by ``way``; None where the full path is needed."""
     try:
-        known = _known.get(key)
-    except TypeError:  # settings that nothing can be looked up by
+        entry = _calls.get(key)
+    except TypeError:  # unhashable settings
         return None
-    kept = known[0]() if known is not None else None
-    if known is None or kept is None:
+    cached = entry[0]() if entry is not None else None
+    if entry is None or cached is None:
         return None
-    kept.use()
-    return way(kept, [None if at is None else arrays[at] for at in known[1]])
+    cached.use()
+    return run_plan(cached, [None if position is None else arrays[position] for position in entry[1]])
 
 
-def remember(key: Hashable | None, kept: CachedPlan, job: Job, given: Iterable[str]) -> None:
-    """Know a call again, if its plan is small, its inputs are those given and its results new arrays.
+def remember(key: Hashable | None, cached: CachedPlan, job: Job, given: Iterable[str]) -> None:
+    """Cache a call, if its plan is small, its inputs are those given and its results are new arrays.
 
-    ``given``: the inputs' names, in the order of its arrays.
+    ``given``: the inputs' names, in the order of the arrays.
     """
-    if key is None or not kept.ready.again or any(target is not None for target in job.targets.values()):
+    if key is None or not cached.prepared.is_reusable or any(target is not None for target in job.targets.values()):
         return
-    numbers = {name: at for at, name in enumerate(given)}
-    names = [n.name if isinstance(n, InputNode) else None for n in kept.planned.graph.nodes]
+    numbers = {name: position for position, name in enumerate(given)}
+    names = [n.name if isinstance(n, InputNode) else None for n in cached.planned.graph.nodes]
     if not all(name in numbers for name in names if name is not None):
         return
-    if len(_known) >= MOST:
-        _known.clear()
-    _known[key] = weakref.ref(kept), tuple([None if name is None else numbers[name] for name in names])
+    if len(_calls) >= MAX_CALLS:
+        _calls.clear()
+    _calls[key] = weakref.ref(cached), tuple([None if name is None else numbers[name] for name in names])

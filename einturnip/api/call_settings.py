@@ -1,4 +1,4 @@
-"""How a call is to be run, as its caller wrote it, and the memory that it may take."""
+"""The settings of a call as its caller wrote them, and the memory that it may use."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from einturnip.api import plan_cache
-from einturnip.api.known_sizes import workers_stated
+from einturnip.api.known_sizes import checked_workers
 from einturnip.api.result_memory import release
 from einturnip.compiler import Options
 from einturnip.core.resident import callers_nbytes
@@ -20,7 +20,7 @@ Target = str | os.PathLike[str] | Array
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How a call is to be run, as its caller wrote it (see ``Program.__call__``)."""
+    """The settings of a call (see ``Program.__call__``)."""
 
     memory: Size | None = None
     arena: Size | None = None
@@ -36,11 +36,11 @@ class Settings:
     force: bool = False
 
     def options(self) -> Options:
-        """The same for the planner, but for the memory of the process."""
+        """The planner's options, except the memory of the process."""
         return Options(
             memory=None if self.device == "cpu" or self.memory is None else parse_size(self.memory),
             arena=None if self.arena is None else parse_size(self.arena),
-            workers=None if self.workers is None else workers_stated(self.workers),
+            workers=None if self.workers is None else checked_workers(self.workers),
             spill=None if self.spill is None else os.fspath(self.spill),
             spill_limit=None if self.spill_limit is None else parse_size(self.spill_limit),
             policy=self.policy,
@@ -52,14 +52,14 @@ class Settings:
         )
 
     def allowed(self) -> int | None:
-        """Bytes that may be added to the process; None where the arena is stated instead."""
+        """Bytes that may be added to the process; None if the arena is given instead."""
         if self.arena is not None or self.device != "cpu":
             return None
         return plan_cache.free_share() if self.memory is None else parse_size(self.memory)
 
     def before(self) -> int:
-        """Resident bytes of the process before the call, without the modules that einturnip loaded late."""
+        """Resident bytes of the process before the call, without modules that einturnip loaded lazily."""
         if self.memory is not None:
-            release()  # what earlier runs left is none of this one's budget
+            release()  # memory left by earlier runs is not charged to this one
             plan_cache.release_idle_resources()
         return callers_nbytes()

@@ -1,8 +1,10 @@
-"""Checkpoints: a folder each, put in place whole and checked when a run goes on from it; the two latest are kept.
+"""Checkpoints: one folder each, written atomically and verified before a session resumes.
 
-A folder holds a file for each state, a ``.npy`` or for bf16 a ``.safetensors``, and ``checkpoint.json`` with the number
-of steps and the SHA-256 digests of all files, itself included. Digests are made of what is written, while it is
-written, so that they find what a disk lost.
+The last two are kept.
+
+A folder contains a file for each state, a ``.npy`` or for bf16 a ``.safetensors``, and ``checkpoint.json`` with the
+number of steps and the SHA-256 digests of all files, including itself. Digests are computed from the data in memory
+while they are written, so that they detect data lost by a disk.
 """
 
 from __future__ import annotations
@@ -34,9 +36,9 @@ from einturnip.storage.types import Array, Source
 KEPT = 2
 _NAME = re.compile(r"step-(\d{9,})")
 _RECORD = "checkpoint.json"
-# The tensor of a state's .safetensors.
+# The key of the tensor in a state's .safetensors.
 _KEY = "state"
-# Bytes read at a time to make a digest; the largest record that is read.
+# Bytes read at a time for a digest; maximum size of a record.
 _PIECE_NBYTES, _RECORD_NBYTES = 1 << 20, 16 << 20
 
 
@@ -55,7 +57,7 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True)
 class DamagedCheckpoint:
-    """A checkpoint that is not as it was written, and why."""
+    """A checkpoint that differs from what was written, and the reason."""
 
     path: Path
     reason: str
@@ -65,22 +67,22 @@ class DamagedCheckpoint:
 
 
 def save(folder: Path, steps: int, states: Mapping[str, Source], damaged: Collection[Path] = ()) -> Path:
-    """Write the states' checkpoint after ``steps`` steps: readers see all of it or nothing.
+    """Write the states' checkpoint after ``steps`` steps atomically.
 
-    ``damaged``: checkpoints in the folder that are of no use; they are removed once this one is there.
+    ``damaged``: unusable checkpoints in the folder, which are removed after this one is complete.
 
     Raises:
-        StoreError: the disk refuses; older checkpoints are untouched.
+        StoreError: the disk fails; older checkpoints are untouched.
     """
     path = folder / f"step-{steps:09d}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        held, new = create_folder(os.fspath(path))
+        descriptor, new = create_folder(os.fspath(path))
     except OSError as error:
         raise StoreError(f"{folder}: a checkpoint cannot be written: {error.strerror}") from error
     try:
         _write(Path(new), steps, states)
-        if path.exists():  # the same steps again, as after a resumption: the later one counts
+        if path.exists():  # the same steps again, as after a resumption: the later checkpoint replaces the earlier
             path.rename(temporary_path(os.fspath(path)))
         os.rename(new, path)
         _sync(folder)
@@ -88,13 +90,13 @@ def save(folder: Path, steps: int, states: Mapping[str, Source], damaged: Collec
         raise StoreError(f"{folder}: a checkpoint cannot be written: {error.strerror}") from error
     finally:
         shutil.rmtree(new, ignore_errors=True)
-        os.close(held)
+        os.close(descriptor)
     _clear(folder, [other for other in damaged if other != path])
     return path
 
 
 def _location(name: str, dtype: str) -> str:
-    """The file of a state in its folder, with the key: ``.npy`` has no bf16."""
+    """The file of a state in its folder, with its key: ``.npy`` lacks bf16."""
     return f"{name}.safetensors::{_KEY}" if dtype == BF16.name else f"{name}.npy"
 
 
@@ -130,8 +132,8 @@ def _write(folder: Path, steps: int, states: Mapping[str, Source]) -> None:
     _sync(folder)
 
 
-def newest_whole(folder: Path) -> tuple[Checkpoint | None, list[DamagedCheckpoint]]:
-    """The whole checkpoint with the most steps, and the damaged ones with more; None where there is none at all.
+def newest_intact(folder: Path) -> tuple[Checkpoint | None, list[DamagedCheckpoint]]:
+    """The intact checkpoint with the most steps, and damaged ones with more; None if there is none at all.
 
     Raises:
         StoreError: there are checkpoints, and every one is damaged.
@@ -139,11 +141,11 @@ def newest_whole(folder: Path) -> tuple[Checkpoint | None, list[DamagedCheckpoin
     damaged: list[DamagedCheckpoint] = []
     for _, path in sorted(_finished(folder), reverse=True):
         try:
-            return _whole(path), damaged
+            return _verified(path), damaged
         except _Damage as error:
             damaged.append(DamagedCheckpoint(path, str(error)))
     if damaged:
-        found = "; ".join(f"{one.path.name}: {one.reason}" for one in damaged)
+        found = "; ".join(f"{damage.path.name}: {damage.reason}" for damage in damaged)
         raise StoreError(
             f"{folder}: every checkpoint is damaged ({found}). help: copy a whole one there, or start again in another "
             "folder"
@@ -152,19 +154,19 @@ def newest_whole(folder: Path) -> tuple[Checkpoint | None, list[DamagedCheckpoin
 
 
 class _Damage(Exception):
-    """What is wrong with a checkpoint."""
+    """Raised for a damaged checkpoint; the message is the reason."""
 
 
-def _whole(path: Path) -> Checkpoint:
-    """A checkpoint whose files are those that were written.
+def _verified(path: Path) -> Checkpoint:
+    """Read a checkpoint and verify its files.
 
     Raises:
-        _Damage: they are not.
+        _Damage: they are damaged.
     """
     try:
-        record = json.loads(_small(path / _RECORD))
-        stated = record.pop("record_sha256")
-        if stated != _digest_of_record(record):
+        record = json.loads(_read_record(path / _RECORD))
+        recorded_digest = record.pop("record_sha256")
+        if recorded_digest != _digest_of_record(record):
             raise ValueError
         states = {n: (dtype, tuple(shape)) for n, (dtype, shape) in record["states"].items()}
         digests = record["sha256"]
@@ -186,13 +188,13 @@ def _digest_of_record(record: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()
 
 
-def _small(path: Path) -> bytes:
+def _read_record(path: Path) -> bytes:
     with io.FileIO(open_regular(path)[0]) as file:
         return file.read(_RECORD_NBYTES)
 
 
 def _digest_of_file(path: Path) -> str:
-    """The digest of a file, read a piece at a time; its pages leave the page cache."""
+    """The digest of a file, read in pieces; its pages are dropped from the page cache."""
     digest, buffer, at = hashlib.sha256(), bytearray(_PIECE_NBYTES), 0
     with io.FileIO(open_regular(path)[0]) as file:
         while count := file.readinto(buffer):
@@ -207,12 +209,12 @@ def check(found: Checkpoint, states: Iterable[InputDef]) -> None:
     declared = {state.name: str(state.dtype) for state in states}
     stored = {name: dtype for name, (dtype, _) in found.states.items()}
     if declared != stored:
-        one, other = (", ".join(f"{n} : {d}" for n, d in sorted(side.items())) for side in (declared, stored))
-        raise BindError(f"{found.path} is a checkpoint of other states: the program has {one}; it holds {other}")
+        damage, other = (", ".join(f"{n} : {d}" for n, d in sorted(side.items())) for side in (declared, stored))
+        raise BindError(f"{found.path} is a checkpoint of other states: the program has {damage}; it holds {other}")
 
 
 def _finished(folder: Path) -> list[tuple[int, Path]]:
-    """The checkpoints that were put in place, whatever became of them since."""
+    """The completed checkpoints, intact or not."""
     try:
         entries = list(folder.iterdir())
     except FileNotFoundError:
@@ -223,10 +225,10 @@ def _finished(folder: Path) -> list[tuple[int, Path]]:
 
 
 def _clear(folder: Path, damaged: Iterable[Path]) -> None:
-    """Remove the damaged checkpoints, all but the latest of the others, and what was never finished."""
-    gone = [path for path in damaged if path.parent == folder]
-    gone += [path for _, path in sorted(_finished(folder)) if path not in gone][:-KEPT]
-    for path in gone:
+    """Remove damaged checkpoints, all but the last intact ones, and unfinished files."""
+    removed = [path for path in damaged if path.parent == folder]
+    removed += [path for _, path in sorted(_finished(folder)) if path not in removed][:-KEPT]
+    for path in removed:
         with contextlib.suppress(FileNotFoundError):  # another process was faster
             path.rename(temporary_path(os.fspath(path)))
     remove_abandoned(os.fspath(folder))

@@ -24,7 +24,7 @@ from einturnip.api.einsum_arguments import (
 )
 from einturnip.api.jobs import Job
 from einturnip.api.plan_cache import CachedPlan
-from einturnip.api.program import File, Program, compile, planned_undisturbed
+from einturnip.api.program import File, Program, compile, plan_undisturbed
 from einturnip.api.run_program import run_arrays, run_job
 from einturnip.api.subscripts import BoundSubscripts, Subscripts, bind, parse, program_text
 from einturnip.core.errors import BindError
@@ -45,16 +45,16 @@ def einsum(
     spill: str | os.PathLike[str] | None = None,
     force: bool = False,
 ) -> Any:
-    """Einstein's summation, as ``np.einsum``, in no more memory than asked for.
+    """Einstein summation, as ``np.einsum``, within a given memory.
 
-    Subscripts are letters (``"ij,jk->ik"``, opt_einsum's further symbols too), names (``"batch seq, seq dim -> batch
-    dim"``), or lists of numbers or names beside their operands (``a, [0, 1], b, [1, 2], [0, 2]``), as many as you like.
-    Operands are arrays, paths or ``et.open`` handles; ``out`` an array or a path. ``dtype``, ``out``, ``casting`` and
-    ``order`` mean what they do in NumPy: everything is computed in ``dtype``, or in the type that operands and ``out``
-    have in common; ``casting`` says which conversions to it, and from it to ``out``, are allowed; a new result is in
-    C's order unless ``order`` says otherwise. f16 and bf16 are summed in f32. Many operands are contracted in pairs,
-    always in the order that einturnip finds best: ``optimize`` is checked and changes nothing. ``force=True`` runs what
-    is refused because it takes longer than a week, or makes a tensor larger than memory and disk together.
+    Subscripts are letters (``"ij,jk->ik"``, also opt_einsum's symbols), names (``"batch seq, seq dim -> batch dim"``),
+    or lists of numbers or names after each operand (``a, [0, 1], b, [1, 2], [0, 2]``), for any number of operands.
+    Operands are arrays, paths or ``et.open`` handles; ``out`` is an array or a path. ``dtype``, ``out``, ``casting``
+    and ``order`` mean what they mean in NumPy: the computation uses ``dtype``, or the common type of operands and
+    ``out``; ``casting`` restricts the conversions to it, and from it to ``out``; a new result is in C order unless
+    ``order`` says otherwise. f16 and bf16 are accumulated in f32. Many operands are contracted in pairs, always in the
+    order that einturnip chooses: ``optimize`` is checked and otherwise ignored. ``force=True`` runs a contraction
+    although it takes longer than a week, or makes a tensor larger than memory and disk together.
 
     Raises:
         BindError: subscripts and operands disagree; a ValueError. DTypeError: types do not fit; a BindError and a
@@ -76,9 +76,9 @@ def einsum(
     if plain and operands and type(operands[0]) is str and out is None and spill is None:
         budget = plan_cache.free_share() if memory is None and arena is None else (memory, arena)
         key = call_cache.key_of((operands[0], dtype, budget, workers), operands[1:])
-    again = call_cache.run(key, operands[1:], run_arrays)
-    if again is not None:
-        return again if again.ndim else again[()]
+    repeated = call_cache.run(key, operands[1:], run_arrays)
+    if repeated is not None:
+        return repeated if repeated.ndim else repeated[()]
     require_target(out)
     rows = memory_order(order, operands[1:] if text else operands[::2]) == "C" or out is not None
     settings = Settings(memory, arena, workers, {} if out is None else {"result": out}, spill, force=force)
@@ -96,19 +96,19 @@ def einsum(
             if out.shape != shape:
                 raise BindError(f"the result of einsum is {list(shape)}, but the array given for it {list(out.shape)}")
             converted = True
-        if not rows:  # the transposed result, in C's order
+        if not rows:  # the transposed result, in C order
             contraction = replace(contraction, output=contraction.output[::-1])
         program = _compiled(program_text(contraction, dtypes, computed))
         data = {f"operand{position}": value for position, value in enumerate(values)}
         is_scalar, names = not contraction.output, list(data)
         return program.job(replace(settings, out={}) if converted else settings, data, before=before)
 
-    job, kept = planned_undisturbed(settings, plan)
+    job, cached = plan_undisturbed(settings, plan)
     try:
-        result = run_job(job, kept, None, None)["result"]
+        result = run_job(job, cached, None, None)["result"]
     finally:
         job.close()
-    call_cache.remember(key, kept, job, names)
+    call_cache.remember(key, cached, job, names)
     if converted:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", np.exceptions.ComplexWarning)
@@ -133,7 +133,7 @@ def contract(
     spill: str | os.PathLike[str] | None = None,
     force: bool = False,
 ) -> Any:
-    """``opt_einsum.contract`` in no more memory than asked for: ``einsum`` under the name that its calls have.
+    """``opt_einsum.contract`` within a given memory: ``einsum`` under opt_einsum's name.
 
     >>> import numpy as np, einturnip as et
     >>> et.contract([1.0, 2.0], ["left"], [3.0, 4.0], ["right"], ["right", "left"])
@@ -156,7 +156,7 @@ def contract(
 
 
 def _bound(readings: Sequence[Subscripts], values: list[Any]) -> tuple[BoundSubscripts, list[DType]]:
-    """The contraction that a call asks for, and the operands' dtypes."""
+    """Bind a call's subscripts to its operands; also return their dtypes."""
     sources = [open_source(value, f"operand {position}") for position, value in enumerate(values)]
     try:
         shapes = [source.shape for source in sources]

@@ -1,4 +1,4 @@
-"""Checks of the keyword arguments of ``einsum``: casting, order, optimize, dtype and out."""
+"""Checks the keyword arguments of ``einsum``: casting, order, optimize, dtype and out."""
 
 from __future__ import annotations
 
@@ -25,30 +25,30 @@ _OPTIMIZERS = frozenset({
 
 
 def require_casting(casting: object) -> None:
-    """Refuse what is no rule of NumPy's for casts."""
+    """Refuse a casting rule that NumPy lacks."""
     if casting not in _CASTINGS:
         error = BindError if isinstance(casting, str) else DTypeError
         raise error(f"casting={casting!r} is no rule for casts. help: one of {', '.join(map(repr, _CASTINGS))}")
 
 
 def memory_order(order: object, operands: Sequence[Any]) -> Literal["C", "F"]:
-    """How a new result is laid out: F where that is asked for, or all operands of ``A`` are.
+    """The order of a new result: F if requested, or for ``A`` if all operands are in F order.
 
-    ``K`` is as close to the operands' order as NumPy's own result; einturnip makes it C.
+    NumPy's ``K`` follows the operands' order as closely as possible; einturnip uses C for it.
     """
-    asked = order.upper() if isinstance(order, str) else "K" if order is None else ""
-    if asked not in ("K", "A", "C", "F"):
+    requested = order.upper() if isinstance(order, str) else "K" if order is None else ""
+    if requested not in ("K", "A", "C", "F"):
         error = BindError if isinstance(order, str) else DTypeError
         raise error(f"order={order!r} is no memory order. help: one of 'C', 'F', 'A' or 'K'")
     arrays = [value for value in operands if isinstance(value, np.ndarray)]
-    columns = (
+    is_f_order = (
         bool(arrays) and all(a.flags.f_contiguous for a in arrays) and not all(a.flags.c_contiguous for a in arrays)
     )
-    return "F" if asked == "F" or (asked == "A" and columns) else "C"
+    return "F" if requested == "F" or (requested == "A" and is_f_order) else "C"
 
 
 def require_optimize(optimize: object, n_operands: int) -> None:
-    """Refuse an ``optimize`` that neither NumPy nor opt_einsum has. einturnip chooses its own order.
+    """Refuse an ``optimize`` that neither NumPy nor opt_einsum has; einturnip chooses its own order.
 
     Raises:
         BindError: it is no known value, or a path for another number of operands.
@@ -70,36 +70,42 @@ def require_optimize(optimize: object, n_operands: int) -> None:
 
 
 def _require_path(path: Sequence[Any], n_operands: int) -> None:
-    """Refuse a path whose steps do not take operands that are left, down to one."""
-    left = n_operands
+    """Refuse a path that does not contract the operands to one."""
+    remaining = n_operands
     for step in path:
         try:
-            taken = sorted({operator.index(k) for k in step})
+            positions = sorted({operator.index(k) for k in step})
         except TypeError:
             raise DTypeError(
                 f"optimize: {step!r} is no step of a path. help: tuples of positions, such as (0, 1)"
             ) from None
-        if not taken or len(taken) != len(step) or taken[0] < 0 or taken[-1] >= left:
-            raise BindError(f"optimize: step {tuple(step)} of the path takes operands of 0 .. {left - 1}, each once")
-        left -= len(taken) - 1
-    if left != 1:
-        raise BindError(f"optimize: after the path {left} of {n_operands} operands are left, where one should be")
+        if not positions or len(positions) != len(step) or positions[0] < 0 or positions[-1] >= remaining:
+            raise BindError(
+                f"optimize: step {tuple(step)} of the path takes operands of 0 .. {remaining - 1}, each once"
+            )
+        remaining -= len(positions) - 1
+    if remaining != 1:
+        raise BindError(f"optimize: after the path {remaining} of {n_operands} operands are left, where one should be")
 
 
 def require_target(out: object) -> None:
-    """Refuse what is neither an array nor a path."""
+    """Refuse a target that is neither an array nor a path."""
     if out is not None and not isinstance(out, np.ndarray | str | os.PathLike):
         raise DTypeError(f"out= is a {type(out).__name__}. help: an array or a path")
 
 
-def computed_dtype(dtypes: Sequence[DType], asked: Any, casting: Casting, out: object) -> DType:
-    """The dtype of the computation: the one asked for, or the common one of operands and ``out``.
+def computed_dtype(dtypes: Sequence[DType], requested: Any, casting: Casting, out: object) -> DType:
+    """The dtype of the computation: the requested one, or the common one of operands and ``out``.
 
     Raises:
         DTypeError: einturnip lacks it, or the rule does not allow an operand, or the result, to be converted.
     """
-    target = _known(out.dtype) if isinstance(out, np.ndarray) else None
-    found = _known(asked) if asked is not None else reduce(promote, dtypes if target is None else [*dtypes, target])
+    target = _checked_dtype(out.dtype) if isinstance(out, np.ndarray) else None
+    found = (
+        _checked_dtype(requested)
+        if requested is not None
+        else reduce(promote, dtypes if target is None else [*dtypes, target])
+    )
     for position, dtype in enumerate(dtypes):
         _require_cast(dtype, found, casting, f"operand {position}")
     if target is not None:
@@ -107,7 +113,7 @@ def computed_dtype(dtypes: Sequence[DType], asked: Any, casting: Casting, out: o
     return found
 
 
-def _known(dtype: Any) -> DType:
+def _checked_dtype(dtype: Any) -> DType:
     try:
         return from_numpy(np.dtype(dtype))
     except (KeyError, TypeError):

@@ -1,4 +1,4 @@
-"""What a program is given: its file, its names, the sources of its inputs."""
+"""Opens the inputs of a program: its file, and the sources of its inputs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from einturnip.api.program_cache import compile_kept
+from einturnip.api.program_cache import compile_cached
 from einturnip.core.diagnostics import Diagnostic, did_you_mean, with_source
 from einturnip.core.errors import BindError, SourceError, StoreError
 from einturnip.lang.program import FileRef, InputDef, TypedProgram
@@ -21,16 +21,16 @@ from einturnip.storage.types import Array, Source
 
 
 def compile_path(path: Path) -> TypedProgram:
-    """The program in a file, or from standard input.
+    """Compile the program in a file, or from standard input.
 
     Raises:
-        SourceError: the program is wrong. BindError: there is no such file, or it is no text.
+        SourceError: the program has errors. BindError: there is no such file, or it is not text.
     """
-    return compile_kept(universal(program_text(path)), program_name(path))
+    return compile_cached(universal(program_text(path)), program_name(path))
 
 
 def require_output(program: TypedProgram) -> None:
-    """Refuse to run a program that gives nothing.
+    """Refuse to run a program without outputs.
 
     Raises:
         SourceError: names its last equation. BindError: it has none.
@@ -45,7 +45,7 @@ def require_output(program: TypedProgram) -> None:
 
 
 def check_names(kind: str, given: Iterable[str], known: Iterable[str]) -> None:
-    """Refuse a name that the program does not have, with the nearest one that it has."""
+    """Refuse a name that the program lacks, and suggest the nearest one."""
     known = tuple(known)
     for name in given:
         if name not in known:
@@ -54,15 +54,15 @@ def check_names(kind: str, given: Iterable[str], known: Iterable[str]) -> None:
 
 
 def file_spec(reference: FileRef, folder: Path) -> str:
-    """A file that a program names, which is relative to the program."""
+    """The path of a file that a program names relative to itself."""
     path = str(folder / reference.path)
     return path if reference.key is None else f"{path}::{reference.key}"
 
 
 def open_inputs(program: TypedProgram, given: Mapping[str, Any], folder: Path, lenient: bool) -> dict[str, Source]:
-    """The sources of all inputs that are given, or have a default in the program.
+    """Open the sources of all inputs that are given or have a default in the program.
 
-    ``lenient``: a default file that does not exist is no error, for it is not going to be read.
+    ``lenient``: a missing default file is not an error, because it will not be read.
 
     Raises:
         BindError: an input that the program lacks, or of another dtype. StoreError: a file cannot be read.
@@ -81,7 +81,7 @@ def open_inputs(program: TypedProgram, given: Mapping[str, Any], folder: Path, l
 
 
 def open_input(tensor: InputDef, spec: Any, program: TypedProgram, folder: Path, lenient: bool) -> Source | None:
-    """The source of one input; None where there is nothing to open. The rest is as for ``open_inputs``."""
+    """Open the source of one input; None if there is nothing to open. See ``open_inputs``."""
     if isinstance(spec, FileRef):
         if lenient and not os.path.exists(os.path.join(folder, spec.path)):
             return None
@@ -92,7 +92,7 @@ def open_input(tensor: InputDef, spec: Any, program: TypedProgram, folder: Path,
         spec = spec.item()
     if isinstance(spec, bool | int | float | complex):
         if tensor.state and tensor.rank and spec is tensor.default:
-            return None  # it stands for every element, of which it is not known yet how many there are
+            return None  # the number fills all elements, whose count is still unknown
         spec = _number(tensor, spec)
     if spec is None:
         return None
@@ -105,7 +105,7 @@ def open_input(tensor: InputDef, spec: Any, program: TypedProgram, folder: Path,
 
 
 def open_given(spec: Any, name: str) -> Source:
-    """The source of an input; a file that cannot be used is a wrong command line."""
+    """Open the source of an input; an unusable file is a usage error."""
     try:
         return open_source(spec, name)
     except StoreError as error:
@@ -114,11 +114,11 @@ def open_given(spec: Any, name: str) -> Source:
 
 
 def _number(tensor: InputDef, value: complex) -> Array:
-    """A number as the scalar that an input declares."""
+    """Convert a number to the scalar that an input declares."""
     try:
         with np.errstate(over="ignore"):
             array = np.asarray(value, tensor.dtype.numpy)
-        # A float may be rounded, anything else not; and nothing becomes infinite.
+        # A float may be rounded, other types not; and nothing may become infinite.
         rounds = isinstance(value, float | complex) and tensor.dtype.is_inexact
         exact = bool(np.isinf(array) == np.isinf(value)) if rounds else bool(array == value)
     except (OverflowError, TypeError, ValueError):
@@ -141,6 +141,6 @@ def _dtype_finding(tensor: InputDef, source: Source, program: TypedProgram) -> D
 
 
 def close_all(sources: Iterable[Source]) -> None:
-    """Give back what sources hold."""
+    """Close sources."""
     for source in sources:
         source.close()

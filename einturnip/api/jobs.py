@@ -1,4 +1,7 @@
-"""From a program and what it is given to a plan that can run: what the command line and the Python API share."""
+"""Jobs: a planned program with its inputs and output targets.
+
+Used by the command line and the Python API.
+"""
 
 from __future__ import annotations
 
@@ -25,20 +28,20 @@ from einturnip.storage.outputs.state_storage import DeferredOutput
 from einturnip.storage.types import Array, Sink, Source
 
 Missing = Callable[[InputNode], Source]
-"""What stands in for an input that nothing was given for, or an error that names it."""
+"""Returns a placeholder for an input without data, or raises an error that names it."""
 
 
 def needs_data(node: InputNode) -> Source:
-    """Refuse an input that nothing was given for."""
+    """Refuse an input without data."""
     raise BindError(f"input {node.name} (line {node.line}) has no data. help: give it a file or an array")
 
 
 @dataclass(frozen=True)
 class Job:
-    """A program planned for its inputs, its options and where its outputs go.
+    """A program planned for its inputs, options and output targets.
 
-    ``bound`` is the program before anything was rewritten for the budget. ``targets``: for each output a file as the
-    user wrote it, an array, or None where nothing is to be kept.
+    ``bound`` is the program before rewrites for the budget. ``targets``: for each output a file as the user wrote it,
+    an array, or None to discard it.
     """
 
     bound: EinGraph
@@ -48,10 +51,10 @@ class Job:
     options: Options
 
     def replanned(self, budget: int) -> PlannedProgram:
-        """The plan for another budget, of the kind that was stated: to be looked at, not to be run.
+        """Plan for another budget of the given kind, to inspect but not to run.
 
         Raises:
-            CapacityError: the least that would do.
+            CapacityError: states the minimum budget.
         """
         memory, arena = (budget, None) if self.options.arena is None else (None, budget)
         options = replace(self.options, memory=memory, arena=arena, check=False)
@@ -60,10 +63,10 @@ class Job:
     def run(
         self, progress: Callable[[Progress], None] | None = None, stop: threading.Event | None = None
     ) -> tuple[RunReport, dict[str, Sink]]:
-        """Run the plan; the sinks tell what became of the outputs.
+        """Run the plan.
 
         Raises:
-            StoreError, RunError, Interrupted: nothing half-written is left.
+            StoreError, RunError, Interrupted: no incomplete output remains.
         """
         sinks = self._open_sinks()
         try:
@@ -74,41 +77,41 @@ class Job:
             raise
 
     def close(self) -> None:
-        """Give back what the sources hold, the pages of their files in the cache too; twice is allowed."""
+        """Close the sources and drop the cached pages of their files; idempotent."""
         close_all(self.sources.values())
 
     def _open_sinks(self) -> dict[str, Sink]:
-        """A sink for each output; files take their room on disk here."""
+        """Open a sink for each output; files allocate their disk space here."""
         requests = output_requests(self.planned.graph, self.targets)
-        kept = [r for r in requests if r.spec is not None]
-        opened = {r.name: self._aside(s) for r, s in zip(kept, open_sinks(kept), strict=True)}
+        stored = [r for r in requests if r.spec is not None]
+        opened = {r.name: self._deferred_if_overlapping(s) for r, s in zip(stored, open_sinks(stored), strict=True)}
         return {r.name: opened.get(r.name) or SummarySink(r.name, r.shape, r.dtype) for r in requests}
 
-    def _aside(self, sink: Sink) -> Sink:
-        """The sink, or one beside it where the run reads what the sink would write over."""
+    def _deferred_if_overlapping(self, sink: Sink) -> Sink:
+        """The sink, or a deferred one if the run reads the memory that the sink would overwrite."""
         if isinstance(sink, ArraySink) and overlaps(sink.array, self.sources.values()):
             return DeferredOutput(sink, self.options.spill)
         return sink
 
 
 def overlaps(array: Array, sources: Iterable[Source]) -> bool:
-    """True where a source may share the array's memory."""
+    """True if a source may share the array's memory."""
     return any(isinstance(s, ArraySource) and np.may_share_memory(array, s.array) for s in sources)
 
 
 def output_tier(graph: EinGraph, output: int) -> int:
-    """The number by which a memory graph knows the place of output number ``output``."""
+    """The tier number of an output in a memory graph."""
     return FILES + len(graph.nodes) + output
 
 
 def output_requests(graph: EinGraph, targets: Mapping[str, str | Array | None]) -> list[OutputRequest]:
-    """What each output is, and where it goes."""
+    """Describe each output and its target."""
     nodes = [(name, graph.nodes[node]) for name, node in graph.outputs]
     return [OutputRequest(targets.get(name), name, node.shape, node.dtype) for name, node in nodes]
 
 
 def complete(graph: EinGraph, sources: Mapping[str, Source], missing: Missing) -> dict[str, Source]:
-    """The sources of every input that the graph reads."""
+    """The sources of all inputs that the graph reads."""
     found = dict(sources)
     for node in graph.nodes:
         if isinstance(node, InputNode) and node.name not in found:
@@ -122,29 +125,29 @@ def plan_job(
     """Plan a bound program.
 
     Raises:
-        CapacityError: it does not fit; the error holds the least budget that would do.
+        CapacityError: it does not fit; the error states the minimum budget.
     """
     load_formats(targets.values())
     return Job(graph, make_plan(graph, sources, tiers(targets), options), sources, targets, options)
 
 
 def tiers(targets: Mapping[str, str | Array | None]) -> dict[str, str]:
-    """The outputs that are kept, and the file or the name by which a plan speaks of each."""
+    """The outputs that are kept, each with the file or name that identifies its tier."""
     return {name: t if isinstance(t, str) else name for name, t in targets.items() if t is not None}
 
 
 def results_nbytes(graph: EinGraph, names: Iterable[str]) -> dict[str, int]:
-    """The bytes of the outputs named."""
-    wanted = set(names)
+    """Bytes of the given outputs."""
+    selected = set(names)
     return {
         name: math.prod(graph.nodes[node].shape) * graph.nodes[node].dtype.itemsize
         for name, node in graph.outputs
-        if name in wanted
+        if name in selected
     }
 
 
 def file_tiers(job: Job) -> dict[int, FileTier]:
-    """Where a memory graph's loads and stores find their bytes, by the number of the tier."""
+    """The files and arrays of a memory graph's loads and stores, by tier number."""
     graph = job.planned.graph
     tiers: dict[int, FileTier] = {}
     for i, node in enumerate(graph.nodes):
@@ -153,11 +156,11 @@ def file_tiers(job: Job) -> dict[int, FileTier]:
             tiers[FILES + i] = FileTier(source.tier, "input", source.extent)
     requests = output_requests(graph, job.targets)
     files = [r for r in requests if isinstance(r.spec, str)]
-    begins = dict(zip((r.name for r in files), planned_offsets(files), strict=True))
+    offsets = dict(zip((r.name for r in files), planned_offsets(files), strict=True))
     for o, r in enumerate(requests):
-        layout = c_layout(r.shape, r.dtype.itemsize, begins.get(r.name) or 0)
+        layout = c_layout(r.shape, r.dtype.itemsize, offsets.get(r.name) or 0)
         name = r.spec.partition("::")[0] if isinstance(r.spec, str) else r.name
         if any(tier.name == name and tier.kind == "input" for tier in tiers.values()):
-            name += " (new)"  # an output over an input's own file: other bytes until it is whole
+            name += " (new)"  # an output that replaces an input's file: a separate file until it is complete
         tiers[output_tier(graph, o)] = FileTier(name, "output", layout.extent)
     return tiers

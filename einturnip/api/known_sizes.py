@@ -1,4 +1,4 @@
-"""The sizes that are known of a program, before it needs them all."""
+"""Determines the known sizes of a program before it runs."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from einturnip.lang.program import SizeName, TypedProgram
 from einturnip.storage.types import Source
 
 
-def whole_sizes(dims: Mapping[str, SupportsIndex]) -> dict[str, int]:
-    """The sizes that a caller gives, as Python's numbers: NumPy's integers too.
+def integer_sizes(dims: Mapping[str, SupportsIndex]) -> dict[str, int]:
+    """Convert given sizes, including NumPy integers, to Python integers.
 
     Raises:
-        BindError: one is no whole number.
+        BindError: one is not an integer.
     """
     found = {}
     for name, size in dims.items():
@@ -28,11 +28,11 @@ def whole_sizes(dims: Mapping[str, SupportsIndex]) -> dict[str, int]:
     return found
 
 
-def workers_stated(workers: SupportsIndex) -> int:
-    """How many workers a caller asks for.
+def checked_workers(workers: SupportsIndex) -> int:
+    """Validate a number of workers.
 
     Raises:
-        BindError: it is no whole number above 0.
+        BindError: it is not a positive integer.
     """
     try:
         found = operator.index(workers)
@@ -44,7 +44,7 @@ def workers_stated(workers: SupportsIndex) -> int:
 
 
 def known_sizes(program: TypedProgram, sources: Mapping[str, Source], dims: Mapping[str, int]) -> Mapping[str, int]:
-    """The value of every dim, once all statements agree with them; where some have no value yet, those of the others.
+    """The dims with known values, after checking that all statements agree with them.
 
     Raises:
         BindError, SourceError: sizes disagree.
@@ -55,14 +55,14 @@ def known_sizes(program: TypedProgram, sources: Mapping[str, Source], dims: Mapp
         sizes = bind_sizes(program, shapes, dims, origins).values
     except BindError as error:
         if error.diagnostics and all(finding.code == _UNBOUND for finding in error.diagnostics):
-            return _read_off(program, shapes) | dict(dims)
+            return _sizes_of_plain_axes(program, shapes) | dict(dims)
         raise
     build(program, shapes, dims, origins)
     return sizes
 
 
-def _read_off(program: TypedProgram, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
-    """The dims that stand alone as an axis of an input whose shape is known."""
+def _sizes_of_plain_axes(program: TypedProgram, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
+    """The dims that are an entire axis size of an input of known shape."""
     return {
         axis.name: n
         for tensor in program.inputs
@@ -71,5 +71,5 @@ def _read_off(program: TypedProgram, shapes: Mapping[str, tuple[int, ...]]) -> d
     }
 
 
-# The code of "size 'n' has no value", which is no error before a run.
+# The code of "size 'n' has no value", which is not an error before a run.
 _UNBOUND = "E205"

@@ -1,4 +1,4 @@
-"""Several programs run as one: under one budget, by one set of workers."""
+"""Runs several programs as one, with a common budget and common workers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from einturnip.taskgraph.types import TaskGraph
 
 @dataclass(frozen=True)
 class ProgramPart:
-    """One of the programs, with its sizes, what it reads and where its outputs go (see ``Job``)."""
+    """One of the programs, with its sizes, inputs and output targets (see ``Job``)."""
 
     name: str
     bound: EinGraph
@@ -35,7 +35,7 @@ class ProgramPart:
 
 
 def part_names(programs: Sequence[str]) -> list[str]:
-    """What each program is called: its file's name without ``.ein``, numbered from its second appearance on."""
+    """Name each program after its file without ``.ein``, numbered from its second occurrence."""
     stems = ["stdin" if p == "-" else Path(p).name.removesuffix(".ein").replace(".", "_") for p in programs]
     return [s if s not in stems[:n] else f"{s}{stems[: n + 1].count(s)}" for n, s in enumerate(stems)]
 
@@ -44,31 +44,33 @@ def shared_job(parts: Sequence[ProgramPart], options: Options) -> Job:
     """Plan programs together. Inputs and outputs of the job are called ``program.X``.
 
     Raises:
-        CapacityError: one does not fit, or not beside the others' plans. BindError: one reads what another writes.
-        DeviceError: several devices, which programs run together do not share.
+        CapacityError: one does not fit, alone or with the others' plans. BindError: one reads what another writes.
+        DeviceError: several devices are requested, which combined programs do not support.
     """
     if "," in options.device:
         raise DeviceError(
             f"--device {options.device}: several programs run on one device only. help: run one after the other"
         )
-    _require_apart(parts)
+    _require_independent(parts)
     memory = options.memory
     if memory is None and options.arena is None:
         memory = available_memory() // 2
     compiled = options.compiled and has_room(memory, resident_nbytes())
     options = replace(options, memory=memory, compiled=compiled)
-    alone = [make_plan(p.bound, p.sources, tiers(p.targets), replace(options, check=False)) for p in parts]
+    separate_plans = [make_plan(p.bound, p.sources, tiers(p.targets), replace(options, check=False)) for p in parts]
 
     def lower(number: int, arena: int) -> TaskGraph:
-        part, own = parts[number], replace(options, memory=None, arena=arena, check=False)
-        return make_plan(part.bound, part.sources, tiers(part.targets), own).taskgraph
+        part, part_options = parts[number], replace(options, memory=None, arena=arena, check=False)
+        return make_plan(part.bound, part.sources, tiers(part.targets), part_options).taskgraph
 
     names = [part.name for part in parts]
     targets = {f"{p.name}.{name}": target for p in parts for name, target in p.targets.items()}
     sources = {f"{p.name}.{name}": source for p in parts for name, source in p.sources.items()}
-    shared, machine = SharedMemory(memory, options.arena), alone[0].machine
-    kept = tiers(targets)
-    memgraph = plan_together([a.memgraph for a in alone], lower, names, shared, machine, frozenset(kept))
+    shared, machine = SharedMemory(memory, options.arena), separate_plans[0].machine
+    stored_outputs = tiers(targets)
+    memgraph = plan_together(
+        [a.memgraph for a in separate_plans], lower, names, shared, machine, frozenset(stored_outputs)
+    )
     if options.check:
         check(memgraph)
     planned = with_lower_bound(
@@ -79,14 +81,14 @@ def shared_job(parts: Sequence[ProgramPart], options: Options) -> Job:
             Budget(memory, memgraph.capacity),
             machine,
             sources,
-            kept,
+            stored_outputs,
         )
     )
     return Job(join_graphs([p.bound for p in parts], names), planned, sources, targets, options)
 
 
-def _require_apart(parts: Sequence[ProgramPart]) -> None:
-    """See to it that no program reads a file that another one writes: nobody could say which bytes it would see."""
+def _require_independent(parts: Sequence[ProgramPart]) -> None:
+    """Refuse a file that one program writes and another reads, because the order would be undefined."""
     written = {
         Path(target.partition("::")[0]).resolve(): (part, name)
         for part in parts

@@ -1,4 +1,4 @@
-"""Plans that were made before, in this process: those used last, within a bound on their bytes."""
+"""Plan cache in memory: recently used plans, within a bound on their bytes."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from einturnip.storage.arrays import ArraySource
 from einturnip.storage.chunks.chunked_source import ChunkedSource
 from einturnip.storage.types import Source
 
-# Bytes of plans that stay in memory, and what a plan takes beside its columns.
-MOST_NBYTES = 32 << 20
-BESIDE_COLUMNS = 20_000
+# Maximum bytes of cached plans, and the bytes of a plan besides its columns.
+MAX_NBYTES = 32 << 20
+PLAN_OVERHEAD_NBYTES = 20_000
 
 
 @dataclass(eq=False)
 class CachedPlan:
-    """A plan, the program that it is of (so that its id stays taken), and what runs of it leave for the next.
+    """A plan, its program (which keeps the program's id in use), and resources for further runs.
 
-    ``used`` grows with every time that it is found.
+    ``last_use`` increases with every use.
     """
 
     key: Hashable
@@ -40,65 +40,65 @@ class CachedPlan:
     bound: EinGraph
     planned: PlannedProgram
     nbytes: int
-    ready: PreparedPlan
-    used: int = 0
+    prepared: PreparedPlan
+    last_use: int = 0
 
     def use(self) -> None:
-        """It is found once more."""
-        self.used = next(_turns)
+        """Record a use of the plan."""
+        self.last_use = next(_use_counter)
 
 
-# Any thread may look, keep and drop: a plain dictionary is read and listed in one go, an ordered one is not.
-_kept: dict[Hashable, CachedPlan] = {}
-_turns = count(1)
+# Any thread may call find, keep and drop: reading and listing a plain dict is atomic, unlike an OrderedDict.
+_plans: dict[Hashable, CachedPlan] = {}
+_use_counter = count(1)
 
 
 def find(key: Hashable) -> CachedPlan | None:
-    """The plan of a key, if it is still kept."""
-    found = _kept.get(key)
+    """The cached plan of a key; None if there is none."""
+    found = _plans.get(key)
     if found is not None:
         found.use()
     return found
 
 
 def keep(key: Hashable, owner: object, job: Job) -> CachedPlan:
-    """Keep a job's plan, without the inputs that it was made for."""
+    """Cache a job's plan without its inputs."""
     planned = replace(job.planned, sources={}, targets={})
-    nbytes = _columns_nbytes(planned.memgraph) + _columns_nbytes(planned.taskgraph) + BESIDE_COLUMNS
+    nbytes = _columns_nbytes(planned.memgraph) + _columns_nbytes(planned.taskgraph) + PLAN_OVERHEAD_NBYTES
     nbytes += 1000 * len(planned.graph.nodes)
-    ready = PreparedPlan(planned)
-    if ready.again:
-        nbytes += STEP_NBYTES * len(planned.memgraph) + (arena_nbytes(planned.memgraph) if ready.small else 0)
-    made = CachedPlan(key, owner, job.bound, planned, nbytes, ready, next(_turns))
-    if nbytes <= MOST_NBYTES:
-        _kept[key] = made
-        _drop_the_oldest()
-    return made
+    prepared = PreparedPlan(planned)
+    if prepared.is_reusable:
+        nbytes += STEP_NBYTES * len(planned.memgraph) + (arena_nbytes(planned.memgraph) if prepared.is_inline else 0)
+    plan = CachedPlan(key, owner, job.bound, planned, nbytes, prepared, next(_use_counter))
+    if nbytes <= MAX_NBYTES:
+        _plans[key] = plan
+        _evict_oldest()
+    return plan
 
 
-def drop(kept: CachedPlan) -> None:
-    """Keep a plan no longer."""
-    _kept.pop(kept.key, None)
+def drop(cached: CachedPlan) -> None:
+    """Remove a plan from the cache."""
+    _plans.pop(cached.key, None)
 
 
-def _drop_the_oldest() -> None:
+def _evict_oldest() -> None:
     total = 0
-    for plan in sorted(_kept.values(), key=lambda plan: plan.used, reverse=True):
+    for plan in sorted(_plans.values(), key=lambda plan: plan.last_use, reverse=True):
         total += plan.nbytes
-        if total > MOST_NBYTES:
-            _kept.pop(plan.key, None)
+        if total > MAX_NBYTES:
+            _plans.pop(plan.key, None)
 
 
 def release_idle_resources() -> None:
-    """Give back what plans hold beside themselves to run again at once."""
-    for kept in list(_kept.values()):
-        kept.ready.rest()
+    """Free the resources that plans keep for further runs."""
+    for cached in list(_plans.values()):
+        cached.prepared.release_idle()
 
 
 def forget() -> None:
-    """Drop every plan, and what is known of the machine."""
+    """Drop every plan and the cached readings of the machine."""
     global _measured
-    _kept.clear()
+    _plans.clear()
     _measured = float("-inf"), ()
 
 
@@ -108,13 +108,13 @@ def _columns_nbytes(graph: Any) -> int:
 
 
 def shapes_key(sources: Mapping[str, Source]) -> Hashable:
-    """What a plan depends on of its inputs: shapes, and how their bytes lie."""
+    """The properties of inputs on which a plan depends: shapes and layouts."""
     return tuple((name, source.shape, _layout(source)) for name, source in sources.items())
 
 
 def _layout(source: Source) -> Hashable:
     if isinstance(source, ArraySource):
-        return source.array.strides, source.array.dtype.isnative  # what is native may be worked on where it stands
+        return source.array.strides, source.array.dtype.isnative  # native arrays may be used in place
     axes = range(len(source.shape))
     decoded = (source.chunks, source.held_nbytes) if isinstance(source, ChunkedSource) else ()
     return *decoded, *(
@@ -123,14 +123,14 @@ def _layout(source: Source) -> Hashable:
     )
 
 
-# How long a reading of the free memory, or of the measured machine, serves, in seconds: it may take a millisecond.
+# Seconds for which a reading of free memory, or of the measured machine, is reused: a reading may take a millisecond.
 FRESH = 1.0
 _reading = (0.0, 0)
 _measured: tuple[float, Hashable] = (float("-inf"), ())
 
 
 def machine_key() -> Hashable:
-    """What may change of the machine while a process lives: the cores that it may use, the rates measured for it."""
+    """The machine properties that may change during a process: usable cores and measured rates."""
     global _measured
     now = time.monotonic()
     if now - _measured[0] > FRESH:
@@ -141,14 +141,14 @@ def machine_key() -> Hashable:
 
 
 def free_share() -> int:
-    """Half of what the machine has free or, where it was less before, that: calls in a row are to have equal budgets.
+    """Half of the machine's free memory, constant over consecutive calls so that their budgets are equal.
 
-    A budget is given up when it is not free any longer, or when twice as much is.
+    The value is renewed when it is no longer free, or when twice as much is free.
     """
     global _reading
     now = time.monotonic()
-    when, budget = _reading
-    if now - when > FRESH or not budget:
+    read_at, budget = _reading
+    if now - read_at > FRESH or not budget:
         half = available_memory() // 2
         _reading = now, budget if budget <= half < 2 * budget else rounded(half)
     return _reading[1]

@@ -1,4 +1,4 @@
-"""Plans made ready to be run again on arrays: in the caller's thread where that is quicker, else by threads."""
+"""Prepared plans for repeated runs on arrays: inline in the caller's thread, or on threads if faster."""
 
 from __future__ import annotations
 
@@ -18,32 +18,34 @@ from einturnip.storage.types import Array
 if TYPE_CHECKING:
     from einturnip.planner.planned_program import PlannedProgram
 
-# Bytes from which on an array of a small plan is worked on in place: what is smaller is copied as fast.
+# Arrays of a small plan from this size are used in place; smaller ones are copied as fast.
 LARGE_NBYTES = 1 << 15
 
 
 class PreparedPlan:
-    """What runs of one plan leave for the next: threads may share it.
+    """The resources for repeated runs of one plan; threads may share it.
 
-    ``small``: one thread runs it. ``again``: it may run here at all. ``outputs``: name, shape and dtype of each.
+    ``is_inline``: one thread runs it. ``is_reusable``: this class can run it. ``outputs``: name, shape, dtype of each.
     """
 
     def __init__(self, planned: PlannedProgram) -> None:
-        graph, here = planned.memgraph, planned.device.kind == "cpu"
-        self.small = here and is_small(graph)
-        self.again = self.small or (here and gains_by_preparing(graph))
-        made = [(name, planned.graph.nodes[number]) for name, number in planned.graph.outputs]
-        self.outputs = [(name, node.shape, node.dtype.numpy) for name, node in made]
+        graph, on_cpu = planned.memgraph, planned.device.kind == "cpu"
+        self.is_inline = on_cpu and is_small(graph)
+        self.is_reusable = self.is_inline or (on_cpu and gains_by_preparing(graph))
+        outputs = [(name, planned.graph.nodes[number]) for name, number in planned.graph.outputs]
+        self.outputs = [(name, node.shape, node.dtype.numpy) for name, node in outputs]
         self._planned = planned
-        self._waiting: list[InlinePlan | ThreadedPlan] = []
-        self._runs = self._codes = self._taped = 0
-        self._spent = 0.0
+        self._idle_runs: list[InlinePlan | ThreadedPlan] = []
+        self._runs = self._n_compiled = self._command_lists = 0
+        self._seconds = 0.0
 
     def run(self, inputs: Sequence[Array | None], outputs: Sequence[Array]) -> Callable[[], RunReport] | None:
-        """Run it; what is returned tells of it. None where it has to be run at length: an error wants its place.
+        """Run the plan and return its report's function.
 
-        ``inputs``: the array of each input by node; ``outputs``: that of each output, in C's order.
-        All arrays of one plan have the same shapes, strides and dtypes.
+        Returns None where the full path is needed, also to locate an error.
+
+        ``inputs``: the array of each input by node; ``outputs``: that of each output, in C order. All arrays passed to
+        one plan have the same shapes, strides and dtypes.
         """
         for a in inputs:
             if a is not None and not a.flags.aligned:
@@ -51,59 +53,62 @@ class PreparedPlan:
         for a in outputs:
             if not a.flags.carray:
                 return None
-        codes, began = self._compiled(), time.perf_counter()
+        n_compiled, began = self._compiled(), time.perf_counter()
         try:
-            found = self._waiting.pop()
+            run = self._idle_runs.pop()
         except IndexError:
-            found = self._made(inputs, outputs)
+            run = self._new_run(inputs, outputs)
         try:
-            ran = found.run(inputs, outputs)
+            result = run.run(inputs, outputs)
         except EinturnipError:
             return None
-        self._spent += time.perf_counter() - began
-        if codes == self._codes:
-            self._waiting.append(found)
-        return _LazyReport(self._planned, found, ran)
+        self._seconds += time.perf_counter() - began
+        if n_compiled == self._n_compiled:
+            self._idle_runs.append(run)
+        return _LazyReport(self._planned, run, result)
 
-    def rest(self) -> None:
-        """Give back the arenas of runs that wait: their pages are the process's until the system wants them."""
-        if not self.small:
-            self._waiting.clear()
+    def release_idle(self) -> None:
+        """Free the arenas of idle runs; their pages stay with the process until the system needs them."""
+        if not self.is_inline:
+            self._idle_runs.clear()
 
-    def _made(self, inputs: Sequence[Array | None], outputs: Sequence[Array]) -> InlinePlan | ThreadedPlan:
+    def _new_run(self, inputs: Sequence[Array | None], outputs: Sequence[Array]) -> InlinePlan | ThreadedPlan:
         planned = self._planned
-        if self.small:
+        if self.is_inline:
             run = InlinePlan(planned.memgraph, zero_copy_tiles(planned.memgraph, inputs, outputs, LARGE_NBYTES))
-            self._taped = run.taped
+            self._command_lists = run.taped
             return run
         return ThreadedPlan(planned.memgraph, inputs, outputs, slots(planned.machine.workers))
 
     def _compiled(self) -> int:
-        """How many kernels are machine code. Asked after 1, 2, 4, 8 ... runs; more of them make the runs anew."""
+        """The number of compiled kernels, read after 1, 2, 4, 8 ... runs.
+
+        If it grew, the runs are prepared again.
+        """
         self._runs += 1
         if self._planned.machine.compiled and not self._runs & (self._runs - 1):
-            planned, spent, self._spent = self._planned, self._spent, 0.0
-            codes = compile_ahead(planned.taskgraph, planned.machine, max(1, self._runs // 2), spent)
-            codes += prepare_command_lists(self._taped, max(1, self._runs // 2))
-            if codes != self._codes:
-                self._codes = codes
-                self._waiting.clear()
-        return self._codes
+            planned, seconds, self._seconds = self._planned, self._seconds, 0.0
+            n_compiled = compile_ahead(planned.taskgraph, planned.machine, max(1, self._runs // 2), seconds)
+            n_compiled += prepare_command_lists(self._command_lists, max(1, self._runs // 2))
+            if n_compiled != self._n_compiled:
+                self._n_compiled = n_compiled
+                self._idle_runs.clear()
+        return self._n_compiled
 
 
 class _LazyReport:
-    """The report of a run, made when it is asked for."""
+    """The report of a run, computed on request."""
 
-    __slots__ = ("_made", "_planned", "_ran", "_run")
+    __slots__ = ("_planned", "_report", "_result", "_run")
 
-    def __init__(self, planned: PlannedProgram, run: InlinePlan | ThreadedPlan, ran: Any) -> None:
-        self._planned, self._run, self._ran = planned, run, ran
-        self._made: RunReport | None = None
+    def __init__(self, planned: PlannedProgram, run: InlinePlan | ThreadedPlan, result: Any) -> None:
+        self._planned, self._run, self._result = planned, run, result
+        self._report: RunReport | None = None
 
     def __call__(self) -> RunReport:
-        if self._made is None:
+        if self._report is None:
             moved = self._planned.memgraph.nbytes_by_link()
-            flags, trace = self._run.told(self._ran)
+            flags, trace = self._run.told(self._result)
             links = {"in": moved["disk->cpu:0"], "out": moved["cpu:0->disk"]}
-            self._made = report_of(self._planned, flags, links, trace)
-        return self._made
+            self._report = report_of(self._planned, flags, links, trace)
+        return self._report

@@ -18,7 +18,7 @@ from einturnip.api.active_runs import undisturbed
 from einturnip.api.call_settings import Settings, Size, Target
 from einturnip.api.inputs import check_names, close_all, compile_path, file_spec, open_inputs, require_output
 from einturnip.api.jobs import Job, Missing, complete, plan_job, results_nbytes, tiers
-from einturnip.api.known_sizes import whole_sizes
+from einturnip.api.known_sizes import integer_sizes
 from einturnip.api.plan_cache import CachedPlan
 from einturnip.api.results import File, Result, open
 from einturnip.api.run_program import run_job, run_on_arrays
@@ -43,12 +43,12 @@ __all__ = ["File", "Plan", "Program", "Result", "Size", "Target", "compile", "op
 
 
 def compile(path_or_text: str | os.PathLike[str], dims: Mapping[str, int] | None = None) -> Program:
-    """A program from a file or from source text, checked but without sizes.
+    """Compile a program from a file or from source text, checked but without sizes.
 
-    A string is a path where it ends in ``.ein`` and holds no line break. ``dims`` gives sizes their values.
+    A string is a path if it ends in ``.ein`` and has no line break. ``dims`` gives sizes their values.
 
     Raises:
-        SourceError: the program is wrong; the message shows every place. BindError: no such file, or no such size.
+        SourceError: the program has errors; the message shows every place. BindError: no such file, or no such size.
 
         >>> import einturnip as et
         >>> et.compile("input x : f64[n]\\ns = sum[i] x[i]\\noutput s")
@@ -61,21 +61,21 @@ def compile(path_or_text: str | os.PathLike[str], dims: Mapping[str, int] | None
         path = Path(path_or_text)
         program, folder = compile_path(path), path.parent
     check_names("dim", dims or {}, program.dims)
-    return Program(program, folder, MappingProxyType(whole_sizes(dims or {})))
+    return Program(program, folder, MappingProxyType(integer_sizes(dims or {})))
 
 
 @dataclass(frozen=True, repr=False)
 class Program:
-    """A compiled program: call it, or plan it. Holds no data and never changes, so threads may share it."""
+    """A compiled program: call it, or plan it. It has no data and is immutable, so threads may share it."""
 
     _program: lang.TypedProgram
     _folder: Path
     _dims: Mapping[str, int] = field(compare=False)
-    # What programs have in common whose plans serve each other; see plan_cache for why an id will do.
-    _same: Hashable = field(init=False, compare=False)
+    # Identifies programs that may share plans; plan_cache explains why an id suffices.
+    _plan_key: Hashable = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_same", (id(self._program), *sorted(self._dims.items())))
+        object.__setattr__(self, "_plan_key", (id(self._program), *sorted(self._dims.items())))
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -99,7 +99,7 @@ class Program:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What the compiler noticed that may be meant otherwise, each with its place."""
+        """The compiler's warnings, each with its place."""
         return tuple(warning.render() for warning in self._program.warnings)
 
     def __repr__(self) -> str:
@@ -126,28 +126,28 @@ class Program:
         allow_external: bool = False,
         **inputs: Any,
     ) -> Result:
-        """Run the program on NumPy arrays, anything that shares its memory by DLPack, paths or ``et.open`` handles.
+        """Run the program on NumPy arrays, DLPack objects, paths or ``et.open`` handles.
 
-        ``memory`` is what einturnip may add to this process (half of what is free, if not given): results and the
-        arena together; ``arena`` sets the arena alone. ``out`` names files (or arrays) for results; what stands there
-        is not held in memory. ``exact=False`` lets squared distances run as matrix products where those are faster;
-        they lose the digits of what is small beside the points themselves. ``device``: ``cpu``, ``cuda``, ``cuda:1``,
-        ``sim``, or ``auto`` for a GPU if one can be used; on any but the CPU ``memory`` is the device's, and
-        ``host_memory`` bounds the process. ``reproducible=True``: the same bits in any memory and by any number of
-        workers. ``force=True`` runs what is refused because it takes longer than a week, or makes a tensor larger than
-        memory and disk together. ``data`` takes inputs whose names are not free, such as one called ``memory``;
+        ``memory`` is the maximum that einturnip adds to this process (default: half of the free memory): results and
+        arena together; ``arena`` sets the arena alone. ``out`` names files (or arrays) for results, which then are not
+        kept in memory. ``exact=False`` permits squared distances as matrix products where those are faster, with a loss
+        of digits for distances that are small compared with the points. ``device``: ``cpu``, ``cuda``, ``cuda:1``,
+        ``sim``, or ``auto`` for a GPU if one is usable; on devices other than the CPU ``memory`` is the device's, and
+        ``host_memory`` bounds the process. ``reproducible=True``: the same bits for any memory and any number of
+        workers. ``force=True`` runs a program although it takes longer than a week, or makes a tensor larger than
+        memory and disk together. ``data`` takes inputs whose names are parameters of this call, such as ``memory``;
         ``dims`` gives sizes that no input has. ``allow_external=True``: an HDF5 input may take its data from other
         files that it names.
 
         Raises:
-            BindError: inputs and program disagree. CapacityError: it does not fit. RunError: it failed on the way.
+            BindError: inputs and program disagree. CapacityError: it does not fit. RunError: the run failed.
         """
         given = {**inputs, **data} if data else inputs
-        plain = progress is None and memory is None and spill is None and not out and not dims
-        room = arena, plan_cache.free_share() if arena is None else 0
-        same = self._same, room, workers, policy, exact, device, reproducible, force, *given
+        is_cacheable = progress is None and memory is None and spill is None and not out and not dims
+        budget = arena, plan_cache.free_share() if arena is None else 0
+        settings_key = self._plan_key, budget, workers, policy, exact, device, reproducible, force, *given
         arrays = tuple(given.values())
-        key = call_cache.key_of(same, arrays) if plain else None
+        key = call_cache.key_of(settings_key, arrays) if is_cacheable else None
         found = call_cache.run(key, arrays, run_on_arrays)
         if found is not None:
             return found
@@ -156,10 +156,10 @@ class Program:
             *(reproducible, force),
         )
         with external_files_allowed(allow_external):
-            job, kept = self.planned(settings, given, dims or {})
+            job, cached = self.planned(settings, given, dims or {})
         try:
-            call_cache.remember(key, kept, job, given)
-            return run_job(job, kept, progress, None)
+            call_cache.remember(key, cached, job, given)
+            return run_job(job, cached, progress, None)
         finally:
             job.close()
 
@@ -183,7 +183,7 @@ class Program:
         allow_external: bool = False,
         **inputs: Any,
     ) -> Plan:
-        """What a call with these arguments would do. Inputs may be absent where ``dims`` gives their sizes."""
+        """Plan a call with these arguments. Inputs may be absent if ``dims`` gives their sizes."""
         settings = Settings(
             *(memory, arena, workers, out or {}, spill, spill_limit, policy, exact, device, host_memory),
             *(reproducible, force),
@@ -208,11 +208,11 @@ class Program:
         allow_external: bool = False,
         **inputs: Any,
     ) -> Session:
-        """The program to be run step after step (``step``), its states staying where they are in between.
+        """Create a session, which runs the program step by step and keeps its states in place.
 
-        Inputs and first states given here hold for every step. ``memory`` is what the session may add to this process:
-        states, results and the arena together; states that do not fit beside the arena stand in nameless files.
-        ``reproducible=True``: every step has the same bits in any memory and by any number of workers.
+        Inputs and initial states given here apply to every step. ``memory`` is the maximum that the session adds to
+        this process: states, results and arena together; states that do not fit are kept in nameless files.
+        ``reproducible=True``: every step has the same bits for any memory and any number of workers.
         """
         settings = Settings(
             *(memory, arena, workers, {}, spill, spill_limit, policy, exact), reproducible=reproducible, force=force
@@ -220,7 +220,7 @@ class Program:
         from einturnip.api.session import Session
 
         given = {**inputs, **(data or {})}
-        sizes = {**self._dims, **whole_sizes(dims or {})}
+        sizes = {**self._dims, **integer_sizes(dims or {})}
         check_names("dim", sizes, self._program.dims)
         with external_files_allowed(allow_external):
             return Session(self._program, self._folder, sizes, settings.options(), given, allowed=settings.allowed())
@@ -228,8 +228,8 @@ class Program:
     def planned(
         self, settings: Settings, data: Mapping[str, Any], dims: Mapping[str, int] = MappingProxyType({})
     ) -> tuple[Job, CachedPlan]:
-        """What a call would do, planned now or for an earlier call that was alike (not for users: see ``plan``)."""
-        return planned_undisturbed(settings, lambda: self.job(settings, data, dims))
+        """Plan a call, or reuse the plan of an equal earlier call (internal: see ``plan``)."""
+        return plan_undisturbed(settings, lambda: self.job(settings, data, dims))
 
     def job(
         self,
@@ -238,9 +238,9 @@ class Program:
         dims: Mapping[str, int] = MappingProxyType({}),
         before: int | None = None,
     ) -> tuple[Job, CachedPlan]:
-        """As ``planned``, with the memory of the process as it happens to be.
+        """``planned`` with the present memory of the process.
 
-        ``before``: what the settings say of the process before the call, where that began earlier.
+        ``before``: the settings' resident memory before the call, if that began earlier.
         """
         before = settings.before() if before is None else before
         given = {name: value.spec if isinstance(value, File) else value for name, value in data.items()}
@@ -250,23 +250,23 @@ class Program:
         require_output(self._program)
         program = with_state_outputs(self._program, settings.out)
         missing = initial_state(program, _absent)
-        sizes = {**self._dims, **whole_sizes(dims)}
+        sizes = {**self._dims, **integer_sizes(dims)}
         check_names("dim", sizes, self._program.dims)
         options, allowed = settings.options(), settings.allowed()
         sources = open_inputs(self._program, given, self._folder, lenient=True)
         try:
             targets = self._targets(program, settings.out)
-            kept_outputs = tuple(name for name, target in targets.items() if target is not None)
+            stored_outputs = tuple(name for name, target in targets.items() if target is not None)
             shapes = plan_cache.shapes_key(sources)
             machine = plan_cache.machine_key()
-            key = (id(self._program), tuple(sorted(sizes.items())), shapes, kept_outputs, options, allowed, machine)
-            kept = plan_cache.find(key)
-            if kept is not None:
-                return _planned_before(kept, sources, missing, targets, options, allowed, before), kept
+            key = (id(self._program), tuple(sorted(sizes.items())), shapes, stored_outputs, options, allowed, machine)
+            cached = plan_cache.find(key)
+            if cached is not None:
+                return _job_of_cached_plan(cached, sources, missing, targets, options, allowed, before), cached
             graph = bind(program, sources, sizes)
             if allowed is not None:
-                room = _room(allowed, settings.memory is not None, graph, targets)
-                memory = before + room
+                available = _available(allowed, settings.memory is not None, graph, targets)
+                memory = before + available
                 options = replace(options, memory=memory, beside=allowed - memory)
             job = plan_job(graph, complete(graph, sources, missing), targets, options)
             return job, plan_cache.keep(key, self._program, job)
@@ -275,7 +275,7 @@ class Program:
             raise
 
     def _targets(self, program: lang.TypedProgram, out: Mapping[str, Target]) -> dict[str, str | Array | None]:
-        """Where each output goes: what the caller says, what the program says, or (None) an array yet to be made."""
+        """The target of each output: the caller's, the program's, or None for a new array."""
         targets: dict[str, str | Array | None] = {}
         for output in program.outputs:
             target = out.get(output.name)
@@ -290,40 +290,40 @@ def _absent(node: InputNode) -> Source:
     return AbsentSource(node.name, node.shape, node.dtype)
 
 
-def _room(allowed: int, stated: bool, graph: EinGraph, targets: Mapping[str, str | Array | None]) -> int:
-    """What may be added to the process beside the results that are held in memory.
+def _available(allowed: int, is_explicit: bool, graph: EinGraph, targets: Mapping[str, str | Array | None]) -> int:
+    """Bytes that may be added to the process besides the results in memory.
 
     Raises:
-        CapacityError: the results alone pass it; names those that must go to a file.
+        CapacityError: the results alone exceed it; names those that need a file.
     """
-    held = results_nbytes(graph, (name for name, target in targets.items() if target is None))
-    total = sum(held.values())
+    nbytes = results_nbytes(graph, (name for name, target in targets.items() if target is None))
+    total = sum(nbytes.values())
     if total >= allowed:
-        largest = max(held, key=lambda name: held[name])
-        budget = "memory=" if stated else "half of the free memory"
+        largest = max(nbytes, key=lambda name: nbytes[name])
+        budget = "memory=" if is_explicit else "half of the free memory"
         raise CapacityError(
-            f"the result {largest} takes {format_size(held[largest])} and cannot stand in the {format_size(allowed)} "
+            f"the result {largest} takes {format_size(nbytes[largest])} which exceeds the {format_size(allowed)} "
             f'of {budget}. help: stream it to a file, out={{"{largest}": "{largest}.npy"}}',
             total + 1,
         )
     return allowed - total
 
 
-def planned_undisturbed(settings: Settings, plan: Callable[[], tuple[Job, CachedPlan]]) -> tuple[Job, CachedPlan]:
-    """The plan of a call; see ``undisturbed`` for what that does where memory is stated."""
+def plan_undisturbed(settings: Settings, plan: Callable[[], tuple[Job, CachedPlan]]) -> tuple[Job, CachedPlan]:
+    """Plan a call; see ``undisturbed`` for calls with given memory."""
     if settings.allowed() is None:
         return plan()
 
     def trial() -> None:
-        job, kept = plan()
+        job, cached = plan()
         job.close()
-        plan_cache.drop(kept)  # it counts on nothing else in the process
+        plan_cache.drop(cached)  # it assumes an idle process
 
     return undisturbed(plan, trial)
 
 
-def _planned_before(
-    kept: CachedPlan,
+def _job_of_cached_plan(
+    cached: CachedPlan,
     sources: Mapping[str, Source],
     missing: Missing,
     targets: Mapping[str, str | Array | None],
@@ -331,57 +331,57 @@ def _planned_before(
     allowed: int | None,
     before: int,
 ) -> Job:
-    """A plan that was made before, for these inputs and outputs. Only the process's own part of its budget differs."""
-    planned = kept.planned
-    if allowed is not None and not kept.ready.small:
-        memory = before + _room(allowed, True, kept.bound, targets)
+    """A cached plan for these inputs and outputs; only the process's share of its budget differs."""
+    planned = cached.planned
+    if allowed is not None and not cached.prepared.is_inline:
+        memory = before + _available(allowed, True, cached.bound, targets)
         options, budget = replace(options, memory=memory), Budget(memory, planned.budget.arena)
         planned = replace(planned, budget=budget)
-    found = complete(kept.bound, sources, missing)
-    return Job(kept.bound, replace(planned, sources=found, targets=tiers(targets)), found, targets, options)
+    found = complete(cached.bound, sources, missing)
+    return Job(cached.bound, replace(planned, sources=found, targets=tiers(targets)), found, targets, options)
 
 
 class Plan:
-    """A program planned for its inputs and a budget: ``explain`` it, ``run`` it (as often as wanted).
+    """A program planned for its inputs and a budget: ``explain`` it, or ``run`` it any number of times.
 
-    It holds its inputs' files open until it is closed or forgotten. Threads may share it: they run it at the same time,
-    or one after the other where its outputs have places of their own (``out=``).
+    It keeps its inputs' files open until it is closed or garbage-collected. Threads may share it: they run it
+    concurrently, or one after the other if it has output targets (``out=``).
     """
 
-    def __init__(self, job: Job, kept: CachedPlan) -> None:
+    def __init__(self, job: Job, cached: CachedPlan) -> None:
         self._job = job
-        self._kept = kept
+        self._cached = cached
         lock = UseLock("plan")
         self._lock = lock.exclusive
-        # Two runs that write to one array or file would mix their tiles.
+        # Two runs with the same output array or file would mix their tiles.
         self._running = lock.shared if all(target is None for target in job.targets.values()) else lock.exclusive
         self._closing = weakref.finalize(self, job.close)
 
     def explain(self) -> str:
-        """What will run, its predicted time, memory and bytes moved, as text."""
+        """Describe the plan as text: statements, predicted time, memory and bytes moved."""
         from einturnip.report.explain import explain
 
         return explain(self._job.planned)
 
     @property
     def prediction(self) -> Prediction:
-        """Seconds, the arena's peak and bytes moved as predicted, and what no plan could move less of (bytes)."""
+        """Predicted seconds, arena peak and bytes moved, and the I/O lower bound in bytes."""
         return self._job.planned.prediction
 
     def run(self, progress: Callable[[Progress], None] | None = None, stop: threading.Event | None = None) -> Result:
         """Run the plan.
 
         Raises:
-            BindError: an input has sizes but no data. RunError: it failed on the way; nothing half-written is left.
-            Or the plan is closed.
+            BindError: an input has sizes but no data. RunError: the run failed, without incomplete outputs, or the plan
+            is closed.
         """
         with self._running:
             if not self._closing.alive:
                 raise RunError("the plan is closed. help: make another with program.plan(...)")
-            return run_job(self._job, self._kept, progress, stop)
+            return run_job(self._job, self._cached, progress, stop)
 
     def close(self) -> None:
-        """Close the inputs' files, after the runs that are going on; the plan cannot run again. Twice is allowed."""
+        """Close the inputs' files after the runs in progress; the plan cannot run again. Idempotent."""
         with self._lock:
             self._closing()
 

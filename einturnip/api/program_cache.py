@@ -1,7 +1,7 @@
-"""Programs kept on disk: a file is parsed and resolved once, and then read by every process.
+"""Program cache on disk: a file is parsed and resolved once, and then read by every process.
 
-An entry is found by the digest of the text, its file's name and einturnip's own source; it holds the lines of what was
-imported, which are compared when it is read.
+The key is the digest of the text, its file's name and einturnip's own source. An entry contains the lines of imported
+files, which are compared when it is read.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from einturnip.planner.codec import NotEncodable, PlanCodec
 from einturnip.planner.plan_store import version
 
 SUFFIX = ".program"
-# What of einturnip a program depends on.
+# The packages of einturnip on which a compiled program depends.
 _PACKAGES = ("core", "ir", "lang")
 
 
-def compile_kept(text: str, file: str) -> TypedProgram:
-    """The program that a file's text means: as it was kept, or compiled now and kept.
+def compile_cached(text: str, file: str) -> TypedProgram:
+    """The program of a file's text from the cache, or compiled now and cached.
 
     Raises:
         SourceError: as ``compile_text``.
@@ -49,7 +49,7 @@ def compile_kept(text: str, file: str) -> TypedProgram:
 
 @lru_cache(maxsize=1)
 def codec() -> PlanCodec:
-    """Of the classes that a program is made of: every dataclass and named tuple of three modules."""
+    """The codec of a program's classes: every dataclass and named tuple of three modules."""
     return PlanCodec(
         found
         for module in (program, expressions, diagnostics)
@@ -66,14 +66,14 @@ def _entry(text: str, file: str) -> str | None:
     if PROGRAMS.path() is None:
         return None
     try:
-        known = version(_PACKAGES, package_data.folder("grammar"))
+        digest_of_sources = version(_PACKAGES, package_data.folder("grammar"))
     except (OSError, InternalError):
         return None
-    return hashlib.sha256(repr((known, file, text)).encode()).hexdigest()[:40] + SUFFIX
+    return hashlib.sha256(repr((digest_of_sources, file, text)).encode()).hexdigest()[:40] + SUFFIX
 
 
 def _unchanged(files: Mapping[str, tuple[str, ...]], main: str) -> bool:
-    """Whether what was imported reads as it did; the standard library is part of einturnip."""
+    """True if imported files are unchanged; the standard library is part of einturnip."""
     for name, lines in files.items():
         if name != main and not name.startswith("std."):
             try:

@@ -1,4 +1,4 @@
-"""What a run gives: arrays by name, or handles on the files that they were streamed to."""
+"""Results of runs: arrays by name, or handles of the files to which they were streamed."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 
 class Result(Mapping[str, Any]):
-    """What a run gave: each output by name, and ``report``, what happened.
+    """The result of a run: each output by name, and its ``report``.
 
-    An output is an array, or a ``File`` where it was streamed to one.
+    An output is an array, or a ``File`` if it was streamed to one.
     """
 
     def __init__(
@@ -31,11 +31,11 @@ class Result(Mapping[str, Any]):
 
     @property
     def report(self) -> RunReport:
-        """What happened: time, bytes, memory, warnings."""
+        """The run's time, bytes, memory and warnings."""
         return self._report()
 
     def analyze(self) -> Analysis:
-        """Predicted beside actual time of every statement: print its ``text()``, or look at its ``rows``."""
+        """Compare predicted and actual time of every statement: print its ``text()``, or use its ``rows``."""
         return self._analyse()
 
     def __getitem__(self, name: str) -> Any:
@@ -57,16 +57,16 @@ class Result(Mapping[str, Any]):
 
 @dataclass(frozen=True)
 class File:
-    """A stored tensor by name: an input to a program, or an output that was streamed to a file."""
+    """A stored tensor by name: an input to a program, or an output streamed to a file."""
 
     spec: str
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     allow_external: bool = False
-    """Whether its array may be read from other files that this one names."""
+    """True if its data may be in other files that this one names."""
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
-        """All of it, in memory."""
+        """Read it into memory."""
         from einturnip.storage.file_versions import require_unchanged
 
         source = _open(self.spec, self.allow_external)
@@ -79,7 +79,7 @@ class File:
         return out if dtype is None else out.astype(dtype, copy=False)
 
     def __getitem__(self, key: str) -> File:
-        """The array of that key, where the file holds this one alone.
+        """The array of that key, if the file has only this one.
 
         Raises:
             BindError: it has another name.
@@ -88,7 +88,7 @@ class File:
 
 
 class Archive(Mapping[str, File]):
-    """A file of several arrays, each a ``File`` by its key; ``metadata`` is what else its header says."""
+    """A file of several arrays, each a ``File`` by its key; ``metadata`` is the rest of its header."""
 
     def __init__(self, spec: str, keys: tuple[str, ...], allow_external: bool = False) -> None:
         self.spec = spec
@@ -97,7 +97,10 @@ class Archive(Mapping[str, File]):
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """Of a ``.gguf`` or ``.safetensors`` file; read at each call, for a vocabulary takes megabytes."""
+        """Metadata of a ``.gguf`` or ``.safetensors`` file.
+
+        Read at each call, since a vocabulary takes megabytes.
+        """
         from einturnip.storage.open import metadata
 
         return metadata(self.spec)
@@ -140,10 +143,10 @@ def _file(spec: str, allow_external: bool) -> File:
 
 
 def open(path: str | os.PathLike[str], allow_external: bool = False) -> File | Archive:
-    """A tensor in a file (``x.npy``, ``w.safetensors::layer.0``), to be given to a program and read tile by tile.
+    """Open a tensor in a file (``x.npy``, ``w.safetensors::layer.0``); programs read it tile by tile.
 
-    A file of several arrays without a key, or a model's directory, gives an ``Archive`` of them.
-    ``allow_external=True``: an HDF5 dataset may take its data from other files; a call that it is given to says so too.
+    A file of several arrays without a key, or a model's directory, returns an ``Archive``. ``allow_external=True``: an
+    HDF5 dataset may take its data from other files; calls that use it need the same option.
 
     Raises:
         BindError: there is no such file. StoreError: it cannot be read.

@@ -1,4 +1,4 @@
-"""Running a planned program from Python: small plans in the caller's thread."""
+"""Runs a planned program from Python: small plans in the caller's thread."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 
 
 def run_job(
-    job: Job, kept: CachedPlan, progress: Callable[[Progress], None] | None, stop: threading.Event | None
+    job: Job, cached: CachedPlan, progress: Callable[[Progress], None] | None, stop: threading.Event | None
 ) -> Result:
-    """Run a job, into new arrays where an output has no place of its own.
+    """Run a job, into new arrays for outputs without a target.
 
     Raises:
-        BindError: an input has sizes but no data. RunError: it failed on the way; nothing half-written is left.
+        BindError: an input has sizes but no data. RunError: the run failed; no incomplete output remains.
     """
     graph = job.planned.graph
     for node in graph.nodes:
@@ -47,8 +47,8 @@ def run_job(
         if targets.get(name) is None:
             targets[name] = empty(graph.nodes[number].shape, graph.nodes[number].dtype.numpy)
     with run_in_progress():
-        if kept.ready.small and progress is None and stop is None:
-            result = _run_small(job, kept, targets)
+        if cached.prepared.is_inline and progress is None and stop is None:
+            result = _run_small(job, cached, targets)
             if result is not None:
                 require_unchanged_inputs(job.sources.values(), targets.values())
                 return result
@@ -57,8 +57,8 @@ def run_job(
     return Result(values, lambda: report, analysis(job.planned, lambda: report))
 
 
-def _run_small(job: Job, kept: CachedPlan, targets: Mapping[str, str | Array | None]) -> Result | None:
-    """Run a small plan here and now. None where files take part, or where an error wants its statement's name."""
+def _run_small(job: Job, cached: CachedPlan, targets: Mapping[str, str | Array | None]) -> Result | None:
+    """Run a small plan inline; None if files take part, or if an error needs its statement located."""
     planned, inputs, outputs = job.planned, _arrays(job), []
     for name, number in planned.graph.outputs:
         target, node = targets[name], planned.graph.nodes[number]
@@ -69,47 +69,50 @@ def _run_small(job: Job, kept: CachedPlan, targets: Mapping[str, str | Array | N
             if overlaps(target, job.sources.values()):
                 return None
         outputs.append(target)
-    report = None if inputs is None else kept.ready.run(inputs, outputs)
+    report = None if inputs is None else cached.prepared.run(inputs, outputs)
     return None if report is None else Result(targets, report, analysis(planned, report))
 
 
-def run_on_arrays(kept: CachedPlan, inputs: Sequence[Array | None]) -> Result | None:
-    """A plan run again on arrays, by node, into new ones; None where it has to be run at length."""
-    ready = kept.ready
-    outputs = [empty(shape, dtype) for _, shape, dtype in ready.outputs]
+def run_on_arrays(cached: CachedPlan, inputs: Sequence[Array | None]) -> Result | None:
+    """Rerun a plan on arrays, by node, into new ones; None where the full path is needed."""
+    prepared = cached.prepared
+    outputs = [empty(shape, dtype) for _, shape, dtype in prepared.outputs]
     with run_in_progress():
-        report = ready.run(inputs, outputs)
+        report = prepared.run(inputs, outputs)
     if report is None:
         return None
-    made = {name: out for (name, _, _), out in zip(ready.outputs, outputs, strict=True)}
-    return Result(made, report, analysis(kept.planned, report))
+    values = {name: out for (name, _, _), out in zip(prepared.outputs, outputs, strict=True)}
+    return Result(values, report, analysis(cached.planned, report))
 
 
-def run_arrays(kept: CachedPlan, inputs: Sequence[Array | None]) -> Array | None:
-    """The one output of a plan run again on arrays, by node; None where it has to be run at length."""
-    ((_, shape, dtype),) = kept.ready.outputs
+def run_arrays(cached: CachedPlan, inputs: Sequence[Array | None]) -> Array | None:
+    """The single output of a plan rerun on arrays, by node; None where the full path is needed."""
+    ((_, shape, dtype),) = cached.prepared.outputs
     out = empty(shape, dtype)
     with run_in_progress():
-        return None if kept.ready.run(inputs, [out]) is None else out
+        return None if cached.prepared.run(inputs, [out]) is None else out
 
 
 def _arrays(job: Job) -> list[Array | None] | None:
-    """The array of each input, by node; None where one is no array."""
-    found: list[Array | None] = []
+    """The array of each input, by node; None if one is not an array."""
+    arrays: list[Array | None] = []
     for node in job.planned.graph.nodes:
         source = job.sources[node.name] if isinstance(node, InputNode) else None
         if source is not None and not isinstance(source, ArraySource):
             return None
-        found.append(None if source is None else source.array)
-    return found
+        arrays.append(None if source is None else source.array)
+    return arrays
 
 
 def analysis(planned: PlannedProgram, report: Callable[[], RunReport]) -> Callable[[], Analysis]:
-    """The analysis of a run, when it is asked for; that of a large plan now, so that the result holds no plan."""
+    """The analysis of a run on request.
+
+    For a large plan computed now, so that the result does not keep the plan.
+    """
     if len(planned.memgraph) < LARGE_PLAN:
         return partial(_analysed, planned, report)
-    made = _analysed(planned, report)
-    return lambda: made
+    values = _analysed(planned, report)
+    return lambda: values
 
 
 def _analysed(planned: PlannedProgram, report: Callable[[], RunReport]) -> Analysis:

@@ -13,7 +13,7 @@ from einturnip.storage.types import Source
 
 
 def with_state_outputs(program: TypedProgram, names: Iterable[str]) -> TypedProgram:
-    """The program with the named states among its outputs, as they are when the step ends."""
+    """Add the named states, with their values after the step, to the program's outputs."""
     known = {output.name for output in program.outputs}
     states = {state.name: state for state in program.states}
     added = []
@@ -25,7 +25,7 @@ def with_state_outputs(program: TypedProgram, names: Iterable[str]) -> TypedProg
 
 
 def initial_state(program: TypedProgram, missing: Missing) -> Missing:
-    """What stands in for what nothing was given for: the number that a state begins with, else ``missing``."""
+    """A placeholder for inputs without data: the number with which a state begins, else ``missing``."""
     defaults = {state.name: state.default for state in program.states}
 
     def source(node: InputNode) -> Source:
@@ -38,7 +38,7 @@ def initial_state(program: TypedProgram, missing: Missing) -> Missing:
 
 
 def state_outputs(graph: EinGraph, program: TypedProgram) -> dict[int, int]:
-    """Return, by the node of each state, the number of the output that takes its place."""
+    """Map the node of each state to the number of the output that replaces it."""
     outputs = {name: number for number, (name, _) in enumerate(graph.outputs)}
     nodes = {n.name: i for i, n in enumerate(graph.nodes) if isinstance(n, InputNode)}
     return {nodes[name]: outputs[name] for name in program.updates if name in nodes}

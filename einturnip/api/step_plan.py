@@ -1,4 +1,4 @@
-"""The plan of a session's step, and what its runs keep for each other."""
+"""The plan of a session's step, and the resources that its runs share."""
 
 from __future__ import annotations
 
@@ -20,28 +20,30 @@ from einturnip.storage.arrays import ArraySink, ArraySource
 from einturnip.storage.file_versions import require_unchanged_inputs
 from einturnip.storage.types import Array, Sink, Source
 
-# Bytes from which on an input is read where it stands: what is smaller is copied as fast as its place is found again.
+# Minimum size of an input to be read in place; smaller ones are copied faster than they are looked up.
 LARGE_NBYTES = 1 << 16
 
 
 class StepPlan:
-    """A plan that runs step after step: in the caller's thread where handing its ops over would take longer than
-    threads save, else by threads and in an arena that stay. For one run at a time.
+    """A plan that runs step after step, one run at a time.
+
+    It runs inline in the caller's thread if dispatching its ops would take longer than threads save, else by threads in
+    an arena that are both kept.
     """
 
     def __init__(self, planned: PlannedProgram, options: Options) -> None:
         self.planned, self.options = planned, options
-        self._pays_here = options.device == "cpu" and pays_inline(planned.memgraph, planned.machine.workers)
-        # No op runs beside another here, so that products may take all workers; how they are divided shows in bits.
+        self._pays_inline = options.device == "cpu" and pays_inline(planned.memgraph, planned.machine.workers)
+        # Ops run one at a time here, so products may use all workers; their division affects the bits.
         workers = 1 if options.reproducible else planned.machine.workers
         self._blas = BlasThreadChoice(workers, float(planned.memgraph.seconds.sum()))
-        self._small: InlinePlan | None = None
-        self._codes, self._runs = -1, 0
-        # Inputs that steps read where they stand, and those that were other arrays in another step: these are copied.
-        self._read_there: dict[int, Array] = {}
-        self._copied: set[int] = set()
-        self._standing: RunResources | None = None
-        self._held = planned.memgraph.capacity + 1  # before it is known, no room is left beside it
+        self._inline_run: InlinePlan | None = None
+        self._n_compiled, self._runs = -1, 0
+        # Inputs that steps read in place, and those that were other arrays in another step, which are copied.
+        self._zero_copy_inputs: dict[int, Array] = {}
+        self._copied_inputs: set[int] = set()
+        self._resources: RunResources | None = None
+        self._kept_nbytes = planned.memgraph.capacity + 1  # while it is unknown, nothing else fits in the budget
         self._process = os.getpid()
 
     def run(
@@ -51,38 +53,38 @@ class StepPlan:
         progress: Callable[[Progress], None] | None,
         stop: threading.Event | None,
     ) -> Callable[[], RunReport]:
-        """Run a step; what is returned tells of it.
+        """Run a step; returns the function of its report.
 
         Raises:
-            RunError, StoreError, Interrupted: it failed on the way.
+            RunError, StoreError, Interrupted: the step failed.
         """
         nodes = self.planned.graph.nodes
-        here = [sources[n.name] if isinstance(n, InputNode) else None for n in nodes]
-        arrays = [s.array if isinstance(s, ArraySource) else None for s in here]
-        outs = [sink.array for sink in sinks.values() if isinstance(sink, ArraySink)]
-        in_memory = len(outs) == len(sinks) and all(
-            s is None or a is not None for s, a in zip(here, arrays, strict=True)
+        node_sources = [sources[n.name] if isinstance(n, InputNode) else None for n in nodes]
+        arrays = [s.array if isinstance(s, ArraySource) else None for s in node_sources]
+        out_arrays = [sink.array for sink in sinks.values() if isinstance(sink, ArraySink)]
+        in_memory = len(out_arrays) == len(sinks) and all(
+            s is None or a is not None for s, a in zip(node_sources, arrays, strict=True)
         )
-        if self._pays_here and in_memory and progress is None and stop is None:
-            report_of_run = self._run_here(here, list(sinks.values()), arrays, outs)
+        if self._pays_inline and in_memory and progress is None and stop is None:
+            report_of_run = self._run_inline(node_sources, list(sinks.values()), arrays, out_arrays)
             require_unchanged_inputs(sources.values(), ())
             return report_of_run
-        report = self._run_by_threads(sources, sinks, progress, stop)
+        report = self._run_on_threads(sources, sinks, progress, stop)
         return lambda: report
 
     @property
-    def held_nbytes(self) -> int:
-        """What it keeps from run to run at most, of the budget that is for all plans of a session."""
-        return self._held
+    def kept_nbytes(self) -> int:
+        """Maximum of bytes kept between runs, out of the common budget of a session's plans."""
+        return self._kept_nbytes
 
-    def rest(self) -> None:
-        """Give back arena, threads and spill file; the next run makes them anew."""
-        self._small, standing, self._standing = None, self._standing, None
-        self._read_there = {}
-        if standing is not None and self._process == os.getpid():
-            standing.close()
+    def release(self) -> None:
+        """Free arena, threads and spill file; the next run creates them again."""
+        self._inline_run, resources, self._resources = None, self._resources, None
+        self._zero_copy_inputs = {}
+        if resources is not None and self._process == os.getpid():
+            resources.close()
 
-    def _run_here(
+    def _run_inline(
         self,
         sources: Sequence[Source | None],
         sinks: Sequence[Sink],
@@ -90,64 +92,66 @@ class StepPlan:
         outputs: Sequence[Array],
     ) -> Callable[[], RunReport]:
         planned = self.planned
-        codes = self._compile()
+        n_compiled = self._compile()
         self._runs += 1
-        others = {n for n, array in self._read_there.items() if not _same(array, inputs[n])}
-        if self._small is None or codes != self._codes or others:
-            self._copied |= others
-            there = [
-                s if _is_large(a) and n not in self._copied else None
+        changed_inputs = {n for n, array in self._zero_copy_inputs.items() if not _is_same_memory(array, inputs[n])}
+        if self._inline_run is None or n_compiled != self._n_compiled or changed_inputs:
+            self._copied_inputs |= changed_inputs
+            zero_copy_sources = [
+                s if _is_large(a) and n not in self._copied_inputs else None
                 for n, (s, a) in enumerate(zip(sources, inputs, strict=True))
             ]
-            in_place = ZeroCopyTiles(planned.memgraph, there, sinks, read_only=True)
-            self._read_there = {n: a for n, a in enumerate(map(in_place.array, range(len(inputs)))) if a is not None}
-            self._small, self._codes = InlinePlan(planned.memgraph, in_place, fixed=True), codes
-            loaded = sum(a.nbytes for n, a in enumerate(inputs) if a is not None and n not in self._read_there)
-            self._held = made_nbytes(planned.memgraph) + loaded + STEP_NBYTES * len(planned.memgraph)
-        small = self._small
+            in_place = ZeroCopyTiles(planned.memgraph, zero_copy_sources, sinks, read_only=True)
+            self._zero_copy_inputs = {
+                n: a for n, a in enumerate(map(in_place.array, range(len(inputs)))) if a is not None
+            }
+            self._inline_run, self._n_compiled = InlinePlan(planned.memgraph, in_place, fixed=True), n_compiled
+            loaded = sum(a.nbytes for n, a in enumerate(inputs) if a is not None and n not in self._zero_copy_inputs)
+            self._kept_nbytes = made_nbytes(planned.memgraph) + loaded + STEP_NBYTES * len(planned.memgraph)
+        inline_run = self._inline_run
         with self._blas.step():
-            ran = small.run(inputs, outputs)
+            result = inline_run.run(inputs, outputs)
         moved = planned.memgraph.nbytes_by_link()
-        ways = {"in": moved["disk->cpu:0"], "out": moved["cpu:0->disk"]}
+        links = {"in": moved["disk->cpu:0"], "out": moved["cpu:0->disk"]}
 
         def report() -> RunReport:
-            flags, trace = small.told(ran)
-            return report_of(planned, flags, ways, trace)
+            flags, trace = inline_run.told(result)
+            return report_of(planned, flags, links, trace)
 
         return report
 
     def _compile(self) -> int:
-        """How many kernels are machine code; more as soon as the steps would have saved what compiling takes.
+        """The number of compiled kernels; compiles more when the steps would have saved the compile time.
 
-        Asked after 1, 2, 4, 8 ... steps: to ask takes as long as many kernels do.
+        Checked after 1, 2, 4, 8 ... steps, because a check takes as long as many kernels.
         """
         planned = self.planned
         if not planned.machine.compiled:
             return 0
-        if self._runs & (self._runs - 1) and self._small is not None:
-            return self._codes
+        if self._runs & (self._runs - 1) and self._inline_run is not None:
+            return self._n_compiled
         if self.options.reproducible:
-            return self._codes if self._small is not None else compile_all(planned.taskgraph)
+            return self._n_compiled if self._inline_run is not None else compile_all(planned.taskgraph)
         runs = max(1, self._runs // 2)
-        taped = self._small.taped if self._small is not None else 0
-        return compile_ahead(planned.taskgraph, planned.machine, runs) + prepare_command_lists(taped, runs)
+        command_lists = self._inline_run.taped if self._inline_run is not None else 0
+        return compile_ahead(planned.taskgraph, planned.machine, runs) + prepare_command_lists(command_lists, runs)
 
-    def _run_by_threads(
+    def _run_on_threads(
         self,
         sources: Mapping[str, Source],
         sinks: Mapping[str, Sink],
         progress: Callable[[Progress], None] | None,
         stop: threading.Event | None,
     ) -> RunReport:
-        if self._process != os.getpid():  # forked: threads stayed behind, and a spill file would be shared
-            self._standing, self._process = None, os.getpid()
-        if self._standing is None:
-            self._held = self.planned.memgraph.capacity + 1
-            self._standing = run_resources_for(self.planned, self.options)
+        if self._process != os.getpid():  # after a fork: threads stayed behind, and a spill file would be shared
+            self._resources, self._process = None, os.getpid()
+        if self._resources is None:
+            self._kept_nbytes = self.planned.memgraph.capacity + 1
+            self._resources = run_resources_for(self.planned, self.options)
         try:
-            return execute(self.planned, sources, sinks, self.options, progress, stop, self._standing)
+            return execute(self.planned, sources, sinks, self.options, progress, stop, self._resources)
         except BaseException:
-            self.rest()  # an interrupt may have left ops running, which end with the threads
+            self.release()  # an interrupt may have left ops running, which end with the threads
             raise
 
 
@@ -155,8 +159,8 @@ def _is_large(array: Array | None) -> bool:
     return array is not None and array.nbytes >= LARGE_NBYTES
 
 
-def _same(a: Array, b: Array | None) -> bool:
-    """True where two arrays are the same bytes, seen alike."""
+def _is_same_memory(a: Array, b: Array | None) -> bool:
+    """True if two arrays are views of the same bytes with the same layout."""
     if a is b:
         return True
     return b is not None and (a.__array_interface__, a.strides) == (b.__array_interface__, b.strides)

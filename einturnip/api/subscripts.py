@@ -1,4 +1,4 @@
-"""``np.einsum``'s subscripts, opt_einsum's and those of names, bound to shapes."""
+"""Subscripts of ``np.einsum``, of opt_einsum and with names, bound to shapes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from einturnip.lang.keywords import RESERVED
 
 # Characters that separate labels and terms.
 _RESERVED = frozenset(",->.")
-# Characters of subscripts that a message repeats.
+# Maximum number of characters of subscripts in a message.
 MAX_SHOWN = 120
 
 Label: TypeAlias = str | int
@@ -33,7 +33,7 @@ class Subscripts:
     text: str
 
     def misfit(self, ranks: Sequence[int]) -> int:
-        """How many axes the operands have too many or too few; 0 where the labels go with them."""
+        """The number of missing or surplus axes of the operands; 0 where the labels match."""
         return sum(map(_misfit, self.operands, ranks))
 
 
@@ -42,13 +42,13 @@ def _misfit(term: Term, rank: int) -> int:
 
 
 def parse(arguments: Sequence[Any]) -> tuple[tuple[Subscripts, ...], list[Any]]:
-    """What the subscripts of a call may mean, and the operands.
+    """Parse the subscripts of a call into their possible readings; also return the operands.
 
     The forms: ``"ij,jk->ik", a, b``, ``"row k, k column -> row column", a, b`` and ``a, [0, 1], b, [1, 2], [0, 2]``.
-    A text may read as letters and as names; which of them is meant, the operands' axes decide (``bind``).
+    A text may be read as letters or as names; the operands' axes decide (``bind``).
 
     Raises:
-        BindError: the subscripts are malformed, or do not go with the number of operands.
+        BindError: the subscripts are malformed, or do not match the number of operands.
     """
     if not arguments:
         raise BindError("einsum needs subscripts and at least one operand")
@@ -58,7 +58,7 @@ def parse(arguments: Sequence[Any]) -> tuple[tuple[Subscripts, ...], list[Any]]:
         readings, operands = _from_lists(arguments)
     named = len(readings[0].operands)
     if named != len(operands):
-        raise BindError(f"'{_part_of(readings[0].text)}' names {named} operands, but {len(operands)} were given")
+        raise BindError(f"'{_excerpt(readings[0].text)}' names {named} operands, but {len(operands)} were given")
     return readings, operands
 
 
@@ -68,40 +68,40 @@ def parse(arguments: Sequence[Any]) -> tuple[tuple[Subscripts, ...], list[Any]]:
 def _from_text(text: str) -> tuple[Subscripts, ...]:
     left, arrow, right = text.partition("->")
     if "->" in right:
-        raise BindError(f"'{_part_of(text, '->')}' has more than one '->'")
+        raise BindError(f"'{_excerpt(text, '->')}' has more than one '->'")
     terms = [*left.split(","), *([right] if arrow else [])]
     if "," in right:
-        raise BindError(f"'{_part_of(text, '->')}' has a comma after '->': there is one result")
+        raise BindError(f"'{_excerpt(text, '->')}' has a comma after '->': there is one result")
     for term in terms:
         if term.count(".") != 3 * ("..." in term):
-            place = f"'{_part_of(term.strip())}' in '{_part_of(text, term)}'"
+            place = f"'{_excerpt(term.strip())}' in '{_excerpt(text, term)}'"
             raise BindError(f"{place}: an ellipsis is three dots, once in each operand")
     letters = [_split("".join(term.split()), list) for term in terms]
     names = [_split(term, str.split) for term in terms]
-    strange = next((c for term in letters for c in term if c is not ... and not _is_letter(c)), None)
+    invalid = next((c for term in letters for c in term if c is not ... and not _is_letter(c)), None)
     is_names = all(word is ... or word.isidentifier() for term in names for word in term)
-    if strange and not is_names:
-        where = _part_of(text, strange)
+    if invalid and not is_names:
+        excerpt = _excerpt(text, invalid)
         raise BindError(
-            f"'{strange}' in the subscripts '{where}' is no label. "
+            f"'{invalid}' in the subscripts '{excerpt}' is no label. "
             "help: a label is a character other than , - > and ., or a name"
         )
-    readings = [letters] * (not strange) + [names] * (is_names and names != letters)
+    readings = [letters] * (not invalid) + [names] * (is_names and names != letters)
     return tuple(Subscripts(tuple(r[: left.count(",") + 1]), r[-1] if arrow else None, text) for r in readings)
 
 
-def _split(term: str, cut: Any) -> tuple[Any, ...]:
+def _split(term: str, split: Any) -> tuple[Any, ...]:
     head, dots, tail = term.partition("...")
-    return (*cut(head), *((...,) if dots else ()), *cut(tail))
+    return (*split(head), *((...,) if dots else ()), *split(tail))
 
 
 def _is_letter(character: str) -> bool:
-    """True for any character that separates nothing, as in opt_einsum."""
+    """True for any character that is not a separator, as in opt_einsum."""
     return character not in _RESERVED and not character.isspace()
 
 
-def _part_of(text: str, part: str = "") -> str:
-    """Subscripts for a message: all of them, or what is around ``part`` where they are long."""
+def _excerpt(text: str, part: str = "") -> str:
+    """Subscripts for a message: all of them, or the surroundings of ``part`` if they are long."""
     if len(text) <= MAX_SHOWN:
         return text
     start = max(0, min(text.find(part) - MAX_SHOWN // 3, len(text) - MAX_SHOWN)) if part in text else 0
@@ -115,21 +115,21 @@ def _part_of(text: str, part: str = "") -> str:
 def _from_lists(arguments: Sequence[Any]) -> tuple[tuple[Subscripts, ...], list[Any]]:
     if len(arguments) < 2:
         raise BindError("einsum needs subscripts and at least one operand")
-    output = _listed(arguments[-1]) if len(arguments) % 2 else None
+    output = _term_of_list(arguments[-1]) if len(arguments) % 2 else None
     pairs = arguments[: len(arguments) // 2 * 2]
-    terms = tuple(map(_listed, pairs[1::2]))
-    text = ", ".join(map(_shown, terms))
-    return (Subscripts(terms, output, text if output is None else f"{text} -> {_shown(output)}"),), list(pairs[::2])
+    terms = tuple(map(_term_of_list, pairs[1::2]))
+    text = ", ".join(map(_bracketed, terms))
+    return (Subscripts(terms, output, text if output is None else f"{text} -> {_bracketed(output)}"),), list(pairs[::2])
 
 
-def _listed(labels: Any) -> Term:
+def _term_of_list(labels: Any) -> Term:
     if isinstance(labels, str | bytes) or not isinstance(labels, Iterable):
         raise DTypeError(
             "einsum without a subscripts string takes operand, labels, operand, labels, ...: [0, 1] or [0, ...]"
         )
     term = tuple(map(_label, labels))
     if term.count(...) > 1:
-        raise BindError(f"the labels {_shown(term)} hold more than one ellipsis")
+        raise BindError(f"the labels {_bracketed(term)} hold more than one ellipsis")
     return term
 
 
@@ -148,7 +148,7 @@ def _label(label: Any) -> Label | EllipsisType:
     return number
 
 
-def _shown(term: Term) -> str:
+def _bracketed(term: Term) -> str:
     return f"[{', '.join('...' if label is ... else str(label) for label in term)}]"
 
 
@@ -170,42 +170,42 @@ class BoundSubscripts:
 
 
 def bind(readings: Sequence[Subscripts], shapes: Sequence[tuple[int, ...]]) -> BoundSubscripts:
-    """The subscripts with every ellipsis spelled out and every size known.
+    """Expand every ellipsis in the subscripts and determine every size.
 
-    Letters come first where both they and names go with the axes: what NumPy accepts, means what it means there.
+    Letters take precedence if both letters and names match the axes: text that NumPy accepts has NumPy's meaning.
 
     Raises:
-        BindError: a label has two sizes, or the subscripts do not go with an operand's axes.
+        BindError: a label has two sizes, or the subscripts do not match an operand's axes.
     """
     subscripts = min(readings, key=lambda reading: reading.misfit([*map(len, shapes)]))
-    rests = [len(shape) - len(t) + 1 for t, shape in zip(subscripts.operands, shapes, strict=True) if ... in t]
-    hidden = tuple(f"...{k}" for k in range(max(rests, default=0)))
-    terms = [_spelled(position, shape, hidden, subscripts) for position, shape in enumerate(shapes)]
+    ellipsis_ranks = [len(shape) - len(t) + 1 for t, shape in zip(subscripts.operands, shapes, strict=True) if ... in t]
+    hidden = tuple(f"...{k}" for k in range(max(ellipsis_ranks, default=0)))
+    terms = [_expanded(position, shape, hidden, subscripts) for position, shape in enumerate(shapes)]
     sizes = _sizes(terms, shapes, subscripts.text)
-    kept = tuple(
+    bound_terms = tuple(
         tuple(label if sizes[label] == n else None for label, n in zip(term, shape, strict=True))
         for term, shape in zip(terms, shapes, strict=True)
     )
-    return BoundSubscripts(kept, _output(subscripts, terms, hidden), sizes, subscripts.text)
+    return BoundSubscripts(bound_terms, _output(subscripts, terms, hidden), sizes, subscripts.text)
 
 
-def _spelled(position: int, shape: tuple[int, ...], hidden: Labels, subscripts: Subscripts) -> Labels:
+def _expanded(position: int, shape: tuple[int, ...], hidden: Labels, subscripts: Subscripts) -> Labels:
     term = subscripts.operands[position]
     named = len(term) - (... in term)
     if _misfit(term, len(shape)):
         raise BindError(
-            f"'{_part_of(_written(term))}' in '{_part_of(subscripts.text, _written(term))}' names {named} "
+            f"'{_excerpt(_notation(term))}' in '{_excerpt(subscripts.text, _notation(term))}' names {named} "
             f"{'axis' if named == 1 else 'axes'}, "
             f"but operand {position} has {len(shape)}: shape {list(shape)}"
         )
-    rest = hidden[len(hidden) - (len(shape) - named) :]
-    return tuple(one for label in term for one in (rest if label is ... else (label,)))
+    ellipsis_axes = hidden[len(hidden) - (len(shape) - named) :]
+    return tuple(one for label in term for one in (ellipsis_axes if label is ... else (label,)))
 
 
-def _written(term: Term) -> str:
-    """A term as in a text of its kind: letters together, names apart, numbers in brackets."""
+def _notation(term: Term) -> str:
+    """A term in its notation: letters together, names separated, numbers in brackets."""
     if any(isinstance(label, int) for label in term):
-        return _shown(term)
+        return _bracketed(term)
     between = " " if any(isinstance(label, str) and len(label) > 1 for label in term) else ""
     return between.join("..." if label is ... else str(label) for label in term)
 
@@ -215,16 +215,16 @@ def _sizes(terms: Sequence[Labels], shapes: Sequence[tuple[int, ...]], text: str
     owner: dict[Label, int] = {}
     for position, (term, shape) in enumerate(zip(terms, shapes, strict=True)):
         for label, n in zip(term, shape, strict=True):
-            known = sizes.get(label, 1)
+            known_size = sizes.get(label, 1)
             # Size 1 broadcasts between operands, not along a diagonal.
-            if known != n and (owner.get(label) == position or 1 not in (known, n)):
+            if known_size != n and (owner.get(label) == position or 1 not in (known_size, n)):
                 other = owner[label]
-                where = _part_of(text, str(label))
+                excerpt = _excerpt(text, str(label))
                 raise BindError(
-                    f"label '{label}' of '{where}' has size {known} in operand {other} of shape {list(shapes[other])} "
-                    f"but {n} in operand {position} of shape {list(shape)}"
+                    f"label '{label}' of '{excerpt}' has size {known_size} in operand {other} of shape "
+                    f"{list(shapes[other])} but {n} in operand {position} of shape {list(shape)}"
                 )
-            if label not in sizes or known == 1:
+            if label not in sizes or known_size == 1:
                 sizes[label], owner[label] = n, position
     return sizes
 
@@ -232,16 +232,16 @@ def _sizes(terms: Sequence[Labels], shapes: Sequence[tuple[int, ...]], text: str
 def _output(subscripts: Subscripts, terms: Sequence[Labels], hidden: Labels) -> Labels:
     count = Counter(label for term in terms for label in term)
     if subscripts.output is None:
-        once = [label for label in count if count[label] == 1 and label not in hidden]
-        return (*hidden, *sorted(once, key=lambda label: (isinstance(label, str), label)))
+        unique = [label for label in count if count[label] == 1 and label not in hidden]
+        return (*hidden, *sorted(unique, key=lambda label: (isinstance(label, str), label)))
     output = [one for label in subscripts.output for one in (hidden if label is ... else (label,))]
     for label, times in Counter(output).items():
         if label not in count:
-            raise BindError(f"label '{label}' of the result of '{_part_of(subscripts.text, '->')}' is in no operand")
+            raise BindError(f"label '{label}' of the result of '{_excerpt(subscripts.text, '->')}' is in no operand")
         if times > 1:
-            raise BindError(f"label '{label}' stands twice in the result of '{_part_of(subscripts.text, '->')}'")
+            raise BindError(f"label '{label}' stands twice in the result of '{_excerpt(subscripts.text, '->')}'")
     if ... not in subscripts.output and hidden:
-        raise BindError(f"the result of '{_part_of(subscripts.text, '->')}' lacks the ellipsis that an operand has")
+        raise BindError(f"the result of '{_excerpt(subscripts.text, '->')}' lacks the ellipsis that an operand has")
     return tuple(output)
 
 
@@ -249,7 +249,7 @@ def _output(subscripts: Subscripts, terms: Sequence[Labels], hidden: Labels) -> 
 
 
 def program_text(contraction: BoundSubscripts, dtypes: Sequence[DType], result: DType) -> str:
-    """The contraction in the language: operands ``operand0`` ... and ``result``, accumulated in that dtype."""
+    """The contraction as a program: operands ``operand0`` ... and ``result``, accumulated in that dtype."""
     names = _names(contraction.sizes)
     lines, factors = [], []
     for position, (term, dtype) in enumerate(zip(contraction.terms, dtypes, strict=True)):
@@ -266,7 +266,7 @@ def program_text(contraction: BoundSubscripts, dtypes: Sequence[DType], result: 
 
 
 def _converted(access: str, dtype: DType, result: DType) -> str:
-    """An access in another dtype, as NumPy's ``astype`` converts it."""
+    """An access converted to another dtype as NumPy's ``astype`` does."""
     if dtype == result:
         return access
     if result == BOOL:
@@ -275,18 +275,18 @@ def _converted(access: str, dtype: DType, result: DType) -> str:
 
 
 def _names(labels: Iterable[Label]) -> dict[Label, str]:
-    """A name in the language for each label: its own, or, where that is none or may be taken, a number's."""
-    plain = re.compile(r"[A-Za-z_]+")
+    """A name in the language for each label: its own, or a numbered one if that is invalid or reserved."""
+    valid_name = re.compile(r"[A-Za-z_]+")
     return {
         label: label
-        if isinstance(label, str) and plain.fullmatch(label) and label not in RESERVED
+        if isinstance(label, str) and valid_name.fullmatch(label) and label not in RESERVED
         else f"label{position}"
         for position, label in enumerate(labels)
     }
 
 
 def _balanced(factors: Sequence[str], operator: str) -> str:
-    """A product that nests as deep as the logarithm of its length: the language bounds how deep it may."""
+    """A product nested only logarithmically deep, because the language limits the nesting."""
     if len(factors) <= 8:
         return operator.join(factors)
     half = len(factors) // 2

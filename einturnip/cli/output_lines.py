@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from einturnip.report.styled_lines import WIDTH, plain
+from einturnip.report.styled_lines import WIDTH, text_of
 
 if TYPE_CHECKING:
     from einturnip.report.styled_lines import Line
@@ -30,7 +30,7 @@ def columns() -> int:
 def show_lines(lines: Iterable[Line]) -> None:
     """Print the lines."""
     if not sys.stdout.isatty() or "NO_COLOR" in os.environ:
-        click.echo(plain(lines))
+        click.echo(text_of(lines))
         return
     from rich.console import Console
     from rich.text import Text

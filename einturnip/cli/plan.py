@@ -14,7 +14,7 @@ from einturnip.lang.source_text import program_name
 
 if TYPE_CHECKING:
     from einturnip.api.jobs import Job
-    from einturnip.report.emit import Floor
+    from einturnip.report.emit import IRLevel
 
 # A plan of more ops is not made again for other budgets unless that is asked for.
 FEW = 5000
@@ -56,7 +56,7 @@ def command(
     inputs: dict[str, str],
     dims: dict[str, int],
     outputs: dict[str, str],
-    emit: Floor | None,
+    emit: IRLevel | None,
     form: str,
     budgets: bool | None,
     parts: int | None,
@@ -94,22 +94,22 @@ def command(
     _overview(job, form, program_name(program), charted, budgets)
 
 
-def _emit(job: Job, floor: Floor, form: str, program: str) -> None:
+def _emit(job: Job, level: IRLevel, form: str, program: str) -> None:
     """Show one floor of the plan."""
     from einturnip.api.jobs import file_tiers
     from einturnip.report.emit import emit_json, emit_text
 
     if form == "json":
-        for piece in emit_json(job.planned, floor, program, file_tiers(job)):
+        for piece in emit_json(job.planned, level, program, file_tiers(job)):
             sys.stdout.write(piece)
         sys.stdout.write("\n")
         return
     if form == "dot":
         from einturnip.report.dot import emit_dot
 
-        lines = emit_dot(job.planned, floor)
+        lines = emit_dot(job.planned, level)
     else:
-        lines = emit_text(job.planned, floor, file_tiers(job))
+        lines = emit_text(job.planned, level, file_tiers(job))
     for line in lines:
         click.echo(line)
 

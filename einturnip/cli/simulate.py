@@ -68,11 +68,11 @@ def _lines(runs: dict[str, Simulation]) -> list[str]:
 
     free = runs["free"]
     slots = free.busy + sum(free.stalls.values())
-    waits = [f"waiting for {cause} {t / slots:.0%}" for cause, t in free.stalls.items() if cause != "idle" and slots]
-    idle = f"nothing to compute {free.stalls['idle'] / slots:.0%}" if slots else ""
+    waits = [f"{t / slots:.0%} waiting for {cause}" for cause, t in free.stalls.items() if cause != "idle" and slots]
+    idle = f"{free.stalls['idle'] / slots:.0%} idle" if slots else ""
     lines = [
         f"time      {format_seconds(free.makespan)} in free order",
-        f"went to   {', '.join([f'computing {free.busy / slots:.0%}' if slots else 'nothing', *waits, idle])}",
+        f"busy      {', '.join([f'{free.busy / slots:.0%} computing' if slots else 'nothing', *waits, idle])}",
     ]
     for name, (nbytes, busy) in free.links.items():
         lines.append(f"link      {name} {format_size(nbytes)}, busy {busy / free.makespan:.0%}")

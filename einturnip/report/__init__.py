@@ -1,1 +1,1 @@
-"""Plans and runs made readable."""
+"""Formats plans and runs for people and programs."""

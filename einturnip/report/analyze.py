@@ -1,4 +1,4 @@
-"""A run beside its plan: predicted and actual time of every statement, as a database explains and analyses a query."""
+"""Compares a run with its plan, statement by statement, like a database's EXPLAIN ANALYZE."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from einturnip.eingraph.types import InputNode
 from einturnip.memgraph.types import Lane, MemGraph, OpKind
 from einturnip.planner.planned_program import PlannedProgram
 from einturnip.report.statements import statements, work_of
-from einturnip.report.styled_lines import WIDTH, Line, cut, plain
+from einturnip.report.styled_lines import WIDTH, Line, text_of, truncated
 from einturnip.report.tensor_work import TensorWork, total, work_by_node
 from einturnip.runtime.scheduler.report import RunReport, Timeline
 
@@ -26,9 +26,9 @@ _COLUMNS = 29  # for predicted, actual and their ratio
 
 @dataclass(frozen=True, slots=True)
 class LaneMeasure:
-    """What a lane did for a statement, an input or the whole run.
+    """The work of a lane for a statement, an input or the whole run.
 
-    Seconds are of the lane: kernels' are shared among the workers, and of transfers at one time each has its share.
+    Seconds are of the lane: those of kernels are divided by the workers, and concurrent transfers share their time.
     """
 
     lane: str
@@ -51,101 +51,104 @@ class AnalysisRow:
 
 @dataclass(frozen=True, slots=True)
 class Analysis:
-    """A run beside its plan. Units: seconds, bytes."""
+    """A run compared with its plan. Units: seconds, bytes."""
 
     rows: tuple[AnalysisRow, ...]
     total: tuple[LaneMeasure, ...]
     report: RunReport
 
     def text(self, width: int = WIDTH) -> str:
-        """As a table."""
-        return plain(analysed(self, width))
+        """Format as a table."""
+        return text_of(analysed(self, width))
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values: the run's report, with ``statements`` and ``total`` beside it."""
+        """Plain values: the run's report, with ``statements`` and ``total``."""
         rows = [asdict(row) for row in self.rows]
         return self.report.to_json() | {"statements": rows, "total": [asdict(m) for m in self.total]}
 
 
 def analyse(planned: PlannedProgram, report: RunReport) -> Analysis:
-    """What the run of a plan took, statement by statement."""
+    """Analyze the run of a plan, statement by statement."""
     graph, workers = planned.memgraph, planned.machine.workers
     assert report.timeline is not None
     work = work_by_node(graph)
-    ran = work_by_node(graph, shares(graph, report.timeline))
+    actual_work = work_by_node(graph, shares(graph, report.timeline))
     rows = [
-        AnalysisRow(node.line, f"input {node.name}", _measures(work[i], ran[i], workers))
+        AnalysisRow(node.line, f"input {node.name}", _measures(work[i], actual_work[i], workers))
         for i, node in enumerate(planned.graph.nodes)
         if isinstance(node, InputNode)
     ]
     for s in statements(planned.graph):
-        of_it = _measures(work_of(s, work), work_of(s, ran), workers)
-        rows.append(AnalysisRow(s.line, s.text, of_it, work_of(s, work).flops, s.within))
-    return Analysis(tuple(rows), _measures(total(work), total(ran), workers), report)
+        measures = _measures(work_of(s, work), work_of(s, actual_work), workers)
+        rows.append(AnalysisRow(s.line, s.text, measures, work_of(s, work).flops, s.within))
+    return Analysis(tuple(rows), _measures(total(work), total(actual_work), workers), report)
 
 
 def shares(graph: MemGraph, timeline: Timeline) -> Seconds:
-    """Seconds that each op took of its lane: of transfers that overlap, each the time divided by their number."""
-    taken = timeline.end - timeline.begin
+    """Seconds of each op in its lane: overlapping transfers divide the time equally."""
+    seconds = timeline.end - timeline.begin
     lanes = np.array([kind.lane for kind in OpKind])[graph.kind]
     for lane in (Lane.IN, Lane.OUT):
         ops = np.flatnonzero(lanes == lane)
-        taken[ops] = _shared(timeline.begin[ops], timeline.end[ops])
-    return taken
+        seconds[ops] = _shared(timeline.begin[ops], timeline.end[ops])
+    return seconds
 
 
 def _shared(begin: Seconds, end: Seconds) -> Seconds:
-    """For each interval the integral over it of 1 / (intervals that are open)."""
-    when = np.concatenate([begin, end])
-    order = np.argsort(when, kind="stable")
+    """For each interval, the integral over it of 1 / (number of open intervals)."""
+    times = np.concatenate([begin, end])
+    order = np.argsort(times, kind="stable")
     open_after = np.cumsum(np.where(order < len(begin), 1, -1))
-    passed = np.diff(when[order], prepend=when[order][:1])
-    share = np.concatenate([[0.0], passed[1:] / np.maximum(open_after[:-1], 1)]) if len(when) else passed
-    at = np.empty(len(when))
-    at[order] = np.cumsum(share)
-    return at[len(begin) :] - at[: len(begin)]
+    interval = np.diff(times[order], prepend=times[order][:1])
+    share = np.concatenate([[0.0], interval[1:] / np.maximum(open_after[:-1], 1)]) if len(times) else interval
+    integral = np.empty(len(times))
+    integral[order] = np.cumsum(share)
+    return integral[len(begin) :] - integral[: len(begin)]
 
 
-def _measures(work: TensorWork, ran: TensorWork, workers: int) -> tuple[LaneMeasure, ...]:
-    found = []
+def _measures(work: TensorWork, actual_work: TensorWork, workers: int) -> tuple[LaneMeasure, ...]:
+    measures = []
     for lane, name in LANES.items():
         ops = sum(n for kind, n in work.ops.items() if kind.lane == lane)
         if ops:
             share = workers if lane == Lane.COMPUTE else 1
-            seconds = work.seconds[lane] / share, ran.seconds[lane] / share
-            found.append(LaneMeasure(name, ops, work.moved(lane) if lane != Lane.COMPUTE else 0, *seconds))
-    return tuple(found)
+            seconds = work.seconds[lane] / share, actual_work.seconds[lane] / share
+            measures.append(LaneMeasure(name, ops, work.moved(lane) if lane != Lane.COMPUTE else 0, *seconds))
+    return tuple(measures)
 
 
 def analysed(analysis: Analysis, width: int = WIDTH) -> list[Line]:
     """The table's lines."""
-    room = width - _COLUMNS
-    head: Line = ((f"{'line  statement':<{room}}{'predicted':>11}{'actual':>11}{'x':>7}", "head"),)
+    columns = width - _COLUMNS
+    head: Line = ((f"{'line  statement':<{columns}}{'predicted':>11}{'actual':>11}{'x':>7}", "head"),)
     lines = [head]
     for row in analysis.rows:
-        lines += _row(row, analysis.report.workers, room)
-    return [*lines, (), *_totals(analysis, room)]
+        lines += _row(row, analysis.report.workers, columns)
+    return [*lines, (), *_totals(analysis, columns)]
 
 
-def _row(row: AnalysisRow, workers: int, room: int) -> Iterator[Line]:
+def _row(row: AnalysisRow, workers: int, columns: int) -> Iterator[Line]:
     kernels = [m for m in row.measures if m.lane == "kernels"]
-    name: Line = ((f"{row.line:>4}  ", ""), (f"{cut(row.text, room - 7):<{room - 6}}", "name"))
+    name: Line = ((f"{row.line:>4}  ", ""), (f"{truncated(row.text, columns - 7):<{columns - 6}}", "name"))
     if row.within is not None:
         yield (*name, (f"{f'in line {row.within}':>{_COLUMNS}}", "note"))
         return
     first = kernels[0] if kernels else row.measures[0] if len(row.measures) == 1 else None
     yield (*name, (_times(first.predicted, first.actual), "")) if first else name
     for m in row.measures:
-        text = _said(m, row, workers)
-        yield ((f"{'':8}{cut(text, room - 9):<{room - 8}}", "note"), (_times(m.predicted, m.actual) * (m != first), ""))
+        text = _lane_text(m, row, workers)
+        yield (
+            (f"{'':8}{truncated(text, columns - 9):<{columns - 8}}", "note"),
+            (_times(m.predicted, m.actual) * (m != first), ""),
+        )
 
 
-def _said(m: LaneMeasure, row: AnalysisRow, workers: int) -> str:
+def _lane_text(m: LaneMeasure, row: AnalysisRow, workers: int) -> str:
     if m.lane != "kernels":
         return f"{m.lane} {format_size(m.nbytes)}, {m.ops:,} tile{'s' * (m.ops != 1)}"
-    each = format_seconds(m.actual * workers / m.ops)
+    per_call = format_seconds(m.actual * workers / m.ops)
     rate = row.flops / m.actual / 1e9 if m.actual > 0 else 0.0
-    return f"{m.ops:,} kernel call{'s' * (m.ops != 1)} of {each}, {rate:.1f} GFLOP/s"
+    return f"{m.ops:,} kernel call{'s' * (m.ops != 1)} of {per_call}, {rate:.1f} GFLOP/s"
 
 
 def _times(predicted: float, actual: float) -> str:
@@ -153,20 +156,22 @@ def _times(predicted: float, actual: float) -> str:
     return f"{format_seconds(predicted):>11}{format_seconds(actual):>11}{ratio}"
 
 
-def _totals(analysis: Analysis, room: int) -> Iterator[Line]:
-    """The lanes, the whole run, bytes and memory."""
+def _totals(analysis: Analysis, columns: int) -> Iterator[Line]:
+    """Yield the lanes, the whole run, bytes and memory."""
     report, predicted = analysis.report, analysis.report.predicted
     for m in analysis.total:
-        about = f" by {report.workers} workers" if m.lane == "kernels" else f" {format_size(m.nbytes)}"
-        yield (f"{m.lane + about:<{room}}", ""), (_times(m.predicted, m.actual), "")
-    yield (f"{'whole run':<{room}}", "head"), (_times(predicted.seconds, report.wall_seconds), "head")
+        what = f" by {report.workers} workers" if m.lane == "kernels" else f" {format_size(m.nbytes)}"
+        yield (f"{m.lane + what:<{columns}}", ""), (_times(m.predicted, m.actual), "")
+    yield (f"{'whole run':<{columns}}", "head"), (_times(predicted.seconds, report.wall_seconds), "head")
     for link, nbytes in predicted.link_bytes.items():
-        yield ((_line(f"bytes {link}", nbytes, report.link_bytes.get(link, 0), room), ""),)
-    yield ((_line("arena, at most", sum(predicted.peak_nbytes.values()), report.arena_peak_nbytes, room), ""),)
+        yield ((_line(f"bytes {link}", nbytes, report.link_bytes.get(link, 0), columns), ""),)
+    yield ((_line("arena, at most", sum(predicted.peak_nbytes.values()), report.arena_peak_nbytes, columns), ""),)
     if report.memory_nbytes is not None:
-        yield ((_line("memory of the process, at most", report.memory_nbytes, report.peak_resident_nbytes, room), ""),)
+        yield (
+            (_line("memory of the process, at most", report.memory_nbytes, report.peak_resident_nbytes, columns), ""),
+        )
 
 
-def _line(name: str, predicted: int, actual: int, room: int) -> str:
+def _line(name: str, predicted: int, actual: int, columns: int) -> str:
     ratio = f"{actual / predicted:>7.2f}" if predicted else ""
-    return f"{name:<{room}}{format_size(predicted):>11}{format_size(actual):>11}{ratio}"
+    return f"{name:<{columns}}{format_size(predicted):>11}{format_size(actual):>11}{ratio}"

@@ -1,4 +1,4 @@
-"""The floors of a plan, printed: as lines for people, as JSON for programs, both piece by piece."""
+"""Prints the IRs of a plan incrementally: as lines for people, as JSON for programs."""
 
 from __future__ import annotations
 
@@ -17,29 +17,32 @@ from einturnip.taskgraph.types import TaskGraph, TaskKind
 from einturnip.tiling.movement import moved, movement
 from einturnip.tiling.types import Decomposition
 
-Floor: TypeAlias = Literal["einsum", "decomposition", "taskgraph", "memgraph"]
+IRLevel: TypeAlias = Literal["einsum", "decomposition", "taskgraph", "memgraph"]
 
 Files: TypeAlias = Mapping[int, "FileTier"]
 
 
 @dataclass(frozen=True, slots=True)
 class FileTier:
-    """A file, or an array of the caller, that a plan reads or writes; ``extent`` says where a region lies in it."""
+    """A file, or a caller's array, that a plan reads or writes; ``extent`` locates a region in it."""
 
     name: str
     kind: Literal["input", "output"]
     extent: Callable[[Region], Extent]
 
 
-def emit_json(planned: PlannedProgram, floor: Floor, program: str, files: Files) -> Iterator[str]:
-    """One JSON object in pieces (10⁶ ops are 400 MB). ``files``: the tiers of a memory graph's inputs and outputs."""
+def emit_json(planned: PlannedProgram, level: IRLevel, program: str, files: Files) -> Iterator[str]:
+    """Yield one JSON object in pieces, since 10⁶ ops are 400 MB.
+
+    ``files``: the tiers of the graph's inputs and outputs.
+    """
     head: dict[str, Any] = {
-        "schema": f"einturnip.{floor}/1",
+        "schema": f"einturnip.{level}/1",
         "program": program,
         "budget": budget(planned),
         "predicted": planned.prediction.to_json(),
     }
-    match floor:
+    match level:
         case "einsum":
             lists = {"nodes": iter(to_json(planned.graph))}
         case "decomposition":
@@ -52,7 +55,7 @@ def emit_json(planned: PlannedProgram, floor: Floor, program: str, files: Files)
             head["tiers"] = _tiers(planned.memgraph, files)
             lists = {"ops": _ops(planned.memgraph, files)}
         case _:
-            assert_never(floor)
+            assert_never(level)
     yield from pieces(head, lists)
 
 
@@ -61,7 +64,7 @@ def _cost_nbytes(decomposition: Decomposition) -> int:
 
 
 def pieces(head: Mapping[str, Any], lists: Mapping[str, Iterator[dict[str, Any]]]) -> Iterator[str]:
-    """One JSON object in pieces: ``head``, and then lists, an item a line."""
+    """Yield one JSON object in pieces: ``head``, then lists, one item a line."""
     yield json.dumps(head)[:-1]
     for name, items in lists.items():
         yield f', "{name}": ['
@@ -71,9 +74,9 @@ def pieces(head: Mapping[str, Any], lists: Mapping[str, Iterator[dict[str, Any]]
     yield "}"
 
 
-def emit_text(planned: PlannedProgram, floor: Floor, files: Files) -> Iterator[str]:
-    """The floor in lines."""
-    match floor:
+def emit_text(planned: PlannedProgram, level: IRLevel, files: Files) -> Iterator[str]:
+    """Yield an IR in lines."""
+    match level:
         case "einsum":
             yield from show(planned.graph).splitlines()
         case "decomposition":
@@ -83,7 +86,7 @@ def emit_text(planned: PlannedProgram, floor: Floor, files: Files) -> Iterator[s
         case "memgraph":
             yield from map(_op_line, _ops(planned.memgraph, files))
         case _:
-            assert_never(floor)
+            assert_never(level)
 
 
 def budget(planned: PlannedProgram) -> dict[str, int | None]:
@@ -93,7 +96,7 @@ def budget(planned: PlannedProgram) -> dict[str, int | None]:
 
 
 def decomposition_nodes(decomposition: Decomposition) -> Iterator[dict[str, Any]]:
-    """Each node with its counts and what it moves."""
+    """Yield each node with its tile counts and bytes moved."""
     for node, cut in zip(to_json(decomposition.graph), decomposition.partitionings, strict=True):
         cost = movement(decomposition, node["id"])
         costs = {"join": cost.join, "aggregate": cost.aggregate, "repartition": cost.repartition}
@@ -101,7 +104,7 @@ def decomposition_nodes(decomposition: Decomposition) -> Iterator[dict[str, Any]
 
 
 def decomposition_lines(decomposition: Decomposition) -> Iterator[str]:
-    """Two lines a node: what it is, and how it is cut."""
+    """Yield two lines for each node: its definition, and its tiling."""
     graph: EinGraph = decomposition.graph
     for i, (text, cut) in enumerate(zip(show(graph).splitlines(), decomposition.partitionings, strict=True)):
         node = graph.nodes[i]
@@ -116,7 +119,7 @@ def decomposition_lines(decomposition: Decomposition) -> Iterator[str]:
 
 
 def _makers(graph: TaskGraph) -> list[list[int]]:
-    """The tasks that make each value: one, or all that accumulate into a state."""
+    """The tasks that produce each value: one, or every accumulation into a state."""
     makers: list[list[int]] = [[] for _ in range(graph.n_values)]
     values = graph.value.tolist()
     for task, kind in enumerate(graph.kind.tolist()):
@@ -181,15 +184,15 @@ def _ops(graph: MemGraph, files: Files) -> Iterator[dict[str, Any]]:
 
 
 def _accumulated(op: Op) -> Iterator[TierExtent]:
-    """The state that an op of a unit adds to: written, and read before."""
+    """Yield the state to which an op of a unit adds: written, and read before."""
     return (a for a in op.writes if op.unit >= 0 and a.value >= 0)
 
 
 def _place(graph: MemGraph, files: Files, op: int, access: TierExtent) -> list[Any]:
-    """[tier, offset, nbytes, value], and for a region of a file how its runs repeat."""
+    """[tier, offset, nbytes, value], and the repeats of the runs for a region of a file."""
     if access.tier == COMPUTE:
         device, offset = divmod(access.offset, graph.device_nbytes) if graph.devices > 1 else (0, access.offset)
-        # Workspace: a value of its own that nobody reads.
+        # Workspace: a value of its own without readers.
         value = access.value if access.value >= 0 else graph.taskgraph.n_values + len(graph.origin) + op
         return [f"cpu:{device}", offset, access.nbytes, value]
     if access.tier < FILES:
@@ -207,7 +210,7 @@ def _op_line(op: Mapping[str, Any]) -> str:
 
 
 def _places(places: Sequence[Sequence[Any]]) -> str:
-    """``cpu:0[0:2560]``, and for runs that repeat ``x.npy[128:256 x 20]``."""
+    """``cpu:0[0:2560]``, and for repeated runs ``x.npy[128:256 x 20]``."""
     parts = []
     for tier, offset, nbytes, _, *repeats in places:
         times = "".join(f" x {count}" for count, _ in repeats[0]) if repeats else ""

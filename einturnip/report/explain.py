@@ -1,4 +1,4 @@
-"""A plan in words: what each statement takes, what is kept, fused, spilled and why, and what it all comes to."""
+"""Explains a plan: cost of each statement, tensors kept, fused or spilled and why, and totals."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from einturnip.core.units import format_seconds, format_size
 from einturnip.eingraph.types import InputNode
 from einturnip.memgraph.types import Lane, OpKind
 from einturnip.planner.planned_program import PlannedProgram
-from einturnip.report.notes import elsewhere, facts, input_text, notes
+from einturnip.report.notes import facts, input_text, merged_text, notes
 from einturnip.report.statements import PlanStatement, statements, work_of
-from einturnip.report.styled_lines import WIDTH, Line, cut, plain, wrapped
+from einturnip.report.styled_lines import WIDTH, Line, text_of, truncated, wrapped
 from einturnip.report.summary import bytes_text
 from einturnip.report.tensor_work import TensorWork, total, work_by_node
 
@@ -19,12 +19,12 @@ _TIMES = 16  # columns for time and share
 
 
 def explain(planned: PlannedProgram, width: int = WIDTH) -> str:
-    """The plan as text."""
-    return plain(explained(planned, width))
+    """Explain the plan as text."""
+    return text_of(explained(planned, width))
 
 
 def explained(planned: PlannedProgram, width: int = WIDTH) -> list[Line]:
-    """The plan statement by statement, then its budget and what it should take."""
+    """Explain the plan statement by statement, then its budget and predicted totals."""
     work = work_by_node(planned.memgraph)
     lines = [*_inputs(planned, work, width), ()]
     lines.append(((f"{'line':>4}  {'statement':<{width - _INDENT - _TIMES}}{'time':>10}{'share':>6}", "head"),))
@@ -51,35 +51,35 @@ def _inputs(planned: PlannedProgram, work: Sequence[TensorWork], width: int) -> 
 def _statement(
     planned: PlannedProgram, statement: PlanStatement, work: Sequence[TensorWork], width: int
 ) -> Iterator[Line]:
-    room = width - _INDENT - _TIMES
+    columns = width - _INDENT - _TIMES
     number = f"{statement.line:>4}  "
     if not statement.nodes:
-        yield (number, ""), (cut(statement.text, room), "name")
-        yield from wrapped(elsewhere(planned, statement), _INDENT + 2, width, "note")
+        yield (number, ""), (truncated(statement.text, columns), "name")
+        yield from wrapped(merged_text(planned, statement), _INDENT + 2, width, "note")
         return
-    mine = work_of(statement, work)
-    seconds = kernel_seconds(planned, mine)
-    whole = kernel_seconds(planned, total(work))
-    times = f"{format_seconds(seconds):>10}{seconds / whole if whole else 0:>6.0%}"
-    yield (number, ""), (f"{cut(statement.text, room):<{room}}", "name"), (times, "")
-    yield from wrapped(facts(planned, statement, mine), _INDENT + 2, width)
+    own_work = work_of(statement, work)
+    seconds = kernel_seconds(planned, own_work)
+    all_seconds = kernel_seconds(planned, total(work))
+    times = f"{format_seconds(seconds):>10}{seconds / all_seconds if all_seconds else 0:>6.0%}"
+    yield (number, ""), (f"{truncated(statement.text, columns):<{columns}}", "name"), (times, "")
+    yield from wrapped(facts(planned, statement, own_work), _INDENT + 2, width)
     for note in notes(planned, statement, work):
         yield from wrapped(note, _INDENT + 2, width, "warn" if note.startswith("spilled") else "note")
 
 
 def kernel_seconds(planned: PlannedProgram, work: TensorWork) -> float:
-    """Seconds of kernels, shared evenly among the workers."""
+    """Seconds of kernels, divided evenly among the workers."""
     return work.seconds[Lane.COMPUTE] / planned.machine.workers
 
 
 def totals(planned: PlannedProgram, work: Sequence[TensorWork], width: int) -> Iterator[Line]:
-    """Memory, bytes moved, steps and time, each on lines of its own."""
+    """Yield lines for memory, bytes moved, steps and time."""
     memory, predicted = planned.budget.memory, planned.prediction
     arena, used = format_size(planned.budget.arena), format_size(planned.memgraph.peak_nbytes)
-    rest = 0 if memory is None else memory - planned.budget.arena
+    others_nbytes = 0 if memory is None else memory - planned.budget.arena
     budget = f"{arena} for tiles, {used} of them used"
     if memory is not None:
-        budget = f"{format_size(memory)} in all: {format_size(rest)} Python, libraries and workers; {budget}"
+        budget = f"{format_size(memory)} in all: {format_size(others_nbytes)} Python, libraries and workers; {budget}"
     spill = planned.memgraph.spill_nbytes
     sums = total(work)
     ops = ", ".join(f"{n:,} {kind.name.lower()}" for kind in OpKind if (n := sums.ops.get(kind, 0)))
@@ -99,7 +99,7 @@ def totals(planned: PlannedProgram, work: Sequence[TensorWork], width: int) -> I
 
 
 def _links(moved: Mapping[str, int], bound: Mapping[str, int]) -> Iterator[tuple[str, str]]:
-    """Bytes over each link, compared with their lower bound where they exceed it."""
+    """Bytes over each link, compared with their lower bound if they exceed it."""
     for (link, nbytes), name in zip(moved.items(), ("reads", "writes"), strict=False):
         lower = bound.get(link, 0)
         yield name, bytes_text(nbytes, lower if nbytes > 1.005 * lower else 0)
@@ -112,11 +112,11 @@ def _workers(planned: PlannedProgram) -> str:
 
 
 def _bound(planned: PlannedProgram, work: TensorWork) -> str:
-    """What takes the time: lanes work beside each other, the busiest is what one waits for."""
+    """The bottleneck: lanes work concurrently, so the busiest one determines the time."""
     kernels = kernel_seconds(planned, work)
     busy = {"kernels": kernels, "reading": work.seconds[Lane.IN], "writing": work.seconds[Lane.OUT]}
     longest = max(busy, key=lambda lane: busy[lane])
-    rest = ", ".join(f"{lane} {format_seconds(s)}" for lane, s in busy.items() if s > 0 and lane != longest)
+    others = ", ".join(f"{lane} {format_seconds(s)}" for lane, s in busy.items() if s > 0 and lane != longest)
     verb = "take" if longest == "kernels" else "takes"
-    beside = f", beside it {rest}" if rest else ""
-    return f"{longest} {verb} {format_seconds(busy[longest])}{beside}"
+    meanwhile = f"; meanwhile {others}" if others else ""
+    return f"{longest} {verb} {format_seconds(busy[longest])}{meanwhile}"

@@ -1,4 +1,4 @@
-"""What each of several programs did in a run that they shared."""
+"""Reports the share of each of several programs in a common run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from einturnip.runtime.scheduler.report import NumericWarning, RunReport
 
 @dataclass(frozen=True, slots=True)
 class PartReport:
-    """One program's part of a run. ``ended``: when its last op had ended. Units: seconds, bytes."""
+    """One program's part of a run. ``ended``: end of its last op. Units: seconds, bytes."""
 
     name: str
     program: str
@@ -35,7 +35,7 @@ class PartReport:
         return asdict(self)
 
     def text(self) -> str:
-        """A line of a summary."""
+        """A line for a summary."""
         computing, moved = (
             format_seconds(self.lanes["compute"]),
             (format_size(self.nbytes_in), format_size(self.nbytes_out)),
@@ -47,39 +47,39 @@ class PartReport:
 
 
 def part_reports(planned: PlannedProgram, report: RunReport, names: Sequence[str]) -> list[PartReport]:
-    """The run by program."""
+    """Divide a run by program."""
     graph, source = planned.memgraph, planned.graph
     first = [next(i for i, n in enumerate(source.nodes) if n.name.startswith(f"{name}.")) for name in names]
-    of = np.searchsorted(np.array(first), _nodes(graph), side="right") - 1
+    program_of_op = np.searchsorted(np.array(first), _nodes_of_first_values(graph), side="right") - 1
     lane = np.array([k.lane for k in OpKind])[graph.kind]
     moved, timeline = graph.moved_nbytes(), report.timeline
     assert timeline is not None
     busy = timeline.end - timeline.begin
     flops = np.where(graph.task >= 0, graph.taskgraph.flops[graph.task], 0)
-    found = []
+    reports = []
     for p, (name, (line, program)) in enumerate(zip(names, source.parts, strict=True)):
-        mine = of == p
-        following = [n for n, _ in source.parts[p + 1 :]]
-        warnings = [w for w in report.warnings if w.line > line and all(w.line <= n for n in following)]
-        found.append(
+        of_program = program_of_op == p
+        later_lines = [n for n, _ in source.parts[p + 1 :]]
+        warnings = [w for w in report.warnings if w.line > line and all(w.line <= n for n in later_lines)]
+        reports.append(
             PartReport(
                 name,
                 program,
-                int(mine.sum()),
-                int((mine & (graph.kind == OpKind.KERNEL)).sum()),
-                float(flops[mine].sum()),
-                {way.name.lower(): float(busy[mine & (lane == way)].sum()) for way in Lane},
-                int(moved[mine & (lane == Lane.IN)].sum()),
-                int(moved[mine & (lane == Lane.OUT)].sum()),
-                float(timeline.end[mine].max(initial=0.0)),
+                int(of_program.sum()),
+                int((of_program & (graph.kind == OpKind.KERNEL)).sum()),
+                float(flops[of_program].sum()),
+                {kind.name.lower(): float(busy[of_program & (lane == kind)].sum()) for kind in Lane},
+                int(moved[of_program & (lane == Lane.IN)].sum()),
+                int(moved[of_program & (lane == Lane.OUT)].sum()),
+                float(timeline.end[of_program].max(initial=0.0)),
                 tuple(replace(w, line=w.line - line, merged=tuple(m - line for m in w.merged)) for w in warnings),
             )
         )
-    return found
+    return reports
 
 
-def _nodes(graph: MemGraph) -> NDArray[np.int64]:
-    """The node whose tensor each op makes or moves, by the first value that it reads or else writes."""
+def _nodes_of_first_values(graph: MemGraph) -> NDArray[np.int64]:
+    """The node whose tensor each op produces or moves: of the first value that it reads, else writes."""
     tasks, n = graph.taskgraph, len(graph)
     reading = np.diff(graph.read_ptr) > 0
     value = np.empty(n, np.int64)
@@ -87,5 +87,5 @@ def _nodes(graph: MemGraph) -> NDArray[np.int64]:
     value[~reading] = graph.write[graph.write_ptr[:-1][~reading], 3]
     later = value >= tasks.n_values
     value[later] = graph.origin[value[later] - tasks.n_values]
-    found: NDArray[np.int64] = tasks.value_node[value].astype(np.int64)
-    return found
+    reports: NDArray[np.int64] = tasks.value_node[value].astype(np.int64)
+    return reports

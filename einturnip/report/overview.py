@@ -1,4 +1,4 @@
-"""A plan as one JSON object: what ``einturnip plan --format json`` prints when no floor is asked for."""
+"""A plan as one JSON object, printed by ``einturnip plan --format json`` unless an IR is requested."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from einturnip.memgraph.types import Lane
 from einturnip.planner.planned_program import PlannedProgram
 from einturnip.report.budgets import BudgetSweep
 from einturnip.report.emit import budget
-from einturnip.report.notes import elsewhere, input_text, notes, size
-from einturnip.report.statements import PlanStatement, statements, stored, work_of
+from einturnip.report.notes import input_text, merged_text, notes, size
+from einturnip.report.statements import PlanStatement, statements, stored_nodes, work_of
 from einturnip.report.tensor_work import TensorWork, work_by_node
 
 
-def to_json(planned: PlannedProgram, program: str, found: BudgetSweep | None) -> dict[str, Any]:
-    """Statements, inputs, totals and, where other budgets were looked at, what those bring. Seconds and bytes."""
+def to_json(planned: PlannedProgram, program: str, swept: BudgetSweep | None) -> dict[str, Any]:
+    """Statements, inputs, totals and, if examined, other budgets. Units: seconds, bytes."""
     graph, work = planned.graph, work_by_node(planned.memgraph)
     inputs = [
         {"name": n.name, "line": n.line, "shape": n.shape, "dtype": str(n.dtype), "text": input_text(planned, i, w)}
@@ -34,21 +34,21 @@ def to_json(planned: PlannedProgram, program: str, found: BudgetSweep | None) ->
         "inputs": inputs,
         "statements": [_statement(planned, s, work) for s in statements(graph)],
     }
-    if found is not None:
-        points = [asdict(p) for p in found.points]
+    if swept is not None:
+        points = [asdict(p) for p in swept.points]
         out["budgets"] = [{f"{k}_bytes" if k in ("budget", "spilled") else k: v for k, v in p.items()} for p in points]
-        out["least_bytes"] = found.least
+        out["least_bytes"] = swept.smallest
     return out
 
 
 def _statement(planned: PlannedProgram, statement: PlanStatement, work: tuple[TensorWork, ...]) -> dict[str, Any]:
     head: dict[str, Any] = {"line": statement.line, "text": statement.text}
     if not statement.nodes:
-        return head | {"within": statement.within, "notes": [elsewhere(planned, statement)]}
-    graph, made = planned.graph, stored(planned.graph, statement)
-    node, cut = graph.nodes[made[-1]], planned.decomposition.output(made[-1])
+        return head | {"within": statement.within, "notes": [merged_text(planned, statement)]}
+    graph, nodes = planned.graph, stored_nodes(planned.graph, statement)
+    node, cut = graph.nodes[nodes[-1]], planned.decomposition.output(nodes[-1])
     head |= {"nodes": list(statement.nodes), "name": node.name, "dtype": str(node.dtype), "shape": node.shape}
-    head |= {"bytes": size(node), "tiles": cut.counts, "tile": cut.tiles, "times": len(made)}
+    head |= {"bytes": size(node), "tiles": cut.counts, "tile": cut.tiles, "times": len(nodes)}
     return head | work_json(work_of(statement, work)) | {"notes": list(notes(planned, statement, work))}
 
 
@@ -59,5 +59,5 @@ def work_json(work: TensorWork) -> dict[str, Any]:
         "moved_bytes": {kind.name.lower(): n for kind, n in work.nbytes.items()},
         "ops": {kind.name.lower(): n for kind, n in work.ops.items()},
         "flops": work.flops,
-        "held_bytes": work.held_nbytes,
+        "held_bytes": work.peak_nbytes,
     }

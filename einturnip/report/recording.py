@@ -1,4 +1,4 @@
-"""A run's schedule in a file, to be repeated exactly."""
+"""Recordings of a run's schedule in a file, for exact repetition."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from einturnip.runtime.scheduler.report import RunReport
 
 SCHEMA = "einturnip/recording/1"
 MAX_NBYTES = 64 << 20
-"""Of a recording: four million ops."""
+"""Maximum size of a recording: four million ops."""
 MAX_WORKERS = 4096
 _MAX_SHOWN = 60
 
 
 def write(path: Path, planned: PlannedProgram, report: RunReport, options: Options, program: str) -> None:
-    """Write how a run went, and what it takes to make its plan once more."""
+    """Record a run's schedule, and the options to repeat its plan."""
     graph = planned.memgraph
-    told = {
+    record = {
         "recording": SCHEMA,
         "program": program,
         "workers": planned.machine.workers,
@@ -42,52 +42,52 @@ def write(path: Path, planned: PlannedProgram, report: RunReport, options: Optio
         "ops": len(graph),
         "events": list(report.events),
     }
-    path.write_text(json.dumps(told) + "\n")
+    path.write_text(json.dumps(record) + "\n")
 
 
 def read(path: Path) -> tuple[ReplayedChoices, dict[str, Any]]:
-    """A recording, and the options that its run had.
+    """Read a recording, and the options of its run.
 
     Raises:
-        BindError: there is none, or it is no recording.
+        BindError: there is none, or the file is not a recording.
     """
     try:
-        told = json.loads(read_regular(path, MAX_NBYTES))
+        record = json.loads(read_regular(path, MAX_NBYTES))
     except FileNotFoundError:
         raise BindError(f"there is no recording {path}") from None
     except (ValueError, RecursionError):
-        told = None
+        record = None
     except OSError as error:
         raise BindError(f"{path} is no recording that can be read: {error.strerror}") from None
-    if not isinstance(told, dict) or told.get("recording") != SCHEMA:
+    if not isinstance(record, dict) or record.get("recording") != SCHEMA:
         raise BindError(f"{path} is no recording. help: 'einturnip run --record FILE' writes one")
-    for name, (fits, expected) in _FIELDS.items():
-        if name not in told:
+    for name, (is_valid, expected) in _FIELDS.items():
+        if name not in record:
             raise BindError(f"{path}: the recording lacks {name!r}. help: record the run again")
-        if not fits(told[name]):
-            found = json.dumps(told[name])
-            found = found if len(found) <= _MAX_SHOWN else found[:_MAX_SHOWN] + "..."
-            raise BindError(f"{path}: {name!r} must be {expected}, and is {found}. help: record the run again")
-    again = ReplayedChoices(
-        told=f"{path} (of {told['program']})",
-        limit=told["limit"],
-        arena=told["arena"],
-        tiles=tuple(told["tiles"]),
-        fused=told["fused"],
-        compiled=told["compiled"],
-        plan=told["plan"],
-        ops=told["ops"],
-        events=tuple(told["events"]),
+        if not is_valid(record[name]):
+            value_text = json.dumps(record[name])
+            value_text = value_text if len(value_text) <= _MAX_SHOWN else value_text[:_MAX_SHOWN] + "..."
+            raise BindError(f"{path}: {name!r} must be {expected}, and is {value_text}. help: record the run again")
+    choices = ReplayedChoices(
+        told=f"{path} (of {record['program']})",
+        limit=record["limit"],
+        arena=record["arena"],
+        tiles=tuple(record["tiles"]),
+        fused=record["fused"],
+        compiled=record["compiled"],
+        plan=record["plan"],
+        ops=record["ops"],
+        events=tuple(record["events"]),
     )
-    return again, {name: told[name] for name in ("workers", "reproducible", "exact")}
+    return choices, {name: record[name] for name in ("workers", "reproducible", "exact")}
 
 
 def _within(low: int, high: int = (1 << 63) - 1) -> Callable[[Any], bool]:
     return lambda value: type(value) is int and low <= value <= high
 
 
-def _each(fits: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    return lambda value: isinstance(value, list) and all(map(fits, value))
+def _each(is_valid: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, list) and all(map(is_valid, value))
 
 
 _FLAG = (lambda value: isinstance(value, bool)), "true or false"
@@ -106,4 +106,4 @@ _FIELDS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "ops": (_within(0), "a whole number"),
     "events": (_each(_within(-1 << 63)), "a list of whole numbers"),
 }
-"""Each field of a recording: the check of its value, and the words for what passes it."""
+"""Each field of a recording: the check of its value, and a description of valid values."""

@@ -1,4 +1,4 @@
-"""What a program declares and defines: every tensor's name, labels, shape and dtype."""
+"""The signature of a program: name, labels, shape and dtype of every tensor."""
 
 from __future__ import annotations
 
@@ -27,10 +27,12 @@ from einturnip.report.symbolic_shapes import shapes
 
 @dataclass(frozen=True, slots=True)
 class SignatureRow:
-    """One tensor. ``axes``: its labels (an input: the sizes declared); ``shape``: numbers, or text where unknown.
+    """One tensor. ``axes``: its labels (of an input: the declared sizes).
 
-    ``loops`` are the variables of the loops that it is defined in, outermost first; ``hidden`` holds for what the
-    compiler named: the tensors inside a function that is called, and slices and axes put together.
+    ``shape``: numbers, or text if unknown.
+
+    ``loops`` are the variables of the enclosing loops, outermost first; ``hidden`` marks tensors that the compiler
+    named: those inside a called function, and concatenated slices and axes.
     """
 
     number: int
@@ -45,13 +47,13 @@ class SignatureRow:
 
 
 def rows(program: TypedProgram, sizes: Mapping[str, int]) -> tuple[SignatureRow, ...]:
-    """A row for every definition, in order. ``sizes``: those that are known; the others stay symbols."""
+    """A row for every definition, in order. ``sizes``: the known ones; the others stay symbols."""
     tensors, extents = program.tensors, shapes(program, sizes)
-    wanted = {_left_by(tensors, output.tensor) for output in program.outputs}
+    outputs = {_last_definition(tensors, output.tensor) for output in program.outputs}
     found = []
     for tensor, loops in _defined(program.statements, ()):
-        role = "output" if tensor.number in wanted else "input" if isinstance(tensor, InputDef) else ""
-        shape = tuple(map(_shown, extents[tensor.number]))
+        role = "output" if tensor.number in outputs else "input" if isinstance(tensor, InputDef) else ""
+        shape = tuple(map(_size_of, extents[tensor.number]))
         axes = _axes(tensors, tensor)
         hidden = "." in tensor.name
         found.append(
@@ -65,7 +67,7 @@ def rows(program: TypedProgram, sizes: Mapping[str, int]) -> tuple[SignatureRow,
 def _defined(
     statements: Sequence[Statement], loops: tuple[str, ...]
 ) -> Iterator[tuple[InputDef | Equation | Replace | Concatenate | GradStatement, tuple[str, ...]]]:
-    """Every definition with the loops around it, in the order of the text."""
+    """Yield every definition with its enclosing loops, in source order."""
     for statement in statements:
         match statement:
             case ForLoop(variable=variable, body=body):
@@ -76,8 +78,8 @@ def _defined(
                 pass
 
 
-def _left_by(tensors: Sequence[Tensor], number: int) -> int:
-    """The definition that a tensor is: of a name that a loop rebinds, the last in the loop."""
+def _last_definition(tensors: Sequence[Tensor], number: int) -> int:
+    """The definition of a tensor: for a name that a loop rebinds, the last one in the loop."""
     tensor = tensors[number]
     while isinstance(tensor, Carried):
         tensor = tensors[tensor.last]
@@ -98,19 +100,19 @@ def _axes(tensors: Sequence[Tensor], tensor: Tensor) -> tuple[str, ...]:
         case Carried(initial=initial):
             return _axes(tensors, tensors[initial])
         case Concatenate(axis=axis, parts=parts):
-            each = [_axes(tensors, tensors[part]) for part in parts]
-            joined = " | ".join(dict.fromkeys(axes[axis] for axes in each))
-            return (*each[0][:axis], joined, *each[0][axis + 1 :])
+            part_axes = [_axes(tensors, tensors[part]) for part in parts]
+            joined = " | ".join(dict.fromkeys(axes[axis] for axes in part_axes))
+            return (*part_axes[0][:axis], joined, *part_axes[0][axis + 1 :])
 
 
-def _shown(expr: SizeExpr | None) -> int | str:
+def _size_of(expr: SizeExpr | None) -> int | str:
     if expr is None:
         return "?"
     return expr.value if isinstance(expr, SizeLiteral) else size_text(expr)
 
 
 def table(found: Sequence[SignatureRow]) -> list[str]:
-    """The rows as aligned lines: line number, role, tensor with labels, dtype and shape, the loops around it."""
+    """Format rows as aligned lines: line number, role, tensor with labels, dtype, shape, loops."""
     cells = [
         (
             f"line {row.line}",
@@ -129,5 +131,5 @@ def table(found: Sequence[SignatureRow]) -> list[str]:
 
 
 def bracketed(parts: Sequence[int | str]) -> str:
-    """``[a, b]``, or nothing for a scalar."""
+    """``[a, b]``; empty for a scalar."""
     return f"[{', '.join(map(str, parts))}]" if parts else ""

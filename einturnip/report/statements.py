@@ -1,4 +1,4 @@
-"""A plan seen as its author wrote it: statement by statement, with the tensors that each makes."""
+"""A plan by statements of the program, with the tensors that each defines."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from einturnip.report.tensor_work import TensorWork, total
 
 @dataclass(frozen=True, slots=True)
 class PlanStatement:
-    """A line of the program. ``nodes``: the tensors that it makes, in order (a loop's line makes some in each step).
+    """A line of the program.
 
-    ``within``: the line in whose kernels it is computed, where it has none of its own; ``tensors``: the names of what
-    it defines that is never stored.
+    ``nodes``: its tensors in order (a loop's line defines some in each iteration); ``within``: the line in whose
+    kernels it is computed, if it has none of its own; ``tensors``: names of its definitions that are never stored.
     """
 
     line: int
@@ -26,46 +26,46 @@ class PlanStatement:
 
 
 def statements(graph: EinGraph) -> tuple[PlanStatement, ...]:
-    """Every statement that defines something, in the order of the text."""
+    """Every statement with a definition, in source order."""
     nodes: dict[int, list[int]] = {}
     for i, node in enumerate(graph.nodes):
         if not isinstance(node, InputNode):
             nodes.setdefault(node.line, []).append(i)
-    found = {line: PlanStatement(line, _text(graph, line), tuple(made)) for line, made in nodes.items()}
+    by_line = {line: PlanStatement(line, _text(graph, line), tuple(numbers)) for line, numbers in nodes.items()}
     for line, host in graph.merged:
         if line not in nodes:
-            found[line] = PlanStatement(line, _text(graph, line), (), _host(graph, host, nodes))
+            by_line[line] = PlanStatement(line, _text(graph, line), (), _host(graph, host, nodes))
     for node in graph.nodes:
         if isinstance(node, EinsumNode):
             for line, steps in groupby(sorted(node.steps, key=lambda step: step[1]), key=lambda step: step[1]):
                 if line not in nodes:
                     names = tuple(dict.fromkeys(name for name, _ in steps))
-                    found[line] = PlanStatement(line, _text(graph, line), (), node.line, names)
-    return tuple(found[line] for line in sorted(found))
+                    by_line[line] = PlanStatement(line, _text(graph, line), (), node.line, names)
+    return tuple(by_line[line] for line in sorted(by_line))
 
 
 def _text(graph: EinGraph, line: int) -> str:
-    """A line as its author wrote it, without the remark at its end."""
+    """A source line without its trailing comment."""
     return graph.statement(line).partition("#")[0].rstrip()
 
 
 def _host(graph: EinGraph, line: int, nodes: dict[int, list[int]]) -> int:
-    """The line with kernels of its own that a line is computed in."""
-    onward = dict(graph.merged)
+    """The line with its own kernels in which a line is computed."""
+    merged_into = dict(graph.merged)
     seen = {line}
-    while line not in nodes and line in onward and onward[line] not in seen:
-        line = onward[line]
+    while line not in nodes and line in merged_into and merged_into[line] not in seen:
+        line = merged_into[line]
         seen.add(line)
     return line
 
 
 def hosts(graph: EinGraph, line: int) -> tuple[int, ...]:
-    """The lines that a line without kernels is computed in, each time again."""
+    """The lines in which a line without kernels is computed, once in each."""
     return tuple(sorted({b for a, b in graph.merged if a == line}))
 
 
-def stored(graph: EinGraph, statement: PlanStatement) -> tuple[int, ...]:
-    """The nodes of a statement that its author named; where he named none, the last."""
+def stored_nodes(graph: EinGraph, statement: PlanStatement) -> tuple[int, ...]:
+    """The nodes of a statement that the program names; if there is none, the last node."""
     named = tuple(i for i in statement.nodes if "." not in graph.nodes[i].name)
     return named or statement.nodes[-1:]
 

@@ -1,4 +1,4 @@
-"""What a run did, in a few lines: time, rate, memory against its budget, bytes against the least possible, waiting."""
+"""Summarizes a run in a few lines: time, rate, memory, bytes and their lower bound, waiting."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from einturnip.core.units import format_seconds, format_size
 if TYPE_CHECKING:
     from einturnip.runtime.scheduler.report import NumericWarning, RunReport
 
-FAR_ABOVE = 10
-"""Times the lower bound: from here on bytes are no longer compared with it."""
-_HAPPENINGS = {
+MAX_RATIO = 10
+"""Ratio to the lower bound above which bytes are no longer compared with it."""
+_EVENTS = {
     "nan": "made nan",
     "overflow": "overflowed",
     "divide": "divided by zero",
@@ -20,7 +20,7 @@ _HAPPENINGS = {
 
 
 def summarise(report: RunReport, planning: float = 0.0) -> list[str]:
-    """The lines of a summary, without the outputs. ``planning``: seconds before the run."""
+    """The lines of a summary without the outputs. ``planning``: seconds before the run."""
     kernels = report.ops.get("kernel", 0)
     rate = report.flops / report.wall_seconds / 1e9 if report.wall_seconds > 0 else 0.0
     planned = f" after {format_seconds(planning)} of planning" if planning else ""
@@ -29,19 +29,19 @@ def summarise(report: RunReport, planning: float = 0.0) -> list[str]:
         f"({report.flops:.3g} operations in {kernels:,} kernel calls on {report.workers} workers)",
         f"memory   {_memory(report)}",
         f"moved    {links_text(report.link_bytes, report.link_bytes_lower_bound)}",
-        f"went to  {_where(report)}",
+        f"busy     {_worker_time(report)}",
     ]
 
 
 def warning_text(warning: NumericWarning) -> str:
-    """One numeric warning, naming its statement."""
-    what = _HAPPENINGS.get(warning.kind, warning.kind)
+    """Format a numeric warning with its statement."""
+    event = _EVENTS.get(warning.kind, warning.kind)
     tiles = "one tile" if warning.tiles == 1 else f"{warning.tiles:,} tiles"
-    return f"warning: line {warning.line}{_merged(warning)} {what} in {tiles}: {warning.statement}"
+    return f"warning: line {warning.line}{_merged(warning)} {event} in {tiles}: {warning.statement}"
 
 
 def _merged(warning: NumericWarning) -> str:
-    """Lines that were computed together with the one that a warning names."""
+    """The lines that were computed together with the line of a warning."""
     if not warning.merged:
         return ""
     lines = ", ".join(map(str, warning.merged))
@@ -49,8 +49,8 @@ def _merged(warning: NumericWarning) -> str:
 
 
 def links_text(moved: Mapping[str, int], bound: Mapping[str, int]) -> str:
-    """Bytes over each link, each with the lower bound on what any order must move."""
-    # Nothing comes from inputs of random numbers, nor goes to outputs that are not kept.
+    """Bytes over each link, each with its lower bound."""
+    # Random inputs and discarded outputs transfer nothing.
     parts = [f"{link} {bytes_text(nbytes, bound.get(link, 0))}" for link, nbytes in moved.items() if nbytes]
     return "; ".join(parts) or "nothing"
 
@@ -58,12 +58,12 @@ def links_text(moved: Mapping[str, int], bound: Mapping[str, int]) -> str:
 def bytes_text(nbytes: int, bound: int) -> str:
     """Bytes moved, compared with their lower bound (0: there is none).
 
-    The bound covers stored inputs and outputs, and products of stored inputs, but no intermediates. Far below the bytes
-    that are moved it does not judge the plan: intermediates were moved that do not fit in the memory.
+    The bound covers stored inputs and outputs, and products of stored inputs, but not intermediates. Far below the
+    bytes moved it says little about the plan: then intermediates were moved that do not fit in memory.
     """
     if not bound:
         return format_size(nbytes)
-    if nbytes < FAR_ABOVE * bound:
+    if nbytes < MAX_RATIO * bound:
         return f"{format_size(nbytes)} ({nbytes / bound:.2f} x the lower bound of {format_size(bound)})"
     return f"{format_size(nbytes)} (any plan moves at least {format_size(bound)})"
 
@@ -78,18 +78,18 @@ def _memory(report: RunReport) -> str:
     return f"{peak} of the {format_size(report.memory_nbytes)} allowed ({share:.0%}{over}); {arena}"
 
 
-def _where(report: RunReport) -> str:
-    """Workers' time: computing or waiting, and for what; the lanes beside them."""
+def _worker_time(report: RunReport) -> str:
+    """The workers' time: computing, or waiting and for what; and the busy times of the lanes."""
     available = report.wall_seconds * report.workers
-    parts = [f"computing {_share(report.lanes.get('compute', 0.0), available)}"]
-    parts += [f"waiting for {cause} {_share(seconds, available)}" for cause, seconds in report.stalls.items()]
-    rest = available - report.lanes.get("compute", 0.0) - sum(report.stalls.values())
-    carried = max(0.0, min(report.carried, rest))
-    if carried >= 0.01 * available:
-        parts.append(f"reading and writing {_share(carried, available)}")
-    rest -= carried
-    if rest >= 0.01 * available:
-        parts.append(f"between steps {_share(rest, available)}")
+    parts = [f"{_share(report.lanes.get('compute', 0.0), available)} computing"]
+    parts += [f"{_share(seconds, available)} waiting for {cause}" for cause, seconds in report.stalls.items()]
+    other = available - report.lanes.get("compute", 0.0) - sum(report.stalls.values())
+    transfers = max(0.0, min(report.carried, other))
+    if transfers >= 0.01 * available:
+        parts.append(f"{_share(transfers, available)} reading and writing")
+    other -= transfers
+    if other >= 0.01 * available:
+        parts.append(f"{_share(other, available)} between steps")
     lanes = {"in": "reading", "out": "writing"}
     moving = [f"{word} {format_seconds(report.lanes[lane])}" for lane, word in lanes.items() if lane in report.lanes]
     return ", ".join(parts) + (f"; meanwhile {', '.join(moving)}" if moving else "")

@@ -1,4 +1,4 @@
-"""Every tensor's shape in the sizes' own names, so far as the program tells it without numbers."""
+"""Shapes of all tensors in terms of the program's sizes, as far as they are known without numbers."""
 
 from __future__ import annotations
 
@@ -36,23 +36,23 @@ Shape = tuple[SizeExpr | None, ...]
 
 @dataclass(frozen=True, slots=True)
 class LabelSize:
-    """A label's size, if the program tells it, and what fixes it, in words."""
+    """A label's size, if the program determines it, and its origin in words."""
 
     size: SizeExpr | None
     origin: str
 
 
 def shapes(program: TypedProgram, sizes: Mapping[str, int]) -> tuple[Shape, ...]:
-    """The shape of every tensor by number; an axis that cannot be told is None.
+    """The shape of every tensor by number; an unknown axis is None.
 
     Shapes:
-        sizes: what is known of the dims; an axis made of these alone is a literal.
+        sizes: known dims; an axis computed from these alone is a literal.
     """
     return _Shapes(program, sizes).found
 
 
 def bounds(program: TypedProgram, equation: Equation, sizes: Mapping[str, int]) -> tuple[LabelSize, ...]:
-    """The size of every label of an equation, and what fixes it."""
+    """The size of every label of an equation, and its origin."""
     return _Shapes(program, sizes).bounds(equation)
 
 
@@ -66,7 +66,7 @@ class _Use:
 
 
 class _Shapes:
-    """Shapes of a program, in the order of its tensors."""
+    """Computes the shapes of a program, in the order of its tensors."""
 
     def __init__(self, program: TypedProgram, sizes: Mapping[str, int]) -> None:
         self.program, self.sizes = program, dict(sizes)
@@ -74,11 +74,11 @@ class _Shapes:
             if isinstance(size := self._folded(dim.definition), SizeLiteral):
                 self.sizes.setdefault(name, size.value)
         self.found: tuple[Shape, ...] = ()
-        made: list[Shape] = []
+        known: list[Shape] = []
         for tensor in program.tensors:
-            self.found = made  # type: ignore[assignment]  # read only, and grows
-            made.append(tuple(map(self._folded, self._shape(tensor))))
-        self.found = tuple(made)
+            self.found = known  # type: ignore[assignment]  # read only, and grows
+            known.append(tuple(map(self._folded, self._shape(tensor))))
+        self.found = tuple(known)
 
     def _shape(self, tensor: Tensor) -> Shape:
         match tensor:
@@ -116,7 +116,7 @@ class _Shapes:
         return tuple(replace(bound, size=self._folded(bound.size)) for bound in found)
 
     def _written(self, equation: Equation, number: int) -> LabelSize:
-        """What is written with a label, or the dim of its name."""
+        """The size written with a label, or the dim of its name."""
         label = equation.labels[number]
         if label.size is not None:
             return LabelSize(self._resolved(label.size), "the size written with it")
@@ -127,7 +127,7 @@ class _Shapes:
         return LabelSize(None, "")
 
     def _split(self, found: list[LabelSize], uses: Sequence[_Use]) -> bool:
-        """Give the one label that a split leaves open what the others leave of the axis."""
+        """Infer the one unknown label of a split from the axis and the other labels."""
         for use in uses:
             if isinstance(use.index, SplitIndex) and use.axis is not None:
                 unknown = [label for label in use.index.labels if found[label].size is None]
@@ -141,7 +141,7 @@ class _Shapes:
         return False
 
     def _limit(self, found: list[LabelSize], uses: Sequence[_Use]) -> bool:
-        """Give a label the largest size for which every index that it stands in stays in bounds."""
+        """Give a label the largest size for which every index that contains it stays in bounds."""
         for label, bound in enumerate(found):
             mine = [u for u in uses if isinstance(u.index, AffineIndex) and label in index_labels(u.index)]
             if bound.size is None and mine:
@@ -162,28 +162,28 @@ class _Shapes:
         offset = self._resolved(index.offset)
         if not step or offset is None:
             return None
-        # The other labels push the index the way that this label does, as far as they go.
-        pushed: list[tuple[int, SizeExpr]] = []
+        # The other labels move the index in the same direction, up to their maximum.
+        offset_of_others: list[tuple[int, SizeExpr]] = []
         constant = 0
         for other, c in steps:
             size = found[other].size
             if c is None or other != label and size is None:
                 return None
             if other != label and size is not None and c * step > 0:
-                pushed.append((-abs(c), size))
+                offset_of_others.append((-abs(c), size))
                 constant += abs(c)
         if step > 0:
             divisor = SizeLiteral(1, axis.span) if index.divisor is None else index.divisor
             whole = axis if index.divisor is None else SizeOp("mul", (axis, divisor), axis.span)
-            return _steps([(1, whole), (-1, offset), *pushed], constant - 1, step)
-        return _steps([(1, offset), *pushed], constant, -step)
+            return _steps([(1, whole), (-1, offset), *offset_of_others], constant - 1, step)
+        return _steps([(1, offset), *offset_of_others], constant, -step)
 
     def _number(self, expr: SizeExpr) -> int | None:
         folded = self._folded(self._resolved(expr))
         return folded.value if isinstance(folded, SizeLiteral) else None
 
     def _resolved(self, expr: SizeExpr) -> SizeExpr | None:
-        """The expression with the axes that it names in place of these names."""
+        """Replace references to axes in an expression by their sizes."""
         match expr:
             case AxisSize(tensor=tensor, axis=axis):
                 return self.found[tensor][axis]
@@ -195,7 +195,7 @@ class _Shapes:
                 return expr
 
     def _folded(self, expr: SizeExpr | None) -> SizeExpr | None:
-        """A literal where the sizes that are known suffice."""
+        """A literal if the known sizes suffice."""
         expr = None if expr is None else self._resolved(expr)
         if expr is None or isinstance(expr, SizeLiteral):
             return expr
@@ -206,7 +206,7 @@ class _Shapes:
 
 
 def linear(terms: Iterable[tuple[int, SizeExpr]], constant: int = 0) -> SizeExpr:
-    """The sum of multiples of sizes and a number, in few terms: n - 2 and not n - 1 - 1."""
+    """The sum of multiples of sizes and a number, simplified: n - 2 instead of n - 1 - 1."""
     factors: dict[SizeExpr, int] = {}
     span: Span | None = None
     stack = list(reversed(list(terms)))
@@ -227,7 +227,7 @@ def linear(terms: Iterable[tuple[int, SizeExpr]], constant: int = 0) -> SizeExpr
     assert span is not None
     pieces = [(factor, _times(abs(factor), expr)) for expr, factor in factors.items() if factor]
     number = (constant, SizeLiteral(abs(constant), span))
-    # What is added stands before what is taken away, and the number last, unless it alone is added.
+    # Positive terms precede negative ones, and the number comes last, unless it is the only positive term.
     pieces.sort(key=lambda piece: piece[0] < 0)
     pieces.insert(len(pieces) if pieces and pieces[0][0] > 0 else 0, number)
     total: SizeExpr | None = None
@@ -247,9 +247,9 @@ def _times(factor: int, expr: SizeExpr) -> SizeExpr:
     return expr if factor == 1 else SizeOp("mul", (SizeLiteral(factor, expr.span), expr), expr.span)
 
 
-def _steps(room: Iterable[tuple[int, SizeExpr]], constant: int, step: int) -> SizeExpr:
-    """``room // step + 1``: how many steps of that length there are from 0 to ``room``."""
+def _steps(available: Iterable[tuple[int, SizeExpr]], constant: int, step: int) -> SizeExpr:
+    """``available // step + 1``: the number of steps of that length from 0 to ``available``."""
     if step == 1:
-        return linear(room, constant + 1)
-    last = linear(room, constant)
+        return linear(available, constant + 1)
+    last = linear(available, constant)
     return linear([(1, SizeOp("floordiv", (last, SizeLiteral(step, last.span)), last.span))], 1)

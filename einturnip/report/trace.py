@@ -1,4 +1,4 @@
-"""A recorded run: in a file, drawn in text with lanes over time, or as events for a browser's tracing viewer."""
+"""Traces of runs: stored in a file, drawn as text, or exported for a browser's trace viewer."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from einturnip.core.units import format_seconds
 from einturnip.memgraph.types import Lane, OpKind
 from einturnip.planner.planned_program import PlannedProgram
 from einturnip.report.analyze import LANES
-from einturnip.report.styled_lines import Line, cut
+from einturnip.report.styled_lines import Line, truncated
 from einturnip.report.tensor_work import nodes_of_ops
 from einturnip.runtime.scheduler.report import RunReport
 
 SCHEMA = "einturnip.trace/1"
 _COLUMNS = ("kind", "node", "thread", "begin", "end", "nbytes")
 _LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-# Of a cell's time: from here on it is shown as busy, and as partly busy.
+# Shares of a cell's time above which it is shown as busy, or as partly busy.
 _BUSY, _PARTLY = 0.5, 0.02
 
 Column = NDArray[Any]
@@ -31,7 +31,7 @@ Column = NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class RecordedRun:
-    """A run that was recorded. ``tensors``: name, line and statement of each node; columns by op. Units: seconds."""
+    """A recorded run. ``tensors``: name, line and statement of each node; columns by op. Units: seconds."""
 
     program: str
     seconds: float
@@ -66,10 +66,10 @@ def write(path: Path, planned: PlannedProgram, report: RunReport, program: str) 
 
 
 def read(path: Path) -> RecordedRun:
-    """A recorded run.
+    """Read a recorded run.
 
     Raises:
-        BindError: there is none in the file.
+        BindError: the file contains none.
     """
     try:
         data = json.loads(path.read_text("utf-8"))
@@ -78,8 +78,8 @@ def read(path: Path) -> RecordedRun:
         tensors = tuple((str(name), int(line), str(text)) for name, line, text in data["tensors"])
         types = (np.uint8, np.int64, np.int64, np.float64, np.float64, np.int64)
         columns = [np.array(data[name], dtype) for name, dtype in zip(_COLUMNS, types, strict=True)]
-        sound = all(c.shape == (len(columns[0]),) for c in columns) and np.all(columns[3] <= columns[4])
-        if not sound or np.any(columns[0] >= len(OpKind)) or np.any((columns[1] < 0) | (columns[1] >= len(tensors))):
+        is_valid = all(c.shape == (len(columns[0]),) for c in columns) and np.all(columns[3] <= columns[4])
+        if not is_valid or np.any(columns[0] >= len(OpKind)) or np.any((columns[1] < 0) | (columns[1] >= len(tensors))):
             raise ValueError
         return RecordedRun(str(data["program"]), float(data["seconds"]), tensors, *columns)
     except FileNotFoundError:
@@ -89,7 +89,7 @@ def read(path: Path) -> RecordedRun:
 
 
 def drawn(run: RecordedRun, width: int) -> list[Line]:
-    """Each thread of each lane as a row over time, a letter for each statement."""
+    """Draw each thread of each lane as a row over time, with a letter for each statement."""
     name_width = max(map(len, LANES.values())) + 4
     cells = max(10, width - name_width)
     letters = _letters(run)
@@ -113,7 +113,7 @@ def _axis(run: RecordedRun, cells: int) -> str:
 
 
 def _threads(run: RecordedRun) -> Iterator[tuple[Lane, int, Column]]:
-    """Every thread of every lane with its ops in the order in which they began."""
+    """Yield every thread of every lane with its ops in the order of their begin."""
     lanes = np.array([kind.lane for kind in OpKind])[run.kind]
     for lane in Lane:
         for thread in np.unique(run.thread[lanes == lane]).tolist():
@@ -122,53 +122,57 @@ def _threads(run: RecordedRun) -> Iterator[tuple[Lane, int, Column]]:
 
 
 def _lines(run: RecordedRun) -> Column:
-    """The line of each op's statement."""
+    """The source line of each op's statement."""
     return np.array([line for _, line, _ in run.tensors], dtype=np.int64)[run.node]
 
 
 def _letters(run: RecordedRun) -> dict[int, str]:
-    """A letter for each line that has work, in the order of the text; '*' for those that take least, if many."""
+    """A letter for each line with work, in source order.
+
+    '*' for those with the least work, if there are many.
+    """
     lines = _lines(run)
-    found, at = np.unique(lines, return_inverse=True)
-    seconds = np.bincount(at, run.end - run.begin, len(found))
-    most = set(found[np.argsort(-seconds, kind="stable")][: len(_LETTERS)].tolist())
+    distinct, index = np.unique(lines, return_inverse=True)
+    seconds = np.bincount(index, run.end - run.begin, len(distinct))
+    largest = set(distinct[np.argsort(-seconds, kind="stable")][: len(_LETTERS)].tolist())
     shown = iter(_LETTERS)
-    return {line: next(shown) if line in most else "*" for line in found.tolist()}
+    return {line: next(shown) if line in largest else "*" for line in distinct.tolist()}
 
 
 def _row(run: RecordedRun, ops: Column, letters: dict[int, str], cells: int) -> str:
-    """What a thread did in each cell: the letter that took most of it, '-' where it mostly waited, blank for idle."""
+    """One row: each cell has the letter with the most time, '-' if it mostly waits, blank if idle."""
     edges = np.linspace(0.0, max(run.seconds, 1e-9), cells + 1)
     lines = _lines(run)[ops]
     names = np.unique(lines).tolist()
-    busy = np.stack([_before(run, ops[lines == line], edges) for line in names])
+    busy = np.stack([_seconds_before(run, ops[lines == line], edges) for line in names])
     share = np.diff(busy, axis=1) / (edges[1] - edges[0])
-    most, whole = share.argmax(axis=0).tolist(), share.sum(axis=0).tolist()
+    largest, busy_share = share.argmax(axis=0).tolist(), share.sum(axis=0).tolist()
     return "".join(
-        letters[names[m]] if w >= _BUSY else "-" if w >= _PARTLY else " " for m, w in zip(most, whole, strict=True)
+        letters[names[m]] if w >= _BUSY else "-" if w >= _PARTLY else " "
+        for m, w in zip(largest, busy_share, strict=True)
     ).rstrip()
 
 
-def _before(run: RecordedRun, ops: Column, edges: Column) -> Column:
-    """Seconds that the ops, one after another, had taken by each edge."""
+def _seconds_before(run: RecordedRun, ops: Column, edges: Column) -> Column:
+    """Cumulative seconds of consecutive ops at each edge."""
     begin, end = run.begin[ops], run.end[ops]
-    taken = np.concatenate([[0.0], np.cumsum(end - begin)])
+    finished = np.concatenate([[0.0], np.cumsum(end - begin)])
     started = np.searchsorted(begin, edges)
-    over = np.where(started > 0, np.maximum(end[started - 1] - edges, 0.0), 0.0)
-    return np.asarray(taken[started] - over)
+    excess = np.where(started > 0, np.maximum(end[started - 1] - edges, 0.0), 0.0)
+    return np.asarray(finished[started] - excess)
 
 
 def _legend(run: RecordedRun, letters: dict[int, str], width: int) -> Iterator[Line]:
     texts = {line: text.partition("#")[0].rstrip() for _, line, text in run.tensors}
     for line, letter in letters.items():
         if letter != "*":
-            yield (letter, "bar"), (f"  line {line:<4} ", ""), (cut(texts[line], width - 13), "name")
+            yield (letter, "bar"), (f"  line {line:<4} ", ""), (truncated(texts[line], width - 13), "name")
     if "*" in letters.values():
         yield (("*", "bar"), ("  the other lines", ""))
 
 
 def chrome(run: RecordedRun) -> Iterator[str]:
-    """Events in the form that browsers' tracing viewers read (Chrome's, Perfetto's), piece by piece."""
+    """Yield events in the format of browsers' trace viewers (Chrome, Perfetto), in pieces."""
     rows = {(lane, thread): row for row, (lane, thread, _) in enumerate(_threads(run))}
     yield '{"displayTimeUnit": "ms", "traceEvents": ['
     for (lane, thread), row in rows.items():

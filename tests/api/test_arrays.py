@@ -12,7 +12,7 @@ import einturnip as et
 from einturnip.api import result_memory
 
 F32 = np.dtype(np.float32)
-LARGE = (result_memory.LEAST_NBYTES // 4,)
+LARGE = (result_memory.MIN_NBYTES // 4,)
 
 
 @pytest.fixture(autouse=True)
@@ -57,10 +57,10 @@ def test_other_sizes_and_small_ones_are_new() -> None:
 
 
 def test_little_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(result_memory, "MOST_NBYTES", 3 * result_memory.LEAST_NBYTES)
+    monkeypatch.setattr(result_memory, "MAX_KEPT_NBYTES", 3 * result_memory.MIN_NBYTES)
     held = [result_memory.empty(LARGE, F32) for _ in range(5)]
     held.clear()
-    assert 0 < sum(map(len, result_memory._free)) <= result_memory.MOST_NBYTES
+    assert 0 < sum(map(len, result_memory._free)) <= result_memory.MAX_KEPT_NBYTES
     result_memory.release()
     assert not result_memory._free
 

@@ -28,7 +28,7 @@ output Y, s
 def made(monkeypatch):
     """How many plans are made."""
     plan_cache.forget()
-    call_cache._known.clear()
+    call_cache._calls.clear()
     calls = []
     plan_job = programs.plan_job
     monkeypatch.setattr(programs, "plan_job", lambda *a: calls.append(a) or plan_job(*a))
@@ -193,11 +193,11 @@ def test_einsum_of_other_kinds_of_operands_still_works(made):
 def test_what_is_kept_is_bounded(made, monkeypatch):
     program, X = et.compile(TEXT), np.ones((6, 7))
     program(X=X, memory="100MiB")
-    size = next(iter(plan_cache._kept.values())).nbytes
-    monkeypatch.setattr(plan_cache, "MOST_NBYTES", 3 * size)
+    size = next(iter(plan_cache._plans.values())).nbytes
+    monkeypatch.setattr(plan_cache, "MAX_NBYTES", 3 * size)
     for extra in range(1, 8):
         program(X=np.ones((6, 7 + extra)), memory="100MiB")
-    assert sum(kept.nbytes for kept in plan_cache._kept.values()) <= 3 * size
+    assert sum(kept.nbytes for kept in plan_cache._plans.values()) <= 3 * size
     program(X=np.ones((6, 14)), memory="100MiB")
     assert len(made) == 8
     program(X=X, memory="100MiB")
@@ -208,7 +208,7 @@ def test_plans_are_kept_while_they_are_listed(made):
     """As by another thread, which may run wherever a key is compared."""
     program, X = et.compile(TEXT), np.ones((6, 7))
     program(X=X)
-    (kept,) = plan_cache._kept.values()
+    (kept,) = plan_cache._plans.values()
 
     class Meanwhile:
         def __hash__(self):
@@ -217,7 +217,7 @@ def test_plans_are_kept_while_they_are_listed(made):
 
     for _ in range(2):
         program(X=X, memory="100MiB")
-        plan_cache._kept[Meanwhile()] = replace(kept, key=Meanwhile())
+        plan_cache._plans[Meanwhile()] = replace(kept, key=Meanwhile())
     plan_cache.release_idle_resources()
     assert plan_cache.find(kept.key) is kept
 
@@ -226,8 +226,8 @@ def test_a_kept_plan_holds_no_data(made):
     program = et.compile(TEXT)
     X = np.ones((6, 7))
     program(X=X, memory="100MiB")
-    kept = next(iter(plan_cache._kept.values()))
-    assert kept.planned.sources == {} and kept.ready._waiting[0]._steps.files == {}
+    kept = next(iter(plan_cache._plans.values()))
+    assert kept.planned.sources == {} and kept.prepared._idle_runs[0]._steps.files == {}
 
 
 def test_budgets_are_rounded_down_by_an_eighth_at_most():

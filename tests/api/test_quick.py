@@ -16,7 +16,7 @@ TEXT = "input x : f32[n], y : f32[n]\nz[i] = x[i] / y[i]\ns = sum[i] x[i]\noutpu
 
 @pytest.fixture(autouse=True)
 def _fresh() -> None:
-    call_cache._known.clear()
+    call_cache._calls.clear()
 
 
 def test_new_values_new_shapes_and_new_types_of_memory() -> None:
@@ -27,7 +27,7 @@ def test_new_values_new_shapes_and_new_types_of_memory() -> None:
             found = program(x=x, y=y)
             np.testing.assert_array_equal(found["z"], x / 2)
             assert found["s"] == x.sum() and list(found) == ["z", "s"]
-    assert len(call_cache._known) >= 2
+    assert len(call_cache._calls) >= 2
 
 
 def test_results_of_calls_are_arrays_of_their_own() -> None:
@@ -99,7 +99,7 @@ def test_arrays_of_one_shape_may_be_aligned_or_not() -> None:
 def test_a_call_is_known_no_longer_than_its_plan_is_kept() -> None:
     program, x = et.compile(TEXT), np.ones(3, np.float32)
     program(x=x, y=x)
-    ((plan, _),) = call_cache._known.values()
+    ((plan, _),) = call_cache._calls.values()
     assert plan() is not None and program(x=x, y=x)["s"] == 3
     plan_cache.forget()
     gc.collect()
@@ -116,15 +116,15 @@ def test_plans_used_last_stay(monkeypatch: pytest.MonkeyPatch) -> None:
         assert program(x=x, y=x)["s"] == 2 * n
 
     call(13)
-    size = next(iter(plan_cache._kept.values())).nbytes
-    monkeypatch.setattr(plan_cache, "MOST_NBYTES", 5 * size // 2)
+    size = next(iter(plan_cache._plans.values())).nbytes
+    monkeypatch.setattr(plan_cache, "MAX_NBYTES", 5 * size // 2)
     for n in (14, 13, 15, 13, 16):
         call(n)
     gc.collect()
     shapes = {
-        n for key in call_cache._known for n in range(13, 17) if call_cache._known[key][0]() is not None and (n,) in key
+        n for key in call_cache._calls for n in range(13, 17) if call_cache._calls[key][0]() is not None and (n,) in key
     }
-    assert shapes == {13, 16} and len(plan_cache._kept) == 2
+    assert shapes == {13, 16} and len(plan_cache._plans) == 2
     plan_cache.forget()
 
 

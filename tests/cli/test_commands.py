@@ -51,7 +51,7 @@ def test_run_writes_files_and_tells_of_the_rest(folder, command):
     assert (np.load("c.npy") == expected).all()
     assert "C        f64[6, 4]  written to c.npy" in out
     assert f"t        f64  value {expected.sum():g}, checksum " in out
-    for word in ("time", "memory", "moved", "went to"):
+    for word in ("time", "memory", "moved", "busy"):
         assert f"\n{word} " in out
     report = json.loads((folder / "r.json").read_text())
     assert report["wall_seconds"] > 0

@@ -57,7 +57,7 @@ class Disk:
     def anew(self) -> None:
         """As if a process began."""
         plan_cache.forget()
-        call_cache._known.clear()
+        call_cache._calls.clear()
         self.searched = 0
 
 

@@ -12,11 +12,11 @@ import einturnip as et
 from einturnip.memgraph.types import Lane, OpKind
 from einturnip.report.analyze import _shared
 from einturnip.report.budgets import chart, sweep
-from einturnip.report.dot import MOST, emit_dot
+from einturnip.report.dot import MAX_NODES, emit_dot
 from einturnip.report.explain import _links
 from einturnip.report.notes import unnumbered
 from einturnip.report.statements import statements
-from einturnip.report.styled_lines import cut, plain
+from einturnip.report.styled_lines import text_of, truncated
 from einturnip.report.summary import links_text, summarise
 from einturnip.report.tensor_work import total, work_by_node
 from einturnip.report.trace import chrome, drawn, read, write
@@ -58,7 +58,7 @@ def test_work_of_all_nodes_is_the_work_of_the_plan():
     assert whole.moved(Lane.OUT) == graph.nbytes_by_link()["cpu:0->disk"]
     assert sum(whole.seconds.values()) == pytest.approx(graph.seconds.sum())
     assert whole.flops == graph.taskgraph.flops.sum()
-    assert all(w.held_nbytes <= graph.peak_nbytes for w in work)
+    assert all(w.peak_nbytes <= graph.peak_nbytes for w in work)
 
 
 def test_what_is_held_is_counted_as_by_walking_the_plan():
@@ -77,13 +77,13 @@ def test_what_is_held_is_counted_as_by_walking_the_plan():
     for _, _, node, nbytes in sorted(events):
         live[node] = live.get(node, 0) + nbytes
         highest[node] = max(highest.get(node, 0), live[node])
-    assert highest == {i: w.held_nbytes for i, w in enumerate(work_by_node(graph)) if w.held_nbytes}
+    assert highest == {i: w.peak_nbytes for i, w in enumerate(work_by_node(graph)) if w.peak_nbytes}
 
 
 def test_a_plan_speaks_in_the_users_statements():
     text = et.compile(SOFTMAX).plan(dims={"n": 80}, arena="24KiB").explain()
     assert "   2  E[i,j] = exp(X[i,j])  " in text and "remark" not in text
-    spilled = re.search(r"spilled: (.*) to disk and (.*) back, for", text)
+    spilled = re.search(r"spilled: (.*) to disk and (.*) back, since", text)
     assert spilled and "output T" in text
     assert max(map(len, text.splitlines())) <= 80
 
@@ -106,9 +106,9 @@ def test_other_budgets_are_marked_and_the_least_is_one_that_fits():
     found = sweep(job.replanned, job.planned, float("inf"))
     budgets = [point.budget for point in found.points]
     assert budgets == sorted(budgets) and [p.budget for p in found.points if p.stated] == [24 * 1024]
-    assert found.least is not None and found.least < 24 * 1024
-    assert job.replanned(found.least)
-    lines = plain(chart(found, 80)).splitlines()
+    assert found.smallest is not None and found.smallest < 24 * 1024
+    assert job.replanned(found.smallest)
+    lines = text_of(chart(found, 80)).splitlines()
     assert any(line.startswith("> 24.0 KiB") for line in lines) and max(map(len, lines)) <= 80
 
 
@@ -121,7 +121,7 @@ def test_a_drawing_has_every_node_and_edge_or_every_group(floor):
     assert len(nodes) == (len(graphs[floor]) if floor in graphs else len(small.graph.nodes))
     if floor == "memgraph":
         assert sum(" -> " in line for line in lines) == len(small.memgraph.after)
-        assert len(large.memgraph) > MOST
+        assert len(large.memgraph) > MAX_NODES
         grouped = list(emit_dot(large, floor))
         counted = [int(m[1].replace(",", "")) for m in re.finditer(r'n\d+ \[label="([\d,]+) x', "\n".join(grouped))]
         assert sum(counted) == len(large.memgraph)
@@ -176,7 +176,7 @@ def test_a_recorded_run_is_drawn_and_turned_into_events(run):
     planned, result, path = run
     recorded = read(path)
     assert len(recorded.kind) == len(planned.memgraph)
-    lines = plain(drawn(recorded, 80)).splitlines()
+    lines = text_of(drawn(recorded, 80)).splitlines()
     assert lines[0].startswith("softmax.ein: ") and max(map(len, lines)) <= 80
     assert "b  line 2    E[i,j] = exp(X[i,j])" in lines
     events = json.loads("".join(chrome(recorded)))["traceEvents"]
@@ -205,7 +205,7 @@ def test_names_and_texts_are_kept_short():
         "X2",
         "f.x",
     ]
-    assert cut("a  b\n c", 10) == "a b c" and cut("abcdefgh", 6) == "abc..."
+    assert truncated("a  b\n c", 10) == "a b c" and truncated("abcdefgh", 6) == "abc..."
 
 
 def test_where_the_time_went_is_all_of_it(tmp_path: Path) -> None:
@@ -215,7 +215,7 @@ def test_where_the_time_went_is_all_of_it(tmp_path: Path) -> None:
     program = et.compile("input X: f32[i,j]\nY[j,i] = sqrt(X[i,j])\noutput Y")
     report = program(X=et.open(path), out={"Y": str(tmp_path / "y.npy")}, arena=1 << 18).report
     assert 0 < report.carried <= report.lanes["in"] + report.lanes["out"]
-    told = next(line for line in summarise(report) if line.startswith("went to"))
+    told = next(line for line in summarise(report) if line.startswith("busy"))
     shares = [int(n) for n in re.findall(r"(\d+)%", told)]
     assert "reading and writing" in told and 90 <= sum(shares) <= 110
 

@@ -76,7 +76,7 @@ def forget() -> None:
     code_cache.forget()
     select.forget()
     plan_cache.forget()
-    call_cache._known.clear()
+    call_cache._calls.clear()
     stored._read.cache_clear()
 
 

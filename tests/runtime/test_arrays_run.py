@@ -149,7 +149,7 @@ def test_a_stated_memory_has_back_what_earlier_runs_left(runs):
     other = et.compile("input x : f32[n]\nZ[i] = x[i] + 1\noutput Z\n")
     for _ in range(3):
         program(x=x)
-    waiting = [run for kept in plan_cache._kept.values() for run in kept.ready._waiting]
+    waiting = [run for kept in plan_cache._plans.values() for run in kept.prepared._idle_runs]
     assert waiting and sum(runs.values()) == 2
     arenas = [weakref.ref(run._steps.arena) for run in waiting]
     del waiting

@@ -89,7 +89,7 @@ def test_a_damaged_one_is_passed_over_with_a_warning(how: str, tmp_path: Path) -
     saved(tmp_path, 3, 5)
     DAMAGES[how](tmp_path / "step-000000005")
     with et.compile(TEXT).session(x=X, arena="64KiB") as session:
-        with pytest.warns(RuntimeWarning, match=r"step-000000005 is damaged \(.*\); going on from step-000000003"):
+        with pytest.warns(RuntimeWarning, match=r"step-000000005 is damaged \(.*\); resuming from step-000000003"):
             assert session.load(tmp_path)
         assert session.steps == 3 and (session.state("W") == after(3)).all()
         session.step()
@@ -131,7 +131,7 @@ def test_every_flipped_bit_is_found(data: st.DataObject, tmp_path_factory: pytes
     held[data.draw(st.integers(0, len(held) - 1))] ^= 1 << data.draw(st.integers(0, 7))
     file.write_bytes(held)
     with pytest.raises(StoreError, match="every checkpoint is damaged"):
-        checkpoints.newest_whole(folder)
+        checkpoints.newest_intact(folder)
 
 
 @pytest.mark.parametrize("shape", [(), (0, 5), (3,), (1300, 700), (2, 3, 200_000), (1_200_000,)], ids=str)
@@ -139,7 +139,7 @@ def test_digests_are_those_of_the_files_however_they_are_written(shape: tuple[in
     """States of several blocks; ``sha256sum`` gives the same."""
     W = np.arange(np.prod(shape, dtype=int), dtype=np.float64).reshape(shape)
     path = checkpoints.save(tmp_path, 7, {"W": array_source(W, "W")})
-    found, damaged = checkpoints.newest_whole(tmp_path)
+    found, damaged = checkpoints.newest_intact(tmp_path)
     assert found is not None and (found.path, found.steps, damaged) == (path, 7, [])
     assert np.array_equal(np.load(path / "W.npy"), W)
     told = json.loads((path / "checkpoint.json").read_text())["sha256"]["W.npy"]
@@ -179,7 +179,7 @@ def test_the_command_line_tells_on_standard_error(tmp_path: Path, capsys: pytest
     assert command([*line, "--steps", "6"]) == 0
     said = capsys.readouterr()
     assert said.err.startswith("warning: ") and "step-000000004 is damaged (W.npy is not as it was written)" in said.err
-    assert "going on from step-000000002" in said.err and said.out == ""
+    assert "resuming from step-000000002" in said.err and said.out == ""
     assert (np.load(tmp_path / "W.npy") == after(6)).all()
     for path in (tmp_path / "ck").iterdir():
         flip(path / "k.npy")
