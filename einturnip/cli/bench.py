@@ -18,7 +18,7 @@ ABSENT = (
 
 
 def benchmarks(folder: Path) -> click.Command:
-    """The commands of the benchmarks in ``folder``; without any, a command that says where they are."""
+    """The commands of the benchmarks in ``folder``; or a command that says where they are, if there are none."""
     if not (folder / "harness" / "commands.py").is_file():
         return _absent
     if str(folder) not in sys.path:
@@ -31,7 +31,7 @@ def benchmarks(folder: Path) -> click.Command:
 @click.command("bench", context_settings={"ignore_unknown_options": True})
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def _absent(arguments: tuple[str, ...]) -> None:
-    """Measure einturnip against its peers. Only a checkout of the source code has the benchmarks."""
+    """Measure einturnip and its alternatives. The benchmarks are part of the source code only."""
     raise click.ClickException(ABSENT)
 
 

@@ -1,4 +1,4 @@
-"""``einturnip check``: parse, infer, and print every tensor's shape and dtype."""
+"""``einturnip check``: parses a program and prints every tensor's shape and dtype."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from einturnip.cli import options
 @click.command("check")
 @options.program
 @options.inputs
-@click.option("--all", "every", is_flag=True, help="Show what functions compute on the way, too.")
+@click.option("--all", "every", is_flag=True, help="Also show the tensors within functions.")
 @options.debug
 def command(program: Path, inputs: dict[str, str], dims: dict[str, int], every: bool) -> None:
     """Check PROG.ein and print every tensor's labels, dtype and shape.
 
-    Sizes are numbers where --dim, -i or a default file gives them, else the names they have in the program.
+    Sizes are numbers if --dim, -i or a default file gives them, and names of the program otherwise.
     """
     from einturnip.api.inputs import check_names, close_all, compile_path, open_inputs
     from einturnip.api.known_sizes import known_sizes

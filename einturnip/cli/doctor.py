@@ -1,4 +1,4 @@
-"""``einturnip doctor``: what this machine has, measured."""
+"""``einturnip doctor``: shows and measures this machine."""
 
 from __future__ import annotations
 
@@ -21,29 +21,32 @@ if TYPE_CHECKING:
     "--spill", type=click.Path(path_type=Path), metavar="DIR", help="Folder whose disk is measured. [where runs spill]"
 )
 @click.option(
-    "--calibrate", "wanted", is_flag=True, help="Measure all rates that plans are priced with, and keep them."
+    "--calibrate",
+    "calibrate_rates",
+    is_flag=True,
+    help="Measure all rates that predicted times depend on, and store them.",
 )
-@click.option("--quick", is_flag=True, help="With --calibrate: take two thirds of the time, and be less exact.")
+@click.option("--quick", is_flag=True, help="With --calibrate: less exact, in two thirds of the time.")
 @click.option(
     "--clean",
     is_flag=True,
-    help="Remove what killed runs left half written in these folders and in the caches. "
+    help="Remove incomplete files of killed runs in these folders and in the caches. "
     "[the current folder and the one where runs spill]",
 )
 @click.argument("folders", nargs=-1, metavar="[FOLDER]...", type=click.Path(exists=True, file_okay=False))
 @options.debug
-def command(spill: Path | None, wanted: bool, quick: bool, clean: bool, folders: tuple[str, ...]) -> None:
-    """Show what this machine has, and measure its arithmetic, memory and disk (some five seconds).
+def command(spill: Path | None, calibrate_rates: bool, quick: bool, clean: bool, folders: tuple[str, ...]) -> None:
+    """Show this machine, and measure its arithmetic, memory and disk (some five seconds).
 
-    With --calibrate, measure every rate that plans are priced with (a minute, on a machine that does nothing
-    else) and keep them in the user's cache for all runs to come. With --clean, remove what runs left behind that were
-    killed; nothing of a process that lives or of another user is touched.
+    With --calibrate, measure every rate that predicted times depend on (a minute, on an otherwise idle machine) and
+    store them in the user's cache for all later runs. With --clean, remove incomplete files of killed runs; files of
+    running processes and of other users are not touched.
     """
     from einturnip.storage.io.unpublished_file import default_directory
 
-    if quick and not wanted:
+    if quick and not calibrate_rates:
         raise click.UsageError("--quick goes with --calibrate")
-    if clean and wanted:
+    if clean and calibrate_rates:
         raise click.UsageError("give --clean or --calibrate")
     if folders and not clean:
         raise click.UsageError("folders go with --clean")
@@ -51,7 +54,7 @@ def command(spill: Path | None, wanted: bool, quick: bool, clean: bool, folders:
     if clean:
         _clean(folders or (".", str(folder)))
         return
-    if wanted:
+    if calibrate_rates:
         _calibrate(folder, quick)
         return
     for name, line in _findings(folder):
@@ -59,30 +62,30 @@ def command(spill: Path | None, wanted: bool, quick: bool, clean: bool, folders:
 
 
 def _calibrate(folder: Path, quick: bool) -> None:
-    """Measure, and keep what was found."""
+    """Measure the rates and store them."""
     from einturnip.cli.calibrate import calibrate, today
     from einturnip.core.errors import StoreError
     from einturnip.devices.stored import SWITCH, store, stored_path
 
     if stored_path() is None:
-        raise click.UsageError(f"{SWITCH} says that no measured machine is to be used; unset it to measure one")
-    kept = False
+        raise click.UsageError(f"{SWITCH} disables measured rates; unset it to measure them")
+    stored = False
     for word, machine in calibrate(folder, quick):
         if machine is None:
-            click.echo(f"doubtful {word}" if kept else f"measuring {word} ...", err=True)
+            click.echo(f"doubtful {word}" if stored else f"measuring {word} ...", err=True)
             continue
         try:
             path = store(machine, today(), str(folder))
         except OSError as error:
-            raise StoreError(f"the rates cannot be kept in {stored_path()}: {error.strerror or error}") from error
+            raise StoreError(f"the rates cannot be stored in {stored_path()}: {error.strerror or error}") from error
         for name, line in _rates(machine):
             click.echo(f"{name:<9}{line}")
         click.echo(f"kept in  {path}")
-        kept = True
+        stored = True
 
 
 def _findings(folder: Path) -> Iterator[tuple[str, str]]:
-    """What to tell, as (name, text), each as soon as it is known."""
+    """Yield (name, text) of each finding as soon as it is known."""
     import numpy as np
 
     from einturnip import __version__
@@ -98,20 +101,20 @@ def _findings(folder: Path) -> Iterator[tuple[str, str]]:
         yield "blas", _blas(library)
     yield from _gpus()
     for dtype in ("float32", "float64"):
-        one = measure_gemm(dtype)
-        every = measure_gemm(dtype, n=1024, threads=info.cores)
-        yield "product", f"{dtype}: {one / 1e9:.0f} GFLOP/s on one core, {every / 1e9:.0f} on {info.cores}"
+        one_core = measure_gemm(dtype)
+        all_cores = measure_gemm(dtype, n=1024, threads=info.cores)
+        yield "product", f"{dtype}: {one_core / 1e9:.0f} GFLOP/s on one core, {all_cores / 1e9:.0f} on {info.cores}"
     yield from _peaks(info.cores)
     yield "copy", f"{measure_copy() / 1e9:.1f} GB/s by one core"
     rates = measure_disk(folder)
-    yield from _kept()
+    yield from _stored_rates()
     yield from _caches()
     cached = "" if rates.direct else " (through the cache: this file system has no direct reads)"
     yield "disk", f"{folder}: read {rates.read / 1e9:.2f} GB/s{cached}, write {rates.write / 1e9:.2f} GB/s"
 
 
 def _peaks(cores: int) -> Iterator[tuple[str, str]]:
-    """What arithmetic gives at most, where there is machine code to tell."""
+    """Yield the peak arithmetic rates, if the LLVM kernels that measure them are available."""
     from einturnip.devices.peaks import measure_peak
     from einturnip.ir.dtypes import F32, F64
     from einturnip.kernels.llvm.peak import OPERATIONS
@@ -119,19 +122,19 @@ def _peaks(cores: int) -> Iterator[tuple[str, str]]:
     for dtype in (F32, F64):
         found = {name: measure_peak(name, dtype, cores) for name in OPERATIONS}
         if all(found.values()):
-            told = ", ".join(f"{name} {rate / 1e9:.0f}" for name, rate in found.items())
-            yield "peaks", f"{dtype.numpy.name}: {told} GFLOP/s on {cores} cores"
+            peaks = ", ".join(f"{name} {rate / 1e9:.0f}" for name, rate in found.items())
+            yield "peaks", f"{dtype.numpy.name}: {peaks} GFLOP/s on {cores} cores"
 
 
 def _gpus() -> Iterator[tuple[str, str]]:
-    """The GPUs that can be used, or why there is none and what would help."""
+    """Yield the usable GPUs, or the reason why there is none, with a remedy."""
     from einturnip.devices.choice import choose
     from einturnip.devices.probe import probe
 
     found = probe()
     for gpu in found.gpus:
-        room = f"{format_size(gpu.free_nbytes)} free of {format_size(gpu.memory_nbytes)}"
-        yield "gpu", f"cuda:{gpu.number}: {gpu.name}, compute capability {gpu.capability / 10}, {room}"
+        memory = f"{format_size(gpu.free_nbytes)} free of {format_size(gpu.memory_nbytes)}"
+        yield "gpu", f"cuda:{gpu.number}: {gpu.name}, compute capability {gpu.capability / 10}, {memory}"
     if found.gpus:
         yield "", f"the driver knows CUDA {found.driver // 1000}.{found.driver % 1000 // 10}"
     else:
@@ -139,8 +142,8 @@ def _gpus() -> Iterator[tuple[str, str]]:
     yield "", f"--device auto takes {choose('auto').name}"
 
 
-def _kept() -> Iterator[tuple[str, str]]:
-    """The measured machine, or why there is none."""
+def _stored_rates() -> Iterator[tuple[str, str]]:
+    """Yield the stored rates, or the reason why there are none."""
     from einturnip.devices.stored import read_stored
 
     found = read_stored()
@@ -152,7 +155,7 @@ def _kept() -> Iterator[tuple[str, str]]:
 
 
 def _caches() -> Iterator[tuple[str, str]]:
-    """What is in each cache, and what of it is not to be used."""
+    """Yield the contents of each cache, and the number of its unusable entries."""
     from einturnip.caches import CACHES, cache_folder
 
     for cache in CACHES:
@@ -166,12 +169,12 @@ def _caches() -> Iterator[tuple[str, str]]:
         entries = cache.entries()
         size, bound = format_size(sum(entry.nbytes for entry in entries)), format_size(cache.max_nbytes)
         bad = sum(not cache.is_whole(entry.name) for entry in entries)
-        told = f"; {bad} damaged or not this user's alone, which are not used" if bad else ""
-        yield "cache", f"{cache.name}: {len(entries)}, {size} of {bound}{told} ({path})"
+        peaks = f"; {bad} damaged or not this user's alone, which are not used" if bad else ""
+        yield "cache", f"{cache.name}: {len(entries)}, {size} of {bound}{peaks} ({path})"
 
 
 def _clean(folders: Iterable[str]) -> None:
-    """Remove what killed runs left half written, and what is damaged in the caches."""
+    """Remove incomplete files of killed runs, and damaged cache entries."""
     import os
 
     from einturnip.caches import CACHES
@@ -192,7 +195,7 @@ def _clean(folders: Iterable[str]) -> None:
 
 
 def _rates(machine: Machine) -> Iterator[tuple[str, str]]:
-    """The rates that matter most."""
+    """Yield the most important rates."""
     flops = ", ".join(
         f"{dtype} {2e-9 * n**3 / machine.product_seconds(dtype, n, n, n):.0f}"
         for n in (512,)
@@ -215,5 +218,5 @@ def _rates(machine: Machine) -> Iterator[tuple[str, str]]:
 
 
 def _blas(library: BlasInfo) -> str:
-    use = "" if library.called else "; not the one that tiles are multiplied with"
+    use = "" if library.called else "; not used for tiles"
     return f"{library.name} {library.version} for {library.core}, {library.threads} threads{use}"

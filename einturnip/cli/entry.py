@@ -1,4 +1,4 @@
-"""Entry point of the command line: signals end the process quietly, also during imports."""
+"""Entry point of the command line: signals end the process without a traceback, also during imports."""
 
 from einturnip.cli.signals import leave, take_signals
 
@@ -15,5 +15,5 @@ def main() -> None:
         from einturnip.cli.main import main as command_line
 
         command_line()
-    except KeyboardInterrupt:  # one that came between the handlers of the command line
+    except KeyboardInterrupt:  # a signal before the command line installed its handlers
         leave(signal.SIGINT)

@@ -1,4 +1,4 @@
-"""``einturnip fmt``: programs in their one canonical form."""
+"""``einturnip fmt``: writes programs in canonical form."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from einturnip.core.unfinished_files import create_file
 def command(files: tuple[str, ...], check: bool, to_stdout: bool) -> None:
     """Write each FILE in canonical form: same program, same comments. '-' is standard input, written to the output.
 
-    A file that is no program is left as it is, and what is wrong with it is shown.
+    A file that is not a program stays unchanged, and its errors are shown.
     """
     from einturnip.lang.source_text import program_name, program_text
     from einturnip.lang.syntax.formatter import format_text
@@ -52,14 +52,14 @@ def command(files: tuple[str, ...], check: bool, to_stdout: bool) -> None:
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Replace a file's text. Whoever reads it meets the old text or the new; a link stays one, and modes stay."""
+    """Replace a file's text atomically; a symbolic link and the file's mode are kept."""
     path = path.resolve()
-    handle, beside = create_file(os.fspath(path), 0o600)
+    handle, temporary = create_file(os.fspath(path), 0o600)
     try:
         with os.fdopen(handle, "w", encoding="utf-8", newline="") as file:
             file.write(text)
-        shutil.copymode(path, beside)
-        os.replace(beside, path)
+        shutil.copymode(path, temporary)
+        os.replace(temporary, path)
     except BaseException:
-        os.unlink(beside)
+        os.unlink(temporary)
         raise

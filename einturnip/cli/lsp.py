@@ -1,4 +1,4 @@
-"""``einturnip lsp``: serve an editor."""
+"""``einturnip lsp``: starts the language server."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from einturnip.cli import options
 @click.command("lsp")
 @options.debug
 def command() -> None:
-    """Speak the language server protocol on standard input and output; editors start this, not people."""
+    """Speak the language server protocol on standard input and output; editors start this command."""
     try:
         from einturnip.lsp.server import serve
     except ModuleNotFoundError as error:

@@ -1,4 +1,4 @@
-"""The command ``einturnip``: its verbs, and how every failure ends (a message and an exit code, never a traceback)."""
+"""The command ``einturnip``: its verbs, and the message and exit code of every failure."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ import click
 from einturnip import __version__
 from einturnip.cli.signals import take_signals
 from einturnip.cli.stopping import exit_code, interrupt
-from einturnip.cli.streams import lead_nowhere
+from einturnip.cli.streams import discard
 from einturnip.core.diagnostics import did_you_mean
 from einturnip.core.errors import EinturnipError, InternalError, Interrupted
 
-# What a verb does stands here and not in its module, so that --help loads none of them.
+# Descriptions are here and not in the verbs' modules, so that --help imports none of them.
 VERBS = {
     "run": "Run a program and write its outputs.",
     "check": "Check a program and print every tensor's shape and dtype.",
-    "plan": "Show what would run, without running it.",
+    "plan": "Show the plan of a run without running it.",
     "trace": "Draw a recorded run: lanes over time.",
-    "verify": "Prove a plan in JSON, whoever made it.",
-    "fmt": "Write programs in their one canonical form.",
-    "lsp": "Serve an editor: errors, shapes, completion.",
+    "verify": "Prove a plan in JSON, from any planner.",
+    "fmt": "Write programs in canonical form.",
+    "lsp": "Start the language server: errors, shapes, completion.",
     "bench": "Compare einturnip with the alternatives that are installed.",
-    "doctor": "Show what this machine has, measured.",
+    "doctor": "Show and measure this machine.",
 }
 
 BUG_REPORT = (
@@ -35,7 +35,7 @@ BUG_REPORT = (
 
 
 class LazyGroup(click.Group):
-    """A group that imports a verb only to run it."""
+    """A click group that imports a verb's module when the verb runs."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(VERBS)
@@ -80,27 +80,27 @@ def main(arguments: list[str] | None = None) -> None:
     arguments = sys.argv[1:] if arguments is None else arguments
     take_signals(interrupt)
     code = run(arguments)
-    take_signals(signal.SIG_IGN)  # the command has ended, and its exit code stands
+    take_signals(signal.SIG_IGN)  # the command has ended; its exit code is final
     try:
         sys.stdout.flush()
     except OSError as error:
-        # Python must not complain about it once more when it closes the stream.
-        lead_nowhere(sys.stdout)
+        # Python would report the same error again when it closes the stream.
+        discard(sys.stdout)
         if not isinstance(error, BrokenPipeError) and code == 0:
             code = _fail(f"error: standard output: {error.strerror}", 1, False)
-    gc.freeze()  # the system takes all memory back: looking through it for cycles once more would take 50 ms
+    gc.freeze()  # a last garbage collection would take 50 ms, and the process ends anyway
     sys.exit(code)
 
 
-# What says that nothing was asked for, in the releases of click that have it.
+# The exception for a missing verb, in the releases of click that have it.
 _NO_VERB: type[click.ClickException] | tuple[()] = getattr(click.exceptions, "NoArgsIsHelpError", ())
 
 
 def run(arguments: list[str]) -> int:
-    """The exit code of one command line; errors are told on standard error."""
+    """Run one command line and return its exit code; errors go to standard error."""
     debug = "--debug" in arguments
     try:
-        # Click returns the code of an Exit, and else what the verb returns: None.
+        # Click returns the code of an Exit, otherwise the verb's result, None.
         return cli.main(arguments, prog_name="einturnip", standalone_mode=False) or 0
     except _NO_VERB as error:
         return _fail(error.format_message(), 2, debug)
@@ -110,7 +110,7 @@ def run(arguments: list[str]) -> int:
     except (KeyboardInterrupt, click.Abort):
         return _fail("interrupted", exit_code(), debug)
     except (BrokenPipeError, SystemExit):
-        # Whoever read our output has seen enough (click turns that into an exit of its own).
+        # The reader of the output closed the pipe (which click turns into SystemExit).
         return 0
     except Interrupted as error:
         return _fail(_message(error), exit_code(), debug)
@@ -128,7 +128,7 @@ def run(arguments: list[str]) -> int:
 
 
 def _message(error: EinturnipError) -> str:
-    """Diagnostics say 'error' themselves, line by line."""
+    """The text of an error with the prefix 'error:', which diagnostics already have."""
     text = str(error)
     return text if text.startswith(("error", "interrupted")) else f"error: {text}"
 

@@ -1,4 +1,4 @@
-"""Whether a command kept the memory limit of its process, measured when its run has ended."""
+"""Checks after a run whether the process stayed within its memory limit."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ if TYPE_CHECKING:
 
 
 class MemoryLimit:
-    """Compares the process's peak with its limit. Made as the command begins: an earlier peak is not the command's."""
+    """Compares the process's peak with its limit; created when the command begins, to ignore earlier peaks."""
 
     def __init__(self) -> None:
         self._before = peak_resident_nbytes()
 
     def checked(self, report: RunReport) -> RunReport:
-        """The report, with the bytes by which the process passed the limit."""
+        """The report, with the bytes by which the process exceeded the limit."""
         return replace(report, memory_exceeded_nbytes=self.exceeded_nbytes(report.memory_nbytes))
 
     def exceeded_nbytes(self, limit: int | None) -> int:
-        """Bytes by which the process passed its limit; 0 within the limit, or without one."""
+        """Bytes by which the process exceeded its limit; 0 within the limit, or without one."""
         peak = peak_resident_nbytes()
         return max(0, peak - limit) if limit is not None and peak > self._before else 0
 
 
 def require_kept(limit: int | None, exceeded: int) -> None:
-    """End the command as failed where it passed its limit, after its outputs were kept and its report was written.
+    """Raise if the process exceeded its limit; called after outputs and report were written.
 
     Raises:
-        RunError: says by how much.
+        RunError: states by how much.
     """
     if limit is not None and exceeded:
         raise RunError(

@@ -1,4 +1,4 @@
-"""``einturnip run a.ein b.ein``: several programs in one memory."""
+"""``einturnip run a.ein b.ein``: runs several programs within one memory budget."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class ProgramOutcome:
-    """Where what happened is told."""
+    """Where the run is reported: files for trace and report, and whether to print."""
 
     trace: Path | None
     report: Path | None
@@ -46,7 +46,7 @@ def run_together(
     missing: Missing,
     outcome: ProgramOutcome,
 ) -> None:
-    """Run programs under one budget, by one set of workers."""
+    """Run programs within one memory budget on one worker pool."""
     from einturnip.api.inputs import close_all, compile_path
     from einturnip.api.multi_program import part_names, shared_job
     from einturnip.cli.memory_limit import MemoryLimit, require_kept
@@ -73,13 +73,17 @@ def run_together(
             for part in parts:
                 close_all(part.sources.values())
     report = limit.checked(report)
-    found = part_reports(job.planned, report, names)
-    _write(outcome, job, report, found)
-    for told in found:
-        for met in told.warnings:
-            click.echo(f"{told.program}: {warning_text(met)}", err=True)
+    reports = part_reports(job.planned, report, names)
+    _write(outcome, job, report, reports)
+    for program_report in reports:
+        for warning in program_report.warnings:
+            click.echo(f"{program_report.program}: {warning_text(warning)}", err=True)
     if not outcome.quiet:
-        for line in [*output_lines(sinks, job.targets), *(told.text() for told in found), *summarise(report)]:
+        for line in [
+            *output_lines(sinks, job.targets),
+            *(program_report.text() for program_report in reports),
+            *summarise(report),
+        ]:
             click.echo(line)
     require_kept(report.memory_nbytes, report.memory_exceeded_nbytes)
 
@@ -90,12 +94,12 @@ def _write(outcome: ProgramOutcome, job: Job, report: RunReport, parts: Sequence
 
         write(outcome.trace, job.planned, report, job.planned.graph.program)
     if outcome.report is not None:
-        told = {"programs": [part.to_json() for part in parts]} | report.to_json()
-        outcome.report.write_text(json.dumps(told, indent=2) + "\n")
+        part = {"programs": [part.to_json() for part in parts]} | report.to_json()
+        outcome.report.write_text(json.dumps(part, indent=2) + "\n")
 
 
 class _ProgramInputs:
-    """What the command line gives, by program: ``a.X`` is a's alone, X that of the one program that has an X."""
+    """The options by program: ``a.X`` belongs to a.ein, X to the one program that has an X."""
 
     def __init__(
         self,
@@ -105,40 +109,40 @@ class _ProgramInputs:
         outputs: dict[str, str],
     ) -> None:
         self.programs = programs
-        has = {name: {t.name for t in p.inputs} for name, p in programs.items()}
-        makes = {name: {o.name for o in p.outputs} for name, p in programs.items()}
-        sized = {name: set(p.dims) for name, p in programs.items()}
-        self.inputs = _shared("input", inputs, has, one=True)
-        self.outputs = _shared("output", outputs, makes, one=True)
-        self.dims = _shared("dim", dims, sized, one=False)
+        inputs_of = {name: {t.name for t in p.inputs} for name, p in programs.items()}
+        outputs_of = {name: {o.name for o in p.outputs} for name, p in programs.items()}
+        dims_of = {name: set(p.dims) for name, p in programs.items()}
+        self.inputs = _by_program("input", inputs, inputs_of, one=True)
+        self.outputs = _by_program("output", outputs, outputs_of, one=True)
+        self.dims = _by_program("dim", dims, dims_of, one=False)
 
 
-def _shared(kind: str, given: Mapping[str, T], known: Mapping[str, set[str]], one: bool) -> dict[str, dict[str, T]]:
-    """Each value for the programs that it is meant for.
+def _by_program(kind: str, given: Mapping[str, T], known: Mapping[str, set[str]], one: bool) -> dict[str, dict[str, T]]:
+    """Assign each value to its programs.
 
     Raises:
-        BindError: there is no such name, or several programs have it where it can be meant for ``one`` only.
+        BindError: there is no such name, or several programs have it although ``one`` is true.
     """
-    found: dict[str, dict[str, T]] = {name: {} for name in known}
-    for written, value in given.items():
-        program, dot, name = written.partition(".")
+    reports: dict[str, dict[str, T]] = {name: {} for name in known}
+    for key, value in given.items():
+        program, dot, name = key.partition(".")
         if not dot:
-            program, name = "", written
-        mine = [p for p, names in known.items() if name in names and program in ("", p)]
-        if not mine:
-            every = ", ".join(f"{p}.{n}" for p, names in known.items() for n in sorted(names))
-            raise BindError(f"there is no {kind} {written}; there are {every or 'none'}")
-        if one and len(mine) > 1:
-            raise BindError(f"{' and '.join(mine)} have an {kind} {name}. help: write {mine[0]}.{name}")
-        for p in mine:
-            found[p].setdefault(name, value)
-            if dot:  # what names its program counts more than what does not
-                found[p][name] = value
-    return found
+            program, name = "", key
+        owners = [p for p, names in known.items() if name in names and program in ("", p)]
+        if not owners:
+            all_names = ", ".join(f"{p}.{n}" for p, names in known.items() for n in sorted(names))
+            raise BindError(f"there is no {kind} {key}; there are {all_names or 'none'}")
+        if one and len(owners) > 1:
+            raise BindError(f"{' and '.join(owners)} have an {kind} {name}. help: write {owners[0]}.{name}")
+        for p in owners:
+            reports[p].setdefault(name, value)
+            if dot:  # a value with a program overrides one without
+                reports[p][name] = value
+    return reports
 
 
 def _part(name: str, path: Path, given: _ProgramInputs, missing: Missing) -> ProgramPart:
-    """Bind one program; errors say which it is."""
+    """Bind one program; errors name its file."""
     from einturnip.api.inputs import close_all, open_inputs, require_output
     from einturnip.api.jobs import complete
     from einturnip.api.multi_program import ProgramPart
@@ -149,7 +153,9 @@ def _part(name: str, path: Path, given: _ProgramInputs, missing: Missing) -> Pro
     for warning in program.warnings:
         click.echo(warning.render(), err=True)
     if program.states:
-        raise BindError(f"{path} has a state (line {program.states[0].span.line}), and runs alone")
+        raise BindError(
+            f"{path} has a state (line {program.states[0].span.line}), so it cannot run together with other programs"
+        )
     try:
         sources = open_inputs(program, scalars(program, given.inputs[name]), path.parent, False)
         try:

@@ -1,4 +1,4 @@
-"""The options that verbs share, and what their values may be."""
+"""Options that several verbs share, and the types of their values."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from einturnip.core.units import parse_size
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-# The names in runtime/scheduler/policies.py, which --help need not load.
+# The names in runtime/scheduler/policies.py, repeated so that --help does not import it.
 POLICIES = ("critical-path", "double-buffering", "fixed", "random")
 
 
 class ByteSize(click.ParamType[int]):
-    """Bytes, written as ``512MB`` or ``2GiB``."""
+    """Bytes, such as ``512MB`` or ``2GiB``."""
 
     name = "SIZE"
 
@@ -62,8 +62,8 @@ def _unique(ctx: click.Context, param: click.Parameter, pairs: tuple[tuple[str, 
     values = dict(pairs)
     if len(values) < len(pairs):
         names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise click.BadParameter(f"'{twice}' is given twice", ctx, param)
+        repeated = next(name for name in names if names.count(name) > 1)
+        raise click.BadParameter(f"'{repeated}' is given twice", ctx, param)
     return values
 
 
@@ -80,7 +80,7 @@ def _allow_external(ctx: click.Context, param: click.Parameter, allow: bool) -> 
     ctx.with_resource(external_files_allowed(allow))
 
 
-def _together(*decorators: Callable[[F], F]) -> Callable[[F], F]:
+def _all(*decorators: Callable[[F], F]) -> Callable[[F], F]:
     def apply(function: F) -> F:
         for decorator in reversed(decorators):
             function = decorator(function)
@@ -94,7 +94,7 @@ program = click.argument("program", metavar="PROG.ein", type=click.Path(path_typ
 programs = click.argument("programs", metavar="PROG.ein...", type=click.Path(path_type=Path), nargs=-1, required=True)
 quiet = click.option("--quiet", "-q", is_flag=True, help="Print nothing but errors.")
 
-inputs = _together(
+inputs = _all(
     click.option(
         "-i",
         "--input",
@@ -110,7 +110,7 @@ inputs = _together(
         is_flag=True,
         expose_value=False,
         callback=_allow_external,
-        help="Read other files that an HDF5 input takes its data from.",
+        help="Let an HDF5 input take its data from other files.",
     ),
 )
 outputs = click.option(
@@ -123,18 +123,20 @@ outputs = click.option(
     help="Write output NAME to FILE or FILE::KEY.",
 )
 
-budget = _together(
-    click.option("--memory", type=ByteSize(), help="Bound on the memory of the whole process. [half of what is free]"),
+budget = _all(
+    click.option(
+        "--memory", type=ByteSize(), help="Bound on the memory of the whole process. [half of the free memory]"
+    ),
     click.option("--arena", type=ByteSize(), help="Size of the arena alone, instead of --memory."),
-    click.option("--spill", metavar="DIR", type=click.Path(), help="Folder for what does not fit in memory."),
+    click.option("--spill", metavar="DIR", type=click.Path(), help="Folder for tensors that do not fit in memory."),
     click.option("--spill-limit", type=ByteSize(), help="Bound on the spilled bytes."),
-    click.option("--workers", type=click.IntRange(min=1), help="Threads that compute. [one a core]"),
+    click.option("--workers", type=click.IntRange(min=1), help="Number of compute threads. [one per core]"),
     click.option(
         "--policy",
         type=click.Choice(POLICIES),
         default="critical-path",
         show_default=True,
-        help="Which of the steps that are ready goes first.",
+        help="Order of the ops that are ready.",
     ),
     click.option(
         "--device",
@@ -144,9 +146,9 @@ budget = _together(
         callback=_device,
         help="auto, cpu, cuda, cuda:1, several as cuda:0,1, or sim.",
     ),
-    click.option("--host-memory", type=ByteSize(), help="Bound on the process where a GPU's memory is the --memory."),
-    click.option("--reproducible", is_flag=True, help="The same bits in any memory, by any number of workers."),
-    click.option("--force", is_flag=True, help="Run even what takes longer than a week."),
+    click.option("--host-memory", type=ByteSize(), help="Bound on the process when --memory is that of a GPU."),
+    click.option("--reproducible", is_flag=True, help="The same bits for any memory and any number of workers."),
+    click.option("--force", is_flag=True, help="Run even if it takes longer than a week."),
 )
 trace = click.option(
     "--trace",
@@ -155,7 +157,7 @@ trace = click.option(
     help="Record when each step ran, for 'einturnip trace FILE'.",
 )
 
-steps = _together(
+steps = _all(
     click.option(
         "--steps",
         type=click.IntRange(min=1),
@@ -169,13 +171,13 @@ steps = _together(
         multiple=True,
         callback=_unique,
         metavar="NAME=FILE",
-        help="Give step k the k-th slice of FILE along its first axis, and begin again at its end.",
+        help="Give step k the k-th slice of FILE along its first axis; start over at its end.",
     ),
     click.option(
         "--checkpoint",
         type=click.Path(path_type=Path, file_okay=False),
         metavar="DIR",
-        help="Save states in DIR while running, and go on from the latest that is there.",
+        help="Save states in DIR, and resume from the latest checkpoint there.",
     ),
     click.option(
         "--every",

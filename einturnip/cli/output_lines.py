@@ -1,4 +1,4 @@
-"""Lines of a report on standard output: in colour on a terminal, else as they are."""
+"""Prints a report's lines on standard output: in colour on a terminal, otherwise as plain text."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from einturnip.report.styled_lines import WIDTH, text_of
 if TYPE_CHECKING:
     from einturnip.report.styled_lines import Line
 
-# No line is wider, however wide the terminal: eyes lose it.
-MOST_COLUMNS = 120
+# Maximum width of a line on any terminal; longer lines are hard to read.
+MAX_COLUMNS = 120
 _STYLES = {"head": "bold", "name": "cyan", "note": "dim", "warn": "yellow", "bar": "blue"}
 
 
 def columns() -> int:
-    """Columns to fill: the terminal's, or those that COLUMNS says."""
+    """The width of lines: that of the terminal, or of the variable COLUMNS."""
     if sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdecimal():
-        return max(60, min(MOST_COLUMNS, shutil.get_terminal_size((WIDTH, 24)).columns))
+        return max(60, min(MAX_COLUMNS, shutil.get_terminal_size((WIDTH, 24)).columns))
     return WIDTH
 
 

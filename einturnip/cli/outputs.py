@@ -1,4 +1,4 @@
-"""What ``run`` tells of its outputs."""
+"""Describes the outputs of ``run``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def output_lines(sinks: Mapping[str, Sink], targets: Mapping[str, Any]) -> list[str]:
-    """One line for each output: what it is, and where it is or what can be said of it."""
+    """One line for each output: dtype and shape, and its file or a summary of its values."""
     from einturnip.storage.generated import SummarySink
 
     width = max(map(len, sinks), default=0)

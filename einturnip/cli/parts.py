@@ -1,4 +1,4 @@
-"""``einturnip plan --parts``: one program on P devices, memory aside."""
+"""``einturnip plan --parts``: a program on P devices, without memory limits."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from einturnip.lang.source_text import program_name
 def show_parts(
     program: Path, inputs: dict[str, str], dims: dict[str, int], emit: str | None, form: str, parts: int
 ) -> None:
-    """Show EinDecomp's decomposition, or its tasks on that many devices."""
+    """Print EinDecomp's decomposition into ``parts``, or its tasks on as many devices."""
     from einturnip.cli.planning import bound
     from einturnip.cost.machine import Machine
     from einturnip.eingraph.rewrite.passes import rewrite
@@ -34,8 +34,12 @@ def show_parts(
         tasks = placed_tasks(placement, Machine())
         show = placed_json(placement, tasks, parts, name) if form == "json" else placed_text(placement, tasks)
     else:
-        beside = baselines(graph, parts)
-        show = parts_json(decomposition, beside, parts, name) if form == "json" else parts_text(decomposition, beside)
+        hand_tilings = baselines(graph, parts)
+        show = (
+            parts_json(decomposition, hand_tilings, parts, name)
+            if form == "json"
+            else parts_text(decomposition, hand_tilings)
+        )
     if form == "json":
         sys.stdout.writelines(show)
         sys.stdout.write("\n")

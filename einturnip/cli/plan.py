@@ -1,4 +1,4 @@
-"""``einturnip plan``: what would run, without running it."""
+"""``einturnip plan``: shows the plan of a run without running it."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from einturnip.api.jobs import Job
     from einturnip.report.emit import IRLevel
 
-# A plan of more ops is not made again for other budgets unless that is asked for.
-FEW = 5000
+# Maximum number of ops of a plan for which other budgets are examined by default.
+MAX_CHARTED_OPS = 5000
 
 
 @click.command("plan")
@@ -28,7 +28,7 @@ FEW = 5000
 @click.option(
     "--emit",
     type=click.Choice(["einsum", "decomposition", "taskgraph", "memgraph"]),
-    help="The floor to show. [an overview of all]",
+    help="The intermediate representation to show. [an overview of the plan]",
 )
 @click.option(
     "--format",
@@ -41,13 +41,13 @@ FEW = 5000
 @click.option(
     "--budgets/--no-budgets",
     default=None,
-    help="Chart the predicted time against the memory given. [where one plan takes less than 2 s to make]",
+    help="Chart the predicted time against the memory. [if planning takes less than 2 s]",
 )
 @click.option(
     "--parts",
     type=click.IntRange(min=1),
     metavar="P",
-    help="With --emit decomposition: cut every node into P kernel calls that move the fewest bytes, memory aside.",
+    help="Split every node into P kernel calls that move the fewest bytes, without memory limits.",
 )
 @simulate.options
 @options.debug
@@ -65,9 +65,9 @@ def command(
     seed: int,
     **budget: Any,
 ) -> None:
-    """Show what PROG.ein would do: its steps, predicted time, bytes over each link and peak memory.
+    """Show the plan of PROG.ein: its steps, predicted time, bytes over each link and peak memory.
 
-    Needs sizes, not data: input files that exist, or --dim.
+    Planning needs sizes, not data: existing input files, or --dim.
     """
     from einturnip.cli.planning import planned
     from einturnip.storage.generated import AbsentSource
@@ -78,7 +78,7 @@ def command(
         show_parts(program, inputs, dims, emit, form, parts)
         return
     if machine is not None and (emit is not None or form == "dot"):
-        raise click.UsageError("--simulate shows a run, as text or json, and no floor")
+        raise click.UsageError("--simulate shows a run as text or json; it excludes --emit and --format dot")
     if form == "dot" and emit is None:
         raise click.UsageError("--format dot needs --emit einsum, decomposition, taskgraph or memgraph")
     job = planned(
@@ -90,12 +90,12 @@ def command(
     if emit is not None:
         _emit(job, emit, form, program_name(program))
         return
-    charted = len(job.planned.memgraph) <= FEW if budgets is None else budgets
+    charted = len(job.planned.memgraph) <= MAX_CHARTED_OPS if budgets is None else budgets
     _overview(job, form, program_name(program), charted, budgets)
 
 
 def _emit(job: Job, level: IRLevel, form: str, program: str) -> None:
-    """Show one floor of the plan."""
+    """Print one IR of the plan."""
     from einturnip.api.jobs import file_tiers
     from einturnip.report.emit import emit_json, emit_text
 
@@ -114,8 +114,8 @@ def _emit(job: Job, level: IRLevel, form: str, program: str) -> None:
         click.echo(line)
 
 
-def _overview(job: Job, form: str, program: str, charted: bool, asked: bool | None) -> None:
-    """Show the plan statement by statement, and what other budgets would bring."""
+def _overview(job: Job, form: str, program: str, charted: bool, requested: bool | None) -> None:
+    """Print the plan statement by statement, and the predicted time for other budgets."""
     from einturnip.cli.output_lines import columns, show_lines
     from einturnip.report.budgets import PATIENCE, chart, sweep
     from einturnip.report.explain import explained
@@ -123,10 +123,10 @@ def _overview(job: Job, form: str, program: str, charted: bool, asked: bool | No
 
     if form == "text":
         show_lines(explained(job.planned, columns()))
-    found = sweep(job.replanned, job.planned, float("inf") if asked else PATIENCE) if charted else None
+    swept = sweep(job.replanned, job.planned, float("inf") if requested else PATIENCE) if charted else None
     if form == "json":
-        click.echo(json.dumps(to_json(job.planned, program, found), indent=1))
-    elif found is not None and len(found.points) > 1:
-        show_lines([(), *chart(found, columns())])
-    elif found is None and asked is None:
+        click.echo(json.dumps(to_json(job.planned, program, swept), indent=1))
+    elif swept is not None and len(swept.points) > 1:
+        show_lines([(), *chart(swept, columns())])
+    elif swept is None and requested is None:
         show_lines([(("--budgets charts the time against the memory given", "note"),)])

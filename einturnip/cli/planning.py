@@ -1,4 +1,4 @@
-"""From a command line to a planned job: what ``run`` and ``plan`` share."""
+"""Plans a program from command-line options; shared by ``run`` and ``plan``."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def planned(
     lenient: bool,
     warn: Callable[[str], None] = lambda text: click.echo(text, err=True),
 ) -> Job:
-    """Compile, bind and plan a program as a command line asks.
+    """Compile, bind and plan a program with the options of a command line.
 
-    ``missing`` stands in for inputs without data. ``lenient``, for a plan that is only shown, lets default files be
-    absent and plans what a step of ``run --steps`` makes: the outputs, and every state that changes.
+    ``missing`` returns a placeholder for an input without data. ``lenient``, for a plan that is only shown, accepts
+    missing default files and plans a step of ``run --steps``: the outputs and every changing state.
     """
     from einturnip.api.inputs import check_names, close_all, compile_path, open_inputs, require_output
     from einturnip.api.jobs import complete, plan_job
@@ -74,7 +74,7 @@ def bound(path: Path, inputs: dict[str, str], dims: dict[str, int]) -> EinGraph:
 
 
 def scalars(program: TypedProgram, inputs: dict[str, str]) -> dict[str, Any]:
-    """The inputs, with a number in place of a text that writes one, for those that are scalars: ``-i a=3``."""
+    """Convert the texts of scalar inputs to numbers: ``-i a=3``."""
     ranks = {tensor.name: tensor.rank for tensor in program.inputs}
     return {name: text if ranks.get(name, 1) else _scalar(name, text) for name, text in inputs.items()}
 
@@ -101,7 +101,7 @@ def targets_of(program: TypedProgram, outputs: dict[str, str], folder: Path) -> 
 
 
 def budget_options(budget: dict[str, Any]) -> Options:
-    """Return the options of a plan that the command line's budget options state."""
+    """Convert the budget options of the command line to planner options."""
     from einturnip.compiler import Options
 
     settings = dict(budget)

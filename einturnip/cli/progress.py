@@ -1,4 +1,4 @@
-"""How far a run is: a bar on a terminal, now and then a line in a pipe."""
+"""Shows the progress of a run: a bar on a terminal, a line every few seconds otherwise."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ if TYPE_CHECKING:
 
 Show = Callable[["Progress"], None]
 
-# Seconds between two refreshes of the bar, and between two lines.
+# Seconds between refreshes of the bar, and between lines.
 _BAR, _LINE = 0.1, 10.0
 
 
 @contextmanager
 def shown(quiet: bool) -> Iterator[Show | None]:
-    """What to tell of a run's progress, fitting where standard error goes."""
+    """Context with the function that shows progress on standard error; None if ``quiet``."""
     if quiet:
         yield None
     elif sys.stderr.isatty():
         with _bar() as show:
             yield show
     else:
-        yield _seldom(_LINE, lambda p: print(line(p), file=sys.stderr, flush=True), at_end=False)
+        yield _rate_limited(_LINE, lambda p: print(line(p), file=sys.stderr, flush=True), at_end=False)
 
 
 def line(progress: Progress) -> str:
-    """One line that says how far a run is."""
+    """The progress of a run in one line."""
     return f"{_fraction(progress):4.0%}  {details(progress)}"
 
 
@@ -58,7 +58,7 @@ def clock(seconds: float) -> str:
 
 
 def _fraction(progress: Progress) -> float:
-    """By operations and by arithmetic: either alone would stand still while the other moves."""
+    """The completed fraction: mean of ops and of flops, since either may pause while the other advances."""
     parts = [
         done / total
         for done, total in (
@@ -70,8 +70,8 @@ def _fraction(progress: Progress) -> float:
     return sum(parts) / len(parts) if parts else 1.0
 
 
-def _seldom(seconds: float, show: Show, at_end: bool) -> Show:
-    """``show`` at most once in so many seconds, and, ``at_end``, for the last operation whatever the time."""
+def _rate_limited(seconds: float, show: Show, at_end: bool) -> Show:
+    """Call ``show`` at most once in ``seconds``, and with ``at_end`` also for the last op."""
     due = time.monotonic() + (0 if at_end else seconds)
 
     def call(progress: Progress) -> None:
@@ -86,7 +86,7 @@ def _seldom(seconds: float, show: Show, at_end: bool) -> Show:
 
 @contextmanager
 def _bar() -> Iterator[Show]:
-    # Rich costs some 4 MiB of the budget, so nobody pays for it who does not see it.
+    # Rich takes about 4 MiB of the budget, so it is imported only for a bar.
     from rich.console import Console
     from rich.progress import BarColumn, TextColumn
     from rich.progress import Progress as Bar
@@ -98,4 +98,4 @@ def _bar() -> Iterator[Show]:
         def show(progress: Progress) -> None:
             bar.update(task, completed=_fraction(progress), details=details(progress), refresh=True)
 
-        yield _seldom(_BAR, show, at_end=True)
+        yield _rate_limited(_BAR, show, at_end=True)

@@ -1,4 +1,4 @@
-"""``--record`` and ``--replay`` of ``einturnip run``."""
+"""The options ``--record`` and ``--replay`` of ``einturnip run``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def options(function: F) -> F:
-    """Adds both options; ``replayed`` and ``record`` see to them."""
+    """Add both options to a command; ``replayed`` and ``record`` implement them."""
     replay = click.option(
         "--replay",
         type=click.Path(path_type=Path),
@@ -33,10 +33,10 @@ def options(function: F) -> F:
 
 
 def replayed(budget: dict[str, Any], replay: Path | None) -> dict[str, Any]:
-    """The options of a run, and those of the recorded one that it repeats.
+    """Merge the options of a run with those of the recorded run that it repeats.
 
     Raises:
-        UsageError: they contradict the recording.
+        UsageError: the options contradict the recording.
     """
     if replay is None:
         return budget
@@ -51,7 +51,7 @@ def replayed(budget: dict[str, Any], replay: Path | None) -> dict[str, Any]:
 
 
 def record(file: Path | None, job: Job, report: RunReport, program: str) -> None:
-    """Write a run's schedule, where it is asked for."""
+    """Write a run's schedule, if ``file`` is given."""
     if file is not None:
         from einturnip.report.recording import write
 
@@ -59,10 +59,10 @@ def record(file: Path | None, job: Job, report: RunReport, program: str) -> None
 
 
 def require_places(files: Mapping[str, Path | None]) -> None:
-    """See to it, before anything runs, that files can be written where options such as ``--trace`` want them.
+    """Check before the run that the files of options such as ``--trace`` can be written.
 
     Raises:
-        BindError: a folder is not there, or two options name one file.
+        BindError: a folder does not exist, or two options name the same file.
     """
     taken = dict[str, str]()
     for option, file in files.items():
@@ -78,10 +78,10 @@ def require_places(files: Mapping[str, Path | None]) -> None:
 
 
 def require_free(files: Mapping[str, Path | None], programs: Iterable[Path], job: Job) -> None:
-    """Refuse to write what is told of a run over a program, or what it reads or makes.
+    """Refuse to write a report over a program, an input or an output.
 
     Raises:
-        BindError: names the option and what the file is.
+        BindError: names the option and the use of the file.
     """
     used = {"the program": list(map(os.fspath, programs))}
     used |= {f"input {name}": [source.name] for name, source in job.sources.items()}
@@ -89,4 +89,4 @@ def require_free(files: Mapping[str, Path | None], programs: Iterable[Path], job
     taken = {os.path.realpath(spec.partition("::")[0]): what for what, specs in used.items() for spec in specs}
     for option, file in files.items():
         if file is not None and (what := taken.get(os.path.realpath(file))) is not None:
-            raise BindError(f"{option} {file}: is the file of {what}, which would be written over; name another")
+            raise BindError(f"{option} {file}: is the file of {what}, which it would overwrite; name another")

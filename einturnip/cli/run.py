@@ -1,4 +1,4 @@
-"""``einturnip run``: run a program and write its outputs."""
+"""``einturnip run``: runs a program and writes its outputs."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ if TYPE_CHECKING:
     "report_file",
     type=click.Path(path_type=Path),
     metavar="FILE.json",
-    help="Write what happened to FILE.json.",
+    help="Write a report of the run to FILE.json.",
 )
 @options.steps
-@click.option("--analyze", is_flag=True, help="Print predicted beside actual time for every statement.")
+@click.option("--analyze", is_flag=True, help="Print predicted and actual time for every statement.")
 @options.quiet
 @options.debug
 def command(
@@ -70,7 +70,7 @@ def command(
 ) -> None:
     """Run PROG.ein and write its outputs.
 
-    An output that has a file, here or in the program, is written to it. Of any other, the shape, dtype, range and a
+    An output with a file, given here or in the program, is written to it. For the others, shape, dtype, range and a
     checksum are printed. Several programs share one memory and the same workers; a.X is X of a.ein.
     """
     from einturnip.cli.memory_limit import MemoryLimit, require_kept
@@ -78,16 +78,16 @@ def command(
     from einturnip.report.summary import summarise, warning_text
 
     outlive_reader()
-    told = {"--report": report_file, "--trace": trace, "--record": record}
-    recording.require_places(told)
+    report_files = {"--report": report_file, "--trace": trace, "--record": record}
+    recording.require_places(report_files)
     if len(programs) > 1:
         from einturnip.cli.multi_program import ProgramOutcome, run_together
 
         for name, given in (("--record", record), ("--replay", replay), ("--analyze", analyze), ("--steps", steps)):
             if given:
-                raise click.UsageError(f"{name} tells of one program, and not of several")
+                raise click.UsageError(f"{name} needs a single program")
         return run_together(
-            programs, inputs, dims, outputs, budget, _stand_in(seed), ProgramOutcome(trace, report_file, quiet)
+            programs, inputs, dims, outputs, budget, _source_of_missing(seed), ProgramOutcome(trace, report_file, quiet)
         )
     (program,) = programs
     if steps is not None or feeds or checkpoint is not None:
@@ -96,19 +96,19 @@ def command(
         files = (("--trace", trace), ("--report", report_file), ("--record", record), ("--replay", replay))
         for name, given in (*files, ("--analyze", analyze)):
             if given:
-                raise click.UsageError(f"{name} tells of one run, and not of --steps")
-        asked = StepOptions(1 if steps is None else steps, feeds, checkpoint, every)
-        return run_steps(program, inputs, dims, outputs, budget, _stand_in(seed), asked, quiet)
+                raise click.UsageError(f"{name} cannot be combined with --steps")
+        step_options = StepOptions(1 if steps is None else steps, feeds, checkpoint, every)
+        return run_steps(program, inputs, dims, outputs, budget, _source_of_missing(seed), step_options, quiet)
     limit = MemoryLimit()
     budget = recording.replayed(budget, replay)
     began = time.monotonic()
     with on_signals() as stop:
-        job = planned(program, inputs, dims, outputs, budget, _stand_in(seed), lenient=False)
+        job = planned(program, inputs, dims, outputs, budget, _source_of_missing(seed), lenient=False)
         planning = time.monotonic() - began
         with shown(quiet) as show:
             stop.running = True
             try:
-                recording.require_free(told, [program], job)
+                recording.require_free(report_files, [program], job)
                 report, sinks = job.run(show, stop.event)
             finally:
                 job.close()
@@ -122,9 +122,9 @@ def command(
     if report_file is not None:
         from einturnip.report.analyze import analyse
 
-        about = {"program": program_name(program), "planning_seconds": planning}
-        found = about | analyse(job.planned, report).to_json()
-        report_file.write_text(json.dumps(found, indent=2) + "\n")
+        head = {"program": program_name(program), "planning_seconds": planning}
+        content = head | analyse(job.planned, report).to_json()
+        report_file.write_text(json.dumps(content, indent=2) + "\n")
     for warning in report.warnings:
         click.echo(warning_text(warning), err=True)
     if not quiet:
@@ -139,8 +139,8 @@ def command(
     require_kept(report.memory_nbytes, report.memory_exceeded_nbytes)
 
 
-def _stand_in(seed: int | None) -> Missing:
-    """Random numbers for an input without a file, if they are asked for."""
+def _source_of_missing(seed: int | None) -> Missing:
+    """The source of an input without a file: random numbers with a seed, otherwise an error."""
 
     from einturnip.storage.generated import RandomSource
 

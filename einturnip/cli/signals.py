@@ -1,8 +1,8 @@
-"""Signal handlers of the command line, from its first moment on. Imports nothing that takes time."""
+"""Signal handlers of the command line from its start; imports only fast modules."""
 
 from __future__ import annotations
 
-# signal itself imports enum, in whose milliseconds Ctrl-C would show a traceback.
+# The module signal imports enum, which takes milliseconds, during which Ctrl-C would show a traceback.
 import _signal  # type: ignore[import-not-found]
 import os
 

@@ -1,4 +1,4 @@
-"""``einturnip plan --simulate MACHINE``: what the plan would take on a described machine, on a virtual clock."""
+"""``einturnip plan --simulate MACHINE``: predicts a plan's time on a described machine."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def options(function: Callable[..., None]) -> Callable[..., None]:
     """The options of a simulation, for the verb ``plan``."""
     for option in (
-        click.option("--seed", type=click.IntRange(min=0), default=0, help="Of the noise. [0]"),
+        click.option("--seed", type=click.IntRange(min=0), default=0, help="Seed of the noise. [0]"),
         click.option(
             "--jitter",
             type=click.FloatRange(min=0, max=3),
@@ -35,7 +35,7 @@ def options(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def show(graph: MemGraph, machine: str, jitter: float, seed: int, form: str) -> None:
-    """Simulate a plan under every dispatch, and say what the free one waits for.
+    """Simulate a plan under every dispatch policy, and report what workers wait for.
 
     Raises:
         BindError: there is no such machine.

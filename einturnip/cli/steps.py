@@ -1,4 +1,4 @@
-"""``einturnip run --steps``: a program with states, run step after step; slices fed, checkpoints kept."""
+"""``einturnip run --steps``: runs a program with states step by step, with feeds and checkpoints."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
     from einturnip.lang.program import TypedProgram
     from einturnip.storage.types import Sink, Source
 
-# A slice of a feed that is no larger is read at once, so that small steps run from arrays.
-READ_AT_ONCE = 4 << 20
+# Maximum size of a feed's slice that is read into an array, so that small steps run on arrays.
+MAX_ARRAY_NBYTES = 4 << 20
 LINES = 10
 REFRESH_SECONDS = 0.2
 
 
 @dataclass(frozen=True, slots=True)
 class StepOptions:
-    """How many steps in all, files fed by slices, and where checkpoints go, after each how many steps."""
+    """Total number of steps, files whose slices are fed, the checkpoint folder and its interval in steps."""
 
     total: int
     feeds: Mapping[str, str]
@@ -47,10 +47,10 @@ def run_steps(
     outputs: dict[str, str],
     budget: dict[str, Any],
     missing: Missing,
-    asked: StepOptions,
+    step_options: StepOptions,
     quiet: bool,
 ) -> None:
-    """Run the steps that are left, and write what the last one gives."""
+    """Run the remaining steps, and write the results of the last one."""
     from einturnip.api.inputs import check_names, compile_path, require_output
     from einturnip.api.session import Session
     from einturnip.cli.memory_limit import MemoryLimit, require_kept
@@ -65,13 +65,13 @@ def run_steps(
     check_names("dim", dims, program.dims)
     check_names("output", outputs, dict.fromkeys([o.name for o in program.outputs] + [s.name for s in program.states]))
     options = _with_memory(budget_options(budget))
-    with on_signals() as stop, _fed(program, asked.feeds) as feeds:
+    with on_signals() as stop, _feeds(program, step_options.feeds) as feeds:
         given = scalars(program, inputs)
-        twice = next((name for name in feeds if name in given), None)
-        if twice is not None:
-            raise BindError(f"input {twice} is given both by -i and by --feed; give it by one of them")
+        repeated = next((name for name in feeds if name in given), None)
+        if repeated is not None:
+            raise BindError(f"input {repeated} is given both by -i and by --feed; give it by one of them")
         with Session(program, path.parent, dims, options, given, missing) as session:
-            result = _run(session, feeds, asked, stop, quiet)
+            result = _run(session, feeds, step_options, stop, quiet)
             targets = targets_of(program, outputs, path.parent)
             sinks = _written(session, result, targets, [s.name for s in program.states])
     if not quiet:
@@ -81,7 +81,7 @@ def run_steps(
 
 
 def _with_memory(options: Any) -> Any:
-    """The options with a bound on the process, as ``run`` has it."""
+    """Add the default bound on the process's memory."""
     from dataclasses import replace
 
     from einturnip.core.process_limits import available_memory
@@ -92,8 +92,8 @@ def _with_memory(options: Any) -> Any:
 
 
 @contextmanager
-def _fed(program: TypedProgram, feeds: Mapping[str, str]) -> Iterator[dict[str, Source]]:
-    """The files that are fed, which have one axis more than the inputs."""
+def _feeds(program: TypedProgram, feeds: Mapping[str, str]) -> Iterator[dict[str, Source]]:
+    """Context with the sources of ``--feed``, which have one axis more than their inputs."""
     from einturnip.api.inputs import check_names, close_all, open_given
 
     check_names("input", feeds, (tensor.name for tensor in program.inputs if not tensor.state))
@@ -103,67 +103,67 @@ def _fed(program: TypedProgram, feeds: Mapping[str, str]) -> Iterator[dict[str, 
             if tensor.name not in feeds:
                 continue
             source = opened[tensor.name] = open_given(feeds[tensor.name], tensor.name)
-            wanted = f"{tensor.dtype} with {tensor.rank + 1} axes, the first of which counts the steps"
+            expected = f"{tensor.dtype} with {tensor.rank + 1} axes, the first of which counts the steps"
             if source.dtype != tensor.dtype or len(source.shape) != tensor.rank + 1 or not source.shape[0]:
-                found = f"{source.dtype}[{', '.join(map(str, source.shape))}]"
-                raise BindError(f"--feed {tensor.name}={feeds[tensor.name]} must be {wanted}, and is {found}")
+                slice_source = f"{source.dtype}[{', '.join(map(str, source.shape))}]"
+                raise BindError(f"--feed {tensor.name}={feeds[tensor.name]} must be {expected}, and is {slice_source}")
         yield opened
     finally:
         close_all(opened.values())
 
 
 def _run(
-    session: Session, feeds: Mapping[str, Source], asked: StepOptions, stop: StopRequest, quiet: bool
+    session: Session, feeds: Mapping[str, Source], step_options: StepOptions, stop: StopRequest, quiet: bool
 ) -> Result | None:
-    """The steps that are left; the outputs of the last one."""
+    """Run the remaining steps; return the outputs of the last one."""
     result, saved = None, -1
-    if asked.checkpoint is not None and _loaded(session, asked.checkpoint):
+    if step_options.checkpoint is not None and _resumed(session, step_options.checkpoint):
         saved = session.steps
         if not quiet:
-            click.echo(f"going on after step {saved} of {asked.checkpoint}")
-    told = _StepProgress(session.steps, asked.total, quiet)
+            click.echo(f"resuming after step {saved} of {step_options.checkpoint}")
+    show_progress = _StepProgress(session.steps, step_options.total, quiet)
     stop.running = True
-    while session.steps < asked.total:
+    while session.steps < step_options.total:
         result = session.step(data={name: _slice(source, session.steps) for name, source in feeds.items()})
-        if asked.checkpoint is not None and (
-            session.steps % asked.every == 0 or session.steps == asked.total or stop.event.is_set()
+        if step_options.checkpoint is not None and (
+            session.steps % step_options.every == 0 or session.steps == step_options.total or stop.event.is_set()
         ):
-            session.save(asked.checkpoint)
+            session.save(step_options.checkpoint)
             saved = session.steps
-        told(session.steps, result)
+        show_progress(session.steps, result)
         if stop.event.is_set():
-            kept = f"; its checkpoint is in {asked.checkpoint}" if saved == session.steps else ""
-            raise Interrupted(f"stopped after step {session.steps} of {asked.total}{kept}")
+            where = f"; its checkpoint is in {step_options.checkpoint}" if saved == session.steps else ""
+            raise Interrupted(f"stopped after step {session.steps} of {step_options.total}{where}")
     stop.running = False
     return result
 
 
-def _loaded(session: Session, folder: Path) -> bool:
-    """Go on from the latest whole checkpoint, if there is one; what is wrong with others goes to standard error."""
-    with warnings.catch_warnings(record=True) as found:
+def _resumed(session: Session, folder: Path) -> bool:
+    """Resume from the latest intact checkpoint, if any; print warnings of damaged ones on standard error."""
+    with warnings.catch_warnings(record=True) as slice_source:
         warnings.simplefilter("always")
         loaded = session.load(folder)
-    for warning in found:
+    for warning in slice_source:
         click.echo(f"warning: {warning.message}", err=True)
     return loaded
 
 
 def _slice(source: Source, step: int) -> Any:
-    """What is fed in one step."""
+    """The slice of a feed for one step."""
     from einturnip.storage.slice import SliceSource
     from einturnip.storage.types import whole
 
-    found = SliceSource(source, step % source.shape[0])
-    if np.prod(found.shape, dtype=np.int64) * found.dtype.itemsize > READ_AT_ONCE:
-        return found
-    out = np.empty(found.shape, found.dtype.numpy)
-    found.read(whole(found.shape), out)
-    found.require_unchanged()
+    slice_source = SliceSource(source, step % source.shape[0])
+    if np.prod(slice_source.shape, dtype=np.int64) * slice_source.dtype.itemsize > MAX_ARRAY_NBYTES:
+        return slice_source
+    out = np.empty(slice_source.shape, slice_source.dtype.numpy)
+    slice_source.read(whole(slice_source.shape), out)
+    slice_source.require_unchanged()
     return out
 
 
 def _written(session: Session, result: Result | None, targets: Mapping[str, Any], states: list[str]) -> dict[str, Sink]:
-    """Write outputs and states to their files; of those without one, take note."""
+    """Write outputs and states to their files; summarize those without a file."""
     from einturnip.storage.arrays import array_source
     from einturnip.storage.generated import SummarySink
     from einturnip.storage.open import OutputRequest, open_sinks
@@ -188,16 +188,16 @@ def _written(session: Session, result: Result | None, targets: Mapping[str, Any]
 
 
 class _StepProgress:
-    """Shows how far the steps are, what their scalars are, and how fast they go: on a terminal one line, else a few."""
+    """Shows steps done, scalar outputs and rate: one line on a terminal, a few lines otherwise."""
 
     def __init__(self, first: int, total: int, quiet: bool) -> None:
         self.first, self.total, self.quiet = first, total, quiet
         self.terminal = sys.stderr.isatty()
         self.begun = self.shown = time.monotonic()
-        self.each = max(1, -(-(total - first) // LINES))
+        self.interval = max(1, -(-(total - first) // LINES))
 
     def __call__(self, step: int, result: Result) -> None:
-        """Tell of a step that is done."""
+        """Show a completed step."""
         if self.quiet:
             return
         now, last = time.monotonic(), step == self.total
@@ -205,7 +205,7 @@ class _StepProgress:
             if last or now - self.shown >= REFRESH_SECONDS:
                 self.shown = now
                 click.echo(f"\r\x1b[K{self._line(step, result, now)}", err=True, nl=last)
-        elif last or (step - self.first) % self.each == 0:
+        elif last or (step - self.first) % self.interval == 0:
             click.echo(self._line(step, result, now))
 
     def _line(self, step: int, result: Result, now: float) -> str:

@@ -1,4 +1,4 @@
-"""SIGINT, SIGTERM, SIGHUP: the first asks the run to stop, a second one does not wait for it, more change nothing."""
+"""Handles SIGINT, SIGTERM and SIGHUP: the first stops the run in order, the second at once."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ def exit_code() -> int:
 
 
 def interrupt(number: int, frame: FrameType | None) -> None:
-    """Signal handler of a command that is not running a program: ends it.
+    """Signal handler while no program runs: end the command.
 
-    An exception that is raised while a module is imported may be swallowed there, or printed. No command has anything
-    to clean up at such moments, so the process ends at once.
+    An exception raised during an import may be swallowed or printed by the importing code. No command has anything to
+    clean up then, so the process ends at once.
     """
     global _received
     _received = number
-    at = frame
-    while at is not None:
-        if at.f_code.co_filename.startswith("<frozen importlib"):
+    current = frame
+    while current is not None:
+        if current.f_code.co_filename.startswith("<frozen importlib"):
             leave(number)
-        at = at.f_back
+        current = current.f_back
     raise KeyboardInterrupt
 
 
 class StopRequest:
-    """Set ``event`` to end a run in order. Until ``running`` is set there is no run, and a signal ends the command."""
+    """Signal handler that sets ``event`` to end a run in order; while not ``running``, it ends the command."""
 
     def __init__(self) -> None:
         self.event = threading.Event()
@@ -43,13 +43,13 @@ class StopRequest:
         self._insisted = False
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
-        """Take a signal."""
+        """Handle a signal."""
         global _received
-        again = self.event.is_set()
-        if not again:
+        repeated = self.event.is_set()
+        if not repeated:
             _received = number
         self.event.set()
-        if self.running and (not again or self._insisted):
+        if self.running and (not repeated or self._insisted):
             return
         self._insisted = self.running
         if self.running:
@@ -59,10 +59,10 @@ class StopRequest:
 
 @contextmanager
 def on_signals() -> Iterator[StopRequest]:
-    """While in force, these signals go to the Stop that is given; outside the main thread nothing changes.
+    """Context in which signals go to a ``StopRequest``; outside the main thread nothing changes.
 
-    SIGHUP stays ignored where it was: ``nohup`` is to outlive its terminal.
-    After one came the command is at its end, and no further one may break into its last message.
+    SIGHUP stays ignored if it was, for ``nohup``. After a signal the command is about to end, and further signals are
+    ignored so that they do not interrupt its last message.
     """
     stop = StopRequest()
     if threading.current_thread() is not threading.main_thread():

@@ -1,6 +1,6 @@
-"""Standard streams that never end a run, even if they are closed or the reader of a pipe leaves.
+"""Standard streams that never end a run, even if they are closed or a pipe's reader exits.
 
-A run's outputs are worth more than what it prints about them: what cannot be shown must not stop it.
+A run's outputs matter more than its messages, so a message that cannot be printed must not stop it.
 """
 
 from __future__ import annotations
@@ -15,45 +15,45 @@ _outlives_reader = False
 
 
 def outlive_reader() -> None:
-    """Go on from here when the reader of standard output leaves; other commands end then."""
+    """Let this command continue when the reader of standard output exits; other commands end then."""
     global _outlives_reader
     _outlives_reader = True
 
 
 class _SafeStream(io.FileIO):
-    """Standard output or error, written without buffer."""
+    """Standard output or error, unbuffered."""
 
     def write(self, data: Any) -> int:
         try:
             return super().write(data) or 0
         except OSError as error:
-            # Nobody is left to tell of standard error's own errors; those of a full disk under output are reported.
+            # Errors of standard error cannot be reported; those of standard output, such as a full disk, are.
             if self.fileno() != 2 and not (error.errno == errno.EPIPE and _outlives_reader):
                 raise
-        _lead_nowhere(self.fileno())
+        _discard(self.fileno())
         return len(memoryview(data).cast("B"))
 
 
 def prepare() -> None:
-    """Replace the standard streams by ones that can always be written to."""
-    # A file opened later would take a closed stream's number, and the text meant for that stream.
+    """Replace the standard streams by ones that accept every write."""
+    # Otherwise a file opened later would get a closed stream's number, and its text.
     for fd in range(3):
         try:
             os.fstat(fd)
         except OSError:
-            _lead_nowhere(fd)
+            _discard(fd)
     if sys.stdin is None:
         sys.stdin = io.TextIOWrapper(io.FileIO(0, closefd=False))
     sys.stdout = _stream(sys.stdout, 1)
     sys.stderr = _stream(sys.stderr, 2)
 
 
-def lead_nowhere(stream: Any) -> None:
-    """Have what a stream still holds, and all that follows, vanish."""
-    _lead_nowhere(stream.fileno())
+def discard(stream: Any) -> None:
+    """Discard a stream's buffered text and everything written to it later."""
+    _discard(stream.fileno())
 
 
-def _lead_nowhere(fd: int) -> None:
+def _discard(fd: int) -> None:
     null = os.open(os.devnull, os.O_RDWR)
     if null != fd:
         os.dup2(null, fd)
@@ -61,7 +61,7 @@ def _lead_nowhere(fd: int) -> None:
 
 
 def _stream(given: Any, fd: int) -> io.TextIOWrapper:
-    """The stream in its encoding; a character that it lacks is written as an escape (``\\\\xf6``)."""
+    """A text stream that writes characters that its encoding lacks as escapes (``\\\\xf6``)."""
     raw = _SafeStream(fd, "w", closefd=False)
     encoding = "utf-8" if given is None else given.encoding
     lines = raw.isatty() or fd == 2

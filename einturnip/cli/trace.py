@@ -1,4 +1,4 @@
-"""``einturnip trace``: a recorded run, drawn."""
+"""``einturnip trace``: draws a recorded run."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from einturnip.cli import options
     type=click.Choice(["text", "chrome"]),
     default="text",
     show_default=True,
-    help="chrome is for browsers' tracing viewers (chrome://tracing, ui.perfetto.dev).",
+    help="chrome is for browsers' trace viewers (chrome://tracing, ui.perfetto.dev).",
 )
 @options.debug
 def command(file: Path, form: str) -> None:
-    """Draw a run that 'einturnip run PROG.ein --trace FILE' recorded: every worker, reader and writer over time."""
+    """Draw a run recorded by 'einturnip run PROG.ein --trace FILE': every worker, reader and writer over time."""
     from einturnip.cli.output_lines import columns, show_lines
     from einturnip.report.trace import chrome, drawn, read
 

@@ -1,4 +1,4 @@
-"""``einturnip verify``: a memory graph that somebody planned, held against every rule."""
+"""``einturnip verify``: checks a memory graph of any planner against every rule."""
 
 from __future__ import annotations
 
@@ -17,9 +17,11 @@ from einturnip.cli import options
     "--stored",
     type=options.NameValue("OUTPUT=SIZE"),
     multiple=True,
-    help="Bytes that an output must have in all: --stored C.npy=4MiB. A file's missing end shows by this alone.",
+    help="Total bytes of an output: --stored C.npy=4MiB. Needed to detect a missing end of a file.",
 )
-@click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="Faults that are shown.")
+@click.option(
+    "--limit", type=click.IntRange(min=1), default=20, show_default=True, help="Maximum number of faults shown."
+)
 @click.option(
     "--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True, help="How to show it."
 )
@@ -27,7 +29,7 @@ from einturnip.cli import options
 def command(plan: Path, stored: tuple[tuple[str, str], ...], limit: int, form: str) -> None:
     """Prove a memory graph: acyclic, within its memory, free of races, every output stored once.
 
-    PLAN.json is what 'einturnip plan PROG --emit memgraph --format json' prints, by einturnip or by another planner;
+    PLAN.json has the format of 'einturnip plan PROG --emit memgraph --format json'; another planner may have made it;
     '-' reads it from standard input. Exit codes: 0 valid, 1 invalid, 2 not a plan.
     """
     from einturnip.core.units import parse_size

@@ -1,1 +1,1 @@
-"""The language server: what an editor shows of a program while it is written."""
+"""The language server: diagnostics, hover, definitions, completion and formatting for editors."""

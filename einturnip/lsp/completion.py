@@ -1,4 +1,4 @@
-"""What may stand at a place: names in force, words of the language, functions of the standard library."""
+"""Completion: visible names, words of the language and functions of the standard library."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from einturnip.ir.dtypes import DTYPES
 from einturnip.lang import syntax_tree as s
 from einturnip.lang.keywords import CONSTANTS, FUNCTIONS, KEYWORDS, STATEMENTS
 from einturnip.lsp.glossary import GLOSSARY, HINTS
-from einturnip.lsp.names import Kind, in_force, labels, standard
+from einturnip.lsp.names import Kind, labels, standard, visible_names
 from einturnip.lsp.reading import Reading
 
 _DTYPE = re.compile(r"\b(?:input|state)\b[^=#]*:\s*\w*$")
@@ -23,7 +23,7 @@ _START = re.compile(r"^\s*\w*$")
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A word that may stand here. ``module`` is to be imported first."""
+    """A possible completion. ``module`` must be imported first, if there is one."""
 
     name: str
     kind: Kind | Literal["keyword", "aggregation", "built-in", "constant", "dtype", "label", "module", "hint"]
@@ -33,7 +33,7 @@ class Candidate:
 
 
 def candidates(reading: Reading, line: int, column: int) -> tuple[Candidate, ...]:
-    """What may stand at a place; nothing inside comments and strings."""
+    """The possible completions at a position; none inside comments and strings."""
     before = reading.lines[line - 1][: column - 1] if line <= len(reading.lines) else ""
     if _in_comment_or_string(before):
         return ()
@@ -43,8 +43,8 @@ def candidates(reading: Reading, line: int, column: int) -> tuple[Candidate, ...
         return tuple(Candidate(name, "hint", about=about) for name, about in HINTS.items())
     if _DTYPE.search(before):
         return tuple(_words(DTYPES, "dtype"))
-    starts = bool(_START.match(before))
-    found = {c.name: c for c in _everywhere(reading, line, column, starts)}
+    at_statement_start = bool(_START.match(before))
+    found = {c.name: c for c in _everywhere(reading, line, column, at_statement_start)}
     return tuple(found.values())
 
 
@@ -53,8 +53,8 @@ def _in_comment_or_string(before: str) -> bool:
     return any(mark in rest for mark in "#\"'")
 
 
-def _everywhere(reading: Reading, line: int, column: int, starts: bool) -> Iterator[Candidate]:
-    yield from _words(KEYWORDS if starts else KEYWORDS - set(STATEMENTS), "keyword")
+def _everywhere(reading: Reading, line: int, column: int, at_statement_start: bool) -> Iterator[Candidate]:
+    yield from _words(KEYWORDS if at_statement_start else KEYWORDS - set(STATEMENTS), "keyword")
     yield from _words(AGGREGATIONS, "aggregation")
     yield from _words(sorted(FUNCTIONS - set(AGGREGATIONS)), "built-in")
     yield from _words(CONSTANTS, "constant")
@@ -66,7 +66,7 @@ def _everywhere(reading: Reading, line: int, column: int, starts: bool) -> Itera
                 yield Candidate(f.name, "function", f.detail, f.about, f"std.{module}")
     for label in labels(reading.tree, line, column):
         yield Candidate(label, "label")
-    for name in in_force(reading.tree, line, column).values():
+    for name in visible_names(reading.tree, line, column).values():
         yield Candidate(name.name, name.kind, name.detail, name.about)
 
 

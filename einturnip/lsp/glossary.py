@@ -1,4 +1,4 @@
-"""One line on every word that the language reserves."""
+"""One line of documentation for every reserved word of the language."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from einturnip.ir.dtypes import DTYPES
 _KEYWORDS = {
     "dim": "A size: `dim n`, `dim n = 4096`. Without a value the inputs or `--dim n=4096` bind it.",
     "input": "A tensor from outside: `input X : f32[n, d]`, with a default file, or a number for a scalar.",
-    "output": "A tensor that is wanted: `output Y`, `output Y = \"y.npy\"`. Only what outputs need is computed.",
+    "output": "A result: `output Y`, `output Y = \"y.npy\"`. Only tensors that outputs need are computed.",
     "import": "Bring in the functions of a file, `import \"layers.ein\"`, or of the standard library, `import std.nn`.",
     "fn": "A function: `fn name(X[s, d], eps = 1e-5) = ...`, or `{ ... return Y[s, d] }`. Calls are inlined.",
     "for": "A loop, unrolled: `for l in 0 .. L { ... }`, with l from 0 to L - 1.",
     "in": "Between a loop's variable and its range: `for l in 0 .. L { ... }`.",
     "state": "A tensor that lives from step to step: `state W : f32[d, e] = \"w.npy\"`.",
-    "return": "What a function gives: `return Y[s, e]`.",
+    "return": "The result of a function: `return Y[s, e]`.",
     "and": "Both conditions hold.",
     "or": "One condition holds, or both.",
     "not": "The condition does not hold.",
@@ -22,14 +22,14 @@ _KEYWORDS = {
 _AGGREGATIONS = {
     "sum": "`sum[i] X[i]`: the sum over i; 0 over an empty range. It takes the whole product after it.",
     "prod": "`prod[i] X[i]`: the product over i; 1 over an empty range.",
-    "min": "`min[i] X[i]`: the least over i; inf over an empty range. `min(a, b)`: the lesser.",
-    "max": "`max[i] X[i]`: the greatest over i; -inf over an empty range. `max(a, b)`: the greater.",
+    "min": "`min[i] X[i]`: the minimum over i; inf over an empty range. `min(a, b)`: the smaller.",
+    "max": "`max[i] X[i]`: the maximum over i; -inf over an empty range. `max(a, b)`: the larger.",
     "any": "`any[i] c[i]`: whether it holds for some i.",
     "all": "`all[i] c[i]`: whether it holds for every i.",
     "mean": "`mean[i] X[i]`: the mean over i; nan over an empty range.",
     "logsumexp": "`logsumexp[i] X[i]`: log(sum[i] exp(X[i])), without overflow.",
-    "argmax": "`argmax[i] X[i]`: the first i where X is greatest; over several labels the flat index; -1 for none.",
-    "argmin": "`argmin[i] X[i]`: the first i where X is least; over several labels the flat index; -1 for none.",
+    "argmax": "`argmax[i] X[i]`: the first i with the maximal X; over several labels the flat index; -1 for none.",
+    "argmin": "`argmin[i] X[i]`: the first i with the minimal X; over several labels the flat index; -1 for none.",
 }
 _FUNCTIONS = {
     "exp": "e to the power of x.",
@@ -57,7 +57,7 @@ _FUNCTIONS = {
     "real": "The real part.",
     "imag": "The imaginary part.",
     "where": "`where(c, a, b)`: a where the condition holds, else b.",
-    "grad": "`grad(loss, W[d, e])`: the derivative of a real scalar by each element of W, as W stands here.",
+    "grad": "`grad(loss, W[d, e])`: the derivative of a real scalar by each element of W, in its version here.",
 }
 _CONSTANTS = {
     "pi": "3.14159...",
@@ -67,7 +67,7 @@ _CONSTANTS = {
     "false": "The condition that never holds.",
 }
 HINTS = {
-    "tile": "`@tile(i = 256, j = 4 parts)`: how the statement below is cut. Never changes results.",
+    "tile": "`@tile(i = 256, j = 4 parts)`: how the statement below is tiled. Never changes results.",
     "place": "`@place(cuda:0)`: the device of the statement below. Never changes results.",
     "keep": "`@keep`: the tensor below stays in compute memory. Never changes results.",
     "recompute": "`@recompute`: the tensor below may be dropped and computed again. Never changes results.",
@@ -90,4 +90,4 @@ GLOSSARY = {
     **_CONSTANTS,
     **{name: _dtype(name) for name in DTYPES},
 }
-"""Every reserved word with its line, in Markdown."""
+"""Every reserved word with its documentation, in Markdown."""

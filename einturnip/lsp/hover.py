@@ -1,4 +1,4 @@
-"""What is told of a word: in Markdown, short."""
+"""Hover texts: a short description of a word, in Markdown."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from einturnip.report.symbolic_shapes import bounds
 
 
 def hover(reading: Reading, found: Meaning) -> str:
-    """What a meaning is."""
+    """Describe a meaning."""
     match found:
         case TensorMeaning(number=number):
             return _tensor(reading, number)
@@ -39,33 +39,33 @@ def _code(text: str) -> str:
 
 
 def _tensor(reading: Reading, number: int) -> str:
-    """Its labels and dtype, its shape in names and in numbers, its bytes."""
+    """Describe a tensor: labels, dtype, shape in names and in numbers, bytes."""
     assert reading.program is not None
     tensor = reading.program.tensors[number]
     while isinstance(tensor, Carried):
         tensor = reading.program.tensors[tensor.initial]
     row = next(row for row in reading.rows if row.number == tensor.number)
-    named = next(row for row in reading.named_rows if row.number == tensor.number)
-    told = [f"{row.role or 'computed'} in line {row.line}"]
-    if named.axes != tuple(map(str, named.shape)):
-        told.append(f"{named.dtype}{bracketed(named.shape)}")
+    symbolic = next(row for row in reading.symbolic_rows if row.number == tensor.number)
+    facts = [f"{row.role or 'computed'} in line {row.line}"]
+    if symbolic.axes != tuple(map(str, symbolic.shape)):
+        facts.append(f"{symbolic.dtype}{bracketed(symbolic.shape)}")
     numbers = [n for n in row.shape if isinstance(n, int)]
     if len(numbers) == len(row.shape):
         nbytes = math.prod(numbers) * DTYPES[row.dtype].itemsize
-        told += [f"{row.dtype}{bracketed(row.shape)}"] * bool(numbers and row.shape != named.shape)
-        told.append(format_size(nbytes))
-    return _code(f"{row.name}{bracketed(row.axes)} : {row.dtype}") + ", ".join(told)
+        facts += [f"{row.dtype}{bracketed(row.shape)}"] * bool(numbers and row.shape != symbolic.shape)
+        facts.append(format_size(nbytes))
+    return _code(f"{row.name}{bracketed(row.axes)} : {row.dtype}") + ", ".join(facts)
 
 
 def _label(reading: Reading, label: LabelMeaning) -> str:
-    """Its size in names and in numbers, and what fixes that."""
+    """Describe a label: its size in names and in numbers, and the origin of the size."""
     assert reading.program is not None
     equation, number = label.equation, label.number
     known = bounds(reading.program, equation, reading.sizes)[number]
-    named = bounds(reading.program, equation, {})[number]
-    sizes = " = ".join(dict.fromkeys(_size(size) for size in (named.size, known.size) if size is not None))
-    told = f"size {sizes or 'unknown'}" + (f", by {named.origin}" if named.origin else "")
-    return f"label **{equation.labels[number].name}** of {equation.name}: {told}"
+    symbolic = bounds(reading.program, equation, {})[number]
+    sizes = " = ".join(dict.fromkeys(_size(size) for size in (symbolic.size, known.size) if size is not None))
+    facts = f"size {sizes or 'unknown'}" + (f", by {symbolic.origin}" if symbolic.origin else "")
+    return f"label **{equation.labels[number].name}** of {equation.name}: {facts}"
 
 
 def _size(size: SizeExpr) -> str:

@@ -1,4 +1,4 @@
-"""What a word in a program means where it stands: a tensor's version, a label, a size, a function."""
+"""Resolves a word at a position: a tensor's version, a label, a size, a function, a reserved word."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from einturnip.lang.program import (
     walk,
 )
 from einturnip.lsp.glossary import HINTS
-from einturnip.lsp.names import VisibleName, in_force, standard
+from einturnip.lsp.names import VisibleName, standard, visible_names
 from einturnip.lsp.reading import Reading
 
 
@@ -52,7 +52,7 @@ class SizeMeaning:
 
 @dataclass(frozen=True, slots=True)
 class WordMeaning:
-    """A word of the language; a hint's begins with '@'."""
+    """A reserved word of the language; hints begin with '@'."""
 
     text: str
 
@@ -61,7 +61,7 @@ Meaning = TensorMeaning | LabelMeaning | SizeMeaning | VisibleName | WordMeaning
 
 
 def meaning(reading: Reading, line: int, column: int) -> tuple[Meaning, LexToken] | None:
-    """What the word at a place means, and the word; None where there is none, or nobody knows."""
+    """The meaning of the word at a position, and the word; None if there is none or it is unknown."""
     token = reading.word(line, column)
     if token is None:
         return None
@@ -80,30 +80,30 @@ def _meaning(reading: Reading, token: LexToken) -> Meaning | None:
         found = _in_statements(program, program.statements, token)
         if found is not None:
             return found
-    # A definition's own names count from its end on.
-    name = in_force(reading.tree, token.line, token.column).get(word) or _defined_here(reading, token)
+    # The names that a definition introduces are visible after its end.
+    name = visible_names(reading.tree, token.line, token.column).get(word) or _defined_here(reading, token)
     if name is not None and program is not None:
         if name.kind == "dim" and word in program.dims:
             return SizeMeaning(program.dims[word])
-        # What a call is given is read inside the function, so that no access stands here.
-        given = (t.number for t in program.tensors if t.name == word and t.span[:3] == name.span[:3])
-        return next(map(TensorMeaning, given), name)
+        # A call's arguments are read inside the inlined function, so the equation here has no access of them.
+        numbers = (t.number for t in program.tensors if t.name == word and t.span[:3] == name.span[:3])
+        return next(map(TensorMeaning, numbers), name)
     return name or next((f for names in standard().values() for f in names if f.name == word), None)
 
 
 def _defined_here(reading: Reading, token: LexToken) -> VisibleName | None:
-    """A name where it is given."""
+    """The name that a token defines."""
     end = len(reading.lines[token.line - 1]) + 1
-    name = in_force(reading.tree, token.line + 1, 1).get(token.text) or in_force(reading.tree, token.line, end).get(
-        token.text
-    )
+    name = visible_names(reading.tree, token.line + 1, 1).get(token.text) or visible_names(
+        reading.tree, token.line, end
+    ).get(token.text)
     return name if name and name.span[1:3] == (token.line, token.column) else None
 
 
 def _in_statements(program: TypedProgram, statements: Sequence[Statement], token: LexToken) -> Meaning | None:
-    """What a word means in the statement that it stands in."""
+    """The meaning of a word in the statement that contains it."""
     for statement in statements:
-        if not _holds(statement.span, token) and not isinstance(statement, ForLoop):
+        if not _contains(statement.span, token) and not isinstance(statement, ForLoop):
             continue
         match statement:
             case ForLoop(body=body):
@@ -129,11 +129,11 @@ def _in_equation(program: TypedProgram, equation: Equation, token: LexToken) -> 
     for part in parts:
         if isinstance(part, AccessExpr) and program.tensors[part.tensor].name == word and _begins(part.span, token):
             return TensorMeaning(part.tensor)
-        if isinstance(part, AccessExpr) and isinstance(made := program.tensors[part.tensor], GradStatement):
-            if program.tensors[made.by].name == word and _begins(part.span, token):
-                return TensorMeaning(made.by)
-            if program.tensors[made.loss].name == word:
-                return TensorMeaning(made.loss)
+        if isinstance(part, AccessExpr) and isinstance(source_tensor := program.tensors[part.tensor], GradStatement):
+            if program.tensors[source_tensor.by].name == word and _begins(part.span, token):
+                return TensorMeaning(source_tensor.by)
+            if program.tensors[source_tensor.loss].name == word:
+                return TensorMeaning(source_tensor.loss)
     labels = equation.labels
     for number in (*_bound_around(parts, token), *range(equation.n_out)):
         if labels[number].name == word:
@@ -142,13 +142,13 @@ def _in_equation(program: TypedProgram, equation: Equation, token: LexToken) -> 
 
 
 def _bound_around(parts: Sequence[Expr], token: LexToken) -> Iterator[int]:
-    """The labels that the aggregations around a word bind, innermost first."""
-    around = [part for part in parts if isinstance(part, AggregateExpr) and _holds(part.span, token)]
-    for aggregate in reversed(around):
+    """The labels bound by the aggregations around a word, innermost first."""
+    enclosing = [part for part in parts if isinstance(part, AggregateExpr) and _contains(part.span, token)]
+    for aggregate in reversed(enclosing):
         yield from aggregate.labels
 
 
-def _holds(span: Span, token: LexToken) -> bool:
+def _contains(span: Span, token: LexToken) -> bool:
     start, end = (token.line, token.column), (token.line, token.column + len(token.text))
     return span.file == token.file and span[1:3] <= start and end <= span[3:]
 
@@ -158,12 +158,12 @@ def _begins(span: Span, token: LexToken) -> bool:
 
 
 def definition(reading: Reading, found: Meaning) -> Span | None:
-    """Where a meaning was given its name."""
+    """The span of the definition of a meaning."""
     match found:
         case TensorMeaning(number=number):
             assert reading.program is not None
             tensor = reading.program.tensors[number]
-            # A loop's variable of a name begins as what was before the loop.
+            # A tensor that a loop rebinds is defined by its initial value.
             while not isinstance(tensor, InputDef | Equation | Replace | Concatenate | GradStatement):
                 tensor = reading.program.tensors[tensor.initial]
             return tensor.span

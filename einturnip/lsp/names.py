@@ -1,4 +1,4 @@
-"""The names in force at a place of a text, as its syntax tells them: also while the rest of it is no program yet."""
+"""The names visible at a position, from the syntax tree alone, so that incomplete programs work too."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Kind = Literal["dim", "input", "tensor", "function", "parameter", "loop variable
 
 @dataclass(frozen=True, slots=True)
 class VisibleName:
-    """A name: what it is, where it is given, as it was written (``detail``), and the comment above it."""
+    """A name with its kind, its span, its definition's text (``detail``) and the comment above it."""
 
     name: str
     kind: Kind
@@ -29,8 +29,8 @@ class VisibleName:
     about: str = ""
 
 
-def in_force(tree: s.SyntaxTree, line: int, column: int) -> dict[str, VisibleName]:
-    """Every name that a statement at that place may use, by name; of several versions the latest before it."""
+def visible_names(tree: s.SyntaxTree, line: int, column: int) -> dict[str, VisibleName]:
+    """The names that a statement at a position can use; of several versions the latest one before it."""
     found: dict[str, VisibleName] = {}
     _collect(tree.declarations, tree, (line, column), found)
     return found
@@ -62,9 +62,9 @@ def _collect(
                     found[variable] = VisibleName(variable, "loop variable", span, head)
                     _collect(declaration.body, tree, place, found)
                     return
-                own: dict[str, VisibleName] = {}
-                _collect(declaration.body, tree, place, own)
-                found.update({name: f for name, f in own.items() if name in found})
+                in_loop: dict[str, VisibleName] = {}
+                _collect(declaration.body, tree, place, in_loop)
+                found.update({name: f for name, f in in_loop.items() if name in found})
             case s.Definition() if inside:
                 pass
             case _:
@@ -103,14 +103,14 @@ def _parameter(parameter: s.ParameterNode, tree: s.SyntaxTree) -> VisibleName:
 
 
 def function(declaration: s.FunctionNode, tree: s.SyntaxTree) -> VisibleName:
-    """A function as a name, with its signature."""
+    """The name of a function, with its signature."""
     parameters = ", ".join(_text(tree, p.span) for p in declaration.parameters)
     about = comment_above(tree.source, declaration.span.line)
     return VisibleName(declaration.name, "function", declaration.name_span, f"{declaration.name}({parameters})", about)
 
 
 def labels(tree: s.SyntaxTree, line: int, column: int) -> tuple[str, ...]:
-    """The labels of the statement at a place, as far as it is well formed."""
+    """The labels of the statement at a position, if it is well formed."""
     statement = statement_at(tree.declarations, (line, column))
     if not isinstance(statement, s.Definition):
         return ()
@@ -131,7 +131,7 @@ def labels(tree: s.SyntaxTree, line: int, column: int) -> tuple[str, ...]:
 
 
 def statement_at(declarations: Sequence[s.Declaration], place: tuple[int, int]) -> s.Declaration | None:
-    """The innermost statement at a place."""
+    """The innermost statement at a position."""
     for declaration in declarations:
         if _start(declaration) <= place <= declaration.span[3:]:
             inner = (
@@ -142,7 +142,7 @@ def statement_at(declarations: Sequence[s.Declaration], place: tuple[int, int]) 
 
 
 def comment_above(source: Sequence[str], line: int) -> str:
-    """The comment on the lines that end just above a line."""
+    """The comment on the lines directly above a line."""
     found: list[str] = []
     number = line - 2
     while number >= 0 and source[number].lstrip().startswith("#"):
@@ -159,11 +159,11 @@ def _text(tree: s.SyntaxTree, span: Span) -> str:
     return tree.source[span.line - 1][span.column - 1 : span.end_column - 1]
 
 
-# -- what imports bring in ---------------------------------------------------------------------------------------------
+# -- imported names ---------------------------------------------------------------------------------------------
 
 
 def imported(declaration: s.Import, tree: s.SyntaxTree) -> tuple[VisibleName, ...]:
-    """The functions that an import brings in; none where there is no such file."""
+    """The functions that an import makes visible; none if there is no such file."""
     if declaration.standard:
         return standard().get(declaration.path.removeprefix("std."), ())
     return _functions(Path(tree.file).parent / declaration.path)

@@ -1,4 +1,4 @@
-"""A program's text as an editor holds it: read as far as it goes, with everything that is to be said of it."""
+"""Reads the text of an editor: syntax tree, program, sizes and diagnostics, as far as it is well formed."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from einturnip.storage.types import Source
 class Reading:
     """One version of a text.
 
-    ``tree`` holds the statements that are well formed; ``program`` is None where the text is none. ``sizes`` are the
-    dims that the program, its default files and the editor's settings give.
+    ``tree`` contains the well-formed statements; ``program`` is None if the text has errors. ``sizes`` are the known
+    dims, from the program, its default files and the editor's settings.
     """
 
     file: str
@@ -37,26 +37,26 @@ class Reading:
 
     @cached_property
     def lines(self) -> tuple[str, ...]:
-        """The lines, without their ends."""
+        """The lines without line breaks."""
         return tuple(self.text.split("\n"))
 
     @cached_property
     def tokens(self) -> list[LexToken]:
-        """The words of the text; comments are none."""
+        """The tokens of the text, without comments."""
         return tokenize(self.text, self.file)
 
     @cached_property
     def rows(self) -> tuple[SignatureRow, ...]:
-        """What is known of every tensor, with numbers where they are known."""
+        """The signature of every tensor, with numbers for known sizes."""
         return rows(self.program, self.sizes) if self.program else ()
 
     @cached_property
-    def named_rows(self) -> tuple[SignatureRow, ...]:
-        """Likewise, in the names of sizes."""
+    def symbolic_rows(self) -> tuple[SignatureRow, ...]:
+        """The signature of every tensor, with symbolic sizes."""
         return rows(self.program, {}) if self.program else ()
 
     def word(self, line: int, column: int) -> LexToken | None:
-        """The word that a place touches; lines and columns count from 1."""
+        """The word at or next to a position; lines and columns count from 1."""
         for token in self.tokens:
             if token.line == line and token.column <= column <= token.column + len(token.text):
                 if token.text[0].isalpha() or token.text[0] == "_":
@@ -67,7 +67,7 @@ class Reading:
 
 
 def read(text: str, file: str, dims: Mapping[str, int]) -> Reading:
-    """Read a text. ``dims``: sizes that an editor's settings give; names that the program lacks are passed over."""
+    """Read a text. ``dims``: sizes from the editor's settings; names that the program lacks are ignored."""
     text = text.replace("\r\n", "\n")
     try:
         program = compile_text(text, file)
@@ -87,7 +87,7 @@ def read(text: str, file: str, dims: Mapping[str, int]) -> Reading:
 
 
 def well_formed(text: str, file: str) -> SyntaxTree:
-    """The statements of a text that are well formed, where they stand."""
+    """Parse a text with its malformed lines blanked, so that the other statements keep their positions."""
     lines = text.split("\n")
     while True:
         try:
@@ -100,7 +100,7 @@ def well_formed(text: str, file: str) -> SyntaxTree:
 
 
 def _defaults(program: TypedProgram, folder: Path, findings: list[Diagnostic]) -> dict[str, Source]:
-    """The default files of the inputs; one that is absent is not missed, one that is damaged is a finding."""
+    """Open the default files of the inputs; a missing one is ignored, a damaged one is a diagnostic."""
     sources: dict[str, Source] = {}
     for tensor in program.inputs:
         try:

@@ -1,4 +1,4 @@
-"""The server: editors' requests on one side, readings of their texts on the other."""
+"""The server: answers editors' requests from readings of their texts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from einturnip.lsp.hover import hover
 from einturnip.lsp.meaning import definition, meaning
 from einturnip.lsp.reading import Reading, read
 
-# Seconds without a keystroke until a changed text is read again.
+# Seconds without a keystroke after which a changed text is read again.
 _PAUSE = 0.1
 _KINDS = {
     "dim": lsp.CompletionItemKind.Constant,
@@ -43,7 +43,7 @@ _KINDS = {
 
 
 class EinServer(LanguageServer):
-    """The server with the latest reading of each text, and the sizes that the editor's settings give."""
+    """The server, with the latest reading of each text and the sizes from the editor's settings."""
 
     def __init__(self) -> None:
         super().__init__("einturnip", __version__)
@@ -51,7 +51,7 @@ class EinServer(LanguageServer):
         self.readings: dict[str, tuple[str, Reading]] = {}
 
     def reading(self, uri: str) -> Reading:
-        """The text as it is now, read."""
+        """The reading of the current text."""
         document = self.workspace.get_text_document(uri)
         text, reading = self.readings.get(uri, ("", None))
         if reading is None or text != document.source:
@@ -60,7 +60,7 @@ class EinServer(LanguageServer):
         return reading
 
     def publish(self, uri: str) -> None:
-        """Tell the editor what is to be said of a text."""
+        """Send the diagnostics of a text to the editor."""
         reading = self.reading(uri)
         places = TextPositions(reading.lines, self.workspace.position_codec)
         found = [places.diagnostic(finding, reading.file, uri) for finding in reading.findings]
@@ -69,19 +69,19 @@ class EinServer(LanguageServer):
 
 
 class TextPositions:
-    """Places in one text, as the editor counts them and as we do."""
+    """Converts positions in a text between the editor's counting and ours."""
 
     def __init__(self, lines: tuple[str, ...], codec: PositionCodec) -> None:
         self.lines, self.codec = list(lines), codec
 
-    def ours(self, position: lsp.Position) -> tuple[int, int]:
+    def from_editor(self, position: lsp.Position) -> tuple[int, int]:
         """Line and column, counted from 1, in characters."""
         line = min(position.line, len(self.lines) - 1)
         found = self.codec.position_from_client_units(self.lines, lsp.Position(line, position.character))
         return line + 1, found.character + 1
 
-    def theirs(self, span: Span) -> lsp.Range:
-        """A span as the editor counts; never empty, never past a line's end."""
+    def to_editor(self, span: Span) -> lsp.Range:
+        """A span in the editor's counting; never empty, never past a line's end."""
         start = self._position(span.line, span.column)
         end = self._position(span.end_line, span.end_column)
         return lsp.Range(start, max(end, start))
@@ -92,27 +92,32 @@ class TextPositions:
         return lsp.Position(number, self.codec.client_num_units(text[: column - 1]))
 
     def diagnostic(self, finding: Diagnostic, file: str, uri: str) -> lsp.Diagnostic:
-        """A finding as the editor shows it. One inside a file that is imported stands where it is called."""
+        """Convert a finding for the editor; one in an imported file is shown at the call."""
         spans = [(finding.span, finding.message), *finding.secondary]
-        here = next((span for span, _ in spans if span.file == file), Span(file, 1, 1, 1, 1))
+        own_span = next((span for span, _ in spans if span.file == file), Span(file, 1, 1, 1, 1))
         notes = (("expected", finding.expected), ("found", finding.found), ("help", finding.help))
         message = "\n".join([finding.message, *(f"{word}: {text}" for word, text in notes if text)])
         related = [
             lsp.DiagnosticRelatedInformation(lsp.Location(_uri(span.file, file, uri), self._related(span, file)), label)
             for span, label in spans
-            if span is not here
+            if span is not own_span
         ]
         severity = lsp.DiagnosticSeverity.Error if finding.severity == "error" else lsp.DiagnosticSeverity.Warning
         return lsp.Diagnostic(
-            self.theirs(here), message, severity, finding.code, source="einturnip", related_information=related or None
+            self.to_editor(own_span),
+            message,
+            severity,
+            finding.code,
+            source="einturnip",
+            related_information=related or None,
         )
 
     def _related(self, span: Span, file: str) -> lsp.Range:
-        return self.theirs(span) if span.file == file else _plain_range(span)
+        return self.to_editor(span) if span.file == file else _plain_range(span)
 
 
 def _plain_range(span: Span) -> lsp.Range:
-    """A span in a text that is not at hand, whose columns are as good as the editor's but for rare characters."""
+    """A span in a file whose text is not loaded; columns differ from the editor's for rare characters only."""
     return lsp.Range(lsp.Position(span.line - 1, span.column - 1), lsp.Position(span.end_line - 1, span.end_column - 1))
 
 
@@ -137,21 +142,21 @@ def _item(candidate: Candidate, first_line: lsp.Range) -> lsp.CompletionItem:
 
 
 def serve() -> None:
-    """Serve one editor over standard input and output, until it says good-bye."""
+    """Serve one editor over standard input and output until it exits."""
     _server().start_io()
 
 
 def _server() -> EinServer:
     server = EinServer()
-    _tell(server)
-    _answer(server)
-    _complete_and_format(server)
-    _mend(server)
+    _register_changes(server)
+    _register_lookups(server)
+    _register_completion(server)
+    _register_fixes(server)
     return server
 
 
-def _tell(server: EinServer) -> None:
-    """What happens to texts, and the diagnostics that follow."""
+def _register_changes(server: EinServer) -> None:
+    """Register handlers of text changes, which publish diagnostics."""
 
     @server.feature(lsp.INITIALIZE)
     def _(ls: EinServer, params: lsp.InitializeParams) -> None:
@@ -171,7 +176,7 @@ def _tell(server: EinServer) -> None:
 
     @server.feature(lsp.TEXT_DOCUMENT_DID_SAVE)
     def _(ls: EinServer, params: lsp.DidSaveTextDocumentParams) -> None:
-        # What is saved may be imported by the other texts.
+        # Other texts may import the saved file.
         ls.readings.clear()
         for uri in ls.workspace.text_documents:
             ls.publish(uri)
@@ -183,34 +188,36 @@ def _tell(server: EinServer) -> None:
         ls.text_document_publish_diagnostics(lsp.PublishDiagnosticsParams(uri, []))
 
 
-def _answer(server: EinServer) -> None:
-    """Questions about the word at a place."""
+def _register_lookups(server: EinServer) -> None:
+    """Register hover and go-to-definition."""
 
     @server.feature(lsp.TEXT_DOCUMENT_HOVER)
     def _(ls: EinServer, params: lsp.HoverParams) -> lsp.Hover | None:
         reading = ls.reading(params.text_document.uri)
         places = TextPositions(reading.lines, ls.workspace.position_codec)
-        found = meaning(reading, *places.ours(params.position))
+        found = meaning(reading, *places.from_editor(params.position))
         if found is None:
             return None
         content = lsp.MarkupContent(lsp.MarkupKind.Markdown, hover(reading, found[0]))
-        return lsp.Hover(content, places.theirs(found[1].span))
+        return lsp.Hover(content, places.to_editor(found[1].span))
 
     @server.feature(lsp.TEXT_DOCUMENT_DEFINITION)
     def _(ls: EinServer, params: lsp.DefinitionParams) -> lsp.Location | None:
         uri = params.text_document.uri
         reading = ls.reading(uri)
         places = TextPositions(reading.lines, ls.workspace.position_codec)
-        found = meaning(reading, *places.ours(params.position))
+        found = meaning(reading, *places.from_editor(params.position))
         span = None if found is None else definition(reading, found[0])
         if span is None:
             return None
-        here = span.file == reading.file
-        return lsp.Location(_uri(span.file, reading.file, uri), places.theirs(span) if here else _plain_range(span))
+        is_own = span.file == reading.file
+        return lsp.Location(
+            _uri(span.file, reading.file, uri), places.to_editor(span) if is_own else _plain_range(span)
+        )
 
 
-def _mend(server: EinServer) -> None:
-    """The help of diagnostics as edits that the editor makes."""
+def _register_fixes(server: EinServer) -> None:
+    """Register quick fixes: the edits that diagnostics suggest."""
 
     @server.feature(lsp.TEXT_DOCUMENT_CODE_ACTION, lsp.CodeActionOptions([lsp.CodeActionKind.QuickFix]))
     def _(ls: EinServer, params: lsp.CodeActionParams) -> list[lsp.CodeAction]:
@@ -219,30 +226,30 @@ def _mend(server: EinServer) -> None:
         places = TextPositions(reading.lines, ls.workspace.position_codec)
         found = []
         for finding in reading.findings:
-            mine = finding.edits and all(edit.span.file == reading.file for edit in finding.edits)
-            told = places.diagnostic(finding, reading.file, uri)
-            if mine and _overlap(told.range, params.range):
-                edits = [lsp.TextEdit(places.theirs(edit.span), edit.text) for edit in finding.edits]
+            is_applicable = finding.edits and all(edit.span.file == reading.file for edit in finding.edits)
+            shown = places.diagnostic(finding, reading.file, uri)
+            if is_applicable and _overlap(shown.range, params.range):
+                edits = [lsp.TextEdit(places.to_editor(edit.span), edit.text) for edit in finding.edits]
                 change = lsp.WorkspaceEdit({uri: edits})
-                found.append(lsp.CodeAction(finding.help, lsp.CodeActionKind.QuickFix, [told], edit=change))
+                found.append(lsp.CodeAction(finding.help, lsp.CodeActionKind.QuickFix, [shown], edit=change))
         return found
 
 
 def _overlap(a: lsp.Range, b: lsp.Range) -> bool:
-    """Whether two ranges meet, if only at an end."""
+    """True if two ranges overlap or touch."""
     (begin, end), (other, last) = (((r.start.line, r.start.character), (r.end.line, r.end.character)) for r in (a, b))
     return begin <= last and other <= end
 
 
-def _complete_and_format(server: EinServer) -> None:
-    """What may be written, and how."""
+def _register_completion(server: EinServer) -> None:
+    """Register completion and formatting."""
 
     @server.feature(lsp.TEXT_DOCUMENT_COMPLETION, lsp.CompletionOptions(trigger_characters=["@", ".", ":"]))
     def _(ls: EinServer, params: lsp.CompletionParams) -> list[lsp.CompletionItem]:
         reading = ls.reading(params.text_document.uri)
         places = TextPositions(reading.lines, ls.workspace.position_codec)
         top = lsp.Range(lsp.Position(0, 0), lsp.Position(0, 0))
-        return [_item(candidate, top) for candidate in candidates(reading, *places.ours(params.position))]
+        return [_item(candidate, top) for candidate in candidates(reading, *places.from_editor(params.position))]
 
     @server.feature(lsp.TEXT_DOCUMENT_FORMATTING)
     def _(ls: EinServer, params: lsp.DocumentFormattingParams) -> list[lsp.TextEdit] | None:
@@ -250,7 +257,7 @@ def _complete_and_format(server: EinServer) -> None:
         try:
             formatted = format_text(document.source, document.path or document.uri)
         except SourceError:
-            return None  # What is wrong with it is told already.
+            return None  # The diagnostics already report the errors.
         if formatted == document.source.replace("\r\n", "\n"):
             return []
         whole = lsp.Range(lsp.Position(0, 0), lsp.Position(len(document.source.split("\n")), 0))
@@ -258,7 +265,7 @@ def _complete_and_format(server: EinServer) -> None:
 
 
 def _dims(options: Any) -> dict[str, int]:
-    """The sizes in an editor's settings."""
+    """The sizes from an editor's settings."""
     given = options.get("dims") if isinstance(options, Mapping) else getattr(options, "dims", None)
     pairs = given.items() if isinstance(given, Mapping) else vars(given).items() if given is not None else ()
     return {name: value for name, value in pairs if isinstance(value, int) and value >= 0}

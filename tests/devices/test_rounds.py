@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from einturnip.cli.calibrate import FREE, ROUNDS, CalibrationRound, best, median, unsteady
+from einturnip.cli.calibrate import MIN_FREE_SHARE, ROUNDS, CalibrationRound, best, median, unsteady
 from einturnip.core.process_limits import others_seconds
 from einturnip.cost.machine import Machine
 from einturnip.cost.machine_defaults import TABLE_BITS
@@ -38,7 +38,7 @@ def test_disturbed_rounds_count_only_where_others_are_missing() -> None:
     def rounds(*free: float) -> list[CalibrationRound]:
         return [CalibrationRound(Machine(), share) for share in free]
 
-    assert [r.free for r in best(rounds(0.5, 0.99, FREE, 0.95, 0.97))] == [0.99, 0.97, 0.95, FREE]
+    assert [r.free for r in best(rounds(0.5, 0.99, MIN_FREE_SHARE, 0.95, 0.97))] == [0.99, 0.97, 0.95, MIN_FREE_SHARE]
     assert [r.free for r in best(rounds(0.5, 0.99, 0.6, 0.7))] == [0.99, 0.7, 0.6]
     assert ROUNDS == 3
 

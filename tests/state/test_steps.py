@@ -64,7 +64,7 @@ def test_a_run_goes_on_where_a_checkpoint_ends(folder, run) -> None:
     assert sorted(os.listdir("ck")) == ["step-000000008", "step-000000009"]
     assert json.loads((folder / "ck/step-000000009/checkpoint.json").read_text())["steps"] == 9
     told = run(*FEED, "--steps", "20", "--checkpoint", "ck", "-o", "W=resumed.npy")
-    assert "going on after step 9 of ck" in told
+    assert "resuming after step 9 of ck" in told
     assert (folder / "resumed.npy").read_bytes() == (folder / "unbroken.npy").read_bytes()
     run(*FEED, "--steps", "20", "--checkpoint", "ck", "-o", "W=again.npy")  # nothing is left to do
     assert (folder / "again.npy").read_bytes() == (folder / "unbroken.npy").read_bytes()
