@@ -17,6 +17,20 @@ template <class T, class M> EIN void shift(T& total, M before, i64 count, M afte
   total += coefficient * (T)count * (T)(gap * gap);
 }
 
+// A sum and its rounding errors, which are added up separately. Source: Knuth, The Art of Computer Programming 2, 4.2.2.
+template <class T> EIN void add_exactly(T& total, T& error, T x) {
+  Quiet f;
+  const T made = add(f, total, x), part = sub(f, made, total);
+  if (finite_(made)) error = add(f, error, add(f, sub(f, total, sub(f, made, part)), sub(f, x, part)));
+  total = made;
+}
+
+// The sum, corrected at the end.
+template <class T> EIN void add_error(T& total, T error) {
+  Quiet f;
+  total = add(f, total, error);
+}
+
 // A number that is read; whether any was NaN (1) or infinite (2).
 template <class T> EIN T look(unsigned& seen, T x) {
   if (!finite_(x)) seen |= nan(x) ? 1 : 2;

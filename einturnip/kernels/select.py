@@ -89,6 +89,10 @@ def compile_tile(
 
 def _region_kernel(region: Region, extents: tuple[int, ...], mode: Mode, native: bool = False) -> HostKernel:
     """Compile a region's kernel; the compiler for regions is imported with the first."""
+    if mode == "combine":
+        from einturnip.kernels.fused.combine import RegionCombiner
+
+        return RegionCombiner(region, extents, _compile_step)
     from einturnip.kernels.fused.region_kernel import compile_region
     from einturnip.kernels.fused.row_kernel import compile_rows
 
@@ -215,6 +219,8 @@ def row_code(einsum: Einsum, extents: tuple[int, ...], mode: Mode) -> tuple[Code
 
 def machine_code(space: Einsum | Region, mode: Mode) -> tuple[Code, ...]:
     """Return the code to compile for an einsum or a region; empty if NumPy computes it."""
+    if mode == "combine":
+        return ()
     if isinstance(space, Region):
         from einturnip.kernels.fused.region_kernel import region_code
         from einturnip.kernels.fused.row_kernel import row_region_code

@@ -6,9 +6,8 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from einturnip.ir.contraction import contraction
-from einturnip.ir.einsum import Einsum
-from einturnip.ir.region import Space
-from einturnip.kernels.expr.fold import rounds_off
+from einturnip.ir.region import Region, Space
+from einturnip.kernels.expr.fold import carries_rounded_sums, rounds_off
 
 MAX_ADDITIONS = 64  # tiles, or partial states, that are added to one state where additions round
 Key: TypeAlias = tuple[int, ...]
@@ -18,10 +17,11 @@ def splits_accumulation(space: Space) -> bool:
     """Return whether long accumulations are split into partial states.
 
     Matrix products are not: a second set of accumulators would take the memory that makes them fast, and a library that
-    computes the whole product adds as many partial sums in a row. Regions keep one state too, because a running maximum
-    and the values scaled by it are combined as a whole.
+    computes the whole product adds as many partial sums in a row.
     """
-    if not isinstance(space, Einsum) or space.aggregation is None or not rounds_off(space.aggregation):
+    if isinstance(space, Region):
+        return carries_rounded_sums(space)
+    if space.aggregation is None or not rounds_off(space.aggregation):
         return False
     product = contraction(space)
     return product is None or not (product.m and product.n)

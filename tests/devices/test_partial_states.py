@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import einturnip as et
+from einturnip.ir.region import Region
 from einturnip.taskgraph.accumulate import MAX_ADDITIONS
 from einturnip.taskgraph.types import TaskKind
 
@@ -34,3 +35,19 @@ def test_more_tiles_than_a_state_takes(op: str, kind: str, devices: int, monkeyp
     exact = {"sum": wide.sum(), "mean": wide.mean(), "logsumexp": np.log(np.exp(wide).sum()), "argmax": N // 2}[op]
     bound = 0 if op == "argmax" else (4 * np.log2(N) + 1) * np.spacing(np.float32(exact))
     assert abs(plan.run()["Z"] - exact) <= bound
+
+
+@pytest.mark.parametrize("devices", [1, 2])
+def test_states_of_regions_are_combined(devices: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(monkeypatch, "cuda", [1e-3, 1e-6, 1.0], devices)
+    x, v = np.full((2, 10_000), 0.1, np.float32), np.full((10_000, 4), 0.1, np.float32)
+    x[0, ::1000] = 2.0
+    text = "input X : f32[n,m], V : f32[m,d]\nM[n] = max[m] X[n,m]\nT[n,m] = exp(X[n,m]-M[n])\n"
+    text += "S[n] = sum[m] T[n,m]\nZ[n,d] = sum[m] T[n,m]*V[m,d] / S[n]\noutput Z\n"
+    plan = et.compile(text).plan(data={"X": x, "V": v}, arena="16KiB", workers=1, device="cuda")
+    tasks = plan._job.planned.memgraph.taskgraph
+    joined = [
+        tasks.decomposition.graph.nodes[tasks.node[i]].einsum for i in np.flatnonzero(tasks.kind == TaskKind.COMBINE)
+    ]
+    assert any(isinstance(space, Region) for space in joined)
+    assert np.abs(plan.run()["Z"] - 0.1).max() <= (4 * np.log2(10_000) + 1) * np.spacing(np.float32(0.1))

@@ -18,7 +18,7 @@ from einturnip.kernels.protocol import Mode
 def generate(space: Einsum | Region, mode: Mode, layout: TileLayout = ANY) -> CudaKernel:
     """The kernel that does for tiles of any extents what ``compile_kernel`` does for one: in any mode.
 
-    Regions and picks have no mode "combine": their states are not split.
+    Picks have no mode "combine": their states are not split.
 
     Equal sources have equal names: einsums that differ in sizes or labels' names alone share one compiled kernel.
     """

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 
 from einturnip.ir.region import Region
 from einturnip.kernels.cuda import states
+from einturnip.kernels.protocol import Mode
 
+THREADS = 256
 SHARED_NBYTES = 48 << 10
 SLABS_NBYTES = 64 << 20
 _TASKS = 264  # rows are few enough that there are so many blocks, where there is work for them
@@ -52,14 +54,14 @@ def parts_of(region: Region) -> RegionLabels:
     return RegionLabels(region, rows, tuple(p for p in region.aggregated if p not in region.whole))
 
 
-def shape_of(parts: RegionLabels, extents: tuple[int, ...]) -> tuple[int, int, int, bool]:
+def shape_of(parts: RegionLabels, extents: tuple[int, ...], mode: Mode) -> tuple[int, int, int, bool]:
     """Rows and columns at a time, bytes that they need, and whether shared memory holds them."""
     total = max(1, math.prod(extents[p] for p in parts.rows))
     long = max(1, math.prod(extents[p] for p in parts.columns))
     found = None
     for rows, cols in SHAPES:
         rows, cols = min(rows, total), min(cols, long)
-        nbytes = shared_nbytes(parts, extents, rows, cols)
+        nbytes = shared_nbytes(parts, extents, rows, cols, mode)
         if nbytes <= SHARED_NBYTES and (-(-total // rows) >= _TASKS or rows <= 4 or total < _TASKS):
             return rows, cols, nbytes, True
         found = found or (rows, cols, nbytes, False)
@@ -67,7 +69,7 @@ def shape_of(parts: RegionLabels, extents: tuple[int, ...]) -> tuple[int, int, i
     return found
 
 
-def shared_nbytes(parts: RegionLabels, extents: tuple[int, ...], rows: int, cols: int) -> int:
+def shared_nbytes(parts: RegionLabels, extents: tuple[int, ...], rows: int, cols: int, mode: Mode) -> int:
     """Bytes of one block's values and states, as ``Code.buffers`` lays them out."""
     region = parts.region
     nbytes = _rounded(8 * rows * max(1, len(parts.rows))) + _rounded(8 * cols * max(1, len(parts.columns)))
@@ -76,9 +78,10 @@ def shared_nbytes(parts: RegionLabels, extents: tuple[int, ...], rows: int, cols
         points = parts.points(labels, extents, rows, cols)
         if k in region.carried:
             assert step.einsum.aggregation is not None
-            copies = 2 if k in rescaling_steps(region) else 1
+            copies = 1 + (k in rescaling_steps(region)) + (mode == "combine")
+            nbytes += _rounded(points * states.value_type(step.einsum.aggregation).itemsize)  # of rounding errors
             nbytes += copies * _rounded(points * states.state_nbytes(step.einsum.aggregation))
-        else:
+        elif mode != "combine":
             nbytes += _rounded(points * step.einsum.dtype.itemsize)
     return nbytes + 256
 
@@ -90,3 +93,28 @@ def _rounded(nbytes: int) -> int:
 def rescaling_steps(region: Region) -> set[int]:
     """The carried steps that others follow."""
     return {r.of for r in region.rescales} | {s.of for s in region.shifts}
+
+
+def extent_product(labels: Sequence[int]) -> str:
+    """The number of points of labels in a tile, as an expression."""
+    return " * ".join(["(i64)1", *(f"g.extent[{p}]" for p in labels)])
+
+
+def row_labels(parts: RegionLabels) -> list[str]:
+    """The row's labels, out of their table."""
+    n = len(parts.rows)
+    return [f"const i64 l{p} = row[r * {n} + {i}];" for i, p in enumerate(parts.rows)]
+
+
+def column_labels(parts: RegionLabels) -> list[str]:
+    """The column's labels, out of their table."""
+    n = len(parts.columns)
+    return [f"const i64 l{p} = col[c * {n} + {i}];" for i, p in enumerate(parts.columns)]
+
+
+def label_table(name: str, begin: str, count: str, labels: Sequence[int]) -> list[str]:
+    """The labels of rows or columns, taken apart once."""
+    lines = [f"  for (i64 n = threadIdx.x; n < {count}; n += {THREADS}) {{", f"    i64 rest = {begin} + n;"]
+    for i, p in reversed(list(enumerate(labels))):
+        lines.append(f"    {name}[n * {len(labels)} + {i}] = rest % g.extent[{p}]; rest /= g.extent[{p}];")
+    return [*lines, "  }"] if labels else []

@@ -12,18 +12,29 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from einturnip.core.errors import InternalError
-from einturnip.ir.dtypes import I64
+from einturnip.ir.dtypes import I64, DType
 from einturnip.ir.region import Region, RegionStep
 from einturnip.ir.scalar import slots_of
 from einturnip.kernels.cuda import states
 from einturnip.kernels.cuda.arguments import KernelArguments, TileArgument, frame, indented, kernel
 from einturnip.kernels.cuda.folding import ordered
-from einturnip.kernels.cuda.region_parts import LINE, SLABS_NBYTES, RegionLabels, parts_of, rescaling_steps, shape_of
+from einturnip.kernels.cuda.region_parts import (
+    LINE,
+    SLABS_NBYTES,
+    THREADS,
+    RegionLabels,
+    column_labels,
+    extent_product,
+    label_table,
+    parts_of,
+    rescaling_steps,
+    row_labels,
+    shape_of,
+)
 from einturnip.kernels.cuda.scalars import ScalarWriter, ctype, literal
 from einturnip.kernels.cuda.types import ANY, CudaKernel, LaunchGrid
+from einturnip.kernels.expr.fold import rounds_off
 from einturnip.kernels.protocol import Mode
-
-THREADS = 256
 
 
 def region_kernel(region: Region, mode: Mode) -> CudaKernel:
@@ -31,11 +42,11 @@ def region_kernel(region: Region, mode: Mode) -> CudaKernel:
     made, parts = frame(region, mode), parts_of(region)
     code = RegionCode(made, region, parts, mode)
     entries = [("region", made.entry("region", code.text()))]
-    if any(step.einsum.keys for step in region.steps):
+    if mode != "combine" and any(step.einsum.keys for step in region.steps):
         entries.append(("explain", made.entry("explain", code.explain())))
 
     def grids(extents: tuple[int, ...]) -> tuple[LaunchGrid, ...]:
-        rows, cols, slab, shared = shape_of(parts, extents)
+        rows, cols, slab, shared = shape_of(parts, extents, mode)
         total = math.prod(extents[p] for p in parts.rows)
         if not total or (mode != "accumulate" and 0 in extents[: region.n_out]):
             return ()
@@ -44,7 +55,7 @@ def region_kernel(region: Region, mode: Mode) -> CudaKernel:
         return (LaunchGrid("region", (blocks, 1, 1), (THREADS, 1, 1), params, slab if shared else 0),)
 
     def workspace(extents: tuple[int, ...]) -> int:
-        rows, _, slab, shared = shape_of(parts, extents)
+        rows, _, slab, shared = shape_of(parts, extents, mode)
         total = math.prod(extents[p] for p in parts.rows)
         return 0 if shared or not total else min(-(-total // rows), max(1, SLABS_NBYTES // slab)) * slab
 
@@ -66,17 +77,21 @@ class RegionCode:
         lines = ["EIN_DYNAMIC(dynamic)", "__shared__ unsigned seen;"]
         lines += ["unsigned char* base = g.param[3] ? dynamic : (unsigned char*)h.workspace + blockIdx.x * g.param[2];"]
         lines += ["const i64 rows = g.param[0], cols = g.param[1];", *self._buffers()]
-        lines.append(f"const i64 total = {_product(parts.rows)}, width = {_product(parts.columns)};")
+        lines.append(f"const i64 total = {extent_product(parts.rows)}, width = {extent_product(parts.columns)};")
         lines += ["for (i64 row0 = blockIdx.x * rows; row0 < total; row0 += gridDim.x * rows) {"]
         lines += ["  const i64 here = total - row0 < rows ? total - row0 : rows;", "  if (threadIdx.x == 0) seen = 0;"]
-        lines += ["  unsigned read = 0;", *_table("row", "row0", "here", parts.rows), "  __syncthreads();"]
+        lines += ["  unsigned read = 0;", *label_table("row", "row0", "here", parts.rows), "  __syncthreads();"]
         for k in region.carried:
             lines += ["  " + line for line in self._start(k)]
         lines.append("  __syncthreads();")
-        if self.mode != "finalize":
+        if self.mode == "combine":
+            lines.append("  Quiet f;")
+            for k in region.carried:
+                lines += ["  " + line for line in self._combined(k)]
+        elif self.mode != "finalize":
             lines.append("  for (i64 col0 = 0; col0 < width; col0 += cols) {")
             lines += ["    const i64 wide = width - col0 < cols ? width - col0 : cols;", "    Quiet f;"]
-            lines += ["  " + line for line in _table("col", "col0", "wide", parts.columns)]
+            lines += ["  " + line for line in label_table("col", "col0", "wide", parts.columns)]
             lines.append("    __syncthreads();")
             for k in range(len(region.steps)):
                 if k in region.tiled:
@@ -85,12 +100,12 @@ class RegionCode:
                     lines += ["    " + line for line in self._carried(k)]
             lines.append("  }")
             lines += ["  if (read) atomicOr(&seen, read);", "  __syncthreads();"]
-        if self.mode == "accumulate":
+        if self.mode in ("accumulate", "combine"):
             for k in region.carried:
                 lines += ["  " + line for line in self._leave(k)]
         else:
             lines += ["  read = seen;", *["  " + line for line in self._finals()]]
-        lines += ["  __syncthreads();"] if self.mode == "accumulate" else []
+        lines += ["  __syncthreads();"] if self.mode in ("accumulate", "combine") else []
         return indented([*lines, "}"])
 
     def _buffers(self) -> list[str]:
@@ -114,7 +129,11 @@ class RegionCode:
                 take(kind, f"s{k}", count)
                 if k in rescaling_steps(region):
                     take(kind, f"old{k}", count)
-            else:
+                if self.mode == "combine":
+                    take(kind, f"t{k}", count)
+                elif self._is_compensated(k):
+                    take(ctype(states.value_type(step.einsum.aggregation)), f"e{k}", count)
+            elif self.mode != "combine":
                 take(ctype(step.einsum.dtype), f"x{k}", count)
         return lines
 
@@ -126,10 +145,10 @@ class RegionCode:
         inner = ["i64 rest = n;"]
         if parts.has_columns(labels):
             count += f" * {wide}"
-            inner += [f"const i64 c = rest % {wide}; rest /= {wide};", *_columns(parts)]
+            inner += [f"const i64 c = rest % {wide}; rest /= {wide};", *column_labels(parts)]
         for p in reversed(other):
             inner.append(f"const i64 l{p} = rest % g.extent[{p}]; rest /= g.extent[{p}];")
-        inner += ["const i64 r = rest;", *_rows(parts), *body]
+        inner += ["const i64 r = rest;", *row_labels(parts), *body]
         return [f"for (i64 n = threadIdx.x; n < {count}; n += {THREADS}) {{", *["  " + x for x in inner], "}"]
 
     def _start(self, k: int) -> list[str]:
@@ -137,14 +156,24 @@ class RegionCode:
         step = self.region.steps[k]
         labels, aggregation = step.labels[: step.einsum.n_out], step.einsum.aggregation
         assert aggregation is not None
-        at = f"s{k}[{self.parts.index(labels)}]"
+        index = self.parts.index(labels)
+        at = f"s{k}[{index}]"
+        clear = [f"e{k}[{index}] = {{}};"] if self._is_compensated(k) and self.mode in ("full", "accumulate") else []
         if self.mode == "full":
-            return self._each(labels, [f"{at}.clear();"])
+            return self._each(labels, [*clear, f"{at}.clear();"])
         source = self.made.operands if self.mode == "finalize" else self.made.outs
         load = [*states.load_state(aggregation, "s", self._components(source, k), _at), f"{at} = s;"]
-        if self.mode == "accumulate":
-            load = [f"if (h.first) {at}.clear();", "else {", *["  " + x for x in load], "}"]
+        if self.mode in ("accumulate", "combine"):
+            load = [*clear, f"if (h.first) {at}.clear();", "else {", *["  " + x for x in load], "}"]
+        if self.mode == "combine":
+            load += states.load_state(aggregation, "t", self._components(self.made.operands, k), _at)
+            load.append(f"t{k}[{index}] = t;")
         return self._each(labels, load)
+
+    def _is_compensated(self, k: int) -> bool:
+        """True for a sum whose rounding errors are added up separately."""
+        aggregation = self.region.steps[k].einsum.aggregation
+        return aggregation is not None and aggregation.op in ("sum", "mean") and rounds_off(aggregation)
 
     def _components(self, tensors: Sequence[TileArgument], k: int) -> Sequence[TileArgument]:
         begin = 0
@@ -160,8 +189,11 @@ class RegionCode:
         step = self.region.steps[k]
         labels, aggregation = step.labels[: step.einsum.n_out], step.einsum.aggregation
         assert aggregation is not None
-        at = f"s{k}[{self.parts.index(labels)}]"
-        return self._each(labels, states.store_state(aggregation, at, self._components(self.made.outs, k), _at))
+        index = self.parts.index(labels)
+        at, outs = f"s{k}[{index}]", self._components(self.made.outs, k)
+        compensated = self._is_compensated(k) and self.mode == "accumulate"
+        error = [f"add_error({at}.a, e{k}[{index}]);"] if compensated else []
+        return self._each(labels, [*error, *states.store_state(aggregation, at, outs, _at)])
 
     def _tiled(self, k: int) -> list[str]:
         """A value of this block."""
@@ -210,7 +242,7 @@ class RegionCode:
         lines: list[str] = []
         depth = 0
         if any(p in parts.columns for p in bound):
-            lines += ["for (i64 c = 0; c < wide; c++) {", *["  " + x for x in _columns(parts)]]
+            lines += ["for (i64 c = 0; c < wide; c++) {", *["  " + x for x in column_labels(parts)]]
             depth += 1
         for p in (p for p in bound if p not in parts.columns):
             lines.append("  " * depth + f"for (i64 l{p} = 0; l{p} < g.extent[{p}]; l{p}++) {{")
@@ -249,27 +281,72 @@ class RegionCode:
         region, step = self.region, self.region.steps[k]
         labels, aggregation = step.labels[: step.einsum.n_out], step.einsum.aggregation
         assert aggregation is not None
-        at, wide = self.parts.index(labels), states.value_type(aggregation)
-        lines = [f"{states.state_type(aggregation)} s = s{k}[{at}];"]
+        at = self.parts.index(labels)
+        rounds, kind = rounds_off(aggregation), states.state_type(aggregation)
+        error = [f"e{k}[{at}]"] if self._is_compensated(k) else []
+        lines = [f"{kind} s = s{k}[{at}];", *([f"{kind} p;", "p.clear();"] if rounds else [])]
         if k in rescaling_steps(region):
             lines.append(f"old{k}[{at}] = s;")
-        for rescale in (r for r in region.rescales if r.step == k):
-            of = region.steps[rescale.of]
-            there = self.parts.index(of.labels[: of.einsum.n_out])
-            coefficient = literal(rescale.coefficient, wide)
-            lines.append(f"rescale(s.a, old{rescale.of}[{there}].a, s{rescale.of}[{there}].a, {coefficient});")
-        for shift in (s for s in region.shifts if s.step == k):
-            of = region.steps[shift.of]
-            there = self.parts.index(of.labels[: of.einsum.n_out])
-            old, new = f"old{shift.of}[{there}]", f"s{shift.of}[{there}]"
-            lines.append(f"shift(s.a, {old}.a, {old}.b, {new}.a, {new}.b, {literal(shift.coefficient, wide)});")
-        lines += [*self._folded(step, "s"), f"s{k}[{at}] = s;"]
+        lines += [line for total in ("s.a", *error) for line in self._rescaled(k, total, "old")]
+        lines += self._shifted(k, "p.a", "old")
+        lines += self._folded(step, "p" if rounds else "s")
+        if error:
+            lines += [f"add_exactly(s.a, {error[0]}, p.a);", *(["s.b += p.b;"] if kind.startswith("Counted") else [])]
+        elif rounds:
+            lines.append("s.combine(f, p);")
+        lines.append(f"s{k}[{at}] = s;")
         return [*self._each(labels, lines), "__syncthreads();"]
+
+    def _combined(self, k: int) -> list[str]:
+        """The other state added to a state, after both follow what has moved."""
+        region, step = self.region, self.region.steps[k]
+        labels, aggregation = step.labels[: step.einsum.n_out], step.einsum.aggregation
+        assert aggregation is not None
+        at, kind = self.parts.index(labels), states.state_type(aggregation)
+        lines = [f"{kind} s = s{k}[{at}], t = t{k}[{at}];"]
+        if k in rescaling_steps(region):
+            lines.append(f"old{k}[{at}] = s;")
+        for total, before in (("s.a", "old"), ("t.a", "t")):
+            lines += [*self._rescaled(k, total, before), *self._shifted(k, total, before)]
+        lines += ["s.combine(f, t);", f"s{k}[{at}] = s;"]
+        return [*self._each(labels, lines), "__syncthreads();"]
+
+    def _rescaled(self, k: int, total: str, before: str) -> list[str]:
+        """Statements that rescale a sum whose extrema were those of the states ``before``."""
+        lines = []
+        for rescale in (r for r in self.region.rescales if r.step == k):
+            of, there = rescale.of, self._place_of(rescale.of)
+            old, new = f"{before}{of}[{there}].a", f"s{of}[{there}].a"
+            lines.append(f"rescale({total}, {old}, {new}, {literal(rescale.coefficient, self._wide(k))});")
+        return lines
+
+    def _shifted(self, k: int, total: str, before: str) -> list[str]:
+        """Statements that correct a sum of squares whose means were those of the states ``before``."""
+        lines = []
+        for shift in (s for s in self.region.shifts if s.step == k):
+            there, coefficient = self._place_of(shift.of), literal(shift.coefficient, self._wide(k))
+            old, new = f"{before}{shift.of}[{there}]", f"s{shift.of}[{there}]"
+            lines.append(f"shift({total}, {old}.a, {old}.b, {new}.a, {new}.b, {coefficient});")
+        return lines
+
+    def _place_of(self, k: int) -> str:
+        step = self.region.steps[k]
+        return self.parts.index(step.labels[: step.einsum.n_out])
+
+    def _wide(self, k: int) -> DType:
+        aggregation = self.region.steps[k].einsum.aggregation
+        assert aggregation is not None
+        return states.value_type(aggregation)
 
     def _finals(self) -> list[str]:
         """The result of the states."""
         region, last, lines = self.region, len(self.region.steps) - 1, list[str]()
         out = self.made.outs[0]
+        for k in region.carried:
+            if self.mode == "full" and self._is_compensated(k):
+                here = self._place_of(k)
+                labels = region.steps[k].labels[: region.steps[k].einsum.n_out]
+                lines += [*self._each(labels, [f"add_error(s{k}[{here}].a, e{k}[{here}]);"]), "__syncthreads();"]
         for k, step in enumerate(region.steps):
             if k in region.tiled or (k in region.carried and k != last):
                 continue
@@ -315,26 +392,3 @@ class RegionCode:
 
 def _at(p: int) -> str:
     return f"l{p}"
-
-
-def _product(labels: Sequence[int]) -> str:
-    return " * ".join(["(i64)1", *(f"g.extent[{p}]" for p in labels)])
-
-
-def _rows(parts: RegionLabels) -> list[str]:
-    """The row's labels, out of their table."""
-    n = len(parts.rows)
-    return [f"const i64 l{p} = row[r * {n} + {i}];" for i, p in enumerate(parts.rows)]
-
-
-def _columns(parts: RegionLabels) -> list[str]:
-    n = len(parts.columns)
-    return [f"const i64 l{p} = col[c * {n} + {i}];" for i, p in enumerate(parts.columns)]
-
-
-def _table(name: str, begin: str, count: str, labels: Sequence[int]) -> list[str]:
-    """The labels of rows or columns, taken apart once."""
-    lines = [f"  for (i64 n = threadIdx.x; n < {count}; n += {THREADS}) {{", f"    i64 rest = {begin} + n;"]
-    for i, p in reversed(list(enumerate(labels))):
-        lines.append(f"    {name}[n * {len(labels)} + {i}] = rest % g.extent[{p}]; rest /= g.extent[{p}];")
-    return [*lines, "  }"] if labels else []

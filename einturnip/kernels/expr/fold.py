@@ -12,6 +12,7 @@ import numpy as np
 from einturnip.ir.aggregations import Aggregation
 from einturnip.ir.dtypes import BOOL, F32, I64, U16, U32, U64, DType
 from einturnip.ir.einsum import Einsum
+from einturnip.ir.region import Region
 from einturnip.kernels.expr.assemble import Assembler
 from einturnip.kernels.expr.graph import PrimitiveGraph
 from einturnip.kernels.expr.primitives import IN_A_ROW, Array, copy, first_along, flat_arg, reduction, summed
@@ -75,6 +76,12 @@ def fold_block(assembler: Assembler, section: int, einsum: Einsum, value: int, s
 def rounds_off(aggregation: Aggregation) -> bool:
     """Return whether each value added rounds, so that long folds need blocks of partial results."""
     return aggregation.op in ("sum", "mean", "logsumexp") and value_type(aggregation).is_inexact
+
+
+def carries_rounded_sums(region: Region) -> bool:
+    """Return whether a region carries a fold in which each value added rounds."""
+    folds = [region.steps[k].einsum.aggregation for k in region.carried]
+    return any(aggregation is not None and rounds_off(aggregation) for aggregation in folds)
 
 
 def add_up(assembler: Assembler, section: int, labels: Iterable[int], value: int, out: int) -> None:

@@ -32,6 +32,7 @@ from einturnip.ir.scalar import (
 from einturnip.kernels.blas.contraction import ContractionKernel
 from einturnip.kernels.expr.fold import FOLDS
 from einturnip.kernels.expr.primitives import Array
+from einturnip.kernels.fused.matrix_fold import FoldMatrix
 from einturnip.kernels.fused.operation_chain import IN_PLACE, chain_of
 from einturnip.kernels.fused.program import (
     Action,
@@ -39,7 +40,6 @@ from einturnip.kernels.fused.program import (
     ComputeStep,
     CorrectSquares,
     FinalizeStep,
-    FoldMatrix,
     FoldStep,
     MaskedFill,
     OperationChain,
@@ -58,7 +58,7 @@ from einturnip.kernels.fused.row_function import (
     last_read,
     stored_at,
 )
-from einturnip.kernels.fused.space import WorkspaceLayout, folds_rows, out_shape
+from einturnip.kernels.fused.space import WorkspaceLayout, folds_rows, out_shape, summed_at_once
 from einturnip.kernels.fused.step_einsum import (
     broadcast_axes,
     folded_axis,
@@ -363,7 +363,7 @@ class BlockProgramBuilder:
         if axis is not None and reads[0].source < 0 and 0 not in extents and einsum.aggregation is not None:
             m, n = math.prod(extents[: einsum.n_out]), math.prod(extents[einsum.n_out :])
             ufunc = FOLDS[einsum.aggregation.op]
-            ones = _ones(n, einsum.dtype) if ufunc is np.add else None
+            ones = _ones(summed_at_once(n), einsum.dtype) if ufunc is np.add else None
             shape = (m, n) if axis else (n, m)
             self.actions.append(FoldMatrix(k, reads[0], shape, axis, ufunc, ones, self.layout.sums[k]))
         else:

@@ -10,7 +10,6 @@ import numpy as np
 
 from einturnip.ir.einsum import Access
 from einturnip.kernels.expr.primitives import Array
-from einturnip.kernels.fp_status import unit
 from einturnip.kernels.protocol import HostKernel
 
 
@@ -151,35 +150,6 @@ class FoldStep:
         origins = tuple([box[p][0] for p in self.labels])
         states = context.states[self.step][: self.components]
         return self.kernel(states, operands, origins, False, context.scratch)
-
-
-@dataclass(frozen=True, slots=True)
-class FoldMatrix:
-    """Folds a matrix along an axis: sums by a product with ``ones``, other folds by a ufunc."""
-
-    step: int
-    read: StepRead
-    shape: tuple[int, int]
-    axis: int
-    ufunc: np.ufunc
-    ones: Array | None
-    offset: int
-
-    def __call__(self, context: BlockContext) -> int:
-        state = context.states[self.step][0]
-        made = context.place(self.offset, (self.shape[1 - self.axis],), state.dtype)
-        matrix = self.read(context).reshape(self.shape)
-        bits = 0
-        if self.ones is None:
-            self.ufunc.reduce(matrix, axis=self.axis, out=made)
-        else:
-            flags = unit()
-            flags.clear()
-            left, right = (matrix, self.ones) if self.axis else (self.ones, matrix)
-            np.dot(left, right, out=made)
-            bits = flags.read()
-        self.ufunc(state, made.reshape(state.shape), out=state)
-        return bits
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,9 +22,18 @@ from einturnip.kernels.expr.primitives import Array
 from einturnip.kernels.fp_status import StatusLog, recording_numpy_errors
 from einturnip.kernels.fused.block_iterator import BlockIterator, Box
 from einturnip.kernels.fused.build import BlockProgramBuilder, Compile, required_steps
+from einturnip.kernels.fused.combine import RegionCombiner
+from einturnip.kernels.fused.partial_states import CombineStates, FoldBlock, OpenState, state_levels
 from einturnip.kernels.fused.program import BlockContext, BlockProgram, ComputeStep, FoldStep
 from einturnip.kernels.fused.replay import RegionCommandLists
-from einturnip.kernels.fused.space import PACKED_VALUE_NBYTES, VALUE_NBYTES, choose_blocks, lay_out, rounded
+from einturnip.kernels.fused.space import (
+    PACKED_VALUE_NBYTES,
+    VALUE_NBYTES,
+    choose_blocks,
+    lay_out,
+    rounded,
+    state_ranges,
+)
 from einturnip.kernels.fused.value_layout import streamed_first
 from einturnip.kernels.llvm import code_cache
 from einturnip.kernels.llvm.command_list import CommandListExecutor
@@ -88,7 +97,7 @@ def stored_steps(region: Region, mode: Mode, compile_step: Compile) -> frozenset
     mask, blocks = LabelMask(region), tuple([min(n, _ANY_EXTENT) for n in region.bounds])
     if len(mask.conditions) > _MAX_STORED_CONDITIONS or 0 in blocks:
         return None
-    layout, found = lay_out(region, blocks, True), set[int]()
+    layout, found = lay_out(region, blocks, 1), set[int]()
     for native in (False, True):
         for decided in itertools.product((None, True, False), repeat=len(mask.conditions)):
             builder = BlockProgramBuilder(region, layout, blocks, compile_step, native=native)
@@ -116,11 +125,15 @@ class RegionKernel:
         """``value_nbytes``: the most bytes of the workspace for a tiled value; see ``choose_blocks``."""
         self.extents, self.mode, self.compile, self.native = extents, mode, compile_step, native
         self.row_functions: list[FusedRowSpec] = []
+        self.combiners: dict[tuple[int, ...], RegionCombiner] = {}
         self.blocks = choose_blocks(region, extents, mode == "full", value_nbytes)
         self.stored = None if region.of_rows else stored_steps(region, mode, compile_step)
         self.region = region = region if native else streamed_first(region, self.blocks)
         self.mask = LabelMask(region)
-        self.layout = lay_out(region, self.blocks, mode == "full", self.stored)
+        self.levels = state_levels(region, extents, self.blocks, mode)
+        combine_nbytes = self.combiner(self.blocks).workspace_nbytes if self.levels.partial else 0
+        levels = self.levels.partial + (mode == "full")
+        self.layout = lay_out(region, self.blocks, levels, self.stored, combine_nbytes)
         self.programs: dict[tuple[tuple[int, ...], ConditionValues | None], BlockProgram | None] = {}
         unknown: ConditionValues = (None,) * len(self.mask.conditions)
         folds = mode != "finalize" and not region.of_rows and 0 not in self.blocks
@@ -133,7 +146,7 @@ class RegionKernel:
         counted = range(len(region.steps)) if mode == "full" else folded
         counted = [k for k in range(len(region.steps)) if k not in folded] if mode == "finalize" else counted
         self.flops = sum(step_flops(region, k, extents) for k in counted)
-        self.states = _split(region)
+        self.states = state_ranges(region)
         self.iterator = BlockIterator(region, self.blocks, self.mask)
         self.identities = [
             _identities(region.steps[k].einsum) if k in region.carried else () for k in range(len(region.steps))
@@ -200,17 +213,51 @@ class RegionKernel:
             self.move_to(context, box, tile)
             self.bind(context, outs, box)
             if first or mode == "full":
-                for states, values in zip(context.states, self.identities, strict=True):
-                    for state, value in zip(states, values, strict=True):
-                        np.copyto(state, value)
-            current: Box = ()
-            for block, _ in self.iterator.streamed(box):
-                if block[: region.n_out] != current:
-                    current, context.fresh = block[: region.n_out], True
-                    self.move_to(context, block, tile)
-                    self.bind(context, outs, box)
-                bits |= self._block(context, block, tile)
+                self._open(context)
+            current: tuple[int, Box] = -1, ()
+            for step in self.levels.steps(self.iterator.streamed(box)):
+                match step:
+                    case OpenState(level):
+                        self.move_to(context, box, tile)
+                        self.bind(context, outs, box, level)
+                        self._open(context)
+                        current = -1, current[1]
+                    case FoldBlock(level, block):
+                        if (level, block[: region.n_out]) != current:
+                            context.fresh |= block[: region.n_out] != current[1]
+                            current = level, block[: region.n_out]
+                            self.move_to(context, block, tile)
+                            self.bind(context, outs, box, level)
+                        bits |= self._block(context, block, tile)
+                    case CombineStates():
+                        bits |= self.combine_states(context, box, tile, outs, step)
         return bits if mode == "accumulate" else bits | self.finalize(context, box, tile, outs)
+
+    def _open(self, context: BlockContext) -> None:
+        """Initialise the states of the current block."""
+        for states, values in zip(context.states, self.identities, strict=True):
+            for state, value in zip(states, values, strict=True):
+                np.copyto(state, value)
+
+    def combiner(self, extents: tuple[int, ...]) -> RegionCombiner:
+        """Return the kernel that adds the states of a block of the output to each other."""
+        key = extents[: self.region.n_out]
+        if key not in self.combiners:
+            self.combiners[key] = RegionCombiner(self.region, extents, self.compile)
+        return self.combiners[key]
+
+    def combine_states(
+        self, context: BlockContext, box: Box, tile: Box, outs: tuple[Array, ...], levels: CombineStates
+    ) -> int:
+        """Add the partial state of one level to the state of another, for a block of the output."""
+        self.move_to(context, box, tile)
+        found = []
+        for level in levels:
+            self.bind(context, outs, box, level)
+            found.append(tuple([state for k in self.states for state in context.states[k]]))
+        combiner = self.combiner(tuple([hi - lo for lo, hi in box]))
+        workspace = context.workspace[self.layout.combine :]
+        return combiner(found[1], found[0], (0,) * len(box), False, workspace)
 
     def finalize(self, context: BlockContext, box: Box, tile: Box, outs: tuple[Array, ...]) -> int:
         """Compute the result of a block of the output from its states."""
@@ -280,34 +327,29 @@ class RegionKernel:
         context.box = box
         context.cuts = tuple([slice(lo - o, hi - o) for (lo, hi), (o, _) in zip(box, tile, strict=True)])
 
-    def bind(self, context: BlockContext, components: tuple[Array, ...], rows: Box) -> None:
-        """Bind the states of the current block; the workspace has the states of all its ``rows``."""
+    def bind(self, context: BlockContext, components: tuple[Array, ...], rows: Box, level: int | None = None) -> None:
+        """Bind the states of the current block; the workspace has the states of all its ``rows``.
+
+        ``level``: of a partial state; by default the tile's.
+        """
         region, cuts, extents = self.region, context.cuts, [hi - lo for lo, hi in rows]
-        if self.mode == "full":
+        level = self.levels.partial if level is None else level
+        within = level < len(self.layout.states)
+        if within:
             cuts = tuple(
                 [slice(lo - first, hi - first) for (lo, hi), (first, _) in zip(context.box, rows, strict=True)]
             )
         for k, numbers in self.states.items():
             step = region.steps[k]
             labels = step.labels[: step.einsum.n_out]
-            if self.mode == "full":
+            if within:
                 shape, dtypes = tuple([extents[p] for p in labels]), step.einsum.state_dtypes
                 places = zip(numbers, dtypes, strict=True)
-                states = [context.place(self.layout.states[i], shape, d.numpy) for i, d in places]
+                states = [context.place(self.layout.states[level][i], shape, d.numpy) for i, d in places]
             else:
                 states = [components[i] for i in numbers]
             at: Any = (*[cuts[p] for p in labels], ...)
             context.states[k] = tuple([state[at] for state in states])
-
-
-def _split(region: Region) -> dict[int, range]:
-    """Return, by carried step, the numbers of its state's components."""
-    found, start = {}, 0
-    for k in region.carried:
-        n = len(region.steps[k].einsum.state_dtypes)
-        found[k] = range(start, start + n)
-        start += n
-    return found
 
 
 def _identities(einsum: Einsum) -> tuple[Array, ...]:

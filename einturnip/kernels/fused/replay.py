@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from einturnip.kernels.expr.primitives import Array
 from einturnip.kernels.expr.window import view
 from einturnip.kernels.fp_status import INVALID, unit
 from einturnip.kernels.fused.block_iterator import BlockIterator, Box
+from einturnip.kernels.fused.partial_states import CombineStates, FoldBlock, OpenState, StateLevels
 from einturnip.kernels.fused.program import BlockContext, BlockProgram
 from einturnip.kernels.fused.recorder import CommandList, Ints, NotRecordable, Recorder, placeholder_array
 from einturnip.kernels.llvm import code_cache, command_list
@@ -35,8 +36,23 @@ _MAX_LISTS = 64  # lists that are cached
 _MAX_REPLAYS, _MAX_TILES = 2048, 16  # replays of a tile that is cached; cached tiles
 _EMPTY_LIST = CommandList(np.empty((0, 2), np.int64), *[np.empty(0, np.int64)] * 3)
 
+_Command: TypeAlias = tuple[CommandList, Box]
 Part: TypeAlias = Literal["open", "first", "next", "finalize"]
 """A part of an output block's work: initialise the states, fold the first block, fold any other, compute the result."""
+
+
+class _Replay(NamedTuple):
+    """Lists that one call replays, and the first points of their blocks."""
+
+    lists: list[CommandList]
+    points: Ints
+
+
+class _Combine(NamedTuple):
+    """A combination of states between two calls; ``rows``: the block of the output."""
+
+    rows: Ints
+    levels: CombineStates
 
 
 def replay(lists: Sequence[CommandList], bases: Ints, workspace: Array) -> int:
@@ -109,6 +125,7 @@ class RecordedBlocks(Protocol):
     identities: list[tuple[Array, ...]]
     mask: LabelMask
     iterator: BlockIterator
+    levels: StateLevels
 
     def _program(self, extents: tuple[int, ...], decided: ConditionValues) -> BlockProgram | None: ...
 
@@ -116,7 +133,13 @@ class RecordedBlocks(Protocol):
 
     def move_to(self, context: BlockContext, box: Box, tile: Box) -> None: ...
 
-    def bind(self, context: BlockContext, components: tuple[Array, ...], rows: Box) -> None: ...
+    def bind(
+        self, context: BlockContext, components: tuple[Array, ...], rows: Box, level: int | None = None
+    ) -> None: ...
+
+    def combine_states(
+        self, context: BlockContext, box: Box, tile: Box, outs: tuple[Array, ...], levels: CombineStates
+    ) -> int: ...
 
     def rows(self, context: BlockContext, box: Box, tile: Box, outs: tuple[Array, ...], first: bool) -> int: ...
 
@@ -138,8 +161,8 @@ class RegionCommandLists:
         products = [k for k, step in enumerate(region.steps) if contraction(step.einsum) is not None]
         self.slots = {k: n for n, k in enumerate(products)}
         self.recorded: dict[Any, CommandList | None] = {}
-        # By the strides of a tile's tensors: the lists to replay and their blocks' points, from the tile's first.
-        self.replays: dict[Any, list[tuple[list[CommandList], Ints]]] = {}
+        # By the strides of a tile's tensors; points are relative to the tile's first.
+        self.replays: dict[Any, list[_Replay | _Combine]] = {}
 
     def run(self, rows: Iterable[Box], context: BlockContext, tile: Box, outs: tuple[Array, ...], first: bool) -> int:
         """Compute every block of the output, as ``RegionKernel`` does."""
@@ -148,10 +171,14 @@ class RegionCommandLists:
         origin = np.array([o for o, _ in tile], np.int64)
         key = strides, first, tile if kernel.mask.conditions else _extents(tile)
         if key in self.replays:
-            for lists, points in self.replays[key]:
-                bits |= replay(lists, places(points + origin), context.workspace)
+            for part in self.replays[key]:
+                if isinstance(part, _Replay):
+                    bits |= replay(part.lists, places(part.points + origin), context.workspace)
+                else:
+                    ends = part.rows + origin[:, None]
+                    bits |= kernel.combine_states(context, _box(ends), tile, outs, part.levels)
             return bits
-        pending, replayed = list[tuple[CommandList, Box]](), list[tuple[list[CommandList], Ints]]()
+        pending, replayed = list[_Command](), list[_Replay | _Combine]()
         size, complete = 0, True
 
         def flush() -> int:
@@ -161,12 +188,16 @@ class RegionCommandLists:
             points = np.array([[lo for lo, _ in box] for _, box in pending], np.int64)
             lists, size = [t for t, _ in pending], 0
             pending.clear()
-            replayed.append((lists, points - origin))
+            replayed.append(_Replay(lists, points - origin))
             return replay(lists, places(points), context.workspace)
 
         for box in rows:
             found, finished = self._row(box, context, outs, first), self._finalizer(box, context, outs)
             for item in found or ():
+                if isinstance(item, CombineStates):
+                    bits |= flush() | kernel.combine_states(context, box, tile, outs, item)
+                    replayed.append(_Combine(np.array(box, np.int64) - origin[:, None], item))
+                    continue
                 pending.append(item)
                 size += len(item[0].words)
                 if size > _MAX_WORDS:
@@ -181,7 +212,7 @@ class RegionCommandLists:
             else:
                 bits |= kernel.finalize(context, box, tile, outs)
         bits |= flush()
-        if complete and sum(len(lists) for lists, _ in replayed) <= _MAX_REPLAYS:
+        if complete and sum(map(_size, replayed)) <= _MAX_REPLAYS:
             self.replays = {key: replayed} if len(self.replays) >= _MAX_TILES else {**self.replays, key: replayed}
         return bits
 
@@ -209,27 +240,34 @@ class RegionCommandLists:
 
     def _row(
         self, box: Box, context: BlockContext, outs: tuple[Array, ...], first: bool
-    ) -> list[tuple[CommandList, Box]] | None:
-        """Return the lists that initialise and fold a block's states, each with its block.
+    ) -> list[_Command | CombineStates] | None:
+        """Return the lists that initialise and fold a block's states, and what combines states.
 
         None if one of them cannot be recorded.
         """
-        found: list[tuple[CommandList, Box]] = []
+        found: list[_Command | CombineStates] = []
         if first or self.kernel.mode == "full":
             made = self._command_list("open", box, box, context, outs)
             if made is None:
                 return None
             found.append((made, box))
         current: Box = ()
-        for block, decided in self.kernel.iterator.streamed(box):
-            if self.kernel._program(_extents(block), decided) is None:
-                continue
-            part: Part = "next" if block[: self.kernel.region.n_out] == current else "first"
-            made = self._command_list(part, block, box, context, outs, decided)
+        for step in self.kernel.levels.steps(self.kernel.iterator.streamed(box)):
+            match step:
+                case CombineStates():
+                    found.append(step)
+                    continue
+                case OpenState(level):
+                    block, made = box, self._command_list("open", box, box, context, outs, (), level)
+                case FoldBlock(level, block, decided):
+                    if self.kernel._program(_extents(block), decided) is None:
+                        continue
+                    part: Part = "next" if block[: self.kernel.region.n_out] == current else "first"
+                    made = self._command_list(part, block, box, context, outs, decided, level)
+                    current = block[: self.kernel.region.n_out]
             if made is None:
                 return None
             found.append((made, block))
-            current = block[: self.kernel.region.n_out]
         return found
 
     def _finalizer(self, box: Box, context: BlockContext, outs: tuple[Array, ...]) -> CommandList | None:
@@ -246,28 +284,40 @@ class RegionCommandLists:
         context: BlockContext,
         outs: tuple[Array, ...],
         decided: ConditionValues = (),
+        level: int | None = None,
     ) -> CommandList | None:
-        """Return the cached or newly recorded list of a part; None if it cannot be recorded."""
+        """Return the cached or newly recorded list of a part; None if it cannot be recorded.
+
+        ``level``: of a partial state; by default the tile's.
+        """
         if self.accesses is None:
             return None
         strides = tuple([a.strides for a in (*context.operands, *outs)])
         # The strides of states follow from all the rows if they are in the workspace, else from the tile.
         within = [(lo - first, end - first) for (lo, _), (first, end) in zip(box, rows, strict=True)]
-        place = tuple(within[: self.kernel.region.n_out]) if self.kernel.mode == "full" else ()
-        key = part, _extents(box), decided, strides, place
+        inside = self.kernel.mode == "full" or level not in (None, self.kernel.levels.partial)
+        place = tuple(within[: self.kernel.region.n_out]) if inside else ()
+        key = part, _extents(box), decided, strides, place, level
         if key not in self.recorded:
             if len(self.recorded) >= _MAX_LISTS:
                 self.recorded.clear()
-            self.recorded[key] = self._record(part, box, rows, context, outs, decided)
+            self.recorded[key] = self._record(part, box, rows, context, outs, decided, level)
         return self.recorded[key]
 
     def _record(
-        self, part: Part, box: Box, rows: Box, context: BlockContext, outs: tuple[Array, ...], decided: ConditionValues
+        self,
+        part: Part,
+        box: Box,
+        rows: Box,
+        context: BlockContext,
+        outs: tuple[Array, ...],
+        decided: ConditionValues,
+        level: int | None,
     ) -> CommandList | None:
         kernel, extents = self.kernel, _extents(box)
         recorded, outputs = self._placeholders(context, outs, extents)
         kernel.move_to(recorded, box, box)
-        kernel.bind(recorded, outputs, rows)
+        kernel.bind(recorded, outputs, rows, level)
         n = len(recorded.operands)
         starts = tuple([lo for lo, _ in box])
         recorder = Recorder(2 + n + len(outputs), range(1, 1 + n), self.slots, starts)
@@ -308,3 +358,11 @@ class RegionCommandLists:
 
 def _extents(box: Box) -> tuple[int, ...]:
     return tuple([hi - lo for lo, hi in box])
+
+
+def _box(ends: Ints) -> Box:
+    return tuple([(lo, hi) for lo, hi in ends.tolist()])
+
+
+def _size(part: _Replay | _Combine) -> int:
+    return len(part.lists) if isinstance(part, _Replay) else 1

@@ -88,7 +88,7 @@ def _run(region: Region, extents: Sequence[int], compile_step: Compile) -> RowFu
     """Return the call of one function for every step; None if a step has to stay with NumPy."""
     mask, last = LabelMask(region), len(region.steps) - 1
     variant = mask.variant((None,) * len(mask.conditions), False)
-    builder = BlockProgramBuilder(region, lay_out(region, extents, True), tuple(extents), compile_step)
+    builder = BlockProgramBuilder(region, lay_out(region, extents, 1), tuple(extents), compile_step)
     opened = OpenRowFunction(region)
     for k, step in enumerate(region.steps):
         einsum, reads = builder.einsum_of(k, step, variant)

@@ -17,6 +17,7 @@ STREAMED_POINTS = 512  # along the streamed labels, enough for matrix products t
 # Of one tiled value between products by machine code, whose packed right sides share the second-level cache with it
 # from block to block. Smaller blocks also follow a mask more closely.
 PACKED_VALUE_NBYTES = 256 << 10
+SUMMED_TERMS = 256  # of a long sum, added by one product with ones
 _UNLIMITED = 1 << 62
 
 
@@ -101,6 +102,16 @@ def stored_nbytes(region: Region, k: int, extents: Sequence[int]) -> int:
     return 0 if stated or k == len(region.steps) - 1 else nbytes(step, extents)
 
 
+def state_ranges(region: Region) -> dict[int, range]:
+    """Return, by carried step, the numbers of its state's components."""
+    found, start = {}, 0
+    for k in region.carried:
+        n = len(region.steps[k].einsum.state_dtypes)
+        found[k] = range(start, start + n)
+        start += n
+    return found
+
+
 def state_nbytes(region: Region, extents: Sequence[int]) -> int:
     """Return the bytes of the states over a block, each component aligned to 64 bytes."""
     return sum(rounded(math.prod(shape) * dtype.itemsize) for shape, dtype in region.components(extents))
@@ -119,30 +130,41 @@ def folds_rows(step: RegionStep) -> bool:
     return aggregation.value in (F32, F64) and aggregation.value == aggregation.state[0]
 
 
+def summed_at_once(terms: int) -> int:
+    """Return how many terms of a sum one product with ones adds: all of a short sum."""
+    return terms if terms <= 2 * SUMMED_TERMS else SUMMED_TERMS
+
+
 @dataclass(frozen=True)
 class WorkspaceLayout:
     """Offsets in the workspace.
 
     ``values``: by step. ``moved``: by step whose running value others read: its old value, the mask of points without a
     term, the published value, the factor or gain, and the count. ``sums``, ``masks``: by step, scratch for one block.
-    ``states``: by component.
+    ``states``: by level of partial states, then by component; the last level is the state of the whole tile where that
+    does not outlive the call. ``combine``: scratch that adds one state to another.
     """
 
     values: tuple[int, ...]
     moved: tuple[tuple[int, ...], ...]
     sums: tuple[int, ...]
     masks: tuple[int, ...]
-    states: tuple[int, ...]
+    states: tuple[tuple[int, ...], ...]
+    combine: int
     nbytes: int
 
 
 def lay_out(
-    region: Region, blocks: Sequence[int], whole: bool, stored: Collection[int] | None = None
+    region: Region,
+    blocks: Sequence[int],
+    state_levels: int,
+    stored: Collection[int] | None = None,
+    combine_nbytes: int = 0,
 ) -> WorkspaceLayout:
     """Lay out the workspace.
 
-    ``stored``: the steps whose values need bytes of their own, by default all; other values overwrite one of these.
-    ``whole``: the states are in the workspace too.
+    ``state_levels``: the number of states in the workspace. ``stored``: the steps whose values need bytes of their own,
+    by default all; other values overwrite one of these. ``combine_nbytes``: scratch for combining states.
     """
     total = 0
 
@@ -163,8 +185,12 @@ def lay_out(
             if k in of
             else ()
         )
-        sums.append(place(wide) if k in region.carried and folds_rows(step) else 0)
+        folded = math.prod(blocks[step.labels[p]] for p in step.einsum.aggregated)
+        parts = folded // summed_at_once(folded) if folded else 0
+        sums.append(place((1 + parts) * rounded(wide)) if k in region.carried and folds_rows(step) else 0)
         masks.append(place(points) if masked and k in region.tiled else 0)
-    components = region.components(blocks) if whole else ()
-    states = tuple(place(math.prod(shape) * dtype.itemsize) for shape, dtype in components)
-    return WorkspaceLayout(tuple(values), tuple(moved), tuple(sums), tuple(masks), states, total)
+    components = region.components(blocks) if state_levels else ()
+    states = tuple(
+        tuple(place(math.prod(shape) * dtype.itemsize) for shape, dtype in components) for _ in range(state_levels)
+    )
+    return WorkspaceLayout(tuple(values), tuple(moved), tuple(sums), tuple(masks), states, place(combine_nbytes), total)

@@ -101,6 +101,7 @@ def kernels(space: Einsum | Region) -> Iterator[CudaKernel]:
     """The kernels of an einsum in every mode, where it lies densely also with the layout that this allows."""
     folds = isinstance(space, Region) or space.aggregation
     modes: tuple[Mode, ...] = ("full", "accumulate", "finalize") if folds else ("full",)
+    modes += ("combine",) if isinstance(space, Region) and not space.of_rows else ()
     for mode in modes:
         yield generate(space, mode)
     if isinstance(space, Einsum) and space.aggregation is not None and space.aggregation.op != "pick":

@@ -90,7 +90,7 @@ def test_many_drawn(source: str, tmp_path: Path) -> None:
 def test_regions(tmp_path: Path) -> None:
     """Whole and in tiles, in blocks of two rows and three columns and in large ones."""
     made = [case(np.random.default_rng(n)) for n, case in enumerate(regions.CASES)]
-    kernels = [[generate(m.region, mode) for mode in ("full", "accumulate", "finalize")] for m in made]
+    kernels = [[generate(m.region, mode) for mode in ("full", "accumulate", "finalize", "combine")] for m in made]
     emulator = Emulator([k for ks in kernels for k in ks], tmp_path)
     for shapes in (((2, 3),), region_parts.SHAPES):
         for shared in (48 << 10, 0):
@@ -102,8 +102,26 @@ def test_regions(tmp_path: Path) -> None:
                     _region(emulator, m, ks)
 
 
+def test_long_sums_of_regions(tmp_path: Path) -> None:
+    """A block of threads adds many columns to each state."""
+    rng, t = np.random.default_rng(0), 6_000
+    region = regions.attention(rng, 1, 1, 2, t, 2, 3).region
+    q, k, v = np.zeros((1, 1, 2, 2), np.float32), np.ones((1, 1, t, 2), np.float32), np.full((1, 1, t, 3), 0.1)
+    q[0, 0, 1] = -0.7  # equal scores that are not exact
+    whole, touch, finish = (generate(region, mode) for mode in ("full", "accumulate", "finalize"))
+    emulator = Emulator([whole, touch, finish], tmp_path)
+    operands, origins = (q, k, v.astype(np.float32)), [0] * len(region.bounds)
+    found, again = (np.empty(region.shape, np.float32) for _ in range(2))
+    emulator.call(whole, region.bounds, [found], operands, origins)
+    state = [np.empty(x, d.numpy) for x, d in region.components(region.bounds)]
+    emulator.call(touch, region.bounds, state, operands, origins, True)
+    emulator.call(finish, region.bounds, [again], state, origins)
+    for out in (found, again):
+        assert np.abs(out - np.float64(np.float32(0.1))).max() <= 20 * np.spacing(np.float32(0.1))
+
+
 def _region(emulator: Emulator, made: regions.Made, kernels: list) -> None:
-    region, (whole, accumulate, finalize) = made.region, kernels
+    region, (whole, touch, finalize, combine) = made.region, kernels
     origins = [0] * len(region.bounds)
     for falling in (False, True):
         out = np.full(region.shape, 7).astype(region.dtype.numpy)
@@ -113,12 +131,13 @@ def _region(emulator: Emulator, made: regions.Made, kernels: list) -> None:
     out = np.full(region.shape, 7).astype(region.dtype.numpy)
     for kept, boxes in _tiles(region):
         shape = [b - a for a, b in kept] + list(region.bounds[region.n_out :])
-        state = [np.full(x, 1).astype(d.numpy) for x, d in region.components(shape)]
+        state, other = ([np.full(x, 1).astype(d.numpy) for x, d in region.components(shape)] for _ in range(2))
+        half = len(boxes) // 2
         for n, box in enumerate(boxes):
             extents, at = [b - a for a, b in box], [a for a, _ in box]
-            emulator.call(
-                accumulate, extents, state, parts(region, made.operands, box), at, n == 0, falling=bool(n % 2)
-            )
+            own, first = (state, n == 0) if n < half else (other, n == half)
+            emulator.call(touch, extents, own, parts(region, made.operands, box), at, first, falling=bool(n % 2))
+        emulator.call(combine, shape, state, other, [0] * len(shape), half == 0)
         emulator.call(
             finalize, shape, [out[tuple(slice(*e) for e in kept)]], state, [a for a, _ in kept] + origins[len(kept) :]
         )
